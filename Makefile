@@ -1,0 +1,161 @@
+# flashd: bare `make` builds build/flashd; `make help` lists the rest.
+#
+#   SANITIZE=1   another build in build-san/ with AddressSanitizer, UBSan and debug asserts
+#   DEBUG=1      another build in build-debug/ with debug asserts
+#   CC=...       compiler
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := all
+
+ifdef SANITIZE
+BUILD := build-san
+MODE_FLAGS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DFLASHD_DEBUG
+else ifdef DEBUG
+BUILD := build-debug
+MODE_FLAGS := -O1 -DFLASHD_DEBUG
+else
+BUILD := build
+MODE_FLAGS := -O3 -fno-plt
+endif
+
+VERSION := $(shell cat VERSION)
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+
+WARNINGS := -Wall -Wextra -Wshadow -Wvla -Walloca -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Werror
+# Contraction is off so that the same source line gives the same bits in every loop it is compiled into;
+# kernels that want a fused multiply-add say so.
+CFLAGS ?=
+ALL_CFLAGS := -std=gnu11 -g $(MODE_FLAGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -I. -Ibuild/llhttp/include \
+	-D_GNU_SOURCE $(WARNINGS) $(CFLAGS)
+LIBS := -luv -lcjson -lyaml -lutf8proc -lnettle -lm -lpthread -ldl
+
+# Instruction sets: one folder each, chosen at run time.
+ISA_FLAGS_avx2 := -mavx2 -mfma -mf16c
+ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
+ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni -mavx512bf16
+
+FOLDERS := base config kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx512 kernels/cpu/avx512vnni kvcache model \
+	model/jinja model/tokenizer scheduler server server/api
+SOURCES := $(filter-out server/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
+LLHTTP_SOURCES := build/llhttp/src/api.c build/llhttp/src/http.c build/llhttp/src/llhttp.c
+OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/llhttp/api.o $(BUILD)/llhttp/http.o $(BUILD)/llhttp/llhttp.o
+LIBRARY := $(BUILD)/libflashd.a
+
+UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c))
+
+.PHONY: all
+all: $(BUILD)/flashd cuda
+
+$(BUILD)/flashd: $(BUILD)/server/main.o $(LIBRARY)
+	@mkdir -p $(@D)
+	$(CC) $(MODE_FLAGS) -rdynamic -o $@ $< $(LIBRARY) $(LIBS)
+
+$(LIBRARY): $(OBJECTS)
+	@rm -f $@
+	ar rcs $@ $^
+
+$(BUILD)/llhttp/%.o: build/llhttp/src/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -g $(MODE_FLAGS) -Ibuild/llhttp/include -c -o $@ $<
+
+$(BUILD)/%.o: %.c | build/llhttp/include/llhttp.h
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ISA_FLAGS_$(notdir $(patsubst %/,%,$(dir $<)))) -MMD -MP -c -o $@ $<
+
+$(BUILD)/server/version.o: CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
+$(BUILD)/server/version.o: VERSION .git/HEAD
+
+.git/HEAD:
+
+# ---- CUDA: built whenever nvcc is there ----
+
+NVCC := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
+CUDA_ARCHS ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=compute_80
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. $(CUDA_ARCHS)
+
+.PHONY: cuda
+ifneq ($(and $(NVCC),$(CUDA_SOURCES)),)
+cuda: build/libflashd_cuda.so
+build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o)
+	$(NVCC) -shared -o $@ $^ -lcublasLt -lcublas -Xlinker -rpath,'$$ORIGIN'
+	@echo "built $@ (CUDA device)"
+build/kernels/cuda/%.o: kernels/cuda/%.cu $(wildcard kernels/cuda/*.cuh kernels/*.h)
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCC_FLAGS) -c -o $@ $<
+else
+cuda:
+	@echo "no CUDA device built: $(if $(NVCC),no CUDA sources,nvcc was not found)"
+endif
+
+# ---- dependencies, model, run ----
+
+build/llhttp/include/llhttp.h $(LLHTTP_SOURCES):
+	@deploy/install-deps build
+
+.PHONY: deps
+deps: ## install what is missing from Debian packages
+	@deploy/install-deps build
+
+MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
+
+.PHONY: model
+model: $(MODEL) ## fetch SmolLM2-135M-Instruct (98 MB)
+$(MODEL):
+	@deploy/fetch-model $@
+
+.PHONY: run
+run: ## install what is missing, build, fetch the model, serve it on 127.0.0.1:8000
+	@deploy/install-deps build
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	@$(MAKE) --no-print-directory model
+	@printf '\nTry, in another terminal:\n\n  curl -N http://127.0.0.1:8000/v1/chat/completions -H "Content-Type: application/json" \\\n    -d '"'"'{"messages":[{"role":"user","content":"Why is the sky blue?"}],"stream":true,"max_tokens":128}'"'"'\n\n'
+	@exec $(BUILD)/flashd serve $(MODEL) $(ARGS)
+
+# ---- tests ----
+
+$(BUILD)/tests/%: tests/%.c $(LIBRARY)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -o $@ $< $(LIBRARY) $(LIBS) -lcmocka
+
+.PHONY: unit
+unit: $(UNIT_TESTS) ## build and run the C tests
+	@tests/run-unit $(UNIT_TESTS)
+
+.PHONY: test
+test: ## everything, from nothing: C tests (plain and sanitized), golden, API
+	@tests/run-all
+
+.PHONY: check
+check: ## format, include arrows, clang-tidy
+	@tests/check/run
+
+.PHONY: bench
+bench: ## one table against llama.cpp on this machine
+	@tests/bench/run
+
+# ---- install ----
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: install uninstall
+install: all ## into PREFIX (/usr/local)
+	install -D -m 755 build/flashd $(DESTDIR)$(PREFIX)/bin/flashd
+	if [ -f build/libflashd_cuda.so ]; then install -D -m 755 build/libflashd_cuda.so $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so; fi
+	install -D -m 644 deploy/flashd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service
+	install -D -m 644 deploy/flashd.example.yaml $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml
+
+uninstall: ## what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/flashd $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml
+
+.PHONY: clean help
+clean: ## remove what was built
+	rm -rf build build-san build-debug
+
+help: ## this list
+	@echo "make                 build build/flashd"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,177 @@
+#include "base/metrics.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+struct metric {
+    enum metric_type type;
+    char *name, *help, *labels;
+    double bounds[METRIC_BUCKETS_MAX];
+    int num_bounds;
+    _Atomic double value;                               /* counter, gauge; a histogram's sum */
+    _Atomic uint64_t bucket_counts[METRIC_BUCKETS_MAX + 1]; /* not cumulative; last is +Inf */
+    struct metric *next;
+};
+
+static struct metric *first, **last = &first;
+
+static char *copy_text(const char *text)
+{
+    char *copy = strdup(text);
+    assert_always(copy);
+    return copy;
+}
+
+struct metric *metric_register(enum metric_type type, const char *name, const char *help, const char *labels,
+                               const double *bounds, int num_bounds)
+{
+    assert_always(num_bounds <= METRIC_BUCKETS_MAX);
+    struct metric *m = calloc(1, sizeof *m);
+    assert_always(m);
+    m->type = type;
+    m->name = copy_text(name);
+    m->help = copy_text(help);
+    m->labels = copy_text(labels);
+    m->num_bounds = num_bounds;
+    if (num_bounds > 0) memcpy(m->bounds, bounds, (size_t)num_bounds * sizeof *bounds);
+    *last = m;
+    last = &m->next;
+    return m;
+}
+
+static void add_relaxed(_Atomic double *value, double amount)
+{
+    double old = atomic_load_explicit(value, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(value, &old, old + amount, memory_order_relaxed,
+                                                  memory_order_relaxed)) {}
+}
+
+void metric_add(struct metric *m, double amount)
+{
+    add_relaxed(&m->value, amount);
+}
+
+void metric_set(struct metric *m, double value)
+{
+    atomic_store_explicit(&m->value, value, memory_order_relaxed);
+}
+
+void metric_observe(struct metric *m, double value)
+{
+    int i = 0;
+    while (i < m->num_bounds && value > m->bounds[i]) i++;
+    atomic_fetch_add_explicit(&m->bucket_counts[i], 1, memory_order_relaxed);
+    add_relaxed(&m->value, value);
+}
+
+static uint64_t histogram_count(const struct metric *m)
+{
+    uint64_t count = 0;
+    for (int i = 0; i <= m->num_bounds; i++)
+        count += atomic_load_explicit(&m->bucket_counts[i], memory_order_relaxed);
+    return count;
+}
+
+double metric_value(const struct metric *m)
+{
+    if (m->type == METRIC_HISTOGRAM) return (double)histogram_count(m);
+    return atomic_load_explicit(&m->value, memory_order_relaxed);
+}
+
+/* The shortest decimal that reads back as the same double; with dot, integers get ".0". */
+static void append_number(struct buffer *out, double value, int dot)
+{
+    if (isinf(value) || isnan(value)) {
+        buffer_append_text(out, isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf");
+        return;
+    }
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    buffer_append_text(out, text);
+    if (dot && !strpbrk(text, ".e")) buffer_append_text(out, ".0");
+}
+
+static void append_sample(struct buffer *out, const struct metric *m, const char *suffix, const char *le,
+                          double value)
+{
+    buffer_printf(out, "%s%s", m->name, suffix);
+    if (m->labels[0] || le) {
+        buffer_append_char(out, '{');
+        buffer_append_text(out, m->labels);
+        if (le) buffer_printf(out, "%sle=\"%s\"", m->labels[0] ? "," : "", le);
+        buffer_append_char(out, '}');
+    }
+    buffer_append_char(out, ' ');
+    append_number(out, value, 0);
+    buffer_append_char(out, '\n');
+}
+
+static void append_histogram(struct buffer *out, const struct metric *m)
+{
+    uint64_t cumulative = 0;
+    for (int i = 0; i <= m->num_bounds; i++) {
+        struct buffer le;
+        buffer_init(&le, 64);
+        append_number(&le, i < m->num_bounds ? m->bounds[i] : INFINITY, 1);
+        cumulative += atomic_load_explicit(&m->bucket_counts[i], memory_order_relaxed);
+        append_sample(out, m, "_bucket", le.data, (double)cumulative);
+        buffer_deinit(&le);
+    }
+    append_sample(out, m, "_sum", NULL, atomic_load_explicit(&m->value, memory_order_relaxed));
+    append_sample(out, m, "_count", NULL, (double)cumulative);
+}
+
+static void append_header(struct buffer *out, const struct metric *m, int openmetrics)
+{
+    static const char *const types[] = {"counter", "gauge", "histogram"};
+    int n = (int)strlen(m->name);
+    if (openmetrics && m->type == METRIC_COUNTER && n > 6 && !strcmp(m->name + n - 6, "_total")) n -= 6;
+    buffer_printf(out, "# HELP %.*s %s\n# TYPE %.*s %s\n", n, m->name, m->help, n, m->name, types[m->type]);
+}
+
+void metrics_render(struct buffer *out, int openmetrics)
+{
+    const char *previous = "";
+    for (const struct metric *m = first; m; m = m->next) {
+        if (strcmp(previous, m->name) != 0) append_header(out, m, openmetrics);
+        previous = m->name;
+        if (m->type == METRIC_HISTOGRAM)
+            append_histogram(out, m);
+        else
+            append_sample(out, m, "", NULL, metric_value(m));
+    }
+    if (openmetrics) buffer_append_text(out, "# EOF\n");
+}
+
+void metrics_escape_label(struct buffer *out, const char *value)
+{
+    for (; *value; value++) {
+        if (*value == '\\' || *value == '"') buffer_append_char(out, '\\');
+        if (*value == '\n')
+            buffer_append_text(out, "\\n");
+        else
+            buffer_append_char(out, *value);
+    }
+}
+
+void metrics_reset(void)
+{
+    struct metric *next;
+    for (struct metric *m = first; m; m = next) {
+        next = m->next;
+        free(m->name);
+        free(m->help);
+        free(m->labels);
+        free(m);
+    }
+    first = NULL;
+    last = &first;
+}

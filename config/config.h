@@ -1,0 +1,54 @@
+/* config.h - every setting of the server, from defaults, then --config FILE, then FLASHD_ environment variables,
+ * then the command line; the later wins. One table (options.h) is the source of all of them.
+ *
+ *   --max-num-seqs 8   --max-num-seqs=8   max-num-seqs: 8 (YAML)   FLASHD_MAX_NUM_SEQS=8
+ *
+ * A LIST in the environment is separated by commas; in YAML it is a scalar or a sequence.
+ * Memory: a config owns its strings; config_deinit frees them. Thread: read-only once loaded. */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "config/options.h"
+
+struct text_list {
+    char **items;
+    int num_items;
+};
+
+struct config {
+#define CONFIG_FIELD_TEXT(field) char *field;
+#define CONFIG_FIELD_LIST(field) struct text_list field;
+#define CONFIG_FIELD_INT(field) int64_t field;
+#define CONFIG_FIELD_REAL(field) double field;
+#define CONFIG_FIELD_BYTES(field) uint64_t field;
+#define CONFIG_FIELD_FLAG(field) bool field;
+#define SECTION(title)
+#define X(type, field, name, def, min, max, unit, help) CONFIG_FIELD_##type(field)
+    OPTION_TABLE(SECTION, X)
+#undef X
+#undef SECTION
+    char *model; /* the positional argument, or `model:` in the file */
+};
+
+/* Everything at its default. Call config_deinit in the end. */
+int config_init(struct config *c, struct error *err) must_check;
+void config_deinit(struct config *c);
+
+/* The three sources in their order: --config (found in args), environment (NAME=value strings, usually environ),
+ * args. args does not hold the program's or the command's name. On failure err names the option and the source. */
+int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
+                struct error *err) must_check;
+
+/* Sets one option by its name, as every source does. source is for the message: "--config x.yaml", ... */
+int config_set(struct config *c, const char *name, const char *value, const char *source,
+               struct error *err) must_check;
+
+void config_print_help(FILE *out);
+void config_print_example(FILE *out); /* YAML, every option commented out at its default */
+
+#endif

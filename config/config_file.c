@@ -1,0 +1,93 @@
+/* config_file.c - drives libyaml's event parser: a mapping of scalars and of sequences of scalars. */
+#include "config/config_file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <yaml.h>
+
+enum { KEY_BYTES_MAX = 64, SOURCE_BYTES_MAX = 300 };
+
+struct reader {
+    struct config *config;
+    const char *path;
+    bool in_mapping, in_sequence, done;
+    char key[KEY_BYTES_MAX]; /* empty: the next scalar is a key */
+};
+
+static int fail(const struct reader *r, const yaml_event_t *event, struct error *err, const char *what)
+{
+    return error_set(err, STATUS_INVALID, "%s:%zu: %s; a flat list of `name: value` is expected", r->path,
+                     event->start_mark.line + 1, what);
+}
+
+static int take_scalar(struct reader *r, const yaml_event_t *event, struct error *err)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    size_t n = event->data.scalar.length;
+    if (!r->in_mapping) return fail(r, event, err, "a value without a name");
+    if (!r->key[0]) {
+        if (n == 0 || n >= sizeof r->key) return fail(r, event, err, "a name that is empty or too long");
+        memcpy(r->key, text, n + 1);
+        for (char *p = r->key; *p; p++)
+            if (*p == '_') *p = '-';
+        return STATUS_OK;
+    }
+    char source[SOURCE_BYTES_MAX];
+    snprintf(source, sizeof source, "%s:%zu", r->path, event->start_mark.line + 1);
+    int status = config_set(r->config, r->key, text, source, err);
+    if (!r->in_sequence) r->key[0] = '\0';
+    return status;
+}
+
+static int take_event(struct reader *r, const yaml_event_t *event, struct error *err)
+{
+    switch (event->type) {
+    case YAML_SCALAR_EVENT: return take_scalar(r, event, err);
+    case YAML_MAPPING_START_EVENT:
+        if (r->in_mapping) return fail(r, event, err, "a nested mapping");
+        r->in_mapping = true;
+        return STATUS_OK;
+    case YAML_SEQUENCE_START_EVENT:
+        if (!r->key[0] || r->in_sequence) return fail(r, event, err, "a sequence in the wrong place");
+        r->in_sequence = true;
+        return STATUS_OK;
+    case YAML_SEQUENCE_END_EVENT:
+        r->in_sequence = false;
+        r->key[0] = '\0';
+        return STATUS_OK;
+    case YAML_ALIAS_EVENT: return fail(r, event, err, "an alias");
+    case YAML_STREAM_END_EVENT: r->done = true; return STATUS_OK;
+    default: return STATUS_OK;
+    }
+}
+
+static int read_events(struct reader *r, yaml_parser_t *parser, struct error *err)
+{
+    while (!r->done) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(parser, &event))
+            return error_set(err, STATUS_INVALID, "%s:%zu: %s", r->path, parser->problem_mark.line + 1,
+                             parser->problem ? parser->problem : "not YAML");
+        int status = take_event(r, &event, err);
+        yaml_event_delete(&event);
+        if (status) return status;
+    }
+    return STATUS_OK;
+}
+
+int config_file_load(struct config *c, const char *path, struct error *err)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return error_set(err, STATUS_IO, "--config %s: %s", path, strerror(errno));
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser)) {
+        fclose(file);
+        return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    }
+    yaml_parser_set_input_file(&parser, file);
+    struct reader r = {.config = c, .path = path};
+    int status = read_events(&r, &parser, err);
+    yaml_parser_delete(&parser);
+    fclose(file);
+    return status;
+}

@@ -1,0 +1,79 @@
+/* options.h - the one table of options. From it come struct config, the command line, FLASHD_ environment
+ * variables, the YAML file, --help and deploy/flashd.example.yaml.
+ *
+ * X(TYPE, field, "name", default, min, max, "unit", "help")
+ *   TEXT   one string; default NULL means unset
+ *   LIST   may be given several times; the values in order
+ *   INT    int64 in [min, max]
+ *   REAL   double in [min, max]
+ *   BYTES  uint64 in [min, max]; accepts KiB, MiB, GiB, K, M, G suffixes (powers of 1024)
+ *   FLAG   bool: --name, --no-name
+ * SECTION("title") starts a group in the help. Names follow vLLM where it has one. */
+#ifndef CONFIG_OPTIONS_H
+#define CONFIG_OPTIONS_H
+
+#define KIB 1024LL
+#define MIB (1024LL * KIB)
+#define GIB (1024LL * MIB)
+
+/* clang-format off */
+#define OPTION_TABLE(SECTION, X) \
+SECTION("Model") \
+X(LIST,  served_model_name, "served-model-name", NULL, 0, 0, "name", "name(s) of the model in the API; the first is echoed in answers (default: the last part of MODEL)") \
+X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random weights from config.json alone") \
+X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
+X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json; vllm: none") \
+X(TEXT,  chat_template, "chat-template", NULL, 0, 0, "file", "Jinja template to use instead of the model's own") \
+X(INT,   seed, "seed", 0, 0, 9223372036854775807LL, "number", "seeds requests that bring no seed of their own") \
+SECTION("Device and memory") \
+X(TEXT,  device, "device", "auto", 0, 0, "auto|cpu|cuda", "where the model runs") \
+X(INT,   threads, "threads", 0, 0, 1024, "threads", "CPU device: compute threads; 0: as many as the process may use") \
+X(TEXT,  cpu_isa, "cpu-isa", "auto", 0, 0, "auto|portable|avx2|avx512", "CPU device: instruction set; portable is the f32 reference") \
+X(INT,   cuda_device, "cuda-device", 0, 0, 255, "ordinal", "CUDA device: which GPU") \
+X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32", "element type of the K/V cache; auto: bf16") \
+X(BYTES, kv_cache_memory_bytes, "kv-cache-memory-bytes", 0, 0, 1LL << 46, "bytes", "K/V cache size; 0: a CPU takes what max-num-seqs sequences of typical length need, a GPU what is left") \
+X(REAL,  gpu_memory_utilization, "gpu-memory-utilization", 0.92, 0.05, 1.0, "ratio", "share of the GPU's memory that flashd may use") \
+X(INT,   block_size, "block-size", 16, 16, 16, "tokens", "tokens in a K/V block (16 is what the kernels are made for)") \
+SECTION("Scheduling") \
+X(INT,   max_num_seqs, "max-num-seqs", 0, 0, 4096, "sequences", "most sequences in one step; 0: 64 on a CPU, 256 on a GPU") \
+X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens", "most tokens in one step; 0: 512 on a CPU, 8192 on a GPU") \
+X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "keep K/V blocks of finished prompts for prompts that begin alike") \
+X(INT,   max_queued_requests, "max-queued-requests", 512, 0, 65536, "sequences", "sequences that may wait beyond the running ones; more get 429") \
+X(INT,   max_queued_tokens, "max-queued-tokens", 0, 0, 1LL << 40, "tokens", "prompt and answer tokens that may wait; more get 429; 0: 64 times max-num-batched-tokens plus the K/V cache") \
+SECTION("Listening") \
+X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
+X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \
+X(TEXT,  uds, "uds", NULL, 0, 0, "path", "listen on this Unix socket instead") \
+X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one") \
+X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; more are refused until some close") \
+X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM: how long running answers may take to finish") \
+SECTION("Limits of a request") \
+X(BYTES, max_header_bytes, "max-header-bytes", 16 * KIB, 1 * KIB, 1 * MIB, "bytes", "request line and headers together (431)") \
+X(INT,   max_headers, "max-headers", 100, 8, 1000, "headers", "header lines (431)") \
+X(BYTES, max_url_bytes, "max-url-bytes", 4 * KIB, 64, 64 * KIB, "bytes", "request target (414)") \
+X(BYTES, max_body_bytes, "max-body-bytes", 8 * MIB, 1 * KIB, 1 * GIB, "bytes", "request body (413)") \
+X(INT,   max_json_depth, "max-json-depth", 64, 4, 512, "levels", "nesting of arrays and objects (400)") \
+X(INT,   max_json_nodes, "max-json-nodes", 1000000, 100, 100000000, "values", "values in a body (400)") \
+X(INT,   max_json_keys, "max-json-keys", 4096, 16, 1000000, "keys", "keys of one object (400)") \
+X(INT,   max_n, "max-n", 16, 1, 128, "choices", "n of one request (400)") \
+X(INT,   max_prompts, "max-prompts", 64, 1, 4096, "prompts", "prompts of one request (400)") \
+X(INT,   max_stop_strings, "max-stop-strings", 16, 1, 64, "strings", "stop strings of one request (400)") \
+X(INT,   max_stop_bytes, "max-stop-bytes", 256, 1, 4096, "bytes", "length of one stop string (400)") \
+X(INT,   max_logprobs, "max-logprobs", 20, 0, 20, "tokens", "top_logprobs of one request (400)") \
+X(INT,   max_requests_per_connection, "max-requests-per-connection", 10000, 1, 1000000000, "requests", "then the connection is closed") \
+SECTION("Timeouts") \
+X(INT,   header_timeout, "header-timeout", 10, 1, 3600, "seconds", "for the whole request head (408)") \
+X(INT,   body_timeout, "body-timeout", 60, 1, 3600, "seconds", "for the whole body (408)") \
+X(BYTES, body_min_rate, "body-min-rate", 1 * KIB, 0, 1 * GIB, "bytes/s", "slowest body after 5 seconds (408); 0: any") \
+X(INT,   idle_timeout, "idle-timeout", 75, 1, 86400, "seconds", "keep-alive connection without a request") \
+X(INT,   write_timeout, "write-timeout", 30, 1, 86400, "seconds", "a client that reads nothing for this long is cut off") \
+X(INT,   ping_interval, "ping-interval", 15, 1, 3600, "seconds", "SSE comment while a stream has nothing else to send") \
+X(BYTES, stream_buffer_soft, "stream-buffer-soft", 64 * KIB, 4 * KIB, 64 * MIB, "bytes", "unsent bytes of a stream after which it pauses") \
+X(BYTES, stream_buffer_hard, "stream-buffer-hard", 256 * KIB, 16 * KIB, 256 * MIB, "bytes", "unsent bytes of a connection after which it is cut off") \
+SECTION("Logs") \
+X(TEXT,  log_level, "log-level", "info", 0, 0, "debug|info|warning|error", "least severe line that is written") \
+X(TEXT,  log_format, "log-format", "text", 0, 0, "text|json", "json: one object a line") \
+X(FLAG,  log_requests, "log-requests", true, 0, 0, "", "one line a finished request (never its text)")
+/* clang-format on */
+
+#endif

@@ -1,0 +1,217 @@
+/* device.h - what a device can do: the table of operations that the CPU and the CUDA device implement.
+ *
+ * Everything above this table (scheduler, K/V bookkeeping, API) is one code for both. A device owns
+ * its memory, its threads or streams, and its layouts: weights are handed over as the file has them
+ * and may be repacked; the K/V pool's inner order is the device's own business.
+ *
+ * Shapes and names: T tokens, S sequences, R logit rows (step.h); H hidden size; Hq query heads;
+ * Hk K/V heads; D head_dim; V vocabulary; N x K a weight with N output rows of K values.
+ * "act" is the device's activation type (act_bytes each), "res" its residual type (res_bytes).
+ *
+ * Life: device_open, then prepare, then weights and pools, then seal; after seal nothing is
+ * allocated. Thread: one thread (the engine's) uses a device at a time; load may use another before.
+ *
+ * Order and errors: math operations are queued in order and return nothing. A CPU runs them at
+ * once; a GPU queues them. A fault shows up in step_end as STATUS_DEVICE with a sentence; after it
+ * the device is unusable.
+ *
+ * The same bits: what an operation computes for a row, a token or a sequence depends on that row,
+ * token or sequence alone, never on T, S, R or a neighbour. Reduction orders are functions of
+ * (N, K), of D, and of token positions. On devices with prefill_decode_equal a token's result does
+ * not depend either on whether it went through the prefill or the decode half of a step. */
+#ifndef KERNELS_DEVICE_H
+#define KERNELS_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/dtype.h"
+#include "kernels/step.h"
+
+/* A matrix as a model file holds it: rows x cols, row-major, rows of dtype_row_bytes(dtype, cols).
+ * data may be unaligned. Borrowed: valid until the model file is closed. */
+struct weight_view {
+    const void *data; /* NULL: this weight does not exist (a bias that the model has not) */
+    enum dtype dtype;
+    int64_t rows, cols;
+};
+
+enum { LINEAR_PARTS_MAX = 3 };
+
+enum linear_kind {
+    LINEAR_PLAIN,   /* parts are stacked: N = sum of rows (q, k, v in one; or a single matrix) */
+    LINEAR_GATE_UP, /* exactly two parts of equal shape, gate then up; for linear_silu_mul only */
+};
+
+/* y = x W^T + bias for stacked parts that share K; parts may differ in dtype. */
+struct linear_desc {
+    enum linear_kind kind;
+    int num_parts;
+    struct weight_view parts[LINEAR_PARTS_MAX];
+    struct weight_view biases[LINEAR_PARTS_MAX]; /* rows 1, cols N of the part; data NULL: none */
+    bool wide_output; /* results are f32 logits (lm_head): read by sample, not by other operations */
+    bool also_embedding; /* the same matrix serves embed (tied embeddings): store it once */
+};
+
+struct linear; /* device's own */
+
+struct kv_shape {
+    int32_t num_layers, num_blocks, num_kv_heads, head_dim;
+    enum dtype dtype; /* DTYPE_BF16, or DTYPE_F32 where the device allows it */
+};
+
+struct kv_pool; /* device's own: K and V of every layer, [block][kv_head][BLOCK_SIZE][head_dim] in spirit */
+
+enum rope_style {
+    ROPE_HALVES, /* rotate (i, i + D/2): Hugging Face, GPT-NeoX */
+    ROPE_PAIRS,  /* rotate (2i, 2i + 1): GGUF files of the llama architecture */
+};
+
+/* Shape and per-layer weights of the step between the QKV product and attention. */
+struct rope_args {
+    int32_t num_heads, num_kv_heads, head_dim, rotary_dim; /* rotary_dim <= head_dim, even */
+    enum rope_style style;
+    const float *cos_sin;  /* device memory [max_model_len][rotary_dim/2][2]: cos, sin, any scaling folded in */
+    const float *q_norm, *k_norm; /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
+    float norm_eps;
+};
+
+struct attention_args {
+    int32_t num_heads, num_kv_heads, head_dim;
+    float scale;            /* 1/sqrt(D) unless the model says otherwise */
+    int32_t sliding_window; /* tokens that a query sees, itself included; 0: all */
+};
+
+/* Device-memory mirror of struct step, filled by step_begin; opaque to the model code. */
+struct batch;
+
+struct device_options {
+    const char *cpu_isa;  /* "auto", "portable", "avx2", "avx512": the best that the machine has, at most this */
+    int num_threads;      /* CPU device: 0 = as many as the process may use */
+    int cuda_device;      /* ordinal */
+};
+
+struct device {
+    const struct kernel_table *ops;
+    const char *name;          /* "cpu" or "cuda" */
+    char description[128];     /* for the log: "AVX-512, 2 threads", "NVIDIA H200, 139 GiB" */
+    int act_bytes, res_bytes;  /* bytes of an activation and of a residual element */
+    int num_steps_in_flight_max; /* 1: step_begin computes; 2: the next step may be scheduled meanwhile */
+    bool prefill_decode_equal; /* see "The same bits" */
+    bool kv_f32_allowed;
+};
+
+struct kernel_table {
+    void (*close)(struct device *d);
+
+    /* ---- memory: device memory unless said otherwise; freed with close ---- */
+
+    /* Bytes that could be allocated now. */
+    uint64_t (*free_bytes)(struct device *d);
+    /* Zeroed, aligned to 256. what names the use in the memory plan. NULL when there is no room. */
+    void *(*alloc)(struct device *d, size_t bytes, const char *what);
+    int (*upload)(struct device *d, void *to_device, const void *from_host, size_t bytes) must_check;
+    int (*download)(struct device *d, void *to_host, const void *from_device, size_t bytes) must_check;
+    /* Scratch for the largest step of a model of these shapes. Called once, before seal. */
+    int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
+                   int32_t intermediate_size, const struct attention_args *attention, struct error *err) must_check;
+    void (*seal)(struct device *d);
+
+    /* ---- weights ---- */
+
+    /* Takes the weight in, repacking or converting as the device likes; *out lives until close. */
+    int (*linear_create)(struct device *d, const struct linear_desc *desc, struct linear **out,
+                         struct error *err) must_check;
+    /* Bytes that a linear keeps on the device beyond the mapped file (0 when used in place). */
+    uint64_t (*linear_bytes)(struct device *d, const struct linear *l);
+    /* Once, when all weights are in: e.g. times the GEMM candidates. */
+    int (*weights_done)(struct device *d, struct error *err) must_check;
+
+    /* ---- K/V pool ---- */
+
+    uint64_t (*kv_pool_bytes)(struct device *d, const struct kv_shape *shape);
+    int (*kv_pool_create)(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
+                          struct error *err) must_check;
+    /* Copies whole blocks of all layers between the pool and host memory (preemption to host where
+     * recomputing would change bits). bytes a block = kv_pool_bytes of one block. May be NULL. */
+    int (*kv_blocks_save)(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
+                          void *host) must_check;
+    int (*kv_blocks_load)(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
+                          const void *host) must_check;
+
+    /* ---- one step ---- */
+
+    /* Copies the step in and returns the device's view of it, valid until the step's step_end. */
+    struct batch *(*step_begin)(struct device *d, const struct step *step);
+    /* Waits for the oldest step begun and writes its num_logits results, in row order. */
+    int (*step_end)(struct device *d, struct sample_result *results, struct error *err) must_check;
+    /* GPU graphs; a CPU has NULL in all three. replay returns true when this batch's whole forward was
+     * launched from a recorded graph; otherwise the caller runs the forward between record_begin
+     * and record_end (which may or may not record). */
+    bool (*replay)(struct device *d, struct batch *b);
+    void (*record_begin)(struct device *d, struct batch *b);
+    void (*record_end)(struct device *d, struct batch *b);
+
+    /* Tokens that count for penalties. Sets slot's history to prompt tokens [0, num_prompt) and generated
+     * ones after them; every token sampled for the slot is appended by sample itself. Needed only for
+     * sequences with penalties. Host memory, copied. */
+    int (*history_set)(struct device *d, int32_t seq_slot, const int32_t *token_ids, int32_t num_prompt,
+                       int32_t num_tokens) must_check;
+
+    /* ---- math, all over the batch b ---- */
+
+    /* out[T][H] (res) = table[token_ids]. table is a linear made with also_embedding or a plain one. */
+    void (*embed)(struct device *d, const struct batch *b, void *out, const struct linear *table);
+
+    /* out[T][H] (act) = RMSNorm(x[T][H] (res)) * weight[H] (f32), sums in a fixed order over H. */
+    void (*rms_norm)(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
+                     float eps, int32_t hidden_size);
+    /* x += delta (act), then as rms_norm. x is updated in place. */
+    void (*add_rms_norm)(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
+                         const float *weight, float eps, int32_t hidden_size);
+    /* The last norm: for the R logit rows only. out[R][H] = RMSNorm(x[row] + delta[row]) * weight. */
+    void (*add_rms_norm_logit_rows)(struct device *d, const struct batch *b, void *out, const void *x,
+                                    const void *delta, const float *weight, float eps, int32_t hidden_size);
+
+    /* out[T][N] (act) = x[T][K] (act) W^T + bias. */
+    void (*linear)(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
+    /* out[T][N/2] (act) = silu(gate) * up, for LINEAR_GATE_UP. */
+    void (*linear_silu_mul)(struct device *d, const struct batch *b, void *out, const void *x,
+                            const struct linear *w);
+
+    /* In place on qkv[T][(Hq + 2 Hk) D] (act): optional q/k norm, rotation of q and k at positions;
+     * then k and v are written to the pool at slot_mapping for this layer. */
+    void (*rope_kv_write)(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool, int32_t layer,
+                          const struct rope_args *args);
+
+    /* out[T][Hq D] (act). Causal, over the paged pool: token at position p sees positions <= p (and
+     * > p - sliding_window). Prefill half by FlashAttention-2, decode half by Flash-Decoding. */
+    void (*attention)(struct device *d, const struct batch *b, void *out, const void *qkv,
+                      const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+
+    /* logits[R][V] f32 in device scratch = x[R][H] W^T; then applies each row's sample_params and keeps the
+     * results for step_end. In one operation so that a device may fuse them. */
+    void (*logits_sample)(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+
+    /* ---- for tests and tools ---- */
+
+    /* Copies row r of the raw logits of the oldest step begun to host (V floats). */
+    int (*read_logits)(struct device *d, int32_t row, float *out) must_check;
+    /* Converts between f32 host memory and act (res = false) or res (res = true) device memory. */
+    int (*write_f32)(struct device *d, void *to_device, const float *from, size_t count, bool res) must_check;
+    int (*read_f32)(struct device *d, float *to, const void *from_device, size_t count, bool res) must_check;
+};
+
+/* Opens "cpu", "cuda", or "auto" (cuda when it can be used, else cpu, with one log line saying why).
+ * CUDA is loaded from the shared object libflashd_cuda.so beside the program or in its lib folder. */
+int device_open(const char *name, const struct device_options *options, struct device **out,
+                struct error *err) must_check;
+
+/* Entry of the CPU device, and the symbol that the CUDA shared object exports. */
+int cpu_device_open(const struct device_options *options, struct device **out, struct error *err) must_check;
+typedef int device_open_function(const struct device_options *options, struct device **out, struct error *err);
+#define CUDA_DEVICE_OPEN_SYMBOL "cuda_device_open"
+
+#endif

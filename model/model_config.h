@@ -1,0 +1,50 @@
+/* model_config.h - the shape of a model and its generation defaults, whichever file they came from.
+ * Filled in once at load (config.json or GGUF keys), validated, then read-only. Thread: any. */
+#ifndef MODEL_MODEL_CONFIG_H
+#define MODEL_MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/device.h"
+
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+
+enum { EOS_IDS_MAX = 16 };
+
+struct rope_config {
+    enum rope_type type;
+    enum rope_style style;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor;                /* llama3 */
+    double beta_fast, beta_slow, attention_factor;           /* yarn; attention_factor resolved */
+    int32_t original_max_position;                           /* llama3, yarn */
+    int32_t rotary_dim;
+};
+
+struct model_config {
+    char architecture[64]; /* as the file says, e.g. "LlamaForCausalLM" or "llama" */
+    char family[16];       /* "llama", "mistral", "qwen2", "qwen3" */
+    int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+    int32_t vocab_size;    /* rows of the embedding: the width of the logits */
+    int32_t max_position_embeddings;
+    int32_t sliding_window; /* 0: none */
+    float rms_norm_eps;
+    bool tie_word_embeddings, qk_norm; /* biases exist where the file has them */
+    struct rope_config rope;
+    int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* union of config, generation_config and end-of-turn names */
+    int32_t bos_id;                            /* -1: none */
+};
+
+/* generation_config.json: what a request gets when it does not say. A negative value: not given. */
+struct generation_defaults {
+    float temperature, top_p, min_p, repetition_penalty;
+    int32_t top_k, max_new_tokens;
+};
+
+/* Multiply-adds times two for one token at the given context length, and bytes of K and V a token. */
+double model_config_flop_per_token(const struct model_config *c, int64_t context_tokens);
+uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype);
+uint64_t model_config_num_parameters(const struct model_config *c);
+
+#endif

@@ -1,0 +1,53 @@
+/* model_files.h - a model on disk, opened: one GGUF file or a Hugging Face directory, mapped and validated.
+ *
+ * After a successful open every weight that the family needs exists with the right shape, lies
+ * inside its file, and can be viewed without copying. Nothing in a file is trusted: a bad offset, size,
+ * shape, count or type is a sentence that names the file and the tensor. With load_format "dummy" only
+ * config.json is read and the weights are random (seeded, scaled so that activations stay near 1).
+ * Owner: whoever opened closes, after the device has taken the weights in. Thread: one. */
+#ifndef MODEL_MODEL_FILES_H
+#define MODEL_MODEL_FILES_H
+
+#include "base/status.h"
+#include "kernels/device.h"
+#include "model/model_config.h"
+
+struct model_files;
+
+enum weight_role {
+    WEIGHT_TOKEN_EMBEDDING, /* [V][H] */
+    WEIGHT_OUTPUT_NORM,     /* [1][H] */
+    WEIGHT_LM_HEAD,         /* [V][H]; the embedding's view when tied */
+    /* per layer */
+    WEIGHT_ATTENTION_NORM,  /* [1][H] */
+    WEIGHT_Q, WEIGHT_K, WEIGHT_V, WEIGHT_O,
+    WEIGHT_Q_BIAS, WEIGHT_K_BIAS, WEIGHT_V_BIAS, WEIGHT_O_BIAS, /* [1][rows]; data NULL when absent */
+    WEIGHT_Q_NORM, WEIGHT_K_NORM, /* [1][D] */
+    WEIGHT_MLP_NORM,              /* [1][H] */
+    WEIGHT_GATE, WEIGHT_UP, WEIGHT_DOWN,
+};
+
+/* path: a .gguf file or a directory. load_format: "auto" or "dummy". */
+int model_files_open(const char *path, const char *load_format, struct model_files **out,
+                     struct error *err) must_check;
+void model_files_close(struct model_files *f);
+
+const struct model_config *model_files_config(const struct model_files *f);
+const struct generation_defaults *model_files_generation_defaults(const struct model_files *f);
+
+/* layer is ignored for roles that are not per layer. data is NULL when the model has no such weight. */
+struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer);
+
+uint64_t model_files_weight_bytes(const struct model_files *f); /* of all tensors, as stored */
+
+/* Where the tokenizer and the template come from. The GGUF handle is NULL for a directory; the directory is
+ * NULL for a GGUF file. */
+struct gguf;
+const struct gguf *model_files_gguf(const struct model_files *f);
+const char *model_files_directory(const struct model_files *f);
+
+/* The model's own chat template (Jinja source, NUL-terminated, owned by f), NULL when it has none.
+ * chat_template.jinja wins over tokenizer_config.json. */
+const char *model_files_chat_template(const struct model_files *f);
+
+#endif

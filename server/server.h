@@ -1,0 +1,68 @@
+/* server.h - what the endpoints share: the model's tables, the engine, the limits, and the server's life.
+ * Thread: the loop's, except where said. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include <uv.h>
+
+#include "config/config.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+#include "scheduler/engine.h"
+#include "server/exchange.h"
+
+enum server_state {
+    SERVER_LOADING,  /* listening; /health is 503, API calls get 503 with Retry-After */
+    SERVER_READY,
+    SERVER_DRAINING, /* SIGTERM seen: /health is 503, no new requests, streams finish */
+    SERVER_FAILED,   /* the device failed */
+};
+
+struct server {
+    uv_loop_t *loop;
+    const struct config *config;
+    enum server_state state;
+    uint64_t start_ns;             /* monotonic, process start */
+    int64_t created;               /* unix seconds: models' "created" */
+    /* set when loading is done, read-only afterwards */
+    const struct model_config *model_config;
+    const struct generation_defaults *generation;
+    const struct tokenizer *tokenizer;
+    const struct chat_template *chat_template; /* NULL: the model has none */
+    struct engine *engine;
+    struct request_slots *slots;
+    int32_t max_model_len;
+    const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
+    int num_model_names;
+};
+
+/* ---- server.c: life ---- */
+
+/* Listens and serves until a signal ends it. Loads the model on a thread of its own meanwhile. Returns the
+ * process's exit code: 0, 1 (could not start), 70 (device failed). */
+int server_run(const struct config *config);
+
+/* ---- completion_stream.c and friends: called by server.c on the loop thread ---- */
+
+/* Once, before listening: registers metrics, prepares queues. */
+int api_init(struct server *server, struct error *err) must_check;
+/* The engine published something (uv_async): move tokens from slots to clients. */
+void api_on_engine_wake(struct server *server);
+/* Number of API requests not finished yet: draining is done at 0. */
+int api_num_in_flight(const struct server *server);
+/* Draining timed out or the device failed: end every request with this error (an SSE error event for streams). */
+void api_abort_all(struct server *server, int http_status, const char *type, const char *message);
+void api_deinit(struct server *server);
+
+/* ---- endpoints (router.c names them); each may only be called with a checked request ---- */
+void endpoint_models(struct exchange *x);          /* GET /v1/models, /v1/models/<id> (path_rest) */
+void endpoint_completions(struct exchange *x);     /* POST /v1/completions */
+void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions */
+void endpoint_tokenize(struct exchange *x);        /* POST /tokenize */
+void endpoint_detokenize(struct exchange *x);      /* POST /detokenize */
+void endpoint_health(struct exchange *x);          /* GET /health: 200 ready, 503 else */
+void endpoint_livez(struct exchange *x);           /* GET /livez: loop and engine alive */
+void endpoint_version(struct exchange *x);         /* GET /version */
+void endpoint_metrics(struct exchange *x);         /* GET /metrics */
+
+#endif
