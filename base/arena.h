@@ -20,7 +20,7 @@ void arena_deinit(struct arena *a); /* frees everything; the arena may be used a
 
 void *arena_alloc(struct arena *a, size_t bytes);
 void *arena_alloc_array(struct arena *a, size_t count, size_t element_bytes); /* NULL also on overflow */
-char *arena_copy(struct arena *a, const void *bytes, size_t n);              /* n bytes and a NUL */
+char *arena_copy(struct arena *a, const void *bytes, size_t n);               /* n bytes and a NUL */
 
 /* Bytes that all arenas of the process hold from malloc at this moment. */
 size_t arena_total_bytes(void);

@@ -104,12 +104,24 @@ void buffer_printf(struct buffer *b, const char *format, ...)
 static void append_json_escape(struct buffer *b, unsigned char c)
 {
     switch (c) {
-    case '"': buffer_append(b, "\\\"", 2); break;
-    case '\\': buffer_append(b, "\\\\", 2); break;
-    case '\n': buffer_append(b, "\\n", 2); break;
-    case '\r': buffer_append(b, "\\r", 2); break;
-    case '\t': buffer_append(b, "\\t", 2); break;
-    default: buffer_printf(b, "\\u%04x", c); break;
+    case '"':
+        buffer_append(b, "\\\"", 2);
+        break;
+    case '\\':
+        buffer_append(b, "\\\\", 2);
+        break;
+    case '\n':
+        buffer_append(b, "\\n", 2);
+        break;
+    case '\r':
+        buffer_append(b, "\\r", 2);
+        break;
+    case '\t':
+        buffer_append(b, "\\t", 2);
+        break;
+    default:
+        buffer_printf(b, "\\u%04x", c);
+        break;
     }
 }
 

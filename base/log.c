@@ -67,8 +67,12 @@ static void append_value(struct buffer *line, const struct log_field *f, bool js
         else
             buffer_append_text(line, f->text);
         break;
-    case LOG_FIELD_INT: buffer_printf(line, "%lld", (long long)f->integer); break;
-    case LOG_FIELD_REAL: buffer_printf(line, "%.3f", f->real); break;
+    case LOG_FIELD_INT:
+        buffer_printf(line, "%lld", (long long)f->integer);
+        break;
+    case LOG_FIELD_REAL:
+        buffer_printf(line, "%.3f", f->real);
+        break;
     }
 }
 

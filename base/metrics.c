@@ -13,7 +13,7 @@ struct metric {
     char *name, *help, *labels;
     double bounds[METRIC_BUCKETS_MAX];
     int num_bounds;
-    _Atomic double value;                               /* counter, gauge; a histogram's sum */
+    _Atomic double value;                                   /* counter, gauge; a histogram's sum */
     _Atomic uint64_t bucket_counts[METRIC_BUCKETS_MAX + 1]; /* not cumulative; last is +Inf */
     struct metric *next;
 };
@@ -48,7 +48,8 @@ static void add_relaxed(_Atomic double *value, double amount)
 {
     double old = atomic_load_explicit(value, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(value, &old, old + amount, memory_order_relaxed,
-                                                  memory_order_relaxed)) {}
+                                                  memory_order_relaxed)) {
+    }
 }
 
 void metric_add(struct metric *m, double amount)

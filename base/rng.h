@@ -16,7 +16,8 @@ struct rng_block {
 static inline struct rng_block rng_philox(uint64_t seed, uint64_t counter, uint64_t stream)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    struct rng_block c = {{(uint32_t)counter, (uint32_t)(counter >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
+    struct rng_block c = {
+        {(uint32_t)counter, (uint32_t)(counter >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c.word[0];
         uint64_t p1 = (uint64_t)0xCD9E8D57u * c.word[2];

@@ -8,7 +8,8 @@ const char *status_text(int status)
 {
     switch (status) {
 #define X(name, value, text)                                                                                 \
-    case value: return text;
+    case value:                                                                                              \
+        return text;
         STATUS_LIST(X)
 #undef X
     }

@@ -8,7 +8,15 @@
 #include "base/check.h"
 #include "config/config_file.h"
 
-enum option_type { OPTION_TEXT, OPTION_LIST, OPTION_INT, OPTION_REAL, OPTION_BYTES, OPTION_FLAG, OPTION_SECTION };
+enum option_type {
+    OPTION_TEXT,
+    OPTION_LIST,
+    OPTION_INT,
+    OPTION_REAL,
+    OPTION_BYTES,
+    OPTION_FLAG,
+    OPTION_SECTION
+};
 
 struct option {
     enum option_type type;
@@ -92,12 +100,21 @@ int config_init(struct config *c, struct error *err)
         case OPTION_TEXT:
             if (set_text(field, o->default_text)) return error_set(err, STATUS_NO_MEMORY, "out of memory");
             break;
-        case OPTION_INT: *(int64_t *)field = o->default_int; break;
-        case OPTION_BYTES: *(uint64_t *)field = (uint64_t)o->default_int; break;
-        case OPTION_REAL: *(double *)field = o->default_number; break;
-        case OPTION_FLAG: *(bool *)field = o->default_int != 0; break;
+        case OPTION_INT:
+            *(int64_t *)field = o->default_int;
+            break;
+        case OPTION_BYTES:
+            *(uint64_t *)field = (uint64_t)o->default_int;
+            break;
+        case OPTION_REAL:
+            *(double *)field = o->default_number;
+            break;
+        case OPTION_FLAG:
+            *(bool *)field = o->default_int != 0;
+            break;
         case OPTION_LIST:
-        case OPTION_SECTION: break;
+        case OPTION_SECTION:
+            break;
         }
     }
     return STATUS_OK;
@@ -132,8 +149,8 @@ static bool parse_bytes_suffix(const char *suffix, uint64_t *factor)
     static const struct {
         const char *text;
         uint64_t factor;
-    } suffixes[] = {{"", 1},         {"K", KIB},   {"KiB", KIB}, {"M", MIB},
-                    {"MiB", MIB},    {"G", GIB},   {"GiB", GIB}, {"B", 1}};
+    } suffixes[] = {{"", 1},      {"K", KIB}, {"KiB", KIB}, {"M", MIB},
+                    {"MiB", MIB}, {"G", GIB}, {"GiB", GIB}, {"B", 1}};
     for (size_t i = 0; i < array_length(suffixes); i++)
         if (!strcasecmp(suffix, suffixes[i].text)) {
             *factor = suffixes[i].factor;
@@ -168,9 +185,11 @@ static int set_number(struct config *c, const struct option *o, const char *valu
         return STATUS_OK;
     }
     int64_t number;
-    if (!parse_whole_number(value, o->type == OPTION_BYTES, &number) || number < o->min_int || number > o->max_int)
-        return error_set(err, STATUS_INVALID, "%s: %s must be a whole number of %s from %lld to %lld, got \"%s\"",
-                         source, o->name, o->unit, (long long)o->min_int, (long long)o->max_int, value);
+    if (!parse_whole_number(value, o->type == OPTION_BYTES, &number) || number < o->min_int ||
+        number > o->max_int)
+        return error_set(err, STATUS_INVALID,
+                         "%s: %s must be a whole number of %s from %lld to %lld, got \"%s\"", source, o->name,
+                         o->unit, (long long)o->min_int, (long long)o->max_int, value);
     if (o->type == OPTION_BYTES)
         *(uint64_t *)field_of(c, o) = (uint64_t)number;
     else
@@ -184,7 +203,8 @@ static int set_flag(struct config *c, const struct option *o, const char *value,
     bool on = !strcasecmp(value, "true") || !strcmp(value, "1") || !strcasecmp(value, "yes");
     bool off = !strcasecmp(value, "false") || !strcmp(value, "0") || !strcasecmp(value, "no");
     if (!on && !off)
-        return error_set(err, STATUS_INVALID, "%s: %s must be true or false, got \"%s\"", source, o->name, value);
+        return error_set(err, STATUS_INVALID, "%s: %s must be true or false, got \"%s\"", source, o->name,
+                         value);
     *(bool *)field_of(c, o) = on;
     return STATUS_OK;
 }
@@ -195,16 +215,18 @@ static int set_option(struct config *c, const struct option *o, const char *valu
     switch (o->type) {
     case OPTION_TEXT:
         if (!is_allowed_choice(o->unit, value))
-            return error_set(err, STATUS_INVALID, "%s: %s must be one of %s, got \"%s\"", source, o->name, o->unit,
-                             value);
+            return error_set(err, STATUS_INVALID, "%s: %s must be one of %s, got \"%s\"", source, o->name,
+                             o->unit, value);
         if (set_text(field_of(c, o), value)) return error_set(err, STATUS_NO_MEMORY, "out of memory");
         return STATUS_OK;
     case OPTION_LIST:
         if (append_list(field_of(c, o), value, strlen(value)))
             return error_set(err, STATUS_NO_MEMORY, "out of memory");
         return STATUS_OK;
-    case OPTION_FLAG: return set_flag(c, o, value, source, err);
-    default: return set_number(c, o, value, source, err);
+    case OPTION_FLAG:
+        return set_flag(c, o, value, source, err);
+    default:
+        return set_number(c, o, value, source, err);
     }
 }
 
@@ -216,8 +238,8 @@ int config_set(struct config *c, const char *name, const char *value, const char
     }
     const struct option *o = find_option(name, strlen(name));
     if (!o)
-        return error_set(err, STATUS_INVALID, "%s: there is no option \"%s\"; flashd --help lists them", source,
-                         name);
+        return error_set(err, STATUS_INVALID, "%s: there is no option \"%s\"; flashd --help lists them",
+                         source, name);
     return set_option(c, o, value, source, err);
 }
 
@@ -261,12 +283,14 @@ static int load_environment(struct config *c, char *const *environment, struct e
 }
 
 /* One argument (and perhaps its value) from the command line; returns how many were used, or a status. */
-static int load_argument(struct config *c, int num_args, char *const *args, bool *list_seen, struct error *err)
+static int load_argument(struct config *c, int num_args, char *const *args, bool *list_seen,
+                         struct error *err)
 {
     const char *arg = args[0];
     if (strncmp(arg, "--", 2) != 0) {
         if (c->model && list_seen[array_length(options)])
-            return error_set(err, STATUS_INVALID, "one MODEL is expected, got \"%s\" and \"%s\"", c->model, arg);
+            return error_set(err, STATUS_INVALID, "one MODEL is expected, got \"%s\" and \"%s\"", c->model,
+                             arg);
         list_seen[array_length(options)] = true;
         return set_text(&c->model, arg) ? STATUS_NO_MEMORY : 1;
     }
@@ -287,8 +311,7 @@ static int load_argument(struct config *c, int num_args, char *const *args, bool
         *(bool *)field_of(c, o) = true;
         return 1;
     }
-    if (!equals && num_args < 2)
-        return error_set(err, STATUS_INVALID, "%s needs a value (%s)", arg, o->unit);
+    if (!equals && num_args < 2) return error_set(err, STATUS_INVALID, "%s needs a value (%s)", arg, o->unit);
     size_t idx = (size_t)(o - options);
     if (o->type == OPTION_LIST && !list_seen[idx]) clear_list(field_of(c, o)); /* the later source wins */
     list_seen[idx] = true;
@@ -305,7 +328,8 @@ static const char *find_config_path(int num_args, char *const *args)
     return NULL;
 }
 
-int config_load(struct config *c, int num_args, char *const *args, char *const *environment, struct error *err)
+int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
+                struct error *err)
 {
     const char *path = find_config_path(num_args, args);
     int status = path ? config_file_load(c, path, err) : STATUS_OK;
@@ -323,10 +347,18 @@ int config_load(struct config *c, int num_args, char *const *args, char *const *
 static void format_default(const struct option *o, char *out, size_t capacity)
 {
     switch (o->type) {
-    case OPTION_TEXT: snprintf(out, capacity, "%s", o->default_text ? o->default_text : ""); break;
-    case OPTION_INT: snprintf(out, capacity, "%lld", (long long)o->default_int); break;
-    case OPTION_REAL: snprintf(out, capacity, "%g", o->default_number); break;
-    case OPTION_FLAG: snprintf(out, capacity, "%s", o->default_int ? "true" : "false"); break;
+    case OPTION_TEXT:
+        snprintf(out, capacity, "%s", o->default_text ? o->default_text : "");
+        break;
+    case OPTION_INT:
+        snprintf(out, capacity, "%lld", (long long)o->default_int);
+        break;
+    case OPTION_REAL:
+        snprintf(out, capacity, "%g", o->default_number);
+        break;
+    case OPTION_FLAG:
+        snprintf(out, capacity, "%s", o->default_int ? "true" : "false");
+        break;
     case OPTION_BYTES:
         if (o->default_int && o->default_int % MIB == 0)
             snprintf(out, capacity, "%lldMiB", (long long)(o->default_int / MIB));
@@ -335,7 +367,9 @@ static void format_default(const struct option *o, char *out, size_t capacity)
         else
             snprintf(out, capacity, "%lld", (long long)o->default_int);
         break;
-    default: snprintf(out, capacity, "%s", ""); break;
+    default:
+        snprintf(out, capacity, "%s", "");
+        break;
     }
 }
 
@@ -360,8 +394,9 @@ void config_print_help(FILE *out)
 
 void config_print_example(FILE *out)
 {
-    fprintf(out, "# flashd.example.yaml - every option at its default; made by `flashd --print-example-config`.\n"
-                 "# Use: flashd serve --config flashd.yaml\n\n# model: /models/model.gguf\n");
+    fprintf(out,
+            "# flashd.example.yaml - every option at its default; made by `flashd --print-example-config`.\n"
+            "# Start with `flashd serve --config flashd.yaml`.\n\n# model: /models/model.gguf\n");
     for (size_t i = 0; i < array_length(options); i++) {
         const struct option *o = &options[i];
         if (o->type == OPTION_SECTION) {
@@ -370,7 +405,7 @@ void config_print_example(FILE *out)
         }
         char text[64];
         format_default(o, text, sizeof text);
-        fprintf(out, "\n# %s%s%s%s\n# %s: %s\n", o->help, o->unit[0] ? " (" : "", o->unit, o->unit[0] ? ")" : "",
-                o->name, text);
+        fprintf(out, "\n# %s%s%s%s\n# %s: %s\n", o->help, o->unit[0] ? " (" : "", o->unit,
+                o->unit[0] ? ")" : "", o->name, text);
     }
 }

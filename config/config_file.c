@@ -42,7 +42,8 @@ static int take_scalar(struct reader *r, const yaml_event_t *event, struct error
 static int take_event(struct reader *r, const yaml_event_t *event, struct error *err)
 {
     switch (event->type) {
-    case YAML_SCALAR_EVENT: return take_scalar(r, event, err);
+    case YAML_SCALAR_EVENT:
+        return take_scalar(r, event, err);
     case YAML_MAPPING_START_EVENT:
         if (r->in_mapping) return fail(r, event, err, "a nested mapping");
         r->in_mapping = true;
@@ -55,9 +56,13 @@ static int take_event(struct reader *r, const yaml_event_t *event, struct error 
         r->in_sequence = false;
         r->key[0] = '\0';
         return STATUS_OK;
-    case YAML_ALIAS_EVENT: return fail(r, event, err, "an alias");
-    case YAML_STREAM_END_EVENT: r->done = true; return STATUS_OK;
-    default: return STATUS_OK;
+    case YAML_ALIAS_EVENT:
+        return fail(r, event, err, "an alias");
+    case YAML_STREAM_END_EVENT:
+        r->done = true;
+        return STATUS_OK;
+    default:
+        return STATUS_OK;
     }
 }
 
