@@ -396,7 +396,7 @@ void config_print_example(FILE *out)
 {
     fprintf(out,
             "# flashd.example.yaml - every option at its default; made by `flashd --print-example-config`.\n"
-            "# Start with `flashd serve --config flashd.yaml`.\n\n# model: /models/model.gguf\n");
+            "# Start with `flashd serve --config flashd.yaml`.\n\n#model: /models/model.gguf\n");
     for (size_t i = 0; i < array_length(options); i++) {
         const struct option *o = &options[i];
         if (o->type == OPTION_SECTION) {
@@ -405,7 +405,7 @@ void config_print_example(FILE *out)
         }
         char text[64];
         format_default(o, text, sizeof text);
-        fprintf(out, "\n# %s%s%s%s\n# %s: %s\n", o->help, o->unit[0] ? " (" : "", o->unit,
+        fprintf(out, "\n# %s%s%s%s\n#%s: %s\n", o->help, o->unit[0] ? " (" : "", o->unit,
                 o->unit[0] ? ")" : "", o->name, text);
     }
 }
