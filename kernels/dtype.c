@@ -106,21 +106,6 @@ static float load_f16(const uint8_t *p)
     return dtype_f16_to_f32(load_u16(p));
 }
 
-static void unpack_f32(const uint8_t *p, float *y)
-{
-    *y = float_from_bits(load_u32(p));
-}
-
-static void unpack_f16(const uint8_t *p, float *y)
-{
-    *y = load_f16(p);
-}
-
-static void unpack_bf16(const uint8_t *p, float *y)
-{
-    *y = dtype_bf16_to_f32(load_u16(p));
-}
-
 /* d f16, then 16 bytes whose low halves are values 0..15 and whose high halves are values 16..31. */
 static void unpack_q4_0(const uint8_t *p, float *y)
 {
@@ -220,17 +205,34 @@ static void unpack_q6_k(const uint8_t *p, float *y)
     }
 }
 
+static void row_of_f16(const uint8_t *p, int64_t cols, float *y)
+{
+    for (int64_t i = 0; i < cols; i++) y[i] = load_f16(p + 2 * i);
+}
+
+static void row_of_bf16(const uint8_t *p, int64_t cols, float *y)
+{
+    for (int64_t i = 0; i < cols; i++) y[i] = dtype_bf16_to_f32(load_u16(p + 2 * i));
+}
+
 void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out)
 {
     static void (*const unpack[DTYPE_COUNT])(const uint8_t *block, float *values) = {
-        [DTYPE_F32] = unpack_f32,   [DTYPE_F16] = unpack_f16,   [DTYPE_BF16] = unpack_bf16,
         [DTYPE_Q4_0] = unpack_q4_0, [DTYPE_Q4_1] = unpack_q4_1, [DTYPE_Q5_0] = unpack_q5_0,
         [DTYPE_Q5_1] = unpack_q5_1, [DTYPE_Q8_0] = unpack_q8_0, [DTYPE_Q4_K] = unpack_q4_k,
         [DTYPE_Q5_K] = unpack_q5_k, [DTYPE_Q6_K] = unpack_q6_k,
     };
     const struct dtype_info *info = &dtype_infos[dtype];
     assert_debug(cols % info->block_values == 0);
-    const uint8_t *block = row;
-    for (int64_t i = 0; i < cols; i += info->block_values, block += info->block_bytes)
-        unpack[dtype](block, out + i);
+    if (dtype == DTYPE_F32) {
+        memcpy(out, row, (size_t)cols * sizeof *out);
+    } else if (dtype == DTYPE_F16) {
+        row_of_f16(row, cols, out);
+    } else if (dtype == DTYPE_BF16) {
+        row_of_bf16(row, cols, out);
+    } else {
+        const uint8_t *block = row;
+        for (int64_t i = 0; i < cols; i += info->block_values, block += info->block_bytes)
+            unpack[dtype](block, out + i);
+    }
 }
