@@ -32,8 +32,10 @@ struct server {
     struct engine *engine;
     struct request_slots *slots;
     int32_t max_model_len;
+    uint64_t max_queued_tokens; /* --max-queued-tokens, resolved (load.h) */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
     int num_model_names;
+    struct api *api; /* server/api's own: from api_init to api_deinit */
 };
 
 /* ---- server.c: life ---- */
@@ -46,6 +48,9 @@ int server_run(const struct config *config);
 
 /* Once, before listening: registers metrics, prepares queues. */
 int api_init(struct server *server, struct error *err) must_check;
+/* Once, when the fields above are set and before the state becomes READY: registers what needs the model (histogram
+ * bounds, labels, start-up phases) and hooks up the engine's step histogram. */
+void api_on_loaded(struct server *server, const char *const *phase_names, const double *phase_seconds, int num_phases);
 /* The engine published something (uv_async): move tokens from slots to clients. */
 void api_on_engine_wake(struct server *server);
 /* Number of API requests not finished yet: draining is done at 0. */
