@@ -1,0 +1,156 @@
+/* model_session.h - a model opened for tests and benchmarks, one step at a time, below the scheduler.
+ *
+ * Sequence s owns the blocks [s * stride, (s + 1) * stride) of the pool. A step is a list of parts; the prefill parts
+ * stand first, as kernels/step.h wants it. */
+#ifndef TESTS_MODEL_SESSION_H
+#define TESTS_MODEL_SESSION_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "model/model.h"
+
+struct session_options {
+    const char *model_path, *device, *isa;
+    int threads;
+    enum dtype kv_dtype;
+    int32_t num_seqs, max_model_len, num_batched_tokens, num_logits;
+};
+
+struct session {
+    struct device *device;
+    struct model_files *files;
+    struct model *model;
+    struct session_options options;
+    int32_t stride;
+    int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k, *block_tables, *logit_rows;
+    struct sample_params *sample;
+    struct sample_result *results;
+    struct step step;
+};
+
+/* Tokens of one sequence to compute now; num_done are in the pool already. */
+struct session_part {
+    int32_t seq, num_done, num_tokens;
+    const int32_t *tokens;
+    bool decode;    /* one generated token */
+    bool all_logits; /* else of the last token only */
+    bool no_logits;
+};
+
+static inline void session_check(int status, const struct error *err)
+{
+    if (!status) return;
+    fprintf(stderr, "%s: %s\n", status_text(status), err->text);
+    exit(1);
+}
+
+static inline void session_open(struct session *s, const struct session_options *o)
+{
+    struct error err = {0};
+    *s = (struct session){.options = *o, .stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE)};
+    struct device_options device_options = {.cpu_isa = o->isa, .num_threads = o->threads};
+    session_check(device_open(o->device, &device_options, &s->device, &err), &err);
+    session_check(model_files_open(o->model_path, "auto", &s->files, &err), &err);
+    struct step_limits limits = {.num_tokens = o->num_batched_tokens,
+                                 .num_seqs = o->num_seqs,
+                                 .num_logits = o->num_logits,
+                                 .num_seq_slots = o->num_seqs,
+                                 .max_model_len = o->max_model_len,
+                                 .num_steps_in_flight = 1};
+    session_check(model_create(s->device, s->files, &limits, NULL, &s->model, &err), &err);
+    session_check(model_kv_pool_create(s->model, o->num_seqs * s->stride, o->kv_dtype, &err), &err);
+    s->device->ops->seal(s->device);
+    size_t tokens = (size_t)o->num_batched_tokens, seqs = (size_t)o->num_seqs, rows = (size_t)o->num_logits;
+    s->token_ids = calloc(tokens, sizeof(int32_t));
+    s->positions = calloc(tokens, sizeof(int32_t));
+    s->slot_mapping = calloc(tokens, sizeof(int32_t));
+    s->cu_seqlens_q = calloc(seqs + 1, sizeof(int32_t));
+    s->seqlens_k = calloc(seqs, sizeof(int32_t));
+    s->block_tables = calloc(seqs * (size_t)s->stride, sizeof(int32_t));
+    s->logit_rows = calloc(rows, sizeof(int32_t));
+    s->sample = calloc(rows, sizeof *s->sample);
+    s->results = calloc(rows, sizeof *s->results);
+}
+
+static inline void session_close(struct session *s)
+{
+    model_destroy(s->model);
+    s->device->ops->close(s->device);
+    model_files_close(s->files);
+    free(s->token_ids);
+    free(s->positions);
+    free(s->slot_mapping);
+    free(s->cu_seqlens_q);
+    free(s->seqlens_k);
+    free(s->block_tables);
+    free(s->logit_rows);
+    free(s->sample);
+    free(s->results);
+}
+
+static inline void session_add_logit_row(struct session *s, const struct session_part *p, int32_t token)
+{
+    struct step *step = &s->step;
+    assert_always(step->num_logits < s->options.num_logits);
+    s->logit_rows[step->num_logits] = token;
+    s->sample[step->num_logits++] = (struct sample_params){.seq_slot = p->seq,
+                                                           .position = s->positions[token] + 1,
+                                                           .score_token_id = -1,
+                                                           .top_p = 1,
+                                                           .repetition_penalty = 1,
+                                                           .num_top_logprobs = -1};
+}
+
+static inline void session_add_part(struct session *s, const struct session_part *p)
+{
+    struct step *step = &s->step;
+    int32_t seq_idx = step->num_seqs++;
+    for (int32_t b = 0; b < s->stride; b++) s->block_tables[seq_idx * s->stride + b] = p->seq * s->stride + b;
+    for (int32_t i = 0; i < p->num_tokens; i++) {
+        int32_t t = step->num_tokens++, position = p->num_done + i;
+        assert_always(step->num_tokens <= s->options.num_batched_tokens && position < s->options.max_model_len);
+        s->token_ids[t] = p->tokens[i];
+        s->positions[t] = position;
+        s->slot_mapping[t] = p->seq * s->stride * BLOCK_SIZE + position;
+        if (p->all_logits || (!p->no_logits && i == p->num_tokens - 1)) session_add_logit_row(s, p, t);
+    }
+    s->seqlens_k[seq_idx] = p->num_done + p->num_tokens;
+    s->cu_seqlens_q[seq_idx + 1] = step->num_tokens;
+    if (!p->decode) {
+        step->num_prefill_seqs++;
+        step->num_prefill_tokens = step->num_tokens;
+    }
+}
+
+/* Runs one step. Greedy results are in s->results, in row order; raw logits through session_logits until the next. */
+static inline void session_step(struct session *s, const struct session_part *parts, int num_parts)
+{
+    s->step = (struct step){.token_ids = s->token_ids,
+                            .positions = s->positions,
+                            .slot_mapping = s->slot_mapping,
+                            .cu_seqlens_q = s->cu_seqlens_q,
+                            .seqlens_k = s->seqlens_k,
+                            .block_tables = s->block_tables,
+                            .block_table_stride = s->stride,
+                            .logit_rows = s->logit_rows,
+                            .sample = s->sample};
+    for (int i = 0; i < num_parts; i++) session_add_part(s, &parts[i]);
+    model_step_begin(s->model, &s->step);
+}
+
+static inline void session_finish_step(struct session *s)
+{
+    struct error err = {0};
+    session_check(model_step_end(s->model, s->results, &err), &err);
+}
+
+/* Between session_step and session_finish_step. */
+static inline void session_logits(struct session *s, int32_t row, float *out)
+{
+    session_check(s->device->ops->read_logits(s->device, row, out), &(struct error){.text = "read_logits"});
+}
+
+#endif
