@@ -1,8 +1,8 @@
 /* gguf.h - a GGUF v2/v3 file, mapped and validated: its keys, and its tensors as weight views.
  *
- * gguf_open checks every length, count, type, offset and size against the file (overflow-safe) before it returns, so
- * that the look-ups below cannot fail on a hostile file; they only say whether a key exists with a usable type.
- * All pointers point into the mapping and live until gguf_close. Thread: read-only, any. */
+ * gguf_open checks every length, count, type, offset and size against the file (overflow-safe) before it
+ * returns, so that the look-ups below cannot fail on a hostile file; they only say whether a key exists with
+ * a usable type. All pointers point into the mapping and live until gguf_close. Thread: read-only, any. */
 #ifndef MODEL_GGUF_H
 #define MODEL_GGUF_H
 
@@ -18,8 +18,8 @@ struct gguf;
 int gguf_open(const char *path, struct gguf **out, struct error *err) must_check;
 void gguf_close(struct gguf *g);
 
-/* False when the key is missing or of another type. Texts are not NUL-terminated. Integers of any width and sign are
- * accepted where they fit; reals also from f32. */
+/* False when the key is missing or of another type. Texts are not NUL-terminated. Integers of any width and
+ * sign are accepted where they fit; reals also from f32. */
 bool gguf_find_text(const struct gguf *g, const char *key, const char **text, size_t *num_bytes);
 bool gguf_find_int(const struct gguf *g, const char *key, int64_t *value);
 bool gguf_find_real(const struct gguf *g, const char *key, double *value);

@@ -16,9 +16,9 @@ struct rope_config {
     enum rope_type type;
     enum rope_style style;
     double theta, factor;
-    double low_freq_factor, high_freq_factor;                /* llama3 */
-    double beta_fast, beta_slow, attention_factor;           /* yarn; attention_factor resolved */
-    int32_t original_max_position;                           /* llama3, yarn */
+    double low_freq_factor, high_freq_factor;      /* llama3 */
+    double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor resolved */
+    int32_t original_max_position;                 /* llama3, yarn */
     int32_t rotary_dim;
 };
 
@@ -26,15 +26,23 @@ struct model_config {
     char architecture[64]; /* as the file says, e.g. "LlamaForCausalLM" or "llama" */
     char family[16];       /* "llama", "mistral", "qwen2", "qwen3" */
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
-    int32_t vocab_size;    /* rows of the embedding: the width of the logits */
+    int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
     int32_t sliding_window; /* 0: none */
     float rms_norm_eps;
-    bool tie_word_embeddings, qk_norm; /* biases exist where the file has them */
+    bool tie_word_embeddings, qk_norm;
+    bool qkv_bias, o_bias; /* the family needs them (others are used where the file has them) */
     struct rope_config rope;
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* union of config, generation_config and end-of-turn names */
     int32_t bos_id;                            /* -1: none */
 };
+
+/* Adds an id to eos_ids unless it is there, outside the vocabulary, or one too many. */
+void model_config_add_eos(struct model_config *c, int64_t id);
+
+/* That sizes are possible, fit together, and that their products fit in 32 bits. source: the file, for the
+ * sentence. */
+int model_config_validate(const struct model_config *c, const char *source, struct error *err) must_check;
 
 /* generation_config.json: what a request gets when it does not say. A negative value: not given. */
 struct generation_defaults {

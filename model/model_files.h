@@ -14,10 +14,12 @@
 
 struct model_files;
 
+/* With their shapes: V vocabulary, H hidden size, D head_dim. */
 enum weight_role {
     WEIGHT_TOKEN_EMBEDDING, /* [V][H] */
     WEIGHT_OUTPUT_NORM,     /* [1][H] */
     WEIGHT_LM_HEAD,         /* [V][H]; the embedding's view when tied */
+    WEIGHT_ROPE_DIVISORS,   /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
     /* per layer */
     WEIGHT_ATTENTION_NORM,  /* [1][H] */
     WEIGHT_Q, WEIGHT_K, WEIGHT_V, WEIGHT_O,
@@ -25,6 +27,7 @@ enum weight_role {
     WEIGHT_Q_NORM, WEIGHT_K_NORM, /* [1][D] */
     WEIGHT_MLP_NORM,              /* [1][H] */
     WEIGHT_GATE, WEIGHT_UP, WEIGHT_DOWN,
+    WEIGHT_ROLE_COUNT
 };
 
 /* path: a .gguf file or a directory. load_format: "auto" or "dummy". */

@@ -1,0 +1,32 @@
+/* file_map.h - files of a model: big ones mapped read-only, small ones read whole.
+ *
+ * A map's size is the file's at open; everything read through it must be checked against num_bytes first.
+ * (Someone who cuts a file short while the server runs still brings SIGBUS: model files are replaced by
+ * renaming, not in place.) Thread: read-only after open, any. */
+#ifndef MODEL_FILE_MAP_H
+#define MODEL_FILE_MAP_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct file_map {
+    const unsigned char *data; /* NULL when the file is empty */
+    size_t num_bytes;
+};
+
+int file_map_open(const char *path, struct file_map *out, struct error *err) must_check;
+void file_map_close(struct file_map *m); /* also of a zeroed one */
+
+/* *text is malloc'd and NUL-terminated (the NUL is not counted). STATUS_NOT_FOUND when there is no such file.
+ */
+int file_read_text(const char *path, size_t bytes_max, char **text, size_t *num_bytes,
+                   struct error *err) must_check;
+
+/* Bytes from a file as text for a message: not more than fits, everything but printable ASCII as '?'. */
+struct printable {
+    char text[72];
+};
+struct printable printable_from(const char *bytes, size_t num_bytes);
+
+#endif
