@@ -12,6 +12,9 @@ enum {
     HEAD_DIM_MAX = 1024,
 };
 
+const struct generation_defaults generation_defaults_none = {
+    .temperature = -1, .top_p = -1, .min_p = -1, .repetition_penalty = -1, .top_k = -1, .max_new_tokens = -1};
+
 void model_config_add_eos(struct model_config *c, int64_t id)
 {
     if (id < 0 || id >= c->vocab_size || c->num_eos_ids == EOS_IDS_MAX) return;

@@ -18,6 +18,7 @@ struct rope_config {
     double theta, factor;
     double low_freq_factor, high_freq_factor;      /* llama3 */
     double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor resolved */
+    bool yarn_keep_fractions;                      /* the ramp's ends are not rounded to whole dimensions */
     int32_t original_max_position;                 /* llama3, yarn */
     int32_t rotary_dim;
 };
@@ -49,6 +50,7 @@ struct generation_defaults {
     float temperature, top_p, min_p, repetition_penalty;
     int32_t top_k, max_new_tokens;
 };
+extern const struct generation_defaults generation_defaults_none; /* nothing given */
 
 /* Multiply-adds times two for one token at the given context length, and bytes of K and V a token. */
 double model_config_flop_per_token(const struct model_config *c, int64_t context_tokens);

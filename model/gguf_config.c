@@ -1,0 +1,301 @@
+#include "model/gguf_config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "model/file_map.h"
+#include "model/gguf.h"
+
+enum { KEY_BYTES_MAX = 96 };
+
+static const struct architecture {
+    const char *name;
+    enum rope_style style;
+    bool qkv_bias, qk_norm;
+} architectures[] = {
+    {"llama", ROPE_PAIRS, false, false},
+    {"qwen2", ROPE_HALVES, true, false},
+    {"qwen3", ROPE_HALVES, false, true},
+};
+
+/* Looks keys up under the architecture's name; the first problem is kept in status. */
+struct keys {
+    const struct gguf *gguf;
+    const char *path, *architecture;
+    struct error *err;
+    int status;
+};
+
+struct key_name {
+    char text[KEY_BYTES_MAX];
+};
+
+static struct key_name key_name(const struct keys *k, const char *suffix)
+{
+    struct key_name name;
+    snprintf(name.text, sizeof name.text, "%s.%s", k->architecture, suffix);
+    return name;
+}
+
+static int fail(struct keys *k, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static int fail(struct keys *k, int status, const char *format, ...)
+{
+    char problem[256];
+    va_list args;
+    if (k->status) return k->status;
+    va_start(args, format);
+    vsnprintf(problem, sizeof problem, format, args);
+    va_end(args);
+    return k->status = error_set(k->err, status, "%s: %s", k->path, problem);
+}
+
+static bool find_int(const struct keys *k, const char *suffix, int64_t *value)
+{
+    return gguf_find_int(k->gguf, key_name(k, suffix).text, value);
+}
+
+static bool find_real(const struct keys *k, const char *suffix, double *value)
+{
+    return gguf_find_real(k->gguf, key_name(k, suffix).text, value);
+}
+
+static bool find_text(const struct keys *k, const char *suffix, const char **text, size_t *num_bytes)
+{
+    return gguf_find_text(k->gguf, key_name(k, suffix).text, text, num_bytes);
+}
+
+static bool text_is(const char *text, size_t num_bytes, const char *wanted)
+{
+    return num_bytes == strlen(wanted) && !memcmp(text, wanted, num_bytes);
+}
+
+static int32_t required_int(struct keys *k, const char *suffix)
+{
+    int64_t value = 0;
+    if (!find_int(k, suffix, &value))
+        fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, suffix).text);
+    else if (value < 1 || value > INT32_MAX)
+        fail(k, STATUS_INVALID, "the key %s has the impossible value %" PRId64, key_name(k, suffix).text,
+             value);
+    return k->status ? 1 : (int32_t)value;
+}
+
+/* A number, or a list with one number a layer, which must then be all the same. */
+static int32_t int_of_all_layers(struct keys *k, const char *suffix, int32_t fallback)
+{
+    struct gguf_array array;
+    int64_t first, other;
+    if (!gguf_find_array(k->gguf, key_name(k, suffix).text, &array))
+        return find_int(k, suffix, &first) || !fallback ? required_int(k, suffix) : fallback;
+    if (!gguf_array_next_int(&array, &first) || first < 1 || first > INT32_MAX) {
+        fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
+        return 1;
+    }
+    while (gguf_array_next_int(&array, &other))
+        if (other != first)
+            fail(k, STATUS_UNSUPPORTED, "the key %s differs from layer to layer, which is not supported",
+                 key_name(k, suffix).text);
+    return (int32_t)first;
+}
+
+static int find_architecture(struct keys *k, const struct architecture **out)
+{
+    const char *text;
+    size_t num_bytes;
+    if (!gguf_find_text(k->gguf, "general.architecture", &text, &num_bytes))
+        return fail(k, STATUS_INVALID, "the key general.architecture is missing");
+    for (size_t i = 0; i < array_length(architectures); i++) {
+        if (!text_is(text, num_bytes, architectures[i].name)) continue;
+        *out = &architectures[i];
+        k->architecture = architectures[i].name;
+        return STATUS_OK;
+    }
+    return fail(k, STATUS_UNSUPPORTED, "the architecture \"%s\" is not supported; llama, qwen2 and qwen3 are",
+                printable_from(text, num_bytes).text);
+}
+
+/* Keys that change the mathematics into something that no forward pass here computes, unless they are 0 or 1.
+ */
+static int check_unsupported(struct keys *k)
+{
+    static const char *const names[] = {"expert_count",
+                                        "attn_logit_softcapping",
+                                        "final_logit_softcapping",
+                                        "attention.scale",
+                                        "residual_scale",
+                                        "embedding_scale",
+                                        "logit_scale",
+                                        "attention.sliding_window_pattern",
+                                        "rope.scaling.yarn_log_multiplier"};
+    double value;
+    struct gguf_array array;
+    for (size_t i = 0; i < array_length(names); i++)
+        if ((find_real(k, names[i], &value) && value != 0 && value != 1) ||
+            gguf_find_array(k->gguf, key_name(k, names[i]).text, &array))
+            return fail(k, STATUS_UNSUPPORTED, "the key %s is set, which is not supported",
+                        key_name(k, names[i]).text);
+    return STATUS_OK;
+}
+
+static int read_shape(struct keys *k, struct model_config *c)
+{
+    int64_t window = 0, value_length;
+    double eps = 0;
+    c->hidden_size = required_int(k, "embedding_length");
+    c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
+    c->num_layers = required_int(k, "block_count");
+    c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
+    c->num_kv_heads = int_of_all_layers(k, "attention.head_count_kv", c->num_heads);
+    c->max_position_embeddings = required_int(k, "context_length");
+    if (!find_real(k, "attention.layer_norm_rms_epsilon", &eps))
+        return fail(k, STATUS_INVALID, "the key %s is missing",
+                    key_name(k, "attention.layer_norm_rms_epsilon").text);
+    c->rms_norm_eps = (float)eps;
+    c->head_dim = find_int(k, "attention.key_length", &value_length) ? required_int(k, "attention.key_length")
+                                                                     : c->hidden_size / c->num_heads;
+    if (find_int(k, "attention.value_length", &value_length) && value_length != c->head_dim)
+        return fail(k, STATUS_UNSUPPORTED,
+                    "keys have %d values a head and values %" PRId64 "; only equal ones are supported",
+                    c->head_dim, value_length);
+    if (find_int(k, "attention.sliding_window", &window) && window > 0 && window <= INT32_MAX)
+        c->sliding_window = (int32_t)window;
+    return k->status;
+}
+
+/* vocab_size: rows of the embedding, which may be more than the tokenizer has tokens, never fewer. */
+static int read_vocabulary(struct keys *k, struct model_config *c)
+{
+    struct weight_view embedding = gguf_find_tensor(k->gguf, "token_embd.weight");
+    struct gguf_array tokens;
+    if (!embedding.data) return fail(k, STATUS_INVALID, "the tensor token_embd.weight is missing");
+    if (embedding.rows > INT32_MAX)
+        return fail(k, STATUS_INVALID, "token_embd.weight has %" PRId64 " rows", embedding.rows);
+    c->vocab_size = (int32_t)embedding.rows;
+    c->tie_word_embeddings = !gguf_find_tensor(k->gguf, "output.weight").data;
+    if (gguf_find_array(k->gguf, "tokenizer.ggml.tokens", &tokens) &&
+        tokens.num_items > (uint64_t)embedding.rows)
+        return fail(k, STATUS_INVALID,
+                    "the tokenizer has %" PRIu64 " tokens, the embedding only %" PRId64 " rows",
+                    tokens.num_items, embedding.rows);
+    return STATUS_OK;
+}
+
+/* ---- rotation ---- */
+
+static int read_rope_type(struct keys *k, struct rope_config *rope)
+{
+    const char *type = "none";
+    size_t num_bytes = strlen(type);
+    double factor = 0;
+    find_text(k, "rope.scaling.type", &type, &num_bytes);
+    if (text_is(type, num_bytes, "linear"))
+        rope->type = ROPE_LINEAR;
+    else if (text_is(type, num_bytes, "yarn"))
+        rope->type = ROPE_YARN;
+    else if (!text_is(type, num_bytes, "none"))
+        return fail(k, STATUS_UNSUPPORTED,
+                    "the rotation's scaling type \"%s\" is not supported; none, linear and yarn are",
+                    printable_from(type, num_bytes).text);
+    if (find_real(k, "rope.scaling.factor", &factor) || find_real(k, "rope.scale_linear", &factor)) {
+        rope->factor = factor;
+        if (rope->type == ROPE_DEFAULT && factor > 1) rope->type = ROPE_LINEAR; /* older files have no type */
+    }
+    if (text_is(type, num_bytes, "none") && find_text(k, "rope.scaling.type", &type, &num_bytes))
+        rope->type = ROPE_DEFAULT;
+    return STATUS_OK;
+}
+
+static int read_yarn(struct keys *k, const struct model_config *c, struct rope_config *rope)
+{
+    double attention_factor = 1, ext_factor = 1;
+    int64_t original = c->max_position_embeddings;
+    find_int(k, "rope.scaling.original_context_length", &original);
+    if (original < 1 || original > INT32_MAX)
+        return fail(k, STATUS_INVALID, "the key %s is impossible",
+                    key_name(k, "rope.scaling.original_context_length").text);
+    if (find_real(k, "rope.scaling.yarn_ext_factor", &ext_factor) && ext_factor != 1)
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is set, which is not supported",
+                    key_name(k, "rope.scaling.yarn_ext_factor").text);
+    rope->original_max_position = (int32_t)original;
+    rope->beta_fast = 32;
+    rope->beta_slow = 1;
+    find_real(k, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
+    find_real(k, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
+    if (!find_real(k, "rope.scaling.attn_factor", &attention_factor))
+        find_real(k, "rope.scaling.yarn_attn_factor", &attention_factor);
+    /* GGUF's factor comes on top of yarn's own */
+    rope->attention_factor = attention_factor * (rope->factor > 1 ? 0.1 * log(rope->factor) + 1 : 1);
+    return STATUS_OK;
+}
+
+static int read_rope(struct keys *k, const struct architecture *a, struct model_config *c)
+{
+    struct rope_config *rope = &c->rope;
+    int64_t rotary_dim = c->head_dim;
+    *rope = (struct rope_config){.style = a->style, .theta = 10000, .factor = 1, .attention_factor = 1};
+    find_real(k, "rope.freq_base", &rope->theta);
+    find_int(k, "rope.dimension_count", &rotary_dim);
+    if (rotary_dim < 1 || rotary_dim > c->head_dim)
+        return fail(k, STATUS_INVALID, "the key %s is %" PRId64 "; heads have %d values",
+                    key_name(k, "rope.dimension_count").text, rotary_dim, c->head_dim);
+    rope->rotary_dim = (int32_t)rotary_dim;
+    int status = read_rope_type(k, rope);
+    return !status && rope->type == ROPE_YARN ? read_yarn(k, c, rope) : status;
+}
+
+/* ---- tokens that end a turn ---- */
+
+/* The file has one EOS id; chat models end a turn with other tokens, known by name. */
+static void add_eos_by_name(const struct keys *k, struct model_config *c)
+{
+    static const char *const names[] = {
+        "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",         "<|end_of_turn|>",
+        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",    "<|end|>",
+        "<EOT>",         "<|return|>",    "<end_of_utterance>", "<eos>"};
+    struct gguf_array tokens;
+    const char *text;
+    size_t num_bytes;
+    if (!gguf_find_array(k->gguf, "tokenizer.ggml.tokens", &tokens)) return;
+    for (int64_t id = 0; gguf_array_next_text(&tokens, &text, &num_bytes); id++) {
+        if (num_bytes == 0 || text[0] != '<') continue;
+        for (size_t i = 0; i < array_length(names); i++)
+            if (text_is(text, num_bytes, names[i])) model_config_add_eos(c, id);
+    }
+}
+
+static void read_special_ids(const struct keys *k, struct model_config *c)
+{
+    static const char *const names[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id"};
+    int64_t id;
+    for (size_t i = 0; i < array_length(names); i++)
+        if (gguf_find_int(k->gguf, names[i], &id)) model_config_add_eos(c, id);
+    add_eos_by_name(k, c);
+    if (gguf_find_int(k->gguf, "tokenizer.ggml.bos_token_id", &id) && id >= 0 && id < c->vocab_size)
+        c->bos_id = (int32_t)id;
+}
+
+int gguf_config_read(const struct gguf *g, const char *path, struct model_config *config, struct error *err)
+{
+    struct keys k = {.gguf = g, .path = path, .err = err};
+    const struct architecture *a = NULL;
+    *config = (struct model_config){.bos_id = -1};
+    int status = find_architecture(&k, &a);
+    if (!status) status = check_unsupported(&k);
+    if (!status) status = read_shape(&k, config);
+    if (!status) status = read_vocabulary(&k, config);
+    if (!status) status = read_rope(&k, a, config);
+    if (status) return status;
+    snprintf(config->architecture, sizeof config->architecture, "%s", a->name);
+    snprintf(config->family, sizeof config->family, "%s", a->name);
+    config->qkv_bias = a->qkv_bias;
+    config->qk_norm = a->qk_norm;
+    status = model_config_validate(config, path, err);
+    if (!status) read_special_ids(&k, config);
+    return status;
+}
