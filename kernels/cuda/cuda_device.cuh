@@ -1,0 +1,169 @@
+/* cuda_device.cuh - what the files of the CUDA device share: the device, a step's arrays on it, and one launcher for
+ * each operation of the kernel table (kernels/device.h).
+ *
+ * Types: activations are bf16, the residual stream is f32, K and V are bf16, logits are f32.
+ * K/V pool: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim]; one block more than asked for is kept as the place
+ * where padding tokens write.
+ *
+ * A step travels to the device as one packed copy of int32 words into a buffer whose offsets depend on its size class
+ * only, so that a recorded graph finds every array where it was (struct step_layout). Two buffers alternate, so that
+ * the next step may be prepared while one runs; everything runs on one stream.
+ *
+ * Errors: launches are checked once, in step_end; the first CUDA error is kept and is final. */
+#ifndef KERNELS_CUDA_CUDA_DEVICE_CUH
+#define KERNELS_CUDA_CUDA_DEVICE_CUH
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+extern "C" {
+#include "kernels/device.h"
+}
+
+enum { STEP_BUFFERS = 2, GRAPH_BUCKETS_MAX = 64 };
+
+struct linear {
+    __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
+    float *bias;           /* [N] or NULL */
+    int32_t n, k;
+    enum linear_kind kind;
+    bool wide_output;
+    struct linear_plan *plan; /* linear.cu: which kernel for which M */
+};
+
+struct kv_pool {
+    struct kv_shape shape;
+    __nv_bfloat16 *data;
+    size_t block_elements; /* of one layer: 2 * Hk * BLOCK_SIZE * D */
+    size_t layer_elements; /* (num_blocks + 1) * block_elements */
+};
+
+/* Address of K (which = 0) or V (1) of a block and head: BLOCK_SIZE rows of head_dim. */
+__host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_elements, int32_t layer,
+                                            int32_t block, int which, int32_t head, int32_t num_kv_heads, int32_t head_dim)
+{
+    return layer * layer_elements + block * block_elements +
+           ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
+}
+
+/* One row's sampling parameters as the device sees them. */
+struct device_sample_params {
+    int32_t seq_slot, position, score_token_id, top_k, num_top_logprobs;
+    float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+    uint32_t seed_low, seed_high;
+    int32_t bias_offset, num_bias;     /* into the step's bias words: id, float bits */
+    int32_t banned_offset, num_banned; /* into the same words: ids */
+};
+
+/* One piece of decode attention: a range of splits of one sequence (attention_decode.cu). */
+struct decode_work {
+    int32_t seq, kv_head, split, num_splits;
+};
+
+/* One tile of prefill attention (attention_prefill.cu). */
+struct prefill_tile {
+    int32_t seq, first_row; /* row of the sequence's chunk */
+};
+
+/* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */
+struct batch {
+    int32_t num_tokens, num_seqs, num_logits, num_prefill_tokens, num_prefill_seqs; /* padded */
+    int32_t num_real_logits;
+    int32_t seqlen_k_max;
+    bool graph_candidate; /* decode only */
+    const int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k;
+    const int32_t *table_offsets; /* [S] into tables */
+    const int32_t *tables;        /* block ids of all sequences, one after another */
+    const int32_t *logit_rows;
+    const struct device_sample_params *sample;
+    const int32_t *lists;         /* bias and banned words */
+    const struct decode_work *decode_work;
+    int32_t num_decode_work;      /* grid-stride over this many; device copy in counts[0] */
+    const struct prefill_tile *prefill_tiles;
+    int32_t num_prefill_tiles;
+    const int32_t *counts;        /* device words: num_decode_work, ... read by recorded kernels */
+    struct sample_result *results; /* pinned host memory that the sampler's results are copied to */
+};
+
+struct cuda_device {
+    struct device base; /* first */
+    cudaStream_t stream;
+    cublasLtHandle_t blas;
+    void *blas_workspace;
+    size_t blas_workspace_bytes;
+    int num_sms;
+    cudaError_t first_error;
+    char first_error_where[96];
+    struct step_limits limits;
+    int32_t vocab_size, hidden_size, intermediate_size;
+    struct attention_args attention;
+    struct steps *steps;         /* step.cu: buffers, events, graphs */
+    struct sampler *sampler;     /* sample.cu: history, scratch */
+    float *logits;               /* [R][V] */
+    float *attention_partial;    /* decode: split outputs and log-sum-exps */
+    int32_t *attention_counters; /* decode: arrivals per (sequence, head) */
+    __nv_bfloat16 *gate_up;      /* [T][2 * intermediate] for the products that do not fuse */
+    int32_t *last_tokens;        /* [num_seq_slots] last sampled token of each slot */
+};
+
+static inline struct cuda_device *cuda_of(struct device *d)
+{
+    return (struct cuda_device *)d;
+}
+
+/* Keeps the first error. Returns true when result is a success. */
+bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where);
+#define CUDA_CHECK(d, call) cuda_check(d, call, #call)
+
+/* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
+void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
+void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
+                   int32_t hidden_size);
+void cuda_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
+                       const float *weight, float eps, int32_t hidden_size);
+void cuda_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, const void *delta,
+                                  const float *weight, float eps, int32_t hidden_size);
+void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool, int32_t layer,
+                        const struct rope_args *args);
+
+void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
+                            const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
+                           const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+/* Host side of the decode plan: fixed splits in tokens. Returns the number of entries written. */
+int32_t cuda_decode_plan(const struct step *step, int32_t num_kv_heads, struct decode_work *work);
+int32_t cuda_decode_work_max(const struct step_limits *limits, int32_t num_kv_heads);
+size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
+int32_t cuda_prefill_rows_per_tile(int32_t head_dim);
+
+/* linear.cu */
+void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
+void cuda_linear_silu_mul(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
+void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+int cuda_linear_plans(struct cuda_device *d, struct error *err); /* times the candidates: weights_done */
+
+/* weights.cu */
+int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out, struct error *err);
+uint64_t cuda_linear_bytes(struct device *d, const struct linear *l);
+void cuda_weights_close_stages(struct cuda_device *d);
+
+/* sample.cu */
+int cuda_sampler_prepare(struct cuda_device *d, struct error *err);
+void cuda_logits_sample(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+int cuda_history_set(struct device *d, int32_t seq_slot, const int32_t *token_ids, int32_t num_prompt,
+                     int32_t num_tokens);
+
+/* step.cu */
+int cuda_steps_prepare(struct cuda_device *d, struct error *err);
+struct batch *cuda_step_begin(struct device *d, const struct step *step);
+int cuda_step_end(struct device *d, struct sample_result *results, struct error *err);
+bool cuda_replay(struct device *d, struct batch *b);
+void cuda_record_begin(struct device *d, struct batch *b);
+void cuda_record_end(struct device *d, struct batch *b);
+/* Where padding tokens write; the pool keeps one block more for them. */
+void cuda_steps_set_spare_block(struct cuda_device *d, int32_t block);
+void cuda_steps_seal(struct cuda_device *d);
+
+#endif

@@ -1,0 +1,347 @@
+/* step.cu - a step's way to the device and its results' way back.
+ *
+ * step_begin packs everything that the kernels read into one pinned buffer and queues one copy. Offsets are functions
+ * of the size class (few tokens, or many), so a recorded graph finds each array where it was; the lists of variable
+ * length stand last, so only the used part is copied. Decode-only steps are padded up to a bucket: padding tokens are
+ * id 0 at position 0, write to the pool's spare block, and belong to sequences of length 0, which attention skips.
+ *
+ * Graphs: one for each bucket and buffer, recorded the first time that the bucket is met after seal. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_device.cuh"
+
+enum { COUNT_WORDS = 8 };
+
+/* Word offsets of the arrays inside the packed buffer. */
+struct step_layout {
+    int32_t num_tokens, num_seqs, num_logits; /* capacities */
+    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, table_offsets, logit_rows, sample, work,
+        tail; /* prefill tiles, lists, then block tables: of variable length */
+};
+
+struct step_graph {
+    cudaGraphExec_t exec;
+    int32_t bucket;
+};
+
+struct step_buffer {
+    int32_t *host; /* pinned */
+    int32_t *device;
+    struct sample_result *results; /* pinned */
+    cudaEvent_t done;
+    struct batch batch;
+    struct step_graph graphs[GRAPH_BUCKETS_MAX];
+    int num_graphs;
+};
+
+struct steps {
+    struct step_buffer buffers[STEP_BUFFERS];
+    struct step_layout small, large;
+    size_t buffer_words;
+    int begin, end; /* counts of steps begun and ended */
+    bool recording;
+    int32_t spare_slot; /* first token slot of the spare block; set when the pool is made */
+    bool sealed;
+};
+
+static size_t take(size_t *cursor, size_t words)
+{
+    size_t at = *cursor;
+    *cursor += (words + 3) / 4 * 4; /* 16-byte aligned */
+    return at;
+}
+
+static struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens)
+{
+    struct step_layout l = {};
+    l.num_tokens = num_tokens;
+    l.num_seqs = d->limits.num_seqs;
+    l.num_logits = d->limits.num_logits;
+    size_t cursor = 0;
+    l.counts = take(&cursor, COUNT_WORDS);
+    l.token_ids = take(&cursor, (size_t)num_tokens);
+    l.positions = take(&cursor, (size_t)num_tokens);
+    l.slot_mapping = take(&cursor, (size_t)num_tokens);
+    l.cu_seqlens_q = take(&cursor, (size_t)l.num_seqs + 1);
+    l.seqlens_k = take(&cursor, (size_t)l.num_seqs);
+    l.table_offsets = take(&cursor, (size_t)l.num_seqs);
+    l.logit_rows = take(&cursor, (size_t)l.num_logits);
+    l.sample = take(&cursor, (size_t)l.num_logits * sizeof(struct device_sample_params) / 4);
+    l.work = take(&cursor, (size_t)cuda_decode_work_max(&d->limits, d->attention.num_kv_heads) * 4);
+    l.tail = cursor;
+    return l;
+}
+
+/* Most words behind tail: prefill tiles, lists, block tables. */
+static size_t tail_words_max(const struct cuda_device *d)
+{
+    size_t tiles = (size_t)d->limits.num_tokens / 16 + (size_t)d->limits.num_seqs + 16;
+    size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
+    size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
+    return 2 * tiles + lists + blocks + 64;
+}
+
+int cuda_steps_prepare(struct cuda_device *d, struct error *err)
+{
+    struct steps *s = new struct steps();
+    d->steps = s;
+    s->small = make_layout(d, d->limits.num_seqs);
+    s->large = make_layout(d, d->limits.num_tokens);
+    s->buffer_words = s->large.tail + tail_words_max(d);
+    s->spare_slot = -1;
+    size_t results_bytes = (size_t)d->limits.num_logits * sizeof(struct sample_result);
+    for (int i = 0; i < STEP_BUFFERS; i++) {
+        struct step_buffer *b = &s->buffers[i];
+        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&b->host, s->buffer_words * 4, cudaHostAllocDefault)) ||
+            !CUDA_CHECK(d, cudaMalloc((void **)&b->device, s->buffer_words * 4)) ||
+            !CUDA_CHECK(d, cudaHostAlloc((void **)&b->results, results_bytes, cudaHostAllocDefault)) ||
+            !CUDA_CHECK(d, cudaEventCreateWithFlags(&b->done, cudaEventDisableTiming)))
+            return error_set(err, STATUS_NO_MEMORY, "no memory for step buffers of %zu bytes", s->buffer_words * 4);
+    }
+    return STATUS_OK;
+}
+
+void cuda_steps_set_spare_block(struct cuda_device *d, int32_t block)
+{
+    d->steps->spare_slot = block * BLOCK_SIZE;
+}
+
+void cuda_steps_seal(struct cuda_device *d)
+{
+    d->steps->sealed = true;
+}
+
+/* Decode batches run at these sizes: every one up to 8, then steps of 8, 16 and 32. */
+static int32_t bucket_of(int32_t n)
+{
+    if (n <= 8) return n;
+    int32_t step = n <= 64 ? 8 : n <= 256 ? 16 : 32;
+    return (n + step - 1) / step * step;
+}
+
+static void pack_sample(int32_t *words, const struct step_layout *l, const struct step *step, int32_t *lists,
+                        size_t *num_list_words)
+{
+    struct device_sample_params *out = (struct device_sample_params *)(words + l->sample);
+    size_t at = 0;
+    for (int32_t r = 0; r < step->num_logits; r++) {
+        const struct sample_params *p = &step->sample[r];
+        struct device_sample_params o = {};
+        o.seq_slot = p->seq_slot;
+        o.position = p->position;
+        o.score_token_id = p->score_token_id;
+        o.top_k = p->top_k;
+        o.num_top_logprobs = p->num_top_logprobs;
+        o.temperature = p->temperature;
+        o.top_p = p->top_p;
+        o.min_p = p->min_p;
+        o.presence_penalty = p->presence_penalty;
+        o.frequency_penalty = p->frequency_penalty;
+        o.repetition_penalty = p->repetition_penalty;
+        o.seed_low = (uint32_t)p->seed;
+        o.seed_high = (uint32_t)(p->seed >> 32);
+        o.bias_offset = (int32_t)at;
+        o.num_bias = p->num_logit_bias;
+        memcpy(lists + at, p->logit_bias, (size_t)p->num_logit_bias * sizeof(struct logit_bias));
+        at += (size_t)p->num_logit_bias * 2;
+        o.banned_offset = (int32_t)at;
+        o.num_banned = p->num_banned;
+        memcpy(lists + at, p->banned, (size_t)p->num_banned * 4);
+        at += (size_t)p->num_banned;
+        out[r] = o;
+    }
+    *num_list_words = at;
+}
+
+static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, struct prefill_tile *tiles)
+{
+    int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d->attention.head_dim);
+    /* Longest work first: the last rows of a chunk see the most keys. */
+    for (int32_t s = 0; s < step->num_prefill_seqs; s++) {
+        int32_t rows = step->cu_seqlens_q[s + 1] - step->cu_seqlens_q[s];
+        for (int32_t first = (rows - 1) / rows_per_tile * rows_per_tile; first >= 0; first -= rows_per_tile)
+            tiles[n++] = prefill_tile{s, first};
+    }
+    return n;
+}
+
+/* Token arrays, padded from T to padded_tokens. */
+static void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_tokens,
+                        int32_t spare_slot)
+{
+    size_t bytes = (size_t)step->num_tokens * 4;
+    memcpy(words + l->token_ids, step->token_ids, bytes);
+    memcpy(words + l->positions, step->positions, bytes);
+    memcpy(words + l->slot_mapping, step->slot_mapping, bytes);
+    for (int32_t t = step->num_tokens; t < padded_tokens; t++) {
+        words[l->token_ids + t] = 0;
+        words[l->positions + t] = 0;
+        words[l->slot_mapping + t] = spare_slot;
+    }
+}
+
+static int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_seqs,
+                         int32_t padded_tokens, int32_t *tables, size_t *num_table_words)
+{
+    size_t at = 0;
+    int32_t seqlen_max = 0;
+    memcpy(words + l->cu_seqlens_q, step->cu_seqlens_q, ((size_t)step->num_seqs + 1) * 4);
+    memcpy(words + l->seqlens_k, step->seqlens_k, (size_t)step->num_seqs * 4);
+    for (int32_t s = 0; s < step->num_seqs; s++) {
+        int32_t num_blocks = (step->seqlens_k[s] + BLOCK_SIZE - 1) / BLOCK_SIZE;
+        words[l->table_offsets + s] = (int32_t)at;
+        memcpy(tables + at, step->block_tables + (size_t)s * step->block_table_stride, (size_t)num_blocks * 4);
+        at += (size_t)num_blocks;
+        if (step->seqlens_k[s] > seqlen_max) seqlen_max = step->seqlens_k[s];
+    }
+    for (int32_t s = step->num_seqs; s < padded_seqs; s++) {
+        words[l->cu_seqlens_q + s + 1] = step->num_tokens + (s + 1 - step->num_seqs);
+        words[l->seqlens_k + s] = 0;
+        words[l->table_offsets + s] = 0;
+    }
+    (void)padded_tokens;
+    *num_table_words = at;
+    return seqlen_max;
+}
+
+static void point_batch(struct batch *b, const int32_t *base, const struct step_layout *l)
+{
+    b->counts = base + l->counts;
+    b->token_ids = base + l->token_ids;
+    b->positions = base + l->positions;
+    b->slot_mapping = base + l->slot_mapping;
+    b->cu_seqlens_q = base + l->cu_seqlens_q;
+    b->seqlens_k = base + l->seqlens_k;
+    b->table_offsets = base + l->table_offsets;
+    b->logit_rows = base + l->logit_rows;
+    b->sample = (const struct device_sample_params *)(base + l->sample);
+    b->decode_work = (const struct decode_work *)(base + l->work);
+}
+
+/* The variable tail has no fixed offsets; kernels find its parts through the counts words. */
+struct batch *cuda_step_begin(struct device *device, const struct step *step)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct steps *s = d->steps;
+    struct step_buffer *buffer = &s->buffers[s->begin++ % STEP_BUFFERS];
+    struct batch *b = &buffer->batch;
+    bool decode_only = step->num_prefill_seqs == 0 && step->num_logits == step->num_tokens;
+    bool small = step->num_tokens <= s->small.num_tokens && step->num_prefill_seqs == 0;
+    const struct step_layout *l = small ? &s->small : &s->large;
+    int32_t padded = decode_only ? bucket_of(step->num_tokens) : step->num_tokens;
+    if (padded > d->limits.num_seqs && decode_only) padded = step->num_tokens;
+    int32_t padding = padded - step->num_tokens;
+    int32_t *words = buffer->host;
+    *b = batch{};
+    b->num_tokens = padded;
+    b->num_seqs = step->num_seqs + padding;
+    b->num_logits = step->num_logits + padding;
+    b->num_real_logits = step->num_logits;
+    b->num_prefill_tokens = step->num_prefill_tokens;
+    b->num_prefill_seqs = step->num_prefill_seqs;
+    b->graph_candidate = decode_only && s->sealed;
+    b->results = buffer->results;
+
+    pack_tokens(words, l, step, padded, s->spare_slot);
+    size_t tail = l->tail, n;
+    struct prefill_tile *tiles = (struct prefill_tile *)(words + tail);
+    b->num_prefill_tiles = pack_prefill_tiles(d, step, tiles);
+    size_t tiles_at = tail;
+    tail += ((size_t)b->num_prefill_tiles * 2 + 3) / 4 * 4;
+    size_t lists_at = tail;
+    pack_sample(words, l, step, words + tail, &n);
+    tail += (n + 3) / 4 * 4;
+    size_t tables_at = tail;
+    b->seqlen_k_max = pack_seqs(words, l, step, b->num_seqs, padded, words + tail, &n);
+    tail += n;
+    memcpy(words + l->logit_rows, step->logit_rows, (size_t)step->num_logits * 4);
+    for (int32_t r = step->num_logits; r < b->num_logits; r++) {
+        struct device_sample_params idle = {};
+        idle.seq_slot = -1;
+        idle.score_token_id = 0;
+        idle.num_top_logprobs = -1;
+        words[l->logit_rows + r] = step->num_tokens + (r - step->num_logits);
+        ((struct device_sample_params *)(words + l->sample))[r] = idle;
+    }
+    b->num_decode_work =
+        cuda_decode_plan(step, d->attention.num_kv_heads, (struct decode_work *)(words + l->work));
+    int32_t *counts = words + l->counts;
+    counts[0] = b->num_decode_work;
+    counts[1] = (int32_t)lists_at; /* word offsets of the variable parts */
+    counts[2] = (int32_t)tables_at;
+    counts[3] = (int32_t)tiles_at;
+    counts[4] = b->num_real_logits;
+
+    point_batch(b, buffer->device, l);
+    b->prefill_tiles = (const struct prefill_tile *)(buffer->device + tiles_at);
+    b->lists = buffer->device;  /* + counts[1] on the device */
+    b->tables = buffer->device; /* + counts[2] on the device */
+    CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, d->stream));
+    return b;
+}
+
+static struct step_buffer *buffer_of(struct cuda_device *d, const struct batch *b)
+{
+    for (int i = 0; i < STEP_BUFFERS; i++)
+        if (&d->steps->buffers[i].batch == b) return &d->steps->buffers[i];
+    return NULL;
+}
+
+static void finish_launch(struct cuda_device *d, struct step_buffer *buffer)
+{
+    CUDA_CHECK(d, cudaGetLastError());
+    CUDA_CHECK(d, cudaEventRecord(buffer->done, d->stream));
+}
+
+bool cuda_replay(struct device *device, struct batch *b)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct step_buffer *buffer = buffer_of(d, b);
+    for (int i = 0; b->graph_candidate && i < buffer->num_graphs; i++) {
+        if (buffer->graphs[i].bucket != b->num_tokens) continue;
+        CUDA_CHECK(d, cudaGraphLaunch(buffer->graphs[i].exec, d->stream));
+        finish_launch(d, buffer);
+        return true;
+    }
+    return false;
+}
+
+void cuda_record_begin(struct device *device, struct batch *b)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct step_buffer *buffer = buffer_of(d, b);
+    if (!b->graph_candidate || buffer->num_graphs == GRAPH_BUCKETS_MAX) return;
+    d->steps->recording = CUDA_CHECK(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
+}
+
+void cuda_record_end(struct device *device, struct batch *b)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct step_buffer *buffer = buffer_of(d, b);
+    if (d->steps->recording) {
+        cudaGraph_t graph = NULL;
+        struct step_graph *g = &buffer->graphs[buffer->num_graphs];
+        d->steps->recording = false;
+        if (CUDA_CHECK(d, cudaStreamEndCapture(d->stream, &graph)) &&
+            CUDA_CHECK(d, cudaGraphInstantiate(&g->exec, graph, 0))) {
+            g->bucket = b->num_tokens;
+            buffer->num_graphs++;
+            CUDA_CHECK(d, cudaGraphLaunch(g->exec, d->stream));
+        }
+        if (graph) cudaGraphDestroy(graph);
+    }
+    finish_launch(d, buffer);
+}
+
+int cuda_step_end(struct device *device, struct sample_result *results, struct error *err)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct step_buffer *buffer = &d->steps->buffers[d->steps->end++ % STEP_BUFFERS];
+    CUDA_CHECK(d, cudaEventSynchronize(buffer->done));
+    if (d->first_error != cudaSuccess)
+        return error_set(err, STATUS_DEVICE, "CUDA error %d (%s) in %s", (int)d->first_error,
+                         cudaGetErrorString(d->first_error), d->first_error_where);
+    memcpy(results, buffer->results, (size_t)buffer->batch.num_real_logits * sizeof *results);
+    return STATUS_OK;
+}

@@ -1,0 +1,207 @@
+/* weights.cu - weights on their way in: streamed from the mapped file through two pinned buffers, so that reading the
+ * page cache and the bus overlap, and unpacked to bf16 on the device.
+ *
+ * A part's rows keep their order, except for gate and up: 8 rows of gate alternate with 8 rows of up, so that one tile of
+ * the matrix product holds both halves of each output and SiLU-mul needs no second pass. */
+#include <string.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "kernels/cuda/cuda_device.cuh"
+
+enum { STAGE_BYTES = 32 << 20, STAGES = 2, COPY_THREADS = 8, UNPACK_THREADS = 128 };
+
+struct stage {
+    unsigned char *host, *device;
+    cudaEvent_t free;
+};
+
+static struct stage stages[STAGES];
+
+static bool open_stages(struct cuda_device *d)
+{
+    for (int i = 0; i < STAGES && !stages[i].host; i++)
+        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&stages[i].host, STAGE_BYTES, cudaHostAllocDefault)) ||
+            !CUDA_CHECK(d, cudaMalloc((void **)&stages[i].device, STAGE_BYTES)) ||
+            !CUDA_CHECK(d, cudaEventCreateWithFlags(&stages[i].free, cudaEventDisableTiming)))
+            return false;
+    return true;
+}
+
+void cuda_weights_close_stages(struct cuda_device *d)
+{
+    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
+    for (int i = 0; i < STAGES; i++) {
+        if (!stages[i].host) continue;
+        cudaFreeHost(stages[i].host);
+        cudaFree(stages[i].device);
+        cudaEventDestroy(stages[i].free);
+        stages[i] = {};
+    }
+}
+
+static void copy_in_parallel(unsigned char *to, const unsigned char *from, size_t n)
+{
+    if (n < (4u << 20)) {
+        memcpy(to, from, n);
+        return;
+    }
+    std::vector<std::thread> threads;
+    size_t part = (n + COPY_THREADS - 1) / COPY_THREADS;
+    for (size_t at = 0; at < n; at += part)
+        threads.emplace_back([=] { memcpy(to + at, from + at, at + part < n ? part : n - at); });
+    for (auto &t : threads) t.join();
+}
+
+static __device__ float f16(const unsigned char *p)
+{
+    uint16_t bits = (uint16_t)(p[0] | p[1] << 8);
+    return __half2float(__ushort_as_half(bits));
+}
+
+static __device__ void k_scale_min(const unsigned char *q, int j, int *scale, int *min)
+{
+    if (j < 4) {
+        *scale = q[j] & 63;
+        *min = q[j + 4] & 63;
+    } else {
+        *scale = (q[j + 4] & 15) | ((q[j - 4] >> 6) << 4);
+        *min = (q[j + 4] >> 4) | ((q[j] >> 6) << 4);
+    }
+}
+
+/* Value i of a packed block, in f32: the layouts of kernels/dtype.h. */
+static __device__ float unpack(int dtype, const unsigned char *p, int i)
+{
+    int low = i % 16, high = i % 32 / 16;
+    switch (dtype) {
+    case DTYPE_Q4_0: return (((p[2 + low] >> (4 * high)) & 15) - 8) * f16(p);
+    case DTYPE_Q4_1: return ((p[4 + low] >> (4 * high)) & 15) * f16(p) + f16(p + 2);
+    case DTYPE_Q5_0: {
+        int bit = (p[2 + i / 8] >> (i % 8)) & 1;
+        return ((((p[6 + low] >> (4 * high)) & 15) | bit << 4) - 16) * f16(p);
+    }
+    case DTYPE_Q5_1: {
+        int bit = (p[4 + i / 8] >> (i % 8)) & 1;
+        return (((p[8 + low] >> (4 * high)) & 15) | bit << 4) * f16(p) + f16(p + 2);
+    }
+    case DTYPE_Q8_0: return (float)(signed char)p[2 + i] * f16(p);
+    case DTYPE_Q4_K: {
+        int scale, min, pair = i / 64;
+        k_scale_min(p + 4, i / 32, &scale, &min);
+        int q = (p[16 + pair * 32 + i % 32] >> (4 * (i / 32 % 2))) & 15;
+        return f16(p) * scale * q - f16(p + 2) * min;
+    }
+    case DTYPE_Q5_K: {
+        int scale, min, pair = i / 64;
+        k_scale_min(p + 4, i / 32, &scale, &min);
+        int q = (p[48 + pair * 32 + i % 32] >> (4 * (i / 32 % 2))) & 15;
+        int bit = (p[16 + i % 32] >> (i / 32)) & 1;
+        return f16(p) * scale * (q | bit << 4) - f16(p + 2) * min;
+    }
+    case DTYPE_Q6_K: {
+        int half = i / 128, j = i % 128, quarter = j / 32, l = j % 32;
+        int ql = (p[half * 64 + (quarter % 2) * 32 + l] >> (4 * (quarter / 2))) & 15;
+        int qh = (p[128 + half * 32 + l] >> (2 * quarter)) & 3;
+        int scale = (signed char)p[192 + half * 8 + j / 16];
+        return f16(p + 208) * scale * ((ql | qh << 4) - 32);
+    }
+    default: return 0;
+    }
+}
+
+/* Row r of the stage goes to row (r / 8) * stride + offset + r % 8 of out when gate and up alternate (stride 16). */
+static __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype, int block_values,
+                                     int block_bytes, size_t row_bytes, int32_t cols, int64_t first_row, int alternate,
+                                     int part)
+{
+    int64_t row = first_row + blockIdx.x;
+    int64_t to = alternate ? row / 8 * 16 + part * 8 + row % 8 : row;
+    const unsigned char *from = stage + (size_t)blockIdx.x * row_bytes;
+    for (int32_t c = threadIdx.x; c < cols; c += blockDim.x) {
+        float v;
+        if (dtype == DTYPE_F32) {
+            uint32_t bits = from[4 * c] | from[4 * c + 1] << 8 | from[4 * c + 2] << 16 | (uint32_t)from[4 * c + 3] << 24;
+            v = __uint_as_float(bits);
+        } else if (dtype == DTYPE_BF16) {
+            v = __uint_as_float((uint32_t)(from[2 * c] | from[2 * c + 1] << 8) << 16);
+        } else if (dtype == DTYPE_F16) {
+            v = f16(from + 2 * c);
+        } else {
+            v = unpack(dtype, from + (size_t)(c / block_values) * block_bytes, c % block_values);
+        }
+        out[to * cols + c] = __float2bfloat16_rn(v);
+    }
+}
+
+static bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v, bool alternate, int part)
+{
+    const struct dtype_info *info = &dtype_infos[v->dtype];
+    size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
+    int64_t rows_per_stage = STAGE_BYTES / (int64_t)row_bytes;
+    if (rows_per_stage == 0 || !open_stages(d)) return false;
+    static int next;
+    for (int64_t row = 0; row < v->rows; row += rows_per_stage) {
+        int64_t n = v->rows - row < rows_per_stage ? v->rows - row : rows_per_stage;
+        struct stage *s = &stages[next++ % STAGES];
+        CUDA_CHECK(d, cudaEventSynchronize(s->free));
+        copy_in_parallel(s->host, (const unsigned char *)v->data + (size_t)row * row_bytes, (size_t)n * row_bytes);
+        CUDA_CHECK(d, cudaMemcpyAsync(s->device, s->host, (size_t)n * row_bytes, cudaMemcpyHostToDevice, d->stream));
+        unpack_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(out, s->device, v->dtype, info->block_values,
+                                                                    info->block_bytes, row_bytes, (int32_t)v->cols, row,
+                                                                    alternate, part);
+        CUDA_CHECK(d, cudaEventRecord(s->free, d->stream));
+    }
+    return d->first_error == cudaSuccess;
+}
+
+static bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bias, int64_t n)
+{
+    std::vector<float> values((size_t)n);
+    dtype_row_to_f32(bias->dtype, bias->data, n, values.data());
+    return CUDA_CHECK(d, cudaMemcpy(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice));
+}
+
+int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out, struct error *err)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct linear *l = new struct linear();
+    bool any_bias = false;
+    for (int i = 0; i < desc->num_parts; i++) {
+        l->n += (int32_t)desc->parts[i].rows;
+        any_bias |= desc->biases[i].data != NULL;
+    }
+    l->k = (int32_t)desc->parts[0].cols;
+    l->kind = desc->kind;
+    l->wide_output = desc->wide_output;
+    bool alternate = desc->kind == LINEAR_GATE_UP;
+    if (alternate && desc->parts[0].rows % 8 != 0) {
+        delete l;
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants an intermediate size that is a multiple of 8");
+    }
+    l->weight = (__nv_bfloat16 *)device->ops->alloc(device, (size_t)l->n * l->k * 2, "weights");
+    if (any_bias) l->bias = (float *)device->ops->alloc(device, (size_t)l->n * 4, "weights");
+    bool ok = l->weight && (!any_bias || l->bias);
+    int64_t row = 0;
+    for (int i = 0; ok && i < desc->num_parts; i++) {
+        const struct weight_view *v = &desc->parts[i];
+        ok = upload_part(d, l->weight + (alternate ? 0 : row * l->k), v, alternate, i);
+        if (ok && desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], v->rows);
+        row += v->rows;
+    }
+    if (!ok) {
+        delete l;
+        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the weights (%s)",
+                         cudaGetErrorString(d->first_error));
+    }
+    *out = l;
+    return STATUS_OK;
+}
+
+uint64_t cuda_linear_bytes(struct device *device, const struct linear *l)
+{
+    (void)device;
+    return (uint64_t)l->n * (uint64_t)l->k * 2 + (l->bias ? (uint64_t)l->n * 4 : 0);
+}
