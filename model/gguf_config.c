@@ -189,24 +189,21 @@ static int read_vocabulary(struct keys *k, struct model_config *c)
 
 static int read_rope_type(struct keys *k, struct rope_config *rope)
 {
-    const char *type = "none";
-    size_t num_bytes = strlen(type);
-    double factor = 0;
-    find_text(k, "rope.scaling.type", &type, &num_bytes);
-    if (text_is(type, num_bytes, "linear"))
+    const char *type;
+    size_t num_bytes;
+    if (!find_real(k, "rope.scaling.factor", &rope->factor)) find_real(k, "rope.scale_linear", &rope->factor);
+    if (!find_text(k, "rope.scaling.type", &type, &num_bytes)) /* older files have no type */
+        rope->type = rope->factor > 1 ? ROPE_LINEAR : ROPE_DEFAULT;
+    else if (text_is(type, num_bytes, "none"))
+        rope->type = ROPE_DEFAULT;
+    else if (text_is(type, num_bytes, "linear"))
         rope->type = ROPE_LINEAR;
     else if (text_is(type, num_bytes, "yarn"))
         rope->type = ROPE_YARN;
-    else if (!text_is(type, num_bytes, "none"))
+    else
         return fail(k, STATUS_UNSUPPORTED,
                     "the rotation's scaling type \"%s\" is not supported; none, linear and yarn are",
                     printable_from(type, num_bytes).text);
-    if (find_real(k, "rope.scaling.factor", &factor) || find_real(k, "rope.scale_linear", &factor)) {
-        rope->factor = factor;
-        if (rope->type == ROPE_DEFAULT && factor > 1) rope->type = ROPE_LINEAR; /* older files have no type */
-    }
-    if (text_is(type, num_bytes, "none") && find_text(k, "rope.scaling.type", &type, &num_bytes))
-        rope->type = ROPE_DEFAULT;
     return STATUS_OK;
 }
 

@@ -21,12 +21,21 @@ enum weight_role {
     WEIGHT_LM_HEAD,         /* [V][H]; the embedding's view when tied */
     WEIGHT_ROPE_DIVISORS,   /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
     /* per layer */
-    WEIGHT_ATTENTION_NORM,  /* [1][H] */
-    WEIGHT_Q, WEIGHT_K, WEIGHT_V, WEIGHT_O,
-    WEIGHT_Q_BIAS, WEIGHT_K_BIAS, WEIGHT_V_BIAS, WEIGHT_O_BIAS, /* [1][rows]; data NULL when absent */
-    WEIGHT_Q_NORM, WEIGHT_K_NORM, /* [1][D] */
-    WEIGHT_MLP_NORM,              /* [1][H] */
-    WEIGHT_GATE, WEIGHT_UP, WEIGHT_DOWN,
+    WEIGHT_ATTENTION_NORM, /* [1][H] */
+    WEIGHT_Q,
+    WEIGHT_K,
+    WEIGHT_V,
+    WEIGHT_O,
+    WEIGHT_Q_BIAS,
+    WEIGHT_K_BIAS,
+    WEIGHT_V_BIAS,
+    WEIGHT_O_BIAS, /* [1][rows]; data NULL when absent */
+    WEIGHT_Q_NORM,
+    WEIGHT_K_NORM,   /* [1][D] */
+    WEIGHT_MLP_NORM, /* [1][H] */
+    WEIGHT_GATE,
+    WEIGHT_UP,
+    WEIGHT_DOWN,
     WEIGHT_ROLE_COUNT
 };
 
@@ -38,10 +47,12 @@ void model_files_close(struct model_files *f);
 const struct model_config *model_files_config(const struct model_files *f);
 const struct generation_defaults *model_files_generation_defaults(const struct model_files *f);
 
-/* layer is ignored for roles that are not per layer. data is NULL when the model has no such weight. */
+/* layer is ignored (give 0) for roles that are not per layer. data is NULL when the model has no such weight;
+ * dummy weights are made when they are first asked for, so there NULL may also mean no memory. */
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer);
 
-uint64_t model_files_weight_bytes(const struct model_files *f); /* of all tensors, as stored */
+uint64_t
+model_files_weight_bytes(const struct model_files *f); /* of all weights, as stored; tied ones once */
 
 /* Where the tokenizer and the template come from. The GGUF handle is NULL for a directory; the directory is
  * NULL for a GGUF file. */

@@ -1,0 +1,162 @@
+/* dummy_weights.c - a tile of random values is made once; each row of a matrix is a stretch of it.
+ *
+ * Drawing 8 billion numbers one by one takes minutes; copying takes as long as the memory needs. Row r starts
+ * at a place in the tile drawn from (seed, stream, r), and the tile has about two million values, so that
+ * rows differ and neighbours are unrelated. Values in the tile have variance 1 and are scaled while they are
+ * copied. Mapping one tile many times would need no memory at all, but a CPU would then compute from its
+ * caches. */
+#include "model/dummy_weights.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+enum {
+    TILE_VALUES = 1 << 21,
+    THREADS_MAX = 32,
+    THREAD_BYTES_MIN = 4 << 20, /* below that, starting a thread costs more than it brings */
+};
+
+static const float UNIFORM_WIDTH =
+    3.4641016f; /* sqrt(12): a uniform distribution of that width has variance 1 */
+
+struct mapping {
+    struct mapping *next;
+    void *data;
+    size_t num_bytes;
+};
+
+struct dummy_weights {
+    uint64_t seed;
+    struct mapping *mappings;
+    float tile[TILE_VALUES];
+};
+
+struct dummy_weights *dummy_weights_create(uint64_t seed)
+{
+    struct dummy_weights *d = malloc(sizeof *d);
+    if (!d) return NULL;
+    d->seed = seed;
+    d->mappings = NULL;
+    for (size_t i = 0; i < TILE_VALUES; i += 4) {
+        struct rng_block random = rng_philox(seed, i, 0);
+        for (size_t j = 0; j < 4; j++)
+            d->tile[i + j] = ((float)(random.word[j] >> 8) * 0x1p-24f - 0.5f) * UNIFORM_WIDTH;
+    }
+    return d;
+}
+
+void dummy_weights_destroy(struct dummy_weights *d)
+{
+    if (!d) return;
+    for (struct mapping *m = d->mappings, *next; m; m = next) {
+        next = m->next;
+        munmap(m->data, m->num_bytes);
+        free(m);
+    }
+    free(d);
+}
+
+static uint16_t *allocate(struct dummy_weights *d, size_t num_bytes)
+{
+    struct mapping *m = malloc(sizeof *m);
+    if (!m) return NULL;
+    *m = (struct mapping){.next = d->mappings, .num_bytes = num_bytes};
+    m->data = mmap(NULL, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m->data == MAP_FAILED) {
+        free(m);
+        return NULL;
+    }
+    madvise(m->data, num_bytes, MADV_HUGEPAGE); /* a hint: fewer page faults */
+    d->mappings = m;
+    return m->data;
+}
+
+struct fill {
+    const struct dummy_weights *d;
+    uint64_t stream;
+    uint16_t *out;
+    int64_t first_row, end_row, cols;
+    float center, scale;
+};
+
+static void fill_row(const struct fill *f, int64_t row)
+{
+    uint16_t *out = f->out + row * f->cols;
+    struct rng_block random = rng_philox(f->d->seed, (uint64_t)row, f->stream + 1);
+    size_t at = random.word[0] % TILE_VALUES;
+    for (int64_t done = 0; done < f->cols; at = 0) {
+        int64_t n = min_of(f->cols - done, (int64_t)(TILE_VALUES - at));
+        const float *tile = f->d->tile + at;
+        for (int64_t i = 0; i < n; i++) {
+            float value = f->center + tile[i] * f->scale;
+            uint32_t bits; /* never NaN: the conversion is two operations and vectorises */
+            memcpy(&bits, &value, sizeof bits);
+            out[done + i] = (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+        }
+        done += n;
+    }
+}
+
+static void *fill_rows(void *argument)
+{
+    const struct fill *f = argument;
+    for (int64_t row = f->first_row; row < f->end_row; row++) fill_row(f, row);
+    return NULL;
+}
+
+static void fill_in_parallel(const struct fill *whole)
+{
+    pthread_t threads[THREADS_MAX];
+    struct fill fills[THREADS_MAX];
+    bool started[THREADS_MAX];
+    int64_t rows = whole->end_row, bytes = rows * whole->cols * (int64_t)sizeof *whole->out;
+    int64_t num_threads = min_of(min_of((int64_t)THREADS_MAX, (int64_t)sysconf(_SC_NPROCESSORS_ONLN)),
+                                 bytes / THREAD_BYTES_MIN);
+    num_threads = max_of(num_threads, (int64_t)1);
+    for (int64_t i = 0; i < num_threads; i++) {
+        fills[i] = *whole;
+        fills[i].first_row = rows * i / num_threads;
+        fills[i].end_row = rows * (i + 1) / num_threads;
+        started[i] = i > 0 && pthread_create(&threads[i], NULL, fill_rows, &fills[i]) == 0;
+    }
+    for (int64_t i = 0; i < num_threads; i++)
+        if (!started[i]) fill_rows(&fills[i]);
+    for (int64_t i = 0; i < num_threads; i++)
+        if (started[i]) pthread_join(threads[i], NULL);
+}
+
+static struct weight_view make(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
+                               float center, float scale)
+{
+    struct weight_view view = {.dtype = DTYPE_BF16, .rows = rows, .cols = cols};
+    uint64_t num_bytes;
+    if (!checked_mul((uint64_t)rows, (uint64_t)cols * sizeof(uint16_t), &num_bytes)) return view;
+    uint16_t *data = allocate(d, num_bytes);
+    if (!data) return view;
+    fill_in_parallel(&(struct fill){.d = d,
+                                    .stream = stream,
+                                    .out = data,
+                                    .end_row = rows,
+                                    .cols = cols,
+                                    .center = center,
+                                    .scale = scale});
+    view.data = data;
+    return view;
+}
+
+struct weight_view dummy_weights_matrix(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols)
+{
+    return make(d, stream, rows, cols, 0, (float)(1 / sqrt((double)cols)));
+}
+
+struct weight_view dummy_weights_vector(struct dummy_weights *d, uint64_t stream, int64_t cols, float center)
+{
+    return make(d, stream, 1, cols, center, 0.1f);
+}

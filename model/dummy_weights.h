@@ -1,0 +1,21 @@
+/* dummy_weights.h - random BF16 matrices for measuring a model's speed from its config.json alone.
+ *
+ * Values are uniform with variance 1 / cols, so that a product with a vector of ones' size has that size
+ * again. They depend on the seed given for a matrix only. Memory is the matrices' own and is filled when one
+ * is asked for: every row is distinct, so that nothing is faster by being cached. Thread: one at a time. */
+#ifndef MODEL_DUMMY_WEIGHTS_H
+#define MODEL_DUMMY_WEIGHTS_H
+
+#include "kernels/device.h"
+
+struct dummy_weights;
+
+struct dummy_weights *dummy_weights_create(uint64_t seed); /* NULL: out of memory */
+void dummy_weights_destroy(struct dummy_weights *d);
+
+/* data is NULL when there is no memory. */
+struct weight_view dummy_weights_matrix(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols);
+/* One row around center: norm weights around 1, biases around 0. */
+struct weight_view dummy_weights_vector(struct dummy_weights *d, uint64_t stream, int64_t cols, float center);
+
+#endif

@@ -1,0 +1,411 @@
+/* model_files.c - finds each weight under the name that its kind of file gives it, and checks its shape.
+ *
+ * One table has a line per role: both names, the shape as the config gives it, and when the weight must
+ * exist. GGUF files, directories and dummy weights differ in one function each (find_in_*). */
+#include "model/model_files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/check.h"
+#include "model/dummy_weights.h"
+#include "model/file_map.h"
+#include "model/gguf.h"
+#include "model/gguf_config.h"
+#include "model/hf_config.h"
+#include "model/json_read.h"
+#include "model/safetensors.h"
+
+enum {
+    PATH_BYTES_MAX = 4096,
+    NAME_BYTES_MAX = 128,
+    TEMPLATE_BYTES_MAX = 4 << 20,
+    TOKENIZER_CONFIG_BYTES_MAX = 64 << 20,
+    FIRST_LAYER_ROLE = WEIGHT_ATTENTION_NORM,
+    ROLES_PER_LAYER = WEIGHT_ROLE_COUNT - FIRST_LAYER_ROLE,
+};
+
+enum dimension { DIM_1, DIM_VOCAB, DIM_HIDDEN, DIM_INTERMEDIATE, DIM_Q, DIM_KV, DIM_HEAD, DIM_ROTATIONS };
+enum presence { ALWAYS, IF_NOT_TIED, IF_QKV_BIAS, IF_O_BIAS, IF_QK_NORM, NEVER };
+
+/* rows DIM_1: a vector. GGUF names of layers follow "blk.N.", those of directories "layers.N.". */
+static const struct weight_line {
+    const char *gguf_name, *hf_name;
+    enum dimension rows, cols;
+    enum presence required; /* where it is not, it is used if it is there */
+} lines[WEIGHT_ROLE_COUNT] = {
+    [WEIGHT_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_LM_HEAD] = {"output.weight", "lm_head.weight", DIM_VOCAB, DIM_HIDDEN, IF_NOT_TIED},
+    [WEIGHT_ROPE_DIVISORS] = {"rope_freqs.weight", NULL, DIM_1, DIM_ROTATIONS, NEVER},
+    [WEIGHT_ATTENTION_NORM] = {"attn_norm.weight", "input_layernorm.weight", DIM_1, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_Q] = {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_K] = {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_V] = {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_O] = {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, ALWAYS},
+    [WEIGHT_Q_BIAS] = {"attn_q.bias", "self_attn.q_proj.bias", DIM_1, DIM_Q, IF_QKV_BIAS},
+    [WEIGHT_K_BIAS] = {"attn_k.bias", "self_attn.k_proj.bias", DIM_1, DIM_KV, IF_QKV_BIAS},
+    [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, IF_QKV_BIAS},
+    [WEIGHT_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", DIM_1, DIM_HIDDEN, IF_O_BIAS},
+    [WEIGHT_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_HEAD, IF_QK_NORM},
+    [WEIGHT_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, IF_QK_NORM},
+    [WEIGHT_MLP_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_UP] = {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, ALWAYS},
+    [WEIGHT_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, ALWAYS},
+};
+
+struct model_files {
+    char *path;
+    struct model_config config;
+    struct generation_defaults defaults;
+    struct gguf *gguf; /* one of these three */
+    struct safetensors *safetensors;
+    struct dummy_weights *dummy;
+    struct weight_view
+        *views; /* [FIRST_LAYER_ROLE + num_layers * ROLES_PER_LAYER]; dummy: filled in when asked for */
+    uint64_t weight_bytes;
+    char *chat_template;
+};
+
+static size_t view_idx(enum weight_role role, int32_t layer)
+{
+    return (int)role < FIRST_LAYER_ROLE ? role : (size_t)role + (size_t)layer * ROLES_PER_LAYER;
+}
+
+static int64_t dimension_value(const struct model_config *c, enum dimension dimension)
+{
+    switch (dimension) {
+    case DIM_1:
+        return 1;
+    case DIM_VOCAB:
+        return c->vocab_size;
+    case DIM_HIDDEN:
+        return c->hidden_size;
+    case DIM_INTERMEDIATE:
+        return c->intermediate_size;
+    case DIM_Q:
+        return (int64_t)c->num_heads * c->head_dim;
+    case DIM_KV:
+        return (int64_t)c->num_kv_heads * c->head_dim;
+    case DIM_HEAD:
+        return c->head_dim;
+    case DIM_ROTATIONS:
+        return c->rope.rotary_dim / 2;
+    }
+    return 0;
+}
+
+static bool is_required(const struct model_config *c, enum presence presence)
+{
+    switch (presence) {
+    case ALWAYS:
+        return true;
+    case IF_NOT_TIED:
+        return !c->tie_word_embeddings;
+    case IF_QKV_BIAS:
+        return c->qkv_bias;
+    case IF_O_BIAS:
+        return c->o_bias;
+    case IF_QK_NORM:
+        return c->qk_norm;
+    case NEVER:
+        return false;
+    }
+    return false;
+}
+
+/* Weights that change the mathematics only in families that have them are left alone in others. */
+static bool is_wanted(const struct model_config *c, enum weight_role role)
+{
+    if (role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM) return c->qk_norm;
+    if (role == WEIGHT_LM_HEAD) return !c->tie_word_embeddings;
+    return true;
+}
+
+/* ---- the three kinds of source: each gives a view (data NULL: not there) ---- */
+
+static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
+{
+    struct weight_view view = gguf_find_tensor(f->gguf, name);
+    if (lines[role].rows == DIM_1 && view.cols == 1) { /* n x 1 is a vector too */
+        view.cols = view.rows;
+        view.rows = 1;
+    }
+    return view;
+}
+
+static int find_in_safetensors(const struct model_files *f, enum weight_role role, const char *name,
+                               struct weight_view *out, struct error *err)
+{
+    const struct safetensor *t = safetensors_find(f->safetensors, name);
+    int num_dims = lines[role].rows == DIM_1 ? 1 : 2;
+    if (!t) return STATUS_OK;
+    if (t->dtype < 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
+                         t->dtype_text);
+    if (t->num_dims != num_dims)
+        return error_set(err, STATUS_INVALID, "%s: tensor %s has %d dimensions where %d are expected",
+                         f->path, name, t->num_dims, num_dims);
+    if (t->dims[0] > INT64_MAX || t->dims[num_dims - 1] > INT64_MAX || t->num_bytes == 0)
+        return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
+    *out = (struct weight_view){.data = t->data,
+                                .dtype = (enum dtype)t->dtype,
+                                .cols = (int64_t)t->dims[num_dims - 1],
+                                .rows = num_dims == 1 ? 1 : (int64_t)t->dims[0]};
+    return STATUS_OK;
+}
+
+static struct weight_view make_dummy(const struct model_files *f, enum weight_role role, int32_t layer)
+{
+    const struct weight_line *line = &lines[role];
+    int64_t rows = dimension_value(&f->config, line->rows), cols = dimension_value(&f->config, line->cols);
+    uint64_t stream = view_idx(role, layer);
+    if (!is_required(&f->config, line->required)) return (struct weight_view){0};
+    if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
+    bool is_bias = role >= WEIGHT_Q_BIAS && role <= WEIGHT_O_BIAS;
+    return dummy_weights_vector(f->dummy, stream, cols, is_bias ? 0 : 1);
+}
+
+/* ---- resolving all weights ---- */
+
+static void name_weight(const struct model_files *f, enum weight_role role, int32_t layer,
+                        char name[NAME_BYTES_MAX])
+{
+    const char *own = f->gguf ? lines[role].gguf_name : lines[role].hf_name;
+    /* checkpoints saved from the base class have no "model." */
+    const char *prefix =
+        f->gguf || role == WEIGHT_LM_HEAD || !safetensors_find(f->safetensors, "model.norm.weight")
+            ? ""
+            : "model.";
+    if ((int)role < FIRST_LAYER_ROLE)
+        snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own);
+    else
+        snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix, f->gguf ? "blk" : "layers", layer, own);
+}
+
+static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, struct error *err)
+{
+    const struct weight_line *line = &lines[role];
+    const struct model_config *c = &f->config;
+    struct weight_view view = {0};
+    char name[NAME_BYTES_MAX];
+    if (!is_wanted(c, role) || (!f->gguf && !line->hf_name)) return STATUS_OK;
+    name_weight(f, role, layer, name);
+    if (f->gguf)
+        view = find_in_gguf(f, role, name);
+    else {
+        int status = find_in_safetensors(f, role, name, &view, err);
+        if (status) return status;
+    }
+    if (!view.data) {
+        if (!is_required(c, line->required)) return STATUS_OK;
+        return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
+    }
+    int64_t rows = dimension_value(c, line->rows), cols = dimension_value(c, line->cols);
+    if (view.rows != rows || view.cols != cols)
+        return error_set(err, STATUS_INVALID,
+                         "%s: tensor %s is %" PRId64 " x %" PRId64 " where the config asks for %" PRId64
+                         " x %" PRId64 " (rows x values)",
+                         f->path, name, view.rows, view.cols, rows, cols);
+    f->views[view_idx(role, layer)] = view;
+    f->weight_bytes += (uint64_t)rows * dtype_row_bytes(view.dtype, (uint64_t)cols);
+    return STATUS_OK;
+}
+
+static int resolve_all(struct model_files *f, struct error *err)
+{
+    for (int role = 0; role < FIRST_LAYER_ROLE; role++) {
+        int status = resolve_weight(f, (enum weight_role)role, 0, err);
+        if (status) return status;
+    }
+    for (int32_t layer = 0; layer < f->config.num_layers; layer++)
+        for (int role = FIRST_LAYER_ROLE; role < WEIGHT_ROLE_COUNT; role++) {
+            int status = resolve_weight(f, (enum weight_role)role, layer, err);
+            if (status) return status;
+        }
+    return STATUS_OK;
+}
+
+/* ---- chat template ---- */
+
+static char *copy_text(const char *text, size_t num_bytes)
+{
+    char *copy = malloc(num_bytes + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, num_bytes);
+    copy[num_bytes] = '\0';
+    return copy;
+}
+
+/* A text, or a list of {name, template} of which the one called default counts. */
+static const char *template_in_tokenizer_config(const cJSON *config)
+{
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(config, "chat_template"), *entry;
+    if (cJSON_IsString(field)) return field->valuestring;
+    cJSON_ArrayForEach(entry, field)
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "name"));
+        if (name && !strcmp(name, "default"))
+            return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "template"));
+    }
+    return NULL;
+}
+
+static int read_template_of_directory(struct model_files *f, struct error *err)
+{
+    char path[PATH_BYTES_MAX];
+    size_t num_bytes;
+    cJSON *config = NULL;
+    snprintf(path, sizeof path, "%s/chat_template.jinja", f->path);
+    int status = file_read_text(path, TEMPLATE_BYTES_MAX, &f->chat_template, &num_bytes, err);
+    if (status != STATUS_NOT_FOUND) return status;
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", f->path);
+    status = json_file_read(path, TOKENIZER_CONFIG_BYTES_MAX, &config, err);
+    if (status == STATUS_NOT_FOUND) return STATUS_OK;
+    if (status) return status;
+    const char *text = template_in_tokenizer_config(config);
+    if (text && !(f->chat_template = copy_text(text, strlen(text))))
+        status = error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+    cJSON_Delete(config);
+    return status;
+}
+
+static int read_template_of_gguf(struct model_files *f, struct error *err)
+{
+    const char *text;
+    size_t num_bytes;
+    if (!gguf_find_text(f->gguf, "tokenizer.chat_template", &text, &num_bytes)) return STATUS_OK;
+    if (num_bytes > TEMPLATE_BYTES_MAX)
+        return error_set(err, STATUS_LIMIT, "%s: a chat template of %zu bytes", f->path, num_bytes);
+    f->chat_template = copy_text(text, num_bytes);
+    return f->chat_template ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
+}
+
+/* ---- opening ---- */
+
+static int allocate_views(struct model_files *f, struct error *err)
+{
+    f->views = calloc(FIRST_LAYER_ROLE + (size_t)f->config.num_layers * ROLES_PER_LAYER, sizeof *f->views);
+    return f->views ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
+}
+
+static int open_gguf(struct model_files *f, struct error *err)
+{
+    f->defaults = generation_defaults_none;
+    int status = gguf_open(f->path, &f->gguf, err);
+    if (!status) status = gguf_config_read(f->gguf, f->path, &f->config, err);
+    if (!status) status = allocate_views(f, err);
+    if (!status) status = resolve_all(f, err);
+    return status ? status : read_template_of_gguf(f, err);
+}
+
+static int open_dummy(struct model_files *f, struct error *err)
+{
+    f->dummy = dummy_weights_create(0);
+    if (!f->dummy) return error_set(err, STATUS_NO_MEMORY, "%s: no memory for dummy weights", f->path);
+    f->weight_bytes = model_config_num_parameters(&f->config) * (uint64_t)dtype_infos[DTYPE_BF16].block_bytes;
+    return STATUS_OK;
+}
+
+static int open_directory(struct model_files *f, bool is_dummy, struct error *err)
+{
+    int status = hf_config_read(f->path, &f->config, &f->defaults, err);
+    if (status == STATUS_NOT_FOUND)
+        return error_set(err, status,
+                         "%s: has no config.json; a Hugging Face directory or a GGUF file is expected",
+                         f->path);
+    if (!status) status = allocate_views(f, err);
+    if (!status && is_dummy) status = open_dummy(f, err);
+    if (!status && !is_dummy) status = safetensors_open(f->path, &f->safetensors, err);
+    if (!status && !is_dummy) status = resolve_all(f, err);
+    return status ? status : read_template_of_directory(f, err);
+}
+
+static int open_any(struct model_files *f, const char *load_format, struct error *err)
+{
+    struct stat st;
+    bool is_dummy = !strcmp(load_format, "dummy");
+    if (!is_dummy && strcmp(load_format, "auto"))
+        return error_set(err, STATUS_INVALID, "--load-format is \"%s\"; \"auto\" or \"dummy\" is expected",
+                         load_format);
+    if (strlen(f->path) > PATH_BYTES_MAX - 64)
+        return error_set(err, STATUS_INVALID, "the model's path is too long");
+    if (stat(f->path, &st)) return error_set(err, STATUS_NOT_FOUND, "%s: no such file or directory", f->path);
+    if (S_ISDIR(st.st_mode)) return open_directory(f, is_dummy, err);
+    if (is_dummy)
+        return error_set(err, STATUS_INVALID, "%s: --load-format dummy needs a directory with a config.json",
+                         f->path);
+    return open_gguf(f, err);
+}
+
+int model_files_open(const char *path, const char *load_format, struct model_files **out, struct error *err)
+{
+    struct model_files *f = calloc(1, sizeof *f);
+    if (f) f->path = strdup(path);
+    if (!f || !f->path) {
+        free(f);
+        return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+    }
+    int status = open_any(f, load_format, err);
+    if (status)
+        model_files_close(f);
+    else
+        *out = f;
+    return status;
+}
+
+void model_files_close(struct model_files *f)
+{
+    if (!f) return;
+    gguf_close(f->gguf);
+    safetensors_close(f->safetensors);
+    dummy_weights_destroy(f->dummy);
+    free(f->views);
+    free(f->chat_template);
+    free(f->path);
+    free(f);
+}
+
+const struct model_config *model_files_config(const struct model_files *f)
+{
+    return &f->config;
+}
+
+const struct generation_defaults *model_files_generation_defaults(const struct model_files *f)
+{
+    return &f->defaults;
+}
+
+struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer)
+{
+    assert_always(role < WEIGHT_ROLE_COUNT && layer >= 0 && layer < f->config.num_layers);
+    if (role == WEIGHT_LM_HEAD && f->config.tie_word_embeddings) role = WEIGHT_TOKEN_EMBEDDING;
+    struct weight_view *view = &f->views[view_idx(role, layer)];
+    if (f->dummy && !view->data) *view = make_dummy(f, role, layer);
+    return *view;
+}
+
+uint64_t model_files_weight_bytes(const struct model_files *f)
+{
+    return f->weight_bytes;
+}
+
+const struct gguf *model_files_gguf(const struct model_files *f)
+{
+    return f->gguf;
+}
+
+const char *model_files_directory(const struct model_files *f)
+{
+    return f->gguf ? NULL : f->path;
+}
+
+const char *model_files_chat_template(const struct model_files *f)
+{
+    return f->chat_template;
+}

@@ -1,0 +1,69 @@
+#include "model/rope_table.h"
+
+#include <math.h>
+
+#include "base/check.h"
+
+/* Low frequencies are stretched by factor, high ones stay, those between are blended. */
+static float llama3_frequency(const struct rope_config *r, float frequency)
+{
+    float wavelength = (float)(2 * M_PI) / frequency;
+    float original = (float)r->original_max_position, factor = (float)r->factor;
+    float low = (float)r->low_freq_factor, high = (float)r->high_freq_factor;
+    if (wavelength < (float)((double)r->original_max_position / r->high_freq_factor)) return frequency;
+    if (wavelength > (float)((double)r->original_max_position / r->low_freq_factor))
+        return frequency / factor;
+    float smooth = (original / wavelength - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+/* The dimension whose wave turns num_rotations times over the original context. */
+static double yarn_correction_dim(const struct rope_config *r, double num_rotations)
+{
+    return r->rotary_dim * log(r->original_max_position / (num_rotations * 2 * M_PI)) / (2 * log(r->theta));
+}
+
+static void yarn_frequencies(const struct rope_config *r, float *frequencies)
+{
+    double low = yarn_correction_dim(r, r->beta_fast), high = yarn_correction_dim(r, r->beta_slow);
+    if (!r->yarn_keep_fractions) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = max_of(low, 0.0);
+    high = min_of(high, r->rotary_dim - 1.0);
+    if (low == high) high += 0.001;
+    for (int i = 0; i < r->rotary_dim / 2; i++) {
+        float ramp = ((float)i - (float)low) / (float)(high - low);
+        float keep = 1 - min_of(max_of(ramp, 0.0f), 1.0f);
+        float period = 1 / frequencies[i];
+        frequencies[i] = 1 / ((float)r->factor * period) * (1 - keep) + 1 / period * keep;
+    }
+}
+
+void rope_table_frequencies(const struct rope_config *rope, const float *divisors, float *frequencies)
+{
+    int n = rope->rotary_dim / 2;
+    for (int i = 0; i < n; i++) {
+        float exponent = (float)(2 * i) / (float)rope->rotary_dim;
+        frequencies[i] = 1.0f / (float)pow((double)(float)rope->theta, (double)exponent);
+        if (rope->type == ROPE_LINEAR) frequencies[i] /= (float)rope->factor;
+        if (rope->type == ROPE_LLAMA3) frequencies[i] = llama3_frequency(rope, frequencies[i]);
+    }
+    if (rope->type == ROPE_YARN) yarn_frequencies(rope, frequencies);
+    for (int i = 0; divisors && i < n; i++) frequencies[i] /= divisors[i];
+}
+
+void rope_table_fill(const struct rope_config *rope, const float *frequencies, int32_t first_position,
+                     int32_t num_positions, float *out)
+{
+    int n = rope->rotary_dim / 2;
+    float scale = rope->type == ROPE_YARN ? (float)rope->attention_factor : 1;
+    for (int64_t p = 0; p < num_positions; p++)
+        for (int i = 0; i < n; i++) {
+            float angle =
+                (float)(first_position + p) * frequencies[i]; /* rounded to f32, as in the reference */
+            out[(p * n + i) * 2] = (float)cos((double)angle) * scale;
+            out[(p * n + i) * 2 + 1] = (float)sin((double)angle) * scale;
+        }
+}
