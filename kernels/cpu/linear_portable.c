@@ -1,0 +1,49 @@
+/* linear_portable.c - the panel kernels in plain C: the accuracy reference.
+ *
+ * One kernel for all dtypes: unpack a block of weights to f32, exactly, then multiply every row of
+ * activations with it. Activations stay f32. Sums over a block's 32 columns come first and are then added up,
+ * which keeps the rounding error at that of about K / 32 additions. */
+#include "kernels/cpu/linear_kernels.h"
+
+#include <string.h>
+
+static void add_block(const float weights[PANEL_BLOCK][PANEL_ROWS], const float *restrict x,
+                      float *restrict acc)
+{
+    float sum[PANEL_ROWS] = {0};
+    for (int k = 0; k < PANEL_BLOCK; k++)
+        for (int r = 0; r < PANEL_ROWS; r++) sum[r] += x[k] * weights[k][r];
+    for (int r = 0; r < PANEL_ROWS; r++) acc[r] += sum[r];
+}
+
+static void product(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, const struct act_tile *x,
+                    float *acc)
+{
+    memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
+    for (int64_t b = 0; b < num_blocks; b++) {
+        float weights[PANEL_BLOCK][PANEL_ROWS];
+        panel_block_to_f32(dtype, panel, b, weights);
+        const float *block_x = x->values + b * x->num_rows * PANEL_BLOCK;
+        for (int t = 0; t < x->num_rows; t++)
+            add_block(weights, block_x + t * PANEL_BLOCK, acc + t * PANEL_ROWS);
+    }
+}
+
+#define PRODUCT(dtype)                                                                                       \
+    static void product_##dtype(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x,          \
+                                float *acc)                                                                  \
+    {                                                                                                        \
+        product(dtype, panel, num_blocks, x, acc);                                                           \
+    }
+#define X(dtype, text, values, bytes, gguf) PRODUCT(dtype)
+DTYPE_LIST(X)
+#undef X
+
+const struct linear_kernels linear_kernels_portable = {
+    .over_values =
+        {
+#define X(dtype, text, values, bytes, gguf) [dtype] = product_##dtype,
+            DTYPE_LIST(X)
+#undef X
+        },
+};

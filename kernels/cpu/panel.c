@@ -1,0 +1,313 @@
+#include "kernels/cpu/panel.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/check.h"
+
+uint64_t panel_bytes(enum dtype dtype, int64_t cols)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    if (cols <= 0 || cols > INT32_MAX || dtype_row_bytes(dtype, (uint64_t)cols) == 0) return 0;
+    const uint64_t num_supers = (uint64_t)div_up(panel_num_blocks(cols), l.blocks_per_super);
+    return num_supers * (uint64_t)(l.header_bytes + l.blocks_per_super * l.block_bytes);
+}
+
+/* ---- packing: one row's share of one block ---- */
+
+static uint32_t load_u32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static void put_dwords(uint8_t *quants, int row, const uint8_t *from, int num_dwords)
+{
+    for (int i = 0; i < num_dwords; i++) memcpy(quants + i * 64 + row * 4, from + i * 4, 4);
+}
+
+/* bits: bit k is the fifth bit of column k. */
+static void put_fifth_bits(uint8_t *high, int row, uint32_t bits)
+{
+    for (int i = 0; i < 8; i++) {
+        const uint8_t nibble = (uint8_t)(bits >> (4 * i) & 15);
+        high[i * 8 + row / 2] |= (uint8_t)(nibble << (row % 2 * 4));
+    }
+}
+
+static void put_f16(uint8_t *scales, int row, const uint8_t *from)
+{
+    memcpy(scales + row * 2, from, 2);
+}
+
+/* Scale and minimum number j of a Q4_K or Q5_K super-block: 6 bits each, 8 of both in 12 bytes. */
+static void get_k_scale(const uint8_t *packed, int j, uint8_t *scale, uint8_t *minimum)
+{
+    if (j < 4) {
+        *scale = packed[j] & 63;
+        *minimum = packed[j + 4] & 63;
+        return;
+    }
+    *scale = (uint8_t)((packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4);
+    *minimum = (uint8_t)(packed[j + 4] >> 4 | (packed[j] >> 6) << 4);
+}
+
+/* Block j of a K-quant takes the low (even j) or high (odd j) nibbles of 32 bytes. */
+static void put_k_nibbles(uint8_t *quants, int row, const uint8_t *from, bool high)
+{
+    for (int i = 0; i < 4; i++) {
+        const uint32_t first = load_u32(from + i * 4), second = load_u32(from + 16 + i * 4);
+        const uint32_t v = high ? (first >> 4 & 0x0f0f0f0fu) | (second & 0xf0f0f0f0u)
+                                : (first & 0x0f0f0f0fu) | (second << 4 & 0xf0f0f0f0u);
+        memcpy(quants + i * 64 + row * 4, &v, 4);
+    }
+}
+
+/* d f16, dmin f16, scales 12, (Q5_K: fifth bits 32), nibbles 128. */
+static void put_super_45k(enum dtype dtype, uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const uint8_t *const fifth = from + 16, *const nibbles = from + (dtype == DTYPE_Q5_K ? 48 : 16);
+    put_f16(header, row, from);
+    put_f16(header + 32, row, from + 2);
+    for (int j = 0; j < 8; j++) {
+        uint8_t *const block = header + l.header_bytes + j * l.block_bytes;
+        get_k_scale(from + 4, j, &block[l.scales + row], &block[l.minimums + row]);
+        put_k_nibbles(block, row, nibbles + j / 2 * 32, j % 2);
+        if (dtype != DTYPE_Q5_K) continue;
+        uint32_t bits = 0;
+        for (int k = 0; k < 32; k++) bits |= (uint32_t)(fifth[k] >> j & 1) << k;
+        put_fifth_bits(block + l.high_bits, row, bits);
+    }
+}
+
+/* low nibbles 128, upper bits 64, scales 16 (one for 16 columns), d f16. Of each half of 128 columns, column
+ * 32 g + k (g < 4) has its nibble in byte 32 (g % 2) + k, low or high by g / 2, and its upper bits in byte k.
+ */
+static void put_super_6k(uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(DTYPE_Q6_K);
+    put_f16(header, row, from + 208);
+    for (int j = 0; j < 8; j++) {
+        const int g = j % 4;
+        const uint8_t *const low = from + j / 4 * 64 + g % 2 * 32, *const upper = from + 128 + j / 4 * 32;
+        uint8_t *const block = header + l.header_bytes + j * l.block_bytes;
+        put_k_nibbles(block, row, low, g / 2);
+        for (int k = 0; k < 32; k++) {
+            const uint8_t two = upper[k] >> (2 * g) & 3;
+            block[l.high_bits + k / 16 * 64 + row * 4 + k % 4] |= (uint8_t)(two << (k % 16 / 4 * 2));
+        }
+        block[l.scales + row] = from[192 + 2 * j];
+        block[l.minimums + row] = from[192 + 2 * j + 1];
+    }
+}
+
+/* d f16, (m f16), (fifth bits 4), nibbles 16 or signed bytes 32. */
+static void put_block_legacy(enum dtype dtype, uint8_t *block, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const bool five = dtype == DTYPE_Q5_0 || dtype == DTYPE_Q5_1;
+    put_f16(block + l.scales, row, from);
+    from += 2;
+    if (l.minimums) {
+        put_f16(block + l.minimums, row, from);
+        from += 2;
+    }
+    if (five) {
+        put_fifth_bits(block + l.high_bits, row, load_u32(from));
+        from += 4;
+    }
+    put_dwords(block, row, from, dtype == DTYPE_Q8_0 ? 8 : 4);
+}
+
+static void put_floats(uint8_t *block, int row, const uint8_t *from, int num_cols, int bytes)
+{
+    for (int k = 0; k < num_cols; k++)
+        memcpy(block + (k * PANEL_ROWS + row) * bytes, from + k * bytes, (size_t)bytes);
+}
+
+/* Row's share of the block (K-quants: of the super-block) that starts at column col. */
+static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row_data, int64_t col,
+                      int64_t cols)
+{
+    const struct dtype_info *const info = &dtype_infos[dtype];
+    const uint8_t *const from = row_data + col / info->block_values * info->block_bytes;
+    switch (dtype) {
+    case DTYPE_F32:
+    case DTYPE_F16:
+    case DTYPE_BF16:
+        put_floats(to, row, from, (int)min_of(cols - col, PANEL_BLOCK), info->block_bytes);
+        break;
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+        put_super_45k(dtype, to, row, from);
+        break;
+    case DTYPE_Q6_K:
+        put_super_6k(to, row, from);
+        break;
+    default:
+        put_block_legacy(dtype, to, row, from);
+        break;
+    }
+}
+
+void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_rows, int64_t cols,
+                uint8_t *panel)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const int cols_step = l.blocks_per_super * PANEL_BLOCK;
+    const size_t step_bytes = (size_t)(l.header_bytes + l.blocks_per_super * l.block_bytes);
+    for (int64_t col = 0; col < cols; col += cols_step, panel += step_bytes) {
+        memset(panel, 0, step_bytes);
+        for (int r = 0; r < num_rows; r++)
+            put_block(dtype, panel, r, (const uint8_t *)rows + (uint64_t)r * row_bytes, col, cols);
+    }
+}
+
+/* ---- unpacking: lanes [first, first + num) of a block, out[k * num + lane] ---- */
+
+struct lanes {
+    int first, num;
+};
+
+static inline __attribute__((always_inline)) void unpack_floats(enum dtype dtype, const uint8_t *block,
+                                                                struct lanes lanes, float *out)
+{
+    for (int k = 0; k < PANEL_BLOCK; k++) {
+        for (int i = 0; i < lanes.num; i++) {
+            const int at = k * PANEL_ROWS + lanes.first + i;
+            uint16_t half;
+            if (dtype == DTYPE_F32) {
+                memcpy(&out[k * lanes.num + i], block + at * 4, 4);
+                continue;
+            }
+            memcpy(&half, block + at * 2, 2);
+            out[k * lanes.num + i] = dtype == DTYPE_F16 ? dtype_f16_to_f32(half) : dtype_bf16_to_f32(half);
+        }
+    }
+}
+
+/* Scale of column half (0: k < 16, 1: the rest; they differ in Q6_K only). */
+static float scale_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row, int half)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    uint16_t d;
+    memcpy(&d, (l.header_bytes ? header : block + l.scales) + row * 2, 2);
+    const float super = dtype_f16_to_f32(d);
+    if (dtype == DTYPE_Q6_K) return super * (float)(int8_t)block[(half ? l.minimums : l.scales) + row];
+    return l.header_bytes ? super * (float)block[l.scales + row] : super;
+}
+
+/* What is added to d * q. */
+static float minimum_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    uint16_t m;
+    if (dtype == DTYPE_Q6_K || !l.minimums) return 0;
+    memcpy(&m, l.header_bytes ? header + 32 + row * 2 : block + l.minimums + row * 2, 2);
+    return l.header_bytes ? -(dtype_f16_to_f32(m) * (float)block[l.minimums + row]) : dtype_f16_to_f32(m);
+}
+
+static inline __attribute__((always_inline)) int quant_of(enum dtype dtype, const uint8_t *block, int row,
+                                                          int k)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    if (dtype == DTYPE_Q8_0) return (int8_t)block[k / 4 * 64 + row * 4 + k % 4];
+    const int low = block[k % 16 / 4 * 64 + row * 4 + k % 4] >> (k / 16 * 4) & 15;
+    const uint8_t *const high = block + l.high_bits;
+    switch (dtype) {
+    case DTYPE_Q4_0:
+        return low - 8;
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q5_K: {
+        const int fifth = high[k / 4 * 8 + row / 2] >> (row % 2 * 4 + k % 4) & 1;
+        return low + 16 * fifth - (dtype == DTYPE_Q5_0 ? 16 : 0);
+    }
+    case DTYPE_Q6_K: {
+        const int upper = high[k / 16 * 64 + row * 4 + k % 4] >> (k % 16 / 4 * 2) & 3;
+        return low + 16 * upper - 32;
+    }
+    default:
+        return low;
+    }
+}
+
+static inline __attribute__((always_inline)) void
+unpack_quants(enum dtype dtype, const uint8_t *header, const uint8_t *block, struct lanes lanes, float *out)
+{
+    const bool has_minimums = panel_layout_of(dtype).minimums && dtype != DTYPE_Q6_K;
+    float scales[2][PANEL_ROWS], minimums[PANEL_ROWS];
+    for (int i = 0; i < lanes.num; i++) {
+        scales[0][i] = scale_of(dtype, header, block, lanes.first + i, 0);
+        scales[1][i] = scale_of(dtype, header, block, lanes.first + i, 1);
+        minimums[i] = minimum_of(dtype, header, block, lanes.first + i);
+    }
+    for (int k = 0; k < PANEL_BLOCK; k++) {
+        for (int i = 0; i < lanes.num; i++) {
+            const float v = scales[k / 16][i] * (float)quant_of(dtype, block, lanes.first + i, k);
+            out[k * lanes.num + i] = has_minimums ? v + minimums[i] : v;
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void
+unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_idx, struct lanes lanes, float *out)
+{
+    const uint8_t *const header = panel_header(dtype, panel, block_idx);
+    const uint8_t *const block = panel_block(dtype, panel, block_idx);
+    switch (dtype) { /* each case with its own constant, so that each has its own loops */
+    case DTYPE_F32:
+        unpack_floats(DTYPE_F32, block, lanes, out);
+        break;
+    case DTYPE_F16:
+        unpack_floats(DTYPE_F16, block, lanes, out);
+        break;
+    case DTYPE_BF16:
+        unpack_floats(DTYPE_BF16, block, lanes, out);
+        break;
+    case DTYPE_Q4_0:
+        unpack_quants(DTYPE_Q4_0, header, block, lanes, out);
+        break;
+    case DTYPE_Q4_1:
+        unpack_quants(DTYPE_Q4_1, header, block, lanes, out);
+        break;
+    case DTYPE_Q5_0:
+        unpack_quants(DTYPE_Q5_0, header, block, lanes, out);
+        break;
+    case DTYPE_Q5_1:
+        unpack_quants(DTYPE_Q5_1, header, block, lanes, out);
+        break;
+    case DTYPE_Q8_0:
+        unpack_quants(DTYPE_Q8_0, header, block, lanes, out);
+        break;
+    case DTYPE_Q4_K:
+        unpack_quants(DTYPE_Q4_K, header, block, lanes, out);
+        break;
+    case DTYPE_Q5_K:
+        unpack_quants(DTYPE_Q5_K, header, block, lanes, out);
+        break;
+    case DTYPE_Q6_K:
+        unpack_quants(DTYPE_Q6_K, header, block, lanes, out);
+        break;
+    case DTYPE_COUNT:
+        break;
+    }
+}
+
+void panel_block_to_f32(enum dtype dtype, const uint8_t *panel, int64_t block_idx,
+                        float out[PANEL_BLOCK][PANEL_ROWS])
+{
+    unpack_block(dtype, panel, block_idx, (struct lanes){0, PANEL_ROWS}, &out[0][0]);
+}
+
+void panel_row_to_f32(enum dtype dtype, const uint8_t *panel, int row, int64_t cols, float *out)
+{
+    for (int64_t b = 0; b < panel_num_blocks(cols); b++) {
+        float values[PANEL_BLOCK];
+        unpack_block(dtype, panel, b, (struct lanes){row, 1}, values);
+        const int64_t left = min_of(cols - b * PANEL_BLOCK, (int64_t)PANEL_BLOCK);
+        memcpy(out + b * PANEL_BLOCK, values, (size_t)left * sizeof *values);
+    }
+}

@@ -1,0 +1,108 @@
+/* panel.h - the layout in which the CPU keeps packed weights: 16 rows side by side.
+ *
+ * A panel holds PANEL_ROWS = 16 rows of a weight, cut along K into blocks of 32 columns:
+ *
+ *     panel  = block 0, block 1, ... block ceil(K/32) - 1            (one stream of memory)
+ *     block  = 32 columns of 16 rows: quants, then one scale (and minimum) for each row
+ *
+ * so that one vector register holds the same column(s) of 16 rows, feeds 16 outputs, and no product needs
+ * a sum across lanes. The bytes of a block are those of the file, regrouped; nothing is expanded:
+ *
+ *     dword i of row r stands at byte i * 64 + r * 4, and its byte c is column
+ *       Q8_0                   4i + c                          i < 8, signed
+ *       Q4_*, Q5_*, Q6_K       4i + c in the low nibble, 16 + 4i + c in the high one      i < 4
+ *     Q5_*: the fifth bits: bit 4r + c of the i-th 64-bit word is column 4i + c           i < 8
+ *     Q6_K: the upper two bits: bits 2s, 2s + 1 of byte j * 64 + r * 4 + c are column 16j + 4s + c   j < 2, s
+ * < 4 F32, F16, BF16: column k of row r at element k * 16 + r
+ *
+ * The K-quants keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
+ * 6 or 8 bit scales. K-quants alone need K to be a multiple of 256, the other quants of 32, floats of
+ * nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
+ * outputs.
+ *
+ * One layout serves all instruction sets (an AVX2 kernel takes each vector in two halves). */
+#ifndef KERNELS_CPU_PANEL_H
+#define KERNELS_CPU_PANEL_H
+
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+
+enum { PANEL_ROWS = 16, PANEL_BLOCK = 32 };
+
+/* Where things stand in a block (offsets from its start) and in a super-block (from its header). */
+struct panel_layout {
+    int blocks_per_super; /* 1 or 8 */
+    int header_bytes;     /* before the blocks of a super-block */
+    int block_bytes;
+    int high_bits; /* offset of the fifth bits or of the upper two bits */
+    int scales;    /* offset of d (f16 [16]); in K-quants of the small scales (u8 or i8 [16]) */
+    int minimums;  /* offset of m (f16 [16]); in K-quants of the small minimums, or Q6_K's second scales */
+};
+
+/* Inline and switch-like, so that it folds to constants where the dtype is one. */
+static inline struct panel_layout panel_layout_of(enum dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_F32:
+        return (struct panel_layout){1, 0, 2048, 0, 0, 0};
+    case DTYPE_F16:
+    case DTYPE_BF16:
+        return (struct panel_layout){1, 0, 1024, 0, 0, 0};
+    case DTYPE_Q4_0:
+        return (struct panel_layout){1, 0, 288, 0, 256, 0};
+    case DTYPE_Q4_1:
+        return (struct panel_layout){1, 0, 320, 0, 256, 288};
+    case DTYPE_Q5_0:
+        return (struct panel_layout){1, 0, 352, 256, 320, 0};
+    case DTYPE_Q5_1:
+        return (struct panel_layout){1, 0, 384, 256, 320, 352};
+    case DTYPE_Q8_0:
+        return (struct panel_layout){1, 0, 544, 0, 512, 0};
+    case DTYPE_Q4_K:
+        return (struct panel_layout){8, 64, 288, 0, 256, 272};
+    case DTYPE_Q5_K:
+        return (struct panel_layout){8, 64, 352, 256, 320, 336};
+    case DTYPE_Q6_K:
+        return (struct panel_layout){8, 32, 416, 256, 384, 400};
+    case DTYPE_COUNT:
+        break;
+    }
+    return (struct panel_layout){0};
+}
+
+/* The header of block block_idx's super-block. */
+static inline const uint8_t *panel_header(enum dtype dtype, const uint8_t *panel, int64_t block_idx)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    return panel + block_idx / l.blocks_per_super * (l.header_bytes + l.blocks_per_super * l.block_bytes);
+}
+
+static inline const uint8_t *panel_block(enum dtype dtype, const uint8_t *panel, int64_t block_idx)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    return panel_header(dtype, panel, block_idx) + l.header_bytes +
+           block_idx % l.blocks_per_super * l.block_bytes;
+}
+
+/* Blocks along K. */
+static inline int64_t panel_num_blocks(int64_t cols)
+{
+    return (cols + PANEL_BLOCK - 1) / PANEL_BLOCK;
+}
+
+/* Bytes of a panel of cols columns; 0 when cols is 0, no multiple of the dtype's block, or too large. */
+uint64_t panel_bytes(enum dtype dtype, int64_t cols);
+
+/* Packs num_rows <= 16 rows, row_bytes apart and aligned to nothing, into panel. */
+void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_rows, int64_t cols,
+                uint8_t *panel);
+
+/* out[k][r] = the exact f32 values of one block, as dtype_row_to_f32 computes them. */
+void panel_block_to_f32(enum dtype dtype, const uint8_t *panel, int64_t block_idx,
+                        float out[PANEL_BLOCK][PANEL_ROWS]);
+
+/* out[cols] = one row of the panel, the same values. */
+void panel_row_to_f32(enum dtype dtype, const uint8_t *panel, int row, int64_t cols, float *out);
+
+#endif
