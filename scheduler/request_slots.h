@@ -10,8 +10,8 @@
  *   loop    reads below num_published; may set cancel; after the finish: release
  *
  * Publishing is a count over an array, so merged wake-ups lose nothing, nothing can overflow, and a slow
- * client costs no more than its slot. Memory is reserved for max_model_len tokens a slot, but committed by the
- * system only as it is touched, and given back when a slot is released (madvise).
+ * client costs no more than its slot. Memory is reserved for max_model_len tokens a slot, but committed by
+ * the system only as it is touched, and given back when a slot is released (madvise).
  *
  * Threads: functions marked [loop] and [engine] belong to that thread alone. */
 #ifndef SCHEDULER_REQUEST_SLOTS_H
@@ -38,14 +38,14 @@ enum { STOP_TOKEN_IDS_MAX = 64, CACHE_SALT_BYTES = 32 };
 /* What the loop fills in before submit; constant until release. Every id is below the logits' width, every
  * number in the range that its comment gives: the API's validator is the one place that guarantees it. */
 struct request_slot_input {
-    uint64_t request_id;      /* for logs: the HTTP request that it belongs to */
-    uint64_t arrival_ns;      /* monotonic */
+    uint64_t request_id;       /* for logs: the HTTP request that it belongs to */
+    uint64_t arrival_ns;       /* monotonic */
     int32_t num_prompt_tokens; /* >= 1 */
-    int32_t max_tokens;       /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs */
-    int32_t min_tokens;       /* until then eos and stop_token_ids cannot be drawn */
+    int32_t max_tokens;        /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs */
+    int32_t min_tokens;        /* until then eos and stop_token_ids cannot be drawn */
     bool ignore_eos;
-    bool prompt_logprobs;     /* report every prompt token but the first, too (echo with logprobs) */
-    int32_t num_logprobs;     /* -1: none; 0..TOP_LOGPROBS_MAX alternatives beside the token itself */
+    bool prompt_logprobs; /* report every prompt token but the first, too (echo with logprobs) */
+    int32_t num_logprobs; /* -1: none; 0..TOP_LOGPROBS_MAX alternatives beside the token itself */
     float temperature, top_p, min_p;
     int32_t top_k;
     float presence_penalty, frequency_penalty, repetition_penalty;
@@ -54,7 +54,7 @@ struct request_slot_input {
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
     int32_t num_logit_bias;
     struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates */
-    uint8_t cache_salt[CACHE_SALT_BYTES]; /* blocks are shared only between equal salts */
+    uint8_t cache_salt[CACHE_SALT_BYTES];         /* blocks are shared only between equal salts */
 };
 
 /* The log probabilities of one position. */
@@ -66,15 +66,15 @@ struct token_logprobs {
 };
 
 struct request_slot {
-    struct request_slot_input input;         /* [loop] writes before submit */
-    _Atomic bool cancel;                     /* [loop] sets; the engine looks once a step */
+    struct request_slot_input input;            /* [loop] writes before submit */
+    _Atomic bool cancel;                        /* [loop] sets; the engine looks once a step */
     _Alignas(64) _Atomic int32_t num_published; /* generated tokens that the loop may read */
-    _Atomic int32_t num_prompt_published;    /* prompt positions whose logprobs the loop may read */
-    _Atomic int32_t num_prompt_computed;     /* progress of the prefill, for pings and logs */
-    _Atomic int finish_reason;               /* enum finish_reason; the last store of the engine */
+    _Atomic int32_t num_prompt_published;       /* prompt positions whose logprobs the loop may read */
+    _Atomic int32_t num_prompt_computed;        /* progress of the prefill, for pings and logs */
+    _Atomic int finish_reason;                  /* enum finish_reason; the last store of the engine */
     /* written by the engine before finish_reason, or before the first published token */
-    int32_t num_cached_tokens;               /* prompt tokens found in the prefix cache, counted once */
-    int32_t stop_token_id;                   /* -1: none */
+    int32_t num_cached_tokens; /* prompt tokens found in the prefix cache, counted once */
+    int32_t stop_token_id;     /* -1: none */
     int32_t num_preemptions;
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
     char error_text[160];
@@ -94,7 +94,8 @@ int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx);
 /* Log probabilities by position in the sequence (entry p describes tokens[p]): [max_model_len]. */
 struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t slot_idx);
 
-/* [loop] All count slots or none (STATUS_NO_SLOT). Every field of an acquired slot is in its initial state. */
+/* [loop] All count slots or none (STATUS_NO_SLOT). Every field of an acquired slot is in its initial state.
+ */
 int request_slots_acquire(struct request_slots *s, int32_t count, int32_t *slot_ids) must_check;
 /* [loop] After the finish reason was read, or for a slot that was never submitted. */
 void request_slots_release(struct request_slots *s, int32_t slot_idx);

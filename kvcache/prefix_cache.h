@@ -1,0 +1,60 @@
+/* prefix_cache.h - finds the K/V blocks that an earlier prompt with the same beginning left behind.
+ *
+ * Every full block has a name: the SHA-256 of its parent's name and its token ids; the first block's parent
+ * is the root, the SHA-256 of the model's key and the request's salt. So a name stands for everything before
+ * it, under one model and one salt. The cache maps names to blocks, one to one; of two blocks with the same
+ * name the first stays.
+ *
+ *   root(salt) <- name 0 <- name 1 <- name 2 ...
+ *                 16 ids    16 ids    16 ids
+ *
+ * A hit is not taken on the digest's word: each block's own token ids are compared and its recorded parent
+ * must be the block matched before. Blocks are entered when a step that fills them is planned, not when it
+ * ends: steps run in order and a step writes all K and V of a layer before it reads any, so equal prompts in
+ * one step share already.
+ *
+ * Which cached block goes first is the block manager's business. Thread: the engine's. */
+#ifndef KVCACHE_PREFIX_CACHE_H
+#define KVCACHE_PREFIX_CACHE_H
+
+#include <stddef.h>
+
+#include "kernels/step.h"
+#include "kvcache/block_manager.h"
+
+struct digest {
+    uint8_t bytes[32];
+};
+
+struct prefix_cache;
+
+/* model_key: whatever distinguishes the K/V contents of one model, type and
+ * layout from another's. Registers itself with bm for evictions; destroy it before bm. */
+int prefix_cache_create(struct block_manager *bm, const void *model_key, size_t key_bytes,
+                        struct prefix_cache **out, struct error *err) must_check;
+void prefix_cache_destroy(struct prefix_cache *pc);
+
+/* The parent of first blocks under this salt. */
+void prefix_cache_root(const struct prefix_cache *pc, const void *salt, size_t salt_bytes,
+                       struct digest *root);
+
+/* Follows token_ids block by block, at most max_blocks, from *name (a root, or any block's name). Holds each
+ * block found and writes its id; *name becomes the name of the last one. Returns how many. */
+int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
+                           struct digest *name, int32_t *block_ids);
+
+/* Enters a held block whose contents are (or will be, once the steps begun so far have run) the K and V of
+ * these block_size tokens after the parent *name. *name becomes the block's own. A name that is taken stays
+ * with the block that has it. */
+void prefix_cache_insert(struct prefix_cache *pc, int32_t block_id, const int32_t *token_ids,
+                         struct digest *name);
+
+/* The block, held, is not found any more; no effect when it was not entered. */
+void prefix_cache_forget(struct prefix_cache *pc, int32_t block_id);
+
+int32_t prefix_cache_num_entries(const struct prefix_cache *pc);
+
+/* Walks everything: map and blocks are one to one, each name is the digest of its parent and ids. */
+void prefix_cache_check(const struct prefix_cache *pc);
+
+#endif

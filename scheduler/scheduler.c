@@ -1,0 +1,253 @@
+#include "scheduler/scheduler_internal.h"
+
+#include "base/check.h"
+
+void sequence_list_insert(struct scheduler *s, struct sequence_list *list, int32_t id, int32_t after)
+{
+    struct sequence *seq = &s->sequences[id];
+    seq->prev = after;
+    seq->next = after == NO_SEQUENCE ? list->head : s->sequences[after].next;
+    if (seq->prev == NO_SEQUENCE)
+        list->head = id;
+    else
+        s->sequences[seq->prev].next = id;
+    if (seq->next == NO_SEQUENCE)
+        list->tail = id;
+    else
+        s->sequences[seq->next].prev = id;
+    list->count++;
+}
+
+void sequence_list_remove(struct scheduler *s, struct sequence_list *list, int32_t id)
+{
+    struct sequence *seq = &s->sequences[id];
+    if (seq->prev == NO_SEQUENCE)
+        list->head = seq->next;
+    else
+        s->sequences[seq->prev].next = seq->next;
+    if (seq->next == NO_SEQUENCE)
+        list->tail = seq->prev;
+    else
+        s->sequences[seq->next].prev = seq->prev;
+    seq->prev = seq->next = NO_SEQUENCE;
+    list->count--;
+}
+
+static int create_arrays(struct scheduler *s)
+{
+    const struct scheduler_options *o = &s->options;
+    s->table_stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE);
+    s->num_sequences = o->max_num_sequences + o->num_seq_slots;
+    s->sequences = calloc((size_t)s->num_sequences, sizeof(s->sequences[0]));
+    s->block_tables = calloc((size_t)o->num_seq_slots * (size_t)s->table_stride, sizeof(int32_t));
+    s->free_seq_slots = calloc((size_t)o->num_seq_slots, sizeof(int32_t));
+    return s->sequences && s->block_tables && s->free_seq_slots ? 0 : STATUS_NO_MEMORY;
+}
+
+int scheduler_create(const struct scheduler_options *options, struct scheduler **out, struct error *err)
+{
+    assert_always(options->max_num_seqs >= 1 && options->max_num_seqs <= options->max_num_batched_tokens &&
+                  options->max_num_seqs <= options->max_num_logits &&
+                  options->max_num_seqs <= options->num_seq_slots);
+    struct scheduler *s = calloc(1, sizeof(*s));
+    if (!s) return error_set(err, STATUS_NO_MEMORY, "no memory for the scheduler");
+    s->options = *options;
+    s->free = s->waiting = s->running = s->closing = (struct sequence_list){NO_SEQUENCE, NO_SEQUENCE, 0};
+    int status = create_arrays(s);
+    if (status) error_set(err, status, "no memory for the scheduler's tables");
+    if (!status) status = block_manager_create(options->num_blocks, &s->blocks, err);
+    if (!status && options->enable_prefix_caching)
+        status =
+            prefix_cache_create(s->blocks, options->model_key, options->model_key_bytes, &s->prefixes, err);
+    if (status) {
+        scheduler_destroy(s);
+        return status;
+    }
+    for (int32_t i = s->num_sequences - 1; i >= 0; i--) sequence_list_insert(s, &s->free, i, NO_SEQUENCE);
+    for (int32_t i = options->num_seq_slots - 1; i >= 0; i--) s->free_seq_slots[s->num_free_seq_slots++] = i;
+    *out = s;
+    return 0;
+}
+
+void scheduler_destroy(struct scheduler *s)
+{
+    if (!s) return;
+    prefix_cache_destroy(s->prefixes);
+    block_manager_destroy(s->blocks);
+    free(s->sequences);
+    free(s->block_tables);
+    free(s->free_seq_slots);
+    free(s);
+}
+
+int plan_init(struct plan *plan, int32_t max_num_seqs)
+{
+    *plan = (struct plan){0};
+    plan->prefills = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
+    plan->decodes = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
+    return plan->prefills && plan->decodes ? 0 : STATUS_NO_MEMORY;
+}
+
+void plan_deinit(struct plan *plan)
+{
+    free(plan->prefills);
+    free(plan->decodes);
+    *plan = (struct plan){0};
+}
+
+int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id)
+{
+    assert_always(input->num_prompt + input->max_tokens <= s->options.max_model_len);
+    if (sequence_num_blocks_max(input->num_prompt, input->max_tokens) > s->options.num_blocks)
+        return STATUS_NO_BLOCKS;
+    struct digest root = {{0}};
+    if (s->prefixes) prefix_cache_root(s->prefixes, input->salt, (size_t)input->salt_bytes, &root);
+    int32_t id = s->free.head;
+    assert_always(id != NO_SEQUENCE);
+    sequence_list_remove(s, &s->free, id);
+    sequence_init(&s->sequences[id], input, ++s->num_arrivals, &root);
+    sequence_list_insert(s, &s->waiting, id, s->waiting.tail);
+    *seq_id = id;
+    return 0;
+}
+
+struct sequence *scheduler_sequence(struct scheduler *s, int32_t seq_id)
+{
+    assert_always(seq_id >= 0 && seq_id < s->num_sequences);
+    return &s->sequences[seq_id];
+}
+
+const int32_t *scheduler_block_table(const struct scheduler *s, const struct sequence *seq)
+{
+    return table_of(s, seq->seq_slot);
+}
+
+/* ---- holding and giving back ---- */
+
+void scheduler_name_full_blocks(struct scheduler *s, struct sequence *seq)
+{
+    if (!s->prefixes) return;
+    int32_t num_tokens = min_of(seq->num_computed, seq->num_tokens);
+    if (!s->options.prefill_decode_equal) num_tokens = min_of(num_tokens, seq->num_prompt);
+    const int32_t *table = table_of(s, seq->seq_slot);
+    for (int32_t i = seq->num_named_blocks; i < num_tokens / BLOCK_SIZE; i++) {
+        prefix_cache_insert(s->prefixes, table[i], seq->tokens + (size_t)i * BLOCK_SIZE, &seq->name);
+        seq->num_named_blocks = i + 1;
+    }
+}
+
+static void release_device_state(struct scheduler *s, struct sequence *seq)
+{
+    block_manager_release(s->blocks, seq->num_blocks, table_of(s, seq->seq_slot));
+    s->free_seq_slots[s->num_free_seq_slots++] = seq->seq_slot;
+    seq->seq_slot = -1;
+    seq->num_blocks = 0;
+}
+
+void scheduler_preempt(struct scheduler *s, struct sequence *seq)
+{
+    sequence_list_remove(s, &s->running, id_of(s, seq));
+    release_device_state(s, seq);
+    sequence_forget_computed(seq);
+    seq->state = SEQUENCE_WAITING;
+    seq->num_preemptions++;
+    seq->num_bypassed = BYPASS_MAX;
+    seq->available_at_refusal = -1;
+    s->num_preemptions++;
+    sequence_list_insert(s, &s->waiting, id_of(s, seq), NO_SEQUENCE);
+}
+
+static void free_sequence(struct scheduler *s, struct sequence *seq)
+{
+    seq->state = SEQUENCE_FREE;
+    seq->tokens = NULL;
+    sequence_list_insert(s, &s->free, id_of(s, seq), NO_SEQUENCE);
+}
+
+/* Whatever was wrong with this sequence, its K and V are not handed to others. */
+static void forget_blocks(struct scheduler *s, const struct sequence *seq)
+{
+    const int32_t *table = table_of(s, seq->seq_slot);
+    for (int32_t i = 0; s->prefixes && i < seq->num_blocks; i++) prefix_cache_forget(s->prefixes, table[i]);
+}
+
+void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
+{
+    struct sequence *seq = scheduler_sequence(s, seq_id);
+    if (seq->state == SEQUENCE_WAITING) {
+        sequence_list_remove(s, &s->waiting, seq_id);
+        free_sequence(s, seq);
+        return;
+    }
+    assert_always(seq->state == SEQUENCE_RUNNING);
+    if (reusable)
+        scheduler_name_full_blocks(s, seq);
+    else
+        forget_blocks(s, seq);
+    sequence_list_remove(s, &s->running, seq_id);
+    if (seq->num_steps_in_flight > 0) {
+        seq->state = SEQUENCE_CLOSING;
+        seq->tokens = NULL;
+        sequence_list_insert(s, &s->closing, seq_id, s->closing.tail);
+        return;
+    }
+    release_device_state(s, seq);
+    free_sequence(s, seq);
+}
+
+void scheduler_end_step(struct scheduler *s)
+{
+    assert_always(s->num_steps_in_flight > 0);
+    s->num_steps_in_flight--;
+}
+
+bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
+{
+    struct sequence *seq = scheduler_sequence(s, entry->seq_id);
+    assert_always(seq->num_steps_in_flight > 0);
+    seq->num_steps_in_flight--;
+    if (seq->state == SEQUENCE_RUNNING) return true;
+    assert_always(seq->state == SEQUENCE_CLOSING);
+    if (seq->num_steps_in_flight == 0) {
+        sequence_list_remove(s, &s->closing, entry->seq_id);
+        release_device_state(s, seq);
+        free_sequence(s, seq);
+    }
+    return false;
+}
+
+void scheduler_append_token(struct scheduler *s, int32_t seq_id)
+{
+    struct sequence *seq = scheduler_sequence(s, seq_id);
+    assert_always(seq->state == SEQUENCE_RUNNING && seq->num_pending > 0);
+    seq->num_pending--;
+    seq->num_tokens++;
+}
+
+int32_t scheduler_next(const struct scheduler *s, int32_t seq_id)
+{
+    if (seq_id == NO_SEQUENCE) return s->running.head != NO_SEQUENCE ? s->running.head : s->waiting.head;
+    const struct sequence *seq = &s->sequences[seq_id];
+    if (seq->next == NO_SEQUENCE && seq->state == SEQUENCE_RUNNING) return s->waiting.head;
+    return seq->next;
+}
+
+bool scheduler_is_empty(const struct scheduler *s)
+{
+    return s->free.count == s->num_sequences;
+}
+
+void scheduler_stats(const struct scheduler *s, struct scheduler_stats *out)
+{
+    *out = (struct scheduler_stats){
+        .num_running = s->running.count,
+        .num_waiting = s->waiting.count,
+        .num_blocks = s->options.num_blocks,
+        .num_free_blocks = block_manager_num_free(s->blocks),
+        .num_cached_blocks = block_manager_num_cached(s->blocks),
+        .num_held_blocks = block_manager_num_held(s->blocks),
+        .prefix_query_tokens = s->prefix_query_tokens,
+        .prefix_hit_tokens = s->prefix_hit_tokens,
+        .num_preemptions = s->num_preemptions,
+    };
+}

@@ -1,0 +1,116 @@
+/* scheduler.h - which sequences compute which tokens in the next step. Policy and bookkeeping only: no
+ * thread, no device, no clock; the same calls give the same plans.
+ *
+ * A plan is made in this order, each line with what the lines above left of the step's tokens and logit rows:
+ *
+ *   1. room     every decoding sequence, oldest first, gets the block that its next token needs; when there
+ * is none, the youngest running sequence is preempted: its blocks go, it waits at the front, and will compute
+ *               its prompt and what it generated again
+ *   2. decode   one token of every decoding sequence
+ *   3. prefill  the running sequences that have more than that to compute, oldest first, as much as fits
+ *   4. admit    waiting sequences, first come first served
+ *
+ * A sequence is admitted when all tokens that it has fit into blocks and one more block remains for each that
+ * runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
+ * bypassed by smaller ones behind it (nothing idles that somebody could use), but only BYPASS_MAX times: then
+ * nobody behind it is admitted until it is, so its waiting is bounded whatever arrives (aging). A preempted
+ * one is never bypassed.
+ *
+ * Promise: the oldest running sequence can always finish, since the blocks of all others can be had for it
+ * and scheduler_add refuses what does not fit into the whole pool. So does, in turn, everyone.
+ *
+ * Steps in flight: plans may be made while earlier ones still run. What the scheduler takes for computed is
+ * then only begun, so nothing is taken from a sequence that a step in flight names: a finished one keeps its
+ * blocks until that step has ended (closing), and before a preemption scheduler_plan asks for an empty
+ * device.
+ *
+ * Where the device's prefill and decode differ in bits, generated tokens are computed one at a time as decode
+ * does, again after a preemption too, and only blocks of prompt tokens are shared. Thread: the engine's. */
+#ifndef SCHEDULER_SCHEDULER_H
+#define SCHEDULER_SCHEDULER_H
+
+#include "scheduler/sequence.h"
+
+enum { BYPASS_MAX = 16, BYPASS_LOOK_AHEAD = 32 };
+
+struct scheduler_options {
+    int32_t max_num_seqs;           /* running */
+    int32_t max_num_batched_tokens; /* >= max_num_seqs */
+    int32_t max_num_logits;         /* >= max_num_seqs */
+    int32_t max_model_len;
+    int32_t num_seq_slots;     /* max_num_seqs times the steps in flight */
+    int32_t max_num_sequences; /* in all states but free; closing ones come on top */
+    int32_t num_blocks;
+    bool enable_prefix_caching, prefill_decode_equal;
+    const void *model_key; /* for the prefix cache; not kept */
+    size_t model_key_bytes;
+};
+
+/* A sequence's part of a step. Rows of logits, in this order: for each prompt token that is reported on the
+ * row before it, then the row that draws the next token. */
+struct plan_entry {
+    int32_t seq_id;
+    int32_t position, num_tokens; /* computes tokens [position, position + num_tokens) */
+    int32_t score_position,
+        num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows */
+    bool samples;       /* the last token's row draws */
+    bool admitted;      /* this is the first entry since the sequence got its seq_slot */
+};
+
+struct plan {
+    int32_t num_prefills, num_decodes; /* entries; decodes have one token each */
+    int32_t num_tokens, num_prefill_tokens, num_logits;
+    struct plan_entry *prefills, *decodes; /* [max_num_seqs] each */
+};
+
+enum schedule_result {
+    SCHEDULE_IDLE, /* nothing can run before a step in flight ends, or nothing is there */
+    SCHEDULE_STEP, /* the plan is made and counts as begun */
+    SCHEDULE_DRAIN /* end all steps in flight, then ask again: blocks must be taken from a running sequence */
+};
+
+struct scheduler_stats {
+    int32_t num_running, num_waiting;
+    int32_t num_blocks, num_free_blocks, num_cached_blocks, num_held_blocks;
+    uint64_t prefix_query_tokens, prefix_hit_tokens, num_preemptions;
+};
+
+struct scheduler;
+
+int scheduler_create(const struct scheduler_options *options, struct scheduler **out,
+                     struct error *err) must_check;
+void scheduler_destroy(struct scheduler *s);
+
+int plan_init(struct plan *plan, int32_t max_num_seqs) must_check; /* STATUS_NO_MEMORY */
+void plan_deinit(struct plan *plan);
+
+/* Queues a sequence and writes its id. STATUS_NO_BLOCKS: the whole pool would be too small for it. */
+int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id) must_check;
+struct sequence *scheduler_sequence(struct scheduler *s, int32_t seq_id);
+
+enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan);
+/* Blocks of a running sequence, in order: [num_blocks]. */
+const int32_t *scheduler_block_table(const struct scheduler *s, const struct sequence *seq);
+
+/* The oldest step in flight ended. */
+void scheduler_end_step(struct scheduler *s);
+/* This entry of it ended. False when its sequence finished meanwhile: the results go nowhere, and the
+ * sequence, if nothing else names it, is gone. */
+bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry) must_check;
+/* The oldest token drawn for it has become known, and tokens[num_tokens] holds it. */
+void scheduler_append_token(struct scheduler *s, int32_t seq_id);
+
+/* The sequence is done, for whatever reason. Its tokens are not read after this. reusable: false when its K
+ * and V may be wrong (NaN), so that the prefix cache forgets them. */
+void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable);
+
+/* The next sequence that is not finished, waiting or running; start with NO_SEQUENCE. */
+int32_t scheduler_next(const struct scheduler *s, int32_t seq_id);
+/* No sequence in any state, closing ones included. */
+bool scheduler_is_empty(const struct scheduler *s);
+
+void scheduler_stats(const struct scheduler *s, struct scheduler_stats *out);
+/* Walks everything down to each block's references and asserts the invariants. */
+void scheduler_check(const struct scheduler *s);
+
+#endif

@@ -1,0 +1,74 @@
+/* scheduler_check.c - walks all sequences and blocks. Quadratic in nothing, but far too slow for each step of
+ * a production engine: tests call it after every change, debug builds whenever the engine goes idle. */
+#include "scheduler/scheduler_internal.h"
+
+#include "base/check.h"
+
+static void check_list(const struct scheduler *s, const struct sequence_list *list, enum sequence_state state)
+{
+    int32_t prev = NO_SEQUENCE, count = 0;
+    uint64_t arrival = 0;
+    for (int32_t id = list->head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        assert_always(++count <= list->count);
+        assert_always(seq->state == state && seq->prev == prev);
+        assert_always(state != SEQUENCE_RUNNING || seq->arrival > arrival);
+        arrival = seq->arrival;
+        prev = id;
+    }
+    assert_always(count == list->count && list->tail == prev);
+}
+
+static void check_marks(const struct scheduler *s, const struct sequence *seq)
+{
+    bool has_blocks = seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_CLOSING;
+    assert_always(seq->num_computed <= seq->num_tokens + seq->num_pending);
+    assert_always(seq->num_pending >= 0 && seq->num_pending <= seq->num_steps_in_flight);
+    assert_always(seq->num_steps_in_flight <= s->num_steps_in_flight);
+    assert_always(sequence_num_generated(seq) <= seq->max_tokens);
+    assert_always(seq->num_scored >= 1 && seq->num_scored <= seq->num_prompt);
+    assert_always(has_blocks == (seq->seq_slot >= 0));
+    assert_always(div_up(seq->num_computed, BLOCK_SIZE) <= seq->num_blocks);
+    assert_always(seq->num_named_blocks * BLOCK_SIZE <= seq->num_computed);
+    assert_always(seq->num_blocks <= sequence_num_blocks_max(seq->num_prompt, seq->max_tokens));
+    if (seq->state == SEQUENCE_CLOSING) assert_always(seq->num_steps_in_flight > 0);
+    if (seq->state == SEQUENCE_WAITING) assert_always(seq->num_blocks == 0 && seq->num_steps_in_flight == 0);
+}
+
+/* Each reference of a block is one entry of one table, and no sequence slot is used twice. */
+static void check_tables(const struct scheduler *s)
+{
+    int32_t num_used = 0;
+    int32_t *refs = calloc((size_t)s->options.num_blocks, sizeof(*refs));
+    bool *used = calloc((size_t)s->options.num_seq_slots, sizeof(*used));
+    assert_always(refs && used);
+    for (int32_t id = 0; id < s->num_sequences; id++) {
+        const struct sequence *seq = &s->sequences[id];
+        if (seq->state == SEQUENCE_FREE || seq->seq_slot < 0) continue;
+        assert_always(!used[seq->seq_slot]);
+        used[seq->seq_slot] = true;
+        num_used++;
+        for (int32_t i = 0; i < seq->num_blocks; i++) refs[table_of(s, seq->seq_slot)[i]]++;
+    }
+    assert_always(num_used + s->num_free_seq_slots == s->options.num_seq_slots);
+    for (int32_t i = 0; i < s->num_free_seq_slots; i++) assert_always(!used[s->free_seq_slots[i]]);
+    for (int32_t id = 0; id < s->options.num_blocks; id++)
+        assert_always(refs[id] == block_manager_ref_count(s->blocks, id));
+    free(refs);
+    free(used);
+}
+
+void scheduler_check(const struct scheduler *s)
+{
+    check_list(s, &s->free, SEQUENCE_FREE);
+    check_list(s, &s->waiting, SEQUENCE_WAITING);
+    check_list(s, &s->running, SEQUENCE_RUNNING);
+    check_list(s, &s->closing, SEQUENCE_CLOSING);
+    assert_always(s->free.count + s->waiting.count + s->running.count + s->closing.count == s->num_sequences);
+    assert_always(s->running.count <= s->options.max_num_seqs);
+    for (int32_t id = 0; id < s->num_sequences; id++)
+        if (s->sequences[id].state != SEQUENCE_FREE) check_marks(s, &s->sequences[id]);
+    check_tables(s);
+    block_manager_check(s->blocks);
+    if (s->prefixes) prefix_cache_check(s->prefixes);
+}

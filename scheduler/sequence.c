@@ -1,0 +1,41 @@
+#include "scheduler/sequence.h"
+
+#include "base/check.h"
+
+void sequence_init(struct sequence *seq, const struct sequence_input *input, uint64_t arrival,
+                   const struct digest *root)
+{
+    assert_always(input->num_prompt >= 1 && input->max_tokens >= 0);
+    *seq = (struct sequence){
+        .state = SEQUENCE_WAITING,
+        .prev = NO_SEQUENCE,
+        .next = NO_SEQUENCE,
+        .arrival = arrival,
+        .slot_idx = input->slot_idx,
+        .tokens = input->tokens,
+        .num_prompt = input->num_prompt,
+        .max_tokens = input->max_tokens,
+        .prompt_logprobs = input->prompt_logprobs,
+        .num_tokens = input->num_prompt,
+        .num_scored = 1, /* nothing comes before the first token that could predict it */
+        .seq_slot = -1,
+        .name = *root,
+        .root = *root,
+        .available_at_refusal = -1,
+        .num_cached_tokens = -1,
+    };
+}
+
+void sequence_forget_computed(struct sequence *seq)
+{
+    assert_always(seq->num_pending == 0 && seq->num_steps_in_flight == 0);
+    seq->num_computed = 0;
+    seq->num_blocks = 0;
+    seq->num_named_blocks = 0;
+    seq->name = seq->root;
+}
+
+int32_t sequence_num_blocks_max(int32_t num_prompt, int32_t max_tokens)
+{
+    return (int32_t)div_up((int64_t)num_prompt + max_of(max_tokens - 1, 0), BLOCK_SIZE);
+}

@@ -1,0 +1,98 @@
+/* sequence.h - one prompt and what was generated after it, as the scheduler sees it.
+ *
+ *            add                admit                    finish
+ *   free ----------> waiting ----------> running ---------------------> free
+ *                      ^  \                | |                            ^
+ *                      |   \ finish        | | finish while a step that   |
+ *                      |    `-> free       | | names it is in flight      |
+ *                      `------ preempt ----'  `---------> closing --------'
+ *                                                                 that step ended
+ *
+ * A sequence is a list of tokens and a mark in it: tokens before num_computed have their K and V in the
+ * sequence's blocks, or will have when the steps in flight have run.
+ *
+ *   tokens:  0 ......... num_prompt ......... num_tokens ... + num_pending
+ *            prompt      generated, known     drawn by steps in flight, not known yet
+ *   marks:   num_computed <= num_tokens + num_pending
+ *
+ * What remains to be computed decides what happens next, whether it is a prompt, a prompt whose beginning was
+ * found in the prefix cache, a sequence that was preempted, or one more token: there is no other difference.
+ * Thread: the engine's. */
+#ifndef SCHEDULER_SEQUENCE_H
+#define SCHEDULER_SEQUENCE_H
+
+#include "kvcache/prefix_cache.h"
+
+enum { NO_SEQUENCE = -1 };
+
+enum sequence_state { SEQUENCE_FREE, SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_CLOSING };
+
+/* What the scheduler needs to know of a request. */
+struct sequence_input {
+    int32_t slot_idx;      /* the request slot; the scheduler only carries it */
+    const int32_t *tokens; /* the slot's; known ones are read only until the sequence is finished */
+    int32_t num_prompt, max_tokens;
+    bool prompt_logprobs; /* a row of logits for each prompt token but the first */
+    const void *salt;
+    int32_t salt_bytes;
+};
+
+struct sequence {
+    enum sequence_state state;
+    int32_t prev, next; /* in the list of its state */
+    uint64_t arrival;   /* ascending; decides who is older */
+    int32_t slot_idx;
+    const int32_t *tokens;
+    int32_t num_prompt, max_tokens;
+    bool prompt_logprobs;
+
+    int32_t num_tokens, num_pending, num_computed;
+    int32_t num_scored;          /* prompt tokens whose log probabilities are known or on their way */
+    int32_t num_steps_in_flight; /* steps begun and not ended that name this sequence */
+
+    /* while running or closing */
+    int32_t seq_slot; /* the device's name for it, and its row of the scheduler's block tables */
+    int32_t num_blocks;
+    int32_t num_named_blocks; /* the first of them, that the prefix cache was told about */
+    struct digest name;       /* of the last named block */
+    struct digest root;
+
+    int32_t num_bypassed;         /* younger sequences admitted while this one waited */
+    int32_t available_at_refusal; /* blocks; tried again when there are more */
+    int32_t num_cached_tokens;    /* found in the prefix cache when first admitted; -1: not admitted yet */
+    int32_t num_preemptions;
+};
+
+void sequence_init(struct sequence *seq, const struct sequence_input *input, uint64_t arrival,
+                   const struct digest *root);
+
+/* Back to a sequence of which nothing is computed. Its blocks were released. */
+void sequence_forget_computed(struct sequence *seq);
+
+/* K/V blocks that it can ever need: the last token's K and V are never computed. */
+int32_t sequence_num_blocks_max(int32_t num_prompt, int32_t max_tokens);
+
+static inline int32_t sequence_num_generated(const struct sequence *seq)
+{
+    return seq->num_tokens + seq->num_pending - seq->num_prompt;
+}
+
+/* Tokens whose K and V are neither computed nor in flight. */
+static inline int32_t sequence_num_uncomputed(const struct sequence *seq)
+{
+    return seq->num_tokens + seq->num_pending - seq->num_computed;
+}
+
+/* False once the steps in flight draw all that was asked for: nothing is left to schedule. */
+static inline bool sequence_wants_step(const struct sequence *seq)
+{
+    return seq->num_computed < seq->num_prompt || sequence_num_generated(seq) < seq->max_tokens;
+}
+
+/* One generated token to compute and one to draw after it. */
+static inline bool sequence_is_decoding(const struct sequence *seq)
+{
+    return seq->num_computed >= seq->num_prompt && sequence_num_uncomputed(seq) == 1;
+}
+
+#endif
