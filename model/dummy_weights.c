@@ -52,14 +52,20 @@ struct dummy_weights *dummy_weights_create(uint64_t seed)
     return d;
 }
 
-void dummy_weights_destroy(struct dummy_weights *d)
+void dummy_weights_clear(struct dummy_weights *d)
 {
-    if (!d) return;
     for (struct mapping *m = d->mappings, *next; m; m = next) {
         next = m->next;
         munmap(m->data, m->num_bytes);
         free(m);
     }
+    d->mappings = NULL;
+}
+
+void dummy_weights_destroy(struct dummy_weights *d)
+{
+    if (!d) return;
+    dummy_weights_clear(d);
     free(d);
 }
 

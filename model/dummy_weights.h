@@ -11,6 +11,7 @@
 struct dummy_weights;
 
 struct dummy_weights *dummy_weights_create(uint64_t seed); /* NULL: out of memory */
+void dummy_weights_clear(struct dummy_weights *d);         /* frees all that were made */
 void dummy_weights_destroy(struct dummy_weights *d);
 
 /* data is NULL when there is no memory. */

@@ -51,6 +51,11 @@ void file_map_close(struct file_map *m)
     *m = (struct file_map){0};
 }
 
+void file_map_drop_pages(const struct file_map *m)
+{
+    if (m->data) madvise((void *)(uintptr_t)m->data, m->num_bytes, MADV_DONTNEED);
+}
+
 static int read_all(int fd, char *to, size_t num_bytes)
 {
     for (size_t done = 0; done < num_bytes;) {

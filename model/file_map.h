@@ -18,6 +18,10 @@ struct file_map {
 int file_map_open(const char *path, struct file_map *out, struct error *err) must_check;
 void file_map_close(struct file_map *m); /* also of a zeroed one */
 
+/* Gives resident memory back to the system; the file stays mapped, and what is read again is read from disk.
+ */
+void file_map_drop_pages(const struct file_map *m);
+
 /* *text is malloc'd and NUL-terminated (the NUL is not counted). STATUS_NOT_FOUND when there is no such file.
  */
 int file_read_text(const char *path, size_t bytes_max, char **text, size_t *num_bytes,

@@ -468,6 +468,11 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
+void gguf_drop_pages(const struct gguf *g)
+{
+    for (int i = 0; i < g->num_parts; i++) file_map_drop_pages(&g->parts[i]);
+}
+
 /* ---- values ---- */
 
 static bool value_to_int(uint32_t type, const unsigned char *p, int64_t *value)

@@ -17,6 +17,7 @@ struct gguf;
 
 int gguf_open(const char *path, struct gguf **out, struct error *err) must_check;
 void gguf_close(struct gguf *g);
+void gguf_drop_pages(const struct gguf *g); /* gives resident memory back; everything stays readable */
 
 /* False when the key is missing or of another type. Texts are not NUL-terminated. Integers of any width and
  * sign are accepted where they fit; reals also from f32. */

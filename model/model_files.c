@@ -390,6 +390,16 @@ struct weight_view model_files_weight(const struct model_files *f, enum weight_r
     return *view;
 }
 
+void model_files_drop_weights(const struct model_files *f)
+{
+    if (f->gguf) gguf_drop_pages(f->gguf);
+    if (f->safetensors) safetensors_drop_pages(f->safetensors);
+    if (!f->dummy) return;
+    dummy_weights_clear(f->dummy);
+    memset(f->views, 0,
+           (FIRST_LAYER_ROLE + (size_t)f->config.num_layers * ROLES_PER_LAYER) * sizeof *f->views);
+}
+
 uint64_t model_files_weight_bytes(const struct model_files *f)
 {
     return f->weight_bytes;

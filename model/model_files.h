@@ -51,8 +51,12 @@ const struct generation_defaults *model_files_generation_defaults(const struct m
  * dummy weights are made when they are first asked for, so there NULL may also mean no memory. */
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer);
 
-uint64_t
-model_files_weight_bytes(const struct model_files *f); /* of all weights, as stored; tied ones once */
+/* Nobody reads the weights any more: the system may take their memory back. Views of dummy weights end here;
+ * those of files stay valid and are read from disk again if need be. */
+void model_files_drop_weights(const struct model_files *f);
+
+/* Of all weights, as stored; tied ones once. */
+uint64_t model_files_weight_bytes(const struct model_files *f);
 
 /* Where the tokenizer and the template come from. The GGUF handle is NULL for a directory; the directory is
  * NULL for a GGUF file. */

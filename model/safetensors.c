@@ -373,6 +373,11 @@ void safetensors_close(struct safetensors *s)
     free(s);
 }
 
+void safetensors_drop_pages(const struct safetensors *s)
+{
+    for (int i = 0; i < s->num_shards; i++) file_map_drop_pages(&s->shards[i].map);
+}
+
 const struct safetensor *safetensors_find(const struct safetensors *s, const char *name)
 {
     struct safetensor wanted = {.name = name};

@@ -28,6 +28,8 @@ struct safetensor {
 
 int safetensors_open(const char *directory, struct safetensors **out, struct error *err) must_check;
 void safetensors_close(struct safetensors *s);
+void safetensors_drop_pages(
+    const struct safetensors *s); /* gives resident memory back; everything stays readable */
 
 const struct safetensor *safetensors_find(const struct safetensors *s,
                                           const char *name); /* NULL: no such tensor */

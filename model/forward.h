@@ -1,0 +1,34 @@
+/* forward.h - the parts of a model on a device, and its forward pass over one batch.
+ *
+ * Shapes: T tokens, R logit rows, H hidden size, Q = heads x head_dim, I intermediate size. act and res are
+ * the device's element types (device.h). Thread: the engine's. */
+#ifndef MODEL_FORWARD_H
+#define MODEL_FORWARD_H
+
+#include "kernels/device.h"
+#include "model/model_config.h"
+
+struct layer {
+    const float *attention_norm, *mlp_norm; /* device memory [H] */
+    struct linear *qkv, *o, *gate_up, *down;
+    struct rope_args rope; /* with the layer's q and k norms */
+};
+
+struct model {
+    struct device *device;
+    struct model_config config;
+    struct layer *layers;
+    const float *output_norm;
+    struct linear *embedding, *lm_head; /* one and the same when tied */
+    struct attention_args attention;
+    struct kv_pool *kv_pool;
+    /* device memory for the largest step */
+    void *residual; /* [T][H] (res) */
+    void *normed, *qkv, *attended, *delta, *mlp,
+        *logit_rows; /* (act) [T][H] [T][Q+2KV] [T][Q] [T][H] [T][I] [R][H] */
+};
+
+/* Queues one step of a Llama-like model: Llama, Mistral, Qwen2 (biases), Qwen3 (q and k norms). */
+void forward_llama(const struct model *m, const struct batch *b, int32_t num_logits);
+
+#endif

@@ -1,0 +1,316 @@
+#include "model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "model/forward.h"
+#include "model/rope_table.h"
+
+/* ---- building: one struct for what every step of it needs; the first problem is kept in status ---- */
+
+struct builder {
+    struct model *m;
+    const struct model_files *files;
+    const struct step_limits *limits;
+    void (*progress)(double fraction);
+    struct error *err;
+    int status;
+    bool all_copied; /* the device reads no weight from the file any more */
+};
+
+static void *alloc(struct builder *b, uint64_t count, uint64_t element_bytes, const char *what)
+{
+    uint64_t bytes;
+    if (b->status) return NULL;
+    void *memory = checked_mul(count, element_bytes, &bytes)
+                       ? b->m->device->ops->alloc(b->m->device, bytes, what)
+                       : NULL;
+    if (!memory)
+        b->status = error_set(b->err, STATUS_NO_MEMORY,
+                              "no device memory for %s: lower --max-num-batched-tokens or "
+                              "--max-model-len, or take a smaller model",
+                              what);
+    return memory;
+}
+
+static void upload(struct builder *b, void *to, const void *from, size_t bytes, const char *what)
+{
+    if (b->status) return;
+    b->status = b->m->device->ops->upload(b->m->device, to, from, bytes);
+    if (b->status) error_set(b->err, b->status, "%s could not be copied to the device", what);
+}
+
+static struct weight_view find_weight(struct builder *b, enum weight_role role, int32_t layer)
+{
+    struct weight_view view = model_files_weight(b->files, role, layer);
+    bool is_optional = role == WEIGHT_ROPE_DIVISORS || (role >= WEIGHT_Q_BIAS && role <= WEIGHT_K_NORM);
+    /* files were checked when they were opened, so only dummy weights can be missing here */
+    if (!view.data && !is_optional && !b->status)
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
+    return view;
+}
+
+/* A weight of one row as f32 in device memory; NULL when the model has none. */
+static const float *create_vector(struct builder *b, enum weight_role role, int32_t layer)
+{
+    struct weight_view view = find_weight(b, role, layer);
+    if (b->status || !view.data) return NULL;
+    float *host = malloc((size_t)view.cols * sizeof *host);
+    float *vector = alloc(b, (uint64_t)view.cols, sizeof *vector, "norm weights");
+    if (!host && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for norm weights");
+    if (!b->status) {
+        dtype_row_to_f32(view.dtype, view.data, view.cols, host);
+        upload(b, vector, host, (size_t)view.cols * sizeof *host, "norm weights");
+    }
+    free(host);
+    return vector;
+}
+
+static void add_part(struct builder *b, struct linear_desc *desc, enum weight_role role, int32_t layer)
+{
+    desc->parts[desc->num_parts++] = find_weight(b, role, layer);
+}
+
+static struct linear *create_linear(struct builder *b, const struct linear_desc *desc)
+{
+    struct device *d = b->m->device;
+    struct linear *linear = NULL;
+    if (b->status) return NULL;
+    b->status = d->ops->linear_create(d, desc, &linear, b->err);
+    if (!b->status && d->ops->linear_bytes(d, linear) == 0) b->all_copied = false;
+    return linear;
+}
+
+static struct linear *create_single(struct builder *b, enum weight_role role, int32_t layer)
+{
+    struct linear_desc desc = {.kind = LINEAR_PLAIN};
+    add_part(b, &desc, role, layer);
+    if (role == WEIGHT_O) desc.biases[0] = find_weight(b, WEIGHT_O_BIAS, layer);
+    return create_linear(b, &desc);
+}
+
+static struct linear *create_qkv(struct builder *b, int32_t layer)
+{
+    struct linear_desc desc = {.kind = LINEAR_PLAIN};
+    for (int i = 0; i < 3; i++) {
+        add_part(b, &desc, (enum weight_role)(WEIGHT_Q + i), layer);
+        desc.biases[i] = find_weight(b, (enum weight_role)(WEIGHT_Q_BIAS + i), layer);
+    }
+    return create_linear(b, &desc);
+}
+
+static struct linear *create_gate_up(struct builder *b, int32_t layer)
+{
+    struct linear_desc desc = {.kind = LINEAR_GATE_UP};
+    add_part(b, &desc, WEIGHT_GATE, layer);
+    add_part(b, &desc, WEIGHT_UP, layer);
+    return create_linear(b, &desc);
+}
+
+static void create_layer(struct builder *b, int32_t i, const struct rope_args *rope)
+{
+    struct layer *layer = &b->m->layers[i];
+    layer->attention_norm = create_vector(b, WEIGHT_ATTENTION_NORM, i);
+    layer->mlp_norm = create_vector(b, WEIGHT_MLP_NORM, i);
+    layer->rope = *rope;
+    layer->rope.q_norm = create_vector(b, WEIGHT_Q_NORM, i);
+    layer->rope.k_norm = create_vector(b, WEIGHT_K_NORM, i);
+    layer->qkv = create_qkv(b, i);
+    layer->o = create_single(b, WEIGHT_O, i);
+    layer->gate_up = create_gate_up(b, i);
+    layer->down = create_single(b, WEIGHT_DOWN, i);
+}
+
+static void create_embedding_and_lm_head(struct builder *b)
+{
+    struct model *m = b->m;
+    bool tied = m->config.tie_word_embeddings;
+    struct linear_desc desc = {.kind = LINEAR_PLAIN, .wide_output = tied, .also_embedding = true};
+    add_part(b, &desc, WEIGHT_TOKEN_EMBEDDING, 0);
+    m->embedding = m->lm_head = create_linear(b, &desc);
+    if (tied) return;
+    desc = (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true};
+    add_part(b, &desc, WEIGHT_LM_HEAD, 0);
+    m->lm_head = create_linear(b, &desc);
+}
+
+/* ---- rotation ---- */
+
+enum { ROPE_CHUNK_POSITIONS = 1024 }; /* computed and copied at a time */
+
+static void fill_rope_table(struct builder *b, const float *frequencies, float *table)
+{
+    const struct rope_config *rope = &b->m->config.rope;
+    size_t row_bytes = (size_t)rope->rotary_dim * sizeof *table;
+    float *host = malloc(ROPE_CHUNK_POSITIONS * row_bytes);
+    if (!host) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the rotary table");
+    for (int32_t first = 0; first < b->limits->max_model_len && !b->status; first += ROPE_CHUNK_POSITIONS) {
+        int32_t n = min_of((int32_t)ROPE_CHUNK_POSITIONS, b->limits->max_model_len - first);
+        rope_table_fill(rope, frequencies, first, n, host);
+        upload(b, (char *)table + (size_t)first * row_bytes, host, (size_t)n * row_bytes, "the rotary table");
+    }
+    free(host);
+}
+
+static const float *create_rope_table(struct builder *b)
+{
+    const struct rope_config *rope = &b->m->config.rope;
+    struct weight_view view = find_weight(b, WEIGHT_ROPE_DIVISORS, 0);
+    size_t n = (size_t)rope->rotary_dim / 2;
+    float *table = alloc(b, (uint64_t)b->limits->max_model_len, (uint64_t)rope->rotary_dim * sizeof *table,
+                         "the rotary table");
+    float *frequencies = calloc(2 * n, sizeof *frequencies), *divisors = frequencies + n;
+    if (!frequencies && !b->status)
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the rotary table");
+    if (!b->status) {
+        if (view.data) dtype_row_to_f32(view.dtype, view.data, view.cols, divisors);
+        rope_table_frequencies(rope, view.data ? divisors : NULL, frequencies);
+        fill_rope_table(b, frequencies, table);
+    }
+    free(frequencies);
+    return table;
+}
+
+/* ---- activations ---- */
+
+static void *alloc_act(struct builder *b, int64_t rows, int64_t width, const char *what)
+{
+    return alloc(b, (uint64_t)rows, (uint64_t)width * (uint64_t)b->m->device->act_bytes, what);
+}
+
+static void create_activations(struct builder *b)
+{
+    struct model *m = b->m;
+    const struct model_config *c = &m->config;
+    int64_t tokens = b->limits->num_tokens, q_width = (int64_t)c->num_heads * c->head_dim;
+    int64_t kv_width = (int64_t)c->num_kv_heads * c->head_dim;
+    m->residual = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
+                        "the residual stream");
+    m->normed = alloc_act(b, tokens, c->hidden_size, "normed activations");
+    m->qkv = alloc_act(b, tokens, q_width + 2 * kv_width, "q, k and v");
+    m->attended = alloc_act(b, tokens, q_width, "attention's output");
+    m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
+    m->mlp = alloc_act(b, tokens, c->intermediate_size, "MLP activations");
+    m->logit_rows = alloc_act(b, b->limits->num_logits, c->hidden_size, "logit rows");
+}
+
+/* ---- the whole ---- */
+
+static void prepare_device(struct builder *b)
+{
+    struct device *d = b->m->device;
+    const struct model_config *c = &b->m->config;
+    b->status = d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, c->intermediate_size,
+                                &b->m->attention, b->err);
+}
+
+static void create_weights(struct builder *b)
+{
+    struct model *m = b->m;
+    struct rope_args rope = {
+        .num_heads = m->config.num_heads,
+        .num_kv_heads = m->config.num_kv_heads,
+        .head_dim = m->config.head_dim,
+        .rotary_dim = m->config.rope.rotary_dim,
+        .style = m->config.rope.style,
+        .cos_sin = create_rope_table(b),
+        .norm_eps = m->config.rms_norm_eps,
+    };
+    create_embedding_and_lm_head(b);
+    for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
+        create_layer(b, i, &rope);
+        if (b->progress && !b->status) b->progress((double)(i + 1) / m->config.num_layers);
+    }
+    m->output_norm = create_vector(b, WEIGHT_OUTPUT_NORM, 0);
+    if (!b->status) b->status = m->device->ops->weights_done(m->device, b->err);
+    if (!b->status && b->all_copied) model_files_drop_weights(b->files);
+}
+
+int model_create(struct device *device, const struct model_files *files, const struct step_limits *limits,
+                 void (*progress)(double fraction), struct model **out, struct error *err)
+{
+    const struct model_config *c = model_files_config(files);
+    struct model *m = calloc(1, sizeof *m);
+    if (m) m->layers = calloc((size_t)c->num_layers, sizeof *m->layers);
+    if (!m || !m->layers) {
+        free(m);
+        return error_set(err, STATUS_NO_MEMORY, "no memory for a model of %d layers", c->num_layers);
+    }
+    m->device = device;
+    m->config = *c;
+    m->attention = (struct attention_args){.num_heads = c->num_heads,
+                                           .num_kv_heads = c->num_kv_heads,
+                                           .head_dim = c->head_dim,
+                                           .scale = (float)(1 / sqrt((double)c->head_dim)),
+                                           .sliding_window = c->sliding_window};
+    struct builder b = {
+        .m = m, .files = files, .limits = limits, .progress = progress, .err = err, .all_copied = true};
+    prepare_device(&b);
+    create_activations(&b);
+    if (!b.status) create_weights(&b);
+    if (b.status)
+        model_destroy(m);
+    else
+        *out = m;
+    return b.status;
+}
+
+/* Device memory goes with the device. */
+void model_destroy(struct model *m)
+{
+    if (!m) return;
+    free(m->layers);
+    free(m);
+}
+
+const struct model_config *model_config(const struct model *m)
+{
+    return &m->config;
+}
+
+struct device *model_device(struct model *m)
+{
+    return m->device;
+}
+
+/* ---- K/V pool ---- */
+
+static struct kv_shape kv_shape(const struct model *m, int32_t num_blocks, enum dtype kv_dtype)
+{
+    return (struct kv_shape){.num_layers = m->config.num_layers,
+                             .num_blocks = num_blocks,
+                             .num_kv_heads = m->config.num_kv_heads,
+                             .head_dim = m->config.head_dim,
+                             .dtype = kv_dtype};
+}
+
+int model_kv_pool_create(struct model *m, int32_t num_blocks, enum dtype kv_dtype, struct error *err)
+{
+    struct kv_shape shape = kv_shape(m, num_blocks, kv_dtype);
+    return m->device->ops->kv_pool_create(m->device, &shape, &m->kv_pool, err);
+}
+
+uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype)
+{
+    struct kv_shape shape = kv_shape(m, 1, kv_dtype);
+    return m->device->ops->kv_pool_bytes(m->device, &shape);
+}
+
+/* ---- steps ---- */
+
+void model_step_begin(struct model *m, const struct step *step)
+{
+    struct device *d = m->device;
+    struct batch *b = d->ops->step_begin(d, step);
+    if (d->ops->replay && d->ops->replay(d, b)) return;
+    if (d->ops->record_begin) d->ops->record_begin(d, b);
+    forward_llama(m, b, step->num_logits);
+    if (d->ops->record_end) d->ops->record_end(d, b);
+}
+
+int model_step_end(struct model *m, struct sample_result *results, struct error *err)
+{
+    return m->device->ops->step_end(m->device, results, err);
+}
