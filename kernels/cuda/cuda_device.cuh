@@ -57,15 +57,19 @@ struct device_sample_params {
     int32_t banned_offset, num_banned; /* into the same words: ids */
 };
 
-/* One piece of decode attention: a range of splits of one sequence (attention_decode.cu). */
+/* One split of one sequence's decode attention, for all of its heads (attention_decode.cu). */
 struct decode_work {
-    int32_t seq, kv_head, split, num_splits;
+    int32_t seq, split; /* split of the sequence's keys */
+    int32_t order, num_splits; /* its place among the splits that are computed */
 };
 
 /* One tile of prefill attention (attention_prefill.cu). */
 struct prefill_tile {
     int32_t seq, first_row; /* row of the sequence's chunk */
 };
+
+/* Words at the head of a step's buffer: sizes, and where the parts of variable length begin (word offsets). */
+enum count_word { COUNT_DECODE_WORK, COUNT_LISTS, COUNT_TABLES, COUNT_PREFILL_TILES, COUNT_REAL_LOGITS, COUNT_WORK, COUNT_WORDS = 8 };
 
 /* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */
 struct batch {
@@ -75,15 +79,14 @@ struct batch {
     bool graph_candidate; /* decode only */
     const int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k;
     const int32_t *table_offsets; /* [S] into tables */
-    const int32_t *tables;        /* block ids of all sequences, one after another */
+    const int32_t *tables;        /* + counts[COUNT_TABLES]: block ids of all sequences, one after another */
     const int32_t *logit_rows;
     const struct device_sample_params *sample;
-    const int32_t *lists;         /* bias and banned words */
-    const struct decode_work *decode_work;
-    int32_t num_decode_work;      /* grid-stride over this many; device copy in counts[0] */
-    const struct prefill_tile *prefill_tiles;
+    const int32_t *lists;         /* + counts[COUNT_LISTS]: bias and banned words */
+    const struct prefill_tile *prefill_tiles; /* these three are exact: steps with prefill are not recorded */
+    const int32_t *prefill_tables;            /* as tables, offset included */
     int32_t num_prefill_tiles;
-    const int32_t *counts;        /* device words: num_decode_work, ... read by recorded kernels */
+    const int32_t *counts;        /* device words that recorded kernels read: see enum count_word */
     struct sample_result *results; /* pinned host memory that the sampler's results are copied to */
 };
 
@@ -133,8 +136,8 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
 void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
                            const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 /* Host side of the decode plan: fixed splits in tokens. Returns the number of entries written. */
-int32_t cuda_decode_plan(const struct step *step, int32_t num_kv_heads, struct decode_work *work);
-int32_t cuda_decode_work_max(const struct step_limits *limits, int32_t num_kv_heads);
+int32_t cuda_decode_plan(const struct step *step, int32_t sliding_window, struct decode_work *work);
+int32_t cuda_decode_work_max(const struct step_limits *limits);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 int32_t cuda_prefill_rows_per_tile(int32_t head_dim);
 

@@ -11,13 +11,11 @@
 
 #include "kernels/cuda/cuda_device.cuh"
 
-enum { COUNT_WORDS = 8 };
-
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
     int32_t num_tokens, num_seqs, num_logits; /* capacities */
-    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, table_offsets, logit_rows, sample, work,
-        tail; /* prefill tiles, lists, then block tables: of variable length */
+    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, table_offsets, logit_rows, sample,
+        tail; /* prefill tiles, lists, block tables, decode work: of variable length */
 };
 
 struct step_graph {
@@ -68,7 +66,6 @@ static struct step_layout make_layout(const struct cuda_device *d, int32_t num_t
     l.table_offsets = take(&cursor, (size_t)l.num_seqs);
     l.logit_rows = take(&cursor, (size_t)l.num_logits);
     l.sample = take(&cursor, (size_t)l.num_logits * sizeof(struct device_sample_params) / 4);
-    l.work = take(&cursor, (size_t)cuda_decode_work_max(&d->limits, d->attention.num_kv_heads) * 4);
     l.tail = cursor;
     return l;
 }
@@ -79,7 +76,7 @@ static size_t tail_words_max(const struct cuda_device *d)
     size_t tiles = (size_t)d->limits.num_tokens / 16 + (size_t)d->limits.num_seqs + 16;
     size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
     size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
-    return 2 * tiles + lists + blocks + 64;
+    return 2 * tiles + lists + blocks + 4 * (size_t)cuda_decode_work_max(&d->limits) + 64;
 }
 
 int cuda_steps_prepare(struct cuda_device *d, struct error *err)
@@ -216,7 +213,6 @@ static void point_batch(struct batch *b, const int32_t *base, const struct step_
     b->table_offsets = base + l->table_offsets;
     b->logit_rows = base + l->logit_rows;
     b->sample = (const struct device_sample_params *)(base + l->sample);
-    b->decode_work = (const struct decode_work *)(base + l->work);
 }
 
 /* The variable tail has no fixed offsets; kernels find its parts through the counts words. */
@@ -264,19 +260,22 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
         words[l->logit_rows + r] = step->num_tokens + (r - step->num_logits);
         ((struct device_sample_params *)(words + l->sample))[r] = idle;
     }
-    b->num_decode_work =
-        cuda_decode_plan(step, d->attention.num_kv_heads, (struct decode_work *)(words + l->work));
+    tail = (tail + 3) / 4 * 4;
+    int32_t num_work = cuda_decode_plan(step, d->attention.sliding_window, (struct decode_work *)(words + tail));
     int32_t *counts = words + l->counts;
-    counts[0] = b->num_decode_work;
-    counts[1] = (int32_t)lists_at; /* word offsets of the variable parts */
-    counts[2] = (int32_t)tables_at;
-    counts[3] = (int32_t)tiles_at;
-    counts[4] = b->num_real_logits;
+    counts[COUNT_DECODE_WORK] = num_work;
+    counts[COUNT_LISTS] = (int32_t)lists_at;
+    counts[COUNT_TABLES] = (int32_t)tables_at;
+    counts[COUNT_PREFILL_TILES] = (int32_t)tiles_at;
+    counts[COUNT_REAL_LOGITS] = b->num_real_logits;
+    counts[COUNT_WORK] = (int32_t)tail;
+    tail += (size_t)num_work * 4;
 
     point_batch(b, buffer->device, l);
     b->prefill_tiles = (const struct prefill_tile *)(buffer->device + tiles_at);
-    b->lists = buffer->device;  /* + counts[1] on the device */
-    b->tables = buffer->device; /* + counts[2] on the device */
+    b->prefill_tables = buffer->device + tables_at;
+    b->lists = buffer->device;
+    b->tables = buffer->device;
     CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, d->stream));
     return b;
 }

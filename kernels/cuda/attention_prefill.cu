@@ -1,0 +1,241 @@
+/* attention_prefill.cu - FlashAttention-2 forward over the paged pool: the portable kernel (sm_80 and newer).
+ *
+ * One CTA is 64 query rows of one head of one sequence: 4 warps of 16 rows, each over all keys, so that no score is
+ * exchanged between warps. Q stays in registers. K and V come in tiles of 64 tokens through a two-stage ring of
+ * asynchronous copies. Tiles beyond the diagonal are not visited, tiles below it run without masks, those that cross it
+ * are masked. The output is divided by the sum once, at the end.
+ *
+ * Tiles begin at multiples of 64 keys whatever the chunk, and a row's sums run over tiles in order: a row's bits depend on
+ * its position and the sequence's keys alone. A tile that a row does not see at all (the tile crosses the diagonal of a
+ * later row) changes neither its maximum nor its sum: all its weights are exactly 0.
+ *
+ * Sources: Dao, "FlashAttention-2", 2023; the split over queries and the fragment reuse are described there. */
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/mma.cuh"
+
+enum { WARPS = 4, TILE_ROWS = 64, TILE_KEYS = 64, PAD_BYTES = 16 };
+
+struct prefill_args {
+    __nv_bfloat16 *out;
+    const __nv_bfloat16 *qkv, *pool;
+    const int32_t *cu_seqlens_q, *seqlens_k, *table_offsets, *tables;
+    const struct prefill_tile *tiles;
+    size_t block_elements;
+    int32_t num_heads, num_kv_heads, group, sliding_window;
+    float scale_log2;
+};
+
+int32_t cuda_prefill_rows_per_tile(int32_t head_dim)
+{
+    (void)head_dim;
+    return TILE_ROWS;
+}
+
+template <int D> struct prefill_traits {
+    static constexpr int PITCH = D * 2 + PAD_BYTES;
+    static constexpr int TILE_BYTES = TILE_KEYS * PITCH;
+    static constexpr int STAGES = D >= 256 ? 1 : 2;
+    static constexpr int SHARED_BYTES = STAGES * 2 * TILE_BYTES;
+};
+
+/* Copies K and V of keys [first, first + 64); rows at or beyond seqlen become zero. */
+template <int D>
+static __device__ void load_tile(const prefill_args &a, const int32_t *table, int32_t kv_head, int32_t first,
+                                 int32_t seqlen, uint32_t stage)
+{
+    using T = prefill_traits<D>;
+    constexpr int CHUNKS = D / 8;
+    for (int i = threadIdx.x; i < TILE_KEYS * CHUNKS; i += WARPS * 32) {
+        int row = i / CHUNKS, column = i % CHUNKS;
+        int32_t token = first + row;
+        bool valid = token < seqlen;
+        const __nv_bfloat16 *k = a.pool;
+        if (valid)
+            k += table[token / BLOCK_SIZE] * a.block_elements + ((size_t)kv_head * BLOCK_SIZE + token % BLOCK_SIZE) * D +
+                 column * 8;
+        const __nv_bfloat16 *v = valid ? k + (size_t)a.num_kv_heads * BLOCK_SIZE * D : k;
+        uint32_t to = stage + row * T::PITCH + column * 16;
+        copy_async(to, k, valid);
+        copy_async(to + T::TILE_BYTES, v, valid);
+    }
+}
+
+struct row_state {
+    float m[2], l[2];
+};
+
+/* One K/V tile for this warp's 16 rows. row_position: position of row g; row g + 8 is 8 later. */
+template <int D, bool MASKED>
+static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4], struct row_state *s,
+                                 uint32_t stage, int32_t first, int32_t row_position, int lane)
+{
+    using T = prefill_traits<D>;
+    float p[TILE_KEYS / 8][4] = {};
+    uint32_t k_row = stage + (lane % 8 + (lane / 16) * 8) * T::PITCH + ((lane / 8) % 2) * 16;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+        for (int n = 0; n < TILE_KEYS / 16; n++) {
+            uint32_t b[4];
+            load_matrix(b, k_row + n * 16 * T::PITCH + k * 32);
+            mma_bf16(p[2 * n], q[k], b[0], b[1]);
+            mma_bf16(p[2 * n + 1], q[k], b[2], b[3]);
+        }
+    float m_new[2] = {s->m[0], s->m[1]};
+#pragma unroll
+    for (int n = 0; n < TILE_KEYS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (MASKED) {
+                int32_t key = first + n * 8 + 2 * (lane % 4) + i % 2, position = row_position + 8 * (i / 2);
+                if (key > position || (a.sliding_window > 0 && key <= position - a.sliding_window)) p[n][i] = -INFINITY;
+            }
+            m_new[i / 2] = fmaxf(m_new[i / 2], p[n][i]);
+        }
+    float base[2], rescale[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        m_new[i] = fmaxf(m_new[i], __shfl_xor_sync(0xffffffffu, m_new[i], 1));
+        m_new[i] = fmaxf(m_new[i], __shfl_xor_sync(0xffffffffu, m_new[i], 2));
+        base[i] = m_new[i] == -INFINITY ? 0.0f : m_new[i] * a.scale_log2;
+        rescale[i] = exp2_fast(s->m[i] * a.scale_log2 - base[i]);
+        s->m[i] = m_new[i];
+        s->l[i] *= rescale[i];
+    }
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) o[n][i] *= rescale[i / 2];
+    uint32_t v_row = stage + T::TILE_BYTES + (lane % 16) * T::PITCH + (lane / 16) * 16;
+#pragma unroll
+    for (int k = 0; k < TILE_KEYS / 16; k++) {
+        uint32_t pa[4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float *c = p[2 * k + h];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                c[i] = exp2_fast(c[i] * a.scale_log2 - base[i / 2]);
+                s->l[i / 2] += c[i];
+            }
+            pa[2 * h] = pack_bf16(c[0], c[1]);
+            pa[2 * h + 1] = pack_bf16(c[2], c[3]);
+        }
+#pragma unroll
+        for (int n = 0; n < D / 16; n++) {
+            uint32_t b[4];
+            load_matrix_transposed(b, v_row + k * 16 * T::PITCH + n * 32);
+            mma_bf16(o[2 * n], pa, b[0], b[1]);
+            mma_bf16(o[2 * n + 1], pa, b[2], b[3]);
+        }
+    }
+}
+
+template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
+{
+    using T = prefill_traits<D>;
+    extern __shared__ __align__(128) unsigned char shared[];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    struct prefill_tile tile = a.tiles[blockIdx.x];
+    int32_t head = blockIdx.y, kv_head = head / a.group;
+    int32_t first_token = a.cu_seqlens_q[tile.seq], num_rows = a.cu_seqlens_q[tile.seq + 1] - first_token;
+    int32_t seqlen = a.seqlens_k[tile.seq], offset = seqlen - num_rows; /* position of the chunk's first row */
+    const int32_t *table = a.tables + a.table_offsets[tile.seq];
+    int32_t row = tile.first_row + warp * 16 + g; /* and row + 8 */
+
+    uint32_t q[D / 16][4];
+    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads;
+    const uint32_t *low = (const uint32_t *)(a.qkv + ((size_t)(first_token + row) * row_heads + head) * D) + t;
+    const uint32_t *high = low + (size_t)8 * row_heads * D / 2;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        q[k][0] = row < num_rows ? low[8 * k] : 0;
+        q[k][1] = row + 8 < num_rows ? high[8 * k] : 0;
+        q[k][2] = row < num_rows ? low[8 * k + 4] : 0;
+        q[k][3] = row + 8 < num_rows ? high[8 * k + 4] : 0;
+    }
+
+    int32_t last_position = offset + min(tile.first_row + TILE_ROWS, num_rows) - 1;
+    int32_t end_tile = last_position / TILE_KEYS + 1;
+    int32_t full_end = (offset + tile.first_row + 1) / TILE_KEYS; /* tiles before it are seen whole by every row */
+    int32_t begin_tile = 0, full_begin = 0;
+    if (a.sliding_window > 0) {
+        begin_tile = max(offset + tile.first_row - a.sliding_window + 1, 0) / TILE_KEYS;
+        full_begin = (max(last_position - a.sliding_window + 1, 0) + TILE_KEYS - 1) / TILE_KEYS;
+    }
+    float o[D / 8][4] = {};
+    struct row_state s = {{-INFINITY, -INFINITY}, {0, 0}};
+    uint32_t ring = shared_address(shared);
+    if (T::STAGES == 2) {
+        load_tile<D>(a, table, kv_head, begin_tile * TILE_KEYS, seqlen, ring);
+        copy_commit();
+    }
+    for (int32_t n = begin_tile; n < end_tile; n++) {
+        uint32_t stage = ring + (T::STAGES == 2 ? ((n - begin_tile) % 2) * 2 * T::TILE_BYTES : 0);
+        if (T::STAGES == 2) {
+            uint32_t other = ring + ((n - begin_tile + 1) % 2) * 2 * T::TILE_BYTES;
+            if (n + 1 < end_tile) load_tile<D>(a, table, kv_head, (n + 1) * TILE_KEYS, seqlen, other);
+            copy_commit();
+            copy_wait<1>();
+        } else {
+            load_tile<D>(a, table, kv_head, n * TILE_KEYS, seqlen, stage);
+            copy_commit();
+            copy_wait<0>();
+        }
+        __syncthreads();
+        if (n >= full_begin && n < full_end)
+            take_tile<D, false>(a, q, o, &s, stage, n * TILE_KEYS, offset + row, lane);
+        else
+            take_tile<D, true>(a, q, o, &s, stage, n * TILE_KEYS, offset + row, lane);
+        __syncthreads();
+    }
+    copy_wait<0>();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        s.l[i] += __shfl_xor_sync(0xffffffffu, s.l[i], 1);
+        s.l[i] += __shfl_xor_sync(0xffffffffu, s.l[i], 2);
+        if (row + 8 * i >= num_rows) continue;
+        float inverse = 1.0f / s.l[i];
+        uint32_t *to = (uint32_t *)(a.out + ((size_t)(first_token + row + 8 * i) * a.num_heads + head) * D) + t;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) to[4 * n] = pack_bf16(o[n][2 * i] * inverse, o[n][2 * i + 1] * inverse);
+    }
+}
+
+template <int D> static void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
+{
+    using T = prefill_traits<D>;
+    static bool allowed;
+    if (!allowed)
+        CUDA_CHECK(d, cudaFuncSetAttribute(prefill_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SHARED_BYTES));
+    allowed = true;
+    dim3 grid((unsigned)num_tiles, (unsigned)a.num_heads);
+    prefill_kernel<D><<<grid, WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
+}
+
+void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
+                            const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
+{
+    prefill_args a = {};
+    a.out = out;
+    a.qkv = qkv;
+    a.pool = pool->data + layer * pool->layer_elements;
+    a.cu_seqlens_q = b->cu_seqlens_q;
+    a.seqlens_k = b->seqlens_k;
+    a.table_offsets = b->table_offsets;
+    a.tables = b->prefill_tables;
+    a.tiles = b->prefill_tiles;
+    a.block_elements = pool->block_elements;
+    a.num_heads = args->num_heads;
+    a.num_kv_heads = args->num_kv_heads;
+    a.group = args->num_heads / args->num_kv_heads;
+    a.sliding_window = args->sliding_window;
+    a.scale_log2 = args->scale * 1.4426950408889634f;
+    switch (args->head_dim) {
+    case 64: launch<64>(d, a, b->num_prefill_tiles); break;
+    case 80: launch<80>(d, a, b->num_prefill_tiles); break;
+    case 96: launch<96>(d, a, b->num_prefill_tiles); break;
+    case 128: launch<128>(d, a, b->num_prefill_tiles); break;
+    case 256: launch<256>(d, a, b->num_prefill_tiles); break;
+    }
+}
