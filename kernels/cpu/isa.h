@@ -25,6 +25,14 @@ enum cpu_isa_level cpu_isa_detect(void);
  * machine has. STATUS_UNSUPPORTED when the machine lacks it, STATUS_INVALID for another name. */
 int cpu_isa_parse(const char *name, enum cpu_isa_level *level, struct error *err) must_check;
 
+/* The operations other than matrix products that have a version for each level. */
+struct cpu_isa {
+    const struct attention_kernels *attention; /* attention_kernels.h */
+    const struct row_kernels *rows;            /* row_kernels.h */
+};
+
+const struct cpu_isa *cpu_isa_kernels(enum cpu_isa_level level);
+
 /* "portable", "AVX2", "AVX-512", "AVX-512 VNNI": for the log. */
 const char *cpu_isa_text(enum cpu_isa_level level);
 

@@ -1,0 +1,192 @@
+/* attention.c - causal attention over the paged pool: FlashAttention-2 for prompts, Flash-Decoding for
+ * decoding sequences, as one algorithm.
+ *
+ *   for each item (some tokens of a sequence, one K/V head with its group of query heads):
+ *     for each split of KV_SPLIT positions, in order:
+ *       m, l, o = -inf, 0, 0
+ *       for each tile of KV_TILE positions in the split, in order:         (FlashAttention-2's inner loop)
+ *         s = q K;  p = exp2(s - m');  l = l exp2(m - m') + sum p;  o = o exp2(m - m') + p V;  m = m'
+ *       total = total merged with (m, l, o)                               (Flash-Decoding's merge)
+ *     out = o / l
+ *
+ * Division comes once, at the end. m and l are the log-sum-exp of a split (attention_kernels.h). Tiles that
+ * no row of the item sees, above the diagonal or left of the sliding window, are skipped; those that all rows
+ * see in full run without masks; only the others are masked.
+ *
+ * Splits and tiles lie at fixed token positions, so a token's result is the same chain of operations whether
+ * it comes in a prompt of any chunking, beside any neighbours, after a prefix hit, or alone in decoding. When
+ * a decoding sequence's splits run on several threads, each leaves its sums aside, and the last thread to
+ * finish merges them, in the same order as above.
+ *
+ * Sources: Dao, "FlashAttention-2", 2023; Dao et al., "Flash-Decoding for long-context inference", 2023. */
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/kv_pool.h"
+
+static const float log2_e = 1.44269504f;
+
+struct attention_task {
+    struct attention_workspace *w;
+    const struct attention_kernels *kernels;
+    const struct attention_plan *plan;
+    const struct step *step;
+    const struct kv_pool *pool;
+    const struct attention_args *args;
+    const float *qkv;
+    float *out;
+    int32_t layer;
+    _Atomic int32_t next_item;
+};
+
+static void clear_sums(struct softmax_sums *s, int num_rows, int dim)
+{
+    for (int i = 0; i < num_rows; i++) s->m[i] = -INFINITY;
+    memset(s->l, 0, (size_t)num_rows * sizeof *s->l);
+    memset(s->o, 0, (size_t)num_rows * (size_t)dim * sizeof *s->o);
+}
+
+static int group_size(const struct attention_task *t)
+{
+    return t->args->num_heads / t->args->num_kv_heads;
+}
+
+/* Row i * group + g is query head kv_head * group + g at the item's token i. */
+static void load_rows(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                      struct attention_rows *r)
+{
+    const struct attention_args *a = t->args;
+    int group = group_size(t);
+    int64_t stride = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
+    float scale = a->scale * log2_e;
+    r->num_rows = item->num_tokens * group;
+    for (int row = 0; row < r->num_rows; row++) {
+        int32_t token = item->first_token + row / group, position = t->step->positions[token];
+        const float *q = t->qkv + token * stride + (int64_t)(kv_head * group + row % group) * a->head_dim;
+        float *to = r->q + (size_t)row * (size_t)r->dim;
+        for (int32_t d = 0; d < a->head_dim; d++) to[d] = q[d] * scale;
+        r->end[row] = position + 1;
+        r->first[row] = a->sliding_window > 0 ? max_of(0, position + 1 - a->sliding_window) : 0;
+    }
+}
+
+static void run_tile(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                     const struct attention_rows *r, int32_t tile, int32_t begin, int32_t end)
+{
+    int first_key = max_of(begin - tile, 0), end_key = min_of(end - tile, KV_TILE);
+    int first_block = first_key / BLOCK_SIZE, end_block = (int)div_up(end_key, BLOCK_SIZE);
+    const int32_t *block_table = t->step->block_tables + (int64_t)item->seq_idx * t->step->block_table_stride;
+    const void *chunks[KV_TILE_BLOCKS];
+    for (int i = first_block; i < end_block; i++)
+        chunks[i] = kv_pool_chunk(t->pool, t->layer, block_table[tile / BLOCK_SIZE + i], kv_head);
+    t->kernels->load_tile(r, chunks, first_block, end_block, t->pool->shape.dtype);
+    bool masked = r->first[r->num_rows - 1] > tile || r->end[0] < tile + KV_TILE;
+    t->kernels->run_tile(r, tile, first_key, end_key, masked);
+}
+
+/* r->sums = the sums over one split; false when no row sees any of it. */
+static bool run_split(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                      struct attention_rows *r, int32_t split)
+{
+    int32_t begin = max_of(split * KV_SPLIT, r->first[0]);
+    int32_t end = min_of((split + 1) * KV_SPLIT, r->end[r->num_rows - 1]);
+    clear_sums(&r->sums, r->num_rows, r->dim);
+    for (int32_t tile = begin / KV_TILE * KV_TILE; tile < end; tile += KV_TILE)
+        run_tile(t, item, kv_head, r, tile, begin, end);
+    return begin < end;
+}
+
+static void store_rows(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                       const struct softmax_sums *sums, int dim)
+{
+    const struct attention_args *a = t->args;
+    int group = group_size(t);
+    for (int row = 0; row < item->num_tokens * group; row++) {
+        int64_t head =
+            (int64_t)(item->first_token + row / group) * a->num_heads + kv_head * group + row % group;
+        t->kernels->finish(t->out + head * a->head_dim, sums, row, dim, a->head_dim);
+    }
+}
+
+static void run_whole(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                      struct attention_rows *r, struct softmax_sums *total)
+{
+    load_rows(t, item, kv_head, r);
+    clear_sums(total, r->num_rows, r->dim);
+    for (int32_t split = item->first_split; split < item->end_split; split++)
+        if (run_split(t, item, kv_head, r, split)) t->kernels->merge(total, &r->sums, r->num_rows, r->dim);
+    store_rows(t, item, kv_head, total, r->dim);
+}
+
+/* Where one split's sums of the heads of kv_head stand among the partials. */
+static struct softmax_sums partial_sums(const struct attention_task *t, int32_t partial_idx, int32_t kv_head)
+{
+    const struct softmax_sums *p = &t->w->partials;
+    int64_t row = (int64_t)partial_idx * t->args->num_heads + kv_head * group_size(t);
+    return (struct softmax_sums){p->m + row, p->l + row, p->o + row * t->w->dim};
+}
+
+static void merge_partials(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                           int32_t first_partial, struct softmax_sums *total)
+{
+    int group = group_size(t);
+    clear_sums(total, group, t->w->dim);
+    for (int32_t i = 0; i < item->num_partials; i++) {
+        struct softmax_sums part = partial_sums(t, first_partial + i, kv_head);
+        if (part.m[0] != -INFINITY || part.l[0] != 0.0f) t->kernels->merge(total, &part, group, t->w->dim);
+    }
+    store_rows(t, item, kv_head, total, t->w->dim);
+}
+
+static void run_partial(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                        struct attention_rows *r, struct softmax_sums *total)
+{
+    struct attention_rows mine = *r;
+    mine.sums = partial_sums(t, item->partial_idx, kv_head);
+    load_rows(t, item, kv_head, &mine);
+    run_split(t, item, kv_head, &mine, item->first_split);
+    int32_t first_partial = item->partial_idx - item->first_split;
+    _Atomic int32_t *pending = &t->w->num_pending[(int64_t)first_partial * t->args->num_kv_heads + kv_head];
+    if (atomic_fetch_sub(pending, 1) != 1) return;
+    atomic_store(pending, item->num_partials); /* for the next layer */
+    merge_partials(t, item, kv_head, first_partial, total);
+}
+
+static void run_items(void *context, int thread_idx, int num_threads)
+{
+    (void)num_threads;
+    struct attention_task *t = context;
+    int32_t num_kv_heads = t->args->num_kv_heads, idx;
+    while ((idx = atomic_fetch_add(&t->next_item, 1)) < t->plan->num_items * num_kv_heads) {
+        const struct attention_item *item = &t->plan->items[idx / num_kv_heads];
+        if (item->partial_idx < 0) {
+            run_whole(t, item, idx % num_kv_heads, &t->w->rows[thread_idx], &t->w->totals[thread_idx]);
+        } else {
+            run_partial(t, item, idx % num_kv_heads, &t->w->rows[thread_idx], &t->w->totals[thread_idx]);
+        }
+    }
+}
+
+void cpu_attention(struct device *d, const struct batch *b, void *out, const void *qkv,
+                   const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    assert_always(args->num_heads == c->attention.num_heads &&
+                  args->num_kv_heads == c->attention.num_kv_heads &&
+                  kv_pool_dim(args->head_dim) == c->attention.dim && pool->dim == c->attention.dim);
+    struct attention_task t = {
+        .w = &c->attention,
+        .kernels = c->isa->attention,
+        .plan = &b->attention,
+        .step = b->step,
+        .pool = pool,
+        .args = args,
+        .qkv = qkv,
+        .out = out,
+        .layer = layer,
+    };
+    cpu_device_run(c, b->attention.work * args->num_heads * args->head_dim, run_items, &t);
+}

@@ -1,0 +1,52 @@
+/* attention.h - FlashAttention-2 and Flash-Decoding on the CPU: how a step is cut into items for the threads.
+ *
+ *   item    some tokens of one sequence, one K/V head (with all query heads of its group), some splits
+ *   split   KV_SPLIT token positions of the context, starting at a multiple of KV_SPLIT; tiles are inside it
+ *
+ * See attention.c for the algorithm and why its bits do not depend on the cutting. */
+#ifndef KERNELS_CPU_ATTENTION_H
+#define KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/device_memory.h"
+#include "kernels/device.h"
+
+enum { KV_SPLIT = 256 };
+
+/* For all K/V heads. */
+struct attention_item {
+    int32_t seq_idx, first_token, num_tokens;
+    int32_t first_split, end_split;
+    int32_t partial_idx;  /* where this item leaves its one split's sums; -1: it does the whole context */
+    int32_t num_partials; /* of the sequence; partial_idx - first_split is the first of them */
+};
+
+struct attention_plan {
+    struct attention_item *items;
+    int32_t num_items;
+    int64_t work; /* query-key pairs, roughly */
+};
+
+/* Everything that attention needs beside its operands, for the largest step. */
+struct attention_workspace {
+    int num_threads;
+    int32_t num_heads, num_kv_heads, dim;
+    int32_t tokens_per_item;      /* query rows of an item = tokens x heads of a group */
+    struct attention_rows *rows;  /* [num_threads] */
+    struct softmax_sums *totals;  /* [num_threads] */
+    struct softmax_sums partials; /* [num_partials][num_heads] */
+    int32_t num_partials;
+    _Atomic int32_t
+        *num_pending; /* [num_partials][num_kv_heads] splits still running, at the sequence's first */
+    struct attention_item *items;
+    int32_t num_items_max;
+};
+
+int attention_workspace_create(struct attention_workspace *w, struct device_memory *memory, int num_threads,
+                               const struct step_limits *limits, const struct attention_args *args,
+                               struct error *err) must_check;
+
+/* Once for a step; all layers use it. */
+void attention_plan(struct attention_workspace *w, const struct step *step, struct attention_plan *plan);
+
+#endif

@@ -1,0 +1,69 @@
+/* attention_kernels.h - the inner loops of attention: a few query rows against one tile of keys and values.
+ *
+ * A row is one query head at one token. The rows of a call share one K/V head (grouped heads are just more
+ * rows), so a tile is widened to f32 once and then used by all of them.
+ *
+ *   dim     head_dim rounded up to a multiple of 16; the padding is zero everywhere
+ *   tile    KV_TILE consecutive token positions, the first a multiple of KV_TILE
+ *   chunk   what the pool stores for one block and one K/V head: K as [dim][BLOCK_SIZE], V as
+ * [BLOCK_SIZE][dim]
+ *
+ * K lies transposed so that one vector holds the same element of consecutive keys: a score is then a chain of
+ * multiply-adds down one lane, in order of the element, and needs no sum across lanes.
+ *
+ * The same bits: each score, each element of an output and each row's softmax is computed by a chain of
+ * operations whose order depends on token positions only. How many rows come together, and which, changes
+ * which registers are used and nothing else. A key that a row may not see gets weight 0, and adding 0 * v
+ * changes nothing (up to the sign of a zero, which the last operation, finish, removes). So a tile may be run
+ * over more keys than a row sees, and a token computed in a prompt gets the bits that it gets in decoding. */
+#ifndef KERNELS_CPU_ATTENTION_KERNELS_H
+#define KERNELS_CPU_ATTENTION_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+#include "kernels/step.h"
+
+enum { KV_TILE = 64, KV_TILE_BLOCKS = KV_TILE / BLOCK_SIZE };
+
+/* The state of an online softmax, for each row: m the largest score so far (-INFINITY: none), l the sum of
+ * exp2(score - m), o the sum of exp2(score - m) v. Scores are in units of ln 2, so the log-sum-exp is
+ * ln 2 (m + log2 l): m and l are that number kept in two parts, which is what merging wants. */
+struct softmax_sums {
+    float *m, *l; /* [rows] */
+    float *o;     /* [rows][dim] */
+};
+
+/* One thread's rows and scratch; all arrays aligned to 64 bytes. */
+struct attention_rows {
+    int num_rows, dim;
+    float *q;       /* [rows][dim], multiplied by scale / ln 2 */
+    int32_t *first; /* [rows] the row sees token positions first <= p < end */
+    int32_t *end;
+    float *k;       /* [dim][KV_TILE] */
+    float *v;       /* [KV_TILE][dim] */
+    float *scores;  /* [rows][KV_TILE]; then the weights exp2(score - m) */
+    float *rescale; /* [rows] what the tile multiplied the old sums by */
+    struct softmax_sums sums;
+};
+
+struct attention_kernels {
+    /* Widens the chunks of blocks [first_block, end_block) of a tile into k and v. Other keys of the tile
+     * keep whatever was there. */
+    void (*load_tile)(const struct attention_rows *r, const void *const chunks[KV_TILE_BLOCKS],
+                      int first_block, int end_block, enum dtype dtype);
+    /* Adds the keys [first_key, end_key) of the loaded tile, whose key 0 is at position tile_position, to the
+     * sums. masked: some row does not see all KV_TILE keys. */
+    void (*run_tile)(const struct attention_rows *r, int32_t tile_position, int first_key, int end_key,
+                     bool masked);
+    /* total = total and part together. */
+    void (*merge)(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim);
+    /* out[head_dim] = o / l of one row, no zero of it negative. */
+    void (*finish)(float *out, const struct softmax_sums *sums, int row, int dim, int head_dim);
+};
+
+extern const struct attention_kernels attention_kernels_portable, attention_kernels_avx2,
+    attention_kernels_avx512;
+
+#endif

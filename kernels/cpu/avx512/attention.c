@@ -1,0 +1,5 @@
+#include "kernels/cpu/avx512/vector.h"
+
+#include "kernels/cpu/attention_loops.h"
+
+const struct attention_kernels attention_kernels_avx512 = {load_tile, run_tile, merge, finish};

@@ -1,0 +1,68 @@
+/* cpu_device.h - the CPU behind kernel_table: what its parts (attention.c, norm.c, rope.c ...) share.
+ *
+ * Activations and residuals are f32. Every operation has finished when it returns. All scratch is allocated
+ * by prepare and kv_pool_create, so that a step allocates nothing. */
+#ifndef KERNELS_CPU_CPU_DEVICE_H
+#define KERNELS_CPU_CPU_DEVICE_H
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/device_memory.h"
+#include "kernels/cpu/history.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/sampling.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/device.h"
+
+struct batch {
+    const struct step *step;
+    int32_t *token_ids; /* [T] the step's, with "the token last sampled" looked up */
+    struct attention_plan attention;
+};
+
+struct cpu_device {
+    struct device base;
+    enum cpu_isa_level level;
+    const struct cpu_isa *isa;
+    struct thread_pool *pool;
+    struct device_memory memory;
+    bool sealed;
+
+    struct linear **linears; /* destroyed with the device */
+    int num_linears;
+
+    struct step_limits limits;
+    int32_t vocab_size, hidden_size;
+    struct batch batch; /* of the one step in flight */
+    bool in_step;
+    void *linear_scratch;
+    float *logits; /* [R][V] */
+    struct sample_result *results;
+    struct history history;
+    struct sampling_scratch *sampling; /* one a thread */
+    struct attention_workspace attention;
+};
+
+static inline struct cpu_device *cpu_device_of(struct device *d)
+{
+    return (struct cpu_device *)d;
+}
+
+/* Runs the task on all threads if its work (values touched, roughly) is worth waking them for. */
+void cpu_device_run(struct cpu_device *c, int64_t work,
+                    void (*task)(void *context, int thread_idx, int num_threads), void *context);
+
+/* norm.c, rope.c, embed.c: entries of the table */
+void cpu_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
+                  float eps, int32_t hidden_size);
+void cpu_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
+                      const float *weight, float eps, int32_t hidden_size);
+void cpu_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,
+                                 const void *delta, const float *weight, float eps, int32_t hidden_size);
+void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
+void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
+                       int32_t layer, const struct rope_args *args);
+void cpu_attention(struct device *d, const struct batch *b, void *out, const void *qkv,
+                   const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+void cpu_logits_sample(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+
+#endif

@@ -1,0 +1,28 @@
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/linear.h"
+
+struct embed_task {
+    const int32_t *token_ids;
+    int32_t num_tokens;
+    int64_t hidden_size;
+    const struct linear *table;
+    float *out;
+};
+
+static void embed_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct embed_task *t = context;
+    int64_t begin, end;
+    thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        cpu_linear_embed_row(t->table, t->token_ids[i], t->out + i * t->hidden_size);
+}
+
+void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    struct embed_task t = {.token_ids = b->token_ids, .table = table, .out = out};
+    t.num_tokens = b->step->num_tokens;
+    t.hidden_size = c->hidden_size;
+    cpu_device_run(c, t.num_tokens * t.hidden_size, embed_rows, &t);
+}

@@ -1,0 +1,88 @@
+#include "kernels/cpu/kv_pool.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cpu/bf16.h"
+
+static size_t element_bytes(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+static size_t chunk_bytes(const struct kv_shape *shape)
+{
+    return 2 * (size_t)kv_pool_dim(shape->head_dim) * BLOCK_SIZE * element_bytes(shape->dtype);
+}
+
+uint64_t kv_pool_bytes(const struct kv_shape *shape)
+{
+    uint64_t bytes = chunk_bytes(shape);
+    if (!checked_mul(bytes, (uint64_t)shape->num_kv_heads, &bytes) ||
+        !checked_mul(bytes, (uint64_t)shape->num_layers, &bytes) ||
+        !checked_mul(bytes, (uint64_t)shape->num_blocks, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+int kv_pool_create(struct device_memory *memory, const struct kv_shape *shape, struct kv_pool **out,
+                   struct error *err)
+{
+    if (shape->dtype != DTYPE_BF16 && shape->dtype != DTYPE_F32)
+        return error_set(err, STATUS_UNSUPPORTED, "the CPU keeps K/V in BF16 or F32, not in %s",
+                         dtype_infos[shape->dtype].text);
+    uint64_t bytes = kv_pool_bytes(shape);
+    struct kv_pool *p = device_memory_alloc(memory, sizeof *p);
+    char *chunks = device_memory_alloc(memory, bytes);
+    if (!p || !chunks)
+        return error_set(err, STATUS_NO_MEMORY, "no memory for a K/V pool of %d blocks (%.1f MiB)",
+                         shape->num_blocks, (double)bytes / (1 << 20));
+    *p = (struct kv_pool){
+        .shape = *shape,
+        .dim = kv_pool_dim(shape->head_dim),
+        .chunk_bytes = chunk_bytes(shape),
+        .chunks = chunks,
+    };
+    *out = p;
+    return STATUS_OK;
+}
+
+void kv_pool_write(struct kv_pool *p, int32_t layer, int32_t slot, int32_t kv_head, const float *k,
+                   const float *v)
+{
+    assert_debug(slot >= 0 && slot / BLOCK_SIZE < p->shape.num_blocks);
+    void *chunk = kv_pool_chunk(p, layer, slot / BLOCK_SIZE, kv_head);
+    int32_t offset = slot % BLOCK_SIZE, head_dim = p->shape.head_dim;
+    if (p->shape.dtype == DTYPE_BF16) {
+        uint16_t *to_k = (uint16_t *)chunk + offset,
+                 *to_v = (uint16_t *)chunk + (BLOCK_SIZE + offset) * p->dim;
+        for (int32_t d = 0; d < head_dim; d++) to_k[d * BLOCK_SIZE] = bf16_from_f32(k[d]);
+        for (int32_t d = 0; d < head_dim; d++) to_v[d] = bf16_from_f32(v[d]);
+    } else {
+        float *to_k = (float *)chunk + offset, *to_v = (float *)chunk + (BLOCK_SIZE + offset) * p->dim;
+        for (int32_t d = 0; d < head_dim; d++) to_k[d * BLOCK_SIZE] = k[d];
+        memcpy(to_v, v, (size_t)head_dim * sizeof *v);
+    }
+}
+
+/* A block's chunks of one layer lie together. */
+static size_t layer_bytes(const struct kv_pool *p)
+{
+    return p->chunk_bytes * (size_t)p->shape.num_kv_heads;
+}
+
+void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, int num_blocks, void *host)
+{
+    char *to = host;
+    for (int i = 0; i < num_blocks; i++)
+        for (int32_t layer = 0; layer < p->shape.num_layers; layer++, to += layer_bytes(p))
+            memcpy(to, kv_pool_chunk(p, layer, block_ids[i], 0), layer_bytes(p));
+}
+
+void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, int num_blocks, const void *host)
+{
+    const char *from = host;
+    for (int i = 0; i < num_blocks; i++)
+        for (int32_t layer = 0; layer < p->shape.num_layers; layer++, from += layer_bytes(p))
+            memcpy(kv_pool_chunk(p, layer, block_ids[i], 0), from, layer_bytes(p));
+}

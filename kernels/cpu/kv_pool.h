@@ -1,0 +1,50 @@
+/* kv_pool.h - keys and values of all layers in host memory, in blocks of BLOCK_SIZE tokens.
+ *
+ *   pool    [layer][block][kv_head] chunks
+ *   chunk   K as [dim][BLOCK_SIZE], then V as [BLOCK_SIZE][dim]; bf16 or f32; dim is head_dim rounded up to a
+ *           multiple of 16, and what lies between them stays zero
+ *
+ * With head_dim 64 in bf16 a chunk is 4 KiB: what attention reads for one block and head is one page.
+ * attention_kernels.h says why K lies transposed. Thread: different slots may be written at once. */
+#ifndef KERNELS_CPU_KV_POOL_H
+#define KERNELS_CPU_KV_POOL_H
+
+#include "kernels/cpu/device_memory.h"
+#include "kernels/device.h"
+
+struct kv_pool {
+    struct kv_shape shape;
+    int32_t dim;
+    size_t chunk_bytes;
+    char *chunks;
+};
+
+/* head_dim with its padding. */
+static inline int32_t kv_pool_dim(int32_t head_dim)
+{
+    return (head_dim + 15) / 16 * 16;
+}
+
+static inline void *kv_pool_chunk(const struct kv_pool *p, int32_t layer, int32_t block_id, int32_t kv_head)
+{
+    size_t idx =
+        ((size_t)layer * (size_t)p->shape.num_blocks + (size_t)block_id) * (size_t)p->shape.num_kv_heads +
+        (size_t)kv_head;
+    return p->chunks + idx * p->chunk_bytes;
+}
+
+/* UINT64_MAX when the product does not fit. */
+uint64_t kv_pool_bytes(const struct kv_shape *shape);
+
+int kv_pool_create(struct device_memory *memory, const struct kv_shape *shape, struct kv_pool **out,
+                   struct error *err) must_check;
+
+/* Stores one token's k[head_dim] and v[head_dim] at slot (block_id * BLOCK_SIZE + offset). */
+void kv_pool_write(struct kv_pool *p, int32_t layer, int32_t slot, int32_t kv_head, const float *k,
+                   const float *v);
+
+/* host holds num_blocks blocks one after another, each [layer][kv_head] chunks. */
+void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, int num_blocks, void *host);
+void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, int num_blocks, const void *host);
+
+#endif

@@ -1,0 +1,98 @@
+/* rope.c - what happens between the QKV product and attention: per-head norms, rotation, the K/V write.
+ *
+ * A token's cosines and sines are spread out once to full vectors c and s, so that all heads do, per element,
+ *     y[i] = x[i] * c[i] + x[partner(i)] * s[i]
+ * with partner i +- rotary_dim/2 (ROPE_HALVES) or i +- 1 (ROPE_PAIRS), and the sign of the sine folded in.
+ * Nothing is summed here, so the order of operations cannot change a bit. */
+#include "base/check.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/kv_pool.h"
+#include "kernels/cpu/norm.h"
+
+enum { ROTARY_DIM_MAX = 512 };
+
+struct rotation {
+    float cos[ROTARY_DIM_MAX], sin[ROTARY_DIM_MAX];
+};
+
+struct rope_task {
+    const struct step *step;
+    const struct rope_args *args;
+    float *qkv;
+    struct kv_pool *pool;
+    int32_t layer;
+};
+
+static void rotation_at(struct rotation *r, const struct rope_args *args, int32_t position)
+{
+    int32_t half = args->rotary_dim / 2;
+    const float *cos_sin = args->cos_sin + (int64_t)position * args->rotary_dim;
+    for (int32_t i = 0; i < half; i++) {
+        int32_t low = args->style == ROPE_HALVES ? i : 2 * i;
+        int32_t high = args->style == ROPE_HALVES ? i + half : 2 * i + 1;
+        r->cos[low] = r->cos[high] = cos_sin[2 * i];
+        r->sin[low] = -cos_sin[2 * i + 1];
+        r->sin[high] = cos_sin[2 * i + 1];
+    }
+}
+
+static void rotate_halves(float *x, const struct rotation *r, int32_t rotary_dim)
+{
+    int32_t half = rotary_dim / 2;
+    for (int32_t i = 0; i < half; i++) {
+        float low = x[i], high = x[i + half];
+        x[i] = low * r->cos[i] + high * r->sin[i];
+        x[i + half] = high * r->cos[i + half] + low * r->sin[i + half];
+    }
+}
+
+static void rotate_pairs(float *x, const struct rotation *r, int32_t rotary_dim)
+{
+    for (int32_t i = 0; i < rotary_dim; i += 2) {
+        float low = x[i], high = x[i + 1];
+        x[i] = low * r->cos[i] + high * r->sin[i];
+        x[i + 1] = high * r->cos[i + 1] + low * r->sin[i + 1];
+    }
+}
+
+static void rope_head(float *x, const struct rotation *r, const float *norm, const struct rope_args *args)
+{
+    if (norm) norm_row(x, x, norm, args->norm_eps, args->head_dim);
+    if (args->style == ROPE_HALVES)
+        rotate_halves(x, r, args->rotary_dim);
+    else
+        rotate_pairs(x, r, args->rotary_dim);
+}
+
+static void rope_token(const struct rope_task *t, int64_t token, struct rotation *r)
+{
+    const struct rope_args *a = t->args;
+    int64_t stride = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
+    float *q = t->qkv + token * stride, *k = q + a->num_heads * a->head_dim,
+          *v = k + a->num_kv_heads * a->head_dim;
+    rotation_at(r, a, t->step->positions[token]);
+    for (int32_t h = 0; h < a->num_heads; h++) rope_head(q + h * a->head_dim, r, a->q_norm, a);
+    for (int32_t h = 0; h < a->num_kv_heads; h++) {
+        rope_head(k + h * a->head_dim, r, a->k_norm, a);
+        kv_pool_write(t->pool, t->layer, t->step->slot_mapping[token], h, k + h * a->head_dim,
+                      v + h * a->head_dim);
+    }
+}
+
+static void rope_tokens(void *context, int thread_idx, int num_threads)
+{
+    const struct rope_task *t = context;
+    struct rotation r;
+    int64_t begin, end;
+    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int64_t token = begin; token < end; token++) rope_token(t, token, &r);
+}
+
+void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
+                       int32_t layer, const struct rope_args *args)
+{
+    assert_always(args->rotary_dim <= ROTARY_DIM_MAX && args->rotary_dim <= args->head_dim);
+    struct rope_task t = {.step = b->step, .args = args, .qkv = qkv, .pool = pool, .layer = layer};
+    int64_t values_per_token = (int64_t)(args->num_heads + 2 * args->num_kv_heads) * args->head_dim;
+    cpu_device_run(cpu_device_of(d), b->step->num_tokens * values_per_token, rope_tokens, &t);
+}

@@ -1,0 +1,169 @@
+#include "kernels/cpu/sampling.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "kernels/cpu/ranking.h"
+
+static const float log2_e = 1.44269504f;
+
+bool sampling_has_penalties(const struct sample_params *p)
+{
+    return p->repetition_penalty != 1.0f || p->frequency_penalty != 0.0f || p->presence_penalty != 0.0f;
+}
+
+/* ---- log probabilities ---- */
+
+static void sort_by_rank(const struct ranking *r, int32_t num)
+{
+    for (int32_t i = 1; i < num; i++) {
+        int32_t id = r->ids[i], j = i;
+        for (; j > 0 && ranking_before(r, id, r->ids[j - 1]); j--) r->ids[j] = r->ids[j - 1];
+        r->ids[j] = id;
+    }
+}
+
+static void report_logprobs(struct ranking *r, const struct sample_params *p, struct sample_result *result)
+{
+    double log_sum = log(r->kernels->sum_exp(r->values, r->num_values, r->max, r->scale, -INFINITY));
+    result->logprob = (float)((double)(r->values[result->token_id] - r->max) - log_sum);
+    int32_t num_top = min_of(min_of(p->num_top_logprobs, TOP_LOGPROBS_MAX), r->num_values);
+    if (num_top <= 0) return;
+    result->num_top = ranking_lead_count(r, num_top);
+    sort_by_rank(r, result->num_top);
+    for (int32_t i = 0; i < result->num_top; i++) {
+        result->top_ids[i] = r->ids[i];
+        result->top_logprobs[i] = (float)((double)(r->values[r->ids[i]] - r->max) - log_sum);
+    }
+}
+
+/* ---- from raw logits to values: steps 2 and 3 ---- */
+
+static void apply_bias(float *values, const struct sample_params *p)
+{
+    for (int32_t i = 0; i < p->num_logit_bias; i++)
+        values[p->logit_bias[i].token_id] += p->logit_bias[i].bias;
+    for (int32_t i = 0; i < p->num_banned; i++) values[p->banned[i]] = -INFINITY;
+}
+
+static float repetition_penalised(float value, float penalty)
+{
+    return value > 0.0f ? value / penalty : value * penalty;
+}
+
+/* Each token once, however often it occurs: counts[id] becomes -1 when it has been dealt with. */
+static void apply_penalties(float *values, int32_t *counts, const int32_t *tokens,
+                            const struct history_slot *slot, const struct sample_params *p)
+{
+    for (int32_t i = slot->num_prompt; i < slot->num_tokens; i++) counts[tokens[i]]++;
+    for (int32_t i = slot->num_tokens - 1; i >= 0; i--) { /* generated ones first: only they have a count */
+        int32_t id = tokens[i], count = counts[id];
+        if (count < 0) continue;
+        values[id] = repetition_penalised(values[id], p->repetition_penalty);
+        if (count > 0) values[id] -= p->frequency_penalty * (float)count + p->presence_penalty;
+        counts[id] = -1;
+    }
+    for (int32_t i = 0; i < slot->num_tokens; i++) counts[tokens[i]] = 0;
+}
+
+/* ---- the draw: steps 5 to 9 ---- */
+
+/* Tokens that have left get -infinity, or lie below the threshold that is returned. */
+static float truncate_tail(struct ranking *r, float *values, const struct sample_params *p)
+{
+    bool has_top_k = p->top_k > 0 && p->top_k < r->num_values, has_top_p = p->top_p < 1.0f;
+    if (p->min_p > 0.0f) r->floor = r->max + log2f(p->min_p) / r->scale;
+    if (!has_top_k && !has_top_p) return r->floor;
+    int32_t num_left;
+    if (has_top_k) {
+        num_left = ranking_lead_count(r, p->top_k);
+        if (has_top_p) num_left = ranking_lead_share_of(r, num_left, p->top_p);
+    } else {
+        num_left = ranking_lead_share(r, p->top_p);
+    }
+    float least = r->max;
+    for (int32_t i = 0; i < num_left; i++) least = min_of(least, values[r->ids[i]]);
+    for (int32_t i = num_left; i < r->num_candidates; i++)
+        if (values[r->ids[i]] == least)
+            values[r->ids[i]] = -INFINITY; /* equal to the last in rank, higher id */
+    return least;
+}
+
+/* The token of segment_sums and weights at which the cumulative weight exceeds target. */
+static int32_t find_cumulative(const float *weights, int32_t num, const double *segment_sums, double target)
+{
+    double sum = 0.0;
+    int32_t begin = 0, found = -1;
+    for (int32_t s = 0; begin + ROW_SEGMENT < num && sum + segment_sums[s] <= target; s++) {
+        sum += segment_sums[s];
+        begin += ROW_SEGMENT;
+    }
+    for (int32_t i = begin; i < num; i++) {
+        if (weights[i] > 0.0f) found = i;
+        sum += (double)weights[i];
+        if (sum > target && found >= 0) break;
+    }
+    return found;
+}
+
+static int32_t draw(struct ranking *r, float *values, double *segment_sums, const struct sample_params *p)
+{
+    float threshold = truncate_tail(r, values, p);
+    int32_t n = r->num_values;
+    r->kernels->exp_segments(values, n, r->max, r->scale, threshold, segment_sums);
+    double total = 0.0;
+    for (int32_t s = 0; s < sampling_num_segments(n); s++) total += segment_sums[s];
+    double target = (double)rng_uniform(p->seed, (uint64_t)p->position, 0) * total;
+    return find_cumulative(values, n, segment_sums, target);
+}
+
+static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
+                            const struct history *history, const struct sample_params *p)
+{
+    bool greedy = p->temperature < SAMPLING_GREEDY_BELOW, penalties = sampling_has_penalties(p);
+    bool raw = !penalties && p->num_logit_bias == 0 && p->num_banned == 0;
+    if (!raw || !greedy) {
+        memcpy(scratch->values, r->values, (size_t)r->num_values * sizeof *r->values);
+        r->values = scratch->values;
+    }
+    if (!raw) {
+        bool has_nan;
+        const struct history_slot *slot = &history->slots[p->seq_slot];
+        apply_bias(scratch->values, p);
+        if (penalties)
+            apply_penalties(scratch->values, scratch->counts, history_tokens(history, p->seq_slot), slot, p);
+        r->max = r->kernels->max(r->values, r->num_values, &has_nan);
+        if (has_nan || !isfinite(r->max)) return -1;
+    }
+    if (!greedy) {
+        r->scale = log2_e / p->temperature;
+        return draw(r, scratch->values, scratch->segment_sums, p);
+    }
+    return r->kernels->gather(r->values, r->num_values, r->max, r->ids, 1) == 1 ? r->ids[0] : -1;
+}
+
+void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *scratch,
+                  const struct history *history, const float *logits, int32_t vocab_size,
+                  const struct sample_params *p, struct sample_result *result)
+{
+    bool has_nan;
+    struct ranking raw = {
+        .kernels = kernels, .values = logits, .num_values = vocab_size, .ids = scratch->ids};
+    raw.max = kernels->max(logits, vocab_size, &has_nan);
+    raw.scale = log2_e;
+    raw.floor = -INFINITY;
+    *result = (struct sample_result){.failed = has_nan || !isfinite(raw.max)};
+    if (result->failed) return;
+    if (p->score_token_id >= 0) {
+        result->token_id = p->score_token_id;
+    } else {
+        struct ranking chosen = raw;
+        int32_t token_id = choose_token(&chosen, scratch, history, p);
+        result->failed = token_id < 0;
+        if (result->failed) return;
+        result->token_id = token_id;
+    }
+    if (p->num_top_logprobs >= 0) report_logprobs(&raw, p, result);
+}
