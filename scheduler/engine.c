@@ -226,5 +226,5 @@ void engine_check(const struct engine *e)
     int32_t seq_id = scheduler_next(e->scheduler, NO_SEQUENCE);
     for (; seq_id != NO_SEQUENCE; seq_id = scheduler_next(e->scheduler, seq_id)) num_sequences++;
     assert_always(num_taken == num_sequences);
-    assert_always(e->num_in_flight >= 0 && e->num_in_flight < max_of(e->limits.num_steps_in_flight, 2));
+    assert_always(e->num_in_flight >= 0 && e->num_in_flight < e->limits.num_steps_in_flight);
 }

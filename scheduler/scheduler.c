@@ -206,6 +206,7 @@ bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
     struct sequence *seq = scheduler_sequence(s, entry->seq_id);
     assert_always(seq->num_steps_in_flight > 0);
     seq->num_steps_in_flight--;
+    seq->num_pending -= entry->samples;
     if (seq->state == SEQUENCE_RUNNING) return true;
     assert_always(seq->state == SEQUENCE_CLOSING);
     if (seq->num_steps_in_flight == 0) {
@@ -219,8 +220,7 @@ bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
 void scheduler_append_token(struct scheduler *s, int32_t seq_id)
 {
     struct sequence *seq = scheduler_sequence(s, seq_id);
-    assert_always(seq->state == SEQUENCE_RUNNING && seq->num_pending > 0);
-    seq->num_pending--;
+    assert_always(seq->state == SEQUENCE_RUNNING);
     seq->num_tokens++;
 }
 

@@ -97,7 +97,7 @@ void scheduler_end_step(struct scheduler *s);
 /* This entry of it ended. False when its sequence finished meanwhile: the results go nowhere, and the
  * sequence, if nothing else names it, is gone. */
 bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry) must_check;
-/* The oldest token drawn for it has become known, and tokens[num_tokens] holds it. */
+/* The entry that ended last for it drew this token: tokens[num_tokens] holds it. */
 void scheduler_append_token(struct scheduler *s, int32_t seq_id);
 
 /* The sequence is done, for whatever reason. Its tokens are not read after this. reusable: false when its K
