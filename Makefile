@@ -77,9 +77,14 @@ NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. 
 .PHONY: cuda
 ifneq ($(and $(NVCC),$(CUDA_SOURCES)),)
 cuda: build/libflashd_cuda.so
-build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o)
-	$(NVCC) -shared -o $@ $^ -lcublasLt -lcublas -Xlinker -rpath,'$$ORIGIN'
+# The few C files that the shared object needs itself, built for it.
+CUDA_C_SOURCES := kernels/dtype.c base/status.c
+build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
+	$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker -rpath,'$$ORIGIN'
 	@echo "built $@ (CUDA device)"
+build/cuda-c/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fPIC -c -o $@ $<
 build/kernels/cuda/%.o: kernels/cuda/%.cu $(wildcard kernels/cuda/*.cuh kernels/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCC_FLAGS) -c -o $@ $<

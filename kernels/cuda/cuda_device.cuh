@@ -145,6 +145,7 @@ int32_t cuda_prefill_rows_per_tile(int32_t head_dim);
 void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
 void cuda_linear_silu_mul(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+void cuda_linear_plan_create(struct linear *w);
 int cuda_linear_plans(struct cuda_device *d, struct error *err); /* times the candidates: weights_done */
 
 /* weights.cu */

@@ -176,6 +176,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
     l->wide_output = desc->wide_output;
+    cuda_linear_plan_create(l);
     bool alternate = desc->kind == LINEAR_GATE_UP;
     if (alternate && desc->parts[0].rows % 8 != 0) {
         delete l;
