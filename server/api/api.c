@@ -1,0 +1,115 @@
+/* api.c - the generation endpoints as the server sees them: begin, wake, abort, end. */
+#include "server/api/api.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/api/generation.h"
+#include "server/api/request_metrics.h"
+
+enum { EVENT_BYTES_MAX = 16 << 20, PING_TICK_MS = 250, SILENT_IDS_MAX = LOGIT_BIAS_MAX / 2 };
+
+static void on_ping_timer(uv_timer_t *timer)
+{
+    struct api *api = timer->data;
+    uint64_t interval_ns = (uint64_t)api->server->config->ping_interval * 1000000000u,
+             now_ns = clock_monotonic_ns();
+    if (!api->generations) uv_timer_stop(timer); /* an idle server does not wake up */
+    for (struct generation *g = api->generations; g; g = g->next) generation_ping(g, now_ns - interval_ns);
+}
+
+void api_start_pings(struct api *api)
+{
+    if (!uv_is_active((uv_handle_t *)&api->ping_timer))
+        uv_timer_start(&api->ping_timer, on_ping_timer, PING_TICK_MS, PING_TICK_MS);
+}
+
+int api_init(struct server *server, struct error *err)
+{
+    struct api *api = calloc(1, sizeof *api);
+    if (!api) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    api->server = server;
+    buffer_init(&api->event, EVENT_BYTES_MAX);
+    if (getrandom(&api->id_key, sizeof api->id_key, 0) != (ssize_t)sizeof api->id_key)
+        api->id_key = clock_wall_ns();
+    uv_timer_init(server->loop, &api->ping_timer);
+    uv_unref((uv_handle_t *)&api->ping_timer);
+    api->ping_timer.data = api;
+    server->api = api;
+    return 0;
+}
+
+/* Embeddings are often padded: rows of the logits that no token stands behind. They are never drawn. */
+static void find_silent_ids(struct api *api)
+{
+    const struct server *server = api->server;
+    int32_t num_tokens = tokenizer_vocab_size(server->tokenizer), num_more = 0;
+    api->silent_ids = malloc(SILENT_IDS_MAX * sizeof *api->silent_ids);
+    assert_always(api->silent_ids);
+    for (int32_t id = 0; id < server->model_config->vocab_size; id++) {
+        size_t n = 0;
+        if (id < num_tokens) tokenizer_token_bytes(server->tokenizer, id, &n);
+        if (n > 0) continue;
+        if (api->num_silent_ids < SILENT_IDS_MAX)
+            api->silent_ids[api->num_silent_ids++] = id;
+        else
+            num_more++;
+    }
+    if (num_more > 0)
+        log_warning("%d token ids stand for no text; the last %d of them are not kept from being drawn",
+                    api->num_silent_ids + num_more, num_more);
+}
+
+void api_on_loaded(struct server *server, const char *const *phase_names, const double *phase_seconds,
+                   int num_phases)
+{
+    find_silent_ids(server->api);
+    request_metrics_register(server, phase_names, phase_seconds, num_phases);
+}
+
+void api_on_engine_wake(struct server *server)
+{
+    struct generation *next;
+    for (struct generation *g = server->api->generations; g; g = next) {
+        next = g->next;
+        generation_pump(g);
+    }
+}
+
+int api_num_in_flight(const struct server *server)
+{
+    return server->api->num_generations + server->api->num_jobs;
+}
+
+void api_abort_all(struct server *server, int http_status, const char *type, const char *message)
+{
+    struct api_error error;
+    struct generation *next;
+    api_error_set(&error, http_status, type, NULL, NULL, "%s", message);
+    if (http_status == 429 || http_status == 503) error.retry_after_seconds = 1;
+    for (struct generation *g = server->api->generations; g; g = next) {
+        next = g->next;
+        generation_abort(g, &error, OUTCOME_ABORTED);
+        generation_pump(g);
+    }
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct api *api = handle->data;
+    buffer_deinit(&api->event);
+    free(api->silent_ids);
+    free(api);
+}
+
+/* The loop must run once more for the timer to go. */
+void api_deinit(struct server *server)
+{
+    struct api *api = server->api;
+    if (!api) return;
+    server->api = NULL;
+    uv_close((uv_handle_t *)&api->ping_timer, on_timer_closed);
+}

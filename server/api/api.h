@@ -1,0 +1,29 @@
+/* api.h - what the generation endpoints share: everything in flight, and the clockwork around it.
+ * Thread: the loop's. */
+#ifndef SERVER_API_API_H
+#define SERVER_API_API_H
+
+#include "server/api/admission.h"
+#include "server/server.h"
+
+struct generation;
+
+struct api {
+    struct server *server;
+    struct generation *generations; /* every one not freed yet, newest first */
+    int num_generations;
+    int num_admitted;           /* of those: admitted and not ended, the ledger's in_flight */
+    struct admission admission; /* what holds slots */
+    uint64_t num_unseeded;      /* requests that brought no seed: each gets the next one */
+    uint64_t id_key;            /* random: ids of answers cannot be guessed */
+    int32_t *silent_ids;        /* ids below the logits' width that stand for no text: never drawn */
+    int32_t num_silent_ids;
+    int num_jobs;        /* /tokenize and /detokenize bodies on the worker pool */
+    struct buffer event; /* scratch for one write */
+    uv_timer_t ping_timer;
+};
+
+/* A stream began: looks for silent ones until nothing is in flight. */
+void api_start_pings(struct api *api);
+
+#endif

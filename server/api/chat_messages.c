@@ -1,0 +1,310 @@
+#include "server/api/chat_messages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "server/api/json_field.h"
+#include "server/api/json_gate.h"
+
+const char *const chat_context_trusted[] = {"bos_token", "eos_token", NULL};
+
+struct message {
+    cJSON *json;
+    int idx;
+    bool wants_parts;
+    struct api_error *err;
+};
+
+static const char *path_of(const struct message *m, const char *rest, char path[96])
+{
+    snprintf(path, 96, "messages[%d]%s", m->idx, rest);
+    return path;
+}
+
+/* ---- role ---- */
+
+/* Templates know system and not its newer name. */
+static int check_role(const struct message *m, const char **role)
+{
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    char path[96];
+    const cJSON *value = json_field_find(m->json, "role");
+    path_of(m, ".role", path);
+    if (!value) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
+    if (!cJSON_IsString(value)) return json_field_refuse_type(value, path, "a string", m->err);
+    for (size_t i = 0; i < array_length(roles); i++)
+        if (!strcmp(value->valuestring, roles[i])) *role = roles[i];
+    if (!*role)
+        return api_error_invalid(m->err, "invalid_value", path,
+                                 "%s must be system, developer, user, assistant or tool; got `%.60s`", path,
+                                 value->valuestring);
+    if (!strcmp(*role, "developer"))
+        cJSON_ReplaceItemInObjectCaseSensitive(m->json, "role", cJSON_CreateString("system"));
+    return 0;
+}
+
+/* ---- content ---- */
+
+static int check_part(const struct message *m, const cJSON *part, int part_idx)
+{
+    char rest[32], path[96];
+    snprintf(rest, sizeof rest, ".content[%d]", part_idx);
+    path_of(m, rest, path);
+    if (!cJSON_IsObject(part)) return json_field_refuse_type(part, path, "an object", m->err);
+    const cJSON *type = json_field_find(part, "type"), *text = json_field_find(part, "text");
+    if (!cJSON_IsString(type))
+        return api_error_invalid(m->err, type ? "invalid_type" : "missing_required_parameter", path,
+                                 "%s.type must be a string, such as \"text\"", path);
+    if (strcmp(type->valuestring, "text") != 0)
+        return api_error_invalid(m->err, "unsupported_value", path,
+                                 "%s has the type `%.40s`; this model reads parts of type \"text\" only",
+                                 path, type->valuestring);
+    if (!cJSON_IsString(text))
+        return api_error_invalid(m->err, text ? "invalid_type" : "missing_required_parameter", path,
+                                 "%s.text must be a string", path);
+    return 0;
+}
+
+static int check_parts(const struct message *m, const cJSON *parts)
+{
+    char path[96];
+    const cJSON *part;
+    int i = 0, status = 0;
+    path_of(m, ".content", path);
+    if (!parts->child)
+        return api_error_invalid(m->err, "invalid_value", path, "%s must not be an empty array", path);
+    cJSON_ArrayForEach(part, parts) if (status == 0) status = check_part(m, part, i++);
+    return status;
+}
+
+/* The texts of all parts, a line break between two. */
+static cJSON *join_parts(const cJSON *parts)
+{
+    size_t n = 1;
+    const cJSON *part;
+    cJSON_ArrayForEach(part, parts) n +=
+        strlen(cJSON_GetObjectItemCaseSensitive(part, "text")->valuestring) + 1;
+    struct buffer text;
+    buffer_init(&text, n);
+    cJSON_ArrayForEach(part, parts)
+    {
+        if (part != parts->child) buffer_append_char(&text, '\n');
+        buffer_append_text(&text, cJSON_GetObjectItemCaseSensitive(part, "text")->valuestring);
+    }
+    cJSON *joined = buffer_failed(&text) ? NULL : cJSON_CreateString(text.data ? text.data : "");
+    buffer_deinit(&text);
+    return joined;
+}
+
+static cJSON *make_parts(const char *text)
+{
+    cJSON *parts = cJSON_CreateArray(), *part = cJSON_CreateObject();
+    if (cJSON_AddStringToObject(part, "type", "text") && cJSON_AddStringToObject(part, "text", text) &&
+        cJSON_AddItemToArray(parts, part))
+        return parts;
+    cJSON_Delete(part);
+    cJSON_Delete(parts);
+    return NULL;
+}
+
+/* The form that the template reads: a string, or a list of text parts. */
+static int settle_content(const struct message *m, const cJSON *content)
+{
+    cJSON *settled;
+    if (cJSON_IsArray(content) == m->wants_parts) return 0;
+    settled = m->wants_parts ? make_parts(content->valuestring) : join_parts(content);
+    if (settled && cJSON_ReplaceItemInObjectCaseSensitive(m->json, "content", settled)) return 0;
+    cJSON_Delete(settled);
+    return api_error_no_memory(m->err);
+}
+
+static int check_content(const struct message *m, const char *role)
+{
+    char path[96];
+    const cJSON *content = json_field_find(m->json, "content");
+    path_of(m, ".content", path);
+    bool calls = !strcmp(role, "assistant") &&
+                 (json_field_find(m->json, "tool_calls") || json_field_find(m->json, "function_call"));
+    if (!content && calls) return 0;
+    if (!content) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
+    if (!cJSON_IsString(content) && !cJSON_IsArray(content))
+        return json_field_refuse_type(content, path, "a string or an array of text parts", m->err);
+    int status = cJSON_IsArray(content) ? check_parts(m, content) : 0;
+    return status < 0 ? status : settle_content(m, content);
+}
+
+/* ---- earlier tool calls ---- */
+
+/* Templates want the arguments of a call as an object; the API has them as JSON text. */
+static int settle_arguments(const struct message *m, cJSON *function)
+{
+    static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 100000, .max_keys = 4096};
+    cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
+    struct error why;
+    if (!cJSON_IsString(arguments) || !arguments->valuestring[0]) return 0;
+    size_t n = strlen(arguments->valuestring);
+    if (json_gate_check(arguments->valuestring, n, &limits, &why) < 0) {
+        char path[96];
+        path_of(m, ".tool_calls", path);
+        return api_error_invalid(m->err, "invalid_value", path,
+                                 "%s: the arguments of a call are not JSON: %s", path, why.text);
+    }
+    cJSON *parsed = cJSON_ParseWithLength(arguments->valuestring, n);
+    if (!parsed || !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) {
+        cJSON_Delete(parsed);
+        return api_error_no_memory(m->err);
+    }
+    return 0;
+}
+
+static int check_tool_calls(const struct message *m)
+{
+    char path[96];
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(m->json, "tool_calls"), *call;
+    int status = 0;
+    path_of(m, ".tool_calls", path);
+    if (!calls || cJSON_IsNull(calls)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(m->json, "tool_calls");
+        return 0;
+    }
+    if (!cJSON_IsArray(calls)) return json_field_refuse_type(calls, path, "an array", m->err);
+    cJSON_ArrayForEach(call, calls)
+    {
+        cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+        if (!cJSON_IsObject(call)) return json_field_refuse_type(call, path, "an array of objects", m->err);
+        if (status == 0 && cJSON_IsObject(function)) status = settle_arguments(m, function);
+    }
+    return status;
+}
+
+static int check_message(const struct message *m)
+{
+    char path[96];
+    const char *role = NULL;
+    if (!cJSON_IsObject(m->json))
+        return json_field_refuse_type(m->json, path_of(m, "", path), "an object", m->err);
+    int status = check_role(m, &role);
+    if (status == 0) status = check_content(m, role);
+    if (status == 0) status = check_tool_calls(m);
+    return status;
+}
+
+/* ---- the whole context ---- */
+
+static int check_messages(cJSON *messages, bool wants_parts, struct api_error *err)
+{
+    if (!messages || cJSON_IsNull(messages))
+        return api_error_invalid(err, "missing_required_parameter", "messages",
+                                 "messages is missing: an array of messages");
+    if (!cJSON_IsArray(messages))
+        return json_field_refuse_type(messages, "messages", "an array of messages", err);
+    if (!messages->child)
+        return api_error_invalid(err, "invalid_value", "messages", "messages must hold at least one message");
+    struct message m = {.json = messages->child, .wants_parts = wants_parts, .err = err};
+    int status = 0;
+    for (; m.json && status == 0; m.json = m.json->next, m.idx++) status = check_message(&m);
+    return status;
+}
+
+static bool keep_final_text(struct chat_context *c, const cJSON *messages)
+{
+    const cJSON *last = messages->child->prev; /* cJSON: the first element's prev is the last element */
+    const cJSON *content = json_field_find(last, "content");
+    if (cJSON_IsArray(content)) content = json_field_find(content->child->prev, "text");
+    c->final_text = strdup(cJSON_IsString(content) ? content->valuestring : "");
+    return c->final_text != NULL;
+}
+
+static bool add_token_text(cJSON *context, const char *name, const struct tokenizer *t, int32_t id)
+{
+    size_t n;
+    if (id < 0) return true;
+    const char *bytes = tokenizer_token_bytes(t, id, &n);
+    char *text = strndup(bytes, n);
+    bool added = text && cJSON_AddStringToObject(context, name, text);
+    free(text);
+    return added;
+}
+
+static bool has(const cJSON *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name) != NULL;
+}
+
+/* Variables that the server sets; a trusted one is its own even when this model has no such token. */
+static bool is_taken(const cJSON *context, const char *name)
+{
+    for (int i = 0; chat_context_trusted[i]; i++)
+        if (!strcmp(name, chat_context_trusted[i])) return true;
+    return has(context, name);
+}
+
+/* The template's own arguments, never over a variable that is already there. */
+static int add_kwargs(cJSON *context, cJSON *body, struct api_error *err)
+{
+    cJSON *kwargs = cJSON_DetachItemFromObjectCaseSensitive(body, "chat_template_kwargs"), *item;
+    int status = 0;
+    if (kwargs && !cJSON_IsNull(kwargs) && !cJSON_IsObject(kwargs))
+        status = json_field_refuse_type(kwargs, "chat_template_kwargs", "an object", err);
+    while (status == 0 && cJSON_IsObject(kwargs) && (item = kwargs->child)) {
+        char path[96];
+        snprintf(path, sizeof path, "chat_template_kwargs.%.48s", item->string);
+        if (is_taken(context, item->string)) {
+            status = api_error_invalid(err, "invalid_value", path, "%s is set by the server", path);
+        } else {
+            cJSON_DetachItemViaPointer(kwargs, item);
+            if (!cJSON_AddItemToObject(context, item->string, item)) {
+                cJSON_Delete(item);
+                status = api_error_no_memory(err);
+            }
+        }
+    }
+    cJSON_Delete(kwargs);
+    return status;
+}
+
+/* reasoning_effort is the template's to read; none also switches thinking off where a template knows that. */
+static int add_reasoning_effort(cJSON *context, const cJSON *body, struct api_error *err)
+{
+    const cJSON *effort = json_field_find(body, "reasoning_effort");
+    if (!effort || has(context, "reasoning_effort")) return 0;
+    if (!cJSON_IsString(effort)) return json_field_refuse_type(effort, "reasoning_effort", "a string", err);
+    if (!cJSON_AddStringToObject(context, "reasoning_effort", effort->valuestring))
+        return api_error_no_memory(err);
+    if (strcmp(effort->valuestring, "none") != 0 || has(context, "enable_thinking")) return 0;
+    return cJSON_AddFalseToObject(context, "enable_thinking") ? 0 : api_error_no_memory(err);
+}
+
+int chat_context_init(struct chat_context *c, const struct server *server, const struct params *params,
+                      cJSON *body, struct api_error *err)
+{
+    *c = (struct chat_context){.json = cJSON_CreateObject()};
+    cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(body, "messages");
+    int status = check_messages(messages, chat_template_wants_parts(server->chat_template), err);
+    if (status < 0) {
+        cJSON_Delete(messages);
+        return status;
+    }
+    if (params->continue_final_message && !keep_final_text(c, messages)) {
+        cJSON_Delete(messages);
+        return api_error_no_memory(err);
+    }
+    if (!cJSON_AddItemToObject(c->json, "messages", messages)) {
+        cJSON_Delete(messages);
+        return api_error_no_memory(err);
+    }
+    if (!cJSON_AddNullToObject(c->json, "tools") || !cJSON_AddNullToObject(c->json, "documents") ||
+        !cJSON_AddBoolToObject(c->json, "add_generation_prompt", params->add_generation_prompt) ||
+        !add_token_text(c->json, "bos_token", server->tokenizer, tokenizer_bos_id(server->tokenizer)) ||
+        !add_token_text(c->json, "eos_token", server->tokenizer, tokenizer_eos_id(server->tokenizer)))
+        return api_error_no_memory(err);
+    status = add_kwargs(c->json, body, err);
+    return status < 0 ? status : add_reasoning_effort(c->json, body, err);
+}
+
+void chat_context_deinit(struct chat_context *c)
+{
+    cJSON_Delete(c->json);
+    free(c->final_text);
+}

@@ -1,0 +1,89 @@
+/* endpoints.c - the small ones: generation endpoints' doors, the models and the metrics page. */
+#include <string.h>
+#include <strings.h>
+
+#include "base/metrics.h"
+#include "server/api/generation.h"
+#include "server/api/request_metrics.h"
+
+enum { PAGE_BYTES_MAX = 16 << 20 };
+
+void endpoint_completions(struct exchange *x)
+{
+    generation_start(x, API_COMPLETIONS);
+}
+
+void endpoint_chat_completions(struct exchange *x)
+{
+    generation_start(x, API_CHAT);
+}
+
+/* ---- models ---- */
+
+static void append_model(struct buffer *out, const struct server *server, const char *name)
+{
+    buffer_append_text(out, "{\"id\":");
+    buffer_append_json(out, name, strlen(name));
+    buffer_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"flashd\",\"root\":",
+                  (long long)server->created);
+    buffer_append_json(out, server->model_names[0], strlen(server->model_names[0]));
+    buffer_printf(out, ",\"parent\":null,\"max_model_len\":%d}", server->max_model_len);
+}
+
+static void append_models(struct buffer *out, const struct server *server)
+{
+    buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < server->num_model_names; i++) {
+        if (i > 0) buffer_append_char(out, ',');
+        append_model(out, server, server->model_names[i]);
+    }
+    buffer_append_text(out, "]}");
+}
+
+static const char *find_model(const struct server *server, const char *name)
+{
+    for (int i = 0; i < server->num_model_names; i++)
+        if (!strcmp(server->model_names[i], name)) return server->model_names[i];
+    return NULL;
+}
+
+void endpoint_models(struct exchange *x)
+{
+    struct buffer body;
+    const char *name = x->path_rest[0] ? find_model(x->server, x->path_rest) : NULL;
+    buffer_init(&body, PAGE_BYTES_MAX);
+    if (name)
+        append_model(&body, x->server, name);
+    else
+        append_models(&body, x->server);
+    if (x->path_rest[0] && !name)
+        exchange_error(x, 404, "invalid_request_error", "model_not_found", "model", 0,
+                       "The model `%.200s` does not exist; this server serves `%.200s`", x->path_rest,
+                       x->server->model_names[0]);
+    else
+        exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
+    buffer_deinit(&body);
+}
+
+/* ---- metrics ---- */
+
+/* Prometheus offers OpenMetrics first; everything else gets the plain text format. */
+static bool wants_openmetrics(const struct exchange *x)
+{
+    const char *accept = exchange_header(x, "accept");
+    return accept && strcasestr(accept, "application/openmetrics-text") != NULL;
+}
+
+void endpoint_metrics(struct exchange *x)
+{
+    bool openmetrics = wants_openmetrics(x);
+    struct buffer page;
+    buffer_init(&page, PAGE_BYTES_MAX);
+    request_metrics_refresh(x->server, x->server->api->num_admitted);
+    metrics_render(&page, openmetrics);
+    exchange_reply(x, 200,
+                   openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                               : "text/plain; version=0.0.4; charset=utf-8",
+                   page.data ? page.data : "", page.num_bytes);
+    buffer_deinit(&page);
+}

@@ -1,0 +1,349 @@
+#include "server/api/generation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "server/api/generation_output.h"
+#include "server/api/request_log.h"
+#include "server/api/slot_fill.h"
+
+enum {
+    INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds */
+    ARENA_BYTES_MAX = 64 << 20,
+    HTTP_STATUS_CLIENT_GONE = 499, /* in the log only */
+};
+
+static const char *const paths[] = {
+    [API_COMPLETIONS] = "/v1/completions", [API_CHAT] = "/v1/chat/completions"};
+
+/* ---- birth and death ---- */
+
+static struct generation *generation_create(struct exchange *x, enum api_kind kind)
+{
+    struct api *api = x->server->api;
+    struct generation *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->api = api;
+    g->x = x;
+    g->kind = kind;
+    memcpy(g->request_id, x->request_id, sizeof g->request_id);
+    g->serial = x->id;
+    g->api_key_idx = x->api_key_idx;
+    g->arrival_ns = x->arrival_ns;
+    arena_init(&g->arena, ARENA_BYTES_MAX);
+    g->work.data = g;
+    g->next = api->generations;
+    if (g->next) g->next->previous = g;
+    api->generations = g;
+    api->num_generations++;
+    return g;
+}
+
+static void generation_free(struct generation *g)
+{
+    if (g->previous)
+        g->previous->next = g->next;
+    else
+        g->api->generations = g->next;
+    if (g->next) g->next->previous = g->previous;
+    g->api->num_generations--;
+    for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i]);
+    prompts_deinit(&g->prompts);
+    arena_deinit(&g->arena);
+    free(g->body);
+    free(g);
+}
+
+/* Frees the generation if nobody needs it any more. */
+static void free_if_over(struct generation *g)
+{
+    bool held = false;
+    if (g->x || g->preparing) return;
+    for (int i = 0; i < g->num_choices; i++) held |= !choice_release_slot(&g->choices[i], &g->context);
+    if (held) return;
+    if (g->num_tokens > 0) {
+        g->api->admission.num_sequences -= g->num_choices;
+        g->api->admission.num_tokens -= g->num_tokens;
+    }
+    generation_free(g);
+}
+
+static void cancel_slots(struct generation *g)
+{
+    for (int i = 0; i < g->num_choices; i++)
+        if (!choice_release_slot(&g->choices[i], &g->context))
+            engine_cancel(g->api->server->engine, g->choices[i].slot_idx);
+}
+
+/* ---- the end of an admitted request ---- */
+
+void generation_sum_usage(const struct generation *g, struct usage *u)
+{
+    *u = (struct usage){0};
+    for (int i = 0; i < g->num_choices; i++) {
+        const struct choice *c = &g->choices[i];
+        u->completion_tokens += c->num_pulled;
+        if (i % g->params.n != 0) continue; /* a prompt counts once */
+        u->prompt_tokens += c->num_prompt_tokens;
+        u->cached_tokens += c->num_cached_tokens;
+    }
+}
+
+static const char *finish_text(const struct generation *g, enum outcome outcome)
+{
+    return outcome == OUTCOME_DONE ? g->choices[0].finish_reason : outcome_names[outcome];
+}
+
+static void write_log(const struct generation *g, enum outcome outcome, int http_status, uint64_t now_ns)
+{
+    const struct choice *c = &g->choices[0];
+    struct usage usage;
+    if (!g->api->server->config->log_requests) return;
+    generation_sum_usage(g, &usage);
+    request_log_write(&(struct request_record){
+        .request_id = g->request_id,
+        .path = paths[g->kind],
+        .model = g->head.model,
+        .http_status = http_status,
+        .finish_reason = finish_text(g, outcome),
+        .stream = g->params.stream,
+        .n = g->params.n,
+        .prompt_tokens = usage.prompt_tokens,
+        .cached_tokens = usage.cached_tokens,
+        .completion_tokens = usage.completion_tokens,
+        .seed = g->seed,
+        .queue_ns = c->scheduled_ns > g->arrival_ns ? c->scheduled_ns - g->arrival_ns : 0,
+        .ttft_ns = c->ttft_ns,
+        .duration_ns = now_ns - g->arrival_ns,
+    });
+}
+
+void generation_conclude(struct generation *g, enum outcome outcome, int http_status)
+{
+    uint64_t now_ns = clock_monotonic_ns();
+    int32_t most = 0;
+    g->x = NULL;
+    g->admitted = false;
+    g->api->num_admitted--;
+    for (int i = 0; i < g->num_choices; i++) {
+        request_metrics_observe_choice(&g->choices[i], g->params.n, g->arrival_ns, now_ns, outcome);
+        most = max_of(most, g->choices[i].num_pulled);
+    }
+    request_metrics_count_finished(outcome, most);
+    write_log(g, outcome, http_status, now_ns);
+}
+
+/* ---- what happens to it from outside ---- */
+
+void generation_pump(struct generation *g)
+{
+    if (g->x && g->streaming)
+        generation_pump_stream(g);
+    else if (g->x && g->admitted)
+        generation_pump_whole(g);
+    free_if_over(g);
+}
+
+void generation_abort(struct generation *g, const struct api_error *error, enum outcome outcome)
+{
+    struct exchange *x = g->x;
+    if (!x) return;
+    if (!g->admitted) {
+        g->x = NULL;
+        api_error_send(x, error);
+        return;
+    }
+    cancel_slots(g);
+    generation_conclude(g, outcome, g->streaming ? 200 : error->http_status);
+    generation_reply_error(g, x, error);
+}
+
+static void on_writable(struct exchange *x)
+{
+    struct generation *g = x->context;
+    g->blocked = false;
+    generation_pump(g);
+}
+
+static void on_closed(struct exchange *x)
+{
+    struct generation *g = x->context;
+    g->x = NULL;
+    if (g->admitted) {
+        cancel_slots(g);
+        generation_conclude(g, OUTCOME_CLIENT_GONE, g->streaming ? 200 : HTTP_STATUS_CLIENT_GONE);
+    }
+    free_if_over(g);
+}
+
+/* ---- admission ---- */
+
+static void make_head(struct generation *g)
+{
+    enum { STREAM_ID = 0x6964 };
+    const struct rng_block b = rng_philox(g->api->id_key, g->serial, STREAM_ID);
+    g->head.kind = g->kind;
+    snprintf(g->head.id, sizeof g->head.id, "%s-%08x%08x%08x", g->kind == API_CHAT ? "chatcmpl" : "cmpl",
+             b.word[0], b.word[1], b.word[2]);
+    g->head.created = g->input.now_seconds;
+    g->head.model = g->api->server->model_names[0];
+    g->head.usage_in_chunks = g->params.include_usage;
+}
+
+/* A request without a seed gets the next of the server's (--seed); the log names it. */
+static void choose_seed(struct generation *g)
+{
+    enum { STREAM_SEED = 0x73656564 };
+    g->seed = (uint64_t)g->params.seed;
+    if (g->params.has_seed) return;
+    const struct rng_block b =
+        rng_philox((uint64_t)g->api->server->config->seed, g->api->num_unseeded++, STREAM_SEED);
+    g->seed = (uint64_t)b.word[0] << 32 | b.word[1];
+}
+
+static int make_choices(struct generation *g)
+{
+    int count = g->prompts.count * g->params.n;
+    g->context = (struct choice_context){.server = g->api->server, .params = &g->params};
+    g->choices = arena_alloc_array(&g->arena, (size_t)count, sizeof *g->choices);
+    if (!g->choices) return api_error_no_memory(&g->error);
+    for (int i = 0; i < count; i++) {
+        struct choice *c = &g->choices[i];
+        c->index = i;
+        c->prompt_idx = i / g->params.n;
+        g->num_choices++;
+        if (!choice_init(c, &g->context, &g->prompts.items[c->prompt_idx], &g->arena))
+            return api_error_no_memory(&g->error);
+    }
+    return 0;
+}
+
+static int acquire_slots(struct generation *g)
+{
+    int32_t *ids = arena_alloc_array(&g->arena, (size_t)g->num_choices, sizeof *ids);
+    if (!ids || request_slots_acquire(g->api->server->slots, g->num_choices, ids) < 0)
+        return api_error_no_memory(&g->error); /* there are enough: admission has counted them */
+    for (int i = 0; i < g->num_choices; i++) g->choices[i].slot_idx = ids[i];
+    return 0;
+}
+
+static int check_admission(struct generation *g)
+{
+    const struct server *server = g->api->server;
+    int32_t num_sequences = g->prompts.count * g->params.n;
+    uint64_t num_tokens = 0;
+    for (int i = 0; i < g->prompts.count; i++)
+        num_tokens += (uint64_t)g->params.n *
+                      slot_fill_num_tokens(server, &g->params, g->prompts.items[i].tokens.num_ids);
+    int status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &g->error);
+    if (status < 0) return status;
+    if (!slot_fill_ban(&g->params.input, g->api->silent_ids, g->api->num_silent_ids))
+        return api_error_invalid(&g->error, "invalid_value", "logit_bias",
+                                 "logit_bias must have at most %d entries",
+                                 LOGIT_BIAS_MAX - g->api->num_silent_ids);
+    status = make_choices(g);
+    if (status == 0) status = acquire_slots(g);
+    if (status == 0) g->num_tokens = num_tokens;
+    return status;
+}
+
+static void submit(struct generation *g)
+{
+    struct server *server = g->api->server;
+    const char *key = g->api_key_idx >= 0 ? server->config->api_key.items[g->api_key_idx] : NULL;
+    uint8_t salt[CACHE_SALT_BYTES];
+    slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
+    for (int i = 0; i < g->num_choices; i++) {
+        slot_fill(g, &g->choices[i], salt);
+        engine_submit(server->engine, g->choices[i].slot_idx);
+    }
+    g->api->admission.num_sequences += g->num_choices;
+    g->api->admission.num_tokens += g->num_tokens;
+    g->api->num_admitted++;
+    g->admitted = true;
+    request_metrics_count_admitted();
+}
+
+/* All roles first and in order: clients take a choice's first chunk as its beginning. */
+static void begin_stream(struct generation *g)
+{
+    g->streaming = true;
+    api_start_pings(g->api);
+    exchange_start_stream(g->x);
+    for (int i = 0; g->kind == API_CHAT && i < g->num_choices; i++)
+        answer_append_chunk(&g->api->event, &g->head, &(struct chunk){.index = i, .is_first = true});
+    generation_flush_event(g);
+}
+
+static void admit(struct generation *g)
+{
+    int status = g->prepare_status;
+    if (status == 0) status = check_admission(g);
+    if (status < 0) {
+        generation_abort(g, &g->error, OUTCOME_ABORTED);
+        return;
+    }
+    choose_seed(g);
+    make_head(g);
+    submit(g);
+    if (g->params.stream) begin_stream(g);
+}
+
+/* ---- preparing ---- */
+
+static void work_prepare(uv_work_t *work)
+{
+    struct generation *g = work->data;
+    g->prepare_status = prepare_run(&g->input, &g->arena, &g->params, &g->prompts, &g->error);
+}
+
+static void after_prepare(uv_work_t *work, int status)
+{
+    struct generation *g = work->data;
+    if (status < 0) g->prepare_status = api_error_no_memory(&g->error);
+    g->preparing = false;
+    free(g->body);
+    g->body = NULL;
+    if (g->x) admit(g);
+    generation_pump(g);
+}
+
+static bool queue_prepare(struct generation *g)
+{
+    g->body = malloc(g->input.body_bytes + 1);
+    if (!g->body) return false;
+    memcpy(g->body, g->input.body, g->input.body_bytes + 1);
+    g->input.body = g->body;
+    g->preparing = uv_queue_work(g->api->server->loop, &g->work, work_prepare, after_prepare) == 0;
+    return g->preparing;
+}
+
+void generation_start(struct exchange *x, enum api_kind kind)
+{
+    struct api *api = x->server->api;
+    struct api_error error;
+    if (admission_check_early(&api->admission, x->server, &error) < 0) {
+        api_error_send(x, &error);
+        return;
+    }
+    struct generation *g = generation_create(x, kind);
+    if (!g) {
+        api_error_no_memory(&error);
+        api_error_send(x, &error);
+        return;
+    }
+    x->context = g;
+    x->on_writable = on_writable;
+    x->on_closed = on_closed;
+    g->input = (struct prepare_input){.server = x->server,
+                                      .kind = kind,
+                                      .body = x->body,
+                                      .body_bytes = x->body_bytes,
+                                      .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
+    if (x->body_bytes > INLINE_BODY_BYTES_MAX && queue_prepare(g)) return;
+    work_prepare(&g->work);
+    after_prepare(&g->work, 0);
+}

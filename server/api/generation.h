@@ -1,0 +1,67 @@
+/* generation.h - one generation request from its body to its last byte: prompts times n choices, each in a
+ * slot.
+ *
+ *   preparing --> refused                                   (400, 404, 429, 503; never admitted)
+ *       |
+ *       v
+ *   admitted ---> answered to the end   OUTCOME_DONE
+ *       |-------> client went away      OUTCOME_CLIENT_GONE
+ *       |-------> the engine failed it  OUTCOME_ENGINE_FAULT
+ *       `-------> the server ended it   OUTCOME_ABORTED
+ *
+ * An admitted request reaches exactly one outcome, and leaves one log line and one count there. Its memory
+ * and slots outlive the answer until the engine has let go of every slot (a cancelled sequence finishes
+ * within a step) and the worker has let go of the body. Thread: the loop's; preparing a long body runs on the
+ * worker pool and touches nothing but its own fields and the server's immutable tables. */
+#ifndef SERVER_API_GENERATION_H
+#define SERVER_API_GENERATION_H
+
+#include "server/api/answer_json.h"
+#include "server/api/api.h"
+#include "server/api/prepare.h"
+#include "server/api/request_metrics.h"
+
+struct generation {
+    struct api *api;
+    struct generation *next, *previous; /* in api->generations */
+    struct exchange *x;                 /* NULL: answered, or the client is gone */
+    enum api_kind kind;
+    char request_id[64];
+    uint64_t serial; /* the exchange's id */
+    int api_key_idx;
+    uint64_t arrival_ns;
+
+    struct arena arena;
+    char *body; /* our copy, while the worker reads it */
+    uv_work_t work;
+    bool preparing, admitted, streaming;
+    int prepare_status;
+    struct prepare_input input;
+    struct params params;
+    struct prompts prompts;
+    struct api_error error;
+
+    struct answer_head head;
+    struct choice_context context;
+    struct choice *choices;
+    int num_choices;
+    uint64_t seed;       /* of the first choice */
+    uint64_t num_tokens; /* as counted in admission */
+    bool blocked;        /* the client does not read: wait for on_writable */
+    bool broken;         /* out of memory in the middle of a stream: it must not go on with a gap */
+    uint64_t last_write_ns;
+};
+
+/* The endpoints' common body. */
+void generation_start(struct exchange *x, enum api_kind kind);
+
+/* Moves what the engine published towards the client, and frees the generation once all is over. */
+void generation_pump(struct generation *g);
+
+/* Ends the answer with an error (an event if it is a stream). */
+void generation_abort(struct generation *g, const struct api_error *error, enum outcome outcome);
+
+/* A comment, if the stream has been silent since then. */
+void generation_ping(struct generation *g, uint64_t silent_since_ns);
+
+#endif

@@ -1,0 +1,235 @@
+/* From slots to the client: a stream event by event, for as long as the client reads; a whole answer once it
+ * is complete.
+ *
+ * The choices of a stream take turns, one event each. An event is bounded in text and in tokens, so that a
+ * client that comes back after a while gets what waited in the slot in pieces that its buffer can hold. */
+#include "server/api/generation_output.h"
+
+#include "base/clock.h"
+
+enum {
+    EVENT_TEXT_BYTES = 8 << 10,
+    EVENT_TOKENS = 32,              /* pulled for one event; */
+    EVENT_TOKENS_WITH_LOGPROBS = 4, /* each may be 2 KiB of log probabilities */
+    PULL_ALL = 1 << 30,
+    ANSWER_BYTES_MAX = 256 << 20,
+};
+
+/* ---- writing a stream ---- */
+
+/* Sends what stands in api->event. */
+void generation_flush_event(struct generation *g)
+{
+    struct buffer *event = &g->api->event;
+    if (event->num_bytes > 0) g->blocked = !exchange_write(g->x, event->data, event->num_bytes);
+    g->last_write_ns = clock_monotonic_ns();
+    buffer_clear(event);
+}
+
+static void finish_stream(struct generation *g)
+{
+    struct exchange *x = g->x;
+    struct buffer *event = &g->api->event;
+    if (g->params.include_usage) {
+        struct usage usage;
+        generation_sum_usage(g, &usage);
+        answer_append_usage_chunk(event, &g->head, &usage);
+    }
+    answer_append_done(event);
+    generation_flush_event(g);
+    generation_conclude(g, OUTCOME_DONE, 200);
+    exchange_end(x);
+}
+
+/* At most n bytes, whole characters. */
+static size_t take_text(const struct buffer *ready, size_t n)
+{
+    if (ready->num_bytes <= n) return ready->num_bytes;
+    while (n > 0 && ((unsigned char)ready->data[n] & 0xC0) == 0x80) n--;
+    return n;
+}
+
+static void append_chunk(struct generation *g, struct choice *c, size_t text_bytes, const char *finish_reason)
+{
+    struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens};
+    struct chunk chunk = {
+        .index = c->index,
+        .text = c->ready.data,
+        .text_bytes = text_bytes,
+        .logprobs = c->logprobs.count > 0 ? &c->logprobs : NULL,
+        .finish_reason = finish_reason,
+        .usage = g->params.include_usage && g->params.continuous_usage ? &usage : NULL,
+    };
+    answer_append_chunk(&g->api->event, &g->head, &chunk);
+    buffer_consume(&c->ready, text_bytes);
+}
+
+static void observe_first_write(struct generation *g, struct choice *c)
+{
+    if (c->ttft_ns || c->num_pulled == 0) return;
+    c->ttft_ns = clock_monotonic_ns() - g->arrival_ns;
+    request_metrics_observe_first_token(c->ttft_ns);
+}
+
+static void count_prompt(struct generation *g, struct choice *c)
+{
+    if (c->prompt_counted || c->index % g->params.n != 0) return;
+    c->prompt_counted = true;
+    request_metrics_count_prompt(c->num_prompt_tokens, c->num_cached_tokens);
+}
+
+static void pull(struct generation *g, struct choice *c, int max_tokens)
+{
+    int num_new = choice_pull(c, &g->context, max_tokens);
+    if (num_new > 0 || c->finish_reason) count_prompt(g, c);
+    if (num_new == 0) return;
+    uint64_t now_ns = clock_monotonic_ns();
+    request_metrics_count_tokens(num_new, c->last_token_ns, now_ns);
+    c->last_token_ns = now_ns;
+}
+
+static void fail(struct generation *g, const struct choice *c)
+{
+    struct api_error error;
+    if (!c->failed)
+        api_error_no_memory(&error);
+    else if (c->failure == FINISH_ERROR)
+        api_error_set(&error, 500, "server_error", NULL, NULL, "The engine failed this request: %s",
+                      c->error_text);
+    else if (c->failure == FINISH_DEVICE)
+        api_error_set(&error, 500, "server_error", NULL, NULL, "The device failed; the server is restarting");
+    else
+        api_error_set(&error, 503, "service_unavailable_error", NULL, NULL, "The server is shutting down");
+    generation_abort(g, &error,
+                     c->failed && c->failure == FINISH_CANCELLED ? OUTCOME_ABORTED : OUTCOME_ENGINE_FAULT);
+}
+
+/* Writes one event of a choice. False: nothing to write now. */
+static bool step_choice(struct generation *g, struct choice *c)
+{
+    if (c->ended) return false;
+    if (c->ready.num_bytes <= EVENT_TEXT_BYTES)
+        pull(g, c, g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS);
+    if (c->failed) return false;
+    if (c->ready.num_bytes > 0 || c->logprobs.count > 0) {
+        append_chunk(g, c, take_text(&c->ready, EVENT_TEXT_BYTES), NULL);
+        generation_flush_event(g);
+        observe_first_write(g, c);
+        return true;
+    }
+    if (!choice_is_complete(c, &g->context)) return false;
+    append_chunk(g, c, 0, c->finish_reason);
+    generation_flush_event(g);
+    observe_first_write(g, c);
+    c->ended = true;
+    return true;
+}
+
+void generation_pump_stream(struct generation *g)
+{
+    bool progress = true;
+    while (progress && !g->blocked) {
+        int num_ended = 0;
+        progress = false;
+        for (int i = 0; i < g->num_choices && !g->blocked; i++) {
+            struct choice *c = &g->choices[i];
+            progress |= step_choice(g, c);
+            g->broken |= buffer_failed(&c->ready) || logprobs_text_failed(&c->logprobs);
+            if (c->failed || g->broken) {
+                fail(g, c);
+                return;
+            }
+            num_ended += c->ended;
+        }
+        if (num_ended == g->num_choices) {
+            finish_stream(g);
+            return;
+        }
+    }
+}
+
+/* ---- a whole answer ---- */
+
+static bool any_buffer_failed(const struct generation *g)
+{
+    for (int i = 0; i < g->num_choices; i++)
+        if (buffer_failed(&g->choices[i].ready) || logprobs_text_failed(&g->choices[i].logprobs)) return true;
+    return false;
+}
+
+static void reply_whole(struct generation *g)
+{
+    struct exchange *x = g->x;
+    struct usage usage;
+    struct buffer body;
+    buffer_init(&body, ANSWER_BYTES_MAX);
+    generation_sum_usage(g, &usage);
+    answer_append_whole(&body, &g->head, g->choices, g->num_choices, g->params.logprobs, &usage);
+    if (any_buffer_failed(g) || buffer_failed(&body)) {
+        struct api_error error;
+        api_error_set(&error, 500, "server_error", NULL, NULL,
+                      "The answer is too large to send whole; ask for less, or with stream: true");
+        generation_abort(g, &error, OUTCOME_ENGINE_FAULT);
+    } else {
+        generation_conclude(g, OUTCOME_DONE, 200);
+        exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
+    }
+    buffer_deinit(&body);
+}
+
+void generation_pump_whole(struct generation *g)
+{
+    int num_complete = 0;
+    for (int i = 0; i < g->num_choices; i++) {
+        struct choice *c = &g->choices[i];
+        pull(g, c, PULL_ALL);
+        observe_first_write(g, c);
+        if (c->failed) {
+            fail(g, c);
+            return;
+        }
+        num_complete += choice_is_complete(c, &g->context);
+    }
+    if (num_complete == g->num_choices) reply_whole(g);
+}
+
+/* ---- errors and comments ---- */
+
+static void append_error_event(struct buffer *event, const struct api_error *error)
+{
+    buffer_append_text(event, "data: ");
+    api_error_append(event, error);
+    buffer_append_text(event, "\n\n");
+    answer_append_done(event);
+}
+
+void generation_reply_error(const struct generation *g, struct exchange *x, const struct api_error *error)
+{
+    struct buffer *out = &g->api->event;
+    buffer_clear(out);
+    if (g->streaming) {
+        append_error_event(out, error);
+        exchange_write(x, out->data, out->num_bytes);
+        buffer_clear(out);
+        exchange_end(x);
+        return;
+    }
+    /* exchange_error would leave a refusal's log line beside this request's own */
+    struct buffer body = *out;
+    buffer_init(out, body.max_bytes);
+    api_error_append(&body, error);
+    if (error->retry_after_seconds > 0) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", error->retry_after_seconds);
+        exchange_add_header(x, "Retry-After", seconds);
+    }
+    exchange_reply(x, error->http_status, "application/json", body.data, body.num_bytes);
+    buffer_deinit(&body);
+}
+
+void generation_ping(struct generation *g, uint64_t silent_since_ns)
+{
+    if (!g->x || !g->streaming || g->blocked || g->last_write_ns > silent_since_ns) return;
+    buffer_append_text(&g->api->event, ": ping\n\n");
+    generation_flush_event(g);
+}

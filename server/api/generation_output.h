@@ -1,0 +1,24 @@
+/* generation_output.h - how a generation's tokens reach the client; generation.c is the only caller of most
+ * of it. Thread: the loop's. */
+#ifndef SERVER_API_GENERATION_OUTPUT_H
+#define SERVER_API_GENERATION_OUTPUT_H
+
+#include "server/api/generation.h"
+
+/* Move what the engine published. They may end the request: g->x is NULL then. */
+void generation_pump_stream(struct generation *g);
+void generation_pump_whole(struct generation *g);
+
+/* Writes the event that was put into api->event. */
+void generation_flush_event(struct generation *g);
+
+/* The last thing a client hears of a request that was admitted and failed. x is gone afterwards. */
+void generation_reply_error(const struct generation *g, struct exchange *x, const struct api_error *error);
+
+/* ---- generation.c, for the above ---- */
+
+void generation_sum_usage(const struct generation *g, struct usage *u);
+/* The one terminal record. The exchange is no longer the generation's afterwards. */
+void generation_conclude(struct generation *g, enum outcome outcome, int http_status);
+
+#endif

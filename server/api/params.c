@@ -1,0 +1,500 @@
+/* Most fields are rows of one table; those with a shape of their own (lists, maps, objects) follow below. A
+ * new plain field is one row. Fields that vLLM or OpenAI know and flashd does not have yet stand in a second
+ * table with their neutral values: to ignore response_format would be to give a wrong answer, politely. */
+#include "server/api/params.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "server/api/json_field.h"
+
+enum {
+    ON_COMPLETIONS = 1 << API_COMPLETIONS,
+    ON_CHAT = 1 << API_CHAT,
+    ON_BOTH = ON_COMPLETIONS | ON_CHAT,
+};
+
+struct reader {
+    const struct server *server;
+    const cJSON *body;
+    const char *text; /* the same body, for integers that a double would round */
+    size_t text_bytes;
+    struct arena *arena;
+    struct params *out;
+    struct api_error *err;
+};
+
+/* ---- plain fields ---- */
+
+enum field_type { FIELD_BOOL, FIELD_INT32, FIELD_FLOAT };
+
+struct field {
+    const char *name;
+    unsigned endpoints;
+    enum field_type type;
+    size_t offset;
+    double min, max;
+};
+
+#define AT(member) offsetof(struct params, member)
+static const struct field fields[] = {
+    {"temperature", ON_BOTH, FIELD_FLOAT, AT(input.temperature), 0, 2},
+    {"top_p", ON_BOTH, FIELD_FLOAT, AT(input.top_p), 1e-6, 1},
+    {"top_k", ON_BOTH, FIELD_INT32, AT(input.top_k), -1, INT32_MAX},
+    {"min_p", ON_BOTH, FIELD_FLOAT, AT(input.min_p), 0, 1},
+    {"presence_penalty", ON_BOTH, FIELD_FLOAT, AT(input.presence_penalty), -2, 2},
+    {"frequency_penalty", ON_BOTH, FIELD_FLOAT, AT(input.frequency_penalty), -2, 2},
+    {"repetition_penalty", ON_BOTH, FIELD_FLOAT, AT(input.repetition_penalty), 0.01, 100},
+    {"ignore_eos", ON_BOTH, FIELD_BOOL, AT(input.ignore_eos), 0, 0},
+    {"stream", ON_BOTH, FIELD_BOOL, AT(stream), 0, 0},
+    {"echo", ON_COMPLETIONS, FIELD_BOOL, AT(echo), 0, 0},
+    {"return_tokens_as_token_ids", ON_BOTH, FIELD_BOOL, AT(return_tokens_as_token_ids), 0, 0},
+    {"skip_special_tokens", ON_BOTH, FIELD_BOOL, AT(skip_special_tokens), 0, 0},
+    {"include_stop_str_in_output", ON_BOTH, FIELD_BOOL, AT(include_stop_str_in_output), 0, 0},
+    {"add_special_tokens", ON_BOTH, FIELD_BOOL, AT(add_special_tokens), 0, 0},
+    {"parse_special", ON_COMPLETIONS, FIELD_BOOL, AT(parse_special), 0, 0},
+    {"add_generation_prompt", ON_CHAT, FIELD_BOOL, AT(add_generation_prompt), 0, 0},
+    {"continue_final_message", ON_CHAT, FIELD_BOOL, AT(continue_final_message), 0, 0},
+};
+
+static int read_plain_field(struct reader *r, const struct field *f)
+{
+    void *at = (char *)r->out + f->offset;
+    if (f->type == FIELD_BOOL) return json_field_bool(r->body, f->name, at, r->err);
+    if (f->type == FIELD_INT32) {
+        int64_t value = *(int32_t *)at;
+        int status = json_field_int(r->body, f->name, (int64_t)f->min, (int64_t)f->max, &value, r->err);
+        *(int32_t *)at = (int32_t)value;
+        return status;
+    }
+    double value = (double)*(float *)at;
+    int status = json_field_real(r->body, f->name, f->min, f->max, &value, r->err);
+    *(float *)at = (float)value;
+    return status;
+}
+
+static int read_plain_fields(struct reader *r)
+{
+    for (size_t i = 0; i < array_length(fields); i++) {
+        if (!(fields[i].endpoints & 1u << r->out->kind)) continue;
+        int status = read_plain_field(r, &fields[i]);
+        if (status < 0) return status;
+    }
+    return 0;
+}
+
+/* ---- known, not there yet ---- */
+
+struct unsupported {
+    const char *name;
+    unsigned endpoints;
+};
+
+/* Accepted when they say nothing: null, false, 0, "" , [] or {}. */
+static const struct unsupported unsupported[] = {
+    {"suffix", ON_COMPLETIONS},      {"echo", ON_CHAT},
+    {"functions", ON_CHAT},          {"audio", ON_CHAT},
+    {"documents", ON_CHAT},          {"chat_template", ON_CHAT},
+    {"use_beam_search", ON_BOTH},    {"truncate_prompt_tokens", ON_BOTH},
+    {"prompt_logprobs", ON_BOTH},    {"prompt_embeds", ON_BOTH},
+    {"logprob_token_ids", ON_BOTH},  {"allowed_token_ids", ON_BOTH},
+    {"bad_words", ON_BOTH},          {"return_token_ids", ON_BOTH},
+    {"structured_outputs", ON_BOTH}, {"guided_json", ON_BOTH},
+    {"guided_regex", ON_BOTH},       {"guided_choice", ON_BOTH},
+    {"guided_grammar", ON_BOTH},     {"grammar", ON_BOTH},
+    {"json_schema", ON_BOTH},        {"priority", ON_BOTH},
+};
+
+static bool says_nothing(const cJSON *value)
+{
+    if (!value || cJSON_IsFalse(value)) return true;
+    if (cJSON_IsNumber(value)) return value->valuedouble == 0;
+    if (cJSON_IsString(value)) return value->valuestring[0] == '\0';
+    return (cJSON_IsArray(value) || cJSON_IsObject(value)) && !value->child;
+}
+
+static int refuse_unsupported(struct reader *r, const char *name)
+{
+    return api_error_invalid(r->err, "unsupported_parameter", name,
+                             "%s is not supported by this server; leave it out", name);
+}
+
+static bool text_equals(const cJSON *value, const char *text)
+{
+    return cJSON_IsString(value) && !strcmp(value->valuestring, text);
+}
+
+static int check_tools(struct reader *r)
+{
+    const cJSON *choice = json_field_find(r->body, "tool_choice");
+    bool none = !choice || text_equals(choice, "none");
+    if (!says_nothing(json_field_find(r->body, "tools")) && !text_equals(choice, "none"))
+        return api_error_invalid(r->err, "unsupported_parameter", "tools",
+                                 "tools are not supported by this server unless tool_choice is \"none\"");
+    if (!none && !text_equals(choice, "auto"))
+        return api_error_invalid(
+            r->err, "unsupported_value", "tool_choice",
+            "tool_choice must be \"none\", or \"auto\" without tools; this server calls no tools");
+    return 0;
+}
+
+static int check_response_format(struct reader *r)
+{
+    const cJSON *format = json_field_find(r->body, "response_format");
+    if (!format) return 0;
+    if (!cJSON_IsObject(format))
+        return json_field_refuse_type(format, "response_format", "an object", r->err);
+    const cJSON *type = json_field_find(format, "type");
+    if (!cJSON_IsString(type))
+        return api_error_invalid(r->err, "invalid_type", "response_format.type",
+                                 "response_format.type must be a string, such as \"text\"");
+    if (text_equals(type, "text")) return 0;
+    return api_error_invalid(
+        r->err, "unsupported_value", "response_format.type",
+        "response_format.type must be \"text\"; this server does not constrain answers yet");
+}
+
+static int check_modalities(struct reader *r)
+{
+    const cJSON *modalities = json_field_find(r->body, "modalities"), *item;
+    if (!cJSON_IsArray(modalities)) return 0;
+    cJSON_ArrayForEach(item, modalities)
+    {
+        if (!text_equals(item, "text"))
+            return api_error_invalid(r->err, "unsupported_value", "modalities",
+                                     "modalities may hold \"text\" only: this model reads and writes text");
+    }
+    return 0;
+}
+
+static int check_unsupported(struct reader *r)
+{
+    for (size_t i = 0; i < array_length(unsupported); i++) {
+        if (!(unsupported[i].endpoints & 1u << r->out->kind)) continue;
+        if (!says_nothing(json_field_find(r->body, unsupported[i].name)))
+            return refuse_unsupported(r, unsupported[i].name);
+    }
+    int status = check_response_format(r);
+    if (status == 0 && r->out->kind == API_CHAT) status = check_tools(r);
+    if (status == 0 && r->out->kind == API_CHAT) status = check_modalities(r);
+    return status;
+}
+
+/* ---- counts ---- */
+
+static int read_max_tokens(struct reader *r)
+{
+    struct params *p = r->out;
+    int64_t value = MAX_TOKENS_DEFAULT;
+    int64_t least = p->kind == API_COMPLETIONS && p->echo ? 0 : 1;
+    const char *name = "max_tokens";
+    int status = json_field_int(r->body, name, least, INT32_MAX, &value, r->err);
+    if (status == 0 && p->kind == API_CHAT)
+        status = json_field_int(r->body, "max_completion_tokens", least, INT32_MAX, &value, r->err);
+    if (status < 0) return status;
+    p->max_tokens = (int32_t)value;
+    int64_t min_tokens = 0;
+    status = json_field_int(r->body, "min_tokens", 0, INT32_MAX, &min_tokens, r->err);
+    if (status < 0) return status;
+    if (p->max_tokens != MAX_TOKENS_DEFAULT && min_tokens > p->max_tokens)
+        return api_error_invalid(r->err, "invalid_value", "min_tokens",
+                                 "min_tokens must not be more than max_tokens (%d); got %lld", p->max_tokens,
+                                 (long long)min_tokens);
+    p->input.min_tokens = (int32_t)min_tokens;
+    return 0;
+}
+
+static int read_n(struct reader *r)
+{
+    int64_t n = 1, best_of = 0, max_n = r->server->config->max_n;
+    int status = json_field_int(r->body, "n", 1, max_n, &n, r->err);
+    if (status < 0) {
+        if (!strcmp(r->err->code, "invalid_value"))
+            return api_error_invalid(r->err, "invalid_value", "n",
+                                     "n must be an integer from 1 to %lld (--max-n)", (long long)max_n);
+        return status;
+    }
+    if (r->out->kind == API_COMPLETIONS)
+        status = json_field_int(r->body, "best_of", 0, INT32_MAX, &best_of, r->err);
+    if (status < 0) return status;
+    if (best_of > n)
+        return api_error_invalid(
+            r->err, "unsupported_value", "best_of",
+            "best_of must not be more than n (%lld): this server returns all it generates", (long long)n);
+    r->out->n = (int32_t)n;
+    return 0;
+}
+
+static int read_seed(struct reader *r)
+{
+    const cJSON *seed = json_field_find(r->body, "seed");
+    if (!seed) return 0;
+    if (!cJSON_IsNumber(seed)) return json_field_refuse_type(seed, "seed", "an integer", r->err);
+    int64_t exact = 1LL << 53;
+    if (!json_field_raw_int64(r->text, r->text_bytes, "seed", &r->out->seed) &&
+        !json_field_as_int(seed, -exact, exact, &r->out->seed))
+        return api_error_invalid(r->err, "invalid_value", "seed",
+                                 "seed must be an integer from -2^63 to 2^63-1");
+    r->out->has_seed = true;
+    return 0;
+}
+
+/* ---- log probabilities ---- */
+
+static int read_chat_logprobs(struct reader *r)
+{
+    bool wanted = false;
+    int64_t top = 0;
+    int status = json_field_bool(r->body, "logprobs", &wanted, r->err);
+    if (status == 0)
+        status = json_field_int(r->body, "top_logprobs", 0, r->server->config->max_logprobs, &top, r->err);
+    if (status < 0) return status;
+    if (top > 0 && !wanted)
+        return api_error_invalid(r->err, "invalid_value", "top_logprobs",
+                                 "top_logprobs needs logprobs: true");
+    r->out->logprobs = wanted;
+    r->out->input.num_logprobs = wanted ? (int32_t)top : -1;
+    return 0;
+}
+
+static int read_logprobs(struct reader *r)
+{
+    if (r->out->kind == API_CHAT) return read_chat_logprobs(r);
+    int64_t top = -1;
+    int status = json_field_int(r->body, "logprobs", 0, r->server->config->max_logprobs, &top, r->err);
+    if (status < 0) return status;
+    r->out->logprobs = top >= 0;
+    r->out->input.num_logprobs = (int32_t)top;
+    r->out->input.prompt_logprobs = r->out->echo && (top >= 0 || r->out->max_tokens == 0);
+    if (r->out->input.prompt_logprobs && top < 0) r->out->input.num_logprobs = 0;
+    return 0;
+}
+
+/* ---- lists and maps ---- */
+
+static int check_stop_text(struct reader *r, const cJSON *item, const char *path)
+{
+    if (!cJSON_IsString(item)) return json_field_refuse_type(item, path, "a string", r->err);
+    size_t n = strlen(item->valuestring);
+    if (n == 0)
+        return api_error_invalid(r->err, "invalid_value", path, "%s must not be an empty string", path);
+    if (n > (size_t)r->server->config->max_stop_bytes)
+        return api_error_invalid(r->err, "invalid_value", path,
+                                 "%s must have at most %lld bytes (--max-stop-bytes); got %zu", path,
+                                 (long long)r->server->config->max_stop_bytes, n);
+    return 0;
+}
+
+static int read_stop(struct reader *r)
+{
+    enum { COUNT_MAX = 64 }; /* --max-stop-strings goes no higher */
+    const char *texts[COUNT_MAX];
+    const cJSON *stop = json_field_find(r->body, "stop"), *item;
+    int count = 0, max = min_of((int)r->server->config->max_stop_strings, (int)COUNT_MAX);
+    if (cJSON_IsString(stop)) {
+        int status = check_stop_text(r, stop, "stop");
+        if (status < 0) return status;
+        texts[count++] = stop->valuestring;
+    } else if (cJSON_IsArray(stop)) {
+        cJSON_ArrayForEach(item, stop)
+        {
+            char path[32];
+            snprintf(path, sizeof path, "stop[%d]", count);
+            if (count == max)
+                return api_error_invalid(r->err, "invalid_value", "stop",
+                                         "stop must have at most %d strings (--max-stop-strings)", max);
+            int status = check_stop_text(r, item, path);
+            if (status < 0) return status;
+            texts[count++] = item->valuestring;
+        }
+    } else if (stop) {
+        return json_field_refuse_type(stop, "stop", "a string or an array of strings", r->err);
+    }
+    return stop_strings_init(&r->out->stop, r->arena, texts, count) ? 0 : api_error_no_memory(r->err);
+}
+
+static int read_stop_token_ids(struct reader *r)
+{
+    const cJSON *list = json_field_find(r->body, "stop_token_ids"), *item;
+    struct request_slot_input *input = &r->out->input;
+    if (!list) return 0;
+    if (!cJSON_IsArray(list))
+        return json_field_refuse_type(list, "stop_token_ids", "an array of integers", r->err);
+    cJSON_ArrayForEach(item, list)
+    {
+        char path[40];
+        snprintf(path, sizeof path, "stop_token_ids[%d]", input->num_stop_token_ids);
+        int64_t id, last = r->server->model_config->vocab_size - 1;
+        if (input->num_stop_token_ids == STOP_TOKEN_IDS_MAX)
+            return api_error_invalid(r->err, "invalid_value", "stop_token_ids",
+                                     "stop_token_ids must have at most %d ids", (int)STOP_TOKEN_IDS_MAX);
+        if (!cJSON_IsNumber(item)) return json_field_refuse_type(item, path, "an integer", r->err);
+        if (!json_field_as_int(item, 0, last, &id))
+            return api_error_invalid(r->err, "invalid_value", path,
+                                     "%s must be a token id from 0 to %lld; got %.17g", path, (long long)last,
+                                     item->valuedouble);
+        input->stop_token_ids[input->num_stop_token_ids++] = (int32_t)id;
+    }
+    return 0;
+}
+
+/* A key of logit_bias: decimal digits without needless zeros, below the width of the logits. */
+static bool read_token_key(const char *key, int32_t vocab_size, int32_t *id)
+{
+    size_t n = strlen(key);
+    if (n == 0 || n > 9 || strspn(key, "0123456789") != n || (key[0] == '0' && n > 1)) return false;
+    *id = (int32_t)strtol(key, NULL, 10);
+    return *id < vocab_size;
+}
+
+static int compare_bias(const void *a, const void *b)
+{
+    return ((const struct logit_bias *)a)->token_id - ((const struct logit_bias *)b)->token_id;
+}
+
+static int read_logit_bias(struct reader *r)
+{
+    const cJSON *map = json_field_find(r->body, "logit_bias"), *item;
+    struct request_slot_input *input = &r->out->input;
+    int32_t vocab_size = r->server->model_config->vocab_size;
+    if (!map) return 0;
+    if (!cJSON_IsObject(map)) return json_field_refuse_type(map, "logit_bias", "an object", r->err);
+    cJSON_ArrayForEach(item, map)
+    {
+        char path[100];
+        snprintf(path, sizeof path, "logit_bias.%.64s", item->string);
+        int32_t id;
+        if (input->num_logit_bias == LOGIT_BIAS_MAX)
+            return api_error_invalid(r->err, "invalid_value", "logit_bias",
+                                     "logit_bias must have at most %d entries", (int)LOGIT_BIAS_MAX);
+        if (!read_token_key(item->string, vocab_size, &id))
+            return api_error_invalid(r->err, "invalid_value", path,
+                                     "a key of logit_bias must be a token id from 0 to %d in decimal",
+                                     vocab_size - 1);
+        if (!cJSON_IsNumber(item)) return json_field_refuse_type(item, path, "a number", r->err);
+        if (!(fabs(item->valuedouble) <= 100))
+            return api_error_invalid(r->err, "invalid_value", path,
+                                     "%s must be a number from -100 to 100; got %.9g", path,
+                                     item->valuedouble);
+        input->logit_bias[input->num_logit_bias++] = (struct logit_bias){id, (float)item->valuedouble};
+    }
+    qsort(input->logit_bias, (size_t)input->num_logit_bias, sizeof *input->logit_bias, compare_bias);
+    return 0;
+}
+
+static int read_stream_options(struct reader *r)
+{
+    const cJSON *options = json_field_find(r->body, "stream_options");
+    if (!options) return 0;
+    if (!cJSON_IsObject(options))
+        return json_field_refuse_type(options, "stream_options", "an object", r->err);
+    int status = json_field_bool(options, "include_usage", &r->out->include_usage, r->err);
+    if (status == 0)
+        status = json_field_bool(options, "continuous_usage_stats", &r->out->continuous_usage, r->err);
+    if (status < 0) {
+        char path[sizeof r->err->param];
+        snprintf(path, sizeof path, "stream_options.%.90s", r->err->param);
+        memcpy(r->err->param, path, sizeof path);
+    }
+    return status;
+}
+
+static int num_characters(const char *text)
+{
+    int count = 0;
+    for (; *text; text++) count += (*text & 0xC0) != 0x80;
+    return count;
+}
+
+static int read_cache_salt(struct reader *r)
+{
+    const cJSON *salt = json_field_find(r->body, "cache_salt");
+    if (!salt) return 0;
+    if (!cJSON_IsString(salt)) return json_field_refuse_type(salt, "cache_salt", "a string", r->err);
+    int chars = num_characters(salt->valuestring);
+    if (chars == 0 || chars > CACHE_SALT_CHARS_MAX)
+        return api_error_invalid(r->err, "invalid_value", "cache_salt",
+                                 "cache_salt must have 1 to %d characters; got %d", (int)CACHE_SALT_CHARS_MAX,
+                                 chars);
+    r->out->cache_salt_bytes = strlen(salt->valuestring);
+    r->out->cache_salt = arena_copy(r->arena, salt->valuestring, r->out->cache_salt_bytes);
+    return r->out->cache_salt ? 0 : api_error_no_memory(r->err);
+}
+
+/* ---- defaults, and all together ---- */
+
+static float default_of(float from_model, float least, float most, float otherwise)
+{
+    return from_model >= least && from_model <= most ? from_model : otherwise;
+}
+
+static void set_defaults(const struct server *server, enum api_kind kind, struct params *p)
+{
+    static const struct generation_defaults none = {-1, -1, -1, -1, -1, -1};
+    bool from_model = server->generation && strcmp(server->config->generation_config, "vllm") != 0;
+    const struct generation_defaults *d = from_model ? server->generation : &none;
+    *p = (struct params){
+        .kind = kind,
+        .n = 1,
+        .max_tokens = MAX_TOKENS_DEFAULT,
+        .skip_special_tokens = true,
+        .add_special_tokens = kind == API_COMPLETIONS,
+        .add_generation_prompt = true,
+        .input =
+            {
+                .num_logprobs = -1,
+                .temperature = default_of(d->temperature, 0, 100, 1),
+                .top_p = default_of(d->top_p, 1e-6f, 1, 1),
+                .min_p = default_of(d->min_p, 0, 1, 0),
+                .top_k = d->top_k > 0 ? d->top_k : 0,
+                .repetition_penalty = default_of(d->repetition_penalty, 0.01f, 100, 1),
+            },
+    };
+}
+
+/* A temperature that would turn logits into infinities means the smallest that does not, as in vLLM. */
+static void settle_sampling(struct request_slot_input *input)
+{
+    if (input->temperature > 0 && input->temperature < 0.01f) input->temperature = 0.01f;
+    input->top_k = max_of(input->top_k, 0);
+}
+
+static int check_combinations(struct reader *r)
+{
+    const struct params *p = r->out;
+    if (p->continue_final_message && p->add_generation_prompt)
+        return api_error_invalid(r->err, "invalid_value", "continue_final_message",
+                                 "continue_final_message needs add_generation_prompt: false");
+    return 0;
+}
+
+int params_check_model(const struct server *server, const cJSON *body, struct api_error *err)
+{
+    const cJSON *model = json_field_find(body, "model");
+    if (!model) return 0;
+    if (!cJSON_IsString(model)) return json_field_refuse_type(model, "model", "a string", err);
+    for (int i = 0; i < server->num_model_names; i++)
+        if (!strcmp(server->model_names[i], model->valuestring)) return 0;
+    return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
+                         "The model `%.200s` does not exist; this server serves `%.200s`", model->valuestring,
+                         server->model_names[0]);
+}
+
+int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
+                size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err)
+{
+    static int (*const steps[])(struct reader *) = {
+        read_plain_fields, check_unsupported,   read_max_tokens, read_n,
+        read_seed,         read_logprobs,       read_stop,       read_stop_token_ids,
+        read_logit_bias,   read_stream_options, read_cache_salt, check_combinations,
+    };
+    struct reader r = {server, body, text, text_bytes, arena, out, err};
+    set_defaults(server, kind, out);
+    if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
+    int status = params_check_model(server, body, err);
+    for (size_t i = 0; status == 0 && i < array_length(steps); i++) status = steps[i](&r);
+    if (status == 0) settle_sampling(&out->input);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* params.h - the one validator: what a client asked for, with every type and range checked.
+ *
+ * Both generation endpoints read their body through params_read, so that a limit holds on all of them.
+ * Unknown fields are accepted, null equals absent, a known field of the wrong type or range is refused with
+ * its dotted path in param, and a known field that would change the answer but is not there yet is refused
+ * unless it holds its neutral value. What comes out needs no further check: every id is below the logits'
+ * width, every number in the range that request_slots.h demands.
+ *
+ * Defaults: the request, then the model's generation_config.json (--generation-config auto), then OpenAI's.
+ * Thread: any; a pure function of the body and of the server's tables. Strings are copied into the arena. */
+#ifndef SERVER_API_PARAMS_H
+#define SERVER_API_PARAMS_H
+
+#include <cjson/cJSON.h>
+
+#include "base/arena.h"
+#include "server/api/api_error.h"
+#include "server/api/text_stream.h"
+#include "server/server.h"
+
+enum api_kind { API_COMPLETIONS, API_CHAT };
+
+enum { MAX_TOKENS_DEFAULT = -1, COMPLETION_MAX_TOKENS = 16, CACHE_SALT_CHARS_MAX = 128 };
+
+struct params {
+    enum api_kind kind;
+    /* sampling, min_tokens, ignore_eos, stop ids, biases and the number of logprobs; the fields of one
+     * sequence (prompt length, max_tokens, seed, times) are filled in when a slot is */
+    struct request_slot_input input;
+    int32_t n;
+    int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
+    bool has_seed;
+    int64_t seed;
+    bool stream, include_usage, continuous_usage;
+    bool logprobs; /* in the answer; input.num_logprobs >= 0 then */
+    bool echo, return_tokens_as_token_ids;
+    bool skip_special_tokens, include_stop_str_in_output;
+    bool add_special_tokens, parse_special;
+    bool add_generation_prompt, continue_final_message;
+    struct stop_strings stop;
+    char *cache_salt; /* NULL: none */
+    size_t cache_salt_bytes;
+};
+
+int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
+                size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err) must_check;
+
+/* The model field, where given, names a served model (404 model_not_found). */
+int params_check_model(const struct server *server, const cJSON *body, struct api_error *err) must_check;
+
+#endif

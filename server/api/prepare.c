@@ -1,0 +1,28 @@
+#include "server/api/prepare.h"
+
+cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
+{
+    cJSON *tree = cJSON_ParseWithLength(body, body_bytes);
+    if (!tree) {
+        api_error_no_memory(err); /* the gate has let it through, so it is JSON */
+    } else if (!cJSON_IsObject(tree)) {
+        api_error_invalid(err, "invalid_type", NULL, "the body must be a JSON object");
+        cJSON_Delete(tree);
+        tree = NULL;
+    }
+    return tree;
+}
+
+int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
+                struct prompts *prompts, struct api_error *err)
+{
+    cJSON *body = prepare_parse(in->body, in->body_bytes, err);
+    if (!body) return STATUS_INVALID;
+    int status = params_read(in->server, in->kind, body, in->body, in->body_bytes, arena, params, err);
+    if (status == 0 && in->kind == API_CHAT)
+        status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
+    else if (status == 0)
+        status = prompts_read_completions(in->server, params, body, arena, prompts, err);
+    cJSON_Delete(body);
+    return status;
+}

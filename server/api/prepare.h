@@ -1,0 +1,27 @@
+/* prepare.h - from a body to params and token ids: parse, validate, render, tokenise.
+ *
+ * One pure function of the body and of the server's immutable tables, so that a long body runs on the worker
+ * pool and a short one inline, through the same code. Nothing of the parsed tree is left when it returns.
+ * Thread: any. */
+#ifndef SERVER_API_PREPARE_H
+#define SERVER_API_PREPARE_H
+
+#include "server/api/params.h"
+#include "server/api/prompts.h"
+
+struct prepare_input {
+    const struct server *server;
+    enum api_kind kind;
+    const char *body; /* passed json_gate */
+    size_t body_bytes;
+    int64_t now_seconds;
+};
+
+/* prompts_deinit is due on failure too. */
+int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
+                struct prompts *prompts, struct api_error *err) must_check;
+
+/* The body as a tree; NULL with err filled in. */
+cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err);
+
+#endif

@@ -1,0 +1,257 @@
+#include "server/api/prompts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "server/api/chat_messages.h"
+#include "server/api/json_field.h"
+
+struct prompt_reader {
+    const struct server *server;
+    const struct params *params;
+    struct arena *arena;
+    struct prompts *out;
+    struct api_error *err;
+};
+
+void prompts_deinit(struct prompts *p)
+{
+    for (int i = 0; i < p->count; i++) token_list_deinit(&p->items[i].tokens);
+    p->count = 0;
+}
+
+static int refuse_too_long(const struct server *server, const char *param, const char *amount,
+                           int32_t num_tokens, struct api_error *err)
+{
+    return api_error_invalid(
+        err, "context_length_exceeded", param,
+        "This model's maximum context length is %d tokens. However, the prompt has %s%d tokens "
+        "and the answer needs at least one more; shorten the prompt (or raise --max-model-len)",
+        server->max_model_len, amount, num_tokens);
+}
+
+int prompts_encode(const struct server *server, const char *text, size_t num_bytes,
+                   const struct text_range *untrusted, int num_untrusted, unsigned flags, const char *param,
+                   struct token_list *list, struct api_error *err)
+{
+    int status = tokenizer_encode(server->tokenizer, text, num_bytes, untrusted, num_untrusted, flags,
+                                  server->max_model_len, list);
+    if (status == STATUS_LIMIT)
+        return refuse_too_long(server, param, "more than ", server->max_model_len, err);
+    if (status < 0)
+        return api_error_set(err, 500, "server_error", NULL, NULL, "tokenising: %s", status_text(status));
+    return 0;
+}
+
+/* An empty prompt is continued from the model's beginning-of-sequence token. */
+static int add_bos_if_empty(struct prompt_reader *r, struct token_list *list, const char *param)
+{
+    int32_t bos = tokenizer_bos_id(r->server->tokenizer);
+    if (list->num_ids > 0) return 0;
+    if (bos < 0)
+        return api_error_invalid(
+            r->err, "invalid_value", param,
+            "the prompt is empty, and this model has no beginning-of-sequence token to start from");
+    if (!list->ids) list->ids = malloc(sizeof *list->ids);
+    if (!list->ids) return api_error_no_memory(r->err);
+    list->capacity = max_of(list->capacity, 1);
+    list->ids[list->num_ids++] = bos;
+    return 0;
+}
+
+static int check_length(struct prompt_reader *r, const struct token_list *list, const char *param)
+{
+    int32_t room = r->server->max_model_len - list->num_ids, wanted = r->params->max_tokens;
+    bool only_scores = wanted == 0;
+    if (room < (only_scores ? 0 : 1)) return refuse_too_long(r->server, param, "", list->num_ids, r->err);
+    if (wanted <= room) return 0;
+    return api_error_invalid(
+        r->err, "context_length_exceeded", param,
+        "This model's maximum context length is %d tokens. However, you requested %lld tokens (%d "
+        "in the %s, %d in the completion); ask for less (or raise --max-model-len)",
+        r->server->max_model_len, (long long)list->num_ids + wanted, list->num_ids, param, wanted);
+}
+
+static int finish_prompt(struct prompt_reader *r, struct token_list *list, const char *param)
+{
+    int status = add_bos_if_empty(r, list, param);
+    return status < 0 ? status : check_length(r, list, param);
+}
+
+static int allocate(struct prompt_reader *r, int count)
+{
+    r->out->items = arena_alloc_array(r->arena, (size_t)count, sizeof *r->out->items);
+    if (!r->out->items) return api_error_no_memory(r->err);
+    r->out->count = count;
+    return 0;
+}
+
+/* ---- completions ---- */
+
+static int read_text(struct prompt_reader *r, const char *text, const char *path, struct prompt *p)
+{
+    unsigned flags = (r->params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u) |
+                     (r->params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
+    p->text_bytes = strlen(text);
+    p->text = arena_copy(r->arena, text, p->text_bytes);
+    if (!p->text) return api_error_no_memory(r->err);
+    int status = prompts_encode(r->server, text, p->text_bytes, NULL, 0, flags, "prompt", &p->tokens, r->err);
+    if (status < 0) return status;
+    return finish_prompt(r, &p->tokens, path);
+}
+
+static int read_ids(struct prompt_reader *r, const cJSON *array, const char *path, struct prompt *p)
+{
+    const cJSON *item;
+    int32_t count = cJSON_GetArraySize(array), last = r->server->model_config->vocab_size - 1;
+    if (count > r->server->max_model_len) return refuse_too_long(r->server, "prompt", "", count, r->err);
+    p->tokens.ids = malloc(max_of((size_t)count, (size_t)1) * sizeof *p->tokens.ids);
+    if (!p->tokens.ids) return api_error_no_memory(r->err);
+    p->tokens.capacity = max_of(count, 1);
+    cJSON_ArrayForEach(item, array)
+    {
+        int64_t id;
+        char item_path[64];
+        snprintf(item_path, sizeof item_path, "%s[%d]", path, p->tokens.num_ids);
+        if (!cJSON_IsNumber(item))
+            return json_field_refuse_type(item, item_path, "a token id (an integer)", r->err);
+        if (!json_field_as_int(item, 0, last, &id))
+            return api_error_invalid(r->err, "invalid_value", item_path,
+                                     "%s must be a token id from 0 to %d; got %.17g", item_path, last,
+                                     item->valuedouble);
+        p->tokens.ids[p->tokens.num_ids++] = (int32_t)id;
+    }
+    return finish_prompt(r, &p->tokens, path);
+}
+
+static int read_list(struct prompt_reader *r, const cJSON *list)
+{
+    const cJSON *item;
+    bool strings = cJSON_IsString(list->child);
+    int i = 0, count = cJSON_GetArraySize(list);
+    if (count > r->server->config->max_prompts)
+        return api_error_invalid(r->err, "invalid_value", "prompt",
+                                 "prompt must hold at most %lld prompts (--max-prompts)",
+                                 (long long)r->server->config->max_prompts);
+    int status = allocate(r, count);
+    cJSON_ArrayForEach(item, list)
+    {
+        char path[32];
+        if (status < 0) break;
+        snprintf(path, sizeof path, "prompt[%d]", i);
+        if (strings && cJSON_IsString(item))
+            status = read_text(r, item->valuestring, path, &r->out->items[i]);
+        else if (!strings && cJSON_IsArray(item))
+            status = read_ids(r, item, path, &r->out->items[i]);
+        else
+            status = json_field_refuse_type(
+                item, path, strings ? "a string like the first" : "an array of token ids", r->err);
+        i++;
+    }
+    return status;
+}
+
+static int read_one(struct prompt_reader *r, const cJSON *prompt)
+{
+    int status = allocate(r, 1);
+    if (status < 0) return status;
+    if (cJSON_IsArray(prompt)) return read_ids(r, prompt, "prompt", &r->out->items[0]);
+    if (cJSON_IsString(prompt)) return read_text(r, prompt->valuestring, "prompt", &r->out->items[0]);
+    return finish_prompt(r, &r->out->items[0].tokens, "prompt"); /* null */
+}
+
+int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,
+                             struct arena *arena, struct prompts *out, struct api_error *err)
+{
+    struct prompt_reader r = {server, params, arena, out, err};
+    const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(body, "prompt");
+    *out = (struct prompts){0};
+    if (!prompt)
+        return api_error_invalid(
+            err, "missing_required_parameter", "prompt",
+            "prompt is missing: a string, an array of strings, of token ids, or of arrays of them");
+    if (cJSON_IsNull(prompt) || cJSON_IsString(prompt)) return read_one(&r, prompt);
+    if (!cJSON_IsArray(prompt))
+        return json_field_refuse_type(prompt, "prompt", "a string, or an array of strings or token ids", err);
+    if (!prompt->child)
+        return api_error_invalid(err, "invalid_value", "prompt", "prompt must not be an empty array");
+    return cJSON_IsNumber(prompt->child) ? read_one(&r, prompt) : read_list(&r, prompt);
+}
+
+/* ---- chat ---- */
+
+/* The template closed the last message; continuing it means to forget all that follows its text. */
+static int cut_after_final_message(const char *final, struct buffer *text, struct text_range *untrusted,
+                                   int *num_untrusted, struct api_error *err)
+{
+    size_t n = strlen(final);
+    while (n > 0 && strchr(" \t\r\n", final[n - 1])) n--;
+    while (n > 0 && strchr(" \t\r\n", final[0])) final++, n--;
+    size_t end = text->num_bytes;
+    while (end >= n && n > 0 && memcmp(text->data + end - n, final, n) != 0) end--;
+    if (n == 0 || end < n)
+        return api_error_invalid(
+            err, "invalid_value", "continue_final_message",
+            "continue_final_message: the template's output does not hold the final message's text");
+    text->num_bytes = end;
+    while (*num_untrusted > 0 && untrusted[*num_untrusted - 1].begin >= end) --*num_untrusted;
+    if (*num_untrusted > 0)
+        untrusted[*num_untrusted - 1].end = min_of(untrusted[*num_untrusted - 1].end, end);
+    return 0;
+}
+
+static int render(const struct server *server, const struct params *params,
+                  const struct chat_context *context, int64_t now_seconds, struct buffer *out,
+                  struct text_range **untrusted, int *num_untrusted, struct api_error *err)
+{
+    struct error why = {0};
+    int status = chat_template_render(server->chat_template, context->json, chat_context_trusted, now_seconds,
+                                      &chat_template_limits_default, out, untrusted, num_untrusted, &why);
+    if (status == STATUS_TEMPLATE || status == STATUS_LIMIT)
+        return api_error_invalid(err, "invalid_value", "messages", "the model's chat template: %s", why.text);
+    if (status < 0 || buffer_failed(out))
+        return api_error_set(err, 500, "server_error", NULL, NULL, "the model's chat template failed: %s",
+                             why.text);
+    if (!params->continue_final_message) return 0;
+    return cut_after_final_message(context->final_text, out, *untrusted, num_untrusted, err);
+}
+
+int prompts_render_chat(const struct server *server, const struct params *params, cJSON *body,
+                        int64_t now_seconds, struct buffer *out, struct text_range **untrusted,
+                        int *num_untrusted, struct api_error *err)
+{
+    if (!server->chat_template)
+        return api_error_invalid(
+            err, NULL, "messages",
+            "this model has no chat template; start the server with --chat-template FILE, or use "
+            "/v1/completions");
+    struct chat_context context;
+    int status = chat_context_init(&context, server, params, body, err);
+    if (status == 0)
+        status = render(server, params, &context, now_seconds, out, untrusted, num_untrusted, err);
+    chat_context_deinit(&context);
+    return status;
+}
+
+int prompts_read_chat(const struct server *server, const struct params *params, cJSON *body,
+                      int64_t now_seconds, struct arena *arena, struct prompts *out, struct api_error *err)
+{
+    struct prompt_reader r = {server, params, arena, out, err};
+    struct buffer text;
+    struct text_range *untrusted = NULL;
+    int num_untrusted = 0;
+    unsigned flags = TOKENIZER_PARSE_SPECIAL | (params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u);
+    *out = (struct prompts){0};
+    buffer_init(&text, chat_template_limits_default.output_bytes);
+    int status =
+        prompts_render_chat(server, params, body, now_seconds, &text, &untrusted, &num_untrusted, err);
+    if (status == 0) status = allocate(&r, 1);
+    if (status == 0)
+        status = prompts_encode(server, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted,
+                                flags, "messages", &out->items[0].tokens, err);
+    if (status == 0) status = finish_prompt(&r, &out->items[0].tokens, "messages");
+    buffer_deinit(&text);
+    free(untrusted);
+    return status;
+}

@@ -1,0 +1,45 @@
+/* prompts.h - the token ids that a body asks to continue: one list per prompt.
+ *
+ * Completions take a string, strings, ids or lists of ids; what a user typed never becomes a control token
+ * unless parse_special says so. Chat renders messages through the model's template: the template's own text
+ * may hold control tokens, the client's text may not. Every prompt leaves room for at least one token of
+ * answer, and for max_tokens where given. Thread: any; a pure function of the body and of the server's
+ * immutable tables. */
+#ifndef SERVER_API_PROMPTS_H
+#define SERVER_API_PROMPTS_H
+
+#include "server/api/params.h"
+
+struct prompt {
+    struct token_list tokens;
+    const char *text; /* as the client sent it (in the arena); NULL: it came as ids */
+    size_t text_bytes;
+};
+
+struct prompts {
+    struct prompt *items; /* in the arena; their token lists on the heap */
+    int count;
+};
+
+int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,
+                             struct arena *arena, struct prompts *out, struct api_error *err) must_check;
+
+/* Takes the messages out of body. now_seconds: for templates that print the date. */
+int prompts_read_chat(const struct server *server, const struct params *params, cJSON *body,
+                      int64_t now_seconds, struct arena *arena, struct prompts *out,
+                      struct api_error *err) must_check;
+
+/* Also after a failed read. */
+void prompts_deinit(struct prompts *p);
+
+/* Appends the ids of one text. STATUS_LIMIT past max_model_len becomes context_length_exceeded at param. */
+int prompts_encode(const struct server *server, const char *text, size_t num_bytes,
+                   const struct text_range *untrusted, int num_untrusted, unsigned flags, const char *param,
+                   struct token_list *list, struct api_error *err) must_check;
+
+/* Renders body's messages with the template into out (chat, and /tokenize with messages). */
+int prompts_render_chat(const struct server *server, const struct params *params, cJSON *body,
+                        int64_t now_seconds, struct buffer *out, struct text_range **untrusted,
+                        int *num_untrusted, struct api_error *err) must_check;
+
+#endif

@@ -1,0 +1,47 @@
+#include "server/api/request_log.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+static double ms_of(uint64_t ns)
+{
+    return (double)(ns / 1000) / 1000;
+}
+
+void request_log_write(const struct request_record *r)
+{
+    struct log_field fields[18];
+    int count = 0;
+#define TEXT(name, value)                                                                                    \
+    fields[count++] = (struct log_field){.key = name, .type = LOG_FIELD_TEXT, .text = value}
+#define INT(name, value)                                                                                     \
+    fields[count++] = (struct log_field)                                                                     \
+    {                                                                                                        \
+        .key = name, .type = LOG_FIELD_INT, .integer = value                                                 \
+    }
+#define MS(name, ns)                                                                                         \
+    fields[count++] = (struct log_field)                                                                     \
+    {                                                                                                        \
+        .key = name, .type = LOG_FIELD_REAL, .real = ms_of(ns)                                               \
+    }
+    TEXT("request_id", r->request_id);
+    TEXT("method", "POST");
+    TEXT("path", r->path);
+    INT("status", r->http_status);
+    TEXT("model", r->model);
+    INT("prompt_tokens", r->prompt_tokens);
+    INT("cached_tokens", r->cached_tokens);
+    INT("completion_tokens", r->completion_tokens);
+    if (r->queue_ns) MS("queue_ms", r->queue_ns);
+    if (r->ttft_ns) MS("ttft_ms", r->ttft_ns);
+    MS("duration_ms", r->duration_ns);
+    TEXT("finish_reason", r->finish_reason);
+    INT("stream", r->stream);
+    INT("n", r->n);
+    INT("seed", (int64_t)r->seed);
+#undef TEXT
+#undef INT
+#undef MS
+    assert_debug((size_t)count <= array_length(fields));
+    log_fields(LOG_INFO, "request", fields, count);
+}

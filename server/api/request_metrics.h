@@ -1,0 +1,40 @@
+/* request_metrics.h - what the metrics page says of requests, tokens and the engine.
+ *
+ * Names that begin with vllm: have vLLM's meaning, labels and bucket bounds (with finer ones below where its
+ * first bucket says nothing on fast hardware); flashd_ names are our own. Most of them count sequences
+ * (choices), as vLLM does; the ledger flashd_requests_admitted_total == sum of flashd_requests_finished_total
+ * + flashd_requests_in_flight counts requests and holds at every moment. Times are taken where the client
+ * sees them: the first token when it is written to the socket. Thread: the loop's. */
+#ifndef SERVER_API_REQUEST_METRICS_H
+#define SERVER_API_REQUEST_METRICS_H
+
+#include "server/api/choice.h"
+#include "server/server.h"
+
+enum outcome {
+    OUTCOME_DONE,         /* answered to the end */
+    OUTCOME_CLIENT_GONE,  /* the client left, or read too slowly */
+    OUTCOME_ENGINE_FAULT, /* the engine failed it */
+    OUTCOME_ABORTED,      /* draining timed out, or the device failed */
+    NUM_OUTCOMES,
+};
+
+extern const char *const outcome_names[NUM_OUTCOMES];
+
+/* Once, when the model is known. */
+void request_metrics_register(struct server *server, const char *const *phase_names,
+                              const double *phase_seconds, int num_phases);
+
+void request_metrics_count_admitted(void);
+void request_metrics_count_prompt(int32_t num_tokens, int32_t num_cached_tokens);
+/* num_new tokens came previous_ns..now_ns; previous_ns 0: the first one is the answer's first. */
+void request_metrics_count_tokens(int num_new, uint64_t previous_ns, uint64_t now_ns);
+void request_metrics_observe_first_token(uint64_t ttft_ns);
+void request_metrics_observe_choice(const struct choice *c, int32_t n, uint64_t arrival_ns, uint64_t now_ns,
+                                    enum outcome outcome);
+void request_metrics_count_finished(enum outcome outcome, int32_t most_generated_tokens);
+
+/* Gauges and engine totals, before the page is rendered. */
+void request_metrics_refresh(const struct server *server, int num_in_flight);
+
+#endif

@@ -1,0 +1,93 @@
+#include "server/api/slot_fill.h"
+
+#include <math.h>
+#include <nettle/sha2.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+int32_t slot_fill_max_tokens(const struct server *server, const struct params *params,
+                             int32_t num_prompt_tokens)
+{
+    int32_t room = server->max_model_len - num_prompt_tokens;
+    if (params->max_tokens != MAX_TOKENS_DEFAULT) return params->max_tokens;
+    if (params->kind == API_COMPLETIONS) return min_of(room, (int32_t)COMPLETION_MAX_TOKENS);
+    int32_t from_model = server->generation ? server->generation->max_new_tokens : -1;
+    bool use_model = from_model > 0 && strcmp(server->config->generation_config, "vllm") != 0;
+    return use_model ? min_of(room, from_model) : room;
+}
+
+uint64_t slot_fill_num_tokens(const struct server *server, const struct params *params,
+                              int32_t num_prompt_tokens)
+{
+    int32_t answer = slot_fill_max_tokens(server, params, num_prompt_tokens);
+    if (params->max_tokens == MAX_TOKENS_DEFAULT) answer = min_of(answer, (int32_t)TYPICAL_ANSWER_TOKENS);
+    return (uint64_t)num_prompt_tokens + (uint64_t)answer;
+}
+
+uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, int i)
+{
+    enum { STREAM_CHOICE = 0x63686f69 /* apart from what the sampler draws */ };
+    uint64_t counter = (uint64_t)i | (is_clients ? 0 : (uint64_t)prompt_idx << 32);
+    if (counter == 0) return request_seed;
+    struct rng_block b = rng_philox(request_seed, counter, STREAM_CHOICE);
+    return (uint64_t)b.word[0] << 32 | b.word[1];
+}
+
+static void hash_with_length(struct sha256_ctx *hash, const char *bytes, size_t n)
+{
+    uint8_t length[8];
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)n >> (8 * i));
+    sha256_update(hash, sizeof length, length);
+    if (n > 0) sha256_update(hash, n, (const uint8_t *)bytes);
+}
+
+void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t cache_salt_bytes,
+                          uint8_t out[CACHE_SALT_BYTES])
+{
+    struct sha256_ctx hash;
+    sha256_init(&hash);
+    hash_with_length(&hash, api_key ? api_key : "", api_key ? strlen(api_key) : 0);
+    hash_with_length(&hash, cache_salt, cache_salt_bytes);
+    sha256_digest(&hash, CACHE_SALT_BYTES, out);
+}
+
+bool slot_fill_ban(struct request_slot_input *input, const int32_t *ids, int32_t num_ids)
+{
+    struct logit_bias merged[LOGIT_BIAS_MAX];
+    int32_t count = 0, b = 0;
+    for (int32_t i = 0; i < num_ids; i++) {
+        for (; b < input->num_logit_bias && input->logit_bias[b].token_id < ids[i]; b++) {
+            if (count == LOGIT_BIAS_MAX) return false;
+            merged[count++] = input->logit_bias[b];
+        }
+        if (b < input->num_logit_bias && input->logit_bias[b].token_id == ids[i]) b++;
+        if (count == LOGIT_BIAS_MAX) return false;
+        merged[count++] = (struct logit_bias){ids[i], -INFINITY};
+    }
+    for (; b < input->num_logit_bias; b++) {
+        if (count == LOGIT_BIAS_MAX) return false;
+        merged[count++] = input->logit_bias[b];
+    }
+    memcpy(input->logit_bias, merged, (size_t)count * sizeof *merged);
+    input->num_logit_bias = count;
+    return true;
+}
+
+void slot_fill(const struct generation *g, struct choice *c, const uint8_t cache_salt[CACHE_SALT_BYTES])
+{
+    const struct server *server = g->api->server;
+    const struct token_list *prompt = &g->prompts.items[c->prompt_idx].tokens;
+    struct request_slot_input *input = &request_slots_get(server->slots, c->slot_idx)->input;
+    *input = g->params.input;
+    input->request_id = g->serial;
+    input->arrival_ns = g->arrival_ns;
+    input->num_prompt_tokens = prompt->num_ids;
+    c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, prompt->num_ids);
+    input->min_tokens = min_of(input->min_tokens, input->max_tokens);
+    input->seed = slot_fill_seed(g->seed, g->params.has_seed, c->prompt_idx, c->index % g->params.n);
+    memcpy(input->cache_salt, cache_salt, CACHE_SALT_BYTES);
+    memcpy(request_slots_tokens(server->slots, c->slot_idx), prompt->ids,
+           (size_t)prompt->num_ids * sizeof *prompt->ids);
+}

@@ -1,0 +1,29 @@
+/* slot_fill.h - what a slot is told about its sequence. Thread: the loop's. */
+#ifndef SERVER_API_SLOT_FILL_H
+#define SERVER_API_SLOT_FILL_H
+
+#include "server/api/generation.h"
+
+/* How many tokens an answer to a prompt of this length may have. */
+int32_t slot_fill_max_tokens(const struct server *server, const struct params *params,
+                             int32_t num_prompt_tokens);
+
+/* What admission counts for one sequence. */
+uint64_t slot_fill_num_tokens(const struct server *server, const struct params *params,
+                              int32_t num_prompt_tokens);
+
+/* The seed of choice i of a prompt. Choice 0 of a seeded request draws with exactly the request's seed,
+ * whatever stands beside it; the others, and the prompts of an unseeded request, each get their own. */
+uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, int i);
+
+/* SHA-256 over key and salt, each with its length before it: no client can name another key's salt. */
+void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t cache_salt_bytes,
+                          uint8_t out[CACHE_SALT_BYTES]);
+
+/* Fills in an acquired slot for a choice. */
+void slot_fill(const struct generation *g, struct choice *c, const uint8_t cache_salt[CACHE_SALT_BYTES]);
+
+/* Adds -inf for every silent id; false when biases and silent ids are more than a slot holds. */
+bool slot_fill_ban(struct request_slot_input *input, const int32_t *ids, int32_t num_ids);
+
+#endif

@@ -1,0 +1,254 @@
+/* tokenize.c - POST /tokenize and /detokenize: text to ids and back, with the same tables and rules as
+ * generation.
+ *
+ *   /tokenize    {prompt | messages, add_special_tokens, parse_special, add_generation_prompt,
+ * return_token_strs}
+ *                -> {count, max_model_len, tokens[, token_strs]}
+ *   /detokenize  {tokens} -> {prompt}
+ *
+ * The work is a pure function of the body, so a long one runs on the worker pool; when the client leaves
+ * meanwhile, its result is dropped. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "server/api/api.h"
+#include "server/api/json_field.h"
+#include "server/api/prepare.h"
+
+enum { INLINE_BODY_BYTES_MAX = 8 << 10, ANSWER_BYTES_MAX = 256 << 20, ARENA_BYTES_MAX = 1 << 20 };
+
+struct job {
+    struct exchange *x; /* NULL: the client is gone */
+    struct server *server;
+    int (*run)(struct job *job, cJSON *body);
+    char *body; /* our copy, while the worker reads it */
+    const char *text;
+    size_t text_bytes;
+    uv_work_t work;
+    struct buffer answer;
+    struct api_error error;
+    int status;
+};
+
+/* ---- /tokenize ---- */
+
+static void append_token_strings(struct buffer *out, const struct tokenizer *t, const struct token_list *list)
+{
+    buffer_append_text(out, ",\"token_strs\":[");
+    for (int32_t i = 0; i < list->num_ids; i++) {
+        struct buffer text;
+        buffer_init(&text, 1 << 20);
+        tokenizer_decode(t, &list->ids[i], 1, false, &text);
+        if (i > 0) buffer_append_char(out, ',');
+        buffer_append_json(out, text.data ? text.data : "", text.num_bytes);
+        buffer_deinit(&text);
+    }
+    buffer_append_char(out, ']');
+}
+
+static void append_tokens(struct job *job, const struct token_list *list, bool with_strings)
+{
+    struct buffer *out = &job->answer;
+    buffer_printf(out, "{\"count\":%d,\"max_model_len\":%d,\"tokens\":[", list->num_ids,
+                  job->server->max_model_len);
+    for (int32_t i = 0; i < list->num_ids; i++) buffer_printf(out, i ? ",%d" : "%d", list->ids[i]);
+    buffer_append_char(out, ']');
+    if (with_strings) append_token_strings(out, job->server->tokenizer, list);
+    buffer_append_char(out, '}');
+}
+
+/* What is to be tokenised: the prompt as it stands, or the messages rendered. */
+struct source {
+    struct buffer rendered;
+    const char *text;
+    size_t num_bytes;
+    struct text_range *untrusted;
+    int num_untrusted;
+    unsigned flags;
+};
+
+static int read_source(struct job *job, cJSON *body, const struct params *params, struct source *s)
+{
+    const cJSON *prompt = json_field_find(body, "prompt");
+    if (params->kind == API_CHAT) {
+        int64_t now_seconds = (int64_t)(clock_wall_ns() / 1000000000);
+        int status = prompts_render_chat(job->server, params, body, now_seconds, &s->rendered, &s->untrusted,
+                                         &s->num_untrusted, &job->error);
+        s->text = s->rendered.data ? s->rendered.data : "";
+        s->num_bytes = s->rendered.num_bytes;
+        s->flags = TOKENIZER_PARSE_SPECIAL;
+        return status;
+    }
+    if (!prompt)
+        return api_error_invalid(&job->error, "missing_required_parameter", "prompt",
+                                 "prompt (a string) or messages is missing");
+    if (!cJSON_IsString(prompt)) return json_field_refuse_type(prompt, "prompt", "a string", &job->error);
+    s->text = prompt->valuestring;
+    s->num_bytes = strlen(s->text);
+    s->flags = params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0;
+    return 0;
+}
+
+static int encode_source(struct job *job, const struct params *params, const struct source *s,
+                         struct token_list *list)
+{
+    unsigned flags = s->flags | (params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u);
+    int status = tokenizer_encode(job->server->tokenizer, s->text, s->num_bytes, s->untrusted,
+                                  s->num_untrusted, flags, INT32_MAX, list);
+    if (status < 0)
+        return api_error_set(&job->error, 500, "server_error", NULL, NULL, "tokenising: %s",
+                             status_text(status));
+    return 0;
+}
+
+static int run_tokenize(struct job *job, cJSON *body)
+{
+    bool with_strings = false;
+    struct params params;
+    struct arena arena;
+    struct token_list list = {0};
+    struct source source = {0};
+    enum api_kind kind = json_field_find(body, "messages") ? API_CHAT : API_COMPLETIONS;
+    buffer_init(&source.rendered, chat_template_limits_default.output_bytes);
+    arena_init(&arena, ARENA_BYTES_MAX);
+    int status =
+        params_read(job->server, kind, body, job->text, job->text_bytes, &arena, &params, &job->error);
+    if (status == 0) status = json_field_bool(body, "return_token_strs", &with_strings, &job->error);
+    if (status == 0) status = read_source(job, body, &params, &source);
+    if (status == 0) status = encode_source(job, &params, &source, &list);
+    if (status == 0) append_tokens(job, &list, with_strings);
+    token_list_deinit(&list);
+    free(source.untrusted);
+    buffer_deinit(&source.rendered);
+    arena_deinit(&arena);
+    return status;
+}
+
+/* ---- /detokenize ---- */
+
+static int read_tokens(struct job *job, const cJSON *tokens, struct token_list *list)
+{
+    const cJSON *item;
+    int32_t last = job->server->model_config->vocab_size - 1;
+    list->capacity = cJSON_GetArraySize(tokens);
+    list->ids = malloc(max_of((size_t)list->capacity, (size_t)1) * sizeof *list->ids);
+    if (!list->ids) return api_error_no_memory(&job->error);
+    cJSON_ArrayForEach(item, tokens)
+    {
+        int64_t id;
+        char path[40];
+        snprintf(path, sizeof path, "tokens[%d]", list->num_ids);
+        if (!cJSON_IsNumber(item)) return json_field_refuse_type(item, path, "an integer", &job->error);
+        if (!json_field_as_int(item, 0, last, &id))
+            return api_error_invalid(&job->error, "invalid_value", path, "%s must be a token id from 0 to %d",
+                                     path, last);
+        list->ids[list->num_ids++] = (int32_t)id;
+    }
+    return 0;
+}
+
+static int run_detokenize(struct job *job, cJSON *body)
+{
+    struct token_list list = {0};
+    struct buffer text;
+    const cJSON *tokens = json_field_find(body, "tokens");
+    int status = params_check_model(job->server, body, &job->error);
+    if (status < 0) return status;
+    if (!tokens)
+        return api_error_invalid(&job->error, "missing_required_parameter", "tokens",
+                                 "tokens is missing: an array of ids");
+    if (!cJSON_IsArray(tokens))
+        return json_field_refuse_type(tokens, "tokens", "an array of token ids", &job->error);
+    buffer_init(&text, ANSWER_BYTES_MAX);
+    status = read_tokens(job, tokens, &list);
+    if (status == 0) {
+        tokenizer_decode(job->server->tokenizer, list.ids, list.num_ids, false, &text);
+        buffer_append_text(&job->answer, "{\"prompt\":");
+        buffer_append_json(&job->answer, text.data ? text.data : "", text.num_bytes);
+        buffer_append_char(&job->answer, '}');
+    }
+    buffer_deinit(&text);
+    token_list_deinit(&list);
+    return status;
+}
+
+/* ---- the job ---- */
+
+static void work_job(uv_work_t *work)
+{
+    struct job *job = work->data;
+    cJSON *body = prepare_parse(job->text, job->text_bytes, &job->error);
+    job->status = body ? job->run(job, body) : STATUS_INVALID;
+    if (job->status == 0 && buffer_failed(&job->answer)) job->status = api_error_no_memory(&job->error);
+    cJSON_Delete(body);
+}
+
+static void after_job(uv_work_t *work, int status)
+{
+    struct job *job = work->data;
+    struct exchange *x = job->x;
+    if (status < 0) job->status = api_error_no_memory(&job->error);
+    if (x && job->status < 0)
+        api_error_send(x, &job->error);
+    else if (x)
+        exchange_reply(x, 200, "application/json", job->answer.data, job->answer.num_bytes);
+    if (job->body) job->server->api->num_jobs--;
+    buffer_deinit(&job->answer);
+    free(job->body);
+    free(job);
+}
+
+static void on_closed(struct exchange *x)
+{
+    struct job *job = x->context;
+    job->x = NULL;
+}
+
+static bool queue_job(struct job *job)
+{
+    job->body = malloc(job->text_bytes + 1);
+    if (!job->body) return false;
+    memcpy(job->body, job->text, job->text_bytes + 1);
+    job->text = job->body;
+    if (uv_queue_work(job->server->loop, &job->work, work_job, after_job) == 0) {
+        job->server->api->num_jobs++;
+        return true;
+    }
+    free(job->body);
+    job->body = NULL;
+    job->text = job->x->body;
+    return false;
+}
+
+static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *body))
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (!job) {
+        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
+        return;
+    }
+    job->x = x;
+    job->server = x->server;
+    job->run = run;
+    job->text = x->body;
+    job->text_bytes = x->body_bytes;
+    job->work.data = job;
+    buffer_init(&job->answer, ANSWER_BYTES_MAX);
+    x->context = job;
+    x->on_closed = on_closed;
+    if (x->body_bytes > INLINE_BODY_BYTES_MAX && queue_job(job)) return;
+    work_job(&job->work);
+    after_job(&job->work, 0);
+}
+
+void endpoint_tokenize(struct exchange *x)
+{
+    start_job(x, run_tokenize);
+}
+
+void endpoint_detokenize(struct exchange *x)
+{
+    start_job(x, run_detokenize);
+}
