@@ -2,8 +2,8 @@
  *
  * The transport (listener, connection, gate) parses and checks a request, and only then calls the endpoint's
  * handler with an exchange. The endpoint answers once, either whole (exchange_reply, exchange_error) or as a
- * stream (exchange_start_stream, exchange_write ..., exchange_end), now or later. An exchange that was answered
- * and finished is gone: its owner must not touch it afterwards. Endpoints keep state in
+ * stream (exchange_start_stream, exchange_write ..., exchange_end), now or later. An exchange that was
+ * answered and finished is gone: its owner must not touch it afterwards. Endpoints keep state in
  * exchange->arena and hang it on exchange->context.
  *
  * Life of an exchange:
@@ -26,29 +26,36 @@
 struct server;     /* server.h: what all endpoints share */
 struct connection; /* transport's own */
 
-enum http_method { HTTP_METHOD_GET, HTTP_METHOD_HEAD, HTTP_METHOD_POST, HTTP_METHOD_OPTIONS, HTTP_METHOD_DELETE };
+enum http_method {
+    HTTP_METHOD_GET,
+    HTTP_METHOD_HEAD,
+    HTTP_METHOD_POST,
+    HTTP_METHOD_OPTIONS,
+    HTTP_METHOD_DELETE
+};
 
 struct exchange {
     struct server *server;
     struct connection *connection;
-    struct arena arena;            /* this request's memory; freed by the transport when the exchange is gone */
+    struct arena arena; /* this request's memory; freed by the transport when the exchange is gone */
 
     /* the request: valid until the exchange is gone */
-    uint64_t id;                   /* unique in the process, from 1 */
-    char request_id[64];           /* x-request-id: a valid one of the client's, else ours ("req-<hex>") */
+    uint64_t id;         /* unique in the process, from 1 */
+    char request_id[64]; /* x-request-id: a valid one of the client's, else ours ("req-<hex>") */
     enum http_method method;
-    const char *path;              /* percent-decoded, without the query, NUL-terminated */
-    const char *query;             /* raw, without '?', "" if none */
-    const char *path_rest;         /* what a route ending in a wildcard matched, "" otherwise */
-    const char *body;              /* body_bytes bytes and a NUL; checked: valid UTF-8 JSON where the route wants JSON */
+    const char *path;      /* percent-decoded, without the query, NUL-terminated */
+    const char *query;     /* raw, without '?', "" if none */
+    const char *path_rest; /* what a route ending in a wildcard matched, "" otherwise */
+    const char *body; /* body_bytes bytes and a NUL; checked: valid UTF-8 JSON where the route wants JSON */
     size_t body_bytes;
-    int api_key_idx;               /* which --api-key it came with; -1 when the server has none */
-    uint64_t arrival_ns;           /* monotonic: first byte of the request */
+    int api_key_idx;     /* which --api-key it came with; -1 when the server has none */
+    uint64_t arrival_ns; /* monotonic: first byte of the request */
 
     /* the endpoint's */
     void *context;
-    void (*on_writable)(struct exchange *x); /* output went below the soft limit after exchange_write said false */
-    void (*on_closed)(struct exchange *x);   /* the client went away, or a time or output limit cut it off */
+    void (*on_writable)(
+        struct exchange *x); /* output went below the soft limit after exchange_write said false */
+    void (*on_closed)(struct exchange *x); /* the client went away, or a time or output limit cut it off */
 };
 
 /* The value of a request header (name in lower case), or NULL. */
@@ -58,12 +65,17 @@ const char *exchange_header(const struct exchange *x, const char *name);
 void exchange_add_header(struct exchange *x, const char *name, const char *value);
 
 /* Sends a whole response; the exchange is gone. body is copied. */
-void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body, size_t n);
+void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body,
+                    size_t n);
 
 /* The OpenAI error object {"error":{message,type,param,code}}; param and code may be NULL (null on the wire).
  * 429 and 503 carry Retry-After (retry_after_seconds, 1..60; 0: not one of these). The exchange is gone. */
-void exchange_error(struct exchange *x, int http_status, const char *type, const char *code, const char *param,
-                    int retry_after_seconds, const char *format, ...) __attribute__((format(printf, 7, 8)));
+void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,
+                    const char *param, int retry_after_seconds, const char *format, ...)
+    __attribute__((format(printf, 7, 8)));
+
+/* The body's memory is not needed any more (a stream may live long): body becomes "". */
+void exchange_drop_body(struct exchange *x);
 
 /* Sends 200 and the SSE headers at once. */
 void exchange_start_stream(struct exchange *x);
@@ -74,7 +86,7 @@ bool exchange_write(struct exchange *x, const char *bytes, size_t n);
 /* Ends the stream; the exchange is gone (what is queued is still sent). */
 void exchange_end(struct exchange *x);
 
-/* Time of the first body byte handed to the socket; 0: none yet. For TTFT. */
+/* Time of the first event handed to the socket (SSE comments do not count); 0: none yet. For TTFT. */
 uint64_t exchange_first_write_ns(const struct exchange *x);
 
 #endif

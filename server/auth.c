@@ -1,0 +1,63 @@
+#include "server/auth.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <nettle/memops.h>
+#include <nettle/sha2.h>
+
+static void digest_of(const char *text, uint8_t digest[AUTH_DIGEST_BYTES])
+{
+    struct sha256_ctx sha;
+    sha256_init(&sha);
+    sha256_update(&sha, strlen(text), (const uint8_t *)text);
+    sha256_digest(&sha, AUTH_DIGEST_BYTES, digest);
+}
+
+int auth_init(struct auth *a, const struct text_list *keys, struct error *err)
+{
+    *a = (struct auth){0};
+    if (keys->num_items == 0) return STATUS_OK;
+    a->digests = calloc((size_t)keys->num_items, sizeof *a->digests);
+    if (!a->digests) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    for (int i = 0; i < keys->num_items; i++) {
+        if (!keys->items[i][0]) {
+            auth_deinit(a);
+            return error_set(err, STATUS_INVALID, "--api-key: a key is empty");
+        }
+        digest_of(keys->items[i], a->digests[i]);
+    }
+    a->num_keys = keys->num_items;
+    return STATUS_OK;
+}
+
+void auth_deinit(struct auth *a)
+{
+    free(a->digests);
+    *a = (struct auth){0};
+}
+
+/* The token of "Bearer token"; NULL when it is another scheme. */
+static const char *bearer_token(const char *authorization)
+{
+    if (!authorization || strncasecmp(authorization, "bearer ", 7)) return NULL;
+    authorization += 7;
+    while (*authorization == ' ') authorization++;
+    return authorization;
+}
+
+int auth_find_key(const struct auth *a, const char *authorization, const char *x_api_key)
+{
+    const char *token = bearer_token(authorization);
+    if (!token) token = x_api_key;
+    if (!token) return -1;
+    uint8_t digest[AUTH_DIGEST_BYTES];
+    digest_of(token, digest);
+    int found = -1;
+    for (int i = 0; i < a->num_keys; i++) {
+        int equal = memeql_sec(digest, a->digests[i], AUTH_DIGEST_BYTES);
+        found = equal && found < 0 ? i : found;
+    }
+    return found;
+}

@@ -1,0 +1,98 @@
+/* connection.h - one client connection: read, check, hand over, write, again.
+ *
+ *   READING -> BODY -> CHECKING -> RESPONDING -> FLUSHING -> READING ...
+ *                                                        `-> LINGERING -> CLOSED
+ *
+ * One request at a time: bytes behind it wait in a bounded buffer until its response is written, and then the
+ * client is not read any more. A state's timer is armed exactly while the state has a deadline. A connection
+ * that is closed (by either side, at any moment) stays in memory until libuv has let go of its handles; only
+ * then is its endpoint told (on_closed), so never from inside an exchange function.
+ *
+ * After an error of the transport nothing more is parsed: the answer is sent, what still arrives is thrown
+ * away for a moment so that the answer is not lost to a reset (lingering), then the socket is closed.
+ *
+ * Thread: the loop's. */
+#ifndef SERVER_CONNECTION_H
+#define SERVER_CONNECTION_H
+
+#include <uv.h>
+
+#include "server/gate.h"
+#include "server/hangup.h"
+#include "server/http_reader.h"
+#include "server/http_request.h"
+#include "server/listener.h"
+#include "server/output.h"
+
+enum connection_state {
+    CONNECTION_READING,    /* no request yet, or part of a head */
+    CONNECTION_BODY,       /* head accepted, body on its way */
+    CONNECTION_CHECKING,   /* a worker checks a large body */
+    CONNECTION_RESPONDING, /* the endpoint has the exchange */
+    CONNECTION_FLUSHING,   /* answered; the client has not taken all of it */
+    CONNECTION_LINGERING,  /* our side is shut down; input is thrown away */
+    CONNECTION_CLOSED,
+};
+
+struct connection {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } socket;
+    uv_timer_t timer;
+    uv_shutdown_t shutdown;
+    uv_work_t work;
+    struct listener *listener;
+    struct connection *next, *previous;
+    enum connection_state state;
+    int num_references; /* open handles, running work; freed at 0 */
+    struct output output;
+    struct hangup *hangup;        /* armed while a request is pending and nothing is read */
+    struct http_request *request; /* BODY, CHECKING, RESPONDING */
+    /* input */
+    struct gate_scan scan;
+    struct http_reader reader;
+    struct buffer input; /* read, not consumed yet */
+    struct buffer body;
+    bool consuming; /* connection_consume is on the stack */
+    bool reading_stopped;
+    bool turn_pending; /* the timer is to go on with input, not a deadline */
+    bool half_closed;  /* the client has sent its end-of-file */
+    bool head_begun;
+    bool closes; /* the current response is the last */
+    uint64_t first_byte_ns;
+    int64_t num_requests;
+    /* deadlines, in the loop's milliseconds */
+    uint64_t since_ms, progress_ms;
+    size_t unsent_seen;
+    size_t discarded_bytes;
+    struct refusal body_refusal; /* of the worker; http_status 0: none */
+};
+
+/* Takes over the connection that waits at l. */
+void connection_accept(struct listener *l);
+/* Closes at once; safe to call twice. */
+void connection_close(struct connection *c);
+/* A drain began: closes unless a request is under way. */
+void connection_drain(struct connection *c);
+
+/* ---- for exchange.c ---- */
+
+static inline bool connection_is_open(const struct connection *c)
+{
+    return c->state != CONNECTION_CLOSED;
+}
+
+/* Whether the response about to begin is the last one of this connection. */
+bool connection_is_last_response(const struct connection *c);
+/* Sends response bytes; closes when the socket fails. */
+void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts);
+/* The response is complete (everything was given to connection_send): the exchange ends here and is freed. */
+void connection_end_request(struct connection *c);
+/* The client does not read: closes. */
+void connection_cut_off(struct connection *c, const char *reason);
+void connection_get_client(const struct connection *c, char text[64]);
+
+#endif

@@ -1,0 +1,59 @@
+#include "server/hangup.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct hangup {
+    uv_poll_t poll;
+    int fd;
+    void (*on_hangup)(void *context);
+    void *context;
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct hangup *h = handle->data;
+    close(h->fd);
+    free(h);
+}
+
+static bool has_hung_up(int fd)
+{
+    struct pollfd p = {.fd = fd};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP));
+}
+
+static void on_event(uv_poll_t *poll, int uv_status, int events)
+{
+    (void)uv_status, (void)events;
+    struct hangup *h = poll->data;
+    uv_poll_stop(poll); /* urgent data would be reported again and again */
+    if (has_hung_up(h->fd)) h->on_hangup(h->context);
+}
+
+struct hangup *hangup_watch(uv_stream_t *stream, void (*on_hangup)(void *context), void *context)
+{
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)stream, &fd)) return NULL;
+    struct hangup *h = calloc(1, sizeof *h);
+    if (!h) return NULL;
+    *h = (struct hangup){.on_hangup = on_hangup, .context = context};
+    h->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (h->fd < 0 || uv_poll_init(stream->loop, &h->poll, h->fd)) {
+        if (h->fd >= 0) close(h->fd);
+        free(h);
+        return NULL;
+    }
+    h->poll.data = h;
+    /* Some event must be asked for; errors and hang-ups come with any. */
+    uv_poll_start(&h->poll, UV_PRIORITIZED, on_event);
+    return h;
+}
+
+void hangup_stop(struct hangup *h)
+{
+    if (h) uv_close((uv_handle_t *)&h->poll, on_closed);
+}

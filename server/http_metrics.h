@@ -1,0 +1,14 @@
+/* http_metrics.h - what the transport counts. Before http_metrics_register (in unit tests) counting does
+ * nothing. Thread: the loop's. */
+#ifndef SERVER_HTTP_METRICS_H
+#define SERVER_HTTP_METRICS_H
+
+void http_metrics_register(void);
+
+void http_metrics_count_response(int http_status); /* one answer begun */
+void http_metrics_count_disconnect(void);          /* a client went away before its answer was complete */
+void http_metrics_count_cut_off(void);             /* we closed: it did not read in time, or not enough */
+void http_metrics_count_overflow(void);            /* a connection beyond --max-connections */
+void http_metrics_add_connections(int amount);     /* +1, -1 */
+
+#endif

@@ -1,0 +1,81 @@
+#include "server/http_request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "server/target.h"
+
+void http_request_make_id(uint64_t request_seed, uint64_t id, char text[64])
+{
+    struct rng_block block = rng_philox(request_seed, id, 0);
+    snprintf(text, 64, "req-%08x%08x", block.word[0], block.word[1]);
+}
+
+static bool is_valid_id(const char *text)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strspn(text, allowed);
+    return n > 0 && n <= 63 && !text[n];
+}
+
+static void lower(char *text)
+{
+    for (; *text; text++)
+        if (*text >= 'A' && *text <= 'Z') *text = (char)(*text + ('a' - 'A'));
+}
+
+static int copy_headers(struct http_request *r, const struct gate_head *head)
+{
+    struct arena *arena = &r->x.arena;
+    r->headers = arena_alloc_array(arena, (size_t)head->num_headers, sizeof *r->headers);
+    if (!r->headers) return -1;
+    for (int i = 0; i < head->num_headers; i++) {
+        const struct gate_header *h = &head->headers[i];
+        char *name = arena_copy(arena, h->name, h->name_bytes);
+        r->headers[i].name = name;
+        r->headers[i].value = arena_copy(arena, h->value, h->value_bytes);
+        if (!name || !r->headers[i].value) return -1;
+        lower(name);
+    }
+    r->num_headers = head->num_headers;
+    return 0;
+}
+
+int http_request_create(const struct gate_head *head, struct server *server, struct connection *connection,
+                        uint64_t id, uint64_t request_seed, size_t arena_bytes, struct http_request **out,
+                        struct refusal *why)
+{
+    struct http_request *r = calloc(1, sizeof *r);
+    if (!r) return refuse(why, 503, "no memory for the request");
+    struct exchange *x = &r->x;
+    x->server = server;
+    x->connection = connection;
+    x->id = id;
+    x->method = head->method;
+    x->path_rest = x->body = "";
+    x->api_key_idx = -1;
+    r->version_minor = head->version_minor;
+    arena_init(&x->arena, arena_bytes);
+    int status =
+        target_parse(head->target, head->target_bytes, head->method, &x->arena, &x->path, &x->query, why);
+    if (!status && copy_headers(r, head)) status = refuse(why, 503, "no memory for the request");
+    if (status) {
+        http_request_destroy(r);
+        return -1;
+    }
+    const char *id_text = exchange_header(x, "x-request-id");
+    if (id_text && is_valid_id(id_text))
+        snprintf(x->request_id, sizeof x->request_id, "%s", id_text);
+    else
+        http_request_make_id(request_seed, id, x->request_id);
+    *out = r;
+    return 0;
+}
+
+void http_request_destroy(struct http_request *r)
+{
+    arena_deinit(&r->x.arena);
+    free(r);
+}

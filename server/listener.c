@@ -1,0 +1,206 @@
+#include "server/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "server/connection.h"
+#include "server/http_metrics.h"
+#include "server/server.h"
+
+enum {
+    BACKLOG = 1024,
+    OTHER_DESCRIPTORS = 64, /* model files, log, loop, hang-up watches */
+};
+
+/* Descriptors out (EMFILE): libuv gives up a reserve one, accepts and closes what waits, and takes it back,
+ * so that the loop neither spins nor leaves clients hanging. */
+static void on_connection(uv_stream_t *stream, int uv_status)
+{
+    struct listener *l = stream->data;
+    if (uv_status == 0)
+        connection_accept(l);
+    else
+        log_warning("cannot accept a connection: %s", uv_strerror(uv_status));
+}
+
+/* ---- TCP ---- */
+
+static int parse_address(const struct config *config, struct sockaddr_storage *out, struct error *err)
+{
+    char host[64];
+    size_t n = strlen(config->host);
+    bool bracketed = n > 2 && config->host[0] == '[' && config->host[n - 1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)(bracketed ? n - 2 : n), config->host + bracketed);
+    if (!strcmp(host, "localhost")) snprintf(host, sizeof host, "127.0.0.1");
+    if (uv_ip4_addr(host, (int)config->port, (struct sockaddr_in *)out) == 0) return STATUS_OK;
+    if (uv_ip6_addr(host, (int)config->port, (struct sockaddr_in6 *)out) == 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "--host %s: an IPv4 or IPv6 address is expected", config->host);
+}
+
+static void describe_tcp(struct listener *l)
+{
+    struct sockaddr_storage address;
+    int n = sizeof address;
+    char host[48] = "";
+    if (uv_tcp_getsockname(&l->socket.tcp, (struct sockaddr *)&address, &n)) return;
+    if (address.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&address;
+        uv_ip6_name(in6, host, sizeof host);
+        l->port = ntohs(in6->sin6_port);
+        snprintf(l->address, sizeof l->address, "http://[%s]:%d", host, l->port);
+    } else {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)&address;
+        uv_ip4_name(in, host, sizeof host);
+        l->port = ntohs(in->sin_port);
+        snprintf(l->address, sizeof l->address, "http://%s:%d", host, l->port);
+    }
+}
+
+static int open_tcp(struct listener *l, struct error *err)
+{
+    struct sockaddr_storage address;
+    int status = parse_address(l->config, &address, err);
+    if (status) return status;
+    int uv_status = uv_tcp_init(l->loop, &l->socket.tcp);
+    if (uv_status) return error_set(err, STATUS_IO, "no socket: %s", uv_strerror(uv_status));
+    l->listening = true;
+    uv_status = uv_tcp_bind(&l->socket.tcp, (const struct sockaddr *)&address, 0); /* sets SO_REUSEADDR */
+    if (!uv_status) uv_status = uv_listen(&l->socket.stream, BACKLOG, on_connection);
+    if (uv_status)
+        return error_set(err, STATUS_IO, "cannot listen on --host %s --port %lld: %s", l->config->host,
+                         (long long)l->config->port, uv_strerror(uv_status));
+    describe_tcp(l);
+    return STATUS_OK;
+}
+
+/* ---- Unix socket ---- */
+
+/* Somebody listens at the address. */
+static bool is_alive(const struct sockaddr_un *address)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return true;
+    bool alive = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno == EAGAIN;
+    close(fd);
+    return alive;
+}
+
+/* A socket that a killed server left behind is removed; anything else at that path is not touched. */
+static int remove_stale_socket(const char *path, struct error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat st;
+    if (strlen(path) >= sizeof address.sun_path)
+        return error_set(err, STATUS_INVALID, "--uds %s: a path of at most %zu bytes is expected", path,
+                         sizeof address.sun_path - 1);
+    if (lstat(path, &st)) return STATUS_OK;
+    if (!S_ISSOCK(st.st_mode))
+        return error_set(err, STATUS_INVALID, "--uds %s exists and is not a socket", path);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    if (is_alive(&address)) return error_set(err, STATUS_IO, "--uds %s: another server listens there", path);
+    if (unlink(path)) return error_set(err, STATUS_IO, "--uds %s: %s", path, strerror(errno));
+    log_info("removed the socket %s that an earlier server left behind", path);
+    return STATUS_OK;
+}
+
+static int open_unix(struct listener *l, struct error *err)
+{
+    const char *path = l->config->uds;
+    int status = remove_stale_socket(path, err);
+    if (status) return status;
+    int uv_status = uv_pipe_init(l->loop, &l->socket.pipe, 0);
+    if (uv_status) return error_set(err, STATUS_IO, "no socket: %s", uv_strerror(uv_status));
+    l->listening = true;
+    uv_status = uv_pipe_bind(&l->socket.pipe, path);
+    if (!uv_status) uv_status = uv_listen(&l->socket.stream, BACKLOG, on_connection);
+    if (uv_status)
+        return error_set(err, STATUS_IO, "cannot listen on --uds %s: %s", path, uv_strerror(uv_status));
+    snprintf(l->address, sizeof l->address, "unix:%s", path);
+    return STATUS_OK;
+}
+
+/* ---- limits and life ---- */
+
+/* As many connections as asked for, or as there are descriptors. */
+static int choose_max_connections(const struct config *config)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return (int)config->max_connections;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t room =
+        limit.rlim_cur > 2 * OTHER_DESCRIPTORS ? limit.rlim_cur - OTHER_DESCRIPTORS : OTHER_DESCRIPTORS;
+    if ((uint64_t)config->max_connections <= room) return (int)config->max_connections;
+    log_warning("--max-connections %lld is more than the descriptor limit allows; %llu are served",
+                (long long)config->max_connections, (unsigned long long)room);
+    return (int)room;
+}
+
+static int prepare(struct listener *l, struct error *err)
+{
+    const struct config *config = l->config;
+    l->limits = (struct gate_limits){.max_header_bytes = config->max_header_bytes,
+                                     .max_url_bytes = config->max_url_bytes,
+                                     .max_headers = (int)config->max_headers,
+                                     .max_body_bytes = config->max_body_bytes};
+    l->max_connections = choose_max_connections(config);
+    l->read_buffer = malloc(READ_BUFFER_BYTES);
+    l->headers = calloc((size_t)config->max_headers, sizeof *l->headers);
+    if (!l->read_buffer || !l->headers) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    if (getrandom(&l->request_seed, sizeof l->request_seed, 0) != sizeof l->request_seed)
+        return error_set(err, STATUS_IO, "no random numbers: %s", strerror(errno));
+    return auth_init(&l->auth, &config->api_key, err);
+}
+
+int listener_open(struct listener *l, struct server *server, const struct route *routes, struct error *err)
+{
+    *l =
+        (struct listener){.loop = server->loop, .server = server, .config = server->config, .routes = routes};
+    int status = prepare(l, err);
+    if (!status) status = l->config->uds ? open_unix(l, err) : open_tcp(l, err);
+    if (l->listening) l->socket.handle.data = l;
+    if (status) listener_stop(l);
+    return status;
+}
+
+void listener_stop(struct listener *l)
+{
+    if (!l->listening) return;
+    l->listening = false;
+    uv_close(&l->socket.handle, NULL); /* removes a Unix socket's path, too */
+}
+
+void listener_drain(struct listener *l)
+{
+    l->draining = true;
+    for (struct connection *c = l->first, *next; c; c = next) {
+        next = c->next; /* connections are freed later, by the loop */
+        connection_drain(c);
+    }
+}
+
+void listener_close(struct listener *l)
+{
+    listener_stop(l);
+    for (struct connection *c = l->first; c; c = c->next) connection_close(c);
+}
+
+void listener_deinit(struct listener *l)
+{
+    assert_always(l->num_connections == 0);
+    auth_deinit(&l->auth);
+    free(l->headers);
+    free(l->read_buffer);
+}

@@ -1,0 +1,56 @@
+/* listener.h - the listening socket, and what all connections share.
+ *
+ *   open -> draining (idle connections closed, each answer closes its connection) -> closed
+ *
+ * Thread: the loop's. Memory: the owner's; listener_deinit after the loop has run out of handles. */
+#ifndef SERVER_LISTENER_H
+#define SERVER_LISTENER_H
+
+#include <uv.h>
+
+#include "server/auth.h"
+#include "server/gate.h"
+#include "server/router.h"
+
+enum { READ_BUFFER_BYTES = 64 * 1024 };
+
+struct listener {
+    uv_loop_t *loop;
+    struct server *server;
+    const struct config *config;
+    const struct route *routes;
+    struct auth auth;
+    struct gate_limits limits;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } socket;
+    bool listening;
+    bool draining;
+    char address[128];        /* where, for the log: "http://127.0.0.1:8000", "unix:/run/flashd.sock" */
+    int port;                 /* the one in use; 0 for a Unix socket */
+    struct connection *first; /* all connections, newest first */
+    int num_connections, max_connections;
+    int num_busy;                    /* connections with a request that is not answered completely */
+    void (*on_quiet)(void *context); /* num_busy came down to 0 */
+    void *quiet_context;
+    uint64_t num_requests, request_seed; /* for ids */
+    uint64_t num_body_bytes;             /* held by all connections */
+    char *read_buffer;           /* libuv hands over each read before it begins the next: one is enough */
+    struct gate_header *headers; /* scratch, max_headers of them */
+};
+
+/* Listens. routes ends with a NULL pattern. server->loop and server->config are set. */
+int listener_open(struct listener *l, struct server *server, const struct route *routes,
+                  struct error *err) must_check;
+/* Stops accepting. */
+void listener_stop(struct listener *l);
+/* From now on every answer closes its connection; connections without a request are closed. */
+void listener_drain(struct listener *l);
+/* Stops accepting and closes every connection as it is. */
+void listener_close(struct listener *l);
+void listener_deinit(struct listener *l);
+
+#endif

@@ -1,0 +1,71 @@
+#include "server/output.h"
+
+#include "base/check.h"
+
+enum { KEPT_BYTES_MAX = 1 << 30 };
+
+void output_init(struct output *o, uv_stream_t *stream, void (*on_written)(struct output *o, int uv_status))
+{
+    *o = (struct output){.stream = stream, .on_written = on_written};
+    buffer_init(&o->sending, KEPT_BYTES_MAX);
+    buffer_init(&o->queued, KEPT_BYTES_MAX);
+}
+
+void output_deinit(struct output *o)
+{
+    assert_always(!o->writing);
+    buffer_deinit(&o->sending);
+    buffer_deinit(&o->queued);
+}
+
+size_t output_unsent_bytes(const struct output *o)
+{
+    return (o->writing ? uv_stream_get_write_queue_size(o->stream) : 0) + o->queued.num_bytes;
+}
+
+static int write_queued(struct output *o);
+
+static void on_write_end(uv_write_t *write, int uv_status)
+{
+    struct output *o = write->data;
+    o->writing = false;
+    buffer_deinit(&o->sending);
+    if (uv_status == 0 && o->queued.num_bytes > 0) uv_status = write_queued(o);
+    o->on_written(o, uv_status);
+}
+
+static int write_queued(struct output *o)
+{
+    struct buffer empty = o->sending;
+    o->sending = o->queued;
+    o->queued = empty;
+    uv_buf_t part = uv_buf_init(o->sending.data, (unsigned)o->sending.num_bytes);
+    o->write.data = o;
+    int status = uv_write(&o->write, o->stream, &part, 1, on_write_end);
+    o->writing = status == 0;
+    return status;
+}
+
+/* Keeps the parts without their first skip bytes. */
+static int keep(struct output *o, const uv_buf_t *parts, int num_parts, size_t skip)
+{
+    for (int i = 0; i < num_parts; i++) {
+        size_t part_skip = min_of(skip, parts[i].len);
+        buffer_append(&o->queued, parts[i].base + part_skip, parts[i].len - part_skip);
+        skip -= part_skip;
+    }
+    return buffer_failed(&o->queued) ? UV_ENOMEM : 0;
+}
+
+int output_send(struct output *o, const uv_buf_t *parts, int num_parts)
+{
+    assert_always(num_parts <= OUTPUT_PARTS_MAX);
+    size_t total = 0;
+    for (int i = 0; i < num_parts; i++) total += parts[i].len;
+    int taken = o->writing ? 0 : uv_try_write(o->stream, parts, (unsigned)num_parts);
+    if (taken == UV_EAGAIN) taken = 0;
+    if (taken < 0) return taken;
+    if ((size_t)taken == total) return 0;
+    int status = keep(o, parts, num_parts, (size_t)taken);
+    return status || o->writing ? status : write_queued(o);
+}

@@ -1,0 +1,91 @@
+#include "server/response.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+const char *response_reason(int http_status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {{200, "OK"},
+                   {204, "No Content"},
+                   {400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
+                   {404, "Not Found"},
+                   {405, "Method Not Allowed"},
+                   {408, "Request Timeout"},
+                   {409, "Conflict"},
+                   {413, "Content Too Large"},
+                   {414, "URI Too Long"},
+                   {415, "Unsupported Media Type"},
+                   {417, "Expectation Failed"},
+                   {422, "Unprocessable Content"},
+                   {429, "Too Many Requests"},
+                   {431, "Request Header Fields Too Large"},
+                   {500, "Internal Server Error"},
+                   {501, "Not Implemented"},
+                   {503, "Service Unavailable"},
+                   {504, "Gateway Timeout"},
+                   {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < array_length(reasons); i++)
+        if (reasons[i].status == http_status) return reasons[i].reason;
+    return "Unknown";
+}
+
+void response_append_head(struct buffer *out, const struct response_head *h)
+{
+    buffer_printf(out, "HTTP/1.1 %d %s\r\n", h->http_status, response_reason(h->http_status));
+    if (h->content_type) buffer_printf(out, "Content-Type: %s\r\n", h->content_type);
+    if (h->chunked)
+        buffer_append_text(out, "Transfer-Encoding: chunked\r\n");
+    else if (!h->until_close && h->http_status != 204)
+        buffer_printf(out, "Content-Length: %zu\r\n", h->content_bytes);
+    buffer_printf(out, "x-request-id: %s\r\n", h->request_id);
+    buffer_append_text(out, "Access-Control-Allow-Origin: *\r\n");
+    if (h->extra) buffer_append_text(out, h->extra);
+    if (h->close)
+        buffer_append_text(out, "Connection: close\r\n");
+    else if (h->keep_alive_1_0)
+        buffer_append_text(out, "Connection: keep-alive\r\n");
+    buffer_append_text(out, "\r\n");
+}
+
+static void append_json_or_null(struct buffer *out, const char *text)
+{
+    if (text)
+        buffer_append_json(out, text, strlen(text));
+    else
+        buffer_append_text(out, "null");
+}
+
+void response_append_error(struct buffer *out, const char *type, const char *code, const char *param,
+                           const char *message)
+{
+    buffer_append_text(out, "{\"error\":{\"message\":");
+    append_json_or_null(out, message);
+    buffer_append_text(out, ",\"type\":");
+    append_json_or_null(out, type);
+    buffer_append_text(out, ",\"param\":");
+    append_json_or_null(out, param);
+    buffer_append_text(out, ",\"code\":");
+    append_json_or_null(out, code);
+    buffer_append_text(out, "}}");
+}
+
+/* The official clients ask again on 408, 409, 429 and 5xx unless told otherwise. */
+static bool repeats(int http_status)
+{
+    if (http_status == 500 || http_status == 501 || http_status == 505) return true;
+    return http_status < 500 && http_status != 408 && http_status != 409 && http_status != 429;
+}
+
+void response_append_error_headers(struct buffer *out, int http_status, int retry_after_seconds)
+{
+    if (http_status == 429 || http_status == 503)
+        buffer_printf(out, "Retry-After: %d\r\n", max_of(1, min_of(retry_after_seconds, 60)));
+    if (http_status == 401) buffer_append_text(out, "WWW-Authenticate: Bearer\r\n");
+    if (repeats(http_status)) buffer_append_text(out, "x-should-retry: false\r\n");
+}

@@ -1,0 +1,34 @@
+/* response.h - the bytes of a response head and of the OpenAI error object. Pure text. */
+#ifndef SERVER_RESPONSE_H
+#define SERVER_RESPONSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buffer.h"
+
+struct response_head {
+    int http_status;
+    const char *content_type; /* NULL: none */
+    const char *request_id;
+    const char *extra; /* whole header lines, each with its CR LF; NULL: none */
+    bool chunked;      /* else content_bytes is sent, unless until_close */
+    bool until_close;  /* HTTP/1.0 stream: the body ends with the connection */
+    size_t content_bytes;
+    bool close;          /* the connection ends with this response */
+    bool keep_alive_1_0; /* an HTTP/1.0 client asked to keep the connection, and we do */
+};
+
+void response_append_head(struct buffer *out, const struct response_head *head);
+
+/* {"error":{"message":...,"type":...,"param":...,"code":...}}; param and code may be NULL. */
+void response_append_error(struct buffer *out, const char *type, const char *code, const char *param,
+                           const char *message);
+
+/* Header lines that belong to an error status: Retry-After (429, 503; clamped to 1..60 seconds),
+ * WWW-Authenticate (401), x-should-retry: false where asking again gives the same answer. */
+void response_append_error_headers(struct buffer *out, int http_status, int retry_after_seconds);
+
+const char *response_reason(int http_status);
+
+#endif

@@ -1,0 +1,53 @@
+#include "server/router.h"
+
+#include <string.h>
+
+static bool matches(const char *pattern, const char *path, const char **rest)
+{
+    size_t n = strlen(pattern);
+    *rest = "";
+    if (n < 2 || strcmp(pattern + n - 2, "/*")) return !strcmp(pattern, path);
+    if (strncmp(pattern, path, n - 1) || !path[n - 1]) return false;
+    *rest = path + n - 1;
+    return true;
+}
+
+static bool serves(const struct route *route, enum http_method method)
+{
+    return route->method == method || (route->method == HTTP_METHOD_GET && method == HTTP_METHOD_HEAD);
+}
+
+const struct route *router_find(const struct route *routes, enum http_method method, const char *path,
+                                const char **rest, bool *path_exists)
+{
+    *path_exists = false;
+    for (const struct route *r = routes; r->pattern; r++) {
+        if (!matches(r->pattern, path, rest)) continue;
+        *path_exists = true;
+        if (serves(r, method)) return r;
+    }
+    *rest = "";
+    return NULL;
+}
+
+void router_list_methods(const struct route *routes, const char *path, char text[64])
+{
+    static const struct {
+        enum http_method method;
+        const char *name;
+    } methods[] = {{HTTP_METHOD_GET, "GET, "},
+                   {HTTP_METHOD_HEAD, "HEAD, "},
+                   {HTTP_METHOD_POST, "POST, "},
+                   {HTTP_METHOD_DELETE, "DELETE, "}};
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        const char *rest;
+        for (const struct route *r = routes; r->pattern; r++) {
+            bool same_path = !strcmp(path, "*") || matches(r->pattern, path, &rest);
+            if (!same_path || !serves(r, methods[i].method)) continue;
+            strcat(text, methods[i].name);
+            break;
+        }
+    }
+    strcat(text, "OPTIONS");
+}

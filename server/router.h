@@ -1,0 +1,37 @@
+/* router.h - which endpoint answers a method and a path.
+ *
+ * A pattern is a path, or a path that ends in a slash and an asterisk and matches everything below it (at
+ * least one byte). GET routes answer HEAD, too. */
+#ifndef SERVER_ROUTER_H
+#define SERVER_ROUTER_H
+
+#include <stdbool.h>
+
+#include "server/exchange.h"
+
+enum route_flags {
+    ROUTE_OPEN = 1,   /* needs no API key; every other route does */
+    ROUTE_ALWAYS = 2, /* answered while loading and draining, too */
+    ROUTE_JSON = 4,   /* wants a JSON body */
+};
+
+struct route {
+    enum http_method method;
+    const char *pattern;
+    unsigned flags; /* enum route_flags */
+    void (*handler)(struct exchange *x);
+};
+
+/* The server's own (routes.c); ends with a route whose pattern is NULL. */
+extern const struct route server_routes[];
+
+/* The route for method and path; NULL if there is none. *rest becomes what an asterisk matched, else "".
+ * *path_exists says whether another method would have been answered. */
+const struct route *router_find(const struct route *routes, enum http_method method, const char *path,
+                                const char **rest, bool *path_exists);
+
+/* Writes the methods that path has as an Allow header's value, e.g. "GET, HEAD, OPTIONS". Path "*" means any.
+ */
+void router_list_methods(const struct route *routes, const char *path, char text[64]);
+
+#endif

@@ -1,0 +1,19 @@
+/* routes.c - the server's routes: exactly these exist, and all but the ones marked ROUTE_OPEN need a key. */
+#include "server/router.h"
+#include "server/server.h"
+
+const struct route server_routes[] = {
+    {HTTP_METHOD_GET, "/health", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_health},
+    {HTTP_METHOD_GET, "/readyz", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_health},
+    {HTTP_METHOD_GET, "/ping", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_health},
+    {HTTP_METHOD_GET, "/livez", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_livez},
+    {HTTP_METHOD_GET, "/version", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_version},
+    {HTTP_METHOD_GET, "/metrics", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_metrics},
+    {HTTP_METHOD_GET, "/v1/models", 0, endpoint_models},
+    {HTTP_METHOD_GET, "/v1/models/*", 0, endpoint_models},
+    {HTTP_METHOD_POST, "/v1/completions", ROUTE_JSON, endpoint_completions},
+    {HTTP_METHOD_POST, "/v1/chat/completions", ROUTE_JSON, endpoint_chat_completions},
+    {HTTP_METHOD_POST, "/tokenize", ROUTE_JSON, endpoint_tokenize},
+    {HTTP_METHOD_POST, "/detokenize", ROUTE_JSON, endpoint_detokenize},
+    {.pattern = NULL},
+};
