@@ -116,6 +116,11 @@ void prefix_cache_root(const struct prefix_cache *pc, const void *salt, size_t s
     *root = digest_of(&pc->model, salt, salt_bytes);
 }
 
+void prefix_cache_extend(struct digest *name, const int32_t *token_ids)
+{
+    *name = digest_of(name, token_ids, IDS_BYTES);
+}
+
 static bool entry_is(const struct entry *e, const struct digest *parent, const int32_t *token_ids)
 {
     return digest_equal(&e->parent, parent) && memcmp(e->token_ids, token_ids, IDS_BYTES) == 0;
@@ -126,7 +131,8 @@ int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, in
 {
     int32_t n = 0;
     for (; n < max_blocks; n++, token_ids += BLOCK_SIZE) {
-        struct digest next = digest_of(name, token_ids, IDS_BYTES);
+        struct digest next = *name;
+        prefix_cache_extend(&next, token_ids);
         int32_t id = pc->places[find_place(pc, &next)];
         if (id == NO_BLOCK || !entry_is(&pc->entries[id], name, token_ids)) break;
         block_manager_share(pc->bm, id);
@@ -140,7 +146,7 @@ void prefix_cache_insert(struct prefix_cache *pc, int32_t block_id, const int32_
                          struct digest *name)
 {
     struct digest parent = *name;
-    *name = digest_of(&parent, token_ids, IDS_BYTES);
+    prefix_cache_extend(name, token_ids);
     uint32_t place = find_place(pc, name);
     if (pc->places[place] != NO_BLOCK) return;
     block_manager_set_known(pc->bm, block_id, true);
@@ -172,7 +178,8 @@ void prefix_cache_check(const struct prefix_cache *pc)
         num_in_map++;
         assert_always(block_manager_is_known(pc->bm, id));
         assert_always(find_place(pc, &e->name) == place);
-        struct digest name = digest_of(&e->parent, e->token_ids, IDS_BYTES);
+        struct digest name = e->parent;
+        prefix_cache_extend(&name, e->token_ids);
         assert_always(digest_equal(&name, &e->name));
     }
     for (int32_t id = 0; id < block_manager_num_blocks(pc->bm); id++)

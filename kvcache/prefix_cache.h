@@ -38,6 +38,9 @@ void prefix_cache_destroy(struct prefix_cache *pc);
 void prefix_cache_root(const struct prefix_cache *pc, const void *salt, size_t salt_bytes,
                        struct digest *root);
 
+/* From the parent's name to the name of the block of these BLOCK_SIZE tokens. */
+void prefix_cache_extend(struct digest *name, const int32_t *token_ids);
+
 /* Follows token_ids block by block, at most max_blocks, from *name (a root, or any block's name). Holds each
  * block found and writes its id; *name becomes the name of the last one. Returns how many. */
 int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,

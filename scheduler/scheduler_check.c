@@ -2,6 +2,8 @@
  * a production engine: tests call it after every change, debug builds whenever the engine goes idle. */
 #include "scheduler/scheduler_internal.h"
 
+#include <string.h>
+
 #include "base/check.h"
 
 static void check_list(const struct scheduler *s, const struct sequence_list *list, enum sequence_state state)
@@ -37,6 +39,15 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     if (seq->state == SEQUENCE_WAITING) assert_always(seq->num_blocks == 0 && seq->num_steps_in_flight == 0);
 }
 
+/* The name that the next block will hang on is that of the tokens before it. */
+static void check_name(const struct sequence *seq)
+{
+    struct digest name = seq->root;
+    for (int32_t i = 0; i < seq->num_named_blocks; i++)
+        prefix_cache_extend(&name, seq->tokens + (size_t)i * BLOCK_SIZE);
+    assert_always(memcmp(&name, &seq->name, sizeof(name)) == 0);
+}
+
 /* Each reference of a block is one entry of one table, and no sequence slot is used twice. */
 static void check_tables(const struct scheduler *s)
 {
@@ -68,8 +79,11 @@ void scheduler_check(const struct scheduler *s)
     check_list(s, &s->closing, SEQUENCE_CLOSING);
     assert_always(s->free.count + s->waiting.count + s->running.count + s->closing.count == s->num_sequences);
     assert_always(s->running.count <= s->options.max_num_seqs);
-    for (int32_t id = 0; id < s->num_sequences; id++)
-        if (s->sequences[id].state != SEQUENCE_FREE) check_marks(s, &s->sequences[id]);
+    for (int32_t id = 0; id < s->num_sequences; id++) {
+        const struct sequence *seq = &s->sequences[id];
+        if (seq->state != SEQUENCE_FREE) check_marks(s, seq);
+        if (seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_WAITING) check_name(seq);
+    }
     check_tables(s);
     block_manager_check(s->blocks);
     if (s->prefixes) prefix_cache_check(s->prefixes);
