@@ -105,11 +105,12 @@ static void on_timer_closed(uv_handle_t *handle)
     free(api);
 }
 
-/* The loop must run once more for the timer to go. */
+/* Runs the loop once more, for the timer to go. */
 void api_deinit(struct server *server)
 {
     struct api *api = server->api;
     if (!api) return;
     server->api = NULL;
     uv_close((uv_handle_t *)&api->ping_timer, on_timer_closed);
+    uv_run(server->loop, UV_RUN_NOWAIT);
 }

@@ -31,12 +31,6 @@ int api_error_set(struct api_error *e, int http_status, const char *type, const 
     return STATUS_INVALID;
 }
 
-void api_error_send(struct exchange *x, const struct api_error *e)
-{
-    exchange_error(x, e->http_status, e->type, e->code, e->param[0] ? e->param : NULL, e->retry_after_seconds,
-                   "%s", e->text);
-}
-
 void api_error_append(struct buffer *out, const struct api_error *e)
 {
     response_append_error(out, e->type, e->code, e->param[0] ? e->param : NULL, e->text);

@@ -28,7 +28,12 @@ int api_error_set(struct api_error *e, int http_status, const char *type, const 
     api_error_set(e, 400, "invalid_request_error", code, param, __VA_ARGS__)
 #define api_error_no_memory(e) api_error_set(e, 500, "server_error", NULL, NULL, "out of memory")
 
-void api_error_send(struct exchange *x, const struct api_error *e);
+/* Inline, so that what only fills errors in does not need the transport. The exchange is gone. */
+static inline void api_error_send(struct exchange *x, const struct api_error *e)
+{
+    exchange_error(x, e->http_status, e->type, e->code, e->param[0] ? e->param : NULL, e->retry_after_seconds,
+                   "%s", e->text);
+}
 
 /* {"error":{...}} with all four keys. */
 void api_error_append(struct buffer *out, const struct api_error *e);

@@ -21,7 +21,8 @@ enum {
 void generation_flush_event(struct generation *g)
 {
     struct buffer *event = &g->api->event;
-    if (event->num_bytes > 0) g->blocked = !exchange_write(g->x, event->data, event->num_bytes);
+    g->broken |= buffer_failed(event);
+    if (event->num_bytes > 0 && !g->broken) g->blocked = !exchange_write(g->x, event->data, event->num_bytes);
     g->last_write_ns = clock_monotonic_ns();
     buffer_clear(event);
 }

@@ -1,0 +1,496 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/api/json_gate.h"
+#include "server/api/params.h"
+#include "unit/server/fake_tokenizer.h"
+
+static struct config config;
+static struct model_config model = {.vocab_size = FAKE_LOGITS_WIDTH};
+static struct generation_defaults defaults = {-1, -1, -1, -1, -1, -1};
+static const char *const names[] = {"model-a", "org/alias"};
+static struct server server = {.config = &config,
+                               .model_config = &model,
+                               .generation = &defaults,
+                               .max_model_len = 128,
+                               .model_names = names,
+                               .num_model_names = 2};
+static struct arena arena;
+static struct api_error error;
+static struct params params;
+
+static int set_up(void **state)
+{
+    (void)state;
+    arena_init(&arena, 1 << 20);
+    return config_init(&config, NULL);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    arena_deinit(&arena);
+    config_deinit(&config);
+    return 0;
+}
+
+static int read_as(enum api_kind kind, const char *text)
+{
+    cJSON *body = cJSON_Parse(text);
+    assert_non_null(body);
+    int status = params_read(&server, kind, body, text, strlen(text), &arena, &params, &error);
+    cJSON_Delete(body);
+    return status;
+}
+
+static void assert_ok(enum api_kind kind, const char *text)
+{
+    if (read_as(kind, text) < 0) fail_msg("%s: %s", text, error.text);
+}
+
+static void assert_refused(enum api_kind kind, const char *text, const char *param, const char *code)
+{
+    if (read_as(kind, text) == 0) fail_msg("accepted: %s", text);
+    assert_int_equal(error.http_status, 400);
+    assert_string_equal(error.type, "invalid_request_error");
+    if (strcmp(error.param, param) != 0) fail_msg("%s: param %s", text, error.param);
+    if (strcmp(error.code, code) != 0) fail_msg("%s: code %s", text, error.code);
+    assert_true(strlen(error.text) > 10);
+}
+
+static void defaults_are_openais(void **state)
+{
+    (void)state;
+    for (enum api_kind kind = API_COMPLETIONS; kind <= API_CHAT; kind++) {
+        assert_ok(kind, "{}");
+        assert_true(params.input.temperature == 1 && params.input.top_p == 1 && params.input.min_p == 0);
+        assert_true(params.input.repetition_penalty == 1);
+        assert_int_equal(params.input.top_k, 0);
+        assert_int_equal(params.input.num_logprobs, -1);
+        assert_int_equal(params.n, 1);
+        assert_int_equal(params.max_tokens, MAX_TOKENS_DEFAULT);
+        assert_true(params.skip_special_tokens && params.add_generation_prompt && !params.stream);
+        assert_int_equal(params.add_special_tokens, kind == API_COMPLETIONS);
+        assert_false(params.has_seed || params.parse_special || params.logprobs || params.echo);
+        assert_int_equal(params.stop.count, 0);
+    }
+}
+
+static void the_models_defaults_come_between(void **state)
+{
+    (void)state;
+    struct generation_defaults model_defaults = {.temperature = 0.6f,
+                                                 .top_p = 0.9f,
+                                                 .min_p = 0.05f,
+                                                 .repetition_penalty = 1.1f,
+                                                 .top_k = 40,
+                                                 .max_new_tokens = -1};
+    server.generation = &model_defaults;
+    assert_ok(API_CHAT, "{}");
+    assert_true(params.input.temperature == 0.6f && params.input.top_p == 0.9f &&
+                params.input.min_p == 0.05f);
+    assert_true(params.input.repetition_penalty == 1.1f);
+    assert_int_equal(params.input.top_k, 40);
+    assert_ok(API_CHAT,
+              "{\"temperature\":0,\"top_p\":1,\"top_k\":-1,\"min_p\":null,\"repetition_penalty\":1}");
+    assert_true(params.input.temperature == 0 && params.input.top_p == 1 && params.input.min_p == 0.05f);
+    assert_int_equal(params.input.top_k, 0);
+    assert_int_equal(config_set(&config, "generation-config", "vllm", "test", NULL), 0);
+    assert_ok(API_CHAT, "{}");
+    assert_true(params.input.temperature == 1 && params.input.top_p == 1);
+    assert_int_equal(params.input.top_k, 0);
+    server.generation = &defaults;
+}
+
+/* Every plain field: its ends are in, what lies beyond is out, null is absent, other types are refused. */
+struct range {
+    const char *name;
+    const char *in[4], *out[6];
+};
+
+static const struct range ranges[] = {
+    {"temperature", {"0", "2", "1.0", "1e-3"}, {"-0.1", "2.1", "1e308", "-1", NULL}},
+    {"top_p", {"1", "0.5", "0.001", NULL}, {"0", "-0.1", "1.01", "1e308", "1e-300", NULL}},
+    {"top_k",
+     {"-1", "0", "1", "2147483647"},
+     {"-2", "2147483648", "1.5", "9223372036854775807", "1e308", NULL}},
+    {"min_p", {"0", "1", NULL}, {"-0.01", "1.01", NULL}},
+    {"presence_penalty", {"-2", "2", "0", NULL}, {"-2.1", "2.1", "1e308", NULL}},
+    {"frequency_penalty", {"-2", "2", "0", NULL}, {"-2.1", "2.1", "1e308", NULL}},
+    {"repetition_penalty", {"0.01", "1", "2", NULL}, {"0", "-1", "1e308", NULL}},
+    {"n", {"1", "16", "1.0", NULL}, {"0", "17", "-1", "2147483648", "9223372036854775808", "1.5"}},
+    {"max_tokens",
+     {"1", "2147483647", NULL},
+     {"0", "-1", "2147483648", "9223372036854775808", "1e308", "3.9"}},
+    {"min_tokens", {"0", "5", NULL}, {"-1", "2147483648", "0.5", NULL}},
+};
+
+static void numbers_have_ranges(void **state)
+{
+    (void)state;
+    char text[128];
+    for (size_t i = 0; i < array_length(ranges); i++) {
+        const struct range *r = &ranges[i];
+        for (int k = 0; k < 4 && r->in[k]; k++) {
+            snprintf(text, sizeof text, "{\"%s\":%s}", r->name, r->in[k]);
+            assert_ok(API_COMPLETIONS, text);
+            assert_ok(API_CHAT, text);
+        }
+        for (int k = 0; k < 6 && r->out[k]; k++) {
+            snprintf(text, sizeof text, "{\"%s\":%s}", r->name, r->out[k]);
+            assert_refused(API_COMPLETIONS, text, r->name, "invalid_value");
+            assert_refused(API_CHAT, text, r->name, "invalid_value");
+        }
+        static const char *const wrong[] = {"\"1\"", "true", "[]", "{}"};
+        for (size_t k = 0; k < array_length(wrong); k++) {
+            snprintf(text, sizeof text, "{\"%s\":%s}", r->name, wrong[k]);
+            assert_refused(API_COMPLETIONS, text, r->name, "invalid_type");
+        }
+        snprintf(text, sizeof text, "{\"%s\":null}", r->name);
+        assert_ok(API_CHAT, text);
+    }
+}
+
+static void booleans_are_booleans(void **state)
+{
+    (void)state;
+    static const char *const common[] = {"stream",
+                                         "ignore_eos",
+                                         "skip_special_tokens",
+                                         "include_stop_str_in_output",
+                                         "add_special_tokens",
+                                         "return_tokens_as_token_ids"};
+    char text[128];
+    for (size_t i = 0; i < array_length(common); i++) {
+        static const char *const wrong[] = {"0", "1", "\"true\"", "[]", "{}"};
+        for (size_t k = 0; k < array_length(wrong); k++) {
+            snprintf(text, sizeof text, "{\"%s\":%s}", common[i], wrong[k]);
+            assert_refused(API_COMPLETIONS, text, common[i], "invalid_type");
+            assert_refused(API_CHAT, text, common[i], "invalid_type");
+        }
+        snprintf(text, sizeof text, "{\"%s\":true}", common[i]);
+        assert_ok(API_COMPLETIONS, text);
+        snprintf(text, sizeof text, "{\"%s\":null}", common[i]);
+        assert_ok(API_CHAT, text);
+    }
+}
+
+static void seeds_are_exact(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t seed;
+    } good[] = {
+        {"{\"seed\":0}", 0},
+        {"{\"seed\":-1}", -1},
+        {"{\"seed\":9007199254740993}", 9007199254740993LL},
+        {"{\"a\":{\"seed\":5},\"seed\" : 9223372036854775807 }", INT64_MAX},
+        {"{\"x\":\"seed\\\",\",\"seed\":-9223372036854775808}", INT64_MIN},
+        {"{\"x\":[1,{\"y\":\"}\"}],\"seed\":9007199254740995,\"z\":1}", 9007199254740995LL},
+        {"{\"\\u0073eed\":7}", 7},
+        {"{\"seed\":1e3}", 1000},
+    };
+    for (size_t i = 0; i < array_length(good); i++) {
+        assert_ok(API_CHAT, good[i].text);
+        assert_true(params.has_seed);
+        assert_true(params.seed == good[i].seed);
+    }
+    static const char *const bad[] = {"{\"seed\":9223372036854775808}", "{\"seed\":-9223372036854775809}",
+                                      "{\"seed\":1.5}", "{\"seed\":1e30}",
+                                      "{\"\\u0073eed\":9007199254740995}"};
+    for (size_t i = 0; i < array_length(bad); i++) assert_refused(API_CHAT, bad[i], "seed", "invalid_value");
+    assert_refused(API_CHAT, "{\"seed\":\"1\"}", "seed", "invalid_type");
+    assert_ok(API_CHAT, "{\"seed\":null}");
+    assert_false(params.has_seed);
+}
+
+static void stop_strings(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT, "{\"stop\":\"a\"}");
+    assert_int_equal(params.stop.count, 1);
+    assert_ok(API_CHAT, "{\"stop\":[\"a\",\"\\n\\n\",\"\xC3\xA9\"]}");
+    assert_int_equal(params.stop.count, 3);
+    assert_string_equal(params.stop.items[2].text, "\xC3\xA9");
+    assert_ok(API_CHAT, "{\"stop\":[]}");
+    assert_ok(API_CHAT, "{\"stop\":null}");
+    assert_int_equal(params.stop.count, 0);
+    assert_refused(API_CHAT, "{\"stop\":\"\"}", "stop", "invalid_value");
+    assert_refused(API_CHAT, "{\"stop\":[\"a\",\"\"]}", "stop[1]", "invalid_value");
+    assert_refused(API_CHAT, "{\"stop\":[\"a\",1]}", "stop[1]", "invalid_type");
+    assert_refused(API_CHAT, "{\"stop\":[null]}", "stop[0]", "invalid_type");
+    assert_refused(API_CHAT, "{\"stop\":5}", "stop", "invalid_type");
+    assert_refused(API_CHAT, "{\"stop\":{}}", "stop", "invalid_type");
+    char text[4096] = "{\"stop\":[\"1\"";
+    for (int i = 0; i < 15; i++) strcat(text, ",\"x\"");
+    char more[4200];
+    snprintf(more, sizeof more, "%s]}", text);
+    assert_ok(API_CHAT, more);
+    snprintf(more, sizeof more, "%s,\"x\"]}", text);
+    assert_refused(API_CHAT, more, "stop", "invalid_value");
+    assert_non_null(strstr(error.text, "--max-stop-strings"));
+    snprintf(more, sizeof more, "{\"stop\":\"%0256d\"}", 0);
+    assert_ok(API_CHAT, more);
+    snprintf(more, sizeof more, "{\"stop\":\"%0257d\"}", 0);
+    assert_refused(API_CHAT, more, "stop", "invalid_value");
+    assert_non_null(strstr(error.text, "--max-stop-bytes"));
+}
+
+/* Ids are checked against the width of the logits: the index that would reach a kernel. */
+static void token_ids_stay_below_the_width(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT, "{\"stop_token_ids\":[0,269],\"logit_bias\":{\"0\":-100,\"269\":100}}");
+    assert_int_equal(params.input.num_stop_token_ids, 2);
+    assert_int_equal(params.input.stop_token_ids[1], 269);
+    assert_int_equal(params.input.num_logit_bias, 2);
+    assert_refused(API_CHAT, "{\"stop_token_ids\":[1,270]}", "stop_token_ids[1]", "invalid_value");
+    assert_refused(API_CHAT, "{\"stop_token_ids\":[-1]}", "stop_token_ids[0]", "invalid_value");
+    assert_refused(API_CHAT, "{\"stop_token_ids\":[1.5]}", "stop_token_ids[0]", "invalid_value");
+    assert_refused(API_CHAT, "{\"stop_token_ids\":[4294967297]}", "stop_token_ids[0]", "invalid_value");
+    assert_refused(API_CHAT, "{\"stop_token_ids\":[\"1\"]}", "stop_token_ids[0]", "invalid_type");
+    assert_refused(API_CHAT, "{\"stop_token_ids\":1}", "stop_token_ids", "invalid_type");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"270\":1}}", "logit_bias.270", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"-1\":1}}", "logit_bias.-1", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"foo\":0}}", "logit_bias.foo", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"\":0}}", "logit_bias.", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"01\":0}}", "logit_bias.01", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"4294967296\":0}}", "logit_bias.4294967296", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"1\":101}}", "logit_bias.1", "invalid_value");
+    assert_refused(API_CHAT, "{\"logit_bias\":{\"1\":null}}", "logit_bias.1", "invalid_type");
+    assert_refused(API_CHAT, "{\"logit_bias\":[]}", "logit_bias", "invalid_type");
+    char text[1024] = "{\"stop_token_ids\":[0";
+    for (int i = 0; i < 63; i++) strcat(text, ",1");
+    char more[1100];
+    snprintf(more, sizeof more, "%s]}", text);
+    assert_ok(API_CHAT, more);
+    snprintf(more, sizeof more, "%s,1]}", text);
+    assert_refused(API_CHAT, more, "stop_token_ids", "invalid_value");
+}
+
+static void biases_are_sorted(void **state)
+{
+    (void)state;
+    assert_ok(API_COMPLETIONS, "{\"logit_bias\":{\"200\":1,\"3\":2.5,\"50\":-3}}");
+    static const int32_t ids[] = {3, 50, 200};
+    for (int i = 0; i < 3; i++) assert_int_equal(params.input.logit_bias[i].token_id, ids[i]);
+    assert_true(params.input.logit_bias[0].bias == 2.5f);
+}
+
+static void logprobs_differ_by_endpoint(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":20}");
+    assert_true(params.logprobs);
+    assert_int_equal(params.input.num_logprobs, 20);
+    assert_ok(API_CHAT, "{\"logprobs\":true}");
+    assert_int_equal(params.input.num_logprobs, 0);
+    assert_ok(API_CHAT, "{\"logprobs\":false,\"top_logprobs\":0}");
+    assert_int_equal(params.input.num_logprobs, -1);
+    assert_refused(API_CHAT, "{\"top_logprobs\":5}", "top_logprobs", "invalid_value");
+    assert_refused(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "invalid_value");
+    assert_refused(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":-1}", "top_logprobs", "invalid_value");
+    assert_refused(API_CHAT, "{\"logprobs\":3}", "logprobs", "invalid_type");
+    assert_ok(API_COMPLETIONS, "{\"logprobs\":0}");
+    assert_true(params.logprobs && params.input.num_logprobs == 0 && !params.input.prompt_logprobs);
+    assert_ok(API_COMPLETIONS, "{\"logprobs\":5,\"echo\":true}");
+    assert_true(params.input.prompt_logprobs && params.input.num_logprobs == 5);
+    assert_refused(API_COMPLETIONS, "{\"logprobs\":true}", "logprobs", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"logprobs\":21}", "logprobs", "invalid_value");
+}
+
+static void max_tokens_of_nothing_needs_echo(void **state)
+{
+    (void)state;
+    assert_ok(API_COMPLETIONS, "{\"max_tokens\":0,\"echo\":true,\"logprobs\":1}");
+    assert_true(params.input.prompt_logprobs && params.max_tokens == 0);
+    assert_ok(API_COMPLETIONS, "{\"max_tokens\":0,\"echo\":true}");
+    assert_true(params.input.prompt_logprobs && !params.logprobs);
+    assert_refused(API_COMPLETIONS, "{\"max_tokens\":0}", "max_tokens", "invalid_value");
+    assert_refused(API_CHAT, "{\"max_tokens\":0,\"echo\":false}", "max_tokens", "invalid_value");
+    assert_ok(API_CHAT, "{\"max_tokens\":3,\"max_completion_tokens\":9}");
+    assert_int_equal(params.max_tokens, 9);
+    assert_refused(API_CHAT, "{\"max_tokens\":3,\"min_tokens\":4}", "min_tokens", "invalid_value");
+}
+
+static void unknown_fields_pass_and_unsupported_do_not(void **state)
+{
+    (void)state;
+    assert_ok(
+        API_CHAT,
+        "{\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"store\":true,\"Temperature\":99,\"new_in_2030\":[1],"
+        "\"service_tier\":\"auto\",\"parallel_tool_calls\":true,\"tools\":[],\"tool_choice\":\"auto\","
+        "\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],\"use_beam_search\":false,"
+        "\"priority\":0,\"guided_json\":null,\"suffix\":\"x\",\"best_of\":\"x\"}");
+    assert_refused(API_CHAT, "{\"tools\":[{}]}", "tools", "unsupported_parameter");
+    assert_ok(API_CHAT, "{\"tools\":[{}],\"tool_choice\":\"none\"}");
+    assert_refused(API_CHAT, "{\"tool_choice\":\"required\"}", "tool_choice", "unsupported_value");
+    assert_refused(API_CHAT, "{\"response_format\":{\"type\":\"json_object\"}}", "response_format.type",
+                   "unsupported_value");
+    assert_refused(API_CHAT, "{\"response_format\":\"text\"}", "response_format", "invalid_type");
+    assert_refused(API_CHAT, "{\"modalities\":[\"text\",\"audio\"]}", "modalities", "unsupported_value");
+    assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
+    assert_refused(API_COMPLETIONS, "{\"best_of\":2}", "best_of", "unsupported_value");
+    assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2}");
+    static const char *const fields[] = {"use_beam_search", "prompt_logprobs",       "allowed_token_ids",
+                                         "bad_words",       "structured_outputs",    "guided_regex",
+                                         "priority",        "truncate_prompt_tokens"};
+    for (size_t i = 0; i < array_length(fields); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"%s\":[1]}", fields[i]);
+        assert_refused(API_COMPLETIONS, text, fields[i], "unsupported_parameter");
+        assert_refused(API_CHAT, text, fields[i], "unsupported_parameter");
+    }
+}
+
+static void stream_options(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT,
+              "{\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":false}}");
+    assert_true(params.stream && params.include_usage && !params.continuous_usage);
+    assert_ok(API_CHAT, "{\"stream\":false,\"stream_options\":{\"include_usage\":true}}");
+    assert_refused(API_CHAT, "{\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage",
+                   "invalid_type");
+    assert_refused(API_CHAT, "{\"stream_options\":true}", "stream_options", "invalid_type");
+}
+
+static void models_have_names(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT, "{\"model\":\"model-a\"}");
+    assert_ok(API_CHAT, "{\"model\":\"org/alias\"}");
+    assert_ok(API_CHAT, "{\"model\":null}");
+    assert_int_equal(read_as(API_CHAT, "{\"model\":\"other\"}"), STATUS_INVALID);
+    assert_int_equal(error.http_status, 404);
+    assert_string_equal(error.code, "model_not_found");
+    assert_refused(API_CHAT, "{\"model\":5}", "model", "invalid_type");
+    assert_refused(API_CHAT, "[]", "body", "invalid_type");
+}
+
+static void salts(void **state)
+{
+    (void)state;
+    char text[1024];
+    assert_ok(API_CHAT, "{\"cache_salt\":\"abc\"}");
+    assert_string_equal(params.cache_salt, "abc");
+    snprintf(text, sizeof text, "{\"cache_salt\":\"%0128d\"}", 0);
+    assert_ok(API_CHAT, text);
+    snprintf(text, sizeof text, "{\"cache_salt\":\"%0129d\"}", 0);
+    assert_refused(API_CHAT, text, "cache_salt", "invalid_value");
+    assert_refused(API_CHAT, "{\"cache_salt\":\"\"}", "cache_salt", "invalid_value");
+    assert_refused(API_CHAT, "{\"cache_salt\":1}", "cache_salt", "invalid_type");
+}
+
+/* The dominant failure of such servers is a pair of parameters. Every pair of values, good and bad: the
+ * result is either a refusal with a param, or a request whose every number is in the slot's range. */
+static const char *const values[] = {
+    "\"temperature\":0",
+    "\"temperature\":2",
+    "\"top_p\":0.000001",
+    "\"top_k\":2147483647",
+    "\"top_k\":-1",
+    "\"min_p\":1",
+    "\"n\":16",
+    "\"max_tokens\":1",
+    "\"max_tokens\":0",
+    "\"max_completion_tokens\":2147483647",
+    "\"min_tokens\":2147483647",
+    "\"min_tokens\":1",
+    "\"echo\":true",
+    "\"logprobs\":0",
+    "\"logprobs\":20",
+    "\"logprobs\":true",
+    "\"top_logprobs\":20",
+    "\"seed\":-9223372036854775808",
+    "\"stop\":[\"a\",\"ab\",\"b\"]",
+    "\"stop_token_ids\":[269]",
+    "\"stop_token_ids\":[270]",
+    "\"ignore_eos\":true",
+    "\"logit_bias\":{\"269\":-100}",
+    "\"logit_bias\":{\"270\":0}",
+    "\"repetition_penalty\":0.01",
+    "\"presence_penalty\":-2",
+    "\"frequency_penalty\":2",
+    "\"stream\":true",
+    "\"stream_options\":{\"include_usage\":true}",
+    "\"continue_final_message\":true",
+    "\"add_generation_prompt\":false",
+    "\"best_of\":1",
+    "\"skip_special_tokens\":false",
+    "\"include_stop_str_in_output\":true",
+    "\"cache_salt\":\"x\"",
+};
+
+static void assert_in_slot_range(const struct params *p)
+{
+    const struct request_slot_input *in = &p->input;
+    assert_true(in->temperature >= 0 && in->temperature <= 2 &&
+                (in->temperature == 0 || in->temperature >= 0.01f));
+    assert_true(in->top_p > 0 && in->top_p <= 1 && in->min_p >= 0 && in->min_p <= 1 && in->top_k >= 0);
+    assert_true(in->repetition_penalty > 0 && in->num_logprobs >= -1 && in->num_logprobs <= TOP_LOGPROBS_MAX);
+    assert_true(p->n >= 1 && p->n <= 16 && p->max_tokens >= MAX_TOKENS_DEFAULT && in->min_tokens >= 0);
+    assert_true(p->max_tokens != 0 || in->prompt_logprobs);
+    assert_true(!p->logprobs || in->num_logprobs >= 0);
+    assert_true(p->max_tokens == MAX_TOKENS_DEFAULT || in->min_tokens <= p->max_tokens);
+    for (int i = 0; i < in->num_stop_token_ids; i++)
+        assert_in_range(in->stop_token_ids[i], 0, FAKE_LOGITS_WIDTH - 1);
+    for (int i = 0; i < in->num_logit_bias; i++)
+        assert_in_range(in->logit_bias[i].token_id, 0, FAKE_LOGITS_WIDTH - 1);
+}
+
+static void every_pair_is_refused_or_in_range(void **state)
+{
+    (void)state;
+    int num_accepted = 0, num_refused = 0;
+    for (size_t a = 0; a < array_length(values); a++) {
+        for (size_t b = 0; b < array_length(values); b++) {
+            for (enum api_kind kind = API_COMPLETIONS; kind <= API_CHAT; kind++) {
+                char text[256];
+                snprintf(text, sizeof text, a == b ? "{%s}" : "{%s,%s}", values[a], values[b]);
+                struct json_gate_limits limits = {8, 1000, 100};
+                if (json_gate_check(text, strlen(text), &limits, NULL) != 0)
+                    continue; /* the same field twice */
+                if (read_as(kind, text) == 0) {
+                    assert_in_slot_range(&params);
+                    num_accepted++;
+                } else {
+                    assert_int_equal(error.http_status, 400);
+                    assert_true(error.param[0] && error.code);
+                    num_refused++;
+                }
+            }
+        }
+        arena_deinit(&arena);
+    }
+    assert_true(num_accepted > 500 && num_refused > 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(defaults_are_openais, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_models_defaults_come_between, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(numbers_have_ranges, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(booleans_are_booleans, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(seeds_are_exact, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_strings, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(token_ids_stay_below_the_width, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(biases_are_sorted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(logprobs_differ_by_endpoint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(max_tokens_of_nothing_needs_echo, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stream_options, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(models_have_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(salts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_pair_is_refused_or_in_range, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
