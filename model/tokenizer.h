@@ -68,10 +68,11 @@ void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int32_t num
 struct detokenizer {
     const struct tokenizer *tokenizer;
     bool skip_special;
-    bool at_start;           /* nothing decoded yet (a leading space may be stripped) */
-    unsigned char held[4];   /* bytes of an unfinished code point */
-    int num_held;
-    int num_run_bytes;       /* byte-fallback run in progress, see tokenizer_decode.c */
+    bool at_start;           /* no token taken yet */
+    bool is_run_broken;      /* the run of byte tokens in progress is no UTF-8 */
+    int num_strip;           /* leading characters that may still be stripped */
+    int num_held, num_open;  /* bytes held back; how many of them are an unfinished code point */
+    unsigned char held[256]; /* see tokenizer/decode.c */
 };
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special);
 void detokenizer_push(struct detokenizer *d, int32_t id, struct buffer *out);

@@ -1,0 +1,408 @@
+#!/usr/bin/env python3
+"""Compares flashd's tokenizer with Hugging Face's `tokenizers`, token for token.
+
+    compare_tokenizers.py --program build/tests/golden/tokenize_main [--gguf MODEL.gguf] [--tokenizers DIRECTORY]
+
+DIRECTORY holds one directory a tokenizer, each with a tokenizer.json (or tokenizer.json.xz). The GGUF file's tokenizer
+is rebuilt with the Python package from the file's own keys. From those, more are derived to reach the pre-tokenizers
+that none of them uses (GPT-2's, tekken's, Metaspace). For each: encoding of every text of a corpus with control tokens
+parsed and not, decoding of the ids and of random ids, and the detokenizer against decode (inside the program).
+Exits with 1 when anything differs. Needs tokenizers (0.23.3 is what the Unicode table was made with).
+"""
+import argparse
+import json
+import lzma
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unicodedata
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
+
+ADD_SPECIAL, PARSE_SPECIAL = 1, 2
+
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+SENTENCES = """The quick brown fox jumps over the lazy dog; it's 3.14159 o'clock, isn't it?
+Don't WE'LL they'Re I'VE you'd he'S ſ'ſ 'ſ'T can’t ‘quoted’ “double”
+Zażółć gęślą jaźń. Příliš žluťoučký kůň úpěl ďábelské ódy. Ångström naïve façade coöperate
+Съешь же ещё этих мягких французских булок, да выпей чаю. Ђорђе Їжак Ґанок
+Ξεσκεπάζω την ψυχοφθόρα βδελυγμία. Ἐν ἀρχῇ ἦν ὁ λόγος
+זה כיף סתם לשמוע איך תנצח קרפד עץ טוב בגן. שָׁלוֹם עֲלֵיכֶם
+نص حكيم له سر قاطع وذو شأن عظيم مكتوب على ثوب أخضر. السَّلَامُ عَلَيْكُمْ ١٢٣٤٥ ۶۷۸
+ऋषियों को सताने वाले दुष्ट राक्षसों के राजा रावण का सर्वनाश। नमस्ते १२३ क्षत्रिय
+আমি কাঁচ খেতে পারি, তাতে আমার কোনো ক্ষতি হয় না। ਪੰਜਾਬੀ ગુજરાતી தமிழ் మీకు ಕನ್ನಡ മലയാളം සිංහල
+เป็นมนุษย์สุดประเสริฐเลิศคุณค่า กว่าบรรดาฝูงสัตว์เดรัจฉาน ສະບາຍດີ မြန်မာ ភាសាខ្មែរ བོད་ཡིག
+天地玄黃,宇宙洪荒。日月盈昃,辰宿列張。我能吞下玻璃而不伤身体!你好,世界。㐀㐁𠀀𠀁𪜀
+いろはにほへと ちりぬるを わかよたれそ つねならむ。カタカナ ガギグゲゴ がぎぐげご ㍿㌀ ﾊﾝｶｸ
+키스의 고유조건은 입술끼리 만나야 하고 특별한 기술은 필요치 않다. 한국어 각 갂
+ლელი ქართული Հայերեն አማርኛ ᏣᎳᎩ ᐃᓄᒃᑎᑐᑦ ᠮᠣᠩᠭᠣᠯ ᚠᚢᚦᚨᚱᚲ ⴰⵎⴰⵣⵉⵖ 𐌲𐌿𐍄𐌹𐍃𐌺 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𝟘𝟙𝟚
+Việt Nam tiếng Việt đẹp: Ăn quả nhớ kẻ trồng cây, ỗ ợ ữ ặ
+👍🏽 👨‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇯🇵 🧑🏿‍🚀 ❤️‍🔥 🤷‍♂️ 1️⃣ #️⃣ 😀😃😄 🫠🫡 ☃︎ ☃️
+½ ⅓ Ⅷ ① ⑳ ² ³ ₄ 三 〇 ፩ ௧ ༢ 1234567890 12 345 6789 00 0x1F 1e-9 3,000,000.00
+if (x != NULL && *p++ == '\\n') { return foo->bar[i] << 2; } // TODO: fix
+def f(self, *args, **kwargs) -> None:\n\t\tfor i in range(10):\n\t\t\tprint(f"{i:>08.3f}")\r\n\r\n
+<div class="a b">&nbsp;<br/></div> <!-- comment --> SELECT * FROM t WHERE a>=1;
+https://example.com/path?q=a%20b&c=d#frag user@example.org C:\\\\Windows\\\\System32 ~/.config/*.json
+camelCaseWord XMLHttpRequest HTTPServer iPhone McDonald's snake_case_name SCREAMING_CASE kebab-case a1B2c3
+∀x∈ℝ: ⌈x⌉ = −⌊−x⌋, α ∧ ¬β ≡ ¬(¬α ∨ β), ∫₀^∞ e^{-x²}dx = √π/2 → ⇒ ± × ÷ ≠ ≤
+\tindented\n    four\n        eight   three  two \u00a0nbsp\u2028line\u3000wide\u180emvs\u0085nel\u200bzwsp\ufeffbom
+""".strip().split("\n")
+
+SPACES = [" ", "  ", "   ", "\n", "\n\n", "\r\n", "\r", "\t", "\t\t", " \n", "\n ", "\v", "\f", "\x85", "\xa0", "\u1680",
+          "\u180e", "\u2000", "\u2003", "\u2009", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\u200b", "\ufeff"]
+CONTRACTIONS = ["'s", "'S", "'t", "'T", "'re", "'RE", "'Re", "'ve", "'vE", "'m", "'M", "'ll", "'LL", "'lL", "'d", "'D",
+                "'\u017f", "'k", "'", "''s", "'l", "'r", "\u2019s"]
+
+
+# ---- texts ----
+
+def code_points(rng):
+    plane = rng.random()
+    if plane < 0.3:
+        return rng.randrange(0x80)
+    if plane < 0.5:
+        return rng.randrange(0x250)
+    if plane < 0.8:
+        return rng.randrange(0x10000)
+    return rng.randrange(0x110000)
+
+
+def random_char(rng):
+    while True:
+        c = code_points(rng)
+        if not 0xD800 <= c <= 0xDFFF:
+            return chr(c)
+
+
+def marks_out_of_order(rng, marks):
+    base = rng.choice("aeiouAEOU\u0627\u05d0\u0915\uac00\u1100\u00e9\u1e0b")
+    return base + "".join(rng.choice(marks) for _ in range(rng.randrange(1, 7)))
+
+
+def special_text(rng, names):
+    name = rng.choice(names)
+    how = rng.random()
+    if how < 0.6:
+        return name
+    if how < 0.8:
+        return name[: rng.randrange(1, len(name) + 1)]
+    return name[rng.randrange(len(name)):]
+
+
+def atoms(rng, names, marks, words):
+    kind = rng.randrange(12)
+    if kind < 3:
+        return rng.choice(words)
+    if kind == 3:
+        return rng.choice(SPACES) * rng.choice((1, 1, 2, 3, 17))
+    if kind == 4:
+        return rng.choice(CONTRACTIONS)
+    if kind == 5:
+        return special_text(rng, names)
+    if kind == 6:
+        return "".join(random_char(rng) for _ in range(rng.randrange(1, 9)))
+    if kind == 7:
+        return bytes(rng.randrange(256) for _ in range(rng.randrange(1, 20))).decode("utf-8", "replace")
+    if kind == 8:
+        return marks_out_of_order(rng, marks)
+    if kind == 9:
+        return "".join(rng.choice("0123456789٣५三Ⅷ½²") for _ in range(rng.randrange(1, 8)))
+    if kind == 10:
+        return rng.choice("aZ0 \n\u4e00-\u0301\u2581é\x00😀") * rng.choice((2, 5, 30, 90))
+    return "".join(rng.choice("!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\x00\x01\x1b\x7f") for _ in range(rng.randrange(1, 6)))
+
+
+def corpus(names, count, sources):
+    rng = random.Random(20240607)
+    marks = [chr(c) for c in range(0x300, 0x110000) if unicodedata.combining(chr(c))]
+    marks += ["\u1161", "\u11a8", "\u093c", "\u0f71", "\u3099"]
+    sentences = [s.encode().decode("unicode_escape").encode("latin-1", "ignore").decode("utf-8", "ignore")
+                 if "\\" in s else s for s in SENTENCES]
+    words = [w for s in sentences for w in s.split(" ") if w] + ["▁", "▁▁", "▁the", "<0x41>", "<0xE4>"]
+    texts = [""] + sentences + [unicodedata.normalize("NFD", s) for s in sentences]
+    texts += ["".join(p) for p in zip(sentences, sentences[1:])]
+    for source in sources:
+        lines = source.read_text(encoding="utf-8", errors="replace").split("\n")
+        for _ in range(40):
+            at = rng.randrange(len(lines))
+            texts.append("\n".join(lines[at : at + rng.randrange(1, 12)]))
+    texts = dict.fromkeys(texts)
+    while len(texts) < count:
+        texts["".join(atoms(rng, names, marks, words) for _ in range(rng.randrange(1, 14)))] = None
+    return list(texts)
+
+
+def every_code_point():
+    """Each code point alone, after an apostrophe, between letters, digits and spaces."""
+    for at in range(0, 0x110000, 256):
+        chars = [chr(c) for c in range(at, at + 256) if not 0xD800 <= c <= 0xDFFF]
+        if chars:
+            yield "".join(chars)
+            yield "".join("x'" + c for c in chars)
+            yield "".join("'r%s'l%se'v%s " % (c, c, c) for c in chars)
+            yield "".join("a%sB 1%s  %s\n" % (c, c, c) for c in chars)
+
+
+# ---- the program ----
+
+class Program:
+    def __init__(self, program, model):
+        self.process = subprocess.Popen([program, str(model)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, command, *blocks):
+        self.process.stdin.write(command + b"".join(blocks))
+        self.process.stdin.flush()
+
+    def answer(self, item_bytes):
+        head = self.process.stdout.read(4)
+        if len(head) < 4:
+            raise SystemExit("the program died: see above")
+        n = struct.unpack("<I", head)[0]
+        return self.process.stdout.read(n * item_bytes)
+
+    def encode(self, text, flags, untrusted=()):
+        data = text.encode()
+        ranges = b"".join(struct.pack("<II", *r) for r in untrusted)
+        self.ask(b"e", struct.pack("<II", flags, len(untrusted)), ranges, struct.pack("<I", len(data)), data)
+        answer = self.answer(4)
+        return list(struct.unpack("<%di" % (len(answer) // 4), answer))
+
+    def decode(self, ids, skip_special):
+        self.ask(b"d", struct.pack("<II", skip_special, len(ids)), struct.pack("<%di" % len(ids), *ids))
+        return self.answer(1).decode()
+
+    def microseconds(self, text, flags, repetitions):
+        data = text.encode()
+        self.ask(b"t", struct.pack("<III", flags, repetitions, len(data)), data)
+        return struct.unpack("<I", self.answer(4))[0]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+# ---- tokenizers ----
+
+def gguf_values(path):
+    """The keys of a GGUF file."""
+    data = path.read_bytes()
+    at = 0
+
+    def take(form):
+        nonlocal at
+        values = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return values[0]
+
+    def text():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return data[at - n : at].decode()
+
+    def value(kind):
+        if kind == 8:
+            return text()
+        if kind == 9:
+            item, n = take("I"), take("Q")
+            return [value(item) for _ in range(n)]
+        return take("BbHhIif?  QqdQ"[kind] if kind < 8 else {10: "Q", 11: "q", 12: "d"}[kind])
+
+    at = 8
+    take("Q")
+    return {text(): value(take("I")) for _ in range(take("Q"))}
+
+
+def smollm_from_gguf(path):
+    values = gguf_values(path)
+    assert values["tokenizer.ggml.model"] == "gpt2" and values["tokenizer.ggml.pre"] == "smollm"
+    names, types = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.token_type"]
+    merges = [tuple(m.split(" ")) for m in values["tokenizer.ggml.merges"]]
+    t = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, merges))
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    t.decoder = decoders.ByteLevel()
+    t.add_special_tokens([AddedToken(n, normalized=False, special=True) for n, k in zip(names, types) if k == 3])
+    return t
+
+
+def derived(name, text):
+    """Variants of a tokenizer.json, with its name, that reach other pre-tokenizers and settings."""
+    yield name, text
+    root = json.loads(text)
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    if name == "llama3_1":
+        root["model"]["ignore_merges"] = False
+        root["pre_tokenizer"] = byte_level
+        yield name + "+gpt2", json.dumps(root)
+        split = {"type": "Split", "pattern": {"Regex": TEKKEN}, "behavior": "Isolated", "invert": False}
+        root["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, dict(byte_level, use_regex=False)]}
+        yield name + "+tekken", json.dumps(root)
+    if name == "llama2":
+        # Normalised and stripping added tokens, and no byte tokens but some.
+        root["added_tokens"] += [
+            dict(id=i, content=c, single_word=w, lstrip=a, rstrip=b, normalized=n, special=s)
+            for i, c, w, a, b, n, s in [(32000, "<|x|>", False, True, True, False, True),
+                                        (32001, "Don't", True, False, False, False, False),
+                                        (32002, "a b", False, False, False, True, False),
+                                        (32003, "<y>", False, False, True, False, False),
+                                        (32004, "the", True, False, False, False, False)]]  # is in the vocabulary
+        for scheme, cut in (("first", False), ("always", True), ("never", True)):
+            root["normalizer"] = None
+            root["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": cut}
+            root["decoder"] = root["pre_tokenizer"]
+            yield "%s+metaspace-%s" % (name, scheme), json.dumps(root)
+        root = json.loads(text)
+        root["model"]["vocab"] = {k: v for k, v in root["model"]["vocab"].items() if k not in ("<0xE4>", "<0x9F>")}
+        for fuse in (True, False):
+            root["model"]["fuse_unk"] = fuse
+            yield "%s+few-bytes-%s" % (name, "fused" if fuse else "apart"), json.dumps(root)
+
+
+class Case:
+    def __init__(self, name, reference, model):
+        self.name, self.reference, self.model = name, reference, model
+        self.num_texts = self.num_decoded = self.num_differences = 0
+
+    def differ(self, what, text, mine, theirs):
+        self.num_differences += 1
+        if self.num_differences <= 5:
+            print("  %s differs for %r\n    flashd    %r\n    reference %r" % (what, text[:300], mine, theirs))
+
+
+def special_names(reference):
+    return [t.content for t in reference.get_added_tokens_decoder().values()][:400]
+
+
+def compare_encoding(case, program, texts, flags):
+    case.reference.encode_special_tokens = not flags & PARSE_SPECIAL
+    for at in range(0, len(texts), 1000):
+        batch = texts[at : at + 1000]
+        theirs = case.reference.encode_batch(batch, add_special_tokens=bool(flags & ADD_SPECIAL))
+        for text, encoding in zip(batch, theirs):
+            mine = program.encode(text, flags)
+            case.num_texts += 1
+            if mine != encoding.ids:
+                case.differ("encoding with flags %d" % flags, text, mine, encoding.ids)
+
+
+def compare_decoding(case, program, texts, count):
+    rng = random.Random(5)
+    size = max(case.reference.get_vocab().values()) + 1
+    special = [i for i, t in case.reference.get_added_tokens_decoder().items() if t.special]
+    runs = [i for i in range(size) if (case.reference.id_to_token(i) or "").startswith("<0x")] or list(range(300))
+    lists = [case.reference.encode(t).ids for t in texts[: count // 4]]
+    while len(lists) < count:
+        pool = rng.choice((range(size + 3), range(min(size, 600)), runs, special, None))
+        n = rng.randrange(0, 30)
+        lists.append([rng.choice(pool if pool else rng.choice((range(size), runs, special))) for _ in range(n)])
+    for ids in lists:
+        for skip in (False, True):
+            mine, theirs = program.decode(ids, skip), case.reference.decode(ids, skip_special_tokens=skip)
+            case.num_decoded += 1
+            if mine != theirs:
+                case.differ("decoding (skip %s)" % skip, repr(ids), mine, theirs)
+
+
+def check_trust(case, program, texts):
+    """A text inside a template: its control tokens never count, the template's always do."""
+    unknown = case.reference.token_to_id(case.reference.model.unk_token or "")
+    special = {i for i, t in case.reference.get_added_tokens_decoder().items() if t.special} - {unknown}
+    names = [t.content for t in case.reference.get_added_tokens_decoder().values() if t.special and t.content != case.reference.model.unk_token][:20]
+    for k, text in enumerate(texts):
+        head, tail = names[k % len(names)] + "user\n", names[(k * 7 + 3) % len(names)] + names[k % len(names)]
+        begin, end = len(head.encode()), len((head + text).encode())
+        ids = program.encode(head + text + tail, PARSE_SPECIAL, [(begin, end)])
+        if len([i for i in ids if i in special]) != 3:
+            case.differ("the number of control tokens", text, ids, 3)
+        if program.encode(text, PARSE_SPECIAL, [(0, len(text.encode()))]) != program.encode(text, 0):
+            case.differ("a text that is not trusted", text, None, None)
+
+
+def measure(case, program):
+    """Microseconds a megabyte; the Python package with its caches warm as ours are not."""
+    text = "\n".join(SENTENCES[:1] * 40 + SENTENCES) * 200
+    num_bytes = len(text.encode())
+    begin = time.perf_counter()
+    case.reference.encode(text)
+    theirs = time.perf_counter() - begin
+    mine = program.microseconds(text, PARSE_SPECIAL, 3) / 3e6
+    slow = {}
+    for name, unit in (("a", "a"), ("space", " "), ("newline", "\n"), ("digit", "7"), ("cjk", "語"), ("mark", "\u0301"),
+                       ("emoji", "😀"), ("two marks", "\u0301\u0323"), ("apostrophe", "'"), ("aA", "aA"),
+                       ("meta", "▁")):
+        long_text = unit * ((1 << 20) // len(unit.encode()))
+        slow[name] = program.microseconds(long_text, PARSE_SPECIAL, 1) / 1e6
+    print("  speed: %.1f MB/s, the Python package %.1f MB/s; 1 MiB of %s" % (
+        num_bytes / mine / 1e6, num_bytes / theirs / 1e6, ", ".join("%s %.2f s" % i for i in slow.items())))
+
+
+def compare(case, options, sources):
+    names = special_names(case.reference)
+    texts = corpus(names, options.count, sources)
+    program = Program(options.program, case.model)
+    compare_encoding(case, program, texts, PARSE_SPECIAL)
+    compare_encoding(case, program, texts, 0)
+    compare_encoding(case, program, texts[:2000], ADD_SPECIAL | PARSE_SPECIAL)
+    if not options.quick:
+        compare_encoding(case, program, list(every_code_point()), PARSE_SPECIAL)
+    compare_decoding(case, program, texts, options.count // 2)
+    check_trust(case, program, texts[: options.count // 4])
+    print("%s: %d encodings of %d texts, %d decodings: %d differences" % (
+        case.name, case.num_texts, len(texts), case.num_decoded, case.num_differences), flush=True)
+    if options.measure:
+        measure(case, program)
+    program.close()
+    return case.num_differences
+
+
+def cases(options, scratch):
+    if options.gguf:
+        yield Case(options.gguf.stem, smollm_from_gguf(options.gguf), options.gguf)
+    for directory in sorted(options.tokenizers.iterdir()) if options.tokenizers else ():
+        packed = directory / "tokenizer.json.xz"
+        text = lzma.open(packed).read() if packed.exists() else (directory / "tokenizer.json").read_bytes()
+        for name, variant in derived(directory.name, text.decode()):
+            if options.only and options.only not in name:
+                continue
+            model = scratch / name
+            model.mkdir()
+            (model / "tokenizer.json").write_text(variant, encoding="utf-8")
+            config = directory / "tokenizer_config.json"
+            if config.exists():
+                (model / "tokenizer_config.json").write_bytes(config.read_bytes())
+            yield Case(name, Tokenizer.from_str(variant), model)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--gguf", type=pathlib.Path)
+    parser.add_argument("--tokenizers", type=pathlib.Path, default=os.environ.get("FLASHD_TOKENIZERS"))
+    parser.add_argument("--count", type=int, default=24000, help="texts a tokenizer")
+    parser.add_argument("--only", help="part of the name of the tokenizers to compare")
+    parser.add_argument("--quick", action="store_true", help="leave out the texts with every code point")
+    parser.add_argument("--measure", action="store_true", help="print speeds")
+    options = parser.parse_args()
+    root = pathlib.Path(__file__).resolve().parents[2]
+    sources = [p for folder in ("base", "kernels", "model", "server", "tests") for p in sorted(root.glob(folder + "/*.[ch]"))]
+    if options.tokenizers:
+        options.tokenizers = pathlib.Path(options.tokenizers)
+    with tempfile.TemporaryDirectory() as scratch:
+        differences = sum(compare(c, options, sources[:60]) for c in cases(options, pathlib.Path(scratch)))
+    print("%d differences in all" % differences)
+    sys.exit(1 if differences else 0)
+
+
+main()
