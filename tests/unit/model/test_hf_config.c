@@ -1,0 +1,321 @@
+/* config.json and generation_config.json: the families as their makers publish them, old and new forms, and
+ * what is refused. */
+#include "model_bytes.h"
+
+#include <math.h>
+
+#include "model/hf_config.h"
+
+static char directory[TEST_PATH_BYTES];
+
+static int set_up(void **state)
+{
+    (void)state;
+    make_directory(directory);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_directory(directory);
+    return 0;
+}
+
+/* JSON with ' for quotes. */
+static void write_json(const char *name, const char *text)
+{
+    char *copy = strdup(text);
+    for (char *p = copy; *p; p++)
+        if (*p == '\'') *p = '"';
+    write_text(directory, name, copy);
+    free(copy);
+}
+
+static struct model_config read_good(const char *config)
+{
+    struct model_config c;
+    struct generation_defaults d;
+    struct error err = {0};
+    write_json("config.json", config);
+    if (hf_config_read(directory, &c, &d, &err)) fail_msg("%s", err.text);
+    return c;
+}
+
+static void expect_refusal(const char *config, int status, const char *part_of_sentence)
+{
+    struct model_config c;
+    struct generation_defaults d;
+    struct error err = {0};
+    write_json("config.json", config);
+    int got = hf_config_read(directory, &c, &d, &err);
+    if (got != status || !strstr(err.text, part_of_sentence))
+        fail_msg("expected %d and \"%s\", got %d and \"%s\"", status, part_of_sentence, got, err.text);
+}
+
+static const char llama_3_1[] =
+    "{'architectures':['LlamaForCausalLM'],'attention_bias':false,'bos_token_id':128000,'eos_token_id':["
+    "128001,128008,128009],"
+    "'hidden_act':'silu','hidden_size':4096,'intermediate_size':14336,'max_position_embeddings':131072,'mlp_"
+    "bias':false,"
+    "'model_type':'llama','num_attention_heads':32,'num_hidden_layers':32,'num_key_value_heads':8,'"
+    "pretraining_tp':1,"
+    "'rms_norm_eps':1e-05,'rope_scaling':{'factor':8.0,'low_freq_factor':1.0,'high_freq_factor':4.0,"
+    "'original_max_position_embeddings':8192,'rope_type':'llama3'},'rope_theta':500000.0,'tie_word_"
+    "embeddings':false,"
+    "'torch_dtype':'bfloat16','use_cache':true,'vocab_size':128256}";
+
+static void reads_llama_3_1(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(llama_3_1);
+    assert_string_equal(c.architecture, "LlamaForCausalLM");
+    assert_string_equal(c.family, "llama");
+    assert_true(c.hidden_size == 4096 && c.intermediate_size == 14336 && c.num_layers == 32 &&
+                c.num_heads == 32);
+    assert_true(c.num_kv_heads == 8 && c.head_dim == 128 && c.vocab_size == 128256 && c.sliding_window == 0);
+    assert_true(c.max_position_embeddings == 131072 && c.rms_norm_eps == 1e-5f && !c.tie_word_embeddings);
+    assert_true(!c.qk_norm && !c.qkv_bias && !c.o_bias);
+    assert_true(c.rope.type == ROPE_LLAMA3 && c.rope.style == ROPE_HALVES && c.rope.theta == 500000);
+    assert_true(c.rope.factor == 8 && c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
+    assert_true(c.rope.original_max_position == 8192 && c.rope.rotary_dim == 128);
+    assert_true(c.num_eos_ids == 3 && c.eos_ids[0] == 128001 && c.eos_ids[2] == 128009 && c.bos_id == 128000);
+    assert_int_equal(model_config_num_parameters(&c), 8030261248); /* as Meta counts them */
+    assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 128 << 10);
+    /* 2 x (all parameters but the embedding and the norms), then attention: 4 x context x width x layers */
+    double linears = 2.0 * (8030261248 - 128256 * 4096.0 - 65 * 4096.0);
+    assert_true(fabs(model_config_flop_per_token(&c, 1000) - (linears + 4.0 * 1000 * 4096 * 32)) < 1);
+}
+
+static void reads_both_forms_of_the_rotation_alike(void **state)
+{
+    (void)state;
+    struct model_config old = read_good(llama_3_1);
+    struct model_config new = read_good(
+        "{'architectures':['LlamaForCausalLM'],'bos_token_id':128000,'eos_token_id':[128001,128008,128009],"
+        "'hidden_size':4096,'intermediate_size':14336,'max_position_embeddings':131072,'num_attention_heads':"
+        "32,"
+        "'num_hidden_layers':32,'num_key_value_heads':8,'rms_norm_eps':1e-05,'rope_parameters':{'factor':8.0,"
+        "'low_freq_factor':1.0,'high_freq_factor':4.0,'original_max_position_embeddings':8192,'rope_theta':"
+        "500000.0,"
+        "'rope_type':'llama3'},'dtype':'bfloat16','vocab_size':128256}");
+    assert_memory_equal(&old, &new, sizeof old);
+}
+
+static void reads_llama_2(void **state)
+{
+    (void)state;
+    struct model_config c = read_good("{'architectures':['LlamaForCausalLM'],'bos_token_id':1,'eos_token_id':"
+                                      "2,'hidden_act':'silu','hidden_size':4096,"
+                                      "'intermediate_size':11008,'max_position_embeddings':4096,'model_type':"
+                                      "'llama','num_attention_heads':32,"
+                                      "'num_hidden_layers':32,'rms_norm_eps':1e-05,'rope_scaling':null,'tie_"
+                                      "word_embeddings':false,'vocab_size':32000}");
+    assert_true(c.num_kv_heads == 32 && c.rope.type == ROPE_DEFAULT && c.rope.theta == 10000);
+    assert_true(c.num_eos_ids == 1 && c.eos_ids[0] == 2);
+    assert_int_equal(model_config_num_parameters(&c), 6738415616);
+}
+
+static void reads_qwen_2_5(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'architectures':['Qwen2ForCausalLM'],'bos_token_id':151643,'eos_token_id':151645,'hidden_act':'"
+        "silu',"
+        "'hidden_size':896,'intermediate_size':4864,'max_position_embeddings':32768,'max_window_layers':21,"
+        "'model_type':'qwen2','num_attention_heads':14,'num_hidden_layers':24,'num_key_value_heads':2,"
+        "'rms_norm_eps':1e-06,'rope_theta':1000000.0,'rope_scaling':{'factor':4.0,'original_max_position_"
+        "embeddings':32768,"
+        "'type':'yarn'},'sliding_window':32768,'tie_word_embeddings':true,'use_sliding_window':false,'vocab_"
+        "size':151936}");
+    assert_string_equal(c.family, "qwen2");
+    assert_true(c.qkv_bias && !c.o_bias && !c.qk_norm && c.sliding_window == 0 && c.tie_word_embeddings);
+    assert_true(c.rope.type == ROPE_YARN && c.rope.factor == 4 && c.rope.original_max_position == 32768);
+    assert_true(c.rope.beta_fast == 32 && c.rope.beta_slow == 1 && !c.rope.yarn_keep_fractions);
+    assert_true(fabs(c.rope.attention_factor - (0.1 * log(4) + 1)) < 1e-12);
+    assert_int_equal(model_config_num_parameters(&c), 494032768);
+}
+
+static void reads_qwen_3(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        "{'architectures':['Qwen3ForCausalLM'],'attention_bias':false,'eos_token_id':151645,'head_dim':128,"
+        "'hidden_act':'silu','hidden_size':1024,'intermediate_size':3072,'max_position_embeddings':40960,"
+        "'max_window_layers':28,'model_type':'qwen3','num_attention_heads':16,'num_hidden_layers':28,"
+        "'num_key_value_heads':8,'rms_norm_eps':1e-06,'rope_scaling':null,'rope_theta':1000000,'sliding_"
+        "window':null,"
+        "'tie_word_embeddings':true,'use_sliding_window':false,'vocab_size':151936}");
+    assert_string_equal(c.family, "qwen3");
+    assert_true(c.head_dim == 128 && c.rope.rotary_dim == 128 && c.qk_norm && !c.qkv_bias && c.bos_id == -1);
+    assert_int_equal(model_config_num_parameters(&c), 596049920);
+    assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 112 << 10);
+}
+
+#define MISTRAL(extra)                                                                                       \
+    "{'architectures':['MistralForCausalLM'],'model_type':'mistral','hidden_size':4096,'intermediate_size':" \
+    "14336,"                                                                                                 \
+    "'num_attention_heads':32,'num_hidden_layers':32,'num_key_value_heads':8,'vocab_size':32000" extra "}"
+
+static void reads_mistral_windows(void **state)
+{
+    (void)state;
+    assert_int_equal(read_good(MISTRAL(",'sliding_window':4096")).sliding_window, 4096);
+    assert_int_equal(read_good(MISTRAL(",'sliding_window':null")).sliding_window, 0);
+    assert_int_equal(read_good(MISTRAL("")).sliding_window, 4096); /* the class's default */
+}
+
+#define QWEN(extra)                                                                                          \
+    "{'architectures':['Qwen3ForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
+    "'num_hidden_layers':2,'num_key_value_heads':1,'vocab_size':320,'sliding_window':128,'use_sliding_"      \
+    "window':true" extra "}"
+
+static void windows_are_for_all_layers_or_none(void **state)
+{
+    (void)state;
+    assert_int_equal(read_good(QWEN(",'max_window_layers':0")).sliding_window, 128);
+    assert_int_equal(read_good(QWEN(",'max_window_layers':2")).sliding_window, 0);
+    assert_int_equal(
+        read_good(QWEN(",'layer_types':['sliding_attention','sliding_attention']")).sliding_window, 128);
+    assert_int_equal(read_good(QWEN(",'layer_types':['full_attention','full_attention']")).sliding_window, 0);
+    expect_refusal(QWEN(",'max_window_layers':1"), STATUS_UNSUPPORTED, "1 of 2 layers");
+    expect_refusal(QWEN(",'layer_types':['full_attention','sliding_attention']"), STATUS_UNSUPPORTED,
+                   "1 of 2 layers");
+    expect_refusal(QWEN(",'layer_types':['full_attention','linear_attention']"), STATUS_UNSUPPORTED,
+                   "linear_attention");
+    expect_refusal(QWEN(",'layer_types':['full_attention']"), STATUS_INVALID, "1 entries for 2 layers");
+}
+
+static void generation_config_adds_eos_ids_and_defaults(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct generation_defaults d;
+    struct error err = {0};
+    read_good(QWEN(",'max_window_layers':2,'eos_token_id':300"));
+    write_json(
+        "generation_config.json",
+        "{'bos_token_id':1,'do_sample':true,'eos_token_id':[300,301,9999999,-1],'temperature':0.6,'top_k':20,"
+        "'top_p':0.95,'repetition_penalty':1.05,'min_p':null,'transformers_version':'4.51.0'}");
+    if (hf_config_read(directory, &c, &d, &err)) fail_msg("%s", err.text);
+    assert_true(c.num_eos_ids == 2 && c.eos_ids[0] == 300 && c.eos_ids[1] == 301);
+    assert_true(d.temperature == 0.6f && d.top_k == 20 && d.top_p == 0.95f && d.repetition_penalty == 1.05f);
+    assert_true(d.min_p < 0 && d.max_new_tokens < 0);
+    write_json("generation_config.json", "{'temperature':'hot'}");
+    assert_int_equal(hf_config_read(directory, &c, &d, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "generation_config.json: temperature should be"));
+    write_json("generation_config.json", "{");
+    assert_int_equal(hf_config_read(directory, &c, &d, &err), STATUS_INVALID);
+}
+
+static void nothing_is_given_without_generation_config(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct generation_defaults d;
+    write_json("config.json", llama_3_1);
+    assert_int_equal(hf_config_read(directory, &c, &d, NULL), 0);
+    assert_memory_equal(&d, &generation_defaults_none, sizeof d);
+}
+
+#define LLAMA(extra)                                                                                         \
+    "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
+    "'num_hidden_layers':2,'vocab_size':32" extra "}"
+
+static void refuses_what_it_does_not_compute(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *sentence;
+    } cases[] = {
+        {"{'architectures':['Gemma3ForCausalLM'],'model_type':'gemma3'}",
+         "\"Gemma3ForCausalLM\" is not supported"},
+        {"{'architectures':['MixtralForCausalLM']}", "MixtralForCausalLM"},
+        {"{'model_type':'phi3'}", "\"phi3\" is not supported"},
+        {"{}", "\"\" is not supported"},
+        {LLAMA(",'quantization_config':{'quant_method':'awq'}"), "quantization_config"},
+        {LLAMA(",'num_local_experts':8"), "num_local_experts"},
+        {LLAMA(",'hidden_act':'gelu_pytorch_tanh'"), "gelu_pytorch_tanh"},
+        {LLAMA(",'mlp_bias':true"), "mlp_bias"},
+        {LLAMA(",'partial_rotary_factor':0.5"), "partial_rotary_factor"},
+        {LLAMA(",'rope_parameters':{'rope_type':'default','partial_rotary_factor':0.5}"),
+         "partial_rotary_factor"},
+        {LLAMA(",'rope_scaling':{'type':'dynamic','factor':2.0}"), "\"dynamic\" is not supported"},
+        {LLAMA(",'rope_scaling':{'rope_type':'longrope','factor':2.0}"), "\"longrope\" is not supported"},
+        {LLAMA(",'rope_scaling':{'type':'su'}"), "\"su\" is not supported"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++)
+        expect_refusal(cases[i].config, STATUS_UNSUPPORTED, cases[i].sentence);
+}
+
+static void refuses_what_makes_no_sense(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *sentence;
+    } cases[] = {
+        {"", "not JSON"},
+        {"[1]", "not a JSON object"},
+        {"{'architectures':['LlamaForCausalLM']}", "hidden_size is missing"},
+        {LLAMA(",'num_key_value_heads':0"), "num_key_value_heads should be"},
+        {LLAMA(",'num_key_value_heads':3"), "number of K/V heads is 3"},
+        {LLAMA(",'head_dim':1.5"), "head_dim should be"},
+        {LLAMA(",'head_dim':33"), "an even number"},
+        {LLAMA(",'head_dim':100000"), "size of a head"},
+        {LLAMA(",'max_position_embeddings':1e12"), "max_position_embeddings should be"},
+        {LLAMA(",'rms_norm_eps':-1"), "rms_norm_eps should be"},
+        {LLAMA(",'tie_word_embeddings':1"), "tie_word_embeddings should be true or false"},
+        {LLAMA(",'rope_theta':0"), "theta"},
+        {LLAMA(",'rope_theta':'x'"), "rope_theta should be"},
+        {LLAMA(",'rope_scaling':7"), "should be an object"},
+        {LLAMA(",'rope_scaling':{'type':'linear'}"), "factor of the rotation's scaling is missing"},
+        {LLAMA(",'rope_scaling':{'type':'linear','factor':0.5}"), "1 or more"},
+        {LLAMA(",'rope_scaling':{'rope_type':'llama3','factor':8}"), "original context length"},
+        {LLAMA(",'rope_scaling':{'rope_type':'llama3','factor':8,'original_max_position_embeddings':8192,"
+               "'low_freq_factor':4,'high_freq_factor':1}"),
+         "ascending"},
+        {"{'architectures':['LlamaForCausalLM'],'hidden_size':65,'intermediate_size':64,'num_attention_heads'"
+         ":2,"
+         "'num_hidden_layers':2,'vocab_size':32}",
+         "head_dim is missing"},
+        {"{'architectures':['LlamaForCausalLM'],'hidden_size':2147483647,'intermediate_size':64,"
+         "'num_attention_heads':2147483647,'num_hidden_layers':2,'vocab_size':32,'head_dim':64}",
+         "hidden size"},
+        {"{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,"
+         "'num_attention_heads':1048576,'num_hidden_layers':2,'vocab_size':32,'head_dim':1024}",
+         "width of all heads"},
+        {"{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,"
+         "'num_attention_heads':2,'num_hidden_layers':2000000000,'vocab_size':32}",
+         "number of layers"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++)
+        expect_refusal(cases[i].config, STATUS_INVALID, cases[i].sentence);
+}
+
+static void a_missing_config_is_not_found(void **state)
+{
+    (void)state;
+    struct model_config c;
+    struct generation_defaults d;
+    assert_int_equal(hf_config_read(directory, &c, &d, NULL), STATUS_NOT_FOUND);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(reads_llama_3_1),
+        TEST(reads_both_forms_of_the_rotation_alike),
+        TEST(reads_llama_2),
+        TEST(reads_qwen_2_5),
+        TEST(reads_qwen_3),
+        TEST(reads_mistral_windows),
+        TEST(windows_are_for_all_layers_or_none),
+        TEST(generation_config_adds_eos_ids_and_defaults),
+        TEST(nothing_is_given_without_generation_config),
+        TEST(refuses_what_it_does_not_compute),
+        TEST(refuses_what_makes_no_sense),
+        TEST(a_missing_config_is_not_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
