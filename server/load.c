@@ -53,7 +53,7 @@ static int read_template_file(const char *path, char **text, struct error *err)
 static int load_template(struct load *load, struct error *err)
 {
     if (load->config->chat_template) {
-        char *text;
+        char *text = NULL;
         int status = read_template_file(load->config->chat_template, &text, err);
         if (status) return status;
         status = chat_template_parse(text, &load->chat_template, err);
