@@ -1,10 +1,10 @@
 /* dummy_weights.c - a tile of random values is made once; each row of a matrix is a stretch of it.
  *
  * Drawing 8 billion numbers one by one takes minutes; copying takes as long as the memory needs. Row r starts
- * at a place in the tile drawn from (seed, stream, r), and the tile has about two million values, so that
- * rows differ and neighbours are unrelated. Values in the tile have variance 1 and are scaled while they are
- * copied. Mapping one tile many times would need no memory at all, but a CPU would then compute from its
- * caches. */
+ * r odd strides after a place drawn from (seed, stream), around the tile of about two million values: no two
+ * rows of a matrix start at one place, and neighbours are unrelated. Values in the tile have variance 1 and
+ * are scaled while they are copied. Mapping one tile many times would need no memory at all, but a CPU would
+ * then compute from its caches. */
 #include "model/dummy_weights.h"
 
 #include <math.h>
@@ -19,6 +19,8 @@
 
 enum {
     TILE_VALUES = 1 << 21,
+    ROW_STRIDE = 1296143, /* odd, so that 2^21 rows have distinct places; TILE_VALUES / golden ratio, so that
+                             they spread */
     THREADS_MAX = 32,
     THREAD_BYTES_MIN = 4 << 20, /* below that, starting a thread costs more than it brings */
 };
@@ -95,8 +97,7 @@ struct fill {
 static void fill_row(const struct fill *f, int64_t row)
 {
     uint16_t *out = f->out + row * f->cols;
-    struct rng_block random = rng_philox(f->d->seed, (uint64_t)row, f->stream + 1);
-    size_t at = random.word[0] % TILE_VALUES;
+    size_t at = (rng_philox(f->d->seed, 0, f->stream + 1).word[0] + (uint64_t)row * ROW_STRIDE) % TILE_VALUES;
     for (int64_t done = 0; done < f->cols; at = 0) {
         int64_t n = min_of(f->cols - done, (int64_t)(TILE_VALUES - at));
         const float *tile = f->d->tile + at;

@@ -1,0 +1,518 @@
+/* A model's files as a whole: GGUF keys, names and shapes of weights, chat templates, dummy weights. */
+#include "model_bytes.h"
+
+#include <math.h>
+
+#include "model/model_files.h"
+#include "tiny_model.h"
+
+static char directory[TEST_PATH_BYTES];
+
+static int set_up(void **state)
+{
+    (void)state;
+    make_directory(directory);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_directory(directory);
+    return 0;
+}
+
+static struct model_files *open_good(const char *name, const char *load_format)
+{
+    char path[TEST_PATH_BYTES];
+    struct model_files *f = NULL;
+    struct error err = {0};
+    if (model_files_open(name ? join_path(path, directory, name) : directory, load_format, &f, &err))
+        fail_msg("%s", err.text);
+    return f;
+}
+
+static void expect_refusal(const char *name, const char *load_format, int status,
+                           const char *part_of_sentence)
+{
+    char path[TEST_PATH_BYTES];
+    struct model_files *f = NULL;
+    struct error err = {0};
+    int got = model_files_open(name ? join_path(path, directory, name) : directory, load_format, &f, &err);
+    if (got != status || !strstr(err.text, part_of_sentence))
+        fail_msg("expected %d and \"%s\", got %d and \"%s\"", status, part_of_sentence, got, err.text);
+}
+
+/* ---- GGUF ---- */
+
+struct gguf_case {
+    const char *architecture;
+    void (*more_keys)(struct gguf_builder *g); /* NULL: none */
+    bool array_of_heads;                       /* head_count_kv as a list with one number a layer */
+    uint32_t second_kv_heads;
+    const char *left_out, *misshapen; /* names of tensors */
+    bool qkv_bias, qk_norm, with_output;
+    enum dtype dtype;
+};
+
+static void put_key_under(struct gguf_builder *g, const char *architecture, const char *suffix,
+                          uint32_t value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", architecture, suffix);
+    gguf_put_u32(g, key, value);
+}
+
+static void put_case_keys(struct gguf_builder *g, const struct gguf_case *c)
+{
+    static const char *const tokens[] = {"<unk>",         "a",          "<|im_end|>", "b",
+                                         "<|endoftext|>", "<|eot_id|>", "|eot_id|"};
+    char key[96];
+    gguf_put_text(g, "general.architecture", c->architecture);
+    put_key_under(g, c->architecture, "embedding_length", 64);
+    put_key_under(g, c->architecture, "block_count", 2);
+    put_key_under(g, c->architecture, "feed_forward_length", 96);
+    put_key_under(g, c->architecture, "context_length", 512);
+    put_key_under(g, c->architecture, "attention.head_count", 4);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", c->architecture);
+    gguf_put_f32(g, key, 1e-5f);
+    snprintf(key, sizeof key, "%s.rope.freq_base", c->architecture);
+    gguf_put_f32(g, key, 50000);
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", c->architecture);
+    gguf_put_key(g, key, c->array_of_heads ? 9 : 4);
+    if (c->array_of_heads) {
+        put_u32(&g->keys, 4);
+        put_u64(&g->keys, 2);
+    }
+    put_u32(&g->keys, 2);
+    if (c->array_of_heads) put_u32(&g->keys, c->second_kv_heads);
+    gguf_put_u32(g, "tokenizer.ggml.eos_token_id", 3);
+    gguf_put_u32(g, "tokenizer.ggml.bos_token_id", 1);
+    gguf_put_texts(g, "tokenizer.ggml.tokens", tokens, array_length(tokens));
+    gguf_put_text(g, "tokenizer.chat_template", "from the file");
+    if (c->more_keys) c->more_keys(g);
+}
+
+static void put_case_tensor(struct gguf_builder *g, const struct gguf_case *c, const char *name,
+                            uint64_t cols, uint64_t rows)
+{
+    if (c->left_out && !strcmp(name, c->left_out)) return;
+    if (c->misshapen && !strcmp(name, c->misshapen)) cols *= 2;
+    gguf_put_tensor(g, name, rows ? c->dtype : DTYPE_F32, cols, rows);
+}
+
+static void put_case_layer(struct gguf_builder *g, const struct gguf_case *c, int layer)
+{
+    static const struct {
+        const char *name;
+        uint64_t cols, rows;
+        char when; /* b: bias, n: norm of q and k */
+    } tensors[] = {{"attn_norm.weight", 64, 0, 0},     {"attn_q.weight", 64, 64, 0},
+                   {"attn_k.weight", 64, 32, 0},       {"attn_v.weight", 64, 32, 0},
+                   {"attn_output.weight", 64, 64, 0},  {"attn_q.bias", 64, 0, 'b'},
+                   {"attn_k.bias", 32, 0, 'b'},        {"attn_v.bias", 32, 0, 'b'},
+                   {"attn_q_norm.weight", 16, 0, 'n'}, {"attn_k_norm.weight", 16, 0, 'n'},
+                   {"ffn_norm.weight", 64, 0, 0},      {"ffn_gate.weight", 64, 96, 0},
+                   {"ffn_up.weight", 64, 96, 0},       {"ffn_down.weight", 96, 64, 0}};
+    for (size_t i = 0; i < array_length(tensors); i++) {
+        char name[64];
+        if ((tensors[i].when == 'b' && !c->qkv_bias) || (tensors[i].when == 'n' && !c->qk_norm)) continue;
+        snprintf(name, sizeof name, "blk.%d.%s", layer, tensors[i].name);
+        put_case_tensor(g, c, name, tensors[i].cols, tensors[i].rows);
+    }
+}
+
+static void write_gguf(const struct gguf_case *c)
+{
+    struct gguf_builder g;
+    struct buffer file;
+    gguf_builder_init(&g);
+    put_case_keys(&g, c);
+    put_case_tensor(&g, c, "token_embd.weight", 64, 8);
+    if (c->with_output) put_case_tensor(&g, c, "output.weight", 64, 8);
+    for (int layer = 0; layer < 2; layer++) put_case_layer(&g, c, layer);
+    put_case_tensor(&g, c, "output_norm.weight", 64, 0);
+    gguf_put_tensor(&g, "rope_freqs.weight", DTYPE_F32, 8, 0);
+    buffer_init(&file, TEST_FILE_BYTES_MAX);
+    gguf_finish(&g, &file);
+    write_file(directory, "m.gguf", file.data, file.num_bytes);
+    buffer_deinit(&file);
+    gguf_builder_deinit(&g);
+}
+
+static void reads_a_gguf_llama(void **state)
+{
+    (void)state;
+    write_gguf(&(struct gguf_case){.architecture = "llama", .dtype = DTYPE_Q4_1});
+    struct model_files *f = open_good("m.gguf", "auto");
+    const struct model_config *c = model_files_config(f);
+    assert_string_equal(c->family, "llama");
+    assert_true(c->hidden_size == 64 && c->num_layers == 2 && c->num_heads == 4 && c->num_kv_heads == 2);
+    assert_true(c->head_dim == 16 && c->vocab_size == 8 && c->tie_word_embeddings && !c->qkv_bias &&
+                !c->qk_norm);
+    assert_true(c->rope.style == ROPE_PAIRS && c->rope.type == ROPE_DEFAULT && c->rope.theta == 50000);
+    assert_true(c->bos_id == 1 && c->num_eos_ids == 4 && c->eos_ids[0] == 3); /* and three by name */
+    assert_true(c->eos_ids[1] == 2 && c->eos_ids[2] == 4 && c->eos_ids[3] == 5);
+    struct weight_view k = model_files_weight(f, WEIGHT_K, 1),
+                       embedding = model_files_weight(f, WEIGHT_TOKEN_EMBEDDING, 0);
+    assert_true(k.dtype == DTYPE_Q4_1 && k.rows == 32 && k.cols == 64);
+    assert_ptr_equal(model_files_weight(f, WEIGHT_LM_HEAD, 0).data, embedding.data);
+    assert_null(model_files_weight(f, WEIGHT_Q_BIAS, 0).data);
+    assert_int_equal(model_files_weight(f, WEIGHT_ROPE_DIVISORS, 0).cols, 8);
+    assert_true(model_files_weight(f, WEIGHT_Q, 0).data != model_files_weight(f, WEIGHT_Q, 1).data);
+    assert_non_null(model_files_gguf(f));
+    assert_null(model_files_directory(f));
+    assert_string_equal(model_files_chat_template(f), "from the file");
+    uint64_t layer = (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 96) / 32 * 20 + 2 * 64 * 4;
+    assert_int_equal(model_files_weight_bytes(f), 8 * 64 / 32 * 20 + 2 * layer + 64 * 4 + 8 * 4);
+    model_files_close(f);
+}
+
+static void reads_other_gguf_architectures(void **state)
+{
+    (void)state;
+    write_gguf(&(struct gguf_case){.architecture = "qwen2",
+                                   .qkv_bias = true,
+                                   .with_output = true,
+                                   .array_of_heads = true,
+                                   .second_kv_heads = 2});
+    struct model_files *f = open_good("m.gguf", "auto");
+    assert_true(model_files_config(f)->rope.style == ROPE_HALVES && model_files_config(f)->num_kv_heads == 2);
+    assert_true(!model_files_config(f)->tie_word_embeddings);
+    assert_int_equal(model_files_weight(f, WEIGHT_K_BIAS, 1).cols, 32);
+    assert_true(model_files_weight(f, WEIGHT_LM_HEAD, 0).data !=
+                model_files_weight(f, WEIGHT_TOKEN_EMBEDDING, 0).data);
+    model_files_close(f);
+    write_gguf(&(struct gguf_case){.architecture = "qwen3", .qk_norm = true});
+    f = open_good("m.gguf", "auto");
+    assert_true(model_files_config(f)->qk_norm && model_files_config(f)->rope.style == ROPE_HALVES);
+    assert_int_equal(model_files_weight(f, WEIGHT_Q_NORM, 1).cols, 16);
+    model_files_close(f);
+}
+
+static void put_linear_scaling(struct gguf_builder *g)
+{
+    gguf_put_text(g, "llama.rope.scaling.type", "linear");
+    gguf_put_f32(g, "llama.rope.scaling.factor", 4);
+}
+
+static void put_yarn_scaling(struct gguf_builder *g)
+{
+    gguf_put_text(g, "llama.rope.scaling.type", "yarn");
+    gguf_put_f32(g, "llama.rope.scaling.factor", 4);
+    gguf_put_u32(g, "llama.rope.scaling.original_context_length", 128);
+}
+
+static void put_longrope_scaling(struct gguf_builder *g)
+{
+    gguf_put_text(g, "llama.rope.scaling.type", "longrope");
+}
+
+static void put_experts(struct gguf_builder *g)
+{
+    gguf_put_u32(g, "llama.expert_count", 8);
+}
+
+static void put_no_experts(struct gguf_builder *g)
+{
+    gguf_put_u32(g, "llama.expert_count", 0);
+}
+
+static void put_window(struct gguf_builder *g)
+{
+    gguf_put_u32(g, "llama.attention.sliding_window", 100);
+}
+
+static void put_half_rotation(struct gguf_builder *g)
+{
+    gguf_put_u32(g, "llama.rope.dimension_count", 17);
+}
+
+static void put_long_values(struct gguf_builder *g)
+{
+    gguf_put_u32(g, "llama.attention.value_length", 8);
+}
+
+static void reads_gguf_options(void **state)
+{
+    (void)state;
+    write_gguf(&(struct gguf_case){.architecture = "llama", .more_keys = put_linear_scaling});
+    struct model_files *f = open_good("m.gguf", "auto");
+    assert_true(model_files_config(f)->rope.type == ROPE_LINEAR && model_files_config(f)->rope.factor == 4);
+    model_files_close(f);
+    write_gguf(&(struct gguf_case){.architecture = "llama", .more_keys = put_yarn_scaling});
+    f = open_good("m.gguf", "auto");
+    const struct rope_config *rope = &model_files_config(f)->rope;
+    assert_true(rope->type == ROPE_YARN && rope->factor == 4 && rope->original_max_position == 128);
+    assert_true(fabs(rope->attention_factor - (0.1 * log(4) + 1)) < 1e-12 && rope->beta_fast == 32 &&
+                rope->beta_slow == 1);
+    model_files_close(f);
+    write_gguf(&(struct gguf_case){.architecture = "llama", .more_keys = put_no_experts});
+    model_files_close(open_good("m.gguf", "auto"));
+    write_gguf(&(struct gguf_case){.architecture = "llama", .more_keys = put_window});
+    f = open_good("m.gguf", "auto");
+    assert_int_equal(model_files_config(f)->sliding_window, 100);
+    model_files_close(f);
+}
+
+static void refuses_gguf_files_that_do_not_fit(void **state)
+{
+    (void)state;
+    static const struct {
+        struct gguf_case file;
+        int status;
+        const char *sentence;
+    } cases[] = {
+        {{.architecture = "gemma3"}, STATUS_UNSUPPORTED, "\"gemma3\" is not supported"},
+        {{.architecture = "llama", .more_keys = put_longrope_scaling}, STATUS_UNSUPPORTED, "\"longrope\""},
+        {{.architecture = "llama", .more_keys = put_experts}, STATUS_UNSUPPORTED, "llama.expert_count"},
+        {{.architecture = "llama", .more_keys = put_half_rotation},
+         STATUS_INVALID,
+         "rope.dimension_count is 17"},
+        {{.architecture = "llama", .more_keys = put_long_values}, STATUS_UNSUPPORTED, "keys have 16"},
+        {{.architecture = "llama", .array_of_heads = true, .second_kv_heads = 4},
+         STATUS_UNSUPPORTED,
+         "layer to layer"},
+        {{.architecture = "llama", .left_out = "token_embd.weight"},
+         STATUS_INVALID,
+         "token_embd.weight is missing"},
+        {{.architecture = "llama", .left_out = "blk.1.ffn_up.weight"},
+         STATUS_INVALID,
+         "blk.1.ffn_up.weight is missing"},
+        {{.architecture = "qwen2"}, STATUS_INVALID, "blk.0.attn_q.bias is missing"},
+        {{.architecture = "qwen3"}, STATUS_INVALID, "blk.0.attn_q_norm.weight is missing"},
+        {{.architecture = "llama", .misshapen = "blk.1.attn_v.weight"},
+         STATUS_INVALID,
+         "blk.1.attn_v.weight is 32 x 128 where the config asks for 32 x 64"},
+        {{.architecture = "llama", .misshapen = "output_norm.weight"}, STATUS_INVALID, "1 x 128"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        write_gguf(&cases[i].file);
+        expect_refusal("m.gguf", "auto", cases[i].status, cases[i].sentence);
+    }
+    expect_refusal("m.gguf", "dummy", STATUS_INVALID, "needs a directory");
+    expect_refusal("m.gguf", "pt", STATUS_INVALID, "--load-format");
+    expect_refusal("none.gguf", "auto", STATUS_NOT_FOUND, "no such file");
+}
+
+/* ---- directories ---- */
+
+static const char tiny_config[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_hidden_layers\":2,\"vocab_size\":96}";
+static const struct tiny_model tiny = {.config = tiny_config, .head_dim = 16, .prefix = "model."};
+
+static void reads_a_directory(void **state)
+{
+    (void)state;
+    struct tiny_model m = tiny;
+    for (m.padding = 0; m.padding < 2; m.padding++) {
+        uint16_t expected[64];
+        tiny_model_write(&m, directory);
+        struct model_files *f = open_good(NULL, "auto");
+        struct weight_view norm = model_files_weight(f, WEIGHT_ATTENTION_NORM, 0),
+                           q = model_files_weight(f, WEIGHT_Q, 0);
+        assert_true(norm.rows == 1 && norm.cols == 64 && norm.dtype == DTYPE_BF16 && q.rows == 64 &&
+                    q.cols == 64);
+        fill_values(expected, 64, 2, 1, 0.5f);
+        assert_memory_equal(norm.data, expected, sizeof expected);
+        fill_values(expected, 64, 3, 0, 0.25f);
+        assert_memory_equal(q.data, expected, sizeof expected);
+        assert_null(model_files_weight(f, WEIGHT_Q_BIAS, 0).data);
+        assert_null(model_files_weight(f, WEIGHT_ROPE_DIVISORS, 0).data);
+        assert_null(model_files_gguf(f));
+        assert_string_equal(model_files_directory(f), directory);
+        assert_null(model_files_chat_template(f));
+        assert_int_equal(model_files_weight_bytes(f), 2 * model_config_num_parameters(model_files_config(f)));
+        model_files_close(f);
+    }
+}
+
+static void takes_names_without_the_prefix(void **state)
+{
+    (void)state;
+    struct tiny_model m = tiny;
+    m.prefix = "";
+    tiny_model_write(&m, directory);
+    struct model_files *f = open_good(NULL, "auto");
+    assert_non_null(model_files_weight(f, WEIGHT_DOWN, 1).data);
+    model_files_close(f);
+}
+
+static void uses_biases_that_are_there(void **state)
+{
+    (void)state;
+    struct tiny_model m = tiny;
+    m.qkv_bias = m.o_bias = true;
+    tiny_model_write(&m, directory);
+    struct model_files *f = open_good(NULL, "auto");
+    assert_int_equal(model_files_weight(f, WEIGHT_V_BIAS, 1).cols, 32);
+    assert_int_equal(model_files_weight(f, WEIGHT_O_BIAS, 1).cols, 64);
+    model_files_close(f);
+}
+
+static void refuses_directories_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct tiny_model m = tiny;
+    expect_refusal(NULL, "auto", STATUS_NOT_FOUND, "no config.json");
+    write_text(directory, "config.json", tiny_config);
+    expect_refusal(NULL, "auto", STATUS_NOT_FOUND, "neither model.safetensors nor");
+    m.head_dim = 32;
+    tiny_model_write(&m, directory);
+    expect_refusal(NULL, "auto", STATUS_INVALID,
+                   "q_proj.weight is 128 x 64 where the config asks for 64 x 64");
+    m = tiny;
+    m.tied = true; /* the config does not say so */
+    tiny_model_write(&m, directory);
+    expect_refusal(NULL, "auto", STATUS_INVALID, "lm_head.weight is missing");
+    write_text(directory, "model.safetensors", "x");
+    expect_refusal(NULL, "auto", STATUS_INVALID, "truncated");
+}
+
+static void refuses_types_and_ranks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *entry, *sentence;
+        int status;
+    } cases[] = {
+        {"{\"model.norm.weight\":{\"dtype\":\"BF16\",\"shape\":[64],\"data_offsets\":[0,128]},"
+         "\"model.embed_tokens.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[96,64],\"data_offsets\":[128,6272]}"
+         "}",
+         "embed_tokens.weight is of type F8_E4M3", STATUS_UNSUPPORTED},
+        {"{\"model.norm.weight\":{\"dtype\":\"BF16\",\"shape\":[64],\"data_offsets\":[0,128]},"
+         "\"model.embed_tokens.weight\":{\"dtype\":\"U8\",\"shape\":[6144],\"data_offsets\":[128,6272]}}",
+         "is of type U8", STATUS_UNSUPPORTED},
+        {"{\"model.norm.weight\":{\"dtype\":\"BF16\",\"shape\":[64],\"data_offsets\":[0,128]},"
+         "\"model.embed_tokens.weight\":{\"dtype\":\"BF16\",\"shape\":[3072],\"data_offsets\":[128,6272]}}",
+         "has 1 dimensions where 2 are expected", STATUS_INVALID},
+    };
+    write_text(directory, "config.json", tiny_config);
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct buffer file;
+        buffer_init(&file, TEST_FILE_BYTES_MAX);
+        put_u64(&file, strlen(cases[i].entry));
+        buffer_append_text(&file, cases[i].entry);
+        for (int j = 0; j < 6272; j++) buffer_append_char(&file, 0);
+        write_file(directory, "model.safetensors", file.data, file.num_bytes);
+        buffer_deinit(&file);
+        expect_refusal(NULL, "auto", cases[i].status, cases[i].sentence);
+    }
+}
+
+static void expect_template(const char *expected)
+{
+    struct model_files *f = open_good(NULL, "dummy");
+    if (expected)
+        assert_string_equal(model_files_chat_template(f), expected);
+    else
+        assert_null(model_files_chat_template(f));
+    model_files_close(f);
+}
+
+static void finds_the_chat_template(void **state)
+{
+    (void)state;
+    write_text(directory, "config.json", tiny_config);
+    expect_template(NULL);
+    write_text(directory, "tokenizer_config.json", "{\"chat_template\":null}");
+    expect_template(NULL);
+    write_text(directory, "tokenizer_config.json",
+               "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"no\"},"
+               "{\"name\":\"default\",\"template\":\"yes\"}]}");
+    expect_template("yes");
+    write_text(directory, "tokenizer_config.json", "{\"chat_template\":\"{{ a }}\\n\"}");
+    expect_template("{{ a }}\n");
+    write_text(directory, "chat_template.jinja", "own file");
+    expect_template("own file");
+    remove_directory(directory);
+    make_directory(directory);
+    write_text(directory, "config.json", tiny_config);
+    write_text(directory, "tokenizer_config.json", "{");
+    expect_refusal(NULL, "dummy", STATUS_INVALID, "tokenizer_config.json: not JSON");
+}
+
+/* ---- dummy weights ---- */
+
+static const char dummy_config[] =
+    "{\"architectures\":[\"Qwen2ForCausalLM\"],\"hidden_size\":1024,\"intermediate_size\":3000,\"num_"
+    "attention_heads\":16,"
+    "\"num_key_value_heads\":4,\"num_hidden_layers\":2,\"vocab_size\":5000,\"tie_word_embeddings\":true}";
+
+static void dummy_weights_keep_activations_near_one(void **state)
+{
+    (void)state;
+    write_text(directory, "config.json", dummy_config);
+    struct model_files *f = open_good(NULL, "dummy");
+    struct weight_view up = model_files_weight(f, WEIGHT_UP, 1);
+    float row[1024];
+    double sum = 0, squares = 0;
+    assert_true(up.dtype == DTYPE_BF16 && up.rows == 3000 && up.cols == 1024);
+    for (int64_t r = 0; r < up.rows; r++) {
+        dtype_row_to_f32(up.dtype, (const uint16_t *)up.data + r * up.cols, up.cols, row);
+        for (int i = 0; i < 1024; i++) {
+            assert_true(isfinite(row[i]));
+            sum += (double)row[i];
+            squares += (double)row[i] * (double)row[i];
+        }
+    }
+    double n = 3000.0 * 1024;
+    assert_true(fabs(sum / n) < 1e-3);
+    assert_true(fabs(squares / n * 1024 - 1) < 0.01); /* variance 1 / cols */
+    dtype_row_to_f32(DTYPE_BF16, model_files_weight(f, WEIGHT_MLP_NORM, 0).data, 1024, row);
+    for (int i = 0; i < 1024; i++) assert_true(fabsf(row[i] - 1) < 0.25f);
+    assert_non_null(model_files_weight(f, WEIGHT_V_BIAS, 0).data);
+    assert_null(model_files_weight(f, WEIGHT_O_BIAS, 0).data);
+    assert_ptr_equal(model_files_weight(f, WEIGHT_LM_HEAD, 0).data,
+                     model_files_weight(f, WEIGHT_TOKEN_EMBEDDING, 0).data);
+    model_files_close(f);
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    return memcmp(a, b, 16);
+}
+
+static void dummy_rows_are_distinct_and_repeatable(void **state)
+{
+    (void)state;
+    write_text(directory, "config.json", dummy_config);
+    struct model_files *f = open_good(NULL, "dummy"), *again = open_good(NULL, "dummy");
+    struct weight_view gate = model_files_weight(f, WEIGHT_GATE, 0), up = model_files_weight(f, WEIGHT_UP, 0);
+    size_t bytes = (size_t)gate.rows * (size_t)gate.cols * 2;
+    assert_memory_equal(gate.data, model_files_weight(again, WEIGHT_GATE, 0).data, bytes);
+    assert_true(memcmp(gate.data, up.data, 64) != 0);
+    char *heads = malloc((size_t)gate.rows * 16); /* the first eight values of each row */
+    for (int64_t r = 0; r < gate.rows; r++)
+        memcpy(heads + r * 16, (const uint16_t *)gate.data + r * gate.cols, 16);
+    qsort(heads, (size_t)gate.rows, 16, compare_rows);
+    for (int64_t r = 1; r < gate.rows; r++)
+        assert_true(compare_rows(heads + (r - 1) * 16, heads + r * 16) != 0);
+    free(heads);
+    uint16_t first = *(const uint16_t *)gate.data;
+    model_files_drop_weights(f);
+    assert_int_equal(*(const uint16_t *)model_files_weight(f, WEIGHT_GATE, 0).data, first); /* made anew */
+    model_files_close(f);
+    model_files_close(again);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(reads_a_gguf_llama),
+        TEST(reads_other_gguf_architectures),
+        TEST(reads_gguf_options),
+        TEST(refuses_gguf_files_that_do_not_fit),
+        TEST(reads_a_directory),
+        TEST(takes_names_without_the_prefix),
+        TEST(uses_biases_that_are_there),
+        TEST(refuses_directories_that_do_not_fit),
+        TEST(refuses_types_and_ranks),
+        TEST(finds_the_chat_template),
+        TEST(dummy_weights_keep_activations_near_one),
+        TEST(dummy_rows_are_distinct_and_repeatable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
