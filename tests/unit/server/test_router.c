@@ -1,0 +1,124 @@
+/* test_router.c - which handler a method and a path find, and that every route but the known ones needs a
+ * key. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/auth.h"
+#include "server/router.h"
+
+static void endpoint_a(struct exchange *x)
+{
+    (void)x;
+}
+
+static void endpoint_b(struct exchange *x)
+{
+    (void)x;
+}
+
+static const struct route routes[] = {
+    {HTTP_METHOD_GET, "/a", 0, endpoint_a},  {HTTP_METHOD_POST, "/a", 0, endpoint_b},
+    {HTTP_METHOD_GET, "/m", 0, endpoint_a},  {HTTP_METHOD_GET, "/m/*", 0, endpoint_b},
+    {HTTP_METHOD_POST, "/p", 0, endpoint_b}, {.pattern = NULL},
+};
+
+static void expect(enum http_method method, const char *path, void (*handler)(struct exchange *),
+                   const char *rest, bool exists)
+{
+    const char *got_rest;
+    bool got_exists;
+    const struct route *r = router_find(routes, method, path, &got_rest, &got_exists);
+    assert_ptr_equal(r ? r->handler : NULL, handler);
+    assert_string_equal(got_rest, rest);
+    assert_int_equal(got_exists, exists);
+}
+
+static void test_find(void **state)
+{
+    (void)state;
+    expect(HTTP_METHOD_GET, "/a", endpoint_a, "", true);
+    expect(HTTP_METHOD_HEAD, "/a", endpoint_a, "", true);
+    expect(HTTP_METHOD_POST, "/a", endpoint_b, "", true);
+    expect(HTTP_METHOD_DELETE, "/a", NULL, "", true);
+    expect(HTTP_METHOD_HEAD, "/p", NULL, "", true);
+    expect(HTTP_METHOD_GET, "/m", endpoint_a, "", true);
+    expect(HTTP_METHOD_GET, "/m/", NULL, "", false);
+    expect(HTTP_METHOD_GET, "/m/x", endpoint_b, "x", true);
+    expect(HTTP_METHOD_GET, "/m/x/y/../z", endpoint_b, "x/y/../z", true);
+    static const char *const unknown[] = {"", "/", "a", "/A", "/a/", "//a", "/a ", "/ab", "/mx", "/a/../a"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        expect(HTTP_METHOD_GET, unknown[i], NULL, "", false);
+}
+
+static void expect_methods(const char *path, const char *expected)
+{
+    char text[64];
+    router_list_methods(routes, path, text);
+    assert_string_equal(text, expected);
+}
+
+static void test_methods(void **state)
+{
+    (void)state;
+    expect_methods("/a", "GET, HEAD, POST, OPTIONS");
+    expect_methods("/m/x", "GET, HEAD, OPTIONS");
+    expect_methods("/p", "POST, OPTIONS");
+    expect_methods("*", "GET, HEAD, POST, OPTIONS");
+    expect_methods("/none", "OPTIONS");
+}
+
+static void test_every_route_but_the_known_ones_needs_a_key(void **state)
+{
+    (void)state;
+    static const char *const open[] = {"/health", "/readyz", "/ping", "/livez", "/version", "/metrics"};
+    size_t num_open = 0;
+    for (const struct route *r = server_routes; r->pattern; r++) {
+        bool known = false;
+        for (size_t i = 0; i < sizeof open / sizeof *open; i++) known = known || !strcmp(open[i], r->pattern);
+        assert_int_equal((r->flags & ROUTE_OPEN) != 0, known);
+        assert_int_equal((r->flags & ROUTE_ALWAYS) != 0, known);
+        assert_int_equal((r->flags & ROUTE_JSON) != 0, r->method == HTTP_METHOD_POST);
+        assert_non_null(r->handler);
+        num_open += known;
+    }
+    assert_int_equal(num_open, sizeof open / sizeof *open);
+}
+
+static void test_auth(void **state)
+{
+    (void)state;
+    char *items[] = {"first-key", "second", "first-key"};
+    struct text_list keys = {items, 3};
+    struct auth auth;
+    struct error err = {0};
+    assert_int_equal(auth_init(&auth, &keys, &err), 0);
+    assert_int_equal(auth_find_key(&auth, "Bearer first-key", NULL), 0);
+    assert_int_equal(auth_find_key(&auth, "bEARER   second", NULL), 1);
+    assert_int_equal(auth_find_key(&auth, NULL, "second"), 1);
+    assert_int_equal(auth_find_key(&auth, "Basic c2Vjb25k", "second"), 1);
+    assert_int_equal(auth_find_key(&auth, "Bearer wrong", "second"), -1);
+    static const char *const wrong[] = {
+        "",          "Bearer",           "Bearer ",          "Bearer firs", "Bearer first-key ",
+        "first-key", "Bearer First-key", "Bearer first-keys"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(auth_find_key(&auth, wrong[i], NULL), -1);
+    assert_int_equal(auth_find_key(&auth, NULL, NULL), -1);
+    auth_deinit(&auth);
+    items[1] = "";
+    assert_int_equal(auth_init(&auth, &keys, &err), STATUS_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_every_route_but_the_known_ones_needs_a_key),
+        cmocka_unit_test(test_auth),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
