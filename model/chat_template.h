@@ -24,6 +24,7 @@ struct chat_template_limits {
     uint64_t num_steps;     /* nodes evaluated */
     size_t output_bytes;
     int depth;              /* nesting of calls and expressions */
+    size_t memory_bytes;    /* of one rendering */
 };
 extern const struct chat_template_limits chat_template_limits_default;
 
@@ -39,6 +40,11 @@ void chat_template_free(struct chat_template *t);
 int chat_template_render(const struct chat_template *t, const struct cJSON *context, const char *const *trusted,
                          int64_t now_seconds, const struct chat_template_limits *limits, struct buffer *out,
                          struct text_range **untrusted, int *num_untrusted, struct error *err) must_check;
+
+/* cJSON forgets how a number was written (1.0 and 1, long integers); a template prints it as it was. Keeps the
+ * text of the numbers that need it in their items' valuestring, which cJSON copies and frees with them and
+ * ignores otherwise. text: what tree was parsed from. Without this call, 1.0 is printed as 1. */
+int chat_template_keep_numbers(struct cJSON *tree, const char *text, size_t num_bytes) must_check;
 
 /* Whether the template reads message content as a list of parts rather than as a string. */
 bool chat_template_wants_parts(const struct chat_template *t);

@@ -1,0 +1,51 @@
+#include "model/jinja/run.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+struct value run_fail(struct run *r, int status, const char *format, ...)
+{
+    if (r->status != 0) return value_undefined();
+    char sentence[384];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    r->status = error_set(r->err, status, "chat template, line %d: %s", r->line, sentence);
+    return value_undefined();
+}
+
+struct value run_raise(struct run *r, const struct text *message)
+{
+    if (r->status != 0) return value_undefined();
+    r->status = error_set(r->err, STATUS_TEMPLATE, "%.*s", (int)min_of(message->num_bytes, (size_t)4096),
+                          message->bytes);
+    return value_undefined();
+}
+
+bool run_charge(struct run *r, size_t work)
+{
+    if (r->status != 0) return false;
+    if (r->heap.failed) {
+        run_fail(r, STATUS_LIMIT, "the prompt or a value in it is too large");
+        return false;
+    }
+    uint64_t steps = work / 64;
+    if (r->steps_left < steps) {
+        run_fail(r, STATUS_LIMIT, "too many steps");
+        return false;
+    }
+    r->steps_left -= steps;
+    return true;
+}
+
+bool run_enter(struct run *r)
+{
+    if (r->status != 0 || !run_charge(r, 64)) return false;
+    if (r->depth_left <= 0) {
+        run_fail(r, STATUS_LIMIT, "nested too deeply");
+        return false;
+    }
+    r->depth_left--;
+    return true;
+}

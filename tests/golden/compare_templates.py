@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Compares flashd's chat templates byte for byte with jinja2 as Hugging Face sets it up.
+
+    tests/golden/compare_templates.py build/tests/golden/render_main [--templates FOLDER] [--verbose]
+
+Three sets: SmolLM2's template and the .jinja files of a folder (FLASHD_SHARED_DATA/chat_templates unless given;
+skipped when there is none), each on every conversation of template_cases.py; and the lines of template_snippets.py,
+one feature of the language each. Where the oracle refuses, flashd must refuse too. Exit 1 on any difference.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import template_cases
+import template_oracle
+import template_snippets
+
+SMOLLM2 = pathlib.Path(__file__).with_name("smollm2.jinja")
+
+
+class Renderer:
+    def __init__(self, program):
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def render(self, source, context):
+        job = {"template": source, "context": context, "trusted": ["bos_token", "eos_token"],
+               "now": template_oracle.NOW}
+        self.process.stdin.write(json.dumps(job, ensure_ascii=False).encode() + b"\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"the renderer died: {self.process.wait()}\n{json.dumps(job)[:2000]}")
+        return json.loads(line)
+
+
+def difference(ours, source, context):
+    """-> (None or a sentence, 'same' | 'refused' | 'permissive')"""
+    try:
+        expected, permissive = template_oracle.render(source, context)
+    except template_oracle.Refused as e:
+        if "text" not in ours:
+            words = str(e).removeprefix("TemplateError: ")
+            if str(e).startswith("TemplateError: ") and words != ours["error"]:
+                return f"raises {ours['error']!r}\n  expected {words!r}", "refused"
+            return None, "refused"
+        return f"gave {ours['text']!r:.300}\n  expected a refusal: {e}", "refused"
+    if "text" not in ours:
+        return f"refused: {ours['error']}\n  expected {expected!r:.300}", "same"
+    if ours["text"] != expected:
+        at = len(os.path.commonprefix([ours["text"], expected]))
+        return (f"differs at {at}: {ours['text'][max(at - 40, 0):at + 60]!r}\n"
+                f"  expected       {expected[max(at - 40, 0):at + 60]!r}"), "same"
+    return None, "permissive" if permissive else "same"
+
+
+def compare(renderer, name, source, contexts, verbose):
+    counts = {"same": 0, "refused": 0, "permissive": 0}
+    differences = 0
+    for case, context in contexts:
+        sentence, kind = difference(renderer.render(source, context), source, context)
+        if sentence is None:
+            counts[kind] += 1
+            continue
+        differences += 1
+        if differences <= (1000 if verbose else 3):
+            print(f"DIFFERENT {name} [{case}]: {sentence}")
+    return counts, differences
+
+
+def folder_of_templates(argument):
+    if argument:
+        return pathlib.Path(argument)
+    shared = os.environ.get("FLASHD_SHARED_DATA")
+    return pathlib.Path(shared) / "chat_templates" if shared else None
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("program")
+    arguments.add_argument("--templates")
+    arguments.add_argument("--verbose", action="store_true")
+    options = arguments.parse_args()
+    renderer = Renderer(options.program)
+    templates = [SMOLLM2]
+    folder = folder_of_templates(options.templates)
+    if folder and folder.is_dir():
+        templates += sorted(folder.glob("*.jinja"))
+    else:
+        print("skipped: no folder of chat templates (FLASHD_SHARED_DATA or --templates)")
+
+    total = failed = 0
+    contexts = list(template_cases.contexts())
+    for path in templates:
+        counts, differences = compare(renderer, path.stem, path.read_bytes().decode(), contexts, options.verbose)
+        total += len(contexts)
+        failed += differences
+        print(f"{'ok  ' if differences == 0 else 'FAIL'} {path.stem}: {counts['same']} equal, "
+              f"{counts['refused']} refused by both, {counts['permissive']} equal with lists changeable, "
+              f"{differences} different")
+    for source in template_snippets.SNIPPETS:
+        counts, differences = compare(renderer, source, source, [("snippet", template_snippets.CONTEXT)], True)
+        total += 1
+        failed += differences
+    print(f"{len(template_snippets.SNIPPETS)} snippets; {total} renderings in all, {failed} different")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,2 @@
+SNIPPETS = []
+CONTEXT = {}
