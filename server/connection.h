@@ -78,6 +78,30 @@ void connection_close(struct connection *c);
 /* A drain began: closes unless a request is under way. */
 void connection_drain(struct connection *c);
 
+/* ---- between the parts of a connection ---- */
+
+enum { CONNECTION_WAITING_BYTES = 16 * 1024 }; /* of pipelined requests; with more the client is not read */
+
+/* connection.c */
+void connection_set_state(struct connection *c, enum connection_state state);
+void connection_arm(struct connection *c); /* the timer, for the state's deadline as it is now */
+void connection_on_timer(uv_timer_t *timer);
+void connection_begin_next(struct connection *c); /* the response is written: the next request, or the end */
+void connection_release_body(struct connection *c);
+void connection_stop_hangup(struct connection *c);
+void connection_drop_reference(struct connection *c);
+void connection_send_text(struct connection *c, const char *text);
+
+/* connection_request.c */
+/* Answers, and closes; nothing more of this connection is parsed. */
+void connection_refuse(struct connection *c, const struct refusal *why);
+void connection_begin_request(struct connection *c, const struct gate_head *head);
+void connection_end_body(struct connection *c); /* the whole body is here */
+
+/* connection_input.c */
+void connection_start_reading(struct connection *c);
+void connection_resume_input(struct connection *c); /* goes on with what was read before */
+
 /* ---- for exchange.c ---- */
 
 static inline bool connection_is_open(const struct connection *c)

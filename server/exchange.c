@@ -58,10 +58,11 @@ void exchange_add_header(struct exchange *x, const char *name, const char *value
 /* Fills in what depends on the request, and renders. */
 static void append_head(struct http_request *r, struct response_head *head, struct buffer *out)
 {
-    const struct connection *c = r->x.connection;
+    struct connection *c = r->x.connection;
     head->request_id = r->x.request_id;
     head->extra = r->extra_headers;
     head->close = connection_is_last_response(c) || head->until_close;
+    c->closes = head->close; /* what was announced is done */
     head->keep_alive_1_0 = r->version_minor == 0;
     response_append_head(out, head);
 }
@@ -151,7 +152,6 @@ void exchange_start_stream(struct exchange *x)
                                  .until_close = !chunked};
     exchange_add_header(x, "Cache-Control", "no-cache");
     exchange_add_header(x, "X-Accel-Buffering", "no");
-    if (!chunked) x->connection->closes = true;
     struct buffer text;
     buffer_init(&text, HEAD_BYTES_MAX);
     append_head(r, &head, &text);

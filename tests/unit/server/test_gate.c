@@ -19,7 +19,8 @@ static const struct gate_limits limits = {
     .max_header_bytes = 1024, .max_url_bytes = 128, .max_headers = 10, .max_body_bytes = 1000};
 static struct gate_header headers[10];
 
-/* Scans in pieces of step bytes, then checks. Returns 200, or the status of the refusal, or 0 for incomplete. */
+/* Scans in pieces of step bytes, then checks. Returns 200, or the status of the refusal, or 0 for incomplete.
+ */
 static int judge(const char *bytes, size_t n, size_t step, struct gate_head *head)
 {
     struct gate_scan scan = {0};
@@ -44,8 +45,7 @@ static int judge_text(const char *text)
 {
     struct gate_head head;
     int whole = judge(text, strlen(text), SIZE_MAX / 2, &head);
-    for (size_t step = 1; step < 4; step++)
-        assert_int_equal(judge(text, strlen(text), step, &head), whole);
+    for (size_t step = 1; step < 4; step++) assert_int_equal(judge(text, strlen(text), step, &head), whole);
     return whole;
 }
 
@@ -66,7 +66,9 @@ static void test_accepts(void **state)
     expect("POST /x HTTP/1.1\r\nHost: a:80\r\nContent-Length: 1000\r\n\r\n", 200);
     expect("POST /x HTTP/1.1\r\nhOST:a\r\ntransfer-encoding:CHUNKED\r\n\r\n", 200);
     expect("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n", 200);
-    expect("GET / HTTP/1.1\r\nHost: a\r\nX-Empty:\r\nX-Blank: \t \r\nX-Text:  b c\t\r\nX-Utf8: \xc3\xa9\r\n\r\n", 200);
+    expect(
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Empty:\r\nX-Blank: \t \r\nX-Text:  b c\t\r\nX-Utf8: \xc3\xa9\r\n\r\n",
+        200);
     expect("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", 200);
     expect("GET / HTTP/1.1\r\nHost: a\r\nConnection: foo, Keep-Alive\r\n\r\n", 200);
     expect("HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 200);
@@ -173,7 +175,8 @@ static int64_t decode(const char *text, size_t n, size_t step, size_t *used_out)
     size_t used = 0;
     int64_t result = 0;
     while (used < n && !http_reader_done(&reader) && result >= 0) {
-        result = http_reader_feed(&reader, text + used, min_of(step, n - used), limits.max_body_bytes, &body, &why);
+        result = http_reader_feed(&reader, text + used, min_of(step, n - used), limits.max_body_bytes, &body,
+                                  &why);
         if (result >= 0) used += (size_t)result;
     }
     if (result >= 0) result = http_reader_done(&reader) ? (int64_t)body.num_bytes : -1;
@@ -188,7 +191,8 @@ static void expect_body(const char *text, int64_t expected)
     size_t used;
     for (size_t step = 1; step < 8; step++) {
         int64_t got = decode(text, strlen(text), step, &used);
-        if (got != expected) fail_msg("%lld instead of %lld for:\n%s", (long long)got, (long long)expected, text);
+        if (got != expected)
+            fail_msg("%lld instead of %lld for:\n%s", (long long)got, (long long)expected, text);
     }
 }
 
@@ -298,10 +302,10 @@ static void test_targets(void **state)
     expect_target("http://host:80/p?q", "/p", "q");
     expect_target("HTTP://host", "/", "");
     expect_target("http://host?q", "/", "q");
-    static const char *const refused[] = {"*",    "host:80",  "http://",      "http:///p", "http://u@h/p", "http://a@b@c/",
-                                          "/%",   "/%2",      "/%2g",         "/%00",      "/%0a",         "/%7f",
-                                          "/%ff", "/%c0%af",  "/%ed%a0%80",   "/%c2%85",   "/%f4%90%80%80", "/%e2%82",
-                                          "ftp://h/p"};
+    static const char *const refused[] = {
+        "*",          "host:80", "http://",       "http:///p", "http://u@h/p", "http://a@b@c/", "/%",
+        "/%2",        "/%2g",    "/%00",          "/%0a",      "/%7f",         "/%ff",          "/%c0%af",
+        "/%ed%a0%80", "/%c2%85", "/%f4%90%80%80", "/%e2%82",   "ftp://h/p"};
     for (size_t i = 0; i < array_length(refused); i++) expect_target(refused[i], NULL, NULL);
 }
 
@@ -310,7 +314,8 @@ static void test_targets(void **state)
 static void test_every_single_byte_mutation(void **state)
 {
     (void)state;
-    static const char good[] = "POST /v1/x HTTP/1.1\r\nHost: a:80\r\nContent-Length: 3\r\nConnection: close\r\n\r\n";
+    static const char good[] =
+        "POST /v1/x HTTP/1.1\r\nHost: a:80\r\nContent-Length: 3\r\nConnection: close\r\n\r\n";
     char text[sizeof good];
     struct gate_head head;
     int num_accepted = 0, num_refused = 0;
@@ -330,9 +335,25 @@ static void test_every_single_byte_mutation(void **state)
 static void test_random_mutations(void **state)
 {
     (void)state;
-    static const char *const tokens[] = {"\r\n", "\n", "\r", " ", "\t", ":", "Host: b\r\n", "Content-Length: 4\r\n",
-                                         "Transfer-Encoding: chunked\r\n", ",", "chunked", "0", "\r\n\r\n", ";",
-                                         "HTTP/1.0", "%00", "\x0b", "\x80", "Connection: close\r\n"};
+    static const char *const tokens[] = {"\r\n",
+                                         "\n",
+                                         "\r",
+                                         " ",
+                                         "\t",
+                                         ":",
+                                         "Host: b\r\n",
+                                         "Content-Length: 4\r\n",
+                                         "Transfer-Encoding: chunked\r\n",
+                                         ",",
+                                         "chunked",
+                                         "0",
+                                         "\r\n\r\n",
+                                         ";",
+                                         "HTTP/1.0",
+                                         "%00",
+                                         "\x0b",
+                                         "\x80",
+                                         "Connection: close\r\n"};
     static const char good[] = "POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nX-A: b\r\n\r\n";
     struct gate_head head;
     int num_accepted = 0;

@@ -1,0 +1,157 @@
+/* connection_request.c - from a checked head to the endpoint, and refusals of what never gets there. */
+#include "base/check.h"
+#include "server/connection.h"
+#include "server/dispatch.h"
+#include "server/http_log.h"
+#include "server/http_metrics.h"
+#include "server/response.h"
+
+enum {
+    CHECK_ON_LOOP_BYTES = 256 * 1024, /* a larger body is checked by a worker: no callback may take 5 ms */
+    ARENA_EXTRA_BYTES = 1 << 20,
+};
+
+/* ---- refusing ---- */
+
+/* Answers a request that never became one. */
+static void refuse_unread(struct connection *c, const struct refusal *why)
+{
+    struct listener *l = c->listener;
+    char request_id[64], client[64];
+    http_request_make_id(l->request_seed, ++l->num_requests, request_id);
+    connection_get_client(c, client);
+    if (l->config->log_requests)
+        http_log_refusal(&(struct http_log_refusal){.request_id = request_id,
+                                                    .client = client,
+                                                    .http_status = why->http_status,
+                                                    .reason = why->message});
+    struct buffer extra, body, text;
+    buffer_init(&extra, 1024);
+    buffer_init(&body, 4096);
+    buffer_init(&text, 8192);
+    if (why->http_status == 405) buffer_append_text(&extra, "Allow: GET, HEAD, POST, OPTIONS\r\n");
+    response_append_error_headers(&extra, why->http_status, 1);
+    bool busy = why->http_status == 503;
+    response_append_error(&body, busy ? "service_unavailable_error" : "invalid_request_error", NULL, NULL,
+                          why->message);
+    response_append_head(&text, &(struct response_head){.http_status = why->http_status,
+                                                        .content_type = "application/json",
+                                                        .request_id = request_id,
+                                                        .extra = extra.data,
+                                                        .content_bytes = body.num_bytes,
+                                                        .close = true});
+    buffer_append(&text, body.data, body.num_bytes);
+    http_metrics_count_response(why->http_status);
+    c->closes = true;
+    connection_set_state(c, CONNECTION_FLUSHING);
+    if (buffer_failed(&text) || buffer_failed(&body))
+        connection_close(c);
+    else
+        connection_send_text(c, text.data);
+    buffer_deinit(&extra);
+    buffer_deinit(&body);
+    buffer_deinit(&text);
+    if (c->state == CONNECTION_FLUSHING && output_unsent_bytes(&c->output) == 0) connection_begin_next(c);
+}
+
+void connection_refuse(struct connection *c, const struct refusal *why)
+{
+    c->closes = true;
+    if (!c->request) {
+        refuse_unread(c, why);
+        return;
+    }
+    bool busy = why->http_status == 503;
+    exchange_error(&c->request->x, why->http_status,
+                   busy ? "service_unavailable_error" : "invalid_request_error", NULL, NULL, busy, "%s",
+                   why->message);
+}
+
+/* ---- requests ---- */
+
+static void run_request(struct connection *c)
+{
+    connection_set_state(c, CONNECTION_RESPONDING);
+    dispatch_run(c->request);
+}
+
+static void refuse_body(struct connection *c, const struct refusal *why)
+{
+    exchange_error(&c->request->x, why->http_status, "invalid_request_error", NULL, NULL, 1, "%s",
+                   why->message);
+}
+
+static void on_work(uv_work_t *work)
+{
+    struct connection *c = work->data;
+    if (dispatch_check_body(c->listener, c->request, &c->body_refusal) == 0) c->body_refusal.http_status = 0;
+}
+
+static void on_work_done(uv_work_t *work, int uv_status)
+{
+    (void)uv_status;
+    struct connection *c = work->data;
+    if (c->state == CONNECTION_CHECKING && c->body_refusal.http_status)
+        refuse_body(c, &c->body_refusal);
+    else if (c->state == CONNECTION_CHECKING)
+        run_request(c);
+    connection_drop_reference(c);
+}
+
+static bool check_on_worker(struct connection *c)
+{
+    c->work.data = c;
+    if (uv_queue_work(c->listener->loop, &c->work, on_work, on_work_done)) return false;
+    c->num_references++;
+    connection_set_state(c, CONNECTION_CHECKING);
+    return true;
+}
+
+void connection_end_body(struct connection *c)
+{
+    struct exchange *x = &c->request->x;
+    if (c->body.data) x->body = c->body.data;
+    x->body_bytes = c->body.num_bytes;
+    if (x->body_bytes > CHECK_ON_LOOP_BYTES && check_on_worker(c)) return;
+    connection_set_state(c, CONNECTION_RESPONDING);
+    struct refusal why;
+    if (dispatch_check_body(c->listener, c->request, &why))
+        refuse_body(c, &why);
+    else
+        run_request(c);
+}
+
+void exchange_drop_body(struct exchange *x)
+{
+    x->body = "";
+    x->body_bytes = 0;
+    connection_release_body(x->connection);
+}
+
+void connection_begin_request(struct connection *c, const struct gate_head *head)
+{
+    struct listener *l = c->listener;
+    size_t arena_bytes = ARENA_EXTRA_BYTES + 8 * l->config->max_body_bytes;
+    struct refusal why;
+    c->num_requests++;
+    connection_set_state(c, CONNECTION_RESPONDING);
+    if (http_request_create(head, l->server, c, ++l->num_requests, l->request_seed, arena_bytes, &c->request,
+                            &why)) {
+        connection_refuse(c, &why);
+        return;
+    }
+    c->request->x.arrival_ns = c->first_byte_ns;
+    bool has_body = !http_reader_done(&c->reader);
+    bool last =
+        !head->keep_alive || head->upgrade || c->num_requests >= l->config->max_requests_per_connection;
+    c->closes = last || has_body; /* a body that nobody reads ends the connection */
+    if (!dispatch_head(l, c->request)) return;
+    c->closes = last;
+    buffer_init(&c->body, l->config->max_body_bytes);
+    if (!has_body) {
+        connection_end_body(c);
+        return;
+    }
+    connection_set_state(c, CONNECTION_BODY);
+    if (head->expect_continue) connection_send_text(c, "HTTP/1.1 100 Continue\r\n\r\n");
+}
