@@ -26,8 +26,7 @@ enum {
 
 struct part {
     enum dtype dtype;
-    panel_product *product;
-    bool takes_quants;
+    struct panel_kernel kernel;
     int32_t num_rows, first_row; /* rows of the stacked weight */
     int64_t num_panels, first_panel;
     uint64_t panel_bytes;
@@ -40,9 +39,8 @@ struct linear {
     struct part parts[LINEAR_PARTS_MAX];
     int32_t rows, cols; /* N, K */
     int64_t num_blocks, num_panels;
-    bool takes_values, takes_quants; /* any part */
-    quantize_row *quantize_row;
-    float *bias; /* [num_panels][PANEL_ROWS], NULL: none */
+    act_pack *pack[ACT_FORM_COUNT]; /* NULL: no part takes this form */
+    float *bias;                    /* [num_panels][PANEL_ROWS], NULL: none */
     uint8_t *memory;
     uint64_t bytes;
 };
@@ -87,11 +85,9 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
 
 static void part_init(struct part *p, const struct weight_view *w, const struct linear_kernels *kernels)
 {
-    panel_product *const over_quants = kernels->over_quants[w->dtype];
     *p = (struct part){
         .dtype = w->dtype,
-        .product = over_quants ? over_quants : kernels->over_values[w->dtype],
-        .takes_quants = over_quants,
+        .kernel = kernels->of[w->dtype],
         .num_rows = (int32_t)w->rows,
         .num_panels = div_up(w->rows, PANEL_ROWS),
         .panel_bytes = panel_bytes(w->dtype, w->cols),
@@ -107,7 +103,6 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
     l->num_parts = desc->num_parts;
     l->cols = (int32_t)desc->parts[0].cols;
     l->num_blocks = panel_num_blocks(l->cols);
-    l->quantize_row = kernels->quantize_row;
     for (int i = 0; i < desc->num_parts; i++) {
         struct part *p = &l->parts[i];
         uint64_t bytes;
@@ -116,10 +111,7 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
         p->first_panel = l->num_panels;
         rows += p->num_rows;
         l->num_panels += p->num_panels;
-        if (p->takes_quants)
-            l->takes_quants = true;
-        else
-            l->takes_values = true;
+        l->pack[p->kernel.form] = kernels->pack[p->kernel.form];
         if (rows > INT32_MAX || !checked_mul((uint64_t)p->num_panels, p->panel_bytes, &bytes) ||
             !checked_add(l->bytes, bytes, &l->bytes) || l->bytes > SIZE_MAX / 2)
             return error_set(err, STATUS_LIMIT, "a linear of %lld rows is too large", (long long)rows);
@@ -219,50 +211,60 @@ uint64_t cpu_linear_bytes(const struct linear *l)
 
 /* ---- product ---- */
 
-/* Scratch: quants, then scales, then values, each in tiles; rows of a tile before those of the next. */
+/* Packed activations in one form; tiles of rows follow one another. */
+struct packed {
+    uint8_t *columns;
+    struct act_scale *scales;
+};
+
 struct run {
     const struct linear *l;
     int32_t num_rows;
     const float *x;
     float *out;
-    int8_t *quants;
-    struct act_scale *scales;
-    float *values;
+    struct packed packed[ACT_FORM_COUNT];
     int64_t num_units, units_per_chunk; /* unit: a panel, or a gate panel with its up panel */
     _Atomic int64_t next_unit;
 };
 
-static size_t section_bytes(int64_t num_rows, int64_t num_blocks, size_t bytes_per_block)
+static size_t columns_bytes(enum act_form form, int64_t num_rows, int64_t num_blocks)
 {
-    return align_up((size_t)num_rows * (size_t)num_blocks * bytes_per_block, ALIGNMENT);
+    return align_up((size_t)num_rows * (size_t)num_blocks * (size_t)act_block_bytes(form), ALIGNMENT);
+}
+
+static size_t scales_bytes(enum act_form form, int64_t num_rows, int64_t num_blocks)
+{
+    if (form == ACT_F32) return 0;
+    return align_up((size_t)num_rows * (size_t)num_blocks * sizeof(struct act_scale), ALIGNMENT);
 }
 
 size_t cpu_linear_scratch_bytes(int32_t max_rows, int32_t max_k)
 {
     const int64_t num_blocks = panel_num_blocks(max_k);
-    return section_bytes(max_rows, num_blocks, PANEL_BLOCK) +
-           section_bytes(max_rows, num_blocks, sizeof(struct act_scale)) +
-           section_bytes(max_rows, num_blocks, PANEL_BLOCK * sizeof(float));
+    size_t bytes = 0;
+    for (int form = 0; form < ACT_FORM_COUNT; form++)
+        bytes += columns_bytes(form, max_rows, num_blocks) + scales_bytes(form, max_rows, num_blocks);
+    return bytes;
 }
 
 static void run_place_scratch(struct run *run, uint8_t *scratch)
 {
-    const int64_t num_blocks = run->l->num_blocks;
-    run->quants = (int8_t *)scratch;
-    scratch += section_bytes(run->num_rows, num_blocks, PANEL_BLOCK);
-    run->scales = (struct act_scale *)(void *)scratch;
-    scratch += section_bytes(run->num_rows, num_blocks, sizeof(struct act_scale));
-    run->values = (float *)(void *)scratch;
+    for (int form = 0; form < ACT_FORM_COUNT; form++) {
+        if (!run->l->pack[form]) continue;
+        run->packed[form].columns = scratch;
+        scratch += columns_bytes(form, run->num_rows, run->l->num_blocks);
+        run->packed[form].scales = (struct act_scale *)(void *)scratch;
+        scratch += scales_bytes(form, run->num_rows, run->l->num_blocks);
+    }
 }
 
-static struct act_tile tile_at(const struct run *run, int32_t first_row)
+static struct act_tile tile_at(const struct run *run, enum act_form form, int32_t first_row)
 {
     const int64_t first_block = first_row * run->l->num_blocks;
     return (struct act_tile){
         .num_rows = min_of(run->num_rows - first_row, ACT_TILE_ROWS),
-        .values = run->values + first_block * PANEL_BLOCK,
-        .quants = run->quants + first_block * PANEL_BLOCK,
-        .scales = run->scales + first_block,
+        .columns = run->packed[form].columns + first_block * act_block_bytes(form),
+        .scales = run->packed[form].scales + first_block,
     };
 }
 
@@ -270,12 +272,12 @@ static void pack_activation_row(const struct run *run, int32_t row)
 {
     const struct linear *l = run->l;
     const int in_tile = row % ACT_TILE_ROWS;
-    const float *x = run->x + (int64_t)row * l->cols;
-    const struct act_tile tile = tile_at(run, row - in_tile);
-    if (l->takes_values) quantize_copy_row(x, l->cols, in_tile, tile.num_rows, (float *)tile.values);
-    if (l->takes_quants)
-        l->quantize_row(x, l->cols, in_tile, tile.num_rows, (int8_t *)tile.quants,
-                        (struct act_scale *)tile.scales);
+    for (int form = 0; form < ACT_FORM_COUNT; form++) {
+        if (!l->pack[form]) continue;
+        const struct act_tile tile = tile_at(run, form, row - in_tile);
+        l->pack[form](run->x + (int64_t)row * l->cols, l->cols, in_tile, tile.num_rows, (void *)tile.columns,
+                      (struct act_scale *)tile.scales);
+    }
 }
 
 static void pack_activations_task(void *context, int thread_idx, int num_threads)
@@ -292,12 +294,16 @@ static void add_bias(const float *bias, int num_rows, float *acc)
         for (int r = 0; r < PANEL_ROWS; r++) acc[t * PANEL_ROWS + r] += bias[r];
 }
 
-/* acc = panel number panel of part p times the tile, bias added. */
-static void panel_run(const struct linear *l, const struct part *p, int64_t panel,
-                      const struct act_tile *tile, float *acc)
+/* acc = panel number panel of part p times the tile of rows that starts at first_row, bias added; returns the
+ * number of rows. */
+static int panel_run(const struct run *run, const struct part *p, int64_t panel, int32_t first_row,
+                     float *acc)
 {
-    p->product(p->panels + (uint64_t)panel * p->panel_bytes, l->num_blocks, tile, acc);
-    if (l->bias) add_bias(l->bias + (p->first_panel + panel) * PANEL_ROWS, tile->num_rows, acc);
+    const struct linear *l = run->l;
+    const struct act_tile tile = tile_at(run, p->kernel.form, first_row);
+    p->kernel.product(p->panels + (uint64_t)panel * p->panel_bytes, l->num_blocks, &tile, acc);
+    if (l->bias) add_bias(l->bias + (p->first_panel + panel) * PANEL_ROWS, tile.num_rows, acc);
+    return tile.num_rows;
 }
 
 static void store(const float *acc, int num_rows, int num_cols, int64_t out_stride, float *out)
@@ -310,41 +316,38 @@ static void store(const float *acc, int num_rows, int num_cols, int64_t out_stri
     }
 }
 
-static void unit_run_plain(const struct run *run, int64_t unit, int32_t first_row,
-                           const struct act_tile *tile)
+static void unit_run_plain(const struct run *run, int64_t unit, int32_t first_row)
 {
     const struct linear *l = run->l;
     const struct part *p = l->parts;
     _Alignas(ALIGNMENT) float acc[ACT_TILE_ROWS * PANEL_ROWS];
     while (unit >= p->first_panel + p->num_panels) p++;
-    const int64_t panel = unit - p->first_panel, row = panel * PANEL_ROWS;
-    panel_run(l, p, panel, tile, acc);
-    store(acc, tile->num_rows, (int)min_of(p->num_rows - row, (int64_t)PANEL_ROWS), l->rows,
-          run->out + (int64_t)first_row * l->rows + p->first_row + row);
+    const int64_t panel = unit - p->first_panel, col = panel * PANEL_ROWS;
+    const int num_rows = panel_run(run, p, panel, first_row, acc);
+    store(acc, num_rows, (int)min_of(p->num_rows - col, (int64_t)PANEL_ROWS), l->rows,
+          run->out + (int64_t)first_row * l->rows + p->first_row + col);
 }
 
-static void unit_run_gate_up(const struct run *run, int64_t panel, int32_t first_row,
-                             const struct act_tile *tile)
+static void unit_run_gate_up(const struct run *run, int64_t panel, int32_t first_row)
 {
-    const struct linear *l = run->l;
-    const int64_t num_cols = l->parts[0].num_rows, col = panel * PANEL_ROWS;
-    _Alignas(ALIGNMENT) float gate[ACT_TILE_ROWS * PANEL_ROWS], up[ACT_TILE_ROWS * PANEL_ROWS];
-    panel_run(l, &l->parts[0], panel, tile, gate);
-    panel_run(l, &l->parts[1], panel, tile, up);
-    silu_mul(tile->num_rows * PANEL_ROWS, gate, up);
-    store(gate, tile->num_rows, (int)min_of(num_cols - col, (int64_t)PANEL_ROWS), num_cols,
+    const struct part *const gate = &run->l->parts[0], *const up = &run->l->parts[1];
+    const int64_t num_cols = gate->num_rows, col = panel * PANEL_ROWS;
+    _Alignas(ALIGNMENT) float gate_acc[ACT_TILE_ROWS * PANEL_ROWS], up_acc[ACT_TILE_ROWS * PANEL_ROWS];
+    panel_run(run, gate, panel, first_row, gate_acc);
+    const int num_rows = panel_run(run, up, panel, first_row, up_acc);
+    silu_mul(num_rows * PANEL_ROWS, gate_acc, up_acc);
+    store(gate_acc, num_rows, (int)min_of(num_cols - col, (int64_t)PANEL_ROWS), num_cols,
           run->out + first_row * num_cols + col);
 }
 
 static void chunk_run(const struct run *run, int64_t begin, int64_t end)
 {
     for (int32_t row = 0; row < run->num_rows; row += ACT_TILE_ROWS) {
-        const struct act_tile tile = tile_at(run, row);
         for (int64_t unit = begin; unit < end; unit++) {
             if (run->l->kind == LINEAR_GATE_UP)
-                unit_run_gate_up(run, unit, row, &tile);
+                unit_run_gate_up(run, unit, row);
             else
-                unit_run_plain(run, unit, row, &tile);
+                unit_run_plain(run, unit, row);
         }
     }
 }

@@ -4,39 +4,57 @@
  *
  *     acc[row][lane] = sum over k of x[row][k] * w[lane][k]
  *
- * Order of the sum, for each (row, lane) by itself, fused multiply-adds, blocks b of 32 columns ascending,
- * acc from 0. Over f32 values, with q the packed integers (floats: q = w, d = 1):
+ * A dtype's kernel takes activations in one form: int8 for 4 and 5 bit weights, where multiplying bytes is
+ * much faster than multiplying floats; int16 for 6 and 8 bit weights, which costs no more than f32 and
+ * unpacks faster; f32 for floats. The order of the sum, for each (row, lane) by itself, with acc from 0:
  *
- *     low  = sum of x q over columns 0..15 of the block, high = the same over 16..31; both ascending, from 0
- *     acc  = fma(d, low + high, acc)                       Q6_K: acc = fma(d_high, high, fma(d_low, low,
- * acc))
+ *   integers  with u the weight's integers made unsigned, w = d u + m, activations s a (quantize.h), for each
+ * block: acc = fma(m, sum, fma((float)sum of a u, d * s, acc))      the integer sum is exact Q6_K: two
+ * products (columns 0..15, 16..31), then their two minimums, in this order floats    for each chunk of
+ * LINEAR_CHUNK_BLOCKS blocks: even = sum over its even columns, odd = over its odd ones, both fused,
+ * ascending, from 0; acc += even + odd
  *
- * Over int8 quants a of the activations with scale s and sums (quantize.h), with u the unsigned integers of
- * the weight, w = d u + m:
- *
- *     acc = fma(m, sum, fma((float)sum of a u, d * s, acc))            the integer sum is exact
- *     Q6_K:  the products of low and high in this order, then their minimums in this order
- *
- * So the AVX2, AVX-512 and VNNI kernels of one dtype and form agree bit for bit. Which form a dtype has is a
- * matter of the set: int8 where the set multiplies bytes faster than floats at that width. */
+ * So the AVX2, AVX-512 and VNNI sets agree bit for bit. The portable set takes f32 throughout and rounds
+ * products and sums apart: for each block acc += sum of x w, ascending, from 0, with w unpacked to f32. */
 #ifndef KERNELS_CPU_LINEAR_KERNELS_H
 #define KERNELS_CPU_LINEAR_KERNELS_H
 
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/quantize.h"
 
+enum { LINEAR_CHUNK_BLOCKS = 8 };
+
 /* acc[x->num_rows][PANEL_ROWS], aligned to 64, is overwritten. */
 typedef void panel_product(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x, float *acc);
 
-struct linear_kernels {
-    quantize_row *quantize_row;
-    panel_product *over_values[DTYPE_COUNT]; /* at least one of the two for each dtype */
-    panel_product *over_quants[DTYPE_COUNT];
+struct panel_kernel {
+    panel_product *product;
+    enum act_form form;
 };
 
-/* The portable set is over values only and rounds products and sums apart (no fused multiply-add):
- * acc += sum of x w over the block's 32 columns, ascending, from 0, with w unpacked to f32. */
+struct linear_kernels {
+    act_pack *pack[ACT_FORM_COUNT]; /* NULL where no kernel takes the form */
+    struct panel_kernel of[DTYPE_COUNT];
+};
+
 extern const struct linear_kernels linear_kernels_portable, linear_kernels_avx2, linear_kernels_avx512,
     linear_kernels_avx512vnni;
+
+/* What was added to the signed integers of a dtype to make them unsigned. */
+static inline float linear_unsigned_bias(enum dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_Q4_0:
+        return 8;
+    case DTYPE_Q5_0:
+        return 16;
+    case DTYPE_Q6_K:
+        return 32;
+    case DTYPE_Q8_0:
+        return 128;
+    default:
+        return 0;
+    }
+}
 
 #endif

@@ -23,7 +23,7 @@ static void product(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, 
     for (int64_t b = 0; b < num_blocks; b++) {
         float weights[PANEL_BLOCK][PANEL_ROWS];
         panel_block_to_f32(dtype, panel, b, weights);
-        const float *block_x = x->values + b * x->num_rows * PANEL_BLOCK;
+        const float *block_x = (const float *)x->columns + b * x->num_rows * PANEL_BLOCK;
         for (int t = 0; t < x->num_rows; t++)
             add_block(weights, block_x + t * PANEL_BLOCK, acc + t * PANEL_ROWS);
     }
@@ -40,9 +40,10 @@ DTYPE_LIST(X)
 #undef X
 
 const struct linear_kernels linear_kernels_portable = {
-    .over_values =
+    .pack = {[ACT_F32] = act_pack_f32},
+    .of =
         {
-#define X(dtype, text, values, bytes, gguf) [dtype] = product_##dtype,
+#define X(dtype, text, values, bytes, gguf) [dtype] = {product_##dtype, ACT_F32},
             DTYPE_LIST(X)
 #undef X
         },

@@ -22,9 +22,13 @@ static uint32_t load_u32(const uint8_t *p)
     return v;
 }
 
-static void put_dwords(uint8_t *quants, int row, const uint8_t *from, int num_dwords)
+/* flip changes the sign bits of signed bytes, which adds 128. */
+static void put_dwords(uint8_t *quants, int row, const uint8_t *from, int num_dwords, uint32_t flip)
 {
-    for (int i = 0; i < num_dwords; i++) memcpy(quants + i * 64 + row * 4, from + i * 4, 4);
+    for (int i = 0; i < num_dwords; i++) {
+        const uint32_t v = load_u32(from + i * 4) ^ flip;
+        memcpy(quants + i * 64 + row * 4, &v, 4);
+    }
 }
 
 /* bits: bit k is the fifth bit of column k. */
@@ -118,7 +122,10 @@ static void put_block_legacy(enum dtype dtype, uint8_t *block, int row, const ui
         put_fifth_bits(block + l.high_bits, row, load_u32(from));
         from += 4;
     }
-    put_dwords(block, row, from, dtype == DTYPE_Q8_0 ? 8 : 4);
+    if (dtype == DTYPE_Q8_0)
+        put_dwords(block, row, from, 8, 0x80808080u);
+    else
+        put_dwords(block, row, from, 4, 0);
 }
 
 static void put_floats(uint8_t *block, int row, const uint8_t *from, int num_cols, int bytes)
@@ -213,7 +220,7 @@ static inline __attribute__((always_inline)) int quant_of(enum dtype dtype, cons
                                                           int k)
 {
     const struct panel_layout l = panel_layout_of(dtype);
-    if (dtype == DTYPE_Q8_0) return (int8_t)block[k / 4 * 64 + row * 4 + k % 4];
+    if (dtype == DTYPE_Q8_0) return block[k / 4 * 64 + row * 4 + k % 4] - 128;
     const int low = block[k % 16 / 4 * 64 + row * 4 + k % 4] >> (k / 16 * 4) & 15;
     const uint8_t *const high = block + l.high_bits;
     switch (dtype) {

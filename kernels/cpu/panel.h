@@ -9,7 +9,7 @@
  * a sum across lanes. The bytes of a block are those of the file, regrouped; nothing is expanded:
  *
  *     dword i of row r stands at byte i * 64 + r * 4, and its byte c is column
- *       Q8_0                   4i + c                          i < 8, signed
+ *       Q8_0                   4i + c                          i < 8, plus 128: unsigned
  *       Q4_*, Q5_*, Q6_K       4i + c in the low nibble, 16 + 4i + c in the high one      i < 4
  *     Q5_*: the fifth bits: bit 4r + c of the i-th 64-bit word is column 4i + c           i < 8
  *     Q6_K: the upper two bits: bits 2s, 2s + 1 of byte j * 64 + r * 4 + c are column 16j + 4s + c   j < 2, s

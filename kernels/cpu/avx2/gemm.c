@@ -1,10 +1,11 @@
 /* gemm.c - panel kernels for AVX2 with FMA and F16C.
  *
- * The panel of 16 rows is taken in two halves of 8: a 32-byte register holds one f32 for each of 8 rows, or
- * four byte columns of each. Orders of summation: linear_kernels.h; the same bits as the AVX-512 set's.
+ * The panel of 16 rows is taken in two halves of 8: a register holds one f32 for each of 8 rows, or two
+ * 16-bit or four 8-bit columns of each. Orders of summation: linear_kernels.h.
  *
- * 4 and 5 bit weights times int8 activations by vpmaddubsw: see avx512/gemm.c for why that cannot overflow.
- * All else through f32. Sums of a tile stay in memory between blocks. */
+ * int8: vpmaddubsw; see avx512/gemm.c for why it cannot overflow. int16: vpmaddwd; the 16 registers of a
+ * block's weights do not all fit, so that they are read from the stack, once for four rows. Sums of a tile
+ * stay in memory between blocks. */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <string.h>
@@ -13,14 +14,30 @@
 #include "kernels/cpu/linear_kernels.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 32")
 
 enum { HALF_ROWS = PANEL_ROWS / 2 };
 
-/* w = d u + m (over quants) or d q (over values), apart for the low and the high 16 columns in Q6_K. */
+/* w = d u + m; [1] is that of the high 16 columns, which differs in Q6_K alone. */
 struct block_scales {
-    __m256 d[2], m;
+    __m256 d[2], m[2];
 };
+
+INLINE bool takes_int16(enum dtype dtype)
+{
+    return dtype == DTYPE_Q8_0 || dtype == DTYPE_Q6_K;
+}
+
+INLINE bool has_fifth_bits(enum dtype dtype)
+{
+    return dtype == DTYPE_Q5_0 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q5_K;
+}
+
+INLINE __m256i broadcast_dword(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return _mm256_set1_epi32(v);
+}
 
 /* ---- scales of rows 8 half .. 8 half + 7 ---- */
 
@@ -48,26 +65,25 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
                                        int half)
 {
     const struct panel_layout l = panel_layout_of(dtype);
+    const __m256 minus_bias = _mm256_set1_ps(-linear_unsigned_bias(dtype));
     struct block_scales s;
-    s.m = _mm256_setzero_ps();
     if (dtype == DTYPE_Q6_K) {
         s.d[0] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.scales, half));
         s.d[1] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.minimums, half));
+        s.m[0] = _mm256_mul_ps(minus_bias, s.d[0]);
+        s.m[1] = _mm256_mul_ps(minus_bias, s.d[1]);
         return s;
     }
     if (l.header_bytes) {
+        const __m256 minimums = _mm256_mul_ps(load_f16(header + 32, half), load_u8(block + l.minimums, half));
         s.d[0] = _mm256_mul_ps(load_f16(header, half), load_u8(block + l.scales, half));
-        s.m =
-            _mm256_sub_ps(s.m, _mm256_mul_ps(load_f16(header + 32, half), load_u8(block + l.minimums, half)));
-    } else if (l.scales) {
-        s.d[0] = load_f16(block + l.scales, half);
-        if (l.minimums) s.m = load_f16(block + l.minimums, half);
-        if (dtype == DTYPE_Q4_0) s.m = _mm256_mul_ps(_mm256_set1_ps(-8), s.d[0]);
-        if (dtype == DTYPE_Q5_0) s.m = _mm256_mul_ps(_mm256_set1_ps(-16), s.d[0]);
+        s.m[0] = _mm256_sub_ps(_mm256_setzero_ps(), minimums);
     } else {
-        s.d[0] = _mm256_set1_ps(1);
+        s.d[0] = load_f16(block + l.scales, half);
+        s.m[0] = l.minimums ? load_f16(block + l.minimums, half) : _mm256_mul_ps(minus_bias, s.d[0]);
     }
     s.d[1] = s.d[0];
+    s.m[1] = s.m[0];
     return s;
 }
 
@@ -81,8 +97,8 @@ INLINE __m256i load_bytes(const uint8_t *p, int half)
 INLINE void load_nibbles(const uint8_t *block, int half, __m256i weights[8])
 {
     const __m256i mask = _mm256_set1_epi8(15);
-    UNROLL for (int i = 0; i < 4; i++)
-    {
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) {
         const __m256i both = load_bytes(block + i * 64, half);
         weights[i] = _mm256_and_si256(both, mask);
         weights[i + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
@@ -101,8 +117,8 @@ INLINE __m256i spread_bits(uint32_t bits)
 
 INLINE void add_fifth_bits(const uint8_t *high, int half, __m256i weights[8])
 {
-    UNROLL for (int i = 0; i < 8; i++)
-    {
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
         uint32_t bits;
         memcpy(&bits, high + i * 8 + half * 4, sizeof bits);
         weights[i] = _mm256_or_si256(weights[i], spread_bits(bits));
@@ -112,224 +128,237 @@ INLINE void add_fifth_bits(const uint8_t *high, int half, __m256i weights[8])
 INLINE void add_upper_bits(const uint8_t *high, int half, __m256i weights[8])
 {
     const __m256i mask = _mm256_set1_epi8(0x30);
-    UNROLL for (int j = 0; j < 2; j++)
-    {
+#pragma GCC unroll 32
+    for (int j = 0; j < 2; j++) {
         const __m256i upper = load_bytes(high + j * 64, half);
         const __m256i shifted[4] = {_mm256_slli_epi16(upper, 4), _mm256_slli_epi16(upper, 2), upper,
                                     _mm256_srli_epi16(upper, 2)};
-        UNROLL for (int s = 0; s < 4; s++) weights[4 * j + s] =
-            _mm256_or_si256(weights[4 * j + s], _mm256_and_si256(shifted[s], mask));
+#pragma GCC unroll 32
+        for (int s = 0; s < 4; s++)
+            weights[4 * j + s] = _mm256_or_si256(weights[4 * j + s], _mm256_and_si256(shifted[s], mask));
     }
 }
 
-INLINE bool has_fifth_bits(enum dtype dtype)
-{
-    return dtype == DTYPE_Q5_0 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q5_K;
-}
-
-/* The unsigned integers of a 4 or 5 bit block. */
+/* The unsigned integers of half a block as bytes. */
 INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, int half, __m256i weights[8])
 {
+    const struct panel_layout l = panel_layout_of(dtype);
+    if (dtype == DTYPE_Q8_0) {
+#pragma GCC unroll 32
+        for (int i = 0; i < 8; i++) weights[i] = load_bytes(block + i * 64, half);
+        return;
+    }
     load_nibbles(block, half, weights);
-    if (has_fifth_bits(dtype)) add_fifth_bits(block + panel_layout_of(dtype).high_bits, half, weights);
+    if (has_fifth_bits(dtype)) add_fifth_bits(block + l.high_bits, half, weights);
+    if (dtype == DTYPE_Q6_K) add_upper_bits(block + l.high_bits, half, weights);
 }
 
-/* ---- products over quants ---- */
+/* ---- products of integers ---- */
 
-INLINE __m256i dot_four(const __m256i weights[4], const int8_t *quants)
+/* acc += d * scale * dot + ...: the end of a block for one row; dots of the low and high columns apart in
+ * Q6_K, where otherwise low is both. acc is that of the half. */
+INLINE void add_dots(enum dtype dtype, const struct block_scales *s, __m256i low, __m256i high,
+                     const struct act_scale *x, float *acc)
 {
-    __m256i sum = _mm256_setzero_si256();
-    UNROLL for (int i = 0; i < 4; i++)
-    {
-        int32_t four;
-        memcpy(&four, quants + 4 * i, sizeof four);
-        const __m256i products = _mm256_maddubs_epi16(weights[i], _mm256_set1_epi32(four));
-        sum = i ? _mm256_add_epi16(sum, products) : products;
+    const __m256 scale = _mm256_set1_ps(x->scale);
+    __m256 sum = _mm256_load_ps(acc);
+    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low), _mm256_mul_ps(s->d[0], scale), sum);
+    if (dtype == DTYPE_Q6_K) {
+        sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_mul_ps(s->d[1], scale), sum);
+        sum = _mm256_fmadd_ps(s->m[0], _mm256_set1_ps(x->sum_low), sum);
+        sum = _mm256_fmadd_ps(s->m[1], _mm256_set1_ps(x->sum_high), sum);
+    } else {
+        sum = _mm256_fmadd_ps(s->m[0], _mm256_set1_ps(x->sum), sum);
     }
+    _mm256_store_ps(acc, sum);
+}
+
+INLINE __m256i dot_four(const __m256i weights[4], const int8_t *columns)
+{
+    __m256i sum = _mm256_maddubs_epi16(weights[0], broadcast_dword(columns));
+#pragma GCC unroll 32
+    for (int i = 1; i < 4; i++)
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights[i], broadcast_dword(columns + 4 * i)));
     return sum;
 }
 
-INLINE __m256i block_dot(enum dtype dtype, const __m256i weights[8], const int8_t *quants)
+INLINE void add_tile_int8(enum dtype dtype, const struct block_scales *s, const __m256i weights[8],
+                          const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    const __m256i low = dot_four(weights, quants), high = dot_four(weights + 4, quants + 16);
-    if (!has_fifth_bits(dtype)) return _mm256_madd_epi16(_mm256_add_epi16(low, high), ones);
-    return _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones));
+    for (int t = 0; t < num_rows; t++, columns += PANEL_BLOCK) {
+        const __m256i low = dot_four(weights, columns), high = dot_four(weights + 4, columns + 16);
+        const __m256i dot = has_fifth_bits(dtype) ? _mm256_add_epi32(_mm256_madd_epi16(low, ones),
+                                                                     _mm256_madd_epi16(high, ones))
+                                                  : _mm256_madd_epi16(_mm256_add_epi16(low, high), ones);
+        add_dots(dtype, s, dot, dot, &scales[t], acc + t * PANEL_ROWS);
+    }
 }
 
-INLINE __m256 add_row_quants(enum dtype dtype, const struct block_scales *s, const __m256i weights[8],
-                             const int8_t *quants, const struct act_scale *x, __m256 acc)
+/* Adds the products with eight registers of 16-bit weights, each read once for num_rows (a constant) rows. */
+INLINE void dot_rows_int16(int num_rows, const __m256i weights[8], const int16_t *columns, __m256i *sums)
 {
-    const __m256 dot = _mm256_cvtepi32_ps(block_dot(dtype, weights, quants));
-    acc = _mm256_fmadd_ps(dot, _mm256_mul_ps(s->d[0], _mm256_set1_ps(x->scale)), acc);
-    return _mm256_fmadd_ps(s->m, _mm256_set1_ps(x->sum), acc);
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+#pragma GCC unroll 32
+        for (int t = 0; t < num_rows; t++) {
+            const int16_t *const two = columns + t * PANEL_BLOCK + 2 * i;
+            sums[t] = _mm256_add_epi32(sums[t], _mm256_madd_epi16(weights[i], broadcast_dword(two)));
+        }
+    }
 }
 
-INLINE void product_quants(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
-                           const struct act_tile *x, float *acc)
+INLINE void add_rows_int16(enum dtype dtype, int num_rows, const struct block_scales *s,
+                           const __m256i weights[16], const int16_t *columns, const struct act_scale *scales,
+                           float *acc)
 {
-    const int num_rows = x->num_rows;
-    memset(acc, 0, (size_t)num_rows * PANEL_ROWS * sizeof *acc);
+    __m256i low[4], high[4];
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) low[t] = high[t] = _mm256_setzero_si256();
+    dot_rows_int16(num_rows, weights, columns, low);
+    dot_rows_int16(num_rows, weights + 8, columns + 16, dtype == DTYPE_Q6_K ? high : low);
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) add_dots(dtype, s, low[t], high[t], &scales[t], acc + t * PANEL_ROWS);
+}
+
+INLINE void add_tile_int16(enum dtype dtype, const struct block_scales *s, const __m256i bytes[8],
+                           const int16_t *columns, const struct act_scale *scales, int num_rows, float *acc)
+{
+    __m256i weights[16];
+    int t = 0;
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+        weights[2 * i] = _mm256_and_si256(bytes[i], _mm256_set1_epi16(255));
+        weights[2 * i + 1] = _mm256_srli_epi16(bytes[i], 8);
+    }
+    for (; num_rows - t >= 4; t += 4)
+        add_rows_int16(dtype, 4, s, weights, columns + t * PANEL_BLOCK, scales + t, acc + t * PANEL_ROWS);
+    for (; t < num_rows; t++)
+        add_rows_int16(dtype, 1, s, weights, columns + t * PANEL_BLOCK, scales + t, acc + t * PANEL_ROWS);
+}
+
+INLINE void product_integers(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
+                             const struct act_tile *x, float *acc)
+{
+    memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
     for (int64_t b = 0; b < num_blocks; b++) {
         const uint8_t *const header = panel_header(dtype, panel, b), *const block =
                                                                          panel_block(dtype, panel, b);
+        const int64_t first = b * x->num_rows * PANEL_BLOCK;
+        const struct act_scale *const scales = x->scales + b * x->num_rows;
         for (int half = 0; half < 2; half++) {
             const struct block_scales s = load_scales(dtype, header, block, half);
-            const int8_t *quants = x->quants + b * num_rows * PANEL_BLOCK;
-            const struct act_scale *scales = x->scales + b * num_rows;
+            float *const half_acc = acc + half * HALF_ROWS;
             __m256i weights[8];
             load_unsigned(dtype, block, half, weights);
-            for (int t = 0; t < num_rows; t++, quants += PANEL_BLOCK, scales++) {
-                float *const at = acc + t * PANEL_ROWS + half * HALF_ROWS;
-                _mm256_store_ps(at, add_row_quants(dtype, &s, weights, quants, scales, _mm256_load_ps(at)));
-            }
+            if (takes_int16(dtype))
+                add_tile_int16(dtype, &s, weights, (const int16_t *)x->columns + first, scales, x->num_rows,
+                               half_acc);
+            else
+                add_tile_int8(dtype, &s, weights, (const int8_t *)x->columns + first, scales, x->num_rows,
+                              half_acc);
         }
     }
 }
 
-/* ---- f32 weights: value k of a block is that of column k, Q8_0 and Q6_K times 2^24 ---- */
+/* ---- products of floats ---- */
 
-/* Byte c of each dword, moved to its top with zeros below: the signed byte times 2^24. */
-INLINE __m256i byte_to_top(__m256i v, int c)
-{
-    switch (c) {
-    case 0:
-        return _mm256_slli_epi32(v, 24);
-    case 1:
-        return _mm256_and_si256(_mm256_slli_epi32(v, 16), _mm256_set1_epi32((int)0xff000000));
-    case 2:
-        return _mm256_and_si256(_mm256_slli_epi32(v, 8), _mm256_set1_epi32((int)0xff000000));
-    default:
-        return _mm256_and_si256(v, _mm256_set1_epi32((int)0xff000000));
-    }
-}
-
-struct block_values {
-    __m256i bytes[8]; /* Q8_0 and Q6_K: the signed integers */
-    const uint8_t *floats;
-};
-
-INLINE struct block_values load_values(enum dtype dtype, const uint8_t *block, int half)
-{
-    struct block_values v = {.floats = block};
-    if (dtype == DTYPE_Q8_0) {
-        UNROLL for (int i = 0; i < 8; i++) v.bytes[i] = load_bytes(block + i * 64, half);
-    }
-    if (dtype == DTYPE_Q6_K) {
-        load_nibbles(block, half, v.bytes);
-        add_upper_bits(block + panel_layout_of(dtype).high_bits, half, v.bytes);
-        UNROLL for (int i = 0; i < 8; i++) v.bytes[i] = _mm256_sub_epi8(v.bytes[i], _mm256_set1_epi8(32));
-    }
-    return v;
-}
-
-INLINE __m256 value_at(enum dtype dtype, const struct block_values *v, int half, int k)
+/* Column k of half a panel. */
+INLINE __m256 float_at(enum dtype dtype, const uint8_t *panel, int half, int64_t k)
 {
     switch (dtype) {
     case DTYPE_F32:
-        return _mm256_loadu_ps((const float *)(const void *)(v->floats + k * 64 + half * 32));
+        return _mm256_loadu_ps((const float *)(const void *)(panel + k * 64 + half * 32));
     case DTYPE_F16:
-        return load_f16(v->floats + k * 32, half);
-    case DTYPE_BF16: {
-        const __m128i top = load_16_bytes(v->floats + k * 32 + half * 16);
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(top), 16));
+        return load_f16(panel + k * 32, half);
+    default: {
+        const __m128i tops = load_16_bytes(panel + k * 32 + half * 16);
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(tops), 16));
     }
-    default:
-        return _mm256_cvtepi32_ps(byte_to_top(v->bytes[k / 4], k % 4));
     }
 }
 
-/* Scales that fit value_at. */
-INLINE struct block_scales load_value_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block,
-                                             int half)
+INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, const float *x,
+                               float *acc)
 {
-    struct block_scales s = load_scales(dtype, header, block, half);
-    if (dtype != DTYPE_Q8_0 && dtype != DTYPE_Q6_K) return s;
-    s.d[0] = _mm256_mul_ps(s.d[0], _mm256_set1_ps(0x1p-24f));
-    s.d[1] = _mm256_mul_ps(s.d[1], _mm256_set1_ps(0x1p-24f));
-    return s;
-}
-
-/* ---- products over values ---- */
-
-INLINE __m256 add_half_sums(enum dtype dtype, const struct block_scales *s, __m256 low, __m256 high,
-                            __m256 acc)
-{
-    if (dtype == DTYPE_Q6_K) return _mm256_fmadd_ps(s->d[1], high, _mm256_fmadd_ps(s->d[0], low, acc));
-    return _mm256_fmadd_ps(s->d[0], _mm256_add_ps(low, high), acc);
-}
-
-INLINE __m256 add_row_values(enum dtype dtype, const struct block_scales *s, const struct block_values *v,
-                             int half, const float *x, __m256 acc)
-{
-    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
-    UNROLL for (int k = 0; k < 16; k++)
-    {
-        low = _mm256_fmadd_ps(value_at(dtype, v, half, k), _mm256_set1_ps(x[k]), low);
-        high = _mm256_fmadd_ps(value_at(dtype, v, half, k + 16), _mm256_set1_ps(x[k + 16]), high);
+    const int64_t cols = num_blocks * PANEL_BLOCK, step = LINEAR_CHUNK_BLOCKS * PANEL_BLOCK;
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int64_t begin = 0; begin < cols; begin += step) {
+        __m256 even[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, odd[2] = {even[0], even[0]};
+        for (int64_t k = begin; k < min_of(begin + step, cols); k += 2) {
+#pragma GCC unroll 32
+            for (int half = 0; half < 2; half++) {
+                even[half] =
+                    _mm256_fmadd_ps(float_at(dtype, panel, half, k), _mm256_set1_ps(x[k]), even[half]);
+                odd[half] =
+                    _mm256_fmadd_ps(float_at(dtype, panel, half, k + 1), _mm256_set1_ps(x[k + 1]), odd[half]);
+            }
+        }
+#pragma GCC unroll 32
+        for (int half = 0; half < 2; half++)
+            sum[half] = _mm256_add_ps(sum[half], _mm256_add_ps(even[half], odd[half]));
     }
-    return add_half_sums(dtype, s, low, high, acc);
+    _mm256_store_ps(acc, sum[0]);
+    _mm256_store_ps(acc + HALF_ROWS, sum[1]);
 }
 
-/* num_rows is a constant: two sums of each row stay in registers. acc is that of the half. */
-INLINE void add_rows_values(enum dtype dtype, int num_rows, const struct block_scales *s,
-                            const float weights[PANEL_BLOCK][HALF_ROWS], const float *x, float *acc)
+/* acc += a chunk of half a panel's unpacked weights times num_rows (a constant) rows of a tile whose blocks
+ * are stride apart. acc is that of the half. */
+INLINE void add_rows_floats(int num_rows, const float *weights, int num_blocks, const float *x,
+                            int64_t stride, float *acc)
 {
-    __m256 low[6], high[6];
-    UNROLL for (int t = 0; t < num_rows; t++) low[t] = high[t] = _mm256_setzero_ps();
-    for (int k = 0; k < 16; k++) {
-        const __m256 w_low = _mm256_load_ps(weights[k]), w_high = _mm256_load_ps(weights[k + 16]);
-        UNROLL for (int t = 0; t < num_rows; t++)
-        {
-            low[t] = _mm256_fmadd_ps(w_low, _mm256_set1_ps(x[t * PANEL_BLOCK + k]), low[t]);
-            high[t] = _mm256_fmadd_ps(w_high, _mm256_set1_ps(x[t * PANEL_BLOCK + k + 16]), high[t]);
+    __m256 even[6], odd[6];
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) even[t] = odd[t] = _mm256_setzero_ps();
+    for (int b = 0; b < num_blocks; b++, x += stride) {
+        for (int k = 0; k < PANEL_BLOCK; k += 2, weights += 2 * HALF_ROWS) {
+            const __m256 w_even = _mm256_load_ps(weights), w_odd = _mm256_load_ps(weights + HALF_ROWS);
+#pragma GCC unroll 32
+            for (int t = 0; t < num_rows; t++) {
+                even[t] = _mm256_fmadd_ps(w_even, _mm256_set1_ps(x[t * PANEL_BLOCK + k]), even[t]);
+                odd[t] = _mm256_fmadd_ps(w_odd, _mm256_set1_ps(x[t * PANEL_BLOCK + k + 1]), odd[t]);
+            }
         }
     }
-    UNROLL for (int t = 0; t < num_rows; t++)
-    {
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) {
         float *const at = acc + t * PANEL_ROWS;
-        _mm256_store_ps(at, add_half_sums(dtype, s, low[t], high[t], _mm256_load_ps(at)));
+        _mm256_store_ps(at, _mm256_add_ps(_mm256_load_ps(at), _mm256_add_ps(even[t], odd[t])));
     }
 }
 
 /* All rows of the tile, in groups as large as the registers allow. */
-INLINE void add_tile_values(enum dtype dtype, int num_rows, const struct block_scales *s,
-                            const float weights[PANEL_BLOCK][HALF_ROWS], const float *x, float *acc)
+INLINE void add_tile_floats(int num_rows, const float *weights, int num_blocks, const float *x, float *acc)
 {
+    const int64_t stride = (int64_t)num_rows * PANEL_BLOCK;
     int t = 0;
 #define ADD_ROWS(n)                                                                                          \
     for (; num_rows - t >= (n); t += (n))                                                                    \
-    add_rows_values(dtype, (n), s, weights, x + t * PANEL_BLOCK, acc + t * PANEL_ROWS)
+    add_rows_floats((n), weights, num_blocks, x + t * PANEL_BLOCK, stride, acc + t * PANEL_ROWS)
     ADD_ROWS(6);
     ADD_ROWS(3);
     ADD_ROWS(1);
 #undef ADD_ROWS
 }
 
-INLINE void product_values_half(enum dtype dtype, const uint8_t *header, const uint8_t *block, int half,
-                                int num_rows, const float *x, float *acc)
-{
-    const struct block_scales s = load_value_scales(dtype, header, block, half);
-    const struct block_values v = load_values(dtype, block, half);
-    if (num_rows == 1) {
-        _mm256_store_ps(acc, add_row_values(dtype, &s, &v, half, x, _mm256_load_ps(acc)));
-        return;
-    }
-    _Alignas(32) float weights[PANEL_BLOCK][HALF_ROWS];
-    UNROLL for (int k = 0; k < PANEL_BLOCK; k++) _mm256_store_ps(weights[k], value_at(dtype, &v, half, k));
-    add_tile_values(dtype, num_rows, &s, weights, x, acc);
-}
-
-INLINE void product_values(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
+INLINE void product_floats(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
                            const struct act_tile *x, float *acc)
 {
+    if (x->num_rows == 1) {
+        product_floats_row(dtype, panel, num_blocks, x->columns, acc);
+        return;
+    }
     memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
-    for (int64_t b = 0; b < num_blocks; b++) {
-        const uint8_t *const header = panel_header(dtype, panel, b), *const block =
-                                                                         panel_block(dtype, panel, b);
-        const float *const values = x->values + b * x->num_rows * PANEL_BLOCK;
-        for (int half = 0; half < 2; half++)
-            product_values_half(dtype, header, block, half, x->num_rows, values, acc + half * HALF_ROWS);
+    for (int64_t b = 0; b < num_blocks; b += LINEAR_CHUNK_BLOCKS) {
+        const int chunk = (int)min_of(num_blocks - b, LINEAR_CHUNK_BLOCKS);
+        const uint8_t *const from = panel_block(dtype, panel, b);
+        const float *const columns = (const float *)x->columns + b * x->num_rows * PANEL_BLOCK;
+        for (int half = 0; half < 2; half++) {
+            _Alignas(32) float weights[LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * HALF_ROWS];
+            for (int k = 0; k < chunk * PANEL_BLOCK; k++)
+                _mm256_store_ps(weights + k * HALF_ROWS, float_at(dtype, from, half, k));
+            add_tile_floats(x->num_rows, weights, chunk, columns, acc + half * HALF_ROWS);
+        }
     }
 }
 
@@ -347,78 +376,104 @@ INLINE uint32_t largest_magnitude_bits(const __m256 x[4])
 {
     const __m256i no_sign = _mm256_set1_epi32(0x7fffffff);
     __m256i largest = _mm256_setzero_si256();
-    UNROLL for (int i = 0; i < 4; i++) largest =
-        _mm256_max_epu32(largest, _mm256_and_si256(_mm256_castps_si256(x[i]), no_sign));
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++)
+        largest = _mm256_max_epu32(largest, _mm256_and_si256(_mm256_castps_si256(x[i]), no_sign));
     __m128i m = _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
     m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1)));
 }
 
-static void quantize_block(const float *from, int8_t *quants, struct act_scale *out)
+/* q in -limit .. limit; as quantize.c does it. */
+INLINE struct act_scale quantize_block(const float *from, float limit, __m256i q[4])
 {
     __m256 x[4];
-    __m256i q[4];
     float largest;
-    UNROLL for (int i = 0; i < 4; i++) x[i] = _mm256_loadu_ps(from + 8 * i);
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) x[i] = _mm256_loadu_ps(from + 8 * i);
     const uint32_t largest_bits = largest_magnitude_bits(x);
     memcpy(&largest, &largest_bits, sizeof largest);
-    const bool finite = largest_bits < 0x7f800000;
-    if (!finite || largest < QUANTIZE_LEAST) {
-        const float all = finite ? 0 : __builtin_nanf("");
-        memset(quants, 0, PANEL_BLOCK);
-        *out = (struct act_scale){all, all, all, all};
-        return;
+    if (largest_bits >= 0x7f800000 || largest < QUANTIZE_LEAST) {
+        const float all = largest_bits >= 0x7f800000 ? __builtin_nanf("") : 0;
+#pragma GCC unroll 32
+        for (int i = 0; i < 4; i++) q[i] = _mm256_setzero_si256();
+        return (struct act_scale){all, all, all, all};
     }
-    const __m256 inverse = _mm256_set1_ps(127.0f / largest);
-    UNROLL for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], inverse));
-    /* The packs work on each half of a register, so that its dwords come out in the order 0 4 1 5 2 6 3 7. */
-    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256((__m256i *)(void *)quants, _mm256_permutevar8x32_epi32(bytes, order));
+    const __m256 inverse = _mm256_set1_ps(limit / largest);
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], inverse));
     const int low = sum_of_lanes(_mm256_add_epi32(q[0], q[1])),
               high = sum_of_lanes(_mm256_add_epi32(q[2], q[3]));
-    const float scale = largest / 127.0f;
-    *out = (struct act_scale){scale, scale * (float)(low + high), scale * (float)low, scale * (float)high};
+    const float scale = largest / limit;
+    return (struct act_scale){scale, scale * (float)(low + high), scale * (float)low, scale * (float)high};
 }
 
-static void quantize_row_avx2(const float *x, int64_t cols, int row, int num_rows, int8_t *quants,
-                              struct act_scale *scales)
+static void pack_int8(const float *x, int64_t cols, int row, int num_rows, void *columns,
+                      struct act_scale *scales)
 {
     for (int64_t b = 0; b < panel_num_blocks(cols); b++) {
         const int64_t at = b * num_rows + row;
-        quantize_block(x + b * PANEL_BLOCK, quants + at * PANEL_BLOCK, &scales[at]);
+        __m256i q[4];
+        scales[at] = quantize_block(x + b * PANEL_BLOCK, 127, q);
+        /* The packs work on each half of a register: dwords come out in the order 0 4 1 5 2 6 3 7. */
+        const __m256i bytes =
+            _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        _mm256_storeu_si256((__m256i *)columns + at, _mm256_permutevar8x32_epi32(bytes, order));
     }
 }
 
-#define DEFINE_PRODUCT(form, dtype)                                                                          \
-    static void form##_##dtype(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x,           \
-                               float *acc)                                                                   \
-    {                                                                                                        \
-        product_##form(dtype, panel, num_blocks, x, acc);                                                    \
+/* Sixteen columns in the order 0 2 1 3 of every four. */
+INLINE __m256i pack_16_columns(__m256i q0, __m256i q1)
+{
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(q0, q1), 0xd8);
+    return _mm256_shuffle_epi8(words, order);
+}
+
+static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void *columns,
+                       struct act_scale *scales)
+{
+    for (int64_t b = 0; b < panel_num_blocks(cols); b++) {
+        const int64_t at = b * num_rows + row;
+        __m256i *const to = (__m256i *)columns + at * 2;
+        __m256i q[4];
+        scales[at] = quantize_block(x + b * PANEL_BLOCK, 32767, q);
+        _mm256_storeu_si256(to, pack_16_columns(q[0], q[1]));
+        _mm256_storeu_si256(to + 1, pack_16_columns(q[2], q[3]));
     }
-DEFINE_PRODUCT(quants, DTYPE_Q4_0)
-DEFINE_PRODUCT(quants, DTYPE_Q4_1)
-DEFINE_PRODUCT(quants, DTYPE_Q5_0)
-DEFINE_PRODUCT(quants, DTYPE_Q5_1)
-DEFINE_PRODUCT(quants, DTYPE_Q4_K)
-DEFINE_PRODUCT(quants, DTYPE_Q5_K)
-DEFINE_PRODUCT(values, DTYPE_Q8_0)
-DEFINE_PRODUCT(values, DTYPE_Q6_K)
-DEFINE_PRODUCT(values, DTYPE_F32)
-DEFINE_PRODUCT(values, DTYPE_F16)
-DEFINE_PRODUCT(values, DTYPE_BF16)
+}
+
+#define DEFINE_PRODUCT(kind, dtype)                                                                          \
+    static void product_##dtype(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x,          \
+                                float *acc)                                                                  \
+    {                                                                                                        \
+        product_##kind(dtype, panel, num_blocks, x, acc);                                                    \
+    }
+DEFINE_PRODUCT(floats, DTYPE_F32)
+DEFINE_PRODUCT(floats, DTYPE_F16)
+DEFINE_PRODUCT(floats, DTYPE_BF16)
+DEFINE_PRODUCT(integers, DTYPE_Q4_0)
+DEFINE_PRODUCT(integers, DTYPE_Q4_1)
+DEFINE_PRODUCT(integers, DTYPE_Q5_0)
+DEFINE_PRODUCT(integers, DTYPE_Q5_1)
+DEFINE_PRODUCT(integers, DTYPE_Q8_0)
+DEFINE_PRODUCT(integers, DTYPE_Q4_K)
+DEFINE_PRODUCT(integers, DTYPE_Q5_K)
+DEFINE_PRODUCT(integers, DTYPE_Q6_K)
 
 const struct linear_kernels linear_kernels_avx2 = {
-    .quantize_row = quantize_row_avx2,
-    .over_values = {[DTYPE_F32] = values_DTYPE_F32,
-                    [DTYPE_F16] = values_DTYPE_F16,
-                    [DTYPE_BF16] = values_DTYPE_BF16,
-                    [DTYPE_Q8_0] = values_DTYPE_Q8_0,
-                    [DTYPE_Q6_K] = values_DTYPE_Q6_K},
-    .over_quants = {[DTYPE_Q4_0] = quants_DTYPE_Q4_0,
-                    [DTYPE_Q4_1] = quants_DTYPE_Q4_1,
-                    [DTYPE_Q5_0] = quants_DTYPE_Q5_0,
-                    [DTYPE_Q5_1] = quants_DTYPE_Q5_1,
-                    [DTYPE_Q4_K] = quants_DTYPE_Q4_K,
-                    [DTYPE_Q5_K] = quants_DTYPE_Q5_K},
+    .pack = {act_pack_f32, pack_int8, pack_int16},
+    .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},
+           [DTYPE_F16] = {product_DTYPE_F16, ACT_F32},
+           [DTYPE_BF16] = {product_DTYPE_BF16, ACT_F32},
+           [DTYPE_Q4_0] = {product_DTYPE_Q4_0, ACT_INT8},
+           [DTYPE_Q4_1] = {product_DTYPE_Q4_1, ACT_INT8},
+           [DTYPE_Q5_0] = {product_DTYPE_Q5_0, ACT_INT8},
+           [DTYPE_Q5_1] = {product_DTYPE_Q5_1, ACT_INT8},
+           [DTYPE_Q8_0] = {product_DTYPE_Q8_0, ACT_INT16},
+           [DTYPE_Q4_K] = {product_DTYPE_Q4_K, ACT_INT8},
+           [DTYPE_Q5_K] = {product_DTYPE_Q5_K, ACT_INT8},
+           [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16}},
 };
