@@ -66,7 +66,7 @@ static void make_labels(const struct server *server)
 static struct metric *add_labelled(enum metric_type type, const char *name, const char *help,
                                    const char *label)
 {
-    char labels[LABELS_BYTES_MAX + 64];
+    char labels[LABELS_BYTES_MAX + 192];
     snprintf(labels, sizeof labels, "%s,%s", model_labels, label);
     return metric_register(type, name, help, labels, NULL, 0);
 }

@@ -1,0 +1,139 @@
+"""The real server with the real model, on a free port, for the whole session.
+
+FLASHD_BIN names the binary (build/flashd), FLASHD_MODEL the model. A server that dies, or that a test leaves with a
+request in flight, fails the run.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import httpx
+import openai
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = ROOT / os.environ.get("FLASHD_BIN", "build/flashd")
+MODEL = ROOT / os.environ.get("FLASHD_MODEL", "models/SmolLM2-135M-Instruct.Q4_1.gguf")
+SANITIZED = "san" in BINARY.parent.name
+START_SECONDS = 120 if SANITIZED else 30
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """One flashd process."""
+
+    def __init__(self, *options, env=None):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_file = tempfile.NamedTemporaryFile(prefix="flashd-", suffix=".log")
+        command = [str(BINARY), "serve", str(MODEL), "--port", str(self.port), *options]
+        self.process = subprocess.Popen(command, stderr=self.log_file, stdout=subprocess.DEVNULL,
+                                        env={**os.environ, **(env or {})})
+        self.wait_until_ready()
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.log()
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(self.url + "/health").status_code == 200:
+                    return
+            time.sleep(0.02)
+        raise AssertionError("not ready: " + self.log())
+
+    def log(self):
+        return pathlib.Path(self.log_file.name).read_text()
+
+    def client(self, **options):
+        options = {"api_key": "none", "max_retries": 0, "timeout": 300, **options}
+        return openai.OpenAI(base_url=self.url + "/v1", **options)
+
+    def post(self, path, json, **options):
+        return httpx.post(self.url + path, json=json, timeout=300, **options)
+
+    def metrics(self, accept="text/plain"):
+        """{name{labels}: value} of the metrics page, the model's own labels left out."""
+        text = httpx.get(self.url + "/metrics", headers={"Accept": accept}).text
+        values = {}
+        for line in text.splitlines():
+            if line.startswith("#") or not line:
+                continue
+            key, value = line.rsplit(" ", 1)
+            key = re.sub(r'model_name="[^"]*",engine="0",?', "", key).replace("{}", "").replace(",}", "}")
+            values[key] = float(value)
+        return values
+
+    def wait_idle(self, seconds=10):
+        """Waits until nothing is in flight; returns the metrics then."""
+        deadline = time.monotonic() + seconds
+        while True:
+            metrics = self.metrics()
+            busy = (metrics["flashd_requests_in_flight"] or metrics["vllm:num_requests_running"]
+                    or metrics["vllm:num_requests_waiting"] or metrics['flashd_kv_blocks{state="held"}'])
+            if not busy:
+                return metrics
+            assert time.monotonic() < deadline, f"still busy: {metrics}"
+            time.sleep(0.01)
+
+    def num_fds(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self, number=signal.SIGTERM, seconds=60):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+
+@contextlib.contextmanager
+def running(*options, **keywords):
+    server = Server(*options, **keywords)
+    try:
+        yield server
+        code = server.stop()
+        assert code == 0, f"ended with {code}: {server.log()}"
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        server.log_file.close()
+
+
+@pytest.fixture(scope="session")
+def start_server():
+    return running
+
+
+@pytest.fixture(scope="session")
+def shared_server():
+    with running("--log-format", "json") as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server):
+    """The session's server; afterwards it must still run and have nothing left in flight."""
+    yield shared_server
+    assert shared_server.process.poll() is None, shared_server.log()
+    shared_server.wait_idle()
+
+
+@pytest.fixture
+def client(server):
+    return server.client(_strict_response_validation=True)
+
+
+@pytest.fixture
+def model(client):
+    return client.models.list().data[0].id

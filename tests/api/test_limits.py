@@ -1,0 +1,182 @@
+"""Limits and overload: what is refused, with which status and which words, and that others do not notice."""
+
+import concurrent.futures
+import json
+import re
+import time
+
+import httpx
+import pytest
+
+JSON = {"Content-Type": "application/json"}
+
+
+def send(server, content, path="/v1/completions", headers=JSON):
+    return httpx.post(server.url + path, content=content, headers=headers, timeout=60)
+
+
+BAD_JSON = {
+    "empty": b"",
+    "spaces": b"  \n ",
+    "not json": b"prompt=x",
+    "cut off": b'{"prompt":"x"',
+    "trailing bytes": b'{"prompt":"x"} {}',
+    "duplicate key": b'{"prompt":"x","prompt":"y"}',
+    "duplicate key, escaped": b'{"prompt":"x","\\u0070rompt":"y"}',
+    "invalid utf-8": b'{"prompt":"\xff"}',
+    "surrogate in utf-8": b'{"prompt":"\xed\xa0\x80"}',
+    "lone surrogate": b'{"prompt":"\\ud800"}',
+    "nul": b'{"prompt":"a\\u0000b"}',
+    "byte order mark": b'\xef\xbb\xbf{"prompt":"x"}',
+    "utf-16": '{"prompt":"x"}'.encode("utf-16"),
+    "number beyond a double": b'{"prompt":"x","seed":1e999}',
+    "leading zero": b'{"prompt":"x","seed":01}',
+    "bare fraction": b'{"prompt":"x","top_p":.5}',
+    "nan": b'{"prompt":"x","top_p":NaN}',
+    "depth 65": b'{"a":' + b"[" * 64 + b"]" * 64 + b"}",
+    "many keys": b"{" + b",".join(b'"k%d":1' % i for i in range(4097)) + b"}",
+    "8 MiB of brackets": b"[" * (8 << 20),
+    "an array": b"[]",
+    "a string": b'"prompt"',
+}
+
+
+@pytest.mark.parametrize("name", BAD_JSON)
+def test_bad_json(server, name):
+    response = send(server, BAD_JSON[name])
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error" and len(error["message"]) > 10
+    assert not re.search(r"0x[0-9a-f]{6,}|/work|/home", error["message"])
+
+
+def test_depth_64_is_accepted(server):
+    assert send(server, b'{"prompt":"x","max_tokens":1,"a":' + b"[" * 63 + b"]" * 63 + b"}").status_code == 200
+
+
+def test_body_too_large(server):
+    response = send(server, b'{"prompt":"' + b"x" * (9 << 20) + b'"}')
+    assert response.status_code == 413
+
+
+def test_content_type(server):
+    assert send(server, b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+
+
+@pytest.mark.parametrize("field", ["n", "max_tokens", "min_tokens", "top_k", "logprobs", "seed"])
+@pytest.mark.parametrize("value", ["-9223372036854775809", "9223372036854775808", "1e308", "-1e308", "1.5", '"1"', "[]"])
+def test_integer_fields(server, field, value):
+    begin = time.monotonic()
+    response = send(server, b'{"prompt":"x","%s":%s}' % (field.encode(), value.encode()))
+    assert response.status_code == 400 and response.json()["error"]["param"] == field
+    assert time.monotonic() - begin < 5
+
+
+def test_counts_of_a_request(server):
+    def param(**body):
+        response = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, **body})
+        return response.status_code, response.json().get("error", {}).get("param")
+
+    assert param(prompt=["x"] * 65) == (400, "prompt")
+    assert param(stop=["a"] * 17) == (400, "stop")
+    assert param(stop="a" * 257) == (400, "stop")
+    assert param(stop_token_ids=[0] * 65) == (400, "stop_token_ids")
+    assert param(logit_bias={str(i): 0 for i in range(1025)}) == (400, "logit_bias")
+    assert param(logprobs=21) == (400, "logprobs")
+    assert param(cache_salt="x" * 129) == (400, "cache_salt")
+    assert param(prompt=["x"] * 64) == (200, None)
+
+
+def test_unknown_fields_are_accepted(server):
+    body = {"prompt": "x", "max_tokens": 1, "user": "me", "metadata": {"a": 1}, "new_field": [None], "Temperature": "high"}
+    assert server.post("/v1/completions", body).status_code == 200
+
+
+def test_long_bodies_are_prepared_beside_the_loop(server):
+    """A body of megabytes keeps nobody waiting: health answers while it is tokenised."""
+    text = "All work and no play makes Jack a dull boy. " * 150_000
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        long = pool.submit(server.post, "/tokenize", {"prompt": text})
+        slowest = 0
+        while not long.done():
+            begin = time.monotonic()
+            assert httpx.get(server.url + "/health").status_code == 200
+            slowest = max(slowest, time.monotonic() - begin)
+        assert long.result().json()["count"] > 1_000_000
+    assert slowest < 1
+    back = server.post("/tokenize", {"prompt": text[:40_000]}).json()["tokens"]
+    assert server.post("/detokenize", {"tokens": back}).json() == {"prompt": text[:40_000]}
+
+
+def test_tokenize(server):
+    answer = server.post("/tokenize", {"prompt": "Hello, world \U0001F600", "return_token_strs": True}).json()
+    assert answer["count"] == len(answer["tokens"]) == len(answer["token_strs"])
+    assert server.post("/detokenize", {"tokens": answer["tokens"]}).json()["prompt"] == "Hello, world \U0001F600"
+    for body, param in [({}, "prompt"), ({"prompt": 1}, "prompt"), ({"messages": []}, "messages")]:
+        response = server.post("/tokenize", body)
+        assert response.status_code == 400 and response.json()["error"]["param"] == param
+    for body, param in [({}, "tokens"), ({"tokens": [-1]}, "tokens[0]"), ({"tokens": [1, "a"]}, "tokens[1]")]:
+        response = server.post("/detokenize", body)
+        assert response.status_code == 400 and response.json()["error"]["param"] == param
+
+
+def test_full_queue_is_429_with_a_truthful_retry_after(start_server):
+    with start_server("--max-num-seqs", "1", "--max-queued-requests", "2") as server:
+        body = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            begin = time.monotonic()
+            running = [pool.submit(server.post, "/v1/completions", body) for _ in range(3)]
+            while server.metrics()["flashd_requests_in_flight"] < 3:
+                time.sleep(0.01)
+            time.sleep(1)
+            refused = server.post("/v1/completions", body)
+            assert refused.status_code == 429
+            assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+            retry_after = int(refused.headers["retry-after"])
+            assert 1 <= retry_after <= 60
+            first = min(r.result().elapsed.total_seconds() for r in concurrent.futures.as_completed(running[:1]))
+            assert all(r.result().status_code == 200 for r in running)
+            total = time.monotonic() - begin
+            assert retry_after <= total + first + 2
+        too_many = server.post("/v1/completions", {**body, "n": 4})
+        assert too_many.status_code == 400 and "--max-queued-requests" in too_many.json()["error"]["message"]
+        server.wait_idle()
+
+
+def test_queued_tokens_are_bounded(start_server):
+    with start_server("--max-queued-tokens", "1000", "--max-num-seqs", "2") as server:
+        body = {"prompt": "x", "max_tokens": 600, "ignore_eos": True}
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            first = pool.submit(server.post, "/v1/completions", body)
+            while server.metrics()["flashd_requests_in_flight"] < 1:
+                time.sleep(0.01)
+            refused = server.post("/v1/completions", body)
+            assert refused.status_code == 429 and "--max-queued-tokens" in refused.json()["error"]["message"]
+            small = server.post("/v1/completions", {**body, "max_tokens": 10})
+            assert small.status_code == 200 and first.result().status_code == 200
+
+
+def test_draining_finishes_streams_and_refuses_new_work(start_server):
+    with start_server() as server:
+        with httpx.stream("POST", server.url + "/v1/completions", timeout=60, json={
+                "prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            server.process.terminate()
+            time.sleep(0.2)
+            rest = [json.loads(x[6:]) for x in lines if x.startswith("data: {")]
+            assert rest[-1]["choices"][0]["finish_reason"] == "length"
+        assert server.process.wait(30) == 0
+
+
+def test_drain_timeout_ends_streams_with_an_error_event(start_server):
+    with start_server("--drain-timeout", "1") as server:
+        with httpx.stream("POST", server.url + "/v1/completions", timeout=60, json={
+                "prompt": "x", "max_tokens": 7000, "ignore_eos": True, "stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            server.process.terminate()
+            rest = [x for x in lines if x.startswith("data: ")]
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2][6:])["error"]["type"] == "service_unavailable_error"
+        assert server.process.wait(30) == 0

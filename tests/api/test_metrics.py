@@ -1,0 +1,163 @@
+"""The metrics page: its format, and its values against what the client itself counted."""
+
+import json
+import time
+
+import httpx
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+QUESTION = [{"role": "user", "content": "Name three colours."}]
+
+
+def test_content_types(server):
+    plain = httpx.get(server.url + "/metrics")
+    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+    new = httpx.get(server.url + "/metrics", headers={"Accept": accept})
+    assert new.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert new.text.endswith("# EOF\n") and "# EOF" not in plain.text
+
+
+def families(server):
+    return {f.name: f for f in text_string_to_metric_families(httpx.get(server.url + "/metrics").text)}
+
+
+def test_both_formats_parse(server):
+    found = families(server)
+    text = httpx.get(server.url + "/metrics", headers={"Accept": "application/openmetrics-text"}).text
+    assert {f.name for f in openmetrics.text_string_to_metric_families(text)} == set(found)
+    assert all(f.documentation for f in found.values())
+
+
+GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info"]
+COUNTERS = ["vllm:prompt_tokens", "vllm:prompt_tokens_cached", "vllm:generation_tokens", "vllm:request_success",
+            "vllm:num_preemptions", "vllm:prefix_cache_queries", "vllm:prefix_cache_hits"]
+HISTOGRAMS = ["vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
+              "vllm:request_time_per_output_token_seconds", "vllm:e2e_request_latency_seconds",
+              "vllm:request_queue_time_seconds", "vllm:request_inference_time_seconds",
+              "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds", "vllm:request_prompt_tokens",
+              "vllm:request_generation_tokens", "vllm:request_max_num_generation_tokens",
+              "vllm:request_params_max_tokens", "vllm:request_prefill_kv_computed_tokens", "vllm:request_params_n",
+              "vllm:iteration_tokens_total"]
+
+
+def test_series_exist_from_the_start(start_server):
+    with start_server("--served-model-name", 'odd "name"\\') as server:
+        found = families(server)
+        for names, kind in ((GAUGES, "gauge"), (COUNTERS, "counter"), (HISTOGRAMS, "histogram")):
+            for name in names:
+                assert found[name].type == kind
+                for sample in found[name].samples:
+                    assert sample.labels["model_name"] == 'odd "name"\\' and sample.labels["engine"] == "0"
+                    assert sample.value == 0 or kind == "gauge"
+        config = found["vllm:cache_config_info"].samples[0].labels
+        assert int(config["block_size"]) == 16 and int(config["num_gpu_blocks"]) > 0
+        build = found["flashd_build_info"].samples[0].labels
+        assert build["version"] and build["commit"]
+        phases = {s.labels["phase"]: s.value for s in found["flashd_startup_seconds"].samples}
+        assert set(phases) == {"files", "tokenizer", "device", "weights", "engine"} and sum(phases.values()) > 0
+
+
+def test_buckets(server):
+    def bounds(name):
+        return [s.labels["le"] for s in families(server)[name].samples if s.name.endswith("_bucket")]
+
+    ttft = [float(b) for b in bounds("vllm:time_to_first_token_seconds")]
+    assert ttft[:-1] == [.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640,
+                         2560]
+    itl = [float(b) for b in bounds("vllm:inter_token_latency_seconds")]
+    assert itl[:7] == [.0005, .001, .002, .003, .004, .005, .0075]
+    assert itl[7:-1] == [.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
+    assert bounds("vllm:request_prompt_tokens")[:4] == ["1.0", "2.0", "5.0", "10.0"]
+    assert bounds("vllm:iteration_tokens_total")[-2:] == ["16384.0", "+Inf"]
+
+
+def difference(after, before, name):
+    return after[name] - before[name]
+
+
+def test_values_are_exact(server, client, model):
+    before = server.wait_idle()
+    num, prompt, completion, cached, stops = 0, 0, 0, 0, {"stop": 0, "length": 0}
+    for i in range(6):
+        stream = i % 2 == 0
+        options = dict(model=model, messages=QUESTION, max_tokens=5 + 3 * i, temperature=0, n=1 + i % 3)
+        if stream:
+            chunks = list(client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+            usage = chunks[-1].usage
+            reasons = [c.finish_reason for k in chunks for c in k.choices if c.finish_reason]
+        else:
+            answer = client.chat.completions.create(**options)
+            usage, reasons = answer.usage, [c.finish_reason for c in answer.choices]
+        num += len(reasons)
+        prompt += usage.prompt_tokens
+        cached += usage.prompt_tokens_details.cached_tokens
+        completion += usage.completion_tokens
+        for reason in reasons:
+            stops[reason] += 1
+    after = server.wait_idle()
+
+    def grew(name):
+        return difference(after, before, name)
+
+    assert grew("vllm:prompt_tokens_total") == prompt
+    assert grew("vllm:prompt_tokens_cached_total") == cached
+    assert grew("vllm:generation_tokens_total") == completion
+    assert grew('vllm:request_success_total{finished_reason="stop"}') == stops["stop"]
+    assert grew('vllm:request_success_total{finished_reason="length"}') == stops["length"]
+    assert grew('vllm:request_success_total{finished_reason="abort"}') == 0
+    assert grew("vllm:time_to_first_token_seconds_count") == num == grew("vllm:e2e_request_latency_seconds_count")
+    assert grew("vllm:inter_token_latency_seconds_count") == completion - num
+    assert grew("vllm:request_generation_tokens_sum") == completion
+    assert grew("vllm:request_params_n_count") == num
+    assert grew("vllm:request_queue_time_seconds_count") == num == grew("vllm:request_prefill_time_seconds_count")
+    assert grew("flashd_requests_admitted_total") == 6 == grew('flashd_requests_finished_total{outcome="done"}')
+    assert after["vllm:kv_cache_usage_perc"] == 0
+    blocks = {s: after[f'flashd_kv_blocks{{state="{s}"}}'] for s in ("free", "cached", "held")}
+    config = families(server)["vllm:cache_config_info"].samples[0].labels
+    assert sum(blocks.values()) == int(config["num_gpu_blocks"])
+
+
+def test_the_ledger_balances_while_requests_run(server):
+    for _ in range(5):
+        with httpx.stream("POST", server.url + "/v1/completions", timeout=60, json={
+                "prompt": "x", "max_tokens": 40, "ignore_eos": True, "stream": True}) as response:
+            next(response.iter_lines())
+            m = server.metrics()
+            ended = sum(v for k, v in m.items() if k.startswith("flashd_requests_finished_total"))
+            assert m["flashd_requests_admitted_total"] == ended + m["flashd_requests_in_flight"]
+            assert m["flashd_requests_in_flight"] == 1
+
+
+def test_refused_requests_are_not_admitted(server):
+    before = server.wait_idle()
+    assert server.post("/v1/completions", {"prompt": "x", "temperature": 9}).status_code == 400
+    assert difference(server.wait_idle(), before, "flashd_requests_admitted_total") == 0
+
+
+def log_lines(server, request_id):
+    found = []
+    for line in server.log().splitlines():
+        entry = json.loads(line)
+        if entry.get("request_id") == request_id:
+            found.append(entry)
+    return found
+
+
+def test_one_log_line_a_request(server, client, model):
+    secret = "xylophone-7731"
+    answer = client.chat.completions.create(model=model, messages=[{"role": "user", "content": secret}], max_tokens=4,
+                                            seed=42, extra_headers={"X-Request-Id": "log-test-1"})
+    time.sleep(0.05)
+    line, = log_lines(server, "log-test-1")
+    assert line["path"] == "/v1/chat/completions" and line["method"] == "POST" and line["status"] == 200
+    assert line["prompt_tokens"] == answer.usage.prompt_tokens and line["completion_tokens"] == 4
+    assert line["finish_reason"] == answer.choices[0].finish_reason and line["model"] == model
+    assert line["n"] == 1 and line["stream"] == 0 and line["seed"] == 42
+    assert 0 <= line["queue_ms"] <= line["ttft_ms"] <= line["duration_ms"] < 60_000
+    refused = server.post("/v1/chat/completions", {"messages": 1}, headers={"X-Request-Id": "log-test-2"})
+    assert refused.status_code == 400
+    time.sleep(0.05)
+    assert len(log_lines(server, "log-test-2")) == 1
+    assert secret not in server.log() and answer.choices[0].message.content not in server.log()
