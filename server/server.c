@@ -263,10 +263,14 @@ static int start(struct life *life, struct error *err)
     return start_load(life, err);
 }
 
+/* The engine goes first: it finishes what is left, so that the API can let go of it, and it wakes the loop
+ * until it is stopped. */
 static void release(struct life *life)
 {
+    if (life->load.engine) engine_stop(life->load.engine);
+    if (life->server.engine) api_on_engine_wake(&life->server);
     if (life->server.api) api_deinit(&life->server);
-    load_release(&life->load); /* the engine wakes the loop until it is stopped: before the loop is closed */
+    load_release(&life->load);
     listener_deinit(&life->listener);
     free(life->default_name);
     uv_loop_close(&life->loop);
