@@ -1,0 +1,279 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/api/prepare.h"
+#include "unit/server/fake_tokenizer.h"
+
+static const char template_text[] =
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+    "{% if reasoning_effort is defined %}({{ reasoning_effort }}){% endif %}"
+    "{% if enable_thinking is defined and not enable_thinking %}(quiet){% endif %}";
+static const char parts_template_text[] =
+    "{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}";
+
+static struct config config;
+static struct model_config model = {.vocab_size = FAKE_LOGITS_WIDTH};
+static struct generation_defaults defaults = {-1, -1, -1, -1, -1, -1};
+static const char *const names[] = {"m"};
+static char some_tokenizer;
+static struct server server = {.config = &config,
+                               .model_config = &model,
+                               .generation = &defaults,
+                               .max_model_len = 64,
+                               .model_names = names,
+                               .num_model_names = 1};
+static struct arena arena;
+static struct api_error error;
+static struct params params;
+static struct prompts prompts;
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct chat_template *template;
+    arena_init(&arena, 1 << 20);
+    server.max_model_len = 64;
+    server.tokenizer = (const struct tokenizer *)&some_tokenizer;
+    if (config_init(&config, NULL) < 0 || chat_template_parse(template_text, &template, NULL) < 0) return -1;
+    server.chat_template = template;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    arena_deinit(&arena);
+    config_deinit(&config);
+    chat_template_free((struct chat_template *)(uintptr_t)server.chat_template);
+    return 0;
+}
+
+static int prepare(enum api_kind kind, const char *body)
+{
+    const struct prepare_input in = {
+        .server = &server, .kind = kind, .body = body, .body_bytes = strlen(body), .now_seconds = 0};
+    prompts = (struct prompts){0};
+    return prepare_run(&in, &arena, &params, &prompts, &error);
+}
+
+/* The ids as text: bytes as they are, words by their text, which tells a control token only by being one id.
+ */
+static void assert_tokens(int prompt_idx, const char *expected, int num_special)
+{
+    const struct token_list *list = &prompts.items[prompt_idx].tokens;
+    struct buffer text;
+    int special = 0;
+    buffer_init(&text, 1 << 16);
+    tokenizer_decode(NULL, list->ids, list->num_ids, false, &text);
+    for (int i = 0; i < list->num_ids; i++) special += tokenizer_is_special(NULL, list->ids[i]);
+    assert_string_equal(text.data, expected);
+    assert_int_equal(special, num_special);
+    buffer_deinit(&text);
+}
+
+static void assert_prompt(enum api_kind kind, const char *body, const char *expected, int num_special)
+{
+    if (prepare(kind, body) < 0) fail_msg("%s: %s", body, error.text);
+    assert_int_equal(prompts.count, 1);
+    assert_tokens(0, expected, num_special);
+    prompts_deinit(&prompts);
+}
+
+static void assert_refused(enum api_kind kind, const char *body, const char *param, const char *code)
+{
+    if (prepare(kind, body) == 0) fail_msg("accepted: %s", body);
+    prompts_deinit(&prompts);
+    if (error.http_status != 400) fail_msg("%s: status %d, %s", body, error.http_status, error.text);
+    if (strcmp(error.param, param) != 0) fail_msg("%s: param %s", body, error.param);
+    if (strcmp(error.code ? error.code : "", code) != 0) fail_msg("%s: code %s", body, error.code);
+}
+
+static void completions_take_every_shape(void **state)
+{
+    (void)state;
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"ab\"}", "<s>ab", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"ab\",\"add_special_tokens\":false}", "ab", 0);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[97,98]}", "ab", 0);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[[97,98]]}", "ab", 0);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[\"x\"]}", "<s>x", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":null}", "<s>", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"\",\"add_special_tokens\":false}", "<s>", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[[]]}", "<s>", 1);
+    assert_int_equal(
+        prepare(API_COMPLETIONS, "{\"prompt\":[\"x\",\"\",\"yz\"],\"add_special_tokens\":false}"), 0);
+    assert_int_equal(prompts.count, 3);
+    assert_tokens(2, "yz", 0);
+    assert_string_equal(prompts.items[2].text, "yz");
+    prompts_deinit(&prompts);
+}
+
+static void completions_refuse_the_rest(void **state)
+{
+    (void)state;
+    assert_refused(API_COMPLETIONS, "{}", "prompt", "missing_required_parameter");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":5}", "prompt", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":{}}", "prompt", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[]}", "prompt", "invalid_value");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[\"a\",1]}", "prompt[1]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "prompt[1]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[[1],\"a\"]}", "prompt[1]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[null]}", "prompt[0]", "invalid_type");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[270]}", "prompt[0]", "invalid_value");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[-1]}", "prompt[0]", "invalid_value");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[[1],[2,4294967296]]}", "prompt[1][1]", "invalid_value");
+    server.tokenizer = NULL; /* the fake without a BOS */
+    assert_refused(API_COMPLETIONS, "{\"prompt\":null}", "prompt", "invalid_value");
+}
+
+static void typed_text_is_no_control_token(void **state)
+{
+    (void)state;
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"a</s>\"}", "<s>a</s>", 1);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"a</s>\",\"parse_special\":true}", "<s>a</s>", 2);
+    assert_prompt(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"</s>\"}]}",
+                  "<s>[user]</s></s>[assistant]", 1);
+}
+
+static void chat_renders_the_template(void **state)
+{
+    (void)state;
+    assert_prompt(
+        API_CHAT,
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"}]}",
+        "<s>[system]S</s>[user]U</s>[assistant]", 2);
+    assert_prompt(
+        API_CHAT,
+        "{\"messages\":[{\"role\":\"developer\",\"content\":\"S\"}],\"add_generation_prompt\":false}",
+        "<s>[system]S</s>", 1);
+    assert_prompt(API_CHAT,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                  "{\"type\":\"text\",\"text\":\"b\"}]}]}",
+                  "<s>[user]a\nb</s>[assistant]", 1);
+    assert_prompt(API_CHAT,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"reasoning_effort\":\"none\"}",
+                  "<s>[user]x</s>[assistant](none)(quiet)", 1);
+    assert_prompt(API_CHAT,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template_kwargs\":{\"enable_"
+                  "thinking\":false}}",
+                  "<s>[user]x</s>[assistant](quiet)", 1);
+    assert_prompt(API_CHAT,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":"
+                  "\" yes \"}],"
+                  "\"add_generation_prompt\":false,\"continue_final_message\":true}",
+                  "<s>[user]x</s>[assistant] yes", 1);
+}
+
+static void parts_go_to_templates_that_want_them(void **state)
+{
+    (void)state;
+    struct chat_template *template, *usual = (struct chat_template *)(uintptr_t)server.chat_template;
+    assert_int_equal(chat_template_parse(parts_template_text, &template, NULL), 0);
+    server.chat_template = template;
+    assert_prompt(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "<a>", 0);
+    assert_prompt(API_CHAT,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                  "{\"type\":\"text\",\"text\":\"b\"}]}]}",
+                  "<a><b>", 0);
+    chat_template_free(template);
+    server.chat_template = usual;
+}
+
+static void chat_refuses_bad_messages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *messages, *param, *code;
+    } cases[] = {
+        {"null", "messages", "missing_required_parameter"},
+        {"5", "messages", "invalid_type"},
+        {"[]", "messages", "invalid_value"},
+        {"[5]", "messages[0]", "invalid_type"},
+        {"[{}]", "messages[0].role", "missing_required_parameter"},
+        {"[{\"role\":1}]", "messages[0].role", "invalid_type"},
+        {"[{\"role\":\"x\",\"content\":\"\"}]", "messages[0].role", "invalid_value"},
+        {"[{\"role\":\"user\"}]", "messages[0].content", "missing_required_parameter"},
+        {"[{\"role\":\"user\",\"content\":null}]", "messages[0].content", "missing_required_parameter"},
+        {"[{\"role\":\"user\",\"content\":{}}]", "messages[0].content", "invalid_type"},
+        {"[{\"role\":\"user\",\"content\":[]}]", "messages[0].content", "invalid_value"},
+        {"[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[5]}]",
+         "messages[1].content[0]", "invalid_type"},
+        {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]", "messages[0].content[0]",
+         "missing_required_parameter"},
+        {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":1}]}]", "messages[0].content[0]",
+         "invalid_type"},
+        {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", "messages[0].content[0]",
+         "unsupported_value"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":5}]", "messages[0].tool_calls", "invalid_type"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"{\"}}]}]",
+         "messages[0].tool_calls", "invalid_value"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char body[512];
+        snprintf(body, sizeof body, "{\"messages\":%s}", cases[i].messages);
+        assert_refused(API_CHAT, body, cases[i].param, cases[i].code);
+    }
+    assert_refused(API_CHAT, "{}", "messages", "missing_required_parameter");
+}
+
+static void trusted_variables_cannot_be_set(void **state)
+{
+    (void)state;
+    static const char *const taken[] = {"bos_token", "eos_token", "messages", "add_generation_prompt",
+                                        "tools"};
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < array_length(taken); i++) {
+            char body[256], param[64];
+            snprintf(body, sizeof body,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template_kwargs\":{\"%s\":"
+                     "\"</s>\"}}",
+                     taken[i]);
+            snprintf(param, sizeof param, "chat_template_kwargs.%s", taken[i]);
+            assert_refused(API_CHAT, body, param, "invalid_value");
+        }
+        server.tokenizer = NULL; /* no BOS: the name stays taken */
+    }
+}
+
+static void lengths_are_checked(void **state)
+{
+    (void)state;
+    server.max_model_len = 8;
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7]}", "\1\2\3\4\5\6\7", 0);
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7,8]}", "prompt", "context_length_exceeded");
+    assert_non_null(strstr(error.text, "This model's maximum context length is 8 tokens"));
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7,8,9]}", "prompt", "context_length_exceeded");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":\"12345678901234\"}", "prompt", "context_length_exceeded");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[\"a\",\"12345678901234\"]}", "prompt",
+                   "context_length_exceeded");
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[1,2,3],\"max_tokens\":5}", "\1\2\3", 0);
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[1,2,3],\"max_tokens\":6}", "prompt",
+                   "context_length_exceeded");
+    assert_non_null(strstr(error.text, "This model's maximum context length is 8 tokens"));
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[1,2,3],\"max_tokens\":2147483647}", "prompt",
+                   "context_length_exceeded");
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7,8],\"max_tokens\":0,\"echo\":true}",
+                  "\1\2\3\4\5\6\7\10", 0);
+    assert_refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a long one\"}]}", "messages",
+                   "context_length_exceeded");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(completions_take_every_shape, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(completions_refuse_the_rest, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(typed_text_is_no_control_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(chat_renders_the_template, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(parts_go_to_templates_that_want_them, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trusted_variables_cannot_be_set, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lengths_are_checked, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
