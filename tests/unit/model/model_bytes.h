@@ -147,9 +147,9 @@ static inline void gguf_pad(struct buffer *b, size_t alignment)
     while (b->num_bytes % alignment) buffer_append_char(b, 0);
 }
 
-/* cols x rows of bytes that count up; rows 0: one dimension. */
-static inline void gguf_put_tensor(struct gguf_builder *g, const char *name, enum dtype dtype, uint64_t cols,
-                                   uint64_t rows)
+/* Where the tensor's bytes go: the caller appends them to g->data next. rows 0: one dimension. */
+static inline void gguf_put_tensor_info(struct gguf_builder *g, const char *name, enum dtype dtype,
+                                        uint64_t cols, uint64_t rows)
 {
     put_text(&g->tensors, name);
     put_u32(&g->tensors, rows ? 2 : 1);
@@ -158,9 +158,16 @@ static inline void gguf_put_tensor(struct gguf_builder *g, const char *name, enu
     put_u32(&g->tensors, (uint32_t)dtype_infos[dtype].gguf_id);
     gguf_pad(&g->data, g->alignment);
     put_u64(&g->tensors, g->data.num_bytes);
-    uint64_t bytes = dtype_row_bytes(dtype, cols) * max_of(rows, (uint64_t)1);
-    for (uint64_t i = 0; i < bytes; i++) buffer_append_char(&g->data, (char)(i + g->num_tensors));
     g->num_tensors++;
+}
+
+/* Of bytes that count up from the tensor's number. */
+static inline void gguf_put_tensor(struct gguf_builder *g, const char *name, enum dtype dtype, uint64_t cols,
+                                   uint64_t rows)
+{
+    uint64_t bytes = dtype_row_bytes(dtype, cols) * max_of(rows, (uint64_t)1), first = g->num_tensors;
+    gguf_put_tensor_info(g, name, dtype, cols, rows);
+    for (uint64_t i = 0; i < bytes; i++) buffer_append_char(&g->data, (char)(i + first));
 }
 
 /* Appends the whole file to out; returns where its data start. */
