@@ -246,10 +246,17 @@ static const struct keyword *keyword_of(const struct arguments *all, const char 
     return NULL;
 }
 
+/* These filters give nothing for anything that is false, None included. */
+static const struct list *list_if_true(struct call *c)
+{
+    static const struct list nothing;
+    return value_is_true(c->self) ? call_self_list(c) : &nothing;
+}
+
 static struct value map_attribute(struct call *c, const struct keyword *attribute)
 {
     const struct keyword *otherwise = keyword_of(c->all, "default");
-    const struct list *from = call_self_list(c);
+    const struct list *from = list_if_true(c);
     struct list *l = list_create(c->heap, from->num);
     for (int i = 0; i < from->num && c->run->status == 0; i++) {
         struct value v = call_attribute(c, from->items[i], attribute->value);
@@ -268,7 +275,7 @@ static struct value filter_map(struct call *c)
     const struct builtin *filter = filter_find(c->all->positional[0].text);
     if (!filter) return call_fail(c, "map: no such filter");
     struct arguments rest = rest_of(c->all, 1);
-    const struct list *from = call_self_list(c);
+    const struct list *from = list_if_true(c);
     struct list *l = list_create(c->heap, from->num);
     for (int i = 0; i < from->num && c->run->status == 0; i++) {
         list_append(c->heap, l, builtin_call(c->run, filter, from->items[i], &rest));
@@ -293,7 +300,7 @@ static struct value choose(struct call *c, bool by_attribute, bool wanted)
         skip++;
     }
     struct arguments rest = rest_of(all, skip);
-    const struct list *from = call_self_list(c);
+    const struct list *from = list_if_true(c);
     struct list *l = list_create(c->heap, 0);
     for (int i = 0; i < from->num && run_charge(c->run, 64); i++) {
         struct value v = call_attribute(c, from->items[i], attribute);

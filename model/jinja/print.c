@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <utf8proc.h>
 
-#include "model/jinja/value.h"
+#include "model/jinja/run.h"
 
 /* Python: the fewest digits that read back the same; exponent form below 1e-4 and from 1e16. */
 int float_repr(double d, char text[FLOAT_TEXT_BYTES])
@@ -162,6 +162,11 @@ void value_repr(struct text_builder *b, struct value v, int depth)
     case VALUE_NAMESPACE:
         text_builder_append_literal(b, "<Namespace ");
         repr_dict(b, v.dict, depth);
+        text_builder_append_literal(b, ">");
+        break;
+    case VALUE_MACRO:
+        text_builder_append_literal(b, "<Macro ");
+        repr_text(b, &v.macro->node->name->text);
         text_builder_append_literal(b, ">");
         break;
     default:

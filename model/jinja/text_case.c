@@ -43,7 +43,8 @@ int32_t char_to_lower(int32_t c)
     return utf8proc_tolower(c);
 }
 
-static void append_upper(struct text_builder *b, int32_t c, bool untrusted)
+/* title: as the first letter of a word, where only the first of several letters is upper case (SS, Ss). */
+static void append_upper(struct text_builder *b, int32_t c, bool title, bool untrusted)
 {
     if (c < 0x80) {
         text_builder_append_char(b, c >= 'a' && c <= 'z' ? c - 32 : c, untrusted);
@@ -51,10 +52,14 @@ static void append_upper(struct text_builder *b, int32_t c, bool untrusted)
     }
     for (size_t i = 0; i < array_length(special_upper); i++) {
         if (special_upper[i].from != c) continue;
-        text_builder_append(b, special_upper[i].to, strlen(special_upper[i].to), untrusted);
+        for (const char *p = special_upper[i].to; *p; p++) {
+            char lower =
+                title && p > special_upper[i].to && *p >= 'A' && *p <= 'Z' && c != 0x149 ? *p + 32 : *p;
+            text_builder_append(b, &lower, 1, untrusted);
+        }
         return;
     }
-    text_builder_append_char(b, utf8proc_toupper(c), untrusted);
+    text_builder_append_char(b, title ? utf8proc_totitle(c) : utf8proc_toupper(c), untrusted);
 }
 
 /* A capital sigma at the end of a word has a form of its own. */
@@ -104,7 +109,7 @@ const struct text *text_change_case(struct heap *h, const struct text *t, enum t
         int32_t c = text_char_at(t, at, &size);
         bool untrusted = text_is_untrusted_at(t, at);
         if (wants_upper(change, c, at == 0, in_word)) {
-            append_upper(&b, c, untrusted);
+            append_upper(&b, c, change == CASE_TITLE || change == CASE_CAPITALIZE, untrusted);
         } else {
             append_lower(&b, t, at, size, c, untrusted);
         }

@@ -194,8 +194,7 @@ static void split_spaces(struct call *c, struct list *l, int64_t limit)
     for (size_t at = skip_spaces(t, 0, true); at < t->num_bytes && run_charge(c->run, 64);) {
         size_t end = skip_spaces(t, at, false), next = skip_spaces(t, end, true);
         if (limit-- == 0) {
-            text_strip_bounds(t, NULL, false, true, &next, &end);
-            add_slice(c, l, t, at, end);
+            add_slice(c, l, t, at, t->num_bytes);
             return;
         }
         add_slice(c, l, t, at, end);
@@ -206,20 +205,18 @@ static void split_spaces(struct call *c, struct list *l, int64_t limit)
 static void rsplit_spaces(struct call *c, struct list *l, int64_t limit)
 {
     const struct text *t = self_text(c);
-    size_t end = t->num_bytes, begin, ignored;
+    size_t end = t->num_bytes, size, ignored;
     while (run_charge(c->run, 64)) {
         struct text head = {.bytes = t->bytes, .num_bytes = end};
         text_strip_bounds(&head, NULL, false, true, &ignored, &end);
         if (end == 0) return;
-        begin = end;
+        size_t begin = limit-- == 0 ? 0 : end;
         while (begin > 0) {
-            size_t size, before = text_char_before(t, begin);
+            size_t before = text_char_before(t, begin);
             if (char_is_space(text_char_at(t, before, &size))) break;
             begin = before;
         }
-        if (limit-- == 0) begin = skip_spaces(t, 0, true);
         add_slice(c, l, t, begin, end);
-        if (limit < 0 && begin <= skip_spaces(t, 0, true)) return;
         end = begin;
     }
 }

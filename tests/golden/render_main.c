@@ -1,7 +1,8 @@
 /* render_main.c - renders chat templates for the comparison with Python's jinja2 (compare_templates.py).
  *
  * Each line of standard input is a JSON object {"template": source, "context": object, "trusted": [names],
- * "now": seconds}; each line of output is {"text", "untrusted": [[begin, end], ...], "wants_parts"} or
+ * "now": seconds}, without template for the one of the line before; each line of output is {"text",
+ * "untrusted": [[begin, end], ...], "wants_parts"} or
  * {"status", "error"}. With --time N, each is rendered N times and "microseconds" is the mean of one. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -21,12 +22,6 @@ struct answer {
     double microseconds;
     struct error err;
 };
-
-static const char *string_member(const cJSON *object, const char *name)
-{
-    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsString(member) ? member->valuestring : "";
-}
 
 static void render_many(const struct chat_template *t, const cJSON *job, int times, struct answer *a)
 {
@@ -49,20 +44,33 @@ static void render_many(const struct chat_template *t, const cJSON *job, int tim
     a->microseconds = (double)(clock_monotonic_ns() - begin_ns) / 1e3 / times;
 }
 
-static void answer_job(const char *line, size_t n, int times, struct answer *a)
+/* The template of the lines so far: NULL when it could not be parsed, and then why. */
+struct current {
+    struct chat_template *template;
+    int status;
+    struct error err;
+};
+
+static void answer_job(struct current *current, const char *line, size_t n, int times, struct answer *a)
 {
-    struct chat_template *t = NULL;
     cJSON *job = cJSON_ParseWithLength(line, n);
     if (!job || chat_template_keep_numbers(job, line, n) != 0) {
         a->status = error_set(&a->err, STATUS_INVALID, "the line is not JSON");
-    } else {
-        a->status = chat_template_parse(string_member(job, "template"), &t, &a->err);
+        cJSON_Delete(job);
+        return;
     }
-    if (a->status == 0) {
-        a->wants_parts = chat_template_wants_parts(t);
-        render_many(t, job, times, a);
+    const cJSON *source = cJSON_GetObjectItemCaseSensitive(job, "template");
+    if (cJSON_IsString(source)) {
+        chat_template_free(current->template);
+        current->template = NULL;
+        current->status = chat_template_parse(source->valuestring, &current->template, &current->err);
     }
-    chat_template_free(t);
+    a->status = current->status;
+    a->err = current->err;
+    if (current->template) {
+        a->wants_parts = chat_template_wants_parts(current->template);
+        render_many(current->template, job, times, a);
+    }
     cJSON_Delete(job);
 }
 
@@ -92,17 +100,19 @@ int main(int argc, char **argv)
 {
     bool timed = argc == 3 && strcmp(argv[1], "--time") == 0;
     int times = timed ? atoi(argv[2]) : 1;
+    struct current current = {.template = NULL};
     char *line = NULL;
     size_t capacity = 0;
     ssize_t n;
     while ((n = getline(&line, &capacity, stdin)) > 0) {
         struct answer a = {.num_untrusted = 0};
         buffer_init(&a.text, OUTPUT_BYTES_MAX);
-        answer_job(line, (size_t)n, times, &a);
+        answer_job(&current, line, (size_t)n, times, &a);
         print_answer(&a, timed);
         free(a.untrusted);
         buffer_deinit(&a.text);
     }
+    chat_template_free(current.template);
     free(line);
     return 0;
 }

@@ -30,7 +30,12 @@ RETURNS = {"type": "function", "function": {
     "parameters": {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
     "return": {"type": "number", "description": "the sum"}, "response": {"type": "object", "description": "r"},
     "return_parameters": {"type": "object", "properties": {"s": {"type": "number", "description": "the sum"}}}}}
-TOOLS = [None, [WEATHER], [WEATHER, TIME, BARE, RETURNS]]
+SIMPLE = {"type": "function", "function": {
+    "name": "find", "description": "Finds\nthings.\n", "return": {"type": "string", "description": "what"},
+    "parameters": {"type": "object", "required": ["what"], "properties": {
+        "what": {"type": "string", "description": "What to look for"}, "limit": {"type": "integer", "description": ""},
+        "near": {"type": "array", "items": {"type": "string"}, "description": "places"}}}}}
+TOOLS = [None, [SIMPLE], [WEATHER], [WEATHER, TIME, BARE, RETURNS, SIMPLE]]
 
 
 def system(content):
@@ -127,7 +132,7 @@ OPTIONS = [
     {"tool_choice": "required", "response_format": {"type": "json_object", "schema": {"a": 1.0}},
      "clear_thinking": False, "keep_past_thinking": True, "preserve_thinking": True, "add_vision_id": True,
      "controls": {"length": "long", "originality": "abstractive"}, "available_tools": None, "xml_tools": [WEATHER],
-     "json_tools": "x", "force_nonempty_content": True, "render_assistant_messages_raw": True},
+     "json_tools": "x", "functions": "[]", "datetime": "now", "force_nonempty_content": True, "render_assistant_messages_raw": True},
 ]
 TOKENS = [
     {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},

@@ -72,10 +72,9 @@ def render(source, context):
     """-> (text, whether the permissive environment was needed); raises Refused."""
     try:
         return render_in(strict, source, context), False
-    except (jinja2.exceptions.SecurityError, jinja2.exceptions.TemplateAssertionError):
-        pass
     except Exception as e:
-        raise Refused(f"{type(e).__name__}: {e}") from e
+        if not isinstance(e, jinja2.exceptions.SecurityError) and "'from_json'" not in str(e):
+            raise Refused(f"{type(e).__name__}: {e}") from e
     try:
         return render_in(permissive, source, context), True
     except Exception as e:
