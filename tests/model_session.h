@@ -13,7 +13,7 @@
 #include "model/model.h"
 
 struct session_options {
-    const char *model_path, *device, *isa;
+    const char *model_path, *load_format, *device, *isa;
     int threads;
     enum dtype kv_dtype;
     int32_t num_seqs, max_model_len, num_batched_tokens, num_logits;
@@ -53,7 +53,7 @@ static inline void session_open(struct session *s, const struct session_options 
     *s = (struct session){.options = *o, .stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE)};
     struct device_options device_options = {.cpu_isa = o->isa, .num_threads = o->threads};
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
-    session_check(model_files_open(o->model_path, "auto", &s->files, &err), &err);
+    session_check(model_files_open(o->model_path, o->load_format ? o->load_format : "auto", &s->files, &err), &err);
     struct step_limits limits = {.num_tokens = o->num_batched_tokens,
                                  .num_seqs = o->num_seqs,
                                  .num_logits = o->num_logits,

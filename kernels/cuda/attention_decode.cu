@@ -209,8 +209,9 @@ static __device__ void take_page(const decode_args &a, const struct cursor *c, u
     float base[2], rescale[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        base[i] = m_new[i] == -INFINITY ? 0.0f : m_new[i] * a.scale_log2; /* a row that sees nothing yet */
-        rescale[i] = exp2_fast(s->m[i] * a.scale_log2 - base[i]);
+        float top = m_new[i] == -INFINITY ? 0.0f : m_new[i]; /* a row that sees nothing yet */
+        base[i] = top * a.scale_log2;
+        rescale[i] = exp2_fast((s->m[i] - top) * a.scale_log2); /* exactly 1 when the maximum stays */
         s->m[i] = m_new[i];
         s->l[i] *= rescale[i];
     }

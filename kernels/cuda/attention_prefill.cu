@@ -97,8 +97,9 @@ static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], 
     for (int i = 0; i < 2; i++) {
         m_new[i] = fmaxf(m_new[i], __shfl_xor_sync(0xffffffffu, m_new[i], 1));
         m_new[i] = fmaxf(m_new[i], __shfl_xor_sync(0xffffffffu, m_new[i], 2));
-        base[i] = m_new[i] == -INFINITY ? 0.0f : m_new[i] * a.scale_log2;
-        rescale[i] = exp2_fast(s->m[i] * a.scale_log2 - base[i]);
+        float top = m_new[i] == -INFINITY ? 0.0f : m_new[i];
+        base[i] = top * a.scale_log2;
+        rescale[i] = exp2_fast((s->m[i] - top) * a.scale_log2); /* exactly 1 when the maximum stays */
         s->m[i] = m_new[i];
         s->l[i] *= rescale[i];
     }

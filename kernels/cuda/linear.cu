@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/cuda_device.cuh"
 
-enum { HEURISTIC_RESULTS = 32, SILU_THREADS = 256 };
+enum { SILU_THREADS = 256 };
 
 /* A product of one shape: rows x N, K. */
 struct gemm_plan {
@@ -20,14 +20,6 @@ struct gemm_plan {
 struct linear_plan {
     std::map<int32_t, struct gemm_plan> by_rows;
 };
-
-static bool splits_k(const cublasLtMatmulAlgo_t *algo)
-{
-    int32_t split = 1;
-    size_t written;
-    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &written);
-    return split > 1 || split < 0;
-}
 
 static struct gemm_plan make_plan(struct cuda_device *d, const struct linear *w, int32_t rows)
 {
@@ -44,14 +36,14 @@ static struct gemm_plan make_plan(struct cuda_device *d, const struct linear *w,
     cublasLtMatmulPreferenceCreate(&preference);
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &d->blas_workspace_bytes,
                                          sizeof d->blas_workspace_bytes);
-    cublasLtMatmulHeuristicResult_t results[HEURISTIC_RESULTS];
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE; /* no split K */
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                         sizeof reductions);
+    cublasLtMatmulHeuristicResult_t result;
     int found = 0;
-    cublasLtMatmulAlgoGetHeuristic(d->blas, p.desc, p.a, p.b, p.c, p.c, preference, HEURISTIC_RESULTS, results, &found);
-    for (int i = 0; i < found && !p.usable; i++)
-        if (!splits_k(&results[i].algo)) {
-            p.algo = results[i].algo;
-            p.usable = true;
-        }
+    cublasLtMatmulAlgoGetHeuristic(d->blas, p.desc, p.a, p.b, p.c, p.c, preference, 1, &result, &found);
+    p.usable = found > 0;
+    if (p.usable) p.algo = result.algo;
     cublasLtMatmulPreferenceDestroy(preference);
     return p;
 }

@@ -1,6 +1,6 @@
 /* bench_model.c - speed of the forward pass itself, as llama-bench measures it: no HTTP, no scheduler, greedy.
  *
- *   bench_model MODEL [--device cpu] [--isa auto] [--threads N]
+ *   bench_model MODEL [--load-format auto] [--device cpu] [--isa auto] [--threads N]
  *
  * Prints one line of JSON: tokens per second of a prefill of 512, and of decoding with 1 sequence at 16 and at 512
  * tokens of context, and with 8 and 32 sequences at 16. */
@@ -69,6 +69,7 @@ int main(int argc, char **argv)
     if (argc < 2) return 2;
     struct session_options options = {
         .model_path = argv[1],
+        .load_format = option(argc, argv, "--load-format", "auto"),
         .device = option(argc, argv, "--device", "cpu"),
         .isa = option(argc, argv, "--isa", "auto"),
         .threads = atoi(option(argc, argv, "--threads", "0")),

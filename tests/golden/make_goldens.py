@@ -23,13 +23,16 @@ def prompts(tokenizer):
 
 @torch.no_grad()
 def greedy(model, prompt):
-    ids, gaps = list(prompt), []
+    new, gaps, cache = [], [], None
+    feed = list(prompt)
     for _ in range(NUM_NEW):
-        logits = model(torch.tensor([ids])).logits[0, -1]
-        best = torch.topk(logits, 2)
-        ids.append(int(best.indices[0]))
+        result = model(torch.tensor([feed]), past_key_values=cache, use_cache=True)
+        cache = result.past_key_values
+        best = torch.topk(result.logits[0, -1], 2)
+        feed = [int(best.indices[0])]
+        new += feed
         gaps.append(float(best.values[0] - best.values[1]))
-    return ids[len(prompt):], gaps
+    return new, gaps
 
 
 @torch.no_grad()
