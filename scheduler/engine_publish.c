@@ -92,11 +92,13 @@ static void publish_prompt(struct engine *e, struct request_slot *slot, int32_t 
                     (uint64_t)(computed - max_of(before, slot->num_cached_tokens)));
         atomic_store_explicit(&slot->num_prompt_computed, computed, memory_order_release);
     }
-    if (entry->num_score_rows == 0) return;
+    if (!slot->input.prompt_logprobs) return;
     struct token_logprobs *logprobs = request_slots_logprobs(e->slots, slot_idx) + entry->score_position + 1;
     for (int32_t i = 0; i < entry->num_score_rows; i++) copy_logprobs(&logprobs[i], &rows[i]);
-    atomic_store_explicit(&slot->num_prompt_published, entry->score_position + 1 + entry->num_score_rows,
-                          memory_order_release);
+    /* The first token has none and is known when anything is. */
+    int32_t known = min_of(entry->position + entry->num_tokens + 1, slot->input.num_prompt_tokens);
+    if (known <= atomic_load_explicit(&slot->num_prompt_published, memory_order_relaxed)) return;
+    atomic_store_explicit(&slot->num_prompt_published, known, memory_order_release);
     e->published = true;
 }
 

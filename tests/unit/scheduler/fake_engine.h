@@ -132,8 +132,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
         assert_always(reason == FINISH_STOP && slot->stop_token_id == tokens[num_prompt + num_published - 1]);
     if (reason == FINISH_STOP || reason == FINISH_LENGTH) {
         assert_always(reason == expected);
-        if (input->prompt_logprobs && num_prompt > 1)
-            assert_always(atomic_load(&slot->num_prompt_published) == num_prompt);
+        if (input->prompt_logprobs) assert_always(atomic_load(&slot->num_prompt_published) == num_prompt);
     }
 }
 
