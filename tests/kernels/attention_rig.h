@@ -1,0 +1,226 @@
+/* attention_rig.h - a device with a K/V pool for attention tests, and the references.
+ *
+ * A rig holds whole sequences' q, k, v as random data; any tokens of any of them can be run as a step. */
+#ifndef TESTS_KERNELS_ATTENTION_RIG_H
+#define TESTS_KERNELS_ATTENTION_RIG_H
+
+#include "fixture.h"
+
+enum { RIG_SEQS_MAX = 64 };
+
+struct rig_shape {
+    int32_t num_heads, num_kv_heads, head_dim, sliding_window;
+    enum dtype kv_dtype;
+    int32_t num_seqs, lengths[RIG_SEQS_MAX]; /* tokens of each sequence in all */
+};
+
+struct rig {
+    struct rig_shape shape;
+    struct device *d;
+    struct kv_pool *pool;
+    struct rope_args rope;
+    struct attention_args attention;
+    struct test_step *step;
+    void *qkv, *out; /* device */
+    int32_t max_tokens, max_length;
+    size_t row;                /* values of qkv a token */
+    float *data[RIG_SEQS_MAX]; /* [length][row] */
+    int32_t *blocks[RIG_SEQS_MAX];
+};
+
+UNUSED_FUNCTION static void rig_shuffle_blocks(struct rig *r, struct random *random)
+{
+    int32_t num = 0, used = 0;
+    for (int32_t s = 0; s < r->shape.num_seqs; s++) num += (int32_t)div_up(r->shape.lengths[s], BLOCK_SIZE);
+    int32_t *order = malloc((size_t)num * sizeof *order);
+    random_permutation(random, order, num);
+    for (int32_t s = 0; s < r->shape.num_seqs; s++) {
+        int32_t needed = (int32_t)div_up(r->shape.lengths[s], BLOCK_SIZE);
+        memcpy(r->blocks[s], order + used, (size_t)needed * sizeof *order);
+        used += needed;
+    }
+    free(order);
+}
+
+static int rig_prepare(struct rig *r, int32_t num_blocks, int32_t max_tokens)
+{
+    const struct rig_shape *shape = &r->shape;
+    struct device *d = r->d;
+    struct error err = {0};
+    struct step_limits limits = {.num_tokens = max_tokens, .num_seqs = RIG_SEQS_MAX, .num_logits = 1};
+    limits.num_seq_slots = 1;
+    limits.max_model_len = r->max_length;
+    limits.num_steps_in_flight = 1;
+    int32_t hidden = shape->num_heads * shape->head_dim;
+    int status = d->ops->prepare(d, &limits, 32, hidden, hidden, &r->attention, &err);
+    struct kv_shape kv = {.num_layers = 2, .num_blocks = num_blocks, .num_kv_heads = shape->num_kv_heads};
+    kv.head_dim = shape->head_dim;
+    kv.dtype = shape->kv_dtype;
+    if (!status) status = d->ops->kv_pool_create(d, &kv, &r->pool, &err);
+    if (status && status != STATUS_UNSUPPORTED) fail_msg("prepare: %s", err.text);
+    return status;
+}
+
+/* q as an activation holds it, k and v as the pool does: rounding them is not what is tested. */
+static float *rig_data(const struct rig *r, int32_t length, struct random *random)
+{
+    size_t num_q = (size_t)(r->shape.num_heads * r->shape.head_dim), count = (size_t)length * r->row;
+    float *x = random_values(random, count, r->d->act_bytes, 1.5f);
+    for (size_t i = 0; i < count; i++)
+        if (r->shape.kv_dtype == DTYPE_BF16 && i % r->row >= num_q) x[i] = rounded_to(2, x[i]);
+    return x;
+}
+
+/* NULL when the device does not support the shape. max_tokens: of one step. */
+UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, const struct rig_shape *shape,
+                                           int32_t max_tokens, struct random *random)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    r->shape = *shape;
+    r->d = test_device_open(isa, num_threads);
+    if (shape->kv_dtype == DTYPE_F32 && !r->d->kv_f32_allowed) goto unsupported;
+    r->attention = (struct attention_args){shape->num_heads, shape->num_kv_heads, shape->head_dim,
+                                           1.0f / sqrtf((float)shape->head_dim), shape->sliding_window};
+    int32_t num_blocks = 0;
+    for (int32_t s = 0; s < shape->num_seqs; s++) {
+        r->max_length = max_of(r->max_length, shape->lengths[s]);
+        num_blocks += (int32_t)div_up(shape->lengths[s], BLOCK_SIZE);
+    }
+    if (rig_prepare(r, num_blocks, max_tokens)) goto unsupported;
+    r->max_tokens = max_tokens;
+    r->row = (size_t)(shape->num_heads + 2 * shape->num_kv_heads) * (size_t)shape->head_dim;
+    float *cos_sin = calloc((size_t)r->max_length * (size_t)shape->head_dim, sizeof *cos_sin);
+    for (int32_t i = 0; i < r->max_length * shape->head_dim; i += 2) cos_sin[i] = 1.0f; /* no rotation */
+    r->rope = (struct rope_args){.num_heads = shape->num_heads, .num_kv_heads = shape->num_kv_heads};
+    r->rope.head_dim = r->rope.rotary_dim = shape->head_dim;
+    r->rope.cos_sin = device_upload(r->d, cos_sin, (size_t)r->max_length * (size_t)shape->head_dim);
+    free(cos_sin);
+    r->qkv = device_floats(r->d, (size_t)max_tokens * r->row, false);
+    r->out = device_floats(r->d, (size_t)max_tokens * r->row, false);
+    r->step = test_step_new(max_tokens, RIG_SEQS_MAX, (int32_t)div_up(r->max_length, BLOCK_SIZE));
+    for (int32_t s = 0; s < shape->num_seqs; s++) {
+        r->data[s] = rig_data(r, shape->lengths[s], random);
+        r->blocks[s] = calloc((size_t)div_up(shape->lengths[s], BLOCK_SIZE), sizeof(int32_t));
+    }
+    rig_shuffle_blocks(r, random);
+    return r;
+unsupported:
+    r->d->ops->close(r->d);
+    free(r);
+    return NULL;
+}
+
+UNUSED_FUNCTION static void rig_free(struct rig *r)
+{
+    r->d->ops->close(r->d);
+    test_step_free(r->step);
+    for (int32_t s = 0; s < r->shape.num_seqs; s++) {
+        free(r->data[s]);
+        free(r->blocks[s]);
+    }
+    free(r);
+}
+
+/* Some tokens of a sequence, and where its attention outputs go ([count][Hq D], may be NULL). */
+struct rig_part {
+    int32_t seq, first, count;
+    bool decode;
+    float *out;
+};
+
+/* One step over these parts: K/V written, attention run unless no part wants its output. */
+UNUSED_FUNCTION static void rig_run(struct rig *r, const struct rig_part *parts, int num_parts)
+{
+    struct device *d = r->d;
+    bool attend = false;
+    test_step_clear(r->step);
+    for (int i = 0; i < num_parts; i++) {
+        const struct rig_part *p = &parts[i];
+        size_t at = (size_t)r->step->step.num_tokens * r->row * (size_t)d->act_bytes;
+        device_write(d, (char *)r->qkv + at, r->data[p->seq] + (size_t)p->first * r->row,
+                     (size_t)p->count * r->row, false);
+        test_step_add(r->step, r->blocks[p->seq], p->first, p->count, p->decode);
+        attend |= p->out != NULL;
+    }
+    size_t out_row = (size_t)(r->shape.num_heads * r->shape.head_dim);
+    device_poison(d, r->out, (size_t)r->step->step.num_tokens * out_row, false);
+    struct batch *b = d->ops->step_begin(d, &r->step->step);
+    d->ops->rope_kv_write(d, b, r->qkv, r->pool, 1, &r->rope);
+    if (attend) d->ops->attention(d, b, r->out, r->qkv, r->pool, 1, &r->attention);
+    test_step_end(d, NULL);
+    size_t done = 0;
+    for (int i = 0; i < num_parts; i++) {
+        size_t count = (size_t)parts[i].count * out_row;
+        if (parts[i].out)
+            device_read(d, parts[i].out, (char *)r->out + done * (size_t)d->act_bytes, count, false);
+        done += count;
+    }
+}
+
+/* ---- references: one query head of one token ---- */
+
+static const float *rig_kv(const struct rig *r, int32_t seq, int32_t position, int32_t kv_head, bool v)
+{
+    const struct rig_shape *s = &r->shape;
+    int32_t head = s->num_heads + (v ? s->num_kv_heads : 0) + kv_head;
+    return r->data[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
+}
+
+/* Untiled, in double: obviously right. Writes out[head_dim]; returns the largest absolute score. */
+UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t seq, int32_t position,
+                                                  int32_t head, double *out)
+{
+    const struct rig_shape *s = &r->shape;
+    int32_t kv_head = head / (s->num_heads / s->num_kv_heads);
+    int32_t first = s->sliding_window > 0 ? max_of(0, position - s->sliding_window + 1) : 0;
+    const float *q = r->data[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
+    double *weights = malloc((size_t)(position + 1) * sizeof *weights), max = -INFINITY, sum = 0, largest = 0;
+    for (int32_t j = first; j <= position; j++) {
+        const float *k = rig_kv(r, seq, j, kv_head, false);
+        double score = 0;
+        for (int32_t i = 0; i < s->head_dim; i++) score += (double)q[i] * (double)k[i];
+        weights[j] = score * (double)r->attention.scale;
+        max = fmax(max, weights[j]);
+        largest = fmax(largest, fabs(weights[j]));
+    }
+    for (int32_t i = 0; i < s->head_dim; i++) out[i] = 0;
+    for (int32_t j = first; j <= position; j++) {
+        const float *v = rig_kv(r, seq, j, kv_head, true);
+        double weight = exp(weights[j] - max);
+        sum += weight;
+        for (int32_t i = 0; i < s->head_dim; i++) out[i] += weight * (double)v[i];
+    }
+    for (int32_t i = 0; i < s->head_dim; i++) out[i] /= sum;
+    free(weights);
+    return largest;
+}
+
+/* The same, untiled, with every intermediate result rounded to the device's activation type. */
+UNUSED_FUNCTION static void naive_attention(const struct rig *r, int32_t seq, int32_t position, int32_t head,
+                                            float *out)
+{
+    const struct rig_shape *s = &r->shape;
+    int bytes = r->d->act_bytes;
+    int32_t kv_head = head / (s->num_heads / s->num_kv_heads);
+    int32_t first = s->sliding_window > 0 ? max_of(0, position - s->sliding_window + 1) : 0;
+    const float *q = r->data[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
+    float *weights = malloc((size_t)(position + 1) * sizeof *weights), max = -INFINITY, sum = 0;
+    for (int32_t j = first; j <= position; j++) {
+        const float *k = rig_kv(r, seq, j, kv_head, false);
+        float score = 0;
+        for (int32_t i = 0; i < s->head_dim; i++) score += q[i] * k[i];
+        weights[j] = rounded_to(bytes, score * r->attention.scale);
+        max = fmaxf(max, weights[j]);
+    }
+    for (int32_t j = first; j <= position; j++) sum += expf(weights[j] - max);
+    for (int32_t i = 0; i < s->head_dim; i++) out[i] = 0;
+    for (int32_t j = first; j <= position; j++) {
+        const float *v = rig_kv(r, seq, j, kv_head, true);
+        float weight = rounded_to(bytes, expf(weights[j] - max) / sum);
+        for (int32_t i = 0; i < s->head_dim; i++) out[i] += weight * v[i];
+    }
+    for (int32_t i = 0; i < s->head_dim; i++) out[i] = rounded_to(bytes, out[i]);
+    free(weights);
+}
+
+#endif

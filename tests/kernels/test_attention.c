@@ -1,0 +1,291 @@
+/* test_attention.c - attention against an untiled double-precision reference, and its bits against
+ * themselves.
+ *
+ * Tolerance: an error at most twice that of a naive attention in the device's activation type, plus the
+ * rounding of the outputs (FlashAttention's own rule). */
+#include "attention_rig.h"
+
+struct errors {
+    double device, naive;
+    double largest, largest_score; /* of the reference */
+};
+
+/* Half a unit in the last place of the outputs and, where scores are kept in f32 as well, of the scores: an
+ * error e in a score moves an output by as much as 2 e times the largest value. */
+static double rounding_of(const struct errors *e, int act_bytes)
+{
+    if (act_bytes == 2) return 0x1p-8 * e->largest;
+    return 0x1p-24 * e->largest * (1 + 2 * e->largest_score);
+}
+
+/* Every token of a part is checked when it is short, else a sample that includes both ends. */
+static void check_part(const struct rig *r, const struct rig_part *p, struct random *random, struct errors *e)
+{
+    const struct rig_shape *s = &r->shape;
+    double *expected = malloc((size_t)s->head_dim * sizeof *expected);
+    float *naive = malloc((size_t)s->head_dim * sizeof *naive);
+    for (int32_t i = 0; i < p->count; i++) {
+        bool border = i < 2 || i + 2 >= p->count;
+        if (!border && p->count > 40 && random_below(random, p->count) >= 8) continue;
+        int32_t first_head = border ? 0 : random_below(random, s->num_heads);
+        for (int32_t h = first_head; h < (border ? s->num_heads : first_head + 1); h++) {
+            const float *out = p->out + (i * s->num_heads + h) * s->head_dim;
+            double score = reference_attention(r, p->seq, p->first + i, h, expected);
+            e->largest_score = fmax(e->largest_score, score);
+            naive_attention(r, p->seq, p->first + i, h, naive);
+            for (int32_t d = 0; d < s->head_dim; d++) {
+                assert_true(isfinite(out[d]));
+                e->device = fmax(e->device, fabs((double)out[d] - expected[d]));
+                e->naive = fmax(e->naive, fabs((double)naive[d] - expected[d]));
+                e->largest = fmax(e->largest, fabs(expected[d]));
+            }
+        }
+    }
+    free(expected);
+    free(naive);
+}
+
+/* cached[s] tokens are in the pool already; the rest of each sequence is one step's work. Sequences with one
+ * token left decode when they stand at the end. */
+static void check_against_reference(const char *isa, const struct rig_shape *shape, const int32_t *cached,
+                                    struct random *random)
+{
+    int32_t num_tokens = 0, longest = 0;
+    for (int32_t s = 0; s < shape->num_seqs; s++) {
+        num_tokens += shape->lengths[s] - cached[s];
+        longest = max_of(longest, cached[s]);
+    }
+    struct rig *r = rig_new(isa, 1 + random_below(random, 3), shape, max_of(num_tokens, longest), random);
+    if (!r) {
+        printf("(head_dim %d is not supported)\n", shape->head_dim);
+        return;
+    }
+    struct rig_part parts[RIG_SEQS_MAX];
+    int32_t first_decode = shape->num_seqs;
+    while (first_decode > 0 && shape->lengths[first_decode - 1] - cached[first_decode - 1] == 1)
+        first_decode--;
+    for (int32_t s = 0; s < shape->num_seqs; s++) {
+        struct rig_part before = {.seq = s, .count = cached[s]};
+        if (cached[s] > 0) rig_run(r, &before, 1);
+        int32_t count = shape->lengths[s] - cached[s];
+        parts[s] =
+            (struct rig_part){.seq = s, .first = cached[s], .count = count, .decode = s >= first_decode};
+        parts[s].out = malloc((size_t)(count * shape->num_heads * shape->head_dim) * sizeof(float));
+    }
+    rig_run(r, parts, shape->num_seqs);
+    struct errors e = {0};
+    for (int32_t s = 0; s < shape->num_seqs; s++) {
+        check_part(r, &parts[s], random, &e);
+        free(parts[s].out);
+    }
+    double rounding = rounding_of(&e, r->d->act_bytes);
+    if (!(e.device <= 2 * e.naive + rounding))
+        fail_msg("%s, heads %d/%d, dim %d, window %d: error %g, naive %g, rounding %g", r->d->description,
+                 shape->num_heads, shape->num_kv_heads, shape->head_dim, shape->sliding_window, e.device,
+                 e.naive, rounding);
+    rig_free(r);
+}
+
+static struct rig_shape shape_of(int32_t group, int32_t num_kv_heads, int32_t head_dim, enum dtype kv_dtype)
+{
+    return (struct rig_shape){.num_heads = group * num_kv_heads,
+                              .num_kv_heads = num_kv_heads,
+                              .head_dim = head_dim,
+                              .kv_dtype = kv_dtype};
+}
+
+/* Lengths around a block and a tile, nothing cached, some cached, all but one cached. */
+static void mixed_lengths(const char *isa)
+{
+    static const int32_t lengths[] = {17, 16, 15, 64, 65, 130, 33, 1, 1, 15, 16, 17, 63, 64, 65, 129};
+    static const int32_t cached[] = {0, 0, 0, 0, 1, 100, 16, 0, 0, 14, 15, 16, 62, 63, 64, 128};
+    static const int32_t dims[] = {64, 80, 96, 128, 256}, groups[] = {1, 3, 4, 8};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(dims); i++) {
+        for (size_t j = 0; j < array_length(groups); j++) {
+            struct rig_shape shape =
+                shape_of(groups[j], 1 + (int32_t)(j % 2), dims[i], (i + j) % 2 ? DTYPE_F32 : DTYPE_BF16);
+            shape.num_seqs = (int32_t)array_length(lengths);
+            memcpy(shape.lengths, lengths, sizeof lengths);
+            check_against_reference(isa, &shape, cached, &random);
+        }
+    }
+}
+
+static void test_mixed_lengths(void **state)
+{
+    (void)state;
+    for_each_isa(mixed_lengths);
+}
+
+static void sliding_windows(const char *isa)
+{
+    static const int32_t lengths[] = {300, 64, 5, 270, 600}, cached[] = {0, 32, 0, 269, 599},
+                         windows[] = {1, 7, 16, 64, 100, 257};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(windows); i++) {
+        struct rig_shape shape = shape_of(3, 1, 64, DTYPE_BF16);
+        shape.sliding_window = windows[i];
+        shape.num_seqs = (int32_t)array_length(lengths);
+        memcpy(shape.lengths, lengths, sizeof lengths);
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_sliding_windows(void **state)
+{
+    (void)state;
+    for_each_isa(sliding_windows);
+}
+
+/* One long sequence, several splits of it, among many short ones: as a prompt and in decoding. */
+static void one_long(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    for (int decode = 0; decode < 2; decode++) {
+        struct rig_shape shape = shape_of(3, 3, 64, DTYPE_BF16);
+        int32_t cached[RIG_SEQS_MAX];
+        shape.num_seqs = 20;
+        for (int32_t s = 0; s < shape.num_seqs; s++) {
+            shape.lengths[s] = 1 + random_below(&random, 20);
+            cached[s] = shape.lengths[s] - 1;
+        }
+        int32_t which = decode ? random_below(&random, shape.num_seqs) : 0;
+        shape.lengths[which] = 1000 + random_below(&random, 100);
+        cached[which] = decode ? shape.lengths[which] - 1 : random_below(&random, 700);
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_one_long_among_short(void **state)
+{
+    (void)state;
+    for_each_isa(one_long);
+}
+
+/* ---- the same bits ---- */
+
+enum { BITS_LENGTH = 700 };
+
+/* The whole first sequence in chunks of this many tokens; 0: all but the first token by decoding. neighbours:
+ * the others run beside it, at their own pace. */
+static void run_in_chunks(struct rig *r, int32_t chunk, bool neighbours, struct random *random, float *out)
+{
+    size_t out_row = (size_t)(r->shape.num_heads * r->shape.head_dim);
+    int32_t length = r->shape.lengths[0], done[RIG_SEQS_MAX] = {0};
+    float *unused = malloc(64 * out_row * sizeof *unused);
+    while (done[0] < length) {
+        struct rig_part parts[RIG_SEQS_MAX];
+        int num_parts = 0;
+        bool decode = chunk == 0 && done[0] > 0;
+        int32_t count = chunk == 0 ? 1 : min_of(chunk, length - done[0]);
+        struct rig_part mine = {0, done[0], count, decode, out + (size_t)done[0] * out_row};
+        if (!decode) parts[num_parts++] = mine;
+        for (int32_t s = 1; neighbours && s < r->shape.num_seqs; s++) {
+            int32_t left = r->shape.lengths[s] - done[s], n = 1 + random_below(random, 40);
+            if (left == 0) continue;
+            n = min_of(n, left);
+            parts[num_parts++] = (struct rig_part){s, done[s], n, false, unused};
+            done[s] += n;
+        }
+        if (decode) parts[num_parts++] = mine;
+        rig_run(r, parts, num_parts);
+        done[0] += count;
+    }
+    free(unused);
+}
+
+static void same_bits_of(const char *isa, const struct rig_shape *shape)
+{
+    static const int32_t chunks[] = {BITS_LENGTH, 1, 16, 17, 64, 0};
+    struct random random = {.seed = test_seed()};
+    size_t count = (size_t)shape->lengths[0] * (size_t)(shape->num_heads * shape->head_dim);
+    float *first = malloc(count * sizeof *first), *other = malloc(count * sizeof *other);
+    for (int num_threads = 1; num_threads <= 3; num_threads++) {
+        random.counter = 0; /* the same data for every number of threads */
+        struct rig *r = rig_new(isa, num_threads, shape, BITS_LENGTH + RIG_SEQS_MAX * 40, &random);
+        if (!r) break;
+        for (size_t i = 0; i < array_length(chunks); i++) {
+            bool is_first = num_threads == 1 && i == 0;
+            if (chunks[i] == 0 && !r->d->prefill_decode_equal) continue;
+            if (num_threads > 1 && (chunks[i] == 1 || chunks[i] == 16)) continue;
+            rig_shuffle_blocks(r, &random);
+            run_in_chunks(r, chunks[i], !is_first && i % 2, &random, is_first ? first : other);
+            if (is_first) continue;
+            int64_t different = num_bits_different(first, other, count);
+            if (different)
+                fail_msg("%s: %lld of %zu bits patterns differ in chunks of %d", r->d->description,
+                         (long long)different, count, chunks[i]);
+        }
+        rig_free(r);
+    }
+    free(first);
+    free(other);
+}
+
+static void same_bits(const char *isa)
+{
+    struct rig_shape shape = shape_of(3, 3, 64, DTYPE_BF16);
+    shape.num_seqs = 4;
+    shape.lengths[0] = BITS_LENGTH;
+    shape.lengths[1] = 100;
+    shape.lengths[2] = 400;
+    shape.lengths[3] = 30;
+    same_bits_of(isa, &shape);
+    shape = shape_of(4, 2, 80, DTYPE_F32);
+    shape.sliding_window = 150;
+    shape.num_seqs = 2;
+    shape.lengths[0] = 300;
+    shape.lengths[1] = 100;
+    same_bits_of(isa, &shape);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    for_each_isa(same_bits);
+}
+
+/* What another request left in a block's unused slots, a NaN even, must not reach this one. */
+static void stale_blocks(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    struct rig_shape shape = shape_of(3, 1, 64, DTYPE_BF16);
+    shape.num_seqs = 2;
+    shape.lengths[0] = shape.lengths[1] = 70;
+    struct rig *r = rig_new(isa, 2, &shape, 70, &random);
+    size_t out_row = (size_t)(shape.num_heads * shape.head_dim);
+    float *clean = malloc(70 * out_row * sizeof *clean), *dirty = malloc(70 * out_row * sizeof *dirty);
+    for (size_t i = 0; i < 70 * r->row; i++) r->data[1][i] = NAN;
+    for (int32_t length = 1; length <= 70; length += 13) {
+        struct rig_part part = {.count = length, .out = clean}, poison = {.seq = 1, .count = 70};
+        rig_run(r, &part, 1);
+        int32_t *blocks = r->blocks[1];
+        r->blocks[1] = r->blocks[0];
+        rig_run(r, &poison, 1);
+        r->blocks[1] = blocks;
+        part.out = dirty;
+        rig_run(r, &part, 1);
+        assert_int_equal(num_bits_different(clean, dirty, (size_t)length * out_row), 0);
+        assert_false(isnan(dirty[0]));
+    }
+    free(clean);
+    free(dirty);
+    rig_free(r);
+}
+
+static void test_stale_blocks(void **state)
+{
+    (void)state;
+    for_each_isa(stale_blocks);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mixed_lengths),        cmocka_unit_test(test_sliding_windows),
+        cmocka_unit_test(test_one_long_among_short), cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_stale_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
