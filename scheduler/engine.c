@@ -3,9 +3,9 @@
  * Sleeping. The loop must never miss waking a sleeping engine, and a submission to a busy one should cost no
  * system call. Each call of the loop does, in this order:
  *
- *   loop:    push or set the bit;  num_calls += 1;             if (sleeping) futex_wake(num_calls)
- *   engine:  seen = num_calls;  a turn that finds nothing;  sleeping = 1;  futex_wait(num_calls, seen);
- * sleeping = 0
+ *   loop:    push or set the bit;  num_calls += 1;  if (sleeping) futex_wake(num_calls)
+ *   engine:  seen = num_calls;  a turn that finds nothing;
+ *            sleeping = 1;  futex_wait(num_calls, seen);  sleeping = 0
  *
  * num_calls and sleeping are accessed in one total order (seq_cst). If the loop reads sleeping as 0, its
  * addition came before the engine's store, so the kernel, which compares num_calls with seen before it puts

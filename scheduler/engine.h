@@ -39,8 +39,7 @@ void engine_destroy(struct engine *e);
 
 /* [loop] Hands a filled-in slot over. Never fails: the ring holds as many entries as there are slots. */
 void engine_submit(struct engine *e, int32_t slot_idx);
-/* [loop] The engine finishes it within one step; FINISH_CANCELLED (or whatever came first) is then published.
- */
+/* [loop] The engine finishes it within one step; FINISH_CANCELLED (or what came first) is then published. */
 void engine_cancel(struct engine *e, int32_t slot_idx);
 
 /* One consistent-enough view for metrics, Retry-After and health; relaxed atomics, any thread. */
@@ -49,11 +48,12 @@ struct engine_stats {
     int32_t num_blocks, num_free_blocks, num_cached_blocks, num_held_blocks;
     uint64_t num_steps;                       /* heartbeat */
     uint64_t last_step_end_ns;                /* monotonic */
-    uint64_t prompt_tokens, generated_tokens; /* computed, totals */
+    uint64_t prompt_tokens, generated_tokens; /* computed; a prompt's once, even when preempted */
     uint64_t prefix_query_tokens, prefix_hit_tokens;
     uint64_t num_preemptions;
     uint64_t discarded_tokens; /* generated but not delivered: cancelled or beyond a stop */
-    double tokens_per_second;  /* prompt and generated, smoothed over some seconds */
+    double tokens_per_second;  /* prompt and generated, smoothed over some seconds of work: idle time does not
+                                  count */
 };
 void engine_stats(const struct engine *e, struct engine_stats *out);
 /* Histogram hooks: the engine observes a step's token count here (may be NULL). */

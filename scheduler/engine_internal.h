@@ -1,4 +1,5 @@
 /* engine_internal.h - what the engine's files share.
+ *
  *   engine.c          life, thread, sleeping and waking
  *   engine_step.c     the turn: drain, schedule, forward, publish
  *   engine_publish.c  results into request slots, and how a request ends

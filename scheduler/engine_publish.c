@@ -38,8 +38,7 @@ void engine_finish_all(struct engine *e, enum finish_reason reason, const char *
         engine_finish(e, seq_id, reason, error_text);
 }
 
-/* The API's validator has checked all of this; a request that slipped past it must not hang or hurt others.
- */
+/* The API's validator has checked all of this; a request that slips past it must not hang or hurt others. */
 static const char *input_problem(const struct engine *e, const struct request_slot_input *input)
 {
     if (input->num_prompt_tokens < 1 || input->max_tokens < 0) return "the request has no prompt";

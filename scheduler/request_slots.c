@@ -1,7 +1,6 @@
 /* request_slots.c - one reservation, three arrays in it: slots, tokens, log probabilities.
  *
- *   | slot 0 | slot 1 | ... | tokens of slot 0 | tokens of 1 | ... | logprobs of slot 0 | logprobs of 1 | ...
- * |
+ *   | slot 0 | slot 1 | ... | tokens of 0 | tokens of 1 | ... | logprobs of 0 | logprobs of 1 | ... |
  *
  * Each slot's tokens and log probabilities begin on a page, so that a release can give whole pages back. A
  * release puts all that was touched back to zero: short ranges by writing zeros (the pages stay, the next

@@ -4,8 +4,8 @@
  * A plan is made in this order, each line with what the lines above left of the step's tokens and logit rows:
  *
  *   1. room     every decoding sequence, oldest first, gets the block that its next token needs; when there
- * is none, the youngest running sequence is preempted: its blocks go, it waits at the front, and will compute
- *               its prompt and what it generated again
+ *               is none, the youngest running sequence is preempted: its blocks go, it waits at the front,
+ *               and will compute its prompt and what it generated again
  *   2. decode   one token of every decoding sequence
  *   3. prefill  the running sequences that have more than that to compute, oldest first, as much as fits
  *   4. admit    waiting sequences, first come first served

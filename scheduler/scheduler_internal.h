@@ -1,5 +1,7 @@
-/* scheduler_internal.h - what the scheduler's three files share: its state, and lists of sequences inside one
- * array. scheduler.c        life, and giving back what a sequence held scheduler_plan.c   the policy
+/* scheduler_internal.h - what the scheduler's files share: its state, and lists of sequences in one array.
+ *
+ *   scheduler.c        life, and giving back what a sequence held
+ *   scheduler_plan.c   the policy
  *   scheduler_check.c  the invariants */
 #ifndef SCHEDULER_SCHEDULER_INTERNAL_H
 #define SCHEDULER_SCHEDULER_INTERNAL_H
