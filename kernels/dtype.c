@@ -199,7 +199,7 @@ static void unpack_q6_k(const uint8_t *p, float *y)
     for (int j = 0; j < 256; j++) {
         int half = j / 128, group = j % 128 / 32, i = j % 32;
         const uint8_t *low = p + half * 64 + (group & 1) * 32, *high = p + 128 + half * 32;
-        int scale = (int8_t)p[192 + half * 8 + group * 2 + i / 16];
+        int8_t scale = (int8_t)p[192 + half * 8 + group * 2 + i / 16];
         int q = (group < 2 ? low[i] & 15 : low[i] >> 4) | (high[i] >> (2 * group) & 3) << 4;
         y[j] = d * (float)scale * (float)(q - 32);
     }

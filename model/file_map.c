@@ -29,8 +29,8 @@ static int open_regular(const char *path, int *fd, size_t *num_bytes, struct err
 int file_map_open(const char *path, struct file_map *out, struct error *err)
 {
     *out = (struct file_map){0};
-    int fd;
-    size_t num_bytes;
+    int fd = -1;
+    size_t num_bytes = 0;
     int status = open_regular(path, &fd, &num_bytes, err);
     if (status || num_bytes == 0) {
         if (!status) close(fd);
@@ -69,7 +69,8 @@ static int read_all(int fd, char *to, size_t num_bytes)
 
 int file_read_text(const char *path, size_t bytes_max, char **text, size_t *num_bytes, struct error *err)
 {
-    int fd;
+    int fd = -1;
+    *num_bytes = 0;
     int status = open_regular(path, &fd, num_bytes, err);
     if (status) return status;
     if (*num_bytes > bytes_max) {

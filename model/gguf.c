@@ -12,7 +12,7 @@
  * A model may be split into NAME-00001-of-0000N.gguf; the first part has the keys. Its path opens them all.
  *
  * Source: the GGUF specification in ggml's docs/gguf.md. Versions 2 and 3 have one layout. */
-#include "model/gguf.h"
+#include "model/gguf_tables.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,30 +20,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "model/file_map.h"
-
-enum value_type {
-    TYPE_U8,
-    TYPE_I8,
-    TYPE_U16,
-    TYPE_I16,
-    TYPE_U32,
-    TYPE_I32,
-    TYPE_F32,
-    TYPE_BOOL,
-    TYPE_TEXT,
-    TYPE_ARRAY,
-    TYPE_U64,
-    TYPE_I64,
-    TYPE_F64,
-    TYPE_COUNT
-};
-
-/* 0: not of a fixed size */
-static const uint8_t type_bytes[TYPE_COUNT] = {
-    [TYPE_U8] = 1,  [TYPE_I8] = 1,   [TYPE_U16] = 2, [TYPE_I16] = 2, [TYPE_U32] = 4, [TYPE_I32] = 4,
-    [TYPE_F32] = 4, [TYPE_BOOL] = 1, [TYPE_U64] = 8, [TYPE_I64] = 8, [TYPE_F64] = 8,
-};
 
 enum {
     DIMS_MAX = 4,
@@ -54,29 +30,6 @@ enum {
     PARTS_MAX = 9999,
 };
 
-struct key {
-    const char *name;
-    size_t name_bytes;
-    uint32_t type;
-    const unsigned char *value;
-};
-
-struct tensor {
-    const char *name;
-    size_t name_bytes;
-    struct weight_view view;
-    uint64_t offset, num_bytes;
-};
-
-struct gguf {
-    struct file_map *parts;
-    int num_parts;
-    struct key *keys; /* sorted by name, as tensors are */
-    uint64_t num_keys;
-    struct tensor *tensors;
-    uint64_t num_tensors;
-};
-
 /* ---- reading ---- */
 
 struct reader {
@@ -84,20 +37,6 @@ struct reader {
     const unsigned char *start, *next, *end;
     struct error *err;
 };
-
-static uint32_t load_u32(const unsigned char *p)
-{
-    uint32_t n;
-    memcpy(&n, p, sizeof n);
-    return n;
-}
-
-static uint64_t load_u64(const unsigned char *p)
-{
-    uint64_t n;
-    memcpy(&n, p, sizeof n);
-    return n;
-}
 
 static uint64_t bytes_left(const struct reader *r)
 {
@@ -151,12 +90,13 @@ static int skip_array(struct reader *r, const char *what)
         for (uint64_t i = 0; i < n && !status; i++) status = read_text(r, what, &text, &text_bytes);
         return status;
     }
-    if (type >= TYPE_COUNT || !type_bytes[type])
+    if (type >= TYPE_COUNT || !gguf_type_bytes[type])
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: %s is an array of type %" PRIu32
                          "; arrays of numbers and of texts are supported",
                          r->path, what, type);
-    if (!checked_mul(n, type_bytes[type], &bytes) || bytes > bytes_left(r)) return fail_truncated(r, what);
+    if (!checked_mul(n, gguf_type_bytes[type], &bytes) || bytes > bytes_left(r))
+        return fail_truncated(r, what);
     r->next += bytes;
     return STATUS_OK;
 }
@@ -170,30 +110,12 @@ static int skip_value(struct reader *r, uint32_t type, const char *what)
     if (type >= TYPE_COUNT)
         return error_set(r->err, STATUS_INVALID, "%s: %s has type %" PRIu32 ", which GGUF does not define",
                          r->path, what, type);
-    if (type_bytes[type] > bytes_left(r)) return fail_truncated(r, what);
-    r->next += type_bytes[type];
+    if (gguf_type_bytes[type] > bytes_left(r)) return fail_truncated(r, what);
+    r->next += gguf_type_bytes[type];
     return STATUS_OK;
 }
 
 /* ---- tables sorted by name ---- */
-
-static int compare_names(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
-{
-    int order = memcmp(a, b, min_of(a_bytes, b_bytes));
-    return order ? order : (a_bytes > b_bytes) - (a_bytes < b_bytes);
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-    const struct key *x = a, *y = b;
-    return compare_names(x->name, x->name_bytes, y->name, y->name_bytes);
-}
-
-static int compare_tensors(const void *a, const void *b)
-{
-    const struct tensor *x = a, *y = b;
-    return compare_names(x->name, x->name_bytes, y->name, y->name_bytes);
-}
 
 static int fail_duplicate(const char *path, const char *what, const char *name, size_t name_bytes,
                           struct error *err)
@@ -204,34 +126,29 @@ static int fail_duplicate(const char *path, const char *what, const char *name, 
 
 static int sort_keys(struct gguf *g, const char *path, struct error *err)
 {
-    if (g->num_keys) qsort(g->keys, g->num_keys, sizeof *g->keys, compare_keys);
+    if (!g->keys) return STATUS_OK;
+    qsort(g->keys, g->num_keys, sizeof *g->keys, gguf_compare_keys);
     for (uint64_t i = 1; i < g->num_keys; i++)
-        if (compare_keys(&g->keys[i - 1], &g->keys[i]) == 0)
+        if (gguf_compare_keys(&g->keys[i - 1], &g->keys[i]) == 0)
             return fail_duplicate(path, "keys", g->keys[i].name, g->keys[i].name_bytes, err);
     return STATUS_OK;
 }
 
 static int sort_tensors(struct gguf *g, const char *path, struct error *err)
 {
-    if (g->num_tensors) qsort(g->tensors, g->num_tensors, sizeof *g->tensors, compare_tensors);
+    if (!g->tensors) return STATUS_OK;
+    qsort(g->tensors, g->num_tensors, sizeof *g->tensors, gguf_compare_tensors);
     for (uint64_t i = 1; i < g->num_tensors; i++)
-        if (compare_tensors(&g->tensors[i - 1], &g->tensors[i]) == 0)
+        if (gguf_compare_tensors(&g->tensors[i - 1], &g->tensors[i]) == 0)
             return fail_duplicate(path, "tensors", g->tensors[i].name, g->tensors[i].name_bytes, err);
     return STATUS_OK;
-}
-
-static const struct key *find_key(const struct gguf *g, const char *name)
-{
-    if (!g->num_keys) return NULL;
-    struct key wanted = {.name = name, .name_bytes = strlen(name)};
-    return bsearch(&wanted, g->keys, g->num_keys, sizeof *g->keys, compare_keys);
 }
 
 /* ---- opening ---- */
 
 static int read_magic(struct reader *r)
 {
-    if (bytes_left(r) < 4 || memcmp(r->next, "GGUF", 4))
+    if (bytes_left(r) < 4 || memcmp(r->next, "GGUF", 4) != 0)
         return error_set(r->err, STATUS_INVALID, "%s: not a GGUF file (it does not start with \"GGUF\")",
                          r->path);
     r->next += 4;
@@ -247,10 +164,10 @@ static int read_magic(struct reader *r)
     return STATUS_OK;
 }
 
-static int read_keys(struct reader *r, uint64_t num_keys, struct key **out)
+static int read_keys(struct reader *r, uint64_t num_keys, struct gguf_key **out)
 {
     if (num_keys > bytes_left(r) / KEY_BYTES_MIN) return fail_truncated(r, "the list of keys");
-    struct key *keys = calloc(num_keys + 1, sizeof *keys);
+    struct gguf_key *keys = calloc(num_keys + 1, sizeof *keys);
     if (!keys)
         return error_set(r->err, STATUS_NO_MEMORY, "%s: no memory for %" PRIu64 " keys", r->path, num_keys);
     int status = STATUS_OK;
@@ -269,8 +186,8 @@ static int read_keys(struct reader *r, uint64_t num_keys, struct key **out)
 }
 
 /* Fills in rows, cols and num_bytes from the file's dims. */
-static int shape_tensor(const struct reader *r, struct tensor *t, const uint64_t *dims, uint32_t num_dims,
-                        uint32_t type)
+static int shape_tensor(const struct reader *r, struct gguf_tensor *t, const uint64_t *dims,
+                        uint32_t num_dims, uint32_t type)
 {
     struct printable name = printable_from(t->name, t->name_bytes);
     int dtype = dtype_from_gguf(type);
@@ -294,7 +211,7 @@ static int shape_tensor(const struct reader *r, struct tensor *t, const uint64_t
     return STATUS_OK;
 }
 
-static int read_tensor(struct reader *r, struct tensor *t)
+static int read_tensor(struct reader *r, struct gguf_tensor *t)
 {
     static const char what[] = "the description of a tensor";
     uint64_t dims[DIMS_MAX] = {1};
@@ -314,7 +231,7 @@ static int read_tensor(struct reader *r, struct tensor *t)
 static int read_alignment(const struct reader *r, const struct gguf *g, uint64_t *alignment)
 {
     int64_t value = ALIGNMENT_DEFAULT;
-    if (find_key(g, "general.alignment") && !gguf_find_int(g, "general.alignment", &value)) value = 0;
+    if (gguf_has_key(g, "general.alignment") && !gguf_find_int(g, "general.alignment", &value)) value = 0;
     if (value < 1 || value > ALIGNMENT_MAX || (value & (value - 1)))
         return error_set(r->err, STATUS_INVALID,
                          "%s: general.alignment is %" PRId64 "; a power of two up to %d is possible", r->path,
@@ -324,13 +241,13 @@ static int read_alignment(const struct reader *r, const struct gguf *g, uint64_t
 }
 
 /* Turns offsets into pointers. The data start where the header ended, rounded up. */
-static int place_tensors(const struct reader *r, struct tensor *tensors, uint64_t num_tensors,
+static int place_tensors(const struct reader *r, struct gguf_tensor *tensors, uint64_t num_tensors,
                          uint64_t alignment)
 {
     uint64_t file_bytes = (uint64_t)(r->end - r->start), begin, end;
     uint64_t data_start = align_up((size_t)(r->next - r->start), alignment);
     for (uint64_t i = 0; i < num_tensors; i++) {
-        struct tensor *t = &tensors[i];
+        struct gguf_tensor *t = &tensors[i];
         if (t->offset % alignment)
             return error_set(r->err, STATUS_INVALID,
                              "%s: tensor %s starts at %" PRIu64 ", no multiple of the alignment %" PRIu64,
@@ -351,11 +268,11 @@ static int place_tensors(const struct reader *r, struct tensor *tensors, uint64_
 static int read_tensors(struct reader *r, struct gguf *g, uint64_t count, uint64_t alignment)
 {
     if (count > bytes_left(r) / TENSOR_BYTES_MIN) return fail_truncated(r, "the list of tensors");
-    struct tensor *tensors = realloc(g->tensors, (g->num_tensors + count + 1) * sizeof *tensors);
+    struct gguf_tensor *tensors = realloc(g->tensors, (g->num_tensors + count + 1) * sizeof *tensors);
     if (!tensors)
         return error_set(r->err, STATUS_NO_MEMORY, "%s: no memory for %" PRIu64 " tensors", r->path, count);
     g->tensors = tensors;
-    struct tensor *added = tensors + g->num_tensors;
+    struct gguf_tensor *added = tensors + g->num_tensors;
     int status = STATUS_OK;
     for (uint64_t i = 0; i < count && !status; i++) status = read_tensor(r, &added[i]);
     if (!status) status = place_tensors(r, added, count, alignment);
@@ -405,7 +322,7 @@ static int open_further_parts(struct gguf *g, const char *path, int64_t num_part
     char suffix[40];
     size_t n = strlen(path);
     int suffix_bytes = snprintf(suffix, sizeof suffix, "-00001-of-%05d.gguf", (int)num_parts);
-    if (n < (size_t)suffix_bytes || strcmp(path + n - (size_t)suffix_bytes, suffix))
+    if (n < (size_t)suffix_bytes || strcmp(path + n - (size_t)suffix_bytes, suffix) != 0)
         return error_set(err, STATUS_INVALID,
                          "%s: the first of %d parts of a split model, whose name should end in %s", path,
                          (int)num_parts, suffix);
@@ -471,142 +388,4 @@ void gguf_close(struct gguf *g)
 void gguf_drop_pages(const struct gguf *g)
 {
     for (int i = 0; i < g->num_parts; i++) file_map_drop_pages(&g->parts[i]);
-}
-
-/* ---- values ---- */
-
-static bool value_to_int(uint32_t type, const unsigned char *p, int64_t *value)
-{
-    switch (type) {
-    case TYPE_U8:
-        *value = p[0];
-        return true;
-    case TYPE_I8:
-        *value = (int8_t)p[0];
-        return true;
-    case TYPE_U16:
-        *value = p[0] | p[1] << 8;
-        return true;
-    case TYPE_I16:
-        *value = (int16_t)(p[0] | p[1] << 8);
-        return true;
-    case TYPE_U32:
-        *value = load_u32(p);
-        return true;
-    case TYPE_I32:
-        *value = (int32_t)load_u32(p);
-        return true;
-    case TYPE_I64:
-        *value = (int64_t)load_u64(p);
-        return true;
-    case TYPE_U64:
-        if (load_u64(p) > INT64_MAX) return false;
-        *value = (int64_t)load_u64(p);
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool value_to_real(uint32_t type, const unsigned char *p, double *value)
-{
-    int64_t integer;
-    float f;
-    if (type == TYPE_F32) {
-        memcpy(&f, p, sizeof f);
-        *value = (double)f;
-    } else if (type == TYPE_F64) {
-        memcpy(value, p, sizeof *value);
-    } else if (value_to_int(type, p, &integer)) {
-        *value = (double)integer;
-    } else {
-        return false;
-    }
-    return true;
-}
-
-bool gguf_find_text(const struct gguf *g, const char *key, const char **text, size_t *num_bytes)
-{
-    const struct key *k = find_key(g, key);
-    if (!k || k->type != TYPE_TEXT) return false;
-    *num_bytes = (size_t)load_u64(k->value);
-    *text = (const char *)k->value + 8;
-    return true;
-}
-
-bool gguf_find_int(const struct gguf *g, const char *key, int64_t *value)
-{
-    const struct key *k = find_key(g, key);
-    return k && value_to_int(k->type, k->value, value);
-}
-
-bool gguf_find_real(const struct gguf *g, const char *key, double *value)
-{
-    const struct key *k = find_key(g, key);
-    return k && value_to_real(k->type, k->value, value);
-}
-
-bool gguf_find_bool(const struct gguf *g, const char *key, bool *value)
-{
-    const struct key *k = find_key(g, key);
-    if (!k || k->type != TYPE_BOOL) return false;
-    *value = k->value[0] != 0;
-    return true;
-}
-
-bool gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *array)
-{
-    const struct key *k = find_key(g, key);
-    if (!k || k->type != TYPE_ARRAY) return false;
-    *array = (struct gguf_array){
-        .num_items = load_u64(k->value + 4), .item_type = load_u32(k->value), .next = k->value + 12};
-    return true;
-}
-
-bool gguf_array_next_text(struct gguf_array *array, const char **text, size_t *num_bytes)
-{
-    if (!array->num_items || array->item_type != TYPE_TEXT) return false;
-    *num_bytes = (size_t)load_u64(array->next);
-    *text = (const char *)array->next + 8;
-    array->next += 8 + *num_bytes;
-    array->num_items--;
-    return true;
-}
-
-bool gguf_array_next_int(struct gguf_array *array, int64_t *value)
-{
-    if (!array->num_items || !value_to_int(array->item_type, array->next, value)) return false;
-    array->next += type_bytes[array->item_type];
-    array->num_items--;
-    return true;
-}
-
-bool gguf_array_next_real(struct gguf_array *array, double *value)
-{
-    if (!array->num_items || !value_to_real(array->item_type, array->next, value)) return false;
-    array->next += type_bytes[array->item_type];
-    array->num_items--;
-    return true;
-}
-
-/* ---- tensors ---- */
-
-struct weight_view gguf_find_tensor(const struct gguf *g, const char *name)
-{
-    struct tensor wanted = {.name = name, .name_bytes = strlen(name)};
-    const struct tensor *t = NULL;
-    if (g->num_tensors) t = bsearch(&wanted, g->tensors, g->num_tensors, sizeof *g->tensors, compare_tensors);
-    return t ? t->view : (struct weight_view){0};
-}
-
-uint64_t gguf_num_tensors(const struct gguf *g)
-{
-    return g->num_tensors;
-}
-
-uint64_t gguf_tensor_bytes(const struct gguf *g)
-{
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < g->num_tensors; i++) sum += g->tensors[i].num_bytes;
-    return sum;
 }

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,18 +40,9 @@ static struct key_name key_name(const struct keys *k, const char *suffix)
     return name;
 }
 
-static int fail(struct keys *k, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static int fail(struct keys *k, int status, const char *format, ...)
-{
-    char problem[256];
-    va_list args;
-    if (k->status) return k->status;
-    va_start(args, format);
-    vsnprintf(problem, sizeof problem, format, args);
-    va_end(args);
-    return k->status = error_set(k->err, status, "%s: %s", k->path, problem);
-}
+#define fail(k, code, format, ...)                                                                           \
+    ((k)->status ? (k)->status                                                                               \
+                 : ((k)->status = error_set((k)->err, code, "%s: " format, (k)->path, ##__VA_ARGS__)))
 
 static bool find_int(const struct keys *k, const char *suffix, int64_t *value)
 {
@@ -283,7 +273,8 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     const struct architecture *a = NULL;
     *config = (struct model_config){.bos_id = -1};
     int status = find_architecture(&k, &a);
-    if (!status) status = check_unsupported(&k);
+    if (status || !a) return status;
+    status = check_unsupported(&k);
     if (!status) status = read_shape(&k, config);
     if (!status) status = read_vocabulary(&k, config);
     if (!status) status = read_rope(&k, a, config);

@@ -30,16 +30,15 @@ static int find_family(struct json_reader *r, const struct family **out, struct 
     const char *model_type = json_text(r, "model_type", "");
     const char *architecture =
         cJSON_IsArray(list) && cJSON_IsString(list->child) ? list->child->valuestring : "";
+    const char *name = architecture[0] ? architecture : model_type;
     for (size_t i = 0; i < array_length(families); i++) {
-        if (architecture[0] ? strcmp(architecture, families[i].architecture)
-                            : strcmp(model_type, families[i].model_type))
-            continue;
+        const char *wanted = architecture[0] ? families[i].architecture : families[i].model_type;
+        if (strcmp(name, wanted) != 0) continue;
         *out = &families[i];
         snprintf(c->architecture, sizeof c->architecture, "%s", families[i].architecture);
         snprintf(c->family, sizeof c->family, "%s", families[i].name);
         return STATUS_OK;
     }
-    const char *name = architecture[0] ? architecture : model_type;
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: the architecture \"%s\" is not supported; LlamaForCausalLM, "
                      "MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are",
@@ -57,7 +56,7 @@ static int check_unsupported(struct json_reader *r)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
     const char *act = json_text(r, "hidden_act", "silu");
-    if (strcmp(act, "silu") && strcmp(act, "swish"))
+    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: hidden_act \"%s\" is not supported; \"silu\" is",
                          r->path, printable_from(act, strlen(act)).text);
     if (json_bool(r, "mlp_bias", false))
@@ -103,7 +102,7 @@ static int count_layer_types(struct json_reader *r, int32_t num_layers, int *num
         const char *text = cJSON_IsString(type) ? type->valuestring : "";
         if (!strcmp(text, "sliding_attention"))
             ++*num_sliding;
-        else if (strcmp(text, "full_attention"))
+        else if (strcmp(text, "full_attention") != 0)
             return error_set(r->err, STATUS_UNSUPPORTED,
                              "%s: layer_types has \"%s\"; \"full_attention\" and "
                              "\"sliding_attention\" are supported",
@@ -149,7 +148,7 @@ static int find_rope_type(struct json_reader *r, enum rope_type *type)
         [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
     const char *text = json_text(r, "rope_type", json_text(r, "type", "default"));
     for (size_t i = 0; i < array_length(names); i++) {
-        if (strcmp(names[i], text)) continue;
+        if (strcmp(names[i], text) != 0) continue;
         *type = (enum rope_type)i;
         return STATUS_OK;
     }

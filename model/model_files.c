@@ -330,7 +330,7 @@ static int open_any(struct model_files *f, const char *load_format, struct error
 {
     struct stat st;
     bool is_dummy = !strcmp(load_format, "dummy");
-    if (!is_dummy && strcmp(load_format, "auto"))
+    if (!is_dummy && strcmp(load_format, "auto") != 0)
         return error_set(err, STATUS_INVALID, "--load-format is \"%s\"; \"auto\" or \"dummy\" is expected",
                          load_format);
     if (strlen(f->path) > PATH_BYTES_MAX - 64)

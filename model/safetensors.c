@@ -55,7 +55,7 @@ struct shard {
 struct safetensors {
     struct shard *shards;
     int num_shards;
-    const struct safetensor **tensors; /* sorted by name: all, or those in the index */
+    struct safetensor *tensors; /* sorted by name: all, or those in the index */
     uint64_t num_tensors;
 };
 
@@ -115,7 +115,7 @@ static int read_dtype(const struct shard_reader *r, const cJSON *entry, struct s
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(entry, "dtype");
     if (!cJSON_IsString(dtype)) return fail_tensor(r, t->name, "its dtype is missing");
     for (size_t i = 0; i < array_length(element_types); i++) {
-        if (strcmp(element_types[i].text, dtype->valuestring)) continue;
+        if (strcmp(element_types[i].text, dtype->valuestring) != 0) continue;
         t->dtype_text = element_types[i].text;
         t->dtype = element_types[i].dtype;
         *bits = element_types[i].bits;
@@ -227,42 +227,49 @@ static struct shard *find_shard(const struct safetensors *s, const char *file_na
     return NULL;
 }
 
-/* *out lives until the next shard is opened (the list may move). */
+/* *out lives until the next shard is opened (the list may move). When the file cannot be opened nothing was
+ * added. */
 static int open_shard(struct safetensors *s, const char *directory, const char *file_name, struct shard **out,
                       struct error *err)
 {
     char path[PATH_BYTES_MAX];
+    struct file_map map = {0};
     if (snprintf(path, sizeof path, "%s/%s", directory, file_name) >= (int)sizeof path)
         return error_set(err, STATUS_INVALID, "%s: the path is too long", directory);
+    int status = file_map_open(path, &map, err);
+    if (status) return status;
     struct shard *shards = realloc(s->shards, ((size_t)s->num_shards + 1) * sizeof *shards);
     if (shards) s->shards = shards;
     char *name = shards ? strdup(file_name) : NULL;
-    if (!name) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+    if (!name) {
+        file_map_close(&map);
+        return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+    }
     *out = &shards[s->num_shards++];
-    **out = (struct shard){.file_name = name};
-    int status = file_map_open(path, &(*out)->map, err);
-    return status ? status : read_shard(*out, path, err);
+    **out = (struct shard){.file_name = name, .map = map};
+    return read_shard(*out, path, err);
 }
 
-static const struct safetensor *find_in_shard(const struct shard *shard, const char *name)
+static const struct safetensor *find_tensor(const struct shard *shard, const char *name)
 {
     struct safetensor wanted = {.name = name};
-    if (!shard->num_tensors) return NULL;
+    if (!shard || !shard->num_tensors) return NULL;
     return bsearch(&wanted, shard->tensors, shard->num_tensors, sizeof wanted, compare_names);
 }
 
-static int compare_pointed_names(const void *a, const void *b)
+static int allocate_list(struct safetensors *s, uint64_t count, const char *directory, struct error *err)
 {
-    return strcmp((*(const struct safetensor *const *)a)->name, (*(const struct safetensor *const *)b)->name);
+    s->tensors = calloc(count + 1, sizeof *s->tensors);
+    return s->tensors ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "%s: no memory", directory);
 }
 
-static int list_single(struct safetensors *s, const char *directory, struct error *err)
+static int list_shard(struct safetensors *s, const struct shard *shard, const char *directory,
+                      struct error *err)
 {
-    const struct shard *shard = &s->shards[0];
-    s->tensors = calloc(shard->num_tensors + 1, sizeof *s->tensors);
-    if (!s->tensors) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", directory);
-    for (uint64_t i = 0; i < shard->num_tensors; i++) s->tensors[i] = &shard->tensors[i];
-    s->num_tensors = shard->num_tensors;
+    int status = allocate_list(s, shard->num_tensors, directory, err);
+    if (status) return status;
+    for (; s->num_tensors < shard->num_tensors; s->num_tensors++)
+        s->tensors[s->num_tensors] = shard->tensors[s->num_tensors];
     return STATUS_OK;
 }
 
@@ -299,23 +306,23 @@ static int list_indexed(struct safetensors *s, const char *directory, const cJSO
     uint64_t count = 0;
     const cJSON *entry;
     cJSON_ArrayForEach(entry, weight_map) count++;
-    s->tensors = calloc(count + 1, sizeof *s->tensors);
-    if (!s->tensors) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", directory);
+    int status = allocate_list(s, count, directory, err);
+    if (status) return status;
     cJSON_ArrayForEach(entry, weight_map)
     {
-        const struct safetensor *t = find_in_shard(find_shard(s, entry->valuestring), entry->string);
+        const struct safetensor *t = find_tensor(find_shard(s, entry->valuestring), entry->string);
         if (!t)
             return error_set(err, STATUS_INVALID,
                              "%s: the index promises tensor %s in %s, which has none such", directory,
                              printable_from(entry->string, strlen(entry->string)).text,
                              printable_from(entry->valuestring, strlen(entry->valuestring)).text);
-        s->tensors[s->num_tensors++] = t;
+        s->tensors[s->num_tensors++] = *t;
     }
-    qsort(s->tensors, s->num_tensors, sizeof *s->tensors, compare_pointed_names);
+    qsort(s->tensors, s->num_tensors, sizeof *s->tensors, compare_names);
     for (uint64_t i = 1; i < s->num_tensors; i++)
-        if (!strcmp(s->tensors[i - 1]->name, s->tensors[i]->name))
+        if (!strcmp(s->tensors[i - 1].name, s->tensors[i].name))
             return error_set(err, STATUS_INVALID, "%s: the index names tensor %s twice", directory,
-                             printable_from(s->tensors[i]->name, strlen(s->tensors[i]->name)).text);
+                             printable_from(s->tensors[i].name, strlen(s->tensors[i].name)).text);
     return STATUS_OK;
 }
 
@@ -339,18 +346,20 @@ static int open_index(struct safetensors *s, const char *directory, struct error
     return status;
 }
 
+/* STATUS_NOT_FOUND, and nothing opened, when the file is not there. */
+static int open_single(struct safetensors *s, const char *directory, struct error *err)
+{
+    struct shard *shard = NULL;
+    int status = open_shard(s, directory, "model.safetensors", &shard, err);
+    return status || !shard ? status : list_shard(s, shard, directory, err);
+}
+
 int safetensors_open(const char *directory, struct safetensors **out, struct error *err)
 {
-    struct shard *shard;
     struct safetensors *s = calloc(1, sizeof *s);
     if (!s) return error_set(err, STATUS_NO_MEMORY, "%s: no memory", directory);
-    int status = open_shard(s, directory, "model.safetensors", &shard, err);
-    if (!status)
-        status = list_single(s, directory, err);
-    else if (status == STATUS_NOT_FOUND) {
-        free(s->shards[--s->num_shards].file_name);
-        status = open_index(s, directory, err);
-    }
+    int status = open_single(s, directory, err);
+    if (status == STATUS_NOT_FOUND) status = open_index(s, directory, err);
     if (status)
         safetensors_close(s);
     else
@@ -381,8 +390,6 @@ void safetensors_drop_pages(const struct safetensors *s)
 const struct safetensor *safetensors_find(const struct safetensors *s, const char *name)
 {
     struct safetensor wanted = {.name = name};
-    const struct safetensor *key = &wanted, **found = NULL;
-    if (s->num_tensors)
-        found = bsearch(&key, s->tensors, s->num_tensors, sizeof *s->tensors, compare_pointed_names);
-    return found ? *found : NULL;
+    if (!s->num_tensors) return NULL;
+    return bsearch(&wanted, s->tensors, s->num_tensors, sizeof wanted, compare_names);
 }
