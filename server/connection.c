@@ -155,9 +155,10 @@ void connection_cut_off(struct connection *c, const char *reason)
     connection_close(c);
 }
 
+/* One that has sent part of a request, or nothing yet, is about to: it gets its answer. */
 void connection_drain(struct connection *c)
 {
-    if (!is_busy(c->state)) connection_close(c);
+    if (c->state == CONNECTION_READING && !c->head_begun && c->num_requests > 0) connection_close(c);
 }
 
 /* ---- output ---- */

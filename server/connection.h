@@ -75,7 +75,7 @@ struct connection {
 void connection_accept(struct listener *l);
 /* Closes at once; safe to call twice. */
 void connection_close(struct connection *c);
-/* A drain began: closes unless a request is under way. */
+/* A drain began: closes when idle between requests. */
 void connection_drain(struct connection *c);
 
 /* ---- between the parts of a connection ---- */

@@ -47,7 +47,7 @@ int listener_open(struct listener *l, struct server *server, const struct route 
                   struct error *err) must_check;
 /* Stops accepting. */
 void listener_stop(struct listener *l);
-/* From now on every answer closes its connection; connections without a request are closed. */
+/* From now on every answer closes its connection; idle ones are closed. */
 void listener_drain(struct listener *l);
 /* Stops accepting and closes every connection as it is. */
 void listener_close(struct listener *l);

@@ -1,0 +1,497 @@
+"""The wire below the API: raw sockets against the real server. Limits at N-1, N and N+1, one answer a request, what a
+half-close and a reset mean, and the process's life (start, drain, signals, descriptors)."""
+
+import json
+import os
+import random
+import re
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import BINARY, MODEL, SANITIZED, free_port
+
+TIMEOUT = 120
+
+
+def connect(server):
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def read_all(sock):
+    data = b""
+    while True:
+        try:
+            piece = sock.recv(1 << 16)
+        except ConnectionResetError:
+            return data
+        if not piece:
+            return data
+        data += piece
+
+
+def read_until(sock, mark):
+    data = b""
+    while mark not in data:
+        piece = sock.recv(1 << 16)
+        assert piece, data
+        data += piece
+    return data
+
+
+def ask(server, data):
+    with connect(server) as sock:
+        sock.sendall(data)
+        return read_all(sock)
+
+
+def status(answer):
+    match = re.match(rb"HTTP/1\.1 (\d{3}) [^\r\n]+\r\n", answer)
+    assert match, answer
+    return int(match[1])
+
+
+def split(answer):
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")[1:]
+    return {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}, body
+
+
+def get(path, *headers):
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: a", "Connection: close", *headers, "", ""]).encode()
+
+
+def post(path, value, *headers):
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    head = [f"POST {path} HTTP/1.1", "Host: a", "Content-Type: application/json",
+            f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+def completion(max_tokens, stream=True, **more):
+    return {"prompt": "Once upon a time", "max_tokens": max_tokens, "stream": stream, "ignore_eos": True,
+            "temperature": 0, **more}
+
+
+# ---- answers ----
+
+
+@pytest.mark.parametrize("path", ["/health", "/readyz", "/ping", "/livez", "/version", "/metrics", "/v1/models"])
+def test_plain_answers(server, path):
+    answer = ask(server, get(path, "X-Request-Id: abc.DEF-1_2"))
+    assert status(answer) == 200
+    headers, body = split(answer)
+    assert int(headers["content-length"]) == len(body)
+    assert headers["x-request-id"] == "abc.DEF-1_2" and headers["connection"] == "close"
+    assert headers["access-control-allow-origin"] == "*"
+    head = ask(server, get(path).replace(b"GET", b"HEAD", 1))
+    assert status(head) == 200 and split(head)[1] == b""
+
+
+def test_version(server):
+    version = json.loads(split(ask(server, get("/version")))[1])
+    printed = subprocess.run([BINARY, "--version"], capture_output=True, text=True).stdout
+    assert printed.strip() == f"flashd {version['version']} ({version['commit']})"
+
+
+def test_generated_request_ids_differ(server):
+    ids = {split(ask(server, get("/version", "X-Request-Id: not valid!")))[0]["x-request-id"] for _ in range(20)}
+    assert len(ids) == 20 and all(re.fullmatch(r"req-[0-9a-f]{16}", i) for i in ids)
+
+
+def test_unknown_url_and_wrong_method(server):
+    answer = ask(server, get("/v1/nothing"))
+    assert status(answer) == 404 and json.loads(split(answer)[1])["error"]["code"] == "unknown_url"
+    answer = ask(server, get("/v1/completions"))
+    assert status(answer) == 405 and split(answer)[0]["allow"] == "POST, OPTIONS"
+    answer = ask(server, b"DELETE /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert status(answer) == 405 and split(answer)[0]["allow"] == "GET, HEAD, OPTIONS"
+
+
+def test_preflight(server):
+    answer = ask(server, get("/v1/chat/completions", "Origin: https://x", "Access-Control-Request-Method: POST",
+                             "Access-Control-Request-Headers: authorization,content-type")
+                 .replace(b"GET", b"OPTIONS", 1))
+    headers, _ = split(answer)
+    assert status(answer) == 204 and headers["access-control-allow-origin"] == "*"
+    assert "POST" in headers["access-control-allow-methods"]
+    assert headers["access-control-allow-headers"] == "authorization,content-type"
+
+
+@pytest.mark.parametrize("content_type, expected", [
+    ("application/json", 200), ("application/json; charset=utf-8", 200), ("APPLICATION/JSON", 200),
+    ("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("application/json; charset=latin1", 415)])
+def test_content_type(server, content_type, expected):
+    data = post("/tokenize", {"prompt": "x"}, "Connection: close").replace(
+        b"Content-Type: application/json", f"Content-Type: {content_type}".encode())
+    assert status(ask(server, data)) == expected
+
+
+def test_content_encoding_is_refused(server):
+    assert status(ask(server, post("/tokenize", b"xx", "Content-Encoding: gzip"))) == 415
+
+
+# ---- limits ----
+
+
+@pytest.mark.parametrize("extra, expected", [(-1, 200), (0, 200), (1, 431)])
+def test_header_bytes(server, extra, expected):
+    head = b"GET /version HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Fill: "
+    data = head + b"x" * (16 * 1024 + extra - len(head) - 4) + b"\r\n\r\n"
+    answer = ask(server, data)
+    assert status(answer) == expected
+    assert expected == 200 or b"--max-header-bytes" in answer
+
+
+@pytest.mark.parametrize("count, expected", [(99, 200), (100, 200), (101, 431)])
+def test_header_count(server, count, expected):
+    answer = ask(server, get("/version", *[f"X-{i}: y" for i in range(count - 2)]))
+    assert status(answer) == expected
+    assert expected == 200 or b"--max-headers" in answer
+
+
+@pytest.mark.parametrize("size, expected", [(4095, 200), (4096, 200), (4097, 414)])
+def test_url_bytes(server, size, expected):
+    answer = ask(server, get("/version?" + "q" * (size - len("/version?"))))
+    assert status(answer) == expected
+    assert expected == 200 or b"--max-url-bytes" in answer
+
+
+@pytest.mark.parametrize("extra, expected", [(-1, 200), (0, 200), (1, 413)])
+def test_body_bytes(server, extra, expected):
+    body = b'{"prompt":"x"' + b" " * ((8 << 20) + extra - 14) + b"}"
+    answer = ask(server, post("/tokenize", body, "Connection: close"))
+    assert status(answer) == expected
+    assert expected == 200 or b"--max-body-bytes" in answer
+
+
+def test_chunked_body(server):
+    head = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    pieces = [b'{"pro', b'mpt":', b'"x"}']
+    body = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in pieces) + b"0\r\n\r\n"
+    with connect(server) as sock:
+        for byte in head + b"Transfer-Encoding: chunked\r\n\r\n" + body:
+            sock.send(bytes([byte]))
+        assert status(read_all(sock)) == 200
+
+
+def test_endless_head_does_not_grow_memory(server):
+    def rss_kib():
+        return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{server.process.pid}/status").read())[1])
+
+    before = rss_kib()
+    for _ in range(50):
+        with connect(server) as sock:
+            try:
+                sock.sendall(b"GET / HTTP/1.1\r\nX: ")
+                for _ in range(64):
+                    sock.sendall(b"x" * 65536)
+            except OSError:
+                pass
+    assert rss_kib() - before < 4096
+
+
+SMUGGLED = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize("data, expected", [
+    (b"GET /version HTTP/1.1\nHost: a\n\n", 400),
+    (b"GET /version HTTP/1.1\r\n\r\n", 400),
+    (b"GET /version HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+    (b"GET /version HTTP/1.1\r\nHost: a\r\n Content-Length: 5\r\n\r\nhello", 400),
+    (b"GET /version HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+    (b"BREW /version HTTP/1.1\r\nHost: a\r\n\r\n", 501),
+    (b"GET /version HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", 400),
+    (b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (b"POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    (b"POST /tokenize HTTP/1.1\r\nHost: a\r\nX-Abc:\rxTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+])
+def test_nothing_is_parsed_after_an_error(server, data, expected):
+    answer = ask(server, data + SMUGGLED)
+    assert status(answer) == expected
+    assert len(re.findall(rb"HTTP/1\.1 \d{3}", answer)) == 1
+    assert split(answer)[0]["connection"] == "close"
+    assert set(json.loads(split(answer)[1])["error"]) == {"message", "type", "param", "code"}
+
+
+def test_pipelined_answers_keep_their_order(server):
+    names = [f"nobody-{i}" for i in range(200)]
+    data = b"".join(f"GET /v1/models/{n} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for n in names)
+    answer = ask(server, post("/v1/completions", completion(4, stream=False)) + data + get("/version"))
+    assert answer.index(b"text_completion") < answer.index(b"nobody-0")
+    assert re.findall(rb"nobody-\d+", answer) == [n.encode() for n in names]
+
+
+def test_garbage(server):
+    """What a port scanner sends: the server answers or closes, and goes on."""
+    rng = random.Random(1)
+    words = [b"GET ", b"/", b" HTTP/1.1", b"\r\n", b"\n", b"Host: a", b": ", b"\0", b"chunked", b"\xff" * 9, b"A" * 999]
+    for _ in range(300):
+        data = b"".join(rng.choice(words) if rng.random() < 0.8 else rng.randbytes(rng.randrange(64))
+                        for _ in range(rng.randrange(30)))
+        with connect(server) as sock:
+            try:
+                sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+                answer = read_all(sock)
+            except OSError:
+                continue
+            assert not answer or 200 <= status(answer) <= 505
+    assert status(ask(server, get("/health"))) == 200
+
+
+# ---- keys ----
+
+
+def test_every_route_but_health_version_metrics_needs_a_key(start_server):
+    with start_server("--api-key", "one", "--api-key", "two") as server:
+        for path in ["/health", "/readyz", "/ping", "/livez", "/version", "/metrics"]:
+            assert status(ask(server, get(path))) == 200
+        for path in ["/v1/models", "/v1/models/x", "/", "/v1", "/docs", "/metrics/", "/health/", "//health"]:
+            answer = ask(server, get(path))
+            assert status(answer) == 401 and split(answer)[0]["www-authenticate"] == "Bearer"
+        for path in ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"]:
+            assert status(ask(server, post(path, {}))) == 401
+            assert status(ask(server, post(path, {}, "Authorization: Bearer thre"))) == 401
+        for key in ["Authorization: Bearer one", "authorization: bearer two", "x-api-key: two"]:
+            assert status(ask(server, get("/v1/models", key))) == 200
+        assert status(ask(server, b"GET /v1/models HTTP/1.1\r\nHost: a/health?\r\n\r\n")) == 400
+
+
+# ---- clients that go ----
+
+
+def test_half_close_keeps_the_stream(server):
+    with connect(server) as sock:
+        sock.sendall(post("/v1/completions", completion(32)))
+        sock.shutdown(socket.SHUT_WR)
+        answer = read_all(sock)
+    assert answer.count(b"data: {") >= 8 and b"data: [DONE]" in answer and answer.endswith(b"0\r\n\r\n")
+
+
+def test_half_close_keeps_the_answer(server):
+    with connect(server) as sock:
+        sock.sendall(post("/v1/completions", completion(16, stream=False)))
+        sock.shutdown(socket.SHUT_WR)
+        answer = read_all(sock)
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert status(answer.removeprefix(interim)) == 200 and b'"completion_tokens":16' in answer.replace(b": ", b":")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("with_reset", [True, False])
+def test_a_client_that_goes_frees_its_blocks(server, stream, with_reset):
+    for _ in range(4):
+        sock = connect(server)
+        sock.sendall(post("/v1/completions", completion(2000, stream)))
+        while server.metrics()["vllm:num_requests_running"] == 0:
+            time.sleep(0.005)
+        if with_reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        sock.close()
+        server.wait_idle(5 if not SANITIZED else 30)
+
+
+def test_a_slow_reader_does_not_hold_up_others(server):
+    slow = connect(server)
+    slow.sendall(post("/v1/completions", completion(100, logprobs=5)))
+    answer = ask(server, post("/v1/completions", completion(8), "Connection: close"))
+    assert b"data: [DONE]" in answer
+    assert b"data: [DONE]" in read_until(slow, b"0\r\n\r\n")
+    slow.close()
+
+
+# ---- life ----
+
+
+def wait_until_draining(server):
+    for _ in range(1000):
+        if status(ask(server, get("/health"))) == 503:
+            return
+        time.sleep(0.005)
+    raise AssertionError("the signal had no effect")
+
+
+def test_listens_at_once_and_is_ready_soon():
+    port = free_port()
+    begin = time.monotonic()
+    process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                assert process.poll() is None and time.monotonic() - begin < 60
+                time.sleep(0.001)
+        print(f"listening after {time.monotonic() - begin:.3f} s")
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_port_0_is_logged():
+    process = subprocess.Popen([BINARY, "serve", MODEL, "--port", "0"], stderr=subprocess.PIPE, text=True)
+    try:
+        match = next(m for m in (re.search(r"listening on http://127.0.0.1:(\d+)", line) for line in process.stderr) if m)
+        socket.create_connection(("127.0.0.1", int(match[1]))).close()
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--host", "example.com"], "--host"),
+    (["--host", "203.0.113.1"], "--host"),
+    (["--uds", "/nonexistent/folder/socket"], "--uds"),
+    (["--uds", "/etc/passwd"], "--uds"),
+    (["--api-key", ""], "--api-key"),
+])
+def test_cannot_listen(options, words):
+    result = subprocess.run([BINARY, "serve", MODEL, "--port", "0", *options], capture_output=True, text=True, timeout=60)
+    assert result.returncode in (1, 2) and words in result.stderr
+
+
+def test_a_used_port_is_an_error(server):
+    result = subprocess.run([BINARY, "serve", MODEL, "--port", str(server.port)], capture_output=True, text=True,
+                            timeout=60)
+    assert result.returncode == 1 and "already in use" in result.stderr
+
+
+def test_drain_finishes_streams(start_server):
+    with start_server() as server:
+        socks = [connect(server) for _ in range(8)]
+        for sock in socks:
+            sock.sendall(post("/v1/completions", completion(32)))
+        idle = connect(server)
+        idle.sendall(get("/version").replace(b"Connection: close\r\n", b""))
+        read_until(idle, b"}")
+        for sock in socks:
+            read_until(sock, b"data: ")
+        server.process.send_signal(signal.SIGHUP)  # ignored
+        server.process.send_signal(signal.SIGTERM)
+        assert read_all(idle) == b""
+        answers = [read_all(sock) for sock in socks]
+        assert all(b"data: [DONE]" in a and a.endswith(b"0\r\n\r\n") and b'"error"' not in a for a in answers)
+        assert server.process.wait(60) == 0
+
+
+def test_drain_refuses_and_times_out(start_server):
+    with start_server("--drain-timeout", "2") as server:
+        sock = connect(server)
+        sock.sendall(post("/v1/completions", completion(8000)))
+        read_until(sock, b"data: ")
+        server.process.send_signal(signal.SIGTERM)
+        wait_until_draining(server)
+        for path in ["/health", "/v1/models"]:
+            answer = ask(server, get(path))
+            assert status(answer) == 503 and 1 <= int(split(answer)[0]["retry-after"]) <= 60
+        assert status(ask(server, get("/livez"))) == 200
+        answer = read_all(sock)
+        assert b'data: {"error"' in answer and answer.endswith(b"0\r\n\r\n")
+        assert server.process.wait(60) == 0
+
+
+def test_a_second_signal_ends_at_once(start_server):
+    with start_server() as server:
+        sock = connect(server)
+        sock.sendall(post("/v1/completions", completion(8000)))
+        read_until(sock, b"data: ")
+        server.process.send_signal(signal.SIGINT)
+        wait_until_draining(server)
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        server.process.wait(60)
+        assert time.monotonic() - begin < 2
+
+
+def test_too_many_connections(start_server):
+    with start_server("--max-connections", "4") as server:
+        while True:  # the connections that asked for readiness go
+            socks = [connect(server) for _ in range(4)]
+            for sock in socks:
+                sock.sendall(get("/version").replace(b"Connection: close\r\n", b""))
+            if all(status(sock.recv(4096)) == 200 for sock in socks):
+                break
+            for sock in socks:
+                sock.close()
+        answer = ask(server, get("/version"))
+        assert status(answer) == 503 and b"--max-connections" in answer
+        for sock in socks:
+            sock.close()
+
+
+def test_descriptors_run_out(start_server):
+    """With 64 descriptors and 100 clients it refuses, does not spin, and recovers."""
+    old = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, old[1]))
+    try:
+        preexec = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        port = free_port()
+        process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(port)], stderr=subprocess.DEVNULL,
+                                   preexec_fn=preexec)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, old)
+    try:
+        server = type("S", (), {"port": port})
+        for _ in range(6000):
+            try:
+                if status(ask(server, get("/health"))) == 200:
+                    break
+            except ConnectionRefusedError:
+                pass
+            time.sleep(0.01)
+        socks = [connect(server) for _ in range(100)]
+        before = sum(map(int, open(f"/proc/{process.pid}/stat").read().split()[13:15]))
+        time.sleep(1)
+        used = sum(map(int, open(f"/proc/{process.pid}/stat").read().split()[13:15])) - before
+        assert used < 50, f"{used} ms/10 of CPU time in a second"
+        for sock in socks:
+            sock.close()
+        time.sleep(0.2)
+        assert status(ask(server, get("/health"))) == 200
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_idle_server_does_not_wake_up(start_server):
+    with start_server() as server:
+        def switches():
+            total = 0
+            for task in os.listdir(f"/proc/{server.process.pid}/task"):
+                text = open(f"/proc/{server.process.pid}/task/{task}/status").read()
+                total += int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", text)[1])
+            return total
+
+        time.sleep(1)
+        before = switches()
+        time.sleep(3)
+        assert switches() - before <= 3
+
+
+def test_unix_socket(tmp_path, start_server):
+    path = str(tmp_path / "s")
+    process = subprocess.Popen([BINARY, "serve", MODEL, "--uds", path], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(6000):
+            if os.path.exists(path):
+                break
+            time.sleep(0.01)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(path)
+            sock.sendall(get("/version"))
+            assert status(read_all(sock)) == 200
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    assert not os.path.exists(path)
