@@ -205,6 +205,14 @@ void connection_end_request(struct connection *c)
         connection_begin_next(c);
 }
 
+/* The write timeout begins anew. */
+static void note_progress(struct connection *c)
+{
+    c->progress_ms = uv_now(c->listener->loop);
+    c->taken_seen = output_taken_bytes(&c->output);
+    connection_arm(c);
+}
+
 static void resume_endpoint(struct connection *c)
 {
     struct http_request *r = c->request;
@@ -221,12 +229,10 @@ static void on_written(struct output *output, int uv_status)
         connection_close(c);
         return;
     }
-    c->progress_ms = uv_now(c->listener->loop);
-    c->unsent_seen = output_unsent_bytes(&c->output);
-    connection_arm(c);
+    note_progress(c);
     if (c->state == CONNECTION_RESPONDING)
         resume_endpoint(c);
-    else if (c->state == CONNECTION_FLUSHING && c->unsent_seen == 0)
+    else if (c->state == CONNECTION_FLUSHING && output_unsent_bytes(&c->output) == 0)
         connection_begin_next(c);
 }
 
@@ -238,11 +244,7 @@ void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
         connection_close(c);
         return;
     }
-    size_t unsent = output_unsent_bytes(&c->output);
-    if (!was_empty || unsent == 0) return;
-    c->progress_ms = uv_now(c->listener->loop);
-    c->unsent_seen = unsent;
-    connection_arm(c);
+    if (was_empty && output_unsent_bytes(&c->output) > 0) note_progress(c);
 }
 
 bool connection_is_last_response(const struct connection *c)
@@ -260,14 +262,10 @@ void connection_send_text(struct connection *c, const char *text)
 
 static void on_write_deadline(struct connection *c)
 {
-    size_t unsent = output_unsent_bytes(&c->output);
-    if (unsent >= c->unsent_seen) {
+    if (output_taken_bytes(&c->output) == c->taken_seen)
         connection_cut_off(c, "the client read nothing for --write-timeout");
-        return;
-    }
-    c->unsent_seen = unsent;
-    c->progress_ms = uv_now(c->listener->loop);
-    connection_arm(c);
+    else
+        note_progress(c);
 }
 
 static void on_deadline(struct connection *c)

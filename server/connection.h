@@ -66,7 +66,7 @@ struct connection {
     int64_t num_requests;
     /* deadlines, in the loop's milliseconds */
     uint64_t since_ms, progress_ms;
-    size_t unsent_seen;
+    uint64_t taken_seen;
     size_t discarded_bytes;
     struct refusal body_refusal; /* of the worker; http_status 0: none */
 };

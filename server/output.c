@@ -23,6 +23,11 @@ size_t output_unsent_bytes(const struct output *o)
     return (o->writing ? uv_stream_get_write_queue_size(o->stream) : 0) + o->queued.num_bytes;
 }
 
+uint64_t output_taken_bytes(const struct output *o)
+{
+    return o->num_given - output_unsent_bytes(o);
+}
+
 static int write_queued(struct output *o);
 
 static void on_write_end(uv_write_t *write, int uv_status)
@@ -62,6 +67,7 @@ int output_send(struct output *o, const uv_buf_t *parts, int num_parts)
     assert_always(num_parts <= OUTPUT_PARTS_MAX);
     size_t total = 0;
     for (int i = 0; i < num_parts; i++) total += parts[i].len;
+    o->num_given += total;
     int taken = o->writing ? 0 : uv_try_write(o->stream, parts, (unsigned)num_parts);
     if (taken == UV_EAGAIN) taken = 0;
     if (taken < 0) return taken;

@@ -15,6 +15,7 @@ struct output {
     uv_write_t write;
     bool writing;
     struct buffer sending, queued;
+    uint64_t num_given; /* bytes of all sends */
     void (*on_written)(struct output *o, int uv_status); /* a kept buffer was written, or the socket failed */
 };
 
@@ -29,5 +30,7 @@ int output_send(struct output *o, const uv_buf_t *parts, int num_parts);
 
 /* Bytes that the socket has not taken yet. */
 size_t output_unsent_bytes(const struct output *o);
+/* Bytes that it has taken since the beginning: the client reads as long as this grows. */
+uint64_t output_taken_bytes(const struct output *o);
 
 #endif
