@@ -40,7 +40,6 @@ int file_map_open(const char *path, struct file_map *out, struct error *err)
     int problem = errno;
     close(fd);
     if (data == MAP_FAILED) return error_set(err, STATUS_IO, "%s: cannot map: %s", path, strerror(problem));
-    madvise(data, num_bytes, MADV_WILLNEED); /* a hint: reading ahead starts while the header is checked */
     *out = (struct file_map){data, num_bytes};
     return STATUS_OK;
 }
@@ -54,6 +53,12 @@ void file_map_close(struct file_map *m)
 void file_map_drop_pages(const struct file_map *m)
 {
     if (m->data) madvise((void *)(uintptr_t)m->data, m->num_bytes, MADV_DONTNEED);
+}
+
+void file_map_prefetch(const void *data, size_t num_bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data / page * page;
+    madvise((void *)begin, (uintptr_t)data + num_bytes - begin, MADV_WILLNEED);
 }
 
 static int read_all(int fd, char *to, size_t num_bytes)

@@ -22,6 +22,9 @@ void file_map_close(struct file_map *m); /* also of a zeroed one */
  */
 void file_map_drop_pages(const struct file_map *m);
 
+/* A hint that this part of some map will be read soon. */
+void file_map_prefetch(const void *data, size_t num_bytes);
+
 /* *text is malloc'd and NUL-terminated (the NUL is not counted). STATUS_NOT_FOUND when there is no such file.
  */
 int file_read_text(const char *path, size_t bytes_max, char **text, size_t *num_bytes,

@@ -218,8 +218,10 @@ static void create_weights(struct builder *b)
         .cos_sin = create_rope_table(b),
         .norm_eps = m->config.rms_norm_eps,
     };
+    model_files_prefetch(b->files, 0);
     create_embedding_and_lm_head(b);
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
+        model_files_prefetch(b->files, i + 1);
         create_layer(b, i, &rope);
         if (b->progress && !b->status) b->progress((double)(i + 1) / m->config.num_layers);
     }

@@ -390,6 +390,17 @@ struct weight_view model_files_weight(const struct model_files *f, enum weight_r
     return *view;
 }
 
+void model_files_prefetch(const struct model_files *f, int32_t layer)
+{
+    if (f->dummy || layer >= f->config.num_layers) return;
+    for (int role = FIRST_LAYER_ROLE; role < WEIGHT_ROLE_COUNT; role++) {
+        const struct weight_view *view = &f->views[view_idx((enum weight_role)role, layer)];
+        if (view->data)
+            file_map_prefetch(view->data,
+                              (size_t)view->rows * dtype_row_bytes(view->dtype, (uint64_t)view->cols));
+    }
+}
+
 void model_files_drop_weights(const struct model_files *f)
 {
     if (f->gguf) gguf_drop_pages(f->gguf);

@@ -51,6 +51,9 @@ const struct generation_defaults *model_files_generation_defaults(const struct m
  * dummy weights are made when they are first asked for, so there NULL may also mean no memory. */
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer);
 
+/* A hint that this layer's weights will be asked for soon: reading them from disk starts. */
+void model_files_prefetch(const struct model_files *f, int32_t layer);
+
 /* Nobody reads the weights any more: the system may take their memory back. Views of dummy weights end here;
  * those of files stay valid and are read from disk again if need be. */
 void model_files_drop_weights(const struct model_files *f);

@@ -63,7 +63,9 @@ void rope_table_fill(const struct rope_config *rope, const float *frequencies, i
         for (int i = 0; i < n; i++) {
             float angle =
                 (float)(first_position + p) * frequencies[i]; /* rounded to f32, as in the reference */
-            out[(p * n + i) * 2] = (float)cos((double)angle) * scale;
-            out[(p * n + i) * 2 + 1] = (float)sin((double)angle) * scale;
+            float sine, cosine;
+            sincosf(angle, &sine, &cosine);
+            out[(p * n + i) * 2] = cosine * scale;
+            out[(p * n + i) * 2 + 1] = sine * scale;
         }
 }
