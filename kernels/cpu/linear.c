@@ -10,15 +10,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/check.h"
 #include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/linear_memory.h"
 #include "kernels/cpu/silu.h"
 
 enum {
     ALIGNMENT = 64,
-    HUGE_PAGE_BYTES = 2 << 20,
     CHUNK_BYTES_MAX = 256 << 10,
     CHUNKS_PER_THREAD = 8,
     SERIAL_PACK_VALUES = 8192, /* packing fewer activations takes less time than waking the threads */
@@ -120,21 +119,12 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
     return 0;
 }
 
-/* Large weights get huge pages: a product reads them front to back. */
-static uint8_t *weights_alloc(uint64_t bytes)
-{
-    const size_t alignment = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : ALIGNMENT;
-    uint8_t *memory = aligned_alloc(alignment, align_up(bytes, alignment));
-    if (memory && bytes >= HUGE_PAGE_BYTES) madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory;
-}
-
 static int linear_alloc(struct linear *l, const struct linear_desc *desc, struct error *err)
 {
     bool has_bias = false;
     for (int i = 0; i < desc->num_parts; i++) has_bias |= desc->biases[i].data != NULL;
     const size_t bias_bytes = (size_t)l->num_panels * PANEL_ROWS * sizeof *l->bias;
-    l->memory = weights_alloc(l->bytes);
+    l->memory = linear_memory_alloc(l->bytes);
     if (has_bias) l->bias = aligned_alloc(ALIGNMENT, bias_bytes);
     if (!l->memory || (has_bias && !l->bias))
         return error_set(err, STATUS_NO_MEMORY, "no memory for a weight of %llu bytes",
@@ -199,7 +189,7 @@ int cpu_linear_create(const struct linear_desc *desc, enum cpu_isa_level isa, st
 void cpu_linear_destroy(struct linear *l)
 {
     if (!l) return;
-    free(l->memory);
+    linear_memory_free(l->memory);
     free(l->bias);
     free(l);
 }

@@ -39,6 +39,13 @@ INLINE __m256i broadcast_dword(const void *p)
     return _mm256_set1_epi32(v);
 }
 
+/* As in gemm_512.h. */
+INLINE void prefetch_ahead(const uint8_t *block, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)((uintptr_t)block + 4096 + i), _MM_HINT_T0);
+}
+
 /* ---- scales of rows 8 half .. 8 half + 7 ---- */
 
 INLINE __m128i load_16_bytes(const uint8_t *p)
@@ -246,6 +253,7 @@ INLINE void product_integers(enum dtype dtype, const uint8_t *panel, int64_t num
                                                                          panel_block(dtype, panel, b);
         const int64_t first = b * x->num_rows * PANEL_BLOCK;
         const struct act_scale *const scales = x->scales + b * x->num_rows;
+        prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
         for (int half = 0; half < 2; half++) {
             const struct block_scales s = load_scales(dtype, header, block, half);
             float *const half_acc = acc + half * HALF_ROWS;
@@ -281,11 +289,12 @@ INLINE __m256 float_at(enum dtype dtype, const uint8_t *panel, int half, int64_t
 INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, const float *x,
                                float *acc)
 {
-    const int64_t cols = num_blocks * PANEL_BLOCK, step = LINEAR_CHUNK_BLOCKS * PANEL_BLOCK;
-    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (int64_t begin = 0; begin < cols; begin += step) {
-        __m256 even[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, odd[2] = {even[0], even[0]};
-        for (int64_t k = begin; k < min_of(begin + step, cols); k += 2) {
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, even[2] = {sum[0], sum[0]},
+           odd[2] = {sum[0], sum[0]};
+    for (int64_t b = 0; b < num_blocks; b++) {
+        const int64_t first = b * PANEL_BLOCK;
+        prefetch_ahead(panel_block(dtype, panel, b), panel_layout_of(dtype).block_bytes);
+        for (int64_t k = first; k < first + PANEL_BLOCK; k += 2) {
 #pragma GCC unroll 32
             for (int half = 0; half < 2; half++) {
                 even[half] =
@@ -294,9 +303,12 @@ INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t n
                     _mm256_fmadd_ps(float_at(dtype, panel, half, k + 1), _mm256_set1_ps(x[k + 1]), odd[half]);
             }
         }
+        if ((b + 1) % LINEAR_CHUNK_BLOCKS && b + 1 < num_blocks) continue;
 #pragma GCC unroll 32
-        for (int half = 0; half < 2; half++)
+        for (int half = 0; half < 2; half++) {
             sum[half] = _mm256_add_ps(sum[half], _mm256_add_ps(even[half], odd[half]));
+            even[half] = odd[half] = _mm256_setzero_ps();
+        }
     }
     _mm256_store_ps(acc, sum[0]);
     _mm256_store_ps(acc + HALF_ROWS, sum[1]);
