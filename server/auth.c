@@ -41,7 +41,7 @@ void auth_deinit(struct auth *a)
 /* The token of "Bearer token"; NULL when it is another scheme. */
 static const char *bearer_token(const char *authorization)
 {
-    if (!authorization || strncasecmp(authorization, "bearer ", 7)) return NULL;
+    if (!authorization || strncasecmp(authorization, "bearer ", 7) != 0) return NULL;
     authorization += 7;
     while (*authorization == ' ') authorization++;
     return authorization;

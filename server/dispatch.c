@@ -28,7 +28,7 @@ static void answer_options(struct listener *l, struct exchange *x)
     const char *rest;
     bool path_exists;
     router_find(l->routes, x->method, x->path, &rest, &path_exists);
-    if (!path_exists && strcmp(x->path, "*") && !is_preflight(x)) {
+    if (!path_exists && strcmp(x->path, "*") != 0 && !is_preflight(x)) {
         exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0, "there is no such URL");
         return;
     }
@@ -96,7 +96,7 @@ static bool is_json_type(const char *type)
 {
     static const char json[] = "application/json";
     size_t n = sizeof json - 1;
-    if (!type || strncasecmp(type, json, n)) return false;
+    if (!type || strncasecmp(type, json, n) != 0) return false;
     type += n;
     type += strspn(type, " \t");
     if (!*type) return true;
@@ -112,7 +112,7 @@ static bool is_readable(const struct http_request *r, struct exchange *x)
 {
     if (!(r->route->flags & ROUTE_JSON)) return true;
     const char *encoding = exchange_header(x, "content-encoding");
-    if (encoding && strcasecmp(encoding, "identity"))
+    if (encoding && strcasecmp(encoding, "identity") != 0)
         exchange_error(x, 415, invalid_request, NULL, NULL, 0,
                        "bodies with a Content-Encoding are not accepted");
     else if (!is_json_type(exchange_header(x, "content-type")))

@@ -146,7 +146,8 @@ static int check_method(const char *bytes, size_t n, enum http_method *out, stru
 
 static int check_version(const char *bytes, size_t n, int *minor, struct refusal *why)
 {
-    if (n != 8 || memcmp(bytes, "HTTP/", 5) || !is_digit(bytes[5]) || bytes[6] != '.' || !is_digit(bytes[7]))
+    if (n != 8 || memcmp(bytes, "HTTP/", 5) != 0 || !is_digit(bytes[5]) || bytes[6] != '.' ||
+        !is_digit(bytes[7]))
         return refuse(why, 400, "the request line does not end in HTTP/1.1 or HTTP/1.0");
     if (bytes[5] != '1' || bytes[7] > '1')
         return refuse(why, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");

@@ -15,7 +15,7 @@ struct output {
     uv_write_t write;
     bool writing;
     struct buffer sending, queued;
-    uint64_t num_given; /* bytes of all sends */
+    uint64_t num_given;                                  /* bytes of all sends */
     void (*on_written)(struct output *o, int uv_status); /* a kept buffer was written, or the socket failed */
 };
 

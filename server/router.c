@@ -6,8 +6,8 @@ static bool matches(const char *pattern, const char *path, const char **rest)
 {
     size_t n = strlen(pattern);
     *rest = "";
-    if (n < 2 || strcmp(pattern + n - 2, "/*")) return !strcmp(pattern, path);
-    if (strncmp(pattern, path, n - 1) || !path[n - 1]) return false;
+    if (n < 2 || strcmp(pattern + n - 2, "/*") != 0) return !strcmp(pattern, path);
+    if (strncmp(pattern, path, n - 1) != 0 || !path[n - 1]) return false;
     *rest = path + n - 1;
     return true;
 }
@@ -39,15 +39,14 @@ void router_list_methods(const struct route *routes, const char *path, char text
                    {HTTP_METHOD_HEAD, "HEAD, "},
                    {HTTP_METHOD_POST, "POST, "},
                    {HTTP_METHOD_DELETE, "DELETE, "}};
-    text[0] = '\0';
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         const char *rest;
         for (const struct route *r = routes; r->pattern; r++) {
             bool same_path = !strcmp(path, "*") || matches(r->pattern, path, &rest);
             if (!same_path || !serves(r, methods[i].method)) continue;
-            strcat(text, methods[i].name);
+            text = stpcpy(text, methods[i].name);
             break;
         }
     }
-    strcat(text, "OPTIONS");
+    stpcpy(text, "OPTIONS");
 }
