@@ -16,7 +16,7 @@ enum { TYPICAL_ANSWER_TOKENS = 256 };
 /* What is in flight. */
 struct admission {
     int32_t num_sequences;
-    uint64_t num_tokens; /* prompts and answers, as counted when they were admitted */
+    uint64_t num_tokens; /* of prompts and answers, not computed yet */
 };
 
 /* 0, or 429 (or 400 when it could never be admitted) in err. Changes nothing. */

@@ -64,7 +64,7 @@ static void free_if_over(struct generation *g)
     if (g->x || g->preparing) return;
     for (int i = 0; i < g->num_choices; i++) held |= !choice_release_slot(&g->choices[i], &g->context);
     if (held) return;
-    if (g->num_tokens > 0) {
+    if (g->holds_slots) {
         g->api->admission.num_sequences -= g->num_choices;
         g->api->admission.num_tokens -= g->num_tokens;
     }
@@ -262,6 +262,7 @@ static void submit(struct generation *g)
     }
     g->api->admission.num_sequences += g->num_choices;
     g->api->admission.num_tokens += g->num_tokens;
+    g->holds_slots = true;
     g->api->num_admitted++;
     g->admitted = true;
     request_metrics_count_admitted();

@@ -46,7 +46,8 @@ struct generation {
     struct choice *choices;
     int num_choices;
     uint64_t seed;       /* of the first choice */
-    uint64_t num_tokens; /* as counted in admission */
+    bool holds_slots;    /* counted in admission, */
+    uint64_t num_tokens; /* with so many tokens to come */
     bool blocked;        /* the client does not read: wait for on_writable */
     bool broken;         /* out of memory in the middle of a stream: it must not go on with a gap */
     uint64_t last_write_ns;

@@ -135,5 +135,12 @@ def client(server):
 
 
 @pytest.fixture
+def loose_client(server):
+    """For what OpenAI itself sends against the SDK's own types: null for finish_reason in text chunks, and for the
+    log probability of a prompt's first token."""
+    return server.client()
+
+
+@pytest.fixture
 def model(client):
     return client.models.list().data[0].id

@@ -108,8 +108,8 @@ def test_continuous_usage(server):
 
 def test_characters_are_never_split(server):
     """Emoji are several tokens of SmolLM2's vocabulary; temperature 2 reaches into the odd parts of it."""
-    for seed in range(6):
-        body = {"prompt": "\U0001F600\U0001F680\u4F60\u597D\U0001F600", "max_tokens": 60, "temperature": 2, "seed": seed}
+    for seed in range(3):
+        body = {"prompt": "\U0001F600\U0001F680\u4F60\u597D\U0001F600", "max_tokens": 30, "temperature": 2, "seed": seed}
         text = "".join(e["choices"][0]["text"] for e in read_events(server, "/v1/completions", body))
         whole = server.post("/v1/completions", body).json()["choices"][0]["text"]
         assert text == whole
@@ -126,28 +126,28 @@ def test_stop_string_is_never_sent(server):
 def test_pings_while_nothing_else_is_sent(start_server):
     with start_server("--ping-interval", "1", "--max-num-seqs", "1") as server:
         busy = RawStream(server, "/v1/completions",
-                         {"prompt": "x", "max_tokens": 600, "ignore_eos": True, "stream": True})
+                         {"prompt": "x", "max_tokens": 8000, "ignore_eos": True, "stream": True})
         next(busy.chunks())
         waiting = RawStream(server, "/v1/chat/completions", {"messages": QUESTION, "max_tokens": 2, "stream": True})
-        chunks = list(waiting.chunks())
-        assert b": ping\n\n" in chunks
-        role = next(i for i, c in enumerate(chunks) if b'"role"' in c)
-        assert role < chunks.index(b": ping\n\n") < len(chunks) - 1
+        chunks = waiting.chunks()
+        assert b'"role"' in next(chunks)
+        assert next(chunks) == b": ping\n\n" == next(chunks)
         busy.close()
+        assert list(chunks)[-1] == b"data: [DONE]\n\n"
         waiting.close()
         server.wait_idle()
 
 
 def test_a_slow_reader_gets_everything(server):
     """The stream pauses when the client does not read; nothing is lost and nobody else waits."""
-    body = {"prompt": "Hello", "max_tokens": 1500, "ignore_eos": True, "temperature": 1, "seed": 1, "logprobs": 20}
+    body = {"prompt": "Hello", "max_tokens": 300, "ignore_eos": True, "temperature": 1, "seed": 1, "logprobs": 20}
     slow = RawStream(server, "/v1/completions", {**body, "stream": True}, receive_buffer=4096)
-    time.sleep(1)
+    time.sleep(0.5)
     assert server.post("/v1/completions", {"prompt": "Hi", "max_tokens": 4}).status_code == 200
     data = b"".join(slow.chunks()).decode()
     slow.close()
     events = [json.loads(e[6:]) for e in data.split("\n\n") if e.startswith("data: {")]
-    assert sum(len(e["choices"][0]["logprobs"]["tokens"]) for e in events if e["choices"][0]["logprobs"]) == 1500
+    assert sum(len(e["choices"][0]["logprobs"]["tokens"]) for e in events if e["choices"][0]["logprobs"]) == 300
     whole = server.post("/v1/completions", {**body, "logprobs": None}).json()
     assert "".join(e["choices"][0]["text"] for e in events) == whole["choices"][0]["text"]
 
