@@ -213,7 +213,8 @@ struct run {
     const float *x;
     float *out;
     struct packed packed[ACT_FORM_COUNT];
-    int64_t num_units, units_per_chunk; /* unit: a panel, or a gate panel with its up panel */
+    int64_t num_units,
+        units_per_chunk; /* unit: PANELS_MAX panels of a part, or a gate panel with its up panel */
     _Atomic int64_t next_unit;
 };
 
@@ -284,15 +285,28 @@ static void add_bias(const float *bias, int num_rows, float *acc)
         for (int r = 0; r < PANEL_ROWS; r++) acc[t * PANEL_ROWS + r] += bias[r];
 }
 
-/* acc = panel number panel of part p times the tile of rows that starts at first_row, bias added; returns the
- * number of rows. */
-static int panel_run(const struct run *run, const struct part *p, int64_t panel, int32_t first_row,
-                     float *acc)
+/* A panel of a part. */
+struct panel_place {
+    const struct part *part;
+    int64_t panel;
+    float *acc;
+};
+
+/* acc of each place = its panel times the tile of rows that starts at first_row, bias added; returns the
+ * number of rows. The places' parts have one kernel. */
+static int panels_run(const struct run *run, const struct panel_place *places, int num, int32_t first_row)
 {
     const struct linear *l = run->l;
-    const struct act_tile tile = tile_at(run, p->kernel.form, first_row);
-    p->kernel.product(p->panels + (uint64_t)panel * p->panel_bytes, l->num_blocks, &tile, acc);
-    if (l->bias) add_bias(l->bias + (p->first_panel + panel) * PANEL_ROWS, tile.num_rows, acc);
+    const struct act_tile tile = tile_at(run, places->part->kernel.form, first_row);
+    struct panels p = {.num = num};
+    for (int i = 0; i < num; i++) {
+        p.data[i] = places[i].part->panels + (uint64_t)places[i].panel * places[i].part->panel_bytes;
+        p.acc[i] = places[i].acc;
+    }
+    places->part->kernel.product(&p, l->num_blocks, &tile);
+    for (int i = 0; i < num && l->bias; i++)
+        add_bias(l->bias + (places[i].part->first_panel + places[i].panel) * PANEL_ROWS, tile.num_rows,
+                 places[i].acc);
     return tile.num_rows;
 }
 
@@ -310,12 +324,17 @@ static void unit_run_plain(const struct run *run, int64_t unit, int32_t first_ro
 {
     const struct linear *l = run->l;
     const struct part *p = l->parts;
-    _Alignas(ALIGNMENT) float acc[ACT_TILE_ROWS * PANEL_ROWS];
-    while (unit >= p->first_panel + p->num_panels) p++;
-    const int64_t panel = unit - p->first_panel, col = panel * PANEL_ROWS;
-    const int num_rows = panel_run(run, p, panel, first_row, acc);
-    store(acc, num_rows, (int)min_of(p->num_rows - col, (int64_t)PANEL_ROWS), l->rows,
-          run->out + (int64_t)first_row * l->rows + p->first_row + col);
+    _Alignas(ALIGNMENT) float acc[PANELS_MAX][ACT_TILE_ROWS * PANEL_ROWS];
+    for (; unit >= div_up(p->num_panels, PANELS_MAX); p++) unit -= div_up(p->num_panels, PANELS_MAX);
+    const int64_t panel = unit * PANELS_MAX;
+    const struct panel_place places[PANELS_MAX] = {{p, panel, acc[0]}, {p, panel + 1, acc[1]}};
+    const int num = (int)min_of(p->num_panels - panel, PANELS_MAX);
+    const int num_rows = panels_run(run, places, num, first_row);
+    for (int i = 0; i < num; i++) {
+        const int64_t col = (panel + i) * PANEL_ROWS;
+        store(acc[i], num_rows, (int)min_of(p->num_rows - col, (int64_t)PANEL_ROWS), l->rows,
+              run->out + (int64_t)first_row * l->rows + p->first_row + col);
+    }
 }
 
 static void unit_run_gate_up(const struct run *run, int64_t panel, int32_t first_row)
@@ -323,8 +342,10 @@ static void unit_run_gate_up(const struct run *run, int64_t panel, int32_t first
     const struct part *const gate = &run->l->parts[0], *const up = &run->l->parts[1];
     const int64_t num_cols = gate->num_rows, col = panel * PANEL_ROWS;
     _Alignas(ALIGNMENT) float gate_acc[ACT_TILE_ROWS * PANEL_ROWS], up_acc[ACT_TILE_ROWS * PANEL_ROWS];
-    panel_run(run, gate, panel, first_row, gate_acc);
-    const int num_rows = panel_run(run, up, panel, first_row, up_acc);
+    const struct panel_place places[] = {{gate, panel, gate_acc}, {up, panel, up_acc}};
+    const bool together = gate->dtype == up->dtype;
+    const int num_rows = panels_run(run, places, together ? 2 : 1, first_row);
+    if (!together) panels_run(run, places + 1, 1, first_row);
     silu_mul(num_rows * PANEL_ROWS, gate_acc, up_acc);
     store(gate_acc, num_rows, (int)min_of(num_cols - col, (int64_t)PANEL_ROWS), num_cols,
           run->out + first_row * num_cols + col);
@@ -354,10 +375,18 @@ static void product_task(void *context, int thread_idx, int num_threads)
     }
 }
 
-static int64_t units_per_chunk(const struct linear *l, int64_t num_units, int num_threads)
+static int64_t num_units(const struct linear *l)
 {
-    const int64_t unit_bytes = (int64_t)(l->bytes / (uint64_t)num_units) + 1;
-    const int64_t even = div_up(num_units, (int64_t)num_threads * CHUNKS_PER_THREAD);
+    if (l->kind == LINEAR_GATE_UP) return l->parts[0].num_panels;
+    int64_t units = 0;
+    for (int i = 0; i < l->num_parts; i++) units += div_up(l->parts[i].num_panels, PANELS_MAX);
+    return units;
+}
+
+static int64_t units_per_chunk(const struct linear *l, int64_t units, int num_threads)
+{
+    const int64_t unit_bytes = (int64_t)(l->bytes / (uint64_t)units) + 1;
+    const int64_t even = div_up(units, (int64_t)num_threads * CHUNKS_PER_THREAD);
     return max_of(min_of(even, CHUNK_BYTES_MAX / unit_bytes), 1);
 }
 
@@ -366,7 +395,7 @@ void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scra
 {
     if (num_rows <= 0) return;
     struct run run = {.l = l, .num_rows = num_rows, .x = x, .out = out};
-    run.num_units = l->kind == LINEAR_GATE_UP ? l->parts[0].num_panels : l->num_panels;
+    run.num_units = num_units(l);
     run.units_per_chunk = units_per_chunk(l, run.num_units, thread_pool_num_threads(pool));
     run_place_scratch(&run, scratch);
     if ((int64_t)num_rows * l->cols < SERIAL_PACK_VALUES)

@@ -22,10 +22,17 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/quantize.h"
 
-enum { LINEAR_CHUNK_BLOCKS = 8 };
+enum { LINEAR_CHUNK_BLOCKS = 4, PANELS_MAX = 2 };
 
-/* acc[x->num_rows][PANEL_ROWS], aligned to 64, is overwritten. */
-typedef void panel_product(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x, float *acc);
+/* One panel, or two of one dtype that a kernel may take together: what it loads of the activations then
+ * serves both. acc[i][row][PANEL_ROWS] of panel i, aligned to 64, is overwritten. */
+struct panels {
+    int num;
+    const uint8_t *data[PANELS_MAX];
+    float *acc[PANELS_MAX];
+};
+
+typedef void panel_product(const struct panels *p, int64_t num_blocks, const struct act_tile *x);
 
 struct panel_kernel {
     panel_product *product;

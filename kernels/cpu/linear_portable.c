@@ -30,10 +30,9 @@ static void product(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, 
 }
 
 #define PRODUCT(dtype)                                                                                       \
-    static void product_##dtype(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x,          \
-                                float *acc)                                                                  \
+    static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
     {                                                                                                        \
-        product(dtype, panel, num_blocks, x, acc);                                                           \
+        for (int i = 0; i < p->num; i++) product(dtype, p->data[i], num_blocks, x, p->acc[i]);               \
     }
 #define X(dtype, text, values, bytes, gguf) PRODUCT(dtype)
 DTYPE_LIST(X)

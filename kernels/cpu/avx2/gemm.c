@@ -458,10 +458,9 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
 }
 
 #define DEFINE_PRODUCT(kind, dtype)                                                                          \
-    static void product_##dtype(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x,          \
-                                float *acc)                                                                  \
+    static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
     {                                                                                                        \
-        product_##kind(dtype, panel, num_blocks, x, acc);                                                    \
+        for (int i = 0; i < p->num; i++) product_##kind(dtype, p->data[i], num_blocks, x, p->acc[i]);        \
     }
 DEFINE_PRODUCT(floats, DTYPE_F32)
 DEFINE_PRODUCT(floats, DTYPE_F16)

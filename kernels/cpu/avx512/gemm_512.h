@@ -178,12 +178,10 @@ INLINE void load_weights(enum dtype dtype, const uint8_t *block, __m512i weights
     if (takes_int16(dtype)) widen(bytes, weights);
 }
 
-INLINE __m512 add_row_integers(enum dtype dtype, const struct block_scales *s, const __m512i weights[16],
-                               const uint8_t *columns, const struct act_scale *x, __m512 acc)
+/* The end of a block for one row and panel. */
+INLINE __m512 add_sums(enum dtype dtype, const struct block_scales *s, struct block_sums sums,
+                       const struct act_scale *x, __m512 acc)
 {
-    const struct block_sums sums = takes_int16(dtype)
-                                       ? dot_int16(dtype, weights, (const int16_t *)(const void *)columns)
-                                       : dot_int8(dtype, weights, (const int8_t *)columns);
     const __m512 scale = _mm512_set1_ps(x->scale);
     acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums.low), _mm512_mul_ps(s->d[0], scale), acc);
     if (dtype != DTYPE_Q6_K) return _mm512_fmadd_ps(s->m[0], _mm512_set1_ps(x->sum), acc);
@@ -192,43 +190,67 @@ INLINE __m512 add_row_integers(enum dtype dtype, const struct block_scales *s, c
     return _mm512_fmadd_ps(s->m[1], _mm512_set1_ps(x->sum_high), acc);
 }
 
-/* rows: x->num_rows, or the constant 1, for which the sum stays in a register. */
-INLINE void product_integers_rows(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
-                                  const struct act_tile *x, int num_rows, float *acc)
+INLINE struct block_sums dot_row(enum dtype dtype, const __m512i weights[16], const uint8_t *columns)
+{
+    return takes_int16(dtype) ? dot_int16(dtype, weights, (const int16_t *)(const void *)columns)
+                              : dot_int8(dtype, weights, (const int8_t *)columns);
+}
+
+/* num_panels is a constant; num_rows is x->num_rows, or the constant 1, for which the sums stay in registers.
+ */
+INLINE void product_integers_of(enum dtype dtype, int num_panels, const uint8_t *const *panels,
+                                int64_t num_blocks, const struct act_tile *x, int num_rows, float *const *acc)
 {
     const int row_bytes = act_block_bytes(takes_int16(dtype) ? ACT_INT16 : ACT_INT8);
     const uint8_t *columns = x->columns;
     const struct act_scale *scales = x->scales;
-    __m512 single = _mm512_setzero_ps();
-    memset(acc, 0, (size_t)num_rows * PANEL_ROWS * sizeof *acc);
+    __m512 single[PANELS_MAX] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int p = 0; p < num_panels; p++) memset(acc[p], 0, (size_t)num_rows * PANEL_ROWS * sizeof(float));
     for (int64_t b = 0; b < num_blocks; b++) {
-        const uint8_t *const header = panel_header(dtype, panel, b), *const block =
-                                                                         panel_block(dtype, panel, b);
-        const struct block_scales s = load_scales(dtype, header, block);
-        __m512i weights[16];
-        prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
-        load_weights(dtype, block, weights);
-        if (num_rows == 1) {
-            single = add_row_integers(dtype, &s, weights, columns, scales, single);
-            columns += row_bytes;
-            scales++;
-            continue;
+        struct block_scales s[PANELS_MAX];
+        __m512i weights[PANELS_MAX][16];
+#pragma GCC unroll 2
+        for (int p = 0; p < num_panels; p++) {
+            const uint8_t *const block = panel_block(dtype, panels[p], b);
+            prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
+            s[p] = load_scales(dtype, panel_header(dtype, panels[p], b), block);
+            load_weights(dtype, block, weights[p]);
         }
         for (int t = 0; t < num_rows; t++, columns += row_bytes, scales++) {
-            float *const at = acc + t * PANEL_ROWS;
-            _mm512_store_ps(at, add_row_integers(dtype, &s, weights, columns, scales, _mm512_load_ps(at)));
+            struct block_sums sums[PANELS_MAX];
+#pragma GCC unroll 2
+            for (int p = 0; p < num_panels; p++) sums[p] = dot_row(dtype, weights[p], columns);
+#pragma GCC unroll 2
+            for (int p = 0; p < num_panels; p++) {
+                float *const at = acc[p] + t * PANEL_ROWS;
+                if (num_rows == 1)
+                    single[p] = add_sums(dtype, &s[p], sums[p], scales, single[p]);
+                else
+                    _mm512_store_ps(at, add_sums(dtype, &s[p], sums[p], scales, _mm512_load_ps(at)));
+            }
         }
     }
-    if (num_rows == 1) _mm512_store_ps(acc, single);
+    for (int p = 0; p < num_panels && num_rows == 1; p++) _mm512_store_ps(acc[p], single[p]);
 }
 
-INLINE void product_integers(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
-                             const struct act_tile *x, float *acc)
+/* Two panels at once where the registers hold both blocks: their weights share the broadcasts of the
+ * activations. */
+INLINE void product_integers(enum dtype dtype, const struct panels *p, int64_t num_blocks,
+                             const struct act_tile *x)
 {
-    if (x->num_rows == 1)
-        product_integers_rows(dtype, panel, num_blocks, x, 1, acc);
-    else
-        product_integers_rows(dtype, panel, num_blocks, x, x->num_rows, acc);
+    if (p->num == 2 && !takes_int16(dtype)) {
+        if (x->num_rows == 1)
+            product_integers_of(dtype, 2, p->data, num_blocks, x, 1, p->acc);
+        else
+            product_integers_of(dtype, 2, p->data, num_blocks, x, x->num_rows, p->acc);
+        return;
+    }
+    for (int i = 0; i < p->num; i++) {
+        if (x->num_rows == 1)
+            product_integers_of(dtype, 1, p->data + i, num_blocks, x, 1, p->acc + i);
+        else
+            product_integers_of(dtype, 1, p->data + i, num_blocks, x, x->num_rows, p->acc + i);
+    }
 }
 
 /* ---- products of floats ---- */
@@ -248,93 +270,123 @@ INLINE __m512 float_at(enum dtype dtype, const uint8_t *panel, int64_t k)
     }
 }
 
-INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, const float *x,
-                               float *acc)
+INLINE void product_floats_row(enum dtype dtype, int num_panels, const struct panels *p, int64_t num_blocks,
+                               const float *x)
 {
-    __m512 sum = _mm512_setzero_ps(), even = sum, odd = sum;
+    __m512 sum[PANELS_MAX], even[PANELS_MAX], odd[PANELS_MAX];
+    for (int i = 0; i < PANELS_MAX; i++) sum[i] = even[i] = odd[i] = _mm512_setzero_ps();
     for (int64_t b = 0; b < num_blocks; b++) {
         const int64_t first = b * PANEL_BLOCK;
-        prefetch_ahead(panel_block(dtype, panel, b), panel_layout_of(dtype).block_bytes);
+        for (int i = 0; i < num_panels; i++)
+            prefetch_ahead(panel_block(dtype, p->data[i], b), panel_layout_of(dtype).block_bytes);
         for (int64_t k = first; k < first + PANEL_BLOCK; k += 2) {
-            even = _mm512_fmadd_ps(float_at(dtype, panel, k), _mm512_set1_ps(x[k]), even);
-            odd = _mm512_fmadd_ps(float_at(dtype, panel, k + 1), _mm512_set1_ps(x[k + 1]), odd);
+#pragma GCC unroll 2
+            for (int i = 0; i < num_panels; i++) {
+                even[i] = _mm512_fmadd_ps(float_at(dtype, p->data[i], k), _mm512_set1_ps(x[k]), even[i]);
+                odd[i] =
+                    _mm512_fmadd_ps(float_at(dtype, p->data[i], k + 1), _mm512_set1_ps(x[k + 1]), odd[i]);
+            }
         }
         if ((b + 1) % LINEAR_CHUNK_BLOCKS && b + 1 < num_blocks) continue;
-        sum = _mm512_add_ps(sum, _mm512_add_ps(even, odd));
-        even = odd = _mm512_setzero_ps();
+        for (int i = 0; i < num_panels; i++) {
+            sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
+            even[i] = odd[i] = _mm512_setzero_ps();
+        }
     }
-    _mm512_store_ps(acc, sum);
+    for (int i = 0; i < num_panels; i++) _mm512_store_ps(p->acc[i], sum[i]);
 }
 
-/* acc += a chunk of unpacked weights times num_rows (a constant) rows of a tile whose blocks are stride
- * apart. */
-INLINE void add_rows_floats(int num_rows, const float *weights, int num_blocks, const float *x,
-                            int64_t stride, float *acc)
+/* A chunk of K. */
+struct chunk {
+    const float *weights[PANELS_MAX]; /* [columns][PANEL_ROWS] of each panel */
+    int num_blocks;
+    const float *x; /* the tile's activations, blocks stride apart */
+    int64_t stride;
+};
+
+/* acc += chunk, for num_rows rows from row first; num_panels and num_rows are constants. */
+INLINE void add_rows_floats(int num_panels, int num_rows, const struct chunk *c, int first, float *const *acc)
 {
-    __m512 even[12], odd[12];
+    __m512 even[PANELS_MAX][12], odd[PANELS_MAX][12];
+    const float *w[PANELS_MAX] = {c->weights[0], c->weights[1]}, *x = c->x + first * PANEL_BLOCK;
 #pragma GCC unroll 32
-    for (int t = 0; t < num_rows; t++) even[t] = odd[t] = _mm512_setzero_ps();
-    for (int b = 0; b < num_blocks; b++, x += stride) {
-        for (int k = 0; k < PANEL_BLOCK; k += 2, weights += 2 * PANEL_ROWS) {
-            const __m512 w_even = _mm512_loadu_ps(weights), w_odd = _mm512_loadu_ps(weights + PANEL_ROWS);
+    for (int i = 0; i < num_panels * num_rows; i++)
+        even[i / num_rows][i % num_rows] = odd[i / num_rows][i % num_rows] = _mm512_setzero_ps();
+    for (int b = 0; b < c->num_blocks; b++, x += c->stride) {
+        for (int k = 0; k < PANEL_BLOCK; k += 2) {
+            __m512 w_even[PANELS_MAX], w_odd[PANELS_MAX];
+#pragma GCC unroll 2
+            for (int p = 0; p < num_panels; p++, w[p - 1] += 2 * PANEL_ROWS) {
+                w_even[p] = _mm512_loadu_ps(w[p]);
+                w_odd[p] = _mm512_loadu_ps(w[p] + PANEL_ROWS);
+            }
 #pragma GCC unroll 32
             for (int t = 0; t < num_rows; t++) {
-                even[t] = _mm512_fmadd_ps(w_even, _mm512_set1_ps(x[t * PANEL_BLOCK + k]), even[t]);
-                odd[t] = _mm512_fmadd_ps(w_odd, _mm512_set1_ps(x[t * PANEL_BLOCK + k + 1]), odd[t]);
+                const __m512 x_even = _mm512_set1_ps(x[t * PANEL_BLOCK + k]);
+                const __m512 x_odd = _mm512_set1_ps(x[t * PANEL_BLOCK + k + 1]);
+#pragma GCC unroll 2
+                for (int p = 0; p < num_panels; p++) {
+                    even[p][t] = _mm512_fmadd_ps(w_even[p], x_even, even[p][t]);
+                    odd[p][t] = _mm512_fmadd_ps(w_odd[p], x_odd, odd[p][t]);
+                }
             }
         }
     }
 #pragma GCC unroll 32
-    for (int t = 0; t < num_rows; t++) {
-        float *const at = acc + t * PANEL_ROWS;
-        _mm512_store_ps(at, _mm512_add_ps(_mm512_load_ps(at), _mm512_add_ps(even[t], odd[t])));
+    for (int i = 0; i < num_panels * num_rows; i++) {
+        const int p = i / num_rows, t = i % num_rows;
+        float *const at = acc[p] + (first + t) * PANEL_ROWS;
+        _mm512_store_ps(at, _mm512_add_ps(_mm512_load_ps(at), _mm512_add_ps(even[p][t], odd[p][t])));
     }
 }
 
 /* All rows of the tile, in groups as large as the registers allow. */
-INLINE void add_tile_floats(int num_rows, const float *weights, int num_blocks, const float *x, float *acc)
+INLINE void add_tile_floats(int num_panels, int num_rows, const struct chunk *c, float *const *acc)
 {
-    const int64_t stride = (int64_t)num_rows * PANEL_BLOCK;
     int t = 0;
-#define ADD_ROWS(n)                                                                                          \
-    for (; num_rows - t >= (n); t += (n))                                                                    \
-    add_rows_floats((n), weights, num_blocks, x + t * PANEL_BLOCK, stride, acc + t * PANEL_ROWS)
-    ADD_ROWS(12);
-    ADD_ROWS(8);
-    ADD_ROWS(4);
-    ADD_ROWS(2);
-    ADD_ROWS(1);
-#undef ADD_ROWS
+    for (; num_panels == 1 && num_rows - t >= 12; t += 12) add_rows_floats(num_panels, 12, c, t, acc);
+    for (; num_rows - t >= 6; t += 6) add_rows_floats(num_panels, 6, c, t, acc);
+    for (; num_rows - t >= 4; t += 4) add_rows_floats(num_panels, 4, c, t, acc);
+    for (; num_rows - t >= 2; t += 2) add_rows_floats(num_panels, 2, c, t, acc);
+    for (; num_rows - t >= 1; t += 1) add_rows_floats(num_panels, 1, c, t, acc);
 }
 
-INLINE void product_floats(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
-                           const struct act_tile *x, float *acc)
+INLINE void product_floats_of(enum dtype dtype, int num_panels, const struct panels *p, int64_t num_blocks,
+                              const struct act_tile *x)
 {
     if (x->num_rows == 1) {
-        product_floats_row(dtype, panel, num_blocks, x->columns, acc);
+        product_floats_row(dtype, num_panels, p, num_blocks, x->columns);
         return;
     }
-    memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
-    for (int64_t b = 0; b < num_blocks; b += LINEAR_CHUNK_BLOCKS) {
-        _Alignas(64) float unpacked[LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * PANEL_ROWS];
-        const int chunk = (int)min_of(num_blocks - b, LINEAR_CHUNK_BLOCKS);
-        const uint8_t *const from = panel_block(dtype, panel, b);
-        const float *weights = (const float *)(const void *)from;
-        if (dtype != DTYPE_F32) {
-            for (int k = 0; k < chunk * PANEL_BLOCK; k++)
-                _mm512_store_ps(unpacked + k * PANEL_ROWS, float_at(dtype, from, k));
-            weights = unpacked;
+    struct chunk c = {.x = x->columns, .stride = (int64_t)x->num_rows * PANEL_BLOCK};
+    for (int i = 0; i < num_panels; i++)
+        memset(p->acc[i], 0, (size_t)x->num_rows * PANEL_ROWS * sizeof(float));
+    for (int64_t b = 0; b < num_blocks; b += LINEAR_CHUNK_BLOCKS, c.x += LINEAR_CHUNK_BLOCKS * c.stride) {
+        _Alignas(64) float unpacked[PANELS_MAX][LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * PANEL_ROWS];
+        c.num_blocks = (int)min_of(num_blocks - b, LINEAR_CHUNK_BLOCKS);
+        for (int i = 0; i < num_panels; i++) {
+            const uint8_t *const from = panel_block(dtype, p->data[i], b);
+            c.weights[i] = dtype == DTYPE_F32 ? (const float *)(const void *)from : unpacked[i];
+            for (int k = 0; k < c.num_blocks * PANEL_BLOCK && dtype != DTYPE_F32; k++)
+                _mm512_store_ps(unpacked[i] + k * PANEL_ROWS, float_at(dtype, from, k));
         }
-        add_tile_floats(x->num_rows, weights, chunk,
-                        (const float *)x->columns + b * x->num_rows * PANEL_BLOCK, acc);
+        add_tile_floats(num_panels, x->num_rows, &c, p->acc);
     }
+}
+
+INLINE void product_floats(enum dtype dtype, const struct panels *p, int64_t num_blocks,
+                           const struct act_tile *x)
+{
+    if (p->num == 2)
+        product_floats_of(dtype, 2, p, num_blocks, x);
+    else
+        product_floats_of(dtype, 1, p, num_blocks, x);
 }
 
 #define DEFINE_PRODUCT(kind, dtype)                                                                          \
-    static void product_##dtype(const uint8_t *panel, int64_t num_blocks, const struct act_tile *x,          \
-                                float *acc)                                                                  \
+    static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
     {                                                                                                        \
-        product_##kind(dtype, panel, num_blocks, x, acc);                                                    \
+        product_##kind(dtype, p, num_blocks, x);                                                             \
     }
 
 /* ---- activations ---- */
