@@ -125,12 +125,12 @@ static const struct added_token *match_here(const struct added_tokens *a, const 
 static bool is_word(const unsigned char *p, const unsigned char *end)
 {
     int num_bytes;
-    return unicode_properties(utf8_decode(p, end, &num_bytes)) & UNICODE_WORD;
+    return unicode_properties_at(p, end, &num_bytes) & UNICODE_WORD;
 }
 
 static bool is_space(const unsigned char *p, const unsigned char *end, int *num_bytes)
 {
-    return (unicode_properties(utf8_decode(p, end, num_bytes)) & UNICODE_CATEGORY) == CATEGORY_SPACE;
+    return (unicode_properties_at(p, end, num_bytes) & UNICODE_CATEGORY) == CATEGORY_SPACE;
 }
 
 static bool stands_alone(const unsigned char *begin, const unsigned char *end, const unsigned char *from,

@@ -192,26 +192,37 @@ static int32_t list_units(const struct bpe *b, const struct vocab *v, const char
     return units.num_ids;
 }
 
+/* A unit of a short piece, and the pair that it makes with the next one. */
+struct short_unit {
+    int32_t id;
+    uint32_t rank;
+    int32_t product;
+};
+
+static void renew_short_pair(const struct bpe *b, struct short_unit *unit, const struct short_unit *end)
+{
+    unit->rank = unit + 1 < end ? find_merge(b, unit[0].id, unit[1].id, &unit->product) : no_rank;
+}
+
 static int32_t merge_short(const struct bpe *b, int32_t *ids, int32_t n)
 {
-    uint32_t ranks[SHORT_PIECE_UNITS];
-    int32_t products[SHORT_PIECE_UNITS];
-    for (int32_t i = 0; i + 1 < n; i++) ranks[i] = find_merge(b, ids[i], ids[i + 1], &products[i]);
-    while (n > 1) {
-        int32_t best = 0;
-        for (int32_t i = 1; i + 1 < n; i++) {
-            if (ranks[i] < ranks[best]) best = i;
+    struct short_unit units[SHORT_PIECE_UNITS], *end = units + n;
+    for (int32_t i = 0; i < n; i++) units[i].id = ids[i];
+    for (struct short_unit *unit = units; unit < end; unit++) renew_short_pair(b, unit, end);
+    for (;;) {
+        struct short_unit *best = units;
+        for (struct short_unit *unit = units + 1; unit < end; unit++) {
+            if (unit->rank < best->rank) best = unit;
         }
-        if (ranks[best] == no_rank) break;
-        ids[best] = products[best];
-        size_t num_after = (size_t)(n - best - 2);
-        memmove(ids + best + 1, ids + best + 2, num_after * sizeof *ids);
-        memmove(ranks + best, ranks + best + 1, num_after * sizeof *ranks);
-        memmove(products + best, products + best + 1, num_after * sizeof *products);
-        n--;
-        if (best + 1 < n) ranks[best] = find_merge(b, ids[best], ids[best + 1], &products[best]);
-        if (best > 0) ranks[best - 1] = find_merge(b, ids[best - 1], ids[best], &products[best - 1]);
+        if (best->rank == no_rank) break;
+        best->id = best->product;
+        end--;
+        memmove(best + 1, best + 2, (size_t)(end - best - 1) * sizeof *best);
+        renew_short_pair(b, best, end);
+        if (best > units) renew_short_pair(b, best - 1, end);
     }
+    n = (int32_t)(end - units);
+    for (int32_t i = 0; i < n; i++) ids[i] = units[i].id;
     return n;
 }
 

@@ -71,7 +71,7 @@ static const struct {
     {"llama3", {PRETOKENIZE_LLAMA3}, 1, true, true, false},
     {"llama-v3", {PRETOKENIZE_LLAMA3}, 1, true, true, false},
     {"qwen2", {PRETOKENIZE_QWEN2}, 1, false, false, true},
-    {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2}, 1, false, false, true},
+    {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2}, 1, false, false, false},
     {"tekken", {PRETOKENIZE_TEKKEN}, 1, true, true, false},
 };
 

@@ -124,11 +124,6 @@ def properties():
     return table
 
 
-def rows(values, per_row):
-    for i in range(0, len(values), per_row):
-        yield "    " + ",".join(str(v) for v in values[i : i + per_row]) + ","
-
-
 def main():
     table = properties()
     blocks, index = [], []
@@ -146,6 +141,7 @@ def main():
             runs.append([1, value])
     print("/* Made by make_unicode_table.py with tokenizers %s; do not edit. */" % tokenizers.__version__)
     print("/* clang-format off */")
+    print("const unsigned char unicode_ascii[128] = {" + ",".join(map(str, table[:128])) + "};")
     print("static const unsigned char unicode_blocks[%d][%d] = {" % (len(blocks), BLOCK))
     for block in blocks:
         print("    {" + ",".join(map(str, block)) + "},")

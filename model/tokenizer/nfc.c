@@ -118,7 +118,7 @@ static bool is_active(const unsigned char *p, const unsigned char *end, int *num
 {
     *num_bytes = 1;
     if (*p < 0xC0) return false;
-    return unicode_properties(utf8_decode(p, end, num_bytes)) & UNICODE_NFC_ACTIVE;
+    return unicode_properties_at(p, end, num_bytes) & UNICODE_NFC_ACTIVE;
 }
 
 static const unsigned char *skip_points(const unsigned char *p, const unsigned char *end, bool active)

@@ -39,7 +39,7 @@ static unsigned category_at(position p, position end, position *next)
     *next = p;
     if (p == end) return 0;
     int num_bytes;
-    unsigned properties = unicode_properties(utf8_decode(p, end, &num_bytes));
+    unsigned properties = unicode_properties_at(p, end, &num_bytes);
     *next = p + num_bytes;
     return 1u << (properties & UNICODE_CATEGORY);
 }
@@ -185,7 +185,7 @@ static position match_tekken(position p, position end)
 static bool is_digit(position p, position end, position *next)
 {
     int num_bytes;
-    unsigned properties = unicode_properties(utf8_decode(p, end, &num_bytes));
+    unsigned properties = unicode_properties_at(p, end, &num_bytes);
     *next = p + num_bytes;
     return properties & UNICODE_NUMERIC;
 }

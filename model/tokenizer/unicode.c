@@ -75,6 +75,10 @@ bool utf8_is_valid(const unsigned char *p, size_t num_bytes)
 {
     const unsigned char *end = p + num_bytes;
     while (p < end) {
+        if (*p < 0x80) {
+            p++;
+            continue;
+        }
         int n = utf8_sequence_bytes(*p);
         if (n == 0 || end - p < n) return false;
         for (int i = 1; i < n; i++) {

@@ -25,12 +25,21 @@ enum unicode_category {
     UNICODE_NFC_ACTIVE = 32, /* changes under NFC, is reordered, or composes with what stands before it */
 };
 
-/* Any number up to 0xFFFFFFFF; beyond the last code point there are no properties. */
-unsigned unicode_properties(uint32_t code_point);
-
 /* Decodes the code point at p, where p < end. *num_bytes is 1 to 4 and never reaches past end. Bytes that are
  * no UTF-8 give U+FFFD, one byte at a time. */
 uint32_t utf8_decode(const unsigned char *p, const unsigned char *end, int *num_bytes);
+
+/* Any number up to 0xFFFFFFFF; beyond the last code point there are no properties. */
+unsigned unicode_properties(uint32_t code_point);
+
+extern const unsigned char unicode_ascii[128];
+
+/* The properties of the code point at p, where p < end, as utf8_decode sees it. */
+static inline unsigned unicode_properties_at(const unsigned char *p, const unsigned char *end, int *num_bytes)
+{
+    *num_bytes = 1;
+    return *p < 0x80 ? unicode_ascii[*p] : unicode_properties(utf8_decode(p, end, num_bytes));
+}
 
 /* Writes 1 to 4 bytes and returns how many. */
 int utf8_encode(uint32_t code_point, unsigned char *out);
