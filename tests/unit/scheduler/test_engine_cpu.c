@@ -24,12 +24,11 @@
 enum { NUM_REQUESTS = 16, MAX_MODEL_LEN = 256 };
 
 static const char tiny_config[] =
-    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":192,\"intermediate_"
-    "size\":256,"
-    "\"num_hidden_layers\":2,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":32,\"vocab_"
-    "size\":320,"
-    "\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"hidden_act\":\"silu\","
-    "\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\",\"eos_token_id\":2,\"bos_token_id\":1}";
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":96,"
+    "\"intermediate_size\":256,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"head_dim\":16,"
+    "\"num_key_value_heads\":2,\"vocab_size\":320,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
+    "\"torch_dtype\":\"bfloat16\",\"eos_token_id\":2,\"bos_token_id\":1}";
 
 static const char *model_path;
 static char tiny_path[64];
