@@ -16,7 +16,7 @@ PROMPTS = ["A recipe for", "The history of", "In the beginning", "My favourite",
 
 def body_of(i):
     rng = random.Random(i)
-    return {"prompt": f"{i}: {rng.choice(PROMPTS)}", "max_tokens": rng.randrange(4, 40), "ignore_eos": True,
+    return {"prompt": f"{i}: {rng.choice(PROMPTS)}", "max_tokens": rng.randrange(4, 28), "ignore_eos": True,
             "temperature": rng.choice([0, 0.7, 1.3]), "seed": i}
 
 
@@ -119,12 +119,12 @@ def storm(server, count, threads=16):
                 i = todo.pop()
             rng = random.Random(i)
             body = {**body_of(i), "stream": rng.random() < 0.7, "n": rng.choice([1, 1, 1, 3])}
-            body["max_tokens"] = rng.choice([1, 2, 8])
-            if rng.random() < 0.05:
-                body["prompt"] = "long text " * 2000  # prepared on the worker pool
+            body["max_tokens"] = rng.choice([1, 2, 4])
+            if rng.random() < 0.1:
+                body["user"] = "x" * 20_000  # prepared on the worker pool
             try:
                 s = open_raw(server, body)
-                if rng.random() < 0.5:
+                if rng.random() < 0.7:
                     if rng.random() < 0.7:
                         time.sleep(rng.random() * 0.03)
                     reset(s) if rng.random() < 0.5 else s.close()
