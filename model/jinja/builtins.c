@@ -22,11 +22,17 @@ const struct builtin *filter_find(const struct text *name)
     return b ? b : builtin_find(filters_of_values, num_filters_of_values, name);
 }
 
+static const struct builtin *text_method_find(const struct text *name)
+{
+    const struct builtin *b = builtin_find(text_search_methods, num_text_search_methods, name);
+    return b ? b : builtin_find(text_methods, num_text_methods, name);
+}
+
 const struct builtin *method_find(enum value_kind kind, const struct text *name)
 {
     switch (kind) {
     case VALUE_TEXT:
-        return builtin_find(text_methods, num_text_methods, name);
+        return text_method_find(name);
     case VALUE_LIST:
         return builtin_find(list_methods, num_list_methods, name);
     case VALUE_DICT:
@@ -100,7 +106,7 @@ static struct dict *make_dict(struct call *c)
     for (int i = 0; i < c->all->num_positional; i++) {
         struct value from = c->all->positional[i];
         if (from.kind == VALUE_DICT) {
-            for (int k = 0; k < from.dict->num; k++) {
+            for (int k = 0; k < from.dict->num && run_charge(c->run, 8); k++) {
                 dict_set(c->heap, d, from.dict->pairs[k].key, from.dict->pairs[k].value);
             }
             continue;

@@ -49,9 +49,10 @@ const struct builtin *builtin_find(const struct builtin *rows, size_t num_rows, 
 /* The tables, one file each. */
 extern const struct builtin filters_of_text[], filters_of_lists[], filters_of_values[];
 extern const size_t num_filters_of_text, num_filters_of_lists, num_filters_of_values;
-extern const struct builtin text_methods[], list_methods[], dict_methods[], loop_methods[], cycler_methods[];
-extern const size_t num_text_methods, num_list_methods, num_dict_methods, num_loop_methods,
-    num_cycler_methods;
+extern const struct builtin text_methods[], text_search_methods[], list_methods[], dict_methods[],
+    loop_methods[], cycler_methods[];
+extern const size_t num_text_methods, num_text_search_methods, num_list_methods, num_dict_methods,
+    num_loop_methods, num_cycler_methods;
 
 /* Binds and calls. */
 struct value builtin_call(struct run *r, const struct builtin *b, struct value self,

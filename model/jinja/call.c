@@ -130,6 +130,7 @@ struct value builtin_call(struct run *r, const struct builtin *b, struct value s
                           const struct arguments *all)
 {
     struct call c = {.run = r, .heap = &r->heap, .self = self, .all = all};
+    if (self.kind == VALUE_TEXT) run_charge(r, self.text->num_bytes / 4);
     if (!b->variadic && !bind(&c, b, all)) return value_undefined();
     struct value v = b->apply(&c);
     return r->status == 0 ? v : value_undefined();
@@ -171,7 +172,7 @@ bool call_bool(struct call *c, int i, bool otherwise)
 const struct text *call_self_text(struct call *c)
 {
     const struct text *t = value_to_text(c->heap, c->self, c->run->depth_left);
-    run_charge(c->run, t->num_bytes);
+    run_charge(c->run, t->num_bytes * 4);
     return t;
 }
 

@@ -29,7 +29,7 @@ int chat_template_parse(const char *source, struct chat_template **out, struct e
     }
     struct chat_template *t = calloc(1, sizeof *t);
     if (!t) return error_set(err, STATUS_NO_MEMORY, "no memory for the chat template");
-    heap_init(&t->parsed.heap, PARSED_BYTES_MAX, SOURCE_BYTES_MAX);
+    heap_init(&t->parsed.heap, PARSED_BYTES_MAX, SOURCE_BYTES_MAX, UINT64_MAX);
     int status = template_parse(&t->parsed, source, n, err);
     if (status != 0) {
         chat_template_free(t);
@@ -98,11 +98,12 @@ int chat_template_render(const struct chat_template *t, const struct cJSON *cont
         .context = context,
         .trusted = trusted,
         .now_seconds = now_seconds,
-        .steps_left = limits->num_steps,
         .depth_left = limits->depth,
         .err = err,
     };
-    heap_init(&r.heap, limits->memory_bytes, limits->output_bytes);
+    uint64_t work;
+    if (!checked_mul(limits->num_steps, WORK_OF_NODE, &work)) work = UINT64_MAX;
+    heap_init(&r.heap, limits->memory_bytes, limits->output_bytes, work);
     int status = render(&r, out, untrusted, num_untrusted);
     heap_deinit(&r.heap);
     return status;

@@ -239,7 +239,7 @@ enum flow exec_body(struct run *r, const struct node *body)
 {
     if (!run_enter(r)) return FLOW_NEXT;
     enum flow flow = FLOW_NEXT;
-    for (const struct node *n = body; n && flow == FLOW_NEXT && run_charge(r, 64); n = n->next) {
+    for (const struct node *n = body; n && flow == FLOW_NEXT && run_charge(r, WORK_OF_NODE); n = n->next) {
         r->line = n->line;
         flow = exec(r, n);
     }

@@ -74,7 +74,7 @@ static struct value sort_key(struct call *c, struct value v, struct value attrib
 {
     v = call_attribute(c, v, attribute);
     if (case_sensitive || v.kind != VALUE_TEXT) return v;
-    run_charge(c->run, v.text->num_bytes * 8);
+    run_charge(c->run, v.text->num_bytes * 32);
     return value_text(text_change_case(c->heap, v.text, CASE_LOWER));
 }
 
@@ -100,7 +100,7 @@ static int compare_keys(struct call *c, struct value a, struct value b)
 {
     int order = 0;
     run_charge(c->run, 64);
-    if (c->run->status == 0 && !value_compare(a, b, c->run->depth_left, &order)) {
+    if (c->run->status == 0 && !value_compare(c->heap, a, b, c->run->depth_left, &order)) {
         if (a.kind == VALUE_UNDEFINED) fail_undefined(c->run, a);
         call_fail(c, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
                   value_type_name(b));
@@ -189,7 +189,7 @@ static struct value filter_max(struct call *c)
 static bool key_is_in(struct call *c, const struct list *keys, struct value key)
 {
     for (int i = 0; i < keys->num && run_charge(c->run, 8); i++) {
-        if (value_equal(keys->items[i], key, c->run->depth_left)) return true;
+        if (value_equal(c->heap, keys->items[i], key, c->run->depth_left)) return true;
     }
     return false;
 }
@@ -216,7 +216,7 @@ static struct value filter_groupby(struct call *c)
     struct value last = value_undefined();
     for (int i = 0; i < sorted.list->num && run_charge(c->run, 64); i++) {
         struct value item = sorted.list->items[i], key = sort_key(c, item, c->args[0], case_sensitive);
-        if (!group || !value_equal(key, last, c->run->depth_left)) {
+        if (!group || !value_equal(c->heap, key, last, c->run->depth_left)) {
             group = list_create(c->heap, 0);
             struct value name = call_attribute(c, item, c->args[0]);
             list_append(c->heap, groups, value_tuple2(c->heap, name, value_list(VALUE_LIST, group)));

@@ -56,6 +56,7 @@ static void write_text(struct writer *w, const struct text *t)
 static void write_number(struct writer *w, struct value v)
 {
     char text[FLOAT_TEXT_BYTES];
+    run_charge(w->run, v.kind == VALUE_INT ? 64 : 1024);
     if (v.kind == VALUE_INT) {
         snprintf(text, sizeof text, "%" PRId64, v.integer);
     } else if (isnan(v.real) || isinf(v.real)) {
@@ -122,7 +123,7 @@ static const struct dict *sort_pairs(struct writer *w, const struct dict *d)
         int at = sorted->num++;
         for (; at > 0 && run_charge(w->run, 32); at--) {
             int order = 0;
-            if (!value_compare(sorted->pairs[at - 1].key, d->pairs[i].key, 8, &order)) {
+            if (!value_compare(&w->run->heap, sorted->pairs[at - 1].key, d->pairs[i].key, 8, &order)) {
                 run_fail(w->run, STATUS_TEMPLATE, "keys of different types cannot be sorted");
             }
             if (order <= 0) break;

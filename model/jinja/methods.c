@@ -54,7 +54,7 @@ static struct value list_method_index(struct call *c)
 {
     const struct list *l = c->self.list;
     for (int i = 0; i < l->num && run_charge(c->run, 8); i++) {
-        if (value_equal(l->items[i], c->args[0], c->run->depth_left)) return value_int(i);
+        if (value_equal(c->heap, l->items[i], c->args[0], c->run->depth_left)) return value_int(i);
     }
     return call_fail(c, "the value is not in list");
 }
@@ -64,7 +64,7 @@ static struct value list_method_count(struct call *c)
     const struct list *l = c->self.list;
     int64_t num = 0;
     for (int i = 0; i < l->num && run_charge(c->run, 8); i++) {
-        num += value_equal(l->items[i], c->args[0], c->run->depth_left);
+        num += value_equal(c->heap, l->items[i], c->args[0], c->run->depth_left);
     }
     return value_int(num);
 }
@@ -125,8 +125,7 @@ static struct value dict_method_values(struct call *c)
 
 static struct value *find_key(struct call *c)
 {
-    run_charge(c->run, (size_t)c->self.dict->num * 4);
-    return dict_find(c->self.dict, c->args[0]);
+    return dict_find(c->heap, c->self.dict, c->args[0]);
 }
 
 static struct value otherwise(struct call *c)
@@ -169,7 +168,7 @@ static struct value dict_method_update(struct call *c)
         struct value from = c->all->positional[i];
         if (from.kind != VALUE_DICT) return call_fail(c, "update() takes a dict");
         int num = from.dict->num;
-        for (int k = 0; k < num && run_charge(c->run, 64 + (size_t)c->self.dict->num * 4); k++) {
+        for (int k = 0; k < num && run_charge(c->run, 64); k++) {
             dict_set(c->heap, c->self.dict, from.dict->pairs[k].key, from.dict->pairs[k].value);
         }
     }
@@ -215,7 +214,7 @@ static struct value loop_method_changed(struct call *c)
     struct list *l = list_create(c->heap, c->all->num_positional);
     for (int i = 0; i < c->all->num_positional; i++) list_append(c->heap, l, c->all->positional[i]);
     struct value now = value_list(VALUE_TUPLE, l);
-    bool changed = !value_equal(now, c->self.loop->changed, c->run->depth_left);
+    bool changed = !value_equal(c->heap, now, c->self.loop->changed, c->run->depth_left);
     c->self.loop->changed = now;
     return value_bool(changed);
 }

@@ -161,8 +161,8 @@ struct value apply_binary(struct run *r, char op, struct value a, struct value b
 
 static bool list_contains(struct run *r, const struct list *l, struct value v)
 {
-    for (int i = 0; i < l->num && run_charge(r, 8); i++) {
-        if (value_equal(l->items[i], v, r->depth_left)) return true;
+    for (int i = 0; i < l->num && r->status == 0; i++) {
+        if (value_equal(&r->heap, l->items[i], v, r->depth_left)) return true;
     }
     return false;
 }
@@ -175,12 +175,11 @@ bool value_contains(struct run *r, struct value container, struct value v)
                      value_type_name(v));
             return false;
         }
-        run_charge(r, container.text->num_bytes);
+        run_charge(r, container.text->num_bytes * 4);
         return text_find(container.text, v.text, 0, container.text->num_bytes) != SIZE_MAX;
     }
     if (container.kind == VALUE_DICT) {
-        run_charge(r, (size_t)container.dict->num * 4);
-        if (value_is_hashable(v)) return dict_find(container.dict, v);
+        if (value_is_hashable(v)) return dict_find(&r->heap, container.dict, v);
         run_fail(r, STATUS_TEMPLATE, "unhashable type: '%s'", value_type_name(v));
         return false;
     }
@@ -195,7 +194,7 @@ static bool compare_order(struct run *r, char op, struct value a, struct value b
 {
     static const char *const shown[] = {['<'] = "<", ['l'] = "<=", ['>'] = ">", ['g'] = ">="};
     int order;
-    if (!value_compare(a, b, r->depth_left, &order)) {
+    if (!value_compare(&r->heap, a, b, r->depth_left, &order)) {
         if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED) {
             fail_undefined(r, a.kind == VALUE_UNDEFINED ? a : b);
         } else {
@@ -222,9 +221,9 @@ bool apply_compare(struct run *r, char op, struct value a, struct value b)
 {
     switch (op) {
     case OPERATOR_EQUAL:
-        return value_equal(a, b, r->depth_left);
+        return value_equal(&r->heap, a, b, r->depth_left);
     case OPERATOR_NOT_EQUAL:
-        return !value_equal(a, b, r->depth_left);
+        return !value_equal(&r->heap, a, b, r->depth_left);
     case OPERATOR_IN:
         return value_contains(r, b, a);
     case OPERATOR_NOT_IN:

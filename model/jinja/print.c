@@ -6,16 +6,29 @@
 
 #include "model/jinja/run.h"
 
-/* Python: the fewest digits that read back the same; exponent form below 1e-4 and from 1e16. */
+/* Writes d as d.ddde+xx with the fewest digits that read back the same, and returns how many. Whatever 15
+ * digits tell apart, 15 digits without their trailing zeros do, except among the subnormal numbers. */
+static int shortest_digits(double d, char digits[FLOAT_TEXT_BYTES])
+{
+    int num = fabs(d) < 2.3e-308 ? 1 : 15;
+    for (; num <= 17; num++) {
+        snprintf(digits, FLOAT_TEXT_BYTES, "%.*e", num - 1, d);
+        if (num == 17 || strtod(digits, NULL) == d) break;
+    }
+    char *exponent = strchr(digits, 'e'), *end = exponent;
+    while (end[-1] == '0' && num > 1) end--, num--;
+    if (end[-1] == '.') end--;
+    memmove(end, exponent, strlen(exponent) + 1);
+    return num;
+}
+
+/* Python: exponent form below 1e-4 and from 1e16. */
 int float_repr(double d, char text[FLOAT_TEXT_BYTES])
 {
     if (isnan(d)) return snprintf(text, FLOAT_TEXT_BYTES, "nan");
     if (isinf(d)) return snprintf(text, FLOAT_TEXT_BYTES, d > 0 ? "inf" : "-inf");
     char digits[FLOAT_TEXT_BYTES];
-    int precision = 0;
-    do {
-        snprintf(digits, sizeof digits, "%.*e", precision, d);
-    } while (++precision < 17 && strtod(digits, NULL) != d);
+    int precision = shortest_digits(d, digits);
     int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16) {
         *strchr(digits, 'e') = '\0';
@@ -112,6 +125,7 @@ static void repr_number(struct text_builder *b, struct value v)
     char text[FLOAT_TEXT_BYTES];
     int n =
         v.kind == VALUE_INT ? snprintf(text, sizeof text, "%" PRId64, v.integer) : float_repr(v.real, text);
+    heap_charge(b->heap, v.kind == VALUE_INT ? 64 : 1024);
     text_builder_append(b, text, (size_t)n, false);
 }
 

@@ -26,22 +26,15 @@ struct value run_raise(struct run *r, const struct text *message)
 bool run_charge(struct run *r, size_t work)
 {
     if (r->status != 0) return false;
-    if (r->heap.failed) {
-        run_fail(r, STATUS_LIMIT, "the prompt or a value in it is too large");
-        return false;
-    }
-    uint64_t steps = work / 64;
-    if (r->steps_left < steps) {
-        run_fail(r, STATUS_LIMIT, "too many steps");
-        return false;
-    }
-    r->steps_left -= steps;
-    return true;
+    if (heap_charge(&r->heap, work)) return true;
+    run_fail(r, STATUS_LIMIT,
+             r->heap.work_left == 0 ? "too many steps" : "the prompt or a value in it is too large");
+    return false;
 }
 
 bool run_enter(struct run *r)
 {
-    if (r->status != 0 || !run_charge(r, 64)) return false;
+    if (r->status != 0 || !run_charge(r, WORK_OF_NODE)) return false;
     if (r->depth_left <= 0) {
         run_fail(r, STATUS_LIMIT, "nested too deeply");
         return false;

@@ -1,8 +1,7 @@
 /* run.h - one rendering: the interpreter's state, and the functions its files call of each other.
  *
  * A failure is sticky: run_fail keeps the first sentence, and from then on every step refuses, so that
- * evaluation unwinds with undefined values that nobody looks at. Work that is not a node by itself (copying a
- * text, walking a list) is charged in steps too, so the limit bounds the time of any template and request. */
+ * evaluation unwinds with undefined values that nobody looks at. */
 #ifndef MODEL_JINJA_RUN_H
 #define MODEL_JINJA_RUN_H
 
@@ -44,7 +43,6 @@ struct run {
     const struct cJSON *context;
     const char *const *trusted;
     int64_t now_seconds;
-    uint64_t steps_left;
     int depth_left;
     int line; /* of the node evaluated last */
     struct text_builder *out;
@@ -58,7 +56,7 @@ struct run {
 struct value run_fail(struct run *r, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 struct value run_raise(struct run *r, const struct text *message); /* the template's own words */
-bool run_charge(struct run *r, size_t work);                       /* false: stop */
+bool run_charge(struct run *r, size_t work); /* heap_charge, and the sentence; false: stop */
 /* Pair with run_leave when true. */
 bool run_enter(struct run *r);
 static inline void run_leave(struct run *r)

@@ -76,7 +76,7 @@ static struct value own_attribute(struct run *r, struct value object, const stru
     }
     switch (object.kind) {
     case VALUE_NAMESPACE: {
-        const struct value *v = dict_find_text(object.dict, name);
+        const struct value *v = dict_find_text(&r->heap, object.dict, name);
         return v ? *v : missing;
     }
     case VALUE_LOOP:
@@ -96,8 +96,7 @@ struct value get_attribute(struct run *r, struct value object, const struct text
     struct value v = own_attribute(r, object, name);
     if (v.kind != VALUE_MISSING) return v;
     if (object.kind == VALUE_DICT) {
-        run_charge(r, (size_t)object.dict->num * 4);
-        const struct value *there = dict_find_text(object.dict, name);
+        const struct value *there = dict_find_text(&r->heap, object.dict, name);
         if (there) return *there;
     }
     return lacks(object, name);
@@ -112,7 +111,7 @@ static struct value get_char(struct run *r, struct value object, int64_t idx)
 {
     const struct text *t = object.text;
     int64_t num = (int64_t)text_num_chars(t);
-    run_charge(r, t->num_bytes);
+    run_charge(r, t->num_bytes * 4);
     if (idx < 0) idx += num;
     if (idx < 0 || idx >= num) return lacks(object, NULL);
     size_t at = text_byte_of_char(t, (size_t)idx), size;
@@ -132,8 +131,7 @@ struct value get_item(struct run *r, struct value object, struct value key)
         }
     }
     if (object.kind == VALUE_DICT) {
-        run_charge(r, (size_t)object.dict->num * 4);
-        const struct value *there = dict_find(object.dict, key);
+        const struct value *there = dict_find(&r->heap, object.dict, key);
         if (there) return *there;
     }
     if (key.kind != VALUE_TEXT) return lacks(object, NULL);
@@ -203,7 +201,7 @@ static struct value slice_list(struct run *r, struct value object, const struct 
 
 static struct value slice_text(struct run *r, const struct text *t, const struct span *s)
 {
-    run_charge(r, t->num_bytes);
+    run_charge(r, t->num_bytes * 4);
     if (s->step == 1) {
         size_t begin = text_byte_of_char(t, (size_t)s->start);
         size_t end = s->num > 0 ? text_byte_of_char(t, (size_t)(s->start + s->num)) : begin;

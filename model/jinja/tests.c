@@ -101,7 +101,7 @@ static struct value test_sameas(struct call *c)
 static struct value remainder_is(struct call *c, int64_t divisor, int64_t wanted)
 {
     struct value rest = apply_binary(c->run, OPERATOR_MODULO, c->self, value_int(divisor));
-    return value_bool(value_equal(rest, value_int(wanted), 1));
+    return value_bool(value_equal(c->heap, rest, value_int(wanted), 1));
 }
 
 static struct value test_odd(struct call *c)

@@ -96,11 +96,6 @@ bool text_is_untrusted_at(const struct text *t, size_t at)
     return first < last;
 }
 
-bool text_is(const struct text *t, const char *literal)
-{
-    return strlen(literal) == t->num_bytes && memcmp(t->bytes, literal, t->num_bytes) == 0;
-}
-
 int text_compare(const struct text *a, const struct text *b)
 {
     int order = memcmp(a->bytes, b->bytes, min_of(a->num_bytes, b->num_bytes));
@@ -125,10 +120,15 @@ size_t text_find_last(const struct text *t, const struct text *needle, size_t be
     return SIZE_MAX;
 }
 
-bool text_starts_with(const struct text *t, const struct text *prefix, size_t at)
+bool text_starts_with(const struct text *t, const struct text *prefix)
 {
-    return t->num_bytes - at >= prefix->num_bytes &&
-           memcmp(t->bytes + at, prefix->bytes, prefix->num_bytes) == 0;
+    return t->num_bytes >= prefix->num_bytes && memcmp(t->bytes, prefix->bytes, prefix->num_bytes) == 0;
+}
+
+bool text_ends_with(const struct text *t, const struct text *suffix)
+{
+    size_t n = suffix->num_bytes;
+    return t->num_bytes >= n && memcmp(t->bytes + t->num_bytes - n, suffix->bytes, n) == 0;
 }
 
 /* ---- code points ---- */
@@ -235,12 +235,12 @@ void text_builder_init(struct text_builder *b, struct heap *h)
 
 static bool reserve(struct text_builder *b, size_t n)
 {
-    if (n <= b->capacity_bytes - b->num_bytes) return true;
     struct heap *h = b->heap;
-    if (n > h->text_bytes_max || b->num_bytes > h->text_bytes_max - n) {
+    if (!heap_charge(h, n / 8) || n > h->text_bytes_max || b->num_bytes > h->text_bytes_max - n) {
         h->failed = true;
         return false;
     }
+    if (n <= b->capacity_bytes - b->num_bytes) return true;
     size_t capacity = max_of(b->num_bytes + n, max_of(b->capacity_bytes * 2, (size_t)64));
     char *bytes = heap_alloc(h, capacity);
     if (!bytes) return false;

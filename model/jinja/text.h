@@ -60,12 +60,21 @@ static inline bool text_equal(const struct text *a, const struct text *b)
 {
     return a->num_bytes == b->num_bytes && memcmp(a->bytes, b->bytes, a->num_bytes) == 0;
 }
-bool text_is(const struct text *t, const char *literal);
+
+/* The first byte decides nearly always: looking a name up in a table is a walk of such comparisons. */
+static inline bool text_is(const struct text *t, const char *literal)
+{
+    size_t n = t->num_bytes;
+    if (n == 0 || t->bytes[0] != literal[0]) return n == 0 && literal[0] == '\0';
+    return strlen(literal) == n && memcmp(literal, t->bytes, n) == 0;
+}
+
 int text_compare(const struct text *a, const struct text *b); /* by code point */
 /* The first (or last) place of needle in [begin, end) of t, SIZE_MAX if none. */
 size_t text_find(const struct text *t, const struct text *needle, size_t begin, size_t end);
 size_t text_find_last(const struct text *t, const struct text *needle, size_t begin, size_t end);
-bool text_starts_with(const struct text *t, const struct text *prefix, size_t at);
+bool text_starts_with(const struct text *t, const struct text *prefix);
+bool text_ends_with(const struct text *t, const struct text *suffix);
 
 /* ---- code points ---- */
 

@@ -119,6 +119,7 @@ static struct value append_number(struct run *r, struct text_builder *b, struct 
     char digits[NUMBER_TEXT_BYTES], text[2 * NUMBER_TEXT_BYTES];
     const char *prefix = "";
     bool negative, floating = v.kind == VALUE_FLOAT || is_float_type(s->type);
+    run_charge(r, floating ? 4096 : 256);
     if (floating) {
         double d = value_as_float(v);
         negative = d < 0;

@@ -1,4 +1,5 @@
-/* text_methods.c - the methods of Python's str. */
+/* text_methods.c - the methods of Python's str that make or ask about text (text_search.c: find and split).
+ */
 #include <utf8proc.h>
 
 #include "model/jinja/run.h"
@@ -17,7 +18,7 @@ static struct value slice_value(struct call *c, const struct text *t, size_t beg
 
 static struct value change_case(struct call *c, enum text_case change)
 {
-    run_charge(c->run, self_text(c)->num_bytes * 8);
+    run_charge(c->run, self_text(c)->num_bytes * 32);
     return value_text(text_change_case(c->heap, self_text(c), change));
 }
 
@@ -50,8 +51,10 @@ static struct value text_method_swapcase(struct call *c)
 
 static struct value strip(struct call *c, bool left, bool right)
 {
+    const struct text *chars = call_text(c, 0, NULL);
     size_t begin, end;
-    text_strip_bounds(self_text(c), call_text(c, 0, NULL), left, right, &begin, &end);
+    text_strip_bounds(self_text(c), chars, left, right, &begin, &end);
+    run_charge(c->run, (self_text(c)->num_bytes - (end - begin)) * 16 * (1 + (chars ? chars->num_bytes : 0)));
     return slice_value(c, self_text(c), begin, end);
 }
 
@@ -70,269 +73,16 @@ static struct value text_method_rstrip(struct call *c)
     return strip(c, false, true);
 }
 
-static bool ends_with(const struct text *t, const struct text *suffix)
-{
-    return t->num_bytes >= suffix->num_bytes && text_starts_with(t, suffix, t->num_bytes - suffix->num_bytes);
-}
-
 static struct value text_method_removeprefix(struct call *c)
 {
     const struct text *t = self_text(c), *prefix = call_text(c, 0, &text_empty);
-    return slice_value(c, t, text_starts_with(t, prefix, 0) ? prefix->num_bytes : 0, t->num_bytes);
+    return slice_value(c, t, text_starts_with(t, prefix) ? prefix->num_bytes : 0, t->num_bytes);
 }
 
 static struct value text_method_removesuffix(struct call *c)
 {
     const struct text *t = self_text(c), *suffix = call_text(c, 0, &text_empty);
-    return slice_value(c, t, 0, ends_with(t, suffix) ? t->num_bytes - suffix->num_bytes : t->num_bytes);
-}
-
-/* ---- finding ---- */
-
-/* Arguments start and stop as a part of the text, as in s[start:stop]. */
-static const struct text *searched_part(struct call *c, size_t *begin)
-{
-    *begin = 0;
-    if (c->args[1].kind == VALUE_MISSING && c->args[2].kind == VALUE_MISSING) return self_text(c);
-    struct value none = value_none();
-    struct value start = c->args[1].kind == VALUE_MISSING ? none : c->args[1];
-    struct value stop = c->args[2].kind == VALUE_MISSING ? none : c->args[2];
-    struct value part = get_slice(c->run, c->self, start, stop, none);
-    if (part.kind != VALUE_TEXT) return &text_empty;
-    struct value before = get_slice(c->run, c->self, none, start, none);
-    if (before.kind == VALUE_TEXT && start.kind != VALUE_NONE) *begin = before.text->num_bytes;
-    return part.text;
-}
-
-static struct value starts_or_ends(struct call *c, bool starts)
-{
-    size_t begin;
-    const struct text *t = searched_part(c, &begin);
-    struct value wanted = c->args[0];
-    struct list one = {.items = &wanted, .num = 1};
-    const struct list *choices = wanted.kind == VALUE_TUPLE ? wanted.list : &one;
-    for (int i = 0; i < choices->num && run_charge(c->run, 64); i++) {
-        if (choices->items[i].kind != VALUE_TEXT) {
-            return call_fail(c, "%s first arg must be str or a tuple of str, not %s",
-                             starts ? "startswith" : "endswith", value_type_name(choices->items[i]));
-        }
-        const struct text *choice = choices->items[i].text;
-        if (starts ? text_starts_with(t, choice, 0) : ends_with(t, choice)) return value_bool(true);
-    }
-    return value_bool(false);
-}
-
-static struct value text_method_startswith(struct call *c)
-{
-    return starts_or_ends(c, true);
-}
-
-static struct value text_method_endswith(struct call *c)
-{
-    return starts_or_ends(c, false);
-}
-
-static struct value find(struct call *c, bool last, bool must_be_there)
-{
-    size_t begin;
-    const struct text *t = searched_part(c, &begin), *needle = call_text(c, 0, &text_empty);
-    run_charge(c->run, t->num_bytes * (last ? needle->num_bytes : 1));
-    size_t at = last ? text_find_last(t, needle, 0, t->num_bytes) : text_find(t, needle, 0, t->num_bytes);
-    if (at != SIZE_MAX) return value_int((int64_t)text_char_of_byte(self_text(c), begin + at));
-    return must_be_there ? call_fail(c, "substring not found") : value_int(-1);
-}
-
-static struct value text_method_find(struct call *c)
-{
-    return find(c, false, false);
-}
-
-static struct value text_method_rfind(struct call *c)
-{
-    return find(c, true, false);
-}
-
-static struct value text_method_index(struct call *c)
-{
-    return find(c, false, true);
-}
-
-static struct value text_method_rindex(struct call *c)
-{
-    return find(c, true, true);
-}
-
-static struct value text_method_count(struct call *c)
-{
-    size_t begin;
-    const struct text *t = searched_part(c, &begin), *needle = call_text(c, 0, &text_empty);
-    run_charge(c->run, t->num_bytes);
-    if (needle->num_bytes == 0) return value_int((int64_t)text_num_chars(t) + 1);
-    int64_t num = 0;
-    for (size_t at = 0; (at = text_find(t, needle, at, t->num_bytes)) != SIZE_MAX; at += needle->num_bytes)
-        num++;
-    return value_int(num);
-}
-
-/* ---- splitting ---- */
-
-static void add_slice(struct call *c, struct list *l, const struct text *t, size_t begin, size_t end)
-{
-    list_append(c->heap, l, slice_value(c, t, begin, end));
-}
-
-static size_t skip_spaces(const struct text *t, size_t at, bool spaces)
-{
-    size_t size;
-    while (at < t->num_bytes && char_is_space(text_char_at(t, at, &size)) == spaces) at += size;
-    return at;
-}
-
-static void split_spaces(struct call *c, struct list *l, int64_t limit)
-{
-    const struct text *t = self_text(c);
-    for (size_t at = skip_spaces(t, 0, true); at < t->num_bytes && run_charge(c->run, 64);) {
-        size_t end = skip_spaces(t, at, false), next = skip_spaces(t, end, true);
-        if (limit-- == 0) {
-            add_slice(c, l, t, at, t->num_bytes);
-            return;
-        }
-        add_slice(c, l, t, at, end);
-        at = next;
-    }
-}
-
-static void rsplit_spaces(struct call *c, struct list *l, int64_t limit)
-{
-    const struct text *t = self_text(c);
-    size_t end = t->num_bytes, size, ignored;
-    while (run_charge(c->run, 64)) {
-        struct text head = {.bytes = t->bytes, .num_bytes = end};
-        text_strip_bounds(&head, NULL, false, true, &ignored, &end);
-        if (end == 0) return;
-        size_t begin = limit-- == 0 ? 0 : end;
-        while (begin > 0) {
-            size_t before = text_char_before(t, begin);
-            if (char_is_space(text_char_at(t, before, &size))) break;
-            begin = before;
-        }
-        add_slice(c, l, t, begin, end);
-        end = begin;
-    }
-}
-
-static void split_at(struct call *c, struct list *l, const struct text *separator, int64_t limit)
-{
-    const struct text *t = self_text(c);
-    size_t from = 0;
-    while (limit-- != 0 && run_charge(c->run, 64)) {
-        size_t at = text_find(t, separator, from, t->num_bytes);
-        if (at == SIZE_MAX) break;
-        add_slice(c, l, t, from, at);
-        from = at + separator->num_bytes;
-    }
-    add_slice(c, l, t, from, t->num_bytes);
-}
-
-static void rsplit_at(struct call *c, struct list *l, const struct text *separator, int64_t limit)
-{
-    const struct text *t = self_text(c);
-    size_t to = t->num_bytes;
-    while (limit-- != 0 && run_charge(c->run, 64)) {
-        size_t at = text_find_last(t, separator, 0, to);
-        if (at == SIZE_MAX) break;
-        add_slice(c, l, t, at + separator->num_bytes, to);
-        to = at;
-    }
-    add_slice(c, l, t, 0, to);
-}
-
-static void reverse(struct list *l)
-{
-    for (int i = 0; l && i < l->num / 2; i++) {
-        struct value v = l->items[i];
-        l->items[i] = l->items[l->num - 1 - i];
-        l->items[l->num - 1 - i] = v;
-    }
-}
-
-static struct value split(struct call *c, bool from_right)
-{
-    const struct text *separator = call_text(c, 0, NULL);
-    int64_t limit = call_int(c, 1, -1);
-    struct list *l = list_create(c->heap, 0);
-    run_charge(c->run, self_text(c)->num_bytes * (from_right && separator ? separator->num_bytes : 2));
-    if (separator && separator->num_bytes == 0) return call_fail(c, "empty separator");
-    if (separator) {
-        (from_right ? rsplit_at : split_at)(c, l, separator, limit);
-    } else {
-        (from_right ? rsplit_spaces : split_spaces)(c, l, limit);
-    }
-    if (from_right) reverse(l);
-    return value_list(VALUE_LIST, l);
-}
-
-static struct value text_method_split(struct call *c)
-{
-    return split(c, false);
-}
-
-static struct value text_method_rsplit(struct call *c)
-{
-    return split(c, true);
-}
-
-static bool is_line_break(int32_t c)
-{
-    return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
-}
-
-static struct value text_method_splitlines(struct call *c)
-{
-    const struct text *t = self_text(c);
-    bool keep = call_bool(c, 0, false);
-    struct list *l = list_create(c->heap, 0);
-    size_t from = 0, size;
-    for (size_t at = 0; at < t->num_bytes && run_charge(c->run, 8); at += size) {
-        int32_t ch = text_char_at(t, at, &size);
-        if (!is_line_break(ch)) continue;
-        if (ch == '\r' && at + 1 < t->num_bytes && t->bytes[at + 1] == '\n') size = 2;
-        add_slice(c, l, t, from, keep ? at + size : at);
-        from = at + size;
-    }
-    if (from < t->num_bytes) add_slice(c, l, t, from, t->num_bytes);
-    return value_list(VALUE_LIST, l);
-}
-
-static struct value partition(struct call *c, bool last)
-{
-    const struct text *t = self_text(c), *separator = call_text(c, 0, &text_empty);
-    if (separator->num_bytes == 0) return call_fail(c, "empty separator");
-    run_charge(c->run, t->num_bytes * (last ? separator->num_bytes : 1));
-    size_t at =
-        last ? text_find_last(t, separator, 0, t->num_bytes) : text_find(t, separator, 0, t->num_bytes);
-    size_t n = separator->num_bytes, end = t->num_bytes;
-    struct list *l = list_create(c->heap, 3);
-    if (at != SIZE_MAX) {
-        add_slice(c, l, t, 0, at);
-        add_slice(c, l, t, at, at + n);
-        add_slice(c, l, t, at + n, end);
-    } else {
-        add_slice(c, l, t, 0, last ? 0 : end);
-        add_slice(c, l, t, 0, 0);
-        add_slice(c, l, t, 0, last ? end : 0);
-    }
-    return value_list(VALUE_TUPLE, l);
-}
-
-static struct value text_method_partition(struct call *c)
-{
-    return partition(c, false);
-}
-
-static struct value text_method_rpartition(struct call *c)
-{
-    return partition(c, true);
+    return slice_value(c, t, 0, text_ends_with(t, suffix) ? t->num_bytes - suffix->num_bytes : t->num_bytes);
 }
 
 /* ---- building ---- */
@@ -552,12 +302,9 @@ static struct value text_method_islower(struct call *c)
 }
 
 const struct builtin text_methods[] = {
-    {"split", text_method_split, {"sep", "maxsplit"}, 0, false},
     {"strip", text_method_strip, {"chars"}, 0, false},
     {"lstrip", text_method_lstrip, {"chars"}, 0, false},
     {"rstrip", text_method_rstrip, {"chars"}, 0, false},
-    {"startswith", text_method_startswith, {"prefix", "start", "end"}, 1, false},
-    {"endswith", text_method_endswith, {"suffix", "start", "end"}, 1, false},
     {"replace", text_method_replace, {"old", "new", "count"}, 2, false},
     {"upper", text_method_upper, {NULL}, 0, false},
     {"lower", text_method_lower, {NULL}, 0, false},
@@ -567,15 +314,6 @@ const struct builtin text_methods[] = {
     {"swapcase", text_method_swapcase, {NULL}, 0, false},
     {"join", text_method_join, {"iterable"}, 1, false},
     {"format", text_method_format, {NULL}, 0, true},
-    {"find", text_method_find, {"sub", "start", "end"}, 1, false},
-    {"rfind", text_method_rfind, {"sub", "start", "end"}, 1, false},
-    {"index", text_method_index, {"sub", "start", "end"}, 1, false},
-    {"rindex", text_method_rindex, {"sub", "start", "end"}, 1, false},
-    {"count", text_method_count, {"sub", "start", "end"}, 1, false},
-    {"rsplit", text_method_rsplit, {"sep", "maxsplit"}, 0, false},
-    {"splitlines", text_method_splitlines, {"keepends"}, 0, false},
-    {"partition", text_method_partition, {"sep"}, 1, false},
-    {"rpartition", text_method_rpartition, {"sep"}, 1, false},
     {"removeprefix", text_method_removeprefix, {"prefix"}, 1, false},
     {"removesuffix", text_method_removesuffix, {"suffix"}, 1, false},
     {"ljust", text_method_ljust, {"width", "fillchar"}, 1, false},

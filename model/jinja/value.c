@@ -76,28 +76,28 @@ bool value_is_same(struct value a, struct value b)
     }
 }
 
-static bool list_equal(const struct list *a, const struct list *b, int depth)
+static bool list_equal(struct heap *h, const struct list *a, const struct list *b, int depth)
 {
     if (a->num != b->num) return false;
     for (int i = 0; i < a->num; i++) {
-        if (!value_equal(a->items[i], b->items[i], depth - 1)) return false;
+        if (!value_equal(h, a->items[i], b->items[i], depth - 1)) return false;
     }
     return true;
 }
 
-static bool dict_equal(const struct dict *a, const struct dict *b, int depth)
+static bool dict_equal(struct heap *h, const struct dict *a, const struct dict *b, int depth)
 {
     if (a->num != b->num) return false;
     for (int i = 0; i < a->num; i++) {
-        const struct value *other = dict_find(b, a->pairs[i].key);
-        if (!other || !value_equal(a->pairs[i].value, *other, depth - 1)) return false;
+        const struct value *other = dict_find(h, b, a->pairs[i].key);
+        if (!other || !value_equal(h, a->pairs[i].value, *other, depth - 1)) return false;
     }
     return true;
 }
 
-bool value_equal(struct value a, struct value b, int depth)
+bool value_equal(struct heap *h, struct value a, struct value b, int depth)
 {
-    if (depth <= 0) return false;
+    if (depth <= 0 || !heap_charge(h, 8)) return false;
     if (value_is_integral(a) && value_is_integral(b)) return value_as_int(a) == value_as_int(b);
     if (value_is_number(a) && value_is_number(b)) return value_as_float(a) == value_as_float(b);
     if (a.kind != b.kind) return false;
@@ -105,9 +105,12 @@ bool value_equal(struct value a, struct value b, int depth)
     case VALUE_LIST:
     case VALUE_TUPLE:
     case VALUE_RANGE:
-        return a.list == b.list || list_equal(a.list, b.list, depth);
+        return a.list == b.list || list_equal(h, a.list, b.list, depth);
     case VALUE_DICT:
-        return a.dict == b.dict || dict_equal(a.dict, b.dict, depth);
+        return a.dict == b.dict || dict_equal(h, a.dict, b.dict, depth);
+    case VALUE_TEXT:
+        heap_charge(h, a.text->num_bytes / 8);
+        return text_equal(a.text, b.text);
     default:
         return value_is_same(a, b);
     }
@@ -118,19 +121,19 @@ static int sign_of(double difference)
     return (difference > 0) - (difference < 0);
 }
 
-static bool list_compare(const struct list *a, const struct list *b, int depth, int *order)
+static bool list_compare(struct heap *h, const struct list *a, const struct list *b, int depth, int *order)
 {
     for (int i = 0; i < a->num && i < b->num; i++) {
-        if (value_equal(a->items[i], b->items[i], depth - 1)) continue;
-        return value_compare(a->items[i], b->items[i], depth - 1, order);
+        if (value_equal(h, a->items[i], b->items[i], depth - 1)) continue;
+        return value_compare(h, a->items[i], b->items[i], depth - 1, order);
     }
     *order = (a->num > b->num) - (a->num < b->num);
     return true;
 }
 
-bool value_compare(struct value a, struct value b, int depth, int *order)
+bool value_compare(struct heap *h, struct value a, struct value b, int depth, int *order)
 {
-    if (depth <= 0) return false;
+    if (depth <= 0 || !heap_charge(h, 8)) return false;
     if (value_is_integral(a) && value_is_integral(b)) {
         *order = (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
         return true;
@@ -141,10 +144,11 @@ bool value_compare(struct value a, struct value b, int depth, int *order)
     }
     if (a.kind != b.kind) return false;
     if (a.kind == VALUE_TEXT) {
+        heap_charge(h, a.text->num_bytes / 8);
         *order = text_compare(a.text, b.text);
         return true;
     }
-    if (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE) return list_compare(a.list, b.list, depth, order);
+    if (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE) return list_compare(h, a.list, b.list, depth, order);
     return false;
 }
 
@@ -182,9 +186,9 @@ struct value value_tuple2(struct heap *h, struct value a, struct value b)
     return value_list(VALUE_TUPLE, l);
 }
 
-/* ---- dicts: few keys, so a linear search; the interpreter charges steps for large ones ---- */
+/* ---- dicts: few keys, so a linear search ---- */
 
-enum { KEY_DEPTH = 16 };
+enum { KEY_DEPTH = 16, WORK_OF_KEY = 4 };
 
 struct dict *dict_create(struct heap *h, int capacity)
 {
@@ -196,8 +200,9 @@ struct dict *dict_create(struct heap *h, int capacity)
     return d;
 }
 
-struct value *dict_find_text(const struct dict *d, const struct text *key)
+struct value *dict_find_text(struct heap *h, const struct dict *d, const struct text *key)
 {
+    heap_charge(h, (uint64_t)d->num * WORK_OF_KEY);
     for (int i = 0; i < d->num; i++) {
         struct pair *p = &d->pairs[i];
         if (p->key.kind == VALUE_TEXT && text_equal(p->key.text, key)) return &p->value;
@@ -205,19 +210,13 @@ struct value *dict_find_text(const struct dict *d, const struct text *key)
     return NULL;
 }
 
-struct value *dict_find(const struct dict *d, struct value key)
+struct value *dict_find(struct heap *h, const struct dict *d, struct value key)
 {
-    if (key.kind == VALUE_TEXT) return dict_find_text(d, key.text);
+    if (key.kind == VALUE_TEXT) return dict_find_text(h, d, key.text);
     for (int i = 0; i < d->num; i++) {
-        if (value_equal(d->pairs[i].key, key, KEY_DEPTH)) return &d->pairs[i].value;
+        if (value_equal(h, d->pairs[i].key, key, KEY_DEPTH)) return &d->pairs[i].value;
     }
     return NULL;
-}
-
-struct value *dict_find_literal(const struct dict *d, const char *key)
-{
-    struct text t = {.bytes = key, .num_bytes = strlen(key)};
-    return dict_find_text(d, &t);
 }
 
 void dict_append(struct heap *h, struct dict *d, struct value key, struct value v)
@@ -231,7 +230,7 @@ void dict_append(struct heap *h, struct dict *d, struct value key, struct value 
 
 void dict_set(struct heap *h, struct dict *d, struct value key, struct value v)
 {
-    struct value *there = d ? dict_find(d, key) : NULL;
+    struct value *there = d ? dict_find(h, d, key) : NULL;
     if (there) {
         *there = v;
     } else {

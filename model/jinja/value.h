@@ -175,10 +175,11 @@ static inline double value_as_float(struct value v)
 const char *value_type_name(struct value v); /* as Python's type(v).__name__ */
 bool value_is_true(struct value v);
 bool value_is_same(struct value a, struct value b); /* Python's `is` */
-/* Nested deeper than depth compares as unequal (and so ends on a list that contains itself). */
-bool value_equal(struct value a, struct value b, int depth);
+/* Comparing is charged to the heap. Nested deeper than depth, or past the budget, compares as unequal (and so
+ * ends on a list that contains itself, or holds another one a million times). */
+bool value_equal(struct heap *h, struct value a, struct value b, int depth);
 /* *order < 0, 0, > 0. False when Python would raise TypeError. */
-bool value_compare(struct value a, struct value b, int depth, int *order);
+bool value_compare(struct heap *h, struct value a, struct value b, int depth, int *order);
 bool value_is_hashable(struct value v);
 
 struct list *list_create(struct heap *h, int capacity);
@@ -186,9 +187,8 @@ void list_append(struct heap *h, struct list *l, struct value v); /* l may be NU
 struct value value_tuple2(struct heap *h, struct value a, struct value b);
 
 struct dict *dict_create(struct heap *h, int capacity);
-struct value *dict_find(const struct dict *d, struct value key); /* NULL: not there */
-struct value *dict_find_literal(const struct dict *d, const char *key);
-struct value *dict_find_text(const struct dict *d, const struct text *key);
+struct value *dict_find(struct heap *h, const struct dict *d, struct value key); /* NULL: not there */
+struct value *dict_find_text(struct heap *h, const struct dict *d, const struct text *key);
 void dict_append(struct heap *h, struct dict *d, struct value key,
                  struct value v); /* key is known to be new */
 void dict_set(struct heap *h, struct dict *d, struct value key, struct value v);

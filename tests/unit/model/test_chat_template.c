@@ -228,15 +228,24 @@ static void expect_limit(const char *source, struct chat_template_limits limits)
 static void test_limits(void **state)
 {
     (void)state;
-    struct chat_template_limits few = chat_template_limits_default, small = few, shallow = few, lean = few;
+    struct chat_template_limits few = chat_template_limits_default, brief = few, small = few, shallow = few,
+                                lean = few;
     const char *forever = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
-    expect_limit(forever, few);
     few.num_steps = 1000;
     expect_limit(forever, few);
+    brief.num_steps = 300000;
+    expect_limit(forever, brief);
     expect_limit("{% set l = [1] %}{% for i in l %}{% set _ = l.append(i) %}{% endfor %}", few);
+    /* two lists that hold lists that hold lists, two each: 2^300 comparisons, none of them a node of its own
+     */
+    expect_limit("{% set ns = namespace(a=[], b=[]) %}{% for i in range(300) %}{% set ns.a = [ns.a, ns.a] %}"
+                 "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+                 chat_template_limits_default);
+    expect_limit("{% set l = range(90000)|list %}{% for i in l %}{{ -1 in l }}{% endfor %}", brief);
     small.output_bytes = 1000;
     expect_limit("{% for i in range(1000) %}xx{% endfor %}", small);
     expect_limit("{{ 'x' * 1001 }}", small);
+    expect_limit("{% for i in range(1001) %}x{% endfor %}", small);
     expect_limit("{{ '%9999d' % 1 }}", small);
     shallow.depth = 50;
     expect_limit("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", shallow);
