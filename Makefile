@@ -56,7 +56,7 @@ $(LIBRARY): $(OBJECTS)
 
 $(BUILD)/llhttp/%.o: build/llhttp/src/%.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -g $(MODE_FLAGS) -Ibuild/llhttp/include -c -o $@ $<
+	$(CC) -std=gnu11 -g $(MODE_FLAGS) -DLLHTTP_STRICT_MODE=1 -Ibuild/llhttp/include -c -o $@ $<
 
 $(BUILD)/%.o: %.c | build/llhttp/include/llhttp.h
 	@mkdir -p $(@D)
