@@ -37,7 +37,7 @@ def greedy(model, prompt):
 
 @torch.no_grad()
 def main():
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     model, tokenizer = reference.load_model(), reference.load_tokenizer()
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}, python {platform.python_version()}"
     sampled = np.random.default_rng(1).choice(model.config.vocab_size, NUM_RANDOM_IDS, replace=False).astype(np.int32)

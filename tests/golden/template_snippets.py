@@ -12,6 +12,7 @@ CONTEXT = {
     "dict": {"b": 1, "a": "x", "C": None}, "deep": {"x": {"y": [{"z": "found"}]}}, "nodict": {},
     "people": [{"name": "Zoe", "age": 30, "city": "X"}, {"name": "adam", "age": 25, "city": "Y"},
                {"name": "Bob", "age": 30, "city": "X"}],
+    "long": 18446744073709551615, "longer": -123456789012345678901234567890,
     "quote": "it's \"both\" \\ \n\t\x07\u00ad\u200b\U000e0001", "items": "a variable named items", "digits": "12", "frac": " 4.75 ",
 }
 
@@ -134,6 +135,7 @@ a{# comment #}b{#- comment -#} c {#- x +#} d
 {{ {[1]: 2} }}
 {{ [1, 2,] }} {{ {'a': 1,} }} {{ [1, 2,][1] }}
 {{ (1 + 2) * 3 }} {{ ((1)) }}
+{{ long }} {{ longer }} {{ [long]|tojson }} {{ long is number }} {{ long is integer }} {{ long > 5 }} {{ long == long }} {{ longer < 0 }} {{ long|int }} {{ long ~ "" }} {{ "{}".format(long) }} {{ long|string }} {{ long is float }} {{ not long }}
 {{ "x" if missing is defined else "y" }} {{ num is defined }} {{ nothing is defined }} {{ dict.zz is defined }} {{ missing is undefined }} {{ dict.zz is not defined }}
 {{ nothing is none }} {{ missing is none }} {{ 0 is none }} {{ none is none }} {{ None is none }}
 {{ text is string }} {{ num is string }} {{ dict is mapping }} {{ list is mapping }} {{ list is iterable }} {{ text is iterable }} {{ num is iterable }} {{ dict is iterable }} {{ nothing is iterable }} {{ missing is iterable }} {{ missing is sequence }} {{ missing is string }} {{ missing is mapping }}
