@@ -1,34 +1,26 @@
 /* attention_prefill.cu - FlashAttention-2 forward over the paged pool: the portable kernel (sm_80 and newer).
  *
- * One CTA is 64 query rows of one head of one sequence: 4 warps of 16 rows, each over all keys, so that no score is
- * exchanged between warps. Q stays in registers. K and V come in tiles of 64 tokens through a two-stage ring of
- * asynchronous copies. Tiles beyond the diagonal are not visited, tiles below it run without masks, those that cross it
- * are masked. The output is divided by the sum once, at the end.
+ * One CTA is 64 query rows of one head of one sequence: 4 warps of 16 rows, each over all keys, so that no
+ * score is exchanged between warps. Q stays in registers. K and V come in tiles of 64 tokens through a
+ * two-stage ring of asynchronous copies. Tiles beyond the diagonal are not visited, tiles below it run
+ * without masks, those that cross it are masked. The output is divided by the sum once, at the end.
  *
- * Tiles begin at multiples of 64 keys whatever the chunk, and a row's sums run over tiles in order: a row's bits depend on
- * its position and the sequence's keys alone. A tile that a row does not see at all (the tile crosses the diagonal of a
- * later row) changes neither its maximum nor its sum: all its weights are exactly 0.
+ * Tiles begin at multiples of 64 keys whatever the chunk, and a row's sums run over tiles in order: a row's
+ * bits depend on its position and the sequence's keys alone. A tile that a row does not see at all (the tile
+ * crosses the diagonal of a later row) changes neither its maximum nor its sum: all its weights are exactly
+ * 0.
  *
- * Sources: Dao, "FlashAttention-2", 2023; the split over queries and the fragment reuse are described there. */
-#include "kernels/cuda/cuda_device.cuh"
+ * Sources: Dao, "FlashAttention-2", 2023; the split over queries and the fragment reuse are described there.
+ */
+#include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum { WARPS = 4, TILE_ROWS = 64, TILE_KEYS = 64, PAD_BYTES = 16 };
 
-struct prefill_args {
-    __nv_bfloat16 *out;
-    const __nv_bfloat16 *qkv, *pool;
-    const int32_t *cu_seqlens_q, *seqlens_k, *table_offsets, *tables;
-    const struct prefill_tile *tiles;
-    size_t block_elements;
-    int32_t num_heads, num_kv_heads, group, sliding_window;
-    float scale_log2;
-};
-
-int32_t cuda_prefill_rows_per_tile(int32_t head_dim)
+int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
 {
-    (void)head_dim;
-    return TILE_ROWS;
+    int32_t rows = prefill_hopper_rows_per_tile(d, head_dim);
+    return rows ? rows : TILE_ROWS;
 }
 
 template <int D> struct prefill_traits {
@@ -51,8 +43,8 @@ static __device__ void load_tile(const prefill_args &a, const int32_t *table, in
         bool valid = token < seqlen;
         const __nv_bfloat16 *k = a.pool;
         if (valid)
-            k += table[token / BLOCK_SIZE] * a.block_elements + ((size_t)kv_head * BLOCK_SIZE + token % BLOCK_SIZE) * D +
-                 column * 8;
+            k += table[token / BLOCK_SIZE] * a.block_elements +
+                 ((size_t)kv_head * BLOCK_SIZE + token % BLOCK_SIZE) * D + column * 8;
         const __nv_bfloat16 *v = valid ? k + (size_t)a.num_kv_heads * BLOCK_SIZE * D : k;
         uint32_t to = stage + row * T::PITCH + column * 16;
         copy_async(to, k, valid);
@@ -66,8 +58,9 @@ struct row_state {
 
 /* One K/V tile for this warp's 16 rows. row_position: position of row g; row g + 8 is 8 later. */
 template <int D, bool MASKED>
-static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4], struct row_state *s,
-                                 uint32_t stage, int32_t first, int32_t row_position, int lane)
+static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4],
+                                 struct row_state *s, uint32_t stage, int32_t first, int32_t row_position,
+                                 int lane)
 {
     using T = prefill_traits<D>;
     float p[TILE_KEYS / 8][4] = {};
@@ -88,7 +81,8 @@ static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], 
         for (int i = 0; i < 4; i++) {
             if (MASKED) {
                 int32_t key = first + n * 8 + 2 * (lane % 4) + i % 2, position = row_position + 8 * (i / 2);
-                if (key > position || (a.sliding_window > 0 && key <= position - a.sliding_window)) p[n][i] = -INFINITY;
+                if (key > position || (a.sliding_window > 0 && key <= position - a.sliding_window))
+                    p[n][i] = -INFINITY;
             }
             m_new[i / 2] = fmaxf(m_new[i / 2], p[n][i]);
         }
@@ -140,13 +134,15 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_ke
     struct prefill_tile tile = a.tiles[blockIdx.x];
     int32_t head = blockIdx.y, kv_head = head / a.group;
     int32_t first_token = a.cu_seqlens_q[tile.seq], num_rows = a.cu_seqlens_q[tile.seq + 1] - first_token;
-    int32_t seqlen = a.seqlens_k[tile.seq], offset = seqlen - num_rows; /* position of the chunk's first row */
+    int32_t seqlen = a.seqlens_k[tile.seq],
+            offset = seqlen - num_rows; /* position of the chunk's first row */
     const int32_t *table = a.tables + a.table_offsets[tile.seq];
     int32_t row = tile.first_row + warp * 16 + g; /* and row + 8 */
 
     uint32_t q[D / 16][4];
     int32_t row_heads = a.num_heads + 2 * a.num_kv_heads;
-    const uint32_t *low = (const uint32_t *)(a.qkv + ((size_t)(first_token + row) * row_heads + head) * D) + t;
+    const uint32_t *low =
+        (const uint32_t *)(a.qkv + ((size_t)(first_token + row) * row_heads + head) * D) + t;
     const uint32_t *high = low + (size_t)8 * row_heads * D / 2;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
@@ -158,7 +154,8 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_ke
 
     int32_t last_position = offset + min(tile.first_row + TILE_ROWS, num_rows) - 1;
     int32_t end_tile = last_position / TILE_KEYS + 1;
-    int32_t full_end = (offset + tile.first_row + 1) / TILE_KEYS; /* tiles before it are seen whole by every row */
+    int32_t full_end =
+        (offset + tile.first_row + 1) / TILE_KEYS; /* tiles before it are seen whole by every row */
     int32_t begin_tile = 0, full_begin = 0;
     if (a.sliding_window > 0) {
         begin_tile = max(offset + tile.first_row - a.sliding_window + 1, 0) / TILE_KEYS;
@@ -197,9 +194,11 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_ke
         s.l[i] += __shfl_xor_sync(0xffffffffu, s.l[i], 2);
         if (row + 8 * i >= num_rows) continue;
         float inverse = 1.0f / s.l[i];
-        uint32_t *to = (uint32_t *)(a.out + ((size_t)(first_token + row + 8 * i) * a.num_heads + head) * D) + t;
+        uint32_t *to =
+            (uint32_t *)(a.out + ((size_t)(first_token + row + 8 * i) * a.num_heads + head) * D) + t;
 #pragma unroll
-        for (int n = 0; n < D / 8; n++) to[4 * n] = pack_bf16(o[n][2 * i] * inverse, o[n][2 * i + 1] * inverse);
+        for (int n = 0; n < D / 8; n++)
+            to[4 * n] = pack_bf16(o[n][2 * i] * inverse, o[n][2 * i + 1] * inverse);
     }
 }
 
@@ -208,14 +207,16 @@ template <int D> static void launch(struct cuda_device *d, const prefill_args &a
     using T = prefill_traits<D>;
     static bool allowed;
     if (!allowed)
-        CUDA_CHECK(d, cudaFuncSetAttribute(prefill_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SHARED_BYTES));
+        CUDA_CHECK(d, cudaFuncSetAttribute(prefill_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           T::SHARED_BYTES));
     allowed = true;
     dim3 grid((unsigned)num_tiles, (unsigned)a.num_heads);
     prefill_kernel<D><<<grid, WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
 }
 
-void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
-                            const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
+void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                            const struct attention_args *args)
 {
     prefill_args a = {};
     a.out = out;
@@ -232,11 +233,25 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
     a.group = args->num_heads / args->num_kv_heads;
     a.sliding_window = args->sliding_window;
     a.scale_log2 = args->scale * 1.4426950408889634f;
+    if (prefill_hopper_rows_per_tile(d, args->head_dim)) {
+        prefill_hopper_launch(d, &a, b, pool, layer);
+        return;
+    }
     switch (args->head_dim) {
-    case 64: launch<64>(d, a, b->num_prefill_tiles); break;
-    case 80: launch<80>(d, a, b->num_prefill_tiles); break;
-    case 96: launch<96>(d, a, b->num_prefill_tiles); break;
-    case 128: launch<128>(d, a, b->num_prefill_tiles); break;
-    case 256: launch<256>(d, a, b->num_prefill_tiles); break;
+    case 64:
+        launch<64>(d, a, b->num_prefill_tiles);
+        break;
+    case 80:
+        launch<80>(d, a, b->num_prefill_tiles);
+        break;
+    case 96:
+        launch<96>(d, a, b->num_prefill_tiles);
+        break;
+    case 128:
+        launch<128>(d, a, b->num_prefill_tiles);
+        break;
+    case 256:
+        launch<256>(d, a, b->num_prefill_tiles);
+        break;
     }
 }

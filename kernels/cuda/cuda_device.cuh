@@ -97,6 +97,7 @@ struct cuda_device {
     void *blas_workspace;
     size_t blas_workspace_bytes;
     int num_sms;
+    bool is_hopper; /* sm_90: bulk copies, dependent launch */
     cudaError_t first_error;
     char first_error_where[96];
     struct step_limits limits;
@@ -120,6 +121,25 @@ static inline struct cuda_device *cuda_of(struct device *d)
 bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where);
 #define CUDA_CHECK(d, call) cuda_check(d, call, #call)
 
+/* Launches so that the kernel may begin before the one ahead of it in the stream has ended: it must call dependency_wait
+ * (hopper.cuh) before it touches what that one wrote. */
+template <typename... Parameters, typename... Arguments>
+bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                      Arguments... arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = d->stream;
+    config.attrs = &attribute;
+    config.numAttrs = d->is_hopper ? 1 : 0;
+    return cuda_check(d, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
+}
+
 /* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
 void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
@@ -139,7 +159,7 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
 int32_t cuda_decode_plan(const struct step *step, int32_t sliding_window, struct decode_work *work);
 int32_t cuda_decode_work_max(const struct step_limits *limits);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
-int32_t cuda_prefill_rows_per_tile(int32_t head_dim);
+int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
 
 /* linear.cu */
 void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);

@@ -239,6 +239,7 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
         return error_set(err, STATUS_UNSUPPORTED, "%s has compute capability %d.%d; flashd needs 8.0 or newer", p.name,
                          p.major, p.minor);
     d->num_sms = p.multiProcessorCount;
+    d->is_hopper = p.major == 9;
     snprintf(d->base.description, sizeof d->base.description, "%s, %.0f GiB, %d SMs", p.name,
              (double)p.totalGlobalMem / (1 << 30), d->num_sms);
     bool ok = CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) &&

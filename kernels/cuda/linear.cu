@@ -1,13 +1,25 @@
-/* linear.cu - matrix products x W^T through cuBLASLt, with algorithms that do not split K: the order over K of every
- * output element is then the hardware's own, whatever the number of rows (kernels/README.md, "The same bits"). */
+/* linear.cu - which kernel computes a matrix product x W^T: the own one for few rows (linear_small.cu), or cuBLASLt with
+ * algorithms that do not split K. Both walk K in order, so the bits of an output element do not depend on which of them it
+ * was, nor on the number of rows (kernels/README.md, "The same bits").
+ *
+ * For each shape and each of a few numbers of rows the candidates are timed once, when the weights are in. */
 #include <stdio.h>
 
 #include <map>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/linear_small.cuh"
 
-enum { SILU_THREADS = 256 };
+enum { SILU_THREADS = 256, SMALL_BUCKETS = 4, TIMED_RUNS = 6 };
+
+/* What was measured to be fastest for up to 8, 16, 32 and 64 rows: rows of W a CTA, or 0 for cuBLASLt. */
+struct small_choice {
+    int32_t rows_per_cta[SMALL_BUCKETS];
+};
 
 /* A product of one shape: rows x N, K. */
 struct gemm_plan {
@@ -19,7 +31,16 @@ struct gemm_plan {
 
 struct linear_plan {
     std::map<int32_t, struct gemm_plan> by_rows;
+    struct small_choice small;
 };
+
+/* All linears, so that they can be timed together. */
+static std::vector<struct linear *> linears;
+
+static int bucket_of(int32_t rows)
+{
+    return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3;
+}
 
 static struct gemm_plan make_plan(struct cuda_device *d, const struct linear *w, int32_t rows)
 {
@@ -55,7 +76,7 @@ static __global__ void add_bias_kernel(__nv_bfloat16 *out, const float *bias, in
         row[i] = __float2bfloat16_rn(__bfloat162float(row[i]) + bias[i]);
 }
 
-void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+static void run_blas(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
     std::map<int32_t, struct gemm_plan> &plans = w->plan->by_rows;
     auto it = plans.find(rows);
@@ -68,6 +89,17 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
                  : CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS) cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
     if (w->bias) add_bias_kernel<<<(unsigned)rows, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, w->bias, w->n);
+}
+
+static int32_t choice_of(const struct cuda_device *d, const struct linear *w, int32_t rows)
+{
+    return cuda_linear_small_fits(d, w, rows) ? w->plan->small.rows_per_cta[bucket_of(rows)] : 0;
+}
+
+void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+{
+    int32_t rows_per_cta = choice_of(d, w, rows);
+    if (!rows_per_cta || !cuda_linear_small(d, rows_per_cta, rows, out, x, w, false)) run_blas(d, rows, out, x, w);
 }
 
 void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w)
@@ -95,8 +127,9 @@ static __global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *
 void cuda_linear_silu_mul(struct device *device, const struct batch *b, void *out, const void *x, const struct linear *w)
 {
     struct cuda_device *d = cuda_of(device);
-    int32_t num_out = w->n / 2;
-    cuda_linear_rows(d, b->num_tokens, d->gate_up, x, w);
+    int32_t num_out = w->n / 2, rows_per_cta = choice_of(d, w, b->num_tokens);
+    if (rows_per_cta && cuda_linear_small(d, rows_per_cta, b->num_tokens, out, x, w, true)) return;
+    run_blas(d, b->num_tokens, d->gate_up, x, w);
     dim3 grid((unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS), (unsigned)b->num_tokens);
     silu_mul_kernel<<<grid, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
 }
@@ -104,11 +137,75 @@ void cuda_linear_silu_mul(struct device *device, const struct batch *b, void *ou
 void cuda_linear_plan_create(struct linear *w)
 {
     w->plan = new struct linear_plan();
+    linears.push_back(w);
+}
+
+/* Milliseconds of TIMED_RUNS products, each with the weights of another linear of the shape, so that none is in a cache. */
+static float time_candidate(struct cuda_device *d, const std::vector<struct linear *> &same, int32_t rows_per_cta,
+                            int32_t rows, void *out, const void *x, cudaEvent_t begin, cudaEvent_t end)
+{
+    float best = 1e30f;
+    for (int pass = 0; pass < 2; pass++) {
+        float ms = 0;
+        cudaEventRecord(begin, d->stream);
+        for (int i = 0; i < TIMED_RUNS; i++) {
+            struct linear *w = same[(size_t)(i + pass * TIMED_RUNS) % same.size()];
+            if (rows_per_cta)
+                cuda_linear_small(d, rows_per_cta, rows, out, x, w, w->kind == LINEAR_GATE_UP);
+            else
+                run_blas(d, rows, out, x, w);
+        }
+        cudaEventRecord(end, d->stream);
+        cudaEventSynchronize(end);
+        cudaEventElapsedTime(&ms, begin, end);
+        if (pass > 0 && ms < best) best = ms;
+    }
+    return best;
+}
+
+static void choose(struct cuda_device *d, const std::vector<struct linear *> &same, void *out, const void *x,
+                   cudaEvent_t begin, cudaEvent_t end)
+{
+    static const int32_t bucket_rows[SMALL_BUCKETS] = {8, 16, 32, 64}, candidates[] = {16, 32, 64, 0};
+    for (int bucket = 0; bucket < SMALL_BUCKETS; bucket++) {
+        float best = 1e30f;
+        int32_t winner = 0, rows = bucket_rows[bucket];
+        if (rows > d->limits.num_tokens || rows > d->limits.num_logits) rows = min(d->limits.num_tokens, d->limits.num_logits);
+        for (int32_t c : candidates) {
+            if (c != 0 && !cuda_linear_small_fits(d, same[0], rows)) continue;
+            float ms = time_candidate(d, same, c, rows, out, x, begin, end);
+            if (ms < best) {
+                best = ms;
+                winner = c;
+            }
+        }
+        for (struct linear *w : same) w->plan->small.rows_per_cta[bucket] = winner;
+    }
 }
 
 int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {
-    (void)d;
-    (void)err;
-    return STATUS_OK;
+    if (!d->is_hopper) return STATUS_OK;
+    std::map<std::tuple<int32_t, int32_t, int, bool>, std::vector<struct linear *>> shapes;
+    size_t x_bytes = 0, out_bytes = 0;
+    for (struct linear *w : linears) {
+        shapes[std::make_tuple(w->n, w->k, (int)w->kind, w->wide_output)].push_back(w);
+        x_bytes = max(x_bytes, (size_t)LINEAR_SMALL_ROWS_MAX * w->k * 2);
+        out_bytes = max(out_bytes, (size_t)LINEAR_SMALL_ROWS_MAX * w->n * 4);
+    }
+    void *x = NULL, *out = NULL;
+    cudaEvent_t begin, end;
+    bool ok = CUDA_CHECK(d, cudaMalloc(&x, x_bytes)) && CUDA_CHECK(d, cudaMalloc(&out, out_bytes)) &&
+              CUDA_CHECK(d, cudaMemset(x, 0x3c, x_bytes)) && CUDA_CHECK(d, cudaEventCreate(&begin)) &&
+              CUDA_CHECK(d, cudaEventCreate(&end));
+    if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
+    for (auto &shape : shapes) choose(d, shape.second, out, x, begin, end);
+    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaFree(x);
+    cudaFree(out);
+    return d->first_error == cudaSuccess ? STATUS_OK
+                                         : error_set(err, STATUS_DEVICE, "timing the matrix products failed: %s (%s)",
+                                                     cudaGetErrorString(d->first_error), d->first_error_where);
 }

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/cuda_device.cuh"
 
 /* Word offsets of the arrays inside the packed buffer. */
@@ -151,15 +153,21 @@ static void pack_sample(int32_t *words, const struct step_layout *l, const struc
     *num_list_words = at;
 }
 
+/* Longest work first: tiles by the number of keys that their last row sees. */
 static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, struct prefill_tile *tiles)
 {
-    int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d->attention.head_dim);
-    /* Longest work first: the last rows of a chunk see the most keys. */
+    int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d, d->attention.head_dim);
     for (int32_t s = 0; s < step->num_prefill_seqs; s++) {
         int32_t rows = step->cu_seqlens_q[s + 1] - step->cu_seqlens_q[s];
-        for (int32_t first = (rows - 1) / rows_per_tile * rows_per_tile; first >= 0; first -= rows_per_tile)
-            tiles[n++] = prefill_tile{s, first};
+        for (int32_t first = 0; first < rows; first += rows_per_tile) tiles[n++] = prefill_tile{s, first};
     }
+    auto keys_of = [step, rows_per_tile](const struct prefill_tile &t) {
+        int32_t rows = step->cu_seqlens_q[t.seq + 1] - step->cu_seqlens_q[t.seq];
+        return step->seqlens_k[t.seq] - rows + std::min(t.first_row + rows_per_tile, rows);
+    };
+    std::stable_sort(tiles, tiles + n, [keys_of](const struct prefill_tile &x, const struct prefill_tile &y) {
+        return keys_of(x) > keys_of(y);
+    });
     return n;
 }
 

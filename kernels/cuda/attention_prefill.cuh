@@ -1,0 +1,22 @@
+/* attention_prefill.cuh - what the portable and the Hopper prefill kernels share. */
+#ifndef KERNELS_CUDA_ATTENTION_PREFILL_CUH
+#define KERNELS_CUDA_ATTENTION_PREFILL_CUH
+
+#include "kernels/cuda/cuda_device.cuh"
+
+struct prefill_args {
+    __nv_bfloat16 *out;
+    const __nv_bfloat16 *qkv, *pool; /* the layer's part of the pool */
+    const int32_t *cu_seqlens_q, *seqlens_k, *table_offsets, *tables;
+    const struct prefill_tile *tiles;
+    size_t block_elements;
+    int32_t num_heads, num_kv_heads, group, sliding_window;
+    float scale_log2;
+};
+
+/* attention_prefill_hopper.cu. Rows of a tile, or 0 where the portable kernel is to be used. */
+int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
+bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *args, const struct batch *b,
+                           const struct kv_pool *pool, int32_t layer);
+
+#endif

@@ -1,0 +1,489 @@
+/* attention_prefill_hopper.cu - FlashAttention-2 forward over the paged pool for sm_90a, head_dim 64 and 128.
+ *
+ * A CTA stays on its SM and takes one item (tile of query rows, head) after another, the longest first. One
+ * warp feeds: it has the copy engine bring Q and, tile by tile of 128 keys, K and V. Two (head_dim 128) or
+ * three (64) groups of four warps compute, 64 query rows each, so no score leaves its thread's registers or
+ * its group.
+ *
+ *   feeder:  Q K V K V K V ...   next item's Q K V ...        runs ahead as far as the rings have room
+ *   group:   S = Q K(n) | S = Q K(n-1)  and meanwhile  O += P(n) V(n) | softmax of S while that runs | ...
+ *
+ * A page of one head is 16 rows, 4 KB for head_dim 128. The pool is described to the copy engine as
+ * (64 columns, 8 rows, D / 64 halves, groups of 8 rows), so that one copy brings a page and what lies in
+ * shared memory is a row of swizzled atoms, [group of 8 rows][half][8][128 bytes]: uniform distances, hence
+ * one descriptor a tile, whatever pages it is made of. The layer is part of the index of a group: a single
+ * map serves the pool.
+ *
+ * Tiles of keys are walked from the last to the first, so that masks are met at the start. They begin at
+ * multiples of 128 whatever the chunk; a tile beyond a row's position leaves its sums as they were (all
+ * weights 0, maximum unchanged, and the rescale factor of an unchanged maximum is exactly 1). So a row's bits
+ * depend on its position and its sequence's keys alone, not on which rows share its tile. Products and sums
+ * are written as explicit fused operations, lest two copies of the code be contracted differently.
+ *
+ * Keys past the end: their scores are masked. Their weights are 0, but 0 x NaN is NaN, so V's rows past the
+ * end are made zero: whole pages by the copy engine (a page outside the map reads as zeros), the rest of the
+ * last page in shared memory.
+ *
+ * Sources: Shah et al., "FlashAttention-3", 2024, for the overlap of the softmax with the product before. */
+#include <algorithm>
+
+#include "kernels/cuda/attention_prefill.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+enum {
+    TILE_KEYS = 128,
+    TILE_PAGES = TILE_KEYS / BLOCK_SIZE,
+    GROUP_ROWS = 64,
+    GROUP_THREADS = 128,
+    ATOM_BYTES = 1024
+};
+
+template <int D> struct hopper_traits {
+    static constexpr int GROUPS = D == 64 ? 3 : 2; /* of warps that compute */
+    static constexpr int ROWS = GROUPS * GROUP_ROWS;
+    static constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
+    static constexpr int HALVES = D / 64;
+    static constexpr int STAGES = D == 64 ? 3 : 2;
+    static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
+    static constexpr int TILE_BYTES = TILE_KEYS * D * 2;
+    static constexpr int Q_BYTES = ROWS * D * 2;
+    static constexpr int SHARED_BYTES = ATOM_BYTES + Q_BYTES + 2 * STAGES * TILE_BYTES + 256;
+    static constexpr int FEEDER_REGISTERS = D == 64 ? 32 : 24;
+    static constexpr int GROUP_REGISTERS = D == 64 ? 160 : 240;
+};
+
+struct hopper_args {
+    struct prefill_args a;
+    int32_t num_items;
+    int32_t first_block; /* of the layer, counted over the whole pool */
+    int32_t num_groups;  /* groups of 8 rows in the pool: the first index outside it */
+};
+
+/* What the feeder tells the groups about an item. */
+struct item {
+    int32_t head; /* -1: there is no more */
+    int32_t first_token, first_row, num_rows, seqlen;
+};
+
+/* Shared memory: addresses of the buffers and barriers. */
+template <int D> struct view {
+    using T = hopper_traits<D>;
+    uint32_t q, barriers;
+    struct item *item;
+
+    __device__ explicit view(unsigned char *shared)
+    {
+        uint32_t begin = shared_address(shared);
+        q = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
+        barriers = q + T::Q_BYTES + 2 * T::STAGES * T::TILE_BYTES;
+        item = (struct item *)(shared + (barriers - begin) + 8 * (2 + 4 * T::STAGES));
+    }
+    __device__ uint32_t tile(bool v, int stage) const
+    {
+        return q + T::Q_BYTES + ((v ? T::STAGES : 0) + stage) * T::TILE_BYTES;
+    }
+    __device__ uint32_t q_full() const { return barriers; }
+    __device__ uint32_t q_empty() const { return barriers + 8; }
+    __device__ uint32_t full(bool v, int stage) const
+    {
+        return barriers + 16 + 8 * ((v ? T::STAGES : 0) + stage);
+    }
+    __device__ uint32_t empty(bool v, int stage) const { return full(v, stage) + 8 * 2 * T::STAGES; }
+};
+
+/* Place in a ring of stages. */
+template <int STAGES> struct cursor {
+    int stage = 0;
+    uint32_t parity = 0;
+    __device__ void advance(void)
+    {
+        if (++stage < STAGES) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+/* Tiles of keys that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end). */
+static __device__ __forceinline__ void key_tiles(const struct item &w, int32_t sliding_window,
+                                                 int32_t first_row, int32_t rows, int32_t *begin,
+                                                 int32_t *end)
+{
+    int32_t offset = w.seqlen - w.num_rows, last_row = min(first_row + rows, w.num_rows) - 1;
+    *begin = sliding_window > 0 ? max(offset + first_row - sliding_window + 1, 0) / TILE_KEYS : 0;
+    *end = last_row < first_row ? *begin : (offset + last_row) / TILE_KEYS + 1;
+}
+
+/* The i-th item of this CTA: items go out in rounds, every other one backwards, so that long and short ones
+ * even out. */
+static __device__ __forceinline__ int32_t item_index(int32_t i)
+{
+    int32_t at = i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+    return i * gridDim.x + at;
+}
+
+template <int D>
+static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
+                                 const struct item &w, int32_t seq, cursor<hopper_traits<D>::STAGES> *c)
+{
+    using T = hopper_traits<D>;
+    const prefill_args &a = h.a;
+    int lane = threadIdx.x % 32;
+    const int32_t *table = a.tables + a.table_offsets[seq];
+    int32_t num_pages = (w.seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE, kv_head = w.head / a.group, begin, end;
+    key_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
+    auto block_of = [&](int32_t n) {
+        int32_t page = n * TILE_PAGES + lane;
+        return lane < TILE_PAGES && page < num_pages ? table[page] : -1;
+    };
+    int32_t next = block_of(end - 1);
+    for (int32_t n = end - 1; n >= begin; n--) {
+        int32_t block = next;
+        if (n > begin) next = block_of(n - 1);
+        for (int v = 0; v < 2; v++) {
+            int32_t group = ((h.first_block + block) * 2 + v) * a.num_kv_heads + kv_head;
+            group = block < 0 ? h.num_groups : group * (BLOCK_SIZE / 8);
+            uint32_t full = s.full(v, c->stage);
+            barrier_wait(s.empty(v, c->stage), c->parity ^ 1);
+            if (lane == 0) barrier_arrive_expect(full, T::TILE_BYTES);
+            __syncwarp();
+            if (lane < TILE_PAGES)
+                tensor_load_4d(s.tile(v, c->stage) + lane * T::PAGE_BYTES, pool_map, full, 0, 0, 0, group);
+        }
+        c->advance();
+    }
+}
+
+template <int D>
+static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
+                            const view<D> &s)
+{
+    using T = hopper_traits<D>;
+    const prefill_args &a = h.a;
+    int lane = threadIdx.x % 32;
+    cursor<T::STAGES> c;
+    for (int32_t i = 0;; i++) {
+        int32_t index = item_index(i);
+        struct item w = {-1, 0, 0, 0, 0};
+        struct prefill_tile tile = {};
+        if (index < h.num_items) {
+            tile = a.tiles[index / a.num_heads];
+            w.head = index % a.num_heads;
+            w.first_token = a.cu_seqlens_q[tile.seq];
+            w.first_row = tile.first_row;
+            w.num_rows = a.cu_seqlens_q[tile.seq + 1] - w.first_token;
+            w.seqlen = a.seqlens_k[tile.seq];
+        }
+        barrier_wait(s.q_empty(), (i + 1) & 1);
+        if (lane == 0) {
+            *s.item = w;
+            if (w.head < 0) {
+                barrier_arrive(s.q_full());
+            } else {
+                barrier_arrive_expect(s.q_full(), T::Q_BYTES);
+                for (int half = 0; half < T::HALVES; half++)
+                    tensor_load_2d(s.q + half * T::ROWS * 128, q_map, s.q_full(), w.head * D + half * 64,
+                                   w.first_token + w.first_row);
+            }
+        }
+        if (w.head < 0) return;
+        feed_keys<D>(h, pool_map, s, w, tile.seq, &c);
+    }
+}
+
+struct row_state {
+    float m[2], l[2], rescale[2];
+};
+
+/* first: position of s[0]'s row minus that of its key. Row half 1 is 8 positions later. */
+static __device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first, int32_t sliding_window)
+{
+#pragma unroll
+    for (int i = 0; i < 64; i++) {
+        int32_t column = i / 4 * 8 + i % 2, limit = first + i / 2 % 2 * 8;
+        if (column > limit || (sliding_window > 0 && column <= limit - sliding_window)) s[i] = -INFINITY;
+    }
+}
+
+/* Scores become weights; m, l and rescale are brought up to date. */
+static __device__ __forceinline__ void softmax(float (&s)[64], struct row_state *r, float scale_log2)
+{
+    float top[2][2] = {{r->m[0], -INFINITY}, {r->m[1], -INFINITY}}, sum[2][2] = {};
+#pragma unroll
+    for (int i = 0; i < 64; i++) top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], s[i]);
+    float base[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float m = fmaxf(top[i][0], top[i][1]);
+        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+        float finite = m == -INFINITY ? 0.0f : m; /* nothing seen so far */
+        base[i] = -__fmul_rn(finite, scale_log2);
+        r->rescale[i] = exp2_fast(__fmul_rn(__fsub_rn(r->m[i], finite), scale_log2));
+        r->m[i] = m;
+    }
+#pragma unroll
+    for (int i = 0; i < 64; i++) {
+        s[i] = exp2_fast(__fmaf_rn(s[i], scale_log2, base[i / 2 % 2]));
+        sum[i / 2 % 2][i % 2] = __fadd_rn(sum[i / 2 % 2][i % 2], s[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) r->l[i] = __fmaf_rn(r->l[i], r->rescale[i], __fadd_rn(sum[i][0], sum[i][1]));
+}
+
+static __device__ __forceinline__ void pack_weights(uint32_t (&p)[32], const float (&s)[64])
+{
+#pragma unroll
+    for (int i = 0; i < 32; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+}
+
+template <int D> static __device__ __forceinline__ void multiply_keys(float (&s)[64], uint32_t q, uint32_t k)
+{
+    using T = hopper_traits<D>;
+    uint64_t q_tile = wgmma_descriptor(q, ATOM_BYTES, 16),
+             k_tile = wgmma_descriptor(k, T::HALVES * ATOM_BYTES, 16);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+        int half = i / 4, bytes = i % 4 * 32;
+        wgmma_shared(s, q_tile + ((half * T::ROWS * 128 + bytes) >> 4),
+                     k_tile + ((half * ATOM_BYTES + bytes) >> 4), i > 0);
+    }
+    wgmma_commit();
+}
+
+template <int D>
+static __device__ __forceinline__ void multiply_values(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v)
+{
+    using T = hopper_traits<D>;
+    uint64_t v_tile = wgmma_descriptor(v, T::HALVES * ATOM_BYTES, ATOM_BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < TILE_KEYS / 16; i++)
+        wgmma_registers(o, p + 4 * i, v_tile + ((i * T::PAGE_BYTES) >> 4));
+    wgmma_commit();
+}
+
+/* Rows [first, next multiple of BLOCK_SIZE) of a tile of V. Every group does it for itself: all write the
+ * same zeros. */
+template <int D> static __device__ __noinline__ void zero_rows(uint32_t tile, int32_t first, int group)
+{
+    using T = hopper_traits<D>;
+    constexpr int CHUNKS = T::HALVES * 8;
+    int32_t count = (BLOCK_SIZE - first % BLOCK_SIZE) * CHUNKS;
+    for (int32_t i = threadIdx.x % GROUP_THREADS; i < count; i += GROUP_THREADS) {
+        int32_t row = first + i / CHUNKS, chunk = i % CHUNKS;
+        uint32_t to = tile + (row / 8 * T::HALVES + chunk / 8) * ATOM_BYTES + row % 8 * 128 + chunk % 8 * 16;
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+    }
+    shared_writes_fence();
+    named_barrier_sync(1 + group, GROUP_THREADS);
+}
+
+static __device__ __forceinline__ void release(uint32_t barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+template <int D>
+static __device__ __forceinline__ void store_rows(const prefill_args &a, const struct item &w, int32_t row,
+                                                  float (&o)[D / 2], struct row_state *r)
+{
+    int t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float l = r->l[i];
+        l += __shfl_xor_sync(0xffffffffu, l, 1);
+        l += __shfl_xor_sync(0xffffffffu, l, 2);
+        if (row + 8 * i >= w.num_rows) continue;
+        float inverse = 1.0f / l;
+        uint32_t *to =
+            (uint32_t *)(a.out + ((size_t)(w.first_token + row + 8 * i) * a.num_heads + w.head) * D) + t;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            to[4 * n] = pack_bf16(o[4 * n + 2 * i] * inverse, o[4 * n + 2 * i + 1] * inverse);
+    }
+}
+
+/* One item's 64 rows of this group. k and v stand at its first tile and are left behind its last. */
+template <int D>
+static __device__ __forceinline__ void compute_item(const prefill_args &a, const view<D> &s,
+                                                    const struct item &w, int group,
+                                                    cursor<hopper_traits<D>::STAGES> *c)
+{
+    using T = hopper_traits<D>;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    int32_t begin, end, own_begin, own_end, first_row = w.first_row + group * GROUP_ROWS;
+    key_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
+    key_tiles(w, a.sliding_window, first_row, GROUP_ROWS, &own_begin, &own_end);
+    int32_t n = end - 1;
+    for (; n >= own_end || (n >= begin && own_end == own_begin); n--) { /* seen by later groups only */
+        barrier_wait(s.full(false, c->stage), c->parity);
+        release(s.empty(false, c->stage));
+        barrier_wait(s.full(true, c->stage), c->parity);
+        release(s.empty(true, c->stage));
+        c->advance();
+    }
+    if (n < begin) {
+        release(s.q_empty());
+        return;
+    }
+    int32_t offset = w.seqlen - w.num_rows, row = first_row + warp * 16 + lane / 4;
+    int32_t full_end = (offset + first_row + 1) / TILE_KEYS; /* tiles before it are seen whole by every row */
+    int32_t full_begin =
+        a.sliding_window > 0
+            ? (max(offset + first_row + GROUP_ROWS - a.sliding_window, 0) + TILE_KEYS - 1) / TILE_KEYS
+            : 0;
+    int32_t tail =
+        w.seqlen % BLOCK_SIZE ? (w.seqlen - 1) / TILE_KEYS : -1; /* tile whose last page is not full */
+    uint32_t q = s.q + group * GROUP_ROWS * 128;
+    float scores[64], o[D / 2] = {};
+    uint32_t p[32];
+    struct row_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+
+    barrier_wait(s.full(false, c->stage), c->parity);
+    multiply_keys<D>(scores, q, s.tile(false, c->stage));
+    wgmma_wait<0>();
+    wgmma_hold(scores);
+    release(s.empty(false, c->stage));
+    if (n >= full_end || n < full_begin)
+        mask_scores(scores, offset + row - n * TILE_KEYS - lane % 4 * 2, a.sliding_window);
+    softmax(scores, &r, a.scale_log2);
+    pack_weights(p, scores);
+    if (n == tail) {
+        barrier_wait(s.full(true, c->stage), c->parity);
+        zero_rows<D>(s.tile(true, c->stage), w.seqlen - n * TILE_KEYS, group);
+    }
+    cursor<T::STAGES> v = *c; /* values are one tile behind */
+    c->advance();
+    for (n--; n >= begin; n--) {
+        barrier_wait(s.full(false, c->stage), c->parity);
+        multiply_keys<D>(scores, q, s.tile(false, c->stage));
+        barrier_wait(s.full(true, v.stage), v.parity);
+        multiply_values<D>(o, p, s.tile(true, v.stage));
+        wgmma_wait<1>();
+        wgmma_hold(scores);
+        release(s.empty(false, c->stage));
+        if (n >= full_end || n < full_begin)
+            mask_scores(scores, offset + row - n * TILE_KEYS - lane % 4 * 2, a.sliding_window);
+        softmax(scores, &r, a.scale_log2);
+        wgmma_wait<0>();
+        wgmma_hold(o);
+        release(s.empty(true, v.stage));
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) o[i] *= r.rescale[i / 2 % 2];
+        pack_weights(p, scores);
+        v = *c;
+        c->advance();
+    }
+    release(s.q_empty());
+    barrier_wait(s.full(true, v.stage), v.parity);
+    multiply_values<D>(o, p, s.tile(true, v.stage));
+    wgmma_wait<0>();
+    wgmma_hold(o);
+    release(s.empty(true, v.stage));
+    store_rows<D>(a, w, row, o, &r);
+}
+
+template <int D>
+static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
+    prefill_hopper_kernel(hopper_args h, const __grid_constant__ CUtensorMap q_map,
+                          const __grid_constant__ CUtensorMap pool_map)
+{
+    using T = hopper_traits<D>;
+    extern __shared__ unsigned char shared[];
+    view<D> s(shared);
+    int group = threadIdx.x / GROUP_THREADS;
+    if (threadIdx.x == 0) {
+        barrier_init(s.q_full(), 1);
+        barrier_init(s.q_empty(), T::GROUPS * 4);
+        for (int stage = 0; stage < T::STAGES; stage++)
+            for (int v = 0; v < 2; v++) {
+                barrier_init(s.full(v, stage), 1);
+                barrier_init(s.empty(v, stage), T::GROUPS * 4);
+            }
+        barrier_init_fence();
+    }
+    __syncthreads();
+    if (group == T::GROUPS) {
+        registers_lower<T::FEEDER_REGISTERS>();
+        if (threadIdx.x % GROUP_THREADS < 32) feed<D>(h, &q_map, &pool_map, s);
+    } else {
+        registers_raise<T::GROUP_REGISTERS>();
+        cursor<T::STAGES> c;
+        for (uint32_t parity = 0;; parity ^= 1) {
+            barrier_wait(s.q_full(), parity);
+            struct item w = *s.item;
+            if (w.head < 0) break;
+            compute_item<D>(h.a, s, w, group, &c);
+        }
+    }
+}
+
+/* ---- host ---- */
+
+/* rank sizes, rank - 1 strides in bytes; the innermost dimension is 64 columns of bf16, 128 bytes. */
+static bool encode(CUtensorMap *map, const void *data, uint32_t rank, const cuuint64_t *sizes,
+                   const cuuint64_t *strides, const cuuint32_t *box)
+{
+    typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                                     const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                     const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                     CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    static encode_function *function;
+    cudaDriverEntryPointQueryResult found;
+    if (!function)
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **)&function, cudaEnableDefault, &found);
+    const cuuint32_t steps[] = {1, 1, 1, 1};
+    return function &&
+           function(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, (void *)data, sizes, strides, box, steps,
+                    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <int D>
+static bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_tokens,
+                   const __nv_bfloat16 *pool)
+{
+    using T = hopper_traits<D>;
+    CUtensorMap q_map, pool_map;
+    cuuint64_t row = (cuuint64_t)(h.a.num_heads + 2 * h.a.num_kv_heads) * D;
+    cuuint64_t q_sizes[] = {row, (cuuint64_t)num_tokens}, q_strides[] = {row * 2};
+    cuuint32_t q_box[] = {64, T::ROWS};
+    cuuint64_t pool_sizes[] = {64, 8, T::HALVES, (cuuint64_t)h.num_groups},
+               pool_strides[] = {D * 2, 128, 8 * D * 2};
+    cuuint32_t pool_box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
+    if (!encode(&q_map, h.a.qkv, 2, q_sizes, q_strides, q_box) ||
+        !encode(&pool_map, pool, 4, pool_sizes, pool_strides, pool_box))
+        return cuda_check(d, cudaErrorInvalidValue, "tensor map of prefill attention");
+    auto kernel = prefill_hopper_kernel<D>;
+    static bool allowed;
+    if (!allowed)
+        CUDA_CHECK(
+            d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SHARED_BYTES));
+    allowed = true;
+    kernel<<<(unsigned)std::min(h.num_items, (int32_t)d->num_sms), T::THREADS, T::SHARED_BYTES, d->stream>>>(
+        h, q_map, pool_map);
+    return true;
+}
+
+int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
+{
+    if (!d->is_hopper) return 0;
+    return head_dim == 64 ? hopper_traits<64>::ROWS : head_dim == 128 ? hopper_traits<128>::ROWS : 0;
+}
+
+bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *args, const struct batch *b,
+                           const struct kv_pool *pool, int32_t layer)
+{
+    const struct kv_shape *shape = &pool->shape;
+    hopper_args h = {};
+    h.a = *args;
+    h.num_items = b->num_prefill_tiles * args->num_heads;
+    h.first_block = layer * (shape->num_blocks + 1);
+    h.num_groups = shape->num_layers * (shape->num_blocks + 1) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);
+    return shape->head_dim == 64 ? launch<64>(d, h, b->num_tokens, pool->data)
+                                 : launch<128>(d, h, b->num_tokens, pool->data);
+}

@@ -1,0 +1,90 @@
+/* hopper.cuh - the sm_90 instructions that the fast kernels are made of: barriers in shared memory that count bytes, the
+ * bulk tensor copy engine (TMA), and programmatic dependent launch. On older machines the bodies are empty: nothing that
+ * uses them is launched there. */
+#ifndef KERNELS_CUDA_HOPPER_CUH
+#define KERNELS_CUDA_HOPPER_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define HOPPER_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define HOPPER_ASM(...)
+#endif
+
+static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/* Makes initialised barriers visible to the copy engine. */
+static __device__ __forceinline__ void barrier_init_fence(void)
+{
+    HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Arrives, and makes the phase wait for that many bytes of bulk copies. */
+static __device__ __forceinline__ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes)
+{
+    HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+    HOPPER_ASM("mbarrier.expect_tx.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/* Waits until the phase of this parity is over. */
+static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+    HOPPER_ASM("{\n\t.reg .pred p;\n\t"
+               "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
+               "@p bra done;\n\tbra again;\n\tdone:\n\t}" ::"r"(barrier),
+               "r"(parity)
+               : "memory");
+}
+
+/* Box of a 2-D tensor map at column x, row y. */
+static __device__ __forceinline__ void tensor_load_2d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier, int32_t x,
+                                                      int32_t y)
+{
+    HOPPER_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+                   to_shared),
+               "l"(map), "r"(barrier), "r"(x), "r"(y)
+               : "memory");
+}
+
+/* Box of a 4-D tensor map. */
+static __device__ __forceinline__ void tensor_load_4d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier, int32_t x,
+                                                      int32_t y, int32_t z, int32_t w)
+{
+    HOPPER_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+               "[%2];" ::"r"(to_shared),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+
+static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *map)
+{
+    HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* Programmatic dependent launch. Every kernel of the decode chain waits before it reads what the one before wrote, so that
+ * "my predecessor is complete" implies that all before it are. */
+static __device__ __forceinline__ void dependency_wait(void)
+{
+    HOPPER_ASM("griddepcontrol.wait;" ::: "memory");
+}
+
+static __device__ __forceinline__ void dependents_launch(void)
+{
+    HOPPER_ASM("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+#endif

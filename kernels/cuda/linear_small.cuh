@@ -1,0 +1,16 @@
+/* linear_small.cuh - the own kernel for products of few rows, see linear_small.cu. */
+#ifndef KERNELS_CUDA_LINEAR_SMALL_CUH
+#define KERNELS_CUDA_LINEAR_SMALL_CUH
+
+#include "kernels/cuda/cuda_device.cuh"
+
+enum { LINEAR_SMALL_ROWS_MAX = 64 };
+
+/* Whether the kernel can run this product at all: an sm_90 machine, few rows, K a multiple of 8, N of 16. */
+bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w, int32_t rows);
+
+/* out = x W^T (+ bias), or silu(gate) * up; rows_per_cta (16, 32, 64) changes the speed and nothing else. */
+bool cuda_linear_small(struct cuda_device *d, int32_t rows_per_cta, int32_t rows, void *out, const void *x,
+                       const struct linear *w, bool silu_mul);
+
+#endif

@@ -1,0 +1,148 @@
+/* wgmma.cuh - the sm_90a instructions of a warp group (4 warps): products whose operands lie in shared
+ * memory, named barriers, and the split of the register file. Other machines get empty bodies: nothing that
+ * uses them is launched there.
+ *
+ * Shared memory holds tiles of 64 columns of bf16 (128 bytes a row) in the layout that the copy engine writes
+ * with its 128-byte swizzle: atoms of 8 rows, 1024 bytes each, 1024-byte aligned. A descriptor names where a
+ * tile begins and the distances between atoms.
+ *
+ * A product runs on while the code goes on: fence before the first one that follows ordinary writes of its
+ * registers, commit to close a group, wait until at most so many groups are under way. Accumulators must not
+ * be touched before that; hold() keeps the compiler from moving their uses up.
+ *
+ * Accumulator d of m64nN, warp w of the group, lane l, g = l / 4, t = l % 4: d[4 n + 2 i + j] is row 16 w + g
+ * + 8 i, column 8 n + 2 t + j. Two neighbouring groups of 8 columns, packed to bf16, are the A operand of 16
+ * columns. */
+#ifndef KERNELS_CUDA_WGMMA_CUH
+#define KERNELS_CUDA_WGMMA_CUH
+
+#include <stdint.h>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WGMMA_BODY(...) __VA_ARGS__
+#else
+#define WGMMA_BODY(...)
+#endif
+
+/* Distances in bytes. For an operand whose rows are the index that is not summed (K major): rows is the
+ * distance between atoms of 8 rows, columns is not used. For one whose rows are summed over (transposed):
+ * rows is the distance between atoms of 8 rows, columns that between atoms of 64 columns. */
+static __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t rows, uint32_t columns)
+{
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(columns >> 4) << 16 |
+           (uint64_t)(rows >> 4) << 32 | 1ull << 62;
+}
+
+static __device__ __forceinline__ void wgmma_fence(void)
+{
+    WGMMA_BODY(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"));
+}
+
+static __device__ __forceinline__ void wgmma_commit(void)
+{
+    WGMMA_BODY(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"));
+}
+
+template <int PENDING> static __device__ __forceinline__ void wgmma_wait(void)
+{
+    WGMMA_BODY(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"));
+}
+
+template <int N> static __device__ __forceinline__ void wgmma_hold(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+/* d (64 x 128) = or += A (64 x 16) B (16 x 128), both K major in shared memory. */
+static __device__ __forceinline__ void wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, int add)
+{
+    WGMMA_BODY(asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+        "}, %64, %65, p, 1, 1, 0, 0;\n\t}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+          "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+          "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+          "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+          "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "l"(a), "l"(b), "r"(add)));
+}
+
+/* d (64 x 128) += A (64 x 16, registers) B (16 x 128, transposed in shared memory). */
+static __device__ __forceinline__ void wgmma_registers(float (&d)[64], const uint32_t *a, uint64_t b)
+{
+    WGMMA_BODY(asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\t"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+        "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n\t}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+          "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+          "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+          "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+          "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)));
+}
+
+/* The same for 64 columns. */
+static __device__ __forceinline__ void wgmma_registers(float (&d)[32], const uint32_t *a, uint64_t b)
+{
+    WGMMA_BODY(asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\t"
+                            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                            "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n\t}"
+                            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                              "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+                              "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+                              "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                              "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+                              "+f"(d[30]), "+f"(d[31])
+                            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)));
+}
+
+/* Every warp of a group calls it, before its role's code. */
+template <int REGISTERS> static __device__ __forceinline__ void registers_raise(void)
+{
+    WGMMA_BODY(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)));
+}
+
+template <int REGISTERS> static __device__ __forceinline__ void registers_lower(void)
+{
+    WGMMA_BODY(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)));
+}
+
+/* Barriers 1..15 among that many threads; 0 is __syncthreads. */
+static __device__ __forceinline__ void named_barrier_sync(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+static __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* Ordinary writes to shared memory become visible to the tensor cores and the copy engine. */
+static __device__ __forceinline__ void shared_writes_fence(void)
+{
+    WGMMA_BODY(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"));
+}
+
+#endif
