@@ -1,0 +1,246 @@
+/* bench_attention.cu - how fast the CUDA device's attention is, alone, through the kernel table.
+ *
+ * Prefill: causal, 16k tokens in all, cut into sequences of equal length; TFLOP/s count the pairs below the
+ * diagonal. Decode: one token for each of B sequences; TB/s count K and V once. Pages of 16 tokens in random
+ * order. Calls rotate over layers that together exceed the L2 where one layer does not. Medians of replayed
+ * graphs.
+ *
+ *   nvcc -std=c++17 -O3 -I. -gencode=arch=compute_90a,code=sm_90a tests/gpu/bench_attention.cu <objects>
+ * -lcublasLt bench_attention [prefill | decode] */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cuda/cuda_device.cuh"
+
+extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
+
+enum { PREFILL_TOKENS = 16384, SEQS_MAX = 256, REPEATS = 11, CALLS_MAX = 16 };
+static const size_t ROTATED_BYTES = (size_t)256 << 20; /* several times the L2 */
+
+struct heads {
+    int32_t q, kv, head_dim;
+};
+
+static void check(cudaError_t result, const char *what)
+{
+    if (result == cudaSuccess) return;
+    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
+    exit(1);
+}
+
+static void check(int status, const struct error &err)
+{
+    if (!status) return;
+    fprintf(stderr, "%s\n", err.text);
+    exit(1);
+}
+
+/* Sums of four uniform numbers: close to normal, deviation 1. */
+static __global__ void fill_random(__nv_bfloat16 *x, size_t count, uint32_t seed)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u ^ (uint32_t)(i >> 32) ^ seed;
+        float sum = 0;
+        for (int k = 0; k < 4; k++) {
+            h = (h ^ h >> 16) * 0x45d9f3bu;
+            h = (h ^ h >> 13) * 0x119de1f3u;
+            sum += (float)(h >> 8) * 0x1p-24f;
+        }
+        x[i] = __float2bfloat16((sum - 2.0f) * 1.7320508f);
+    }
+}
+
+struct bench {
+    struct heads heads;
+    struct device *d;
+    struct kv_pool *pool;
+    struct attention_args args;
+    __nv_bfloat16 *qkv, *out;
+    int32_t num_layers;
+    std::vector<int32_t> ids, positions, slots, cu_seqlens, seqlens, tables, logit_rows;
+    std::vector<struct sample_params> sample;
+    struct step step;
+};
+
+/* lengths: keys of each sequence; rows: tokens of each that are computed. */
+static void describe_step(struct bench *b, const std::vector<int32_t> &lengths, bool decode)
+{
+    int32_t longest = *std::max_element(lengths.begin(), lengths.end()),
+            stride = (longest + BLOCK_SIZE - 1) / BLOCK_SIZE;
+    b->tables.assign(lengths.size() * stride, 0);
+    b->cu_seqlens = {0};
+    std::vector<int32_t> order((size_t)b->pool->shape.num_blocks);
+    std::iota(order.begin(), order.end(), 0);
+    uint64_t state = 1;
+    for (size_t i = order.size() - 1; i > 0; i--) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        std::swap(order[i], order[(state >> 33) % (i + 1)]);
+    }
+    size_t used = 0;
+    for (size_t s = 0; s < lengths.size(); s++) {
+        for (int32_t i = 0; i < (lengths[s] + BLOCK_SIZE - 1) / BLOCK_SIZE; i++)
+            b->tables[s * stride + i] = order[used++];
+        b->cu_seqlens.push_back(b->cu_seqlens.back() + (decode ? 1 : lengths[s]));
+    }
+    b->seqlens = lengths;
+    int32_t num_tokens = b->cu_seqlens.back();
+    b->ids.assign(num_tokens, 0);
+    b->positions.assign(num_tokens, 0);
+    b->slots.assign(num_tokens, 0);
+    b->logit_rows = {0};
+    b->sample.assign(1, {});
+    struct step *p = &b->step;
+    *p = {};
+    p->num_tokens = num_tokens;
+    p->num_seqs = (int32_t)lengths.size();
+    p->num_prefill_tokens = decode ? 0 : num_tokens;
+    p->num_prefill_seqs = decode ? 0 : p->num_seqs;
+    p->block_table_stride = stride;
+    p->token_ids = b->ids.data();
+    p->positions = b->positions.data();
+    p->slot_mapping = b->slots.data();
+    p->cu_seqlens_q = b->cu_seqlens.data();
+    p->seqlens_k = b->seqlens.data();
+    p->block_tables = b->tables.data();
+    p->logit_rows = b->logit_rows.data();
+    p->sample = b->sample.data();
+}
+
+static struct bench *open_bench(const struct heads &h, const std::vector<int32_t> &lengths, bool decode)
+{
+    struct bench *b = new struct bench();
+    struct error err = {};
+    struct device_options options = {};
+    b->heads = h;
+    check(cuda_device_open(&options, &b->d, &err), err);
+    b->args = {h.q, h.kv, h.head_dim, 1.0f / sqrtf((float)h.head_dim), 0};
+    struct step_limits limits = {};
+    limits.num_tokens = decode ? SEQS_MAX : PREFILL_TOKENS;
+    limits.num_seqs = SEQS_MAX;
+    limits.num_logits = 1;
+    limits.num_seq_slots = 1;
+    limits.max_model_len = *std::max_element(lengths.begin(), lengths.end());
+    limits.num_steps_in_flight = 1;
+    check(b->d->ops->prepare(b->d, &limits, 32, h.q * h.head_dim, 64, &b->args, &err), err);
+    int32_t num_blocks = 0;
+    for (int32_t length : lengths) num_blocks += (length + BLOCK_SIZE - 1) / BLOCK_SIZE;
+    size_t layer_bytes = (size_t)num_blocks * 2 * h.kv * BLOCK_SIZE * h.head_dim * 2;
+    b->num_layers = (int32_t)std::min<size_t>(CALLS_MAX, ROTATED_BYTES / layer_bytes + 1);
+    struct kv_shape shape = {};
+    shape.num_layers = b->num_layers;
+    shape.num_blocks = num_blocks;
+    shape.num_kv_heads = h.kv;
+    shape.head_dim = h.head_dim;
+    shape.dtype = DTYPE_BF16;
+    check(b->d->ops->kv_pool_create(b->d, &shape, &b->pool, &err), err);
+    size_t qkv = (size_t)limits.num_tokens * (h.q + 2 * h.kv) * h.head_dim;
+    check(cudaMalloc((void **)&b->qkv, qkv * 2), "cudaMalloc");
+    check(cudaMalloc((void **)&b->out, qkv * 2), "cudaMalloc");
+    fill_random<<<1024, 256>>>(b->qkv, qkv, 1);
+    fill_random<<<1024, 256>>>(b->pool->data, b->pool->layer_elements * b->num_layers, 2);
+    check(cudaDeviceSynchronize(), "fill");
+    describe_step(b, lengths, decode);
+    return b;
+}
+
+static void close_bench(struct bench *b)
+{
+    delete b->pool;
+    b->d->ops->close(b->d); /* resets the device: all its memory goes */
+    delete b;
+}
+
+/* Microseconds of one call. */
+static double time_attention(struct bench *b, int calls)
+{
+    cudaStream_t stream = cuda_of(b->d)->stream;
+    struct batch *batch = b->d->ops->step_begin(b->d, &b->step);
+    check(cudaStreamSynchronize(stream), "step_begin");
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    b->d->ops->attention(b->d, batch, b->out, b->qkv, b->pool, 0, &b->args);
+    check(cudaStreamSynchronize(stream), "attention");
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    for (int i = 0; i < calls; i++)
+        b->d->ops->attention(b->d, batch, b->out, b->qkv, b->pool, i % b->num_layers, &b->args);
+    check(cudaStreamEndCapture(stream, &graph), "capture");
+    check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
+    cudaEvent_t begin, end;
+    check(cudaEventCreate(&begin), "event");
+    check(cudaEventCreate(&end), "event");
+    std::vector<float> times;
+    for (int i = 0; i < REPEATS + 3; i++) {
+        float ms = 0;
+        check(cudaEventRecord(begin, stream), "event");
+        check(cudaGraphLaunch(exec, stream), "replay");
+        check(cudaEventRecord(end, stream), "event");
+        check(cudaEventSynchronize(end), "replay");
+        check(cudaEventElapsedTime(&ms, begin, end), "event");
+        if (i >= 3) times.push_back(ms * 1e3f / (float)calls);
+    }
+    check(cuda_of(b->d)->first_error, cuda_of(b->d)->first_error_where);
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+static void bench_prefill(void)
+{
+    static const struct heads shapes[] = {{32, 32, 128}, {32, 8, 128}, {32, 8, 64}, {9, 3, 64}};
+    printf("Causal prefill attention, paged, %d tokens in all, TFLOP/s by length\n%-14s", PREFILL_TOKENS,
+           "heads, dim");
+    for (int32_t n = 512; n <= PREFILL_TOKENS; n *= 2) printf("%8d", n);
+    printf("\n");
+    for (const struct heads &h : shapes) {
+        printf("%2d/%-2d d%-8d", h.q, h.kv, h.head_dim);
+        for (int32_t n = 512; n <= PREFILL_TOKENS; n *= 2) {
+            struct bench *b = open_bench(h, std::vector<int32_t>((size_t)(PREFILL_TOKENS / n), n), false);
+            double us = time_attention(b, 2);
+            double flops = 2.0 * PREFILL_TOKENS * n * h.head_dim * h.q; /* 4 n^2 D / 2 a sequence and head */
+            printf("%8.0f", flops / us * 1e-6);
+            fflush(stdout);
+            close_bench(b);
+        }
+        printf("\n");
+    }
+}
+
+static void print_decode(const struct heads &h, const char *name, const std::vector<int32_t> &lengths)
+{
+    struct bench *b = open_bench(h, lengths, true);
+    double us = time_attention(b, CALLS_MAX), tokens = std::accumulate(lengths.begin(), lengths.end(), 0.0);
+    printf("%2d/%-2d d%-4d %-18s %9.1f us %7.2f TB/s\n", h.q, h.kv, h.head_dim, name, us,
+           tokens * 4 * h.kv * h.head_dim / us * 1e-6);
+    close_bench(b);
+}
+
+static void bench_decode(void)
+{
+    static const struct {
+        int32_t num_seqs, length;
+        const char *name;
+    } batches[] = {{1, 1024, "B1 1k"},   {1, 8192, "B1 8k"},   {1, 65536, "B1 64k"},  {8, 8192, "B8 8k"},
+                   {64, 1024, "B64 1k"}, {64, 4096, "B64 4k"}, {256, 1024, "B256 1k"}};
+    static const struct heads shapes[] = {{32, 32, 128}, {32, 8, 128}};
+    printf("Decode attention, paged\n");
+    for (const struct heads &h : shapes)
+        for (const auto &x : batches)
+            print_decode(h, x.name, std::vector<int32_t>((size_t)x.num_seqs, x.length));
+    std::vector<int32_t> mixed; /* 64 sequences of mixed lengths */
+    for (int i = 0; i < 64; i++)
+        mixed.push_back(i == 0 ? 32768 : i < 4 ? 4096 : i < 16 ? 1024 : i < 40 ? 640 : 256);
+    print_decode(shapes[1], "B64 256..32k", mixed);
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "decode") != 0) bench_prefill();
+    if (strcmp(what, "prefill") != 0) bench_decode();
+    return 0;
+}
