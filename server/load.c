@@ -109,16 +109,25 @@ static int load_device(struct load *load, struct error *err)
     return STATUS_OK;
 }
 
+static struct engine_options engine_options_of(const struct load *load)
+{
+    return (struct engine_options){
+        .max_model_len = load->max_model_len,
+        .max_num_seqs = load->max_num_seqs,
+        .max_num_batched_tokens = load->max_num_batched_tokens,
+        .max_num_logits = max_of(load->max_num_seqs, LOGIT_ROWS_MIN),
+        .num_blocks = load->num_blocks,
+        .enable_prefix_caching = load->config->enable_prefix_caching,
+        .wake_loop = load->wake_loop,
+        .wake_context = load->wake_context,
+    };
+}
+
 static int load_weights(struct load *load, struct error *err)
 {
-    struct step_limits limits = {
-        .num_tokens = load->max_num_batched_tokens,
-        .num_seqs = load->max_num_seqs,
-        .num_logits = max_of(load->max_num_seqs, LOGIT_ROWS_MIN),
-        .num_seq_slots = load->max_num_seqs,
-        .max_model_len = load->max_model_len,
-        .num_steps_in_flight = load->device->num_steps_in_flight_max,
-    };
+    struct engine_options options = engine_options_of(load);
+    struct step_limits limits;
+    engine_step_limits(&options, load->device, &limits);
     return model_create(load->device, load->files, &limits, NULL, &load->model, err);
 }
 
@@ -190,16 +199,8 @@ static int load_engine(struct load *load, struct error *err)
     int32_t num_slots = load->max_num_seqs + (int32_t)load->config->max_queued_requests;
     status = request_slots_create(num_slots, load->max_model_len, &load->slots, err);
     if (status) return status;
-    struct engine_options options = {
-        .max_model_len = load->max_model_len,
-        .max_num_seqs = load->max_num_seqs,
-        .max_num_batched_tokens = load->max_num_batched_tokens,
-        .num_blocks = load->num_blocks,
-        .enable_prefix_caching = load->config->enable_prefix_caching,
-        .kv_dtype = dtype,
-        .wake_loop = load->wake_loop,
-        .wake_context = load->wake_context,
-    };
+    struct engine_options options = engine_options_of(load);
+    options.kv_dtype = dtype;
     status = engine_create(load->model, load->slots, &options, &load->engine, err);
     if (status) return status;
     load->device->ops->seal(load->device);

@@ -1,7 +1,7 @@
 /* load.h - from a model's path to a running engine, and the memory plan in between.
  *
- * load_run is called on a thread of its own while the server already listens; it touches nothing but its struct load
- * and the log. Phases and their seconds are kept for the metrics page. */
+ * load_run is called on a thread of its own while the server already listens; it touches nothing but its
+ * struct load and the log. Phases and their seconds are kept for the metrics page. */
 #ifndef SERVER_LOAD_H
 #define SERVER_LOAD_H
 

@@ -12,7 +12,7 @@
 #include "server/exchange.h"
 
 enum server_state {
-    SERVER_LOADING,  /* listening; /health is 503, API calls get 503 with Retry-After */
+    SERVER_LOADING, /* listening; /health is 503, API calls get 503 with Retry-After */
     SERVER_READY,
     SERVER_DRAINING, /* SIGTERM seen: /health is 503, no new requests, streams finish */
     SERVER_FAILED,   /* the device failed */
@@ -22,8 +22,8 @@ struct server {
     uv_loop_t *loop;
     const struct config *config;
     enum server_state state;
-    uint64_t start_ns;             /* monotonic, process start */
-    int64_t created;               /* unix seconds: models' "created" */
+    uint64_t start_ns; /* monotonic, process start */
+    int64_t created;   /* unix seconds: models' "created" */
     /* set when loading is done, read-only afterwards */
     const struct model_config *model_config;
     const struct generation_defaults *generation;
@@ -32,7 +32,7 @@ struct server {
     struct engine *engine;
     struct request_slots *slots;
     int32_t max_model_len;
-    uint64_t max_queued_tokens; /* --max-queued-tokens, resolved (load.h) */
+    uint64_t max_queued_tokens;     /* --max-queued-tokens, resolved (load.h) */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
     int num_model_names;
     struct api *api; /* server/api's own: from api_init to api_deinit */
@@ -48,26 +48,28 @@ int server_run(const struct config *config);
 
 /* Once, before listening: registers metrics, prepares queues. */
 int api_init(struct server *server, struct error *err) must_check;
-/* Once, when the fields above are set and before the state becomes READY: registers what needs the model (histogram
- * bounds, labels, start-up phases) and hooks up the engine's step histogram. */
-void api_on_loaded(struct server *server, const char *const *phase_names, const double *phase_seconds, int num_phases);
+/* Once, when the fields above are set and before the state becomes READY: registers what needs the model
+ * (histogram bounds, labels, start-up phases) and hooks up the engine's step histogram. */
+void api_on_loaded(struct server *server, const char *const *phase_names, const double *phase_seconds,
+                   int num_phases);
 /* The engine published something (uv_async): move tokens from slots to clients. */
 void api_on_engine_wake(struct server *server);
 /* Number of API requests not finished yet: draining is done at 0. */
 int api_num_in_flight(const struct server *server);
-/* Draining timed out or the device failed: end every request with this error (an SSE error event for streams). */
+/* Draining timed out or the device failed: end every request with this error (an SSE error event for
+ * streams). */
 void api_abort_all(struct server *server, int http_status, const char *type, const char *message);
 void api_deinit(struct server *server);
 
 /* ---- endpoints (router.c names them); each may only be called with a checked request ---- */
-void endpoint_models(struct exchange *x);          /* GET /v1/models, /v1/models/<id> (path_rest) */
-void endpoint_completions(struct exchange *x);     /* POST /v1/completions */
+void endpoint_models(struct exchange *x);           /* GET /v1/models, /v1/models/<id> (path_rest) */
+void endpoint_completions(struct exchange *x);      /* POST /v1/completions */
 void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions */
-void endpoint_tokenize(struct exchange *x);        /* POST /tokenize */
-void endpoint_detokenize(struct exchange *x);      /* POST /detokenize */
-void endpoint_health(struct exchange *x);          /* GET /health: 200 ready, 503 else */
-void endpoint_livez(struct exchange *x);           /* GET /livez: loop and engine alive */
-void endpoint_version(struct exchange *x);         /* GET /version */
-void endpoint_metrics(struct exchange *x);         /* GET /metrics */
+void endpoint_tokenize(struct exchange *x);         /* POST /tokenize */
+void endpoint_detokenize(struct exchange *x);       /* POST /detokenize */
+void endpoint_health(struct exchange *x);           /* GET /health: 200 ready, 503 else */
+void endpoint_livez(struct exchange *x);            /* GET /livez: loop and engine alive */
+void endpoint_version(struct exchange *x);          /* GET /version */
+void endpoint_metrics(struct exchange *x);          /* GET /metrics */
 
 #endif
