@@ -17,6 +17,7 @@
  *
  * Source: Dao et al., "Flash-Decoding for long-context inference", 2023; the GQA packing is FlashInfer's. */
 #include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum { WARPS = 4, GROUP_ROWS = 16, SPLITS_MAX = 32, SPLIT_TOKENS_MIN = 256, PAD_BYTES = 16 };
@@ -343,6 +344,8 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32, D >= 256 ?
     float *merge_area = (float *)(shared + T::RING_BYTES);
     int32_t num_items = a.counts[COUNT_DECODE_WORK] * a.num_kv_heads * a.head_tiles;
 
+    dependents_launch();
+    dependency_wait();
     struct cursor load = {}, compute = {};
     load.item = compute.item = blockIdx.x;
     cursor_open(a, &load, num_items, warp);
@@ -392,7 +395,7 @@ template <int D> static void launch(struct cuda_device *d, const decode_args &a)
         CUDA_CHECK(d, cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
         allowed = bytes;
     }
-    decode_kernel<D><<<(unsigned)(d->num_sms * (D >= 256 ? 1 : 2)), WARPS * 32, bytes, d->stream>>>(a);
+    launch_dependent(d, decode_kernel<D>, dim3((unsigned)(d->num_sms * (D >= 256 ? 1 : 2))), dim3(WARPS * 32), bytes, a);
 }
 
 void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,

@@ -198,7 +198,8 @@ static encode_function *find_encode(void)
 {
     static encode_function *encode;
     cudaDriverEntryPointQueryResult found;
-    if (!encode) cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **)&encode, cudaEnableDefault, &found);
+    if (!encode)
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault, &found);
     return encode;
 }
 

@@ -1,5 +1,6 @@
 /* norm.cu - embedding rows and RMSNorm: one CTA a row, sums in an order that is a function of H alone. */
 #include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/hopper.cuh"
 
 enum { NORM_THREADS = 256 };
 
@@ -36,6 +37,8 @@ template <bool ADD, bool UPDATE>
 static __global__ void rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight,
                                        const int32_t *rows, float eps, int32_t hidden_size)
 {
+    dependents_launch();
+    dependency_wait();
     size_t from = rows ? rows[blockIdx.x] : blockIdx.x;
     float4 *row = (float4 *)(x + from * hidden_size);
     const __nv_bfloat16 *add = ADD ? delta + from * hidden_size : nullptr;
@@ -78,29 +81,28 @@ static __global__ void rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_
 void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
                    int32_t hidden_size)
 {
-    rms_norm_kernel<false, false><<<b->num_tokens, NORM_THREADS, 0, cuda_of(d)->stream>>>(
-        (__nv_bfloat16 *)out, (float *)x, nullptr, weight, nullptr, eps, hidden_size);
+    launch_dependent(cuda_of(d), rms_norm_kernel<false, false>, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)NULL, weight, (const int32_t *)NULL, eps, hidden_size);
 }
 
 void cuda_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
                        const float *weight, float eps, int32_t hidden_size)
 {
-    rms_norm_kernel<true, true><<<b->num_tokens, NORM_THREADS, 0, cuda_of(d)->stream>>>(
-        (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, weight, nullptr, eps, hidden_size);
+    launch_dependent(cuda_of(d), rms_norm_kernel<true, true>, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, weight, (const int32_t *)NULL, eps, hidden_size);
 }
 
 void cuda_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, const void *delta,
                                   const float *weight, float eps, int32_t hidden_size)
 {
     if (b->num_logits == 0) return;
-    rms_norm_kernel<true, false><<<b->num_logits, NORM_THREADS, 0, cuda_of(d)->stream>>>(
-        (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, weight, b->logit_rows, eps, hidden_size);
+    launch_dependent(cuda_of(d), rms_norm_kernel<true, false>, dim3((unsigned)b->num_logits), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, weight, b->logit_rows, eps, hidden_size);
 }
 
 /* A negative id names a sequence slot whose last sampled token is meant. */
 static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
                                     const int32_t *last_tokens, int32_t hidden_size)
 {
+    dependents_launch();
+    dependency_wait();
     int32_t id = token_ids[blockIdx.x];
     if (id < 0) id = last_tokens[~id];
     const __nv_bfloat16 *from = table + (size_t)id * hidden_size;
@@ -110,6 +112,5 @@ static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, cons
 
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
 {
-    embed_kernel<<<b->num_tokens, NORM_THREADS, 0, cuda_of(d)->stream>>>(
-        (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
+    launch_dependent(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), 0, (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
 }

@@ -3,6 +3,7 @@
  * One warp a head. Rows of qkv are [Hq q | Hk k | Hk v] heads of D. q is rotated in place; k goes rotated into the pool
  * only, and so does v: attention reads both from there. */
 #include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/hopper.cuh"
 
 enum { ROPE_WARPS = 4 };
 
@@ -52,6 +53,8 @@ static __device__ void rotate_head(const rope_kernel_args &a, const __nv_bfloat1
 
 static __global__ void rope_kv_write_kernel(rope_kernel_args a)
 {
+    dependents_launch();
+    dependency_wait();
     int lane = threadIdx.x % 32, head = blockIdx.y * ROPE_WARPS + threadIdx.x / 32;
     int32_t num_rows = a.num_heads + 2 * a.num_kv_heads;
     if (head >= num_rows) return;
@@ -96,5 +99,5 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
     a.eps = args->norm_eps;
     int32_t num_rows = a.num_heads + 2 * a.num_kv_heads;
     dim3 grid((unsigned)b->num_tokens, (unsigned)((num_rows + ROPE_WARPS - 1) / ROPE_WARPS));
-    rope_kv_write_kernel<<<grid, ROPE_WARPS * 32, 0, cuda_of(d)->stream>>>(a);
+    launch_dependent(cuda_of(d), rope_kv_write_kernel, grid, dim3(ROPE_WARPS * 32), 0, a);
 }

@@ -10,6 +10,7 @@
  * top_k and top_p look for a threshold instead of sorting: a radix search over the bits of the logits, one histogram of
  * counts or of weights for each of four bytes. Ties at the threshold go to the lowest ids. */
 #include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/hopper.cuh"
 
 enum { DRAW_THREADS = 1024, SCAN_THREADS = 256, SCAN_CHUNK = 8192, HIST_BINS = 256 };
 
@@ -96,6 +97,8 @@ static __device__ bool is_adjusted(const struct device_sample_params &p)
 /* Copies the row and changes the copy: bias, bans, penalties. One CTA a row. */
 static __global__ void __launch_bounds__(DRAW_THREADS) adjust_kernel(draw_args a)
 {
+    dependents_launch();
+    dependency_wait();
     struct device_sample_params p = a.params[blockIdx.x];
     if (!is_adjusted(p)) return;
     const float *from = a.logits + (size_t)blockIdx.x * a.vocab_size;
@@ -149,6 +152,8 @@ static __device__ void keep_better(float *x, int32_t *id, float other, int32_t o
 
 static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(draw_args a)
 {
+    dependents_launch();
+    dependency_wait();
     int row = blockIdx.y, first = blockIdx.x * SCAN_CHUNK, end = min(first + SCAN_CHUNK, a.vocab_size);
     struct device_sample_params p = a.params[row];
     const float *raw = a.logits + (size_t)row * a.vocab_size, *x = row_of(a, p, row);
@@ -411,6 +416,8 @@ static __device__ void find_top(struct row_view v, int32_t num_top, float log_su
 
 static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
 {
+    dependents_launch();
+    dependency_wait();
     __shared__ mass hist[HIST_BINS];
     int row = blockIdx.x;
     struct device_sample_params p = a.params[row];
@@ -478,9 +485,9 @@ void cuda_logits_sample(struct device *device, const struct batch *b, const void
     a.vocab_size = d->vocab_size;
     a.num_chunks = s->num_chunks;
     a.max_model_len = d->limits.max_model_len;
-    adjust_kernel<<<rows, DRAW_THREADS, 0, d->stream>>>(a);
-    scan_kernel<<<dim3((unsigned)s->num_chunks, rows), SCAN_THREADS, 0, d->stream>>>(a);
-    draw_kernel<<<rows, DRAW_THREADS, 0, d->stream>>>(a);
+    launch_dependent(d, adjust_kernel, dim3(rows), dim3(DRAW_THREADS), 0, a);
+    launch_dependent(d, scan_kernel, dim3((unsigned)s->num_chunks, rows), dim3(SCAN_THREADS), 0, a);
+    launch_dependent(d, draw_kernel, dim3(rows), dim3(DRAW_THREADS), 0, a);
     CUDA_CHECK(d, cudaMemcpyAsync(b->results, s->results, rows * sizeof(struct sample_result), cudaMemcpyDeviceToHost,
                                   d->stream));
 }
