@@ -81,9 +81,9 @@ static int render(struct run *r, struct buffer *out, struct text_range **untrust
     r->globals = heap_alloc_array(&r->heap, (size_t)r->template->num_names + 1, sizeof *r->globals);
     r->scope = scope_create(r, NULL);
     if (r->globals && r->scope) exec_body(r, r->template->body);
+    const struct text *t = text_builder_take(&rendered);
     run_charge(r, 0);
-    if (r->status != 0) return r->status;
-    return hand_over(r, text_builder_take(&rendered), out, untrusted, num_untrusted);
+    return r->status != 0 ? r->status : hand_over(r, t, out, untrusted, num_untrusted);
 }
 
 int chat_template_render(const struct chat_template *t, const struct cJSON *context,

@@ -93,9 +93,9 @@ static struct value eval_sign(struct run *r, const struct node *n)
     if (r->status != 0) return v;
     if (v.kind == VALUE_UNDEFINED) return fail_undefined(r, v);
     bool negative = n->kind == NODE_NEGATIVE;
-    if (v.kind == VALUE_FLOAT) return value_float(negative ? -v.real : v.real);
     if (value_is_integral(v))
         return negative ? apply_binary(r, OPERATOR_SUBTRACT, value_int(0), v) : value_int(value_as_int(v));
+    if (value_is_number(v)) return value_float(negative ? -value_as_float(v) : value_as_float(v));
     return run_fail(r, STATUS_TEMPLATE, "bad operand type for unary %c: '%s'", negative ? '-' : '+',
                     value_type_name(v));
 }

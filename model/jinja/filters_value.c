@@ -71,6 +71,7 @@ static struct value filter_int(struct call *c)
     int64_t base = call_int(c, 1, 10), i;
     double d;
     if (value_is_integral(c->self)) return value_int(value_as_int(c->self));
+    if (c->self.kind == VALUE_LONG) return c->self;
     if (c->self.kind == VALUE_FLOAT) return float_to_int(c->self.real, otherwise);
     if (c->self.kind == VALUE_UNDEFINED) return fail_undefined(c->run, c->self);
     if (c->self.kind != VALUE_TEXT || base < 0 || base > 36) return otherwise;

@@ -25,6 +25,7 @@ struct heap {
     uint64_t work_left;
     size_t text_bytes_max; /* no single text may be longer */
     bool failed;
+    bool out_of_memory; /* it failed below its cap: malloc did */
 };
 
 static inline void heap_init(struct heap *h, size_t max_bytes, size_t text_bytes_max, uint64_t work)
@@ -32,7 +33,7 @@ static inline void heap_init(struct heap *h, size_t max_bytes, size_t text_bytes
     arena_init(&h->arena, max_bytes);
     h->work_left = work;
     h->text_bytes_max = text_bytes_max;
-    h->failed = false;
+    h->failed = h->out_of_memory = false;
 }
 
 static inline void heap_deinit(struct heap *h)
@@ -54,9 +55,12 @@ static inline bool heap_charge(struct heap *h, uint64_t work)
 
 static inline void *heap_alloc(struct heap *h, size_t bytes)
 {
-    void *p = heap_charge(h, bytes / 8) ? arena_alloc(&h->arena, bytes) : NULL;
-    if (!p) h->failed = true;
-    return p;
+    if (!heap_charge(h, bytes / 8)) return NULL;
+    void *p = arena_alloc(&h->arena, bytes);
+    if (p) return p;
+    h->failed = true;
+    h->out_of_memory = bytes <= h->arena.max_bytes - h->arena.used_bytes;
+    return NULL;
 }
 
 static inline void *heap_alloc_array(struct heap *h, size_t count, size_t element_bytes)

@@ -78,13 +78,18 @@ int chat_template_keep_numbers(struct cJSON *tree, const char *text, size_t num_
 
 /* ---- conversion ---- */
 
-static struct value number_from_json(const cJSON *json)
+static struct value number_from_json(struct run *r, const cJSON *json)
 {
     const char *text = json->valuestring;
     double d = json->valuedouble;
     bool integral = text ? !strpbrk(text, ".eE") : d == floor(d);
     if (integral && fabs(d) < 9.2e18) return value_int(text ? strtoll(text, NULL, 10) : (int64_t)d);
-    return value_float(d);
+    if (!text || !integral) return value_float(d);
+    size_t n = strlen(text);
+    char *digits = heap_alloc(&r->heap, n + 1);
+    if (!digits) return value_none();
+    const struct text *copy = text_wrap(&r->heap, memcpy(digits, text, n), n, false);
+    return (struct value){.kind = VALUE_LONG, .text = copy};
 }
 
 static struct value text_from_json(struct run *r, const char *bytes, bool untrusted, bool copy)
@@ -134,7 +139,7 @@ struct value value_from_json(struct run *r, const cJSON *json, bool untrusted, b
     if (cJSON_IsString(json)) {
         v = text_from_json(r, json->valuestring, untrusted, copy);
     } else if (cJSON_IsNumber(json)) {
-        v = number_from_json(json);
+        v = number_from_json(r, json);
     } else if (cJSON_IsBool(json)) {
         v = value_bool(cJSON_IsTrue(json));
     } else if (cJSON_IsArray(json)) {

@@ -165,6 +165,9 @@ static void write_value(struct writer *w, struct value v)
     case VALUE_FLOAT:
         write_number(w, v);
         break;
+    case VALUE_LONG:
+        text_builder_append(&w->out, v.text->bytes, v.text->num_bytes, false);
+        break;
     case VALUE_TEXT:
         write_text(w, v.text);
         break;

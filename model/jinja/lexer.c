@@ -442,7 +442,8 @@ int lexer_run(struct heap *h, const char *source, size_t num_bytes, struct token
               struct error *err)
 {
     struct lexer x = {.heap = h, .line = 1, .line_starting = true, .err = err};
-    if (!normalise(&x, source, num_bytes)) return STATUS_NO_MEMORY;
+    if (!normalise(&x, source, num_bytes))
+        return error_set(err, STATUS_NO_MEMORY, "no memory for the chat template");
     while (x.status == 0 && !h->failed && x.at < x.source.num_bytes) lex_text(&x);
     if (x.status != 0) return x.status;
     add_token(&x, TOKEN_END);

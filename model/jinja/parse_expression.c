@@ -106,7 +106,7 @@ static struct node *parse_compare(struct parser *p)
 static struct node *parse_not(struct parser *p)
 {
     if (!parser_is_name(p, "not")) return parse_compare(p);
-    if (!parser_enter(p)) return NULL;
+    if (!parser_enter(p)) return &p->nowhere;
     struct node *n = parser_node(p, NODE_NOT);
     parser_next(p);
     n->a = parse_not(p);

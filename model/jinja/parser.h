@@ -1,6 +1,6 @@
 /* parser.h - shared by the two halves of the parser: statements (parse_statement.c), expressions
  * (parse_expression.c). A failure is sticky: it moves the parser to the end of the tokens, so that every loop
- * ends, and the first sentence wins. Functions may return NULL only after a failure. */
+ * ends, and the first sentence wins. */
 #ifndef MODEL_JINJA_PARSER_H
 #define MODEL_JINJA_PARSER_H
 

@@ -149,6 +149,9 @@ void value_repr(struct text_builder *b, struct value v, int depth)
     case VALUE_FLOAT:
         repr_number(b, v);
         break;
+    case VALUE_LONG:
+        text_builder_append_text(b, v.text);
+        break;
     case VALUE_TEXT:
         repr_text(b, v.text);
         break;

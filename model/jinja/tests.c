@@ -35,7 +35,7 @@ static struct value test_false(struct call *c)
 
 static struct value test_integer(struct call *c)
 {
-    return value_bool(c->self.kind == VALUE_INT);
+    return value_bool(c->self.kind == VALUE_INT || c->self.kind == VALUE_LONG);
 }
 
 static struct value test_float(struct call *c)

@@ -118,7 +118,7 @@ static struct value append_number(struct run *r, struct text_builder *b, struct 
 {
     char digits[NUMBER_TEXT_BYTES], text[2 * NUMBER_TEXT_BYTES];
     const char *prefix = "";
-    bool negative, floating = v.kind == VALUE_FLOAT || is_float_type(s->type);
+    bool negative, floating = !value_is_integral(v) || is_float_type(s->type);
     run_charge(r, floating ? 4096 : 256);
     if (floating) {
         double d = value_as_float(v);
@@ -229,8 +229,8 @@ static void append_percent(struct percent *p, struct text_builder *b, struct val
                  value_type_name(v));
         return;
     }
-    if (v.kind == VALUE_FLOAT && !is_float_type(s->type))
-        v = value_int((int64_t)max_of(min_of(v.real, 9e18), -9e18));
+    if (!value_is_integral(v) && !is_float_type(s->type))
+        v = value_int((int64_t)max_of(min_of(value_as_float(v), 9e18), -9e18));
     append_number(r, b, v, s);
 }
 
@@ -307,7 +307,8 @@ static void append_field(struct run *r, struct text_builder *b, struct value v, 
                          const struct text *spec)
 {
     struct specification s = read_specification(spec);
-    bool number = value_is_number(v) && conversion == '\0' && (v.kind != VALUE_BOOL || s.type != '\0');
+    bool number = value_is_number(v) && v.kind != VALUE_LONG && conversion == '\0' &&
+                  (v.kind != VALUE_BOOL || s.type != '\0');
     if (number && s.type != 's') {
         if (v.kind == VALUE_FLOAT && s.type != '\0' && !is_float_type(s.type)) {
             run_fail(r, STATUS_TEMPLATE, "Unknown format code '%c' for object of type 'float'", s.type);

@@ -11,6 +11,7 @@ const char *value_type_name(struct value v)
         [VALUE_BOOL] = "bool",
         [VALUE_INT] = "int",
         [VALUE_FLOAT] = "float",
+        [VALUE_LONG] = "int",
         [VALUE_TEXT] = "str",
         [VALUE_LIST] = "list",
         [VALUE_TUPLE] = "tuple",
@@ -31,6 +32,15 @@ const char *value_type_name(struct value v)
     return names[v.kind];
 }
 
+double text_as_float(const struct text *digits)
+{
+    double d = 0;
+    for (size_t i = 0; i < digits->num_bytes; i++) {
+        if (digits->bytes[i] != '-') d = d * 10 + (digits->bytes[i] - '0');
+    }
+    return digits->num_bytes > 0 && digits->bytes[0] == '-' ? -d : d;
+}
+
 bool value_is_true(struct value v)
 {
     switch (v.kind) {
@@ -45,6 +55,7 @@ bool value_is_true(struct value v)
     case VALUE_FLOAT:
         return v.real != 0;
     case VALUE_TEXT:
+    case VALUE_LONG:
         return v.text->num_bytes > 0;
     case VALUE_DICT:
         return v.dict->num > 0;
@@ -69,6 +80,7 @@ bool value_is_same(struct value a, struct value b)
         return a.integer == b.integer;
     case VALUE_FLOAT:
         return a.real == b.real;
+    case VALUE_LONG:
     case VALUE_TEXT:
         return text_equal(a.text, b.text);
     default:
@@ -99,6 +111,7 @@ bool value_equal(struct heap *h, struct value a, struct value b, int depth)
 {
     if (depth <= 0 || !heap_charge(h, 8)) return false;
     if (value_is_integral(a) && value_is_integral(b)) return value_as_int(a) == value_as_int(b);
+    if (a.kind == VALUE_LONG && b.kind == VALUE_LONG) return text_equal(a.text, b.text);
     if (value_is_number(a) && value_is_number(b)) return value_as_float(a) == value_as_float(b);
     if (a.kind != b.kind) return false;
     switch (a.kind) {

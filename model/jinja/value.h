@@ -22,6 +22,8 @@ enum value_kind {
     VALUE_BOOL,
     VALUE_INT,
     VALUE_FLOAT,
+    VALUE_LONG, /* an integer that does not fit in 64 bits: printed as it was written, computed with as a
+                   float */
     VALUE_TEXT,
     VALUE_LIST, /* from here to VALUE_ITERATOR: struct list */
     VALUE_TUPLE,
@@ -57,7 +59,7 @@ struct value {
         bool boolean;
         int64_t integer;
         double real;
-        const struct text *text; /* text; undefined: the name looked for, or NULL */
+        const struct text *text; /* text; long: its digits; undefined: the name looked for, or NULL */
         struct list *list;
         struct dict *dict; /* dict, namespace */
         struct loop *loop;
@@ -159,7 +161,7 @@ static inline bool value_is_integral(struct value v)
 
 static inline bool value_is_number(struct value v)
 {
-    return value_is_integral(v) || v.kind == VALUE_FLOAT;
+    return value_is_integral(v) || v.kind == VALUE_FLOAT || v.kind == VALUE_LONG;
 }
 
 static inline int64_t value_as_int(struct value v)
@@ -167,8 +169,11 @@ static inline int64_t value_as_int(struct value v)
     return v.kind == VALUE_BOOL ? v.boolean : v.integer;
 }
 
+double text_as_float(const struct text *digits);
+
 static inline double value_as_float(struct value v)
 {
+    if (v.kind == VALUE_LONG) return text_as_float(v.text);
     return v.kind == VALUE_FLOAT ? v.real : (double)value_as_int(v);
 }
 

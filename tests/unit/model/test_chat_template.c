@@ -272,6 +272,11 @@ static void test_depth_is_safe(void **state)
     buffer_append_text(&deep, "x }}");
     expect_error(deep.data, STATUS_INVALID, "nested deeper");
     buffer_clear(&deep);
+    buffer_append_text(&deep, "{{ f(");
+    for (int i = 0; i < 200; i++) buffer_append_text(&deep, "not ");
+    buffer_append_text(&deep, "x) }}");
+    expect_error(deep.data, STATUS_INVALID, "nested deeper");
+    buffer_clear(&deep);
     for (int i = 0; i < 5000; i++) buffer_append_text(&deep, "{% if x %}");
     expect_error(deep.data, STATUS_INVALID, "nested deeper");
     buffer_clear(&deep);
@@ -280,6 +285,32 @@ static void test_depth_is_safe(void **state)
     buffer_append_text(&deep, "}}");
     expect_error(deep.data, STATUS_LIMIT, "nested too deeply");
     buffer_deinit(&deep);
+}
+
+/* Whichever allocation is the one that fails: a status, nothing lost, and either the whole text or none. */
+static void test_every_allocation_fails(void **state)
+{
+    (void)state;
+    const char *source =
+        "{% macro m(a, b=1) %}{{ a|upper|tojson }}{{ varargs }}{% endmacro %}{% set ns = namespace(t='') %}"
+        "{% for m in messages %}{% set ns.t = ns.t + m.content %}{{ m|dictsort }}{{ loop.index }}{% endfor %}"
+        "{{ m(x, 2, y) }}{{ (x ~ y)[::-1].split('c')|map('title')|join('-') }}{{ '%s %d' % (x, n) }}{{ ns }}"
+        "{{ '{} {a}'.format(x, a=tools) }}{{ x|replace('b', 'BB')|indent(2) }}{{ '[1, {\"a\": 2}]'|from_json "
+        "}}";
+    struct rendered whole, r;
+    struct chat_template_limits limits = chat_template_limits_default;
+    render_limited(&whole, source, context_json, &limits);
+    assert_int_equal(whole.status, 0);
+    bool succeeded = false;
+    for (limits.memory_bytes = 0; !succeeded; limits.memory_bytes += 16) {
+        render_limited(&r, source, context_json, &limits);
+        succeeded = r.status == 0;
+        if (!succeeded) assert_int_equal(r.status, STATUS_LIMIT);
+        assert_string_equal(r.text.data, succeeded ? whole.text.data : "");
+        release(&r);
+        assert_true(limits.memory_bytes < 100000);
+    }
+    release(&whole);
 }
 
 static void expect_parts(const char *source, bool expected)
@@ -362,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_depth_is_safe),
+        cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_wants_parts),
         cmocka_unit_test(test_mutated_templates),
     };
