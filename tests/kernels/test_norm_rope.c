@@ -1,0 +1,282 @@
+/* test_norm_rope.c - RMSNorm and RoPE against double-precision references, and rows against their neighbours.
+ */
+#include "fixture.h"
+
+enum { TOKENS_MAX = 70 };
+
+/* A device ready for steps of up to TOKENS_MAX tokens of one sequence. */
+struct bench {
+    struct device *d;
+    struct kv_pool *pool;
+    struct test_step *step;
+};
+
+static void bench_open(struct bench *b, const char *isa, int num_threads, int32_t num_heads,
+                       int32_t num_kv_heads, int32_t head_dim)
+{
+    struct error err = {0};
+    b->d = test_device_open(isa, num_threads);
+    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, 2 * TOKENS_MAX, 1};
+    struct attention_args attention = {
+        .num_heads = num_heads, .num_kv_heads = num_kv_heads, .head_dim = head_dim};
+    if (b->d->ops->prepare(b->d, &limits, 64, 4096, 4096, &attention, &err))
+        fail_msg("prepare: %s", err.text);
+    struct kv_shape kv = {1, 2 * TOKENS_MAX / BLOCK_SIZE + 1, num_kv_heads, head_dim, DTYPE_BF16};
+    if (b->d->ops->kv_pool_create(b->d, &kv, &b->pool, &err)) fail_msg("pool: %s", err.text);
+    b->step = test_step_new(TOKENS_MAX, 1, kv.num_blocks);
+}
+
+static void bench_close(struct bench *b)
+{
+    test_step_free(b->step);
+    b->d->ops->close(b->d);
+}
+
+/* logit rows, if any: the tokens, last one first. */
+static struct batch *begin(struct bench *b, int32_t first_position, int32_t num_tokens, int32_t num_logits)
+{
+    int32_t blocks[2 * TOKENS_MAX / BLOCK_SIZE + 1];
+    for (int32_t i = 0; i < (int32_t)array_length(blocks); i++) blocks[i] = i;
+    test_step_clear(b->step);
+    test_step_add(b->step, blocks, first_position, num_tokens, false);
+    for (int32_t r = 0; r < num_logits; r++) b->step->logit_rows[r] = num_tokens - 1 - r;
+    b->step->step.num_logits = num_logits;
+    return b->d->ops->step_begin(b->d, &b->step->step);
+}
+
+/* ---- RMSNorm ---- */
+
+struct norm_data {
+    int32_t num_rows, size;
+    float *x, *delta, *weight; /* host */
+    void *device_x, *device_delta, *out;
+    float *device_weight;
+};
+
+static void norm_data_init(struct norm_data *n, struct device *d, int32_t num_rows, int32_t size,
+                           struct random *random)
+{
+    size_t count = (size_t)num_rows * (size_t)size;
+    n->num_rows = num_rows;
+    n->size = size;
+    n->x = random_values(random, count, d->res_bytes, 3.0f);
+    n->delta = random_values(random, count, d->act_bytes, 1.0f);
+    n->weight = random_values(random, (size_t)size, 4, 1.0f);
+    n->device_x = device_floats(d, count, true);
+    n->device_delta = device_floats(d, count, false);
+    n->out = device_floats(d, count, false);
+    n->device_weight = device_upload(d, n->weight, (size_t)size);
+    device_write(d, n->device_delta, n->delta, count, false);
+}
+
+static void norm_data_free(struct norm_data *n)
+{
+    free(n->x);
+    free(n->delta);
+    free(n->weight);
+}
+
+static void check_normed(const struct norm_data *n, int32_t row, const float *x, const float *out,
+                         int act_bytes)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < n->size; i++) sum += (double)x[i] * (double)x[i];
+    double inverse = 1.0 / sqrt(sum / n->size + 1e-5);
+    for (int32_t i = 0; i < n->size; i++) {
+        double expected = (double)x[i] * inverse * (double)n->weight[i];
+        double tolerance = fabs(expected) * (act_bytes == 2 ? 0x1p-8 : 8 * 0x1p-24);
+        if (!(fabs((double)out[i] - expected) <= tolerance))
+            fail_msg("row %d of size %d, element %d: %.9g, not %.9g", row, n->size, i, (double)out[i],
+                     expected);
+    }
+}
+
+/* The three norms on rows of one size; the results of all rows are kept in out (3 x rows x size). */
+static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, float *out)
+{
+    struct device *d = b->d;
+    size_t count = (size_t)num_rows * (size_t)n->size;
+    float *x = malloc(count * sizeof *x);
+    device_write(d, n->device_x, n->x, count, true);
+    struct batch *batch = begin(b, 0, num_rows, 0);
+    device_poison(d, n->out, count, false);
+    d->ops->rms_norm(d, batch, n->out, n->device_x, n->device_weight, 1e-5f, n->size);
+    device_read(d, out, n->out, count, false);
+    device_read(d, x, n->device_x, count, true);
+    assert_int_equal(num_bits_different(x, n->x, count), 0);
+
+    device_poison(d, n->out, count, false);
+    d->ops->add_rms_norm(d, batch, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f, n->size);
+    device_read(d, out + count, n->out, count, false);
+    device_read(d, x, n->device_x, count, true);
+    for (size_t i = 0; i < count; i++) assert_true(x[i] == rounded_to(d->res_bytes, n->x[i] + n->delta[i]));
+    test_step_end(d, NULL);
+
+    device_write(d, n->device_x, n->x, count, true);
+    struct sample_result *unused = calloc((size_t)num_rows, sizeof *unused);
+    batch = begin(b, 0, num_rows, num_rows);
+    device_poison(d, n->out, count, false);
+    d->ops->add_rms_norm_logit_rows(d, batch, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f,
+                                    n->size);
+    device_read(d, out + 2 * count, n->out, count, false);
+    test_step_end(d, unused);
+    free(unused);
+    free(x);
+}
+
+static void norms_of_size(struct bench *b, int32_t size, int32_t num_rows, struct random *random)
+{
+    struct norm_data n;
+    norm_data_init(&n, b->d, num_rows, size, random);
+    size_t count = (size_t)num_rows * (size_t)size;
+    float *out = malloc(3 * count * sizeof *out), *alone = malloc(3 * (size_t)size * sizeof *alone);
+    float *sum = malloc((size_t)size * sizeof *sum);
+    run_norms(b, &n, num_rows, out);
+    for (int32_t r = 0; r < num_rows; r++) {
+        const float *x = n.x + (size_t)r * (size_t)size, *delta = n.delta + (size_t)r * (size_t)size;
+        check_normed(&n, r, x, out + (size_t)r * (size_t)size, b->d->act_bytes);
+        for (int32_t i = 0; i < size; i++) sum[i] = rounded_to(b->d->res_bytes, x[i] + delta[i]);
+        check_normed(&n, r, sum, out + count + (size_t)r * (size_t)size, b->d->act_bytes);
+        check_normed(&n, r, sum, out + 2 * count + (size_t)(num_rows - 1 - r) * (size_t)size,
+                     b->d->act_bytes);
+    }
+    run_norms(b, &n, 1, alone); /* the first row has the same bits without the others */
+    size_t row = (size_t)size;
+    assert_int_equal(num_bits_different(alone, out, row), 0);
+    assert_int_equal(num_bits_different(alone + row, out + count, row), 0);
+    assert_int_equal(num_bits_different(alone + 2 * row, out + 2 * count + (size_t)(num_rows - 1) * row, row),
+                     0);
+    free(out);
+    free(alone);
+    free(sum);
+    norm_data_free(&n);
+}
+
+static void norms(const char *isa)
+{
+    static const int32_t sizes[] = {64, 100, 576, 1000, 4096};
+    struct random random = {.seed = test_seed()};
+    for (int num_threads = 1; num_threads <= 3; num_threads++) {
+        struct bench b;
+        bench_open(&b, isa, num_threads, 4, 2, 64);
+        for (size_t i = 0; i < array_length(sizes); i++) {
+            norms_of_size(&b, sizes[i], 1 + random_below(&random, 5), &random);
+            norms_of_size(&b, sizes[i], TOKENS_MAX, &random);
+        }
+        bench_close(&b);
+    }
+}
+
+static void test_norms(void **state)
+{
+    (void)state;
+    for_each_isa(norms);
+}
+
+/* ---- RoPE ---- */
+
+struct rope_case {
+    int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
+    enum rope_style style;
+    bool norms;
+};
+
+static void reference_head(double *x, const struct rope_args *a, const float *cos_sin, const float *norm)
+{
+    if (norm) {
+        double sum = 0;
+        for (int32_t i = 0; i < a->head_dim; i++) sum += x[i] * x[i];
+        double inverse = 1.0 / sqrt(sum / a->head_dim + (double)a->norm_eps);
+        for (int32_t i = 0; i < a->head_dim; i++) x[i] *= inverse * (double)norm[i];
+    }
+    for (int32_t i = 0; i < a->rotary_dim / 2; i++) {
+        int32_t low = a->style == ROPE_HALVES ? i : 2 * i;
+        int32_t high = a->style == ROPE_HALVES ? i + a->rotary_dim / 2 : 2 * i + 1;
+        double c = (double)cos_sin[2 * i], s = (double)cos_sin[2 * i + 1], x0 = x[low], x1 = x[high];
+        x[low] = x0 * c - x1 * s;
+        x[high] = x1 * c + x0 * s;
+    }
+}
+
+static void check_rope(const struct bench *b, const struct rope_args *a, const float *cos_sin,
+                       const float *norms[2], const float *before, const float *after, int32_t num_tokens)
+{
+    int32_t num_rotated = a->num_heads + a->num_kv_heads, num_heads = num_rotated + a->num_kv_heads,
+            D = a->head_dim;
+    double x[256];
+    for (int32_t i = 0; i < num_tokens * num_heads; i++) {
+        int32_t head = i % num_heads, position = b->step->positions[i / num_heads];
+        double largest = 0;
+        for (int32_t d = 0; d < D; d++) x[d] = (double)before[i * D + d];
+        if (head < num_rotated)
+            reference_head(x, a, cos_sin + position * a->rotary_dim, norms[head < a->num_heads ? 0 : 1]);
+        for (int32_t d = 0; d < D; d++) largest = fmax(largest, fabs(x[d]));
+        double tolerance = largest * (b->d->act_bytes == 2 ? 0x1p-8 : 8 * 0x1p-24);
+        for (int32_t d = 0; d < D; d++)
+            if (!(fabs((double)after[i * D + d] - x[d]) <= (head < num_rotated ? tolerance : 0)))
+                fail_msg("head %d at %d, element %d: %.9g, not %.9g", head, position, d,
+                         (double)after[i * D + d], x[d]);
+    }
+}
+
+static void rope_of(const char *isa, const struct rope_case *c, struct random *random)
+{
+    struct bench b;
+    int32_t num_tokens = 1 + random_below(random, TOKENS_MAX), first = random_below(random, TOKENS_MAX);
+    bench_open(&b, isa, 1 + random_below(random, 3), c->num_heads, c->num_kv_heads, c->head_dim);
+    size_t count = (size_t)num_tokens * (size_t)((c->num_heads + 2 * c->num_kv_heads) * c->head_dim);
+    size_t table_count = 2 * TOKENS_MAX * (size_t)c->rotary_dim;
+    float *qkv = random_values(random, count, b.d->act_bytes, 2.0f), *after = malloc(count * sizeof *after);
+    float *cos_sin = malloc(table_count * sizeof *cos_sin);
+    float *weights = random_values(random, 2 * (size_t)c->head_dim, 4, 1.0f);
+    for (size_t i = 0; i < table_count; i += 2) {
+        double angle = 6.2831853 * random_uniform(random);
+        cos_sin[i] = (float)cos(angle);
+        cos_sin[i + 1] = (float)sin(angle);
+    }
+    const float *norms[2] = {c->norms ? weights : NULL, c->norms ? weights + c->head_dim : NULL};
+    struct rope_args args = {
+        .num_heads = c->num_heads, .num_kv_heads = c->num_kv_heads, .head_dim = c->head_dim};
+    args.rotary_dim = c->rotary_dim;
+    args.style = c->style;
+    args.cos_sin = device_upload(b.d, cos_sin, table_count);
+    args.q_norm = c->norms ? device_upload(b.d, norms[0], (size_t)c->head_dim) : NULL;
+    args.k_norm = c->norms ? device_upload(b.d, norms[1], (size_t)c->head_dim) : NULL;
+    args.norm_eps = 1e-6f;
+    void *device_qkv = device_floats(b.d, count, false);
+    device_write(b.d, device_qkv, qkv, count, false);
+    struct batch *batch = begin(&b, first, num_tokens, 0);
+    b.d->ops->rope_kv_write(b.d, batch, device_qkv, b.pool, 0, &args);
+    device_read(b.d, after, device_qkv, count, false);
+    test_step_end(b.d, NULL);
+    check_rope(&b, &args, cos_sin, norms, qkv, after, num_tokens);
+    free(qkv);
+    free(after);
+    free(cos_sin);
+    free(weights);
+    bench_close(&b);
+}
+
+static void ropes(const char *isa)
+{
+    static const struct rope_case cases[] = {
+        {9, 3, 64, 64, ROPE_PAIRS, false},   {9, 3, 64, 64, ROPE_HALVES, false},
+        {4, 2, 128, 128, ROPE_HALVES, true}, {2, 1, 80, 32, ROPE_HALVES, false},
+        {4, 4, 96, 96, ROPE_PAIRS, true},    {8, 1, 256, 64, ROPE_PAIRS, false},
+        {1, 1, 256, 256, ROPE_HALVES, true},
+    };
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(cases); i++) rope_of(isa, &cases[i], &random);
+}
+
+static void test_rope(void **state)
+{
+    (void)state;
+    for_each_isa(ropes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms), cmocka_unit_test(test_rope)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
