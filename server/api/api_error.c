@@ -6,15 +6,31 @@
 
 #include "server/response.h"
 
-/* A text that snprintf may have cut inside a character loses the rest of that character. */
-static void trim_partial_character(char *text)
+/* Bytes of the whole character at p, 0 when there is none. */
+static size_t character_length(const unsigned char *p)
 {
-    size_t n = strlen(text), begin = n;
-    while (begin > 0 && ((unsigned char)text[begin - 1] & 0xC0) == 0x80) begin--;
-    if (begin == 0) return;
-    unsigned char lead = (unsigned char)text[begin - 1];
-    size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (n - (begin - 1) < length) text[begin - 1] = '\0';
+    size_t length = p[0] < 0x80   ? 1
+                    : p[0] < 0xC2 ? 0
+                    : p[0] < 0xE0 ? 2
+                    : p[0] < 0xF0 ? 3
+                    : p[0] < 0xF5 ? 4
+                                  : 0;
+    for (size_t i = 1; i < length; i++)
+        if ((p[i] & 0xC0) != 0x80) return 0; /* also at the NUL */
+    return length;
+}
+
+/* Quoting the client, "%.60s" may have cut a character anywhere in the text: what is left of it goes. */
+static void drop_partial_characters(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from;) {
+        size_t length = character_length((const unsigned char *)from);
+        memmove(to, from, length);
+        to += length;
+        from += length > 0 ? length : 1;
+    }
+    *to = '\0';
 }
 
 int api_error_set(struct api_error *e, int http_status, const char *type, const char *code, const char *param,
@@ -26,8 +42,8 @@ int api_error_set(struct api_error *e, int http_status, const char *type, const 
     va_start(args, format);
     vsnprintf(e->text, sizeof e->text, format, args);
     va_end(args);
-    trim_partial_character(e->param);
-    trim_partial_character(e->text);
+    drop_partial_characters(e->param);
+    drop_partial_characters(e->text);
     return STATUS_INVALID;
 }
 

@@ -19,7 +19,8 @@ struct api_error {
     char text[512];
 };
 
-/* Fills in e and returns STATUS_INVALID. param may be NULL. Text is cut at a UTF-8 boundary. */
+/* Fills in e and returns STATUS_INVALID. param may be NULL. What the format cuts
+ * of a client's text is cut between characters. */
 int api_error_set(struct api_error *e, int http_status, const char *type, const char *code, const char *param,
                   const char *format, ...) __attribute__((format(printf, 6, 7)));
 

@@ -15,10 +15,7 @@ bool choice_init(struct choice *c, const struct choice_context *context, const s
     c->slot_idx = -1;
     c->num_prompt_tokens = prompt->tokens.num_ids;
     c->num_reported = p->input.prompt_logprobs ? 0 : c->num_prompt_tokens;
-    if (p->echo && prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
-    if (p->echo && !prompt->text)
-        tokenizer_decode(tokenizer, prompt->tokens.ids, prompt->tokens.num_ids, p->skip_special_tokens,
-                         &c->ready);
+    if (prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
     return text_stream_init(&c->text, tokenizer, p->skip_special_tokens, &p->stop,
                             p->include_stop_str_in_output, HELD_BYTES_MAX, arena) &&
            !buffer_failed(&c->ready);

@@ -47,21 +47,29 @@ static const char *find_model(const struct server *server, const char *name)
     return NULL;
 }
 
+static void refuse_model(struct exchange *x)
+{
+    struct api_error error;
+    api_error_set(&error, 404, "invalid_request_error", "model_not_found", "model",
+                  "The model `%.200s` does not exist; this server serves `%.200s`", x->path_rest,
+                  x->server->model_names[0]);
+    api_error_send(x, &error);
+}
+
 void endpoint_models(struct exchange *x)
 {
-    struct buffer body;
     const char *name = x->path_rest[0] ? find_model(x->server, x->path_rest) : NULL;
+    if (x->path_rest[0] && !name) {
+        refuse_model(x);
+        return;
+    }
+    struct buffer body;
     buffer_init(&body, PAGE_BYTES_MAX);
     if (name)
         append_model(&body, x->server, name);
     else
         append_models(&body, x->server);
-    if (x->path_rest[0] && !name)
-        exchange_error(x, 404, "invalid_request_error", "model_not_found", "model", 0,
-                       "The model `%.200s` does not exist; this server serves `%.200s`", x->path_rest,
-                       x->server->model_names[0]);
-    else
-        exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
+    exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
     buffer_deinit(&body);
 }
 

@@ -7,6 +7,8 @@
 #include "server/api/chat_messages.h"
 #include "server/api/json_field.h"
 
+enum { ECHO_BYTES_MAX = 16 << 20 };
+
 struct prompt_reader {
     const struct server *server;
     const struct params *params;
@@ -89,16 +91,33 @@ static int allocate(struct prompt_reader *r, int count)
 
 /* ---- completions ---- */
 
+static int keep_text(struct prompt_reader *r, struct prompt *p, const char *text, size_t n)
+{
+    p->text = arena_copy(r->arena, text, n);
+    p->text_bytes = n;
+    return p->text ? 0 : api_error_no_memory(r->err);
+}
+
+static int keep_decoded_text(struct prompt_reader *r, struct prompt *p)
+{
+    struct buffer text;
+    buffer_init(&text, ECHO_BYTES_MAX);
+    tokenizer_decode(r->server->tokenizer, p->tokens.ids, p->tokens.num_ids, r->params->skip_special_tokens,
+                     &text);
+    int status =
+        buffer_failed(&text) ? api_error_no_memory(r->err) : keep_text(r, p, text.data, text.num_bytes);
+    buffer_deinit(&text);
+    return status;
+}
+
 static int read_text(struct prompt_reader *r, const char *text, const char *path, struct prompt *p)
 {
     unsigned flags = (r->params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u) |
                      (r->params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
-    p->text_bytes = strlen(text);
-    p->text = arena_copy(r->arena, text, p->text_bytes);
-    if (!p->text) return api_error_no_memory(r->err);
-    int status = prompts_encode(r->server, text, p->text_bytes, NULL, 0, flags, "prompt", &p->tokens, r->err);
-    if (status < 0) return status;
-    return finish_prompt(r, &p->tokens, path);
+    size_t n = strlen(text);
+    int status = prompts_encode(r->server, text, n, NULL, 0, flags, "prompt", &p->tokens, r->err);
+    if (status == 0) status = finish_prompt(r, &p->tokens, path);
+    return status == 0 && r->params->echo ? keep_text(r, p, text, n) : status;
 }
 
 static int read_ids(struct prompt_reader *r, const cJSON *array, const char *path, struct prompt *p)
@@ -122,7 +141,8 @@ static int read_ids(struct prompt_reader *r, const cJSON *array, const char *pat
                                      item->valuedouble);
         p->tokens.ids[p->tokens.num_ids++] = (int32_t)id;
     }
-    return finish_prompt(r, &p->tokens, path);
+    int status = finish_prompt(r, &p->tokens, path);
+    return status == 0 && r->params->echo ? keep_decoded_text(r, p) : status;
 }
 
 static int read_list(struct prompt_reader *r, const cJSON *list)

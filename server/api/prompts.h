@@ -12,7 +12,7 @@
 
 struct prompt {
     struct token_list tokens;
-    const char *text; /* as the client sent it (in the arena); NULL: it came as ids */
+    const char *text; /* with echo: as the client sent it, or decoded; in the arena. NULL: no echo */
     size_t text_bytes;
 };
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "server/api/json_gate.h"
 #include "server/api/prepare.h"
 #include "unit/server/fake_tokenizer.h"
 
@@ -105,11 +106,19 @@ static void completions_take_every_shape(void **state)
     assert_prompt(API_COMPLETIONS, "{\"prompt\":null}", "<s>", 1);
     assert_prompt(API_COMPLETIONS, "{\"prompt\":\"\",\"add_special_tokens\":false}", "<s>", 1);
     assert_prompt(API_COMPLETIONS, "{\"prompt\":[[]]}", "<s>", 1);
-    assert_int_equal(
-        prepare(API_COMPLETIONS, "{\"prompt\":[\"x\",\"\",\"yz\"],\"add_special_tokens\":false}"), 0);
+    assert_int_equal(prepare(API_COMPLETIONS,
+                             "{\"prompt\":[\"x\",\"\",\"yz\"],\"add_special_tokens\":false,\"echo\":true}"),
+                     0);
     assert_int_equal(prompts.count, 3);
     assert_tokens(2, "yz", 0);
     assert_string_equal(prompts.items[2].text, "yz");
+    assert_string_equal(prompts.items[1].text, "");
+    prompts_deinit(&prompts);
+    assert_int_equal(prepare(API_COMPLETIONS, "{\"prompt\":[97,260,98],\"echo\":true}"), 0);
+    assert_string_equal(prompts.items[0].text, "ab");
+    prompts_deinit(&prompts);
+    assert_int_equal(prepare(API_COMPLETIONS, "{\"prompt\":\"x\"}"), 0);
+    assert_null(prompts.items[0].text);
     prompts_deinit(&prompts);
 }
 
@@ -221,6 +230,23 @@ static void chat_refuses_bad_messages(void **state)
     assert_refused(API_CHAT, "{}", "messages", "missing_required_parameter");
 }
 
+/* A role of three-byte characters is quoted up to a byte limit that is no multiple of three. */
+static void quoted_text_stays_utf8(void **state)
+{
+    (void)state;
+    char body[1024] = "{\"messages\":[{\"role\":\"x";
+    for (int i = 0; i < 60; i++) strcat(body, "\xE2\x82\xAC");
+    strcat(body, "\",\"content\":\"\"}]}");
+    assert_refused(API_CHAT, body, "messages[0].role", "invalid_value");
+    assert_non_null(strstr(error.text, "`x\xE2\x82\xAC"));
+    struct buffer text;
+    struct json_gate_limits limits = {8, 100, 100};
+    buffer_init(&text, 4096);
+    buffer_append_json(&text, error.text, strlen(error.text));
+    assert_int_equal(json_gate_check(text.data, text.num_bytes, &limits, NULL), 0);
+    buffer_deinit(&text);
+}
+
 static void trusted_variables_cannot_be_set(void **state)
 {
     (void)state;
@@ -272,6 +298,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(chat_renders_the_template, set_up, tear_down),
         cmocka_unit_test_setup_teardown(parts_go_to_templates_that_want_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trusted_variables_cannot_be_set, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lengths_are_checked, set_up, tear_down),
     };
