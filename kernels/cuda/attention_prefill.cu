@@ -132,7 +132,7 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_ke
     extern __shared__ __align__(128) unsigned char shared[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     struct prefill_tile tile = a.tiles[blockIdx.x];
-    int32_t head = blockIdx.y, kv_head = head / a.group;
+    int32_t head = tile.first_head + blockIdx.y, kv_head = head / a.group;
     int32_t first_token = a.cu_seqlens_q[tile.seq], num_rows = a.cu_seqlens_q[tile.seq + 1] - first_token;
     int32_t seqlen = a.seqlens_k[tile.seq],
             offset = seqlen - num_rows; /* position of the chunk's first row */
@@ -210,7 +210,7 @@ template <int D> static void launch(struct cuda_device *d, const prefill_args &a
         CUDA_CHECK(d, cudaFuncSetAttribute(prefill_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            T::SHARED_BYTES));
     allowed = true;
-    dim3 grid((unsigned)num_tiles, (unsigned)a.num_heads);
+    dim3 grid((unsigned)num_tiles, (unsigned)a.heads_per_tile);
     prefill_kernel<D><<<grid, WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
 }
 
@@ -231,6 +231,7 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
     a.group = args->num_heads / args->num_kv_heads;
+    a.heads_per_tile = b->prefill_heads_per_tile;
     a.sliding_window = args->sliding_window;
     a.scale_log2 = args->scale * 1.4426950408889634f;
     if (prefill_hopper_rows_per_tile(d, args->head_dim)) {

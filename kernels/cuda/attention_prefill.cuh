@@ -10,7 +10,7 @@ struct prefill_args {
     const int32_t *cu_seqlens_q, *seqlens_k, *table_offsets, *tables;
     const struct prefill_tile *tiles;
     size_t block_elements;
-    int32_t num_heads, num_kv_heads, group, sliding_window;
+    int32_t num_heads, num_kv_heads, group, sliding_window, heads_per_tile;
     float scale_log2;
 };
 

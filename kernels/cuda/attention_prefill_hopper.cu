@@ -32,6 +32,13 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
+#ifndef TURNS
+#define TURNS 1
+#endif
+#ifndef RESCALE_SKIP
+#define RESCALE_SKIP 0
+#endif
+
 enum {
     TILE_KEYS = 128,
     TILE_PAGES = TILE_KEYS / BLOCK_SIZE,
@@ -50,8 +57,8 @@ template <int D> struct hopper_traits {
     static constexpr int TILE_BYTES = TILE_KEYS * D * 2;
     static constexpr int Q_BYTES = ROWS * D * 2;
     static constexpr int SHARED_BYTES = ATOM_BYTES + Q_BYTES + 2 * STAGES * TILE_BYTES + 256;
-    static constexpr int FEEDER_REGISTERS = D == 64 ? 32 : 24;
-    static constexpr int GROUP_REGISTERS = D == 64 ? 160 : 240;
+    static constexpr int FEEDER_REGISTERS = D == 64 ? 32 : 40;
+    static constexpr int GROUP_REGISTERS = D == 64 ? 160 : 232;
 };
 
 struct hopper_args {
@@ -64,7 +71,7 @@ struct hopper_args {
 /* What the feeder tells the groups about an item. */
 struct item {
     int32_t head; /* -1: there is no more */
-    int32_t first_token, first_row, num_rows, seqlen;
+    int32_t first_token, first_row, num_rows, seqlen, table_offset;
 };
 
 /* Shared memory: addresses of the buffers and barriers. */
@@ -115,22 +122,26 @@ static __device__ __forceinline__ void key_tiles(const struct item &w, int32_t s
     *end = last_row < first_row ? *begin : (offset + last_row) / TILE_KEYS + 1;
 }
 
-/* The i-th item of this CTA: items go out in rounds, every other one backwards, so that long and short ones
- * even out. */
-static __device__ __forceinline__ int32_t item_index(int32_t i)
+/* Items taken and CTAs gone: whoever comes takes the next item, and the last to leave sets both back. One launch runs at a
+ * time: a process has one device and one stream. */
+static __device__ uint32_t items_taken, ctas_gone;
+
+static __device__ __forceinline__ void leave_queue(void)
 {
-    int32_t at = i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-    return i * gridDim.x + at;
+    __threadfence();
+    if (atomicAdd(&ctas_gone, 1) + 1 < gridDim.x) return;
+    items_taken = ctas_gone = 0;
 }
 
 template <int D>
 static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
-                                 const struct item &w, int32_t seq, cursor<hopper_traits<D>::STAGES> *c)
+                                 const struct item &w,
+                                 cursor<hopper_traits<D>::STAGES> *c)
 {
     using T = hopper_traits<D>;
     const prefill_args &a = h.a;
     int lane = threadIdx.x % 32;
-    const int32_t *table = a.tables + a.table_offsets[seq];
+    const int32_t *table = a.tables + w.table_offset;
     int32_t num_pages = (w.seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE, kv_head = w.head / a.group, begin, end;
     key_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
     auto block_of = [&](int32_t n) {
@@ -155,31 +166,39 @@ static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_m
     }
 }
 
+static __device__ __forceinline__ struct item find_item(const hopper_args &h, int32_t index)
+{
+    struct item w = {};
+    w.head = -1;
+    if (index >= h.num_items) return w;
+    const prefill_args &a = h.a;
+    struct prefill_tile tile = a.tiles[index / a.heads_per_tile];
+    w.head = tile.first_head + index % a.heads_per_tile;
+    w.first_row = tile.first_row;
+    w.first_token = a.cu_seqlens_q[tile.seq];
+    w.num_rows = a.cu_seqlens_q[tile.seq + 1] - w.first_token;
+    w.seqlen = a.seqlens_k[tile.seq];
+    w.table_offset = a.table_offsets[tile.seq];
+    return w;
+}
+
+/* The items after this one are looked up while this one's keys are fed: what follows is known when it is needed. */
 template <int D>
-static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
-                            const view<D> &s)
+static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map, const view<D> &s)
 {
     using T = hopper_traits<D>;
-    const prefill_args &a = h.a;
     int lane = threadIdx.x % 32;
+    auto take = [&] { return lane == 0 ? (int32_t)(gridDim.x + atomicAdd(&items_taken, 1)) : 0; };
     cursor<T::STAGES> c;
-    for (int32_t i = 0;; i++) {
-        int32_t index = item_index(i);
-        struct item w = {-1, 0, 0, 0, 0};
-        struct prefill_tile tile = {};
-        if (index < h.num_items) {
-            tile = a.tiles[index / a.num_heads];
-            w.head = index % a.num_heads;
-            w.first_token = a.cu_seqlens_q[tile.seq];
-            w.first_row = tile.first_row;
-            w.num_rows = a.cu_seqlens_q[tile.seq + 1] - w.first_token;
-            w.seqlen = a.seqlens_k[tile.seq];
-        }
-        barrier_wait(s.q_empty(), (i + 1) & 1);
+    struct item w = find_item(h, blockIdx.x);
+    int32_t after = take();
+    for (uint32_t parity = 1;; parity ^= 1) {
+        barrier_wait(s.q_empty(), parity);
         if (lane == 0) {
             *s.item = w;
             if (w.head < 0) {
                 barrier_arrive(s.q_full());
+                leave_queue();
             } else {
                 barrier_arrive_expect(s.q_full(), T::Q_BYTES);
                 for (int half = 0; half < T::HALVES; half++)
@@ -188,7 +207,10 @@ static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, cons
             }
         }
         if (w.head < 0) return;
-        feed_keys<D>(h, pool_map, s, w, tile.seq, &c);
+        struct item next = find_item(h, __shfl_sync(0xffffffffu, after, 0));
+        after = take();
+        feed_keys<D>(h, pool_map, s, w, &c);
+        w = next;
     }
 }
 
@@ -287,6 +309,18 @@ static __device__ __forceinline__ void release(uint32_t barrier)
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
+/* Groups take turns at issuing products, so that one's products run under the others' softmax. A turn a tile, whether or
+ * not the group computes it. Barrier 8 + group: this group's turn. */
+template <int D> static __device__ __forceinline__ void turn_begin(int group)
+{
+    if (TURNS) named_barrier_sync(8 + group, 2 * GROUP_THREADS);
+}
+
+template <int D> static __device__ __forceinline__ void turn_end(int group)
+{
+    if (TURNS) named_barrier_arrive(8 + (group + 1) % hopper_traits<D>::GROUPS, 2 * GROUP_THREADS);
+}
+
 template <int D>
 static __device__ __forceinline__ void store_rows(const prefill_args &a, const struct item &w, int32_t row,
                                                   float (&o)[D / 2], struct row_state *r)
@@ -320,6 +354,8 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
     key_tiles(w, a.sliding_window, first_row, GROUP_ROWS, &own_begin, &own_end);
     int32_t n = end - 1;
     for (; n >= own_end || (n >= begin && own_end == own_begin); n--) { /* seen by later groups only */
+        turn_begin<D>(group);
+        turn_end<D>(group);
         barrier_wait(s.full(false, c->stage), c->parity);
         release(s.empty(false, c->stage));
         barrier_wait(s.full(true, c->stage), c->parity);
@@ -344,7 +380,9 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
     struct row_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
 
     barrier_wait(s.full(false, c->stage), c->parity);
+    turn_begin<D>(group);
     multiply_keys<D>(scores, q, s.tile(false, c->stage));
+    turn_end<D>(group);
     wgmma_wait<0>();
     wgmma_hold(scores);
     release(s.empty(false, c->stage));
@@ -360,9 +398,11 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
     c->advance();
     for (n--; n >= begin; n--) {
         barrier_wait(s.full(false, c->stage), c->parity);
+        turn_begin<D>(group);
         multiply_keys<D>(scores, q, s.tile(false, c->stage));
         barrier_wait(s.full(true, v.stage), v.parity);
         multiply_values<D>(o, p, s.tile(true, v.stage));
+        turn_end<D>(group);
         wgmma_wait<1>();
         wgmma_hold(scores);
         release(s.empty(false, c->stage));
@@ -372,6 +412,9 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         wgmma_wait<0>();
         wgmma_hold(o);
         release(s.empty(true, v.stage));
+#if RESCALE_SKIP
+        if (__any_sync(0xffffffffu, r.rescale[0] != 1.0f || r.rescale[1] != 1.0f))
+#endif
 #pragma unroll
         for (int i = 0; i < D / 2; i++) o[i] *= r.rescale[i / 2 % 2];
         pack_weights(p, scores);
@@ -412,6 +455,7 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
         if (threadIdx.x % GROUP_THREADS < 32) feed<D>(h, &q_map, &pool_map, s);
     } else {
         registers_raise<T::GROUP_REGISTERS>();
+        if (group == T::GROUPS - 1) turn_end<D>(group); /* the first turn is group 0's */
         cursor<T::STAGES> c;
         for (uint32_t parity = 0;; parity ^= 1) {
             barrier_wait(s.q_full(), parity);
@@ -481,7 +525,7 @@ bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *arg
     const struct kv_shape *shape = &pool->shape;
     hopper_args h = {};
     h.a = *args;
-    h.num_items = b->num_prefill_tiles * args->num_heads;
+    h.num_items = b->num_prefill_tiles * b->prefill_heads_per_tile;
     h.first_block = layer * (shape->num_blocks + 1);
     h.num_groups = shape->num_layers * (shape->num_blocks + 1) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);
     return shape->head_dim == 64 ? launch<64>(d, h, b->num_tokens, pool->data)

@@ -63,9 +63,10 @@ struct decode_work {
     int32_t order, num_splits; /* its place among the splits that are computed */
 };
 
-/* One tile of prefill attention (attention_prefill.cu). */
+/* One tile of prefill attention, for prefill_heads_per_tile heads from first_head on (attention_prefill.cu). */
 struct prefill_tile {
     int32_t seq, first_row; /* row of the sequence's chunk */
+    int32_t first_head;
 };
 
 /* Words at the head of a step's buffer: sizes, and where the parts of variable length begin (word offsets). */
@@ -85,7 +86,7 @@ struct batch {
     const int32_t *lists;         /* + counts[COUNT_LISTS]: bias and banned words */
     const struct prefill_tile *prefill_tiles; /* these three are exact: steps with prefill are not recorded */
     const int32_t *prefill_tables;            /* as tables, offset included */
-    int32_t num_prefill_tiles;
+    int32_t num_prefill_tiles, prefill_heads_per_tile;
     const int32_t *counts;        /* device words that recorded kernels read: see enum count_word */
     struct sample_result *results; /* pinned host memory that the sampler's results are copied to */
 };

@@ -10,8 +10,15 @@
 #include <string.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "kernels/cuda/cuda_device.cuh"
+
+#ifndef L2MB
+#define L2MB 24
+#endif
+static const size_t PREFILL_L2_BYTES = (size_t)L2MB << 20; /* about half of an H200's */
 
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
@@ -43,6 +50,7 @@ struct steps {
     bool recording;
     int32_t spare_slot; /* first token slot of the spare block; set when the pool is made */
     bool sealed;
+    std::vector<int32_t> prefill_order; /* scratch of pack_prefill_tiles */
 };
 
 static size_t take(size_t *cursor, size_t words)
@@ -75,10 +83,11 @@ static struct step_layout make_layout(const struct cuda_device *d, int32_t num_t
 /* Most words behind tail: prefill tiles, lists, block tables. */
 static size_t tail_words_max(const struct cuda_device *d)
 {
-    size_t tiles = (size_t)d->limits.num_tokens / 16 + (size_t)d->limits.num_seqs + 16;
+    size_t tiles = (size_t)d->limits.num_tokens / 64 + (size_t)d->limits.num_seqs;
+    tiles *= (size_t)d->attention.num_kv_heads;
     size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
     size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
-    return 2 * tiles + lists + blocks + 4 * (size_t)cuda_decode_work_max(&d->limits) + 64;
+    return 3 * tiles + lists + blocks + 4 * (size_t)cuda_decode_work_max(&d->limits) + 64;
 }
 
 int cuda_steps_prepare(struct cuda_device *d, struct error *err)
@@ -89,6 +98,7 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     s->large = make_layout(d, d->limits.num_tokens);
     s->buffer_words = s->large.tail + tail_words_max(d);
     s->spare_slot = -1;
+    s->prefill_order.reserve((size_t)d->limits.num_seqs);
     size_t results_bytes = (size_t)d->limits.num_logits * sizeof(struct sample_result);
     for (int i = 0; i < STEP_BUFFERS; i++) {
         struct step_buffer *b = &s->buffers[i];
@@ -153,21 +163,36 @@ static void pack_sample(int32_t *words, const struct step_layout *l, const struc
     *num_list_words = at;
 }
 
-/* Longest work first: tiles by the number of keys that their last row sees. */
-static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, struct prefill_tile *tiles)
+/* Heads that prefill attention works on at a time: K and V of so many of the longest sequence should stay in the L2 while
+ * tile after tile reads them. */
+static int32_t prefill_heads_per_tile(const struct cuda_device *d, const struct step *step)
+{
+    const struct attention_args *a = &d->attention;
+    int32_t longest = 0, kv_heads = a->num_kv_heads;
+    for (int32_t s = 0; s < step->num_prefill_seqs; s++) longest = std::max(longest, step->seqlens_k[s]);
+    size_t head_bytes = (size_t)longest * (size_t)a->head_dim * 4;
+    while (kv_heads > 1 && (a->num_kv_heads % kv_heads != 0 || (size_t)kv_heads * head_bytes > PREFILL_L2_BYTES)) kv_heads--;
+    return kv_heads * (a->num_heads / a->num_kv_heads);
+}
+
+/* Sequence after sequence, so that what one has in the L2 is used up before the next one comes; the longest first, and of
+ * each its last rows first, since they see the most keys: what is left for the end is short. */
+static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, int32_t heads_per_tile,
+                                  struct prefill_tile *tiles)
 {
     int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d, d->attention.head_dim);
-    for (int32_t s = 0; s < step->num_prefill_seqs; s++) {
+    std::vector<int32_t> &order = d->steps->prefill_order; /* has room for every sequence */
+    order.resize((size_t)step->num_prefill_seqs);
+    std::iota(order.begin(), order.end(), 0);
+    const int32_t *keys = step->seqlens_k;
+    std::sort(order.begin(), order.end(),
+              [keys](int32_t x, int32_t y) { return keys[x] != keys[y] ? keys[x] > keys[y] : x < y; });
+    for (int32_t s : order) {
         int32_t rows = step->cu_seqlens_q[s + 1] - step->cu_seqlens_q[s];
-        for (int32_t first = 0; first < rows; first += rows_per_tile) tiles[n++] = prefill_tile{s, first};
+        for (int32_t head = 0; head < d->attention.num_heads; head += heads_per_tile)
+            for (int32_t first = (rows - 1) / rows_per_tile * rows_per_tile; first >= 0; first -= rows_per_tile)
+                tiles[n++] = prefill_tile{s, first, head};
     }
-    auto keys_of = [step, rows_per_tile](const struct prefill_tile &t) {
-        int32_t rows = step->cu_seqlens_q[t.seq + 1] - step->cu_seqlens_q[t.seq];
-        return step->seqlens_k[t.seq] - rows + std::min(t.first_row + rows_per_tile, rows);
-    };
-    std::stable_sort(tiles, tiles + n, [keys_of](const struct prefill_tile &x, const struct prefill_tile &y) {
-        return keys_of(x) > keys_of(y);
-    });
     return n;
 }
 
@@ -250,9 +275,10 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     pack_tokens(words, l, step, padded, s->spare_slot);
     size_t tail = l->tail, n;
     struct prefill_tile *tiles = (struct prefill_tile *)(words + tail);
-    b->num_prefill_tiles = pack_prefill_tiles(d, step, tiles);
+    b->prefill_heads_per_tile = prefill_heads_per_tile(d, step);
+    b->num_prefill_tiles = pack_prefill_tiles(d, step, b->prefill_heads_per_tile, tiles);
     size_t tiles_at = tail;
-    tail += ((size_t)b->num_prefill_tiles * 2 + 3) / 4 * 4;
+    tail += ((size_t)b->num_prefill_tiles * 3 + 3) / 4 * 4;
     size_t lists_at = tail;
     pack_sample(words, l, step, words + tail, &n);
     tail += (n + 3) / 4 * 4;
