@@ -95,7 +95,10 @@ static struct value function_range(struct call *c)
     for (uint64_t i = 0; l && i < num; i++) {
         l->items[l->num++] = value_int((int64_t)((uint64_t)start + i * (uint64_t)step));
     }
-    if (l) l->start = start, l->stop = stop, l->step = step;
+    if (!l) return value_undefined();
+    l->start = start;
+    l->stop = stop;
+    l->step = step;
     return value_list(VALUE_RANGE, l);
 }
 

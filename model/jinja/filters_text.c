@@ -207,10 +207,11 @@ static struct value filter_urlencode(struct call *c)
         bool plain = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
                      (byte >= '0' && byte <= '9') || (byte && strchr("_.-~/", byte));
         char escaped[3] = {'%', hex[byte >> 4], hex[byte & 15]};
-        if (plain)
+        if (plain) {
             text_builder_append_slice(&b, t, at, at + 1);
-        else
+        } else {
             text_builder_append(&b, escaped, 3, text_is_untrusted_at(t, at));
+        }
     }
     return value_text(text_builder_take(&b));
 }

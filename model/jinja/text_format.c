@@ -26,9 +26,10 @@ static void append_padded(struct text_builder *b, const struct text *t, const st
 {
     int64_t missing = s->width - (int64_t)text_num_chars(t);
     int64_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
-    for (int64_t i = 0; i < left; i++) text_builder_append_char(b, s->fill, false);
+    for (int64_t i = 0; i < left && !b->heap->failed; i++) text_builder_append_char(b, s->fill, false);
     text_builder_append_text(b, t);
-    for (int64_t i = max_of(left, (int64_t)0); i < missing; i++) text_builder_append_char(b, s->fill, false);
+    for (int64_t i = max_of(left, (int64_t)0); i < missing && !b->heap->failed; i++)
+        text_builder_append_char(b, s->fill, false);
 }
 
 /* Puts separators between groups of three (four for x o b) digits of the whole part. */
@@ -100,10 +101,11 @@ static bool print_magnitude_float(double d, const struct specification *s, char 
         strncat(text, "%", NUMBER_TEXT_BYTES - strlen(text) - 1);
         return true;
     default:
-        if (s->precision >= 0)
-            snprintf(text, NUMBER_TEXT_BYTES, "%.*g", max_of(precision, 1), d);
-        else
+        if (s->precision < 0) {
             float_repr(d, text);
+        } else {
+            snprintf(text, NUMBER_TEXT_BYTES, "%.*g", max_of(precision, 1), d);
+        }
         return true;
     }
 }
@@ -213,10 +215,7 @@ static void append_percent(struct percent *p, struct text_builder *b, struct val
     if (s->type == 's' || s->type == 'r' || s->type == 'c') {
         struct text_builder one;
         text_builder_init(&one, &r->heap);
-        if (s->type == 'r')
-            value_repr(&one, v, r->depth_left);
-        else
-            value_print(&one, v, r->depth_left);
+        (s->type == 'r' ? value_repr : value_print)(&one, v, r->depth_left);
         if (s->align != '<') s->align = '>';
         s->fill = ' ';
         append_text_spec(r, b, text_builder_take(&one), s);
@@ -324,28 +323,30 @@ static void append_field(struct run *r, struct text_builder *b, struct value v, 
     }
     struct text_builder one;
     text_builder_init(&one, &r->heap);
-    if (conversion == 'r')
-        value_repr(&one, v, r->depth_left);
-    else
-        value_print(&one, v, r->depth_left);
+    (conversion == 'r' ? value_repr : value_print)(&one, v, r->depth_left);
     append_text_spec(r, b, text_builder_take(&one), &s);
 }
 
-/* `name.attribute[item]` or `0...`: what it means; *next_idx counts the fields without a name. */
-static struct value find_field(struct run *r, const struct text *path, const struct arguments *args,
-                               int *next_idx)
+/* The argument that a field's name or number means; *next_idx counts the fields without either. */
+static struct value find_argument(const struct text *head, const struct arguments *args, int *next_idx)
 {
-    size_t at = 0;
-    while (at < path->num_bytes && path->bytes[at] != '.' && path->bytes[at] != '[') at++;
-    const struct text *head = text_slice(&r->heap, path, 0, at);
     size_t digits = 0;
     int64_t idx = read_count(head, &digits);
     if (head->num_bytes == 0) idx = (*next_idx)++;
-    struct value v = {.kind = VALUE_MISSING};
-    if (digits == head->num_bytes && idx < args->num_positional) v = args->positional[idx];
-    for (int i = 0; v.kind == VALUE_MISSING && i < args->num_keywords; i++) {
-        if (text_equal(args->keywords[i].name, head)) v = args->keywords[i].value;
+    if (digits == head->num_bytes && idx < args->num_positional) return args->positional[idx];
+    for (int i = 0; i < args->num_keywords; i++) {
+        if (text_equal(args->keywords[i].name, head)) return args->keywords[i].value;
     }
+    return (struct value){.kind = VALUE_MISSING};
+}
+
+/* The value of `name.attribute[item]`. */
+static struct value find_field(struct run *r, const struct text *path, const struct arguments *args,
+                               int *next_idx)
+{
+    size_t at = 0, digits;
+    while (at < path->num_bytes && path->bytes[at] != '.' && path->bytes[at] != '[') at++;
+    struct value v = find_argument(text_slice(&r->heap, path, 0, at), args, next_idx);
     if (v.kind == VALUE_MISSING) return run_fail(r, STATUS_TEMPLATE, "a field of format() has no argument");
     while (at < path->num_bytes && r->status == 0) {
         bool item = path->bytes[at++] == '[';
@@ -354,12 +355,28 @@ static struct value find_field(struct run *r, const struct text *path, const str
             end++;
         const struct text *key = text_slice(&r->heap, path, at, end);
         digits = 0;
-        idx = read_count(key, &digits);
+        int64_t idx = read_count(key, &digits);
         bool by_index = item && digits == key->num_bytes && digits > 0;
         v = item ? get_item(r, v, by_index ? value_int(idx) : value_text(key)) : get_attribute(r, v, key);
         at = end + item;
     }
     return v;
+}
+
+/* What stands between the braces: name, `!` conversion, `:` specification. */
+static void append_replacement(struct run *r, struct text_builder *b, const struct text *inside,
+                               const struct arguments *args, int *next_idx)
+{
+    size_t name_end = 0;
+    while (name_end < inside->num_bytes && inside->bytes[name_end] != ':' && inside->bytes[name_end] != '!') {
+        name_end++;
+    }
+    char conversion = char_of(inside, name_end) == '!' ? char_of(inside, name_end + 1) : '\0';
+    size_t spec = name_end + (conversion ? 2 : 0);
+    spec = min_of(spec + (char_of(inside, spec) == ':'), inside->num_bytes);
+    struct value v = find_field(r, text_slice(&r->heap, inside, 0, name_end), args, next_idx);
+    if (r->status != 0) return;
+    append_field(r, b, v, conversion, text_slice(&r->heap, inside, spec, inside->num_bytes));
 }
 
 struct value text_format(struct run *r, const struct text *f, const struct arguments *args)
@@ -372,8 +389,8 @@ struct value text_format(struct run *r, const struct text *f, const struct argum
         size_t stop = at;
         while (stop < f->num_bytes && f->bytes[stop] != '{' && f->bytes[stop] != '}') stop++;
         text_builder_append_slice(&b, f, at, stop);
-        at = stop + 1;
         if (stop == f->num_bytes) break;
+        at = stop + 1;
         if (char_of(f, at) == f->bytes[stop]) {
             text_builder_append_slice(&b, f, at, at + 1);
             at++;
@@ -383,15 +400,7 @@ struct value text_format(struct run *r, const struct text *f, const struct argum
         if (f->bytes[stop] == '}' || end == SIZE_MAX) {
             return run_fail(r, STATUS_TEMPLATE, "unmatched brace in a format");
         }
-        size_t name_end = at;
-        while (name_end < end && f->bytes[name_end] != ':' && f->bytes[name_end] != '!') name_end++;
-        bool converts = char_of(f, name_end) == '!';
-        size_t spec = name_end + (converts ? 2 : 0);
-        spec = min_of(spec + (char_of(f, spec) == ':'), end);
-        struct value v = find_field(r, text_slice(&r->heap, f, at, name_end), args, &next_idx);
-        if (r->status != 0) return v;
-        append_field(r, &b, v, converts ? char_of(f, name_end + 1) : '\0',
-                     text_slice(&r->heap, f, spec, end));
+        append_replacement(r, &b, text_slice(&r->heap, f, at, end), args, &next_idx);
         at = end + 1;
     }
     return value_text(text_as_markup(&r->heap, text_builder_take(&b), f->markup));
