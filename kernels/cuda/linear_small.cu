@@ -44,26 +44,23 @@ template <int TILES> struct fragments {
     uint32_t b[TILES][8];
 };
 
+/* Columns [16 k, 16 k + 16) of a stage's W rows, and with every other k the next 32 columns of x. */
 template <int TILES>
-static __device__ __forceinline__ void load_fragments(struct fragments<TILES> *f, uint32_t w, uint32_t x, int lane)
+static __device__ __forceinline__ void load_step(struct fragments<TILES> *f, int k, uint32_t w, uint32_t x, int lane)
 {
     uint32_t a_row = w + (lane % 16) * STAGE_ROW_BYTES, b_row = x + (lane % 8) * STAGE_ROW_BYTES;
+    load_matrix(f->a[k], a_row + (((2 * k + lane / 16) ^ (lane % 8)) * 16));
+    if (k % 2 == 0)
 #pragma unroll
-    for (int k = 0; k < 4; k++) load_matrix(f->a[k], a_row + (((2 * k + lane / 16) ^ (lane % 8)) * 16));
-#pragma unroll
-    for (int t = 0; t < TILES; t++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            load_matrix(f->b[t] + 4 * h, b_row + t * 8 * STAGE_ROW_BYTES + (((4 * h + lane / 8) ^ (lane % 8)) * 16));
+        for (int t = 0; t < TILES; t++)
+            load_matrix(f->b[t] + 2 * k, b_row + t * 8 * STAGE_ROW_BYTES + (((2 * k + lane / 8) ^ (lane % 8)) * 16));
 }
 
 template <int TILES>
-static __device__ __forceinline__ void multiply(float (*c)[4], const struct fragments<TILES> *f)
+static __device__ __forceinline__ void multiply_step(float (*c)[4], const struct fragments<TILES> *f, int k)
 {
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-#pragma unroll
-        for (int t = 0; t < TILES; t++) mma_bf16(c[t], f->a[k], f->b[t][2 * k], f->b[t][2 * k + 1]);
+    for (int t = 0; t < TILES; t++) mma_bf16(c[t], f->a[k], f->b[t][2 * k], f->b[t][2 * k + 1]);
 }
 
 static __device__ float round_bf16(float x)
@@ -158,18 +155,21 @@ static __global__ void __launch_bounds__(small_traits<ROWS, TILES>::THREADS)
     if (TILES <= 2) {
         struct fragments<TILES> f[2];
         barrier_wait(full, 0);
-        load_fragments(&f[0], w, x, lane);
+#pragma unroll
+        for (int k = 0; k < 4; k++) load_step(&f[0], k, w, x, lane);
         for (int32_t s = 0; s < a.num_stages; s += 2) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                int32_t now = s + half, next = now + 1;
+                int32_t now = s + half, next = now + 1, slot = next % T::STAGES;
                 if (now >= a.num_stages) break;
-                if (next < a.num_stages) {
-                    int32_t slot = next % T::STAGES;
-                    barrier_wait(full + 8 * slot, (next / T::STAGES) & 1);
-                    load_fragments(&f[1 - half], w + slot * T::STAGE_BYTES, x + slot * T::STAGE_BYTES, lane);
-                }
-                multiply(c, &f[half]);
+                bool has_next = next < a.num_stages;
+                if (has_next) barrier_wait(full + 8 * slot, (next / T::STAGES) & 1);
+                uint32_t next_w = w + slot * T::STAGE_BYTES, next_x = x + slot * T::STAGE_BYTES;
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    if (has_next) load_step(&f[1 - half], k, next_w, next_x, lane);
+#pragma unroll
+                for (int k = 0; k < 4; k++) multiply_step(c, &f[half], k);
                 __syncwarp();
                 if (lane == 0) barrier_arrive(empty + 8 * (now % T::STAGES));
             }
@@ -179,8 +179,10 @@ static __global__ void __launch_bounds__(small_traits<ROWS, TILES>::THREADS)
         for (int32_t s = 0; s < a.num_stages; s++) {
             int32_t slot = s % T::STAGES;
             barrier_wait(full + 8 * slot, (s / T::STAGES) & 1);
-            load_fragments(&f, w + slot * T::STAGE_BYTES, x + slot * T::STAGE_BYTES, lane);
-            multiply(c, &f);
+#pragma unroll
+            for (int k = 0; k < 4; k++) load_step(&f, k, w + slot * T::STAGE_BYTES, x + slot * T::STAGE_BYTES, lane);
+#pragma unroll
+            for (int k = 0; k < 4; k++) multiply_step(c, &f, k);
             __syncwarp();
             if (lane == 0) barrier_arrive(empty + 8 * slot);
         }
