@@ -14,7 +14,6 @@
 #include "base/check.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/linear_memory.h"
-#include "kernels/cpu/silu.h"
 
 enum {
     ALIGNMENT = 64,
@@ -39,7 +38,8 @@ struct linear {
     int32_t rows, cols; /* N, K */
     int64_t num_blocks, num_panels;
     act_pack *pack[ACT_FORM_COUNT]; /* NULL: no part takes this form */
-    float *bias;                    /* [num_panels][PANEL_ROWS], NULL: none */
+    const struct linear_kernels *kernels;
+    float *bias; /* [num_panels][PANEL_ROWS], NULL: none */
     uint8_t *memory;
     uint64_t bytes;
 };
@@ -102,6 +102,7 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
     l->num_parts = desc->num_parts;
     l->cols = (int32_t)desc->parts[0].cols;
     l->num_blocks = panel_num_blocks(l->cols);
+    l->kernels = kernels;
     for (int i = 0; i < desc->num_parts; i++) {
         struct part *p = &l->parts[i];
         uint64_t bytes;
@@ -346,7 +347,7 @@ static void unit_run_gate_up(const struct run *run, int64_t panel, int32_t first
     const bool together = gate->dtype == up->dtype;
     const int num_rows = panels_run(run, places, together ? 2 : 1, first_row);
     if (!together) panels_run(run, places + 1, 1, first_row);
-    silu_mul(num_rows * PANEL_ROWS, gate_acc, up_acc);
+    run->l->kernels->silu_mul(num_rows * PANEL_ROWS, gate_acc, up_acc);
     store(gate_acc, num_rows, (int)min_of(num_cols - col, (int64_t)PANEL_ROWS), num_cols,
           run->out + first_row * num_cols + col);
 }

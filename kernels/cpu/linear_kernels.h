@@ -42,26 +42,10 @@ struct panel_kernel {
 struct linear_kernels {
     act_pack *pack[ACT_FORM_COUNT]; /* NULL where no kernel takes the form */
     struct panel_kernel of[DTYPE_COUNT];
+    void (*silu_mul)(int count, float *gate, const float *up); /* silu.h */
 };
 
 extern const struct linear_kernels linear_kernels_portable, linear_kernels_avx2, linear_kernels_avx512,
     linear_kernels_avx512vnni;
-
-/* What was added to the signed integers of a dtype to make them unsigned. */
-static inline float linear_unsigned_bias(enum dtype dtype)
-{
-    switch (dtype) {
-    case DTYPE_Q4_0:
-        return 8;
-    case DTYPE_Q5_0:
-        return 16;
-    case DTYPE_Q6_K:
-        return 32;
-    case DTYPE_Q8_0:
-        return 128;
-    default:
-        return 0;
-    }
-}
 
 #endif

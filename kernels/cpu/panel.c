@@ -172,31 +172,32 @@ void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_
     }
 }
 
-/* ---- unpacking: lanes [first, first + num) of a block, out[k * num + lane] ---- */
+/* ---- unpacking: lanes [first, first + num) of a block, to [k * num + lane] ---- */
+
+#define INLINE static inline __attribute__((always_inline))
 
 struct lanes {
     int first, num;
 };
 
-static inline __attribute__((always_inline)) void unpack_floats(enum dtype dtype, const uint8_t *block,
-                                                                struct lanes lanes, float *out)
+INLINE void unpack_floats(enum dtype dtype, const uint8_t *header, const uint8_t *block, struct lanes lanes,
+                          float *out)
 {
-    for (int k = 0; k < PANEL_BLOCK; k++) {
-        for (int i = 0; i < lanes.num; i++) {
-            const int at = k * PANEL_ROWS + lanes.first + i;
-            uint16_t half;
-            if (dtype == DTYPE_F32) {
-                memcpy(&out[k * lanes.num + i], block + at * 4, 4);
-                continue;
-            }
-            memcpy(&half, block + at * 2, 2);
-            out[k * lanes.num + i] = dtype == DTYPE_F16 ? dtype_f16_to_f32(half) : dtype_bf16_to_f32(half);
+    (void)header;
+    for (int i = 0; i < PANEL_BLOCK * lanes.num; i++) {
+        const int at = i / lanes.num * PANEL_ROWS + lanes.first + i % lanes.num;
+        uint16_t half;
+        if (dtype == DTYPE_F32) {
+            memcpy(&out[i], block + at * 4, 4);
+            continue;
         }
+        memcpy(&half, block + at * 2, 2);
+        out[i] = dtype == DTYPE_F16 ? dtype_f16_to_f32(half) : dtype_bf16_to_f32(half);
     }
 }
 
 /* Scale of column half (0: k < 16, 1: the rest; they differ in Q6_K only). */
-static float scale_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row, int half)
+INLINE float scale_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row, int half)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     uint16_t d;
@@ -206,98 +207,103 @@ static float scale_of(enum dtype dtype, const uint8_t *header, const uint8_t *bl
     return l.header_bytes ? super * (float)block[l.scales + row] : super;
 }
 
+INLINE bool has_minimums(enum dtype dtype)
+{
+    return panel_layout_of(dtype).minimums && dtype != DTYPE_Q6_K;
+}
+
 /* What is added to d * q. */
-static float minimum_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row)
+INLINE float minimum_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     uint16_t m;
-    if (dtype == DTYPE_Q6_K || !l.minimums) return 0;
     memcpy(&m, l.header_bytes ? header + 32 + row * 2 : block + l.minimums + row * 2, 2);
     return l.header_bytes ? -(dtype_f16_to_f32(m) * (float)block[l.minimums + row]) : dtype_f16_to_f32(m);
 }
 
-static inline __attribute__((always_inline)) int quant_of(enum dtype dtype, const uint8_t *block, int row,
-                                                          int k)
+/* The packed bytes or nibbles, bias taken off. */
+INLINE void unpack_integers(enum dtype dtype, const uint8_t *block, struct lanes lanes, int32_t *out)
 {
-    const struct panel_layout l = panel_layout_of(dtype);
-    if (dtype == DTYPE_Q8_0) return block[k / 4 * 64 + row * 4 + k % 4] - 128;
-    const int low = block[k % 16 / 4 * 64 + row * 4 + k % 4] >> (k / 16 * 4) & 15;
-    const uint8_t *const high = block + l.high_bits;
-    switch (dtype) {
-    case DTYPE_Q4_0:
-        return low - 8;
-    case DTYPE_Q5_0:
-    case DTYPE_Q5_1:
-    case DTYPE_Q5_K: {
-        const int fifth = high[k / 4 * 8 + row / 2] >> (row % 2 * 4 + k % 4) & 1;
-        return low + 16 * fifth - (dtype == DTYPE_Q5_0 ? 16 : 0);
-    }
-    case DTYPE_Q6_K: {
-        const int upper = high[k / 16 * 64 + row * 4 + k % 4] >> (k % 16 / 4 * 2) & 3;
-        return low + 16 * upper - 32;
-    }
-    default:
-        return low;
-    }
-}
-
-static inline __attribute__((always_inline)) void
-unpack_quants(enum dtype dtype, const uint8_t *header, const uint8_t *block, struct lanes lanes, float *out)
-{
-    const bool has_minimums = panel_layout_of(dtype).minimums && dtype != DTYPE_Q6_K;
-    float scales[2][PANEL_ROWS], minimums[PANEL_ROWS];
-    for (int i = 0; i < lanes.num; i++) {
-        scales[0][i] = scale_of(dtype, header, block, lanes.first + i, 0);
-        scales[1][i] = scale_of(dtype, header, block, lanes.first + i, 1);
-        minimums[i] = minimum_of(dtype, header, block, lanes.first + i);
-    }
-    for (int k = 0; k < PANEL_BLOCK; k++) {
-        for (int i = 0; i < lanes.num; i++) {
-            const float v = scales[k / 16][i] * (float)quant_of(dtype, block, lanes.first + i, k);
-            out[k * lanes.num + i] = has_minimums ? v + minimums[i] : v;
+    const int bits = dtype == DTYPE_Q8_0 ? 8 : 4, bias = panel_unsigned_bias(dtype);
+    for (int i = 0; i < bits; i++) {
+        uint32_t dwords[PANEL_ROWS];
+        memcpy(dwords, block + i * 64 + lanes.first * 4, (size_t)lanes.num * 4);
+        for (int c = 0; c < 4; c++) {
+            int32_t *const low = out + (4 * i + c) * lanes.num, *const high = low + 16 * lanes.num;
+            for (int r = 0; r < lanes.num; r++)
+                low[r] = (int32_t)(dwords[r] >> (8 * c) & ((1u << bits) - 1)) - bias;
+            for (int r = 0; r < lanes.num && bits == 4; r++)
+                high[r] = (int32_t)(dwords[r] >> (8 * c + 4) & 15) - bias;
         }
     }
 }
 
-static inline __attribute__((always_inline)) void
-unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_idx, struct lanes lanes, float *out)
+INLINE void add_fifth_bits(const uint8_t *high, struct lanes lanes, int32_t *out)
+{
+    for (int i = 0; i < PANEL_BLOCK * lanes.num; i++) {
+        const int k = i / lanes.num, row = lanes.first + i % lanes.num;
+        out[i] += (high[k / 4 * 8 + row / 2] >> (row % 2 * 4 + k % 4) & 1) << 4;
+    }
+}
+
+INLINE void add_upper_bits(const uint8_t *high, struct lanes lanes, int32_t *out)
+{
+    for (int j = 0; j < 2; j++) {
+        uint32_t dwords[PANEL_ROWS];
+        memcpy(dwords, high + j * 64 + lanes.first * 4, (size_t)lanes.num * 4);
+        for (int k = 0; k < 16; k++)
+            for (int r = 0; r < lanes.num; r++)
+                out[(16 * j + k) * lanes.num + r] += (int32_t)(dwords[r] >> (k % 4 * 8 + k / 4 * 2) & 3) << 4;
+    }
+}
+
+INLINE void unpack_quants(enum dtype dtype, const uint8_t *header, const uint8_t *block, struct lanes lanes,
+                          float *out)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    int32_t integers[PANEL_BLOCK * PANEL_ROWS];
+    unpack_integers(dtype, block, lanes, integers);
+    if (dtype == DTYPE_Q6_K)
+        add_upper_bits(block + l.high_bits, lanes, integers);
+    else if (l.high_bits)
+        add_fifth_bits(block + l.high_bits, lanes, integers);
+    for (int half = 0; half < 2; half++) {
+        float scales[PANEL_ROWS], minimums[PANEL_ROWS];
+        for (int i = 0; i < lanes.num; i++) {
+            scales[i] = scale_of(dtype, header, block, lanes.first + i, half);
+            minimums[i] = has_minimums(dtype) ? minimum_of(dtype, header, block, lanes.first + i) : 0;
+        }
+        for (int k = half * 16; k < half * 16 + 16; k++) {
+            for (int i = 0; i < lanes.num; i++) {
+                const float v = scales[i] * (float)integers[k * lanes.num + i];
+                out[k * lanes.num + i] = has_minimums(dtype) ? v + minimums[i] : v;
+            }
+        }
+    }
+}
+
+INLINE void unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_idx, struct lanes lanes,
+                         float *out)
 {
     const uint8_t *const header = panel_header(dtype, panel, block_idx);
     const uint8_t *const block = panel_block(dtype, panel, block_idx);
     switch (dtype) { /* each case with its own constant, so that each has its own loops */
-    case DTYPE_F32:
-        unpack_floats(DTYPE_F32, block, lanes, out);
+#define CASE(kind, dtype)                                                                                    \
+    case dtype:                                                                                              \
+        unpack_##kind(dtype, header, block, lanes, out);                                                     \
         break;
-    case DTYPE_F16:
-        unpack_floats(DTYPE_F16, block, lanes, out);
-        break;
-    case DTYPE_BF16:
-        unpack_floats(DTYPE_BF16, block, lanes, out);
-        break;
-    case DTYPE_Q4_0:
-        unpack_quants(DTYPE_Q4_0, header, block, lanes, out);
-        break;
-    case DTYPE_Q4_1:
-        unpack_quants(DTYPE_Q4_1, header, block, lanes, out);
-        break;
-    case DTYPE_Q5_0:
-        unpack_quants(DTYPE_Q5_0, header, block, lanes, out);
-        break;
-    case DTYPE_Q5_1:
-        unpack_quants(DTYPE_Q5_1, header, block, lanes, out);
-        break;
-    case DTYPE_Q8_0:
-        unpack_quants(DTYPE_Q8_0, header, block, lanes, out);
-        break;
-    case DTYPE_Q4_K:
-        unpack_quants(DTYPE_Q4_K, header, block, lanes, out);
-        break;
-    case DTYPE_Q5_K:
-        unpack_quants(DTYPE_Q5_K, header, block, lanes, out);
-        break;
-    case DTYPE_Q6_K:
-        unpack_quants(DTYPE_Q6_K, header, block, lanes, out);
-        break;
+        CASE(floats, DTYPE_F32)
+        CASE(floats, DTYPE_F16)
+        CASE(floats, DTYPE_BF16)
+        CASE(quants, DTYPE_Q4_0)
+        CASE(quants, DTYPE_Q4_1)
+        CASE(quants, DTYPE_Q5_0)
+        CASE(quants, DTYPE_Q5_1)
+        CASE(quants, DTYPE_Q8_0)
+        CASE(quants, DTYPE_Q4_K)
+        CASE(quants, DTYPE_Q5_K)
+        CASE(quants, DTYPE_Q6_K)
+#undef CASE
     case DTYPE_COUNT:
         break;
     }

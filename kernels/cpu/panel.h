@@ -71,6 +71,23 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
     return (struct panel_layout){0};
 }
 
+/* What was added to the signed integers of a dtype to make them unsigned. */
+static inline int panel_unsigned_bias(enum dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_Q4_0:
+        return 8;
+    case DTYPE_Q5_0:
+        return 16;
+    case DTYPE_Q6_K:
+        return 32;
+    case DTYPE_Q8_0:
+        return 128;
+    default:
+        return 0;
+    }
+}
+
 /* The header of block block_idx's super-block. */
 static inline const uint8_t *panel_header(enum dtype dtype, const uint8_t *panel, int64_t block_idx)
 {

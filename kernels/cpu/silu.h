@@ -1,8 +1,12 @@
-/* silu.h - gate[i] = silu(gate[i]) * up[i] in plain C without branches, for the compiler to vectorise.
+/* silu.h - gate[i] = silu(gate[i]) * up[i] in plain C for the compiler to vectorise: each instruction set
+ * includes it, and all give the same bits.
  *
  * silu(x) = x / (1 + e^-x); with e = e^-|x| <= 1 it is x / (1 + e) or, for x < 0, x e / (1 + e): nothing
- * overflows. Relative error about 3e-7; below x = -87 the result is a number of that size, not the still
- * smaller true one. NaN in either operand stays NaN. */
+ * overflows. |x| counts as 87 at most there: below x = -87 the result is x 2^-125, not the still smaller true
+ * one. Relative error about 3e-7. NaN in either operand stays NaN.
+ *
+ * Choices are made on the bits, as compilers will not turn comparisons of floats (which may trap) into masks.
+ */
 #ifndef KERNELS_CPU_SILU_H
 #define KERNELS_CPU_SILU_H
 
@@ -11,33 +15,46 @@
 
 #include "kernels/cpu/exp2_constants.h"
 
+static inline uint32_t silu_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float silu_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* 2^x for -126 <= x <= 0. */
 static inline float silu_exp2(float x)
 {
     const float shifted = x + 0x1.8p23f; /* the nearest integer, in the low bits */
     const float f = x - (shifted - 0x1.8p23f);
     float p = EXP2_C6;
-    uint32_t n, bits;
     p = p * f + EXP2_C5;
     p = p * f + EXP2_C4;
     p = p * f + EXP2_C3;
     p = p * f + EXP2_C2;
     p = p * f + EXP2_C1;
     p = p * f + 1.0f;
-    memcpy(&n, &shifted, sizeof n);
-    memcpy(&bits, &p, sizeof bits);
-    bits += n << 23;
-    memcpy(&p, &bits, sizeof p);
-    return p;
+    return silu_float(silu_bits(p) + (silu_bits(shifted) << 23));
 }
 
 static inline void silu_mul(int count, float *restrict gate, const float *restrict up)
 {
+    const int32_t bits_of_87 = 0x42ae0000, bits_of_1 = 0x3f800000;
     for (int i = 0; i < count; i++) {
         const float x = gate[i];
-        const float exponent = -__builtin_fabsf(x) * 0x1.715476p0f;
-        const float e = silu_exp2(exponent > EXP2_LEAST ? exponent : EXP2_LEAST);
-        gate[i] = x * (x < 0 ? e : 1.0f) / (1.0f + e) * up[i];
+        const int32_t bits = (int32_t)silu_bits(x), negative = bits >> 31; /* all ones or zero */
+        const int32_t magnitude = bits & 0x7fffffff;                       /* ordered like the floats */
+        const int32_t clamped = magnitude < bits_of_87 ? magnitude : bits_of_87;
+        const float e = silu_exp2(silu_float((uint32_t)clamped) * -0x1.715476p0f);
+        const int32_t factor = ((int32_t)silu_bits(e) & negative) | (bits_of_1 & ~negative);
+        gate[i] = x * silu_float((uint32_t)factor) / (1.0f + e) * up[i];
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/silu.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -72,7 +73,7 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
                                        int half)
 {
     const struct panel_layout l = panel_layout_of(dtype);
-    const __m256 minus_bias = _mm256_set1_ps(-linear_unsigned_bias(dtype));
+    const __m256 minus_bias = _mm256_set1_ps((float)-panel_unsigned_bias(dtype));
     struct block_scales s;
     if (dtype == DTYPE_Q6_K) {
         s.d[0] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.scales, half));
@@ -475,6 +476,7 @@ DEFINE_PRODUCT(integers, DTYPE_Q5_K)
 DEFINE_PRODUCT(integers, DTYPE_Q6_K)
 
 const struct linear_kernels linear_kernels_avx2 = {
+    .silu_mul = silu_mul,
     .pack = {act_pack_f32, pack_int8, pack_int16},
     .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},
            [DTYPE_F16] = {product_DTYPE_F16, ACT_F32},

@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/silu.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -79,7 +80,8 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
     const struct panel_layout l = panel_layout_of(dtype);
     struct block_scales s;
     if (dtype == DTYPE_Q6_K) {
-        const __m512 super = load_f16(header), minus_bias = _mm512_set1_ps(-linear_unsigned_bias(dtype));
+        const __m512 super = load_f16(header),
+                     minus_bias = _mm512_set1_ps((float)-panel_unsigned_bias(dtype));
         s.d[0] = _mm512_mul_ps(super, load_i8(block + l.scales));
         s.d[1] = _mm512_mul_ps(super, load_i8(block + l.minimums));
         s.m[0] = _mm512_mul_ps(minus_bias, s.d[0]);
@@ -93,7 +95,7 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
     } else {
         s.d[0] = load_f16(block + l.scales);
         s.m[0] = l.minimums ? load_f16(block + l.minimums)
-                            : _mm512_mul_ps(_mm512_set1_ps(-linear_unsigned_bias(dtype)), s.d[0]);
+                            : _mm512_mul_ps(_mm512_set1_ps((float)-panel_unsigned_bias(dtype)), s.d[0]);
     }
     s.d[1] = s.d[0];
     s.m[1] = s.m[0];
@@ -459,6 +461,7 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     DEFINE_PRODUCT(integers, DTYPE_Q5_K)                                                                     \
     DEFINE_PRODUCT(integers, DTYPE_Q6_K)                                                                     \
     const struct linear_kernels set = {                                                                      \
+        .silu_mul = silu_mul,                                                                                \
         .pack = {act_pack_f32, pack_int8, pack_int16},                                                       \
         .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},                                                   \
                [DTYPE_F16] = {product_DTYPE_F16, ACT_F32},                                                   \
