@@ -18,11 +18,12 @@ static void begin_object(struct buffer *out, const struct answer_head *head, con
 
 static void append_usage(struct buffer *out, const struct usage *u)
 {
+    int64_t total_tokens = u->prompt_tokens + u->completion_tokens;
     buffer_printf(out,
                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
                   "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
-                  (long long)u->prompt_tokens, (long long)u->completion_tokens,
-                  (long long)(u->prompt_tokens + u->completion_tokens), (long long)u->cached_tokens);
+                  (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)total_tokens,
+                  (long long)u->cached_tokens);
 }
 
 static void append_finish_reason(struct buffer *out, const char *finish_reason)

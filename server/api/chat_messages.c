@@ -25,23 +25,30 @@ static const char *path_of(const struct message *m, const char *rest, char path[
 /* ---- role ---- */
 
 /* Templates know system and not its newer name. */
-static int check_role(const struct message *m, const char **role)
+static const char *find_role(const char *name)
 {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    for (size_t i = 0; i < array_length(roles); i++)
+        if (!strcmp(name, roles[i])) return roles[i];
+    return NULL;
+}
+
+static int check_role(const struct message *m, bool *is_assistant)
+{
     char path[96];
     const cJSON *value = json_field_find(m->json, "role");
     path_of(m, ".role", path);
     if (!value) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
     if (!cJSON_IsString(value)) return json_field_refuse_type(value, path, "a string", m->err);
-    for (size_t i = 0; i < array_length(roles); i++)
-        if (!strcmp(value->valuestring, roles[i])) *role = roles[i];
-    if (!*role)
+    const char *role = find_role(value->valuestring);
+    if (!role)
         return api_error_invalid(m->err, "invalid_value", path,
                                  "%s must be system, developer, user, assistant or tool; got `%.60s`", path,
                                  value->valuestring);
-    if (!strcmp(*role, "developer"))
-        cJSON_ReplaceItemInObjectCaseSensitive(m->json, "role", cJSON_CreateString("system"));
-    return 0;
+    *is_assistant = !strcmp(role, "assistant");
+    if (strcmp(role, "developer") != 0) return 0;
+    bool replaced = cJSON_ReplaceItemInObjectCaseSensitive(m->json, "role", cJSON_CreateString("system"));
+    return replaced ? 0 : api_error_no_memory(m->err);
 }
 
 /* ---- content ---- */
@@ -119,13 +126,13 @@ static int settle_content(const struct message *m, const cJSON *content)
     return api_error_no_memory(m->err);
 }
 
-static int check_content(const struct message *m, const char *role)
+static int check_content(const struct message *m, bool is_assistant)
 {
     char path[96];
     const cJSON *content = json_field_find(m->json, "content");
     path_of(m, ".content", path);
-    bool calls = !strcmp(role, "assistant") &&
-                 (json_field_find(m->json, "tool_calls") || json_field_find(m->json, "function_call"));
+    bool calls =
+        is_assistant && (json_field_find(m->json, "tool_calls") || json_field_find(m->json, "function_call"));
     if (!content && calls) return 0;
     if (!content) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
     if (!cJSON_IsString(content) && !cJSON_IsArray(content))
@@ -181,11 +188,11 @@ static int check_tool_calls(const struct message *m)
 static int check_message(const struct message *m)
 {
     char path[96];
-    const char *role = NULL;
+    bool is_assistant = false;
     if (!cJSON_IsObject(m->json))
         return json_field_refuse_type(m->json, path_of(m, "", path), "an object", m->err);
-    int status = check_role(m, &role);
-    if (status == 0) status = check_content(m, role);
+    int status = check_role(m, &is_assistant);
+    if (status == 0) status = check_content(m, is_assistant);
     if (status == 0) status = check_tool_calls(m);
     return status;
 }
@@ -247,7 +254,7 @@ static int add_kwargs(cJSON *context, cJSON *body, struct api_error *err)
     int status = 0;
     if (kwargs && !cJSON_IsNull(kwargs) && !cJSON_IsObject(kwargs))
         status = json_field_refuse_type(kwargs, "chat_template_kwargs", "an object", err);
-    while (status == 0 && cJSON_IsObject(kwargs) && (item = kwargs->child)) {
+    while (status == 0 && kwargs && cJSON_IsObject(kwargs) && (item = kwargs->child)) {
         char path[96];
         snprintf(path, sizeof path, "chat_template_kwargs.%.48s", item->string);
         if (is_taken(context, item->string)) {

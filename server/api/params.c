@@ -123,7 +123,7 @@ static int refuse_unsupported(struct reader *r, const char *name)
 
 static bool text_equals(const cJSON *value, const char *text)
 {
-    return cJSON_IsString(value) && !strcmp(value->valuestring, text);
+    return value && cJSON_IsString(value) && !strcmp(value->valuestring, text);
 }
 
 static int check_tools(struct reader *r)
