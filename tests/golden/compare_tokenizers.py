@@ -337,7 +337,11 @@ def write_gguf(path, root, model, pre):
         "tokenizer.ggml.add_bos_token": struct.pack("<I?", 7, False),
     }
     if model == "llama":
-        keys["tokenizer.ggml.scores"] = array(6, [struct.pack("<f", -float(i)) for i in ids])
+        ranks = {}  # of the first merge that makes a token: what its score was made of
+        for rank, merge in enumerate(merges):
+            ranks.setdefault(merge.replace(" ", ""), rank)
+        scores = [-float(ranks.get(names.get(i), 1e9)) for i in ids]
+        keys["tokenizer.ggml.scores"] = array(6, [struct.pack("<f", x) for x in scores])
         keys["tokenizer.ggml.unknown_token_id"] = struct.pack("<II", 4, 0)
     else:
         keys["tokenizer.ggml.merges"] = array(8, [text(m) for m in merges])
