@@ -1,6 +1,6 @@
 /* attention_prefill_hopper.cu - FlashAttention-2 forward over the paged pool for sm_90a, head_dim 64 and 128.
  *
- * A CTA stays on its SM and takes one item (tile of query rows, head) after another, the longest first. One
+ * A CTA stays on its SM and takes one item (tile of query rows, head) after another from a common queue. One
  * warp feeds: it has the copy engine bring Q and, tile by tile of 128 keys, K and V. Two (head_dim 128) or
  * three (64) groups of four warps compute, 64 query rows each, so no score leaves its thread's registers or
  * its group.
@@ -32,13 +32,6 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-#ifndef TURNS
-#define TURNS 1
-#endif
-#ifndef RESCALE_SKIP
-#define RESCALE_SKIP 0
-#endif
-
 enum {
     TILE_KEYS = 128,
     TILE_PAGES = TILE_KEYS / BLOCK_SIZE,
@@ -52,13 +45,15 @@ template <int D> struct hopper_traits {
     static constexpr int ROWS = GROUPS * GROUP_ROWS;
     static constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
     static constexpr int HALVES = D / 64;
-    static constexpr int STAGES = D == 64 ? 3 : 2;
+    static constexpr int STAGES = 3;
+    static constexpr int Q_STAGES = D == 64 ? 2 : 1; /* Q in registers frees its buffer at once */
     static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
     static constexpr int TILE_BYTES = TILE_KEYS * D * 2;
     static constexpr int Q_BYTES = ROWS * D * 2;
-    static constexpr int SHARED_BYTES = ATOM_BYTES + Q_BYTES + 2 * STAGES * TILE_BYTES + 256;
-    static constexpr int FEEDER_REGISTERS = D == 64 ? 32 : 40;
-    static constexpr int GROUP_REGISTERS = D == 64 ? 160 : 232;
+    static constexpr int SHARED_BYTES = ATOM_BYTES + Q_STAGES * Q_BYTES + 2 * STAGES * TILE_BYTES + 256;
+    static constexpr bool Q_IN_REGISTERS = GROUPS == 2;
+    static constexpr int FEEDER_REGISTERS = GROUPS == 3 ? 32 : 40;
+    static constexpr int GROUP_REGISTERS = GROUPS == 3 ? 160 : 232;
 };
 
 struct hopper_args {
@@ -74,28 +69,30 @@ struct item {
     int32_t first_token, first_row, num_rows, seqlen, table_offset;
 };
 
-/* Shared memory: addresses of the buffers and barriers. */
+/* Shared memory: buffers, barriers, and the items that the buffers of Q belong to. */
 template <int D> struct view {
     using T = hopper_traits<D>;
-    uint32_t q, barriers;
-    struct item *item;
+    uint32_t q_ring, ring, barriers;
+    struct item *items;
 
     __device__ explicit view(unsigned char *shared)
     {
         uint32_t begin = shared_address(shared);
-        q = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
-        barriers = q + T::Q_BYTES + 2 * T::STAGES * T::TILE_BYTES;
-        item = (struct item *)(shared + (barriers - begin) + 8 * (2 + 4 * T::STAGES));
+        q_ring = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
+        ring = q_ring + T::Q_STAGES * T::Q_BYTES;
+        barriers = ring + 2 * T::STAGES * T::TILE_BYTES;
+        items = (struct item *)(shared + (barriers - begin) + 8 * (2 * T::Q_STAGES + 4 * T::STAGES));
     }
+    __device__ uint32_t q(int stage) const { return q_ring + stage * T::Q_BYTES; }
+    __device__ uint32_t q_full(int stage) const { return barriers + 8 * stage; }
+    __device__ uint32_t q_empty(int stage) const { return barriers + 8 * (T::Q_STAGES + stage); }
     __device__ uint32_t tile(bool v, int stage) const
     {
-        return q + T::Q_BYTES + ((v ? T::STAGES : 0) + stage) * T::TILE_BYTES;
+        return ring + ((v ? T::STAGES : 0) + stage) * T::TILE_BYTES;
     }
-    __device__ uint32_t q_full() const { return barriers; }
-    __device__ uint32_t q_empty() const { return barriers + 8; }
     __device__ uint32_t full(bool v, int stage) const
     {
-        return barriers + 16 + 8 * ((v ? T::STAGES : 0) + stage);
+        return barriers + 8 * (2 * T::Q_STAGES + (v ? T::STAGES : 0) + stage);
     }
     __device__ uint32_t empty(bool v, int stage) const { return full(v, stage) + 8 * 2 * T::STAGES; }
 };
@@ -122,8 +119,8 @@ static __device__ __forceinline__ void key_tiles(const struct item &w, int32_t s
     *end = last_row < first_row ? *begin : (offset + last_row) / TILE_KEYS + 1;
 }
 
-/* Items taken and CTAs gone: whoever comes takes the next item, and the last to leave sets both back. One launch runs at a
- * time: a process has one device and one stream. */
+/* Items taken and CTAs gone: whoever comes takes the next item, and the last to leave sets both back. One
+ * launch runs at a time: a process has one device and one stream. */
 static __device__ uint32_t items_taken, ctas_gone;
 
 static __device__ __forceinline__ void leave_queue(void)
@@ -135,8 +132,7 @@ static __device__ __forceinline__ void leave_queue(void)
 
 template <int D>
 static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
-                                 const struct item &w,
-                                 cursor<hopper_traits<D>::STAGES> *c)
+                                 const struct item &w, cursor<hopper_traits<D>::STAGES> *c)
 {
     using T = hopper_traits<D>;
     const prefill_args &a = h.a;
@@ -166,6 +162,7 @@ static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_m
     }
 }
 
+/* The item of this index, or the one that says that there is no more. */
 static __device__ __forceinline__ struct item find_item(const hopper_args &h, int32_t index)
 {
     struct item w = {};
@@ -182,27 +179,31 @@ static __device__ __forceinline__ struct item find_item(const hopper_args &h, in
     return w;
 }
 
-/* The items after this one are looked up while this one's keys are fed: what follows is known when it is needed. */
+/* The items after this one are looked up while this one's keys are fed: what follows is known when it is
+ * needed. */
 template <int D>
-static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map, const view<D> &s)
+static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
+                            const view<D> &s)
 {
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32;
     auto take = [&] { return lane == 0 ? (int32_t)(gridDim.x + atomicAdd(&items_taken, 1)) : 0; };
+    cursor<T::Q_STAGES> q;
     cursor<T::STAGES> c;
     struct item w = find_item(h, blockIdx.x);
     int32_t after = take();
-    for (uint32_t parity = 1;; parity ^= 1) {
-        barrier_wait(s.q_empty(), parity);
+    for (;; q.advance()) {
+        uint32_t full = s.q_full(q.stage);
+        barrier_wait(s.q_empty(q.stage), q.parity ^ 1);
         if (lane == 0) {
-            *s.item = w;
+            s.items[q.stage] = w;
             if (w.head < 0) {
-                barrier_arrive(s.q_full());
+                barrier_arrive(full);
                 leave_queue();
             } else {
-                barrier_arrive_expect(s.q_full(), T::Q_BYTES);
+                barrier_arrive_expect(full, T::Q_BYTES);
                 for (int half = 0; half < T::HALVES; half++)
-                    tensor_load_2d(s.q + half * T::ROWS * 128, q_map, s.q_full(), w.head * D + half * 64,
+                    tensor_load_2d(s.q(q.stage) + half * T::ROWS * 128, q_map, full, w.head * D + half * 64,
                                    w.first_token + w.first_row);
             }
         }
@@ -260,17 +261,34 @@ static __device__ __forceinline__ void pack_weights(uint32_t (&p)[32], const flo
     for (int i = 0; i < 32; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
-template <int D> static __device__ __forceinline__ void multiply_keys(float (&s)[64], uint32_t q, uint32_t k)
+/* This warp's 16 rows of Q as A operands. */
+template <int D> static __device__ __forceinline__ void load_queries(uint32_t (&q)[D / 16][4], uint32_t from)
 {
     using T = hopper_traits<D>;
-    uint64_t q_tile = wgmma_descriptor(q, ATOM_BYTES, 16),
+    int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 16, chunk = threadIdx.x / 16 % 2;
+#pragma unroll
+    for (int i = 0; i < D / 16; i++)
+        load_matrix(q[i], from + i / 4 * T::ROWS * 128 + row * 128 + ((i % 4 * 2 + chunk) ^ row % 8) * 16);
+}
+
+/* Q from registers for head_dim 128, where shared memory is what the products wait for; for 64 registers are
+ * short. */
+template <int D>
+static __device__ __forceinline__ void multiply_keys(float (&s)[64], const uint32_t (&q)[D / 16][4],
+                                                     uint32_t q_address, uint32_t k)
+{
+    using T = hopper_traits<D>;
+    uint64_t q_tile = wgmma_descriptor(q_address, ATOM_BYTES, 16),
              k_tile = wgmma_descriptor(k, T::HALVES * ATOM_BYTES, 16);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
         int half = i / 4, bytes = i % 4 * 32;
-        wgmma_shared(s, q_tile + ((half * T::ROWS * 128 + bytes) >> 4),
-                     k_tile + ((half * ATOM_BYTES + bytes) >> 4), i > 0);
+        uint64_t columns = k_tile + ((half * ATOM_BYTES + bytes) >> 4);
+        if (T::Q_IN_REGISTERS)
+            wgmma_registers<0>(s, q[i], columns, i > 0);
+        else
+            wgmma_shared(s, q_tile + ((half * T::ROWS * 128 + bytes) >> 4), columns, i > 0);
     }
     wgmma_commit();
 }
@@ -283,7 +301,7 @@ static __device__ __forceinline__ void multiply_values(float (&o)[D / 2], const 
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < TILE_KEYS / 16; i++)
-        wgmma_registers(o, p + 4 * i, v_tile + ((i * T::PAGE_BYTES) >> 4));
+        wgmma_registers<1>(o, p + 4 * i, v_tile + ((i * T::PAGE_BYTES) >> 4), 1);
     wgmma_commit();
 }
 
@@ -309,18 +327,36 @@ static __device__ __forceinline__ void release(uint32_t barrier)
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
-/* Groups take turns at issuing products, so that one's products run under the others' softmax. A turn a tile, whether or
- * not the group computes it. Barrier 8 + group: this group's turn. */
+/* Groups take turns at issuing products, so that one's products run under the others' softmax. A turn a tile,
+ * whether or not the group computes it. Barrier 8 + group: this group's turn. */
 template <int D> static __device__ __forceinline__ void turn_begin(int group)
 {
-    if (TURNS) named_barrier_sync(8 + group, 2 * GROUP_THREADS);
+    named_barrier_sync(8 + group, 2 * GROUP_THREADS);
 }
 
 template <int D> static __device__ __forceinline__ void turn_end(int group)
 {
-    if (TURNS) named_barrier_arrive(8 + (group + 1) % hopper_traits<D>::GROUPS, 2 * GROUP_THREADS);
+    named_barrier_arrive(8 + (group + 1) % hopper_traits<D>::GROUPS, 2 * GROUP_THREADS);
 }
 
+/* Lane t of a quad holds w[k], k = 0..3, of row k; afterwards it holds row t, whose elements are in order of
+ * lanes. */
+static __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4])
+{
+    bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? w[i] : w[i + 1], 1);
+        (odd ? w[i] : w[i + 1]) = other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t other = __shfl_xor_sync(0xffffffffu, high ? w[i] : w[i + 2], 2);
+        (high ? w[i] : w[i + 2]) = other;
+    }
+}
+
+/* Divides by the sums, and stores 16 bytes a lane. */
 template <int D>
 static __device__ __forceinline__ void store_rows(const prefill_args &a, const struct item &w, int32_t row,
                                                   float (&o)[D / 2], struct row_state *r)
@@ -331,20 +367,25 @@ static __device__ __forceinline__ void store_rows(const prefill_args &a, const s
         float l = r->l[i];
         l += __shfl_xor_sync(0xffffffffu, l, 1);
         l += __shfl_xor_sync(0xffffffffu, l, 2);
-        if (row + 8 * i >= w.num_rows) continue;
+        bool valid = row + 8 * i < w.num_rows;
         float inverse = 1.0f / l;
-        uint32_t *to =
-            (uint32_t *)(a.out + ((size_t)(w.first_token + row + 8 * i) * a.num_heads + w.head) * D) + t;
+        __nv_bfloat16 *to = a.out + ((size_t)(w.first_token + row + 8 * i) * a.num_heads + w.head) * D;
 #pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            to[4 * n] = pack_bf16(o[4 * n + 2 * i] * inverse, o[4 * n + 2 * i + 1] * inverse);
+        for (int n = 0; n < D / 8; n += 4) {
+            uint32_t packed[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                packed[k] = pack_bf16(o[4 * (n + k) + 2 * i] * inverse, o[4 * (n + k) + 2 * i + 1] * inverse);
+            transpose_quad(packed);
+            if (valid) *(uint4 *)(to + 8 * (n + t)) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+        }
     }
 }
 
-/* One item's 64 rows of this group. k and v stand at its first tile and are left behind its last. */
+/* One item's 64 rows of this group. c stands at the item's first tile and is left behind its last. */
 template <int D>
 static __device__ __forceinline__ void compute_item(const prefill_args &a, const view<D> &s,
-                                                    const struct item &w, int group,
+                                                    const struct item &w, int group, int q_stage,
                                                     cursor<hopper_traits<D>::STAGES> *c)
 {
     using T = hopper_traits<D>;
@@ -363,7 +404,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         c->advance();
     }
     if (n < begin) {
-        release(s.q_empty());
+        release(s.q_empty(q_stage));
         return;
     }
     int32_t offset = w.seqlen - w.num_rows, row = first_row + warp * 16 + lane / 4;
@@ -374,14 +415,18 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
             : 0;
     int32_t tail =
         w.seqlen % BLOCK_SIZE ? (w.seqlen - 1) / TILE_KEYS : -1; /* tile whose last page is not full */
-    uint32_t q = s.q + group * GROUP_ROWS * 128;
+    uint32_t q_address = s.q(q_stage) + group * GROUP_ROWS * 128, q[D / 16][4];
     float scores[64], o[D / 2] = {};
     uint32_t p[32];
     struct row_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
 
+    if (T::Q_IN_REGISTERS) {
+        load_queries<D>(q, q_address);
+        release(s.q_empty(q_stage));
+    }
     barrier_wait(s.full(false, c->stage), c->parity);
     turn_begin<D>(group);
-    multiply_keys<D>(scores, q, s.tile(false, c->stage));
+    multiply_keys<D>(scores, q, q_address, s.tile(false, c->stage));
     turn_end<D>(group);
     wgmma_wait<0>();
     wgmma_hold(scores);
@@ -399,7 +444,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
     for (n--; n >= begin; n--) {
         barrier_wait(s.full(false, c->stage), c->parity);
         turn_begin<D>(group);
-        multiply_keys<D>(scores, q, s.tile(false, c->stage));
+        multiply_keys<D>(scores, q, q_address, s.tile(false, c->stage));
         barrier_wait(s.full(true, v.stage), v.parity);
         multiply_values<D>(o, p, s.tile(true, v.stage));
         turn_end<D>(group);
@@ -412,16 +457,13 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         wgmma_wait<0>();
         wgmma_hold(o);
         release(s.empty(true, v.stage));
-#if RESCALE_SKIP
-        if (__any_sync(0xffffffffu, r.rescale[0] != 1.0f || r.rescale[1] != 1.0f))
-#endif
 #pragma unroll
         for (int i = 0; i < D / 2; i++) o[i] *= r.rescale[i / 2 % 2];
         pack_weights(p, scores);
         v = *c;
         c->advance();
     }
-    release(s.q_empty());
+    if (!T::Q_IN_REGISTERS) release(s.q_empty(q_stage));
     barrier_wait(s.full(true, v.stage), v.parity);
     multiply_values<D>(o, p, s.tile(true, v.stage));
     wgmma_wait<0>();
@@ -440,8 +482,10 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     view<D> s(shared);
     int group = threadIdx.x / GROUP_THREADS;
     if (threadIdx.x == 0) {
-        barrier_init(s.q_full(), 1);
-        barrier_init(s.q_empty(), T::GROUPS * 4);
+        for (int stage = 0; stage < T::Q_STAGES; stage++) {
+            barrier_init(s.q_full(stage), 1);
+            barrier_init(s.q_empty(stage), T::GROUPS * 4);
+        }
         for (int stage = 0; stage < T::STAGES; stage++)
             for (int v = 0; v < 2; v++) {
                 barrier_init(s.full(v, stage), 1);
@@ -456,12 +500,13 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     } else {
         registers_raise<T::GROUP_REGISTERS>();
         if (group == T::GROUPS - 1) turn_end<D>(group); /* the first turn is group 0's */
+        cursor<T::Q_STAGES> q;
         cursor<T::STAGES> c;
-        for (uint32_t parity = 0;; parity ^= 1) {
-            barrier_wait(s.q_full(), parity);
-            struct item w = *s.item;
+        for (;; q.advance()) {
+            barrier_wait(s.q_full(q.stage), q.parity);
+            struct item w = s.items[q.stage];
             if (w.head < 0) break;
-            compute_item<D>(h.a, s, w, group, &c);
+            compute_item<D>(h.a, s, w, group, q.stage, &c);
         }
     }
 }

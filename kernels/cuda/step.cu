@@ -15,10 +15,7 @@
 
 #include "kernels/cuda/cuda_device.cuh"
 
-#ifndef L2MB
-#define L2MB 24
-#endif
-static const size_t PREFILL_L2_BYTES = (size_t)L2MB << 20; /* about half of an H200's */
+static const size_t PREFILL_L2_BYTES = (size_t)24 << 20; /* about half of an H200's */
 
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
@@ -175,23 +172,41 @@ static int32_t prefill_heads_per_tile(const struct cuda_device *d, const struct 
     return kv_heads * (a->num_heads / a->num_kv_heads);
 }
 
-/* Sequence after sequence, so that what one has in the L2 is used up before the next one comes; the longest first, and of
- * each its last rows first, since they see the most keys: what is left for the end is short. */
+/* Sequences from the longest on, in batches whose K and V stay in the L2 while they are read again and again; in a batch the
+ * tiles whose last rows see the most keys first, so that what is left for the end is short. */
 static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, int32_t heads_per_tile,
                                   struct prefill_tile *tiles)
 {
-    int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d, d->attention.head_dim);
+    const struct attention_args *a = &d->attention;
+    int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d, a->head_dim);
+    const int32_t *keys = step->seqlens_k, *begins = step->cu_seqlens_q;
     std::vector<int32_t> &order = d->steps->prefill_order; /* has room for every sequence */
     order.resize((size_t)step->num_prefill_seqs);
     std::iota(order.begin(), order.end(), 0);
-    const int32_t *keys = step->seqlens_k;
     std::sort(order.begin(), order.end(),
               [keys](int32_t x, int32_t y) { return keys[x] != keys[y] ? keys[x] > keys[y] : x < y; });
-    for (int32_t s : order) {
-        int32_t rows = step->cu_seqlens_q[s + 1] - step->cu_seqlens_q[s];
-        for (int32_t head = 0; head < d->attention.num_heads; head += heads_per_tile)
-            for (int32_t first = (rows - 1) / rows_per_tile * rows_per_tile; first >= 0; first -= rows_per_tile)
-                tiles[n++] = prefill_tile{s, first, head};
+    auto keys_seen = [=](const struct prefill_tile &t) {
+        int32_t rows = begins[t.seq + 1] - begins[t.seq];
+        return keys[t.seq] - rows + std::min(t.first_row + rows_per_tile, rows);
+    };
+    size_t key_bytes = (size_t)a->num_kv_heads * heads_per_tile / a->num_heads * a->head_dim * 4;
+    for (size_t begin = 0, end; begin < order.size(); begin = end) {
+        size_t bytes = 0;
+        for (end = begin; end < order.size(); end++) {
+            bytes += keys[order[end]] * key_bytes;
+            if (end > begin && bytes > PREFILL_L2_BYTES) break;
+        }
+        for (int32_t head = 0; head < a->num_heads; head += heads_per_tile) {
+            int32_t first_tile = n;
+            for (size_t i = begin; i < end; i++) {
+                int32_t s = order[i], rows = begins[s + 1] - begins[s];
+                for (int32_t first = 0; first < rows; first += rows_per_tile) tiles[n++] = prefill_tile{s, first, head};
+            }
+            std::sort(tiles + first_tile, tiles + n, [=](const struct prefill_tile &x, const struct prefill_tile &y) {
+                int32_t seen_x = keys_seen(x), seen_y = keys_seen(y);
+                return seen_x != seen_y ? seen_x > seen_y : x.seq < y.seq;
+            });
+        }
     }
     return n;
 }

@@ -77,17 +77,18 @@ static __device__ __forceinline__ void wgmma_shared(float (&d)[64], uint64_t a, 
         : "l"(a), "l"(b), "r"(add)));
 }
 
-/* d (64 x 128) += A (64 x 16, registers) B (16 x 128, transposed in shared memory). */
-static __device__ __forceinline__ void wgmma_registers(float (&d)[64], const uint32_t *a, uint64_t b)
+/* d (64 x 128) = or += A (64 x 16, registers) B (16 x 128, K major or transposed in shared memory). */
+template <int TRANSPOSED>
+static __device__ __forceinline__ void wgmma_registers(float (&d)[64], const uint32_t *a, uint64_t b, int add)
 {
     WGMMA_BODY(asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\t"
+        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %70, 0;\n\t"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
         "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-        "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n\t}"
+        "}, {%64, %65, %66, %67}, %68, p, 1, 1, %69;\n\t}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
           "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
@@ -97,24 +98,25 @@ static __device__ __forceinline__ void wgmma_registers(float (&d)[64], const uin
           "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
           "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
           "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TRANSPOSED), "r"(add)));
 }
 
 /* The same for 64 columns. */
-static __device__ __forceinline__ void wgmma_registers(float (&d)[32], const uint32_t *a, uint64_t b)
+template <int TRANSPOSED>
+static __device__ __forceinline__ void wgmma_registers(float (&d)[32], const uint32_t *a, uint64_t b, int add)
 {
-    WGMMA_BODY(asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\t"
+    WGMMA_BODY(asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %38, 0;\n\t"
                             "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
                             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-                            "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n\t}"
+                            "}, {%32, %33, %34, %35}, %36, p, 1, 1, %37;\n\t}"
                             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
                               "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
                               "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
                               "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
                               "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
                               "+f"(d[30]), "+f"(d[31])
-                            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)));
+                            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TRANSPOSED), "r"(add)));
 }
 
 /* Every warp of a group calls it, before its role's code. */
