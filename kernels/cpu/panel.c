@@ -128,10 +128,20 @@ static void put_block_legacy(enum dtype dtype, uint8_t *block, int row, const ui
         put_dwords(block, row, from, 4, 0);
 }
 
-static void put_floats(uint8_t *block, int row, const uint8_t *from, int num_cols, int bytes)
+/* bytes is a constant, so that the copies are loads and stores. */
+static inline __attribute__((always_inline)) void put_columns(uint8_t *block, int row, const uint8_t *from,
+                                                              int num_cols, size_t bytes)
 {
     for (int k = 0; k < num_cols; k++)
-        memcpy(block + (k * PANEL_ROWS + row) * bytes, from + k * bytes, (size_t)bytes);
+        memcpy(block + (size_t)(k * PANEL_ROWS + row) * bytes, from + (size_t)k * bytes, bytes);
+}
+
+static void put_floats(enum dtype dtype, uint8_t *block, int row, const uint8_t *from, int num_cols)
+{
+    if (dtype == DTYPE_F32)
+        put_columns(block, row, from, num_cols, 4);
+    else
+        put_columns(block, row, from, num_cols, 2);
 }
 
 /* Row's share of the block (K-quants: of the super-block) that starts at column col. */
@@ -144,7 +154,7 @@ static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row
     case DTYPE_F32:
     case DTYPE_F16:
     case DTYPE_BF16:
-        put_floats(to, row, from, (int)min_of(cols - col, PANEL_BLOCK), info->block_bytes);
+        put_floats(dtype, to, row, from, (int)min_of(cols - col, PANEL_BLOCK));
         break;
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:
