@@ -243,16 +243,16 @@ static void test_gguf_byte_level(void **state)
 static void test_gguf_scores(void **state)
 {
     (void)state;
-    static const char *const names[] = {"<unk>", "<s>", "</s>", "\u2581", "a",      "b",
-                                        "c",     "ab",  "bc",   "abc",    "<0x64>", "aa"};
-    static const int32_t types[] = {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 1};
-    static const float scores[] = {0, 0, 0, -1, -1, -1, -1, -5, -4, -6, 0, -2};
+    static const char *const names[] = {"<unk>", "<s>", "</s>", "\u2581", "a",  "b", "c",
+                                        "ab",    "bc",  "abc",  "<0x64>", "aa", "ca"};
+    static const int32_t types[] = {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 1, 1};
+    static const float scores[] = {0, 0, 0, -1, -1, -1, -1, -5, -4, -6, 0, -2, -3};
     struct gguf_parts p = {.model = "llama",
                            PARTS(names),
                            .types = types,
-                           .num_types = 12,
+                           .num_types = 13,
                            .scores = scores,
-                           .num_scores = 12,
+                           .num_scores = 13,
                            .bos_id = 1,
                            .add_bos = -1};
     struct tokenizer *t = NULL;
@@ -261,13 +261,14 @@ static void test_gguf_scores(void **state)
     assert_encodes(t, "abc", TOKENIZER_ADD_SPECIAL,
                    "1 3 9"); /* bc first, then a with bc: also a cut of abc */
     assert_encodes(t, "abb", 0, "3 7 5");
+    assert_encodes(t, "bca", 0, "3 5 12"); /* ca before bc */
     assert_encodes(t, "aaa", 0, "3 11 4"); /* the left pair */
     assert_encodes(t, "d", 0, "3 10");
     assert_decodes(t, (int32_t[]){1, 3, 9, 10}, 4, true, "abcd");
     tokenizer_close(t);
-    p.num_scores = 11;
+    p.num_scores = 12;
     assert_int_equal(open_parts(&p, &t, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "token 11"));
+    assert_non_null(strstr(err.text, "token 12"));
 }
 
 static void test_gguf_refused(void **state)
