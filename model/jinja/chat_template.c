@@ -11,7 +11,7 @@ enum { SOURCE_BYTES_MAX = 4 << 20, PARSED_BYTES_MAX = 256 << 20 };
 const struct chat_template_limits chat_template_limits_default = {
     .num_steps = 20 * 1000 * 1000,
     .output_bytes = 16 << 20,
-    .depth = 400,
+    .depth = 600,
     .memory_bytes = 256 << 20,
 };
 
