@@ -9,7 +9,8 @@ void history_set(struct history *h, int32_t slot, const int32_t *token_ids, int3
 {
     assert_always(slot >= 0 && slot < h->num_slots && num_prompt >= 0 && num_prompt <= num_tokens);
     int32_t num_kept = min_of(num_tokens, h->max_tokens);
-    memcpy(h->tokens + (int64_t)slot * h->max_tokens, token_ids, (size_t)num_kept * sizeof *token_ids);
+    if (num_kept > 0)
+        memcpy(h->tokens + (int64_t)slot * h->max_tokens, token_ids, (size_t)num_kept * sizeof *token_ids);
     h->slots[slot].num_tokens = num_kept;
     h->slots[slot].num_prompt = min_of(num_prompt, num_kept);
 }

@@ -1,0 +1,535 @@
+/* test_sampling.c - sampling against a reference that sorts the whole row in double precision.
+ *
+ * Rows of logits are made by a product with unit vectors, and the reference starts from the logits that the
+ * device reports, so it need not know how the product was rounded. Where a border (top_p's sum, the draw)
+ * falls within rounding of a token, either side is right. */
+#include "fixture.h"
+
+enum { ROWS_MAX = 32, HISTORY_MAX = 200 };
+
+struct bench {
+    struct device *d;
+    struct linear *head;
+    struct test_step *step;
+    void *x;
+    int32_t vocab_size;
+    float *logits; /* [ROWS_MAX][V] as the device had them in the last run */
+    struct sample_result results[ROWS_MAX];
+    int32_t history[ROWS_MAX][HISTORY_MAX];
+    int32_t num_prompt[ROWS_MAX], num_history[ROWS_MAX];
+};
+
+/* weights[v][r]: logit of token v in row r. */
+static struct bench *bench_new(const char *isa, int num_threads, int32_t vocab_size, float *weights)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    struct error err = {0};
+    b->d = test_device_open(isa, num_threads);
+    b->vocab_size = vocab_size;
+    struct step_limits limits = {ROWS_MAX, ROWS_MAX, ROWS_MAX, ROWS_MAX, HISTORY_MAX, 1};
+    struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    if (b->d->ops->prepare(b->d, &limits, vocab_size, ROWS_MAX, 64, &attention, &err))
+        fail_msg("%s", err.text);
+    struct linear_desc desc = {.kind = LINEAR_PLAIN, .num_parts = 1, .wide_output = true};
+    desc.parts[0] = (struct weight_view){weights, DTYPE_F32, vocab_size, ROWS_MAX};
+    if (b->d->ops->linear_create(b->d, &desc, &b->head, &err)) fail_msg("%s", err.text);
+    b->x = device_floats(b->d, ROWS_MAX * ROWS_MAX, false);
+    b->step = test_step_new(ROWS_MAX, ROWS_MAX, 1);
+    b->logits = malloc(ROWS_MAX * (size_t)vocab_size * sizeof *b->logits);
+    return b;
+}
+
+static void bench_free(struct bench *b)
+{
+    b->d->ops->close(b->d);
+    test_step_free(b->step);
+    free(b->logits);
+    free(b);
+}
+
+/* Row i has the logits of column columns[i] and the parameters params[i]. */
+static void bench_run(struct bench *b, int32_t num_rows, const int32_t *columns,
+                      const struct sample_params *params)
+{
+    float *x = calloc(ROWS_MAX * ROWS_MAX, sizeof *x);
+    test_step_clear(b->step);
+    for (int32_t r = 0; r < num_rows; r++) {
+        test_step_add(b->step, &(int32_t){r}, 0, 1, true);
+        x[r * ROWS_MAX + columns[r]] = 1.0f;
+        b->step->logit_rows[r] = r;
+        b->step->sample[r] = params[r];
+    }
+    b->step->step.num_logits = num_rows;
+    device_write(b->d, b->x, x, ROWS_MAX * ROWS_MAX, false);
+    free(x);
+    struct batch *batch = b->d->ops->step_begin(b->d, &b->step->step);
+    b->d->ops->logits_sample(b->d, batch, b->x, b->head);
+    for (int32_t r = 0; r < num_rows; r++)
+        assert_int_equal(b->d->ops->read_logits(b->d, r, b->logits + (size_t)r * (size_t)b->vocab_size), 0);
+    memset(b->results, 0xa5, sizeof b->results);
+    test_step_end(b->d, b->results);
+}
+
+static void bench_set_history(struct bench *b, int32_t slot, int32_t num_prompt, int32_t num_tokens,
+                              struct random *random)
+{
+    /* Few different tokens, so that counts above one are usual. */
+    for (int32_t i = 0; i < num_tokens; i++)
+        b->history[slot][i] = random_below(random, min_of(b->vocab_size, 40));
+    b->num_prompt[slot] = num_prompt;
+    b->num_history[slot] = num_tokens;
+    assert_int_equal(b->d->ops->history_set(b->d, slot, b->history[slot], num_prompt, num_tokens), 0);
+}
+
+static struct sample_params plain_params(int32_t slot)
+{
+    return (struct sample_params){
+        .seq_slot = slot,
+        .score_token_id = -1,
+        .top_p = 1.0f,
+        .repetition_penalty = 1.0f,
+        .num_top_logprobs = -1,
+    };
+}
+
+/* ---- the reference ---- */
+
+struct ranked {
+    double logit, weight;
+    int32_t id;
+};
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static void reference_penalise(const struct bench *b, const struct sample_params *p, double *logits)
+{
+    const int32_t *tokens = b->history[p->seq_slot];
+    int32_t num_prompt = b->num_prompt[p->seq_slot], num = b->num_history[p->seq_slot];
+    for (int32_t id = 0; id < b->vocab_size && num > 0; id++) {
+        int32_t seen = 0, generated = 0;
+        for (int32_t i = 0; i < num; i++) {
+            if (tokens[i] != id) continue;
+            seen++;
+            if (i >= num_prompt) generated++;
+        }
+        double repetition = (double)p->repetition_penalty;
+        if (seen) logits[id] = logits[id] > 0 ? logits[id] / repetition : logits[id] * repetition;
+        if (generated) logits[id] -= (double)p->frequency_penalty * generated + (double)p->presence_penalty;
+    }
+}
+
+static struct ranked *reference_rank(const struct bench *b, int32_t row, const struct sample_params *p)
+{
+    int32_t V = b->vocab_size;
+    double *logits = malloc((size_t)V * sizeof *logits);
+    struct ranked *ranked = malloc((size_t)V * sizeof *ranked);
+    for (int32_t i = 0; i < V; i++) logits[i] = (double)b->logits[(size_t)row * (size_t)V + (size_t)i];
+    for (int32_t i = 0; i < p->num_logit_bias; i++)
+        logits[p->logit_bias[i].token_id] += (double)p->logit_bias[i].bias;
+    for (int32_t i = 0; i < p->num_banned; i++) logits[p->banned[i]] = -INFINITY;
+    reference_penalise(b, p, logits);
+    for (int32_t i = 0; i < V; i++) ranked[i] = (struct ranked){logits[i], 0, i};
+    free(logits);
+    qsort(ranked, (size_t)V, sizeof *ranked, by_rank);
+    return ranked;
+}
+
+/* How many leading tokens stay: between *least and *most, should a border be too close to call. */
+static void reference_truncate(struct ranked *ranked, int32_t num, const struct sample_params *p,
+                               int32_t *least, int32_t *most)
+{
+    enum { LOW, HIGH };
+    for (int32_t i = 0; i < num; i++)
+        ranked[i].weight = exp((ranked[i].logit - ranked[0].logit) / (double)p->temperature);
+    for (int side = LOW; side <= HIGH; side++) {
+        double slack = side == LOW ? -2e-5 : 2e-5, sum = 0, before = 0;
+        int32_t left = num, stay = 0;
+        if (p->min_p > 0)
+            for (left = 0; left < num && ranked[left].weight >= (double)p->min_p * (1 - slack); left++)
+                continue;
+        if (p->top_k > 0) left = min_of(left, p->top_k);
+        for (int32_t i = 0; i < left; i++) sum += ranked[i].weight;
+        for (stay = 0; stay < left && before < ((double)p->top_p + slack) * sum; stay++)
+            before += ranked[stay].weight;
+        if (p->top_p >= 1.0f) stay = left;
+        stay = max_of(stay, 1);
+        if (side == LOW)
+            *least = stay;
+        else
+            *most = stay;
+    }
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    return x->id < y->id ? -1 : 1;
+}
+
+/* Whether id is where the cumulative weight over the first num ranked, by id, passes u; within rounding. */
+static bool reference_draws(const struct ranked *ranked, int32_t num, double u, int32_t id)
+{
+    struct ranked *kept = malloc((size_t)num * sizeof *kept);
+    memcpy(kept, ranked, (size_t)num * sizeof *kept);
+    qsort(kept, (size_t)num, sizeof *kept, by_id);
+    double sum = 0, total = 0;
+    bool found = false;
+    for (int32_t i = 0; i < num; i++) total += kept[i].weight;
+    for (int32_t i = 0; i < num && !found; i++) {
+        double before = sum;
+        sum += kept[i].weight;
+        if (kept[i].id == id)
+            found = kept[i].weight > 0 && before <= (u + 2e-6) * total && sum >= (u - 2e-6) * total;
+    }
+    free(kept);
+    return found;
+}
+
+static void check_row(const struct bench *b, int32_t row, const struct sample_params *p)
+{
+    const struct sample_result *result = &b->results[row];
+    assert_false(result->failed);
+    struct ranked *ranked = reference_rank(b, row, p);
+    if (p->temperature == 0) {
+        /* f32 penalties may round two logits onto each other: equal within rounding is right. */
+        double chosen = -INFINITY;
+        for (int32_t i = 0; i < b->vocab_size; i++)
+            if (ranked[i].id == result->token_id) chosen = ranked[i].logit;
+        if (!(chosen >= ranked[0].logit - 1e-6 * (1 + fabs(ranked[0].logit))))
+            fail_msg("greedy: token %d has %g, the best is %d with %g", result->token_id, chosen,
+                     ranked[0].id, ranked[0].logit);
+    } else {
+        int32_t least, most;
+        double u = (double)rng_uniform(p->seed, (uint64_t)p->position, 0);
+        reference_truncate(ranked, b->vocab_size, p, &least, &most);
+        bool right = false;
+        for (int32_t num = least; num <= most && !right; num++)
+            right = reference_draws(ranked, num, u, result->token_id);
+        if (!right)
+            fail_msg("token %d is not what %d..%d of %d tokens give for u = %.8f (temperature %g, top_k %d, "
+                     "top_p %g, "
+                     "min_p %g)",
+                     result->token_id, least, most, b->vocab_size, u, (double)p->temperature, p->top_k,
+                     (double)p->top_p, (double)p->min_p);
+    }
+    free(ranked);
+}
+
+static void check_logprobs(const struct bench *b, int32_t row, const struct sample_params *p)
+{
+    const struct sample_result *result = &b->results[row];
+    struct sample_params raw = plain_params(0);
+    struct bench plain = *b;
+    plain.num_history[0] = 0;
+    struct ranked *ranked = reference_rank(&plain, row, &raw);
+    double sum = 0, expected = NAN;
+    for (int32_t i = 0; i < b->vocab_size; i++) sum += exp(ranked[i].logit - ranked[0].logit);
+    double log_sum = ranked[0].logit + log(sum);
+    for (int32_t i = 0; i < b->vocab_size; i++)
+        if (ranked[i].id == result->token_id) expected = ranked[i].logit - log_sum;
+    assert_true(fabs((double)result->logprob - expected) <= 1e-5 * (1 + fabs(expected)));
+    assert_int_equal(result->num_top, min_of(max_of(p->num_top_logprobs, 0), b->vocab_size));
+    for (int32_t i = 0; i < result->num_top; i++) {
+        assert_int_equal(result->top_ids[i], ranked[i].id);
+        expected = ranked[i].logit - log_sum;
+        assert_true(fabs((double)result->top_logprobs[i] - expected) <= 1e-5 * (1 + fabs(expected)));
+    }
+    free(ranked);
+}
+
+/* ---- tests ---- */
+
+/* Columns of different kinds: flat, ordinary, peaked, and full of ties. */
+static float *random_columns(struct random *random, int32_t vocab_size)
+{
+    float *weights = malloc((size_t)vocab_size * ROWS_MAX * sizeof *weights);
+    for (int32_t v = 0; v < vocab_size; v++) {
+        for (int32_t r = 0; r < ROWS_MAX; r++) {
+            static const float deviations[] = {0.3f, 2.0f, 6.0f, 1.0f};
+            float x = deviations[r % 4] * random_normal(random);
+            weights[v * ROWS_MAX + r] = rounded_to(2, r % 4 == 3 ? roundf(x) : x);
+        }
+    }
+    return weights;
+}
+
+struct choices {
+    struct logit_bias bias[8];
+    int32_t banned[8];
+};
+
+static bool one_in(struct random *random, int32_t n)
+{
+    return random_below(random, n) == 0;
+}
+
+static struct sample_params random_params(struct random *random, int32_t slot, int32_t vocab_size,
+                                          struct choices *c)
+{
+    struct sample_params p = plain_params(slot);
+    p.position = random_below(random, 1000);
+    p.seed = (uint64_t)random_bits(random) << 32 | random_bits(random);
+    if (!one_in(random, 4)) p.temperature = 0.2f + 1.5f * (float)random_uniform(random);
+    if (one_in(random, 3)) p.top_k = 1 + random_below(random, one_in(random, 3) ? vocab_size : 60);
+    if (one_in(random, 3)) p.top_p = 0.05f + 0.94f * (float)random_uniform(random);
+    if (one_in(random, 3)) p.min_p = 0.3f * (float)random_uniform(random);
+    if (one_in(random, 3)) p.repetition_penalty = 0.7f + (float)random_uniform(random);
+    if (one_in(random, 3)) p.frequency_penalty = 2.0f * (float)random_uniform(random) - 1.0f;
+    if (one_in(random, 3)) p.presence_penalty = 2.0f * (float)random_uniform(random) - 1.0f;
+    p.num_top_logprobs = random_below(random, TOP_LOGPROBS_MAX + 2) - 1;
+    p.logit_bias = c->bias;
+    p.banned = c->banned;
+    p.num_logit_bias = one_in(random, 3) ? 8 : 0;
+    p.num_banned = one_in(random, 3) ? 8 : 0;
+    int32_t at = 0;
+    for (int i = 0; i < 8; i++) {
+        at += random_below(random, vocab_size / 16) + 1;
+        c->bias[i] = (struct logit_bias){at, one_in(random, 5) ? -INFINITY : 5.0f * random_normal(random)};
+        c->banned[i] = at - 1;
+    }
+    return p;
+}
+
+static void random_parameters(const char *isa)
+{
+    static const int32_t vocab_sizes[] = {50, 1003, 20000};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(vocab_sizes); i++) {
+        int32_t V = vocab_sizes[i];
+        float *weights = random_columns(&random, V);
+        struct bench *b = bench_new(isa, 1 + random_below(&random, 3), V, weights);
+        for (int round = 0; round < (V > 5000 ? 4 : 20); round++) {
+            struct sample_params params[ROWS_MAX];
+            struct choices choices[ROWS_MAX];
+            int32_t columns[ROWS_MAX], num_rows = V > 5000 ? 8 : ROWS_MAX;
+            random_permutation(&random, columns, ROWS_MAX);
+            for (int32_t r = 0; r < num_rows; r++) {
+                int32_t num = random_below(&random, HISTORY_MAX);
+                bench_set_history(b, r, num > 0 ? random_below(&random, num) : 0, num, &random);
+                params[r] = random_params(&random, r, V, &choices[r]);
+                if (one_in(&random, 10)) params[r].score_token_id = random_below(&random, V);
+            }
+            bench_run(b, num_rows, columns, params);
+            for (int32_t r = 0; r < num_rows; r++) {
+                if (params[r].score_token_id < 0)
+                    check_row(b, r, &params[r]);
+                else
+                    assert_int_equal(b->results[r].token_id, params[r].score_token_id);
+                if (params[r].num_top_logprobs >= 0) check_logprobs(b, r, &params[r]);
+            }
+        }
+        bench_free(b);
+        free(weights);
+    }
+}
+
+static void test_random_parameters(void **state)
+{
+    (void)state;
+    for_each_isa(random_parameters);
+}
+
+static void assert_same_result(const struct sample_result *a, const struct sample_result *b)
+{
+    assert_int_equal(a->failed, b->failed);
+    assert_int_equal(a->token_id, b->token_id);
+    assert_int_equal(num_bits_different(&a->logprob, &b->logprob, 1), 0);
+    assert_int_equal(a->num_top, b->num_top);
+    assert_memory_equal(a->top_ids, b->top_ids, (size_t)a->num_top * sizeof a->top_ids[0]);
+    assert_int_equal(num_bits_different(a->top_logprobs, b->top_logprobs, (size_t)a->num_top), 0);
+}
+
+/* The same row gives the same result whatever stands beside it and however many threads there are. */
+static void neighbours(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    int32_t V = 3001;
+    float *weights = random_columns(&random, V);
+    struct sample_params params[ROWS_MAX];
+    struct choices choices[ROWS_MAX];
+    struct sample_result first[ROWS_MAX];
+    int32_t columns[ROWS_MAX];
+    random_permutation(&random, columns, ROWS_MAX);
+    for (int32_t r = 0; r < ROWS_MAX; r++) params[r] = random_params(&random, r, V, &choices[r]);
+    for (int num_threads = 1; num_threads <= 3; num_threads++) {
+        struct bench *b = bench_new(isa, num_threads, V, weights);
+        bench_run(b, ROWS_MAX, columns, params);
+        if (num_threads == 1) memcpy(first, b->results, sizeof first);
+        for (int32_t r = 0; r < ROWS_MAX; r++) assert_same_result(&first[r], &b->results[r]);
+        for (int32_t r = 0; r < ROWS_MAX; r++)
+            assert_int_equal(b->d->ops->history_set(b->d, r, NULL, 0, 0), 0);
+        for (int32_t r = 0; r < ROWS_MAX; r += 5) {
+            bench_run(b, 1, &columns[r], &params[r]);
+            assert_same_result(&first[r], &b->results[0]);
+        }
+        bench_free(b);
+    }
+    free(weights);
+}
+
+static void test_neighbours(void **state)
+{
+    (void)state;
+    for_each_isa(neighbours);
+}
+
+/* Drawn tokens occur as often as they should: Pearson's chi-square over many positions. */
+static void frequencies(const char *isa)
+{
+    enum { V = 40, DRAWS = 20000, KEPT = 25 };
+    struct random random = {.seed = test_seed()};
+    float *weights = random_columns(&random, V);
+    struct bench *b = bench_new(isa, 2, V, weights);
+    int32_t columns[ROWS_MAX] = {0}, counts[V] = {0};
+    struct sample_params params[ROWS_MAX];
+    uint64_t seed = random_bits(&random);
+    for (int32_t position = 0; position < DRAWS; position += ROWS_MAX) {
+        for (int32_t r = 0; r < ROWS_MAX; r++) {
+            params[r] = plain_params(r);
+            params[r].temperature = 0.9f;
+            params[r].top_k = KEPT;
+            params[r].seed = seed;
+            params[r].position = position + r;
+        }
+        bench_run(b, ROWS_MAX, columns, params);
+        for (int32_t r = 0; r < ROWS_MAX; r++) counts[b->results[r].token_id]++;
+    }
+    struct ranked *ranked = reference_rank(b, 0, &params[0]);
+    double sum = 0, chi_square = 0;
+    for (int32_t i = 0; i < KEPT; i++) sum += exp((ranked[i].logit - ranked[0].logit) / 0.9);
+    for (int32_t i = 0; i < V; i++) {
+        double expected = i < KEPT ? DRAWS * exp((ranked[i].logit - ranked[0].logit) / 0.9) / sum : 0;
+        double difference = counts[ranked[i].id] - expected;
+        if (i < KEPT)
+            chi_square += difference * difference / expected;
+        else
+            assert_int_equal(counts[ranked[i].id], 0);
+    }
+    if (chi_square > 90) fail_msg("chi-square %g with 24 degrees of freedom", chi_square); /* p < 1e-9 */
+    free(ranked);
+    bench_free(b);
+    free(weights);
+}
+
+static void test_frequencies(void **state)
+{
+    (void)state;
+    for_each_isa(frequencies);
+}
+
+static void greedy_ties(const char *isa)
+{
+    enum { V = 997 };
+    float *weights = calloc(V * ROWS_MAX, sizeof *weights);
+    int32_t columns[ROWS_MAX];
+    struct sample_params params[ROWS_MAX];
+    for (int32_t r = 0; r < ROWS_MAX; r++) {
+        columns[r] = r;
+        params[r] = plain_params(r);
+        weights[(r * 31 + 4) * ROWS_MAX + r] = weights[996 * ROWS_MAX + r] = r % 2 ? 1.5f : 0.0f;
+        if (r % 3 == 1) params[r].temperature = 1e-6f;
+        if (r % 3 == 2) {
+            params[r].temperature = 1.0f;
+            params[r].top_k = 1;
+        }
+    }
+    struct bench *b = bench_new(isa, 1, V, weights);
+    bench_run(b, ROWS_MAX, columns, params);
+    for (int32_t r = 0; r < ROWS_MAX; r++) assert_int_equal(b->results[r].token_id, r % 2 ? r * 31 + 4 : 0);
+    bench_free(b);
+    free(weights);
+}
+
+static void test_greedy_ties(void **state)
+{
+    (void)state;
+    for_each_isa(greedy_ties);
+}
+
+/* A row with a NaN fails, as does one of which nothing may be drawn; the others do not notice. */
+static void failed_rows(const char *isa)
+{
+    enum { V = 300 };
+    struct random random = {.seed = test_seed()};
+    float *weights = random_columns(&random, V);
+    struct logit_bias ban_all[V];
+    for (int32_t i = 0; i < V; i++) ban_all[i] = (struct logit_bias){i, -INFINITY};
+    struct bench *b = bench_new(isa, 2, V, weights);
+    int32_t columns[4] = {0, 1, 2, 3};
+    struct sample_params params[4];
+    for (int32_t r = 0; r < 4; r++) {
+        params[r] = plain_params(r);
+        params[r].temperature = r % 2 ? 1.0f : 0.0f;
+    }
+    params[1].logit_bias = params[2].logit_bias = ban_all;
+    params[1].num_logit_bias = V;
+    params[2].num_logit_bias = V - 1;
+    bench_run(b, 4, columns, params);
+    assert_false(b->results[0].failed);
+    assert_true(b->results[1].failed);
+    assert_false(b->results[2].failed);
+    assert_int_equal(b->results[2].token_id, V - 1);
+    int32_t expected = b->results[3].token_id;
+    bench_free(b);
+    weights[(V - 1) * ROWS_MAX] = NAN; /* 0 * NaN: every row has it now */
+    b = bench_new(isa, 2, V, weights);
+    bench_run(b, 4, columns, params);
+    for (int32_t r = 0; r < 4; r++) assert_true(b->results[r].failed);
+    bench_free(b);
+    weights[(V - 1) * ROWS_MAX] = 0.0f;
+    b = bench_new(isa, 2, V, weights);
+    bench_run(b, 4, columns, params);
+    assert_int_equal(b->results[3].token_id, expected);
+    bench_free(b);
+    free(weights);
+}
+
+static void test_failed_rows(void **state)
+{
+    (void)state;
+    for_each_isa(failed_rows);
+}
+
+/* Tokens that were sampled count from the next step on. */
+static void sampled_tokens_count(const char *isa)
+{
+    enum { V = 64, STEPS = 50 };
+    struct random random = {.seed = test_seed()};
+    float *weights = random_columns(&random, V);
+    struct bench *b = bench_new(isa, 1, V, weights);
+    bench_set_history(b, 3, 10, 10, &random);
+    for (int step = 0; step < STEPS; step++) {
+        struct sample_params p = plain_params(3);
+        p.temperature = step % 2 ? 0.8f : 0.0f;
+        p.repetition_penalty = 1.2f;
+        p.frequency_penalty = 0.6f;
+        p.seed = 1;
+        p.position = step;
+        bench_run(b, 1, &(int32_t){1}, &p);
+        check_row(b, 0, &p);
+        b->history[3][b->num_history[3]++] = b->results[0].token_id;
+    }
+    bench_free(b);
+    free(weights);
+}
+
+static void test_sampled_tokens_count(void **state)
+{
+    (void)state;
+    for_each_isa(sampled_tokens_count);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_parameters), cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_frequencies),       cmocka_unit_test(test_greedy_ties),
+        cmocka_unit_test(test_failed_rows),       cmocka_unit_test(test_sampled_tokens_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

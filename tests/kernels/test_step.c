@@ -1,0 +1,416 @@
+/* test_step.c - whole steps through a small model: what the forward pass does, in miniature.
+ *
+ * Two layers with grouped heads and tied embeddings, random f32 weights. Checked are the things that only
+ * show across operations: logits do not depend on chunking, neighbours, blocks or threads, not in one bit; a
+ * token can be fed by "the last sampled"; blocks survive saving and loading; logits are about right. */
+#include "fixture.h"
+
+enum {
+    HIDDEN = 64,
+    HEADS = 4,
+    KV_HEADS = 2,
+    DIM = 32,
+    INNER = 96,
+    VOCAB = 200,
+    LAYERS = 2,
+    LENGTH_MAX = 272, /* a little more than one split of the CPU's attention */
+    SEQS = 6,
+    TOKENS_MAX = 600,
+    NUM_BLOCKS = SEQS * LENGTH_MAX / BLOCK_SIZE,
+    QKV = (HEADS + 2 * KV_HEADS) * DIM,
+};
+
+struct weights {
+    float *embedding, *norm, *cos_sin;
+    float *qkv[LAYERS], *o[LAYERS], *gate_up[LAYERS], *down[LAYERS];
+};
+
+struct small_model {
+    struct device *d;
+    struct kv_pool *pool;
+    struct linear *embedding, *qkv[LAYERS], *o[LAYERS], *gate_up[LAYERS], *down[LAYERS];
+    float *norm;
+    struct rope_args rope;
+    struct attention_args attention;
+    void *x, *normed, *wide, *narrow; /* residual; activations */
+    struct test_step *step;
+    int32_t blocks[SEQS][LENGTH_MAX / BLOCK_SIZE];
+};
+
+static void weights_init(struct weights *w, struct random *random)
+{
+    w->embedding = random_values(random, VOCAB * HIDDEN, 2, 1.0f);
+    w->norm = random_values(random, HIDDEN, 4, 1.0f);
+    for (int i = 0; i < LAYERS; i++) {
+        w->qkv[i] = random_values(random, QKV * HIDDEN, 2, 0.15f);
+        w->o[i] = random_values(random, HIDDEN * HEADS * DIM, 2, 0.1f);
+        w->gate_up[i] = random_values(random, 2 * INNER * HIDDEN, 2, 0.15f);
+        w->down[i] = random_values(random, HIDDEN * INNER, 2, 0.1f);
+    }
+    w->cos_sin = malloc(LENGTH_MAX * DIM * sizeof(float));
+    for (int p = 0; p < LENGTH_MAX; p++) {
+        for (int i = 0; i < DIM / 2; i++) {
+            double angle = p * pow(10000.0, -2.0 * i / DIM);
+            w->cos_sin[p * DIM + 2 * i] = (float)cos(angle);
+            w->cos_sin[p * DIM + 2 * i + 1] = (float)sin(angle);
+        }
+    }
+}
+
+static void weights_free(struct weights *w)
+{
+    for (int i = 0; i < LAYERS; i++) {
+        free(w->qkv[i]);
+        free(w->o[i]);
+        free(w->gate_up[i]);
+        free(w->down[i]);
+    }
+    free(w->embedding);
+    free(w->norm);
+    free(w->cos_sin);
+}
+
+static struct linear *take(struct device *d, enum linear_kind kind, const float *weight, int64_t rows,
+                           int64_t cols, bool embedding)
+{
+    struct linear *l = NULL;
+    struct error err = {0};
+    struct linear_desc desc = {.kind = kind, .num_parts = kind == LINEAR_GATE_UP ? 2 : 1};
+    desc.wide_output = desc.also_embedding = embedding;
+    for (int i = 0; i < desc.num_parts; i++) {
+        int64_t part_rows = rows / desc.num_parts;
+        desc.parts[i] = (struct weight_view){weight + i * part_rows * cols, DTYPE_F32, part_rows, cols};
+    }
+    if (d->ops->linear_create(d, &desc, &l, &err)) fail_msg("linear: %s", err.text);
+    return l;
+}
+
+static void model_shuffle_blocks(struct small_model *m, struct random *random)
+{
+    int32_t order[NUM_BLOCKS];
+    random_permutation(random, order, NUM_BLOCKS);
+    memcpy(m->blocks, order, sizeof order);
+}
+
+static struct small_model *model_new(const char *isa, int num_threads, const struct weights *w,
+                                     struct random *random)
+{
+    struct small_model *m = calloc(1, sizeof *m);
+    struct device *d = m->d = test_device_open(isa, num_threads);
+    struct error err = {0};
+    struct step_limits limits = {TOKENS_MAX, SEQS, TOKENS_MAX, SEQS, LENGTH_MAX, 1};
+    m->attention = (struct attention_args){HEADS, KV_HEADS, DIM, 1.0f / sqrtf(DIM), 0};
+    if (d->ops->prepare(d, &limits, VOCAB, HIDDEN, INNER, &m->attention, &err)) fail_msg("%s", err.text);
+    for (int i = 0; i < LAYERS; i++) {
+        m->qkv[i] = take(d, LINEAR_PLAIN, w->qkv[i], QKV, HIDDEN, false);
+        m->o[i] = take(d, LINEAR_PLAIN, w->o[i], HIDDEN, HEADS * DIM, false);
+        m->gate_up[i] = take(d, LINEAR_GATE_UP, w->gate_up[i], 2 * INNER, HIDDEN, false);
+        m->down[i] = take(d, LINEAR_PLAIN, w->down[i], HIDDEN, INNER, false);
+    }
+    m->embedding = take(d, LINEAR_PLAIN, w->embedding, VOCAB, HIDDEN, true);
+    if (d->ops->weights_done(d, &err)) fail_msg("%s", err.text);
+    struct kv_shape kv = {LAYERS, NUM_BLOCKS, KV_HEADS, DIM, d->kv_f32_allowed ? DTYPE_F32 : DTYPE_BF16};
+    if (d->ops->kv_pool_create(d, &kv, &m->pool, &err)) fail_msg("%s", err.text);
+    m->norm = device_upload(d, w->norm, HIDDEN);
+    m->rope =
+        (struct rope_args){.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM, .rotary_dim = DIM};
+    m->rope.style = ROPE_HALVES;
+    m->rope.cos_sin = device_upload(d, w->cos_sin, LENGTH_MAX * DIM);
+    m->x = device_floats(d, TOKENS_MAX * HIDDEN, true);
+    m->normed = device_floats(d, TOKENS_MAX * HIDDEN, false);
+    m->narrow = device_floats(d, TOKENS_MAX * HEADS * DIM, false);
+    m->wide = device_floats(d, TOKENS_MAX * QKV, false);
+    m->step = test_step_new(TOKENS_MAX, SEQS, LENGTH_MAX / BLOCK_SIZE);
+    d->ops->seal(d);
+    model_shuffle_blocks(m, random);
+    return m;
+}
+
+static void model_free(struct small_model *m)
+{
+    m->d->ops->close(m->d);
+    test_step_free(m->step);
+    free(m);
+}
+
+static void forward(struct small_model *m, struct batch *b)
+{
+    struct device *d = m->d;
+    const struct kernel_table *ops = d->ops;
+    ops->embed(d, b, m->x, m->embedding);
+    for (int i = 0; i < LAYERS; i++) {
+        if (i == 0)
+            ops->rms_norm(d, b, m->normed, m->x, m->norm, 1e-5f, HIDDEN);
+        else
+            ops->add_rms_norm(d, b, m->normed, m->x, m->narrow, m->norm, 1e-5f, HIDDEN);
+        ops->linear(d, b, m->wide, m->normed, m->qkv[i]);
+        ops->rope_kv_write(d, b, m->wide, m->pool, i, &m->rope);
+        ops->attention(d, b, m->narrow, m->wide, m->pool, i, &m->attention);
+        ops->linear(d, b, m->wide, m->narrow, m->o[i]);
+        ops->add_rms_norm(d, b, m->normed, m->x, m->wide, m->norm, 1e-5f, HIDDEN);
+        ops->linear_silu_mul(d, b, m->wide, m->normed, m->gate_up[i]);
+        ops->linear(d, b, m->narrow, m->wide, m->down[i]);
+    }
+    ops->add_rms_norm_logit_rows(d, b, m->normed, m->x, m->narrow, m->norm, 1e-5f, HIDDEN);
+    ops->logits_sample(d, b, m->normed, m->embedding);
+}
+
+/* Tokens [first, first + count) of a sequence, with one logit row each. */
+struct part {
+    int32_t seq, first, count;
+    bool decode;
+    const int32_t *token_ids;
+    float *logits; /* [count][VOCAB] or NULL: no logit rows */
+};
+
+static void model_run(struct small_model *m, const struct part *parts, int num_parts,
+                      struct sample_result *results)
+{
+    struct device *d = m->d;
+    struct step *s = &m->step->step;
+    struct sample_result unused[TOKENS_MAX];
+    test_step_clear(m->step);
+    for (int i = 0; i < num_parts; i++) {
+        const struct part *p = &parts[i];
+        test_step_add(m->step, m->blocks[p->seq], p->first, p->count, p->decode);
+        for (int32_t t = 0; t < p->count; t++) {
+            int32_t token = s->num_tokens - p->count + t;
+            m->step->token_ids[token] = p->token_ids[t];
+            if (!p->logits) continue;
+            m->step->logit_rows[s->num_logits] = token;
+            m->step->sample[s->num_logits++] = (struct sample_params){
+                .seq_slot = p->seq,
+                .score_token_id = -1,
+                .top_p = 1.0f,
+                .repetition_penalty = 1.0f,
+                .num_top_logprobs = -1,
+            };
+        }
+    }
+    struct batch *b = d->ops->step_begin(d, s);
+    forward(m, b);
+    int32_t row = 0;
+    for (int i = 0; i < num_parts; i++)
+        for (int32_t t = 0; parts[i].logits && t < parts[i].count; t++)
+            assert_int_equal(d->ops->read_logits(d, row++, parts[i].logits + t * VOCAB), 0);
+    test_step_end(d, results ? results : unused);
+}
+
+static int32_t *random_tokens(struct random *random, int32_t count)
+{
+    int32_t *ids = malloc((size_t)count * sizeof *ids);
+    for (int32_t i = 0; i < count; i++) ids[i] = random_below(random, VOCAB);
+    return ids;
+}
+
+/* Sequence 0 in chunks (0: one prompt token, then decoding), others beside it if asked. */
+static void run_in_chunks(struct small_model *m, const int32_t *ids, int32_t chunk, bool neighbours,
+                          struct random *random, float *logits)
+{
+    int32_t done[SEQS] = {0};
+    float *unused = malloc(40 * VOCAB * sizeof *unused);
+    int32_t *other = random_tokens(random, 40);
+    while (done[0] < LENGTH_MAX) {
+        struct part parts[SEQS];
+        int num_parts = 0;
+        bool decode = chunk == 0 && done[0] > 0;
+        int32_t count = chunk == 0 ? 1 : min_of(chunk, LENGTH_MAX - done[0]);
+        struct part mine = {0, done[0], count, decode, ids + done[0], logits + done[0] * VOCAB};
+        if (!decode) parts[num_parts++] = mine;
+        for (int32_t s = 1; neighbours && s < SEQS; s++) {
+            int32_t n = 1 + random_below(random, 40);
+            if (done[s] + n > LENGTH_MAX) continue;
+            parts[num_parts++] = (struct part){s, done[s], n, false, other, s % 2 ? unused : NULL};
+            done[s] += n;
+        }
+        if (decode) parts[num_parts++] = mine;
+        model_run(m, parts, num_parts, NULL);
+        done[0] += count;
+    }
+    free(unused);
+    free(other);
+}
+
+static void same_logits(const char *isa)
+{
+    static const int32_t chunks[] = {LENGTH_MAX, 64, 17, 16, 1, 0};
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    int32_t *ids = random_tokens(&random, LENGTH_MAX);
+    size_t count = LENGTH_MAX * VOCAB;
+    float *first = malloc(count * sizeof *first), *other = malloc(count * sizeof *other);
+    for (int num_threads = 1; num_threads <= 3; num_threads++) {
+        struct small_model *m = model_new(isa, num_threads, &w, &random);
+        for (size_t i = 0; i < array_length(chunks); i++) {
+            bool is_first = num_threads == 1 && i == 0;
+            if (chunks[i] == 0 && !m->d->prefill_decode_equal) continue;
+            if (num_threads > 1 && (i + (size_t)num_threads) % 2 == 0)
+                continue; /* half of them, to save time */
+            model_shuffle_blocks(m, &random);
+            run_in_chunks(m, ids, chunks[i], !is_first && i % 2, &random, is_first ? first : other);
+            int64_t different = is_first ? 0 : num_bits_different(first, other, count);
+            if (different)
+                fail_msg("%s: %lld of %zu bit patterns differ in chunks of %d", m->d->description,
+                         (long long)different, count, chunks[i]);
+        }
+        model_free(m);
+    }
+    for (size_t i = 0; i < count; i++) assert_true(isfinite(first[i]));
+    free(first);
+    free(other);
+    free(ids);
+    weights_free(&w);
+}
+
+static void test_same_logits(void **state)
+{
+    (void)state;
+    for_each_isa(same_logits);
+}
+
+/* Greedy tokens fed as ids, and as "the token last sampled", make the same sequence. */
+static void last_sampled(const char *isa)
+{
+    enum { STEPS = 20, SLOT = 4 };
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    struct small_model *m = model_new(isa, 2, &w, &random);
+    int32_t prompt = random_below(&random, VOCAB), by_id[STEPS], by_slot[STEPS];
+    float logits[VOCAB];
+    for (int way = 0; way < 2; way++) {
+        int32_t *out = way ? by_slot : by_id, id = prompt;
+        for (int32_t i = 0; i < STEPS; i++) {
+            struct sample_result result;
+            int32_t fed = way && i > 0 ? ~SLOT : id;
+            model_run(m, &(struct part){SLOT, i, 1, i > 0, &fed, logits}, 1, &result);
+            assert_false(result.failed);
+            for (int32_t v = 0; v < VOCAB; v++) {
+                assert_true(logits[v] <= logits[result.token_id]);
+                if (v < result.token_id) assert_true(logits[v] < logits[result.token_id]);
+            }
+            out[i] = id = result.token_id;
+        }
+    }
+    assert_memory_equal(by_id, by_slot, sizeof by_id);
+    model_free(m);
+    weights_free(&w);
+}
+
+static void test_last_sampled(void **state)
+{
+    (void)state;
+    for_each_isa(last_sampled);
+}
+
+/* A sequence's blocks go to the host and come back elsewhere: it goes on with the same bits. */
+static void saved_blocks(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    struct small_model *m = model_new(isa, 2, &w, &random);
+    struct device *d = m->d;
+    if (d->ops->kv_blocks_save) {
+        enum { LENGTH = 100, BLOCKS = (LENGTH + BLOCK_SIZE - 1) / BLOCK_SIZE };
+        int32_t *ids = random_tokens(&random, LENGTH);
+        float before[VOCAB], after[VOCAB];
+        struct kv_shape one = {LAYERS, 1, KV_HEADS, DIM, d->kv_f32_allowed ? DTYPE_F32 : DTYPE_BF16};
+        void *host = malloc(BLOCKS * d->ops->kv_pool_bytes(d, &one));
+        model_run(m, &(struct part){1, 0, LENGTH - 1, false, ids, NULL}, 1, NULL);
+        assert_int_equal(d->ops->kv_blocks_save(d, m->pool, m->blocks[1], BLOCKS, host), 0);
+        model_run(m, &(struct part){1, LENGTH - 1, 1, true, ids + LENGTH - 1, before}, 1, NULL);
+        int32_t *others = random_tokens(&random, LENGTH);
+        model_run(m, &(struct part){1, 0, LENGTH, false, others, NULL}, 1, NULL); /* overwrites them */
+        assert_int_equal(d->ops->kv_blocks_load(d, m->pool, m->blocks[2], BLOCKS, host), 0);
+        model_run(m, &(struct part){2, LENGTH - 1, 1, true, ids + LENGTH - 1, after}, 1, NULL);
+        assert_int_equal(num_bits_different(before, after, VOCAB), 0);
+        free(host);
+        free(ids);
+        free(others);
+    }
+    model_free(m);
+    weights_free(&w);
+}
+
+static void test_saved_blocks(void **state)
+{
+    (void)state;
+    for_each_isa(saved_blocks);
+}
+
+/* ---- the first token's logits against a reference: with one token, attention returns its v ---- */
+
+static void reference_norm(double *out, const double *x, const float *weight)
+{
+    double sum = 0;
+    for (int i = 0; i < HIDDEN; i++) sum += x[i] * x[i];
+    for (int i = 0; i < HIDDEN; i++) out[i] = x[i] / sqrt(sum / HIDDEN + 1e-5) * (double)weight[i];
+}
+
+static void reference_linear(double *out, const double *x, const float *weight, int rows, int cols)
+{
+    for (int r = 0; r < rows; r++) {
+        out[r] = 0;
+        for (int c = 0; c < cols; c++) out[r] += (double)weight[r * cols + c] * x[c];
+    }
+}
+
+static void reference_logits(const struct weights *w, int32_t token_id, double *logits)
+{
+    double x[HIDDEN], normed[HIDDEN], v[QKV], heads[HEADS * DIM], gate_up[2 * INNER], delta[HIDDEN];
+    for (int i = 0; i < HIDDEN; i++) x[i] = (double)w->embedding[token_id * HIDDEN + i];
+    for (int layer = 0; layer < LAYERS; layer++) {
+        reference_norm(normed, x, w->norm);
+        reference_linear(v, normed, w->qkv[layer], QKV, HIDDEN);
+        for (int i = 0; i < HEADS * DIM; i++)
+            heads[i] = v[(HEADS + KV_HEADS) * DIM + i / DIM / (HEADS / KV_HEADS) * DIM + i % DIM];
+        reference_linear(delta, heads, w->o[layer], HIDDEN, HEADS * DIM);
+        for (int i = 0; i < HIDDEN; i++) x[i] += delta[i];
+        reference_norm(normed, x, w->norm);
+        reference_linear(gate_up, normed, w->gate_up[layer], 2 * INNER, HIDDEN);
+        for (int i = 0; i < INNER; i++) gate_up[i] = gate_up[i] / (1 + exp(-gate_up[i])) * gate_up[INNER + i];
+        reference_linear(delta, gate_up, w->down[layer], HIDDEN, INNER);
+        for (int i = 0; i < HIDDEN; i++) x[i] += delta[i];
+    }
+    reference_norm(normed, x, w->norm);
+    reference_linear(logits, normed, w->embedding, VOCAB, HIDDEN);
+}
+
+static void first_logits(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    struct small_model *m = model_new(isa, 2, &w, &random);
+    double tolerance = m->d->act_bytes == 2 ? 0.25 : 1e-4, expected[VOCAB];
+    for (int32_t i = 0; i < 10; i++) {
+        int32_t id = random_below(&random, VOCAB);
+        float logits[VOCAB];
+        model_run(m, &(struct part){0, 0, 1, false, &id, logits}, 1, NULL);
+        reference_logits(&w, id, expected);
+        for (int32_t v = 0; v < VOCAB; v++)
+            if (!(fabs((double)logits[v] - expected[v]) <= tolerance))
+                fail_msg("logit %d of token %d: %g, not %g", v, id, (double)logits[v], expected[v]);
+    }
+    model_free(m);
+    weights_free(&w);
+}
+
+static void test_first_logits(void **state)
+{
+    (void)state;
+    for_each_isa(first_logits);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_logits),
+        cmocka_unit_test(test_same_logits),
+        cmocka_unit_test(test_last_sampled),
+        cmocka_unit_test(test_saved_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
