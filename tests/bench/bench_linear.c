@@ -4,7 +4,8 @@
  * pass bench_linear isa threads DTYPE N K                 one shape, as many copies as exceed the caches
  *
  * Per number of rows: milliseconds, GFLOP/s and GB/s of packed weights; minima over repetitions, since other
- * programs only ever add time. With one thread the time is the processor's, which a busy machine disturbs less. */
+ * programs only ever add time. With one thread the time is the processor's, which a busy machine disturbs
+ * less. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
