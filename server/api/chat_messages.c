@@ -158,7 +158,8 @@ static int settle_arguments(const struct message *m, cJSON *function)
                                  "%s: the arguments of a call are not JSON: %s", path, why.text);
     }
     cJSON *parsed = cJSON_ParseWithLength(arguments->valuestring, n);
-    if (!parsed || !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) {
+    if (!parsed || chat_template_keep_numbers(parsed, arguments->valuestring, n) ||
+        !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) {
         cJSON_Delete(parsed);
         return api_error_no_memory(m->err);
     }

@@ -19,6 +19,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     cJSON *body = prepare_parse(in->body, in->body_bytes, err);
     if (!body) return STATUS_INVALID;
     int status = params_read(in->server, in->kind, body, in->body, in->body_bytes, arena, params, err);
+    if (status == 0 && in->kind == API_CHAT && chat_template_keep_numbers(body, in->body, in->body_bytes))
+        status = api_error_no_memory(err);
     if (status == 0 && in->kind == API_CHAT)
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0)
