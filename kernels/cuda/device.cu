@@ -43,13 +43,17 @@ static void *alloc(struct device *device, size_t bytes, const char *what)
         cudaGetLastError(); /* no room is the caller's to report, not a device fault */
         return NULL;
     }
-    CUDA_CHECK(cuda_of(device), cudaMemset(p, 0, bytes));
+    CUDA_CHECK(cuda_of(device), cudaMemsetAsync(p, 0, bytes, cuda_of(device)->stream));
     return p;
 }
 
+/* On the device's own stream: cudaMemcpy may return while its last part is still on the way, and that stream does not wait
+ * for the default one. */
 static int upload(struct device *device, void *to, const void *from, size_t bytes)
 {
-    return CUDA_CHECK(cuda_of(device), cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice)) ? STATUS_OK : STATUS_DEVICE;
+    struct cuda_device *d = cuda_of(device);
+    CUDA_CHECK(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->stream));
+    return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
 }
 
 static int download(struct device *device, void *to, const void *from, size_t bytes)
