@@ -42,9 +42,29 @@ static void *load_cuda(struct error *err)
     return library;
 }
 
+/* Asks the driver itself, which is small, before the libraries that compute, which take more than a second to
+ * load. */
+static int check_driver(struct error *err)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver) return error_set(err, STATUS_NOT_FOUND, "there is no NVIDIA driver here (libcuda.so.1)");
+    int (*init)(unsigned), (*get_count)(int *), count = 0;
+    *(void **)&init = dlsym(driver, "cuInit");
+    *(void **)&get_count = dlsym(driver, "cuDeviceGetCount");
+    int result = init && get_count ? init(0) : -1;
+    if (result == 0) result = get_count(&count);
+    dlclose(driver);
+    if (result != 0)
+        return error_set(err, STATUS_NOT_FOUND, "the NVIDIA driver answers with error %d", result);
+    if (count == 0) return error_set(err, STATUS_NOT_FOUND, "the NVIDIA driver finds no GPU");
+    return STATUS_OK;
+}
+
 /* The library stays loaded: its device's code runs until the process ends. */
 static int cuda_open(const struct device_options *options, struct device **out, struct error *err)
 {
+    int status = check_driver(err);
+    if (status) return status;
     void *library = load_cuda(err);
     if (!library) return STATUS_UNSUPPORTED;
     device_open_function *open_function;
@@ -54,7 +74,7 @@ static int cuda_open(const struct device_options *options, struct device **out, 
         return error_set(err, STATUS_UNSUPPORTED, "%s has no %s; it is not of this version", CUDA_LIBRARY,
                          CUDA_DEVICE_OPEN_SYMBOL);
     }
-    int status = open_function(options, out, err);
+    status = open_function(options, out, err);
     if (status) dlclose(library);
     return status;
 }
