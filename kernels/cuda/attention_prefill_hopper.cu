@@ -321,6 +321,7 @@ template <int D> static __device__ __noinline__ void zero_rows(uint32_t tile, in
     named_barrier_sync(1 + group, GROUP_THREADS);
 }
 
+/* A warp has read a tile of K or V to the end. */
 static __device__ __forceinline__ void release(uint32_t barrier)
 {
     __syncwarp();
@@ -404,7 +405,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         c->advance();
     }
     if (n < begin) {
-        release(s.q_empty(q_stage));
+        barrier_arrive(s.q_empty(q_stage));
         return;
     }
     int32_t offset = w.seqlen - w.num_rows, row = first_row + warp * 16 + lane / 4;
@@ -422,7 +423,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
 
     if (T::Q_IN_REGISTERS) {
         load_queries<D>(q, q_address);
-        release(s.q_empty(q_stage));
+        barrier_arrive(s.q_empty(q_stage));
     }
     barrier_wait(s.full(false, c->stage), c->parity);
     turn_begin<D>(group);
@@ -463,7 +464,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         v = *c;
         c->advance();
     }
-    if (!T::Q_IN_REGISTERS) release(s.q_empty(q_stage));
+    if (!T::Q_IN_REGISTERS) barrier_arrive(s.q_empty(q_stage));
     barrier_wait(s.full(true, v.stage), v.parity);
     multiply_values<D>(o, p, s.tile(true, v.stage));
     wgmma_wait<0>();
@@ -484,7 +485,7 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < T::Q_STAGES; stage++) {
             barrier_init(s.q_full(stage), 1);
-            barrier_init(s.q_empty(stage), T::GROUPS * 4);
+            barrier_init(s.q_empty(stage), T::GROUPS * GROUP_THREADS); /* each read the item */
         }
         for (int stage = 0; stage < T::STAGES; stage++)
             for (int v = 0; v < 2; v++) {
