@@ -97,13 +97,14 @@ def test_long_bodies_are_prepared_beside_the_loop(server):
     text = "All work and no play makes Jack a dull boy. " * 150_000
     with concurrent.futures.ThreadPoolExecutor() as pool:
         long = pool.submit(server.post, "/tokenize", {"prompt": text})
-        slowest = 0
+        slowest, answered, start = 0, 0, time.monotonic()
         while not long.done():
             begin = time.monotonic()
             assert httpx.get(server.url + "/health").status_code == 200
             slowest = max(slowest, time.monotonic() - begin)
+            answered += 1
         assert long.result().json()["count"] > 1_000_000
-    assert slowest < 1
+    assert answered >= 5 and slowest < (time.monotonic() - start) / 2
     back = server.post("/tokenize", {"prompt": text[:40_000]}).json()["tokens"]
     assert server.post("/detokenize", {"tokens": back}).json() == {"prompt": text[:40_000]}
 
