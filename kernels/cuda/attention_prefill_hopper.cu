@@ -405,7 +405,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         c->advance();
     }
     if (n < begin) {
-        barrier_arrive(s.q_empty(q_stage));
+        release(s.q_empty(q_stage));
         return;
     }
     int32_t offset = w.seqlen - w.num_rows, row = first_row + warp * 16 + lane / 4;
@@ -423,7 +423,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
 
     if (T::Q_IN_REGISTERS) {
         load_queries<D>(q, q_address);
-        barrier_arrive(s.q_empty(q_stage));
+        release(s.q_empty(q_stage));
     }
     barrier_wait(s.full(false, c->stage), c->parity);
     turn_begin<D>(group);
@@ -464,13 +464,26 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         v = *c;
         c->advance();
     }
-    if (!T::Q_IN_REGISTERS) barrier_arrive(s.q_empty(q_stage));
+    if (!T::Q_IN_REGISTERS) release(s.q_empty(q_stage));
     barrier_wait(s.full(true, v.stage), v.parity);
     multiply_values<D>(o, p, s.tile(true, v.stage));
     wgmma_wait<0>();
     wgmma_hold(o);
     release(s.empty(true, v.stage));
     store_rows<D>(a, w, row, o, &r);
+}
+
+/* One lane reads for its warp: the one that later says that the item has been read. */
+static __device__ __forceinline__ struct item read_item(const struct item &from)
+{
+    struct item w = {};
+    if (threadIdx.x % 32 == 0) w = from;
+    w.head = __shfl_sync(0xffffffffu, w.head, 0);
+    w.first_token = __shfl_sync(0xffffffffu, w.first_token, 0);
+    w.first_row = __shfl_sync(0xffffffffu, w.first_row, 0);
+    w.num_rows = __shfl_sync(0xffffffffu, w.num_rows, 0);
+    w.seqlen = __shfl_sync(0xffffffffu, w.seqlen, 0);
+    return w;
 }
 
 template <int D>
@@ -485,7 +498,7 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < T::Q_STAGES; stage++) {
             barrier_init(s.q_full(stage), 1);
-            barrier_init(s.q_empty(stage), T::GROUPS * GROUP_THREADS); /* each read the item */
+            barrier_init(s.q_empty(stage), T::GROUPS * 4);
         }
         for (int stage = 0; stage < T::STAGES; stage++)
             for (int v = 0; v < 2; v++) {
@@ -505,7 +518,7 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
         cursor<T::STAGES> c;
         for (;; q.advance()) {
             barrier_wait(s.q_full(q.stage), q.parity);
-            struct item w = s.items[q.stage];
+            struct item w = read_item(s.items[q.stage]);
             if (w.head < 0) break;
             compute_item<D>(h.a, s, w, group, q.stage, &c);
         }
