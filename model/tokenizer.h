@@ -52,8 +52,8 @@ enum tokenizer_flags {
  * plain text (the pieces around a border are still tokenised as one text). STATUS_LIMIT when more than
  * max_tokens would result (the list then holds max_tokens). */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_bytes,
-                     const struct text_range *untrusted, int num_untrusted, unsigned flags, int32_t max_tokens,
-                     struct token_list *list) must_check;
+                     const struct text_range *untrusted, int num_untrusted, unsigned flags,
+                     int32_t max_tokens, struct token_list *list) must_check;
 
 /* The raw bytes that a token stands for in the middle of a text (may be a part of a code point; empty
  * for ids without a token). Special tokens give their text. Points into the tokenizer. */
@@ -68,7 +68,7 @@ void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int32_t num
 struct detokenizer {
     const struct tokenizer *tokenizer;
     bool skip_special;
-    bool at_start;           /* no token taken yet */
+    bool at_start;           /* no token taken yet; set to false after init when the tokens continue a text */
     bool is_run_broken;      /* the run of byte tokens in progress is no UTF-8 */
     int num_strip;           /* leading characters that may still be stripped */
     int num_held, num_open;  /* bytes held back; how many of them are an unfinished code point */

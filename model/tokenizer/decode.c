@@ -145,8 +145,7 @@ static void push_text(struct detokenizer *d, int32_t id, bool is_first, struct b
 
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special)
 {
-    *d = (struct detokenizer){
-        .tokenizer = t, .skip_special = skip_special, .at_start = true, .num_strip = t->decoder.num_strip};
+    *d = (struct detokenizer){.tokenizer = t, .skip_special = skip_special, .at_start = true};
 }
 
 void detokenizer_push(struct detokenizer *d, int32_t id, struct buffer *out)
@@ -155,6 +154,7 @@ void detokenizer_push(struct detokenizer *d, int32_t id, struct buffer *out)
     if (!vocab_has(v, id)) return;
     if (d->skip_special && (vocab_flags(v, id) & TOKEN_SPECIAL)) return;
     bool is_first = d->at_start;
+    if (is_first) d->num_strip = d->tokenizer->decoder.num_strip;
     d->at_start = false;
     if (!d->tokenizer->decoder.byte_level) {
         push_text(d, id, is_first, out);

@@ -289,6 +289,23 @@ static void test_detokenizer(void **state)
     tokenizer_close(text_level);
 }
 
+/* Tokens that continue a text keep the space before their first word. */
+static void test_detokenizer_in_the_middle(void **state)
+{
+    (void)state;
+    struct tokenizer *t = open_text_level();
+    struct detokenizer d;
+    struct buffer out;
+    buffer_init(&out, 100);
+    detokenizer_init(&d, t, true);
+    d.at_start = false;
+    detokenizer_push(&d, 290, &out);
+    detokenizer_finish(&d, &out);
+    assert_string_equal(out.data, " hell");
+    buffer_deinit(&out);
+    tokenizer_close(t);
+}
+
 /* What is encoded decodes to the same text, for any valid text. */
 static void test_round_trip(void **state)
 {
@@ -348,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_text_level_decode),
         cmocka_unit_test(test_long_byte_run),
         cmocka_unit_test(test_detokenizer),
+        cmocka_unit_test(test_detokenizer_in_the_middle),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_long_runs),
     };
