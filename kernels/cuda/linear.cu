@@ -196,7 +196,7 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
     void *x = NULL, *out = NULL;
     cudaEvent_t begin, end;
     bool ok = CUDA_CHECK(d, cudaMalloc(&x, x_bytes)) && CUDA_CHECK(d, cudaMalloc(&out, out_bytes)) &&
-              CUDA_CHECK(d, cudaMemset(x, 0x3c, x_bytes)) && CUDA_CHECK(d, cudaEventCreate(&begin)) &&
+              CUDA_CHECK(d, cudaMemsetAsync(x, 0x3c, x_bytes, d->stream)) && CUDA_CHECK(d, cudaEventCreate(&begin)) &&
               CUDA_CHECK(d, cudaEventCreate(&end));
     if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
     for (auto &shape : shapes) choose(d, shape.second, out, x, begin, end);

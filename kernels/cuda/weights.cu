@@ -161,7 +161,8 @@ static bool upload_bias(struct cuda_device *d, float *out, const struct weight_v
 {
     std::vector<float> values((size_t)n);
     dtype_row_to_f32(bias->dtype, bias->data, n, values.data());
-    return CUDA_CHECK(d, cudaMemcpy(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice));
+    return CUDA_CHECK(d, cudaMemcpyAsync(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice, d->stream)) &&
+           CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
 }
 
 int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out, struct error *err)
