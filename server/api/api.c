@@ -42,6 +42,13 @@ int api_init(struct server *server, struct error *err)
     return 0;
 }
 
+static bool is_eos(const struct model_config *model, int32_t id)
+{
+    for (int i = 0; i < model->num_eos_ids; i++)
+        if (model->eos_ids[i] == id) return true;
+    return false;
+}
+
 /* Embeddings are often padded: rows of the logits that no token stands behind. They are never drawn. */
 static void find_silent_ids(struct api *api)
 {
@@ -52,7 +59,7 @@ static void find_silent_ids(struct api *api)
     for (int32_t id = 0; id < server->model_config->vocab_size; id++) {
         size_t n = 0;
         if (id < num_tokens) tokenizer_token_bytes(server->tokenizer, id, &n);
-        if (n > 0) continue;
+        if (n > 0 || is_eos(server->model_config, id)) continue;
         if (api->num_silent_ids < SILENT_IDS_MAX)
             api->silent_ids[api->num_silent_ids++] = id;
         else

@@ -1,0 +1,512 @@
+/* The life of a generation with the engine and the socket in the test's hands: what is published when, what
+ * the client reads, when it leaves, how the engine fails. The engine and the transport are the test's own
+ * functions. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/metrics.h"
+#include "server/api/generation.h"
+#include "unit/server/fake_tokenizer.h"
+
+enum { NUM_SLOTS = 4, MAX_MODEL_LEN = 64 };
+
+/* ---- the engine ---- */
+
+static int32_t submitted[64], num_submitted;
+static int num_cancels;
+
+void engine_submit(struct engine *e, int32_t slot_idx)
+{
+    (void)e;
+    submitted[num_submitted++] = slot_idx;
+}
+
+void engine_cancel(struct engine *e, int32_t slot_idx)
+{
+    (void)e;
+    (void)slot_idx;
+    num_cancels++;
+}
+
+void engine_stats(const struct engine *e, struct engine_stats *out)
+{
+    (void)e;
+    *out = (struct engine_stats){.num_blocks = 8, .num_free_blocks = 8, .tokens_per_second = 10};
+}
+
+void engine_set_iteration_metric(struct engine *e, struct metric *iteration_tokens)
+{
+    (void)e;
+    (void)iteration_tokens;
+}
+
+/* ---- the client ---- */
+
+static struct client {
+    struct exchange x;
+    struct buffer stream;
+    int http_status, retry_after;
+    char body[8192];
+    bool streaming, gone, slow; /* slow: nothing fits into the socket any more */
+    int num_writes;
+} client;
+
+void exchange_add_header(struct exchange *x, const char *name, const char *value)
+{
+    (void)x;
+    if (!strcmp(name, "Retry-After")) client.retry_after = atoi(value);
+}
+
+const char *exchange_header(const struct exchange *x, const char *name)
+{
+    (void)x;
+    (void)name;
+    return NULL;
+}
+
+void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body, size_t n)
+{
+    assert_ptr_equal(x, &client.x);
+    assert_false(client.gone || client.streaming);
+    assert_string_equal(content_type, "application/json");
+    assert_true(n < sizeof client.body);
+    memcpy(client.body, body, n);
+    client.body[n] = '\0';
+    client.http_status = http_status;
+    client.gone = true;
+}
+
+void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,
+                    const char *param, int retry_after_seconds, const char *format, ...)
+{
+    (void)code;
+    (void)param;
+    assert_true(!client.gone && !client.streaming && type);
+    (void)x;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(client.body, sizeof client.body, format, args);
+    va_end(args);
+    client.http_status = http_status;
+    client.retry_after = retry_after_seconds;
+    client.gone = true;
+}
+
+void exchange_start_stream(struct exchange *x)
+{
+    assert_ptr_equal(x, &client.x);
+    assert_false(client.gone || client.streaming);
+    client.streaming = true;
+    client.http_status = 200;
+}
+
+bool exchange_write(struct exchange *x, const char *bytes, size_t n)
+{
+    (void)x;
+    assert_true(client.streaming && !client.gone);
+    assert_true(n > 2 && !memcmp(bytes + n - 2, "\n\n", 2));
+    buffer_append(&client.stream, bytes, n);
+    client.num_writes++;
+    return !client.slow;
+}
+
+void exchange_end(struct exchange *x)
+{
+    (void)x;
+    assert_true(client.streaming && !client.gone);
+    client.gone = true;
+}
+
+/* ---- the server ---- */
+
+static struct config config;
+static struct model_config model = {.vocab_size = FAKE_LOGITS_WIDTH, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1};
+static struct generation_defaults defaults = {-1, -1, -1, -1, -1, -1};
+static const char *const names[] = {"m"};
+static uv_loop_t loop;
+static struct server server;
+
+static int set_up(void **state)
+{
+    (void)state;
+    static char tokenizer;
+    static const char *const phases[] = {"all"};
+    static const double seconds[] = {1};
+    uv_loop_init(&loop);
+    log_configure(LOG_ERROR, false);
+    if (config_init(&config, NULL) < 0) return -1;
+    server = (struct server){.loop = &loop,
+                             .config = &config,
+                             .state = SERVER_READY,
+                             .model_config = &model,
+                             .generation = &defaults,
+                             .tokenizer = (const struct tokenizer *)&tokenizer,
+                             .max_model_len = MAX_MODEL_LEN,
+                             .model_names = names,
+                             .num_model_names = 1};
+    num_submitted = num_cancels = 0;
+    if (request_slots_create(NUM_SLOTS, MAX_MODEL_LEN, &server.slots, NULL) < 0) return -1;
+    if (api_init(&server, NULL) < 0) return -1;
+    api_on_loaded(&server, phases, seconds, 1);
+    return 0;
+}
+
+/* Whatever a test did, nothing may be left. */
+static int tear_down(void **state)
+{
+    (void)state;
+    bool clean = api_num_in_flight(&server) == 0 && request_slots_num_free(server.slots) == NUM_SLOTS &&
+                 server.api->num_admitted == 0 && server.api->admission.num_sequences == 0 &&
+                 server.api->admission.num_tokens == 0;
+    api_deinit(&server);
+    clean = uv_loop_close(&loop) == 0 && clean;
+    request_slots_destroy(server.slots);
+    metrics_reset();
+    config_deinit(&config);
+    buffer_deinit(&client.stream);
+    arena_deinit(&client.x.arena);
+    clean = arena_total_bytes() == 0 && clean;
+    return clean ? 0 : -1;
+}
+
+static void request(const char *body)
+{
+    buffer_deinit(&client.stream);
+    arena_deinit(&client.x.arena);
+    memset(&client, 0, sizeof client);
+    buffer_init(&client.stream, 1 << 20);
+    client.x = (struct exchange){.server = &server,
+                                 .id = 1,
+                                 .request_id = "req-1",
+                                 .body = body,
+                                 .body_bytes = strlen(body),
+                                 .api_key_idx = -1,
+                                 .arrival_ns = 1};
+    endpoint_completions(&client.x);
+}
+
+/* What the engine does: publishes text token by token, or ends a sequence. */
+static void publish(int which, const char *text)
+{
+    struct request_slot *slot = request_slots_get(server.slots, submitted[which]);
+    int32_t *tokens = request_slots_tokens(server.slots, submitted[which]) + slot->input.num_prompt_tokens;
+    int32_t n = atomic_load(&slot->num_published);
+    slot->scheduled_ns = slot->first_token_ns = 2;
+    for (; *text; text++) tokens[n++] = (unsigned char)*text;
+    atomic_store(&slot->num_published, n);
+}
+
+static void finish(int which, enum finish_reason reason)
+{
+    struct request_slot *slot = request_slots_get(server.slots, submitted[which]);
+    snprintf(slot->error_text, sizeof slot->error_text, "the reason");
+    atomic_store(&slot->finish_reason, reason);
+}
+
+static void wake(void)
+{
+    api_on_engine_wake(&server);
+}
+
+static int count(const char *what)
+{
+    int found = 0;
+    for (const char *at = client.stream.data; at && (at = strstr(at, what)); at++) found++;
+    return found;
+}
+
+static bool has(const char *what)
+{
+    return count(what) > 0;
+}
+
+/* ---- tests ---- */
+
+static void a_stream_from_begin_to_end(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true}");
+    assert_int_equal(num_submitted, 1);
+    assert_int_equal(api_num_in_flight(&server), 1);
+    publish(0, "ab");
+    wake();
+    assert_true(has("\"text\":\"ab\"")); /* two tokens, one wake-up, one event */
+    wake();
+    assert_int_equal(client.num_writes, 1);
+    publish(0, "c");
+    finish(0, FINISH_LENGTH);
+    wake();
+    assert_true(has("\"text\":\"c\"") && has("\"finish_reason\":\"length\"") && has("data: [DONE]\n\n"));
+    assert_true(client.gone);
+}
+
+static void a_whole_answer_waits_for_all_choices(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"n\":2}");
+    assert_int_equal(num_submitted, 2);
+    publish(0, "x");
+    finish(0, FINISH_STOP);
+    wake();
+    assert_false(client.gone);
+    publish(1, "yz");
+    finish(1, FINISH_LENGTH);
+    wake();
+    assert_int_equal(client.http_status, 200);
+    assert_non_null(strstr(client.body, "\"text\":\"x\",\"logprobs\":null,\"finish_reason\":\"stop\""));
+    assert_non_null(strstr(client.body, "\"text\":\"yz\",\"logprobs\":null,\"finish_reason\":\"length\""));
+    assert_non_null(strstr(client.body, "\"prompt_tokens\":2,\"completion_tokens\":3"));
+}
+
+static void a_slow_client_leaves_tokens_in_the_slot(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50}");
+    client.slow = true;
+    publish(0, "a");
+    wake();
+    assert_int_equal(client.num_writes, 1);
+    publish(0, "bcdefghijklmnopqrstuvwxyz");
+    finish(0, FINISH_LENGTH);
+    wake();
+    wake();
+    assert_int_equal(client.num_writes, 1); /* nothing is written, and nothing is kept elsewhere */
+    assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS - 1);
+    client.slow = false;
+    client.x.on_writable(&client.x);
+    assert_true(has("\"text\":\"bcdefghijklmnopqrstuvwxyz\"") && has("[DONE]"));
+}
+
+static void a_client_that_leaves_cancels(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"n\":3}");
+    publish(0, "a");
+    finish(0, FINISH_STOP);
+    wake();
+    client.gone = true;
+    client.x.on_closed(&client.x);
+    assert_int_equal(num_cancels, 2); /* the first had ended */
+    assert_int_equal(server.api->num_admitted, 0);
+    assert_int_equal(api_num_in_flight(&server), 1); /* until the engine has let go */
+    finish(1, FINISH_CANCELLED);
+    wake();
+    assert_int_equal(api_num_in_flight(&server), 1);
+    finish(2, FINISH_CANCELLED);
+    wake();
+    assert_int_equal(api_num_in_flight(&server), 0);
+}
+
+static void a_client_that_leaves_while_its_body_is_prepared(void **state)
+{
+    (void)state;
+    static char body[20000];
+    snprintf(body, sizeof body, "{\"prompt\":\"p\",\"user\":\"%0*d\"}", 16000, 0);
+    request(body);
+    assert_int_equal(num_submitted, 0);
+    memset(body, 'x', sizeof body); /* the transport's buffer is gone with the exchange */
+    client.gone = true;
+    client.x.on_closed(&client.x);
+    assert_int_equal(api_num_in_flight(&server), 1);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(api_num_in_flight(&server), 0);
+    assert_int_equal(num_submitted, 0);
+}
+
+static void a_long_body_is_prepared_on_the_pool(void **state)
+{
+    (void)state;
+    static char body[20000];
+    snprintf(body, sizeof body, "{\"prompt\":\"p\",\"user\":\"%0*d\"}", 16000, 0);
+    request(body);
+    assert_int_equal(num_submitted, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(num_submitted, 1);
+    publish(0, "a");
+    finish(0, FINISH_LENGTH);
+    wake();
+    assert_int_equal(client.http_status, 200);
+}
+
+static void a_stop_string_ends_before_the_engine_does(void **state)
+{
+    (void)state;
+    request(
+        "{\"prompt\":\"p\",\"stream\":true,\"stop\":\"END\",\"stream_options\":{\"include_usage\":true}}");
+    publish(0, "abE");
+    wake();
+    assert_true(has("\"text\":\"ab\""));
+    publish(0, "NDxyz");
+    wake();
+    assert_true(has("\"finish_reason\":\"stop\"") && has("[DONE]") && client.gone);
+    assert_true(has("\"completion_tokens\":5")); /* up to the one that completed it */
+    assert_false(has("xyz") || has("\"text\":\"E"));
+    assert_int_equal(num_cancels, 1);
+    assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS - 1);
+    finish(0, FINISH_CANCELLED);
+    wake();
+}
+
+static void a_stop_token_leaves_no_text(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stop_token_ids\":[113]}"); /* 'q' */
+    publish(0, "aq");
+    finish(0, FINISH_STOP);
+    wake();
+    assert_non_null(strstr(client.body, "\"text\":\"a\""));
+    assert_non_null(strstr(client.body, "\"completion_tokens\":2"));
+}
+
+static void a_request_fails_alone_and_says_so(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"n\":2,\"stream\":true}");
+    publish(0, "a");
+    publish(1, "b");
+    wake();
+    finish(1, FINISH_ERROR);
+    wake();
+    assert_true(client.gone &&
+                has("data: {\"error\":{\"message\":\"The engine failed this request: the reason\""));
+    assert_true(has("\"type\":\"server_error\""));
+    assert_string_equal(client.stream.data + client.stream.num_bytes - 14, "data: [DONE]\n\n");
+    assert_int_equal(num_cancels, 1);
+    finish(0, FINISH_CANCELLED);
+    wake();
+
+    num_submitted = 0;
+    request("{\"prompt\":\"p\"}");
+    finish(0, FINISH_DEVICE);
+    wake();
+    assert_int_equal(client.http_status, 500);
+    assert_non_null(strstr(client.body, "\"type\":\"server_error\""));
+}
+
+static void aborting_answers_everyone(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true}");
+    publish(0, "a");
+    wake();
+    api_abort_all(&server, 503, "service_unavailable_error", "the end");
+    assert_true(client.gone && has("\"message\":\"the end\"") && has("[DONE]"));
+    finish(0, FINISH_CANCELLED);
+    wake();
+
+    num_submitted = 0;
+    request("{\"prompt\":\"p\"}");
+    api_abort_all(&server, 503, "service_unavailable_error", "the end");
+    assert_int_equal(client.http_status, 503);
+    assert_int_equal(client.retry_after, 1);
+    finish(0, FINISH_CANCELLED);
+    wake();
+}
+
+static void a_full_server_says_when_to_come_back(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"n\":4,\"max_tokens\":9}");
+    struct client first = client;
+    memset(&client, 0, sizeof client);
+    request("{\"prompt\":\"p\"}");
+    assert_int_equal(client.http_status, 429);
+    assert_int_equal(client.retry_after, 2); /* 11 tokens a sequence at 10 a second */
+    request("{\"prompt\":\"p\",\"n\":5}");
+    assert_int_equal(client.http_status, 429); /* before its body is looked at */
+    struct exchange *second = &client.x;
+    arena_deinit(&second->arena);
+    buffer_deinit(&client.stream);
+    client = first;
+    for (int i = 0; i < 4; i++) finish(i, FINISH_LENGTH);
+    wake();
+    assert_int_equal(client.http_status, 200);
+    request("{\"prompt\":\"p\",\"n\":5}");
+    assert_int_equal(client.http_status, 400);
+}
+
+static void states_refuse(void **state)
+{
+    (void)state;
+    static const enum server_state states[] = {SERVER_LOADING, SERVER_DRAINING, SERVER_FAILED};
+    for (int i = 0; i < 3; i++) {
+        server.state = states[i];
+        request("{\"prompt\":\"p\"}");
+        assert_int_equal(client.http_status, 503);
+        assert_in_range(client.retry_after, 1, 60);
+    }
+}
+
+static void silence_is_pinged(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true}");
+    struct generation *g = server.api->generations;
+    generation_ping(g, g->last_write_ns - 1);
+    assert_int_equal(client.num_writes, 0);
+    generation_ping(g, g->last_write_ns);
+    assert_string_equal(client.stream.data, ": ping\n\n");
+    client.slow = true;
+    generation_ping(g, UINT64_MAX);
+    generation_ping(g, UINT64_MAX); /* a client that does not read gets no more of them */
+    assert_int_equal(client.num_writes, 2);
+    client.gone = true;
+    client.x.on_closed(&client.x);
+    finish(0, FINISH_CANCELLED);
+    wake();
+}
+
+static void slots_get_what_was_asked_for(void **state)
+{
+    (void)state;
+    request("{\"prompt\":[97,98],\"n\":2,\"seed\":-5,\"max_tokens\":7,\"min_tokens\":2,\"temperature\":0.5,"
+            "\"logprobs\":3,"
+            "\"logit_bias\":{\"9\":1.5,\"265\":7},\"stop_token_ids\":[4]}");
+    const struct request_slot_input *first = &request_slots_get(server.slots, submitted[0])->input;
+    const struct request_slot_input *second = &request_slots_get(server.slots, submitted[1])->input;
+    assert_true(first->seed == (uint64_t)-5 && second->seed != first->seed);
+    assert_int_equal(first->num_prompt_tokens, 2);
+    assert_int_equal(request_slots_tokens(server.slots, submitted[1])[1], 98);
+    assert_int_equal(first->max_tokens, 7);
+    assert_int_equal(first->min_tokens, 2);
+    assert_int_equal(first->num_logprobs, 3);
+    assert_true(first->temperature == 0.5f);
+    /* The ids without a token, 262 to 269, are banned whatever the client wants. */
+    assert_int_equal(first->num_logit_bias, 9);
+    assert_int_equal(first->logit_bias[0].token_id, 9);
+    for (int i = 1; i < 9; i++) {
+        assert_int_equal(first->logit_bias[i].token_id, 261 + i);
+        assert_true(first->logit_bias[i].bias < -1e30f);
+    }
+    finish(0, FINISH_LENGTH);
+    finish(1, FINISH_LENGTH);
+    wake();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_stream_from_begin_to_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_whole_answer_waits_for_all_choices, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_slow_client_leaves_tokens_in_the_slot, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_leaves_cancels, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_leaves_while_its_body_is_prepared, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_long_body_is_prepared_on_the_pool, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_string_ends_before_the_engine_does, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_token_leaves_no_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_request_fails_alone_and_says_so, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(aborting_answers_everyone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_full_server_says_when_to_come_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(states_refuse, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(silence_is_pinged, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(slots_get_what_was_asked_for, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
