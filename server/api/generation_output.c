@@ -88,16 +88,18 @@ static void count_computed(struct generation *g, int64_t num_tokens)
     g->api->admission.num_tokens -= n;
 }
 
-static void pull(struct generation *g, struct choice *c, int max_tokens)
+/* Returns how many tokens came. */
+static int pull(struct generation *g, struct choice *c, int max_tokens)
 {
     bool is_first = c->num_pulled == 0;
     int num_new = choice_pull(c, &g->context, max_tokens);
     count_computed(g, num_new + (is_first && num_new > 0 ? c->num_prompt_tokens : 0));
     if (num_new > 0 || c->finish_reason) count_prompt(g, c);
-    if (num_new == 0) return;
+    if (num_new == 0) return 0;
     uint64_t now_ns = clock_monotonic_ns();
     request_metrics_count_tokens(num_new, c->last_token_ns, now_ns);
     c->last_token_ns = now_ns;
+    return num_new;
 }
 
 static void fail(struct generation *g, const struct choice *c)
@@ -116,12 +118,13 @@ static void fail(struct generation *g, const struct choice *c)
                      c->failed && c->failure == FINISH_CANCELLED ? OUTCOME_ABORTED : OUTCOME_ENGINE_FAULT);
 }
 
-/* Writes one event of a choice. False: nothing to write now. */
+/* Takes up some tokens of a choice and writes one event. False: nothing came and nothing is to be written. */
 static bool step_choice(struct generation *g, struct choice *c)
 {
+    int num_new = 0;
     if (c->ended) return false;
     if (c->ready.num_bytes <= EVENT_TEXT_BYTES)
-        pull(g, c, g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS);
+        num_new = pull(g, c, g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS);
     if (c->failed) return false;
     if (c->ready.num_bytes > 0 || c->logprobs.count > 0) {
         append_chunk(g, c, take_text(&c->ready, EVENT_TEXT_BYTES), NULL);
@@ -129,7 +132,7 @@ static bool step_choice(struct generation *g, struct choice *c)
         observe_first_write(g, c);
         return true;
     }
-    if (!choice_is_complete(c, &g->context)) return false;
+    if (!choice_is_complete(c, &g->context)) return num_new > 0; /* their text may be held back */
     append_chunk(g, c, 0, c->finish_reason);
     generation_flush_event(g);
     observe_first_write(g, c);

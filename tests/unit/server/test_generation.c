@@ -354,6 +354,20 @@ static void a_stop_string_ends_before_the_engine_does(void **state)
     wake();
 }
 
+/* Many tokens that decode to nothing, and no further wake-up after them. */
+static void tokens_without_text_do_not_hold_up_the_end(void **state)
+{
+    (void)state;
+    request("{\"prompt\":[97],\"stream\":true,\"ignore_eos\":true,\"max_tokens\":60}");
+    struct request_slot *slot = request_slots_get(server.slots, submitted[0]);
+    for (int i = 0; i < 60; i++) request_slots_tokens(server.slots, submitted[0])[1 + i] = FAKE_EOS;
+    slot->scheduled_ns = slot->first_token_ns = 2;
+    atomic_store(&slot->num_published, 60);
+    finish(0, FINISH_LENGTH);
+    wake();
+    assert_true(client.gone && has("\"finish_reason\":\"length\"") && has("[DONE]"));
+}
+
 static void a_stop_token_leaves_no_text(void **state)
 {
     (void)state;
@@ -500,6 +514,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_leaves_while_its_body_is_prepared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_body_is_prepared_on_the_pool, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_string_ends_before_the_engine_does, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tokens_without_text_do_not_hold_up_the_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_token_leaves_no_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_request_fails_alone_and_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(aborting_answers_everyone, set_up, tear_down),
