@@ -170,7 +170,19 @@ static int add_or_mark(struct tokenizer *t, const struct added_token *token, con
     return 0;
 }
 
-/* A token that is matched in the normalised text is looked for in its own normalised form. */
+/* Decodes the token as if name were its name. */
+static int set_text_by_name(struct tokenizer *t, int32_t id, const char *name, size_t num_bytes,
+                            struct error *err)
+{
+    struct token_form f;
+    form_init(&f);
+    int status = form_of_name(&f, t, name, num_bytes, err);
+    if (!status) status = vocab_set_text(&t->vocab, id, f.text, f.text_bytes, err);
+    form_deinit(&f);
+    return status;
+}
+
+/* A token that is matched in the normalised text is looked for, and decoded, in its own normalised form. */
 static int add_normalized(struct tokenizer *t, const struct added_token *token, struct error *err)
 {
     struct buffer buffers[2];
@@ -181,6 +193,7 @@ static int add_normalized(struct tokenizer *t, const struct added_token *token, 
                                           &copy.num_bytes);
     int status = copy.content ? added_tokens_add(&t->added_normalized, &copy, err)
                               : error_set(err, STATUS_INVALID, "The added token %d is too long.", token->id);
+    if (!status) status = set_text_by_name(t, token->id, copy.content, copy.num_bytes, err);
     buffer_deinit(&buffers[0]);
     buffer_deinit(&buffers[1]);
     return status;

@@ -62,6 +62,15 @@ int vocab_add(struct vocab *v, int64_t id, const char *key, size_t key_bytes, co
     return 0;
 }
 
+int vocab_set_text(struct vocab *v, int32_t id, const char *text, size_t text_bytes, struct error *err)
+{
+    uint32_t text_begin = store_bytes(v, text, text_bytes);
+    if (buffer_failed(&v->bytes)) return error_set(err, STATUS_NO_MEMORY, "No memory for the tokens' texts.");
+    v->tokens[id].text_begin = text_begin;
+    v->tokens[id].text_bytes = (uint32_t)text_bytes;
+    return 0;
+}
+
 const char *vocab_key(const struct vocab *v, int32_t id, size_t *num_bytes)
 {
     const struct vocab_token *token = &v->tokens[id];

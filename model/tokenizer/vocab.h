@@ -48,6 +48,10 @@ void vocab_deinit(struct vocab *v);
 int vocab_add(struct vocab *v, int64_t id, const char *key, size_t key_bytes, const char *text,
               size_t text_bytes, unsigned flags, struct error *err) must_check;
 
+/* Replaces the text of a token that exists. */
+int vocab_set_text(struct vocab *v, int32_t id, const char *text, size_t text_bytes,
+                   struct error *err) must_check;
+
 /* Makes vocab_find work. Two tokens with one key are an error, or the lower id wins when tolerant. */
 int vocab_index(struct vocab *v, bool tolerant, struct error *err) must_check;
 

@@ -380,10 +380,11 @@ def compare_decoding(case, program, texts, count):
     rng = random.Random(5)
     size = max(case.reference.get_vocab().values()) + 1
     special = [i for i, t in case.reference.get_added_tokens_decoder().items() if t.special]
+    added = list(case.reference.get_added_tokens_decoder())
     runs = [i for i in range(size) if (case.reference.id_to_token(i) or "").startswith("<0x")] or list(range(300))
     lists = [case.reference.encode(t).ids for t in texts[: count // 4]]
     while len(lists) < count:
-        pool = rng.choice((range(size + 3), range(min(size, 600)), runs, special, None))
+        pool = rng.choice((range(size + 3), range(min(size, 600)), runs, special, added, None))
         n = rng.randrange(0, 30)
         lists.append([rng.choice(pool if pool else rng.choice((range(size), runs, special))) for _ in range(n)])
     for ids in lists:
