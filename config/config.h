@@ -1,5 +1,5 @@
-/* config.h - every setting of the server, from defaults, then --config FILE, then FLASHD_ environment variables,
- * then the command line; the later wins. One table (options.h) is the source of all of them.
+/* config.h - every setting of the server, from defaults, then --config FILE, then FLASHD_ environment
+ * variables, then the command line; the later wins. One table (options.h) is the source of all of them.
  *
  *   --max-num-seqs 8   --max-num-seqs=8   max-num-seqs: 8 (YAML)   FLASHD_MAX_NUM_SEQS=8
  *
@@ -39,8 +39,9 @@ struct config {
 int config_init(struct config *c, struct error *err) must_check;
 void config_deinit(struct config *c);
 
-/* The three sources in their order: --config (found in args), environment (NAME=value strings, usually environ),
- * args. args does not hold the program's or the command's name. On failure err names the option and the source. */
+/* The three sources in their order: --config (found in args), environment (NAME=value strings, usually
+ * environ), args. args does not hold the program's or the command's name. On failure err names the option and
+ * the source. */
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err) must_check;
 

@@ -51,7 +51,7 @@ struct linear_desc {
     int num_parts;
     struct weight_view parts[LINEAR_PARTS_MAX];
     struct weight_view biases[LINEAR_PARTS_MAX]; /* rows 1, cols N of the part; data NULL: none */
-    bool wide_output; /* results are f32 logits (lm_head): read by sample, not by other operations */
+    bool wide_output;    /* results are f32 logits (lm_head): read by sample, not by other operations */
     bool also_embedding; /* the same matrix serves embed (tied embeddings): store it once */
 };
 
@@ -73,8 +73,10 @@ enum rope_style {
 struct rope_args {
     int32_t num_heads, num_kv_heads, head_dim, rotary_dim; /* rotary_dim <= head_dim, even */
     enum rope_style style;
-    const float *cos_sin;  /* device memory [max_model_len][rotary_dim/2][2]: cos, sin, any scaling folded in */
-    const float *q_norm, *k_norm; /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
+    const float
+        *cos_sin; /* device memory [max_model_len][rotary_dim/2][2]: cos, sin, any scaling folded in */
+    const float *q_norm,
+        *k_norm; /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
     float norm_eps;
 };
 
@@ -88,18 +90,19 @@ struct attention_args {
 struct batch;
 
 struct device_options {
-    const char *cpu_isa;  /* "auto", "portable", "avx2", "avx512": the best that the machine has, at most this */
-    int num_threads;      /* CPU device: 0 = as many as the process may use */
-    int cuda_device;      /* ordinal */
+    const char
+        *cpu_isa;    /* "auto", "portable", "avx2", "avx512": the best that the machine has, at most this */
+    int num_threads; /* CPU device: 0 = as many as the process may use */
+    int cuda_device; /* ordinal */
 };
 
 struct device {
     const struct kernel_table *ops;
-    const char *name;          /* "cpu" or "cuda" */
-    char description[128];     /* for the log: "AVX-512, 2 threads", "NVIDIA H200, 139 GiB" */
-    int act_bytes, res_bytes;  /* bytes of an activation and of a residual element */
+    const char *name;            /* "cpu" or "cuda" */
+    char description[128];       /* for the log: "AVX-512, 2 threads", "NVIDIA H200, 139 GiB" */
+    int act_bytes, res_bytes;    /* bytes of an activation and of a residual element */
     int num_steps_in_flight_max; /* 1: step_begin computes; 2: the next step may be scheduled meanwhile */
-    bool prefill_decode_equal; /* see "The same bits" */
+    bool prefill_decode_equal;   /* see "The same bits" */
     bool kv_f32_allowed;
 };
 
@@ -115,8 +118,9 @@ struct kernel_table {
     int (*upload)(struct device *d, void *to_device, const void *from_host, size_t bytes) must_check;
     int (*download)(struct device *d, void *to_host, const void *from_device, size_t bytes) must_check;
     /* Scratch for the largest step of a model of these shapes. Called once, before seal. */
-    int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
-                   int32_t intermediate_size, const struct attention_args *attention, struct error *err) must_check;
+    int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size,
+                   int32_t hidden_size, int32_t intermediate_size, const struct attention_args *attention,
+                   struct error *err) must_check;
     void (*seal)(struct device *d);
 
     /* ---- weights ---- */
@@ -183,8 +187,8 @@ struct kernel_table {
 
     /* In place on qkv[T][(Hq + 2 Hk) D] (act): optional q/k norm, rotation of q and k at positions;
      * then k and v are written to the pool at slot_mapping for this layer. */
-    void (*rope_kv_write)(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool, int32_t layer,
-                          const struct rope_args *args);
+    void (*rope_kv_write)(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
+                          int32_t layer, const struct rope_args *args);
 
     /* out[T][Hq D] (act). Causal, over the paged pool: token at position p sees positions <= p (and
      * > p - sliding_window). Prefill half by FlashAttention-2, decode half by Flash-Decoding. */
@@ -193,7 +197,8 @@ struct kernel_table {
 
     /* logits[R][V] f32 in device scratch = x[R][H] W^T; then applies each row's sample_params and keeps the
      * results for step_end. In one operation so that a device may fuse them. */
-    void (*logits_sample)(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+    void (*logits_sample)(struct device *d, const struct batch *b, const void *x,
+                          const struct linear *lm_head);
 
     /* ---- for tests and tools ---- */
 
@@ -211,7 +216,8 @@ int device_open(const char *name, const struct device_options *options, struct d
 
 /* Entry of the CPU device, and the symbol that the CUDA shared object exports. */
 int cpu_device_open(const struct device_options *options, struct device **out, struct error *err) must_check;
-typedef int device_open_function(const struct device_options *options, struct device **out, struct error *err);
+typedef int device_open_function(const struct device_options *options, struct device **out,
+                                 struct error *err);
 #define CUDA_DEVICE_OPEN_SYMBOL "cuda_device_open"
 
 #endif

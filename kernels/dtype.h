@@ -47,7 +47,7 @@ uint64_t dtype_row_bytes(enum dtype dtype, uint64_t cols);
 void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out);
 
 float dtype_f16_to_f32(uint16_t h);
-uint16_t dtype_f32_to_f16(float f);  /* round to nearest, ties to even */
+uint16_t dtype_f32_to_f16(float f); /* round to nearest, ties to even */
 float dtype_bf16_to_f32(uint16_t h);
 uint16_t dtype_f32_to_bf16(float f); /* round to nearest, ties to even; NaN stays NaN */
 

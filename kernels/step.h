@@ -28,55 +28,55 @@ struct logit_bias {
 /* What to do with one row of logits. Either sample the next token, or (score_token_id >= 0, for
  * prompt log probabilities) report on a token that is already known. */
 struct sample_params {
-    int32_t seq_slot;        /* whose history; also where a sampled token is remembered */
-    int32_t position;        /* position of the token to draw, counted in the sequence */
-    int32_t score_token_id;  /* -1: sample */
-    float temperature;       /* 0: greedy (argmax, ties to the lowest id) */
-    float top_p;             /* (0,1]; 1: off */
-    float min_p;             /* [0,1]; 0: off */
-    int32_t top_k;           /* 0: off */
-    float presence_penalty;  /* over generated tokens; 0: off */
-    float frequency_penalty; /* over generated tokens; 0: off */
+    int32_t seq_slot;         /* whose history; also where a sampled token is remembered */
+    int32_t position;         /* position of the token to draw, counted in the sequence */
+    int32_t score_token_id;   /* -1: sample */
+    float temperature;        /* 0: greedy (argmax, ties to the lowest id) */
+    float top_p;              /* (0,1]; 1: off */
+    float min_p;              /* [0,1]; 0: off */
+    int32_t top_k;            /* 0: off */
+    float presence_penalty;   /* over generated tokens; 0: off */
+    float frequency_penalty;  /* over generated tokens; 0: off */
     float repetition_penalty; /* over prompt and generated tokens; 1: off */
-    uint64_t seed;           /* with position: the whole state of the generator */
+    uint64_t seed;            /* with position: the whole state of the generator */
     int32_t num_top_logprobs; /* -1: no log probabilities; 0: of the token only; else the k best */
     int32_t num_logit_bias;
     const struct logit_bias *logit_bias; /* sorted by token_id, no duplicates; host memory that stays
                                             valid until step_end */
-    int32_t num_banned;                  /* tokens that may not be drawn now (min_tokens, ignore_eos does not ban) */
-    const int32_t *banned;               /* as logit_bias */
+    int32_t num_banned;    /* tokens that may not be drawn now (min_tokens, ignore_eos does not ban) */
+    const int32_t *banned; /* as logit_bias */
 };
 
 /* Log probabilities are of the model's own distribution: log softmax of the raw logits in f32,
  * before penalties, bias, temperature and truncation. */
 struct sample_result {
-    int32_t token_id;  /* the drawn token, or score_token_id */
-    bool failed;       /* the row held a NaN, or nothing could be drawn: token_id is meaningless */
-    float logprob;     /* if asked for */
-    int32_t num_top;   /* entries filled in below, highest first, ties by lower id */
+    int32_t token_id; /* the drawn token, or score_token_id */
+    bool failed;      /* the row held a NaN, or nothing could be drawn: token_id is meaningless */
+    float logprob;    /* if asked for */
+    int32_t num_top;  /* entries filled in below, highest first, ties by lower id */
     int32_t top_ids[TOP_LOGPROBS_MAX];
     float top_logprobs[TOP_LOGPROBS_MAX];
 };
 
 /* Host memory, owned by the caller, valid and unchanged until step_end returns. */
 struct step {
-    int32_t num_tokens, num_seqs, num_logits;         /* T, S, R */
+    int32_t num_tokens, num_seqs, num_logits; /* T, S, R */
     int32_t num_prefill_tokens, num_prefill_seqs;
-    int32_t block_table_stride;                       /* entries a row of block_tables */
-    const int32_t *token_ids;    /* [T]; >= 0 an id; < 0: the token last sampled for seq_slot ~id */
-    const int32_t *positions;    /* [T] */
-    const int32_t *slot_mapping; /* [T] block_id * BLOCK_SIZE + offset: where the token's K and V go */
-    const int32_t *cu_seqlens_q; /* [S+1] */
-    const int32_t *seqlens_k;    /* [S] tokens of context after this step, the step's own included */
-    const int32_t *block_tables; /* [S][stride] */
-    const int32_t *logit_rows;   /* [R] token index t in [0, T) */
+    int32_t block_table_stride;         /* entries a row of block_tables */
+    const int32_t *token_ids;           /* [T]; >= 0 an id; < 0: the token last sampled for seq_slot ~id */
+    const int32_t *positions;           /* [T] */
+    const int32_t *slot_mapping;        /* [T] block_id * BLOCK_SIZE + offset: where the token's K and V go */
+    const int32_t *cu_seqlens_q;        /* [S+1] */
+    const int32_t *seqlens_k;           /* [S] tokens of context after this step, the step's own included */
+    const int32_t *block_tables;        /* [S][stride] */
+    const int32_t *logit_rows;          /* [R] token index t in [0, T) */
     const struct sample_params *sample; /* [R] */
 };
 
 /* The largest step that will ever be asked for: a device allocates for it once. */
 struct step_limits {
     int32_t num_tokens, num_seqs, num_logits, num_seq_slots;
-    int32_t max_model_len;      /* tokens of one sequence */
+    int32_t max_model_len;       /* tokens of one sequence */
     int32_t num_steps_in_flight; /* step_begin calls before the first step_end: 1 or 2 */
 };
 

@@ -10,16 +10,18 @@
 struct model;
 
 /* Takes all weights in and allocates activations for the largest step. files may be closed afterwards only
- * when the device says that it copied (the CPU uses some weights in place): keep files open as long as the model.
- * progress (may be NULL) is called with the fraction done. */
+ * when the device says that it copied (the CPU uses some weights in place): keep files open as long as the
+ * model. progress (may be NULL) is called with the fraction done. */
 int model_create(struct device *device, const struct model_files *files, const struct step_limits *limits,
                  void (*progress)(double fraction), struct model **out, struct error *err) must_check;
 void model_destroy(struct model *m);
 
 const struct model_config *model_config(const struct model *m);
 
-int model_kv_pool_create(struct model *m, int32_t num_blocks, enum dtype kv_dtype, struct error *err) must_check;
-uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype); /* one block, all layers, K and V */
+int model_kv_pool_create(struct model *m, int32_t num_blocks, enum dtype kv_dtype,
+                         struct error *err) must_check;
+uint64_t model_kv_block_bytes(const struct model *m,
+                              enum dtype kv_dtype); /* one block, all layers, K and V */
 
 /* Launches one step (may return before it is computed) and later waits for the oldest one launched.
  * results: step->num_logits entries. */

@@ -1,9 +1,10 @@
-/* bench_model.c - speed of the forward pass itself, as llama-bench measures it: no HTTP, no scheduler, greedy.
+/* bench_model.c - speed of the forward pass itself, as llama-bench measures it: no HTTP, no scheduler,
+ * greedy.
  *
  *   bench_model MODEL [--load-format auto] [--device cpu] [--isa auto] [--threads N]
  *
- * Prints one line of JSON: tokens per second of a prefill of 512, and of decoding with 1 sequence at 16 and at 512
- * tokens of context, and with 8 and 32 sequences at 16. */
+ * Prints one line of JSON: tokens per second of a prefill of 512, and of decoding with 1 sequence at 16 and
+ * at 512 tokens of context, and with 8 and 32 sequences at 16. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
