@@ -123,7 +123,7 @@ def test_tokenize(server):
 
 def test_full_queue_is_429_with_a_truthful_retry_after(start_server):
     with start_server("--max-num-seqs", "1", "--max-queued-requests", "2") as server:
-        body = {"prompt": "x", "max_tokens": 100, "ignore_eos": True}
+        body = {"prompt": "x", "max_tokens": 60, "ignore_eos": True}
         assert server.post("/v1/completions", body).status_code == 200  # the server learns its speed
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             begin = time.monotonic()
@@ -143,8 +143,8 @@ def test_full_queue_is_429_with_a_truthful_retry_after(start_server):
 
 
 def test_queued_tokens_are_bounded(start_server):
-    with start_server("--max-queued-tokens", "1000", "--max-num-seqs", "2") as server:
-        body = {"prompt": "x", "max_tokens": 600, "ignore_eos": True}
+    with start_server("--max-queued-tokens", "250", "--max-num-seqs", "2") as server:
+        body = {"prompt": "x", "max_tokens": 150, "ignore_eos": True}
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             first = pool.submit(server.post, "/v1/completions", body)
             while server.metrics()["flashd_requests_in_flight"] < 1:
@@ -158,7 +158,7 @@ def test_queued_tokens_are_bounded(start_server):
 def test_draining_finishes_streams_and_refuses_new_work(start_server):
     with start_server() as server:
         with httpx.stream("POST", server.url + "/v1/completions", timeout=60, json={
-                "prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": True}) as response:
+                "prompt": "x", "max_tokens": 60, "ignore_eos": True, "stream": True}) as response:
             lines = response.iter_lines()
             next(lines)
             server.process.terminate()

@@ -138,6 +138,7 @@ def test_pings_while_nothing_else_is_sent(start_server):
         server.wait_idle()
 
 
+@pytest.mark.slow
 def test_a_slow_reader_gets_everything(server):
     """The stream pauses when the client does not read; nothing is lost and nobody else waits."""
     body = {"prompt": "Hello", "max_tokens": 300, "ignore_eos": True, "temperature": 1, "seed": 1, "logprobs": 20}

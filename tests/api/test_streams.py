@@ -44,6 +44,7 @@ async def read_stream(client, url, body):
     return text, reasons, usage
 
 
+@pytest.mark.slow
 def test_64_streams_equal_the_same_requests_alone(server):
     """The bytes of a request do not depend on what runs beside it."""
     count = 64
