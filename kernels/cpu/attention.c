@@ -27,6 +27,8 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kv_pool.h"
 
+enum { NARROW_ROWS_MAX = 6 }; /* rows that use bf16 keys and values as they are */
+
 static const float log2_e = 1.44269504f;
 
 struct attention_task {
@@ -73,18 +75,33 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
     }
 }
 
-static void run_tile(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
-                     const struct attention_rows *r, int32_t tile, int32_t begin, int32_t end)
+/* With many rows, widening bf16 once costs less than each group of rows doing it for itself. */
+static void widen_tile(const struct attention_task *t, struct attention_tile *tile, float *wide)
 {
-    int first_key = max_of(begin - tile, 0), end_key = min_of(end - tile, KV_TILE);
-    int first_block = first_key / BLOCK_SIZE, end_block = (int)div_up(end_key, BLOCK_SIZE);
-    const int32_t *block_table = t->step->block_tables + (int64_t)item->seq_idx * t->step->block_table_stride;
-    const void *chunks[KV_TILE_BLOCKS];
-    for (int i = first_block; i < end_block; i++)
-        chunks[i] = kv_pool_chunk(t->pool, t->layer, block_table[tile / BLOCK_SIZE + i], kv_head);
-    t->kernels->load_tile(r, chunks, first_block, end_block, t->pool->shape.dtype);
-    bool masked = r->first[r->num_rows - 1] > tile || r->end[0] < tile + KV_TILE;
-    t->kernels->run_tile(r, tile, first_key, end_key, masked);
+    int num_values = 2 * BLOCK_SIZE * t->w->dim;
+    for (int i = tile->first_key / BLOCK_SIZE; i < div_up(tile->end_key, BLOCK_SIZE); i++) {
+        t->kernels->widen_chunk(wide + i * num_values, tile->chunks[i], num_values);
+        tile->chunks[i] = wide + i * num_values;
+    }
+    tile->dtype = DTYPE_F32;
+}
+
+static void run_tile(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                     const struct attention_rows *r, int32_t position, int32_t begin, int32_t end)
+{
+    struct attention_tile tile = {.dtype = t->pool->shape.dtype, .position = position};
+    tile.first_key = max_of(begin - position, 0);
+    tile.end_key = min_of(end - position, KV_TILE);
+    tile.masked = r->first[r->num_rows - 1] > position || r->end[0] < position + KV_TILE;
+    const int32_t *blocks = t->step->block_tables + (int64_t)item->seq_idx * t->step->block_table_stride;
+    int32_t first_block = (position + tile.first_key) / BLOCK_SIZE, last_block = (end - 1) / BLOCK_SIZE;
+    for (int i = 0; i < KV_TILE_BLOCKS; i++) {
+        int32_t block = position / BLOCK_SIZE + i;
+        block = min_of(max_of(block, first_block), last_block); /* beyond these the table may hold nothing */
+        tile.chunks[i] = kv_pool_chunk(t->pool, t->layer, blocks[block], kv_head);
+    }
+    if (tile.dtype == DTYPE_BF16 && r->num_rows > NARROW_ROWS_MAX) widen_tile(t, &tile, r->wide);
+    t->kernels->run_tile(r, &tile);
 }
 
 /* r->sums = the sums over one split; false when no row sees any of it. */
@@ -94,8 +111,8 @@ static bool run_split(const struct attention_task *t, const struct attention_ite
     int32_t begin = max_of(split * KV_SPLIT, r->first[0]);
     int32_t end = min_of((split + 1) * KV_SPLIT, r->end[r->num_rows - 1]);
     clear_sums(&r->sums, r->num_rows, r->dim);
-    for (int32_t tile = begin / KV_TILE * KV_TILE; tile < end; tile += KV_TILE)
-        run_tile(t, item, kv_head, r, tile, begin, end);
+    for (int32_t position = begin / KV_TILE * KV_TILE; position < end; position += KV_TILE)
+        run_tile(t, item, kv_head, r, position, begin, end);
     return begin < end;
 }
 

@@ -1,12 +1,11 @@
 /* attention_kernels.h - the inner loops of attention: a few query rows against one tile of keys and values.
  *
  * A row is one query head at one token. The rows of a call share one K/V head (grouped heads are just more
- * rows), so a tile is widened to f32 once and then used by all of them.
+ * rows).
  *
  *   dim     head_dim rounded up to a multiple of 16; the padding is zero everywhere
  *   tile    KV_TILE consecutive token positions, the first a multiple of KV_TILE
- *   chunk   what the pool stores for one block and one K/V head: K as [dim][BLOCK_SIZE], V as
- * [BLOCK_SIZE][dim]
+ *   chunk   one block and one K/V head, as the pool stores it: K as [dim][BLOCK_SIZE], V as [BLOCK_SIZE][dim]
  *
  * K lies transposed so that one vector holds the same element of consecutive keys: a score is then a chain of
  * multiply-adds down one lane, in order of the element, and needs no sum across lanes.
@@ -41,22 +40,25 @@ struct attention_rows {
     float *q;       /* [rows][dim], multiplied by scale / ln 2 */
     int32_t *first; /* [rows] the row sees token positions first <= p < end */
     int32_t *end;
-    float *k;       /* [dim][KV_TILE] */
-    float *v;       /* [KV_TILE][dim] */
+    float *wide;    /* KV_TILE_BLOCKS chunks, for a tile in f32 */
     float *scores;  /* [rows][KV_TILE]; then the weights exp2(score - m) */
     float *rescale; /* [rows] what the tile multiplied the old sums by */
     struct softmax_sums sums;
 };
 
+struct attention_tile {
+    const void *chunks[KV_TILE_BLOCKS]; /* all readable, if need be the same one twice */
+    enum dtype dtype;                   /* DTYPE_BF16 or DTYPE_F32 */
+    int32_t position;                   /* of key 0 */
+    int first_key, end_key;             /* keys that some row sees; others are in no way used */
+    bool masked;                        /* some row does not see all KV_TILE keys */
+};
+
 struct attention_kernels {
-    /* Widens the chunks of blocks [first_block, end_block) of a tile into k and v. Other keys of the tile
-     * keep whatever was there. */
-    void (*load_tile)(const struct attention_rows *r, const void *const chunks[KV_TILE_BLOCKS],
-                      int first_block, int end_block, enum dtype dtype);
-    /* Adds the keys [first_key, end_key) of the loaded tile, whose key 0 is at position tile_position, to the
-     * sums. masked: some row does not see all KV_TILE keys. */
-    void (*run_tile)(const struct attention_rows *r, int32_t tile_position, int first_key, int end_key,
-                     bool masked);
+    /* Adds the tile to the rows' sums. */
+    void (*run_tile)(const struct attention_rows *r, const struct attention_tile *tile);
+    /* A bf16 chunk in f32, for tiles that many rows use. */
+    void (*widen_chunk)(float *out, const uint16_t *chunk, int num_values);
     /* total = total and part together. */
     void (*merge)(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim);
     /* out[head_dim] = o / l of one row, no zero of it negative. */

@@ -1,77 +1,56 @@
 /* attention_loops.h - attention_kernels.h written in the operations of a vector.h; included once for each
  * instruction set, after its vector.h.
  *
- * Both products are register tiles of VECTOR_TILE_ROWS rows x 4 vectors: each loaded vector of K or V serves
- * all rows of the tile, and each broadcast element of q (or of the weights) serves 4 vectors. */
+ * Both products are register tiles of TILE_ROWS rows x TILE_WIDTH vectors: each loaded vector of K or V
+ * serves all rows of the tile, and each broadcast element of q (or of the weights) serves all its vectors.
+ * The sums, the vectors of K or V and one broadcast element fill the registers: 24 + 4 + 1 of 32, or 12 + 2 +
+ * 1 of 16. */
 #ifndef KERNELS_CPU_ATTENTION_LOOPS_H
 #define KERNELS_CPU_ATTENTION_LOOPS_H
 
 #include <math.h>
-#include <string.h>
 
 #include "kernels/cpu/attention_kernels.h"
 
-enum { TILE_VECTORS = KV_TILE / VECTOR_LANES };
+enum { TILE_ROWS = 6, TILE_WIDTH = VECTOR_REGISTERS / 8, KEY_VECTORS = KV_TILE / VECTOR_LANES };
 
 #define always_inline static inline __attribute__((always_inline))
 
-static void widen_bf16(float *out, const uint16_t *in, int n)
+always_inline vector load_element(const void *chunk, int index, const bool bf16)
 {
-    for (int i = 0; i < n; i += VECTOR_LANES) vector_store(out + i, vector_load_bf16(in + i));
+    return bf16 ? vector_load_bf16((const uint16_t *)chunk + index)
+                : vector_load((const float *)chunk + index);
 }
 
-static void load_block_bf16(const struct attention_rows *r, const uint16_t *chunk, int block)
+/* Scores of num_rows rows with the keys of TILE_WIDTH vectors. */
+always_inline void score_tile(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                              int key, const int num_rows, const bool bf16)
 {
-    for (int d = 0; d < r->dim; d++)
-        widen_bf16(r->k + d * KV_TILE + block * BLOCK_SIZE, chunk + d * BLOCK_SIZE, BLOCK_SIZE);
-    int num_values = BLOCK_SIZE * r->dim;
-    widen_bf16(r->v + block * num_values, chunk + num_values, num_values);
-}
-
-static void load_block_f32(const struct attention_rows *r, const float *chunk, int block)
-{
-    for (int d = 0; d < r->dim; d++)
-        memcpy(r->k + d * KV_TILE + block * BLOCK_SIZE, chunk + d * BLOCK_SIZE, BLOCK_SIZE * sizeof(float));
-    int num_values = BLOCK_SIZE * r->dim;
-    memcpy(r->v + block * num_values, chunk + num_values, (size_t)num_values * sizeof(float));
-}
-
-static void load_tile(const struct attention_rows *r, const void *const chunks[KV_TILE_BLOCKS],
-                      int first_block, int end_block, enum dtype dtype)
-{
-    for (int block = first_block; block < end_block; block++) {
-        if (dtype == DTYPE_BF16)
-            load_block_bf16(r, chunks[block], block);
-        else
-            load_block_f32(r, chunks[block], block);
-    }
-}
-
-/* Scores of num_rows rows with the keys of 4 vectors. */
-always_inline void score_tile(const struct attention_rows *r, int row, int key, const int num_rows)
-{
-    vector sums[VECTOR_TILE_ROWS][4];
+    vector sums[TILE_ROWS][TILE_WIDTH];
     const float *q = r->q + (size_t)row * (size_t)r->dim;
+    const void *chunks[TILE_WIDTH];
+    for (int j = 0; j < TILE_WIDTH; j++) chunks[j] = tile->chunks[(key + j * VECTOR_LANES) / BLOCK_SIZE];
     for (int i = 0; i < num_rows; i++)
-        for (int j = 0; j < 4; j++) sums[i][j] = vector_set(0.0f);
+        for (int j = 0; j < TILE_WIDTH; j++) sums[i][j] = vector_set(0.0f);
     for (int d = 0; d < r->dim; d++) {
-        vector k[4];
-        for (int j = 0; j < 4; j++) k[j] = vector_load(r->k + d * KV_TILE + key + j * VECTOR_LANES);
+        vector k[TILE_WIDTH];
+        for (int j = 0; j < TILE_WIDTH; j++)
+            k[j] = load_element(chunks[j], d * BLOCK_SIZE + j * VECTOR_LANES % BLOCK_SIZE, bf16);
         for (int i = 0; i < num_rows; i++) {
             vector q_element = vector_set(q[i * r->dim + d]);
-            for (int j = 0; j < 4; j++) sums[i][j] = vector_fma(q_element, k[j], sums[i][j]);
+            for (int j = 0; j < TILE_WIDTH; j++) sums[i][j] = vector_fma(q_element, k[j], sums[i][j]);
         }
     }
     for (int i = 0; i < num_rows; i++)
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < TILE_WIDTH; j++)
             vector_store(r->scores + (row + i) * KV_TILE + key + j * VECTOR_LANES, sums[i][j]);
 }
 
 /* o = rescale * o + weights * V for num_rows rows and num_vectors vectors of columns. */
-always_inline void output_tile(const struct attention_rows *r, int row, int column, int first_key,
-                               int end_key, const int num_rows, const int num_vectors)
+always_inline void output_tile(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                               int column, const int num_rows, const int num_vectors, const bool bf16)
 {
-    vector sums[VECTOR_TILE_ROWS][4];
+    vector sums[TILE_ROWS][TILE_WIDTH];
     float *o = r->sums.o + (size_t)row * (size_t)r->dim + column;
     const float *weights = r->scores + row * KV_TILE;
     for (int i = 0; i < num_rows; i++) {
@@ -79,89 +58,114 @@ always_inline void output_tile(const struct attention_rows *r, int row, int colu
         for (int j = 0; j < num_vectors; j++)
             sums[i][j] = vector_mul(vector_load(o + i * r->dim + j * VECTOR_LANES), rescale);
     }
-    for (int key = first_key; key < end_key; key++) {
-        vector v[4];
-        for (int j = 0; j < num_vectors; j++)
-            v[j] = vector_load(r->v + key * r->dim + column + j * VECTOR_LANES);
-        for (int i = 0; i < num_rows; i++) {
-            vector weight = vector_set(weights[i * KV_TILE + key]);
-            for (int j = 0; j < num_vectors; j++) sums[i][j] = vector_fma(weight, v[j], sums[i][j]);
+    for (int key = tile->first_key, end; key < tile->end_key; key = end) {
+        const void *chunk = tile->chunks[key / BLOCK_SIZE];
+        int element = (BLOCK_SIZE + key % BLOCK_SIZE) * r->dim + column;
+        end = (key / BLOCK_SIZE + 1) * BLOCK_SIZE;
+        if (end > tile->end_key) end = tile->end_key;
+        for (int k = key; k < end; k++, element += r->dim) {
+            vector v[TILE_WIDTH];
+            for (int j = 0; j < num_vectors; j++)
+                v[j] = load_element(chunk, element + j * VECTOR_LANES, bf16);
+            for (int i = 0; i < num_rows; i++) {
+                vector weight = vector_set(weights[i * KV_TILE + k]);
+                for (int j = 0; j < num_vectors; j++) sums[i][j] = vector_fma(weight, v[j], sums[i][j]);
+            }
         }
     }
     for (int i = 0; i < num_rows; i++)
         for (int j = 0; j < num_vectors; j++) vector_store(o + i * r->dim + j * VECTOR_LANES, sums[i][j]);
 }
 
-/* The compiler unrolls the tiles for each constant number of rows. */
-static void score_rows(const struct attention_rows *r, int row, int key, int num_rows)
+always_inline void score_columns(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                                 const int num_rows)
 {
-    switch (num_rows) {
-    case 1:
-        score_tile(r, row, key, 1);
-        break;
-    case 2:
-        score_tile(r, row, key, 2);
-        break;
-    case 3:
-        score_tile(r, row, key, 3);
-        break;
-#if VECTOR_TILE_ROWS == 6
-    case 4:
-        score_tile(r, row, key, 4);
-        break;
-    case 5:
-        score_tile(r, row, key, 5);
-        break;
-    case 6:
-        score_tile(r, row, key, 6);
-        break;
-#endif
+    const int step = TILE_WIDTH * VECTOR_LANES;
+    for (int key = tile->first_key / step * step; key < tile->end_key; key += step) {
+        if (tile->dtype == DTYPE_BF16)
+            score_tile(r, tile, row, key, num_rows, true);
+        else
+            score_tile(r, tile, row, key, num_rows, false);
     }
 }
 
-always_inline void output_columns(const struct attention_rows *r, int row, int first_key, int end_key,
-                                  const int num_rows)
+always_inline void output_columns(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                                  const int num_rows, const bool bf16)
 {
     int column = 0;
-    for (; column + 4 * VECTOR_LANES <= r->dim; column += 4 * VECTOR_LANES)
-        output_tile(r, row, column, first_key, end_key, num_rows, 4);
-    for (; column < r->dim; column += VECTOR_LANES)
-        output_tile(r, row, column, first_key, end_key, num_rows, 1);
+    for (; column + TILE_WIDTH * VECTOR_LANES <= r->dim; column += TILE_WIDTH * VECTOR_LANES)
+        output_tile(r, tile, row, column, num_rows, TILE_WIDTH, bf16);
+    for (; column < r->dim; column += VECTOR_LANES) output_tile(r, tile, row, column, num_rows, 1, bf16);
 }
 
-static void output_rows(const struct attention_rows *r, int row, int first_key, int end_key, int num_rows)
+always_inline void output_either(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                                 const int num_rows)
+{
+    if (tile->dtype == DTYPE_BF16)
+        output_columns(r, tile, row, num_rows, true);
+    else
+        output_columns(r, tile, row, num_rows, false);
+}
+
+/* The compiler unrolls the tiles for each constant number of rows. */
+static void score_rows(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                       int num_rows)
 {
     switch (num_rows) {
     case 1:
-        output_columns(r, row, first_key, end_key, 1);
+        score_columns(r, tile, row, 1);
         break;
     case 2:
-        output_columns(r, row, first_key, end_key, 2);
+        score_columns(r, tile, row, 2);
         break;
     case 3:
-        output_columns(r, row, first_key, end_key, 3);
+        score_columns(r, tile, row, 3);
         break;
-#if VECTOR_TILE_ROWS == 6
     case 4:
-        output_columns(r, row, first_key, end_key, 4);
+        score_columns(r, tile, row, 4);
         break;
     case 5:
-        output_columns(r, row, first_key, end_key, 5);
+        score_columns(r, tile, row, 5);
         break;
     case 6:
-        output_columns(r, row, first_key, end_key, 6);
+        score_columns(r, tile, row, 6);
         break;
-#endif
     }
 }
 
-static void load_scores(const struct attention_rows *r, int row, int32_t tile_position, bool masked,
-                        vector x[TILE_VECTORS])
+static void output_rows(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                        int num_rows)
 {
-    int first = r->first[row] - tile_position, end = r->end[row] - tile_position;
-    for (int i = 0; i < TILE_VECTORS; i++) {
+    switch (num_rows) {
+    case 1:
+        output_either(r, tile, row, 1);
+        break;
+    case 2:
+        output_either(r, tile, row, 2);
+        break;
+    case 3:
+        output_either(r, tile, row, 3);
+        break;
+    case 4:
+        output_either(r, tile, row, 4);
+        break;
+    case 5:
+        output_either(r, tile, row, 5);
+        break;
+    case 6:
+        output_either(r, tile, row, 6);
+        break;
+    }
+}
+
+static void load_scores(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                        vector x[KEY_VECTORS])
+{
+    int first = r->first[row] - tile->position, end = r->end[row] - tile->position;
+    for (int i = 0; i < KEY_VECTORS; i++) {
         x[i] = vector_load(r->scores + row * KV_TILE + i * VECTOR_LANES);
-        if (masked) x[i] = vector_keep(x[i], first - i * VECTOR_LANES, end - i * VECTOR_LANES, -INFINITY);
+        if (tile->masked)
+            x[i] = vector_keep(x[i], first - i * VECTOR_LANES, end - i * VECTOR_LANES, -INFINITY);
     }
 }
 
@@ -173,17 +177,17 @@ static float exp2_one(float x)
 }
 
 /* One row's step of the online softmax: scores become weights. */
-static void soften_row(const struct attention_rows *r, int row, int32_t tile_position, bool masked)
+static void soften_row(const struct attention_rows *r, const struct attention_tile *tile, int row)
 {
-    vector x[TILE_VECTORS];
-    load_scores(r, row, tile_position, masked, x);
+    vector x[KEY_VECTORS];
+    load_scores(r, tile, row, x);
     vector largest = x[0];
-    for (int i = 1; i < TILE_VECTORS; i++) largest = vector_max(largest, x[i]);
+    for (int i = 1; i < KEY_VECTORS; i++) largest = vector_max(largest, x[i]);
     float old = r->sums.m[row], tile_largest = vector_largest(largest);
     float m = old > tile_largest ? old : tile_largest;
     float base = m == -INFINITY ? 0.0f : m; /* nothing seen yet: -inf - -inf would be NaN */
     vector sum = vector_set(0.0f);
-    for (int i = 0; i < TILE_VECTORS; i++) {
+    for (int i = 0; i < KEY_VECTORS; i++) {
         vector weight = vector_exp2(vector_sub(x[i], vector_set(base)));
         vector_store(r->scores + row * KV_TILE + i * VECTOR_LANES, weight);
         sum = vector_add(sum, weight);
@@ -193,16 +197,19 @@ static void soften_row(const struct attention_rows *r, int row, int32_t tile_pos
     r->sums.m[row] = m;
 }
 
-static void run_tile(const struct attention_rows *r, int32_t tile_position, int first_key, int end_key,
-                     bool masked)
+static void run_tile(const struct attention_rows *r, const struct attention_tile *tile)
 {
-    const int step = 4 * VECTOR_LANES;
-    for (int row = 0; row < r->num_rows; row += VECTOR_TILE_ROWS) {
-        int num_rows = r->num_rows - row < VECTOR_TILE_ROWS ? r->num_rows - row : VECTOR_TILE_ROWS;
-        for (int key = first_key / step * step; key < end_key; key += step) score_rows(r, row, key, num_rows);
-        for (int i = 0; i < num_rows; i++) soften_row(r, row + i, tile_position, masked);
-        output_rows(r, row, first_key, end_key, num_rows);
+    for (int row = 0; row < r->num_rows; row += TILE_ROWS) {
+        int num_rows = r->num_rows - row < TILE_ROWS ? r->num_rows - row : TILE_ROWS;
+        score_rows(r, tile, row, num_rows);
+        for (int i = 0; i < num_rows; i++) soften_row(r, tile, row + i);
+        output_rows(r, tile, row, num_rows);
     }
+}
+
+static void widen_chunk(float *out, const uint16_t *chunk, int num_values)
+{
+    for (int i = 0; i < num_values; i += VECTOR_LANES) vector_store(out + i, vector_load_bf16(chunk + i));
 }
 
 static void merge(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim)

@@ -40,8 +40,7 @@ static bool alloc_rows(struct device_memory *memory, struct attention_rows *r, i
     r->q = device_memory_alloc_array(memory, (uint64_t)num_rows * (uint64_t)dim, sizeof *r->q);
     r->first = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->first);
     r->end = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->end);
-    return r->q && r->first && r->end && alloc_floats(memory, &r->k, (int64_t)dim * KV_TILE) &&
-           alloc_floats(memory, &r->v, (int64_t)dim * KV_TILE) &&
+    return r->q && r->first && r->end && alloc_floats(memory, &r->wide, (int64_t)2 * KV_TILE * dim) &&
            alloc_floats(memory, &r->scores, (int64_t)num_rows * KV_TILE) &&
            alloc_floats(memory, &r->rescale, num_rows) && alloc_sums(memory, &r->sums, num_rows, dim);
 }

@@ -1,49 +1,41 @@
 /* attention_portable.c - attention_kernels.h in plain C and f32: the reference to read first. */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/exp2_portable.h"
 
-static void load_block(const struct attention_rows *r, const void *chunk, int block, enum dtype dtype)
+/* Element index of the chunk, which an f32 or a bf16 pool stores. */
+static inline float chunk_value(const void *chunk, int index, enum dtype dtype)
 {
-    int num_values = BLOCK_SIZE * r->dim;
-    for (int i = 0; i < num_values; i++) {
-        int d = i / BLOCK_SIZE, key = block * BLOCK_SIZE + i % BLOCK_SIZE;
-        if (dtype == DTYPE_BF16) {
-            r->k[d * KV_TILE + key] = bf16_to_f32(((const uint16_t *)chunk)[i]);
-            r->v[block * num_values + i] = bf16_to_f32(((const uint16_t *)chunk)[num_values + i]);
-        } else {
-            r->k[d * KV_TILE + key] = ((const float *)chunk)[i];
-            r->v[block * num_values + i] = ((const float *)chunk)[num_values + i];
-        }
-    }
+    return dtype == DTYPE_BF16 ? bf16_to_f32(((const uint16_t *)chunk)[index])
+                               : ((const float *)chunk)[index];
 }
 
-static void load_tile(const struct attention_rows *r, const void *const chunks[KV_TILE_BLOCKS],
-                      int first_block, int end_block, enum dtype dtype)
-{
-    for (int block = first_block; block < end_block; block++) load_block(r, chunks[block], block, dtype);
-}
-
-static void score_row(const struct attention_rows *r, int row, int first_key, int end_key)
+static void score_row(const struct attention_rows *r, const struct attention_tile *tile, int row, int first,
+                      int end)
 {
     const float *q = r->q + (size_t)row * (size_t)r->dim;
     float *scores = r->scores + row * KV_TILE;
-    for (int key = first_key; key < end_key; key++) scores[key] = 0.0f;
-    for (int d = 0; d < r->dim; d++)
-        for (int key = first_key; key < end_key; key++) scores[key] += q[d] * r->k[d * KV_TILE + key];
+    for (int key = first; key < end; key++) scores[key] = 0.0f;
+    for (int block = first / BLOCK_SIZE * BLOCK_SIZE; block < end; block += BLOCK_SIZE) {
+        int from = first > block ? first - block : 0,
+            to = end - block < BLOCK_SIZE ? end - block : BLOCK_SIZE;
+        const void *chunk = tile->chunks[block / BLOCK_SIZE];
+        for (int d = 0; d < r->dim; d++)
+            for (int i = from; i < to; i++)
+                scores[block + i] += q[d] * chunk_value(chunk, d * BLOCK_SIZE + i, tile->dtype);
+    }
 }
 
 /* One row's step of the online softmax over the keys it sees: scores become weights. */
-static void soften_row(const struct attention_rows *r, int row, int first_key, int end_key)
+static void soften_row(const struct attention_rows *r, int row, int first, int end)
 {
     float *scores = r->scores + row * KV_TILE;
     float old = r->sums.m[row], m = old, sum = 0.0f;
-    for (int key = first_key; key < end_key; key++) m = m > scores[key] ? m : scores[key];
+    for (int key = first; key < end; key++) m = m > scores[key] ? m : scores[key];
     float base = m == -INFINITY ? 0.0f : m; /* nothing seen yet: -inf - -inf would be NaN */
-    for (int key = first_key; key < end_key; key++) {
+    for (int key = first; key < end; key++) {
         scores[key] = exp2_portable(scores[key] - base);
         sum += scores[key];
     }
@@ -52,29 +44,36 @@ static void soften_row(const struct attention_rows *r, int row, int first_key, i
     r->sums.m[row] = m;
 }
 
-static void output_row(const struct attention_rows *r, int row, int first_key, int end_key)
+static void output_row(const struct attention_rows *r, const struct attention_tile *tile, int row, int first,
+                       int end)
 {
     float *o = r->sums.o + (size_t)row * (size_t)r->dim;
     const float *weights = r->scores + row * KV_TILE;
     for (int d = 0; d < r->dim; d++) o[d] *= r->rescale[row];
-    for (int key = first_key; key < end_key; key++)
-        for (int d = 0; d < r->dim; d++) o[d] += weights[key] * r->v[key * r->dim + d];
+    for (int key = first; key < end; key++) {
+        const void *chunk = tile->chunks[key / BLOCK_SIZE];
+        int v = (BLOCK_SIZE + key % BLOCK_SIZE) * r->dim;
+        for (int d = 0; d < r->dim; d++) o[d] += weights[key] * chunk_value(chunk, v + d, tile->dtype);
+    }
 }
 
 /* Each row takes just the keys that it sees, so there is nothing to mask. */
-static void run_tile(const struct attention_rows *r, int32_t tile_position, int first_key, int end_key,
-                     bool masked)
+static void run_tile(const struct attention_rows *r, const struct attention_tile *tile)
 {
-    (void)masked;
     for (int row = 0; row < r->num_rows; row++) {
-        int first = r->first[row] - tile_position, end = r->end[row] - tile_position;
-        if (first < first_key) first = first_key;
-        if (end > end_key) end = end_key;
+        int first = r->first[row] - tile->position, end = r->end[row] - tile->position;
+        if (first < tile->first_key) first = tile->first_key;
+        if (end > tile->end_key) end = tile->end_key;
         if (first >= end) continue;
-        score_row(r, row, first, end);
+        score_row(r, tile, row, first, end);
         soften_row(r, row, first, end);
-        output_row(r, row, first, end);
+        output_row(r, tile, row, first, end);
     }
+}
+
+static void widen_chunk(float *out, const uint16_t *chunk, int num_values)
+{
+    for (int i = 0; i < num_values; i++) out[i] = bf16_to_f32(chunk[i]);
 }
 
 static void merge(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim)
@@ -94,4 +93,4 @@ static void finish(float *out, const struct softmax_sums *sums, int row, int dim
     for (int d = 0; d < head_dim; d++) out[d] = sums->o[row * dim + d] / sums->l[row] + 0.0f;
 }
 
-const struct attention_kernels attention_kernels_portable = {load_tile, run_tile, merge, finish};
+const struct attention_kernels attention_kernels_portable = {run_tile, widen_chunk, merge, finish};

@@ -8,7 +8,7 @@
 #include "kernels/cpu/exp2_constants.h"
 
 #define VECTOR_LANES 8
-#define VECTOR_TILE_ROWS 3 /* 3 x 4 accumulators and their operands fill the 16 registers */
+#define VECTOR_REGISTERS 16
 
 typedef __m256 vector;
 

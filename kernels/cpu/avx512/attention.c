@@ -2,4 +2,4 @@
 
 #include "kernels/cpu/attention_loops.h"
 
-const struct attention_kernels attention_kernels_avx512 = {load_tile, run_tile, merge, finish};
+const struct attention_kernels attention_kernels_avx512 = {run_tile, widen_chunk, merge, finish};

@@ -8,7 +8,7 @@
 #include "kernels/cpu/exp2_constants.h"
 
 #define VECTOR_LANES 16
-#define VECTOR_TILE_ROWS 6 /* 6 x 4 accumulators and their operands fill the 32 registers */
+#define VECTOR_REGISTERS 32
 
 typedef __m512 vector;
 
