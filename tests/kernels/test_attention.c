@@ -55,7 +55,7 @@ static void check_against_reference(const char *isa, const struct rig_shape *sha
         num_tokens += shape->lengths[s] - cached[s];
         longest = max_of(longest, cached[s]);
     }
-    struct rig *r = rig_new(isa, 1 + random_below(random, 3), shape, max_of(num_tokens, longest), random);
+    struct rig *r = rig_new(isa, 1 + random_below(random, 4), shape, max_of(num_tokens, longest), random);
     if (!r) {
         printf("(head_dim %d is not supported)\n", shape->head_dim);
         return;
@@ -161,6 +161,28 @@ static void test_one_long_among_short(void **state)
 {
     (void)state;
     for_each_isa(one_long);
+}
+
+/* A few long sequences decode together: each is split among threads, and each into its own place. */
+static void long_decodes(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    for (int32_t num_seqs = 1; num_seqs <= 4; num_seqs++) {
+        struct rig_shape shape = shape_of(3, 1, 64, DTYPE_BF16);
+        int32_t cached[RIG_SEQS_MAX];
+        shape.num_seqs = num_seqs;
+        for (int32_t s = 0; s < num_seqs; s++) {
+            shape.lengths[s] = 500 + random_below(&random, 800);
+            cached[s] = shape.lengths[s] - 1;
+        }
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_long_decodes(void **state)
+{
+    (void)state;
+    for_each_isa(long_decodes);
 }
 
 /* ---- the same bits ---- */
@@ -287,8 +309,11 @@ static void test_stale_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_lengths),        cmocka_unit_test(test_sliding_windows),
-        cmocka_unit_test(test_one_long_among_short), cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_mixed_lengths),
+        cmocka_unit_test(test_sliding_windows),
+        cmocka_unit_test(test_one_long_among_short),
+        cmocka_unit_test(test_long_decodes),
+        cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_stale_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
