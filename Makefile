@@ -1,15 +1,25 @@
 # flashd: bare `make` builds build/flashd; `make help` lists the rest.
 #
 #   SANITIZE=1   another build in build-san/ with AddressSanitizer, UBSan and debug asserts
+#   SANITIZE=thread  another build in build-tsan/ with ThreadSanitizer
 #   DEBUG=1      another build in build-debug/ with debug asserts
+#   FUZZ=1       another build in build-fuzz/ for clang's libFuzzer, with AddressSanitizer, UBSan and debug asserts
 #   CC=...       compiler
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
 
-ifdef SANITIZE
+ifeq ($(SANITIZE),thread)
+BUILD := build-tsan
+MODE_FLAGS := -O1 -fsanitize=thread -fno-omit-frame-pointer -DFLASHD_DEBUG
+else ifdef SANITIZE
 BUILD := build-san
 MODE_FLAGS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DFLASHD_DEBUG
+else ifdef FUZZ
+BUILD := build-fuzz
+CC := clang
+MODE_FLAGS := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
+	-fno-omit-frame-pointer -DFLASHD_DEBUG
 else ifdef DEBUG
 BUILD := build-debug
 MODE_FLAGS := -O1 -DFLASHD_DEBUG
@@ -32,12 +42,15 @@ LIBS := -luv -lcjson -lyaml -lutf8proc -lnettle -lm -lpthread -ldl
 # Instruction sets: one folder each, chosen at run time.
 ISA_FLAGS_avx2 := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
-ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni -mavx512bf16
+ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni
 
 FOLDERS := base config kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx512 kernels/cpu/avx512vnni kvcache model \
 	model/jinja model/tokenizer scheduler server server/api
 SOURCES := $(filter-out server/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
 LLHTTP_SOURCES := build/llhttp/src/api.c build/llhttp/src/http.c build/llhttp/src/llhttp.c
+ifdef FUZZ # no fuzzer computes
+SOURCES := $(filter-out kernels/cpu/% server/inspect.c,$(SOURCES))
+endif
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/llhttp/api.o $(BUILD)/llhttp/http.o $(BUILD)/llhttp/llhttp.o
 LIBRARY := $(BUILD)/libflashd.a
 
@@ -62,7 +75,7 @@ $(BUILD)/%.o: %.c | build/llhttp/include/llhttp.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ISA_FLAGS_$(notdir $(patsubst %/,%,$(dir $<)))) -MMD -MP -c -o $@ $<
 
-$(BUILD)/server/version.o: CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
+$(BUILD)/server/version.o: ALL_CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
 $(BUILD)/server/version.o: VERSION .git/HEAD
 
 .git/HEAD:
@@ -127,6 +140,37 @@ $(BUILD)/tests/%: tests/%.c $(LIBRARY)
 unit: $(UNIT_TESTS) ## build and run the C tests
 	@tests/run-unit $(UNIT_TESTS)
 
+# Fuzzers read files from memory (tests/fuzz/memory_files.c), so that a read beyond a file's end is found.
+FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_WRAPS := file_map_open file_map_close file_map_drop_pages file_map_prefetch file_read_text fopen stat
+FUZZ_LINK := -fsanitize=fuzzer $(FUZZ_WRAPS:%=-Wl,--wrap=%)
+$(FUZZERS): $(BUILD)/%: %.c $(BUILD)/tests/fuzz/memory_files.o $(LIBRARY)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP $(FUZZ_LINK) -o $@ $< $(BUILD)/tests/fuzz/memory_files.o $(LIBRARY) $(LIBS) -lcmocka
+
+.PHONY: fuzz fuzzers
+fuzzers: $(FUZZERS)
+fuzz: ## build every fuzzer and run each for FUZZ_SECONDS (60)
+	@tests/fuzz/run
+
+# The simulator (tests/sim/README.md): the whole server on simulated sockets, threads, memory, time and device.
+SIM_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/sim/*.c))
+SIM_WRAPS := malloc calloc realloc aligned_alloc free strdup strndup pthread_create pthread_join pthread_setname_np \
+	syscall getrandom _exit api_on_loaded api_abort_all engine_step engine_submit request_slots_get \
+	request_slots_acquire request_slots_release request_log_write metrics_reset connection_cut_off exchange_write http_metrics_count_cut_off
+$(SIM_OBJECTS): ALL_CFLAGS += -Itests
+$(BUILD)/tests/sim/sim: $(SIM_OBJECTS) $(LIBRARY)
+	$(CC) $(MODE_FLAGS) $(SIM_WRAPS:%=-Wl,--wrap=%) -o $@ $(SIM_OBJECTS) $(LIBRARY) $(filter-out -luv,$(LIBS))
+
+STEPS ?= 1000000
+FIRST ?= 1
+.PHONY: sim mutants
+sim: $(BUILD)/tests/sim/sim ## simulate the server: STEPS=1000000 FIRST=1, or one SEED=n, told line by line
+	@$< $(if $(SEED),--seed $(SEED) $(if $(ONLY),--only $(ONLY)) $(if $(WITHOUT),--without $(WITHOUT)),--steps $(STEPS) --first $(FIRST))
+
+mutants: $(BUILD)/tests/sim/sim ## plant known bugs one at a time; the simulator must find each
+	@BUILD=$(BUILD) tests/mutants/run
+
 .PHONY: test
 test: ## everything, from nothing: C tests (plain and sanitized), golden, API
 	@tests/run-all
@@ -135,8 +179,12 @@ test: ## everything, from nothing: C tests (plain and sanitized), golden, API
 check: ## format, include arrows, clang-tidy
 	@tests/check/run
 
+.PHONY: oracle
+oracle: all model ## mixed requests alone, then together: every answer equal byte for byte (ARGS="--requests 10000")
+	@python3 tests/oracle/oracle.py $(ARGS)
+
 .PHONY: bench
-bench: ## one table against llama.cpp on this machine
+bench: ## tables against llama.cpp on this machine
 	@tests/bench/run
 
 # ---- install ----
@@ -157,7 +205,7 @@ uninstall: ## what install put there
 
 .PHONY: clean help
 clean: ## remove what was built
-	rm -rf build build-san build-debug
+	rm -rf build build-san build-tsan build-fuzz build-debug
 
 help: ## this list
 	@echo "make                 build build/flashd"

@@ -34,11 +34,9 @@ enum cpu_isa_level cpu_isa_detect(void)
     if (!has_bits(saved, XCR0_AVX512) ||
         !has_bits(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL))
         return CPU_ISA_AVX2;
-    if (!has_bits(c7, bit_AVX512VNNI) || !__get_cpuid_count(7, 1, &a, &b, &c, &d) ||
-        !has_bits(a, bit_AVX512BF16))
-        return CPU_ISA_AVX512;
-    return CPU_ISA_AVX512_VNNI;
+    return has_bits(c7, bit_AVX512VNNI) ? CPU_ISA_AVX512_VNNI : CPU_ISA_AVX512;
 }
+
 const struct cpu_isa *cpu_isa_kernels(enum cpu_isa_level level)
 {
     static const struct cpu_isa portable = {&attention_kernels_portable, &row_kernels_portable};
@@ -50,7 +48,7 @@ const struct cpu_isa *cpu_isa_kernels(enum cpu_isa_level level)
     case CPU_ISA_AVX2:
         return &avx2;
     default:
-        return &avx512; /* VNNI and BF16 speed up matrix products only */
+        return &avx512; /* VNNI speeds up matrix products only */
     }
 }
 

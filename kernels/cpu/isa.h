@@ -7,7 +7,7 @@
  *   CPU_ISA_PORTABLE      plain C; everything in f32: the readable reference
  *   CPU_ISA_AVX2          AVX2, FMA, F16C
  *   CPU_ISA_AVX512        AVX-512 F, BW, DQ, VL
- *   CPU_ISA_AVX512_VNNI   the same with VNNI and BF16
+ *   CPU_ISA_AVX512_VNNI   the same with VNNI
  *
  * Detection asks the processor (cpuid) and the operating system (xgetbv: are the registers saved?).
  * Thread: any. */
