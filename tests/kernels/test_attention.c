@@ -272,6 +272,43 @@ static void test_same_bits(void **state)
     for_each_isa(same_bits);
 }
 
+/* The last token of each of some sequences, decoded alone and then among all the others. */
+static void decodes_among_others(const char *isa)
+{
+    static const int32_t dims[] = {64, 128};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(dims); i++) {
+        struct rig_shape shape =
+            shape_of(1 + random_below(&random, 8), 1 + random_below(&random, 3), dims[i], DTYPE_BF16);
+        shape.num_seqs = 24;
+        for (int32_t s = 0; s < shape.num_seqs; s++)
+            shape.lengths[s] = 2 + random_below(&random, s % 8 == 0 ? 1500 : 200);
+        struct rig *r = rig_new(isa, 2, &shape, 1500, &random);
+        size_t out_row = (size_t)(shape.num_heads * shape.head_dim);
+        float *alone = malloc((size_t)shape.num_seqs * out_row * sizeof *alone),
+              *together = malloc((size_t)shape.num_seqs * out_row * sizeof *together);
+        struct rig_part parts[RIG_SEQS_MAX];
+        for (int32_t s = 0; s < shape.num_seqs; s++) {
+            struct rig_part before = {.seq = s, .count = shape.lengths[s] - 1};
+            rig_run(r, &before, 1);
+            parts[s] = (struct rig_part){s, shape.lengths[s] - 1, 1, true, alone + (size_t)s * out_row};
+            rig_run(r, &parts[s], 1);
+            parts[s].out = together + (size_t)s * out_row;
+        }
+        rig_run(r, parts, shape.num_seqs);
+        assert_int_equal(num_bits_different(alone, together, (size_t)shape.num_seqs * out_row), 0);
+        free(alone);
+        free(together);
+        rig_free(r);
+    }
+}
+
+static void test_decodes_among_others(void **state)
+{
+    (void)state;
+    for_each_isa(decodes_among_others);
+}
+
 /* What another request left in a block's unused slots, a NaN even, must not reach this one. */
 static void stale_blocks(const char *isa)
 {
@@ -314,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_one_long_among_short),
         cmocka_unit_test(test_long_decodes),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_decodes_among_others),
         cmocka_unit_test(test_stale_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

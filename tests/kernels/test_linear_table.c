@@ -1,0 +1,172 @@
+/* test_linear_table.c - matrix products through the kernel table of whatever device: against a
+ * double-precision reference, and the bits of a row against themselves in batches of other sizes. */
+#include "fixture.h"
+
+enum { TOKENS_MAX = 130, ROWS_MAX = 1600, COLS_MAX = 4096 };
+
+struct product {
+    struct linear_desc desc;
+    struct linear *linear;
+    int32_t n, k; /* of the result: gate and up give n = half of the weight's rows */
+    float *weights, *biases, *x;
+    void *file_weights[2];
+};
+
+static void *random_bf16(struct random *random, float *values, size_t count, float deviation)
+{
+    uint16_t *bits = malloc(count * sizeof *bits);
+    for (size_t i = 0; i < count; i++) {
+        bits[i] = dtype_f32_to_bf16(deviation * random_normal(random));
+        values[i] = dtype_bf16_to_f32(bits[i]);
+    }
+    return bits;
+}
+
+static void product_make(struct product *p, struct device *d, struct random *random, bool gate_up, bool bias)
+{
+    struct error err = {0};
+    int num_parts = gate_up ? 2 : 1;
+    p->n = 16 * (1 + random_below(random, (gate_up ? ROWS_MAX / 2 : ROWS_MAX) / 16));
+    p->k = 8 * (1 + random_below(random, COLS_MAX / 8));
+    size_t count = (size_t)p->n * (size_t)p->k;
+    p->weights = malloc(2 * count * sizeof *p->weights);
+    p->biases = calloc((size_t)p->n, sizeof *p->biases);
+    p->desc.kind = gate_up ? LINEAR_GATE_UP : LINEAR_PLAIN;
+    p->desc.num_parts = num_parts;
+    for (int i = 0; i < num_parts; i++) {
+        p->file_weights[i] =
+            random_bf16(random, p->weights + (size_t)i * count, count, 1 / sqrtf((float)p->k));
+        p->desc.parts[i] = (struct weight_view){p->file_weights[i], DTYPE_BF16, p->n, p->k};
+    }
+    for (int32_t n = 0; bias && n < p->n; n++) p->biases[n] = random_normal(random);
+    if (bias) p->desc.biases[0] = (struct weight_view){p->biases, DTYPE_F32, 1, p->n};
+    p->x = random_values(random, (size_t)TOKENS_MAX * (size_t)p->k, d->act_bytes, 1);
+    if (d->ops->linear_create(d, &p->desc, &p->linear, &err)) fail_msg("linear_create: %s", err.text);
+}
+
+static void product_free(struct product *p)
+{
+    free(p->weights);
+    free(p->biases);
+    free(p->x);
+    for (int i = 0; i < 2; i++) free(p->file_weights[i]);
+}
+
+/* out[num_tokens][n], from tokens [first, first + num_tokens) of the product's x. */
+static void product_run(const struct product *p, struct device *d, struct test_step *step, int32_t first,
+                        int32_t num_tokens, float *out)
+{
+    int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
+    void *x = device_floats(d, (size_t)num_tokens * (size_t)p->k, false),
+         *y = device_floats(d, (size_t)num_tokens * (size_t)p->n, false);
+    device_write(d, x, p->x + (size_t)first * (size_t)p->k, (size_t)num_tokens * (size_t)p->k, false);
+    device_poison(d, y, (size_t)num_tokens * (size_t)p->n, false);
+    test_step_clear(step);
+    test_step_add(step, blocks, 0, num_tokens, false);
+    struct batch *b = d->ops->step_begin(d, &step->step);
+    (p->desc.kind == LINEAR_GATE_UP ? d->ops->linear_silu_mul : d->ops->linear)(d, b, y, x, p->linear);
+    test_step_end(d, NULL);
+    device_read(d, out, y, (size_t)num_tokens * (size_t)p->n, false);
+}
+
+struct expected {
+    double value, bound;
+};
+
+static double dot(const float *w, const float *x, int32_t k, double *magnitude)
+{
+    double sum = 0;
+    *magnitude = 0;
+    for (int32_t i = 0; i < k; i++) {
+        sum += (double)w[i] * (double)x[i];
+        *magnitude += fabs((double)w[i] * (double)x[i]);
+    }
+    return sum;
+}
+
+/* Sums in f32 may be off by some units of 2^-24 of the magnitudes; results are rounded once or, with a bias
+ * or two halves, twice. */
+static struct expected expected_of(const struct product *p, const struct device *d, int32_t token, int32_t n)
+{
+    const float *x = p->x + (size_t)token * (size_t)p->k, *w = p->weights + (size_t)n * (size_t)p->k;
+    double rounding = d->act_bytes == 2 ? 0x1p-8 : 0x1p-23, sums = 0x1p-24 * 64, magnitude, up_magnitude;
+    double value = dot(w, x, p->k, &magnitude);
+    if (p->desc.kind == LINEAR_GATE_UP) {
+        double up = dot(w + (size_t)p->n * (size_t)p->k, x, p->k, &up_magnitude),
+               silu = value / (1 + exp(-value));
+        double gate_error = 1.1 * (rounding * fabs(value) + sums * magnitude),
+               up_error = rounding * fabs(up) + sums * up_magnitude;
+        return (struct expected){silu * up, gate_error * fabs(up) + (fabs(silu) + gate_error) * up_error +
+                                                (rounding + 1e-5) * fabs(silu * up)};
+    }
+    double bias = (double)p->biases[n];
+    return (struct expected){value + bias, sums * magnitude + rounding * (fabs(value) + fabs(value + bias))};
+}
+
+static void product_check(const struct product *p, const struct device *d, struct random *random,
+                          const float *out)
+{
+    for (int i = 0; i < 4000; i++) {
+        int32_t token = random_below(random, TOKENS_MAX), n = random_below(random, p->n);
+        struct expected e = expected_of(p, d, token, n);
+        double got = (double)out[(size_t)token * (size_t)p->n + (size_t)n];
+        if (!(fabs(got - e.value) <= e.bound))
+            fail_msg("%d x %d, token %d, row %d: %g instead of %g, more than %g off", p->n, p->k, token, n,
+                     got, e.value, e.bound);
+    }
+    for (size_t i = 0; i < (size_t)TOKENS_MAX * (size_t)p->n; i++) assert_true(isfinite(out[i]));
+}
+
+static void check_same_bits(const struct product *p, struct device *d, struct test_step *step,
+                            struct random *random, const float *all)
+{
+    static const int32_t sizes[] = {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, TOKENS_MAX};
+    float *part = malloc((size_t)TOKENS_MAX * (size_t)p->n * sizeof *part);
+    for (size_t i = 0; i < array_length(sizes); i++) {
+        int32_t first = random_below(random, TOKENS_MAX - sizes[i] + 1);
+        product_run(p, d, step, first, sizes[i], part);
+        int64_t different =
+            num_bits_different(part, all + (size_t)first * (size_t)p->n, (size_t)sizes[i] * (size_t)p->n);
+        if (different)
+            fail_msg("%d x %d: %lld results differ among %d tokens", p->n, p->k, (long long)different,
+                     sizes[i]);
+    }
+    free(part);
+}
+
+static void products(const char *isa)
+{
+    enum { PRODUCTS = 9 };
+    struct random random = {.seed = test_seed()};
+    struct error err = {0};
+    struct device *d = test_device_open(isa, 2);
+    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1};
+    struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    assert_int_equal(d->ops->prepare(d, &limits, 64, COLS_MAX, ROWS_MAX, &attention, &err), 0);
+    struct product p[PRODUCTS] = {0};
+    for (int i = 0; i < PRODUCTS; i++) product_make(&p[i], d, &random, i % 3 == 2, i % 3 == 1);
+    assert_int_equal(d->ops->weights_done(d, &err), 0);
+    struct test_step *step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
+    for (int i = 0; i < PRODUCTS; i++) {
+        float *all = malloc((size_t)TOKENS_MAX * (size_t)p[i].n * sizeof *all);
+        product_run(&p[i], d, step, 0, TOKENS_MAX, all);
+        product_check(&p[i], d, &random, all);
+        check_same_bits(&p[i], d, step, &random, all);
+        free(all);
+        product_free(&p[i]);
+    }
+    test_step_free(step);
+    d->ops->close(d);
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    for_each_isa(products);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
