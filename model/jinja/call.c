@@ -20,7 +20,7 @@ struct list *run_iterate(struct run *r, struct value v)
         l = dict_list(&r->heap, v.dict, VALUE_KEYS);
     } else if (v.kind == VALUE_ITERATOR) {
         l = list_create(&r->heap, 0);
-        if (l)
+        if (l && v.list->num > v.list->cursor)
             *l = (struct list){.items = v.list->items + v.list->cursor, .num = v.list->num - v.list->cursor};
         v.list->cursor = v.list->num;
     } else if (value_is_list(v)) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "model/jinja/run.h"
+#include "model/tokenizer/unicode.h"
 
 enum { SOURCE_BYTES_MAX = 4 << 20, PARSED_BYTES_MAX = 256 << 20 };
 
@@ -27,6 +28,8 @@ int chat_template_parse(const char *source, struct chat_template **out, struct e
         return error_set(err, STATUS_LIMIT, "the chat template has %zu bytes, at most %d are read", n,
                          SOURCE_BYTES_MAX);
     }
+    if (!utf8_is_valid((const unsigned char *)source, n))
+        return error_set(err, STATUS_INVALID, "the chat template is not UTF-8");
     struct chat_template *t = calloc(1, sizeof *t);
     if (!t) return error_set(err, STATUS_NO_MEMORY, "no memory for the chat template");
     heap_init(&t->parsed.heap, PARSED_BYTES_MAX, SOURCE_BYTES_MAX, UINT64_MAX);

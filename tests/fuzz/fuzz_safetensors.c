@@ -1,0 +1,46 @@
+/* A Hugging Face directory without its tokenizer: config.json, generation_config.json, safetensors files and
+ * their index (memory_files.h has the form of the input). */
+#include "fuzz/memory_files.h"
+
+#include "base/check.h"
+#include "kernels/dtype.h"
+#include "model/model_files.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static volatile unsigned char sink;
+
+static void use_weight(struct weight_view v)
+{
+    uint64_t n = v.data ? (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols) : 0;
+    if (n == 0) return;
+    sink = ((const unsigned char *)v.data)[0];
+    sink = ((const unsigned char *)v.data)[n - 1];
+}
+
+static void use_model(const struct model_files *f)
+{
+    const struct model_config *c = model_files_config(f);
+    assert_always(c->num_layers >= 1 && c->vocab_size >= 1 && c->num_heads >= 1 && c->head_dim >= 1);
+    sink = (unsigned char)model_config_kv_bytes_per_token(c, DTYPE_BF16);
+    sink = (unsigned char)model_config_num_parameters(c);
+    for (int32_t layer = 0; layer < c->num_layers; layer++)
+        for (int role = 0; role < WEIGHT_ROLE_COUNT; role++)
+            use_weight(model_files_weight(f, (enum weight_role)role, layer));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct model_files *f = NULL;
+    struct error err = {0};
+    memory_files_add("generation_config.json", "{}", 2, 0);
+    memory_files_add_parts(data, size);
+    if (model_files_open(MEMORY_DIRECTORY, "auto", &f, &err) == 0) {
+        use_model(f);
+        model_files_close(f);
+    } else {
+        assert_always(err.text[0]);
+    }
+    memory_files_clear();
+    return 0;
+}

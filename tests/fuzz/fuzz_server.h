@@ -1,0 +1,87 @@
+/* fuzz_server.h - what the API's fuzzers share: a small byte-level tokenizer, a template, and a struct server
+ * around them. Files come from memory_files.h. */
+#ifndef TESTS_FUZZ_FUZZ_SERVER_H
+#define TESTS_FUZZ_FUZZ_SERVER_H
+
+#include "base/arena.h"
+#include "fuzz/memory_files.h"
+#include "server/server.h"
+#include "unit/model/small_tokenizer.h"
+
+enum { FUZZ_MODEL_LEN = 256, FUZZ_SPARE_LOGITS = 8 };
+
+#define IM_START "<|im_start|>"
+#define IM_END "<|im_end|>"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct small_merge fuzz_merges[] = {{"h", "e"}, {"l", "l"},       {"he", "ll"}, {"hell", "o"},
+                                                 {" ", "w"}, {"\xC3", "\xA9"}, {"\n", "\n"}, {"a", "a"}};
+static const struct small_merge fuzz_text_merges[] = {
+    {"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {"\u2581", "w"}, {"a", "a"}, {"\u2581", "\u2581"}};
+static const struct small_added fuzz_added[] = {
+    {.content = IM_START, .special = true},
+    {.content = IM_END, .special = true},
+    {.content = "<tool>"},
+    {.content = "<mask>", .special = true, .lstrip = true, .rstrip = true},
+    {.content = "word", .single_word = true}};
+
+static inline struct tokenizer *fuzz_tokenizer_open(bool byte_level)
+{
+    struct buffer b;
+    struct tokenizer *t = NULL;
+    buffer_init(&b, TEST_FILE_BYTES_MAX);
+    buffer_append_char(&b, '{');
+    if (byte_level) {
+        append_llama3_pipeline(&b);
+        append_model(&b, true, fuzz_merges, array_length(fuzz_merges), fuzz_added, array_length(fuzz_added));
+    } else {
+        append_llama2_pipeline(&b);
+        append_model(&b, false, fuzz_text_merges, array_length(fuzz_text_merges), fuzz_added,
+                     array_length(fuzz_added));
+    }
+    buffer_append_char(&b, '}');
+    memory_files_add("tokenizer.json", b.data, b.num_bytes, 0);
+    struct error err = {0};
+    int status = tokenizer_open_directory(MEMORY_DIRECTORY, &t, &err);
+    if (status) fprintf(stderr, "%s\n", err.text);
+    assert_always(!status);
+    memory_files_clear();
+    buffer_deinit(&b);
+    return t;
+}
+
+#define FUZZ_TEMPLATE                                                                                        \
+    "{% for m in messages %}" IM_START "{{ m.role }}\n{{ m.content }}" IM_END "\n{% endfor %}"               \
+    "{% if add_generation_prompt %}" IM_START "assistant\n{% endif %}"
+
+static struct config fuzz_config;
+static struct model_config fuzz_model;
+static size_t fuzz_arena_bytes; /* of the template; nothing more may be left after an input */
+static const char *const fuzz_names[] = {"m"};
+
+static inline void fuzz_server_init(struct server *server)
+{
+    static struct chat_template *chat_template;
+    struct tokenizer *t = fuzz_tokenizer_open(true);
+    int32_t eos_id = tokenizer_find(t, IM_END, strlen(IM_END));
+    assert_always(!config_init(&fuzz_config, NULL));
+    assert_always(!chat_template_parse(FUZZ_TEMPLATE, &chat_template, NULL));
+    fuzz_config.log_requests = false;
+    fuzz_arena_bytes = arena_total_bytes();
+    fuzz_model = (struct model_config){.vocab_size = tokenizer_vocab_size(t) + FUZZ_SPARE_LOGITS,
+                                       .eos_ids = {eos_id},
+                                       .num_eos_ids = 1,
+                                       .bos_id = -1};
+    *server = (struct server){.config = &fuzz_config,
+                              .state = SERVER_READY,
+                              .model_config = &fuzz_model,
+                              .generation = &generation_defaults_none,
+                              .tokenizer = t,
+                              .chat_template = chat_template,
+                              .max_model_len = FUZZ_MODEL_LEN,
+                              .model_names = fuzz_names,
+                              .num_model_names = 1};
+}
+
+#endif

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Writes the fuzzers' seeds: tests/fuzz/seeds/TARGET/NAME. Inputs that once broke something stand beside them as
+regression-*, and are not this script's."""
+import json
+import pathlib
+import struct
+
+SEEDS = pathlib.Path(__file__).parent / "seeds"
+
+
+def seed(target, name, content):
+    path = SEEDS / target / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def parts(**files):
+    """The form of memory_files.h; __ in a name is a dot, PLUS a plus sign."""
+    return "".join(f"== {name.replace('__', '.').replace('PLUS', '+')}\n{text}\n" for name, text in files.items())
+
+
+# ---- HTTP ----
+
+HEAD = "POST /v1/completions HTTP/1.1\r\nHost: a:8000\r\nContent-Type: application/json\r\n"
+seed("http", "get", "GET /v1/models?x=%20y HTTP/1.1\r\nHost: localhost\r\nx-request-id: a-b.c\r\n\r\n")
+seed("http", "length", HEAD + 'Content-Length: 14\r\nConnection: keep-alive\r\n\r\n{"prompt":"x"}GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+seed("http", "chunked", HEAD + "Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nabcd\r\n0a\r\n0123456789\r\n0\r\nX-T: y\r\n\r\n"
+     "\r\nHEAD / HTTP/1.0\r\n\r\n")
+seed("http", "expect", HEAD + "Expect: 100-continue\r\nContent-Length: 2\r\nUpgrade: h2c\r\nConnection: close, upgrade\r\n\r\n{}")
+seed("http", "absolute", "OPTIONS * HTTP/1.1\r\nHost: [::1]:80\r\n\r\nDELETE http://a.b:80/x%2Fy HTTP/1.1\r\nHost: a.b\r\n\r\n")
+seed("http", "smuggled", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /")
+
+# ---- bodies ----
+
+seed("request", "completion", json.dumps({
+    "model": "m", "prompt": "hello world", "max_tokens": 5, "n": 2, "temperature": 0.5, "top_p": 0.9, "top_k": 3,
+    "min_p": 0.1, "seed": 12345678901234567, "stop": ["a", "bc"], "logprobs": 2, "echo": True, "stream": True,
+    "stream_options": {"include_usage": True}, "logit_bias": {"5": -100, "7": 1.5}, "min_tokens": 1,
+    "stop_token_ids": [1, 2], "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.1,
+    "cache_salt": "s", "user": "u", "parse_special": False}))
+seed("request", "chat", json.dumps({
+    "messages": [{"role": "system", "content": "<|im_start|>"}, {"role": "user", "content": [{"type": "text", "text": "hé"}]},
+                 {"role": "assistant", "content": "word"}],
+    "max_completion_tokens": 5, "logprobs": True, "top_logprobs": 3, "chat_template_kwargs": {"k": 1.0},
+    "add_generation_prompt": False, "continue_final_message": True, "reasoning_effort": "none",
+    "response_format": {"type": "text"}, "tools": None, "tool_choice": "none"}))
+seed("request", "ids", '{"prompt":[[1,2,3],[4]],"ignore_eos":true,"best_of":1,"suffix":null}')
+seed("request", "texts", '{"prompt":["a","\\ud83d\\ude00\\n"],"max_tokens":0,"echo":true,"logprobs":0}')
+seed("request", "nested", '{"a":[[[{"b":[1e5,-0,0.5E-3,true,false,null,""]}]]],"prompt":""}')
+
+# ---- streams: options, body, NUL, script of three bytes an operation ----
+
+SCRIPT = b"\x01h\x00\x03\x00\x00\x02\xc3\xa9\x00\x05\x01\x05\x00\x00\x01!\x00\x03\x00\x00\x05\x00\x00\x04\x01\x00\x03\x00\x00"
+for flag, name, body in [
+    (0, "completion", {"prompt": "x", "stream": True, "logprobs": 2, "echo": True, "n": 2}),
+    (1, "chat", {"messages": [{"role": "user", "content": "x"}], "stream": True, "logprobs": True, "top_logprobs": 1,
+                 "stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
+    (0, "whole", {"prompt": ["x", [1, 2]], "stop": ["!a", "he"], "max_tokens": 9}),
+    (0, "stop", {"prompt": "x", "stream": True, "stop": ["h", "é!"], "include_stop_str_in_output": True}),
+]:
+    seed("stream", name, bytes([flag]) + json.dumps(body).encode() + b"\0" + SCRIPT)
+
+# ---- GGUF ----
+
+
+def text(s):
+    s = s if isinstance(s, bytes) else s.encode()
+    return struct.pack("<Q", len(s)) + s
+
+
+def key(name, kind, value):
+    return text(name) + struct.pack("<I", kind) + value
+
+
+def u32(name, value):
+    return key(name, 4, struct.pack("<I", value))
+
+
+def array(name, kind, items):
+    return key(name, 9, struct.pack("<IQ", kind, len(items)) + b"".join(items))
+
+
+def gguf(family, model, tokens, merges, pre):
+    hidden, inner, vocab = 32, 32, len(tokens)
+    prefix = family + "."
+    keys = [key("general.architecture", 8, text(family)), u32(prefix + "embedding_length", hidden),
+            u32(prefix + "feed_forward_length", inner), u32(prefix + "block_count", 1),
+            u32(prefix + "attention.head_count", 2), u32(prefix + "attention.head_count_kv", 1),
+            u32(prefix + "context_length", 64), u32("general.alignment", 32),
+            key(prefix + "attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)),
+            key(prefix + "rope.freq_base", 6, struct.pack("<f", 1e4)),
+            key("tokenizer.ggml.model", 8, text(model)), key("tokenizer.ggml.pre", 8, text(pre)),
+            array("tokenizer.ggml.tokens", 8, [text(t) for t in tokens]),
+            array("tokenizer.ggml.token_type", 5, [struct.pack("<i", 3 if t.startswith("<|") else 1) for t in tokens]),
+            key("tokenizer.ggml.add_bos_token", 7, b"\1"), u32("tokenizer.ggml.bos_token_id", 1),
+            u32("tokenizer.ggml.eos_token_id", 2), key("tokenizer.chat_template", 8, text("{{ messages[0].content }}"))]
+    if model == "llama":
+        keys.append(array("tokenizer.ggml.scores", 6, [struct.pack("<f", -i) for i in range(vocab)]))
+    else:
+        keys.append(array("tokenizer.ggml.merges", 8, [text(m) for m in merges]))
+    shapes = [("token_embd.weight", hidden, vocab), ("output_norm.weight", hidden, 0), ("blk.0.attn_norm.weight", hidden, 0),
+              ("blk.0.attn_q.weight", hidden, hidden), ("blk.0.attn_k.weight", hidden, hidden // 2),
+              ("blk.0.attn_v.weight", hidden, hidden // 2), ("blk.0.attn_output.weight", hidden, hidden),
+              ("blk.0.ffn_norm.weight", hidden, 0), ("blk.0.ffn_gate.weight", hidden, inner),
+              ("blk.0.ffn_up.weight", hidden, inner), ("blk.0.ffn_down.weight", inner, hidden)]
+    if family == "qwen2":
+        shapes += [("blk.0.attn_q.bias", 32, 0), ("blk.0.attn_k.bias", 16, 0), ("blk.0.attn_v.bias", 16, 0)]
+    infos, offset = b"", 0
+    for name, cols, rows in shapes:
+        q8 = rows > 0
+        infos += text(name) + struct.pack("<I", 2 if rows else 1) + struct.pack("<Q", cols)
+        infos += (struct.pack("<Q", rows) if rows else b"") + struct.pack("<IQ", 8 if q8 else 0, offset)
+        size = cols // 32 * 34 * rows if q8 else 4 * cols
+        offset += (size + 31) // 32 * 32
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys)) + b"".join(keys) + infos
+    return head + b"\0" * (-len(head) % 32 + offset)
+
+
+BYTE_NAMES = [chr(b) if 33 <= b <= 126 else chr(256 + b) for b in range(8, 127)]
+seed("gguf", "bpe", gguf("llama", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "he", "ll", "hell", "Ġw"]
+                         + BYTE_NAMES[24:], ["h e", "l l", "he ll", "Ġ w"], "smollm"))
+seed("gguf", "qwen", gguf("qwen2", "gpt2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "ab"] + BYTE_NAMES[60:], ["a b"], "qwen2"))
+seed("gguf", "spm", gguf("llama", "llama", ["<unk>", "<s>", "</s>", "▁", "he", "▁w"] + list("helowrd"), [], "default"))
+
+# ---- directories ----
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+          "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 8,
+          "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True,
+          "torch_dtype": "bfloat16", "eos_token_id": [1, 2], "bos_token_id": 1, "hidden_act": "silu"}
+LAYER = "model.layers.0."
+SHAPES = {"model.embed_tokens.weight": [8, 16], "model.norm.weight": [16], LAYER + "input_layernorm.weight": [16],
+          LAYER + "self_attn.q_proj.weight": [16, 16], LAYER + "self_attn.k_proj.weight": [8, 16],
+          LAYER + "self_attn.v_proj.weight": [8, 16], LAYER + "self_attn.o_proj.weight": [16, 16],
+          LAYER + "post_attention_layernorm.weight": [16], LAYER + "mlp.gate_proj.weight": [16, 16],
+          LAYER + "mlp.up_proj.weight": [16, 16], LAYER + "mlp.down_proj.weight": [16, 16]}
+
+
+def safetensors(shapes):
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        size = 2
+        for dim in shape:
+            size *= dim
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    return json.dumps(header, separators=(",", ":")), offset
+
+
+def directory(config, name="model.safetensors", shapes=SHAPES, **more):
+    header, size = safetensors(shapes)
+    return parts(config__json=json.dumps(config), **{f"{name}PLUS{size}".replace(".", "__"): header}, **more)
+
+
+seed("safetensors", "llama", directory(CONFIG, generation_config__json='{"temperature":0.6,"top_p":0.9,"eos_token_id":3}'))
+seed("safetensors", "rope", directory(CONFIG | {"rope_scaling": {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32}}, chat_template__jinja="{{ x }}"))
+seed("safetensors", "yarn", directory(CONFIG | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rope_scaling": {
+    "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1}},
+    shapes=SHAPES | {LAYER + "self_attn.q_proj.bias": [16], LAYER + "self_attn.k_proj.bias": [8], LAYER + "self_attn.v_proj.bias": [8]}))
+seed("safetensors", "qwen3", directory(CONFIG | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 8,
+                                               "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}},
+                                     shapes=SHAPES | {LAYER + "self_attn.q_norm.weight": [8], LAYER + "self_attn.k_norm.weight": [8]}))
+header, size = safetensors(SHAPES)
+seed("safetensors", "index", directory(CONFIG, "a.safetensors", model__safetensors__index__json=json.dumps(
+    {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(SHAPES, "a.safetensors")})))
+
+# ---- tokenizers ----
+
+ADDED = [{"id": 20, "content": "<s>", "special": True, "lstrip": False, "rstrip": True, "single_word": False, "normalized": False}]
+BYTE_LEVEL = {
+    "added_tokens": ADDED, "normalizer": {"type": "NFC"},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]},
+    "post_processor": {"type": "ByteLevel", "trim_offsets": False},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(["h", "e", "l", "o", "Ġ", "he", "ll", "hell", "Ġw", "w"])},
+              "merges": ["h e", "l l", "he ll", "Ġ w"]}}
+TEXT_LEVEL = {
+    "added_tokens": ADDED,
+    "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+                                                                {"Sequence": {"id": "A", "type_id": 0}}],
+                       "special_tokens": {"<s>": {"id": "<s>", "ids": [20], "tokens": ["<s>"]}}},
+    "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+              "vocab": {t: i for i, t in enumerate(["<unk>", "<0x0A>", "<0xC3>", "▁", "h", "e", "l", "o", "he", "▁he"])},
+              "merges": [["h", "e"], ["▁", "he"]]}}
+seed("tokenizer_json", "bytes", json.dumps(BYTE_LEVEL, ensure_ascii=False))
+seed("tokenizer_json", "text", json.dumps(TEXT_LEVEL, ensure_ascii=False))
+seed("tokenizer_json", "config", parts(tokenizer__json=json.dumps(TEXT_LEVEL), tokenizer_config__json=json.dumps(
+    {"bos_token": {"content": "<s>"}, "eos_token": "<s>"})))
+seed("tokenizer", "bytes", b"\x0b\x02\x08hello world's <|im_start|>user\n\n 12345 \xc3\xa9 <mask> word")
+seed("tokenizer", "text", b"\x07\x02\x08hello  world \xe2\x96\x81 \xf0\x9f\x98\x80\n<tool> aaaa <s>")
+seed("tokenizer", "ids", b"\x00\xff\xff\x00\x01\x04\x01\xc5\x00\xac\x00\x85\x00\xe2\x00")
+
+# ---- templates ----
+
+CHATML = ("{%- for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message.content | trim }}"
+          "{%- if loop.last and not add_generation_prompt %}<|im_end|>{% else %}\n{% endif %}{% endfor %}")
+MACRO = ("{%- macro show(x, y=1) -%}{{ x|tojson(indent=2) }}{{ caller is defined }}{%- endmacro -%}"
+         "{% set ns = namespace(i=0) %}{% for k, v in {'a': [1, 2.5], 'b': none}.items() recursive %}{% set ns.i = ns.i + 1 %}"
+         "{{ show(v) }}{{ loop.index0 ~ k[::-1] }}{% else %}x{% endfor %}{{ 'a b'.split(' ')|join(',') | upper }}")
+FILTERS = ("{{ [3, 1, 2]|sort|list }}{{ 'x%sy%05.1f'|format(1, 2.0) }}{{ messages|map(attribute='role')|unique|join }}"
+           "{{ messages|selectattr('role', 'equalto', 'user')|list|length }}{% if 'a' in 'abc' and 1 < 2 <= 3 %}{{ 7 // 2 ** 2 % 3 }}{% endif %}"
+           "{{ strftime_now('%Y-%m-%d') }}{{ raise_exception('no') if messages|length > 5 }}{% generation %}{{ range(3)|sum }}{% endgeneration %}")
+CONTEXT = '{"messages":[{"role":"user","content":" hi "},{"role":"user","content":[{"type":"text","text":"<|im_end|>"}]}],"add_generation_prompt":false}'
+seed("template", "chatml", CHATML + "\0" + CONTEXT)
+seed("template", "macro", MACRO)
+seed("template", "filters", FILTERS + "\0" + CONTEXT)
+
+# ---- options ----
+
+seed("config", "yaml", parts(config__yaml="max-num-seqs: 8\nmodel: /m\nhost: \"0.0.0.0\"\napi-key:\n  - a\n  - 'b'\nmax_body_bytes: 4MiB\nlog-requests: no\n",
+                             args="--config\n/memory/config.yaml\n--port=1\n--no-log-requests\nmodel.gguf",
+                             environment="FLASHD_SEED=7\nFLASHD_API_KEY=a,b\nFLASHD_GPU_MEMORY_UTILIZATION=0.5"))
+seed("config", "args", parts(args="--max-queued-tokens\n12K\n--served-model-name\na\n--served-model-name=b\n--load-format=dummy\n--enable-prefix-caching\nm"))
