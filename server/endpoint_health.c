@@ -79,6 +79,9 @@ void endpoint_version(struct exchange *x)
     buffer_append_text(&text, ",\"commit\":");
     buffer_append_json(&text, flashd_commit(), strlen(flashd_commit()));
     buffer_append_text(&text, "}");
-    exchange_reply(x, 200, "application/json", text.data, text.num_bytes);
+    if (buffer_failed(&text))
+        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
+    else
+        exchange_reply(x, 200, "application/json", text.data, text.num_bytes);
     buffer_deinit(&text);
 }

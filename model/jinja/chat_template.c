@@ -69,6 +69,8 @@ static int hand_over(struct run *r, const struct text *t, struct buffer *out, st
     buffer_append(out, t->bytes, t->num_bytes);
     if (buffer_failed(out)) {
         free(ranges);
+        if (t->num_bytes <= out->max_bytes - before)
+            return error_set(r->err, STATUS_NO_MEMORY, "no memory for the prompt");
         return error_set(r->err, STATUS_LIMIT, "the prompt does not fit in %zu bytes", out->max_bytes);
     }
     *untrusted = ranges;

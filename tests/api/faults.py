@@ -1,0 +1,92 @@
+"""A server whose calls can be made to fail one by one (tests/faults/shim.c)."""
+
+import contextlib
+import mmap
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+import time
+
+import conftest
+import httpx
+
+CALLS = {name: i for i, name in enumerate(
+    ["none", "allocation", "accept", "read", "write", "eventfd", "mmap", "epoll_ctl", "socket", "open", "shutdown",
+     "setsockopt", "madvise"])}
+SHORT = 1000  # in place of an errno: one byte gets through
+FOREVER = 1 << 30
+
+
+def build_shim():
+    source = conftest.ROOT / "tests" / "faults" / "shim.c"
+    shim = conftest.ROOT / "build" / "tests" / "faults" / "shim.so"
+    if not shim.exists() or shim.stat().st_mtime < source.stat().st_mtime:
+        shim.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", shim, source, "-ldl"], check=True)
+    return shim
+
+
+class Plan:
+    """The page shared with the shim."""
+
+    def __init__(self, path):
+        path.write_bytes(bytes(mmap.PAGESIZE))
+        with open(path, "r+b") as file:
+            self.page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+
+    def arm(self, call, num_passing=0, num_failing=1, error=12):
+        self.disarm()
+        self.page[4:20] = struct.pack("<iiii", num_passing, num_failing, error, 0)
+        self.page[0:4] = struct.pack("<i", CALLS[call])
+
+    def disarm(self):
+        """Returns how many calls failed."""
+        self.page[0:4] = bytes(4)
+        return struct.unpack("<i", self.page[16:20])[0]
+
+
+@contextlib.contextmanager
+def plan_and_environment():
+    with tempfile.TemporaryDirectory(prefix="flashd-faults-") as folder:
+        path = pathlib.Path(folder) / "plan"
+        plan = Plan(path)
+        yield plan, {"LD_PRELOAD": str(build_shim()), "FAULTS_FILE": str(path)}
+
+
+@contextlib.contextmanager
+def running(*options):
+    with plan_and_environment() as (plan, environment):
+        with conftest.running(*options, env=environment) as server:
+            yield server, plan
+
+
+def start(plan_arguments, environment, plan, seconds=60):
+    """A start with that plan: (exit code, or None when it became ready; its log)."""
+    plan.arm(**plan_arguments)
+    port = conftest.free_port()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([conftest.BINARY, "serve", conftest.MODEL, "--port", str(port)], stderr=log,
+                                   env={**os.environ, **environment})
+        try:
+            code = wait_for_exit_or_readiness(process, port, seconds)
+        finally:
+            plan.disarm()
+            if process.poll() is None:
+                process.terminate()
+                process.wait(60)
+        log.seek(0)
+        return code, log.read().decode()
+
+
+def wait_for_exit_or_readiness(process, port, seconds):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            return process.returncode
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200:
+                return None
+        time.sleep(0.02)
+    raise AssertionError("neither ready nor ended")

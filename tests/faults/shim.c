@@ -1,0 +1,199 @@
+/* shim.c - makes one chosen call of a running server fail (LD_PRELOAD).
+ *
+ * The file named by FAULTS_FILE is shared with the test, which fills a struct plan in: which call, how many of
+ * its kind pass before it fails, how many then fail, and with which errno. SHORT lets a read or write through with one
+ * byte instead. Calls are counted over all threads from the moment that the plan is armed. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum call { NONE, ALLOCATION, ACCEPT, READ, WRITE, EVENTFD, MMAP, EPOLL_CTL, SOCKET, OPEN, SHUTDOWN, SETSOCKOPT, MADVISE };
+
+enum { SHORT = 1000 }; /* in place of an errno */
+
+struct plan {
+    _Atomic int32_t call; /* enum call; written last */
+    _Atomic int32_t num_passing, num_failing;
+    _Atomic int32_t error;
+    _Atomic int32_t num_failed; /* for the test to read */
+};
+
+static struct plan none, *plan = &none;
+
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t count, size_t n);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t alignment, size_t n);
+
+__attribute__((constructor)) static void open_plan(void)
+{
+    const char *path = getenv("FAULTS_FILE");
+    int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    void *map = (void *)syscall(SYS_mmap, NULL, sizeof *plan, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L);
+    syscall(SYS_close, fd);
+    if (map != MAP_FAILED) plan = map;
+}
+
+/* The errno with which this call fails, 0: it does not. */
+static int fault(enum call call)
+{
+    if (atomic_load(&plan->call) != (int32_t)call) return 0;
+    if (atomic_fetch_sub(&plan->num_passing, 1) > 0) return 0;
+    if (atomic_fetch_sub(&plan->num_failing, 1) <= 0) return 0;
+    atomic_fetch_add(&plan->num_failed, 1);
+    return atomic_load(&plan->error);
+}
+
+#define real(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define FAIL(call, value)                                                                                    \
+    do {                                                                                                     \
+        int error = fault(call);                                                                             \
+        if (error) {                                                                                         \
+            errno = error;                                                                                   \
+            return value;                                                                                    \
+        }                                                                                                    \
+    } while (0)
+
+/* ---- memory ---- */
+
+void *malloc(size_t n)
+{
+    FAIL(ALLOCATION, NULL);
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t count, size_t n)
+{
+    FAIL(ALLOCATION, NULL);
+    return __libc_calloc(count, n);
+}
+
+void *realloc(void *p, size_t n)
+{
+    FAIL(ALLOCATION, NULL);
+    return __libc_realloc(p, n);
+}
+
+void *aligned_alloc(size_t alignment, size_t n)
+{
+    FAIL(ALLOCATION, NULL);
+    return __libc_memalign(alignment, n);
+}
+
+int posix_memalign(void **out, size_t alignment, size_t n)
+{
+    if (fault(ALLOCATION)) return ENOMEM;
+    *out = __libc_memalign(alignment, n);
+    return *out ? 0 : ENOMEM;
+}
+
+void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    FAIL(MMAP, MAP_FAILED);
+    return (void *)syscall(SYS_mmap, at, n, protection, flags, fd, offset);
+}
+
+int madvise(void *at, size_t n, int advice)
+{
+    FAIL(MADVISE, -1);
+    return (int)syscall(SYS_madvise, at, n, advice);
+}
+
+/* ---- files and sockets ---- */
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    int mode = flags & O_CREAT ? va_arg(args, int) : 0;
+    va_end(args);
+    FAIL(OPEN, -1);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int accept4(int fd, struct sockaddr *address, socklen_t *n, int flags)
+{
+    FAIL(ACCEPT, -1);
+    return real(accept4)(fd, address, n, flags);
+}
+
+/* One byte is let through by SHORT. */
+static size_t cut(int error, size_t n)
+{
+    return error == SHORT && n > 1 ? 1 : n;
+}
+
+ssize_t read(int fd, void *bytes, size_t n)
+{
+    int error = fault(READ);
+    if (!error || error == SHORT) return real(read)(fd, bytes, cut(error, n));
+    errno = error;
+    return -1;
+}
+
+ssize_t write(int fd, const void *bytes, size_t n)
+{
+    int error = fd == STDERR_FILENO ? 0 : fault(WRITE);
+    if (!error || error == SHORT) return real(write)(fd, bytes, cut(error, n));
+    errno = error;
+    return -1;
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int count)
+{
+    int error = fault(WRITE);
+    if (!error) return real(writev)(fd, parts, count);
+    if (error == SHORT) return real(write)(fd, parts[0].iov_base, cut(error, parts[0].iov_len));
+    errno = error;
+    return -1;
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    FAIL(WRITE, -1);
+    return real(sendmsg)(fd, message, flags);
+}
+
+int eventfd(unsigned value, int flags)
+{
+    FAIL(EVENTFD, -1);
+    return (int)syscall(SYS_eventfd2, value, flags);
+}
+
+int epoll_ctl(int fd, int operation, int which, struct epoll_event *event)
+{
+    FAIL(EPOLL_CTL, -1);
+    return real(epoll_ctl)(fd, operation, which, event);
+}
+
+int socket(int domain, int type, int protocol)
+{
+    FAIL(SOCKET, -1);
+    return real(socket)(domain, type, protocol);
+}
+
+int shutdown(int fd, int how)
+{
+    FAIL(SHUTDOWN, -1);
+    return real(shutdown)(fd, how);
+}
+
+int setsockopt(int fd, int level, int option, const void *value, socklen_t n)
+{
+    FAIL(SETSOCKOPT, -1);
+    return real(setsockopt)(fd, level, option, value, n);
+}
