@@ -393,7 +393,10 @@ static struct connection *create(struct listener *l)
 void connection_accept(struct listener *l)
 {
     struct connection *c = create(l);
-    if (!c) return;
+    if (!c) {
+        listener_turn_away(l);
+        return;
+    }
     if (uv_accept(&l->socket.stream, &c->socket.stream) ||
         l->num_connections > l->max_connections + EXTRA_CONNECTIONS) {
         connection_close(c);

@@ -137,7 +137,8 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
     if (text.num_bytes > 0) add_lines(r, text.data, text.num_bytes);
     buffer_clear(&text);
     response_append_error(&text, type, code, param, message);
-    send_whole(r, http_status, "application/json", text.data ? text.data : "", text.num_bytes);
+    bool complete = !buffer_failed(&text);
+    send_whole(r, http_status, "application/json", complete ? text.data : "", complete ? text.num_bytes : 0);
     buffer_deinit(&text);
 }
 

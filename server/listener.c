@@ -34,6 +34,30 @@ static void on_connection(uv_stream_t *stream, int uv_status)
         log_warning("cannot accept a connection: %s", uv_strerror(uv_status));
 }
 
+/* The next one has waited for the handle. */
+static void on_turned_away(uv_handle_t *handle)
+{
+    struct listener *l = handle->data;
+    bool next_waits = l->next_waits && l->listening;
+    l->turning_away = l->next_waits = false;
+    if (next_waits) connection_accept(l);
+}
+
+void listener_turn_away(struct listener *l)
+{
+    l->next_waits = l->turning_away;
+    if (l->turning_away) return;
+    bool is_tcp = l->socket.handle.type == UV_TCP;
+    int uv_status =
+        is_tcp ? uv_tcp_init(l->loop, &l->unwanted.tcp) : uv_pipe_init(l->loop, &l->unwanted.pipe, 0);
+    assert_always(uv_status == 0); /* it only fills the handle in */
+    log_warning("no memory for a connection: it is closed");
+    l->turning_away = true;
+    l->unwanted.handle.data = l;
+    (void)!uv_accept(&l->socket.stream, &l->unwanted.stream);
+    uv_close(&l->unwanted.handle, on_turned_away);
+}
+
 /* ---- TCP ---- */
 
 static int parse_address(const struct config *config, struct sockaddr_storage *out, struct error *err)

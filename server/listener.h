@@ -29,6 +29,13 @@ struct listener {
     } socket;
     bool listening;
     bool draining;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } unwanted; /* a connection that there is no memory for, being closed */
+    bool turning_away, next_waits;
     char address[128];        /* where, for the log: "http://127.0.0.1:8000", "unix:/run/flashd.sock" */
     int port;                 /* the one in use; 0 for a Unix socket */
     struct connection *first; /* all connections, newest first */
@@ -45,6 +52,9 @@ struct listener {
 /* Listens. routes ends with a NULL pattern. server->loop and server->config are set. */
 int listener_open(struct listener *l, struct server *server, const struct route *routes,
                   struct error *err) must_check;
+/* Takes the connection that waits and closes it: one that nobody takes would stop libuv from reporting more.
+ */
+void listener_turn_away(struct listener *l);
 /* Stops accepting. */
 void listener_stop(struct listener *l);
 /* From now on every answer closes its connection; idle ones are closed. */

@@ -10,7 +10,12 @@
 #include "server/api/generation.h"
 #include "server/api/request_metrics.h"
 
-enum { EVENT_BYTES_MAX = 16 << 20, PING_TICK_MS = 250, SILENT_IDS_MAX = LOGIT_BIAS_MAX / 2 };
+enum {
+    EVENT_BYTES_MAX = 16 << 20,
+    EVENT_BYTES_READY = 16 << 10,
+    PING_TICK_MS = 250,
+    SILENT_IDS_MAX = LOGIT_BIAS_MAX / 2
+};
 
 static void on_ping_timer(uv_timer_t *timer)
 {
@@ -33,6 +38,11 @@ int api_init(struct server *server, struct error *err)
     if (!api) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     api->server = server;
     buffer_init(&api->event, EVENT_BYTES_MAX);
+    /* What ends a stream, well or badly, needs no memory then. */
+    if (!buffer_reserve(&api->event, EVENT_BYTES_READY)) {
+        free(api);
+        return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    }
     if (getrandom(&api->id_key, sizeof api->id_key, 0) != (ssize_t)sizeof api->id_key)
         api->id_key = clock_wall_ns();
     uv_timer_init(server->loop, &api->ping_timer);

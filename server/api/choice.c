@@ -119,6 +119,11 @@ bool choice_is_complete(const struct choice *c, const struct choice_context *con
     return !context->params->logprobs || c->num_reported == c->num_prompt_tokens + c->num_pulled;
 }
 
+bool choice_is_broken(const struct choice *c)
+{
+    return buffer_failed(&c->ready) || buffer_failed(&c->text.held) || logprobs_text_failed(&c->logprobs);
+}
+
 bool choice_release_slot(struct choice *c, const struct choice_context *context)
 {
     if (c->slot_idx < 0) return true;

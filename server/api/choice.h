@@ -50,6 +50,9 @@ int choice_pull(struct choice *c, const struct choice_context *context, int max_
 /* Nothing more will come out of the slot. */
 bool choice_is_complete(const struct choice *c, const struct choice_context *context);
 
+/* Memory ran out and text is missing: it must not be sent. */
+bool choice_is_broken(const struct choice *c);
+
 /* Gives the slot back if the engine is done with it. False: not yet. */
 bool choice_release_slot(struct choice *c, const struct choice_context *context);
 

@@ -16,6 +16,8 @@ enum {
     ANSWER_BYTES_MAX = 256 << 20,
 };
 
+static void fail(struct generation *g, const struct choice *c);
+
 /* ---- writing a stream ---- */
 
 /* Sends what stands in api->event. */
@@ -39,6 +41,10 @@ static void finish_stream(struct generation *g)
     }
     answer_append_done(event);
     generation_flush_event(g);
+    if (g->broken) {
+        fail(g, &g->choices[0]);
+        return;
+    }
     generation_conclude(g, OUTCOME_DONE, 200);
     exchange_end(x);
 }
@@ -125,7 +131,7 @@ static bool step_choice(struct generation *g, struct choice *c)
     if (c->ended) return false;
     if (c->ready.num_bytes <= EVENT_TEXT_BYTES)
         num_new = pull(g, c, g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS);
-    if (c->failed) return false;
+    if (c->failed || choice_is_broken(c)) return false; /* nothing is sent after a gap */
     if (c->ready.num_bytes > 0 || c->logprobs.count > 0) {
         append_chunk(g, c, take_text(&c->ready, EVENT_TEXT_BYTES), NULL);
         generation_flush_event(g);
@@ -149,7 +155,7 @@ void generation_pump_stream(struct generation *g)
         for (int i = 0; i < g->num_choices && !g->blocked; i++) {
             struct choice *c = &g->choices[i];
             progress |= step_choice(g, c);
-            g->broken |= buffer_failed(&c->ready) || logprobs_text_failed(&c->logprobs);
+            g->broken |= choice_is_broken(c);
             if (c->failed || g->broken) {
                 fail(g, c);
                 return;
@@ -165,10 +171,10 @@ void generation_pump_stream(struct generation *g)
 
 /* ---- a whole answer ---- */
 
-static bool any_buffer_failed(const struct generation *g)
+static bool any_choice_is_broken(const struct generation *g)
 {
     for (int i = 0; i < g->num_choices; i++)
-        if (buffer_failed(&g->choices[i].ready) || logprobs_text_failed(&g->choices[i].logprobs)) return true;
+        if (choice_is_broken(&g->choices[i])) return true;
     return false;
 }
 
@@ -177,10 +183,11 @@ static void reply_whole(struct generation *g)
     struct exchange *x = g->x;
     struct usage usage;
     struct buffer body;
+    bool broken = any_choice_is_broken(g); /* the choices' buffers are emptied below */
     buffer_init(&body, ANSWER_BYTES_MAX);
     generation_sum_usage(g, &usage);
     answer_append_whole(&body, &g->head, g->choices, g->num_choices, g->params.logprobs, &usage);
-    if (any_buffer_failed(g) || buffer_failed(&body)) {
+    if (broken || buffer_failed(&body)) {
         struct api_error error;
         api_error_set(&error, 500, "server_error", NULL, NULL,
                       "The answer is too large to send whole; ask for less, or with stream: true");
@@ -229,7 +236,8 @@ void generation_reply_error(const struct generation *g, struct exchange *x, cons
         exchange_end(x);
         return;
     }
-    /* exchange_error would leave a refusal's log line beside this request's own */
+    /* exchange_error would leave a refusal's log line beside this request's own. What follows on the
+     * connection may write events before exchange_reply returns, so the scratch is given back afterwards. */
     struct buffer body = *out;
     buffer_init(out, body.max_bytes);
     api_error_append(&body, error);
@@ -239,7 +247,9 @@ void generation_reply_error(const struct generation *g, struct exchange *x, cons
         exchange_add_header(x, "Retry-After", seconds);
     }
     exchange_reply(x, error->http_status, "application/json", body.data, body.num_bytes);
-    buffer_deinit(&body);
+    buffer_deinit(out);
+    *out = body;
+    buffer_clear(out);
 }
 
 void generation_ping(struct generation *g, uint64_t silent_since_ns)
