@@ -82,21 +82,6 @@ static inline void rig_run(struct rig *rig)
     engine_check(rig->engine);
 }
 
-static inline bool logprobs_equal(const struct token_logprobs *a, const struct sample_result *b)
-{
-    size_t bytes = (size_t)b->num_top * sizeof(b->top_ids[0]);
-    return a->logprob == b->logprob && a->num_top == b->num_top &&
-           memcmp(a->top_ids, b->top_ids, bytes) == 0 && memcmp(a->top_logprobs, b->top_logprobs, bytes) == 0;
-}
-
-static inline bool reference_is_stop(const struct request_slot_input *input, int32_t token_id)
-{
-    if (token_id == FAKE_EOS && !input->ignore_eos) return true;
-    for (int32_t i = 0; i < input->num_stop_token_ids; i++)
-        if (input->stop_token_ids[i] == token_id) return true;
-    return false;
-}
-
 /* Compares all that a slot has published so far with what its request gives alone; the finish reason too, if
  * it has one that the request itself decides. */
 static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)

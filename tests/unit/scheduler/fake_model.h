@@ -1,33 +1,25 @@
-/* fake_model.h - a model whose next token is a hash of the K/V contents that its block table reaches.
+/* fake_model.h - the device of the tests: the hash model (hash_model.h) behind model/model.h.
  *
- * It takes the place of model/model.c at link time and has two "layers". Of each, a token writes a hash to
- * its place in the pool; then it reads, through its sequence's block table, every place from position 0 to
- * its own and folds them. What the second layer writes depends on what the first read, as in a real model,
- * and what is drawn depends on all that the second reads, on the sampling parameters and, with penalties, on
- * the history. So any wrong block, stale slot, lost token or wrong position changes the output at once, and
- * struct reference computes what a sequence gives alone, with no blocks, no scheduler and no engine.
- *
- * The fake also plays the strict device: it refuses (aborts on) steps that break step.h's contract, host
- * memory that changes while a step is in flight, and blocks or sequence slots that are given away too early.
- * Steps run when they are ended, in order, from copies. */
+ * It takes the place of model/model.c at link time and plays the strict device: it refuses (aborts on) steps
+ * that break step.h's contract, host memory that changes while a step is in flight, and blocks or sequence
+ * slots that are given away too early. Steps run when they are ended, in order, from copies. */
 #ifndef TESTS_FAKE_MODEL_H
 #define TESTS_FAKE_MODEL_H
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/check.h"
 #include "kernels/device.h"
 #include "model/model.h"
-#include "scheduler/request_slots.h"
+#include "unit/scheduler/hash_model.h"
 
-enum { FAKE_LAYERS = 2, FAKE_VOCAB = 48, FAKE_EOS = 3, FAKE_FLIGHTS_MAX = 2 };
+enum { FAKE_FLIGHTS_MAX = 2 };
 
 struct fake_options {
     int num_steps_in_flight;
     bool prefill_decode_equal;
     int32_t num_blocks;
-    int64_t fail_at_step; /* this step_end (from 0) fails; -1: none */
+    int64_t fail_at_step;                      /* this step_end (from 0) fails; -1: none */
+    int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
+    void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
+    void (*on_wait)(void);                     /* the host waits for the oldest step; may be NULL */
 };
 
 struct fake_history {
@@ -54,141 +46,9 @@ struct model {
     struct fake_history *histories;
     struct fake_flight flights[FAKE_FLIGHTS_MAX];
     int oldest, num_in_flight;
-    int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs;
+    uint8_t *written; /* [num_blocks * BLOCK_SIZE], by the step being checked */
+    int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories;
 };
-
-/* ---- the arithmetic, shared with the reference ---- */
-
-static inline uint64_t fake_mix(uint64_t a, uint64_t b)
-{
-    uint64_t x = (a ^ (b * 0x9E3779B97F4A7C15u)) + 0xD1B54A32D192ED03u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static inline uint64_t fake_kv(int layer, uint64_t input, int32_t position, bool decode)
-{
-    return fake_mix(fake_mix(input, (uint64_t)position), (uint64_t)layer * 2 + decode);
-}
-
-static inline bool fake_uses_history(const struct sample_params *p)
-{
-    return p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1;
-}
-
-static inline bool fake_is_allowed(const struct sample_params *p, int32_t token_id)
-{
-    for (int32_t i = 0; i < p->num_banned; i++)
-        if (p->banned[i] == token_id) return false;
-    for (int32_t i = 0; i < p->num_logit_bias; i++)
-        if (p->logit_bias[i].token_id == token_id && p->logit_bias[i].bias < -1e30f) return false;
-    return true;
-}
-
-/* A request with this seed has a NaN in the row that draws position. */
-static inline uint64_t fake_failing_seed(int32_t position)
-{
-    return 0xFA11000000000000u | (uint64_t)position;
-}
-
-static inline uint64_t fake_float_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof(bits));
-    return bits;
-}
-
-/* logits: the fold over all that the last layer reaches. history: hash of it, 0 where there is none. */
-static inline struct sample_result fake_sample(uint64_t logits, const struct sample_params *p,
-                                               uint64_t history)
-{
-    struct sample_result r = {.token_id = p->score_token_id};
-    r.failed = p->seed == fake_failing_seed(p->position);
-    if (p->score_token_id < 0) {
-        uint64_t h = fake_mix(fake_mix(logits, p->seed), (uint64_t)p->position);
-        h = fake_mix(h, fake_float_bits(p->temperature) ^ fake_float_bits(p->top_p) << 16 ^
-                            (uint64_t)p->top_k << 32);
-        h = fake_mix(h, fake_float_bits(p->min_p) ^ history);
-        do h = fake_mix(h, 1);
-        while (!fake_is_allowed(p, (int32_t)(h % FAKE_VOCAB)));
-        r.token_id = (int32_t)(h % FAKE_VOCAB);
-    }
-    if (p->num_top_logprobs < 0) return r;
-    r.logprob = -(float)(fake_mix(logits, (uint64_t)r.token_id) >> 44);
-    r.num_top = p->num_top_logprobs;
-    for (int32_t i = 0; i < r.num_top; i++) {
-        r.top_ids[i] = (int32_t)(fake_mix(logits, 1000u + (uint64_t)i) % FAKE_VOCAB);
-        r.top_logprobs[i] = -(float)(fake_mix(logits, 2000u + (uint64_t)i) >> 44);
-    }
-    return r;
-}
-
-static inline uint64_t fake_history_hash(const int32_t *ids, int32_t num_prompt, int32_t num_ids)
-{
-    uint64_t h = (uint64_t)num_prompt;
-    for (int32_t i = 0; i < num_ids; i++) h = fake_mix(h, (uint64_t)ids[i]);
-    return h;
-}
-
-/* ---- what a sequence gives alone ---- */
-
-struct reference {
-    bool prefill_decode_equal;
-    int32_t num_prompt, num_tokens;
-    uint64_t reads[FAKE_LAYERS]; /* folds up to the last token */
-};
-
-/* Computes one more token; afterwards reads[FAKE_LAYERS - 1] are its logits. */
-static inline void reference_push(struct reference *ref, int32_t token_id)
-{
-    bool decode = !ref->prefill_decode_equal && ref->num_tokens >= ref->num_prompt;
-    uint64_t input = (uint64_t)token_id;
-    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
-        ref->reads[layer] = fake_mix(ref->reads[layer], fake_kv(layer, input, ref->num_tokens, decode));
-        input = fake_mix(ref->reads[layer], (uint64_t)token_id);
-    }
-    ref->num_tokens++;
-}
-
-static inline int reference_compare_ids(const void *a, const void *b)
-{
-    return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b);
-}
-
-/* The row of a request that draws (or scores) the token after the ones that ref has. tokens: all before it.
- */
-static inline struct sample_result reference_row(const struct reference *ref,
-                                                 const struct request_slot_input *input,
-                                                 const int32_t *tokens, int32_t score_token_id)
-{
-    int32_t banned[STOP_TOKEN_IDS_MAX + 1], num_banned = 0;
-    if (!input->ignore_eos) banned[num_banned++] = FAKE_EOS;
-    for (int32_t i = 0; i < input->num_stop_token_ids; i++) banned[num_banned++] = input->stop_token_ids[i];
-    qsort(banned, (size_t)num_banned, sizeof(banned[0]), reference_compare_ids);
-    bool ban = score_token_id < 0 && ref->num_tokens - ref->num_prompt < input->min_tokens;
-    struct sample_params p = {
-        .position = ref->num_tokens,
-        .score_token_id = score_token_id,
-        .temperature = input->temperature,
-        .top_p = input->top_p,
-        .min_p = input->min_p,
-        .top_k = input->top_k,
-        .presence_penalty = input->presence_penalty,
-        .frequency_penalty = input->frequency_penalty,
-        .repetition_penalty = input->repetition_penalty,
-        .seed = input->seed,
-        .num_top_logprobs = score_token_id >= 0 ? max_of(input->num_logprobs, 0) : input->num_logprobs,
-        .num_logit_bias = input->num_logit_bias,
-        .logit_bias = input->logit_bias,
-        .num_banned = ban ? num_banned : 0,
-        .banned = banned,
-    };
-    uint64_t history = fake_uses_history(&p) && score_token_id < 0
-                           ? fake_history_hash(tokens, ref->num_prompt, ref->num_tokens)
-                           : 0;
-    return fake_sample(ref->reads[FAKE_LAYERS - 1], &p, history);
-}
 
 /* ---- the strict device ---- */
 
@@ -233,6 +93,17 @@ static inline int32_t fake_seq_slot(const struct step *s, int32_t seq)
     return -1;
 }
 
+/* No two tokens of a step write to the same place. */
+static inline void fake_check_writes(const struct model *m, const struct step *s)
+{
+    for (int32_t t = 0; t < s->num_tokens; t++) {
+        assert_always(s->slot_mapping[t] >= 0 && s->slot_mapping[t] < m->options.num_blocks * BLOCK_SIZE);
+        assert_always(!m->written[s->slot_mapping[t]]);
+        m->written[s->slot_mapping[t]] = true;
+    }
+    for (int32_t t = 0; t < s->num_tokens; t++) m->written[s->slot_mapping[t]] = false;
+}
+
 static inline void fake_check_tokens(const struct model *m, const struct step *s, int32_t seq)
 {
     const int32_t *table = s->block_tables + (size_t)seq * (size_t)s->block_table_stride;
@@ -250,8 +121,6 @@ static inline void fake_check_tokens(const struct model *m, const struct step *s
         assert_always(s->token_ids[t] < FAKE_VOCAB);
         if (s->token_ids[t] < 0)
             assert_always(~s->token_ids[t] < m->limits.num_seq_slots && m->num_in_flight > 0);
-        for (int32_t other = 0; other < t; other++)
-            assert_always(s->slot_mapping[other] != s->slot_mapping[t]);
     }
 }
 
@@ -293,6 +162,7 @@ static inline void fake_check_step(const struct model *m, const struct step *s)
     assert_always(s->cu_seqlens_q[0] == 0 && s->cu_seqlens_q[s->num_seqs] == s->num_tokens);
     assert_always(s->cu_seqlens_q[s->num_prefill_seqs] == s->num_prefill_tokens);
     for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_check_tokens(m, s, seq);
+    fake_check_writes(m, s);
     fake_check_rows(m, s);
     for (int i = 0; i < m->num_in_flight; i++)
         fake_check_overlap(s, &m->flights[(m->oldest + i) % FAKE_FLIGHTS_MAX].step);
@@ -323,15 +193,19 @@ void model_step_begin(struct model *m, const struct step *s)
     f->step.logit_rows = fake_copy_ids(f->logit_rows, s->logit_rows, logits);
     memcpy(f->sample, s->sample, logits * sizeof(f->sample[0]));
     f->step.sample = f->sample;
+    if (m->options.on_begin) m->options.on_begin(s);
 }
 
-static inline uint64_t fake_read(const struct model *m, int layer, const int32_t *table,
-                                 int32_t num_positions)
+/* What each of the sequence's tokens in the step reads: all from position 0 to its own. */
+static inline void fake_read(struct model *m, int layer, const struct step *s, int32_t seq)
 {
+    const int32_t *table = s->block_tables + (size_t)seq * (size_t)s->block_table_stride;
+    int32_t begin = s->cu_seqlens_q[seq], first = s->positions[begin];
     uint64_t fold = 0;
-    for (int32_t p = 0; p < num_positions; p++)
+    for (int32_t p = 0; p < s->seqlens_k[seq]; p++) {
         fold = fake_mix(fold, m->kv[layer][table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE]);
-    return fold;
+        if (p >= first) m->reads[begin + p - first] = fold;
+    }
 }
 
 static inline void fake_run_layer(struct model *m, const struct fake_flight *f, int layer)
@@ -343,10 +217,7 @@ static inline void fake_run_layer(struct model *m, const struct fake_flight *f, 
         if (layer > 0) input = fake_mix(m->reads[t], input);
         m->kv[layer][s->slot_mapping[t]] = fake_kv(layer, input, s->positions[t], decode);
     }
-    for (int32_t seq = 0; seq < s->num_seqs; seq++)
-        for (int32_t t = s->cu_seqlens_q[seq]; t < s->cu_seqlens_q[seq + 1]; t++)
-            m->reads[t] = fake_read(m, layer, s->block_tables + (size_t)seq * (size_t)s->block_table_stride,
-                                    s->positions[t] + 1);
+    for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_read(m, layer, s, seq);
 }
 
 static inline void fake_run_rows(struct model *m, const struct step *s, struct sample_result *results)
@@ -368,6 +239,7 @@ static inline void fake_run_rows(struct model *m, const struct step *s, struct s
 int model_step_end(struct model *m, struct sample_result *results, struct error *err)
 {
     assert_always(m->num_in_flight > 0);
+    if (m->options.on_wait) m->options.on_wait();
     struct fake_flight *f = &m->flights[m->oldest];
     m->oldest = (m->oldest + 1) % FAKE_FLIGHTS_MAX;
     m->num_in_flight--;
@@ -392,6 +264,7 @@ static inline int fake_history_set(struct device *d, int32_t seq_slot, const int
 {
     struct model *m = (struct model *)((char *)d - offsetof(struct model, device));
     struct fake_history *history = &m->histories[seq_slot];
+    if (++m->num_histories == m->options.fail_at_history) return STATUS_DEVICE;
     memcpy(history->ids, token_ids, (size_t)num_tokens * sizeof(token_ids[0]));
     history->num_prompt = num_prompt;
     history->num_ids = num_tokens;
@@ -441,6 +314,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
         m->kv[layer] = fake_alloc(places, sizeof(uint64_t));
         for (size_t i = 0; i < places; i++) m->kv[layer][i] = fake_mix(i, 0xBAD);
     }
+    m->written = fake_alloc(places, sizeof(uint8_t));
     m->reads = fake_alloc(tokens, sizeof(uint64_t));
     m->last_tokens = fake_alloc((size_t)limits->num_seq_slots, sizeof(int32_t));
     m->histories = fake_alloc((size_t)limits->num_seq_slots, sizeof(m->histories[0]));
@@ -470,6 +344,7 @@ static inline void fake_model_destroy(struct model *m)
         for (size_t k = 0; k < array_length(arrays); k++) free(arrays[k]);
         free(f->sample);
     }
+    free(m->written);
     free(m->reads);
     free(m->last_tokens);
     free(m->histories);

@@ -1,0 +1,213 @@
+#include "sim/request.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "server/api/slot_fill.h"
+
+/* ---- by chance ---- */
+
+static void make_prompts(struct request *r, struct rng *rng)
+{
+    r->num_prompts = has(FEATURE_many_choices) && rng_chance(rng, 15) ? PROMPTS_MAX : 1;
+    for (int i = 0; i < r->num_prompts; i++) {
+        int32_t longest = has(FEATURE_storms) ? 24 : PROMPT_MAX;
+        int32_t count = 1 + (int32_t)rng_skewed(rng, (uint64_t)longest - 1);
+        if (rng_chance(rng, 25)) count = BLOCK_SIZE * (1 + rng_below(rng, longest / BLOCK_SIZE));
+        r->num_prompt[i] = count;
+        memcpy(r->prompt[i], world.prefixes[rng_below(rng, NUM_PREFIXES)], sizeof r->prompt[i]);
+        if (!has(FEATURE_shared_prefixes))
+            for (int k = 0; k < count; k++) r->prompt[i][k] = rng_below(rng, FAKE_VOCAB);
+        else if (rng_chance(rng, 50))
+            r->prompt[i][rng_below(rng, count)] = rng_below(rng, FAKE_VOCAB);
+    }
+}
+
+static void make_stops(struct request *r, struct rng *rng)
+{
+    static const char *const texts[] = {"a", "ab", "aab", "Q", "cd", "\"", "\n", "bcdb", "za"};
+    r->stop_token_id = -1;
+    if (rng_chance(rng, 30)) r->stop_token_id = 4 + rng_below(rng, FAKE_VOCAB - 5);
+    if (!has(FEATURE_stop_strings)) return;
+    r->num_stops = rng_below(rng, STOPS_MAX + 1);
+    for (int i = 0; i < r->num_stops; i++)
+        snprintf(r->stops[i], sizeof r->stops[i], "%s", texts[rng_below(rng, (int32_t)array_length(texts))]);
+    r->include_stop = rng_chance(rng, 20);
+}
+
+static void make_sampling(struct request *r, struct rng *rng)
+{
+    r->temperature = rng_chance(rng, 50) ? 0 : 0.5f;
+    r->top_k = rng_below(rng, 3);
+    r->repetition_penalty = 1;
+    r->bias_id = -1;
+    if (has(FEATURE_penalties)) {
+        if (rng_chance(rng, 30)) r->frequency_penalty = 0.5f;
+        if (rng_chance(rng, 20)) r->repetition_penalty = 1.25f;
+        if (rng_chance(rng, 30)) r->bias_id = rng_below(rng, SILENT_ID);
+        r->bias = 1 + rng_below(rng, 50);
+    }
+    r->has_seed = rng_chance(rng, 70);
+    r->seed = (int64_t)(rng_next(rng) >> 20);
+    /* One request in some has a row of logits that is not a number. */
+    if (has(FEATURE_bad_rows) && rng_chance(rng, 8)) {
+        r->has_seed = true;
+        r->seed = (int64_t)fake_failing_seed(r->num_prompt[0] + rng_below(rng, 6));
+    }
+}
+
+static void make_lengths(struct request *r, struct rng *rng)
+{
+    int32_t most = has(FEATURE_storms) ? MODEL_LEN - PROMPT_MAX : 40;
+    r->max_tokens = 1 + (int32_t)rng_skewed(rng, (uint64_t)most - 1);
+    if (has(FEATURE_storms) && rng_chance(rng, 60)) r->max_tokens = most;
+    r->ignore_eos = has(FEATURE_storms) ? rng_chance(rng, 90) : rng_chance(rng, 40);
+    if (rng_chance(rng, 20)) r->min_tokens = rng_below(rng, r->max_tokens + 1);
+    r->num_logprobs = -1;
+    if (!has(FEATURE_logprobs)) return;
+    if (rng_chance(rng, 40)) r->num_logprobs = rng_below(rng, 4);
+    r->echo = rng_chance(rng, 25);
+    if (r->echo && rng_chance(rng, 40)) r->max_tokens = r->min_tokens = 0;
+}
+
+static void make_flaw(struct request *r, struct rng *rng)
+{
+    if (!has(FEATURE_bad_requests) || !rng_chance(rng, 15)) return;
+    r->flaw = (enum request_flaw)(1 + rng_below(rng, 3));
+    if (r->flaw == FLAW_BAD_KEY && !has(FEATURE_salts)) r->flaw = FLAW_BAD_FIELD;
+    if (r->flaw == FLAW_TOO_LONG) r->max_tokens = MODEL_LEN;
+}
+
+void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
+{
+    *r = (struct request){.client_idx = client_idx, .idx = idx, .n = 1};
+    snprintf(r->id, sizeof r->id, "c%dr%d", client_idx, idx);
+    make_prompts(r, rng);
+    make_lengths(r, rng);
+    make_stops(r, rng);
+    make_sampling(r, rng);
+    if (has(FEATURE_many_choices) && rng_chance(rng, 40)) r->n = 1 + rng_below(rng, CHOICES_MAX);
+    r->stream = rng_chance(rng, 60);
+    r->include_usage = rng_chance(rng, 50);
+    r->close_after = rng_chance(rng, 15);
+    if (has(FEATURE_salts)) {
+        r->key = rng_below(rng, 2);
+        r->salt = rng_below(rng, 3);
+    }
+    if (has(FEATURE_long_bodies) && rng_chance(rng, 25)) r->padding_bytes = 7000 + rng_below(rng, 4000);
+    make_flaw(r, rng);
+    int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
+    if (r->flaw == FLAW_NONE && request_num_sequences(r) > num_slots) r->flaw = FLAW_TOO_MANY;
+}
+
+int request_num_sequences(const struct request *r)
+{
+    return r->num_prompts * r->n;
+}
+
+uint32_t request_tenant(const struct request *r)
+{
+    return 1 + (uint32_t)r->key * 16 + (uint32_t)r->salt;
+}
+
+/* ---- as HTTP ---- */
+
+static void append_text(struct bytes *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append_text(struct bytes *out, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    assert_always(n < (int)sizeof text);
+    bytes_append(out, text, (size_t)n);
+}
+
+static void append_ids(const struct request *r, int prompt_idx, struct bytes *out)
+{
+    for (int32_t i = 0; i < r->num_prompt[prompt_idx]; i++)
+        append_text(out, "%s%d", i > 0 ? "," : "[", r->prompt[prompt_idx][i]);
+    append_text(out, "]");
+}
+
+static void append_stops(const struct request *r, struct bytes *out)
+{
+    append_text(out, ",\"stop\":[");
+    for (int i = 0; i < r->num_stops; i++) {
+        append_text(out, "%s\"", i > 0 ? "," : "");
+        for (const char *p = r->stops[i]; *p; p++)
+            append_text(out, *p == '"' ? "\\\"" : *p == '\n' ? "\\n" : "%c", *p);
+        append_text(out, "\"");
+    }
+    append_text(out, "]");
+}
+
+static void append_body(const struct request *r, struct bytes *out)
+{
+    append_text(out, "{\"prompt\":%s", r->num_prompts > 1 ? "[" : "");
+    for (int i = 0; i < r->num_prompts; i++) {
+        if (i > 0) append_text(out, ",");
+        append_ids(r, i, out);
+    }
+    append_text(out, "%s,\"max_tokens\":%d,\"n\":%d,\"stream\":%s", r->num_prompts > 1 ? "]" : "",
+                r->max_tokens, r->flaw == FLAW_BAD_FIELD ? -1 : r->n, r->stream ? "true" : "false");
+    append_text(out, ",\"temperature\":%g,\"top_k\":%d,\"frequency_penalty\":%g,\"repetition_penalty\":%g",
+                (double)r->temperature, r->top_k, (double)r->frequency_penalty,
+                (double)r->repetition_penalty);
+    append_text(out, ",\"min_tokens\":%d,\"ignore_eos\":%s,\"echo\":%s,\"include_stop_str_in_output\":%s",
+                r->min_tokens, r->ignore_eos ? "true" : "false", r->echo ? "true" : "false",
+                r->include_stop ? "true" : "false");
+    if (r->num_logprobs >= 0) append_text(out, ",\"logprobs\":%d", r->num_logprobs);
+    if (r->has_seed) append_text(out, ",\"seed\":%lld", (long long)r->seed);
+    if (r->num_stops > 0) append_stops(r, out);
+    if (r->stop_token_id >= 0) append_text(out, ",\"stop_token_ids\":[%d]", r->stop_token_id);
+    if (r->bias_id >= 0) append_text(out, ",\"logit_bias\":{\"%d\":%d}", r->bias_id, r->bias);
+    if (r->salt > 0) append_text(out, ",\"cache_salt\":\"salt %d\"", r->salt);
+    if (r->stream && r->include_usage) append_text(out, ",\"stream_options\":{\"include_usage\":true}");
+    if (r->padding_bytes > 0) {
+        append_text(out, ",\"user\":\"");
+        for (int i = 0; i < r->padding_bytes; i += 100) append_text(out, "%0100d", 0);
+        append_text(out, "\"");
+    }
+    append_text(out, "}");
+}
+
+void request_append_http(const struct request *r, struct bytes *out)
+{
+    struct bytes body = {0};
+    append_body(r, &body);
+    append_text(out, "POST /v1/completions HTTP/1.1\r\nHost: sim\r\nContent-Type: application/json\r\n");
+    append_text(out, "x-request-id: %s\r\nContent-Length: %zu\r\n", r->id, body.num);
+    if (has(FEATURE_salts))
+        append_text(out, "Authorization: Bearer %s%d\r\n", r->flaw == FLAW_BAD_KEY ? "wrong" : "key", r->key);
+    if (r->close_after) append_text(out, "Connection: close\r\n");
+    append_text(out, "\r\n");
+    bytes_append(out, body.data, body.num);
+    keep_free(body.data);
+}
+
+/* ---- as the engine must see it ---- */
+
+void request_expected_input(const struct request *r, int prompt_idx, int i, uint64_t seed,
+                            struct request_slot_input *out)
+{
+    memset(out, 0, sizeof *out);
+    out->num_prompt_tokens = r->num_prompt[prompt_idx];
+    out->max_tokens = r->max_tokens;
+    out->min_tokens = r->min_tokens;
+    out->ignore_eos = r->ignore_eos;
+    out->num_logprobs = r->num_logprobs;
+    out->prompt_logprobs = r->echo && (r->num_logprobs >= 0 || r->max_tokens == 0);
+    if (out->prompt_logprobs) out->num_logprobs = max_of(out->num_logprobs, 0);
+    out->temperature = r->temperature;
+    out->top_p = 1;
+    out->top_k = r->top_k;
+    out->frequency_penalty = r->frequency_penalty;
+    out->repetition_penalty = r->repetition_penalty;
+    out->seed = slot_fill_seed(seed, r->has_seed, prompt_idx, i);
+    if (r->stop_token_id >= 0) out->stop_token_ids[out->num_stop_token_ids++] = r->stop_token_id;
+    if (r->bias_id >= 0)
+        out->logit_bias[out->num_logit_bias++] = (struct logit_bias){r->bias_id, (float)r->bias};
+    out->logit_bias[out->num_logit_bias++] = (struct logit_bias){SILENT_ID, -INFINITY};
+}

@@ -1,0 +1,69 @@
+/* request.h - what one client asks for, as HTTP bytes and as the engine must be told of it. */
+#ifndef TESTS_SIM_REQUEST_H
+#define TESTS_SIM_REQUEST_H
+
+#include "sim/net.h"
+
+enum { PROMPTS_MAX = 2, STOPS_MAX = 2, CHOICES_MAX = 4, SILENT_ID = FAKE_VOCAB - 1 };
+
+/* Why a request must be refused whatever else happens. */
+enum request_flaw { FLAW_NONE, FLAW_TOO_LONG, FLAW_BAD_FIELD, FLAW_BAD_KEY, FLAW_TOO_MANY };
+
+struct request {
+    int client_idx, idx;
+    char id[24];
+    enum request_flaw flaw;
+    int num_prompts, n;
+    int32_t num_prompt[PROMPTS_MAX];
+    int32_t prompt[PROMPTS_MAX][PROMPT_MAX];
+    int32_t max_tokens, min_tokens, top_k, num_logprobs; /* num_logprobs -1: none */
+    float temperature, frequency_penalty, repetition_penalty;
+    bool stream, echo, include_usage, ignore_eos, include_stop, has_seed, close_after;
+    int64_t seed;
+    int num_stops;
+    char stops[STOPS_MAX][8];
+    int32_t stop_token_id; /* -1: none */
+    int32_t bias_id;       /* -1: none */
+    int32_t bias;
+    int key, salt; /* salt 0: none */
+    int padding_bytes;
+    /* what became of it */
+    bool sent, was_submitted;
+    uint64_t sent_ns;
+    uint64_t failed_allocations_before;
+    int num_records;
+    char record_reason[24];
+    uint64_t used_seed; /* as the server says */
+    int32_t num_preemptions;
+};
+
+void request_make(struct request *r, struct rng *rng, int client_idx, int idx);
+/* Appends head and body. */
+void request_append_http(const struct request *r, struct bytes *out);
+/* What choice i of a prompt means for the engine. seed: of the whole request. */
+void request_expected_input(const struct request *r, int prompt_idx, int i, uint64_t seed,
+                            struct request_slot_input *out);
+int request_num_sequences(const struct request *r);
+/* Requests that may share K and V have equal numbers. */
+uint32_t request_tenant(const struct request *r);
+/* client.c: the request of this id, as it stands in x-request-id. */
+struct request *request_find(const char *id);
+
+/* ---- answer.c: what it gives alone ---- */
+
+enum solo_end { SOLO_STOP, SOLO_LENGTH, SOLO_BAD_ROW, SOLO_TOO_BIG };
+
+struct solo {
+    enum solo_end end;
+    int32_t num_tokens;
+    int32_t tokens[MODEL_LEN];
+    float logprobs[MODEL_LEN]; /* by position; [0] unused */
+};
+
+void solo_run(const struct request_slot_input *input, const int32_t *prompt, struct solo *out);
+
+struct response;
+/* A whole response, or what came of it when the connection ended before. */
+void answer_check(const struct request *r, const struct response *response);
+
+#endif

@@ -1,0 +1,275 @@
+/* sim.h - what the simulator's files share: the run, its random numbers, its markers, its seams.
+ *
+ * The server is the production one, from server_run down to the block manager; replaced are libuv (loop.c,
+ * net.c), threads and time (threads.c), the allocator (heap.c), the model with its device, tokenizer and
+ * loading (device.c, words.c). Beside it stand the clients (client.c, request.c, answer.c) and the checks
+ * (watch.c). One process runs one seed; main.c starts processes, shrinks failures, adds up markers. */
+#ifndef TESTS_SIM_H
+#define TESTS_SIM_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/check.h"
+#include "server/server.h"
+#include "unit/scheduler/hash_model.h"
+
+enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
+
+/* Swarm: each seed has each of these with its own chance, and shrinking turns them off one by one. */
+#define FEATURES(X)                                                                                          \
+    X(disconnects, 50)                                                                                       \
+    X(half_closes, 40)                                                                                       \
+    X(slow_readers, 40)                                                                                      \
+    X(stalled_readers, 30)                                                                                   \
+    X(drips, 30)                                                                                             \
+    X(pipelining, 40)                                                                                        \
+    X(long_bodies, 40)                                                                                       \
+    X(many_choices, 60)                                                                                      \
+    X(salts, 60)                                                                                             \
+    X(shared_prefixes, 80)                                                                                   \
+    X(storms, 40)                                                                                            \
+    X(tiny_pools, 60)                                                                                        \
+    X(small_steps, 50)                                                                                       \
+    X(few_slots, 40)                                                                                         \
+    X(token_limits, 20)                                                                                      \
+    X(logprobs, 50)                                                                                          \
+    X(penalties, 50)                                                                                         \
+    X(stop_strings, 50)                                                                                      \
+    X(bad_rows, 30)                                                                                          \
+    X(bad_requests, 30)                                                                                      \
+    X(allocation_failures, 25)                                                                               \
+    X(start_failures, 10)                                                                                    \
+    X(device_failures, 6)                                                                                    \
+    X(early_drains, 20)                                                                                      \
+    X(short_drains, 30)                                                                                      \
+    X(second_signals, 30)                                                                                    \
+    X(thread_switches, 80)                                                                                   \
+    X(two_steps, 50)                                                                                         \
+    X(unequal_halves, 40)                                                                                    \
+    X(no_prefix_cache, 15)                                                                                   \
+    X(clock_jumps, 30)
+
+enum feature {
+#define X(name, percent) FEATURE_##name,
+    FEATURES(X)
+#undef X
+        NUM_FEATURES
+};
+extern const char *const feature_names[NUM_FEATURES];
+
+/* Rare paths. A default run in which one was never reached fails. */
+#define MARKERS(X)                                                                                           \
+    X(answers_whole)                                                                                         \
+    X(answers_streamed)                                                                                      \
+    X(ended_by_eos_or_stop_id)                                                                               \
+    X(ended_by_stop_string)                                                                                  \
+    X(ended_by_length)                                                                                       \
+    X(prompts_scored)                                                                                        \
+    X(bad_rows_failed_alone)                                                                                 \
+    X(too_big_for_the_pool)                                                                                  \
+    X(refused_400)                                                                                           \
+    X(refused_401)                                                                                           \
+    X(refused_429_slots)                                                                                     \
+    X(refused_429_tokens)                                                                                    \
+    X(refused_503_loading)                                                                                   \
+    X(refused_503_draining)                                                                                  \
+    X(failed_by_allocation)                                                                                  \
+    X(error_events)                                                                                          \
+    X(left_while_waiting)                                                                                    \
+    X(left_while_running)                                                                                    \
+    X(left_while_preparing)                                                                                  \
+    X(cut_off_by_timeout)                                                                                    \
+    X(streams_paused)                                                                                        \
+    X(pings)                                                                                                 \
+    X(half_closed_and_answered)                                                                              \
+    X(pipelined)                                                                                             \
+    X(kept_alive)                                                                                            \
+    X(prepared_by_worker)                                                                                    \
+    X(preemptions)                                                                                           \
+    X(preempted_and_answered)                                                                                \
+    X(replayed_by_decode)                                                                                    \
+    X(prefix_hits)                                                                                           \
+    X(equal_prompts_other_salt)                                                                              \
+    X(evictions)                                                                                             \
+    X(full_pools)                                                                                            \
+    X(bypassed)                                                                                              \
+    X(aged)                                                                                                  \
+    X(closing_sequences)                                                                                     \
+    X(device_drained)                                                                                        \
+    X(late_inputs)                                                                                           \
+    X(mixed_steps)                                                                                           \
+    X(discarded_tokens)                                                                                      \
+    X(engine_slept)                                                                                          \
+    X(engine_sleep_refused)                                                                                  \
+    X(finished_within_a_turn)                                                                                \
+    X(allocations_failed)                                                                                    \
+    X(starts_failed)                                                                                         \
+    X(device_failed)                                                                                         \
+    X(history_failed)                                                                                        \
+    X(exits_70)                                                                                              \
+    X(drained_quietly)                                                                                       \
+    X(drain_timed_out)                                                                                       \
+    X(killed_by_second_signal)                                                                               \
+    X(stopped_with_work)
+
+enum marker {
+#define X(name) MARK_##name,
+    MARKERS(X)
+#undef X
+        NUM_MARKERS
+};
+extern const char *const marker_names[NUM_MARKERS];
+
+/* What a process tells the one that started it: shared memory. */
+struct report {
+    uint64_t num_steps, num_turns, num_requests, num_tokens, trace;
+    uint64_t markers[NUM_MARKERS];
+    uint64_t now_ns, most_preemptions;
+    int num_clients;
+    bool complete;
+};
+extern struct report *report;
+
+static inline void mark(enum marker m)
+{
+    report->markers[m]++;
+}
+
+static inline void trace(uint64_t value)
+{
+    report->trace = fake_mix(report->trace, value);
+}
+
+/* ---- random numbers: a stream for each purpose, so that leaving one thing out changes little else ---- */
+
+struct rng {
+    uint64_t key, counter;
+};
+
+static inline uint64_t rng_next(struct rng *r)
+{
+    return fake_mix(r->key, ++r->counter);
+}
+
+static inline int32_t rng_below(struct rng *r, int32_t n)
+{
+    return (int32_t)(rng_next(r) % (uint64_t)n);
+}
+
+static inline bool rng_chance(struct rng *r, int32_t percent)
+{
+    return rng_below(r, 100) < percent;
+}
+
+/* Small numbers often, large ones sometimes. */
+static inline uint64_t rng_skewed(struct rng *r, uint64_t max)
+{
+    return (rng_next(r) % (max + 1)) >> (rng_next(r) % 8);
+}
+
+/* ---- the run ---- */
+
+/* What is run: the same one twice gives the same trace. */
+struct script {
+    uint64_t seed;
+    uint32_t features_off;
+    bool left_out[CLIENTS_MAX];
+    bool verbose;
+};
+
+extern struct world {
+    struct script script;
+    bool features[NUM_FEATURES];
+    struct config config;
+    struct server *server; /* NULL before api_on_loaded */
+    struct listener *listener;
+    struct engine *engine;
+    uint64_t drain_ns; /* when SIGTERM is sent; UINT64_MAX: once all clients are done */
+    uint64_t second_signal_ns;
+    bool drain_sent, aborted, device_failed, device_may_fail, ending;
+    int num_clients;
+    int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
+    int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks;
+} world;
+
+static inline bool has(enum feature f)
+{
+    return world.features[f];
+}
+
+static inline struct rng rng_of(const char *purpose, uint64_t which)
+{
+    uint64_t key = world.script.seed;
+    for (; *purpose; purpose++) key = fake_mix(key, (uint64_t)*purpose);
+    return (struct rng){fake_mix(key, which), 0};
+}
+
+/* One line of what happens, when a seed is replayed. */
+#define say(...)                                                                                             \
+    do {                                                                                                     \
+        if (world.script.verbose) sim_say(__VA_ARGS__);                                                      \
+    } while (0)
+void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Like assert_always, with a sentence. */
+#define expect(condition, ...)                                                                               \
+    do {                                                                                                     \
+        if (__builtin_expect(!(condition), 0)) sim_fail(__FILE__, __LINE__, __VA_ARGS__);                    \
+    } while (0)
+_Noreturn void sim_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+void world_init(const struct script *script);
+/* Runs the server to its end and checks what is left. */
+_Noreturn void world_run(void);
+/* Clients, workers, signals whose time has come. */
+void world_act(void);
+/* When the next of them acts; UINT64_MAX: never. */
+uint64_t world_next_ns(void);
+
+/* ---- threads.c ---- */
+
+uint64_t now_ns(void);
+void threads_init(void);
+/* Somebody else may go on here. */
+void thread_pause(void);
+/* Blocks the running thread until then. */
+void thread_sleep_until(uint64_t ns);
+/* Blocks the loop's thread until loop_is_ready. */
+void thread_poll(void);
+bool thread_is_engine(void);
+
+/* ---- heap.c: the real allocator, for the simulator itself; and what the server's has out ---- */
+
+void *keep_alloc(size_t bytes); /* zeroed, never fails, counted nowhere */
+void *keep_realloc(void *p, size_t bytes);
+void keep_free(void *p);
+uint64_t heap_num_live(void);
+void heap_init(void);
+/* Every n-th of the loop's allocations fails on average; 0: none. */
+void heap_fail_every(int32_t n);
+/* Exactly the n-th from now fails, whoever asks; 0: none. */
+void heap_fail_once(int32_t n);
+uint64_t heap_num_failed(void);
+void heap_forbid(bool forbidden); /* an allocation of the engine's is a bug */
+void heap_exempt(bool exempt);    /* the simulator itself allocates: no failures */
+
+/* ---- loop.c ---- */
+
+bool loop_is_ready(void);
+uint64_t loop_next_timer_ns(void);
+void loop_raise(int signal_number);
+void loop_act(void); /* workers whose time has come */
+uint64_t loop_next_work_ns(void);
+int loop_num_open_handles(void);
+
+/* ---- words.c ---- */
+
+/* The text of a token as an answer shows it: nothing for special ones. */
+const char *word_of(int32_t id);
+
+#endif

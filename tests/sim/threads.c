@@ -1,0 +1,224 @@
+/* threads.c - the server's threads as coroutines on one clock.
+ *
+ * pthread_create makes a coroutine, a futex is a state, and at every yield point (the clock, a look at a
+ * request slot, a launch, the end of a poll) the seed decides whether somebody else goes on. So the loop runs
+ * between any two of the engine's looks at shared memory, but never between two instructions: memory orders
+ * are not simulated. Time stands still while anybody can run, but for a microsecond now and then. */
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+#include "base/clock.h"
+#include "sim/sim.h"
+#include "sim/wraps.h"
+
+enum { THREADS_MAX = 4, STACK_BYTES = 1 << 20 };
+
+enum thread_state {
+    THREAD_FREE,
+    THREAD_RUNS,
+    THREAD_SLEEPS,
+    THREAD_POLLS,
+    THREAD_IN_FUTEX,
+    THREAD_JOINS,
+    THREAD_DONE
+};
+
+static struct thread {
+    ucontext_t context;
+    enum thread_state state;
+    void *(*main)(void *);
+    void *argument;
+    uint64_t wake_ns;
+    const uint32_t *futex;
+    int joined;
+} threads[THREADS_MAX];
+
+static int running;
+static bool choosing; /* others than threads act, on the running one's stack */
+static uint64_t clock_ns = 1000000000;
+static struct rng order;
+static int32_t switch_per_mille;
+
+uint64_t now_ns(void)
+{
+    return clock_ns;
+}
+
+/* ---- who goes on ---- */
+
+static bool can_run(const struct thread *t)
+{
+    switch (t->state) {
+    case THREAD_RUNS:
+        return true;
+    case THREAD_SLEEPS:
+        return t->wake_ns <= clock_ns;
+    case THREAD_POLLS:
+        return loop_is_ready();
+    case THREAD_JOINS:
+        return threads[t->joined].state == THREAD_DONE;
+    default:
+        return false;
+    }
+}
+
+static uint64_t next_event_ns(void)
+{
+    uint64_t next = world_next_ns();
+    for (int i = 0; i < THREADS_MAX; i++) {
+        if (threads[i].state == THREAD_SLEEPS) next = min_of(next, threads[i].wake_ns);
+        if (threads[i].state == THREAD_POLLS) next = min_of(next, loop_next_timer_ns());
+    }
+    return next;
+}
+
+static int choose(void)
+{
+    for (;;) {
+        int ids[THREADS_MAX], count = 0;
+        choosing = true;
+        world_act();
+        choosing = false;
+        for (int i = 0; i < THREADS_MAX; i++)
+            if (can_run(&threads[i])) ids[count++] = i;
+        if (count > 0) return ids[count == 1 ? 0 : rng_below(&order, count)];
+        uint64_t next = next_event_ns();
+        expect(next != UINT64_MAX, "everything waits, nothing will come: a lost wake-up");
+        clock_ns = max_of(clock_ns, next);
+    }
+}
+
+static void give_way(void)
+{
+    int before = running, next = choose();
+    threads[next].state = THREAD_RUNS;
+    if (next == before) return;
+    trace((uint64_t)next << 56 ^ clock_ns);
+    running = next;
+    swapcontext(&threads[before].context, &threads[next].context);
+}
+
+void thread_pause(void)
+{
+    if (choosing || rng_below(&order, 1000) >= switch_per_mille) return;
+    clock_ns += rng_skewed(&order, 50000);
+    give_way();
+}
+
+void thread_sleep_until(uint64_t ns)
+{
+    threads[running].state = THREAD_SLEEPS;
+    threads[running].wake_ns = ns;
+    give_way();
+}
+
+void thread_poll(void)
+{
+    threads[running].state = THREAD_POLLS;
+    give_way();
+}
+
+bool thread_is_engine(void)
+{
+    return running != 0 && !choosing;
+}
+
+/* ---- the clock ---- */
+
+static uint64_t monotonic(void)
+{
+    thread_pause();
+    clock_ns += 100;
+    return clock_ns;
+}
+
+static uint64_t wall(void)
+{
+    uint64_t jump =
+        has(FEATURE_clock_jumps) ? fake_mix(world.script.seed, clock_ns >> 25) % 7200000000000u : 0;
+    return clock_ns + 1700000000000000000u - jump;
+}
+
+void threads_init(void)
+{
+    static const struct clock_source source = {monotonic, wall};
+    clock_set_source(&source);
+    order = rng_of("threads", 0);
+    threads[0].state = THREAD_RUNS;
+    if (has(FEATURE_thread_switches)) switch_per_mille = 1 + (int32_t)rng_skewed(&order, 300);
+}
+
+/* ---- what the server calls ---- */
+
+static void begin(int id)
+{
+    struct thread *t = &threads[id];
+    t->main(t->argument);
+    t->state = THREAD_DONE;
+    give_way();
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *),
+                          void *argument)
+{
+    (void)attributes;
+    int id = 1;
+    while (threads[id].state != THREAD_FREE) id++;
+    struct thread *t = &threads[id];
+    void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_always(stack != MAP_FAILED);
+    *t = (struct thread){.state = THREAD_RUNS, .main = main, .argument = argument};
+    getcontext(&t->context);
+    t->context.uc_stack.ss_sp = stack;
+    t->context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&t->context, (void (*)(void))begin, 1, id);
+    *thread = (pthread_t)id;
+    return 0;
+}
+
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+    (void)result;
+    threads[running].state = THREAD_JOINS;
+    threads[running].joined = (int)thread;
+    give_way();
+    return 0;
+}
+
+int __wrap_pthread_setname_np(pthread_t thread, const char *name)
+{
+    (void)thread, (void)name;
+    return 0;
+}
+
+long __wrap_syscall(long number, const void *address, int operation, uint32_t value)
+{
+    const uint32_t *futex = address;
+    assert_always(number == SYS_futex);
+    thread_pause();
+    if (operation == FUTEX_WAIT_PRIVATE) {
+        if (*futex != value) {
+            mark(MARK_engine_sleep_refused);
+            return -1;
+        }
+        mark(MARK_engine_slept);
+        threads[running].futex = futex;
+        threads[running].state = THREAD_IN_FUTEX;
+        give_way();
+        return 0;
+    }
+    for (int i = 0; i < THREADS_MAX; i++)
+        if (threads[i].state == THREAD_IN_FUTEX && threads[i].futex == futex) threads[i].state = THREAD_RUNS;
+    return 0;
+}
+
+ssize_t __wrap_getrandom(void *to, size_t bytes, unsigned flags)
+{
+    static uint64_t count;
+    (void)flags;
+    for (size_t i = 0; i < bytes; i++) ((uint8_t *)to)[i] = (uint8_t)fake_mix(world.script.seed, ++count);
+    return (ssize_t)bytes;
+}

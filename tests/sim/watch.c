@@ -1,0 +1,480 @@
+/* watch.c - looks at everything after each turn of the engine.
+ *
+ * The program's own walks (scheduler_check and below) say that its bookkeeping is consistent; what they
+ * cannot know is what each request was meant to be. So each submitted slot is compared with what its client
+ * asked for, each published token with what the request gives alone, each launched step with who may read
+ * what. */
+#include "sim/watch.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "scheduler/engine_internal.h"
+#include "scheduler/scheduler_internal.h"
+#include "server/api/api.h"
+#include "server/api/generation.h"
+#include "sim/client.h"
+#include "sim/wraps.h"
+
+enum { SLOTS_MAX = 128, PATIENCE_STEPS = 64, PREEMPTIONS_MAX = 400 };
+
+struct watch {
+    bool active, cancelled_before_turn;
+    struct request *request;
+    uint32_t tenant;
+    struct request_slot_input expected;
+    struct reference ref;
+    int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
+    int32_t num_seen;
+    enum finish_reason due; /* FINISH_STOP, FINISH_LENGTH once the tokens say so */
+};
+
+static struct watch watches[SLOTS_MAX];
+static uint32_t *tenant_of_place; /* [num_blocks * BLOCK_SIZE]: who wrote it */
+static int32_t head_waits_for;
+static uint64_t head_arrival, num_delivered, last_steps;
+
+static struct request_slot *slot_of(int32_t slot_idx)
+{
+    return request_slots_get(world.server->slots, slot_idx);
+}
+
+/* ---- submission ---- */
+
+static struct generation *find_generation(int32_t slot_idx, int *choice_idx)
+{
+    for (struct generation *g = world.server->api->generations; g; g = g->next)
+        for (int i = 0; i < g->num_choices; i++)
+            if (g->choices[i].slot_idx == slot_idx) {
+                *choice_idx = i;
+                return g;
+            }
+    sim_fail(__FILE__, __LINE__, "slot %d was submitted and is no request's", slot_idx);
+}
+
+static bool inputs_equal(const struct request_slot_input *a, const struct request_slot_input *b)
+{
+    for (int i = 0; i < a->num_logit_bias; i++)
+        if (a->logit_bias[i].token_id != b->logit_bias[i].token_id ||
+            a->logit_bias[i].bias != b->logit_bias[i].bias)
+            return false;
+    return a->num_prompt_tokens == b->num_prompt_tokens && a->max_tokens == b->max_tokens &&
+           a->min_tokens == b->min_tokens && a->ignore_eos == b->ignore_eos &&
+           a->prompt_logprobs == b->prompt_logprobs && a->num_logprobs == b->num_logprobs &&
+           a->temperature == b->temperature && a->top_p == b->top_p && a->min_p == b->min_p &&
+           a->top_k == b->top_k && a->presence_penalty == b->presence_penalty &&
+           a->frequency_penalty == b->frequency_penalty && a->repetition_penalty == b->repetition_penalty &&
+           a->seed == b->seed && a->num_logit_bias == b->num_logit_bias &&
+           a->num_stop_token_ids == b->num_stop_token_ids &&
+           !memcmp(a->stop_token_ids, b->stop_token_ids, sizeof a->stop_token_ids);
+}
+
+/* One client's salt in another client's words would let it read the other's cache. */
+static void check_salt(const struct watch *w, const struct request_slot_input *input)
+{
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        const struct watch *other = &watches[i];
+        if (!other->active || other == w) continue;
+        bool equal = !memcmp(input->cache_salt, slot_of(i)->input.cache_salt, CACHE_SALT_BYTES);
+        expect(equal == (other->tenant == w->tenant), "%s and %s: salts %s", w->request->id,
+               other->request->id, equal ? "are equal" : "differ");
+        if (!equal && !memcmp(w->prompt, other->prompt, BLOCK_SIZE * sizeof(int32_t)))
+            mark(MARK_equal_prompts_other_salt);
+    }
+}
+
+void __wrap_engine_submit(struct engine *e, int32_t slot_idx)
+{
+    int choice_idx = 0;
+    const struct generation *g = find_generation(slot_idx, &choice_idx);
+    struct request *r = request_find(g->request_id);
+    struct watch *w = &watches[slot_idx];
+    int prompt_idx = choice_idx / r->n;
+    expect(!w->active, "slot %d is submitted twice", slot_idx);
+    *w = (struct watch){.active = true, .request = r, .tenant = request_tenant(r)};
+    r->was_submitted = true;
+    r->used_seed = g->seed;
+    request_expected_input(r, prompt_idx, choice_idx % r->n, r->has_seed ? (uint64_t)r->seed : g->seed,
+                           &w->expected);
+    expect(inputs_equal(&w->expected, &slot_of(slot_idx)->input), "%s: the slot's input is not the request's",
+           r->id);
+    memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
+    w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
+                                .num_prompt = w->expected.num_prompt_tokens};
+    memcpy(w->tokens, w->prompt, (size_t)w->expected.num_prompt_tokens * sizeof(int32_t));
+    for (int32_t p = 0; p < w->expected.num_prompt_tokens; p++) reference_push(&w->ref, w->prompt[p]);
+    if (w->expected.max_tokens == 0) w->due = FINISH_LENGTH;
+    check_salt(w, &slot_of(slot_idx)->input);
+    trace((uint64_t)slot_idx << 32 ^ (uint64_t)choice_idx);
+    __real_engine_submit(e, slot_idx);
+    thread_pause();
+}
+
+/* ---- slots ---- */
+
+struct request_slot *__wrap_request_slots_get(struct request_slots *s, int32_t slot_idx)
+{
+    thread_pause();
+    return __real_request_slots_get(s, slot_idx);
+}
+
+/* S5: nothing of the last request is left. */
+static void check_initial(struct request_slots *s, int32_t slot_idx)
+{
+    static const struct request_slot zero;
+    const struct request_slot *slot = __real_request_slots_get(s, slot_idx);
+    const int32_t *tokens = request_slots_tokens(s, slot_idx);
+    const struct token_logprobs *logprobs = request_slots_logprobs(s, slot_idx);
+    static const struct token_logprobs no_logprobs;
+    struct request_slot copy = *slot;
+    expect(copy.stop_token_id == -1, "a fresh slot has a stop token");
+    copy.stop_token_id = 0;
+    expect(!memcmp(&copy, &zero, sizeof zero), "a fresh slot is not in its initial state");
+    for (int32_t p = 0; p < MODEL_LEN; p++)
+        expect(tokens[p] == 0 && !memcmp(&logprobs[p], &no_logprobs, sizeof no_logprobs),
+               "a fresh slot has tokens or log probabilities of another request");
+}
+
+int __wrap_request_slots_acquire(struct request_slots *s, int32_t count, int32_t *slot_ids)
+{
+    int status = __real_request_slots_acquire(s, count, slot_ids);
+    for (int32_t i = 0; i < count && status == 0; i++) {
+        expect(!watches[slot_ids[i]].active, "slot %d is acquired while it runs", slot_ids[i]);
+        check_initial(s, slot_ids[i]);
+    }
+    return status;
+}
+
+/* New tokens, one by one, against the request alone. */
+static void look_at_tokens(struct watch *w, int32_t slot_idx)
+{
+    const struct request_slot *slot = __real_request_slots_get(world.server->slots, slot_idx);
+    const int32_t *tokens = request_slots_tokens(world.server->slots, slot_idx);
+    const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
+    int32_t published = atomic_load(&slot->num_published), num_prompt = w->expected.num_prompt_tokens;
+    expect(published >= w->num_seen && published <= w->expected.max_tokens, "%s: %d tokens published",
+           w->request->id, published);
+    for (; w->num_seen < published; w->num_seen++) {
+        expect(w->due == FINISH_NONE, "%s: a token after the end", w->request->id);
+        struct sample_result row = reference_row(&w->ref, &w->expected, w->tokens, -1);
+        int32_t p = num_prompt + w->num_seen, id = tokens[p];
+        expect(!row.failed && id == row.token_id, "%s: token %d is %d, alone it is %d", w->request->id,
+               w->num_seen, id, row.token_id);
+        expect(id != SILENT_ID, "%s: an id without text was drawn", w->request->id);
+        if (w->expected.num_logprobs >= 0)
+            expect(logprobs_equal(&logprobs[p], &row), "%s: log probabilities at %d", w->request->id, p);
+        w->tokens[p] = id;
+        reference_push(&w->ref, id);
+        trace((uint64_t)id << 32 ^ (uint64_t)p);
+        report->num_tokens++;
+        if (w->num_seen + 1 == w->expected.max_tokens) w->due = FINISH_LENGTH;
+        if (reference_is_stop(&w->expected, id)) w->due = FINISH_STOP;
+    }
+}
+
+static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
+{
+    const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
+    struct reference ref = {.prefill_decode_equal = w->ref.prefill_decode_equal,
+                            .num_prompt = w->expected.num_prompt_tokens};
+    for (int32_t p = 0; p + 1 < w->expected.num_prompt_tokens; p++) {
+        reference_push(&ref, w->prompt[p]);
+        struct sample_result row = reference_row(&ref, &w->expected, w->prompt, w->prompt[p + 1]);
+        expect(logprobs_equal(&logprobs[p + 1], &row), "%s: the prompt's log probabilities at %d",
+               w->request->id, p + 1);
+    }
+}
+
+static void note_device_failure(void)
+{
+    if (world.device_failed || !engine_failed(world.engine)) return;
+    mark(device_history_failed() ? MARK_history_failed : MARK_device_failed);
+    world.device_failed = true;
+}
+
+static void look_at_finish(struct watch *w, int32_t slot_idx)
+{
+    const struct request_slot *slot = __real_request_slots_get(world.server->slots, slot_idx);
+    enum finish_reason reason = (enum finish_reason)atomic_load(&slot->finish_reason);
+    const struct request_slot_input *in = &w->expected;
+    if (reason == FINISH_NONE) return;
+    look_at_tokens(w, slot_idx);
+    switch (reason) {
+    case FINISH_STOP:
+    case FINISH_LENGTH:
+        expect(reason == w->due, "%s: finish %d instead of %d", w->request->id, reason, w->due);
+        if (reason == FINISH_STOP)
+            expect(slot->stop_token_id == w->tokens[in->num_prompt_tokens + w->num_seen - 1],
+                   "%s: the stop token", w->request->id);
+        if (in->prompt_logprobs) {
+            expect(atomic_load(&slot->num_prompt_published) == in->num_prompt_tokens, "%s: prompt positions",
+                   w->request->id);
+            check_prompt_logprobs(w, slot_idx);
+        }
+        break;
+    case FINISH_CANCELLED:
+        expect(atomic_load(&slot->cancel) || world.ending, "%s: cancelled by nobody", w->request->id);
+        break;
+    case FINISH_ERROR: {
+        struct solo solo;
+        solo_run(in, w->prompt, &solo);
+        expect(solo.end == SOLO_TOO_BIG || (solo.end == SOLO_BAD_ROW && solo.num_tokens == w->num_seen),
+               "%s: failed for no reason: %s", w->request->id, slot->error_text);
+        break;
+    }
+    default:
+        note_device_failure();
+        expect(world.device_failed, "%s: FINISH_DEVICE", w->request->id);
+    }
+}
+
+void __wrap_request_slots_release(struct request_slots *s, int32_t slot_idx)
+{
+    struct watch *w = &watches[slot_idx];
+    if (w->active) {
+        const struct request_slot *slot = __real_request_slots_get(s, slot_idx);
+        expect(atomic_load(&slot->finish_reason) != FINISH_NONE, "%s: its slot is released while it runs",
+               w->request->id);
+        look_at_finish(w, slot_idx);
+        num_delivered += (uint64_t)w->num_seen;
+        w->request->num_preemptions += slot->num_preemptions;
+        report->most_preemptions = max_of(report->most_preemptions, (uint64_t)slot->num_preemptions);
+        expect(slot->num_preemptions <= PREEMPTIONS_MAX, "%s: preempted for ever", w->request->id);
+        w->active = false;
+    }
+    __real_request_slots_release(s, slot_idx);
+}
+
+/* ---- log lines: the ledger ---- */
+
+void __wrap_request_log_write(const struct request_record *record)
+{
+    struct request *r = request_find(record->request_id);
+    r->num_records++;
+    expect(record->seed == r->used_seed, "%s: the log names another seed", r->id);
+    snprintf(r->record_reason, sizeof r->record_reason, "%s", record->finish_reason);
+    say("log: %s %s", r->id, record->finish_reason);
+    trace((uint64_t)record->finish_reason[0] << 8 ^ (uint64_t)record->completion_tokens);
+}
+
+/* ---- what the transport does to clients ---- */
+
+bool __wrap_exchange_write(struct exchange *x, const char *bytes, size_t n)
+{
+    const struct connection *c = x->connection;
+    bool goes_on = __real_exchange_write(x, bytes, n);
+    /* H4, S14: what is kept for a client is bounded. */
+    expect(output_unsent_bytes(&c->output) <= world.config.stream_buffer_hard + n + 64,
+           "%zu bytes are unsent", output_unsent_bytes(&c->output));
+    if (!goes_on) mark(MARK_streams_paused);
+    return goes_on;
+}
+
+void __wrap_http_metrics_count_cut_off(void)
+{
+    mark(MARK_cut_off_by_timeout);
+}
+
+/* ---- markers ---- */
+
+enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
+{
+    enum schedule_result result = __real_scheduler_plan(s, plan);
+    if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
+    return result;
+}
+
+static void (*real_evict)(void *context, int32_t block_id);
+
+static void evict(void *context, int32_t block_id)
+{
+    mark(MARK_evictions);
+    real_evict(context, block_id);
+}
+
+void __wrap_block_manager_on_evict(struct block_manager *bm, void (*f)(void *context, int32_t block_id),
+                                   void *context)
+{
+    real_evict = f;
+    __real_block_manager_on_evict(bm, evict, context);
+}
+
+void __wrap_engine_stop(struct engine *e)
+{
+    if (!scheduler_is_empty(e->scheduler)) mark(MARK_stopped_with_work);
+    __real_engine_stop(e);
+}
+
+/* ---- launched steps ---- */
+
+/* S10, B9: none that was cancelled before the turn; nobody reads what another tenant wrote. */
+static void check_entry(const struct step *step, int32_t seq_idx, const struct plan_entry *entry)
+{
+    const struct scheduler *s = world.engine->scheduler;
+    const struct sequence *seq = &s->sequences[entry->seq_id];
+    const struct watch *w = &watches[seq->slot_idx];
+    const int32_t *table = step->block_tables + (size_t)seq_idx * (size_t)step->block_table_stride;
+    expect(w->active, "a step for a slot that nobody waits for");
+    expect(!w->cancelled_before_turn, "%s: a step after it was cancelled", w->request->id);
+    expect(seq->state == SEQUENCE_RUNNING, "%s: a step in state %d", w->request->id, seq->state);
+    for (int32_t t = step->cu_seqlens_q[seq_idx]; t < step->cu_seqlens_q[seq_idx + 1]; t++) {
+        expect(block_manager_ref_count(s->blocks, step->slot_mapping[t] / BLOCK_SIZE) >= 1,
+               "%s: writes a block that nobody holds", w->request->id);
+        tenant_of_place[step->slot_mapping[t]] = w->tenant;
+    }
+    for (int32_t p = 0; p < step->seqlens_k[seq_idx]; p++)
+        expect(tenant_of_place[table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE] == w->tenant,
+               "%s: position %d is another tenant's", w->request->id, p);
+    trace((uint64_t)entry->seq_id << 48 ^ (uint64_t)entry->position << 16 ^ (uint64_t)entry->num_tokens);
+}
+
+void watch_step(const struct step *step)
+{
+    const struct engine *e = world.engine;
+    int newest = (e->oldest_flight + e->num_in_flight - 1) % e->limits.num_steps_in_flight;
+    const struct plan *plan = &e->flights[newest].plan;
+    if (!tenant_of_place)
+        tenant_of_place = keep_alloc((size_t)world.num_blocks * BLOCK_SIZE * sizeof(uint32_t));
+    for (int32_t i = 0; i < plan->num_prefills; i++) check_entry(step, i, &plan->prefills[i]);
+    for (int32_t i = 0; i < plan->num_decodes; i++) {
+        const struct plan_entry *entry = &plan->decodes[i];
+        const struct sequence *seq = &e->scheduler->sequences[entry->seq_id];
+        check_entry(step, plan->num_prefills + i, entry);
+        if (entry->position + 1 < seq->num_tokens && seq->num_preemptions > 0) mark(MARK_replayed_by_decode);
+    }
+    if (e->scheduler->closing.count > 0) mark(MARK_closing_sequences);
+}
+
+/* ---- after a turn ---- */
+
+/* S8: the head of the queue is not left waiting while there is room for it. */
+static void check_work_conservation(const struct engine *e)
+{
+    const struct scheduler *s = e->scheduler;
+    const struct sequence *head = s->waiting.head == NO_SEQUENCE ? NULL : &s->sequences[s->waiting.head];
+    uint64_t steps = atomic_load(&e->counters.num_steps);
+    int newest = (e->oldest_flight + max_of(e->num_in_flight, 1) - 1) % e->limits.num_steps_in_flight;
+    const struct plan *plan = &e->flights[newest].plan;
+    bool fits =
+        head && s->running.count < s->options.max_num_seqs && s->num_free_seq_slots > 0 &&
+        plan->num_tokens < s->options.max_num_batched_tokens &&
+        plan->num_logits < s->options.max_num_logits &&
+        block_manager_num_available(s->blocks) >= div_up(head->num_tokens, BLOCK_SIZE) + s->running.count;
+    if (!fits || head->arrival != head_arrival) head_waits_for = 0;
+    if (fits) head_arrival = head->arrival;
+    if (steps == last_steps) return;
+    last_steps = steps;
+    expect(head_waits_for++ < PATIENCE_STEPS, "the oldest waiting request fits and is not admitted");
+}
+
+/* S9: who was passed over too often is passed over no more; a preempted one never. */
+static void check_aging(const struct scheduler *s)
+{
+    for (int32_t id = s->waiting.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        if (seq->num_bypassed > 0 && seq->num_preemptions == 0) mark(MARK_bypassed);
+        if (seq->num_bypassed >= BYPASS_MAX && seq->num_preemptions == 0) mark(MARK_aged);
+        expect(seq->num_bypassed < BYPASS_MAX + BYPASS_LOOK_AHEAD, "a request was bypassed %d times",
+               seq->num_bypassed);
+        expect(seq->num_preemptions == 0 || seq->num_bypassed == BYPASS_MAX, "a preempted one was bypassed");
+    }
+}
+
+/* L2, B1 as the metrics see them. */
+static void check_stats(const struct engine *e)
+{
+    static struct engine_stats before;
+    struct engine_stats s;
+    engine_stats(e, &s);
+    expect(s.num_free_blocks + s.num_cached_blocks + s.num_held_blocks == s.num_blocks, "blocks");
+    uint64_t on_the_way = 0;
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (watches[i].active) on_the_way += (uint64_t)watches[i].num_seen;
+    expect(s.generated_tokens == num_delivered + on_the_way + s.discarded_tokens,
+           "%llu tokens generated, %llu delivered, %llu on the way, %llu discarded",
+           (unsigned long long)s.generated_tokens, (unsigned long long)num_delivered,
+           (unsigned long long)on_the_way, (unsigned long long)s.discarded_tokens);
+    report->markers[MARK_preemptions] += s.num_preemptions - before.num_preemptions;
+    report->markers[MARK_prefix_hits] += s.prefix_hit_tokens - before.prefix_hit_tokens;
+    report->markers[MARK_discarded_tokens] += s.discarded_tokens - before.discarded_tokens;
+    if (s.num_free_blocks + s.num_cached_blocks == 0) mark(MARK_full_pools);
+    before = s;
+}
+
+/* The loop's side: what admission counts is what is there. */
+static void check_loop(void)
+{
+    const struct api *api = world.server->api;
+    int num_generations = 0, num_admitted = 0, num_acquired = 0, num_holders = 0;
+    int32_t num_sequences = 0;
+    uint64_t num_tokens = 0;
+    for (const struct generation *g = api->generations; g; g = g->next) {
+        num_generations++;
+        num_admitted += g->admitted;
+        expect(!g->admitted || g->x, "an admitted request without a client");
+        for (int i = 0; i < g->num_choices; i++) num_acquired += g->choices[i].slot_idx >= 0;
+        if (!g->holds_slots) continue;
+        num_holders++;
+        num_sequences += g->num_choices;
+        num_tokens += g->num_tokens;
+    }
+    expect(num_generations == api->num_generations && num_admitted == api->num_admitted, "the ledger");
+    expect(num_sequences == api->admission.num_sequences && num_tokens == api->admission.num_tokens,
+           "admission counts %d sequences with %llu tokens, there are %d with %llu",
+           api->admission.num_sequences, (unsigned long long)api->admission.num_tokens, num_sequences,
+           (unsigned long long)num_tokens);
+    uint64_t limit = world.server->max_queued_tokens;
+    expect(num_tokens <= limit || num_holders == 1, "%llu tokens were let in, at most %llu may be",
+           (unsigned long long)num_tokens, (unsigned long long)limit);
+    int num_slots = request_slots_count(world.server->slots);
+    expect(num_acquired == num_slots - request_slots_num_free(world.server->slots), "slots are lost");
+}
+
+void watch_loop(void)
+{
+    if (world.server && world.server->api) check_loop();
+}
+
+static void begin_turn(void)
+{
+    for (int i = 0; i < SLOTS_MAX && world.server; i++)
+        watches[i].cancelled_before_turn =
+            watches[i].active && atomic_load(&__real_request_slots_get(world.server->slots, i)->cancel);
+}
+
+static void end_turn(const struct engine *e)
+{
+    int32_t num_slots = world.server ? request_slots_count(world.server->slots) : 0;
+    for (int32_t i = 0; i < num_slots; i++) {
+        struct watch *w = &watches[i];
+        if (!w->active) continue;
+        look_at_tokens(w, i);
+        look_at_finish(w, i);
+        bool finished = atomic_load(&__real_request_slots_get(world.server->slots, i)->finish_reason);
+        expect(!w->cancelled_before_turn || finished, "%s: cancelled and not finished within a turn",
+               w->request->id);
+        if (w->cancelled_before_turn) mark(MARK_finished_within_a_turn);
+    }
+    engine_check(e);
+    check_work_conservation(e);
+    check_aging(e->scheduler);
+    if (world.server) check_stats(e);
+}
+
+bool __wrap_engine_step(struct engine *e)
+{
+    uint64_t steps = atomic_load(&e->counters.num_steps);
+    begin_turn();
+    heap_forbid(!world.device_failed && !world.device_may_fail);
+    bool worked = __real_engine_step(e);
+    heap_forbid(false);
+    note_device_failure();
+    end_turn(e);
+    device_poison_freed(e->scheduler->blocks);
+    report->num_turns++;
+    report->num_steps += atomic_load(&e->counters.num_steps) - steps;
+    report->now_ns = now_ns();
+    trace(now_ns());
+    thread_pause();
+    return worked;
+}

@@ -1,0 +1,88 @@
+/* words.c - a tokenizer of 48 tokens: letters, a few words and JSON's special characters, an end, and one id
+ * without text, which the server must never let a model draw. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/sim.h"
+
+static const char *const words[FAKE_VOCAB] = {
+    "a", "b", "c", "</s>", "d",  "e",  "f",  "g",  "h", "i", "j",  "k",   "l",   "m",        "n",   "o",
+    "p", "q", "r", "s",    "t",  "u",  "v",  "w",  "x", "y", "z",  "A",   "B",   "C",        "D",   "E",
+    "F", "G", "H", " ",    "\n", "\"", "\\", "\t", "/", "{", "ab", "bcd", " cd", "\xC3\xA9", "aaa", "",
+};
+
+const char *word_of(int32_t id)
+{
+    return id == FAKE_EOS ? "" : words[id];
+}
+
+int32_t tokenizer_vocab_size(const struct tokenizer *t)
+{
+    (void)t;
+    return FAKE_VOCAB;
+}
+
+int32_t tokenizer_bos_id(const struct tokenizer *t)
+{
+    (void)t;
+    return -1;
+}
+
+int32_t tokenizer_eos_id(const struct tokenizer *t)
+{
+    (void)t;
+    return FAKE_EOS;
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+    (void)t;
+    return id == FAKE_EOS;
+}
+
+const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t *num_bytes)
+{
+    (void)t;
+    assert_always(id >= 0 && id < FAKE_VOCAB);
+    *num_bytes = strlen(words[id]);
+    return words[id];
+}
+
+void token_list_deinit(struct token_list *list)
+{
+    free(list->ids);
+    *list = (struct token_list){0};
+}
+
+/* Prompts come as ids. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_bytes,
+                     const struct text_range *untrusted, int num_untrusted, unsigned flags,
+                     int32_t max_tokens, struct token_list *list)
+{
+    (void)t, (void)text, (void)num_bytes, (void)untrusted, (void)num_untrusted, (void)flags, (void)max_tokens,
+        (void)list;
+    return STATUS_UNSUPPORTED;
+}
+
+void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special)
+{
+    *d = (struct detokenizer){.tokenizer = t, .skip_special = skip_special};
+}
+
+void detokenizer_push(struct detokenizer *d, int32_t id, struct buffer *out)
+{
+    buffer_append_text(out, d->skip_special ? word_of(id) : words[id]);
+}
+
+void detokenizer_finish(struct detokenizer *d, struct buffer *out)
+{
+    (void)d, (void)out;
+}
+
+void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, int32_t num_ids, bool skip_special,
+                      struct buffer *out)
+{
+    struct detokenizer d;
+    detokenizer_init(&d, t, skip_special);
+    for (int32_t i = 0; i < num_ids; i++) detokenizer_push(&d, ids[i], out);
+}

@@ -1,0 +1,261 @@
+/* world.c - one seed: the server under a configuration made by chance, its clients, and its end. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "server/listener.h"
+#include "sim/client.h"
+#include "sim/watch.h"
+#include "sim/wraps.h"
+
+struct world world;
+struct report *report;
+
+const char *const feature_names[NUM_FEATURES] = {
+#define X(name, percent) #name,
+    FEATURES(X)
+#undef X
+};
+const char *const marker_names[NUM_MARKERS] = {
+#define X(name) #name,
+    MARKERS(X)
+#undef X
+};
+
+static struct rng faults;
+static uint64_t next_fault_ns;
+static bool allocations_fail;
+
+void sim_say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("%10.3f ms  ", (double)now_ns() / 1e6);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
+void sim_fail(const char *file, int line, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *p = text; *p; p++)
+        if (*p == '\n') *p = '~';
+    const char *name = strrchr(file, '/');
+    fflush(stdout);
+    fprintf(stderr, "sim: %s:%d: %s\n", name ? name + 1 : file, line, text);
+    abort();
+}
+
+/* ---- configuration ---- */
+
+static void choose_features(void)
+{
+    static const int32_t percents[NUM_FEATURES] = {
+#define X(name, percent) percent,
+        FEATURES(X)
+#undef X
+    };
+    struct rng rng = rng_of("features", 0);
+    for (int i = 0; i < NUM_FEATURES; i++) {
+        bool on = rng_chance(&rng, percents[i]);
+        world.features[i] = on && !(world.script.features_off & 1u << i);
+    }
+}
+
+static void choose_engine(struct rng *rng)
+{
+    static const int32_t budgets[] = {8, 16, 17, 24};
+    world.max_num_seqs = 1 + rng_below(rng, 10);
+    world.max_num_batched_tokens = has(FEATURE_small_steps) ? budgets[rng_below(rng, 4)] : 256;
+    world.max_num_logits = rng_chance(rng, 50) ? 0 : 1 + rng_below(rng, 40);
+    world.num_blocks = 40 + rng_below(rng, 160);
+    if (has(FEATURE_tiny_pools)) world.num_blocks = rng_chance(rng, 20) ? 6 : 10 + rng_below(rng, 14);
+    if (has(FEATURE_storms)) world.num_blocks = min_of(world.num_blocks, 10 + rng_below(rng, 10));
+}
+
+static void set_option(const char *name, int64_t value)
+{
+    char text[32];
+    struct error err;
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    int status = config_set(&world.config, name, text, "the simulator", &err);
+    expect(status == 0, "%s: %s", name, err.text);
+}
+
+static void choose_options(struct rng *rng)
+{
+    struct error err;
+    assert_always(config_init(&world.config, &err) == 0);
+    assert_always(config_set(&world.config, "served-model-name", "sim", "the simulator", &err) == 0);
+    set_option("max-queued-requests", has(FEATURE_few_slots) ? rng_below(rng, 4) : 40);
+    if (has(FEATURE_token_limits)) set_option("max-queued-tokens", 200 + rng_below(rng, 400));
+    set_option("seed", rng_below(rng, 1000));
+    set_option("write-timeout", 1 + rng_below(rng, 10));
+    set_option("ping-interval", 1 + rng_below(rng, 3));
+    set_option("drain-timeout", has(FEATURE_short_drains) ? rng_below(rng, 2) : 40);
+    set_option("stream-buffer-soft", 4096);
+    set_option("stream-buffer-hard", 16384);
+    if (has(FEATURE_no_prefix_cache))
+        assert_always(config_set(&world.config, "enable-prefix-caching", "false", "the simulator", &err) ==
+                      0);
+    for (int i = 0; has(FEATURE_salts) && i < 2; i++)
+        assert_always(config_set(&world.config, "api-key", i ? "key1" : "key0", "the simulator", &err) == 0);
+}
+
+void world_init(const struct script *script)
+{
+    world.script = *script;
+    choose_features();
+    struct rng rng = rng_of("world", 0);
+    heap_init();
+    choose_engine(&rng);
+    choose_options(&rng);
+    faults = rng_of("faults", 0);
+    world.num_clients = 16 + rng_below(&rng, CLIENTS_MAX - 15);
+    report->num_clients = world.num_clients;
+    world.drain_ns = world.second_signal_ns = UINT64_MAX;
+    if (has(FEATURE_early_drains)) world.drain_ns = now_ns() + rng_skewed(&rng, 1500000000);
+    for (int i = 0; i < NUM_PREFIXES; i++)
+        for (int p = 0; p < PROMPT_MAX; p++) world.prefixes[i][p] = rng_below(&rng, FAKE_VOCAB);
+    threads_init();
+    clients_init();
+    log_configure((enum log_level)(LOG_ERROR + 1), false); /* a line would allocate, and change the run */
+    for (int i = 0; i < NUM_FEATURES; i++)
+        if (world.features[i]) say("feature %s", feature_names[i]);
+    say("%d clients; at most %d sequences, %d tokens a step, %d rows; %d blocks; %lld may wait",
+        world.num_clients, world.max_num_seqs, world.max_num_batched_tokens, world.max_num_logits,
+        world.num_blocks, (long long)world.config.max_queued_requests);
+}
+
+/* ---- what happens beside the server ---- */
+
+void __wrap_api_on_loaded(struct server *server, const char *const *names, const double *seconds, int num)
+{
+    __real_api_on_loaded(server, names, seconds, num);
+    world.server = server;
+}
+
+void __wrap_api_abort_all(struct server *server, int http_status, const char *type, const char *message)
+{
+    world.aborted = true;
+    if (!world.device_failed) mark(MARK_drain_timed_out);
+    __real_api_abort_all(server, http_status, type, message);
+}
+
+static void send_signal(void)
+{
+    say("SIGTERM");
+    loop_raise(SIGTERM);
+    if (!world.drain_sent) {
+        world.drain_sent = true;
+        if (has(FEATURE_second_signals) && has(FEATURE_early_drains))
+            world.second_signal_ns = now_ns() + rng_skewed(&faults, 40000000);
+    } else {
+        world.second_signal_ns = UINT64_MAX;
+    }
+}
+
+/* Memory runs short for a while, now and then; not while the server starts. */
+static void toggle_allocations(void)
+{
+    allocations_fail = !allocations_fail && has(FEATURE_allocation_failures) && world.server != NULL;
+    heap_fail_every(allocations_fail ? 2 + (int32_t)rng_skewed(&faults, 200) : 0);
+    next_fault_ns = now_ns() + 1 + rng_skewed(&faults, allocations_fail ? 20000000 : 100000000);
+}
+
+void world_act(void)
+{
+    if (has(FEATURE_allocation_failures) && now_ns() >= next_fault_ns) toggle_allocations();
+    loop_act();
+    heap_exempt(true);
+    clients_act();
+    heap_exempt(false);
+    if (!world.drain_sent && world.drain_ns == UINT64_MAX && clients_are_done())
+        world.drain_ns = now_ns() + 1;
+    if (!world.drain_sent && now_ns() >= world.drain_ns) send_signal();
+    if (now_ns() >= world.second_signal_ns) send_signal();
+    expect(now_ns() < 600000000000u, "not done after ten minutes");
+}
+
+uint64_t world_next_ns(void)
+{
+    uint64_t next = min_of(clients_next_ns(), loop_next_work_ns());
+    if (!world.drain_sent) next = min_of(next, world.drain_ns);
+    if (allocations_fail) next = min_of(next, next_fault_ns);
+    return min_of(next, world.second_signal_ns);
+}
+
+/* ---- the end ---- */
+
+static double metric_of(const char *page, const char *name)
+{
+    double sum = 0;
+    for (const char *at = page; (at = strstr(at, name)); at++) {
+        if (at > page && at[-1] != '\n') continue;
+        at += strcspn(at, " ");
+        sum += strtod(at, NULL);
+    }
+    return sum;
+}
+
+/* L1 as an operator sees it. */
+void __wrap_metrics_reset(void)
+{
+    struct buffer page;
+    heap_exempt(true);
+    buffer_init(&page, 1 << 20);
+    metrics_render(&page, 0);
+    double admitted = metric_of(page.data, "flashd_requests_admitted_total");
+    double finished = metric_of(page.data, "flashd_requests_finished_total");
+    expect(admitted == finished && admitted == clients_num_admitted(),
+           "the metrics: %g admitted, %g finished; the clients know of %d", admitted, finished,
+           clients_num_admitted());
+    buffer_deinit(&page);
+    heap_exempt(false);
+    __real_metrics_reset();
+}
+
+static _Noreturn void finish(void)
+{
+    report->complete = true;
+    fflush(NULL);
+    __real__exit(0);
+}
+
+void __wrap__exit(int exit_code)
+{
+    say("the process ends with code %d", exit_code);
+    expect(exit_code == (world.device_failed ? 70 : 0), "exit code %d", exit_code);
+    if (exit_code == 70)
+        mark(MARK_exits_70);
+    else
+        mark(MARK_killed_by_second_signal);
+    heap_exempt(true);
+    clients_end();
+    finish();
+}
+
+void world_run(void)
+{
+    uint64_t live = heap_num_live();
+    int exit_code = server_run(&world.config);
+    world.ending = true;
+    heap_fail_every(0);
+    heap_exempt(true);
+    expect(exit_code == 0, "exit code %d", exit_code);
+    if (!world.aborted) mark(MARK_drained_quietly);
+    clients_end();
+    expect(heap_num_live() == live, "%lld allocations are left", (long long)(heap_num_live() - live));
+    expect(arena_total_bytes() == 0, "%zu bytes of arenas are left", arena_total_bytes());
+    finish();
+}

@@ -1,0 +1,54 @@
+/* wraps.h - functions that the linker redirects to the simulator (-Wl,--wrap): a call of f becomes
+ * __wrap_f, and __real_f is what it was. Only calls between object files are redirected. */
+#ifndef TESTS_SIM_WRAPS_H
+#define TESTS_SIM_WRAPS_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "scheduler/scheduler.h"
+#include "server/api/request_log.h"
+#include "server/connection.h"
+#include "server/server.h"
+
+#define WRAP(result, name, ...)                                                                              \
+    result __real_##name(__VA_ARGS__);                                                                       \
+    result __wrap_##name(__VA_ARGS__)
+
+/* heap.c */
+WRAP(void *, malloc, size_t bytes);
+WRAP(void *, calloc, size_t count, size_t bytes);
+WRAP(void *, realloc, void *p, size_t bytes);
+WRAP(void *, aligned_alloc, size_t alignment, size_t bytes);
+WRAP(void, free, void *p);
+WRAP(char *, strdup, const char *text);
+WRAP(char *, strndup, const char *text, size_t n);
+/* threads.c */
+WRAP(int, pthread_create, pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *),
+     void *argument);
+WRAP(int, pthread_join, pthread_t thread, void **result);
+WRAP(int, pthread_setname_np, pthread_t thread, const char *name);
+WRAP(long, syscall, long number, const void *address, int operation, uint32_t value);
+WRAP(ssize_t, getrandom, void *to, size_t bytes, unsigned flags);
+/* world.c */
+WRAP(_Noreturn void, _exit, int exit_code);
+WRAP(void, api_on_loaded, struct server *server, const char *const *names, const double *seconds, int num);
+WRAP(void, api_abort_all, struct server *server, int http_status, const char *type, const char *message);
+WRAP(void, metrics_reset, void);
+/* watch.c */
+WRAP(enum schedule_result, scheduler_plan, struct scheduler *s, struct plan *plan);
+WRAP(void, block_manager_on_evict, struct block_manager *bm, void (*evict)(void *context, int32_t block_id),
+     void *context);
+WRAP(void, engine_stop, struct engine *e);
+WRAP(bool, engine_step, struct engine *e);
+WRAP(void, engine_submit, struct engine *e, int32_t slot_idx);
+WRAP(struct request_slot *, request_slots_get, struct request_slots *s, int32_t slot_idx);
+WRAP(int, request_slots_acquire, struct request_slots *s, int32_t count, int32_t *slot_ids);
+WRAP(void, request_slots_release, struct request_slots *s, int32_t slot_idx);
+WRAP(void, request_log_write, const struct request_record *record);
+WRAP(bool, exchange_write, struct exchange *x, const char *bytes, size_t n);
+WRAP(void, http_metrics_count_cut_off, void);
+
+#undef WRAP
+
+#endif
