@@ -30,6 +30,7 @@
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 enum {
@@ -527,25 +528,6 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
 
 /* ---- host ---- */
 
-/* rank sizes, rank - 1 strides in bytes; the innermost dimension is 64 columns of bf16, 128 bytes. */
-static bool encode(CUtensorMap *map, const void *data, uint32_t rank, const cuuint64_t *sizes,
-                   const cuuint64_t *strides, const cuuint32_t *box)
-{
-    typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                                     const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                     const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                     CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-    static encode_function *function;
-    cudaDriverEntryPointQueryResult found;
-    if (!function)
-        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **)&function, cudaEnableDefault, &found);
-    const cuuint32_t steps[] = {1, 1, 1, 1};
-    return function &&
-           function(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, (void *)data, sizes, strides, box, steps,
-                    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <int D>
 static bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_tokens,
                    const __nv_bfloat16 *pool)
@@ -558,8 +540,8 @@ static bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t n
     cuuint64_t pool_sizes[] = {64, 8, T::HALVES, (cuuint64_t)h.num_groups},
                pool_strides[] = {D * 2, 128, 8 * D * 2};
     cuuint32_t pool_box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
-    if (!encode(&q_map, h.a.qkv, 2, q_sizes, q_strides, q_box) ||
-        !encode(&pool_map, pool, 4, pool_sizes, pool_strides, pool_box))
+    if (!tensor_map_encode(&q_map, h.a.qkv, 2, q_sizes, q_strides, q_box) ||
+        !tensor_map_encode(&pool_map, pool, 4, pool_sizes, pool_strides, pool_box))
         return cuda_check(d, cudaErrorInvalidValue, "tensor map of prefill attention");
     auto kernel = prefill_hopper_kernel<D>;
     static bool allowed;

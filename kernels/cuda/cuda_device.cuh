@@ -57,10 +57,9 @@ struct device_sample_params {
     int32_t banned_offset, num_banned; /* into the same words: ids */
 };
 
-/* One split of one sequence's decode attention, for all of its heads (attention_decode.cu). */
-struct decode_work {
-    int32_t seq, split; /* split of the sequence's keys */
-    int32_t order, num_splits; /* its place among the splits that are computed */
+/* The items of decode attention that one CTA walks, from this one on (attention_decode.cu). */
+struct decode_range {
+    int32_t seq, head, split, num_items;
 };
 
 /* One tile of prefill attention, for prefill_heads_per_tile heads from first_head on (attention_prefill.cu). */
@@ -70,7 +69,7 @@ struct prefill_tile {
 };
 
 /* Words at the head of a step's buffer: sizes, and where the parts of variable length begin (word offsets). */
-enum count_word { COUNT_DECODE_WORK, COUNT_LISTS, COUNT_TABLES, COUNT_PREFILL_TILES, COUNT_REAL_LOGITS, COUNT_WORK, COUNT_WORDS = 8 };
+enum count_word { COUNT_DECODE_RANGES, COUNT_LISTS, COUNT_TABLES, COUNT_PREFILL_TILES, COUNT_REAL_LOGITS, COUNT_RANGES, COUNT_WORDS = 8 };
 
 /* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */
 struct batch {
@@ -156,9 +155,11 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
                             const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
                            const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
-/* Host side of the decode plan: fixed splits in tokens. Returns the number of entries written. */
-int32_t cuda_decode_plan(const struct step *step, int32_t sliding_window, struct decode_work *work);
-int32_t cuda_decode_work_max(const struct step_limits *limits);
+bool cuda_attention_supports(int32_t head_dim);
+/* Host side of decode attention: who walks what. Returns the number of ranges, at most cuda_decode_ctas. */
+int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges);
+int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *args);
+int32_t cuda_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
 
@@ -167,6 +168,7 @@ void cuda_linear(struct device *d, const struct batch *b, void *out, const void 
 void cuda_linear_silu_mul(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
 void cuda_linear_plan_create(struct linear *w);
+void cuda_linears_forget(void);
 int cuda_linear_plans(struct cuda_device *d, struct error *err); /* times the candidates: weights_done */
 
 /* weights.cu */

@@ -24,6 +24,8 @@ static void close_device(struct device *device)
     struct cuda_device *d = cuda_of(device);
     cudaDeviceSynchronize();
     if (d->blas) cublasLtDestroy(d->blas);
+    cuda_weights_close_stages(d);
+    cuda_linears_forget();
     cudaDeviceReset(); /* this process has one CUDA device: everything on it goes at once */
     delete d;
 }
@@ -71,6 +73,9 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants hidden and intermediate sizes that are multiples "
                                                   "of 8, got %d and %d",
                          hidden_size, intermediate_size);
+    if (!cuda_attention_supports(attention->head_dim))
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
+                         attention->head_dim);
     d->limits = *limits;
     d->vocab_size = vocab_size;
     d->hidden_size = hidden_size;
@@ -79,7 +84,7 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
     d->logits = (float *)alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
     d->attention_partial = (float *)alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");
     d->attention_counters =
-        (int32_t *)alloc(device, (size_t)limits->num_seqs * attention->num_kv_heads * 4, "attention");
+        (int32_t *)alloc(device, (size_t)limits->num_seqs * cuda_decode_heads(attention) * 4, "attention");
     d->gate_up = (__nv_bfloat16 *)alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2, "activations");
     d->last_tokens = (int32_t *)alloc(device, (size_t)limits->num_seq_slots * 4, "sampling");
     if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens)

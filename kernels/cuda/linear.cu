@@ -16,9 +16,9 @@
 
 enum { SILU_THREADS = 256, SMALL_BUCKETS = 4, TIMED_RUNS = 6 };
 
-/* What was measured to be fastest for up to 8, 16, 32 and 64 rows: rows of W a CTA, or 0 for cuBLASLt. */
+/* What was measured to be fastest for up to 8, 16, 32 and 64 rows: a variant of the own kernel, or 0 for cuBLASLt. */
 struct small_choice {
-    int32_t rows_per_cta[SMALL_BUCKETS];
+    int32_t variant[SMALL_BUCKETS];
 };
 
 /* A product of one shape: rows x N, K. */
@@ -93,13 +93,13 @@ static void run_blas(struct cuda_device *d, int32_t rows, void *out, const void 
 
 static int32_t choice_of(const struct cuda_device *d, const struct linear *w, int32_t rows)
 {
-    return cuda_linear_small_fits(d, w, rows) ? w->plan->small.rows_per_cta[bucket_of(rows)] : 0;
+    return cuda_linear_small_fits(d, w, rows) ? w->plan->small.variant[bucket_of(rows)] : 0;
 }
 
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
-    int32_t rows_per_cta = choice_of(d, w, rows);
-    if (!rows_per_cta || !cuda_linear_small(d, rows_per_cta, rows, out, x, w, false)) run_blas(d, rows, out, x, w);
+    int32_t variant = choice_of(d, w, rows);
+    if (!variant || !cuda_linear_small(d, variant, rows, out, x, w, false)) run_blas(d, rows, out, x, w);
 }
 
 void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w)
@@ -127,8 +127,8 @@ static __global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *
 void cuda_linear_silu_mul(struct device *device, const struct batch *b, void *out, const void *x, const struct linear *w)
 {
     struct cuda_device *d = cuda_of(device);
-    int32_t num_out = w->n / 2, rows_per_cta = choice_of(d, w, b->num_tokens);
-    if (rows_per_cta && cuda_linear_small(d, rows_per_cta, b->num_tokens, out, x, w, true)) return;
+    int32_t num_out = w->n / 2, variant = choice_of(d, w, b->num_tokens);
+    if (variant && cuda_linear_small(d, variant, b->num_tokens, out, x, w, true)) return;
     run_blas(d, b->num_tokens, d->gate_up, x, w);
     dim3 grid((unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS), (unsigned)b->num_tokens);
     silu_mul_kernel<<<grid, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
@@ -140,8 +140,14 @@ void cuda_linear_plan_create(struct linear *w)
     linears.push_back(w);
 }
 
-/* Milliseconds of TIMED_RUNS products, each with the weights of another linear of the shape, so that none is in a cache. */
-static float time_candidate(struct cuda_device *d, const std::vector<struct linear *> &same, int32_t rows_per_cta,
+/* With the device everything that they name goes. */
+void cuda_linears_forget(void)
+{
+    linears.clear();
+}
+
+/* Milliseconds of TIMED_RUNS products, huge where the variant cannot; each with the weights of another linear of the shape, so that none is in a cache. */
+static float time_candidate(struct cuda_device *d, const std::vector<struct linear *> &same, int32_t variant,
                             int32_t rows, void *out, const void *x, cudaEvent_t begin, cudaEvent_t end)
 {
     float best = 1e30f;
@@ -150,10 +156,10 @@ static float time_candidate(struct cuda_device *d, const std::vector<struct line
         cudaEventRecord(begin, d->stream);
         for (int i = 0; i < TIMED_RUNS; i++) {
             struct linear *w = same[(size_t)(i + pass * TIMED_RUNS) % same.size()];
-            if (rows_per_cta)
-                cuda_linear_small(d, rows_per_cta, rows, out, x, w, w->kind == LINEAR_GATE_UP);
-            else
+            if (!variant)
                 run_blas(d, rows, out, x, w);
+            else if (!cuda_linear_small(d, variant, rows, out, x, w, w->kind == LINEAR_GATE_UP))
+                return 1e30f;
         }
         cudaEventRecord(end, d->stream);
         cudaEventSynchronize(end);
@@ -166,20 +172,20 @@ static float time_candidate(struct cuda_device *d, const std::vector<struct line
 static void choose(struct cuda_device *d, const std::vector<struct linear *> &same, void *out, const void *x,
                    cudaEvent_t begin, cudaEvent_t end)
 {
-    static const int32_t bucket_rows[SMALL_BUCKETS] = {8, 16, 32, 64}, candidates[] = {16, 32, 64, 0};
+    static const int32_t bucket_rows[SMALL_BUCKETS] = {8, 16, 32, 64};
     for (int bucket = 0; bucket < SMALL_BUCKETS; bucket++) {
         float best = 1e30f;
         int32_t winner = 0, rows = bucket_rows[bucket];
         if (rows > d->limits.num_tokens || rows > d->limits.num_logits) rows = min(d->limits.num_tokens, d->limits.num_logits);
-        for (int32_t c : candidates) {
-            if (c != 0 && !cuda_linear_small_fits(d, same[0], rows)) continue;
-            float ms = time_candidate(d, same, c, rows, out, x, begin, end);
-            if (ms < best) {
-                best = ms;
-                winner = c;
-            }
+        bool fits = cuda_linear_small_fits(d, same[0], rows);
+        for (int32_t c : linear_small_variants) {
+            float ms = fits ? time_candidate(d, same, c, rows, out, x, begin, end) : best;
+            if (ms >= best) continue;
+            best = ms;
+            winner = c;
         }
-        for (struct linear *w : same) w->plan->small.rows_per_cta[bucket] = winner;
+        if (time_candidate(d, same, 0, rows, out, x, begin, end) < best) winner = 0;
+        for (struct linear *w : same) w->plan->small.variant[bucket] = winner;
     }
 }
 

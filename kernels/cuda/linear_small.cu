@@ -1,18 +1,20 @@
-/* linear_small.cu - products of few rows (M <= 64): weights on the tensor cores' M side, bound by their bytes.
+/* linear_small.cu - products of few rows (M <= 64) on sm_90a, bound by the bytes of W.
  *
- * A CTA owns ROWS rows of W and walks K in order, 64 columns a stage. One warp feeds a ring of stages through the bulk
- * copy engine (W box [ROWS][64], x box [M rounded up to 8][64], 128-byte swizzle); the others own 16 rows each and keep
- * one f32 accumulator an output:
+ * The rows of x, padded to 64, are the M side of wgmma and ROWS rows of W the N side: both come straight from shared
+ * memory, so one group of four warps keeps up with an SM's share of the memory. One thread feeds a ring of stages of
+ * STAGE_K columns through the bulk copy engine, running on across tiles:
  *
- *      W [ROWS][K]  -> |s0|s1|s2|s3| ... ring in shared memory ... -> ldmatrix -> mma.m16n8k16 -> out[m][n]
+ *      W [ROWS][K]  -> |s0|s1|s2|s3| ... ring in shared memory ... -> wgmma m64 nROWS k16 -> out[m][n]
  *      x [M][K]     -> |s0|s1|s2|s3|
  *
- * The order over K is the plain one, so the bits equal those of any product of the same rows that does not split K
- * (cuBLASLt's included; tests/kernels/test_linear checks it). Filling the ring with weights needs nothing of the kernel
- * before: it begins ahead of the dependency, so that the memory never idles between kernels.
+ * Only the rows of x that exist (rounded up to 8) are fetched; the others of the 64 are whatever lies behind them in
+ * shared memory, and their results are not stored.
  *
- * The fragments of stage s + 1 are loaded while stage s multiplies: without that, the latency of shared memory and of
- * the multiply chain add up and a third of the bandwidth is lost. */
+ * The order over K is the plain one, so the bits equal those of any product of the same rows that does not split K
+ * (cuBLASLt's included). Filling the ring with weights needs nothing of the kernel before: it begins ahead of the
+ * dependency, so that the memory does not idle between kernels. */
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 
@@ -20,192 +22,226 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
-enum { STAGE_K = 64, STAGE_ROW_BYTES = STAGE_K * 2, RING_BYTES_MAX = 100 * 1024, STAGES_MAX = 24 };
+enum {
+    BOX_K = 64, /* columns of a box: 128 bytes */
+    BOX_ROW_BYTES = BOX_K * 2,
+    X_ROWS_MAX = 64,
+    GROUP_WARPS = 4,
+    THREADS = GROUP_WARPS * 32 + 32,
+    SLOTS_MAX = 32,
+    RING_BYTES_SMALL = 100 << 10, /* two kernels fit an SM: the next one fills its ring while this one ends */
+    RING_BYTES_LARGE = 216 << 10
+};
 
 enum epilogue { EPILOGUE_BF16, EPILOGUE_F32, EPILOGUE_SILU_MUL };
 
 struct small_args {
     void *out;
     const float *bias;
-    int32_t m, n, k, num_stages;
+    int32_t m, n;
+    int32_t x_rows;                 /* m rounded up: rows of x in a stage */
+    int32_t num_tiles, num_k;       /* tiles of ROWS rows of W; stages of a tile */
+    int32_t num_slots;              /* stages in the ring */
+    int32_t num_before_end;         /* stages before the end where the next kernel may begin */
 };
 
-template <int ROWS, int TILES> struct small_traits {
-    static constexpr int STAGE_BYTES = (ROWS + TILES * 8) * STAGE_ROW_BYTES;
-    static constexpr int STAGES = RING_BYTES_MAX / STAGE_BYTES < STAGES_MAX ? RING_BYTES_MAX / STAGE_BYTES : STAGES_MAX;
-    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + 1024 + STAGES * 16;
-    static constexpr int THREADS = ROWS / 16 * 32 + 32;
+template <int ROWS> struct small_traits {
+    static constexpr int BOXES = ROWS <= 64 ? 2 : 1; /* of 64 columns a stage */
+    static constexpr int STAGE_K = BOXES * BOX_K;
+    static constexpr int W_BYTES = ROWS * BOXES * BOX_ROW_BYTES;
+    __host__ __device__ static constexpr int x_bytes(int x_rows) { return x_rows * BOXES * BOX_ROW_BYTES; }
 };
-
-/* Fragments of one stage: 4 steps of 16 columns. */
-template <int TILES> struct fragments {
-    uint32_t a[4][4];
-    uint32_t b[TILES][8];
-};
-
-/* Columns [16 k, 16 k + 16) of a stage's W rows, and with every other k the next 32 columns of x. */
-template <int TILES>
-static __device__ __forceinline__ void load_step(struct fragments<TILES> *f, int k, uint32_t w, uint32_t x, int lane)
-{
-    uint32_t a_row = w + (lane % 16) * STAGE_ROW_BYTES, b_row = x + (lane % 8) * STAGE_ROW_BYTES;
-    load_matrix(f->a[k], a_row + (((2 * k + lane / 16) ^ (lane % 8)) * 16));
-    if (k % 2 == 0)
-#pragma unroll
-        for (int t = 0; t < TILES; t++)
-            load_matrix(f->b[t] + 2 * k, b_row + t * 8 * STAGE_ROW_BYTES + (((2 * k + lane / 8) ^ (lane % 8)) * 16));
-}
-
-template <int TILES>
-static __device__ __forceinline__ void multiply_step(float (*c)[4], const struct fragments<TILES> *f, int k)
-{
-#pragma unroll
-    for (int t = 0; t < TILES; t++) mma_bf16(c[t], f->a[k], f->b[t][2 * k], f->b[t][2 * k + 1]);
-}
 
 static __device__ float round_bf16(float x)
 {
     return __bfloat162float(__float2bfloat16_rn(x));
 }
 
-/* c: rows g and g + 8 of the warp's tile, columns 2t, 2t + 1 of each group of 8 rows of x. */
-template <int TILES, int EPILOGUE>
-static __device__ void store(const small_args &a, float (*c)[4], int32_t first_row, int lane)
+/* Two neighbouring columns n of row m of the product. */
+template <int EPILOGUE>
+static __device__ __forceinline__ void store_pair(const small_args &a, int32_t m, int32_t n, float x, float y)
 {
-    int g = lane / 4;
+    if (m >= a.m || n >= a.n) return;
+    if (EPILOGUE == EPILOGUE_F32) {
+        *(float2 *)((float *)a.out + (size_t)m * a.n + n) = make_float2(x, y);
+    } else {
+        if (a.bias) {
+            x = round_bf16(x) + a.bias[n];
+            y = round_bf16(y) + a.bias[n + 1];
+        }
+        *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * a.n + n) = pack_bf16(x, y);
+    }
+}
+
+/* rounded first, as the two-pass way rounds them */
+static __device__ __forceinline__ float silu_mul(float gate, float up)
+{
+    gate = round_bf16(gate);
+    return gate / (1.0f + __expf(-gate)) * round_bf16(up);
+}
+
+/* d[4 j + 2 i + k]: row 16 warp + g + 8 i, column 8 j + 2 t + k. Gate and up alternate in groups of 8 columns. */
+template <int ROWS, int EPILOGUE>
+static __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)[ROWS / 2], int32_t first_n)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
-    for (int t = 0; t < TILES; t++)
+    for (int i = 0; i < 2; i++) {
+        int32_t m = warp * 16 + lane / 4 + 8 * i;
+        if (EPILOGUE == EPILOGUE_SILU_MUL) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int32_t m = t * 8 + 2 * (lane % 4) + i, n = first_row + g;
-            if (m >= a.m) continue;
-            float low = c[t][i], high = c[t][2 + i];
-            if (EPILOGUE == EPILOGUE_F32) {
-                float *out = (float *)a.out + (size_t)m * a.n + n;
-                if (n < a.n) out[0] = low;
-                if (n + 8 < a.n) out[8] = high;
-            } else if (EPILOGUE == EPILOGUE_SILU_MUL) {
-                /* rows 0-7 of a tile are gate, 8-15 up; rounded first, as the two-pass way rounds them */
-                float gate = round_bf16(low), up = round_bf16(high);
-                __nv_bfloat16 *out = (__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + first_row / 2 + g;
-                if (n < a.n) *out = __float2bfloat16_rn(gate / (1.0f + __expf(-gate)) * up);
-            } else {
-                __nv_bfloat16 *out = (__nv_bfloat16 *)a.out + (size_t)m * a.n + n;
-                if (a.bias) {
-                    if (n < a.n) low = round_bf16(low) + a.bias[n];
-                    if (n + 8 < a.n) high = round_bf16(high) + a.bias[n + 8];
-                }
-                if (n < a.n) out[0] = __float2bfloat16_rn(low);
-                if (n + 8 < a.n) out[8] = __float2bfloat16_rn(high);
+            for (int j = 0; j < ROWS / 8; j += 2) {
+                const float *gate = d + 4 * j + 2 * i, *up = gate + 4;
+                int32_t n = first_n / 2 + 4 * j + lane % 4 * 2;
+                if (m < a.m && n < a.n / 2)
+                    *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) =
+                        pack_bf16(silu_mul(gate[0], up[0]), silu_mul(gate[1], up[1]));
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < ROWS / 8; j++)
+                store_pair<EPILOGUE>(a, m, first_n + 8 * j + lane % 4 * 2, d[4 * j + 2 * i], d[4 * j + 2 * i + 1]);
+        }
+    }
+}
+
+/* Where the feeding thread stands: stages over all tiles of the CTA, one after another. */
+struct feed_place {
+    int32_t tile, k;
+    __device__ __forceinline__ void advance(int32_t num_k)
+    {
+        if (++k == num_k) {
+            k = 0;
+            tile += gridDim.x;
+        }
+    }
+};
+
+template <int ROWS> struct feeder {
+    using T = small_traits<ROWS>;
+    const small_args &a;
+    const CUtensorMap *w_map, *x_map;
+    uint32_t w_ring, x_ring, full, empty;
+
+    __device__ __forceinline__ void load_w(int32_t slot, const feed_place &p) const
+    {
+        barrier_arrive_expect(full + 8 * slot, T::W_BYTES + T::x_bytes(a.x_rows));
+#pragma unroll
+        for (int i = 0; i < T::BOXES; i++)
+            tensor_stream_2d(w_ring + slot * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, full + 8 * slot,
+                             p.k * T::STAGE_K + i * BOX_K, p.tile * ROWS);
+    }
+
+    __device__ __forceinline__ void load_x(int32_t slot, const feed_place &p) const
+    {
+#pragma unroll
+        for (int i = 0; i < T::BOXES; i++)
+            tensor_load_2d(x_ring + slot * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map, full + 8 * slot,
+                           p.k * T::STAGE_K + i * BOX_K, 0);
+    }
+
+    __device__ __forceinline__ void run(int32_t num_stages) const
+    {
+        feed_place w = {(int32_t)blockIdx.x, 0}, x = w;
+        int32_t num_ahead = min(num_stages, a.num_slots), trigger = max(num_stages - a.num_before_end, num_ahead);
+        for (int32_t s = 0; s < num_ahead; s++, w.advance(a.num_k)) load_w(s, w);
+        if (trigger == num_ahead) dependents_launch();
+        dependency_wait();
+        for (int32_t s = 0; s < num_ahead; s++, x.advance(a.num_k)) load_x(s, x);
+        int32_t slot = 0;
+        uint32_t parity = 0;
+        for (int32_t s = num_ahead; s < num_stages; s++, w.advance(a.num_k)) {
+            barrier_wait(empty + 8 * slot, parity);
+            load_w(slot, w);
+            load_x(slot, w);
+            if (s + 1 == trigger) dependents_launch();
+            if (++slot == a.num_slots) {
+                slot = 0;
+                parity ^= 1;
             }
         }
-}
+    }
+};
 
-/* The feeding warp: weights first, as many stages as the ring holds; x only after the kernel before has finished. */
-template <int ROWS, int TILES>
-static __device__ void feed(const small_args &a, const CUtensorMap *w_map, const CUtensorMap *x_map, uint32_t ring,
-                            uint32_t full, uint32_t empty)
+/* Descriptors of K major tiles: the low words count in 16 bytes, so that a step is an addition. */
+static __device__ __forceinline__ uint32_t descriptor_low(uint32_t address)
 {
-    using T = small_traits<ROWS, TILES>;
-    int32_t num_ahead = min(a.num_stages, (int32_t)T::STAGES), first_row = blockIdx.x * ROWS;
-    tensor_map_prefetch(w_map);
-    tensor_map_prefetch(x_map);
-    for (int32_t s = 0; s < num_ahead; s++) {
-        barrier_arrive_expect(full + 8 * s, T::STAGE_BYTES);
-        tensor_load_2d(ring + s * T::STAGE_BYTES, w_map, full + 8 * s, s * STAGE_K, first_row);
-    }
-    dependency_wait();
-    for (int32_t s = 0; s < num_ahead; s++)
-        tensor_load_2d(ring + s * T::STAGE_BYTES + ROWS * STAGE_ROW_BYTES, x_map, full + 8 * s, s * STAGE_K, 0);
-    for (int32_t s = num_ahead; s < a.num_stages; s++) {
-        int32_t slot = s % T::STAGES;
-        uint32_t stage = ring + slot * T::STAGE_BYTES;
-        barrier_wait(empty + 8 * slot, (s / T::STAGES + 1) & 1);
-        barrier_arrive_expect(full + 8 * slot, T::STAGE_BYTES);
-        tensor_load_2d(stage, w_map, full + 8 * slot, s * STAGE_K, first_row);
-        tensor_load_2d(stage + ROWS * STAGE_ROW_BYTES, x_map, full + 8 * slot, s * STAGE_K, 0);
-    }
+    return (uint32_t)wgmma_descriptor(address, 8 * BOX_ROW_BYTES, 16);
 }
 
-template <int ROWS, int TILES, int EPILOGUE>
-static __global__ void __launch_bounds__(small_traits<ROWS, TILES>::THREADS)
+static __device__ __forceinline__ uint64_t descriptor_of(uint32_t low)
+{
+    return wgmma_descriptor(0, 8 * BOX_ROW_BYTES, 0) | low;
+}
+
+template <int ROWS, int EPILOGUE>
+static __global__ void __launch_bounds__(THREADS, 1)
     small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map)
 {
-    using T = small_traits<ROWS, TILES>;
-    constexpr int WARPS = ROWS / 16;
+    using T = small_traits<ROWS>;
     extern __shared__ unsigned char shared[];
-    uint32_t ring = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    uint32_t full = ring + T::STAGES * T::STAGE_BYTES, empty = full + 8 * T::STAGES;
+    __shared__ uint64_t barriers[2 * SLOTS_MAX];
+    uint32_t w_ring = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    uint32_t x_ring = w_ring + a.num_slots * T::W_BYTES;
+    uint32_t full = shared_address(barriers), empty = full + 8 * SLOTS_MAX;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int32_t num_rounds = (a.num_tiles - (int32_t)blockIdx.x + (int32_t)gridDim.x - 1) / (int32_t)gridDim.x;
     if (threadIdx.x == 0) {
-        for (int s = 0; s < T::STAGES; s++) {
+        tensor_map_prefetch(&w_map);
+        tensor_map_prefetch(&x_map);
+        for (int s = 0; s < a.num_slots; s++) {
             barrier_init(full + 8 * s, 1);
-            barrier_init(empty + 8 * s, WARPS);
+            barrier_init(empty + 8 * s, GROUP_WARPS);
         }
         barrier_init_fence();
     }
     __syncthreads();
-    dependents_launch();
-    if (warp == WARPS) {
-        if (lane == 0) feed<ROWS, TILES>(a, &w_map, &x_map, ring, full, empty);
+    if (warp == GROUP_WARPS) {
+        if (lane == 0) feeder<ROWS>{a, &w_map, &x_map, w_ring, x_ring, full, empty}.run(num_rounds * a.num_k);
         return;
     }
-    float c[TILES][4] = {};
-    uint32_t w = ring + warp * 16 * STAGE_ROW_BYTES, x = ring + ROWS * STAGE_ROW_BYTES;
-    if (TILES <= 2) {
-        struct fragments<TILES> f[2];
-        barrier_wait(full, 0);
+    dependency_wait(); /* the results overwrite what kernels before may still read */
+    const uint32_t w_step = T::W_BYTES / 16, x_step = T::x_bytes(a.x_rows) / 16, x_box = a.x_rows * BOX_ROW_BYTES / 16;
+    const uint32_t w_first = descriptor_low(w_ring), x_first = descriptor_low(x_ring);
+    float d[ROWS / 2];
+    int32_t slot = 0, before = 0;
+    uint32_t parity = 0, w = w_first, x = x_first;
+    for (int32_t round = 0; round < num_rounds; round++) {
+        for (int32_t k = 0; k < a.num_k; k++) {
+            barrier_wait(full + 8 * slot, parity);
+            wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < 4; k++) load_step(&f[0], k, w, x, lane);
-        for (int32_t s = 0; s < a.num_stages; s += 2) {
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                int32_t now = s + half, next = now + 1, slot = next % T::STAGES;
-                if (now >= a.num_stages) break;
-                bool has_next = next < a.num_stages;
-                if (has_next) barrier_wait(full + 8 * slot, (next / T::STAGES) & 1);
-                uint32_t next_w = w + slot * T::STAGE_BYTES, next_x = x + slot * T::STAGE_BYTES;
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    if (has_next) load_step(&f[1 - half], k, next_w, next_x, lane);
-#pragma unroll
-                for (int k = 0; k < 4; k++) multiply_step(c, &f[half], k);
-                __syncwarp();
-                if (lane == 0) barrier_arrive(empty + 8 * (now % T::STAGES));
+            for (int i = 0; i < T::BOXES * BOX_K / 16; i++)
+                wgmma_shared(d, descriptor_of(x + i / 4 * x_box + i % 4 * 2),
+                             descriptor_of(w + i / 4 * (ROWS * BOX_ROW_BYTES / 16) + i % 4 * 2), k > 0 || i > 0);
+            wgmma_commit();
+            if (k > 0) {
+                wgmma_wait<1>();
+                if (lane == 0) barrier_arrive(empty + 8 * before);
+            }
+            before = slot;
+            w += w_step;
+            x += x_step;
+            if (++slot == a.num_slots) {
+                slot = 0;
+                parity ^= 1;
+                w = w_first;
+                x = x_first;
             }
         }
-    } else {
-        struct fragments<TILES> f;
-        for (int32_t s = 0; s < a.num_stages; s++) {
-            int32_t slot = s % T::STAGES;
-            barrier_wait(full + 8 * slot, (s / T::STAGES) & 1);
-#pragma unroll
-            for (int k = 0; k < 4; k++) load_step(&f, k, w + slot * T::STAGE_BYTES, x + slot * T::STAGE_BYTES, lane);
-#pragma unroll
-            for (int k = 0; k < 4; k++) multiply_step(c, &f, k);
-            __syncwarp();
-            if (lane == 0) barrier_arrive(empty + 8 * slot);
-        }
+        wgmma_wait<0>();
+        wgmma_hold(d);
+        if (lane == 0) barrier_arrive(empty + 8 * before);
+        store_tile<ROWS, EPILOGUE>(a, d, (blockIdx.x + round * gridDim.x) * ROWS);
     }
-    store<TILES, EPILOGUE>(a, c, blockIdx.x * ROWS + warp * 16, lane);
 }
 
-/* ---- tensor maps, made once for each (pointer, shape) ---- */
+/* ---- host ---- */
 
-typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-static encode_function *find_encode(void)
-{
-    static encode_function *encode;
-    cudaDriverEntryPointQueryResult found;
-    if (!encode)
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault, &found);
-    return encode;
-}
-
-/* [rows][k] bf16, in boxes of 64 columns and box_rows rows; rows beyond the matrix read as zeros. */
+/* [rows][k] in boxes of 64 columns and box_rows rows; made once for each matrix and box. */
 static const CUtensorMap *tensor_map(const void *data, int32_t rows, int32_t k, int32_t box_rows)
 {
     static std::map<std::tuple<const void *, int32_t, int32_t, int32_t>, CUtensorMap> maps;
@@ -213,48 +249,54 @@ static const CUtensorMap *tensor_map(const void *data, int32_t rows, int32_t k, 
     auto it = maps.find(key);
     if (it != maps.end()) return &it->second;
     cuuint64_t sizes[] = {(cuuint64_t)k, (cuuint64_t)rows}, strides[] = {(cuuint64_t)k * 2};
-    cuuint32_t box[] = {STAGE_K, (cuuint32_t)box_rows}, steps[] = {1, 1};
+    cuuint32_t box[] = {BOX_K, (cuuint32_t)box_rows};
     CUtensorMap map;
-    if (!find_encode() ||
-        find_encode()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)data, sizes, strides, box, steps,
-                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
-        return NULL;
+    if (!tensor_map_encode(&map, data, 2, sizes, strides, box)) return NULL;
     return &maps.emplace(key, map).first->second;
 }
 
-template <int ROWS, int TILES, int EPILOGUE>
-static bool launch(struct cuda_device *d, const small_args &a, const void *x, const struct linear *w)
+static int32_t knob(const char *name, int32_t otherwise)
 {
-    using T = small_traits<ROWS, TILES>;
-    const CUtensorMap *w_map = tensor_map(w->weight, w->n, w->k, ROWS), *x_map = tensor_map(x, a.m, w->k, TILES * 8);
-    if (!w_map || !x_map) return false;
-    auto kernel = small_kernel<ROWS, TILES, EPILOGUE>;
-    static bool allowed;
-    if (!allowed)
-        CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SHARED_BYTES));
-    allowed = true;
-    return launch_dependent(d, kernel, dim3((unsigned)((w->n + ROWS - 1) / ROWS)), dim3(T::THREADS), T::SHARED_BYTES, a, *w_map,
-                            *x_map);
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
 }
 
 template <int ROWS, int EPILOGUE>
-static bool launch_tiles(struct cuda_device *d, const small_args &a, const void *x, const struct linear *w)
+static bool launch(struct cuda_device *d, small_args a, int32_t ring_bytes, const void *x, const struct linear *w)
 {
-    if (a.m <= 8) return launch<ROWS, 1, EPILOGUE>(d, a, x, w);
-    if (a.m <= 16) return launch<ROWS, 2, EPILOGUE>(d, a, x, w);
-    if (a.m <= 32) return launch<ROWS, 4, EPILOGUE>(d, a, x, w);
-    return launch<ROWS, 8, EPILOGUE>(d, a, x, w);
+    using T = small_traits<ROWS>;
+    static const int32_t before_end = knob("FLASHD_TRIGGER", 1);
+    a.x_rows = (a.m + 7) / 8 * 8;
+    a.num_tiles = (w->n + ROWS - 1) / ROWS;
+    a.num_k = (w->k + T::STAGE_K - 1) / T::STAGE_K;
+    int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows), behind = (X_ROWS_MAX - a.x_rows) * BOX_ROW_BYTES;
+    a.num_slots = std::min((ring_bytes - behind) / stage_bytes, (int32_t)SLOTS_MAX);
+    if (a.num_slots < 2) return false;
+    a.num_before_end = before_end * a.num_slots;
+    size_t shared_bytes = (size_t)a.num_slots * stage_bytes + behind + 1024;
+    const CUtensorMap *w_map = tensor_map(w->weight, w->n, w->k, ROWS), *x_map = tensor_map(x, a.m, w->k, a.x_rows);
+    if (!w_map || !x_map) return false;
+    auto kernel = small_kernel<ROWS, EPILOGUE>;
+    static size_t allowed;
+    if (shared_bytes > allowed)
+        CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+    allowed = std::max(allowed, shared_bytes);
+    return launch_dependent(d, kernel, dim3((unsigned)std::min(d->num_sms, a.num_tiles)), dim3(THREADS), shared_bytes, a,
+                            *w_map, *x_map);
 }
 
 template <int EPILOGUE>
-static bool launch_rows(struct cuda_device *d, int32_t rows_per_cta, const small_args &a, const void *x,
-                        const struct linear *w)
+static bool launch_variant(struct cuda_device *d, int32_t variant, const small_args &a, const void *x,
+                           const struct linear *w)
 {
-    switch (rows_per_cta) {
-    case 16: return launch_tiles<16, EPILOGUE>(d, a, x, w);
-    case 32: return launch_tiles<32, EPILOGUE>(d, a, x, w);
-    default: return launch_tiles<64, EPILOGUE>(d, a, x, w);
+    bool large = variant > LINEAR_SMALL_LARGE_RING;
+    int32_t ring_bytes = large ? RING_BYTES_LARGE : RING_BYTES_SMALL;
+    switch (large ? variant - LINEAR_SMALL_LARGE_RING : variant) {
+    case 32: return launch<32, EPILOGUE>(d, a, ring_bytes, x, w);
+    case 48: return launch<48, EPILOGUE>(d, a, ring_bytes, x, w);
+    case 64: return launch<64, EPILOGUE>(d, a, ring_bytes, x, w);
+    case 112: return launch<112, EPILOGUE>(d, a, ring_bytes, x, w);
+    default: return false;
     }
 }
 
@@ -263,11 +305,15 @@ bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w,
     return d->is_hopper && rows <= LINEAR_SMALL_ROWS_MAX && w->k % 8 == 0 && w->n % 16 == 0;
 }
 
-bool cuda_linear_small(struct cuda_device *d, int32_t rows_per_cta, int32_t rows, void *out, const void *x,
+bool cuda_linear_small(struct cuda_device *d, int32_t variant, int32_t rows, void *out, const void *x,
                        const struct linear *w, bool silu_mul)
 {
-    small_args a = {out, w->bias, rows, w->n, w->k, (w->k + STAGE_K - 1) / STAGE_K};
-    if (silu_mul) return launch_rows<EPILOGUE_SILU_MUL>(d, rows_per_cta, a, x, w);
-    if (w->wide_output) return launch_rows<EPILOGUE_F32>(d, rows_per_cta, a, x, w);
-    return launch_rows<EPILOGUE_BF16>(d, rows_per_cta, a, x, w);
+    small_args a = {};
+    a.out = out;
+    a.bias = w->bias;
+    a.m = rows;
+    a.n = w->n;
+    if (silu_mul) return launch_variant<EPILOGUE_SILU_MUL>(d, variant, a, x, w);
+    if (w->wide_output) return launch_variant<EPILOGUE_F32>(d, variant, a, x, w);
+    return launch_variant<EPILOGUE_BF16>(d, variant, a, x, w);
 }

@@ -1,7 +1,7 @@
 /* rope.cu - between the QKV product and attention, in one pass: q/k norm, rotation, K and V into the pool.
  *
- * One warp a head. Rows of qkv are [Hq q | Hk k | Hk v] heads of D. q is rotated in place; k goes rotated into the pool
- * only, and so does v: attention reads both from there. */
+ * One warp a head. Rows of qkv are [Hq q | Hk k | Hk v] heads of D. q and k are rotated in place; attention reads k and v
+ * from the pool. */
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/hopper.cuh"
 
@@ -71,8 +71,8 @@ static __global__ void rope_kv_write_kernel(rope_kernel_args a)
                                   a.num_kv_heads, a.head_dim) +
                         (size_t)(slot % BLOCK_SIZE) * a.head_dim;
     if (which == 0) {
-        rotate_head(a, from, to, a.k_norm, position, lane);
-        return;
+        rotate_head(a, from, from, a.k_norm, position, lane);
+        __syncwarp();
     }
     for (int i = lane; i < a.head_dim / 2; i += 32) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
 }

@@ -7,6 +7,7 @@
  *
  * Graphs: one for each bucket and buffer, recorded the first time that the bucket is met after seal. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ static const size_t PREFILL_L2_BYTES = (size_t)24 << 20; /* about half of an H20
 struct step_layout {
     int32_t num_tokens, num_seqs, num_logits; /* capacities */
     size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, table_offsets, logit_rows, sample,
-        tail; /* prefill tiles, lists, block tables, decode work: of variable length */
+        tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
 };
 
 struct step_graph {
@@ -35,6 +36,7 @@ struct step_buffer {
     struct sample_result *results; /* pinned */
     cudaEvent_t done;
     struct batch batch;
+    bool launched; /* done is queued */
     struct step_graph graphs[GRAPH_BUCKETS_MAX];
     int num_graphs;
 };
@@ -84,7 +86,7 @@ static size_t tail_words_max(const struct cuda_device *d)
     tiles *= (size_t)d->attention.num_kv_heads;
     size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
     size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
-    return 3 * tiles + lists + blocks + 4 * (size_t)cuda_decode_work_max(&d->limits) + 64;
+    return 3 * tiles + lists + blocks + 4 * (size_t)cuda_decode_ctas(d, &d->attention) + 64;
 }
 
 int cuda_steps_prepare(struct cuda_device *d, struct error *err)
@@ -263,6 +265,18 @@ static void point_batch(struct batch *b, const int32_t *base, const struct step_
     b->sample = (const struct device_sample_params *)(base + l->sample);
 }
 
+static __global__ void trap_kernel(void)
+{
+    asm volatile("trap;");
+}
+
+/* For tests: FLASHD_CUDA_FAULT_STEP=n breaks the device for good in its n-th step. */
+static bool is_fault_step(int step)
+{
+    static const char *text = getenv("FLASHD_CUDA_FAULT_STEP");
+    return text && atoi(text) == step;
+}
+
 /* The variable tail has no fixed offsets; kernels find its parts through the counts words. */
 struct batch *cuda_step_begin(struct device *device, const struct step *step)
 {
@@ -278,6 +292,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     int32_t padding = padded - step->num_tokens;
     int32_t *words = buffer->host;
     *b = batch{};
+    buffer->launched = false;
     b->num_tokens = padded;
     b->num_seqs = step->num_seqs + padding;
     b->num_logits = step->num_logits + padding;
@@ -310,15 +325,15 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
         ((struct device_sample_params *)(words + l->sample))[r] = idle;
     }
     tail = (tail + 3) / 4 * 4;
-    int32_t num_work = cuda_decode_plan(step, d->attention.sliding_window, (struct decode_work *)(words + tail));
+    int32_t num_ranges = cuda_decode_plan(d, step, (struct decode_range *)(words + tail));
     int32_t *counts = words + l->counts;
-    counts[COUNT_DECODE_WORK] = num_work;
+    counts[COUNT_DECODE_RANGES] = num_ranges;
     counts[COUNT_LISTS] = (int32_t)lists_at;
     counts[COUNT_TABLES] = (int32_t)tables_at;
     counts[COUNT_PREFILL_TILES] = (int32_t)tiles_at;
     counts[COUNT_REAL_LOGITS] = b->num_real_logits;
-    counts[COUNT_WORK] = (int32_t)tail;
-    tail += (size_t)num_work * 4;
+    counts[COUNT_RANGES] = (int32_t)tail;
+    tail += (size_t)num_ranges * 4;
 
     point_batch(b, buffer->device, l);
     b->prefill_tiles = (const struct prefill_tile *)(buffer->device + tiles_at);
@@ -326,6 +341,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->lists = buffer->device;
     b->tables = buffer->device;
     CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, d->stream));
+    if (is_fault_step(s->begin)) trap_kernel<<<1, 1, 0, d->stream>>>();
     return b;
 }
 
@@ -340,6 +356,7 @@ static void finish_launch(struct cuda_device *d, struct step_buffer *buffer)
 {
     CUDA_CHECK(d, cudaGetLastError());
     CUDA_CHECK(d, cudaEventRecord(buffer->done, d->stream));
+    buffer->launched = true;
 }
 
 bool cuda_replay(struct device *device, struct batch *b)
@@ -386,6 +403,7 @@ int cuda_step_end(struct device *device, struct sample_result *results, struct e
 {
     struct cuda_device *d = cuda_of(device);
     struct step_buffer *buffer = &d->steps->buffers[d->steps->end++ % STEP_BUFFERS];
+    if (!buffer->launched) finish_launch(d, buffer); /* a caller that does not record, with one step at a time */
     CUDA_CHECK(d, cudaEventSynchronize(buffer->done));
     if (d->first_error != cudaSuccess)
         return error_set(err, STATUS_DEVICE, "CUDA error %d (%s) in %s", (int)d->first_error,

@@ -9,7 +9,7 @@ enum {
     HIDDEN = 64,
     HEADS = 4,
     KV_HEADS = 2,
-    DIM = 32,
+    DIM = 64,
     INNER = 96,
     VOCAB = 200,
     LAYERS = 2,

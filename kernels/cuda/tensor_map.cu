@@ -1,0 +1,21 @@
+/* tensor_map.cu - the driver's encoder, found at run time: the CUDA driver library is not linked. */
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/tensor_map.cuh"
+
+typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+bool tensor_map_encode(CUtensorMap *map, const void *data, uint32_t rank, const cuuint64_t *sizes,
+                       const cuuint64_t *strides, const cuuint32_t *box)
+{
+    static encode_function *encode;
+    cudaDriverEntryPointQueryResult found;
+    if (!encode)
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault, &found);
+    const cuuint32_t steps[] = {1, 1, 1, 1};
+    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, (void *)data, sizes, strides, box, steps,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}

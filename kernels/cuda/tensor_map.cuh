@@ -1,0 +1,12 @@
+/* tensor_map.cuh - descriptions of matrices for the bulk tensor copy engine. */
+#ifndef KERNELS_CUDA_TENSOR_MAP_CUH
+#define KERNELS_CUDA_TENSOR_MAP_CUH
+
+#include <cuda.h>
+
+/* bf16, 128-byte swizzle: rank sizes and box sizes, rank - 1 strides in bytes; the innermost box is 64 columns, 128 bytes.
+ * What lies beyond the sizes reads as zeros. False where the driver cannot. */
+bool tensor_map_encode(CUtensorMap *map, const void *data, uint32_t rank, const cuuint64_t *sizes,
+                       const cuuint64_t *strides, const cuuint32_t *box);
+
+#endif

@@ -1,0 +1,105 @@
+/* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
+ * tokens stay on the device, as the engine runs them.
+ *
+ *   bench_steps MODEL [--load-format dummy] [decode | prefill]
+ *
+ * Prompts are random tokens. Decode: milliseconds a step, the mean of 32 after 8. Prefill: tokens a second,
+ * best of 3. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "model_session.h"
+
+enum { TOKENS_MAX = 8192, SEQS_MAX = 256, CONTEXT_MAX = 2048, WARM_STEPS = 8, TIMED_STEPS = 32 };
+
+static int32_t prompt[CONTEXT_MAX];
+
+static double seconds_since(uint64_t begin_ns)
+{
+    return (double)(clock_monotonic_ns() - begin_ns) / 1e9;
+}
+
+/* Prompts of num_seqs sequences, as many at a time as a step takes; returns seconds. */
+static double prefill(struct session *s, int num_seqs, int32_t length)
+{
+    struct session_part parts[SEQS_MAX];
+    int per_step = TOKENS_MAX / length, in_flight = 0;
+    uint64_t begin_ns = clock_monotonic_ns();
+    for (int first = 0; first < num_seqs; first += per_step) {
+        int n = 0;
+        for (int i = first; i < num_seqs && n < per_step; i++)
+            parts[n++] = (struct session_part){.seq = i, .num_tokens = length, .tokens = prompt};
+        session_step(s, parts, n);
+        if (in_flight++ > 0) session_finish_step(s);
+    }
+    session_finish_step(s);
+    return seconds_since(begin_ns);
+}
+
+static double decode_ms(struct session *s, int num_seqs, int32_t context)
+{
+    struct session_part parts[SEQS_MAX];
+    int32_t last[SEQS_MAX];
+    uint64_t begin_ns = 0;
+    prefill(s, num_seqs, context);
+    for (int i = 0; i < num_seqs; i++) last[i] = ~i; /* the token sampled last for slot i */
+    for (int step = 0; step < WARM_STEPS + TIMED_STEPS; step++) {
+        for (int i = 0; i < num_seqs; i++)
+            parts[i] = (struct session_part){
+                .seq = i, .num_done = context + step, .num_tokens = 1, .tokens = &last[i], .decode = true};
+        session_step(s, parts, num_seqs);
+        if (step > 0) session_finish_step(s);
+        if (step == WARM_STEPS) begin_ns = clock_monotonic_ns();
+    }
+    session_finish_step(s);
+    return seconds_since(begin_ns) * 1e3 / TIMED_STEPS;
+}
+
+int main(int argc, char **argv)
+{
+    const char *load_format = "auto", *what = "";
+    if (argc < 2) return 2;
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--load-format") && i + 1 < argc)
+            load_format = argv[++i];
+        else
+            what = argv[i];
+    }
+    struct session_options options = {
+        .model_path = argv[1],
+        .load_format = load_format,
+        .device = "cuda",
+        .isa = "auto",
+        .kv_dtype = DTYPE_BF16,
+        .num_seqs = SEQS_MAX,
+        .max_model_len = CONTEXT_MAX,
+        .num_batched_tokens = TOKENS_MAX,
+        .num_logits = SEQS_MAX,
+    };
+    struct session s;
+    for (int i = 0; i < CONTEXT_MAX; i++) prompt[i] = 1000 + (int32_t)((uint32_t)i * 7919u % 40000u);
+    session_open(&s, &options);
+    static const struct {
+        int num_seqs, context;
+    } decodes[] = {{1, 1024}, {8, 1024}, {32, 1024}, {64, 1024}, {128, 1024}, {256, 512}},
+      prefills[] = {{1, 512}, {16, 2048}};
+    for (size_t i = 0; i < array_length(decodes) && strcmp(what, "prefill") != 0; i++) {
+        double ms = decode_ms(&s, decodes[i].num_seqs, decodes[i].context);
+        printf("decode  %3d at %4d: %7.3f ms a step, %8.0f tokens/s\n", decodes[i].num_seqs,
+               decodes[i].context, ms, decodes[i].num_seqs / ms * 1e3);
+        fflush(stdout);
+    }
+    for (size_t i = 0; i < array_length(prefills) && strcmp(what, "decode") != 0; i++) {
+        double best = 1e30;
+        for (int run = 0; run < 4; run++) {
+            double seconds = prefill(&s, prefills[i].num_seqs, prefills[i].context);
+            if (run > 0 && seconds < best) best = seconds;
+        }
+        printf("prefill %3d x %5d: %7.3f ms, %8.0f tokens/s\n", prefills[i].num_seqs, prefills[i].context,
+               best * 1e3, prefills[i].num_seqs * prefills[i].context / best);
+    }
+    session_close(&s);
+    return 0;
+}
