@@ -21,6 +21,9 @@ struct gguf;
 
 int tokenizer_open_directory(const char *directory, struct tokenizer **out, struct error *err) must_check;
 int tokenizer_open_gguf(const struct gguf *gguf, struct tokenizer **out, struct error *err) must_check;
+/* For random weights from a config.json alone: bytes are ids 0 to 255, the ids above decode to made-up words.
+ */
+int tokenizer_open_plain(int32_t vocab_size, struct tokenizer **out, struct error *err) must_check;
 void tokenizer_close(struct tokenizer *t);
 
 int32_t tokenizer_vocab_size(const struct tokenizer *t); /* highest id + 1 */

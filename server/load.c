@@ -70,11 +70,20 @@ static int load_template(struct load *load, struct error *err)
     return STATUS_OK;
 }
 
-static int load_tokenizer(struct load *load, struct error *err)
+static int open_tokenizer(struct load *load, struct error *err)
 {
     const struct gguf *gguf = model_files_gguf(load->files);
-    int status = gguf ? tokenizer_open_gguf(gguf, &load->tokenizer, err)
-                      : tokenizer_open_directory(model_files_directory(load->files), &load->tokenizer, err);
+    if (gguf) return tokenizer_open_gguf(gguf, &load->tokenizer, err);
+    int status = tokenizer_open_directory(model_files_directory(load->files), &load->tokenizer, err);
+    if (status != STATUS_NOT_FOUND || strcmp(load->config->load_format, "dummy")) return status;
+    log_info("random weights without a tokenizer.json: bytes are the tokens of a prompt, words are made up");
+    *err = (struct error){0};
+    return tokenizer_open_plain(model_files_config(load->files)->vocab_size, &load->tokenizer, err);
+}
+
+static int load_tokenizer(struct load *load, struct error *err)
+{
+    int status = open_tokenizer(load, err);
     if (status) return status;
     const struct model_config *c = model_files_config(load->files);
     if (tokenizer_vocab_size(load->tokenizer) > c->vocab_size)

@@ -175,6 +175,25 @@ static void test_limit(void **state)
     tokenizer_close(t);
 }
 
+/* Without a vocabulary: bytes, and words for the ids above them. */
+static void test_plain(void **state)
+{
+    (void)state;
+    struct tokenizer *t;
+    struct error err;
+    assert_int_equal(tokenizer_open_plain(255, &t, &err), STATUS_UNSUPPORTED);
+    assert_int_equal(tokenizer_open_plain(1000, &t, &err), 0);
+    assert_int_equal(tokenizer_vocab_size(t), 1000);
+    assert_encodes(t, "Hi \xC3\xA9 aaa", 0, "72 105 32 195 169 32 97 97 97");
+    struct buffer text;
+    buffer_init(&text, 100);
+    tokenizer_decode(t, (int32_t[]){72, 105, 32, 195, 169, 999}, 6, true, &text);
+    assert_int_equal(text.num_bytes, 9);
+    assert_memory_equal(text.data, "Hi \xC3\xA9 ", 6);
+    buffer_deinit(&text);
+    tokenizer_close(t);
+}
+
 /* Ids: <unk> <s> </s>, bytes 3 to 258, U+2581 259, a to z 260 to 285, products from 286. */
 static void test_text_level_encode(void **state)
 {
@@ -365,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_text_level_decode),
         cmocka_unit_test(test_long_byte_run),
         cmocka_unit_test(test_detokenizer),
+        cmocka_unit_test(test_plain),
         cmocka_unit_test(test_detokenizer_in_the_middle),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_long_runs),
