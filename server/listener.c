@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 
 enum {
     BACKLOG = 1024,
+    WARNING_INTERVAL_MS = 1000,
     OTHER_DESCRIPTORS = 64, /* model files, log, loop, hang-up watches */
 };
 
@@ -28,10 +30,14 @@ enum {
 static void on_connection(uv_stream_t *stream, int uv_status)
 {
     struct listener *l = stream->data;
-    if (uv_status == 0)
+    if (uv_status == 0) {
         connection_accept(l);
-    else
-        log_warning("cannot accept a connection: %s", uv_strerror(uv_status));
+        return;
+    }
+    uint64_t now_ms = uv_now(l->loop);
+    if (l->warned_ms && now_ms - l->warned_ms < WARNING_INTERVAL_MS) return; /* it may happen without end */
+    l->warned_ms = now_ms;
+    log_warning("cannot accept a connection: %s", uv_strerror(uv_status));
 }
 
 /* The next one has waited for the handle. */
@@ -188,6 +194,37 @@ static int prepare(struct listener *l, struct error *err)
     return auth_init(&l->auth, &config->api_key, err);
 }
 
+/* libuv's table of watchers is indexed by descriptor, grows with it, and libuv ends the process when there is
+ * no memory for that: it grows now, by watching for a moment the highest descriptor that can come. */
+static void on_event(uv_poll_t *poll, int uv_status, int events)
+{
+    (void)poll;
+    (void)uv_status;
+    (void)events;
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+static void grow_watchers(struct listener *l)
+{
+    struct rlimit limit;
+    uv_os_fd_t own;
+    uv_poll_t *poll = malloc(sizeof *poll);
+    uint64_t highest = 2 * (uint64_t)l->max_connections + OTHER_DESCRIPTORS; /* a hang-up watch has its own */
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) highest = min_of(highest, (uint64_t)limit.rlim_cur - 1);
+    int fd = uv_fileno(&l->socket.handle, &own) ? -1 : fcntl(own, F_DUPFD_CLOEXEC, (int)highest);
+    if (!poll || fd < 0 || uv_poll_init(l->loop, poll, fd)) {
+        free(poll);
+    } else {
+        uv_poll_start(poll, UV_DISCONNECT, on_event);
+        uv_close((uv_handle_t *)poll, on_poll_closed);
+    }
+    if (fd >= 0) close(fd);
+}
+
 int listener_open(struct listener *l, struct server *server, const struct route *routes, struct error *err)
 {
     *l =
@@ -195,6 +232,7 @@ int listener_open(struct listener *l, struct server *server, const struct route 
     int status = prepare(l, err);
     if (!status) status = l->config->uds ? open_unix(l, err) : open_tcp(l, err);
     if (l->listening) l->socket.handle.data = l;
+    if (!status) grow_watchers(l);
     if (status) listener_stop(l);
     return status;
 }

@@ -1,19 +1,22 @@
 """Every allocation and every system call of the server failed in turn: the request that it hits gets 500 or 503 or loses
 its connection, the server lives on, its neighbours' bytes are the same, and nothing is left behind."""
 
-import concurrent.futures
+import contextlib
 import errno
 import http.client
 import json
+import os
 import random
+import socket
 
 import pytest
 
 import faults
-from conftest import BINARY, SANITIZED
+from conftest import SANITIZED
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
 
+START_ALLOCATIONS = int(os.environ.get("START_ALLOCATIONS", "6"))
 COMPLETION = {"prompt": ["Once", "x"], "max_tokens": 1, "n": 2, "temperature": 0, "stop": ["zebra"],
               "logprobs": 2, "echo": True, "logit_bias": {"5": 1}}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "temperature": 0,
@@ -52,7 +55,7 @@ def substance(path, text):
     objects = [json.loads(event) for event in events or [text]]
     texts = [c.get("text") or (c.get("delta") or c.get("message") or {}).get("content") or ""
              for o in objects for c in o.get("choices", [])]
-    return ["".join(texts), objects[-1].get("tokens"), [o.get("usage") for o in objects if o.get("usage")],
+    return ["".join(texts), objects[-1].get("tokens"), [o["usage"]["total_tokens"] for o in objects if o.get("usage")],
             "data: [DONE]" in text, "error" in objects[-1]]
 
 
@@ -99,3 +102,81 @@ def test_every_allocation_of_a_request(faulty, name):
     assert ledger(server) == before
     again = ask(server, "/v1/completions", {"prompt": "A neighbour", "max_tokens": 4, "temperature": 0})[1]
     assert substance("", again) == substance("", neighbour)
+
+
+# ---- system calls ----
+
+# epoll_ctl is not among them: libuv ends the process when it fails.
+CALL_FAULTS = [
+    ("accept", errno.EMFILE), ("accept", errno.ENFILE), ("accept", errno.ECONNABORTED), ("accept", errno.ENOMEM),
+    ("accept", errno.EPROTO), ("read", errno.ECONNRESET), ("read", errno.EINTR), ("read", errno.EAGAIN),
+    ("read", faults.SHORT), ("write", errno.EPIPE), ("write", errno.ECONNRESET), ("write", errno.EAGAIN),
+    ("write", errno.EINTR), ("write", faults.SHORT), ("write", errno.ENOBUFS), 
+    ("shutdown", errno.ENOTCONN), ("setsockopt", errno.ENOBUFS), ("mmap", errno.ENOMEM),
+    ("madvise", errno.EAGAIN), ("eventfd", errno.EMFILE), ("open", errno.EMFILE)]
+HARMLESS = {errno.EINTR, errno.EAGAIN, faults.SHORT}
+
+
+@pytest.mark.parametrize("call, error", CALL_FAULTS, ids=lambda x: errno.errorcode.get(x, "SHORT") if isinstance(x, int) else x)
+def test_every_system_call_of_a_request(faulty, call, error):
+    """The first, second, ... call of its kind fails; interrupted, empty and short ones change no byte."""
+    server, plan = faulty
+    path, body = REQUESTS["stream"]
+    expected = substance(path, ask(server, path, body)[1])
+    before = ledger(server)
+    for k in range(12):
+        plan.arm(call, num_passing=k, error=error)
+        code, text = ask(server, path, body)
+        failed = plan.disarm()
+        assert server.process.poll() is None, server.log()[-2000:]
+        assert code in (0, 200, 500, 503) and (code == 200 or failed), (k, code, text)
+        if error in HARMLESS:
+            assert code == 200 and substance(path, text) == expected, (k, code, text)
+        if not failed:
+            break
+    assert ledger(server) == before
+    assert substance(path, ask(server, path, body)[1]) == expected
+
+
+def test_many_short_writes_and_reads(faulty):
+    """Byte by byte in both directions."""
+    server, plan = faulty
+    path, body = REQUESTS["completion"]
+    expected = substance(path, ask(server, path, body)[1])
+    for call in "read", "write":
+        plan.arm(call, num_failing=faults.FOREVER, error=faults.SHORT)
+        code, text = ask(server, path, body)
+        assert plan.disarm() > 100
+        assert code == 200 and substance(path, text) == expected
+
+
+def test_allocations_that_fail_while_connections_come(faulty):
+    """Many open connections: also the tables that grow with their number find no memory once."""
+    server, plan = faulty
+    with contextlib.ExitStack() as stack:
+        for i in range(300):
+            plan.arm("allocation", num_passing=i % 4)
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+                sock.recv(4096)
+            plan.disarm()
+            assert server.process.poll() is None, server.log()[-2000:]
+    assert ask(server, "/version", None)[0] == 200
+
+
+# ---- the start ----
+
+def test_faults_at_the_start():
+    """It says why and ends with 1 (2 while options are read), or it does without what failed."""
+    rng = random.Random(5)
+    plans = [{"call": "allocation", "num_passing": int(10 ** rng.uniform(0, 5))} for _ in range(START_ALLOCATIONS)]
+    plans += [{"call": call, "num_passing": k, "error": error} for call, error, count in [
+        ("eventfd", errno.EMFILE, 2), ("mmap", errno.ENOMEM, 4), ("open", errno.EMFILE, 3), ("socket", errno.EMFILE, 1),
+        ("madvise", errno.EAGAIN, 1)] for k in range(count)]
+    with faults.plan_and_environment() as (plan, environment):
+        for arguments in plans:
+            code, log = faults.start(arguments, environment, plan)
+            assert code in (None, 1, 2), (arguments, code, log)
+            if code is not None:
+                assert len(log.strip().splitlines()[-1]) > 15, (arguments, log)

@@ -1,8 +1,9 @@
 /* shim.c - makes one chosen call of a running server fail (LD_PRELOAD).
  *
- * The file named by FAULTS_FILE is shared with the test, which fills a struct plan in: which call, how many of
- * its kind pass before it fails, how many then fail, and with which errno. SHORT lets a read or write through with one
- * byte instead. Calls are counted over all threads from the moment that the plan is armed. */
+ * The file named by FAULTS_FILE is shared with the test, which fills a struct plan in: which call, how many
+ * of its kind pass before it fails, how many then fail, and with which errno. SHORT lets a read or write
+ * through with one byte instead. Calls are counted over all threads from the moment that the plan is armed.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +21,21 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum call { NONE, ALLOCATION, ACCEPT, READ, WRITE, EVENTFD, MMAP, EPOLL_CTL, SOCKET, OPEN, SHUTDOWN, SETSOCKOPT, MADVISE };
+enum call {
+    NONE,
+    ALLOCATION,
+    ACCEPT,
+    READ,
+    WRITE,
+    EVENTFD,
+    MMAP,
+    EPOLL_CTL,
+    SOCKET,
+    OPEN,
+    SHUTDOWN,
+    SETSOCKOPT,
+    MADVISE
+};
 
 enum { SHORT = 1000 }; /* in place of an errno */
 
@@ -137,9 +152,18 @@ static size_t cut(int error, size_t n)
     return error == SHORT && n > 1 ? 1 : n;
 }
 
+/* Only sockets: an eventfd or a signal pipe does not fail like this, and libuv aborts when it does. */
+static int socket_fault(int fd, enum call call)
+{
+    int type;
+    socklen_t n = sizeof type;
+    if (atomic_load(&plan->call) != (int32_t)call) return 0;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) == 0 ? fault(call) : 0;
+}
+
 ssize_t read(int fd, void *bytes, size_t n)
 {
-    int error = fault(READ);
+    int error = socket_fault(fd, READ);
     if (!error || error == SHORT) return real(read)(fd, bytes, cut(error, n));
     errno = error;
     return -1;
@@ -147,7 +171,7 @@ ssize_t read(int fd, void *bytes, size_t n)
 
 ssize_t write(int fd, const void *bytes, size_t n)
 {
-    int error = fd == STDERR_FILENO ? 0 : fault(WRITE);
+    int error = socket_fault(fd, WRITE);
     if (!error || error == SHORT) return real(write)(fd, bytes, cut(error, n));
     errno = error;
     return -1;
@@ -155,7 +179,7 @@ ssize_t write(int fd, const void *bytes, size_t n)
 
 ssize_t writev(int fd, const struct iovec *parts, int count)
 {
-    int error = fault(WRITE);
+    int error = socket_fault(fd, WRITE);
     if (!error) return real(writev)(fd, parts, count);
     if (error == SHORT) return real(write)(fd, parts[0].iov_base, cut(error, parts[0].iov_len));
     errno = error;
