@@ -173,6 +173,11 @@ sim: $(BUILD)/tests/sim/sim ## simulate the server: STEPS=1000000 FIRST=1, or on
 mutants: $(BUILD)/tests/sim/sim ## plant known bugs one at a time; the simulator must find each
 	@BUILD=$(BUILD) tests/mutants/run
 
+DRAINS ?= 1000
+.PHONY: faults
+faults: all ## fail every allocation and system call in turn; DRAINS (1000) drains under load
+	@START_ALLOCATIONS=200 DRAINS=$(DRAINS) .venv/bin/python -m pytest -q tests/api/test_faults.py tests/api/test_signals.py
+
 .PHONY: test
 test: ## everything, from nothing: C tests (plain and sanitized), golden, API
 	@tests/run-all

@@ -6,7 +6,8 @@
 
 #include "base/check.h"
 
-enum { CHUNK_BYTES = 4096 - 64, ALIGNMENT = 16 };
+/* Thousands of streams may wait at once, each with two small arenas: the first chunk is small. */
+enum { FIRST_CHUNK_BYTES = 1024 - 64, CHUNK_BYTES = 4096 - 64, ALIGNMENT = 16 };
 
 struct arena_chunk {
     struct arena_chunk *next;
@@ -35,7 +36,7 @@ void arena_deinit(struct arena *a)
 
 static struct arena_chunk *add_chunk(struct arena *a, size_t bytes)
 {
-    size_t capacity = max_of(bytes, (size_t)CHUNK_BYTES);
+    size_t capacity = max_of(bytes, (size_t)(a->chunks ? CHUNK_BYTES : FIRST_CHUNK_BYTES));
     struct arena_chunk *c = malloc(sizeof *c + capacity);
     if (!c) return NULL;
     *c = (struct arena_chunk){.next = a->chunks, .capacity_bytes = capacity};
