@@ -43,7 +43,7 @@ struct listener {
     int num_busy;                    /* connections with a request that is not answered completely */
     void (*on_quiet)(void *context); /* num_busy came down to 0 */
     void *quiet_context;
-    uint64_t warned_ms; /* of accepting that fails; 0: never */
+    uint64_t warned_ms;                  /* of accepting that fails; 0: never */
     uint64_t num_requests, request_seed; /* for ids */
     uint64_t num_body_bytes;             /* held by all connections */
     char *read_buffer;           /* libuv hands over each read before it begins the next: one is enough */

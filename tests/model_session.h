@@ -1,7 +1,7 @@
 /* model_session.h - a model opened for tests and benchmarks, one step at a time, below the scheduler.
  *
- * Sequence s owns the blocks [s * stride, (s + 1) * stride) of the pool. A step is a list of parts; the prefill parts
- * stand first, as kernels/step.h wants it. */
+ * Sequence s owns the blocks [s * stride, (s + 1) * stride) of the pool. A step is a list of parts; the
+ * prefill parts stand first, as kernels/step.h wants it. */
 #ifndef TESTS_MODEL_SESSION_H
 #define TESTS_MODEL_SESSION_H
 
@@ -35,7 +35,7 @@ struct session {
 struct session_part {
     int32_t seq, num_done, num_tokens;
     const int32_t *tokens;
-    bool decode;    /* one generated token */
+    bool decode;     /* one generated token */
     bool all_logits; /* else of the last token only */
     bool no_logits;
 };
@@ -53,7 +53,8 @@ static inline void session_open(struct session *s, const struct session_options 
     *s = (struct session){.options = *o, .stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE)};
     struct device_options device_options = {.cpu_isa = o->isa, .num_threads = o->threads};
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
-    session_check(model_files_open(o->model_path, o->load_format ? o->load_format : "auto", &s->files, &err), &err);
+    session_check(model_files_open(o->model_path, o->load_format ? o->load_format : "auto", &s->files, &err),
+                  &err);
     struct step_limits limits = {.num_tokens = o->num_batched_tokens,
                                  .num_seqs = o->num_seqs,
                                  .num_logits = o->num_logits,
@@ -111,7 +112,8 @@ static inline void session_add_part(struct session *s, const struct session_part
     for (int32_t b = 0; b < s->stride; b++) s->block_tables[seq_idx * s->stride + b] = p->seq * s->stride + b;
     for (int32_t i = 0; i < p->num_tokens; i++) {
         int32_t t = step->num_tokens++, position = p->num_done + i;
-        assert_always(step->num_tokens <= s->options.num_batched_tokens && position < s->options.max_model_len);
+        assert_always(step->num_tokens <= s->options.num_batched_tokens &&
+                      position < s->options.max_model_len);
         s->token_ids[t] = p->tokens[i];
         s->positions[t] = position;
         s->slot_mapping[t] = p->seq * s->stride * BLOCK_SIZE + position;
@@ -125,7 +127,8 @@ static inline void session_add_part(struct session *s, const struct session_part
     }
 }
 
-/* Runs one step. Greedy results are in s->results, in row order; raw logits through session_logits until the next. */
+/* Runs one step. Greedy results are in s->results, in row order; raw logits through session_logits until the
+ * next. */
 static inline void session_step(struct session *s, const struct session_part *parts, int num_parts)
 {
     s->step = (struct step){.token_ids = s->token_ids,

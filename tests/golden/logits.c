@@ -2,8 +2,8 @@
  *
  *   logits MODEL [--device cpu] [--isa portable] [--kv f32] [--threads 2] [--chunk 512] [--greedy N] < ids
  *
- * Each input line is a sequence of token ids. Without --greedy: every position's logits, as raw f32, in order.
- * With --greedy N: for each line, N ids chosen greedily, as text. */
+ * Each input line is a sequence of token ids. Without --greedy: every position's logits, as raw f32, in
+ * order. With --greedy N: for each line, N ids chosen greedily, as text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static const char *option(int argc, char **argv, const char *name, const char *o
 static int32_t read_ids(char *line, int32_t *ids)
 {
     int32_t n = 0;
-    for (char *word = strtok(line, " \n"); word && n < TOKENS_MAX; word = strtok(NULL, " \n")) ids[n++] = atoi(word);
+    for (char *word = strtok(line, " \n"); word && n < TOKENS_MAX; word = strtok(NULL, " \n"))
+        ids[n++] = atoi(word);
     return n;
 }
 
@@ -32,7 +33,8 @@ static void print_logits(struct session *s, const int32_t *ids, int32_t num_ids,
     float *row = malloc((size_t)vocab_size * sizeof *row);
     for (int32_t done = 0; done < num_ids; done += chunk) {
         int32_t n = min_of(chunk, num_ids - done);
-        struct session_part part = {.num_done = done, .num_tokens = n, .tokens = ids + done, .all_logits = true};
+        struct session_part part = {
+            .num_done = done, .num_tokens = n, .tokens = ids + done, .all_logits = true};
         session_step(s, &part, 1);
         for (int32_t r = 0; r < n; r++) {
             session_logits(s, r, row);
@@ -59,7 +61,8 @@ static void print_greedy(struct session *s, const int32_t *ids, int32_t num_ids,
 int main(int argc, char **argv)
 {
     if (argc < 2) return 2;
-    int32_t chunk = atoi(option(argc, argv, "--chunk", "512")), num_new = atoi(option(argc, argv, "--greedy", "0"));
+    int32_t chunk = atoi(option(argc, argv, "--chunk", "512")),
+            num_new = atoi(option(argc, argv, "--greedy", "0"));
     struct session_options options = {
         .model_path = argv[1],
         .device = option(argc, argv, "--device", "cpu"),
