@@ -228,7 +228,7 @@ static int find_single(const struct gate_head *head, const char *name, const str
 }
 
 /* reg-name, IPv4 address or [IPv6 address], and a port of up to five digits. */
-static bool is_host(const char *text, size_t n)
+bool gate_is_host(const char *text, size_t n)
 {
     size_t i = 0;
     if (n > 0 && text[0] == '[') {
@@ -254,7 +254,7 @@ static int check_host(struct gate_head *head, struct refusal *why)
     const struct gate_header *host;
     if (find_single(head, "host", &host, why)) return -1;
     if (!host && head->version_minor == 1) return refuse(why, 400, "an HTTP/1.1 request needs a Host header");
-    if (host && !is_host(host->value, host->value_bytes))
+    if (host && !gate_is_host(host->value, host->value_bytes))
         return refuse(why, 400, "the Host header is not a host name or address with an optional port");
     return 0;
 }

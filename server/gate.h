@@ -61,6 +61,9 @@ struct gate_head {
 int gate_check(const char *head, size_t n, const struct gate_limits *limits, struct gate_head *out,
                struct refusal *why) must_check;
 
+/* A host name or address with an optional port: the Host header, the authority of an absolute target. */
+bool gate_is_host(const char *text, size_t n);
+
 /* True for the characters of a token (RFC 9110, 5.6.2): header names, methods. */
 bool gate_is_token_char(unsigned char c);
 

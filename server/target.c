@@ -3,6 +3,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/gate.h"
+
 static int hex_value(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
@@ -64,7 +66,8 @@ static int skip_authority(const char **text, size_t *n, struct refusal *why)
     size_t end = scheme;
     for (; end < *n && (*text)[end] != '/' && (*text)[end] != '?'; end++)
         if ((*text)[end] == '@') return refuse(why, 400, "the request target holds user information");
-    if (end == scheme) return refuse(why, 400, "the request target has no host");
+    if (!gate_is_host(*text + scheme, end - scheme))
+        return refuse(why, 400, "the request target names no host");
     *text += end;
     *n -= end;
     return 0;

@@ -143,6 +143,97 @@ static const struct attack attacks[] = {
     {P "Transfer-Encoding: chunked\r\n" E "ffffffffffffffff3\r\nabc\r\n0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: chunked\r\n" E "ffffffff\r\nabc\r\n0\r\n\r\n", 413, 0},
     {P "Transfer-Encoding: chunked\r\n" E "0\r\n X: y\r\n\r\n", 400, 0},
+    /* more line ends and controls */
+    {G H "X: a\n\r\n" E, 400, 0},
+    {G H "X: a\r\n\n", 400, 0},
+    {G H "\n" E, 400, 0},
+    {G H "X:\ra\r\n" E, 400, 0},
+    {G H "X: \x1b[31m\r\n" E, 400, 0},
+    {"GET\r\n/open HTTP/1.1\r\n" H E, 400, 0},
+    {"GET /open\r HTTP/1.1\r\n" H E, 400, 0},
+    {"\0GET /open HTTP/1.1\r\n" H E, 400, sizeof("\0GET /open HTTP/1.1\r\n" H E) - 1},
+    {"\xef\xbb\xbfGET /open HTTP/1.1\r\n" H E, 400, 0},
+    {"HTTP/1.1 200 OK\r\n" H E, 400, 0},
+    /* more folds: the header that frames, in two lines */
+    {P "Content-Length: 3\r\n 5\r\n" E "abc", 400, 0},
+    {P "Content-Length:\r\n 3\r\n" E "abc", 400, 0},
+    {P "X: y\r\n\tTransfer-Encoding: chunked\r\n" E "0\r\n\r\n", 400, 0},
+    {G "Host: a\r\n b\r\n" E, 400, 0},
+    {G H "X: y\r\n \r\n" E, 400, 0},
+    /* names that some reader takes for another */
+    {P "Content-Length\t: 3\r\n" E "abc", 400, 0},
+    {P "Content-Length\0: 3\r\n" E "abc", 400, sizeof(P "Content-Length\0: 3\r\n" E "abc") - 1},
+    {P "\"Content-Length\": 3\r\n" E "abc", 400, 0},
+    {P "Transfer-Encoding\x0b: chunked\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer\\Encoding: chunked\r\nX[: a\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer Encoding: chunked\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding; chunked\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding=chunked\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Content-Length: 3\r\nTransfer-Encoding\r\n" E "abc", 400, 0},
+    /* more lengths */
+    {P "Content-Length: 3;\r\n" E "abc", 400, 0},
+    {P "Content-Length: \"3\"\r\n" E "abc", 400, 0},
+    {P "Content-Length: 3.0\r\n" E "abc", 400, 0},
+    {P "Content-Length: 3e0\r\n" E "abc", 400, 0},
+    {P "Content-Length: 3,\r\n" E "abc", 400, 0},
+    {P "Content-Length: ,3\r\n" E "abc", 400, 0},
+    {P "Content-Length: 3\0\r\n" E "abc", 400, sizeof(P "Content-Length: 3\0\r\n" E "abc") - 1},
+    {P "Content-Length: \xd9\xa3\r\n" E "abc", 400, 0}, /* the digit three, in Arabic */
+    {P "Content-Length: 3\r\ncontent-length: 0\r\n" E "abc", 400, 0},
+    {P "Content-Length: 0\r\nContent-Length: 44\r\n" E, 400, 0},
+    {P "Content-Length: 3\r\nTransfer-Encoding: identity\r\n" E "abc", 400, 0},
+    {P "Content-Length: 6\r\ntransfer-encoding: CHUNKED\r\n" E "0\r\n\r\nX", 400, 0},
+    {"DELETE /open HTTP/1.1\r\n" H "Content-Length: 3\r\n" E "abc", 400, 0},
+    {"GET /open HTTP/1.0\r\n" H "Content-Length: 3\r\n" E "abc", 400, 0},
+    /* more encodings */
+    {P "Transfer-Encoding: chunked\r\nTransfer-encoding: x\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: x, chunked\r\n" E "0\r\n\r\n", 501, 0},
+    {P "Transfer-Encoding: ,chunked\r\n" E "0\r\n\r\n", 501, 0},
+    {P "Transfer-Encoding: chunkedchunked\r\n" E "0\r\n\r\n", 501, 0},
+    {P "Transfer-Encoding: 'chunked'\r\n" E "0\r\n\r\n", 501, 0},
+    {P "Transfer-Encoding: chun ked\r\n" E "0\r\n\r\n", 501, 0},
+    {P "Transfer-Encoding: chunked \x0c\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: \xe3\x85\xa3"
+       "chunked\r\n" E "0\r\n\r\n",
+     501, 0},
+    {P "Transfer-Encoding: deflate\r\n" E "abc", 501, 0},
+    /* more chunks */
+    {P "Transfer-Encoding: chunked\r\n" E " 3\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "3 \r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "+3\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "-3\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "3_\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E ";x\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "g\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "3\r\nabc\r\n0\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "3\r\nabc\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "3\rabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "3;a\rb\r\nabc\r\n0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "3;\0\r\nabc\r\n0\r\n\r\n", 400,
+     sizeof(P "Transfer-Encoding: chunked\r\n" E "3;\0\r\nabc\r\n0\r\n\r\n") - 1},
+    {P "Transfer-Encoding: chunked\r\n" E "000000003\r\nabc\r\n0\r\n\r\n", 400, 0}, /* nine digits */
+    {P "Transfer-Encoding: chunked\r\n" E "0\r\nX: y\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "0\r\nX y: z\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "0\r\nno colon\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked\r\n" E "0\r\nX: \x01\r\n\r\n", 400, 0},
+    /* more hosts and targets */
+    {G "Host: a\r\nHost:\r\n" E, 400, 0},
+    {G "Host : a\r\n" E, 400, 0},
+    {G "Host: http://a\r\n" E, 400, 0},
+    {G "Host: a\\b\r\n" E, 400, 0},
+    {G "Host: a:-1\r\n" E, 400, 0},
+    {G "Host: \xc3\xa9\r\n" E, 400, 0},
+    {"GET http:///open HTTP/1.1\r\n" H E, 400, 0},
+    {"GET http://a:port/open HTTP/1.1\r\n" H E, 400, 0},
+    {"GET ftp://a/open HTTP/1.1\r\n" H E, 400, 0},
+    {"GET ? HTTP/1.1\r\n" H E, 400, 0},
+    {"GET /%ff HTTP/1.1\r\n" H E, 400, 0},
+    {"GET /open HTTP/1.1 HTTP/1.1\r\n" H E, 400, 0},
+    {"GET /open HTTP/1.\r\n" H E, 400, 0},
+    {"GET /open HTTP/1,1\r\n" H E, 400, 0},
+    {"GET /open HTTP/01.1\r\n" H E, 400, 0},
+    {"GET /open HTTP/1.1\x0b\r\n" H E, 400, 0},
     /* who is asking, what is it */
     {G H "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n" E, 400, 0},
     {G H "x-api-key: a\r\nX-API-Key: b\r\n" E, 400, 0},
@@ -182,7 +273,7 @@ static void test_attacks(void **state)
     struct rig rig;
     rig_init(&rig);
     rig_start(&rig);
-    assert_true(array_length(attacks) >= 100);
+    assert_true(array_length(attacks) >= 150);
     for (size_t i = 0; i < array_length(attacks); i++) check_attack(&rig, &attacks[i]);
     rig_end(&rig);
 }
