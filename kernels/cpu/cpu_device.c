@@ -74,7 +74,11 @@ static bool alloc_step(struct cpu_device *c, const struct step_limits *l, int32_
     c->logits =
         device_memory_alloc_array(m, (uint64_t)l->num_logits * (uint64_t)c->vocab_size, sizeof *c->logits);
     c->results = device_memory_alloc_array(m, (uint64_t)l->num_logits, sizeof *c->results);
-    return c->batch.token_ids && c->linear_scratch && c->logits && c->results;
+    c->greedy_tokens = device_memory_alloc_array(m, (uint64_t)l->num_logits, sizeof *c->greedy_tokens);
+    c->argmax = device_memory_alloc_array(
+        m, (uint64_t)l->num_logits * (uint64_t)thread_pool_num_threads(c->pool), sizeof *c->argmax);
+    return c->batch.token_ids && c->linear_scratch && c->logits && c->results && c->greedy_tokens &&
+           c->argmax;
 }
 
 static bool alloc_history(struct cpu_device *c, const struct step_limits *l)
@@ -238,7 +242,12 @@ static int cpu_history_set(struct device *d, int32_t seq_slot, const int32_t *to
 static int cpu_read_logits(struct device *d, int32_t row, float *out)
 {
     struct cpu_device *c = cpu_device_of(d);
-    return cpu_copy(d, out, c->logits + (int64_t)row * c->vocab_size, (size_t)c->vocab_size * sizeof *out);
+    if (!c->greedy_head)
+        return cpu_copy(d, out, c->logits + (int64_t)row * c->vocab_size,
+                        (size_t)c->vocab_size * sizeof *out);
+    cpu_linear_run(c->greedy_head, c->pool, c->linear_scratch, 1,
+                   c->greedy_rows + (int64_t)row * c->hidden_size, out);
+    return STATUS_OK;
 }
 
 static void cpu_linear(struct device *d, const struct batch *b, void *out, const void *x,

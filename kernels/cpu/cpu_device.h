@@ -35,7 +35,13 @@ struct cpu_device {
     struct batch batch; /* of the one step in flight */
     bool in_step;
     void *linear_scratch;
-    float *logits; /* [R][V] */
+    float *logits;          /* [R][V] */
+    struct argmax *argmax;  /* [threads][R] */
+    int32_t *greedy_tokens; /* [R] */
+    /* Of a greedy step, which writes no logits: what they are the product of. read_logits computes a row
+     * again, with the same bits. NULL: logits are written. */
+    const struct linear *greedy_head;
+    const float *greedy_rows;
     struct sample_result *results;
     struct history history;
     struct sampling_scratch *sampling; /* one a thread */

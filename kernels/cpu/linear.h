@@ -2,7 +2,8 @@
  *
  * cpu_linear_create repacks a weight once into panels (panel.h) and picks, for each part, the kernel
  * of the instruction set and the dtype (linear_kernels.h). cpu_linear_run packs the activations once
- * into scratch, for all threads, and then shares the panels out among the threads.
+ * into scratch, for all threads, and then shares the panels out among the threads. cpu_linear_argmax does the
+ * same for greedy decoding, where of a row of logits only the place of the highest is wanted.
  *
  * The same bits: an output element is a function of its weight row, its activation row, N and K. Every
  * kernel walks K in one fixed order, whatever the number of rows; threads split N only.
@@ -15,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "kernels/cpu/argmax.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
@@ -35,6 +37,12 @@ size_t cpu_linear_scratch_bytes(int32_t max_rows, int32_t max_k);
  * its own row of out NaN or infinite, and no other. */
 void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scratch, int32_t num_rows,
                     const float *x, float *out);
+
+/* cols[row] = the column of the highest result of each row, the lowest of equal ones; -1 for a row with a NaN
+ * or a +infinity, or with nothing but -infinity. The same results, which go nowhere. LINEAR_PLAIN only.
+ * shares: [threads of pool][num_rows], aligned to 64. */
+void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *scratch, struct argmax *shares,
+                       int32_t num_rows, const float *x, int32_t *cols);
 
 /* out[K] = row of the stacked weight, exactly as dtype_row_to_f32 has it. */
 void cpu_linear_embed_row(const struct linear *l, int32_t row, float *out);

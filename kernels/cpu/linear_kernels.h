@@ -19,6 +19,7 @@
 #ifndef KERNELS_CPU_LINEAR_KERNELS_H
 #define KERNELS_CPU_LINEAR_KERNELS_H
 
+#include "kernels/cpu/argmax.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/quantize.h"
 
@@ -43,6 +44,8 @@ struct linear_kernels {
     act_pack *pack[ACT_FORM_COUNT]; /* NULL where no kernel takes the form */
     struct panel_kernel of[DTYPE_COUNT];
     void (*silu_mul)(int count, float *gate, const float *up); /* silu.h */
+    void (*argmax_add)(int num_rows, const float *results, int32_t first_col,
+                       struct argmax *rows); /* argmax.h */
 };
 
 extern const struct linear_kernels linear_kernels_portable, linear_kernels_avx2, linear_kernels_avx512,

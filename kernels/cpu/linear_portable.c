@@ -47,6 +47,7 @@ DTYPE_LIST(X)
 
 const struct linear_kernels linear_kernels_portable = {
     .silu_mul = silu_mul,
+    .argmax_add = argmax_add,
     .pack = {[ACT_F32] = act_pack_f32},
     .of =
         {

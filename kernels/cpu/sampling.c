@@ -14,6 +14,17 @@ bool sampling_has_penalties(const struct sample_params *p)
     return p->repetition_penalty != 1.0f || p->frequency_penalty != 0.0f || p->presence_penalty != 0.0f;
 }
 
+static bool changes_logits(const struct sample_params *p)
+{
+    return sampling_has_penalties(p) || p->num_logit_bias > 0 || p->num_banned > 0;
+}
+
+bool sampling_is_plain_greedy(const struct sample_params *p)
+{
+    return p->temperature < SAMPLING_GREEDY_BELOW && p->score_token_id < 0 && p->num_top_logprobs < 0 &&
+           !changes_logits(p);
+}
+
 /* ---- log probabilities ---- */
 
 static void sort_by_rank(const struct ranking *r, int32_t num)
@@ -123,7 +134,7 @@ static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
                             const struct history *history, const struct sample_params *p)
 {
     bool greedy = p->temperature < SAMPLING_GREEDY_BELOW, penalties = sampling_has_penalties(p);
-    bool raw = !penalties && p->num_logit_bias == 0 && p->num_banned == 0;
+    bool raw = !changes_logits(p);
     if (!raw || !greedy) {
         memcpy(scratch->values, r->values, (size_t)r->num_values * sizeof *r->values);
         r->values = scratch->values;

@@ -46,6 +46,9 @@ void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *sc
                   const struct history *history, const float *logits, int32_t vocab_size,
                   const struct sample_params *p, struct sample_result *result);
 
+/* Whether all that p wants is the token of step 4, straight from the raw logits. */
+bool sampling_is_plain_greedy(const struct sample_params *p);
+
 /* Whether p's penalties look at the history at all. */
 bool sampling_has_penalties(const struct sample_params *p);
 

@@ -29,6 +29,8 @@
 #include "kernels/cpu/linear_kernels.h"
 #include "tests/kernels/random_weight.h"
 
+#define FOR_EACH_ISA(isa) for (enum cpu_isa_level isa = CPU_ISA_PORTABLE; isa <= cpu_isa_detect(); isa++)
+
 struct linear_case {
     struct linear_desc desc;
     enum cpu_isa_level isa;
@@ -235,7 +237,7 @@ static int cols_for(enum dtype dtype, int i)
     return block == 1 ? floats[i] : block == 32 ? quants[i] : k_quants[i];
 }
 
-static void check_all_dtypes(enum cpu_isa_level isa, struct thread_pool *pool, struct random_source *r)
+static inline void check_all_dtypes(enum cpu_isa_level isa, struct thread_pool *pool, struct random_source *r)
 {
     const int rows[] = {1, 15, 16, 37, 100}, num_tokens[] = {1, 2, 7, 16, 67};
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)

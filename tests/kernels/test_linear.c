@@ -23,8 +23,6 @@ static int stop(void **state)
     return 0;
 }
 
-#define FOR_EACH_ISA(isa) for (enum cpu_isa_level isa = CPU_ISA_PORTABLE; isa <= cpu_isa_detect(); isa++)
-
 static void test_outputs_are_within_bounds(void **state)
 {
     (void)state;

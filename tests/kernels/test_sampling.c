@@ -451,6 +451,40 @@ static void test_greedy_ties(void **state)
     for_each_isa(greedy_ties);
 }
 
+/* A step of greedy rows alone may take another path than one that asks for more: the tokens are the same. */
+static void greedy_with_and_without_logprobs(const char *isa)
+{
+    static const int32_t vocab_sizes[] = {1, 15, 50, 1003, 20000};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(vocab_sizes); i++) {
+        int32_t V = vocab_sizes[i], columns[ROWS_MAX], tokens[ROWS_MAX];
+        float *weights = random_columns(&random, V);
+        for (int32_t j = 0; j < V * ROWS_MAX && i % 2; j++) weights[j] = roundf(weights[j]); /* ties */
+        for (int num_threads = 1; num_threads <= 3; num_threads++) {
+            struct bench *b = bench_new(isa, num_threads, V, weights);
+            struct sample_params params[ROWS_MAX];
+            random_permutation(&random, columns, ROWS_MAX);
+            for (int32_t r = 0; r < ROWS_MAX; r++) params[r] = plain_params(r);
+            bench_run(b, ROWS_MAX, columns, params);
+            for (int32_t r = 0; r < ROWS_MAX; r++) {
+                tokens[r] = b->results[r].token_id;
+                check_row(b, r, &params[r]);
+                params[r].num_top_logprobs = r % 2 ? 0 : -1;
+            }
+            bench_run(b, ROWS_MAX, columns, params);
+            for (int32_t r = 0; r < ROWS_MAX; r++) assert_int_equal(b->results[r].token_id, tokens[r]);
+            bench_free(b);
+        }
+        free(weights);
+    }
+}
+
+static void test_greedy_with_and_without_logprobs(void **state)
+{
+    (void)state;
+    for_each_isa(greedy_with_and_without_logprobs);
+}
+
 /* A row with a NaN fails, as does one of which nothing may be drawn; the others do not notice. */
 static void failed_rows(const char *isa)
 {
@@ -527,9 +561,13 @@ static void test_sampled_tokens_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_parameters), cmocka_unit_test(test_neighbours),
-        cmocka_unit_test(test_frequencies),       cmocka_unit_test(test_greedy_ties),
-        cmocka_unit_test(test_failed_rows),       cmocka_unit_test(test_sampled_tokens_count),
+        cmocka_unit_test(test_random_parameters),
+        cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_frequencies),
+        cmocka_unit_test(test_greedy_ties),
+        cmocka_unit_test(test_greedy_with_and_without_logprobs),
+        cmocka_unit_test(test_failed_rows),
+        cmocka_unit_test(test_sampled_tokens_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -477,6 +477,7 @@ DEFINE_PRODUCT(integers, DTYPE_Q6_K)
 
 const struct linear_kernels linear_kernels_avx2 = {
     .silu_mul = silu_mul,
+    .argmax_add = argmax_add,
     .pack = {act_pack_f32, pack_int8, pack_int16},
     .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},
            [DTYPE_F16] = {product_DTYPE_F16, ACT_F32},
