@@ -76,6 +76,13 @@ static bool fails(void)
     return true;
 }
 
+/* The beginning is enough to be noticed. */
+static void *spoil(void *p, int value, size_t bytes)
+{
+    enum { SPOILED_BYTES = 512 };
+    return memset(p, value, min_of(bytes, (size_t)SPOILED_BYTES));
+}
+
 static void *hand_out(void *p)
 {
     assert_always(p);
@@ -86,8 +93,7 @@ static void *hand_out(void *p)
 void *__wrap_malloc(size_t bytes)
 {
     if (fails()) return NULL;
-    void *p = hand_out(__real_malloc(bytes));
-    return memset(p, 0xA5, bytes);
+    return spoil(hand_out(__real_malloc(bytes)), 0xA5, bytes);
 }
 
 void *__wrap_calloc(size_t count, size_t bytes)
@@ -100,7 +106,7 @@ void *__wrap_calloc(size_t count, size_t bytes)
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
     if (fails()) return NULL;
-    return memset(hand_out(__real_aligned_alloc(alignment, bytes)), 0xA5, bytes);
+    return spoil(hand_out(__real_aligned_alloc(alignment, bytes)), 0xA5, bytes);
 }
 
 void __wrap_free(void *p)
@@ -108,7 +114,7 @@ void __wrap_free(void *p)
     if (!p) return;
     assert_always(num_live > 0);
     num_live--;
-    memset(p, 0x5A, malloc_usable_size(p));
+    spoil(p, 0x5A, malloc_usable_size(p));
     __real_free(p);
 }
 

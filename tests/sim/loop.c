@@ -26,7 +26,7 @@ static uv_handle_t *handles[HANDLES_MAX];
 static int num_handles;
 static struct socket sockets[SOCKETS_MAX];
 static struct work works[WORKS_MAX];
-static int num_works;
+static int num_works, num_sockets; /* num_sockets: that were ever used */
 static uv_thread_cb thread_main;
 static void *thread_argument;
 static uint64_t thread_due_ns, loop_ms, num_timer_starts;
@@ -349,6 +349,7 @@ struct socket *net_connect(int client_idx, size_t window)
     for (int i = 0; i < SOCKETS_MAX; i++) {
         struct socket *s = &sockets[i];
         if (s->used) continue;
+        num_sockets = max_of(num_sockets, i + 1);
         *s = (struct socket){.used = true,
                              .client_idx = client_idx,
                              .window = window,
@@ -433,7 +434,7 @@ int uv_listen(uv_stream_t *stream, int backlog, uv_connection_cb cb)
 
 static struct socket *waiting_connection(void)
 {
-    for (int i = 0; i < SOCKETS_MAX; i++)
+    for (int i = 0; i < num_sockets; i++)
         if (sockets[i].used && !sockets[i].accepted) return &sockets[i];
     return NULL;
 }
@@ -632,9 +633,9 @@ static void run_hangup(struct socket *s)
 
 static void run_sockets(void)
 {
-    int first = rng_below(&chance, SOCKETS_MAX);
-    for (int i = 0; i < SOCKETS_MAX; i++) {
-        struct socket *s = &sockets[(first + i) % SOCKETS_MAX];
+    int first = rng_below(&chance, max_of(num_sockets, 1));
+    for (int i = 0; i < num_sockets; i++) {
+        struct socket *s = &sockets[(first + i) % num_sockets];
         if (!s->used) continue;
         if (is_readable(s)) read_socket(s);
         if (can_write(s)) run_write(s);
@@ -648,6 +649,18 @@ static void run_sockets(void)
 int uv_fileno(const uv_handle_t *h, uv_os_fd_t *fd)
 {
     (void)h, (void)fd;
+    return UV_EBADF;
+}
+
+int uv_poll_init(uv_loop_t *loop, uv_poll_t *poll, int fd)
+{
+    (void)loop, (void)poll, (void)fd;
+    return UV_EBADF;
+}
+
+int uv_poll_start(uv_poll_t *poll, int events, uv_poll_cb cb)
+{
+    (void)poll, (void)events, (void)cb;
     return UV_EBADF;
 }
 
@@ -733,7 +746,7 @@ bool loop_is_ready(void)
     if (listener && !accept_stuck && waiting_connection()) return true;
     for (int i = 0; i < num_handles; i++)
         if (uv_is_closing(handles[i]) || async_is_pending(handles[i])) return true;
-    for (int i = 0; i < SOCKETS_MAX; i++) {
+    for (int i = 0; i < num_sockets; i++) {
         const struct socket *s = &sockets[i];
         if (!s->used) continue;
         if (is_readable(s) || can_shut_down(s) || can_write(s)) return true;

@@ -59,7 +59,8 @@ static void make_sampling(struct request *r, struct rng *rng)
 static void make_lengths(struct request *r, struct rng *rng)
 {
     int32_t most = has(FEATURE_storms) ? MODEL_LEN - PROMPT_MAX : 40;
-    r->max_tokens = 1 + (int32_t)rng_skewed(rng, (uint64_t)most - 1);
+    r->max_tokens =
+        1 + (rng_chance(rng, 60) ? rng_below(rng, most) : (int32_t)rng_skewed(rng, (uint64_t)most - 1));
     if (has(FEATURE_storms) && rng_chance(rng, 60)) r->max_tokens = most;
     r->ignore_eos = has(FEATURE_storms) ? rng_chance(rng, 90) : rng_chance(rng, 40);
     if (rng_chance(rng, 20)) r->min_tokens = rng_below(rng, r->max_tokens + 1);
@@ -68,6 +69,22 @@ static void make_lengths(struct request *r, struct rng *rng)
     if (rng_chance(rng, 40)) r->num_logprobs = rng_below(rng, 4);
     r->echo = rng_chance(rng, 25);
     if (r->echo && rng_chance(rng, 40)) r->max_tokens = r->min_tokens = 0;
+}
+
+/* The prompt is the one before with its answer, as in a conversation. */
+static void continue_conversation(struct request *r, const struct request *before)
+{
+    struct request_slot_input input;
+    struct solo solo;
+    request_expected_input(before, 0, 0, (uint64_t)before->seed, &input);
+    solo_run(&input, before->prompt[0], &solo);
+    int32_t begin = before->num_prompt[0], num_new = min_of(solo.num_tokens, PROMPT_MAX - begin);
+    memcpy(r->prompt[0], before->prompt[0], (size_t)begin * sizeof(int32_t));
+    memcpy(r->prompt[0] + begin, solo.tokens, (size_t)num_new * sizeof(int32_t));
+    r->num_prompt[0] = begin + num_new;
+    r->key = before->key;
+    r->salt = before->salt;
+    mark(MARK_conversations_went_on);
 }
 
 static void make_flaw(struct request *r, struct rng *rng)
@@ -95,6 +112,9 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
         r->salt = rng_below(rng, 3);
     }
     if (has(FEATURE_long_bodies) && rng_chance(rng, 25)) r->padding_bytes = 7000 + rng_below(rng, 4000);
+    if (idx > 0 && has(FEATURE_conversations) && rng_chance(rng, 70) && r[-1].has_seed &&
+        r[-1].flaw == FLAW_NONE)
+        continue_conversation(r, &r[-1]);
     make_flaw(r, rng);
     int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
     if (r->flaw == FLAW_NONE && request_num_sequences(r) > num_slots) r->flaw = FLAW_TOO_MANY;
@@ -126,9 +146,15 @@ static void append_text(struct bytes *out, const char *format, ...)
 
 static void append_ids(const struct request *r, int prompt_idx, struct bytes *out)
 {
-    for (int32_t i = 0; i < r->num_prompt[prompt_idx]; i++)
-        append_text(out, "%s%d", i > 0 ? "," : "[", r->prompt[prompt_idx][i]);
-    append_text(out, "]");
+    char text[3 * PROMPT_MAX + 2], *p = text;
+    for (int32_t i = 0; i < r->num_prompt[prompt_idx]; i++) {
+        int32_t id = r->prompt[prompt_idx][i];
+        *p++ = i > 0 ? ',' : '[';
+        if (id >= 10) *p++ = (char)('0' + id / 10);
+        *p++ = (char)('0' + id % 10);
+    }
+    *p++ = ']';
+    bytes_append(out, text, (size_t)(p - text));
 }
 
 static void append_stops(const struct request *r, struct bytes *out)

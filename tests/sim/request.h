@@ -37,6 +37,7 @@ struct request {
     int32_t num_preemptions;
 };
 
+/* r is one of an array: it may go on where the one before it ended. */
 void request_make(struct request *r, struct rng *rng, int client_idx, int idx);
 /* Appends head and body. */
 void request_append_http(const struct request *r, struct bytes *out);

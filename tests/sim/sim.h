@@ -31,6 +31,7 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(many_choices, 60)                                                                                      \
     X(salts, 60)                                                                                             \
     X(shared_prefixes, 80)                                                                                   \
+    X(conversations, 40)                                                                                     \
     X(storms, 40)                                                                                            \
     X(tiny_pools, 60)                                                                                        \
     X(small_steps, 50)                                                                                       \
@@ -93,6 +94,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(preempted_and_answered)                                                                                \
     X(replayed_by_decode)                                                                                    \
     X(prefix_hits)                                                                                           \
+    X(conversations_went_on)                                                                                 \
     X(equal_prompts_other_salt)                                                                              \
     X(evictions)                                                                                             \
     X(full_pools)                                                                                            \
@@ -237,6 +239,8 @@ uint64_t now_ns(void);
 void threads_init(void);
 /* Somebody else may go on here. */
 void thread_pause(void);
+/* The running thread is slow: others are likely to do much before it goes on. */
+void thread_linger(void);
 /* Blocks the running thread until then. */
 void thread_sleep_until(uint64_t ns);
 /* Blocks the loop's thread until loop_is_ready. */

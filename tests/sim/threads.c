@@ -108,6 +108,13 @@ void thread_pause(void)
     give_way();
 }
 
+void thread_linger(void)
+{
+    if (!has(FEATURE_thread_switches) || !rng_chance(&order, 50)) return;
+    clock_ns += rng_skewed(&order, 3000000);
+    give_way();
+}
+
 void thread_sleep_until(uint64_t ns)
 {
     threads[running].state = THREAD_SLEEPS;

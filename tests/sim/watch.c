@@ -412,7 +412,14 @@ static void check_loop(void)
         num_generations++;
         num_admitted += g->admitted;
         expect(!g->admitted || g->x, "an admitted request without a client");
-        for (int i = 0; i < g->num_choices; i++) num_acquired += g->choices[i].slot_idx >= 0;
+        for (int i = 0; i < g->num_choices; i++) {
+            int32_t slot_idx = g->choices[i].slot_idx;
+            num_acquired += slot_idx >= 0;
+            if (g->x || slot_idx < 0 || !watches[slot_idx].active) continue;
+            const struct request_slot *slot = __real_request_slots_get(world.server->slots, slot_idx);
+            expect(atomic_load(&slot->cancel) || atomic_load(&slot->finish_reason) != FINISH_NONE,
+                   "%s: the client is gone and the engine goes on", watches[slot_idx].request->id);
+        }
         if (!g->holds_slots) continue;
         num_holders++;
         num_sequences += g->num_choices;
@@ -475,6 +482,7 @@ bool __wrap_engine_step(struct engine *e)
     report->num_steps += atomic_load(&e->counters.num_steps) - steps;
     report->now_ns = now_ns();
     trace(now_ns());
+    if (!worked) thread_linger(); /* the moment before it sleeps */
     thread_pause();
     return worked;
 }
