@@ -1,7 +1,8 @@
 /* endpoint_health.c - is it ready, is it alive, which version is it.
  *
- * Busy is not dead: a long step is legal, so the engine counts as stuck only when it has work and its step
- * counter has not moved for longer than ten of its longest steps would take at the speed it had. */
+ * That /livez answers shows that the loop ticks. The engine counts as stuck when it owes a request tokens and
+ * has ended no step for longer than ten of its longest steps would take at the speed it had: busy is not
+ * dead, a long step is legal, and a client that does not read is not the engine's fault. */
 #include <string.h>
 
 #include "base/buffer.h"
@@ -23,17 +24,13 @@ static double patience_seconds(const struct server *server, const struct engine_
 
 static bool engine_is_stuck(const struct server *server)
 {
-    static uint64_t steps_seen, moved_ns; /* of the process's one engine; the loop's thread only */
-    if (!server->engine) return false;
+    uint64_t since_ns = server->engine ? api_engine_owes_since_ns(server) : 0;
+    if (since_ns == 0) return false;
     struct engine_stats stats;
     engine_stats(server->engine, &stats);
+    since_ns = max_of(since_ns, stats.last_step_end_ns);
     uint64_t now_ns = clock_monotonic_ns();
-    bool has_work = stats.num_running + stats.num_waiting > 0;
-    if (!has_work || stats.num_steps != steps_seen || moved_ns == 0) {
-        steps_seen = stats.num_steps;
-        moved_ns = now_ns;
-    }
-    return (double)(now_ns - moved_ns) / 1e9 > patience_seconds(server, &stats);
+    return now_ns > since_ns && (double)(now_ns - since_ns) / 1e9 > patience_seconds(server, &stats);
 }
 
 static const char *why_not_alive(const struct server *server)

@@ -101,6 +101,24 @@ int api_num_in_flight(const struct server *server)
     return server->api->num_generations + server->api->num_jobs;
 }
 
+static bool is_owed(const struct server *server, const struct choice *c)
+{
+    if (c->slot_idx < 0) return false;
+    const struct request_slot *slot = request_slots_get(server->slots, c->slot_idx);
+    return atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE;
+}
+
+uint64_t api_engine_owes_since_ns(const struct server *server)
+{
+    uint64_t oldest_ns = 0;
+    for (const struct generation *g = server->api->generations; g; g = g->next) {
+        bool owed = false;
+        for (int i = 0; i < g->num_choices && !owed; i++) owed = is_owed(server, &g->choices[i]);
+        if (owed && (oldest_ns == 0 || g->arrival_ns < oldest_ns)) oldest_ns = g->arrival_ns;
+    }
+    return oldest_ns;
+}
+
 void api_abort_all(struct server *server, int http_status, const char *type, const char *message)
 {
     struct api_error error;

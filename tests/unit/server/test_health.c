@@ -1,0 +1,190 @@
+/* /livez and /health with the clock, the engine and the transport in the test's hands. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "server/server.h"
+
+static const uint64_t second_ns = 1000000000;
+
+static uint64_t now_ns, owed_since_ns;
+static struct engine_stats stats;
+static bool failed;
+static int http_status;
+static char reason[128];
+
+static uint64_t get_now(void)
+{
+    return now_ns;
+}
+
+uint64_t api_engine_owes_since_ns(const struct server *server)
+{
+    (void)server;
+    return owed_since_ns;
+}
+
+void engine_stats(const struct engine *e, struct engine_stats *out)
+{
+    (void)e;
+    *out = stats;
+}
+
+bool engine_failed(const struct engine *e)
+{
+    (void)e;
+    return failed;
+}
+
+void exchange_add_header(struct exchange *x, const char *name, const char *value)
+{
+    (void)x;
+    (void)name;
+    (void)value;
+}
+
+void exchange_reply(struct exchange *x, int status, const char *content_type, const char *body, size_t n)
+{
+    (void)x;
+    (void)content_type;
+    (void)body;
+    (void)n;
+    http_status = status;
+    reason[0] = '\0';
+}
+
+void exchange_error(struct exchange *x, int status, const char *type, const char *code, const char *param,
+                    int retry_after_seconds, const char *format, ...)
+{
+    va_list args;
+    (void)x;
+    (void)type;
+    (void)code;
+    (void)param;
+    (void)retry_after_seconds;
+    va_start(args, format);
+    vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    http_status = status;
+}
+
+static struct config config;
+static struct server server;
+static struct exchange x;
+
+static int set_up(void **state)
+{
+    static const struct clock_source clock = {get_now, get_now};
+    static char engine;
+    (void)state;
+    clock_set_source(&clock);
+    config = (struct config){.max_num_batched_tokens = 500};
+    server =
+        (struct server){.config = &config, .state = SERVER_READY, .engine = (struct engine *)(void *)&engine};
+    x = (struct exchange){.server = &server};
+    now_ns = 1000 * second_ns;
+    owed_since_ns = 0;
+    stats = (struct engine_stats){.tokens_per_second = 100}; /* the longest step: 5 s */
+    failed = false;
+    return 0;
+}
+
+static int livez(void)
+{
+    endpoint_livez(&x);
+    return http_status;
+}
+
+static void idle_is_alive_however_long(void **state)
+{
+    (void)state;
+    stats.last_step_end_ns = second_ns;
+    assert_int_equal(livez(), 200);
+    now_ns += 100000 * second_ns;
+    assert_int_equal(livez(), 200);
+}
+
+static void new_work_after_a_long_rest_is_no_standstill(void **state)
+{
+    (void)state;
+    stats.last_step_end_ns = second_ns;
+    assert_int_equal(livez(), 200);
+    owed_since_ns = now_ns; /* the first request for a quarter of an hour, no step has ended yet */
+    assert_int_equal(livez(), 200);
+}
+
+static void busy_is_not_dead(void **state)
+{
+    (void)state;
+    owed_since_ns = now_ns;
+    for (int i = 0; i < 100; i++) { /* a long answer, in long steps */
+        now_ns += 40 * second_ns;
+        stats.last_step_end_ns = now_ns - second_ns;
+        assert_int_equal(livez(), 200);
+    }
+}
+
+static void an_engine_that_ends_no_step_is_stuck(void **state)
+{
+    (void)state;
+    owed_since_ns = now_ns;
+    stats.last_step_end_ns = now_ns - second_ns;
+    now_ns += 49 * second_ns; /* ten of its longest steps take 50 s */
+    assert_int_equal(livez(), 200);
+    now_ns += 2 * second_ns;
+    assert_int_equal(livez(), 503);
+    assert_string_equal(reason, "the engine is stuck");
+    endpoint_health(&x);
+    assert_int_equal(http_status, 503);
+    stats.last_step_end_ns = now_ns; /* it was only slow */
+    assert_int_equal(livez(), 200);
+}
+
+static void an_engine_that_never_took_the_work_is_stuck(void **state)
+{
+    (void)state;
+    stats = (struct engine_stats){.tokens_per_second = 1e6};
+    owed_since_ns = now_ns;
+    now_ns += 29 * second_ns;
+    assert_int_equal(livez(), 200);
+    now_ns += 2 * second_ns;
+    assert_int_equal(livez(), 503);
+}
+
+static void states(void **state)
+{
+    (void)state;
+    server.state = SERVER_LOADING;
+    endpoint_health(&x);
+    assert_int_equal(http_status, 503);
+    assert_int_equal(livez(), 200);
+    server.state = SERVER_DRAINING;
+    endpoint_health(&x);
+    assert_int_equal(http_status, 503);
+    assert_int_equal(livez(), 200);
+    server.state = SERVER_READY;
+    endpoint_health(&x);
+    assert_int_equal(http_status, 200);
+    failed = true;
+    assert_int_equal(livez(), 503);
+    assert_string_equal(reason, "the device failed");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(idle_is_alive_however_long, set_up),
+        cmocka_unit_test_setup(new_work_after_a_long_rest_is_no_standstill, set_up),
+        cmocka_unit_test_setup(busy_is_not_dead, set_up),
+        cmocka_unit_test_setup(an_engine_that_ends_no_step_is_stuck, set_up),
+        cmocka_unit_test_setup(an_engine_that_never_took_the_work_is_stuck, set_up),
+        cmocka_unit_test_setup(states, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
