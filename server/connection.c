@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "server/http_metrics.h"
+#include "server/loop_watch.h"
 
 enum {
     LINGER_MS = 2000,
@@ -122,6 +123,7 @@ void connection_drop_reference(struct connection *c)
 
 static void on_handle_closed(uv_handle_t *handle)
 {
+    loop_watch_enter("the end of a connection");
     connection_drop_reference(handle->data);
 }
 
@@ -304,6 +306,7 @@ static void on_deadline(struct connection *c)
 
 void connection_on_timer(uv_timer_t *timer)
 {
+    loop_watch_enter("a timer of a connection");
     struct connection *c = timer->data;
     if (c->turn_pending) {
         c->turn_pending = false;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "server/connection.h"
+#include "server/loop_watch.h"
 
 enum {
     REQUESTS_PER_TURN = 64, /* pipelined ones answered before others get the loop */
@@ -191,6 +192,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
+    loop_watch_enter("bytes of a client");
     struct connection *c = stream->data;
     if (c->state == CONNECTION_CLOSED || n == 0) return;
     if (n == UV_EOF) {

@@ -4,6 +4,7 @@
 #include "server/dispatch.h"
 #include "server/http_log.h"
 #include "server/http_metrics.h"
+#include "server/loop_watch.h"
 #include "server/response.h"
 
 enum {
@@ -89,6 +90,7 @@ static void on_work(uv_work_t *work)
 
 static void on_work_done(uv_work_t *work, int uv_status)
 {
+    loop_watch_enter("a checked body");
     (void)uv_status;
     struct connection *c = work->data;
     if (c->state == CONNECTION_CHECKING && c->body_refusal.http_status)

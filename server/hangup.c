@@ -1,4 +1,5 @@
 #include "server/hangup.h"
+#include "server/loop_watch.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -28,6 +29,7 @@ static bool has_hung_up(int fd)
 
 static void on_event(uv_poll_t *poll, int uv_status, int events)
 {
+    loop_watch_enter("a client that hung up");
     (void)uv_status, (void)events;
     struct hangup *h = poll->data;
     uv_poll_stop(poll); /* urgent data would be reported again and again */

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "server/connection.h"
 #include "server/http_metrics.h"
+#include "server/loop_watch.h"
 #include "server/server.h"
 
 enum {
@@ -29,6 +30,7 @@ enum {
  * so that the loop neither spins nor leaves clients hanging. */
 static void on_connection(uv_stream_t *stream, int uv_status)
 {
+    loop_watch_enter("a new connection");
     struct listener *l = stream->data;
     if (uv_status == 0) {
         connection_accept(l);

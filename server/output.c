@@ -1,6 +1,7 @@
 #include "server/output.h"
 
 #include "base/check.h"
+#include "server/loop_watch.h"
 
 enum { KEPT_BYTES_MAX = 1 << 30 };
 
@@ -32,6 +33,7 @@ static int write_queued(struct output *o);
 
 static void on_write_end(uv_write_t *write, int uv_status)
 {
+    loop_watch_enter("a write that ended");
     struct output *o = write->data;
     o->writing = false;
     buffer_deinit(&o->sending);

@@ -24,6 +24,7 @@
 #include "server/http_metrics.h"
 #include "server/listener.h"
 #include "server/load.h"
+#include "server/loop_watch.h"
 
 enum {
     EXIT_DEVICE = 70,
@@ -38,6 +39,7 @@ struct life {
     uv_async_t engine_wake, load_done, quiet;
     uv_signal_t sigterm, sigint;
     uv_timer_t deadline;
+    uv_prepare_t before_wait;
     uv_thread_t load_thread;
     bool loading; /* load_thread runs */
     int load_status;
@@ -65,7 +67,8 @@ static void end(struct life *life)
     listener_close(&life->listener);
     uv_handle_t *own[] = {(uv_handle_t *)&life->engine_wake, (uv_handle_t *)&life->load_done,
                           (uv_handle_t *)&life->quiet,       (uv_handle_t *)&life->sigterm,
-                          (uv_handle_t *)&life->sigint,      (uv_handle_t *)&life->deadline};
+                          (uv_handle_t *)&life->sigint,      (uv_handle_t *)&life->deadline,
+                          (uv_handle_t *)&life->before_wait};
     for (size_t i = 0; i < array_length(own); i++) close_handle(own[i], NULL);
 }
 
@@ -84,6 +87,7 @@ static void on_quiet(void *context)
 
 static void on_quiet_async(uv_async_t *async)
 {
+    loop_watch_enter("the end of the last request");
     end_if_quiet(async->data);
 }
 
@@ -99,6 +103,7 @@ static void abort_all(struct life *life, int http_status, const char *type, cons
 
 static void on_deadline(uv_timer_t *timer)
 {
+    loop_watch_enter("the deadline of a drain");
     struct life *life = timer->data;
     if (life->last_words) {
         log_warning("not every client took its last bytes in time");
@@ -122,6 +127,7 @@ static void begin_drain(struct life *life)
 
 static void on_signal(uv_signal_t *signal, int number)
 {
+    loop_watch_enter("a signal");
     struct life *life = signal->data;
     log_info("got %s", number == SIGTERM ? "SIGTERM" : "SIGINT");
     if (life->server.state == SERVER_LOADING || life->server.state == SERVER_READY) {
@@ -143,6 +149,7 @@ static void fail_device(struct life *life)
 
 static void on_engine_wake(uv_async_t *async)
 {
+    loop_watch_enter("tokens of the engine");
     struct life *life = async->data;
     if (!life->server.engine) return;
     api_on_engine_wake(&life->server);
@@ -181,6 +188,7 @@ static void publish_model(struct life *life)
 
 static void on_load_done(uv_async_t *async)
 {
+    loop_watch_enter("the end of loading");
     struct life *life = async->data;
     uv_thread_join(&life->load_thread);
     life->loading = false;
@@ -234,6 +242,12 @@ static int choose_model_names(struct life *life, struct error *err)
     return STATUS_OK;
 }
 
+static void on_before_wait(uv_prepare_t *prepare)
+{
+    (void)prepare;
+    loop_watch_leave();
+}
+
 static void init_handles(struct life *life)
 {
     uv_async_init(&life->loop, &life->engine_wake, on_engine_wake);
@@ -244,6 +258,8 @@ static void init_handles(struct life *life)
     uv_signal_init(&life->loop, &life->sigint);
     life->engine_wake.data = life->load_done.data = life->quiet.data = life;
     life->deadline.data = life->sigterm.data = life->sigint.data = life;
+    uv_prepare_init(&life->loop, &life->before_wait);
+    uv_prepare_start(&life->before_wait, on_before_wait);
     uv_signal_start(&life->sigterm, on_signal, SIGTERM);
     uv_signal_start(&life->sigint, on_signal, SIGINT);
 }

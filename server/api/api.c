@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "server/api/generation.h"
 #include "server/api/request_metrics.h"
+#include "server/loop_watch.h"
 
 enum {
     EVENT_BYTES_MAX = 16 << 20,
@@ -19,6 +20,7 @@ enum {
 
 static void on_ping_timer(uv_timer_t *timer)
 {
+    loop_watch_enter("pings");
     struct api *api = timer->data;
     uint64_t interval_ns = (uint64_t)api->server->config->ping_interval * 1000000000u,
              now_ns = clock_monotonic_ns();

@@ -9,6 +9,7 @@
 #include "server/api/generation_output.h"
 #include "server/api/request_log.h"
 #include "server/api/slot_fill.h"
+#include "server/loop_watch.h"
 
 enum {
     INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds */
@@ -303,6 +304,7 @@ static void work_prepare(uv_work_t *work)
 
 static void after_prepare(uv_work_t *work, int status)
 {
+    loop_watch_enter("a prepared request");
     struct generation *g = work->data;
     if (status < 0) g->prepare_status = api_error_no_memory(&g->error);
     g->preparing = false;

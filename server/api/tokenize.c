@@ -16,6 +16,7 @@
 #include "server/api/api.h"
 #include "server/api/json_field.h"
 #include "server/api/prepare.h"
+#include "server/loop_watch.h"
 
 enum { INLINE_BODY_BYTES_MAX = 8 << 10, ANSWER_BYTES_MAX = 256 << 20, ARENA_BYTES_MAX = 1 << 20 };
 
@@ -187,6 +188,7 @@ static void work_job(uv_work_t *work)
 
 static void after_job(uv_work_t *work, int status)
 {
+    loop_watch_enter("a tokenised text");
     struct job *job = work->data;
     struct exchange *x = job->x;
     if (status < 0) job->status = api_error_no_memory(&job->error);
