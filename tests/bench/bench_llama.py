@@ -8,7 +8,7 @@ import time
 
 import llama_cpp
 
-PREFILL_TOKENS, SHORT_CONTEXT, DECODE_STEPS, SEQS_MAX = 512, 16, 48, 32
+PREFILL_TOKENS, SHORT_CONTEXT, DECODE_STEPS, BATCH_STEPS, SEQS_MAX = 512, 16, 48, 16, 32
 
 
 def prompt(n):
@@ -56,10 +56,11 @@ class Session:
         self.clear()
         for seq in range(num_seqs):
             self.prefill(context, seq)
+        num_steps = DECODE_STEPS if num_seqs == 1 else BATCH_STEPS
         begin = time.perf_counter()
-        for i in range(DECODE_STEPS):
+        for i in range(num_steps):
             self.step([1000 + i] * num_seqs, [context + i] * num_seqs, range(num_seqs), [1] * num_seqs)
-        return DECODE_STEPS * num_seqs / (time.perf_counter() - begin)
+        return num_steps * num_seqs / (time.perf_counter() - begin)
 
 
 def main():

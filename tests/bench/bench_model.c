@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "model_session.h"
 
-enum { PREFILL_TOKENS = 512, SHORT_CONTEXT = 16, DECODE_STEPS = 48, SEQS_MAX = 32 };
+enum { PREFILL_TOKENS = 512, SHORT_CONTEXT = 16, DECODE_STEPS = 48, BATCH_STEPS = 16, SEQS_MAX = 32 };
 
 static const char *option(int argc, char **argv, const char *name, const char *otherwise)
 {
@@ -53,8 +53,9 @@ static double decode(struct session *s, int num_seqs, int32_t context)
         session_finish_step(s);
         next[i] = s->results[0].token_id;
     }
+    int32_t num_steps = num_seqs == 1 ? DECODE_STEPS : BATCH_STEPS;
     uint64_t begin_ns = clock_monotonic_ns();
-    for (int32_t step = 0; step < DECODE_STEPS; step++) {
+    for (int32_t step = 0; step < num_steps; step++) {
         for (int i = 0; i < num_seqs; i++)
             parts[i] = (struct session_part){
                 .seq = i, .num_done = context + step, .num_tokens = 1, .tokens = &next[i], .decode = true};
@@ -62,7 +63,7 @@ static double decode(struct session *s, int num_seqs, int32_t context)
         session_finish_step(s);
         for (int i = 0; i < num_seqs; i++) next[i] = s->results[i].token_id;
     }
-    return DECODE_STEPS * num_seqs / seconds_since(begin_ns);
+    return num_steps * num_seqs / seconds_since(begin_ns);
 }
 
 int main(int argc, char **argv)
