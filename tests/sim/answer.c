@@ -325,6 +325,9 @@ static void check_refusal(const struct request *r, const struct response *respon
         expect(r->flaw == FLAW_BAD_KEY, "%s: 401 with a good key", r->id);
         mark(MARK_refused_401);
         break;
+    case 408:
+        expect(client_drips(r->client_idx), "%s: 408 for a client that did not wait", r->id);
+        break;
     case 429: /* whether there was room was looked at when it was sent: client.c */
         expect(response->has_retry_after || starved(r), "%s: 429 without Retry-After", r->id);
         if (memmem(response->body.data, response->body.num, "max-queued-requests", 19))

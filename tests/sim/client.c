@@ -104,6 +104,11 @@ bool client_is_slow(int client_idx)
     return c->was_slow || c->stall_ns > 0 || c->leave_ns > 0;
 }
 
+bool client_drips(int client_idx)
+{
+    return clients[client_idx]->drip_bytes > 0;
+}
+
 void client_on_readable(int client_idx)
 {
     struct client *c = clients[client_idx];

@@ -26,5 +26,7 @@ int clients_num_admitted(void);
 void clients_end(void);
 /* It sits there reading nothing, or too little: the server may cut it off. */
 bool client_is_slow(int client_idx);
+/* It sends its requests byte by byte: the server may lose patience. */
+bool client_drips(int client_idx);
 
 #endif

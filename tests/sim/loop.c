@@ -255,6 +255,29 @@ static void run_signals(void)
     }
 }
 
+/* ---- before the loop waits ---- */
+
+int uv_prepare_init(uv_loop_t *loop, uv_prepare_t *prepare)
+{
+    handle_init(loop, prepare, UV_PREPARE);
+    return 0;
+}
+
+int uv_prepare_start(uv_prepare_t *prepare, uv_prepare_cb cb)
+{
+    prepare->prepare_cb = cb;
+    *flags_of(prepare) |= ACTIVE;
+    return 0;
+}
+
+static void run_prepares(void)
+{
+    for (int i = 0; i < num_handles; i++) {
+        uv_prepare_t *p = (uv_prepare_t *)handles[i];
+        if (p->type == UV_PREPARE && is_active(p)) p->prepare_cb(p);
+    }
+}
+
 /* ---- workers and the loading thread ---- */
 
 int uv_queue_work(uv_loop_t *loop, uv_work_t *request, uv_work_cb work, uv_after_work_cb after)
@@ -766,9 +789,11 @@ int uv_run(uv_loop_t *loop, uv_run_mode mode)
 {
     (void)loop;
     do {
-        if (mode == UV_RUN_DEFAULT && !loop_is_ready()) thread_poll();
         loop_ms = now_ns() / 1000000;
         run_timers();
+        run_prepares();
+        if (mode == UV_RUN_DEFAULT && !loop_is_ready()) thread_poll();
+        loop_ms = now_ns() / 1000000;
         run_asyncs();
         run_signals();
         run_listener();

@@ -25,7 +25,7 @@ struct watch {
     struct request_slot_input expected;
     struct reference ref;
     int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
-    int32_t num_seen;
+    int32_t num_seen, num_passed;
     enum finish_reason due; /* FINISH_STOP, FINISH_LENGTH once the tokens say so */
 };
 
@@ -275,12 +275,27 @@ void __wrap_http_metrics_count_cut_off(void)
     mark(MARK_cut_off_by_timeout);
 }
 
-/* ---- markers ---- */
+/* ---- plans, and markers ---- */
+
+/* S9, counted by the simulator itself: how often younger ones came in first. */
+static void count_passing(const struct scheduler *s, const struct sequence *admitted)
+{
+    if (admitted->num_preemptions > 0) return;
+    for (int32_t id = s->waiting.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        if (seq->arrival > admitted->arrival) continue;
+        struct watch *w = &watches[seq->slot_idx];
+        expect(++w->num_passed <= BYPASS_MAX + s->options.max_num_seqs, "%s: %d younger ones came in first",
+               w->request->id, w->num_passed);
+    }
+}
 
 enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
 {
     enum schedule_result result = __real_scheduler_plan(s, plan);
     if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
+    for (int32_t i = 0; i < plan->num_prefills && result == SCHEDULE_STEP; i++)
+        if (plan->prefills[i].admitted) count_passing(s, &s->sequences[plan->prefills[i].seq_id]);
     return result;
 }
 
