@@ -173,6 +173,12 @@ sim: $(BUILD)/tests/sim/sim ## simulate the server: STEPS=1000000 FIRST=1, or on
 mutants: $(BUILD)/tests/sim/sim ## plant known bugs one at a time; the simulator must find each
 	@BUILD=$(BUILD) tests/mutants/run
 
+.PHONY: tsan
+tsan: ## ThreadSanitizer over the engine, the link and the server under clients
+	@$(MAKE) -s SANITIZE=thread NVCC= unit UNIT_TESTS="$(patsubst %.c,build-tsan/%,$(wildcard tests/unit/scheduler/test_*.c tests/unit/server/test_connection.c))"
+	@$(MAKE) -s SANITIZE=thread NVCC= build-tsan/flashd
+	@FLASHD_BIN=build-tsan/flashd TSAN_OPTIONS=exitcode=66 .venv/bin/python -m pytest -q --tb=short -m "not slow" tests/api/test_streams.py
+
 DRAINS ?= 1000
 .PHONY: faults
 faults: all ## fail every allocation and system call in turn; DRAINS (1000) drains under load
@@ -212,7 +218,7 @@ uninstall: ## what install put there
 
 .PHONY: clean help
 clean: ## remove what was built
-	rm -rf build build-san build-tsan build-fuzz build-debug
+	rm -rf build build-san build-tsan build-fuzz build-debug build-mutants
 
 help: ## this list
 	@echo "make                 build build/flashd"
