@@ -163,5 +163,5 @@ def test_2000_waiting_streams(start_server):
             assert time.monotonic() < deadline
         each = (heap_kib(server) - before) / count
         print(f"{each:.1f} KiB a stream")
-            assert each <= 16, each
+        assert each <= 16, each
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
