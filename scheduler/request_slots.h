@@ -13,6 +13,19 @@
  * client costs no more than its slot. Memory is reserved for max_model_len tokens a slot, but committed by
  * the system only as it is touched, and given back when a slot is released (madvise).
  *
+ * Why no lock is needed: each plain field has one writer at a time, and each hand-over is one release store
+ * that the other side reads with acquire, so that all that was written before it is seen after it.
+ *
+ * - loop to engine, input and prompt: the tail of the submit ring (base/ring.h).
+ * - engine to loop, tokens and log probabilities: the published counts. An entry is written before the count
+ *   passes it and never again, so that reading below the count races with nothing.
+ * - engine to loop, everything else: finish_reason, the engine's last access to the slot. The loop loads it
+ *   before num_published; the other way round it could see the finish with an older count and lose tokens.
+ * - cancel carries no data: a late look costs one step. It is set before its bit in the engine's cancel words
+ *   (release), which the engine takes with acquire.
+ *
+ * Sleeping and waking, where two flags must not pass each other, are seq_cst: engine.c.
+ *
  * Threads: functions marked [loop] and [engine] belong to that thread alone. */
 #ifndef SCHEDULER_REQUEST_SLOTS_H
 #define SCHEDULER_REQUEST_SLOTS_H
