@@ -3,7 +3,8 @@
  * One generated token a sequence. The G query heads that share a K/V head are the rows of one 16-row tile, so K and V
  * are read once for all of them. The keys of a sequence are cut into splits, by its own length alone. An item is
  * (sequence, K/V head, split); all items of a step stand in that order, and each CTA of a fixed grid walks a range of
- * them, cut on the host so that all ranges hold about as many pages:
+ * them, cut on the host by pages. There are more ranges than CTAs at a time, from large ones to small ones: SMs do not get
+ * equal shares of the memory, and so the fast ones walk more (one range each left them idle for 6 % of the time).
  *
  *   items:  | seq 0, head 0: 0 1 2 3 | head 1: 0 1 2 3 | ... | seq 1, head 0: 0 1 ... 31 | ...
  *   CTAs:   |<------- CTA 0 ------->|<------- CTA 1 ------->|<------- CTA 2 -------> ...
@@ -23,9 +24,6 @@
  * a NaN perhaps, must not reach this one (0 x NaN).
  *
  * Source: Dao et al., "Flash-Decoding for long-context inference", 2023; the GQA packing is FlashInfer's. */
-#include <algorithm>
-#include <cstdlib>
-
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -36,8 +34,11 @@ enum {
     GROUP_ROWS = 16,
     SPLITS_MAX = 32,
     PAD_BYTES = 16,
+    SPLIT_PAGES_MIN = 16,
     SM_SHARED_BYTES = 227 << 10,
-    SM_CTAS_MAX = 2
+    SM_CTAS_MAX = 2,
+    RANGES_PER_SLOT = 5, /* of the grid: a CTA without a range ends at once */
+    RANGE_PAGES_MIN = 16
 };
 
 struct decode_args {
@@ -48,7 +49,7 @@ struct decode_args {
     int32_t *counters;
     size_t block_elements;
     int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of 16 query heads a K/V head */
-    int32_t sliding_window, split_pages_min;
+    int32_t sliding_window;
     float scale_log2;
 };
 
@@ -57,12 +58,12 @@ struct cut {
     int32_t num_pages, pages_per_split, first_split, end_split; /* splits before the window are not computed */
 };
 
-static __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window, int32_t split_pages_min)
+static __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window)
 {
     struct cut c;
     c.num_pages = (seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE;
     c.pages_per_split = ((c.num_pages + SPLITS_MAX - 1) / SPLITS_MAX + WARPS - 1) / WARPS * WARPS;
-    if (c.pages_per_split < split_pages_min) c.pages_per_split = split_pages_min;
+    if (c.pages_per_split < SPLIT_PAGES_MIN) c.pages_per_split = SPLIT_PAGES_MIN;
     c.first_split = window > 0 && seqlen > window ? (seqlen - window) / BLOCK_SIZE / c.pages_per_split : 0;
     c.end_split = (c.num_pages + c.pages_per_split - 1) / c.pages_per_split;
     return c;
@@ -82,13 +83,6 @@ template <int D> struct decode_traits {
 bool cuda_attention_supports(int32_t head_dim)
 {
     return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
-}
-
-static int32_t split_pages_min(void)
-{
-    static int32_t pages;
-    if (!pages) pages = getenv("FLASHD_SPLIT_PAGES") ? atoi(getenv("FLASHD_SPLIT_PAGES")) : 8;
-    return pages;
 }
 
 static int32_t group_of(const struct attention_args *a)
@@ -128,41 +122,61 @@ static size_t shared_bytes_of(const struct attention_args *a)
     }
 }
 
-int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *a)
+/* CTAs that run at a time. */
+static int32_t num_slots(const struct cuda_device *d, const struct attention_args *a)
 {
     return d->num_sms * min((int32_t)(SM_SHARED_BYTES / (shared_bytes_of(a) + 1024)), (int32_t)SM_CTAS_MAX);
 }
 
-/* Cuts the step's items into ranges of about as many pages each, one a CTA. */
+int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *a)
+{
+    return num_slots(d, a) * RANGES_PER_SLOT;
+}
+
+/* Positions at which ranges begin, from large ranges to small ones: each takes its slot's share of two thirds of what is
+ * left. In pages, or in items where there is no more than one for a slot. */
+struct cutter {
+    int64_t total, next, slots;
+    int64_t num_left; /* ranges that may still begin */
+    bool by_items;
+
+    void advance(void)
+    {
+        int64_t left = total - next, size = left * 2 / (3 * slots);
+        num_left--;
+        if (size < RANGE_PAGES_MIN) size = RANGE_PAGES_MIN;
+        if (num_left > 0 && size * num_left < left) size = (left + num_left - 1) / num_left;
+        next += by_items ? 1 : num_left > 0 ? size : left;
+    }
+};
+
+/* Cuts the step's items into ranges, one a CTA. */
 int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges)
 {
     const struct attention_args *a = &d->attention;
     int64_t heads = cuda_decode_heads(a), num_pages = 0, num_items = 0;
     for (int32_t s = step->num_prefill_seqs; s < step->num_seqs; s++) {
-        struct cut c = cut_of(step->seqlens_k[s], a->sliding_window, split_pages_min());
+        struct cut c = cut_of(step->seqlens_k[s], a->sliding_window);
         num_pages += heads * (c.num_pages - c.first_split * c.pages_per_split);
         num_items += heads * (c.end_split - c.first_split);
     }
-    int64_t num_ranges = std::min<int64_t>(cuda_decode_ctas(d, a), num_items), pages_before = 0, items_before = 0;
+    bool by_items = num_items <= num_slots(d, a);
+    struct cutter cutter = {by_items ? num_items : num_pages, 0, num_slots(d, a), cuda_decode_ranges_max(d, a), by_items};
+    int64_t before = 0, items_before = 0, first_item = 0; /* of this sequence; of the newest range */
     int32_t n = 0;
-    int64_t i = 0, first_item = 0;
     for (int32_t s = step->num_prefill_seqs; s < step->num_seqs; s++) {
-        struct cut c = cut_of(step->seqlens_k[s], a->sliding_window, split_pages_min());
-        int64_t pages = c.num_pages - c.first_split * c.pages_per_split, splits = c.end_split - c.first_split;
-        for (; i < num_ranges; i++) {
-            /* where range i begins: at a page, or where there are as many ranges as items, at an item */
-            bool by_items = num_ranges == num_items;
-            int64_t at = by_items ? i - items_before : num_pages * i / num_ranges - pages_before;
-            int64_t per_head = by_items ? splits : pages;
-            if (at >= heads * per_head) break;
-            int64_t split = by_items ? at % splits : at % pages / c.pages_per_split;
+        struct cut c = cut_of(step->seqlens_k[s], a->sliding_window);
+        int64_t splits = c.end_split - c.first_split, pages = c.num_pages - c.first_split * c.pages_per_split;
+        int64_t per_head = by_items ? splits : pages;
+        for (; cutter.next < before + heads * per_head; cutter.advance()) {
+            int64_t at = cutter.next - before, split = by_items ? at % splits : at % pages / c.pages_per_split;
             int64_t item = items_before + at / per_head * splits + split;
             if (n > 0 && item == first_item) continue; /* the range before would be empty */
             if (n > 0) ranges[n - 1].num_items = (int32_t)(item - first_item);
             ranges[n++] = decode_range{s, (int32_t)(at / per_head), c.first_split + (int32_t)split, 0};
             first_item = item;
         }
-        pages_before += heads * pages;
+        before += heads * per_head;
         items_before += heads * splits;
     }
     if (n > 0) ranges[n - 1].num_items = (int32_t)(num_items - first_item);
@@ -185,7 +199,7 @@ static __device__ __forceinline__ void walk_open_seq(const decode_args &a, struc
 {
     w->seqlen = a.seqlens_k[w->seq];
     w->table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[w->seq];
-    w->cut = cut_of(w->seqlen, a.sliding_window, a.split_pages_min);
+    w->cut = cut_of(w->seqlen, a.sliding_window);
 }
 
 static __device__ __forceinline__ void walk_open_split(struct walk *w, int warp)
@@ -541,7 +555,7 @@ template <int D> static void launch(struct cuda_device *d, const decode_args &a,
         CUDA_CHECK(d, cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
         allowed = bytes;
     }
-    launch_dependent(d, decode_kernel<D>, dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS), bytes, a);
+    launch_dependent(d, decode_kernel<D>, dim3((unsigned)cuda_decode_ranges_max(d, args)), dim3(THREADS), bytes, a);
 }
 
 void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
@@ -563,7 +577,6 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.num_kv_heads = args->num_kv_heads;
     a.group = args->num_heads / args->num_kv_heads;
     a.head_tiles = cuda_decode_heads(args) / args->num_kv_heads;
-    a.split_pages_min = split_pages_min();
     a.sliding_window = args->sliding_window;
     a.scale_log2 = args->scale * 1.4426950408889634f;
     switch (args->head_dim) {

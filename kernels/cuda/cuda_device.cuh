@@ -22,7 +22,7 @@ extern "C" {
 #include "kernels/device.h"
 }
 
-enum { STEP_BUFFERS = 2, GRAPH_BUCKETS_MAX = 64 };
+enum { STEP_BUFFERS = 2, GRAPH_BUCKETS_MAX = 64, HIDDEN_MAX = 16384 };
 
 struct linear {
     __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
@@ -156,9 +156,9 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
 void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
                            const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 bool cuda_attention_supports(int32_t head_dim);
-/* Host side of decode attention: who walks what. Returns the number of ranges, at most cuda_decode_ctas. */
+/* Host side of decode attention: who walks what. Returns the number of ranges. */
 int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges);
-int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *args);
+int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);

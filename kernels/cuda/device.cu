@@ -73,6 +73,9 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants hidden and intermediate sizes that are multiples "
                                                   "of 8, got %d and %d",
                          hidden_size, intermediate_size);
+    if (hidden_size > HIDDEN_MAX)
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants a hidden size of at most %d, got %d",
+                         (int)HIDDEN_MAX, hidden_size);
     if (!cuda_attention_supports(attention->head_dim))
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
                          attention->head_dim);

@@ -14,7 +14,6 @@
  * (cuBLASLt's included). Filling the ring with weights needs nothing of the kernel before: it begins ahead of the
  * dependency, so that the memory does not idle between kernels. */
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <tuple>
 
@@ -32,8 +31,7 @@ enum {
     GROUP_WARPS = 4,
     THREADS = GROUP_WARPS * 32 + 32,
     SLOTS_MAX = 32,
-    RING_BYTES_SMALL = 100 << 10, /* two kernels fit an SM: the next one fills its ring while this one ends */
-    RING_BYTES_LARGE = 216 << 10
+    RING_BYTES = 216 << 10
 };
 
 enum epilogue { EPILOGUE_BF16, EPILOGUE_F32, EPILOGUE_SILU_MUL };
@@ -255,24 +253,16 @@ static const CUtensorMap *tensor_map(const void *data, int32_t rows, int32_t k, 
     return &maps.emplace(key, map).first->second;
 }
 
-static int32_t knob(const char *name, int32_t otherwise)
-{
-    const char *text = getenv(name);
-    return text ? atoi(text) : otherwise;
-}
-
 template <int ROWS, int EPILOGUE>
-static bool launch(struct cuda_device *d, small_args a, int32_t ring_bytes, const void *x, const struct linear *w)
+static bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w)
 {
     using T = small_traits<ROWS>;
-    static const int32_t before_end = knob("FLASHD_TRIGGER", 1);
     a.x_rows = (a.m + 7) / 8 * 8;
     a.num_tiles = (w->n + ROWS - 1) / ROWS;
     a.num_k = (w->k + T::STAGE_K - 1) / T::STAGE_K;
     int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows), behind = (X_ROWS_MAX - a.x_rows) * BOX_ROW_BYTES;
-    a.num_slots = std::min((ring_bytes - behind) / stage_bytes, (int32_t)SLOTS_MAX);
-    if (a.num_slots < 2) return false;
-    a.num_before_end = before_end * a.num_slots;
+    a.num_slots = std::min((RING_BYTES - behind) / stage_bytes, (int32_t)SLOTS_MAX);
+    a.num_before_end = a.num_slots;
     size_t shared_bytes = (size_t)a.num_slots * stage_bytes + behind + 1024;
     const CUtensorMap *w_map = tensor_map(w->weight, w->n, w->k, ROWS), *x_map = tensor_map(x, a.m, w->k, a.x_rows);
     if (!w_map || !x_map) return false;
@@ -286,17 +276,14 @@ static bool launch(struct cuda_device *d, small_args a, int32_t ring_bytes, cons
 }
 
 template <int EPILOGUE>
-static bool launch_variant(struct cuda_device *d, int32_t variant, const small_args &a, const void *x,
-                           const struct linear *w)
+static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x,
+                         const struct linear *w)
 {
-    bool large = variant > LINEAR_SMALL_LARGE_RING;
-    int32_t ring_bytes = large ? RING_BYTES_LARGE : RING_BYTES_SMALL;
-    switch (large ? variant - LINEAR_SMALL_LARGE_RING : variant) {
-    case 32: return launch<32, EPILOGUE>(d, a, ring_bytes, x, w);
-    case 48: return launch<48, EPILOGUE>(d, a, ring_bytes, x, w);
-    case 64: return launch<64, EPILOGUE>(d, a, ring_bytes, x, w);
-    case 112: return launch<112, EPILOGUE>(d, a, ring_bytes, x, w);
-    default: return false;
+    switch (tile_rows) {
+    case 32: return launch<32, EPILOGUE>(d, a, x, w);
+    case 48: return launch<48, EPILOGUE>(d, a, x, w);
+    case 64: return launch<64, EPILOGUE>(d, a, x, w);
+    default: return launch<112, EPILOGUE>(d, a, x, w);
     }
 }
 
@@ -305,7 +292,7 @@ bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w,
     return d->is_hopper && rows <= LINEAR_SMALL_ROWS_MAX && w->k % 8 == 0 && w->n % 16 == 0;
 }
 
-bool cuda_linear_small(struct cuda_device *d, int32_t variant, int32_t rows, void *out, const void *x,
+bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
                        const struct linear *w, bool silu_mul)
 {
     small_args a = {};
@@ -313,7 +300,7 @@ bool cuda_linear_small(struct cuda_device *d, int32_t variant, int32_t rows, voi
     a.bias = w->bias;
     a.m = rows;
     a.n = w->n;
-    if (silu_mul) return launch_variant<EPILOGUE_SILU_MUL>(d, variant, a, x, w);
-    if (w->wide_output) return launch_variant<EPILOGUE_F32>(d, variant, a, x, w);
-    return launch_variant<EPILOGUE_BF16>(d, variant, a, x, w);
+    if (silu_mul) return launch_tiles<EPILOGUE_SILU_MUL>(d, tile_rows, a, x, w);
+    if (w->wide_output) return launch_tiles<EPILOGUE_F32>(d, tile_rows, a, x, w);
+    return launch_tiles<EPILOGUE_BF16>(d, tile_rows, a, x, w);
 }

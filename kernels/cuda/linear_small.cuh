@@ -4,23 +4,16 @@
 
 #include "kernels/cuda/cuda_device.cuh"
 
-enum { LINEAR_SMALL_ROWS_MAX = 64, LINEAR_SMALL_LARGE_RING = 1000 };
+enum { LINEAR_SMALL_ROWS_MAX = 64 };
 
-/* Rows of W a CTA, plus LINEAR_SMALL_LARGE_RING for a ring that fills an SM: changes the speed and nothing else. */
-static const int32_t linear_small_variants[] = {32,
-                                                48,
-                                                64,
-                                                112,
-                                                32 + LINEAR_SMALL_LARGE_RING,
-                                                48 + LINEAR_SMALL_LARGE_RING,
-                                                64 + LINEAR_SMALL_LARGE_RING,
-                                                112 + LINEAR_SMALL_LARGE_RING};
+/* Rows of W that a CTA may own: they change the speed and nothing else. */
+static const int32_t linear_small_tile_rows[] = {32, 48, 64, 112};
 
 /* Whether the kernel can run this product at all: an sm_90 machine, few rows, K a multiple of 8, N of 16. */
 bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w, int32_t rows);
 
-/* out = x W^T (+ bias), or silu(gate) * up. False where the variant cannot. */
-bool cuda_linear_small(struct cuda_device *d, int32_t variant, int32_t rows, void *out, const void *x,
+/* out = x W^T (+ bias), or silu(gate) * up. False where the driver cannot. */
+bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
                        const struct linear *w, bool silu_mul);
 
 #endif

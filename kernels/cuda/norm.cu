@@ -2,7 +2,7 @@
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/hopper.cuh"
 
-enum { NORM_THREADS = 256 };
+enum { NORM_THREADS = 256, NORM_VECTORS_MAX = HIDDEN_MAX / 4 / NORM_THREADS };
 
 /* Sum over the CTA, the same bits in every thread: lanes by xor-shuffle, then warps in order. */
 static __device__ float sum_over_block(float x)
@@ -31,70 +31,92 @@ static __device__ void store_bf16x4(__nv_bfloat16 *out, float4 v)
     *(uint2 *)out = raw;
 }
 
-/* out[r] = norm(x[row] (+ delta[row])) * weight. update: the sum is written back to x. rows: NULL = all of them.
- * H is a multiple of 4; a thread keeps its values in registers when they are few, else reads them again. */
-template <bool ADD, bool UPDATE>
-static __global__ void rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight,
-                                       const int32_t *rows, float eps, int32_t hidden_size)
+/* out[r] = norm(x[row] (+ delta[row])) * weight. update: the sum is written back to x. rows: NULL = all of them. H is a
+ * multiple of 4; a thread keeps its VECTORS values of 4 in registers, all of them loaded at once, and the weights ahead of
+ * the dependency: a row is a chain of latencies. */
+template <int VECTORS, bool ADD, bool UPDATE>
+static __global__ void __launch_bounds__(NORM_THREADS)
+    rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight, const int32_t *rows,
+                    float eps, int32_t hidden_size)
 {
+    float4 w[VECTORS], v[VECTORS], a[VECTORS];
+    int num_vectors = hidden_size / 4;
     dependents_launch();
-    dependency_wait();
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) {
+        int i = threadIdx.x + j * NORM_THREADS;
+        if (i < num_vectors) w[j] = ((const float4 *)weight)[i];
+    }
     size_t from = rows ? rows[blockIdx.x] : blockIdx.x;
     float4 *row = (float4 *)(x + from * hidden_size);
-    const __nv_bfloat16 *add = ADD ? delta + from * hidden_size : nullptr;
-    constexpr int KEEP = 8; /* up to 8192 values a row stay in registers */
-    float4 kept[KEEP];
-    float sum = 0;
-    int num_vectors = hidden_size / 4;
-    for (int i = threadIdx.x, j = 0; i < num_vectors; i += NORM_THREADS, j++) {
-        float4 v = row[i];
-        if (ADD) {
-            float4 a = load_delta(add + 4 * i);
-            v = make_float4(v.x + a.x, v.y + a.y, v.z + a.z, v.w + a.w);
-        }
-        if (UPDATE) row[i] = v;
+    const __nv_bfloat16 *add = delta + from * hidden_size;
+    dependency_wait();
 #pragma unroll
-        for (int k = 0; k < KEEP; k++)
-            if (k == j) kept[k] = v;
-        sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    for (int j = 0; j < VECTORS; j++) {
+        int i = threadIdx.x + j * NORM_THREADS;
+        if (i >= num_vectors) continue;
+        v[j] = row[i];
+        if (ADD) a[j] = load_delta(add + 4 * i);
+    }
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) {
+        int i = threadIdx.x + j * NORM_THREADS;
+        if (i >= num_vectors) continue;
+        if (ADD) v[j] = make_float4(v[j].x + a[j].x, v[j].y + a[j].y, v[j].z + a[j].z, v[j].w + a[j].w);
+        if (UPDATE) row[i] = v[j];
+        sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
     }
     float scale = rsqrtf(sum_over_block(sum) / hidden_size + eps);
-    for (int i = threadIdx.x, j = 0; i < num_vectors; i += NORM_THREADS, j++) {
-        float4 v;
-        if (j < KEEP) {
 #pragma unroll
-            for (int k = 0; k < KEEP; k++)
-                if (k == j) v = kept[k];
-        } else {
-            v = row[i];
-            if (ADD && !UPDATE) {
-                float4 a = load_delta(add + 4 * i);
-                v = make_float4(v.x + a.x, v.y + a.y, v.z + a.z, v.w + a.w);
-            }
-        }
-        float4 w = ((const float4 *)weight)[i];
+    for (int j = 0; j < VECTORS; j++) {
+        int i = threadIdx.x + j * NORM_THREADS;
+        if (i >= num_vectors) continue;
         store_bf16x4(out + (size_t)blockIdx.x * hidden_size + 4 * i,
-                     make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w));
+                     make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y, v[j].z * scale * w[j].z,
+                                 v[j].w * scale * w[j].w));
     }
+}
+
+/* The number of vectors is a function of H, so rows have the same bits in every step. */
+template <bool ADD, bool UPDATE>
+static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, const void *x, const void *delta,
+                        const float *weight, const int32_t *rows, float eps, int32_t hidden_size)
+{
+    auto launch = [&](auto kernel) {
+        launch_dependent(d, kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x,
+                         (const __nv_bfloat16 *)delta, weight, rows, eps, hidden_size);
+    };
+    int32_t vectors = (hidden_size / 4 + NORM_THREADS - 1) / NORM_THREADS;
+    if (vectors <= 1)
+        launch(rms_norm_kernel<1, ADD, UPDATE>);
+    else if (vectors <= 2)
+        launch(rms_norm_kernel<2, ADD, UPDATE>);
+    else if (vectors <= 4)
+        launch(rms_norm_kernel<4, ADD, UPDATE>);
+    else if (vectors <= 8)
+        launch(rms_norm_kernel<8, ADD, UPDATE>);
+    else
+        launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD, UPDATE>);
 }
 
 void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
                    int32_t hidden_size)
 {
-    launch_dependent(cuda_of(d), rms_norm_kernel<false, false>, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)NULL, weight, (const int32_t *)NULL, eps, hidden_size);
+    launch_norm<false, false>(cuda_of(d), b->num_tokens, out, x, NULL, weight, NULL, eps, hidden_size);
 }
 
 void cuda_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
                        const float *weight, float eps, int32_t hidden_size)
 {
-    launch_dependent(cuda_of(d), rms_norm_kernel<true, true>, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, weight, (const int32_t *)NULL, eps, hidden_size);
+    launch_norm<true, true>(cuda_of(d), b->num_tokens, out, x, delta, weight, NULL, eps, hidden_size);
 }
 
 void cuda_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, const void *delta,
                                   const float *weight, float eps, int32_t hidden_size)
 {
     if (b->num_logits == 0) return;
-    launch_dependent(cuda_of(d), rms_norm_kernel<true, false>, dim3((unsigned)b->num_logits), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, weight, b->logit_rows, eps, hidden_size);
+    launch_norm<true, false>(cuda_of(d), b->num_logits, out, x, delta, weight, b->logit_rows, eps, hidden_size);
 }
 
 /* A negative id names a sequence slot whose last sampled token is meant. */

@@ -51,15 +51,23 @@ static __device__ void rotate_head(const rope_kernel_args &a, const __nv_bfloat1
     }
 }
 
+static __device__ void prefetch_row(const rope_kernel_args &a, int32_t position, int lane)
+{
+    const char *row = (const char *)(a.cos_sin + (size_t)position * a.rotary_dim);
+    if (lane * 128 < a.rotary_dim * 4) asm volatile("prefetch.global.L1 [%0];" ::"l"(row + lane * 128));
+}
+
 static __global__ void rope_kv_write_kernel(rope_kernel_args a)
 {
     dependents_launch();
-    dependency_wait();
     int lane = threadIdx.x % 32, head = blockIdx.y * ROPE_WARPS + threadIdx.x / 32;
     int32_t num_rows = a.num_heads + 2 * a.num_kv_heads;
     if (head >= num_rows) return;
     __nv_bfloat16 *from = a.qkv + ((size_t)blockIdx.x * num_rows + head) * a.head_dim;
+    /* the step's arrays were there before its first kernel; the row of cosines is on its way while this one waits */
     int32_t position = a.positions[blockIdx.x], slot = a.slot_mapping[blockIdx.x];
+    prefetch_row(a, position, lane);
+    dependency_wait();
     if (head < a.num_heads) {
         rotate_head(a, from, from, a.q_norm, position, lane);
         return;

@@ -86,7 +86,7 @@ static size_t tail_words_max(const struct cuda_device *d)
     tiles *= (size_t)d->attention.num_kv_heads;
     size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
     size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
-    return 3 * tiles + lists + blocks + 4 * (size_t)cuda_decode_ctas(d, &d->attention) + 64;
+    return 3 * tiles + lists + blocks + 4 * (size_t)cuda_decode_ranges_max(d, &d->attention) + 64;
 }
 
 int cuda_steps_prepare(struct cuda_device *d, struct error *err)

@@ -1,13 +1,14 @@
 /* load.c - many streams against a server at once, one thread, libuv.
  *
  *   load --port P --streams N --input I --output O [--host 127.0.0.1] [--model NAME] [--vocab V] [--rate R]
- * [--lengths SEED]
+ *        [--lengths SEED] [--seed S]
  *
  * Opens N connections to /v1/completions, each with a prompt of I random token ids and a stream of exactly O
  * tokens (ignore_eos). All at once, or with --rate as Poisson arrivals of R a second. --lengths draws each
- * stream's input from 100 to I and output from 100 to O instead, the same for the same seed. A stream is
- * right when its status is 200, its number of tokens is O and it ends with [DONE]. Prints time to first
- * token, time between tokens, generated tokens a second. Exit code 1 when any stream was not right. */
+ * stream's input from 100 to I and output from 100 to O instead, the same for the same SEED; --seed makes
+ * other prompts. A stream is right when its status is 200, its number of tokens is O and it ends with [DONE].
+ * Prints time to first token, time between tokens, generated tokens a second. Exit code 1 when any stream was
+ * not right. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static struct {
     const char *host, *model;
     int port, num_streams, input, output, vocab;
     double rate;
-    unsigned lengths_seed;
+    unsigned lengths_seed, seed; /* seed: of the prompts */
     bool random_lengths;
 } options = {
     .host = "127.0.0.1", .port = 8000, .num_streams = 64, .input = 512, .output = 128, .vocab = 40000};
@@ -232,6 +233,7 @@ static void parse(int argc, char **argv)
         if (!strcmp(name, "--input")) options.input = atoi(value);
         if (!strcmp(name, "--output")) options.output = atoi(value);
         if (!strcmp(name, "--vocab")) options.vocab = atoi(value);
+        if (!strcmp(name, "--seed")) options.seed = (unsigned)atoi(value);
         if (!strcmp(name, "--rate")) options.rate = atof(value);
         if (!strcmp(name, "--lengths")) {
             options.random_lengths = true;
@@ -256,7 +258,7 @@ int main(int argc, char **argv)
             options.random_lengths ? 100 + (int)(random_uniform() * (options.output - 99)) : options.output;
         s->line = malloc(LINE_BYTES_MAX);
         num_gaps_max += (size_t)s->output;
-        write_request(s, (unsigned)i + 1);
+        write_request(s, options.seed * 10007u + (unsigned)i + 1);
         s->timer.data = s;
         uv_timer_init(loop, &s->timer);
         if (options.rate > 0) at_s += -log(1 - random_uniform()) / options.rate;

@@ -1,7 +1,7 @@
-/* bench_linear.cu - matrix products of few rows: every variant of the own kernel against cuBLASLt.
+/* bench_linear.cu - matrix products of few rows: the own kernel with each of its tiles against cuBLASLt.
  *
- * For each shape of an 8B model and each number of rows: microseconds of cuBLASLt's own choice and of each variant, and
- * whether the variant's bits are those of cuBLASLt without split-K (they must be; the program fails otherwise). Then a
+ * For each shape of an 8B model and each number of rows: microseconds of cuBLASLt's own choice and of each tile, and
+ * whether its bits are those of cuBLASLt without split-K (they must be; the program fails otherwise). Then a
  * chain of a layer's four products, as the decode step runs them. Calls rotate over weights that exceed the L2 several
  * times; medians of replayed graphs.
  *
@@ -148,7 +148,7 @@ static size_t out_bytes(const struct linear *w, int32_t m)
     return (size_t)m * w->n * (w->wide_output ? 4 : 2) / (w->kind == LINEAR_GATE_UP ? 2 : 1);
 }
 
-static bool same_bits(const struct linear *w, int32_t variant, int32_t m)
+static bool same_bits(const struct linear *w, int32_t rows, int32_t m)
 {
     size_t bytes = out_bytes(w, m);
     struct batch b = {};
@@ -159,7 +159,7 @@ static bool same_bits(const struct linear *w, int32_t variant, int32_t m)
         cuda_linear_silu_mul(&device->base, &b, expected, x, w);
     else
         cuda_linear_rows(device, m, expected, x, w);
-    cuda_linear_small(device, variant, m, out, x, w, w->kind == LINEAR_GATE_UP);
+    cuda_linear_small(device, rows, m, out, x, w, w->kind == LINEAR_GATE_UP);
     std::vector<char> got(bytes), want(bytes);
     check(cudaStreamSynchronize(device->stream), "product");
     check(cudaMemcpy(got.data(), out, bytes, cudaMemcpyDeviceToHost), "product");
@@ -174,11 +174,11 @@ static void bench_shape(const struct shape &s)
         free_choice blas(s, m);
         double free_us = time_graph(CALLS, [&](int i) { return blas.run(all[i % all.size()]); }), best = 1e30;
         printf("%-8s %3d %9.1f ", s.name, m, free_us);
-        for (int32_t variant : linear_small_variants) {
+        for (int32_t rows : linear_small_tile_rows) {
             double us = time_graph(CALLS, [&](int i) {
-                return cuda_linear_small(device, variant, m, out, x, all[i % all.size()], s.gate_up);
+                return cuda_linear_small(device, rows, m, out, x, all[i % all.size()], s.gate_up);
             });
-            bool same = us < 0 || (same_bits(all[0], variant, m) && (m == 1 || same_bits(all[0], variant, m - 1)));
+            bool same = us < 0 || (same_bits(all[0], rows, m) && (m == 1 || same_bits(all[0], rows, m - 1)));
             num_wrong += !same;
             printf("%7.1f%s", us, same ? " " : "!");
             if (us > 0) best = std::min(best, us);
@@ -186,6 +186,7 @@ static void bench_shape(const struct shape &s)
         printf("   %5.2fx  %.2f TB/s\n", free_us / best, (double)s.n * s.k * 2 / best * 1e-6);
         fflush(stdout);
     }
+    cuda_linears_forget();
     for (struct linear *w : all) cudaFree(w->weight);
 }
 
@@ -232,7 +233,7 @@ int main(int argc, char **argv)
     fill_random<<<64, 256, 0, device->stream>>>((__nv_bfloat16 *)x, (size_t)ROWS_MAX * 28672, 3, 1.0f);
     if (strcmp(what, "chain") != 0) {
         printf("shape     M  cuBLASLt ");
-        for (int32_t v : linear_small_variants) printf("%5d%s", v % LINEAR_SMALL_LARGE_RING, v > LINEAR_SMALL_LARGE_RING ? "L  " : "   ");
+        for (int32_t rows : linear_small_tile_rows) printf("%5d   ", rows);
         printf("(us; ! = wrong bits)\n");
         for (const struct shape &s : shapes)
             if (argc < 3 || !strcmp(argv[2], s.name)) bench_shape(s);
