@@ -231,7 +231,12 @@ static int run_many(uint64_t num_steps, uint64_t first_seed, bool shrinks)
             printf("0 passed, 1 failed\n");
             return 1;
         }
+        uint64_t millions = total.num_steps / 1000000;
         add_up();
+        if (total.num_steps / 1000000 > millions && total.num_steps < num_steps) {
+            printf("%llu steps, seed %llu\n", (unsigned long long)total.num_steps, (unsigned long long)seed);
+            fflush(stdout);
+        }
         if (seed % REPEAT_EVERY != 0) continue;
         if (check_repetition(&s)) return 1;
         num_repeated++;

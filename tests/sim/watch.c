@@ -16,7 +16,7 @@
 #include "sim/client.h"
 #include "sim/wraps.h"
 
-enum { SLOTS_MAX = 128, PATIENCE_STEPS = 64, PREEMPTIONS_MAX = 400 };
+enum { SLOTS_MAX = 128, PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400 };
 
 struct watch {
     bool active, cancelled_before_turn;
@@ -277,6 +277,17 @@ void __wrap_http_metrics_count_cut_off(void)
 
 /* ---- plans, and markers ---- */
 
+/* Whether the row that the sequence fails on is the one that alone it fails on, too. */
+static bool engine_is_failing_alone(const struct sequence *seq)
+{
+    const struct watch *w = &watches[seq->slot_idx];
+    struct solo solo;
+    if (w->expected.seed >> 48 != 0xFA11 || atomic_load(&slot_of(seq->slot_idx)->cancel)) return false;
+    solo_run(&w->expected, w->prompt, &solo);
+    return solo.end == SOLO_BAD_ROW && seq->num_tokens - seq->num_prompt == solo.num_tokens &&
+           !engine_failed(world.engine) && !world.ending && !world.aborted;
+}
+
 /* S9, counted by the simulator itself: how often younger ones came in first. */
 static void count_passing(const struct scheduler *s, const struct sequence *admitted)
 {
@@ -297,6 +308,21 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
     for (int32_t i = 0; i < plan->num_prefills && result == SCHEDULE_STEP; i++)
         if (plan->prefills[i].admitted) count_passing(s, &s->sequences[plan->prefills[i].seq_id]);
     return result;
+}
+
+/* What a failed request computed may be wrong: nobody may find it. */
+void __wrap_scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
+{
+    int32_t blocks[MODEL_LEN / BLOCK_SIZE + 1], num_blocks = 0;
+    const struct sequence *seq = &s->sequences[seq_id];
+    bool failed = watches[seq->slot_idx].active && engine_is_failing_alone(seq);
+    if (seq->state == SEQUENCE_RUNNING) {
+        num_blocks = seq->num_blocks;
+        memcpy(blocks, table_of(s, seq->seq_slot), (size_t)num_blocks * sizeof(blocks[0]));
+    }
+    __real_scheduler_finish(s, seq_id, reusable);
+    for (int32_t i = 0; i < num_blocks && failed; i++)
+        expect(!block_manager_is_known(s->blocks, blocks[i]), "blocks of a failed request can be found");
 }
 
 static void (*real_evict)(void *context, int32_t block_id);

@@ -40,6 +40,7 @@ WRAP(enum schedule_result, scheduler_plan, struct scheduler *s, struct plan *pla
 WRAP(void, block_manager_on_evict, struct block_manager *bm, void (*evict)(void *context, int32_t block_id),
      void *context);
 WRAP(void, engine_stop, struct engine *e);
+WRAP(void, scheduler_finish, struct scheduler *s, int32_t seq_id, bool reusable);
 WRAP(bool, engine_step, struct engine *e);
 WRAP(void, engine_submit, struct engine *e, int32_t slot_idx);
 WRAP(struct request_slot *, request_slots_get, struct request_slots *s, int32_t slot_idx);
