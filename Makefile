@@ -42,11 +42,13 @@ LIBS := -luv -lcjson -lyaml -lutf8proc -lnettle -lm -lpthread -ldl
 
 # Instruction sets: one folder each, chosen at run time.
 ISA_FLAGS_avx2 := -mavx2 -mfma -mf16c
+ISA_FLAGS_avx2vnni := $(ISA_FLAGS_avx2) -mavxvnni
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni
+ISA_FLAGS_avx512amx := $(ISA_FLAGS_avx512vnni) -mamx-tile -mamx-int8
 
-FOLDERS := base config kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx512 kernels/cpu/avx512vnni kvcache model \
-	model/jinja model/tokenizer scheduler server server/api
+FOLDERS := base config kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx2vnni kernels/cpu/avx512 \
+	kernels/cpu/avx512vnni kernels/cpu/avx512amx kvcache model model/jinja model/tokenizer scheduler server server/api
 SOURCES := $(filter-out server/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
 LLHTTP_SOURCES := build/llhttp/src/api.c build/llhttp/src/http.c build/llhttp/src/llhttp.c
 ifdef FUZZ # no fuzzer computes

@@ -90,10 +90,9 @@ struct attention_args {
 struct batch;
 
 struct device_options {
-    const char
-        *cpu_isa;    /* "auto", "portable", "avx2", "avx512": the best that the machine has, at most this */
-    int num_threads; /* CPU device: 0 = as many as the process may use */
-    int cuda_device; /* ordinal */
+    const char *cpu_isa; /* "auto": the best that the machine has; or the name of a set (cpu/isa.h) */
+    int num_threads;     /* CPU device: 0 = as many as the process may use */
+    int cuda_device;     /* ordinal */
 };
 
 struct device {

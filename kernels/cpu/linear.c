@@ -15,10 +15,16 @@ static const struct linear_kernels *kernels_of(enum cpu_isa_level isa)
         break;
     case CPU_ISA_AVX2:
         return &linear_kernels_avx2;
+    case CPU_ISA_AVX2_VNNI:
+        return &linear_kernels_avx2vnni;
     case CPU_ISA_AVX512:
         return &linear_kernels_avx512;
     case CPU_ISA_AVX512_VNNI:
         return &linear_kernels_avx512vnni;
+    case CPU_ISA_AVX512_AMX:
+        return &linear_kernels_avx512amx;
+    case CPU_ISA_COUNT:
+        break;
     }
     return &linear_kernels_portable;
 }

@@ -14,7 +14,7 @@
  * LINEAR_CHUNK_BLOCKS blocks: even = sum over its even columns, odd = over its odd ones, both fused,
  * ascending, from 0; acc += even + odd
  *
- * So the AVX2, AVX-512 and VNNI sets agree bit for bit. The portable set takes f32 throughout and rounds
+ * So all sets but the portable one agree bit for bit. The portable set takes f32 throughout and rounds
  * products and sums apart: for each block acc += sum of x w, ascending, from 0, with w unpacked to f32. */
 #ifndef KERNELS_CPU_LINEAR_KERNELS_H
 #define KERNELS_CPU_LINEAR_KERNELS_H
@@ -48,7 +48,7 @@ struct linear_kernels {
                        struct argmax *rows); /* argmax.h */
 };
 
-extern const struct linear_kernels linear_kernels_portable, linear_kernels_avx2, linear_kernels_avx512,
-    linear_kernels_avx512vnni;
+extern const struct linear_kernels linear_kernels_portable, linear_kernels_avx2, linear_kernels_avx2vnni,
+    linear_kernels_avx512, linear_kernels_avx512vnni, linear_kernels_avx512amx;
 
 #endif

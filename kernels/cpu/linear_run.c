@@ -216,6 +216,7 @@ static int64_t num_units(const struct linear *l)
 
 static int64_t units_per_chunk(const struct linear *l, int64_t units, int num_threads)
 {
+    assert_always(units > 0); /* creation refuses a linear without rows */
     const int64_t unit_bytes = (int64_t)(l->bytes / (uint64_t)units) + 1;
     const int64_t even = div_up(units, (int64_t)num_threads * CHUNKS_PER_THREAD);
     return max_of(min_of(even, CHUNK_BYTES_MAX / unit_bytes), 1);

@@ -176,12 +176,12 @@ static struct machine measure(int num_threads)
     if (!data) exit(1);
     memset(data, 1, READ_BYTES);
     enum cpu_isa_level isa = cpu_isa_detect();
-    double (*int8)(struct worker *) = isa == CPU_ISA_AVX512_VNNI ? int8_vnni
+    double (*int8)(struct worker *) = isa >= CPU_ISA_AVX512_VNNI ? int8_vnni
                                       : isa == CPU_ISA_AVX512    ? int8_avx512
-                                      : isa == CPU_ISA_AVX2      ? int8_avx2
+                                      : isa >= CPU_ISA_AVX2      ? int8_avx2
                                                                  : scalar;
     double (*f32)(struct worker *) = isa >= CPU_ISA_AVX512 ? f32_avx512
-                                     : isa == CPU_ISA_AVX2 ? f32_avx2
+                                     : isa >= CPU_ISA_AVX2 ? f32_avx2
                                                            : scalar;
     struct machine m = {rate(read_all, num_threads, data), rate(int8, num_threads, data),
                         rate(f32, num_threads, data)};

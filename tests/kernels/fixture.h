@@ -98,7 +98,7 @@ UNUSED_FUNCTION static void for_each_isa(void (*body)(const char *isa))
         body(isa ? isa : "auto");
         return;
     }
-    static const char *const isas[] = {"portable", "avx2", "avx512"};
+    static const char *const isas[] = {"portable", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
     for (size_t i = 0; i < array_length(isas); i++) {
         struct device *d = test_device_open(isas[i], 1);
         if (!d) {

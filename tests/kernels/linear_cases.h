@@ -29,7 +29,9 @@
 #include "kernels/cpu/linear_kernels.h"
 #include "tests/kernels/random_weight.h"
 
-#define FOR_EACH_ISA(isa) for (enum cpu_isa_level isa = CPU_ISA_PORTABLE; isa <= cpu_isa_detect(); isa++)
+#define FOR_EACH_ISA(isa)                                                                                    \
+    for (enum cpu_isa_level isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT; isa++)                              \
+        if (cpu_isa_has(isa))
 
 struct linear_case {
     struct linear_desc desc;
@@ -42,10 +44,10 @@ struct linear_case {
 
 static const struct linear_kernels *case_kernels(enum cpu_isa_level isa)
 {
-    return isa == CPU_ISA_PORTABLE ? &linear_kernels_portable
-           : isa == CPU_ISA_AVX2   ? &linear_kernels_avx2
-           : isa == CPU_ISA_AVX512 ? &linear_kernels_avx512
-                                   : &linear_kernels_avx512vnni;
+    static const struct linear_kernels *const sets[] = {
+        &linear_kernels_portable, &linear_kernels_avx2,       &linear_kernels_avx2vnni,
+        &linear_kernels_avx512,   &linear_kernels_avx512vnni, &linear_kernels_avx512amx};
+    return sets[isa];
 }
 
 static void *test_alloc(size_t bytes)

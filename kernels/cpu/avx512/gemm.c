@@ -42,4 +42,4 @@ INLINE struct block_sums dot_int16(enum dtype dtype, const __m512i weights[16], 
     return (struct block_sums){dtype == DTYPE_Q6_K ? low : _mm512_add_epi32(low, high), high};
 }
 
-DEFINE_KERNELS(linear_kernels_avx512);
+DEFINE_KERNELS(linear_kernels_avx512, integers);

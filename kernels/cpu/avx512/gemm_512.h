@@ -1,4 +1,4 @@
-/* gemm_512.h - panel kernels over 512-bit registers, shared by the AVX-512 and the VNNI set.
+/* gemm_512.h - panel kernels over 512-bit registers, shared by the AVX-512, VNNI and AMX sets.
  *
  * A register holds one f32 for each of the panel's 16 rows, or two 16-bit or four 8-bit columns of each.
  * Orders of summation: linear_kernels.h.
@@ -447,19 +447,19 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     }
 }
 
-/* The whole table, under the name of the set. */
-#define DEFINE_KERNELS(set)                                                                                  \
+/* The whole table, under the name of the set; integer_kind: which product the quants take. */
+#define DEFINE_KERNELS(set, integer_kind)                                                                    \
     DEFINE_PRODUCT(floats, DTYPE_F32)                                                                        \
     DEFINE_PRODUCT(floats, DTYPE_F16)                                                                        \
     DEFINE_PRODUCT(floats, DTYPE_BF16)                                                                       \
-    DEFINE_PRODUCT(integers, DTYPE_Q4_0)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q4_1)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q5_0)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q5_1)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q8_0)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q4_K)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q5_K)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q6_K)                                                                     \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q4_0)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q4_1)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q5_0)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q5_1)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q8_0)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q4_K)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q5_K)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q6_K)                                                                 \
     const struct linear_kernels set = {                                                                      \
         .silu_mul = silu_mul,                                                                                \
         .argmax_add = argmax_add,                                                                            \

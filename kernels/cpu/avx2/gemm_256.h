@@ -1,0 +1,492 @@
+/* gemm_256.h - panel kernels over 256-bit registers, shared by the AVX2 and the AVX-VNNI set.
+ *
+ * The panel of 16 rows is taken in two halves of 8: a register holds one f32 for each of 8 rows, or two
+ * 16-bit or four 8-bit columns of each. Orders of summation: linear_kernels.h.
+ *
+ * int16: the 16 registers of a block's weights do not all fit, so that they are read from the stack, once for
+ * four rows. Sums of a tile stay in memory between blocks.
+ *
+ * The including file defines dot_int8 (weights of half a block times one row) and add_pairs (sum plus two
+ * products of 16-bit integers in each lane) below this one. */
+#ifndef KERNELS_CPU_AVX2_GEMM_256_H
+#define KERNELS_CPU_AVX2_GEMM_256_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/silu.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { HALF_ROWS = PANEL_ROWS / 2 };
+
+/* w = d u + m; [1] is that of the high 16 columns, which differs in Q6_K alone. */
+struct block_scales {
+    __m256 d[2], m[2];
+};
+
+INLINE __m256i dot_int8(enum dtype dtype, const __m256i weights[8], const int8_t *columns);
+INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns);
+
+INLINE bool takes_int16(enum dtype dtype)
+{
+    return dtype == DTYPE_Q8_0 || dtype == DTYPE_Q6_K;
+}
+
+INLINE bool has_fifth_bits(enum dtype dtype)
+{
+    return dtype == DTYPE_Q5_0 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q5_K;
+}
+
+INLINE __m256i broadcast_dword(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return _mm256_set1_epi32(v);
+}
+
+/* As in gemm_512.h. */
+INLINE void prefetch_ahead(const uint8_t *block, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)((uintptr_t)block + 4096 + i), _MM_HINT_T0);
+}
+
+/* ---- scales of rows 8 half .. 8 half + 7 ---- */
+
+INLINE __m128i load_16_bytes(const uint8_t *p)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+INLINE __m256 load_f16(const uint8_t *p, int half)
+{
+    return _mm256_cvtph_ps(load_16_bytes(p + half * HALF_ROWS * 2));
+}
+
+INLINE __m256 load_u8(const uint8_t *p, int half)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadu_si64(p + half * HALF_ROWS)));
+}
+
+INLINE __m256 load_i8(const uint8_t *p, int half)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(p + half * HALF_ROWS)));
+}
+
+INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                                       int half)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const __m256 minus_bias = _mm256_set1_ps((float)-panel_unsigned_bias(dtype));
+    struct block_scales s;
+    if (dtype == DTYPE_Q6_K) {
+        s.d[0] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.scales, half));
+        s.d[1] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.minimums, half));
+        s.m[0] = _mm256_mul_ps(minus_bias, s.d[0]);
+        s.m[1] = _mm256_mul_ps(minus_bias, s.d[1]);
+        return s;
+    }
+    if (l.header_bytes) {
+        const __m256 minimums = _mm256_mul_ps(load_f16(header + 32, half), load_u8(block + l.minimums, half));
+        s.d[0] = _mm256_mul_ps(load_f16(header, half), load_u8(block + l.scales, half));
+        s.m[0] = _mm256_sub_ps(_mm256_setzero_ps(), minimums);
+    } else {
+        s.d[0] = load_f16(block + l.scales, half);
+        s.m[0] = l.minimums ? load_f16(block + l.minimums, half) : _mm256_mul_ps(minus_bias, s.d[0]);
+    }
+    s.d[1] = s.d[0];
+    s.m[1] = s.m[0];
+    return s;
+}
+
+/* ---- integers: weights[i] holds columns 4i .. 4i + 3 of each of 8 rows ---- */
+
+INLINE __m256i load_bytes(const uint8_t *p, int half)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)(p + half * 32));
+}
+
+INLINE void load_nibbles(const uint8_t *block, int half, __m256i weights[8])
+{
+    const __m256i mask = _mm256_set1_epi8(15);
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) {
+        const __m256i both = load_bytes(block + i * 64, half);
+        weights[i] = _mm256_and_si256(both, mask);
+        weights[i + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
+    }
+}
+
+/* Bit n of 32 becomes byte n: 16 or 0. */
+INLINE __m256i spread_bits(uint32_t bits)
+{
+    const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit_of = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), byte_of);
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of), bit_of);
+    return _mm256_and_si256(set, _mm256_set1_epi8(16));
+}
+
+INLINE void add_fifth_bits(const uint8_t *high, int half, __m256i weights[8])
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+        uint32_t bits;
+        memcpy(&bits, high + i * 8 + half * 4, sizeof bits);
+        weights[i] = _mm256_or_si256(weights[i], spread_bits(bits));
+    }
+}
+
+INLINE void add_upper_bits(const uint8_t *high, int half, __m256i weights[8])
+{
+    const __m256i mask = _mm256_set1_epi8(0x30);
+#pragma GCC unroll 32
+    for (int j = 0; j < 2; j++) {
+        const __m256i upper = load_bytes(high + j * 64, half);
+        const __m256i shifted[4] = {_mm256_slli_epi16(upper, 4), _mm256_slli_epi16(upper, 2), upper,
+                                    _mm256_srli_epi16(upper, 2)};
+#pragma GCC unroll 32
+        for (int s = 0; s < 4; s++)
+            weights[4 * j + s] = _mm256_or_si256(weights[4 * j + s], _mm256_and_si256(shifted[s], mask));
+    }
+}
+
+/* The unsigned integers of half a block as bytes. */
+INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, int half, __m256i weights[8])
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    if (dtype == DTYPE_Q8_0) {
+#pragma GCC unroll 32
+        for (int i = 0; i < 8; i++) weights[i] = load_bytes(block + i * 64, half);
+        return;
+    }
+    load_nibbles(block, half, weights);
+    if (has_fifth_bits(dtype)) add_fifth_bits(block + l.high_bits, half, weights);
+    if (dtype == DTYPE_Q6_K) add_upper_bits(block + l.high_bits, half, weights);
+}
+
+/* ---- products of integers ---- */
+
+/* acc += d * scale * dot + ...: the end of a block for one row; dots of the low and high columns apart in
+ * Q6_K, where otherwise low is both. acc is that of the half. */
+INLINE void add_dots(enum dtype dtype, const struct block_scales *s, __m256i low, __m256i high,
+                     const struct act_scale *x, float *acc)
+{
+    const __m256 scale = _mm256_set1_ps(x->scale);
+    __m256 sum = _mm256_load_ps(acc);
+    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low), _mm256_mul_ps(s->d[0], scale), sum);
+    if (dtype == DTYPE_Q6_K) {
+        sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_mul_ps(s->d[1], scale), sum);
+        sum = _mm256_fmadd_ps(s->m[0], _mm256_set1_ps(x->sum_low), sum);
+        sum = _mm256_fmadd_ps(s->m[1], _mm256_set1_ps(x->sum_high), sum);
+    } else {
+        sum = _mm256_fmadd_ps(s->m[0], _mm256_set1_ps(x->sum), sum);
+    }
+    _mm256_store_ps(acc, sum);
+}
+
+INLINE void add_tile_int8(enum dtype dtype, const struct block_scales *s, const __m256i weights[8],
+                          const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
+{
+    for (int t = 0; t < num_rows; t++, columns += PANEL_BLOCK) {
+        const __m256i dot = dot_int8(dtype, weights, columns);
+        add_dots(dtype, s, dot, dot, &scales[t], acc + t * PANEL_ROWS);
+    }
+}
+
+/* Adds the products with eight registers of 16-bit weights, each read once for num_rows (a constant) rows. */
+INLINE void dot_rows_int16(int num_rows, const __m256i weights[8], const int16_t *columns, __m256i *sums)
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+#pragma GCC unroll 32
+        for (int t = 0; t < num_rows; t++) {
+            const int16_t *const two = columns + t * PANEL_BLOCK + 2 * i;
+            sums[t] = add_pairs(sums[t], weights[i], broadcast_dword(two));
+        }
+    }
+}
+
+INLINE void add_rows_int16(enum dtype dtype, int num_rows, const struct block_scales *s,
+                           const __m256i weights[16], const int16_t *columns, const struct act_scale *scales,
+                           float *acc)
+{
+    __m256i low[4], high[4];
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) low[t] = high[t] = _mm256_setzero_si256();
+    dot_rows_int16(num_rows, weights, columns, low);
+    dot_rows_int16(num_rows, weights + 8, columns + 16, dtype == DTYPE_Q6_K ? high : low);
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) add_dots(dtype, s, low[t], high[t], &scales[t], acc + t * PANEL_ROWS);
+}
+
+INLINE void add_tile_int16(enum dtype dtype, const struct block_scales *s, const __m256i bytes[8],
+                           const int16_t *columns, const struct act_scale *scales, int num_rows, float *acc)
+{
+    __m256i weights[16];
+    int t = 0;
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+        weights[2 * i] = _mm256_and_si256(bytes[i], _mm256_set1_epi16(255));
+        weights[2 * i + 1] = _mm256_srli_epi16(bytes[i], 8);
+    }
+    for (; num_rows - t >= 4; t += 4)
+        add_rows_int16(dtype, 4, s, weights, columns + t * PANEL_BLOCK, scales + t, acc + t * PANEL_ROWS);
+    for (; t < num_rows; t++)
+        add_rows_int16(dtype, 1, s, weights, columns + t * PANEL_BLOCK, scales + t, acc + t * PANEL_ROWS);
+}
+
+INLINE void product_integers(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
+                             const struct act_tile *x, float *acc)
+{
+    memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
+    for (int64_t b = 0; b < num_blocks; b++) {
+        const uint8_t *const header = panel_header(dtype, panel, b), *const block =
+                                                                         panel_block(dtype, panel, b);
+        const int64_t first = b * x->num_rows * PANEL_BLOCK;
+        const struct act_scale *const scales = x->scales + b * x->num_rows;
+        prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
+        for (int half = 0; half < 2; half++) {
+            const struct block_scales s = load_scales(dtype, header, block, half);
+            float *const half_acc = acc + half * HALF_ROWS;
+            __m256i weights[8];
+            load_unsigned(dtype, block, half, weights);
+            if (takes_int16(dtype))
+                add_tile_int16(dtype, &s, weights, (const int16_t *)x->columns + first, scales, x->num_rows,
+                               half_acc);
+            else
+                add_tile_int8(dtype, &s, weights, (const int8_t *)x->columns + first, scales, x->num_rows,
+                              half_acc);
+        }
+    }
+}
+
+/* ---- products of floats ---- */
+
+/* Column k of half a panel. */
+INLINE __m256 float_at(enum dtype dtype, const uint8_t *panel, int half, int64_t k)
+{
+    switch (dtype) {
+    case DTYPE_F32:
+        return _mm256_loadu_ps((const float *)(const void *)(panel + k * 64 + half * 32));
+    case DTYPE_F16:
+        return load_f16(panel + k * 32, half);
+    default: {
+        const __m128i tops = load_16_bytes(panel + k * 32 + half * 16);
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(tops), 16));
+    }
+    }
+}
+
+INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, const float *x,
+                               float *acc)
+{
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, even[2] = {sum[0], sum[0]},
+           odd[2] = {sum[0], sum[0]};
+    for (int64_t b = 0; b < num_blocks; b++) {
+        const int64_t first = b * PANEL_BLOCK;
+        prefetch_ahead(panel_block(dtype, panel, b), panel_layout_of(dtype).block_bytes);
+        for (int64_t k = first; k < first + PANEL_BLOCK; k += 2) {
+#pragma GCC unroll 32
+            for (int half = 0; half < 2; half++) {
+                even[half] =
+                    _mm256_fmadd_ps(float_at(dtype, panel, half, k), _mm256_set1_ps(x[k]), even[half]);
+                odd[half] =
+                    _mm256_fmadd_ps(float_at(dtype, panel, half, k + 1), _mm256_set1_ps(x[k + 1]), odd[half]);
+            }
+        }
+        if ((b + 1) % LINEAR_CHUNK_BLOCKS && b + 1 < num_blocks) continue;
+#pragma GCC unroll 32
+        for (int half = 0; half < 2; half++) {
+            sum[half] = _mm256_add_ps(sum[half], _mm256_add_ps(even[half], odd[half]));
+            even[half] = odd[half] = _mm256_setzero_ps();
+        }
+    }
+    _mm256_store_ps(acc, sum[0]);
+    _mm256_store_ps(acc + HALF_ROWS, sum[1]);
+}
+
+/* acc += a chunk of half a panel's unpacked weights times num_rows (a constant) rows of a tile whose blocks
+ * are stride apart. acc is that of the half. */
+INLINE void add_rows_floats(int num_rows, const float *weights, int num_blocks, const float *x,
+                            int64_t stride, float *acc)
+{
+    __m256 even[6], odd[6];
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) even[t] = odd[t] = _mm256_setzero_ps();
+    for (int b = 0; b < num_blocks; b++, x += stride) {
+        for (int k = 0; k < PANEL_BLOCK; k += 2, weights += 2 * HALF_ROWS) {
+            const __m256 w_even = _mm256_load_ps(weights), w_odd = _mm256_load_ps(weights + HALF_ROWS);
+#pragma GCC unroll 32
+            for (int t = 0; t < num_rows; t++) {
+                even[t] = _mm256_fmadd_ps(w_even, _mm256_set1_ps(x[t * PANEL_BLOCK + k]), even[t]);
+                odd[t] = _mm256_fmadd_ps(w_odd, _mm256_set1_ps(x[t * PANEL_BLOCK + k + 1]), odd[t]);
+            }
+        }
+    }
+#pragma GCC unroll 32
+    for (int t = 0; t < num_rows; t++) {
+        float *const at = acc + t * PANEL_ROWS;
+        _mm256_store_ps(at, _mm256_add_ps(_mm256_load_ps(at), _mm256_add_ps(even[t], odd[t])));
+    }
+}
+
+/* All rows of the tile, in groups as large as the registers allow. */
+INLINE void add_tile_floats(int num_rows, const float *weights, int num_blocks, const float *x, float *acc)
+{
+    const int64_t stride = (int64_t)num_rows * PANEL_BLOCK;
+    int t = 0;
+#define ADD_ROWS(n)                                                                                          \
+    for (; num_rows - t >= (n); t += (n))                                                                    \
+    add_rows_floats((n), weights, num_blocks, x + t * PANEL_BLOCK, stride, acc + t * PANEL_ROWS)
+    ADD_ROWS(6);
+    ADD_ROWS(3);
+    ADD_ROWS(1);
+#undef ADD_ROWS
+}
+
+INLINE void product_floats(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
+                           const struct act_tile *x, float *acc)
+{
+    if (x->num_rows == 1) {
+        product_floats_row(dtype, panel, num_blocks, x->columns, acc);
+        return;
+    }
+    memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
+    for (int64_t b = 0; b < num_blocks; b += LINEAR_CHUNK_BLOCKS) {
+        const int chunk = (int)min_of(num_blocks - b, LINEAR_CHUNK_BLOCKS);
+        const uint8_t *const from = panel_block(dtype, panel, b);
+        const float *const columns = (const float *)x->columns + b * x->num_rows * PANEL_BLOCK;
+        for (int half = 0; half < 2; half++) {
+            _Alignas(32) float weights[LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * HALF_ROWS];
+            for (int k = 0; k < chunk * PANEL_BLOCK; k++)
+                _mm256_store_ps(weights + k * HALF_ROWS, float_at(dtype, from, half, k));
+            add_tile_floats(x->num_rows, weights, chunk, columns, acc + half * HALF_ROWS);
+        }
+    }
+}
+
+/* ---- activations ---- */
+
+INLINE int sum_of_lanes(__m256i v)
+{
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+/* The order of magnitudes as integers puts infinities and NaNs on top. */
+INLINE uint32_t largest_magnitude_bits(const __m256 x[4])
+{
+    const __m256i no_sign = _mm256_set1_epi32(0x7fffffff);
+    __m256i largest = _mm256_setzero_si256();
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++)
+        largest = _mm256_max_epu32(largest, _mm256_and_si256(_mm256_castps_si256(x[i]), no_sign));
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1)));
+}
+
+/* q in -limit .. limit; as quantize.c does it. */
+INLINE struct act_scale quantize_block(const float *from, float limit, __m256i q[4])
+{
+    __m256 x[4];
+    float largest;
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) x[i] = _mm256_loadu_ps(from + 8 * i);
+    const uint32_t largest_bits = largest_magnitude_bits(x);
+    memcpy(&largest, &largest_bits, sizeof largest);
+    if (largest_bits >= 0x7f800000 || largest < QUANTIZE_LEAST) {
+        const float all = largest_bits >= 0x7f800000 ? __builtin_nanf("") : 0;
+#pragma GCC unroll 32
+        for (int i = 0; i < 4; i++) q[i] = _mm256_setzero_si256();
+        return (struct act_scale){all, all, all, all};
+    }
+    const __m256 inverse = _mm256_set1_ps(limit / largest);
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], inverse));
+    const int low = sum_of_lanes(_mm256_add_epi32(q[0], q[1])),
+              high = sum_of_lanes(_mm256_add_epi32(q[2], q[3]));
+    const float scale = largest / limit;
+    return (struct act_scale){scale, scale * (float)(low + high), scale * (float)low, scale * (float)high};
+}
+
+static void pack_int8(const float *x, int64_t cols, int row, int num_rows, void *columns,
+                      struct act_scale *scales)
+{
+    for (int64_t b = 0; b < panel_num_blocks(cols); b++) {
+        const int64_t at = b * num_rows + row;
+        __m256i q[4];
+        scales[at] = quantize_block(x + b * PANEL_BLOCK, 127, q);
+        /* The packs work on each half of a register: dwords come out in the order 0 4 1 5 2 6 3 7. */
+        const __m256i bytes =
+            _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        _mm256_storeu_si256((__m256i *)columns + at, _mm256_permutevar8x32_epi32(bytes, order));
+    }
+}
+
+/* Sixteen columns in the order 0 2 1 3 of every four. */
+INLINE __m256i pack_16_columns(__m256i q0, __m256i q1)
+{
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(q0, q1), 0xd8);
+    return _mm256_shuffle_epi8(words, order);
+}
+
+static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void *columns,
+                       struct act_scale *scales)
+{
+    for (int64_t b = 0; b < panel_num_blocks(cols); b++) {
+        const int64_t at = b * num_rows + row;
+        __m256i *const to = (__m256i *)columns + at * 2;
+        __m256i q[4];
+        scales[at] = quantize_block(x + b * PANEL_BLOCK, 32767, q);
+        _mm256_storeu_si256(to, pack_16_columns(q[0], q[1]));
+        _mm256_storeu_si256(to + 1, pack_16_columns(q[2], q[3]));
+    }
+}
+
+#define DEFINE_PRODUCT(kind, dtype)                                                                          \
+    static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
+    {                                                                                                        \
+        for (int i = 0; i < p->num; i++) product_##kind(dtype, p->data[i], num_blocks, x, p->acc[i]);        \
+    }
+
+/* The whole table, under the name of the set. */
+#define DEFINE_KERNELS(set)                                                                                  \
+    DEFINE_PRODUCT(floats, DTYPE_F32)                                                                        \
+    DEFINE_PRODUCT(floats, DTYPE_F16)                                                                        \
+    DEFINE_PRODUCT(floats, DTYPE_BF16)                                                                       \
+    DEFINE_PRODUCT(integers, DTYPE_Q4_0)                                                                     \
+    DEFINE_PRODUCT(integers, DTYPE_Q4_1)                                                                     \
+    DEFINE_PRODUCT(integers, DTYPE_Q5_0)                                                                     \
+    DEFINE_PRODUCT(integers, DTYPE_Q5_1)                                                                     \
+    DEFINE_PRODUCT(integers, DTYPE_Q8_0)                                                                     \
+    DEFINE_PRODUCT(integers, DTYPE_Q4_K)                                                                     \
+    DEFINE_PRODUCT(integers, DTYPE_Q5_K)                                                                     \
+    DEFINE_PRODUCT(integers, DTYPE_Q6_K)                                                                     \
+    const struct linear_kernels set = {                                                                      \
+        .silu_mul = silu_mul,                                                                                \
+        .argmax_add = argmax_add,                                                                            \
+        .pack = {act_pack_f32, pack_int8, pack_int16},                                                       \
+        .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},                                                   \
+               [DTYPE_F16] = {product_DTYPE_F16, ACT_F32},                                                   \
+               [DTYPE_BF16] = {product_DTYPE_BF16, ACT_F32},                                                 \
+               [DTYPE_Q4_0] = {product_DTYPE_Q4_0, ACT_INT8},                                                \
+               [DTYPE_Q4_1] = {product_DTYPE_Q4_1, ACT_INT8},                                                \
+               [DTYPE_Q5_0] = {product_DTYPE_Q5_0, ACT_INT8},                                                \
+               [DTYPE_Q5_1] = {product_DTYPE_Q5_1, ACT_INT8},                                                \
+               [DTYPE_Q8_0] = {product_DTYPE_Q8_0, ACT_INT16},                                               \
+               [DTYPE_Q4_K] = {product_DTYPE_Q4_K, ACT_INT8},                                                \
+               [DTYPE_Q5_K] = {product_DTYPE_Q5_K, ACT_INT8},                                                \
+               [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16}},                                              \
+    }
+
+#endif

@@ -1,0 +1,24 @@
+/* gemm.c - panel kernels for AVX2 with AVX-VNNI: the dot products of VNNI without AVX-512.
+ *
+ * vpdpbusd and vpdpwssd as in avx512vnni/dot.h, over 256 bits: 8 instructions instead of 16 for half a block
+ * of 4-bit weights. The sums are the same integers as in the other sets. */
+#include "kernels/cpu/avx2/gemm_256.h"
+
+INLINE __m256i dot_int8(enum dtype dtype, const __m256i weights[8], const int8_t *columns)
+{
+    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+    (void)dtype;
+#pragma GCC unroll 32
+    for (int i = 0; i < 4; i++) {
+        low = _mm256_dpbusd_avx_epi32(low, weights[i], broadcast_dword(columns + 4 * i));
+        high = _mm256_dpbusd_avx_epi32(high, weights[i + 4], broadcast_dword(columns + 4 * i + 16));
+    }
+    return _mm256_add_epi32(low, high);
+}
+
+INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns)
+{
+    return _mm256_dpwssd_avx_epi32(sum, weights, columns);
+}
+
+DEFINE_KERNELS(linear_kernels_avx2vnni);
