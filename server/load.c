@@ -19,7 +19,7 @@ enum {
     CPU_NUM_SEQS = 64,
     CPU_BATCHED_TOKENS = 512,
     GPU_NUM_SEQS = 256,
-    GPU_BATCHED_TOKENS = 8192,
+    GPU_BATCHED_TOKENS = 1024,
     CPU_TYPICAL_TOKENS = 1024, /* of one sequence, when a CPU's K/V cache is sized by default */
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
     TEMPLATE_BYTES_MAX = 1 << 20,
@@ -75,7 +75,7 @@ static int open_tokenizer(struct load *load, struct error *err)
     const struct gguf *gguf = model_files_gguf(load->files);
     if (gguf) return tokenizer_open_gguf(gguf, &load->tokenizer, err);
     int status = tokenizer_open_directory(model_files_directory(load->files), &load->tokenizer, err);
-    if (status != STATUS_NOT_FOUND || strcmp(load->config->load_format, "dummy")) return status;
+    if (status != STATUS_NOT_FOUND || strcmp(load->config->load_format, "dummy") != 0) return status;
     log_info("random weights without a tokenizer.json: bytes are the tokens of a prompt, words are made up");
     *err = (struct error){0};
     return tokenizer_open_plain(model_files_config(load->files)->vocab_size, &load->tokenizer, err);
