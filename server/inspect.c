@@ -87,7 +87,7 @@ static void print_fit(const struct model_config *c, uint64_t weight_bytes)
            (double)model_config_kv_bytes_per_token(c, DTYPE_F32) / 1024);
     printf("this machine  %.1f GiB of memory: the weights%s and about %.1f million tokens of bf16 K/V\n",
            (double)memory / (double)GIB, left ? " fit," : " do not fit,",
-           (double)(left / max_of(token_bytes, (uint64_t)1)) / 1e6);
+           (double)left / (double)max_of(token_bytes, (uint64_t)1) / 1e6);
 }
 
 int inspect_run(const struct config *config)

@@ -68,7 +68,7 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
     case DTYPE_COUNT:
         break;
     }
-    return (struct panel_layout){0};
+    return (struct panel_layout){.blocks_per_super = 1};
 }
 
 /* What was added to the signed integers of a dtype to make them unsigned. */

@@ -50,7 +50,7 @@ static void rotate_pairs(float *x, const struct rotation *r, int32_t rotary_dim)
 {
     for (int32_t i = 0; i < rotary_dim; i += 2) {
         float low = x[i], high = x[i + 1];
-        x[i] = low * r->cos[i] + high * r->sin[i];
+        x[i] = low * r->cos[i] + high * r->sin[i]; /* NOLINT: rotary_dim is even, all of r is filled in */
         x[i + 1] = high * r->cos[i + 1] + low * r->sin[i + 1];
     }
 }

@@ -126,7 +126,7 @@ static bool split_merge(const cJSON *item, const char **left, size_t *left_bytes
 {
     if (cJSON_IsArray(item)) {
         const cJSON *a = item->child, *b = a ? a->next : NULL;
-        if (!cJSON_IsString(a) || !cJSON_IsString(b) || b->next) return false;
+        if (!cJSON_IsString(a) || !b || !cJSON_IsString(b) || b->next) return false;
         *left = a->valuestring;
         *left_bytes = strlen(*left);
         *right = b->valuestring;
@@ -222,7 +222,11 @@ int tokenizer_open_directory(const char *directory, struct tokenizer **out, stru
     int status = parse_file(path, &root, err);
     if (status) return status;
     struct tokenizer *t = tokenizer_create();
-    status = t ? read_root(t, root, err) : error_set(err, STATUS_NO_MEMORY, "No memory for a tokenizer.");
+    if (!t) {
+        cJSON_Delete(root);
+        return error_set(err, STATUS_NO_MEMORY, "No memory for a tokenizer.");
+    }
+    status = read_root(t, root, err);
     cJSON_Delete(root);
     if (!status) status = read_config(t, directory, err);
     if (status) {
