@@ -6,6 +6,8 @@
  *
  * A worker that has nothing to do spins for tens of microseconds (the next operation of a forward pass comes
  * within a few) and then sleeps on a futex: an idle server uses no CPU.
+ * A pool that fills the machine pins its threads (thread_place.h), the calling one from its first run until
+ * the pool is destroyed.
  *
  * Thread: one thread at a time calls thread_pool_run; tasks must not call it. */
 #ifndef KERNELS_CPU_THREAD_POOL_H

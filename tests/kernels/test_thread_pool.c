@@ -5,6 +5,7 @@
 
 #include "fixture.h"
 #include "kernels/cpu/thread_limit.h"
+#include "kernels/cpu/thread_place.h"
 #include "kernels/cpu/thread_pool.h"
 
 enum { THREADS_MAX = 8 };
@@ -144,6 +145,124 @@ static void test_cgroup_limit(void **state)
     }
 }
 
+/* Files (name, text) into a new folder, whose name goes to folder; names may hold folders. */
+static void write_tree(char *folder, const char *const (*files)[2], size_t num_files)
+{
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < num_files; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", folder, files[i][0]);
+        for (char *slash = path + strlen(folder) + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+            *slash = '\0';
+            mkdir(path, 0700);
+        }
+        write_file(folder, files[i][0], files[i][1]);
+    }
+}
+
+static void remove_tree(const char *folder)
+{
+    char command[512];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* Both versions of control groups, as /proc/self/cgroup lists them; the least counts. */
+static void test_groups_of_both_versions(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {
+        {"one", "3:cpuset:/a\n4:cpu,cpuacct:/a/b\n0::/\n"},
+        {"cpu,cpuacct/a/b/cpu.cfs_quota_us", "-1\n"},
+        {"cpu,cpuacct/a/b/cpu.cfs_period_us", "100000\n"},
+        {"cpu,cpuacct/a/cpu.cfs_quota_us", "150000\n"},
+        {"cpu,cpuacct/a/cpu.cfs_period_us", "50000\n"},
+        {"two", "0::/x/y\n"},
+        {"x/y/cpu.max", "400000 100000\n"},
+        {"both", "0::/x/y\n1:cpu,cpuacct:/a/b\n"},
+        {"free", "9:cpuacct:/a\n0::/none\n"},
+        {"odd", "0\n:\n::\n1:cpu\n1:cpu:\n\n"},
+    };
+    char folder[] = "/tmp/flashd-cgroup-XXXXXX", path[128];
+    static const struct {
+        const char *file;
+        int limit;
+    } cases[] = {{"one", 3}, {"two", 4}, {"both", 3}, {"free", 0}, {"odd", 0}, {"missing", 0}};
+    write_tree(folder, files, array_length(files));
+    for (size_t i = 0; i < array_length(cases); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, cases[i].file);
+        assert_int_equal(thread_limit_groups(path, folder), cases[i].limit);
+    }
+    remove_tree(folder);
+}
+
+/* Four cores of two hardware threads, 0 and 4, 1 and 5 ...; of core 0 only CPU 4 is in the mask. */
+static void test_places(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {
+        {"cpu1/topology/thread_siblings_list", "1,5\n"}, {"cpu2/topology/thread_siblings_list", "2,6\n"},
+        {"cpu3/topology/thread_siblings_list", "3,7\n"}, {"cpu4/topology/thread_siblings_list", "0,4\n"},
+        {"cpu5/topology/thread_siblings_list", "1,5\n"}, {"cpu6/topology/thread_siblings_list", "2,6\n"},
+        {"cpu7/topology/thread_siblings_list", "3,7\n"},
+    };
+    static const int expected[] = {1, 2, 3, 4, 5, 6, 7};
+    static const int without_2_and_3[] = {1, 4, 6, 7, 5};
+    char folder[] = "/tmp/flashd-topology-XXXXXX";
+    int cpus[8];
+    cpu_set_t mask;
+    write_tree(folder, files, array_length(files));
+    CPU_ZERO(&mask);
+    for (int cpu = 1; cpu < 8; cpu++) CPU_SET(cpu, &mask);
+    for (int n = 0; n < 9; n++) {
+        assert_int_equal(thread_place_choose(&mask, folder, 0, n, cpus), n >= 4 && n <= 7);
+        if (n >= 4 && n <= 7) assert_memory_equal(cpus, expected, (size_t)n * sizeof *cpus);
+        assert_false(thread_place_choose(&mask, folder, 6, n, cpus));
+    }
+    assert_true(thread_place_choose(&mask, folder, 7, 7, cpus));
+    CPU_CLR(2, &mask);
+    CPU_CLR(3, &mask);
+    assert_true(thread_place_choose(&mask, folder, 0, 5, cpus));
+    assert_memory_equal(cpus, without_2_and_3, sizeof without_2_and_3);
+    assert_false(thread_place_choose(&mask, folder, 0, 3, cpus));
+    assert_true(thread_place_choose(&mask, "/nonexistent", 0, 5, cpus)); /* five cores then */
+    assert_false(thread_place_choose(&mask, "/nonexistent", 0, 4, cpus));
+    remove_tree(folder);
+}
+
+static void record_mask(void *context, int thread_idx, int num_threads)
+{
+    (void)num_threads;
+    cpu_set_t *masks = context;
+    if (sched_getaffinity(0, sizeof *masks, &masks[thread_idx]) != 0) CPU_ZERO(&masks[thread_idx]);
+}
+
+/* A pool of every CPU has a CPU for each thread, and the caller is free again afterwards; one of more threads
+ * than there are CPUs leaves them to the kernel. */
+static void test_pinning(void **state)
+{
+    (void)state;
+    enum { CPUS_MAX = 64 };
+    const int num_cpus = CPU_COUNT(thread_limit_mask());
+    if (num_cpus < 2 || num_cpus >= CPUS_MAX || thread_limit_usable() < num_cpus) skip();
+    cpu_set_t masks[CPUS_MAX], all, after;
+    struct thread_pool *p = pool_of(num_cpus);
+    thread_pool_run(p, record_mask, masks);
+    CPU_ZERO(&all);
+    for (int i = 0; i < num_cpus; i++) {
+        assert_int_equal(CPU_COUNT(&masks[i]), 1);
+        CPU_OR(&all, &all, &masks[i]);
+    }
+    assert_true(CPU_EQUAL(&all, thread_limit_mask()));
+    thread_pool_destroy(p);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&after, thread_limit_mask()));
+    p = pool_of(num_cpus + 1);
+    thread_pool_run(p, record_mask, masks);
+    for (int i = 0; i <= num_cpus; i++) assert_true(CPU_EQUAL(&masks[i], thread_limit_mask()));
+    thread_pool_destroy(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +270,9 @@ int main(void)
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_idle_pool_uses_no_cpu),
         cmocka_unit_test(test_cgroup_limit),
+        cmocka_unit_test(test_groups_of_both_versions),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_pinning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
