@@ -36,7 +36,7 @@ struct thread_pool {
     struct worker *workers; /* num_threads - 1 */
     int *cpus;              /* [num_threads] where each thread stays; NULL: anywhere */
     bool caller_pinned;
-    pthread_t caller; /* thread 0 of the last run, if pinned */
+    pthread_t caller; /* if pinned */
     bool stopping;
     _Alignas(64) _Atomic uint32_t generation;
     _Atomic int32_t num_asleep;
@@ -114,10 +114,9 @@ static void start_generation(struct thread_pool *p)
     if (atomic_load(&p->num_asleep) > 0) futex_wake_all(&p->generation);
 }
 
-/* Whoever calls is thread 0 and stays on its CPU: the engine's thread, and before it the one that loads. */
-static void pin_caller(struct thread_pool *p)
+void thread_pool_pin_caller(struct thread_pool *p)
 {
-    if (p->caller_pinned && pthread_equal(p->caller, pthread_self())) return;
+    if (!p->cpus || (p->caller_pinned && pthread_equal(p->caller, pthread_self()))) return;
     thread_place_pin(p->cpus[0]);
     p->caller = pthread_self();
     p->caller_pinned = true;
@@ -126,7 +125,6 @@ static void pin_caller(struct thread_pool *p)
 void thread_pool_run(struct thread_pool *p, void (*task)(void *context, int thread_idx, int num_threads),
                      void *context)
 {
-    if (p->cpus) pin_caller(p);
     if (p->num_threads > 1) {
         p->task = task;
         p->context = context;

@@ -29,6 +29,11 @@ int thread_pool_num_threads(const struct thread_pool *p);
 void thread_pool_run(struct thread_pool *p, void (*task)(void *context, int thread_idx, int num_threads),
                      void *context);
 
+/* Where the pool is pinned: the calling thread, which is to call thread_pool_run from now on, stays on the
+ * CPU that the workers leave free, until it destroys the pool. Not for a thread that starts others: they
+ * would inherit it. Cheap when it has been done. */
+void thread_pool_pin_caller(struct thread_pool *p);
+
 /* The contiguous part [*begin, *end) of num_items that belongs to thread_idx; parts differ by one at most. */
 static inline void thread_pool_range(int64_t num_items, int thread_idx, int num_threads, int64_t *begin,
                                      int64_t *end)

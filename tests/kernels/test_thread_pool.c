@@ -237,8 +237,8 @@ static void record_mask(void *context, int thread_idx, int num_threads)
     if (sched_getaffinity(0, sizeof *masks, &masks[thread_idx]) != 0) CPU_ZERO(&masks[thread_idx]);
 }
 
-/* A pool of every CPU has a CPU for each thread, and the caller is free again afterwards; one of more threads
- * than there are CPUs leaves them to the kernel. */
+/* A pool of every CPU has a CPU for each thread, the caller's from when it asks until the pool goes; one of
+ * more threads than there are CPUs leaves them to the kernel. */
 static void test_pinning(void **state)
 {
     (void)state;
@@ -247,6 +247,9 @@ static void test_pinning(void **state)
     if (num_cpus < 2 || num_cpus >= CPUS_MAX || thread_limit_usable() < num_cpus) skip();
     cpu_set_t masks[CPUS_MAX], all, after;
     struct thread_pool *p = pool_of(num_cpus);
+    thread_pool_run(p, record_mask, masks);
+    assert_true(CPU_EQUAL(&masks[0], thread_limit_mask()));
+    for (int i = 0; i < 2; i++) thread_pool_pin_caller(p);
     thread_pool_run(p, record_mask, masks);
     CPU_ZERO(&all);
     for (int i = 0; i < num_cpus; i++) {
@@ -258,6 +261,7 @@ static void test_pinning(void **state)
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&after, thread_limit_mask()));
     p = pool_of(num_cpus + 1);
+    thread_pool_pin_caller(p);
     thread_pool_run(p, record_mask, masks);
     for (int i = 0; i <= num_cpus; i++) assert_true(CPU_EQUAL(&masks[i], thread_limit_mask()));
     thread_pool_destroy(p);
