@@ -32,7 +32,7 @@ static void test_outputs_are_within_bounds(void **state)
 /* Outputs of the whole case; then of each row alone, and of batches of some of the rows, on other pools. */
 static void check_same_bits(const struct linear_case *c)
 {
-    const int batches[] = {2, 3, 5, 8, 17, 64};
+    const int batches[] = {2, 3, 4, 5, 6, 7, 8, 9, 17, 64};
     const int n = case_num_outputs(c);
     struct linear *const l = case_create(c, pools[0]);
     float *const all = case_run(c, l, pools[0], c->num_tokens, c->x);

@@ -1,0 +1,187 @@
+/* floats_512.h - products with weights that are floats, over 512-bit registers.
+ *
+ * A chunk of weights is unpacked into a small array and multiplied with groups of rows whose sums stay in
+ * registers. Few rows use the weights as they are unpacked. Order of summation: linear_kernels.h. */
+#ifndef KERNELS_CPU_AVX512_FLOATS_512_H
+#define KERNELS_CPU_AVX512_FLOATS_512_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cpu/linear_kernels.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* A decode step reads each weight once: the hardware's prefetcher alone keeps fewer lines in flight. The
+ * distance is that of the best rate measured (kernels/README.md). */
+INLINE void prefetch_ahead(const uint8_t *block, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)((uintptr_t)block + 4096 + i), _MM_HINT_T0);
+}
+
+INLINE __m512 load_f16(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+/* Column k of a panel. */
+INLINE __m512 float_at(enum dtype dtype, const uint8_t *panel, int64_t k)
+{
+    switch (dtype) {
+    case DTYPE_F32:
+        return _mm512_loadu_ps(panel + k * 64);
+    case DTYPE_F16:
+        return load_f16(panel + k * 32);
+    default: {
+        const __m256i tops = _mm256_loadu_si256((const __m256i *)(const void *)(panel + k * 32));
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(tops), 16));
+    }
+    }
+}
+
+/* Few rows (num_rows is a constant) use the weights as they are unpacked: all sums stay in registers, those
+ * of two panels or of more rows. */
+enum { ROWS_FEW = 4, ROWS_FEW_ALONE = 8 };
+
+INLINE void product_floats_few(enum dtype dtype, int num_panels, int num_rows, const struct panels *p,
+                               int64_t num_blocks, const float *x)
+{
+    __m512 sum[PANELS_MAX][ROWS_FEW_ALONE], even[PANELS_MAX][ROWS_FEW_ALONE], odd[PANELS_MAX][ROWS_FEW_ALONE];
+#pragma GCC unroll 8
+    for (int i = 0; i < num_panels * num_rows; i++)
+        sum[i / num_rows][i % num_rows] = even[i / num_rows][i % num_rows] = odd[i / num_rows][i % num_rows] =
+            _mm512_setzero_ps();
+    for (int64_t b = 0; b < num_blocks; b++, x += num_rows * PANEL_BLOCK) {
+        for (int i = 0; i < num_panels; i++)
+            prefetch_ahead(panel_block(dtype, p->data[i], b), panel_layout_of(dtype).block_bytes);
+        for (int k = 0; k < PANEL_BLOCK; k += 2) {
+#pragma GCC unroll 2
+            for (int i = 0; i < num_panels; i++) {
+                const __m512 w_even = float_at(dtype, p->data[i], b * PANEL_BLOCK + k);
+                const __m512 w_odd = float_at(dtype, p->data[i], b * PANEL_BLOCK + k + 1);
+#pragma GCC unroll 8
+                for (int t = 0; t < num_rows; t++) {
+                    const float *const at = x + t * PANEL_BLOCK + k;
+                    even[i][t] = _mm512_fmadd_ps(w_even, _mm512_set1_ps(at[0]), even[i][t]);
+                    odd[i][t] = _mm512_fmadd_ps(w_odd, _mm512_set1_ps(at[1]), odd[i][t]);
+                }
+            }
+        }
+        if ((b + 1) % LINEAR_CHUNK_BLOCKS && b + 1 < num_blocks) continue;
+#pragma GCC unroll 8
+        for (int i = 0; i < num_panels * num_rows; i++) {
+            const int n = i / num_rows, t = i % num_rows;
+            sum[n][t] = _mm512_add_ps(sum[n][t], _mm512_add_ps(even[n][t], odd[n][t]));
+            even[n][t] = odd[n][t] = _mm512_setzero_ps();
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < num_panels * num_rows; i++)
+        _mm512_store_ps(p->acc[i / num_rows] + i % num_rows * PANEL_ROWS, sum[i / num_rows][i % num_rows]);
+}
+
+/* A chunk of K. */
+struct chunk {
+    const float *weights[PANELS_MAX]; /* [columns][PANEL_ROWS] of each panel */
+    int num_blocks;
+    const float *x; /* the tile's activations, blocks stride apart */
+    int64_t stride;
+};
+
+/* acc += chunk, for num_rows rows from row first; num_panels and num_rows are constants. */
+INLINE void add_rows_floats(int num_panels, int num_rows, const struct chunk *c, int first, float *const *acc)
+{
+    __m512 even[PANELS_MAX][12], odd[PANELS_MAX][12];
+    const float *w[PANELS_MAX] = {c->weights[0], c->weights[1]}, *x = c->x + first * PANEL_BLOCK;
+#pragma GCC unroll 32
+    for (int i = 0; i < num_panels * num_rows; i++)
+        even[i / num_rows][i % num_rows] = odd[i / num_rows][i % num_rows] = _mm512_setzero_ps();
+    for (int b = 0; b < c->num_blocks; b++, x += c->stride) {
+        for (int k = 0; k < PANEL_BLOCK; k += 2) {
+            __m512 w_even[PANELS_MAX], w_odd[PANELS_MAX];
+#pragma GCC unroll 2
+            for (int p = 0; p < num_panels; p++, w[p - 1] += 2 * PANEL_ROWS) {
+                w_even[p] = _mm512_loadu_ps(w[p]);
+                w_odd[p] = _mm512_loadu_ps(w[p] + PANEL_ROWS);
+            }
+#pragma GCC unroll 32
+            for (int t = 0; t < num_rows; t++) {
+                const __m512 x_even = _mm512_set1_ps(x[t * PANEL_BLOCK + k]);
+                const __m512 x_odd = _mm512_set1_ps(x[t * PANEL_BLOCK + k + 1]);
+#pragma GCC unroll 2
+                for (int p = 0; p < num_panels; p++) {
+                    even[p][t] = _mm512_fmadd_ps(w_even[p], x_even, even[p][t]);
+                    odd[p][t] = _mm512_fmadd_ps(w_odd[p], x_odd, odd[p][t]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 32
+    for (int i = 0; i < num_panels * num_rows; i++) {
+        const int p = i / num_rows, t = i % num_rows;
+        float *const at = acc[p] + (first + t) * PANEL_ROWS;
+        _mm512_store_ps(at, _mm512_add_ps(_mm512_load_ps(at), _mm512_add_ps(even[p][t], odd[p][t])));
+    }
+}
+
+/* All rows of the tile, in groups as large as the registers allow. */
+INLINE void add_tile_floats(int num_panels, int num_rows, const struct chunk *c, float *const *acc)
+{
+    int t = 0;
+    for (; num_panels == 1 && num_rows - t >= 12; t += 12) add_rows_floats(num_panels, 12, c, t, acc);
+    for (; num_rows - t >= 6; t += 6) add_rows_floats(num_panels, 6, c, t, acc);
+    for (; num_rows - t >= 4; t += 4) add_rows_floats(num_panels, 4, c, t, acc);
+    for (; num_rows - t >= 2; t += 2) add_rows_floats(num_panels, 2, c, t, acc);
+    for (; num_rows - t >= 1; t += 1) add_rows_floats(num_panels, 1, c, t, acc);
+}
+
+INLINE void product_floats_of(enum dtype dtype, int num_panels, const struct panels *p, int64_t num_blocks,
+                              const struct act_tile *x)
+{
+    switch (num_panels == 1 || x->num_rows <= ROWS_FEW ? x->num_rows : 0) {
+#define CASE_FEW(n)                                                                                          \
+    case n:                                                                                                  \
+        product_floats_few(dtype, (n) <= ROWS_FEW ? num_panels : 1, n, p, num_blocks, x->columns);           \
+        return;
+        CASE_FEW(1)
+        CASE_FEW(2)
+        CASE_FEW(3)
+        CASE_FEW(4)
+        CASE_FEW(5)
+        CASE_FEW(6)
+        CASE_FEW(7)
+        CASE_FEW(8)
+#undef CASE_FEW
+    }
+    struct chunk c = {.x = x->columns, .stride = (int64_t)x->num_rows * PANEL_BLOCK};
+    for (int i = 0; i < num_panels; i++)
+        memset(p->acc[i], 0, (size_t)x->num_rows * PANEL_ROWS * sizeof(float));
+    for (int64_t b = 0; b < num_blocks; b += LINEAR_CHUNK_BLOCKS, c.x += LINEAR_CHUNK_BLOCKS * c.stride) {
+        _Alignas(64) float unpacked[PANELS_MAX][LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * PANEL_ROWS];
+        c.num_blocks = (int)min_of(num_blocks - b, LINEAR_CHUNK_BLOCKS);
+        for (int i = 0; i < num_panels; i++) {
+            const uint8_t *const from = panel_block(dtype, p->data[i], b);
+            c.weights[i] = dtype == DTYPE_F32 ? (const float *)(const void *)from : unpacked[i];
+            for (int k = 0; k < c.num_blocks * PANEL_BLOCK && dtype != DTYPE_F32; k++)
+                _mm512_store_ps(unpacked[i] + k * PANEL_ROWS, float_at(dtype, from, k));
+        }
+        add_tile_floats(num_panels, x->num_rows, &c, p->acc);
+    }
+}
+
+INLINE void product_floats(enum dtype dtype, const struct panels *p, int64_t num_blocks,
+                           const struct act_tile *x)
+{
+    const bool one_by_one = p->num == 1 || (x->num_rows > ROWS_FEW && x->num_rows <= ROWS_FEW_ALONE);
+    if (!one_by_one) {
+        product_floats_of(dtype, 2, p, num_blocks, x);
+        return;
+    }
+    for (int i = 0; i < p->num; i++)
+        product_floats_of(dtype, 1, &(struct panels){1, {p->data[i]}, {p->acc[i]}}, num_blocks, x);
+}
+
+#endif
