@@ -5,6 +5,7 @@
  * So a decode step reads each weight once for all its rows, and a prefill finds a chunk's weights in L2 again
  * for each tile. A chunk is sized for both: small enough that the threads finish together, at most
  * CHUNK_BYTES_MAX. */
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/row_kernels.h"
 #include "tests/kernels/random_weight.h"
 
 enum { MAX_ROWS = 512, MAX_LINEARS = 512 };
@@ -85,6 +86,50 @@ static enum dtype parse_dtype(const char *text)
     exit(1);
 }
 
+/* What follows the products of a greedy step: the token of each row, by the way of writing the logits. */
+static void choose_tokens(const struct bench *b, int rows, const float *logits, int32_t *ids)
+{
+    const struct row_kernels *const k = cpu_isa_kernels(b->isa)->rows;
+    for (int r = 0; r < rows; r++) {
+        bool has_nan;
+        const float max = k->max(logits + (int64_t)r * b->max_n, b->max_n, &has_nan);
+        k->gather(logits + (int64_t)r * b->max_n, b->max_n, max, &ids[r], 1);
+    }
+}
+
+/* The head and the choice of the highest logit, written first or not; b holds one linear. */
+static void measure_greedy(struct bench *b)
+{
+    const int rows_list[] = {1, 8, 32};
+    enum { ROWS = 32 };
+    const size_t num_threads = (size_t)thread_pool_num_threads(b->pool);
+    float *x = aligned_alloc(64, align_up(ROWS * (size_t)b->max_k * sizeof *x, 64));
+    float *logits = aligned_alloc(64, align_up(ROWS * (size_t)b->max_n * sizeof *logits, 64));
+    struct argmax *shares = aligned_alloc(64, ROWS * num_threads * sizeof *shares);
+    void *scratch = aligned_alloc(64, align_up(cpu_linear_scratch_bytes(ROWS, b->max_k), 64));
+    for (int i = 0; i < ROWS * b->max_k; i++) x[i] = random_normal(&b->random);
+    for (size_t i = 0; i < array_length(rows_list); i++) {
+        double best_s[2] = {1e9, 1e9};
+        for (int repeat = 0; repeat < 60; repeat++) {
+            int32_t ids[ROWS];
+            const double start_s = now_s();
+            if (repeat % 2) {
+                cpu_linear_argmax(b->linears[0], b->pool, scratch, shares, rows_list[i], x, ids);
+            } else {
+                cpu_linear_run(b->linears[0], b->pool, scratch, rows_list[i], x, logits);
+                choose_tokens(b, rows_list[i], logits, ids);
+            }
+            best_s[repeat % 2] = min_of(best_s[repeat % 2], now_s() - start_s);
+        }
+        printf("  greedy, %2d rows: %.3f ms with logits, %.3f ms without\n", rows_list[i], best_s[0] * 1e3,
+               best_s[1] * 1e3);
+    }
+    free(x);
+    free(logits);
+    free(shares);
+    free(scratch);
+}
+
 static void measure(struct bench *b, const char *what)
 {
     const int rows_list[] = {1, 2, 4, 8, 16, 32, 64, 512};
@@ -143,6 +188,7 @@ int main(int argc, char **argv)
         clear(&b);
         add_linear(&b, LINEAR_PLAIN, DTYPE_Q8_0, 1, (int[]){49152}, 576);
         measure(&b, "SmolLM2 head, Q8_0");
+        measure_greedy(&b);
     }
     clear(&b);
     thread_pool_destroy(b.pool);
