@@ -513,7 +513,7 @@ static void test_timeouts(void **state)
     client_send_text(fd, "GET /ok HTTP/1.1\r\n" HOST "\r\n");
     answer = client_read(fd, NULL);
     assert_int_equal(status_of(answer), 200);
-    assert_null(strstr(answer, "408"));
+    assert_null(strstr(answer, "HTTP/1.1 408")); /* an id may hold the number */
     free(answer);
     close(fd);
     rig_end(&rig);
