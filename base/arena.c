@@ -6,7 +6,8 @@
 
 #include "base/check.h"
 
-/* Thousands of streams may wait at once, each with two small arenas: the first chunk is small. */
+/* Thousands of streams may wait at once, each with a small arena: the first chunk is small, and the next ones
+ * grow with what is used. */
 enum { FIRST_CHUNK_BYTES = 1024 - 64, CHUNK_BYTES = 4096 - 64, ALIGNMENT = 16 };
 
 struct arena_chunk {
@@ -36,7 +37,8 @@ void arena_deinit(struct arena *a)
 
 static struct arena_chunk *add_chunk(struct arena *a, size_t bytes)
 {
-    size_t capacity = max_of(bytes, (size_t)(a->chunks ? CHUNK_BYTES : FIRST_CHUNK_BYTES));
+    size_t usual = min_of(max_of(a->used_bytes, (size_t)FIRST_CHUNK_BYTES), (size_t)CHUNK_BYTES);
+    size_t capacity = max_of(bytes, usual);
     struct arena_chunk *c = malloc(sizeof *c + capacity);
     if (!c) return NULL;
     *c = (struct arena_chunk){.next = a->chunks, .capacity_bytes = capacity};

@@ -25,10 +25,29 @@ struct request_slots {
     int32_t free_ids[]; /* a stack: the slot used last is used next */
 };
 
+/* Up to the last bias that is there. */
+static size_t input_used_bytes(const struct request_slot_input *input)
+{
+    return offsetof(struct request_slot_input, logit_bias) +
+           (size_t)input->num_logit_bias * sizeof(input->logit_bias[0]);
+}
+
+void request_slot_input_copy(struct request_slot_input *to, const struct request_slot_input *from)
+{
+    memcpy(to, from, input_used_bytes(from));
+}
+
+/* A slot of zeros becomes a fresh one. */
 static void slot_init(struct request_slot *slot)
 {
-    memset(slot, 0, sizeof(*slot));
     slot->stop_token_id = -1;
+}
+
+static void slot_clear(struct request_slot *slot, bool ran)
+{
+    memset(slot, 0,
+           ran ? offsetof(struct request_slot, input) + input_used_bytes(&slot->input) : sizeof(*slot));
+    slot_init(slot);
 }
 
 /* False when the region would not fit into 64 bits. */
@@ -123,7 +142,7 @@ static bool is_zero(const void *data, size_t bytes)
 /* The whole slot, and as much of its arrays as can be walked on every request. */
 static void assert_initial(struct request_slots *s, int32_t slot_idx)
 {
-    struct request_slot fresh;
+    struct request_slot fresh = {0};
     slot_init(&fresh);
     assert_always(memcmp(request_slots_get(s, slot_idx), &fresh, sizeof(fresh)) == 0);
     assert_always(
@@ -175,7 +194,7 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
     if (!ran || logprobs)
         clear_range(request_slots_logprobs(s, slot_idx),
                     ran ? used * sizeof(struct token_logprobs) : s->logprobs_stride, s->logprobs_stride);
-    slot_init(slot);
+    slot_clear(slot, ran);
     s->acquired[slot_idx] = false;
     s->free_ids[s->num_free++] = slot_idx;
 }

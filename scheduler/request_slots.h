@@ -65,10 +65,14 @@ struct request_slot_input {
     uint64_t seed;
     int32_t num_stop_token_ids;
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
+    uint8_t cache_salt[CACHE_SALT_BYTES]; /* blocks are shared only between equal salts */
     int32_t num_logit_bias;
-    struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates */
-    uint8_t cache_salt[CACHE_SALT_BYTES];         /* blocks are shared only between equal salts */
+    struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates. Last, and not touched beyond
+                                                   * num_logit_bias: most requests have none */
 };
+
+/* Into a fresh slot, without the pages of biases that are not there. */
+void request_slot_input_copy(struct request_slot_input *to, const struct request_slot_input *from);
 
 /* The log probabilities of one position. */
 struct token_logprobs {
@@ -79,7 +83,6 @@ struct token_logprobs {
 };
 
 struct request_slot {
-    struct request_slot_input input;            /* [loop] writes before submit */
     _Atomic bool cancel;                        /* [loop] sets; the engine looks once a step */
     _Alignas(64) _Atomic int32_t num_published; /* generated tokens that the loop may read */
     _Atomic int32_t num_prompt_published;       /* prompt positions whose logprobs the loop may read */
@@ -91,6 +94,7 @@ struct request_slot {
     int32_t num_preemptions;
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
     char error_text[160];
+    struct request_slot_input input; /* [loop] writes before submit; last, as its biases are */
 };
 
 struct request_slots;

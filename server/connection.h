@@ -43,7 +43,6 @@ struct connection {
     } socket;
     uv_timer_t timer;
     uv_shutdown_t shutdown;
-    uv_work_t work;
     struct listener *listener;
     struct connection *next, *previous;
     enum connection_state state;
@@ -68,7 +67,6 @@ struct connection {
     uint64_t since_ms, progress_ms;
     uint64_t taken_seen;
     size_t discarded_bytes;
-    struct refusal body_refusal; /* of the worker; http_status 0: none */
 };
 
 /* Takes over the connection that waits at l. */

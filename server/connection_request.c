@@ -1,4 +1,6 @@
 /* connection_request.c - from a checked head to the endpoint, and refusals of what never gets there. */
+#include <stdlib.h>
+
 #include "base/check.h"
 #include "server/connection.h"
 #include "server/dispatch.h"
@@ -82,28 +84,45 @@ static void refuse_body(struct connection *c, const struct refusal *why)
                    why->message);
 }
 
+/* Large bodies are rare and connections many: the worker's part is not in each of them. */
+struct body_check {
+    uv_work_t work;
+    struct connection *connection;
+    int status;
+    struct refusal why;
+};
+
 static void on_work(uv_work_t *work)
 {
-    struct connection *c = work->data;
-    if (dispatch_check_body(c->listener, c->request, &c->body_refusal) == 0) c->body_refusal.http_status = 0;
+    struct body_check *check = work->data;
+    const struct connection *c = check->connection;
+    check->status = dispatch_check_body(c->listener, c->request, &check->why);
 }
 
 static void on_work_done(uv_work_t *work, int uv_status)
 {
     loop_watch_enter("a checked body");
     (void)uv_status;
-    struct connection *c = work->data;
-    if (c->state == CONNECTION_CHECKING && c->body_refusal.http_status)
-        refuse_body(c, &c->body_refusal);
+    struct body_check *check = work->data;
+    struct connection *c = check->connection;
+    if (c->state == CONNECTION_CHECKING && check->status)
+        refuse_body(c, &check->why);
     else if (c->state == CONNECTION_CHECKING)
         run_request(c);
     connection_drop_reference(c);
+    free(check);
 }
 
 static bool check_on_worker(struct connection *c)
 {
-    c->work.data = c;
-    if (uv_queue_work(c->listener->loop, &c->work, on_work, on_work_done)) return false;
+    struct body_check *check = malloc(sizeof *check);
+    if (!check) return false;
+    check->work.data = check;
+    check->connection = c;
+    if (uv_queue_work(c->listener->loop, &check->work, on_work, on_work_done)) {
+        free(check);
+        return false;
+    }
     c->num_references++;
     connection_set_state(c, CONNECTION_CHECKING);
     return true;
@@ -121,13 +140,6 @@ void connection_end_body(struct connection *c)
         refuse_body(c, &why);
     else
         run_request(c);
-}
-
-void exchange_drop_body(struct exchange *x)
-{
-    x->body = "";
-    x->body_bytes = 0;
-    connection_release_body(x->connection);
 }
 
 void connection_begin_request(struct connection *c, const struct gate_head *head)

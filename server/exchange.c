@@ -27,6 +27,18 @@ const char *exchange_header(const struct exchange *x, const char *name)
     return NULL;
 }
 
+void exchange_drop_request(struct exchange *x)
+{
+    struct http_request *r = http_request_of(x);
+    x->path = x->query = x->path_rest = x->body = "";
+    x->body_bytes = 0;
+    r->headers = NULL;
+    r->num_headers = 0;
+    r->extra_headers = NULL;
+    arena_deinit(&x->arena);
+    connection_release_body(x->connection);
+}
+
 /* A value that would end its line early is left out: it can only come from a client. */
 static bool is_one_line(const char *value)
 {

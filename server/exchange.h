@@ -74,8 +74,9 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
                     const char *param, int retry_after_seconds, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
 
-/* The body's memory is not needed any more (a stream may live long): body becomes "". */
-void exchange_drop_body(struct exchange *x);
+/* What the client sent is not needed any more (its answer may take long): path, query, headers and body
+ * become empty, and what is in the arena is gone. */
+void exchange_drop_request(struct exchange *x);
 
 /* Sends 200 and the SSE headers at once. */
 void exchange_start_stream(struct exchange *x);

@@ -14,7 +14,7 @@ bool choice_init(struct choice *c, const struct choice_context *context, const s
     logprobs_text_init(&c->logprobs, p->kind, tokenizer, p->return_tokens_as_token_ids, TEXT_BYTES_MAX);
     c->slot_idx = -1;
     c->num_prompt_tokens = prompt->tokens.num_ids;
-    c->num_reported = p->input.prompt_logprobs ? 0 : c->num_prompt_tokens;
+    c->num_reported = p->input->prompt_logprobs ? 0 : c->num_prompt_tokens;
     if (prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
     return text_stream_init(&c->text, tokenizer, p->skip_special_tokens, &p->stop,
                             p->include_stop_str_in_output, HELD_BYTES_MAX, arena) &&
@@ -34,9 +34,9 @@ static struct request_slot *slot_of(const struct choice *c, const struct choice_
 }
 
 /* A token that ends the answer leaves no text behind, whatever it stands for. */
-static bool is_stop_token(const struct choice_context *context, int32_t id)
+static bool is_stop_token(const struct choice_context *context, const struct request_slot_input *input,
+                          int32_t id)
 {
-    const struct request_slot_input *input = &context->params->input;
     const struct model_config *model = context->server->model_config;
     for (int i = 0; i < input->num_stop_token_ids; i++)
         if (input->stop_token_ids[i] == id) return true;
@@ -45,17 +45,17 @@ static bool is_stop_token(const struct choice_context *context, int32_t id)
     return false;
 }
 
-static void take_token(struct choice *c, const struct choice_context *context, int32_t id)
+static void take_token(struct choice *c, const struct choice_context *context,
+                       const struct request_slot_input *input, int32_t id)
 {
-    const struct params *p = context->params;
     c->num_pulled++;
-    if (is_stop_token(context, id) && !p->include_stop_str_in_output) return;
-    if (!text_stream_push(&c->text, id, c->num_pulled > p->input.min_tokens, &c->ready)) return;
+    if (is_stop_token(context, input, id) && !context->params->include_stop_str_in_output) return;
+    if (!text_stream_push(&c->text, id, c->num_pulled > input->min_tokens, &c->ready)) return;
     c->finish_reason = "stop";
     engine_cancel(context->server->engine, c->slot_idx);
 }
 
-static void take_finish(struct choice *c, const struct request_slot *slot, enum finish_reason finish)
+static void take_finish(struct choice *c, enum finish_reason finish)
 {
     if (finish == FINISH_STOP || finish == FINISH_LENGTH) {
         bool stopped = text_stream_finish(&c->text, &c->ready) || finish == FINISH_STOP;
@@ -63,7 +63,6 @@ static void take_finish(struct choice *c, const struct request_slot *slot, enum 
     } else {
         c->failed = true;
         c->failure = finish;
-        snprintf(c->error_text, sizeof c->error_text, "%s", slot->error_text);
     }
 }
 
@@ -84,7 +83,7 @@ static void report_logprobs(struct choice *c, const struct choice_context *conte
     const int32_t *tokens = request_slots_tokens(slots, c->slot_idx);
     const struct token_logprobs *logprobs = request_slots_logprobs(slots, c->slot_idx);
     int32_t end = c->num_prompt_tokens + c->num_pulled;
-    if (context->params->input.prompt_logprobs && c->num_reported < c->num_prompt_tokens) {
+    if (slot->input.prompt_logprobs && c->num_reported < c->num_prompt_tokens) {
         int32_t known = atomic_load_explicit(&slot->num_prompt_published, memory_order_acquire);
         if (known < c->num_prompt_tokens) end = known;
     }
@@ -105,10 +104,10 @@ int choice_pull(struct choice *c, const struct choice_context *context, int max_
             before = c->num_pulled;
     const int32_t *tokens = request_slots_tokens(context->server->slots, c->slot_idx) + c->num_prompt_tokens;
     int32_t end = min_of(published, before + max_tokens);
-    while (c->num_pulled < end && !c->finish_reason) take_token(c, context, tokens[c->num_pulled]);
+    while (c->num_pulled < end && !c->finish_reason)
+        take_token(c, context, &slot->input, tokens[c->num_pulled]);
     take_times(c, slot, finish);
-    if (!c->finish_reason && c->num_pulled == published && finish != FINISH_NONE)
-        take_finish(c, slot, finish);
+    if (!c->finish_reason && c->num_pulled == published && finish != FINISH_NONE) take_finish(c, finish);
     if (context->params->logprobs) report_logprobs(c, context, slot, max_tokens);
     return c->num_pulled - before;
 }

@@ -21,9 +21,8 @@ struct choice {
     int32_t num_pulled;        /* generated tokens that were decoded: what usage counts */
     int32_t num_reported;      /* positions of the sequence whose log probabilities were written */
     const char *finish_reason; /* "stop", "length"; NULL: not yet */
-    bool failed;               /* the engine ended it otherwise; see failure */
+    bool failed;               /* the engine ended it otherwise; see failure, and the slot's error_text */
     enum finish_reason failure;
-    char error_text[160];
     bool ended;          /* stream: the finish chunk was written */
     bool prompt_counted; /* in the metrics */
     struct text_stream text;
@@ -33,7 +32,7 @@ struct choice {
     uint64_t ttft_ns; /* since arrival, at the write of the first token; 0: not yet */
 };
 
-/* What all choices of a request share. */
+/* What all choices of a request share. Of params, input is only read by choice_init. */
 struct choice_context {
     struct server *server;
     const struct params *params;

@@ -35,7 +35,6 @@ static struct generation *generation_create(struct exchange *x, enum api_kind ki
     g->api_key_idx = x->api_key_idx;
     g->arrival_ns = x->arrival_ns;
     arena_init(&g->arena, ARENA_BYTES_MAX);
-    g->work.data = g;
     g->next = api->generations;
     if (g->next) g->next->previous = g;
     api->generations = g;
@@ -52,9 +51,7 @@ static void generation_free(struct generation *g)
     if (g->next) g->next->previous = g->previous;
     g->api->num_generations--;
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i]);
-    prompts_deinit(&g->prompts);
     arena_deinit(&g->arena);
-    free(g->body);
     free(g);
 }
 
@@ -180,16 +177,28 @@ static void on_closed(struct exchange *x)
     free_if_over(g);
 }
 
-/* ---- admission ---- */
+/* ---- preparing and admission ---- */
 
-static void make_head(struct generation *g)
+/* From a body to filled-in slots; gone afterwards. */
+struct preparation {
+    uv_work_t work;
+    struct generation *g;
+    struct prepare_input in;
+    struct request_slot_input input;
+    struct prompts prompts;
+    int status;
+    struct api_error error;
+    char body[]; /* our copy, while the worker reads it */
+};
+
+static void make_head(struct generation *g, int64_t created)
 {
     enum { STREAM_ID = 0x6964 };
     const struct rng_block b = rng_philox(g->api->id_key, g->serial, STREAM_ID);
     g->head.kind = g->kind;
     snprintf(g->head.id, sizeof g->head.id, "%s-%08x%08x%08x", g->kind == API_CHAT ? "chatcmpl" : "cmpl",
              b.word[0], b.word[1], b.word[2]);
-    g->head.created = g->input.now_seconds;
+    g->head.created = created;
     g->head.model = g->api->server->model_names[0];
     g->head.usage_in_chunks = g->params.include_usage;
 }
@@ -205,62 +214,64 @@ static void choose_seed(struct generation *g)
     g->seed = (uint64_t)b.word[0] << 32 | b.word[1];
 }
 
-static int make_choices(struct generation *g)
+static int make_choices(struct generation *g, struct preparation *p)
 {
-    int count = g->prompts.count * g->params.n;
+    int count = p->prompts.count * g->params.n;
     g->context = (struct choice_context){.server = g->api->server, .params = &g->params};
     g->choices = arena_alloc_array(&g->arena, (size_t)count, sizeof *g->choices);
-    if (!g->choices) return api_error_no_memory(&g->error);
+    if (!g->choices) return api_error_no_memory(&p->error);
     for (int i = 0; i < count; i++) {
         struct choice *c = &g->choices[i];
         c->index = i;
         c->prompt_idx = i / g->params.n;
         g->num_choices++;
-        if (!choice_init(c, &g->context, &g->prompts.items[c->prompt_idx], &g->arena))
-            return api_error_no_memory(&g->error);
+        if (!choice_init(c, &g->context, &p->prompts.items[c->prompt_idx], &g->arena))
+            return api_error_no_memory(&p->error);
     }
     return 0;
 }
 
-static int acquire_slots(struct generation *g)
+static int acquire_slots(struct generation *g, struct api_error *err)
 {
     int32_t *ids = arena_alloc_array(&g->arena, (size_t)g->num_choices, sizeof *ids);
     if (!ids || request_slots_acquire(g->api->server->slots, g->num_choices, ids) < 0)
-        return api_error_no_memory(&g->error); /* there are enough: admission has counted them */
+        return api_error_no_memory(err); /* there are enough: admission has counted them */
     for (int i = 0; i < g->num_choices; i++) g->choices[i].slot_idx = ids[i];
     return 0;
 }
 
-static int check_admission(struct generation *g)
+static int check_admission(struct generation *g, struct preparation *p)
 {
     const struct server *server = g->api->server;
-    int32_t num_sequences = g->prompts.count * g->params.n;
+    int32_t num_sequences = p->prompts.count * g->params.n;
     uint64_t num_tokens = 0;
-    for (int i = 0; i < g->prompts.count; i++)
+    for (int i = 0; i < p->prompts.count; i++)
         num_tokens += (uint64_t)g->params.n *
-                      slot_fill_num_tokens(server, &g->params, g->prompts.items[i].tokens.num_ids);
-    int status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &g->error);
+                      slot_fill_num_tokens(server, &g->params, p->prompts.items[i].tokens.num_ids);
+    int status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
     if (status < 0) return status;
-    if (!slot_fill_ban(&g->params.input, g->api->silent_ids, g->api->num_silent_ids))
-        return api_error_invalid(&g->error, "invalid_value", "logit_bias",
+    if (!slot_fill_ban(&p->input, g->api->silent_ids, g->api->num_silent_ids))
+        return api_error_invalid(&p->error, "invalid_value", "logit_bias",
                                  "logit_bias must have at most %d entries",
                                  LOGIT_BIAS_MAX - g->api->num_silent_ids);
-    status = make_choices(g);
-    if (status == 0) status = acquire_slots(g);
+    status = make_choices(g, p);
+    if (status == 0) status = acquire_slots(g, &p->error);
     if (status == 0) g->num_tokens = num_tokens;
     return status;
 }
 
-static void submit(struct generation *g)
+static void submit(struct generation *g, const struct prompts *prompts)
 {
     struct server *server = g->api->server;
     const char *key = g->api_key_idx >= 0 ? server->config->api_key.items[g->api_key_idx] : NULL;
     uint8_t salt[CACHE_SALT_BYTES];
     slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
     for (int i = 0; i < g->num_choices; i++) {
-        slot_fill(g, &g->choices[i], salt);
-        engine_submit(server->engine, g->choices[i].slot_idx);
+        struct choice *c = &g->choices[i];
+        slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);
+        engine_submit(server->engine, c->slot_idx);
     }
+    g->params.input = NULL; /* each slot has it now */
     g->api->admission.num_sequences += g->num_choices;
     g->api->admission.num_tokens += g->num_tokens;
     g->holds_slots = true;
@@ -280,47 +291,61 @@ static void begin_stream(struct generation *g)
     generation_flush_event(g);
 }
 
-static void admit(struct generation *g)
+static void admit(struct generation *g, struct preparation *p)
 {
-    int status = g->prepare_status;
-    if (status == 0) status = check_admission(g);
-    if (status < 0) {
-        generation_abort(g, &g->error, OUTCOME_ABORTED);
+    if (p->status == 0) p->status = check_admission(g, p);
+    if (p->status < 0) {
+        generation_abort(g, &p->error, OUTCOME_ABORTED);
         return;
     }
     choose_seed(g);
-    make_head(g);
-    submit(g);
+    make_head(g, p->in.now_seconds);
+    submit(g, &p->prompts);
     if (g->params.stream) begin_stream(g);
+    exchange_drop_request(g->x);
 }
 
-/* ---- preparing ---- */
+static void prepare(struct preparation *p)
+{
+    struct generation *g = p->g;
+    g->params.input = &p->input;
+    p->status = prepare_run(&p->in, &g->arena, &g->params, &p->prompts, &p->error);
+}
+
+static void end_preparation(struct preparation *p)
+{
+    struct generation *g = p->g;
+    g->preparing = false;
+    if (g->x) admit(g, p);
+    prompts_deinit(&p->prompts);
+    generation_pump(g);
+}
 
 static void work_prepare(uv_work_t *work)
 {
-    struct generation *g = work->data;
-    g->prepare_status = prepare_run(&g->input, &g->arena, &g->params, &g->prompts, &g->error);
+    prepare(work->data);
 }
 
 static void after_prepare(uv_work_t *work, int status)
 {
     loop_watch_enter("a prepared request");
-    struct generation *g = work->data;
-    if (status < 0) g->prepare_status = api_error_no_memory(&g->error);
-    g->preparing = false;
-    free(g->body);
-    g->body = NULL;
-    if (g->x) admit(g);
-    generation_pump(g);
+    struct preparation *p = work->data;
+    if (status < 0) p->status = api_error_no_memory(&p->error);
+    end_preparation(p);
+    free(p);
 }
 
-static bool queue_prepare(struct generation *g)
+static bool queue_prepare(struct generation *g, const struct prepare_input *in)
 {
-    g->body = malloc(g->input.body_bytes + 1);
-    if (!g->body) return false;
-    memcpy(g->body, g->input.body, g->input.body_bytes + 1);
-    g->input.body = g->body;
-    g->preparing = uv_queue_work(g->api->server->loop, &g->work, work_prepare, after_prepare) == 0;
+    struct preparation *p = calloc(1, sizeof *p + in->body_bytes + 1);
+    if (!p) return false;
+    p->work.data = p;
+    p->g = g;
+    p->in = *in;
+    p->in.body = p->body;
+    memcpy(p->body, in->body, in->body_bytes + 1);
+    g->preparing = uv_queue_work(g->api->server->loop, &p->work, work_prepare, after_prepare) == 0;
+    if (!g->preparing) free(p);
     return g->preparing;
 }
 
@@ -341,12 +366,13 @@ void generation_start(struct exchange *x, enum api_kind kind)
     x->context = g;
     x->on_writable = on_writable;
     x->on_closed = on_closed;
-    g->input = (struct prepare_input){.server = x->server,
-                                      .kind = kind,
-                                      .body = x->body,
-                                      .body_bytes = x->body_bytes,
-                                      .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
-    if (x->body_bytes > INLINE_BODY_BYTES_MAX && queue_prepare(g)) return;
-    work_prepare(&g->work);
-    after_prepare(&g->work, 0);
+    const struct prepare_input in = {.server = x->server,
+                                     .kind = kind,
+                                     .body = x->body,
+                                     .body_bytes = x->body_bytes,
+                                     .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
+    if (x->body_bytes > INLINE_BODY_BYTES_MAX && queue_prepare(g, &in)) return;
+    struct preparation p = {.g = g, .in = in};
+    prepare(&p);
+    end_preparation(&p);
 }

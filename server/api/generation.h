@@ -11,8 +11,9 @@
  *
  * An admitted request reaches exactly one outcome, and leaves one log line and one count there. Its memory
  * and slots outlive the answer until the engine has let go of every slot (a cancelled sequence finishes
- * within a step) and the worker has let go of the body. Thread: the loop's; preparing a long body runs on the
- * worker pool and touches nothing but its own fields and the server's immutable tables. */
+ * within a step) and the worker has let go of the body. Thousands may wait at once, so that what only
+ * preparing needs is not kept here. Thread: the loop's; preparing a long body runs on the worker pool and
+ * touches nothing but the arena, params and the server's immutable tables. */
 #ifndef SERVER_API_GENERATION_H
 #define SERVER_API_GENERATION_H
 
@@ -32,14 +33,8 @@ struct generation {
     uint64_t arrival_ns;
 
     struct arena arena;
-    char *body; /* our copy, while the worker reads it */
-    uv_work_t work;
     bool preparing, admitted, streaming;
-    int prepare_status;
-    struct prepare_input input;
-    struct params params;
-    struct prompts prompts;
-    struct api_error error;
+    struct params params; /* input: until the slots are filled in */
 
     struct answer_head head;
     struct choice_context context;

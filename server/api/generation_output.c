@@ -115,7 +115,7 @@ static void fail(struct generation *g, const struct choice *c)
         api_error_no_memory(&error);
     else if (c->failure == FINISH_ERROR)
         api_error_set(&error, 500, "server_error", NULL, NULL, "The engine failed this request: %s",
-                      c->error_text);
+                      request_slots_get(g->api->server->slots, c->slot_idx)->error_text);
     else if (c->failure == FINISH_DEVICE)
         api_error_set(&error, 500, "server_error", NULL, NULL, "The device failed; the server is restarting");
     else

@@ -34,34 +34,36 @@ struct field {
     const char *name;
     unsigned endpoints;
     enum field_type type;
+    bool in_slot; /* offset: in request_slot_input, else in params */
     size_t offset;
     double min, max;
 };
 
-#define AT(member) offsetof(struct params, member)
+#define PARAM(member) false, offsetof(struct params, member)
+#define SLOT(member) true, offsetof(struct request_slot_input, member)
 static const struct field fields[] = {
-    {"temperature", ON_BOTH, FIELD_FLOAT, AT(input.temperature), 0, 2},
-    {"top_p", ON_BOTH, FIELD_FLOAT, AT(input.top_p), 1e-6, 1},
-    {"top_k", ON_BOTH, FIELD_INT32, AT(input.top_k), -1, INT32_MAX},
-    {"min_p", ON_BOTH, FIELD_FLOAT, AT(input.min_p), 0, 1},
-    {"presence_penalty", ON_BOTH, FIELD_FLOAT, AT(input.presence_penalty), -2, 2},
-    {"frequency_penalty", ON_BOTH, FIELD_FLOAT, AT(input.frequency_penalty), -2, 2},
-    {"repetition_penalty", ON_BOTH, FIELD_FLOAT, AT(input.repetition_penalty), 0.01, 100},
-    {"ignore_eos", ON_BOTH, FIELD_BOOL, AT(input.ignore_eos), 0, 0},
-    {"stream", ON_BOTH, FIELD_BOOL, AT(stream), 0, 0},
-    {"echo", ON_COMPLETIONS, FIELD_BOOL, AT(echo), 0, 0},
-    {"return_tokens_as_token_ids", ON_BOTH, FIELD_BOOL, AT(return_tokens_as_token_ids), 0, 0},
-    {"skip_special_tokens", ON_BOTH, FIELD_BOOL, AT(skip_special_tokens), 0, 0},
-    {"include_stop_str_in_output", ON_BOTH, FIELD_BOOL, AT(include_stop_str_in_output), 0, 0},
-    {"add_special_tokens", ON_BOTH, FIELD_BOOL, AT(add_special_tokens), 0, 0},
-    {"parse_special", ON_COMPLETIONS, FIELD_BOOL, AT(parse_special), 0, 0},
-    {"add_generation_prompt", ON_CHAT, FIELD_BOOL, AT(add_generation_prompt), 0, 0},
-    {"continue_final_message", ON_CHAT, FIELD_BOOL, AT(continue_final_message), 0, 0},
+    {"temperature", ON_BOTH, FIELD_FLOAT, SLOT(temperature), 0, 2},
+    {"top_p", ON_BOTH, FIELD_FLOAT, SLOT(top_p), 1e-6, 1},
+    {"top_k", ON_BOTH, FIELD_INT32, SLOT(top_k), -1, INT32_MAX},
+    {"min_p", ON_BOTH, FIELD_FLOAT, SLOT(min_p), 0, 1},
+    {"presence_penalty", ON_BOTH, FIELD_FLOAT, SLOT(presence_penalty), -2, 2},
+    {"frequency_penalty", ON_BOTH, FIELD_FLOAT, SLOT(frequency_penalty), -2, 2},
+    {"repetition_penalty", ON_BOTH, FIELD_FLOAT, SLOT(repetition_penalty), 0.01, 100},
+    {"ignore_eos", ON_BOTH, FIELD_BOOL, SLOT(ignore_eos), 0, 0},
+    {"stream", ON_BOTH, FIELD_BOOL, PARAM(stream), 0, 0},
+    {"echo", ON_COMPLETIONS, FIELD_BOOL, PARAM(echo), 0, 0},
+    {"return_tokens_as_token_ids", ON_BOTH, FIELD_BOOL, PARAM(return_tokens_as_token_ids), 0, 0},
+    {"skip_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(skip_special_tokens), 0, 0},
+    {"include_stop_str_in_output", ON_BOTH, FIELD_BOOL, PARAM(include_stop_str_in_output), 0, 0},
+    {"add_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(add_special_tokens), 0, 0},
+    {"parse_special", ON_COMPLETIONS, FIELD_BOOL, PARAM(parse_special), 0, 0},
+    {"add_generation_prompt", ON_CHAT, FIELD_BOOL, PARAM(add_generation_prompt), 0, 0},
+    {"continue_final_message", ON_CHAT, FIELD_BOOL, PARAM(continue_final_message), 0, 0},
 };
 
 static int read_plain_field(struct reader *r, const struct field *f)
 {
-    void *at = (char *)r->out + f->offset;
+    void *at = (f->in_slot ? (char *)r->out->input : (char *)r->out) + f->offset;
     if (f->type == FIELD_BOOL) return json_field_bool(r->body, f->name, at, r->err);
     if (f->type == FIELD_INT32) {
         int64_t value = *(int32_t *)at;
@@ -202,7 +204,7 @@ static int read_max_tokens(struct reader *r)
         return api_error_invalid(r->err, "invalid_value", "min_tokens",
                                  "min_tokens must not be more than max_tokens (%d); got %lld", p->max_tokens,
                                  (long long)min_tokens);
-    p->input.min_tokens = (int32_t)min_tokens;
+    p->input->min_tokens = (int32_t)min_tokens;
     return 0;
 }
 
@@ -255,7 +257,7 @@ static int read_chat_logprobs(struct reader *r)
         return api_error_invalid(r->err, "invalid_value", "top_logprobs",
                                  "top_logprobs needs logprobs: true");
     r->out->logprobs = wanted;
-    r->out->input.num_logprobs = wanted ? (int32_t)top : -1;
+    r->out->input->num_logprobs = wanted ? (int32_t)top : -1;
     return 0;
 }
 
@@ -266,9 +268,9 @@ static int read_logprobs(struct reader *r)
     int status = json_field_int(r->body, "logprobs", 0, r->server->config->max_logprobs, &top, r->err);
     if (status < 0) return status;
     r->out->logprobs = top >= 0;
-    r->out->input.num_logprobs = (int32_t)top;
-    r->out->input.prompt_logprobs = r->out->echo && (top >= 0 || r->out->max_tokens == 0);
-    if (r->out->input.prompt_logprobs && top < 0) r->out->input.num_logprobs = 0;
+    r->out->input->num_logprobs = (int32_t)top;
+    r->out->input->prompt_logprobs = r->out->echo && (top >= 0 || r->out->max_tokens == 0);
+    if (r->out->input->prompt_logprobs && top < 0) r->out->input->num_logprobs = 0;
     return 0;
 }
 
@@ -318,7 +320,7 @@ static int read_stop(struct reader *r)
 static int read_stop_token_ids(struct reader *r)
 {
     const cJSON *list = json_field_find(r->body, "stop_token_ids"), *item;
-    struct request_slot_input *input = &r->out->input;
+    struct request_slot_input *input = r->out->input;
     if (!list) return 0;
     if (!cJSON_IsArray(list))
         return json_field_refuse_type(list, "stop_token_ids", "an array of integers", r->err);
@@ -357,7 +359,7 @@ static int compare_bias(const void *a, const void *b)
 static int read_logit_bias(struct reader *r)
 {
     const cJSON *map = json_field_find(r->body, "logit_bias"), *item;
-    struct request_slot_input *input = &r->out->input;
+    struct request_slot_input *input = r->out->input;
     int32_t vocab_size = r->server->model_config->vocab_size;
     if (!map) return 0;
     if (!cJSON_IsObject(map)) return json_field_refuse_type(map, "logit_bias", "an object", r->err);
@@ -435,22 +437,22 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
     static const struct generation_defaults none = {-1, -1, -1, -1, -1, -1};
     bool from_model = server->generation && strcmp(server->config->generation_config, "vllm") != 0;
     const struct generation_defaults *d = from_model ? server->generation : &none;
+    *p->input = (struct request_slot_input){
+        .num_logprobs = -1,
+        .temperature = default_of(d->temperature, 0, 100, 1),
+        .top_p = default_of(d->top_p, 1e-6f, 1, 1),
+        .min_p = default_of(d->min_p, 0, 1, 0),
+        .top_k = d->top_k > 0 ? d->top_k : 0,
+        .repetition_penalty = default_of(d->repetition_penalty, 0.01f, 100, 1),
+    };
     *p = (struct params){
         .kind = kind,
+        .input = p->input,
         .n = 1,
         .max_tokens = MAX_TOKENS_DEFAULT,
         .skip_special_tokens = true,
         .add_special_tokens = kind == API_COMPLETIONS,
         .add_generation_prompt = true,
-        .input =
-            {
-                .num_logprobs = -1,
-                .temperature = default_of(d->temperature, 0, 100, 1),
-                .top_p = default_of(d->top_p, 1e-6f, 1, 1),
-                .min_p = default_of(d->min_p, 0, 1, 0),
-                .top_k = d->top_k > 0 ? d->top_k : 0,
-                .repetition_penalty = default_of(d->repetition_penalty, 0.01f, 100, 1),
-            },
     };
 }
 
@@ -495,6 +497,6 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
     int status = params_check_model(server, body, err);
     for (size_t i = 0; status == 0 && i < array_length(steps); i++) status = steps[i](&r);
-    if (status == 0) settle_sampling(&out->input);
+    if (status == 0) settle_sampling(out->input);
     return status;
 }

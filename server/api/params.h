@@ -7,7 +7,9 @@
  * width, every number in the range that request_slots.h demands.
  *
  * Defaults: the request, then the model's generation_config.json (--generation-config auto), then OpenAI's.
- * Thread: any; a pure function of the body and of the server's tables. Strings are copied into the arena. */
+ * The slot's part is large and its memory the caller's, because it is needed no longer than until the slots
+ * are filled in. Thread: any; a pure function of the body and of the server's tables. Strings are copied into
+ * the arena. */
 #ifndef SERVER_API_PARAMS_H
 #define SERVER_API_PARAMS_H
 
@@ -26,7 +28,7 @@ struct params {
     enum api_kind kind;
     /* sampling, min_tokens, ignore_eos, stop ids, biases and the number of logprobs; the fields of one
      * sequence (prompt length, max_tokens, seed, times) are filled in when a slot is */
-    struct request_slot_input input;
+    struct request_slot_input *input;
     int32_t n;
     int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
     bool has_seed;
@@ -42,6 +44,7 @@ struct params {
     size_t cache_salt_bytes;
 };
 
+/* out->input is set by the caller. */
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err) must_check;
 

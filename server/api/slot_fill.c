@@ -75,12 +75,12 @@ bool slot_fill_ban(struct request_slot_input *input, const int32_t *ids, int32_t
     return true;
 }
 
-void slot_fill(const struct generation *g, struct choice *c, const uint8_t cache_salt[CACHE_SALT_BYTES])
+void slot_fill(const struct generation *g, struct choice *c, const struct token_list *prompt,
+               const uint8_t cache_salt[CACHE_SALT_BYTES])
 {
     const struct server *server = g->api->server;
-    const struct token_list *prompt = &g->prompts.items[c->prompt_idx].tokens;
     struct request_slot_input *input = &request_slots_get(server->slots, c->slot_idx)->input;
-    *input = g->params.input;
+    request_slot_input_copy(input, g->params.input);
     input->request_id = g->serial;
     input->arrival_ns = g->arrival_ns;
     input->num_prompt_tokens = prompt->num_ids;

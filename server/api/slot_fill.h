@@ -20,8 +20,9 @@ uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, 
 void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t cache_salt_bytes,
                           uint8_t out[CACHE_SALT_BYTES]);
 
-/* Fills in an acquired slot for a choice. */
-void slot_fill(const struct generation *g, struct choice *c, const uint8_t cache_salt[CACHE_SALT_BYTES]);
+/* Fills in an acquired slot for a choice of this prompt. */
+void slot_fill(const struct generation *g, struct choice *c, const struct token_list *prompt,
+               const uint8_t cache_salt[CACHE_SALT_BYTES]);
 
 /* Adds -inf for every silent id; false when biases and silent ids are more than a slot holds. */
 bool slot_fill_ban(struct request_slot_input *input, const int32_t *ids, int32_t num_ids);

@@ -107,7 +107,8 @@ static int encode_source(struct job *job, const struct params *params, const str
 static int run_tokenize(struct job *job, cJSON *body)
 {
     bool with_strings = false;
-    struct params params;
+    struct request_slot_input input;
+    struct params params = {.input = &input};
     struct arena arena;
     struct token_list list = {0};
     struct source source = {0};

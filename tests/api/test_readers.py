@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import faults
 from conftest import SANITIZED
 
 
@@ -127,41 +128,76 @@ def test_everything_at_its_maximum_at_once(server):
     assert len(json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]) == 480
 
 
-def heap_kib(server):
-    """Of the loop's thread. Slots and K/V blocks are mappings of their own."""
-    with open(f"/proc/{server.process.pid}/smaps") as file:
-        for line in file:
-            if line.rstrip().endswith("[heap]"):
-                return int(next(x for x in file if x.startswith("Rss:")).split()[1])
+def resident_bytes(server):
+    """Without the model's file."""
+    with open(f"/proc/{server.process.pid}/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon:"))
+
+
+OPENAI_HEADERS = "".join(f"X-Stainless-{i}: {'v' * 40}\r\n" for i in range(12)) + f"Authorization: Bearer {'k' * 60}\r\n"
+WAITING_STREAMS = {  # none of these costs more than another: what preparing needed is gone
+    "short": request({"prompt": "y", "max_tokens": 1, "stream": True}),
+    "chat": request({"messages": [{"role": "user", "content": "Why is the sky blue? " * 20}], "max_tokens": 1, "stream": True,
+                     "logit_bias": {str(i): 1 for i in range(100)}}, path="/v1/chat/completions", headers=OPENAI_HEADERS),
+}
+
+
+@pytest.fixture
+def many_sockets():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def open_streams(server, stack, body, count):
+    """Returns their sockets once all are admitted: then their heads are sent."""
+    sockets = [stack.enter_context(connect(server)) for _ in range(count)]
+    for sock in sockets:
+        sock.sendall(body)
+    for sock in sockets:
+        assert sock.recv(12) == b"HTTP/1.1 200"
+    return sockets
+
+
+def wait_for_events(sock, count):
+    received = b""
+    while received.count(b"data: ") < count:
+        assert (piece := sock.recv(1 << 16))
+        received += piece
 
 
 @pytest.mark.skipif(SANITIZED, reason="the sanitizers' own memory")
-def test_2000_waiting_streams(start_server):
-    """What a stream that waits costs beside its slot: a connection, two small arenas and the request's parameters."""
+@pytest.mark.parametrize("name", WAITING_STREAMS)
+def test_2000_waiting_streams(many_sockets, name):
+    """What a stream that waits costs: at most 4 KiB of heap, counted to the byte, and its slot's pages."""
     count = 2000
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    body = request({"prompt": "y", "max_tokens": 1, "stream": True})
     options = ["--max-num-seqs", "1", "--max-queued-requests", "4000", "--max-queued-tokens", "100000000",
                "--no-log-requests", "--max-connections", "4096"]
-    with start_server(*options) as server, contextlib.ExitStack() as stack:
-        def open_streams(n):
-            for _ in range(n):
-                stack.enter_context(sock := connect(server))
-                sock.sendall(body)
+    with faults.running(*options) as (server, plan), contextlib.ExitStack() as stack:
+        running = {"prompt": "x", "max_tokens": 7000, "stream": True, "ignore_eos": True}
+        wait_for_events(open_streams(server, stack, request(running), 1)[0], 4)
+        open_streams(server, stack, WAITING_STREAMS[name], 100)
+        heap, resident = plan.heap_bytes(), resident_bytes(server)
+        open_streams(server, stack, WAITING_STREAMS[name], count)
+        heap, resident = plan.heap_bytes() - heap, resident_bytes(server) - resident
+        print(f"{heap / count:.0f} bytes of heap and {resident / count:.0f} of resident memory a stream")
+        assert heap <= 4096 * count
+        assert resident <= 4 * 4096 * count  # with the slot: its head, its tokens, where given its biases
 
-        first = stack.enter_context(connect(server))
-        first.sendall(request({"prompt": "x", "max_tokens": 7000, "stream": True, "ignore_eos": True}))
-        first.recv(100)
-        open_streams(100)
-        deadline = time.monotonic() + 60
-        while server.metrics()["flashd_requests_in_flight"] < 101:
-            assert time.monotonic() < deadline
-        before = heap_kib(server)
-        open_streams(count)
-        while server.metrics()["flashd_requests_in_flight"] < 101 + count:
-            assert time.monotonic() < deadline
-        each = (heap_kib(server) - before) / count
-        print(f"{each:.1f} KiB a stream")
-        assert each <= 16, each
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers' own memory")
+def test_streams_that_run(many_sockets):
+    """The same once text has come: what it is decoded in stays small."""
+    count = 64
+    body = request({"prompt": "y", "max_tokens": 2000, "stream": True, "ignore_eos": True, "stop": ["never said"]})
+    options = ["--max-num-seqs", str(count + 2), "--max-queued-tokens", "100000000", "--no-log-requests"]
+    with faults.running(*options) as (server, plan):
+        with contextlib.ExitStack() as stack:
+            open_streams(server, stack, body, 2)
+            before = plan.heap_bytes()
+            for sock in open_streams(server, stack, body, count):
+                wait_for_events(sock, 4)
+            each = (plan.heap_bytes() - before) / count
+            print(f"{each:.0f} bytes of heap a stream")
+            assert each <= 4096

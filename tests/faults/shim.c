@@ -3,11 +3,12 @@
  * The file named by FAULTS_FILE is shared with the test, which fills a struct plan in: which call, how many
  * of its kind pass before it fails, how many then fail, and with which errno. SHORT lets a read or write
  * through with one byte instead. Calls are counted over all threads from the moment that the plan is armed.
- */
+ * Beside that, the page tells how much of the heap is in use. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -43,7 +44,9 @@ struct plan {
     _Atomic int32_t call; /* enum call; written last */
     _Atomic int32_t num_passing, num_failing;
     _Atomic int32_t error;
-    _Atomic int32_t num_failed; /* for the test to read */
+    /* for the test to read */
+    _Atomic int32_t num_failed;
+    _Atomic int64_t heap_bytes; /* in use, with the allocator's own word a block */
 };
 
 static struct plan none, *plan = &none;
@@ -52,6 +55,7 @@ void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t count, size_t n);
 void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t alignment, size_t n);
+void __libc_free(void *p);
 
 __attribute__((constructor)) static void open_plan(void)
 {
@@ -85,35 +89,55 @@ static int fault(enum call call)
 
 /* ---- memory ---- */
 
+static int64_t block_bytes(void *p)
+{
+    return p ? (int64_t)(malloc_usable_size(p) + sizeof(size_t)) : 0;
+}
+
+static void *counted(void *p)
+{
+    atomic_fetch_add(&plan->heap_bytes, block_bytes(p));
+    return p;
+}
+
 void *malloc(size_t n)
 {
     FAIL(ALLOCATION, NULL);
-    return __libc_malloc(n);
+    return counted(__libc_malloc(n));
 }
 
 void *calloc(size_t count, size_t n)
 {
     FAIL(ALLOCATION, NULL);
-    return __libc_calloc(count, n);
+    return counted(__libc_calloc(count, n));
 }
 
 void *realloc(void *p, size_t n)
 {
     FAIL(ALLOCATION, NULL);
-    return __libc_realloc(p, n);
+    int64_t before = block_bytes(p);
+    void *grown = __libc_realloc(p, n);
+    if (grown || n == 0) atomic_fetch_sub(&plan->heap_bytes, before);
+    return counted(grown);
 }
 
 void *aligned_alloc(size_t alignment, size_t n)
 {
     FAIL(ALLOCATION, NULL);
-    return __libc_memalign(alignment, n);
+    return counted(__libc_memalign(alignment, n));
 }
 
 int posix_memalign(void **out, size_t alignment, size_t n)
 {
     if (fault(ALLOCATION)) return ENOMEM;
-    *out = __libc_memalign(alignment, n);
+    *out = counted(__libc_memalign(alignment, n));
     return *out ? 0 : ENOMEM;
+}
+
+void free(void *p)
+{
+    atomic_fetch_sub(&plan->heap_bytes, block_bytes(p));
+    __libc_free(p);
 }
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)

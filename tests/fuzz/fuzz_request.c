@@ -22,7 +22,7 @@ static bool is_id(int32_t id)
 
 static void check_params(const struct params *p)
 {
-    const struct request_slot_input *in = &p->input;
+    const struct request_slot_input *in = p->input;
     assert_always(is_in(in->temperature, 0, 2) && is_in(in->top_p, 0, 1) && is_in(in->min_p, 0, 1));
     assert_always(is_in(in->presence_penalty, -2, 2) && is_in(in->frequency_penalty, -2, 2));
     assert_always(is_in(in->repetition_penalty, 0.009, 100));
@@ -77,7 +77,8 @@ static void prepare(enum api_kind kind, const char *text, size_t n, const cJSON 
     struct prepare_input in = {
         .server = &server, .kind = kind, .body = text, .body_bytes = n, .now_seconds = 1};
     struct arena arena;
-    struct params params = {0};
+    struct request_slot_input input;
+    struct params params = {.input = &input};
     struct prompts prompts = {0};
     struct api_error err = {0};
     arena_init(&arena, ARENA_BYTES_MAX);

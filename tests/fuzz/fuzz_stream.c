@@ -235,6 +235,11 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
     client.gone = true;
 }
 
+void exchange_drop_request(struct exchange *x)
+{
+    x->body = x->path = x->query = NULL; /* nobody looks there any more */
+}
+
 void exchange_add_header(struct exchange *x, const char *name, const char *value)
 {
     (void)x;

@@ -34,9 +34,10 @@ static void expect_initial(struct request_slots *s, int32_t slot_idx, int32_t ma
 static void use_up(struct request_slots *s, int32_t slot_idx, int32_t max_model_len)
 {
     struct request_slot *slot = request_slots_get(s, slot_idx);
-    memset(slot, 0xA5, sizeof(*slot));
+    memset(slot, 0xA5, offsetof(struct request_slot, input) + sizeof(slot->input));
     slot->input.num_prompt_tokens = max_model_len / 2;
     slot->input.num_logprobs = 3;
+    slot->input.num_logit_bias = LOGIT_BIAS_MAX;
     slot->input.prompt_logprobs = true;
     atomic_store(&slot->num_published, max_model_len - max_model_len / 2);
     atomic_store(&slot->finish_reason, FINISH_LENGTH);

@@ -23,7 +23,8 @@ static struct server server = {.config = &config,
                                .num_model_names = 2};
 static struct arena arena;
 static struct api_error error;
-static struct params params;
+static struct request_slot_input input;
+static struct params params = {.input = &input};
 
 static int set_up(void **state)
 {
@@ -69,10 +70,10 @@ static void defaults_are_openais(void **state)
     (void)state;
     for (enum api_kind kind = API_COMPLETIONS; kind <= API_CHAT; kind++) {
         assert_ok(kind, "{}");
-        assert_true(params.input.temperature == 1 && params.input.top_p == 1 && params.input.min_p == 0);
-        assert_true(params.input.repetition_penalty == 1);
-        assert_int_equal(params.input.top_k, 0);
-        assert_int_equal(params.input.num_logprobs, -1);
+        assert_true(params.input->temperature == 1 && params.input->top_p == 1 && params.input->min_p == 0);
+        assert_true(params.input->repetition_penalty == 1);
+        assert_int_equal(params.input->top_k, 0);
+        assert_int_equal(params.input->num_logprobs, -1);
         assert_int_equal(params.n, 1);
         assert_int_equal(params.max_tokens, MAX_TOKENS_DEFAULT);
         assert_true(params.skip_special_tokens && params.add_generation_prompt && !params.stream);
@@ -93,18 +94,18 @@ static void the_models_defaults_come_between(void **state)
                                                  .max_new_tokens = -1};
     server.generation = &model_defaults;
     assert_ok(API_CHAT, "{}");
-    assert_true(params.input.temperature == 0.6f && params.input.top_p == 0.9f &&
-                params.input.min_p == 0.05f);
-    assert_true(params.input.repetition_penalty == 1.1f);
-    assert_int_equal(params.input.top_k, 40);
+    assert_true(params.input->temperature == 0.6f && params.input->top_p == 0.9f &&
+                params.input->min_p == 0.05f);
+    assert_true(params.input->repetition_penalty == 1.1f);
+    assert_int_equal(params.input->top_k, 40);
     assert_ok(API_CHAT,
               "{\"temperature\":0,\"top_p\":1,\"top_k\":-1,\"min_p\":null,\"repetition_penalty\":1}");
-    assert_true(params.input.temperature == 0 && params.input.top_p == 1 && params.input.min_p == 0.05f);
-    assert_int_equal(params.input.top_k, 0);
+    assert_true(params.input->temperature == 0 && params.input->top_p == 1 && params.input->min_p == 0.05f);
+    assert_int_equal(params.input->top_k, 0);
     assert_int_equal(config_set(&config, "generation-config", "vllm", "test", NULL), 0);
     assert_ok(API_CHAT, "{}");
-    assert_true(params.input.temperature == 1 && params.input.top_p == 1);
-    assert_int_equal(params.input.top_k, 0);
+    assert_true(params.input->temperature == 1 && params.input->top_p == 1);
+    assert_int_equal(params.input->top_k, 0);
     server.generation = &defaults;
 }
 
@@ -248,9 +249,9 @@ static void token_ids_stay_below_the_width(void **state)
 {
     (void)state;
     assert_ok(API_CHAT, "{\"stop_token_ids\":[0,269],\"logit_bias\":{\"0\":-100,\"269\":100}}");
-    assert_int_equal(params.input.num_stop_token_ids, 2);
-    assert_int_equal(params.input.stop_token_ids[1], 269);
-    assert_int_equal(params.input.num_logit_bias, 2);
+    assert_int_equal(params.input->num_stop_token_ids, 2);
+    assert_int_equal(params.input->stop_token_ids[1], 269);
+    assert_int_equal(params.input->num_logit_bias, 2);
     assert_refused(API_CHAT, "{\"stop_token_ids\":[1,270]}", "stop_token_ids[1]", "invalid_value");
     assert_refused(API_CHAT, "{\"stop_token_ids\":[-1]}", "stop_token_ids[0]", "invalid_value");
     assert_refused(API_CHAT, "{\"stop_token_ids\":[1.5]}", "stop_token_ids[0]", "invalid_value");
@@ -280,8 +281,8 @@ static void biases_are_sorted(void **state)
     (void)state;
     assert_ok(API_COMPLETIONS, "{\"logit_bias\":{\"200\":1,\"3\":2.5,\"50\":-3}}");
     static const int32_t ids[] = {3, 50, 200};
-    for (int i = 0; i < 3; i++) assert_int_equal(params.input.logit_bias[i].token_id, ids[i]);
-    assert_true(params.input.logit_bias[0].bias == 2.5f);
+    for (int i = 0; i < 3; i++) assert_int_equal(params.input->logit_bias[i].token_id, ids[i]);
+    assert_true(params.input->logit_bias[0].bias == 2.5f);
 }
 
 static void logprobs_differ_by_endpoint(void **state)
@@ -289,19 +290,19 @@ static void logprobs_differ_by_endpoint(void **state)
     (void)state;
     assert_ok(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":20}");
     assert_true(params.logprobs);
-    assert_int_equal(params.input.num_logprobs, 20);
+    assert_int_equal(params.input->num_logprobs, 20);
     assert_ok(API_CHAT, "{\"logprobs\":true}");
-    assert_int_equal(params.input.num_logprobs, 0);
+    assert_int_equal(params.input->num_logprobs, 0);
     assert_ok(API_CHAT, "{\"logprobs\":false,\"top_logprobs\":0}");
-    assert_int_equal(params.input.num_logprobs, -1);
+    assert_int_equal(params.input->num_logprobs, -1);
     assert_refused(API_CHAT, "{\"top_logprobs\":5}", "top_logprobs", "invalid_value");
     assert_refused(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "invalid_value");
     assert_refused(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":-1}", "top_logprobs", "invalid_value");
     assert_refused(API_CHAT, "{\"logprobs\":3}", "logprobs", "invalid_type");
     assert_ok(API_COMPLETIONS, "{\"logprobs\":0}");
-    assert_true(params.logprobs && params.input.num_logprobs == 0 && !params.input.prompt_logprobs);
+    assert_true(params.logprobs && params.input->num_logprobs == 0 && !params.input->prompt_logprobs);
     assert_ok(API_COMPLETIONS, "{\"logprobs\":5,\"echo\":true}");
-    assert_true(params.input.prompt_logprobs && params.input.num_logprobs == 5);
+    assert_true(params.input->prompt_logprobs && params.input->num_logprobs == 5);
     assert_refused(API_COMPLETIONS, "{\"logprobs\":true}", "logprobs", "invalid_type");
     assert_refused(API_COMPLETIONS, "{\"logprobs\":21}", "logprobs", "invalid_value");
 }
@@ -310,9 +311,9 @@ static void max_tokens_of_nothing_needs_echo(void **state)
 {
     (void)state;
     assert_ok(API_COMPLETIONS, "{\"max_tokens\":0,\"echo\":true,\"logprobs\":1}");
-    assert_true(params.input.prompt_logprobs && params.max_tokens == 0);
+    assert_true(params.input->prompt_logprobs && params.max_tokens == 0);
     assert_ok(API_COMPLETIONS, "{\"max_tokens\":0,\"echo\":true}");
-    assert_true(params.input.prompt_logprobs && !params.logprobs);
+    assert_true(params.input->prompt_logprobs && !params.logprobs);
     assert_refused(API_COMPLETIONS, "{\"max_tokens\":0}", "max_tokens", "invalid_value");
     assert_refused(API_CHAT, "{\"max_tokens\":0,\"echo\":false}", "max_tokens", "invalid_value");
     assert_ok(API_CHAT, "{\"max_tokens\":3,\"max_completion_tokens\":9}");
@@ -431,7 +432,7 @@ static const char *const values[] = {
 
 static void assert_in_slot_range(const struct params *p)
 {
-    const struct request_slot_input *in = &p->input;
+    const struct request_slot_input *in = p->input;
     assert_true(in->temperature >= 0 && in->temperature <= 2 &&
                 (in->temperature == 0 || in->temperature >= 0.01f));
     assert_true(in->top_p > 0 && in->top_p <= 1 && in->min_p >= 0 && in->min_p <= 1 && in->top_k >= 0);

@@ -31,7 +31,8 @@ static struct server server = {.config = &config,
                                .num_model_names = 1};
 static struct arena arena;
 static struct api_error error;
-static struct params params;
+static struct request_slot_input input;
+static struct params params = {.input = &input};
 static struct prompts prompts;
 
 static int set_up(void **state)
