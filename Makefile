@@ -57,6 +57,7 @@ endif
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/llhttp/api.o $(BUILD)/llhttp/http.o $(BUILD)/llhttp/llhttp.o
 LIBRARY := $(BUILD)/libflashd.a
 
+comma := ,
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c))
 
 .PHONY: all
@@ -146,19 +147,25 @@ run: ## install what is missing, build, fetch the model, serve it on 127.0.0.1:8
 
 $(BUILD)/tests/%: tests/%.c $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -o $@ $< $(LIBRARY) $(LIBS) -lcmocka
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP $(TEST_LINK) -o $@ $< $(TEST_OBJECTS) $(LIBRARY) $(LIBS) -lcmocka
 
 .PHONY: unit
 unit: $(UNIT_TESTS) ## build and run the C tests
 	@tests/run-unit $(UNIT_TESTS)
 
-# Fuzzers read files from memory (tests/fuzz/memory_files.c), so that a read beyond a file's end is found.
+# Fuzzers and tests of damaged files read files from memory (tests/fuzz/memory_files.c), so that a read beyond a file's
+# end is found.
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_WRAPS := file_map_open file_map_close file_map_drop_pages file_map_prefetch file_read_text fopen stat
-FUZZ_LINK := -fsanitize=fuzzer $(FUZZ_WRAPS:%=-Wl,--wrap=%)
-$(FUZZERS): $(BUILD)/%: %.c $(BUILD)/tests/fuzz/memory_files.o $(LIBRARY)
+MEMORY_FILES := $(BUILD)/tests/fuzz/memory_files.o
+MEMORY_FILES_LINK := $(patsubst %,-Wl$(comma)--wrap=%,file_map_open file_map_close file_map_drop_pages file_map_prefetch \
+	file_read_text fopen stat)
+$(FUZZERS): $(BUILD)/%: %.c $(MEMORY_FILES) $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP $(FUZZ_LINK) -o $@ $< $(BUILD)/tests/fuzz/memory_files.o $(LIBRARY) $(LIBS) -lcmocka
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -fsanitize=fuzzer $(MEMORY_FILES_LINK) -o $@ $< $(MEMORY_FILES) $(LIBRARY) $(LIBS) -lcmocka
+FIELD_TESTS := $(BUILD)/tests/unit/model/test_gguf_fields $(BUILD)/tests/unit/model/test_safetensors_fields
+$(FIELD_TESTS): $(MEMORY_FILES)
+$(FIELD_TESTS): private TEST_OBJECTS := $(MEMORY_FILES)
+$(FIELD_TESTS): private TEST_LINK := $(MEMORY_FILES_LINK)
 
 .PHONY: fuzz fuzzers
 fuzzers: $(FUZZERS)
