@@ -1,9 +1,11 @@
 """A server whose calls can be made to fail one by one (tests/faults/shim.c)."""
 
 import contextlib
+import ctypes
 import mmap
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import tempfile
@@ -44,6 +46,27 @@ class Plan:
     def heap_bytes(self):
         """In use at this moment, counted block by block."""
         return struct.unpack("<q", self.page[24:32])[0]
+
+    def move_clock(self, seconds):
+        offset, = struct.unpack("<q", self.page[40:48])
+        self.page[40:48] = struct.pack("<q", offset + seconds * 1_000_000_000)
+
+    @contextlib.contextmanager
+    def held(self, server, name):
+        """The server's thread of that name does not run."""
+        pid = server.process.pid
+        tasks = pathlib.Path(f"/proc/{pid}/task")
+        thread, = [int(t.name) for t in tasks.iterdir() if (t / "comm").read_text().strip() == name]
+        self.page[36:40] = struct.pack("<i", 1)
+        assert ctypes.CDLL(None).tgkill(pid, thread, signal.SIGUSR2) == 0
+        deadline = time.monotonic() + 30
+        while struct.unpack("<i", self.page[32:36])[0] == 0:
+            assert time.monotonic() < deadline, f"{name} takes no signals"
+            time.sleep(0.001)
+        try:
+            yield
+        finally:
+            self.page[36:40] = bytes(4)
 
     def disarm(self):
         """Returns how many calls failed."""

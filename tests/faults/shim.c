@@ -3,12 +3,14 @@
  * The file named by FAULTS_FILE is shared with the test, which fills a struct plan in: which call, how many
  * of its kind pass before it fails, how many then fail, and with which errno. SHORT lets a read or write
  * through with one byte instead. Calls are counted over all threads from the moment that the plan is armed.
- * Beside that, the page tells how much of the heap is in use. */
+ * Beside that, the page tells how much of the heap is in use, moves the monotonic clock, and stops single threads:
+ * one that gets SIGUSR2 stays in the handler while hold is set. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -20,6 +22,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum call {
@@ -47,6 +50,10 @@ struct plan {
     /* for the test to read */
     _Atomic int32_t num_failed;
     _Atomic int64_t heap_bytes; /* in use, with the allocator's own word a block */
+    _Atomic int32_t num_held;   /* threads in the handler */
+    /* for the test to write */
+    _Atomic int32_t hold;
+    _Atomic int64_t clock_offset_ns;
 };
 
 static struct plan none, *plan = &none;
@@ -57,8 +64,31 @@ void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t alignment, size_t n);
 void __libc_free(void *p);
 
+static void hold_thread(int number)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    (void)number;
+    int error = errno;
+    atomic_fetch_add(&plan->num_held, 1);
+    while (atomic_load(&plan->hold)) syscall(SYS_nanosleep, &pause, NULL);
+    atomic_fetch_sub(&plan->num_held, 1);
+    errno = error;
+}
+
+/* Threads that leave all signals to the loop still take this one. */
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+    sigset_t others;
+    if (set) {
+        others = *set;
+        sigdelset(&others, SIGUSR2);
+    }
+    return sigprocmask(how, set ? &others : NULL, old) ? errno : 0;
+}
+
 __attribute__((constructor)) static void open_plan(void)
 {
+    sigaction(SIGUSR2, &(struct sigaction){.sa_handler = hold_thread, .sa_flags = SA_RESTART}, NULL);
     const char *path = getenv("FAULTS_FILE");
     int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0) return;
@@ -150,6 +180,16 @@ int madvise(void *at, size_t n, int advice)
 {
     FAIL(MADVISE, -1);
     return (int)syscall(SYS_madvise, at, n, advice);
+}
+
+/* ---- time ---- */
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    int status = (int)syscall(SYS_clock_gettime, id, t);
+    int64_t offset_ns = id == CLOCK_MONOTONIC ? atomic_load(&plan->clock_offset_ns) : 0;
+    t->tv_sec += offset_ns / 1000000000; /* whole seconds are moved */
+    return status;
 }
 
 /* ---- files and sockets ---- */
