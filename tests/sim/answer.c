@@ -312,6 +312,11 @@ static void check_error_body(const struct request *r, const struct response *res
     cJSON_Delete(root);
 }
 
+static bool body_says(const struct response *response, const char *text)
+{
+    return response->body.num > 0 && memmem(response->body.data, response->body.num, text, strlen(text));
+}
+
 static void check_refusal(const struct request *r, const struct response *response)
 {
     check_error_body(r, response);
@@ -330,18 +335,15 @@ static void check_refusal(const struct request *r, const struct response *respon
         break;
     case 429: /* whether there was room was looked at when it was sent: client.c */
         expect(response->has_retry_after || starved(r), "%s: 429 without Retry-After", r->id);
-        if (memmem(response->body.data, response->body.num, "max-queued-requests", 19))
-            mark(MARK_refused_429_slots);
-        if (memmem(response->body.data, response->body.num, "max-queued-tokens", 17))
-            mark(MARK_refused_429_tokens);
+        if (body_says(response, "max-queued-requests")) mark(MARK_refused_429_slots);
+        if (body_says(response, "max-queued-tokens")) mark(MARK_refused_429_tokens);
         break;
     case 503:
         expect(response->has_retry_after || starved(r), "%s: 503 without Retry-After", r->id);
         if (world.server && !world.drain_sent && !world.device_failed &&
-            world.server->state == SERVER_READY &&
-            !memmem(response->body.data, response->body.num, "loading", 7))
+            world.server->state == SERVER_READY && !body_says(response, "loading"))
             expect(may_fail(r), "%s: 503 for no reason", r->id);
-        if (memmem(response->body.data, response->body.num, "loading", 7)) mark(MARK_refused_503_loading);
+        if (body_says(response, "loading")) mark(MARK_refused_503_loading);
         if (world.drain_sent) mark(MARK_refused_503_draining);
         break;
     case 500:

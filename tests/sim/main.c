@@ -38,7 +38,9 @@ static void read_last_line(FILE *file, char *out, size_t size)
     out[0] = '\0';
     while (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
-        if (!strncmp(line, "sim: ", 5) || !strncmp(line, "flashd: ", 8)) snprintf(out, size, "%s", line);
+        bool says_why = !strncmp(line, "sim: ", 5) || !strncmp(line, "flashd: ", 8) ||
+                        strstr(line, "runtime error: ") || strstr(line, "ERROR: AddressSanitizer");
+        if (says_why) snprintf(out, size, "%s", line);
     }
 }
 

@@ -9,6 +9,9 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 #include "base/clock.h"
 #include "sim/sim.h"
@@ -34,6 +37,9 @@ static struct thread {
     uint64_t wake_ns;
     const uint32_t *futex;
     int joined;
+    const void *stack; /* of thread 0: known once another has run */
+    size_t stack_bytes;
+    void *fake_stack; /* AddressSanitizer's */
 } threads[THREADS_MAX];
 
 static int running;
@@ -91,6 +97,34 @@ static int choose(void)
     }
 }
 
+/* AddressSanitizer is told when the stack changes. */
+#ifdef __SANITIZE_ADDRESS__
+static int came_from;
+
+static void leave(struct thread *from, const struct thread *to)
+{
+    came_from = (int)(from - threads);
+    bool for_good = from->state == THREAD_DONE;
+    __sanitizer_start_switch_fiber(for_good ? NULL : &from->fake_stack, to->stack, to->stack_bytes);
+}
+
+static void arrive(struct thread *at)
+{
+    struct thread *from = &threads[came_from];
+    __sanitizer_finish_switch_fiber(at->fake_stack, &from->stack, &from->stack_bytes);
+}
+#else
+static void leave(struct thread *from, const struct thread *to)
+{
+    (void)from, (void)to;
+}
+
+static void arrive(struct thread *at)
+{
+    (void)at;
+}
+#endif
+
 static void give_way(void)
 {
     int before = running, next = choose();
@@ -98,7 +132,9 @@ static void give_way(void)
     if (next == before) return;
     trace((uint64_t)next << 56 ^ clock_ns);
     running = next;
+    leave(&threads[before], &threads[next]);
     swapcontext(&threads[before].context, &threads[next].context);
+    arrive(&threads[before]);
 }
 
 void thread_pause(void)
@@ -163,21 +199,30 @@ void threads_init(void)
 static void begin(int id)
 {
     struct thread *t = &threads[id];
+    arrive(t);
     t->main(t->argument);
     t->state = THREAD_DONE;
     give_way();
+}
+
+/* Apart, or the compiler fears for the loop's variable when getcontext returns twice. */
+static __attribute__((noinline)) int find_free(void)
+{
+    int id = 1;
+    while (threads[id].state != THREAD_FREE) id++;
+    return id;
 }
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *),
                           void *argument)
 {
     (void)attributes;
-    int id = 1;
-    while (threads[id].state != THREAD_FREE) id++;
+    int id = find_free();
     struct thread *t = &threads[id];
     void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_always(stack != MAP_FAILED);
-    *t = (struct thread){.state = THREAD_RUNS, .main = main, .argument = argument};
+    *t = (struct thread){
+        .state = THREAD_RUNS, .main = main, .argument = argument, .stack = stack, .stack_bytes = STACK_BYTES};
     getcontext(&t->context);
     t->context.uc_stack.ss_sp = stack;
     t->context.uc_stack.ss_size = STACK_BYTES;
