@@ -47,6 +47,9 @@ class Plan:
         """In use at this moment, counted block by block."""
         return struct.unpack("<q", self.page[24:32])[0]
 
+    def set_send_buffer(self, num_bytes):
+        self.page[48:52] = struct.pack("<i", num_bytes)
+
     def move_clock(self, seconds):
         offset, = struct.unpack("<q", self.page[40:48])
         self.page[40:48] = struct.pack("<q", offset + seconds * 1_000_000_000)

@@ -6,10 +6,12 @@ import resource
 import socket
 import time
 
+import httpx
 import pytest
 
 import faults
 from conftest import SANITIZED
+from test_sse import RawStream
 
 
 def connect(server):
@@ -201,3 +203,39 @@ def test_streams_that_run(many_sockets):
             each = (plan.heap_bytes() - before) / count
             print(f"{each:.0f} bytes of heap a stream")
             assert each <= 4096
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers' own memory")
+def test_readers_that_stop_for_ten_minutes():
+    """They cost their slots and a bounded buffer, not a byte more after ten minutes; others and /livez do not notice; and
+    when they read again they get everything. The clock is the shim's."""
+    body = {"prompt": "x", "max_tokens": 50, "ignore_eos": True, "seed": 3, "logprobs": 20, "stream": True}
+    neighbour = {"prompt": "Once upon a time", "max_tokens": 10, "temperature": 0}
+
+    def text_of(stream):
+        events = [e[6:] for e in b"".join(stream.chunks()).decode().split("\n\n") if e.startswith("data: ")]
+        assert events.pop() == "[DONE]"
+        return "".join(json.loads(e)["choices"][0]["text"] for e in events)
+
+    with faults.running("--write-timeout", "3600", "--stream-buffer-soft", "4096", "--no-log-requests") as (server, plan):
+        expected = text_of(RawStream(server, "/v1/completions", body))
+        alone = server.post("/v1/completions", neighbour).json()["choices"]
+        server.wait_idle()
+        before = plan.heap_bytes()
+        plan.set_send_buffer(4096)
+        readers = [RawStream(server, "/v1/completions", body, receive_buffer=4096) for _ in range(4)]
+        plan.set_send_buffer(0)
+        deadline = time.monotonic() + 120
+        while server.metrics()["vllm:num_requests_running"] + server.metrics()["vllm:num_requests_waiting"] > 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert server.metrics()["flashd_requests_in_flight"] == 4  # all is generated, and waits in the slots
+        stopped = plan.heap_bytes()
+        assert (stopped - before) / 4 < 64 << 10
+        for _ in range(10):
+            plan.move_clock(60)
+            assert httpx.get(server.url + "/livez").status_code == 200
+            assert server.post("/v1/completions", neighbour).json()["choices"] == alone
+        assert plan.heap_bytes() <= stopped
+        print(f"{(stopped - before) / 4:.0f} bytes of heap a reader")
+        assert [text_of(reader) for reader in readers] == [expected] * 4

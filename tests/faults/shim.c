@@ -3,8 +3,8 @@
  * The file named by FAULTS_FILE is shared with the test, which fills a struct plan in: which call, how many
  * of its kind pass before it fails, how many then fail, and with which errno. SHORT lets a read or write
  * through with one byte instead. Calls are counted over all threads from the moment that the plan is armed.
- * Beside that, the page tells how much of the heap is in use, moves the monotonic clock, and stops single threads:
- * one that gets SIGUSR2 stays in the handler while hold is set. */
+ * Beside that, the page tells how much of the heap is in use, moves the monotonic clock, makes sockets small, and
+ * stops single threads: one that gets SIGUSR2 stays in the handler while hold is set. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,6 +54,7 @@ struct plan {
     /* for the test to write */
     _Atomic int32_t hold;
     _Atomic int64_t clock_offset_ns;
+    _Atomic int32_t send_buffer_bytes; /* of connections accepted from now on; 0: the system's choice */
 };
 
 static struct plan none, *plan = &none;
@@ -207,7 +208,11 @@ int open(const char *path, int flags, ...)
 int accept4(int fd, struct sockaddr *address, socklen_t *n, int flags)
 {
     FAIL(ACCEPT, -1);
-    return real(accept4)(fd, address, n, flags);
+    int accepted = real(accept4)(fd, address, n, flags);
+    int bytes = atomic_load(&plan->send_buffer_bytes);
+    if (accepted >= 0 && bytes > 0)
+        syscall(SYS_setsockopt, accepted, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    return accepted;
 }
 
 /* One byte is let through by SHORT. */
