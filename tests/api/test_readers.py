@@ -115,19 +115,32 @@ def test_requests_of_a_connection(small_server):
     assert answer.count(b"HTTP/1.1 200 ") == 3 and answer.count(b"Connection: close") == 1
 
 
+def deepest(levels):
+    return [deepest(levels - 1)] if levels > 1 else []
+
+
 @pytest.mark.slow
 def test_everything_at_its_maximum_at_once(server):
-    """The largest head, body, prompts, n, stops, biases and logprobs in one request: an answer, and nothing left behind."""
-    body = {"prompt": ["x"] * 30, "n": 16, "best_of": 16, "stop": [chr(97 + i) * 256 for i in range(16)],
-            "logit_bias": {str(i): 1 for i in range(1000)}, "logprobs": 20, "echo": True, "max_tokens": 1,
-            "stop_token_ids": list(range(64)), "cache_salt": "s" * 128, "user": ""}
-    body["user"] = "u" * ((8 << 20) - len(json.dumps(body)) - 10)
-    headers = "".join(f"X-{i}: {'h' * 120}\r\n" for i in range(90))
+    """The largest head, body, JSON, prompts times n, stops, biases and logprobs in one request: an answer, and nothing left
+    behind. It takes every slot there is."""
+    body = {"prompt": ["x"] * 36, "n": 16, "best_of": 16, "stop": [chr(97 + i) * 256 for i in range(16)],
+            "logit_bias": {str(i): 1 for i in range(1000)}, "logprobs": 20, "echo": True, "max_tokens": 1, "min_tokens": 1,
+            "stop_token_ids": list(range(64)), "cache_salt": "s" * 128, "deep": deepest(63), "numbers": [1] * 990_000,
+            "keys": {f"k{i}": None for i in range(4096)}, "user": ""}
+    data = json.dumps(body, separators=(",", ":")).encode()
+    data = data[:-2] + b"u" * ((8 << 20) - len(data)) + b'"}'
+    line = b"POST /v1/completions?" + b"q" * (4096 - len("/v1/completions?")) + b" HTTP/1.1\r\n"
+    fixed = b"Host: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n" % len(data)
+    room = (16 << 10) - len(line) - len(fixed) - len("\r\n")
+    headers = b"".join(b"X-%02d: %s\r\n" % (i, b"h" * (room // 96 - 8)) for i in range(95))
+    head = line + fixed + headers + b"X-95: " + b"h" * (room - len(headers) - 8) + b"\r\n\r\n"
+    assert len(head) == 16 << 10 and len(data) == 8 << 20
     with connect(server) as sock:
-        sock.sendall(request(body, path="/v1/completions?" + "q" * 4000, headers=headers + "Connection: close\r\n"))
+        sock.settimeout(300)
+        sock.sendall(head + data)
         answer = read_all(sock)
     assert answer[9:12] == b"200", answer[:2000]
-    assert len(json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]) == 480
+    assert len(json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]) == 576
 
 
 def resident_bytes(server):
