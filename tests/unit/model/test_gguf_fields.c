@@ -12,7 +12,7 @@
 
 #include "quiet_inspect.h"
 
-enum { FIELDS_MAX = 4096, FILE_BYTES_MAX = 1 << 20 };
+enum { FIELDS_MAX = 4096, FILE_BYTES_MAX = 1 << 20, ALIGNMENT = 32 };
 
 enum field_kind {
     FIELD_VALUE,     /* of a key, or a tensor's offset: some others are fine, too */
@@ -123,22 +123,11 @@ static void try_value(const struct field *f, uint64_t value)
 static void try_field(const struct field *f)
 {
     uint64_t n = read_number(f->at, f->num_bytes);
-    const uint64_t values[] = {0,
-                               1,
-                               n + 1,
-                               n - 1,
-                               2 * n,
-                               n / 2,
-                               n ^ 1ull << (8 * f->num_bytes - 1),
-                               UINT64_MAX,
-                               UINT64_MAX - 1,
-                               INT64_MAX,
-                               INT32_MAX,
-                               UINT32_MAX,
-                               1ull << 32,
-                               1ull << 61,
-                               file.num_bytes - f->at,
-                               file.num_bytes};
+    const uint64_t values[] = {
+        0, 1, n + 1, n - 1, 2 * n, n / 2, n ^ 1ull << (8 * f->num_bytes - 1), UINT64_MAX, UINT64_MAX - 1,
+        INT64_MAX, INT32_MAX, UINT32_MAX, 1ull << 32, 1ull << 61, file.num_bytes - f->at, file.num_bytes,
+        /* multiples of the alignment that wrap around */
+        (uint64_t)-32, (uint64_t)-64, (uint64_t)-4096, (uint64_t) - (int64_t)file.num_bytes / 32 * 32};
     for (size_t i = 0; i < array_length(values); i++) try_value(f, values[i]);
 }
 
@@ -166,6 +155,8 @@ static void every_field(const char *name)
         assert_false(try_file(fields[i].at));
         assert_false(try_file(fields[i].at + fields[i].num_bytes / 2));
     }
+    for (size_t n = 1; n <= 2 * ALIGNMENT; n++)
+        try_file(file.num_bytes - n); /* into the last tensor's data */
     for (size_t at = 0; at < header_bytes; at++) {
         file.bytes[at] ^= 0xFF;
         try_file(file.num_bytes);
@@ -193,38 +184,70 @@ static void every_field_of_a_spm_model(void **state)
     every_field("spm");
 }
 
+/* Whether two dimensions begin behind this field, and a type and an offset follow. */
+static bool is_before_two_dimensions(int i)
+{
+    static const size_t sizes[] = {4, 8, 8, 4, 8};
+    for (int k = 0; k < 5; k++)
+        if (i + k >= num_fields || fields[i + k].num_bytes != sizes[k] ||
+            (k > 0 && fields[i + k].at != fields[i + k - 1].at + sizes[k - 1]))
+            return false;
+    return read_number(fields[i].at, 4) == 2;
+}
+
+static const uint64_t large[] = {1ull << 31, 1ull << 32, 1ull << 33, 1ull << 60, UINT64_MAX / 34, 1ull << 63};
+
 /* Products that overflow need two. */
 static void pairs_of_dimensions(void **state)
 {
     (void)state;
-    static const uint64_t large[] = {1ull << 31, 1ull << 32,      1ull << 33,
-                                     1ull << 60, UINT64_MAX / 34, 1ull << 63};
     read_seed("bpe");
     find_fields();
-    for (int i = 0; i + 4 < num_fields; i++) {
-        const struct field *f = &fields[i]; /* two dimensions, before a type and an offset */
-        if (f[0].num_bytes != 4 || f[1].num_bytes != 8 || f[2].num_bytes != 8 || f[3].num_bytes != 4 ||
-            f[2].at != f[1].at + 8 || f[3].at != f[2].at + 8)
-            continue;
+    for (int i = 0; i < num_fields; i++) {
+        if (!is_before_two_dimensions(i)) continue;
+        uint8_t *dims = file.bytes + fields[i + 1].at;
         uint64_t before[2];
-        memcpy(before, file.bytes + f[1].at, 16);
+        memcpy(before, dims, sizeof before);
         for (size_t a = 0; a < array_length(large); a++)
             for (size_t b = 0; b < array_length(large); b++) {
-                uint64_t pair[2] = {large[a], large[b]};
-                memcpy(file.bytes + f[1].at, pair, 16);
+                memcpy(dims, (const uint64_t[]){large[a], large[b]}, sizeof before);
                 assert_false(try_file(file.num_bytes));
             }
-        memcpy(file.bytes + f[1].at, before, 16);
+        memcpy(dims, before, sizeof before);
+    }
+}
+
+/* A third one, in place of the file's own two: its rows alone overflow, to 0 and to what would fit. */
+static void three_dimensions(void **state)
+{
+    (void)state;
+    read_seed("bpe");
+    find_fields();
+    int i = 0;
+    while (!is_before_two_dimensions(i)) i++;
+    size_t at = fields[i].at, rest = at + 4 + 16;
+    uint64_t cols = read_number(at + 4, 8), rows = read_number(at + 12, 8);
+    memmove(file.bytes + rest + 8, file.bytes + rest, file.num_bytes - rest);
+    file.num_bytes += 8 + ALIGNMENT; /* the data may begin later now */
+    file.bytes[at] = 3;
+    for (size_t a = 0; a < array_length(large); a++)
+        for (size_t b = 0; b < array_length(large); b++) {
+            memcpy(file.bytes + at + 4, (const uint64_t[]){cols, large[a], large[b]}, 24);
+            assert_false(try_file(file.num_bytes));
+        }
+    for (int shift = 1; shift < 64; shift++) { /* rows modulo 2^64 */
+        memcpy(file.bytes + at + 4,
+               (const uint64_t[]){cols, (1ull << (64 - shift)) + (rows >> shift), 1ull << shift}, 24);
+        assert_false(try_file(file.num_bytes));
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_field_of_a_bpe_model),
-        cmocka_unit_test(every_field_of_a_qwen_model),
-        cmocka_unit_test(every_field_of_a_spm_model),
-        cmocka_unit_test(pairs_of_dimensions),
+        cmocka_unit_test(every_field_of_a_bpe_model), cmocka_unit_test(every_field_of_a_qwen_model),
+        cmocka_unit_test(every_field_of_a_spm_model), cmocka_unit_test(pairs_of_dimensions),
+        cmocka_unit_test(three_dimensions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
