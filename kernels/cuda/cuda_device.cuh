@@ -87,7 +87,7 @@ struct batch {
     const int32_t *prefill_tables;            /* as tables, offset included */
     int32_t num_prefill_tiles, prefill_heads_per_tile;
     const int32_t *counts;        /* device words that recorded kernels read: see enum count_word */
-    struct sample_result *results; /* pinned host memory that the sampler's results are copied to */
+    struct sample_result *results; /* pinned host memory that the sampler writes to */
 };
 
 struct cuda_device {

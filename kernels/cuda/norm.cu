@@ -119,12 +119,12 @@ void cuda_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void 
     launch_norm<true, false>(cuda_of(d), b->num_logits, out, x, delta, weight, b->logit_rows, eps, hidden_size);
 }
 
-/* A negative id names a sequence slot whose last sampled token is meant. */
+/* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step: it is launched the plain
+ * way, so that whatever the kernels after it read ahead of their dependency was there before the step. */
 static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
                                     const int32_t *last_tokens, int32_t hidden_size)
 {
     dependents_launch();
-    dependency_wait();
     int32_t id = token_ids[blockIdx.x];
     if (id < 0) id = last_tokens[~id];
     const __nv_bfloat16 *from = table + (size_t)id * hidden_size;
@@ -134,5 +134,6 @@ static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, cons
 
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
 {
-    launch_dependent(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), 0, (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
+    embed_kernel<<<(unsigned)b->num_tokens, NORM_THREADS, 0, cuda_of(d)->stream>>>((float *)out, table->weight, b->token_ids,
+                                                                                  cuda_of(d)->last_tokens, table->k);
 }

@@ -37,7 +37,6 @@ struct sampler {
     struct chunk_stats *stats; /* [R][chunks] */
     int32_t *history;      /* [slots][max_model_len] */
     struct history_meta *history_meta; /* [slots] */
-    struct sample_result *results;     /* [R], device */
     int32_t num_chunks;
 };
 
@@ -47,7 +46,7 @@ struct draw_args {
     struct chunk_stats *stats;
     int32_t *history, *last_tokens;
     struct history_meta *history_meta;
-    struct sample_result *results;
+    struct sample_result *results; /* pinned host memory: a few words a row, which cost less than a copy after the kernel */
     const struct device_sample_params *params;
     const int32_t *lists, *step_counts;
     int32_t vocab_size, num_chunks, max_model_len;
@@ -64,9 +63,8 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     s->stats = (struct chunk_stats *)base->ops->alloc(base, rows * s->num_chunks * sizeof *s->stats, "sampling");
     s->history = (int32_t *)base->ops->alloc(base, slots * d->limits.max_model_len * 4, "sampling");
     s->history_meta = (struct history_meta *)base->ops->alloc(base, slots * sizeof *s->history_meta, "sampling");
-    s->results = (struct sample_result *)base->ops->alloc(base, rows * sizeof *s->results, "sampling");
     d->sampler = s;
-    if (!s->adjusted || !s->counts || !s->stats || !s->history || !s->history_meta || !s->results)
+    if (!s->adjusted || !s->counts || !s->stats || !s->history || !s->history_meta)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the sampler of %zu rows of %zu", rows, v);
     return STATUS_OK;
 }
@@ -160,11 +158,22 @@ static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(draw_args a)
     bool wants_sum = p.num_top_logprobs >= 0;
     float best = -INFINITY, raw_best = -INFINITY;
     int32_t best_id = INT32_MAX, is_bad = 0;
-    for (int i = first + threadIdx.x; i < end; i += SCAN_THREADS) {
-        float r = raw[i];
+    auto take = [&](int32_t id, float r, float value) {
         is_bad |= !(r < INFINITY); /* NaN or +infinity */
         raw_best = fmaxf(raw_best, r);
-        keep_better(&best, &best_id, x[i], i);
+        keep_better(&best, &best_id, value, id);
+    };
+    if (a.vocab_size % 4 == 0) {
+#pragma unroll 8
+        for (int i = first + 4 * threadIdx.x; i < end; i += 4 * SCAN_THREADS) {
+            float4 r = *(const float4 *)(raw + i), value = x == raw ? r : *(const float4 *)(x + i);
+            take(i, r.x, value.x);
+            take(i + 1, r.y, value.y);
+            take(i + 2, r.z, value.z);
+            take(i + 3, r.w, value.w);
+        }
+    } else {
+        for (int i = first + threadIdx.x; i < end; i += SCAN_THREADS) take(i, raw[i], x[i]);
     }
     __shared__ float shared_x[SCAN_THREADS / 32], shared_raw[SCAN_THREADS / 32], shared_sum[SCAN_THREADS / 32];
     __shared__ int32_t shared_id[SCAN_THREADS / 32], shared_bad[SCAN_THREADS / 32];
@@ -414,6 +423,28 @@ static __device__ void find_top(struct row_view v, int32_t num_top, float log_su
     if (threadIdx.x == 0) out->num_top = num_found;
 }
 
+/* All chunks of a row as one, the same bits in every lane: a lane takes chunks lane, lane + 32, ..., then lanes in pairs. */
+static __device__ struct chunk_stats row_stats(const draw_args &a, int row)
+{
+    const struct chunk_stats *stats = a.stats + (size_t)row * a.num_chunks;
+    struct chunk_stats all = {-INFINITY, -INFINITY, 0, INT32_MAX, 0};
+    int lane = threadIdx.x % 32;
+    for (int i = lane; i < a.num_chunks; i += 32) {
+        keep_better(&all.best, &all.best_id, stats[i].best, stats[i].best_id);
+        all.raw_best = fmaxf(all.raw_best, stats[i].raw_best);
+        all.is_bad |= stats[i].is_bad;
+    }
+    for (int mask = 16; mask > 0; mask /= 2) {
+        keep_better(&all.best, &all.best_id, __shfl_xor_sync(0xffffffffu, all.best, mask),
+                    __shfl_xor_sync(0xffffffffu, all.best_id, mask));
+        all.raw_best = fmaxf(all.raw_best, __shfl_xor_sync(0xffffffffu, all.raw_best, mask));
+        all.is_bad |= __shfl_xor_sync(0xffffffffu, all.is_bad, mask);
+    }
+    for (int i = lane; i < a.num_chunks; i += 32) all.raw_sum += stats[i].raw_sum * __expf(stats[i].raw_best - all.raw_best);
+    for (int mask = 16; mask > 0; mask /= 2) all.raw_sum += __shfl_xor_sync(0xffffffffu, all.raw_sum, mask);
+    return all;
+}
+
 static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
 {
     dependents_launch();
@@ -422,14 +453,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
     int row = blockIdx.x;
     struct device_sample_params p = a.params[row];
     struct sample_result *out = &a.results[row];
-    const struct chunk_stats *stats = a.stats + (size_t)row * a.num_chunks;
-    struct chunk_stats all = {-INFINITY, -INFINITY, 0, INT32_MAX, 0};
-    for (int i = 0; i < a.num_chunks; i++) {
-        keep_better(&all.best, &all.best_id, stats[i].best, stats[i].best_id);
-        all.raw_best = fmaxf(all.raw_best, stats[i].raw_best);
-        all.is_bad |= stats[i].is_bad;
-    }
-    for (int i = 0; i < a.num_chunks; i++) all.raw_sum += stats[i].raw_sum * __expf(stats[i].raw_best - all.raw_best);
+    struct chunk_stats all = row_stats(a, row);
     bool scores = p.score_token_id >= 0;
     bool failed = all.is_bad || all.raw_best == -INFINITY || (!scores && all.best == -INFINITY);
     int32_t per = ((a.vocab_size + DRAW_THREADS - 1) / DRAW_THREADS + 3) / 4 * 4;
@@ -463,13 +487,21 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
         a.history[(size_t)p.seq_slot * a.max_model_len + meta->num_tokens++] = token;
 }
 
+/* Few sizes beyond those of the own kernel: cuBLASLt has another kernel for every 8 rows or so, and to load one for the first
+ * time waits for a whole step. The product takes as long as its weights, and x has room for all rows that there can be. */
+static int32_t rows_of_product(const struct cuda_device *d, int32_t rows)
+{
+    if (rows <= 64) return rows;
+    return min((rows + 127) / 128 * 128, max(rows, d->limits.num_logits));
+}
+
 void cuda_logits_sample(struct device *device, const struct batch *b, const void *x, const struct linear *lm_head)
 {
     if (b->num_logits == 0) return;
     struct cuda_device *d = cuda_of(device);
     struct sampler *s = d->sampler;
     unsigned rows = (unsigned)b->num_logits;
-    cuda_linear_rows(d, b->num_logits, d->logits, x, lm_head);
+    cuda_linear_rows(d, rows_of_product(d, b->num_logits), d->logits, x, lm_head);
     draw_args a = {};
     a.logits = d->logits;
     a.adjusted = s->adjusted;
@@ -478,7 +510,7 @@ void cuda_logits_sample(struct device *device, const struct batch *b, const void
     a.history = s->history;
     a.last_tokens = d->last_tokens;
     a.history_meta = s->history_meta;
-    a.results = s->results;
+    a.results = b->results;
     a.params = b->sample;
     a.lists = b->lists;
     a.step_counts = b->counts;
@@ -488,6 +520,4 @@ void cuda_logits_sample(struct device *device, const struct batch *b, const void
     launch_dependent(d, adjust_kernel, dim3(rows), dim3(DRAW_THREADS), 0, a);
     launch_dependent(d, scan_kernel, dim3((unsigned)s->num_chunks, rows), dim3(SCAN_THREADS), 0, a);
     launch_dependent(d, draw_kernel, dim3(rows), dim3(DRAW_THREADS), 0, a);
-    CUDA_CHECK(d, cudaMemcpyAsync(b->results, s->results, rows * sizeof(struct sample_result), cudaMemcpyDeviceToHost,
-                                  d->stream));
 }

@@ -1,6 +1,7 @@
 /* step.cu - a step's way to the device and its results' way back.
  *
- * step_begin packs everything that the kernels read into one pinned buffer and queues one copy. Offsets are functions
+ * step_begin packs everything that the kernels read into one pinned buffer and queues one copy, on a stream of its own: the
+ * buffer's last step has ended, so the copy need not wait for the one that runs. Offsets are functions
  * of the size class (few tokens, or many), so a recorded graph finds each array where it was; the lists of variable
  * length stand last, so only the used part is copied. Decode-only steps are padded up to a bucket: padding tokens are
  * id 0 at position 0, write to the pool's spare block, and belong to sequences of length 0, which attention skips.
@@ -34,7 +35,7 @@ struct step_buffer {
     int32_t *host; /* pinned */
     int32_t *device;
     struct sample_result *results; /* pinned */
-    cudaEvent_t done;
+    cudaEvent_t copied, done;
     struct batch batch;
     bool launched; /* done is queued */
     struct step_graph graphs[GRAPH_BUCKETS_MAX];
@@ -45,7 +46,8 @@ struct steps {
     struct step_buffer buffers[STEP_BUFFERS];
     struct step_layout small, large;
     size_t buffer_words;
-    int begin, end; /* counts of steps begun and ended */
+    cudaStream_t copies; /* beside the device's: a step's arrays arrive while the step before runs */
+    int begin, end;      /* counts of steps begun and ended */
     bool recording;
     int32_t spare_slot; /* first token slot of the spare block; set when the pool is made */
     bool sealed;
@@ -99,11 +101,14 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     s->spare_slot = -1;
     s->prefill_order.reserve((size_t)d->limits.num_seqs);
     size_t results_bytes = (size_t)d->limits.num_logits * sizeof(struct sample_result);
+    if (!CUDA_CHECK(d, cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking)))
+        return error_set(err, STATUS_DEVICE, "no stream for copies: %s", cudaGetErrorString(d->first_error));
     for (int i = 0; i < STEP_BUFFERS; i++) {
         struct step_buffer *b = &s->buffers[i];
         if (!CUDA_CHECK(d, cudaHostAlloc((void **)&b->host, s->buffer_words * 4, cudaHostAllocDefault)) ||
             !CUDA_CHECK(d, cudaMalloc((void **)&b->device, s->buffer_words * 4)) ||
             !CUDA_CHECK(d, cudaHostAlloc((void **)&b->results, results_bytes, cudaHostAllocDefault)) ||
+            !CUDA_CHECK(d, cudaEventCreateWithFlags(&b->copied, cudaEventDisableTiming)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&b->done, cudaEventDisableTiming)))
             return error_set(err, STATUS_NO_MEMORY, "no memory for step buffers of %zu bytes", s->buffer_words * 4);
     }
@@ -120,11 +125,12 @@ void cuda_steps_seal(struct cuda_device *d)
     d->steps->sealed = true;
 }
 
-/* Decode batches run at these sizes: every one up to 8, then steps of 8, 16 and 32. */
+/* Decode batches run at these sizes. A padding row costs little up to 64, where weights are what is waited for, but each size
+ * costs two graphs of some 2 MB of host memory. */
 static int32_t bucket_of(int32_t n)
 {
-    if (n <= 8) return n;
-    int32_t step = n <= 64 ? 8 : n <= 256 ? 16 : 32;
+    if (n <= 2) return n;
+    int32_t step = n <= 4 ? 4 : n <= 32 ? 8 : n <= 256 ? 16 : 32;
     return (n + step - 1) / step * step;
 }
 
@@ -340,7 +346,9 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->prefill_tables = buffer->device + tables_at;
     b->lists = buffer->device;
     b->tables = buffer->device;
-    CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, d->stream));
+    CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, s->copies));
+    CUDA_CHECK(d, cudaEventRecord(buffer->copied, s->copies));
+    CUDA_CHECK(d, cudaStreamWaitEvent(d->stream, buffer->copied, 0));
     if (is_fault_step(s->begin)) trap_kernel<<<1, 1, 0, d->stream>>>();
     return b;
 }
