@@ -194,8 +194,9 @@ struct kernel_table {
     void (*attention)(struct device *d, const struct batch *b, void *out, const void *qkv,
                       const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 
-    /* logits[R][V] f32 in device scratch = x[R][H] W^T; then applies each row's sample_params and keeps the
-     * results for step_end. In one operation so that a device may fuse them. */
+    /* logits[R][V] f32 in device scratch = x[R][H] W^T, where x has room for limits.num_logits rows; then
+     * applies each row's sample_params and keeps the results for step_end. In one operation so that a device
+     * may fuse them. */
     void (*logits_sample)(struct device *d, const struct batch *b, const void *x,
                           const struct linear *lm_head);
 
@@ -212,6 +213,10 @@ struct kernel_table {
  * CUDA is loaded from the shared object libflashd_cuda.so beside the program or in its lib folder. */
 int device_open(const char *name, const struct device_options *options, struct device **out,
                 struct error *err) must_check;
+
+/* Once, before there are other threads: what drivers read from the environment, unless the operator has set
+ * it. */
+void device_set_environment(void);
 
 /* Entry of the CPU device, and the symbol that the CUDA shared object exports. */
 int cpu_device_open(const struct device_options *options, struct device **out, struct error *err) must_check;

@@ -207,6 +207,7 @@ static void on_load_done(uv_async_t *async)
 
 static int start_load(struct life *life, struct error *err)
 {
+    device_set_environment();
     life->load = (struct load){.config = life->server.config, .wake_loop = wake_loop, .wake_context = life};
     int uv_status = uv_thread_create(&life->load_thread, load_main, life);
     if (uv_status) return error_set(err, STATUS_IO, "cannot start a thread: %s", uv_strerror(uv_status));
