@@ -36,7 +36,7 @@ X(REAL,  gpu_memory_utilization, "gpu-memory-utilization", 0.92, 0.05, 1.0, "rat
 X(INT,   block_size, "block-size", 16, 16, 16, "tokens", "tokens in a K/V block (16 is what the kernels are made for)") \
 SECTION("Scheduling") \
 X(INT,   max_num_seqs, "max-num-seqs", 0, 0, 4096, "sequences", "most sequences in one step; 0: 64 on a CPU, 256 on a GPU") \
-X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens", "most tokens in one step; 0: 512 on a CPU, 1024 on a GPU") \
+X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens", "most tokens in one step; 0: 512 on a CPU, 512 to 8192 on a GPU, by the model's size") \
 X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "keep K/V blocks of finished prompts for prompts that begin alike") \
 X(INT,   max_queued_requests, "max-queued-requests", 512, 0, 65536, "sequences", "sequences that may wait beyond the running ones; more get 429") \
 X(INT,   max_queued_tokens, "max-queued-tokens", 0, 0, 1LL << 40, "tokens", "prompt and answer tokens that may wait; more get 429; 0: 64 times max-num-batched-tokens plus the K/V cache") \

@@ -19,11 +19,15 @@ enum {
     CPU_NUM_SEQS = 64,
     CPU_BATCHED_TOKENS = 512,
     GPU_NUM_SEQS = 256,
-    GPU_BATCHED_TOKENS = 1024,
+    GPU_BATCHED_TOKENS_MIN = 512,
+    GPU_BATCHED_TOKENS_MAX = 8192,
     CPU_TYPICAL_TOKENS = 1024, /* of one sequence, when a CPU's K/V cache is sized by default */
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
     TEMPLATE_BYTES_MAX = 1 << 20,
 };
+
+/* Tokens times parameters: some 25 ms of an H200, and a stream's pause while others' prompts are computed. */
+static const uint64_t GPU_STEP_WORK = 9000000000000;
 
 static bool is_cuda(const struct load *load)
 {
@@ -93,6 +97,16 @@ static int load_tokenizer(struct load *load, struct error *err)
     return load_template(load, err);
 }
 
+/* Powers of two, which fill the tiles of matrix products. */
+static int32_t gpu_batched_tokens(const struct model_config *c)
+{
+    uint64_t num_parameters = model_config_num_parameters(c);
+    int32_t num_tokens = GPU_BATCHED_TOKENS_MAX;
+    while (num_tokens > GPU_BATCHED_TOKENS_MIN && (uint64_t)num_tokens * num_parameters > GPU_STEP_WORK)
+        num_tokens /= 2;
+    return num_tokens;
+}
+
 static int load_device(struct load *load, struct error *err)
 {
     const struct config *config = load->config;
@@ -107,7 +121,7 @@ static int load_device(struct load *load, struct error *err)
                          : cuda               ? GPU_NUM_SEQS
                                               : CPU_NUM_SEQS;
     load->max_num_batched_tokens = config->max_num_batched_tokens ? (int32_t)config->max_num_batched_tokens
-                                   : cuda                         ? GPU_BATCHED_TOKENS
+                                   : cuda                         ? gpu_batched_tokens(c)
                                                                   : CPU_BATCHED_TOKENS;
     load->max_num_batched_tokens = max_of(load->max_num_batched_tokens, load->max_num_seqs);
     if (config->max_model_len > c->max_position_embeddings)
