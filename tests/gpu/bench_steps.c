@@ -1,10 +1,10 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [decode | prefill]
+ *   bench_steps MODEL [--load-format dummy] [decode | mixed | prefill]
  *
- * Prompts are random tokens. Decode: milliseconds a step, the mean of 32 after 8. Prefill: tokens a second,
- * best of 3. */
+ * Prompts are random tokens. Decode: milliseconds a step, the mean of 32 after 8. Mixed: the same for steps
+ * that hold prompts beside decoding sequences, 1,024 tokens in all. Prefill: tokens a second, best of 3. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,15 @@
 #include "base/clock.h"
 #include "model_session.h"
 
-enum { TOKENS_MAX = 8192, SEQS_MAX = 256, CONTEXT_MAX = 2048, WARM_STEPS = 8, TIMED_STEPS = 32 };
+enum {
+    TOKENS_MAX = 8192,
+    SEQS_MAX = 256,
+    CONTEXT_MAX = 2048,
+    WARM_STEPS = 8,
+    TIMED_STEPS = 32,
+    MIXED_TOKENS = 1024,
+    MIXED_PROMPTS = 2 /* a step */
+};
 
 static int32_t prompt[CONTEXT_MAX];
 
@@ -38,23 +46,34 @@ static double prefill(struct session *s, int num_seqs, int32_t length)
     return seconds_since(begin_ns);
 }
 
-static double decode_ms(struct session *s, int num_seqs, int32_t context)
+/* One token of each of num_seqs sequences, and before them MIXED_PROMPTS prompts of prompt_tokens each, if
+ * any. */
+static double steps_ms(struct session *s, int num_seqs, int32_t context, int32_t prompt_tokens)
 {
     struct session_part parts[SEQS_MAX];
     int32_t last[SEQS_MAX];
     uint64_t begin_ns = 0;
-    prefill(s, num_seqs, context);
+    if (num_seqs > 0) prefill(s, num_seqs, context);
     for (int i = 0; i < num_seqs; i++) last[i] = ~i; /* the token sampled last for slot i */
     for (int step = 0; step < WARM_STEPS + TIMED_STEPS; step++) {
+        int n = 0;
+        for (int i = 0; i < MIXED_PROMPTS && prompt_tokens > 0; i++)
+            parts[n++] =
+                (struct session_part){.seq = SEQS_MAX - 1 - i, .num_tokens = prompt_tokens, .tokens = prompt};
         for (int i = 0; i < num_seqs; i++)
-            parts[i] = (struct session_part){
+            parts[n++] = (struct session_part){
                 .seq = i, .num_done = context + step, .num_tokens = 1, .tokens = &last[i], .decode = true};
-        session_step(s, parts, num_seqs);
+        session_step(s, parts, n);
         if (step > 0) session_finish_step(s);
         if (step == WARM_STEPS) begin_ns = clock_monotonic_ns();
     }
     session_finish_step(s);
     return seconds_since(begin_ns) * 1e3 / TIMED_STEPS;
+}
+
+static bool wanted(const char *what, const char *name)
+{
+    return !*what || !strcmp(what, name);
 }
 
 int main(int argc, char **argv)
@@ -84,14 +103,21 @@ int main(int argc, char **argv)
     static const struct {
         int num_seqs, context;
     } decodes[] = {{1, 1024}, {8, 1024}, {32, 1024}, {64, 1024}, {128, 1024}, {256, 512}},
-      prefills[] = {{1, 512}, {16, 2048}};
-    for (size_t i = 0; i < array_length(decodes) && strcmp(what, "prefill") != 0; i++) {
-        double ms = decode_ms(&s, decodes[i].num_seqs, decodes[i].context);
+      mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}}, prefills[] = {{1, 512}, {16, 2048}};
+    for (size_t i = 0; i < array_length(decodes) && wanted(what, "decode"); i++) {
+        double ms = steps_ms(&s, decodes[i].num_seqs, decodes[i].context, 0);
         printf("decode  %3d at %4d: %7.3f ms a step, %8.0f tokens/s\n", decodes[i].num_seqs,
                decodes[i].context, ms, decodes[i].num_seqs / ms * 1e3);
         fflush(stdout);
     }
-    for (size_t i = 0; i < array_length(prefills) && strcmp(what, "decode") != 0; i++) {
+    for (size_t i = 0; i < array_length(mixed) && wanted(what, "mixed"); i++) {
+        int32_t prompt_tokens = (MIXED_TOKENS - mixed[i].num_seqs) / MIXED_PROMPTS;
+        double ms = steps_ms(&s, mixed[i].num_seqs, mixed[i].context, prompt_tokens);
+        printf("mixed   %3d at %4d and %d prompts of %3d: %7.3f ms a step\n", mixed[i].num_seqs,
+               mixed[i].context, MIXED_PROMPTS, prompt_tokens, ms);
+        fflush(stdout);
+    }
+    for (size_t i = 0; i < array_length(prefills) && wanted(what, "prefill"); i++) {
         double best = 1e30;
         for (int run = 0; run < 4; run++) {
             double seconds = prefill(&s, prefills[i].num_seqs, prefills[i].context);
