@@ -97,6 +97,7 @@ struct cuda_device {
     void *blas_workspace;
     size_t blas_workspace_bytes;
     int num_sms;
+    int32_t cta_shared_bytes; /* at most */
     bool is_hopper; /* sm_90: bulk copies, dependent launch */
     cudaError_t first_error;
     char first_error_where[96];
@@ -107,7 +108,7 @@ struct cuda_device {
     struct sampler *sampler;     /* sample.cu: history, scratch */
     float *logits;               /* [R][V] */
     float *attention_partial;    /* decode: split outputs and log-sum-exps */
-    int32_t *attention_counters; /* decode: arrivals per (sequence, head) */
+    int32_t *attention_counters; /* decode: arrivals per (sequence, head, folder) */
     __nv_bfloat16 *gate_up;      /* [T][2 * intermediate] for the products that do not fuse */
     int32_t *last_tokens;        /* [num_seq_slots] last sampled token of each slot */
 };
@@ -158,9 +159,11 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
 bool cuda_attention_supports(int32_t head_dim);
 /* Host side of decode attention: who walks what. Returns the number of ranges. */
 int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges);
+int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
+size_t cuda_decode_counters(const struct step_limits *limits, const struct attention_args *args);
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
 
 /* linear.cu */

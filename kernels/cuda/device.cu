@@ -86,8 +86,7 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
     d->attention = *attention;
     d->logits = (float *)alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
     d->attention_partial = (float *)alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");
-    d->attention_counters =
-        (int32_t *)alloc(device, (size_t)limits->num_seqs * cuda_decode_heads(attention) * 4, "attention");
+    d->attention_counters = (int32_t *)alloc(device, cuda_decode_counters(limits, attention) * 4, "attention");
     d->gate_up = (__nv_bfloat16 *)alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2, "activations");
     d->last_tokens = (int32_t *)alloc(device, (size_t)limits->num_seq_slots * 4, "sampling");
     if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens)
@@ -251,6 +250,7 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
         return error_set(err, STATUS_UNSUPPORTED, "%s has compute capability %d.%d; flashd needs 8.0 or newer", p.name,
                          p.major, p.minor);
     d->num_sms = p.multiProcessorCount;
+    d->cta_shared_bytes = (int32_t)p.sharedMemPerBlockOptin;
     d->is_hopper = p.major == 9;
     snprintf(d->base.description, sizeof d->base.description, "%s, %.0f GiB, %d SMs", p.name,
              (double)p.totalGlobalMem / (1 << 30), d->num_sms);

@@ -1,6 +1,6 @@
 /* hopper.cuh - the sm_90 instructions that the fast kernels are made of: barriers in shared memory that count bytes, the
- * bulk tensor copy engine (TMA), and programmatic dependent launch. On older machines the bodies are empty: nothing that
- * uses them is launched there. */
+ * bulk tensor copy engine (TMA), and programmatic dependent launch. On older machines these bodies are empty: nothing that
+ * uses them is launched there. Barriers that only count arrivals are there from sm_80 on. */
 #ifndef KERNELS_CUDA_HOPPER_CUH
 #define KERNELS_CUDA_HOPPER_CUH
 
@@ -15,7 +15,7 @@
 
 static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
 {
-    HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 /* Makes initialised barriers visible to the copy engine. */
@@ -26,7 +26,13 @@ static __device__ __forceinline__ void barrier_init_fence(void)
 
 static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
 {
-    HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(barrier) : "memory");
+}
+
+/* Arrives once this thread's asynchronous copies so far have come. */
+static __device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 /* Arrives, and makes the phase wait for that many bytes of bulk copies. */
@@ -43,11 +49,17 @@ static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t
 /* Waits until the phase of this parity is over. */
 static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
 {
-    HOPPER_ASM("{\n\t.reg .pred p;\n\t"
-               "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
-               "@p bra done;\n\tbra again;\n\tdone:\n\t}" ::"r"(barrier),
-               "r"(parity)
-               : "memory");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define BARRIER_WAIT "mbarrier.test_wait.parity.shared::cta.b64"
+#else
+#define BARRIER_WAIT "mbarrier.try_wait.parity.shared::cta.b64"
+#endif
+    asm volatile("{\n\t.reg .pred p;\n\t"
+                 "again: " BARRIER_WAIT " p, [%0], %1;\n\t"
+                 "@p bra done;\n\tbra again;\n\tdone:\n\t}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+#undef BARRIER_WAIT
 }
 
 /* Box of a 2-D tensor map at column x, row y. */
@@ -79,6 +91,23 @@ static __device__ __forceinline__ void tensor_load_4d(uint32_t to_shared, const 
                "[%2];" ::"r"(to_shared),
                "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
+}
+
+/* The same for data that is read once: it leaves the L2 first. */
+static __device__ __forceinline__ void tensor_stream_4d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier, int32_t x,
+                                                        int32_t y, int32_t z, int32_t w)
+{
+    HOPPER_ASM("{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+               "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], policy;\n\t}" ::"r"(to_shared),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+
+/* This thread's ordinary writes to shared memory are seen by the copy engine, once it has been told of them. */
+static __device__ __forceinline__ void copy_engine_fence(void)
+{
+    HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *map)

@@ -8,14 +8,18 @@ typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t,
                                  CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
 bool tensor_map_encode(CUtensorMap *map, const void *data, uint32_t rank, const cuuint64_t *sizes,
-                       const cuuint64_t *strides, const cuuint32_t *box)
+                       const cuuint64_t *strides, const cuuint32_t *box,
+                       CUtensorMapL2promotion promotion)
 {
     static encode_function *encode;
     cudaDriverEntryPointQueryResult found;
     if (!encode)
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault, &found);
     const cuuint32_t steps[] = {1, 1, 1, 1};
+    CUtensorMapSwizzle swizzle = box[0] == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+                                 : box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                : CU_TENSOR_MAP_SWIZZLE_32B;
     return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, (void *)data, sizes, strides, box, steps,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                            promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

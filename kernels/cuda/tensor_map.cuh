@@ -4,9 +4,11 @@
 
 #include <cuda.h>
 
-/* bf16, 128-byte swizzle: rank sizes and box sizes, rank - 1 strides in bytes; the innermost box is 64 columns, 128 bytes.
+/* bf16: rank sizes and box sizes, rank - 1 strides in bytes; the innermost box is 64, 32 or 16 columns, and the swizzle is as
+ * wide: 128, 64 or 32 bytes.
  * What lies beyond the sizes reads as zeros. False where the driver cannot. */
 bool tensor_map_encode(CUtensorMap *map, const void *data, uint32_t rank, const cuuint64_t *sizes,
-                       const cuuint64_t *strides, const cuuint32_t *box);
+                       const cuuint64_t *strides, const cuuint32_t *box,
+                       CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 
 #endif

@@ -99,12 +99,13 @@ static void mixed_lengths(const char *isa)
 {
     static const int32_t lengths[] = {17, 16, 15, 64, 65, 130, 33, 1, 1, 15, 16, 17, 63, 64, 65, 129};
     static const int32_t cached[] = {0, 0, 0, 0, 1, 100, 16, 0, 0, 14, 15, 16, 62, 63, 64, 128};
-    static const int32_t dims[] = {64, 80, 96, 128, 256}, groups[] = {1, 3, 4, 8};
+    static const int32_t dims[] = {64, 80, 96, 128, 256}, groups[] = {1, 3, 4, 8, 12, 20};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(dims); i++) {
         for (size_t j = i % 2; j < array_length(groups); j += 2) {
+            int32_t num_kv_heads = groups[j] > 8 ? 1 : 1 + (int32_t)(j % 2);
             struct rig_shape shape =
-                shape_of(groups[j], 1 + (int32_t)(j % 2), dims[i], (i + j) % 2 ? DTYPE_F32 : DTYPE_BF16);
+                shape_of(groups[j], num_kv_heads, dims[i], (i + j) % 2 ? DTYPE_F32 : DTYPE_BF16);
             shape.num_seqs = (int32_t)array_length(lengths);
             memcpy(shape.lengths, lengths, sizeof lengths);
             check_against_reference(isa, &shape, cached, &random);
@@ -172,7 +173,7 @@ static void long_decodes(const char *isa)
         int32_t cached[RIG_SEQS_MAX];
         shape.num_seqs = num_seqs;
         for (int32_t s = 0; s < num_seqs; s++) {
-            shape.lengths[s] = 500 + random_below(&random, 800);
+            shape.lengths[s] = 500 + random_below(&random, 800) + (num_seqs == 2 && s == 1 ? 9000 : 0);
             cached[s] = shape.lengths[s] - 1;
         }
         check_against_reference(isa, &shape, cached, &random);
@@ -272,34 +273,43 @@ static void test_same_bits(void **state)
     for_each_isa(same_bits);
 }
 
-/* The last token of each of some sequences, decoded alone and then among all the others. */
+/* The last token of each of some sequences, decoded alone and then, twice, among all the others. */
+static void decodes_among_others_of(const char *isa, const struct rig_shape *shape, struct random *random)
+{
+    struct rig *r = rig_new(isa, 2, shape, 1500, random);
+    size_t out_row = (size_t)(shape->num_heads * shape->head_dim), count = (size_t)shape->num_seqs * out_row;
+    float *alone = malloc(count * sizeof *alone), *together = malloc(count * sizeof *together);
+    struct rig_part parts[RIG_SEQS_MAX];
+    for (int32_t s = 0; s < shape->num_seqs; s++) {
+        struct rig_part before = {.seq = s, .count = shape->lengths[s] - 1};
+        rig_run(r, &before, 1);
+        parts[s] = (struct rig_part){s, shape->lengths[s] - 1, 1, true, alone + (size_t)s * out_row};
+        rig_run(r, &parts[s], 1);
+        parts[s].out = together + (size_t)s * out_row;
+    }
+    for (int i = 0; i < 2; i++) {
+        rig_run(r, parts, shape->num_seqs);
+        assert_int_equal(num_bits_different(alone, together, count), 0);
+    }
+    free(alone);
+    free(together);
+    rig_free(r);
+}
+
+/* The last shape has more items than a GPU has SMs. */
 static void decodes_among_others(const char *isa)
 {
-    static const int32_t dims[] = {64, 128};
+    static const struct {
+        int32_t num_seqs, num_kv_heads, head_dim;
+    } shapes[] = {{24, 1, 64}, {24, 3, 128}, {48, 6, 64}};
     struct random random = {.seed = test_seed()};
-    for (size_t i = 0; i < array_length(dims); i++) {
-        struct rig_shape shape =
-            shape_of(1 + random_below(&random, 8), 1 + random_below(&random, 3), dims[i], DTYPE_BF16);
-        shape.num_seqs = 24;
+    for (size_t i = 0; i < array_length(shapes); i++) {
+        int32_t group = 1 + random_below(&random, i == 2 ? 2 : 8);
+        struct rig_shape shape = shape_of(group, shapes[i].num_kv_heads, shapes[i].head_dim, DTYPE_BF16);
+        shape.num_seqs = shapes[i].num_seqs;
         for (int32_t s = 0; s < shape.num_seqs; s++)
             shape.lengths[s] = 2 + random_below(&random, s % 8 == 0 ? 1500 : 200);
-        struct rig *r = rig_new(isa, 2, &shape, 1500, &random);
-        size_t out_row = (size_t)(shape.num_heads * shape.head_dim);
-        float *alone = malloc((size_t)shape.num_seqs * out_row * sizeof *alone),
-              *together = malloc((size_t)shape.num_seqs * out_row * sizeof *together);
-        struct rig_part parts[RIG_SEQS_MAX];
-        for (int32_t s = 0; s < shape.num_seqs; s++) {
-            struct rig_part before = {.seq = s, .count = shape.lengths[s] - 1};
-            rig_run(r, &before, 1);
-            parts[s] = (struct rig_part){s, shape.lengths[s] - 1, 1, true, alone + (size_t)s * out_row};
-            rig_run(r, &parts[s], 1);
-            parts[s].out = together + (size_t)s * out_row;
-        }
-        rig_run(r, parts, shape.num_seqs);
-        assert_int_equal(num_bits_different(alone, together, (size_t)shape.num_seqs * out_row), 0);
-        free(alone);
-        free(together);
-        rig_free(r);
+        decodes_among_others_of(isa, &shape, &random);
     }
 }
 

@@ -1,0 +1,157 @@
+/* attention_decode.cuh - how decode attention cuts its work, which the plan (host) and the kernel agree on, and what the warps
+ * of a CTA share: stages of a ring, and a note on what is in each.
+ *
+ *   sequence of one K/V head: | split 0             | split 1             | split 2  |   a function of its length alone
+ *   split:                    | piece | piece | ... |                                    64 tokens, 4 pages
+ *
+ * An item is (sequence, head, split); a range is a run of items in that order, cut anywhere between two items. */
+#ifndef KERNELS_CUDA_ATTENTION_DECODE_CUH
+#define KERNELS_CUDA_ATTENTION_DECODE_CUH
+
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/mma.cuh"
+
+enum {
+    DECODE_TILE_ROWS = 16, /* query heads of one K/V head that are computed together */
+    DECODE_FOLDERS = 4,    /* warps that fold results, each its own query heads */
+    STAGES_MAX = 3,        /* of 64 tokens' K and V */
+    ATOM_BYTES = 1024,     /* what a swizzle repeats after */
+    PIECE_PAGES = 4,
+    PIECE_TOKENS = PIECE_PAGES * BLOCK_SIZE,
+    SPLITS_MAX = 32, /* lanes of a warp */
+    SPLITS_FEW = 8,
+    SPLIT_PAGES_MIN = 16,
+    SPLIT_PAGES = 32
+};
+
+/* How a sequence is cut: a function of its length (and the model's window) alone. Splits have 256 tokens, in longer sequences
+ * 512, and what keeps their number at 32 in the longest. Few splits are folded faster, many keep more CTAs busy. */
+struct cut {
+    int32_t num_pages, pages_per_split, first_split, end_split; /* splits before the window are not computed */
+};
+
+static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window)
+{
+    struct cut c;
+    c.num_pages = (seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE;
+    int32_t pages = (c.num_pages + SPLITS_MAX - 1) / SPLITS_MAX, few = (c.num_pages + SPLITS_FEW - 1) / SPLITS_FEW;
+    if (pages < SPLIT_PAGES) pages = SPLIT_PAGES;
+    if (pages > few) pages = few;
+    if (pages < SPLIT_PAGES_MIN) pages = SPLIT_PAGES_MIN;
+    c.pages_per_split = (pages + PIECE_PAGES - 1) / PIECE_PAGES * PIECE_PAGES;
+    c.first_split = window > 0 && seqlen > window ? (seqlen - window) / BLOCK_SIZE / c.pages_per_split : 0;
+    c.end_split = (c.num_pages + c.pages_per_split - 1) / c.pages_per_split;
+    return c;
+}
+
+static inline int32_t decode_group(const struct attention_args *a)
+{
+    return a->num_heads / a->num_kv_heads;
+}
+
+/* CTAs of one SM: while one of them folds or begins, the other's bytes flow. */
+static constexpr __host__ __device__ int32_t decode_ctas_per_sm(int32_t head_dim)
+{
+    return head_dim >= 256 ? 1 : 2;
+}
+
+/* Floats of one split's result. */
+static inline int32_t decode_partial_floats(const struct attention_args *a)
+{
+    int32_t group = decode_group(a);
+    return (group < DECODE_TILE_ROWS ? group : (int32_t)DECODE_TILE_ROWS) * (a->head_dim + 4);
+}
+
+template <int D> struct decode_traits {
+    static constexpr int COLUMNS = D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16; /* of a part of a row */
+    static constexpr int ROW_BYTES = COLUMNS * 2;
+    static constexpr int PARTS = D / COLUMNS;
+    static constexpr int PART_BYTES = BLOCK_SIZE * ROW_BYTES;
+    static constexpr int PAGE_BYTES = PARTS * PART_BYTES;     /* K or V of a page */
+    static constexpr int V_OFFSET = PIECE_PAGES * PAGE_BYTES; /* in a stage: after the piece's K */
+    static constexpr int STAGE_BYTES = 2 * V_OFFSET;
+    static constexpr int CHUNK = D / 16 > 8 ? 8 : D / 16; /* tiles of 16 columns computed at a time */
+    static constexpr int ROW_FLOATS = D + 4;              /* a result: D values, maximum, sum, two for alignment */
+    static constexpr int VECTORS = (D / 4 + 31) / 32;     /* of 4 values of a row, a lane */
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+static constexpr bool HAS_COPY_ENGINE = false;
+#else
+static constexpr bool HAS_COPY_ENGINE = true;
+#endif
+
+struct decode_args {
+    __nv_bfloat16 *out;
+    const __nv_bfloat16 *qkv, *pool; /* pool: of the layer */
+    const int32_t *counts, *base, *cu_seqlens_q, *seqlens_k, *table_offsets;
+    float *partial;
+    int32_t *counters;
+    size_t block_elements;
+    int32_t first_block, num_boxes; /* of the layer, counted over the whole pool; the first index outside its map */
+    int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of query heads a K/V head */
+    int32_t sliding_window, num_stages, partial_floats;
+    float scale_log2;
+};
+
+/* Place of a chunk of 16 bytes in a page's K or V. */
+template <int D> static __device__ __forceinline__ uint32_t chunk_offset(int row, int chunk)
+{
+    using T = decode_traits<D>;
+    constexpr int CHUNKS = T::COLUMNS / 8;
+    uint32_t in_part = row * T::ROW_BYTES + chunk % CHUNKS * 16;
+    return chunk / CHUNKS * T::PART_BYTES + (in_part ^ ((in_part / 128 % CHUNKS) * 16));
+}
+
+/* What the feeder tells about the piece in a stage. */
+struct alignas(16) note {
+    int32_t seq, head;             /* seq -1: there is no more */
+    int32_t token;                 /* of the step: the sequence's row of queries and outputs */
+    int32_t num_valid, num_hidden; /* tokens of the piece before the sequence's end, and of those before the window */
+    int32_t split, num_splits;     /* counted from the first that is computed */
+    int32_t num_mine;              /* splits of the head that this range has */
+    bool begins_split, ends_split, ends_mine;
+};
+
+/* Shared memory: stages, barriers, notes. */
+struct view {
+    uint32_t ring, barriers;
+    unsigned char *stages;
+    struct note *notes;
+
+    template <int D> static __device__ view of(unsigned char *shared, int32_t num_stages)
+    {
+        view v;
+        uint32_t begin = shared_address(shared);
+        v.ring = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
+        v.stages = shared + (v.ring - begin);
+        v.notes = (struct note *)(v.stages + num_stages * decode_traits<D>::STAGE_BYTES);
+        v.barriers = shared_address(v.notes + num_stages);
+        return v;
+    }
+    __device__ uint32_t full(int stage) const { return barriers + 8 * stage; }
+    __device__ uint32_t done(int stage) const { return barriers + 8 * (STAGES_MAX + stage); }
+    __device__ uint32_t empty(int stage) const { return barriers + 8 * (2 * STAGES_MAX + stage); }
+};
+
+/* Place in the ring. */
+struct cursor {
+    int32_t stage;
+    uint32_t parity;
+    __device__ __forceinline__ void advance(int32_t num_stages)
+    {
+        if (++stage < num_stages) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+/* A warp is through with a stage. Each lane answers for what it read and wrote itself. */
+static __device__ __forceinline__ void pass_on(uint32_t barrier)
+{
+    __syncwarp();
+    barrier_arrive(barrier);
+}
+
+#endif

@@ -1,0 +1,171 @@
+/* attention_feed.cuh - the warp of decode attention that fetches: it walks its CTA's ranges of items, piece by piece, and says in a
+ * note what it has put into a stage.
+ *
+ * On sm_90 the copy engine brings a page of K or V as one box, else (sm_80) the lanes copy 16 bytes at a time. Either way a
+ * row of K or V lies in parts of at most 128 bytes, swizzled so that 8 rows fall into distinct banks. */
+#ifndef KERNELS_CUDA_ATTENTION_FEED_CUH
+#define KERNELS_CUDA_ATTENTION_FEED_CUH
+
+#include "kernels/cuda/attention_decode.cuh"
+
+/* Where the feeder stands in its range of items. */
+struct walk {
+    int32_t num_left; /* items, this one included */
+    int32_t seq, head, split, num_mine;
+    int32_t seqlen, token, page, end_page; /* the next piece's first page; of the split */
+    struct cut cut;
+    const int32_t *table;
+    int32_t kv_head;
+};
+
+static __device__ __forceinline__ void walk_open_seq(const decode_args &a, struct walk *w)
+{
+    w->seqlen = a.seqlens_k[w->seq];
+    w->token = a.cu_seqlens_q[w->seq];
+    w->table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[w->seq];
+    w->cut = cut_of(w->seqlen, a.sliding_window);
+}
+
+static __device__ __forceinline__ void walk_open_head(const decode_args &a, struct walk *w)
+{
+    w->kv_head = w->head / a.head_tiles;
+    w->num_mine = min(w->num_left, w->cut.end_split - w->split);
+}
+
+static __device__ __forceinline__ void walk_open_split(struct walk *w)
+{
+    w->page = w->split * w->cut.pages_per_split;
+    w->end_page = min(w->page + w->cut.pages_per_split, w->cut.num_pages);
+}
+
+static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w, const struct decode_range &range)
+{
+    w->num_left = range.num_items;
+    w->seq = range.seq;
+    w->head = range.head;
+    w->split = range.split;
+    walk_open_seq(a, w);
+    walk_open_head(a, w);
+    walk_open_split(w);
+}
+
+static __device__ __forceinline__ void walk_next(const decode_args &a, struct walk *w)
+{
+    if (--w->num_left == 0) return;
+    if (++w->split == w->cut.end_split) {
+        if (++w->head == a.num_kv_heads * a.head_tiles) {
+            w->head = 0;
+            w->seq++;
+            walk_open_seq(a, w);
+        }
+        w->split = w->cut.first_split;
+        walk_open_head(a, w);
+    }
+    walk_open_split(w);
+}
+
+static __device__ __forceinline__ struct note note_of(const decode_args &a, const struct walk &w)
+{
+    struct note n;
+    n.seq = w.seq;
+    n.head = w.head;
+    n.token = w.token;
+    n.num_valid = min(w.seqlen - w.page * BLOCK_SIZE, (int32_t)PIECE_TOKENS);
+    n.num_hidden = a.sliding_window > 0 ? w.seqlen - a.sliding_window - w.page * BLOCK_SIZE : 0;
+    n.split = w.split - w.cut.first_split;
+    n.num_splits = w.cut.end_split - w.cut.first_split;
+    n.num_mine = w.num_mine;
+    n.begins_split = w.page == w.split * w.cut.pages_per_split;
+    n.ends_split = w.page + PIECE_PAGES >= w.end_page;
+    n.ends_mine = n.ends_split && (w.num_left == 1 || w.split + 1 == w.cut.end_split);
+    return n;
+}
+
+/* Ranges taken from the queue. Whoever draws last sets it back. One launch takes at a time: it waits for the kernel ahead. */
+static __device__ int32_t ranges_taken;
+
+/* The range after a CTA's first one, and after that one. There is none from num_ranges on. */
+static __device__ __forceinline__ int32_t take_range(int32_t num_ranges)
+{
+    int32_t taken = 0;
+    if (num_ranges <= (int32_t)gridDim.x) return num_ranges;
+    dependency_wait();
+    if (threadIdx.x % 32 == 0) {
+        taken = atomicAdd(&ranges_taken, 1);
+        if (taken == num_ranges - 1) ranges_taken = 0; /* all other CTAs found none before */
+    }
+    return (int32_t)gridDim.x + __shfl_sync(0xffffffffu, taken, 0);
+}
+
+/* block: that of page lane % 4, -1 beyond the end. */
+template <int D>
+static __device__ __forceinline__ void copy_piece_by_engine(const decode_args &a, const CUtensorMap *map, const struct walk &w,
+                                                            int32_t block, uint32_t stage, uint32_t full)
+{
+    using T = decode_traits<D>;
+    int lane = threadIdx.x % 32;
+    if (lane == 0) barrier_arrive_expect(full, T::STAGE_BYTES);
+    __syncwarp();
+    int32_t which = lane / PIECE_PAGES; /* K, V */
+    int32_t box = ((a.first_block + block) * 2 + which) * a.num_kv_heads + w.kv_head;
+    if (which < 2) tensor_stream_4d(stage + lane * T::PAGE_BYTES, map, full, 0, 0, 0, block < 0 ? a.num_boxes : box);
+}
+
+template <int D>
+static __device__ __forceinline__ void copy_piece_by_lanes(const decode_args &a, const struct walk &w, int32_t block,
+                                                           uint32_t stage, uint32_t full)
+{
+    using T = decode_traits<D>;
+    int lane = threadIdx.x % 32;
+    size_t v_elements = (size_t)a.num_kv_heads * BLOCK_SIZE * D;
+#pragma unroll 1
+    for (int p = 0; p < PIECE_PAGES; p++) {
+        int32_t b = __shfl_sync(0xffffffffu, block, p), num_rows = w.seqlen - (w.page + p) * BLOCK_SIZE;
+        const __nv_bfloat16 *k = a.pool + max(b, 0) * a.block_elements + (size_t)w.kv_head * BLOCK_SIZE * D + lane * 8;
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            int row = (i * 32 + lane) / (D / 8), chunk = (i * 32 + lane) % (D / 8);
+            uint32_t to = stage + p * T::PAGE_BYTES + chunk_offset<D>(row, chunk);
+            copy_async(to, k + i * 32 * 8, row < num_rows);
+            copy_async(to + T::V_OFFSET, k + v_elements + i * 32 * 8, row < num_rows);
+        }
+    }
+    barrier_arrive_after_copies(full);
+    if (lane == 0) barrier_arrive(full);
+}
+
+template <int D> static __device__ void feed(const decode_args &a, const CUtensorMap *map, const view &v, int32_t num_ranges)
+{
+    int lane = threadIdx.x % 32;
+    struct cursor c = {0, 1};
+    const struct decode_range *ranges = (const struct decode_range *)(a.base + a.counts[COUNT_RANGES]);
+    int32_t blocks = 0;
+    for (int32_t range = blockIdx.x; range < num_ranges; range = take_range(num_ranges)) {
+        struct walk w;
+        for (walk_open(a, &w, ranges[range]); w.num_left > 0; walk_next(a, &w)) {
+#pragma unroll 1
+            for (int32_t i = 0; w.page < w.end_page; i += PIECE_PAGES, w.page += PIECE_PAGES) {
+                if (i % 32 == 0) blocks = w.page + lane < w.cut.num_pages ? w.table[w.page + lane] : -1;
+                if (w.page + PIECE_PAGES >= w.cut.num_pages) dependency_wait(); /* the newest token */
+                barrier_wait(v.empty(c.stage), c.parity);
+                if (lane == 0) v.notes[c.stage] = note_of(a, w);
+                int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % PIECE_PAGES);
+                uint32_t stage = v.ring + c.stage * decode_traits<D>::STAGE_BYTES;
+                if (HAS_COPY_ENGINE)
+                    copy_piece_by_engine<D>(a, map, w, block, stage, v.full(c.stage));
+                else
+                    copy_piece_by_lanes<D>(a, w, block, stage, v.full(c.stage));
+                c.advance(a.num_stages);
+            }
+        }
+    }
+    for (int i = 0; i < a.num_stages; i++) { /* one end for each computer */
+        barrier_wait(v.empty(c.stage), c.parity);
+        if (lane == 0) v.notes[c.stage].seq = -1;
+        if (!HAS_COPY_ENGINE) barrier_arrive_after_copies(v.full(c.stage));
+        if (lane == 0) barrier_arrive(v.full(c.stage));
+        c.advance(a.num_stages);
+    }
+}
+
+#endif
