@@ -64,7 +64,7 @@ UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*/test_*.c tests/k
 all: $(BUILD)/flashd cuda
 
 # A sanitized server computes with the plain micro-kernels, 18 times as fast: they meet the sanitizers in the kernel tests.
-ifeq ($(SANITIZE),1)
+ifdef SANITIZE
 PLAIN_KERNELS := $(patsubst %.c,build/%.o,$(wildcard kernels/cpu/avx*/*.c))
 .PHONY: plain-kernels
 plain-kernels:
@@ -191,11 +191,14 @@ sim: $(BUILD)/tests/sim/sim ## simulate the server: STEPS=1000000 FIRST=1, or on
 mutants: $(BUILD)/tests/sim/sim ## plant known bugs one at a time; the simulator must find each
 	@BUILD=$(BUILD) tests/mutants/run
 
+# The tests that have threads, and the server under clients: streams, disconnects, signals, overload, drains.
+TSAN_TESTS := unit/scheduler/test_engine_thread kernels/test_thread_pool unit/server/test_connection
 .PHONY: tsan
-tsan: ## ThreadSanitizer over the engine, the link and the server under clients
-	@$(MAKE) -s SANITIZE=thread NVCC= unit UNIT_TESTS="$(patsubst %.c,build-tsan/%,$(wildcard tests/unit/scheduler/test_*.c tests/unit/server/test_connection.c))"
+tsan: ## ThreadSanitizer over the engine, the link, the thread pool and the server under load
+	@$(MAKE) -s SANITIZE=thread NVCC= unit UNIT_TESTS="$(TSAN_TESTS:%=build-tsan/tests/%)"
 	@$(MAKE) -s SANITIZE=thread NVCC= build-tsan/flashd
-	@FLASHD_BIN=build-tsan/flashd TSAN_OPTIONS=exitcode=66 .venv/bin/python -m pytest -q --tb=short -m "not slow" tests/api/test_streams.py
+	@FLASHD_BIN=build-tsan/flashd TSAN_OPTIONS=exitcode=66 .venv/bin/python -m pytest -q --tb=short \
+		-k "(streams or signals or full_queue or queued_tokens or drain or beside) and not 10000" tests/api
 
 DRAINS ?= 1000
 .PHONY: faults

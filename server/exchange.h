@@ -39,7 +39,7 @@ struct exchange {
     struct connection *connection;
     struct arena arena; /* this request's memory; freed by the transport when the exchange is gone */
 
-    /* the request: valid until the exchange is gone */
+    /* the request: valid until the exchange is gone, or exchange_drop_request */
     uint64_t id;         /* unique in the process, from 1 */
     char request_id[64]; /* x-request-id: a valid one of the client's, else ours ("req-<hex>") */
     enum http_method method;

@@ -3,8 +3,8 @@
  * The file named by FAULTS_FILE is shared with the test, which fills a struct plan in: which call, how many
  * of its kind pass before it fails, how many then fail, and with which errno. SHORT lets a read or write
  * through with one byte instead. Calls are counted over all threads from the moment that the plan is armed.
- * Beside that, the page tells how much of the heap is in use, moves the monotonic clock, makes sockets small, and
- * stops single threads: one that gets SIGUSR2 stays in the handler while hold is set. */
+ * Beside that, the page tells how much of the heap is in use, moves the monotonic clock, makes sockets small,
+ * and stops single threads: one that gets SIGUSR2 stays in the handler while hold is set. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
