@@ -249,6 +249,7 @@ def test_readers_that_stop_for_ten_minutes():
             plan.move_clock(60)
             assert httpx.get(server.url + "/livez").status_code == 200
             assert server.post("/v1/completions", neighbour).json()["choices"] == alone
-        assert plan.heap_bytes() <= stopped
+        while plan.heap_bytes() > stopped:  # the last neighbour's connection is about to close
+            assert time.monotonic() < deadline
         print(f"{(stopped - before) / 4:.0f} bytes of heap a reader")
         assert [text_of(reader) for reader in readers] == [expected] * 4
