@@ -170,6 +170,8 @@ int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim
 void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
 void cuda_linear_silu_mul(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+/* The kernel that was chosen: see linear.cu. */
+int32_t cuda_linear_choice(const struct linear *w, int32_t rows);
 void cuda_linear_plan_create(struct linear *w);
 void cuda_linears_forget(void);
 int cuda_linear_plans(struct cuda_device *d, struct error *err); /* times the candidates: weights_done */

@@ -18,6 +18,22 @@ static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t a
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
+/* On the same barrier of another CTA of the cluster. Orders nothing but what the barrier is for: reads by products that have
+ * been waited for. */
+static __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank)
+{
+    HOPPER_ASM("{\n\t.reg .b32 remote;\n\tmapa.shared::cluster.u32 remote, %0, %1;\n\t"
+               "mbarrier.arrive.shared::cluster.b64 _, [remote];\n\t}" ::"r"(barrier),
+               "r"(rank)
+               : "memory");
+}
+
+/* All threads of all CTAs of the cluster. */
+static __device__ __forceinline__ void cluster_sync(void)
+{
+    HOPPER_ASM("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 /* Makes initialised barriers visible to the copy engine. */
 static __device__ __forceinline__ void barrier_init_fence(void)
 {
@@ -83,6 +99,16 @@ static __device__ __forceinline__ void tensor_stream_2d(uint32_t to_shared, cons
                : "memory");
 }
 
+/* The same to the same place of every CTA of the cluster in mask, each of whose barriers counts the bytes. */
+static __device__ __forceinline__ void tensor_multicast_2d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier,
+                                                           int32_t x, int32_t y, uint32_t mask)
+{
+    HOPPER_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to_shared),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)mask)
+               : "memory");
+}
+
 /* Box of a 4-D tensor map. */
 static __device__ __forceinline__ void tensor_load_4d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier, int32_t x,
                                                       int32_t y, int32_t z, int32_t w)
@@ -108,6 +134,26 @@ static __device__ __forceinline__ void tensor_stream_4d(uint32_t to_shared, cons
 static __device__ __forceinline__ void copy_engine_fence(void)
 {
     HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* From shared memory to a box of a 2-D tensor map; what lies outside the map is not written. */
+static __device__ __forceinline__ void tensor_store_2d(const CUtensorMap *map, uint32_t from_shared, int32_t x, int32_t y)
+{
+    HOPPER_ASM("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from_shared),
+               "r"(x), "r"(y)
+               : "memory");
+}
+
+/* Closes a group of this thread's stores. */
+static __device__ __forceinline__ void bulk_commit(void)
+{
+    HOPPER_ASM("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until all but so many groups of this thread have read their shared memory. */
+template <int PENDING> static __device__ __forceinline__ void bulk_wait_read(void)
+{
+    HOPPER_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
 static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *map)

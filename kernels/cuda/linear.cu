@@ -1,25 +1,31 @@
-/* linear.cu - which kernel computes a matrix product x W^T: the own one for few rows (linear_small.cu), or cuBLASLt with
- * algorithms that do not split K. Both walk K in order, so the bits of an output element do not depend on which of them it
- * was, nor on the number of rows (kernels/README.md, "The same bits").
+/* linear.cu - which kernel computes a matrix product x W^T: an own one, for few rows (linear_small.cu) or
+ * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. All walk K in order, so the bits
+ * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
+ * "The same bits").
  *
- * For each shape and each of a few numbers of rows the candidates are timed once, when the weights are in. */
-#include <stdio.h>
+ * For each shape and each of some numbers of rows the candidates are timed once, when the weights are in. */
+#include <math.h>
 
+#include <iterator>
 #include <map>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_small.cuh"
+#include "kernels/cuda/silu.cuh"
 
-enum { SILU_THREADS = 256, SMALL_BUCKETS = 4, TIMED_RUNS = 6, TIMED_PASSES = 3 };
+enum { SILU_THREADS = 256, FILL_THREADS = 1024, TIMED_TURNS = 3 };
 
-/* What was measured to be fastest for up to 8, 16, 32 and 64 rows: rows of W a CTA of the own kernel, or 0 for cuBLASLt. */
-struct small_choice {
-    int32_t tile_rows[SMALL_BUCKETS];
-};
+/* Up to so many rows a choice holds; the last one also beyond. */
+static const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+enum { NUM_BUCKETS = sizeof bucket_rows / sizeof *bucket_rows };
+
+/* A kernel: rows of W a CTA of the one for few rows, minus CTAs a cluster of the one for many, or
+ * cuBLASLt. */
+enum { KERNEL_BLAS = 0 };
 
 /* A product of one shape: rows x N, K. */
 struct gemm_plan {
@@ -29,17 +35,26 @@ struct gemm_plan {
     bool usable;
 };
 
+/* Of all linears of a shape. */
 struct linear_plan {
     std::map<int32_t, struct gemm_plan> by_rows;
-    struct small_choice small;
+    int32_t kernel[NUM_BUCKETS]; /* what was measured to be fastest */
+    std::vector<struct linear *> linears;
 };
 
-/* All linears, so that they can be timed together. */
-static std::vector<struct linear *> linears;
+static std::map<std::tuple<int32_t, int32_t, int, bool>, struct linear_plan> plans;
+
+/* Scratch for timing. */
+struct timing {
+    void *x, *out;
+    cudaEvent_t begin, end;
+};
 
 static int bucket_of(int32_t rows)
 {
-    return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3;
+    int bucket = 0;
+    while (bucket < NUM_BUCKETS - 1 && rows > bucket_rows[bucket]) bucket++;
+    return bucket;
 }
 
 static struct gemm_plan make_plan(struct cuda_device *d, const struct linear *w, int32_t rows)
@@ -55,8 +70,8 @@ static struct gemm_plan make_plan(struct cuda_device *d, const struct linear *w,
     cublasLtMatrixLayoutCreate(&p.c, out_type, (uint64_t)w->n, (uint64_t)rows, w->n);
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &d->blas_workspace_bytes,
-                                         sizeof d->blas_workspace_bytes);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &d->blas_workspace_bytes, sizeof d->blas_workspace_bytes);
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE; /* no split K */
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
                                          sizeof reductions);
@@ -78,33 +93,18 @@ static __global__ void add_bias_kernel(__nv_bfloat16 *out, const float *bias, in
 
 static void run_blas(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
-    std::map<int32_t, struct gemm_plan> &plans = w->plan->by_rows;
-    auto it = plans.find(rows);
-    if (it == plans.end()) it = plans.emplace(rows, make_plan(d, w, rows)).first;
+    std::map<int32_t, struct gemm_plan> &by_rows = w->plan->by_rows;
+    auto it = by_rows.find(rows);
+    if (it == by_rows.end()) it = by_rows.emplace(rows, make_plan(d, w, rows)).first;
     const struct gemm_plan &p = it->second;
     float one = 1, zero = 0;
     cublasStatus_t status =
-        p.usable ? cublasLtMatmul(d->blas, p.desc, &one, w->weight, p.a, x, p.b, &zero, out, p.c, out, p.c, &p.algo,
-                                  d->blas_workspace, d->blas_workspace_bytes, d->stream)
+        p.usable ? cublasLtMatmul(d->blas, p.desc, &one, w->weight, p.a, x, p.b, &zero, out, p.c, out, p.c,
+                                  &p.algo, d->blas_workspace, d->blas_workspace_bytes, d->stream)
                  : CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS) cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
-    if (w->bias) add_bias_kernel<<<(unsigned)rows, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, w->bias, w->n);
-}
-
-static int32_t choice_of(const struct cuda_device *d, const struct linear *w, int32_t rows)
-{
-    return cuda_linear_small_fits(d, w, rows) ? w->plan->small.tile_rows[bucket_of(rows)] : 0;
-}
-
-void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
-{
-    int32_t tile_rows = choice_of(d, w, rows);
-    if (!tile_rows || !cuda_linear_small(d, tile_rows, rows, out, x, w, false)) run_blas(d, rows, out, x, w);
-}
-
-void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w)
-{
-    cuda_linear_rows(cuda_of(d), b->num_tokens, out, x, w);
+    if (w->bias)
+        add_bias_kernel<<<(unsigned)rows, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, w->bias, w->n);
 }
 
 /* Gate and up alternate in groups of 8 columns. */
@@ -113,105 +113,153 @@ static __global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *
     const __nv_bfloat16 *from = gate_up + (size_t)blockIdx.y * 2 * num_out;
     int i = (blockIdx.x * SILU_THREADS + threadIdx.x) * 8;
     if (i >= num_out) return;
-    uint4 g = *(const uint4 *)(from + 2 * i), u = *(const uint4 *)(from + 2 * i + 8), o;
-    const __nv_bfloat162 *gp = (const __nv_bfloat162 *)&g, *up = (const __nv_bfloat162 *)&u;
-    __nv_bfloat162 *op = (__nv_bfloat162 *)&o;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float2 gf = __bfloat1622float2(gp[k]), uf = __bfloat1622float2(up[k]);
-        op[k] = __floats2bfloat162_rn(gf.x / (1.0f + __expf(-gf.x)) * uf.x, gf.y / (1.0f + __expf(-gf.y)) * uf.y);
-    }
+    uint4 g = *(const uint4 *)(from + 2 * i), u = *(const uint4 *)(from + 2 * i + 8);
+    uint4 o = make_uint4(silu_mul(g.x, u.x), silu_mul(g.y, u.y), silu_mul(g.z, u.z), silu_mul(g.w, u.w));
     *(uint4 *)(out + (size_t)blockIdx.y * num_out + i) = o;
 }
 
-void cuda_linear_silu_mul(struct device *device, const struct batch *b, void *out, const void *x, const struct linear *w)
+/* False where the kernel cannot. */
+static bool run_kernel(struct cuda_device *d, int32_t kernel, int32_t rows, void *out, const void *x,
+                       const struct linear *w)
 {
-    struct cuda_device *d = cuda_of(device);
-    int32_t num_out = w->n / 2, tile_rows = choice_of(d, w, b->num_tokens);
-    if (tile_rows && cuda_linear_small(d, tile_rows, b->num_tokens, out, x, w, true)) return;
-    run_blas(d, b->num_tokens, d->gate_up, x, w);
-    dim3 grid((unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS), (unsigned)b->num_tokens);
+    bool silu_mul = w->kind == LINEAR_GATE_UP;
+    if (kernel < 0)
+        return cuda_linear_large_fits(d, w) && cuda_linear_large(d, -kernel, rows, out, x, w, silu_mul);
+    if (kernel > 0)
+        return cuda_linear_small_fits(d, w, rows) && cuda_linear_small(d, kernel, rows, out, x, w, silu_mul);
+    run_blas(d, rows, silu_mul ? d->gate_up : out, x, w);
+    if (!silu_mul) return true;
+    int32_t num_out = w->n / 2;
+    dim3 grid((unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS), (unsigned)rows);
     silu_mul_kernel<<<grid, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
+    return true;
+}
+
+void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+{
+    if (!run_kernel(d, w->plan->kernel[bucket_of(rows)], rows, out, x, w))
+        run_kernel(d, KERNEL_BLAS, rows, out, x, w);
+}
+
+int32_t cuda_linear_choice(const struct linear *w, int32_t rows)
+{
+    return w->plan->kernel[bucket_of(rows)];
+}
+
+void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w)
+{
+    cuda_linear_rows(cuda_of(d), b->num_tokens, out, x, w);
+}
+
+void cuda_linear_silu_mul(struct device *d, const struct batch *b, void *out, const void *x,
+                          const struct linear *w)
+{
+    cuda_linear_rows(cuda_of(d), b->num_tokens, out, x, w);
 }
 
 void cuda_linear_plan_create(struct linear *w)
 {
-    w->plan = new struct linear_plan();
-    linears.push_back(w);
+    w->plan = &plans[std::make_tuple(w->n, w->k, (int)w->kind, w->wide_output)];
+    w->plan->linears.push_back(w);
 }
 
 /* With the device everything that they name goes. */
 void cuda_linears_forget(void)
 {
-    linears.clear();
+    plans.clear();
 }
 
-/* Milliseconds of TIMED_RUNS products, huge where the kernel cannot; each with the weights of another linear of the shape, so that none is in a cache. */
-static float time_candidate(struct cuda_device *d, const std::vector<struct linear *> &same, int32_t tile_rows,
-                            int32_t rows, void *out, const void *x, cudaEvent_t begin, cudaEvent_t end)
+/* What a product costs in power depends on its values: none of them are alike. */
+static __global__ void fill_kernel(uint32_t *pairs, size_t count)
 {
-    float best = 1e30f;
-    for (int pass = 0; pass <= TIMED_PASSES; pass++) { /* the first one warms up */
-        float ms = 0;
-        cudaEventRecord(begin, d->stream);
-        for (int i = 0; i < TIMED_RUNS; i++) {
-            struct linear *w = same[(size_t)(i + pass * TIMED_RUNS) % same.size()];
-            if (!tile_rows)
-                run_blas(d, rows, out, x, w);
-            else if (!cuda_linear_small(d, tile_rows, rows, out, x, w, w->kind == LINEAR_GATE_UP))
-                return 1e30f;
-        }
-        cudaEventRecord(end, d->stream);
-        cudaEventSynchronize(end);
-        cudaEventElapsedTime(&ms, begin, end);
-        if (pass > 0 && ms < best) best = ms;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u;
+        h = (h ^ h >> 15) * 0x2c1b3c6du;
+        pairs[i] = ((h ^ h >> 13) & 0x81ff81ffu) | 0x3e003e00u;
     }
-    return best;
 }
 
-static void choose(struct cuda_device *d, const std::vector<struct linear *> &same, void *out, const void *x,
-                   cudaEvent_t begin, cudaEvent_t end)
+/* Milliseconds of some products, huge where the kernel cannot; each with the weights of another linear of the
+ * shape, so that none of a big one is in a cache. */
+static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, int32_t kernel, int32_t rows,
+                         const struct timing *t)
 {
-    static const int32_t bucket_rows[SMALL_BUCKETS] = {8, 16, 32, 64};
-    for (int bucket = 0; bucket < SMALL_BUCKETS; bucket++) {
-        float best = 1e30f;
-        int32_t winner = 0, rows = bucket_rows[bucket];
-        if (rows > d->limits.num_tokens || rows > d->limits.num_logits) rows = min(d->limits.num_tokens, d->limits.num_logits);
-        bool fits = cuda_linear_small_fits(d, same[0], rows);
-        for (int32_t c : linear_small_tile_rows) {
-            float ms = fits ? time_candidate(d, same, c, rows, out, x, begin, end) : best;
-            if (ms >= best) continue;
-            best = ms;
-            winner = c;
+    float ms = HUGE_VALF;
+    int num_runs = rows <= LINEAR_SMALL_ROWS_MAX ? 6 : rows <= 1024 ? 2 : 1;
+    cudaEventRecord(t->begin, d->stream);
+    for (int i = 0; i < num_runs; i++)
+        if (!run_kernel(d, kernel, rows, t->out, t->x, plan->linears[(size_t)i % plan->linears.size()]))
+            return HUGE_VALF;
+    cudaEventRecord(t->end, d->stream);
+    cudaEventSynchronize(t->end);
+    cudaEventElapsedTime(&ms, t->begin, t->end);
+    return ms;
+}
+
+/* Kernels take turns, so that the clocks, which go down under load, are the same for all. The first turn
+ * makes plans and tensor maps and does not count. A kernel must be so much faster than those before it in the
+ * list: runs differ by 1 %, and for many rows what counts in the end, power, is not seen in milliseconds; the
+ * first one there takes the least. */
+static int32_t fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
+                       const struct timing *t)
+{
+    std::vector<int32_t> kernels;
+    if (rows > LINEAR_SMALL_ROWS_MAX)
+        for (int32_t cluster : linear_large_clusters) kernels.push_back(-cluster);
+    else
+        kernels.assign(std::begin(linear_small_tile_rows), std::end(linear_small_tile_rows));
+    kernels.push_back(KERNEL_BLAS);
+    std::vector<float> best(kernels.size(), HUGE_VALF);
+    for (int turn = 0; turn <= TIMED_TURNS; turn++)
+        for (size_t i = 0; i < kernels.size(); i++) {
+            float ms = time_kernel(d, plan, kernels[i], rows, t);
+            if (turn > 0 && ms < best[i]) best[i] = ms;
         }
-        if (time_candidate(d, same, 0, rows, out, x, begin, end) < best) winner = 0;
-        for (struct linear *w : same) w->plan->small.tile_rows[bucket] = winner;
-    }
+    size_t winner = 0;
+    for (size_t i = 1; i < kernels.size(); i++)
+        if (best[i] < (rows > LINEAR_SMALL_ROWS_MAX ? 0.98f : 0.99f) * best[winner]) winner = i;
+    return kernels[winner];
+}
+
+/* Rows that a step of this device may have, of this shape. */
+static int32_t rows_max(const struct cuda_device *d, const struct linear *w)
+{
+    return min(w->wide_output ? d->limits.num_logits : d->limits.num_tokens, bucket_rows[NUM_BUCKETS - 1]);
+}
+
+static void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
+{
+    int32_t most = rows_max(d, plan->linears[0]);
+    for (int i = 0; i < NUM_BUCKETS; i++)
+        if (i == 0 || most > bucket_rows[i - 1])
+            plan->kernel[i] = fastest(d, plan, min(bucket_rows[i], most), t);
 }
 
 int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {
     if (!d->is_hopper) return STATUS_OK;
-    std::map<std::tuple<int32_t, int32_t, int, bool>, std::vector<struct linear *>> shapes;
     size_t x_bytes = 0, out_bytes = 0;
-    for (struct linear *w : linears) {
-        shapes[std::make_tuple(w->n, w->k, (int)w->kind, w->wide_output)].push_back(w);
-        x_bytes = max(x_bytes, (size_t)LINEAR_SMALL_ROWS_MAX * w->k * 2);
-        out_bytes = max(out_bytes, (size_t)LINEAR_SMALL_ROWS_MAX * w->n * 4);
+    for (auto &it : plans) {
+        const struct linear *w = it.second.linears[0];
+        size_t rows = (size_t)rows_max(d, w);
+        x_bytes = max(x_bytes, rows * w->k * 2);
+        out_bytes =
+            max(out_bytes, rows * w->n * (w->wide_output ? 4 : 2) / (w->kind == LINEAR_GATE_UP ? 2 : 1));
     }
-    void *x = NULL, *out = NULL;
-    cudaEvent_t begin, end;
-    bool ok = CUDA_CHECK(d, cudaMalloc(&x, x_bytes)) && CUDA_CHECK(d, cudaMalloc(&out, out_bytes)) &&
-              CUDA_CHECK(d, cudaMemsetAsync(x, 0x3c, x_bytes, d->stream)) && CUDA_CHECK(d, cudaEventCreate(&begin)) &&
-              CUDA_CHECK(d, cudaEventCreate(&end));
+    struct timing t = {};
+    bool ok = CUDA_CHECK(d, cudaMalloc(&t.x, x_bytes)) && CUDA_CHECK(d, cudaMalloc(&t.out, out_bytes)) &&
+              CUDA_CHECK(d, cudaEventCreate(&t.begin)) && CUDA_CHECK(d, cudaEventCreate(&t.end));
     if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
-    for (auto &shape : shapes) choose(d, shape.second, out, x, begin, end);
+    fill_kernel<<<(unsigned)d->num_sms, FILL_THREADS, 0, d->stream>>>((uint32_t *)t.x, x_bytes / 4);
+    for (auto &it : plans) choose(d, &it.second, &t);
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    cudaFree(x);
-    cudaFree(out);
-    return d->first_error == cudaSuccess ? STATUS_OK
-                                         : error_set(err, STATUS_DEVICE, "timing the matrix products failed: %s (%s)",
-                                                     cudaGetErrorString(d->first_error), d->first_error_where);
+    cudaEventDestroy(t.begin);
+    cudaEventDestroy(t.end);
+    cudaFree(t.x);
+    cudaFree(t.out);
+    return d->first_error == cudaSuccess
+               ? STATUS_OK
+               : error_set(err, STATUS_DEVICE, "timing the matrix products failed: %s (%s)",
+                           cudaGetErrorString(d->first_error), d->first_error_where);
 }

@@ -21,6 +21,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -74,13 +75,6 @@ static __device__ __forceinline__ void store_pair(const small_args &a, int32_t m
     }
 }
 
-/* rounded first, as the two-pass way rounds them */
-static __device__ __forceinline__ float silu_mul(float gate, float up)
-{
-    gate = round_bf16(gate);
-    return gate / (1.0f + __expf(-gate)) * round_bf16(up);
-}
-
 /* d[4 j + 2 i + k]: row 16 warp + g + 8 i, column 8 j + 2 t + k. Gate and up alternate in groups of 8 columns. */
 template <int ROWS, int EPILOGUE>
 static __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)[ROWS / 2], int32_t first_n)
@@ -96,7 +90,7 @@ static __device__ __forceinline__ void store_tile(const small_args &a, const flo
                 int32_t n = first_n / 2 + 4 * j + lane % 4 * 2;
                 if (m < a.m && n < a.n / 2)
                     *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) =
-                        pack_bf16(silu_mul(gate[0], up[0]), silu_mul(gate[1], up[1]));
+                        silu_mul(pack_bf16(gate[0], gate[1]), pack_bf16(up[0], up[1]));
             }
         } else {
 #pragma unroll

@@ -38,6 +38,15 @@ static __device__ __forceinline__ void load_matrix_transposed(uint32_t r[4], uin
                  : "r"(address));
 }
 
+static __device__ __forceinline__ void store_matrix(uint32_t address, const uint32_t r[4])
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3])
+                 : "memory");
+#endif
+}
+
 /* 16 bytes, past the L1; zeros instead when valid is false. */
 static __device__ __forceinline__ void copy_async(uint32_t to_shared, const void *from, bool valid)
 {

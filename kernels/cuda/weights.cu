@@ -177,7 +177,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
     l->wide_output = desc->wide_output;
-    cuda_linear_plan_create(l);
+    if (!desc->also_embedding || desc->wide_output) cuda_linear_plan_create(l); /* else rows are looked up, no more */
     bool alternate = desc->kind == LINEAR_GATE_UP;
     if (alternate && desc->parts[0].rows % 8 != 0) {
         delete l;

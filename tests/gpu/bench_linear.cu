@@ -1,24 +1,31 @@
-/* bench_linear.cu - matrix products of few rows: the own kernel with each of its tiles against cuBLASLt.
+/* bench_linear.cu - matrix products: the own kernels against cuBLASLt.
  *
- * For each shape of an 8B model and each number of rows: microseconds of cuBLASLt's own choice and of each tile, and
- * whether its bits are those of cuBLASLt without split-K (they must be; the program fails otherwise). Then a
- * chain of a layer's four products, as the decode step runs them. Calls rotate over weights that exceed the L2 several
- * times; medians of replayed graphs.
+ * few: for each shape of an 8B model and each number of rows up to 64, microseconds of cuBLASLt's own choice
+ * and of each tile; then a chain of a layer's four products, as the decode step runs them. many: TFLOP/s from
+ * 128 to 8192 rows, with what a layer of prefill adds to the product (SiLU), and of a layer. choice: what is
+ * chosen when weights are in, five times over.
  *
- *   bench_linear [shapes [NAME] | chain] */
+ * Bits must be those of cuBLASLt without split-K, or the program fails. Calls rotate over weights that exceed
+ * the L2 several times; medians of replayed graphs (few) and of runs in turns (many).
+ *
+ *   bench_linear [few | many | sustained | choice]... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <iterator>
 #include <vector>
 
+#include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_small.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { REPEATS = 7, CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 64 };
+enum { REPEATS = 7, CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 64, ROWS_MAX_LARGE = 8192, TURNS = 5 };
+static const double TURN_FLOP = 8e12; /* about 10 ms */
 static const size_t ROTATED_BYTES = (size_t)400 << 20;
 
 struct shape {
@@ -46,7 +53,8 @@ static void check(cudaError_t result, const char *what)
 
 static __global__ void fill_random(__nv_bfloat16 *p, size_t count, uint32_t seed, float deviation)
 {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x) {
         uint32_t h = (uint32_t)i * 2654435761u ^ (uint32_t)(i >> 32) ^ seed;
         float sum = 0;
         for (int k = 0; k < 4; k++) {
@@ -76,7 +84,8 @@ static std::vector<struct linear *> make_rotation(const struct shape &s)
 {
     std::vector<struct linear *> all;
     size_t bytes = (size_t)s.n * s.k * 2;
-    for (size_t i = 0; i * bytes < ROTATED_BYTES; i++) all.push_back(make_linear(s, (uint32_t)(17 * i + s.n)));
+    for (size_t i = 0; i * bytes < ROTATED_BYTES; i++)
+        all.push_back(make_linear(s, (uint32_t)(17 * i + s.n)));
     return all;
 }
 
@@ -131,15 +140,17 @@ struct free_choice {
         cublasLtMatrixLayoutCreate(&b, CUDA_R_16BF, (uint64_t)s.k, (uint64_t)m, s.k);
         cublasLtMatrixLayoutCreate(&c, type, (uint64_t)s.n, (uint64_t)m, s.n);
         cublasLtMatmulPreferenceCreate(&preference);
-        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                                             sizeof bytes);
         cublasLtMatmulAlgoGetHeuristic(device->blas, desc, a, b, c, c, preference, 1, &result, &found);
     }
 
     bool run(const struct linear *w) const
     {
         float one = 1, zero = 0;
-        return cublasLtMatmul(device->blas, desc, &one, w->weight, a, x, b, &zero, out, c, out, c, &result.algo,
-                              device->blas_workspace, device->blas_workspace_bytes, device->stream) == 0;
+        return cublasLtMatmul(device->blas, desc, &one, w->weight, a, x, b, &zero, out, c, out, c,
+                              &result.algo, device->blas_workspace, device->blas_workspace_bytes,
+                              device->stream) == 0;
     }
 };
 
@@ -148,23 +159,40 @@ static size_t out_bytes(const struct linear *w, int32_t m)
     return (size_t)m * w->n * (w->wide_output ? 4 : 2) / (w->kind == LINEAR_GATE_UP ? 2 : 1);
 }
 
-static bool same_bits(const struct linear *w, int32_t rows, int32_t m)
+static __global__ void count_different(const uint4 *a, const uint4 *b, size_t count, unsigned *different)
 {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x)
+        if (a[i].x != b[i].x || a[i].y != b[i].y || a[i].z != b[i].z || a[i].w != b[i].w)
+            atomicAdd(different, 1);
+}
+
+/* What was not written is not a number, and differs between the two. */
+static bool same_bits(const struct linear *w, int32_t m, const std::function<bool(void *)> &product)
+{
+    static unsigned *different;
+    unsigned result = 1;
     size_t bytes = out_bytes(w, m);
-    struct batch b = {};
-    b.num_tokens = m;
-    check(cudaMemsetAsync(out, 0xff, bytes, device->stream), "poison");
-    check(cudaMemsetAsync(expected, 0xff, bytes, device->stream), "poison");
-    if (w->kind == LINEAR_GATE_UP) /* no choice has been made yet: cuBLASLt without split-K */
-        cuda_linear_silu_mul(&device->base, &b, expected, x, w);
-    else
-        cuda_linear_rows(device, m, expected, x, w);
-    cuda_linear_small(device, rows, m, out, x, w, w->kind == LINEAR_GATE_UP);
-    std::vector<char> got(bytes), want(bytes);
+    if (!different) check(cudaMalloc((void **)&different, sizeof *different), "compare");
+    check(cudaMemsetAsync(out, 0xff, bytes + 16, device->stream), "poison");
+    check(cudaMemsetAsync(expected, 0xfe, bytes + 16, device->stream), "poison");
+    check(cudaMemsetAsync(different, 0, sizeof *different, device->stream), "compare");
+    cuda_linear_rows(device, m, expected, x, w); /* no choice has been made yet: cuBLASLt without split-K */
+    if (!product(out)) return false;
+    /* one more than there is: what lies behind must be as it was */
+    count_different<<<256, 256, 0, device->stream>>>((const uint4 *)out, (const uint4 *)expected,
+                                                     bytes / 16 + 1, different);
+    check(cudaMemcpyAsync(&result, different, sizeof result, cudaMemcpyDeviceToHost, device->stream),
+          "compare");
     check(cudaStreamSynchronize(device->stream), "product");
-    check(cudaMemcpy(got.data(), out, bytes, cudaMemcpyDeviceToHost), "product");
-    check(cudaMemcpy(want.data(), expected, bytes, cudaMemcpyDeviceToHost), "product");
-    return got == want;
+    return result == 1;
+}
+
+static bool same_bits_small(const struct linear *w, int32_t tile_rows, int32_t m)
+{
+    return same_bits(w, m, [&](void *to) {
+        return cuda_linear_small(device, tile_rows, m, to, x, w, w->kind == LINEAR_GATE_UP);
+    });
 }
 
 static void bench_shape(const struct shape &s)
@@ -178,7 +206,8 @@ static void bench_shape(const struct shape &s)
             double us = time_graph(CALLS, [&](int i) {
                 return cuda_linear_small(device, rows, m, out, x, all[i % all.size()], s.gate_up);
             });
-            bool same = us < 0 || (same_bits(all[0], rows, m) && (m == 1 || same_bits(all[0], rows, m - 1)));
+            bool same = us < 0 || (same_bits_small(all[0], rows, m) &&
+                                   (m == 1 || same_bits_small(all[0], rows, m - 1)));
             num_wrong += !same;
             printf("%7.1f%s", us, same ? " " : "!");
             if (us > 0) best = std::min(best, us);
@@ -200,45 +229,219 @@ static void bench_chain(void)
     for (int32_t m : {1, 8, 16, 32, 64}) {
         std::vector<free_choice> blas;
         for (int j = 0; j < 4; j++) blas.emplace_back(shapes[j], m);
-        double free_us = time_graph(CHAIN_LAYERS * 4, [&](int i) { return blas[i % 4].run(layers[i / 4][i % 4]); });
+        double free_us =
+            time_graph(CHAIN_LAYERS * 4, [&](int i) { return blas[i % 4].run(layers[i / 4][i % 4]); });
         double us = time_graph(CHAIN_LAYERS * 4, [&](int i) {
-            struct batch b = {};
-            b.num_tokens = m;
-            if (i % 4 == 2)
-                cuda_linear_silu_mul(&device->base, &b, out, x, layers[i / 4][2]);
-            else
-                cuda_linear_rows(device, m, out, x, layers[i / 4][i % 4]);
+            cuda_linear_rows(device, m, out, x, layers[i / 4][i % 4]);
             return true;
         });
-        printf("chain    %3d cuBLASLt %.1f us a layer, own %.1f: %.2fx\n", m, free_us * 4, us * 4, free_us / us);
+        printf("chain    %3d cuBLASLt %.1f us a layer, own %.1f: %.2fx\n", m, free_us * 4, us * 4,
+               free_us / us);
     }
+}
+
+/* Microseconds of a call, the median over turns, so that all see the same clocks. */
+static std::vector<double> time_in_turns(const std::vector<std::function<bool(void)>> &calls, double flop)
+{
+    int num_calls = std::max(4, (int)(TURN_FLOP / flop));
+    std::vector<std::vector<float>> times(calls.size());
+    cudaEvent_t begin, end;
+    check(cudaEventCreate(&begin), "event");
+    check(cudaEventCreate(&end), "event");
+    for (int turn = 0; turn < TURNS + 1; turn++)
+        for (size_t c = 0; c < calls.size(); c++) {
+            float ms = 0;
+            check(cudaEventRecord(begin, device->stream), "event");
+            for (int i = 0; i < num_calls; i++) calls[c]();
+            check(cudaEventRecord(end, device->stream), "event");
+            check(cudaEventSynchronize(end), "calls");
+            check(cudaEventElapsedTime(&ms, begin, end), "event");
+            if (turn > 0) times[c].push_back(ms * 1e3f / (float)num_calls);
+        }
+    std::vector<double> medians;
+    for (auto &t : times) {
+        std::sort(t.begin(), t.end());
+        medians.push_back(t[t.size() / 2]);
+    }
+    check(device->first_error, device->first_error_where);
+    return medians;
+}
+
+static bool same_bits_large(const struct linear *w, int32_t cluster, int32_t m)
+{
+    return same_bits(w, m, [&](void *to) {
+        return cuda_linear_large(device, cluster, m, to, x, w, w->kind == LINEAR_GATE_UP);
+    });
+}
+
+static void bench_many(const struct shape &s)
+{
+    struct linear *w = make_linear(s, 5);
+    for (int32_t m : {128, 256, 512, 2048, 8192}) {
+        double flop = 2.0 * m * s.n * s.k;
+        free_choice blas(s, m);
+        std::vector<std::function<bool(void)>> calls = {[&] { return blas.run(w); },
+                                                        [&] {
+                                                            cuda_linear_rows(device, m, out, x, w);
+                                                            return true;
+                                                        }};
+        for (int32_t cluster : linear_large_clusters)
+            calls.push_back(
+                [&, cluster] { return cuda_linear_large(device, cluster, m, out, x, w, s.gate_up); });
+        std::vector<double> us = time_in_turns(calls, flop);
+        printf("%-8s %4d ", s.name, m);
+        for (double t : us) printf("%8.1f us %4.0f", t, flop / t * 1e-6);
+        bool same = true;
+        for (int32_t cluster : linear_large_clusters)
+            same = same && same_bits_large(w, cluster, m) && same_bits_large(w, cluster, m - 1);
+        num_wrong += !same;
+        printf(" %s\n", same ? "" : "wrong bits");
+        fflush(stdout);
+    }
+    cuda_linears_forget();
+    cudaFree(w->weight);
+}
+
+/* Shapes that no tile divides, with and without a bias. */
+static void check_ragged(void)
+{
+    std::vector<float> values(ROWS_MAX_LARGE);
+    float *bias;
+    check(cudaMalloc((void **)&bias, values.size() * 4), "bias");
+    for (size_t i = 0; i < values.size(); i++) values[i] = (float)(i * 37 % 101) / 50 - 1;
+    check(cudaMemcpy(bias, values.data(), values.size() * 4, cudaMemcpyHostToDevice), "bias");
+    srand(7);
+    int before = num_wrong, num_checked = 0;
+    for (int i = 0; i < 100; i++) {
+        struct shape s = {"", 16 * (1 + rand() % 200), 8 * (1 + rand() % 300), i % 3 == 2, false};
+        struct linear *w = make_linear(s, (uint32_t)i);
+        if (i % 3 == 1) w->bias = bias;
+        for (int32_t m : {1, 65, 128, 129, 1 + rand() % 700, 1 + rand() % 700})
+            for (int32_t cluster : linear_large_clusters) {
+                bool same = same_bits_large(w, cluster, m);
+                if (!same) printf("wrong bits: %d x %d, %d rows, cluster %d\n", s.n, s.k, m, cluster);
+                num_wrong += !same;
+                num_checked++;
+            }
+        cuda_linears_forget();
+        cudaFree(w->weight);
+    }
+    printf("ragged: %d of %d wrong\n", num_wrong - before, num_checked);
+}
+
+/* A layer's four products of 8192 rows, as prefill runs them, for so long that the machine's power is what
+ * counts. */
+static double time_sustained(const std::function<void(void)> &call)
+{
+    double seconds[2] = {0, 0}; /* until the clocks have settled, and from then on */
+    int num_calls = 0;
+    for (int part = 0; part < 2; part++)
+        for (auto begin = std::chrono::steady_clock::now(); seconds[part] < 0.5;) {
+            for (int i = 0; i < 4; i++) call();
+            check(cudaStreamSynchronize(device->stream), "calls");
+            seconds[part] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+            if (part > 0) num_calls += 4;
+        }
+    return seconds[1] / num_calls * 1e6;
+}
+
+static void bench_sustained(void)
+{
+    std::vector<struct linear *> layer;
+    double flop = 0;
+    const int32_t m = ROWS_MAX_LARGE;
+    for (int j = 0; j < 4; j++) {
+        layer.push_back(make_linear(shapes[j], (uint32_t)j));
+        flop += 2.0 * m * shapes[j].n * shapes[j].k;
+    }
+    for (int round = 0; round < 2; round++) {
+        std::vector<int32_t> clusters = {0};
+        clusters.insert(clusters.end(), std::begin(linear_large_clusters), std::end(linear_large_clusters));
+        for (int32_t cluster : clusters) {
+            double us = time_sustained([&] {
+                for (const struct linear *w : layer)
+                    if (cluster)
+                        cuda_linear_large(device, cluster, m, out, x, w, w->kind == LINEAR_GATE_UP);
+                    else
+                        cuda_linear_rows(device, m, out, x, w);
+            });
+            printf("layer of %d rows, clusters of %d (0: cuBLASLt): %.1f us, %.0f TFLOP/s\n", m, cluster, us,
+                   flop / us * 1e-6);
+        }
+    }
+    check(device->first_error, device->first_error_where);
+    cuda_linears_forget();
+    for (struct linear *w : layer) cudaFree(w->weight);
+}
+
+static void print_choices(void)
+{
+    std::vector<struct linear *> all;
+    for (int i = 0; i < CHAIN_LAYERS; i++)
+        for (int j = 0; j < 4; j++) all.push_back(make_linear(shapes[j], (uint32_t)(i * 5 + j)));
+    all.push_back(make_linear(shapes[4], 4));
+    device->limits.num_tokens = ROWS_MAX_LARGE;
+    device->limits.num_logits = 256;
+    for (int run = 0; run < 5; run++) {
+        struct error err = {};
+        cudaStreamSynchronize(device->stream);
+        auto begin = std::chrono::steady_clock::now();
+        if (cuda_linear_plans(device, &err)) fprintf(stderr, "%s\n", err.text);
+        double ms = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() * 1e3;
+        printf("choice, %.0f ms:", ms);
+        for (int j = 0; j < 5; j++) {
+            printf("  %s", shapes[j].name);
+            for (int32_t m : {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192})
+                printf(" %d", cuda_linear_choice(j < 4 ? all[j] : all.back(), m));
+        }
+        printf("\n");
+    }
+    cuda_linears_forget();
+    for (struct linear *w : all) cudaFree(w->weight);
+}
+
+static void allocate(int32_t rows)
+{
+    size_t out_bytes_max = std::max((size_t)rows * 28672 * 2, (size_t)ROWS_MAX * 128256 * 4) + 16;
+    check(cudaMalloc(&x, (size_t)rows * 28672 * 2), "x");
+    check(cudaMalloc(&out, out_bytes_max), "out");
+    check(cudaMalloc(&expected, out_bytes_max), "out");
+    check(cudaMalloc((void **)&device->gate_up, (size_t)rows * 28672 * 2), "out");
+    fill_random<<<1024, 256, 0, device->stream>>>((__nv_bfloat16 *)x, (size_t)rows * 28672, 3, 1.0f);
 }
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 1 ? argv[1] : "";
     struct device_options options = {};
     struct device *opened;
     struct error err = {};
+    auto wanted = [&](const char *part) {
+        for (int i = 1; i < argc; i++)
+            if (!strcmp(argv[i], part)) return true;
+        return argc == 1;
+    };
     if (cuda_device_open(&options, &opened, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     device = cuda_of(opened);
     device->limits.num_tokens = device->limits.num_logits = ROWS_MAX;
-    check(cudaMalloc(&x, (size_t)ROWS_MAX * 28672 * 2), "x");
-    check(cudaMalloc(&out, (size_t)ROWS_MAX * 128256 * 4), "out");
-    check(cudaMalloc(&expected, (size_t)ROWS_MAX * 128256 * 4), "out");
-    check(cudaMalloc((void **)&device->gate_up, (size_t)ROWS_MAX * 28672 * 2), "out");
-    fill_random<<<64, 256, 0, device->stream>>>((__nv_bfloat16 *)x, (size_t)ROWS_MAX * 28672, 3, 1.0f);
-    if (strcmp(what, "chain") != 0) {
+    allocate(ROWS_MAX_LARGE);
+    if (wanted("few")) {
         printf("shape     M  cuBLASLt ");
         for (int32_t rows : linear_small_tile_rows) printf("%5d   ", rows);
         printf("(us; ! = wrong bits)\n");
-        for (const struct shape &s : shapes)
-            if (argc < 3 || !strcmp(argv[2], s.name)) bench_shape(s);
+        for (const struct shape &s : shapes) bench_shape(s);
+        bench_chain();
     }
-    if (strcmp(what, "shapes") != 0) bench_chain();
+    if (wanted("many")) {
+        check_ragged();
+        printf("us and TFLOP/s    cuBLASLt, product   cuBLASLt, all    clusters of 2    clusters of 1\n");
+        for (const struct shape &s : shapes)
+            if (!s.wide) bench_many(s);
+    }
+    if (wanted("sustained")) bench_sustained();
+    if (wanted("choice")) print_choices();
     printf("%d products with wrong bits\n", num_wrong);
     return num_wrong > 0;
 }

@@ -1,0 +1,343 @@
+/* linear_large.cu - products of many rows on sm_90a, bound by the tensor cores and, for long, by the
+ * machine's power.
+ *
+ * A CTA computes tiles of 128 rows of x times 256 rows of W, 64 of the rows in each of two groups of four
+ * warps, whose sums stay in registers. The CTAs of a cluster have the same rows of W: each fetches a part of
+ * them for all, which saves the energy of moving them from the L2 more than once. A ring of stages of 64
+ * columns runs on across tiles; the thread that fills it is one of a group, since filling a stage again waits
+ * for what the groups have just computed anyway:
+ *
+ *      x [128][K], own         -> |s0|s1|s2|s3|  ring in shared memory  -> group 0: wgmma m64 n256 k16 ->
+ * rows 0..63 W [256][K], parts of it -> |s0|s1|s2|s3|  of all CTAs            -> group 1: the same ->
+ * rows 64..127
+ *
+ * While a group rounds its sums, multiplies SiLU(gate) by up and stores, the other's products run. A warp
+ * stores for itself: 16 rows of 64 columns through shared memory and the copy engine.
+ *
+ * The order over K is the plain one, so the bits equal those of any product of the same rows that does not
+ * split K. What lies outside the matrices reads as zeros and is not written. */
+#include <algorithm>
+
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/linear_large.cuh"
+#include "kernels/cuda/silu.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+enum {
+    STAGE_K = 64, /* columns: 128 bytes */
+    ROW_BYTES = STAGE_K * 2,
+    GROUPS = 2,
+    GROUP_ROWS = 64,
+    TILE_M = GROUPS * GROUP_ROWS,
+    TILE_N = 256,
+    THREADS = GROUPS * 128,
+    WARPS = THREADS / 32,
+    STAGES = 4,
+    X_BYTES = TILE_M * ROW_BYTES,
+    W_BYTES = TILE_N * ROW_BYTES,
+    OUT_ROWS = 16, /* of a warp */
+    OUT_COLUMNS = 64,
+    OUT_BYTES = OUT_ROWS * OUT_COLUMNS * 2,
+    OUT_BUFFERS = 2,
+    SHARED_BYTES = 1024 + STAGES * (X_BYTES + W_BYTES) + WARPS * OUT_BUFFERS * OUT_BYTES,
+    BAND_ROWS_MIN = 2048,
+    BAND_ROWS_MAX = 4096,
+    BAND_BYTES = 36 << 20 /* of x: most of an H200's L2 */
+};
+
+struct large_args {
+    const float *bias;
+    int32_t n, num_k;                        /* stages of a tile */
+    int32_t num_tile_rows, num_tile_columns; /* in tiles of a cluster */
+    int32_t band; /* rows of tiles that are walked column by column: x stays in the L2 while W passes by */
+};
+
+struct tile_place {
+    int32_t row, column;
+};
+
+/* Tiles in the order in which clusters take them. */
+static __device__ __forceinline__ struct tile_place place_of(const large_args &a, int32_t index)
+{
+    int32_t first = index / (a.band * a.num_tile_columns) * a.band;
+    int32_t within = index - first * a.num_tile_columns, rows = min(a.band, a.num_tile_rows - first);
+    return {first + within % rows, within / rows};
+}
+
+struct ring {
+    uint32_t x, w, full, empty;
+};
+
+/* Feeds the ring: stages over all tiles of the CTA, one after another. */
+template <int CLUSTER> struct feeder {
+    const large_args &a;
+    const CUtensorMap *x_map, *w_map;
+    const ring &r;
+    int32_t rank;
+    struct tile_place tile;
+    int32_t index, k;
+
+    __device__ __forceinline__ void begin(void)
+    {
+        index = (int32_t)blockIdx.x / CLUSTER;
+        k = 0;
+        tile = place_of(a, index);
+    }
+
+    __device__ __forceinline__ bool is_done(void) const
+    {
+        return index >= a.num_tile_rows * a.num_tile_columns;
+    }
+
+    __device__ __forceinline__ void load_w(int32_t slot) const
+    {
+        constexpr int PART_ROWS = TILE_N / CLUSTER;
+        uint32_t to = r.w + slot * W_BYTES + rank * PART_ROWS * ROW_BYTES, full = r.full + 8 * slot;
+        barrier_arrive_expect(full, X_BYTES + W_BYTES);
+        if (CLUSTER > 1)
+            tensor_multicast_2d(to, w_map, full, k * STAGE_K, tile.column * TILE_N + rank * PART_ROWS,
+                                (1 << CLUSTER) - 1);
+        else
+            tensor_load_2d(to, w_map, full, k * STAGE_K, tile.column * TILE_N);
+    }
+
+    __device__ __forceinline__ void load_x(int32_t slot) const
+    {
+        tensor_load_2d(r.x + slot * X_BYTES, x_map, r.full + 8 * slot, k * STAGE_K,
+                       (tile.row * CLUSTER + rank) * TILE_M);
+    }
+
+    __device__ __forceinline__ void advance(void)
+    {
+        if (++k < a.num_k) return;
+        k = 0;
+        index += gridDim.x / CLUSTER;
+        if (is_done())
+            dependents_launch();
+        else
+            tile = place_of(a, index);
+    }
+
+    /* W needs nothing of the kernel before. */
+    __device__ __forceinline__ void fill(void)
+    {
+        begin();
+        for (int32_t slot = 0; slot < STAGES && !is_done(); slot++, advance()) load_w(slot);
+        dependency_wait();
+        begin();
+        for (int32_t slot = 0; slot < STAGES && !is_done(); slot++, advance()) load_x(slot);
+    }
+
+    __device__ __forceinline__ void refill(int32_t slot, uint32_t parity)
+    {
+        if (is_done()) return;
+        barrier_wait(r.empty + 8 * slot, parity);
+        load_w(slot);
+        load_x(slot);
+        advance();
+    }
+};
+
+/* A warp has read a stage to the end: it tells all CTAs that fetch for it. */
+template <int CLUSTER> static __device__ __forceinline__ void release(uint32_t barrier)
+{
+    uint32_t lane = threadIdx.x % 32;
+    if (lane >= CLUSTER) return;
+    if (CLUSTER > 1)
+        barrier_arrive_at(barrier, lane);
+    else
+        barrier_arrive(barrier);
+}
+
+/* K major tiles: the low words count in 16 bytes, so that a step is an addition. */
+static __device__ __forceinline__ uint32_t descriptor_low(uint32_t address)
+{
+    return (uint32_t)wgmma_descriptor(address, 8 * ROW_BYTES, 16);
+}
+
+static __device__ __forceinline__ uint64_t descriptor_of(uint32_t low)
+{
+    return wgmma_descriptor(0, 8 * ROW_BYTES, 0) | low;
+}
+
+/* Columns n and n + 1. */
+static __device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32_t n, float x, float y)
+{
+    uint32_t sums = pack_bf16(x, y);
+    if (!a.bias || n >= a.n) return sums;
+    float2 rounded = unpack_bf16(sums);
+    return pack_bf16(rounded.x + a.bias[n], rounded.y + a.bias[n + 1]);
+}
+
+/* A warp's 16 rows from row on, 64 columns of the result at a time. Gate and up alternate in groups of 8
+ * columns. */
+template <bool SILU_MUL>
+static __device__ __forceinline__ void store_tile(const large_args &a, const CUtensorMap *out_map,
+                                                  const float (&d)[128], uint32_t buffers, int32_t row,
+                                                  int32_t first_n)
+{
+    constexpr int SUMS = SILU_MUL ? 8 : 4; /* of a group of 8 columns of the result: a thread's share */
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int box = 0; box < 128 / SUMS / 8; box++) {
+        uint32_t buffer = buffers + box % OUT_BUFFERS * OUT_BYTES;
+        if (lane == 0) bulk_wait_read<OUT_BUFFERS - 1>();
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) { /* two groups of columns, rows 0..7 and 8..15 of each */
+            uint32_t packed[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int group = box * 8 + j + i / 2;
+                const float *s = d + group * SUMS + i % 2 * 2;
+                packed[i] = SILU_MUL ? silu_mul(pack_bf16(s[0], s[1]), pack_bf16(s[4], s[5]))
+                                     : plain_pair(a, first_n + group * 8 + lane % 4 * 2, s[0], s[1]);
+            }
+            store_matrix(buffer + lane % 16 * ROW_BYTES + (((j + lane / 16) ^ lane % 8) << 4), packed);
+        }
+        shared_writes_fence();
+        __syncwarp();
+        if (lane == 0) {
+            tensor_store_2d(out_map, buffer, (SILU_MUL ? first_n / 2 : first_n) + box * OUT_COLUMNS, row);
+            bulk_commit();
+        }
+    }
+}
+
+template <bool SILU_MUL, int CLUSTER>
+static __global__ void __launch_bounds__(THREADS, 1)
+    large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
+                 const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
+{
+    extern __shared__ unsigned char shared[];
+    __shared__ uint64_t barriers[2 * STAGES];
+    ring r;
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    r.w = r.x + STAGES * X_BYTES;
+    r.full = shared_address(barriers);
+    r.empty = r.full + 8 * STAGES;
+    int warp = threadIdx.x / 32;
+    int32_t rank = (int32_t)blockIdx.x % CLUSTER;
+    feeder<CLUSTER> feed = {a, &x_map, &w_map, r, rank};
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(&x_map);
+        tensor_map_prefetch(&w_map);
+        tensor_map_prefetch(&out_map);
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(r.full + 8 * s, 1);
+            barrier_init(r.empty + 8 * s, CLUSTER * WARPS);
+        }
+        barrier_init_fence();
+    }
+    __syncwarp();
+    if (CLUSTER > 1)
+        cluster_sync();
+    else
+        __syncthreads();
+    if (threadIdx.x == 0) feed.fill();
+    __syncwarp();
+    const uint32_t x_first = descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
+                   w_first = descriptor_low(r.w);
+    const uint32_t buffers = r.w + STAGES * W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
+    int32_t slot = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
+    uint32_t parity = 0, x = x_first, w = w_first;
+    float d[128];
+    for (int32_t index = blockIdx.x / CLUSTER; index < num_tiles; index += gridDim.x / CLUSTER) {
+        for (int32_t k = 0; k < a.num_k; k++) {
+            barrier_wait(r.full + 8 * slot, parity);
+            wgmma_fence();
+#pragma unroll
+            for (int i = 0; i < STAGE_K / 16; i++)
+                wgmma_shared(d, descriptor_of(x + 2 * i), descriptor_of(w + 2 * i), k > 0 || i > 0);
+            wgmma_commit();
+            if (k > 0) {
+                wgmma_wait<1>();
+                release<CLUSTER>(r.empty + 8 * before);
+            }
+            /* the last stage of a tile is let go before its sums are stored, and filled again after that */
+            if (threadIdx.x == 0 && before >= 0) feed.refill(before, slot > 0 ? parity : parity ^ 1);
+            __syncwarp();
+            before = slot;
+            x += X_BYTES / 16;
+            w += W_BYTES / 16;
+            if (++slot == STAGES) {
+                slot = 0;
+                parity ^= 1;
+                x = x_first;
+                w = w_first;
+            }
+        }
+        wgmma_wait<0>();
+        wgmma_hold(d);
+        release<CLUSTER>(r.empty + 8 * before);
+        struct tile_place tile = place_of(a, index);
+        store_tile<SILU_MUL>(a, &out_map, d, buffers, (tile.row * CLUSTER + rank) * TILE_M + warp * OUT_ROWS,
+                             tile.column * TILE_N);
+    }
+    if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
+    __syncwarp();
+    if (CLUSTER > 1) cluster_sync(); /* nobody leaves while another may still tell it something */
+}
+
+/* ---- host ---- */
+
+static bool encode(CUtensorMap *map, const void *data, int32_t rows, int32_t columns, int32_t box_rows)
+{
+    cuuint64_t sizes[] = {(cuuint64_t)columns, (cuuint64_t)rows}, strides[] = {(cuuint64_t)columns * 2};
+    cuuint32_t box[] = {STAGE_K, (cuuint32_t)box_rows};
+    return tensor_map_encode(map, data, 2, sizes, strides, box);
+}
+
+template <bool SILU_MUL, int CLUSTER>
+static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+{
+    CUtensorMap x_map, w_map, out_map;
+    if (!encode(&x_map, x, rows, w->k, TILE_M) || !encode(&w_map, w->weight, w->n, w->k, TILE_N / CLUSTER) ||
+        !encode(&out_map, out, rows, SILU_MUL ? w->n / 2 : w->n, OUT_ROWS))
+        return false;
+    large_args a = {};
+    a.bias = w->bias;
+    a.n = w->n;
+    a.num_k = (w->k + STAGE_K - 1) / STAGE_K;
+    a.num_tile_rows = (rows + CLUSTER * TILE_M - 1) / (CLUSTER * TILE_M);
+    a.num_tile_columns = (w->n + TILE_N - 1) / TILE_N;
+    a.band =
+        ((size_t)BAND_ROWS_MAX * w->k * 2 <= BAND_BYTES ? BAND_ROWS_MAX : BAND_ROWS_MIN) / (CLUSTER * TILE_M);
+
+    auto kernel = large_kernel<SILU_MUL, CLUSTER>;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {CLUSTER, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(d->num_sms / CLUSTER * CLUSTER));
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = SHARED_BYTES;
+    config.stream = d->stream;
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    static int num_clusters; /* that the machine runs at a time */
+    if (!num_clusters &&
+        (!CUDA_CHECK(
+             d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)) ||
+         !CUDA_CHECK(d, cudaOccupancyMaxActiveClusters(&num_clusters, kernel, &config)) || !num_clusters))
+        return false;
+    config.gridDim = dim3((unsigned)(std::min(num_clusters, a.num_tile_rows * a.num_tile_columns) * CLUSTER));
+    return CUDA_CHECK(d, cudaLaunchKernelEx(&config, kernel, a, x_map, w_map, out_map));
+}
+
+bool cuda_linear_large_fits(const struct cuda_device *d, const struct linear *w)
+{
+    return d->is_hopper && !w->wide_output && w->k % 8 == 0 && w->n % 16 == 0;
+}
+
+bool cuda_linear_large(struct cuda_device *d, int32_t cluster, int32_t rows, void *out, const void *x,
+                       const struct linear *w, bool silu_mul)
+{
+    if (cluster == 2)
+        return silu_mul ? launch<true, 2>(d, rows, out, x, w) : launch<false, 2>(d, rows, out, x, w);
+    return silu_mul ? launch<true, 1>(d, rows, out, x, w) : launch<false, 1>(d, rows, out, x, w);
+}

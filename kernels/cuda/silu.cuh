@@ -1,0 +1,28 @@
+/* silu.cuh - silu(gate) * up of a product's sums: the same bits in the epilogue of a product and in a pass of
+ * its own. */
+#ifndef KERNELS_CUDA_SILU_CUH
+#define KERNELS_CUDA_SILU_CUH
+
+#include "kernels/cuda/mma.cuh"
+
+static __device__ __forceinline__ float2 unpack_bf16(uint32_t pair)
+{
+    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+/* x / (1 + 2^(-x log2 e)), two instructions of the special unit; below -88 it is 0. */
+static __device__ __forceinline__ float silu(float x)
+{
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + exp2_fast(-1.44269504f * x)));
+    return x * inverse;
+}
+
+/* Of two neighbouring columns, gate and up rounded to bf16. */
+static __device__ __forceinline__ uint32_t silu_mul(uint32_t gate, uint32_t up)
+{
+    float2 g = unpack_bf16(gate), u = unpack_bf16(up);
+    return pack_bf16(silu(g.x) * u.x, silu(g.y) * u.y);
+}
+
+#endif
