@@ -52,7 +52,7 @@ struct sample_params {
 struct sample_result {
     int32_t token_id; /* the drawn token, or score_token_id */
     bool failed;      /* the row held a NaN, or nothing could be drawn: token_id is meaningless */
-    float logprob;    /* if asked for */
+    float logprob;    /* 0 unless asked for */
     int32_t num_top;  /* entries filled in below, highest first, ties by lower id */
     int32_t top_ids[TOP_LOGPROBS_MAX];
     float top_logprobs[TOP_LOGPROBS_MAX];

@@ -479,7 +479,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
     if (threadIdx.x != 0) return;
     out->token_id = failed ? 0 : token;
     out->failed = failed;
-    if (!failed && p.num_top_logprobs >= 0) out->logprob = raw[token] - log_sum;
+    out->logprob = !failed && p.num_top_logprobs >= 0 ? raw[token] - log_sum : 0;
     if (scores || failed || p.seq_slot < 0) return;
     a.last_tokens[p.seq_slot] = token;
     struct history_meta *meta = &a.history_meta[p.seq_slot];
