@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "model/warm_up.h"
 
 const char *const load_phase_names[LOAD_PHASES] = {"files", "tokenizer", "device", "weights", "engine"};
 
@@ -24,6 +25,7 @@ enum {
     CPU_TYPICAL_TOKENS = 1024, /* of one sequence, when a CPU's K/V cache is sized by default */
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
     TEMPLATE_BYTES_MAX = 1 << 20,
+    WARM_UP_TOKENS = 128,
 };
 
 /* Tokens times parameters: some 25 ms of an H200, and a stream's pause while others' prompts are computed. */
@@ -203,6 +205,14 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              load->max_model_len, load->max_num_seqs, load->max_num_batched_tokens);
 }
 
+/* A CPU has nothing to load or to choose that would be worth a step. */
+static int warm_up(const struct load *load, struct error *err)
+{
+    int64_t most = min_of((int64_t)load->num_blocks * BLOCK_SIZE, (int64_t)load->max_model_len) - 1;
+    int32_t num_tokens = (int32_t)min_of(most, (int64_t)min_of(load->max_num_batched_tokens, WARM_UP_TOKENS));
+    return is_cuda(load) && num_tokens > 0 ? model_warm_up(load->model, num_tokens, err) : STATUS_OK;
+}
+
 static int load_engine(struct load *load, struct error *err)
 {
     enum dtype dtype;
@@ -227,7 +237,8 @@ static int load_engine(struct load *load, struct error *err)
     status = engine_create(load->model, load->slots, &options, &load->engine, err);
     if (status) return status;
     load->device->ops->seal(load->device);
-    return engine_start(load->engine, err);
+    status = warm_up(load, err);
+    return status ? status : engine_start(load->engine, err);
 }
 
 static int load_files(struct load *load, struct error *err)

@@ -124,7 +124,7 @@ static bool run_kernel(struct cuda_device *d, int32_t kernel, int32_t rows, void
 {
     bool silu_mul = w->kind == LINEAR_GATE_UP;
     if (kernel < 0)
-        return cuda_linear_large_fits(d, w) && cuda_linear_large(d, -kernel, rows, out, x, w, silu_mul);
+        return cuda_linear_large_fits(d, w) && cuda_linear_large(d, -kernel, 0, rows, out, x, w, silu_mul);
     if (kernel > 0)
         return cuda_linear_small_fits(d, w, rows) && cuda_linear_small(d, kernel, rows, out, x, w, silu_mul);
     run_blas(d, rows, silu_mul ? d->gate_up : out, x, w);
@@ -186,7 +186,12 @@ static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, 
                          const struct timing *t)
 {
     float ms = HUGE_VALF;
-    int num_runs = rows <= LINEAR_SMALL_ROWS_MAX ? 6 : rows <= 1024 ? 2 : 1;
+    const struct linear *w = plan->linears[0];
+    double flop = 2.0 * rows * w->n * w->k, bytes = 2.0 * w->n * w->k;
+    int num_runs = bytes > 5e8                     ? 2
+                   : rows <= LINEAR_SMALL_ROWS_MAX ? 6
+                   : flop < 3e11                   ? 2
+                                                   : 1; /* some 100 us at least */
     cudaEventRecord(t->begin, d->stream);
     for (int i = 0; i < num_runs; i++)
         if (!run_kernel(d, kernel, rows, t->out, t->x, plan->linears[(size_t)i % plan->linears.size()]))

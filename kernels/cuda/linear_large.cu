@@ -1,14 +1,14 @@
 /* linear_large.cu - products of many rows on sm_90a, bound by the tensor cores and, for long, by the
  * machine's power.
  *
- * A CTA computes tiles of 128 rows of x times 256 rows of W, 64 of the rows in each of two groups of four
- * warps, whose sums stay in registers. The CTAs of a cluster have the same rows of W: each fetches a part of
- * them for all, which saves the energy of moving them from the L2 more than once. A ring of stages of 64
- * columns runs on across tiles; the thread that fills it is one of a group, since filling a stage again waits
- * for what the groups have just computed anyway:
+ * A CTA computes tiles of 128 rows of x times up to 256 rows of W (WIDTH), 64 of the rows in each of two
+ * groups of four warps, whose sums stay in registers. The CTAs of a cluster have the same rows of W: each
+ * fetches a part of them for all, which saves the energy of moving them from the L2 more than once. A ring of
+ * stages of 64 columns runs on across tiles; the thread that fills it is one of a group, since filling a
+ * stage again waits for what the groups have just computed anyway:
  *
  *      x [128][K], own         -> |s0|s1|s2|s3|  ring in shared memory  -> group 0: wgmma m64 n256 k16 ->
- * rows 0..63 W [256][K], parts of it -> |s0|s1|s2|s3|  of all CTAs            -> group 1: the same ->
+ * rows 0..63 W [WIDTH][K], parts of it -> |s0|s1|s2|s3|  of all CTAs            -> group 1: the same ->
  * rows 64..127
  *
  * While a group rounds its sums, multiplies SiLU(gate) by up and stores, the other's products run. A warp
@@ -16,6 +16,8 @@
  *
  * The order over K is the plain one, so the bits equal those of any product of the same rows that does not
  * split K. What lies outside the matrices reads as zeros and is not written. */
+#include <math.h>
+
 #include <algorithm>
 
 #include "kernels/cuda/cuda_device.cuh"
@@ -31,20 +33,24 @@ enum {
     GROUPS = 2,
     GROUP_ROWS = 64,
     TILE_M = GROUPS * GROUP_ROWS,
-    TILE_N = 256,
+    WIDTH_MAX = 256,
     THREADS = GROUPS * 128,
     WARPS = THREADS / 32,
-    STAGES = 4,
     X_BYTES = TILE_M * ROW_BYTES,
-    W_BYTES = TILE_N * ROW_BYTES,
     OUT_ROWS = 16, /* of a warp */
     OUT_COLUMNS = 64,
     OUT_BYTES = OUT_ROWS * OUT_COLUMNS * 2,
     OUT_BUFFERS = 2,
-    SHARED_BYTES = 1024 + STAGES * (X_BYTES + W_BYTES) + WARPS * OUT_BUFFERS * OUT_BYTES,
+    RING_BYTES_MAX = 194 << 10, /* of the 227 KB that a CTA can have, besides the results */
     BAND_ROWS_MIN = 2048,
     BAND_ROWS_MAX = 4096,
     BAND_BYTES = 36 << 20 /* of x: most of an H200's L2 */
+};
+
+/* Of tiles WIDTH rows of W wide. */
+template <int WIDTH> struct large_traits {
+    static constexpr int W_BYTES = WIDTH * ROW_BYTES, STAGES = RING_BYTES_MAX / (X_BYTES + W_BYTES),
+                         SHARED_BYTES = 1024 + STAGES * (X_BYTES + W_BYTES) + WARPS * OUT_BUFFERS * OUT_BYTES;
 };
 
 struct large_args {
@@ -71,7 +77,8 @@ struct ring {
 };
 
 /* Feeds the ring: stages over all tiles of the CTA, one after another. */
-template <int CLUSTER> struct feeder {
+template <int WIDTH, int CLUSTER> struct feeder {
+    using T = large_traits<WIDTH>;
     const large_args &a;
     const CUtensorMap *x_map, *w_map;
     const ring &r;
@@ -93,14 +100,14 @@ template <int CLUSTER> struct feeder {
 
     __device__ __forceinline__ void load_w(int32_t slot) const
     {
-        constexpr int PART_ROWS = TILE_N / CLUSTER;
-        uint32_t to = r.w + slot * W_BYTES + rank * PART_ROWS * ROW_BYTES, full = r.full + 8 * slot;
-        barrier_arrive_expect(full, X_BYTES + W_BYTES);
+        constexpr int PART_ROWS = WIDTH / CLUSTER;
+        uint32_t to = r.w + slot * T::W_BYTES + rank * PART_ROWS * ROW_BYTES, full = r.full + 8 * slot;
+        barrier_arrive_expect(full, X_BYTES + T::W_BYTES);
         if (CLUSTER > 1)
-            tensor_multicast_2d(to, w_map, full, k * STAGE_K, tile.column * TILE_N + rank * PART_ROWS,
+            tensor_multicast_2d(to, w_map, full, k * STAGE_K, tile.column * WIDTH + rank * PART_ROWS,
                                 (1 << CLUSTER) - 1);
         else
-            tensor_load_2d(to, w_map, full, k * STAGE_K, tile.column * TILE_N);
+            tensor_load_2d(to, w_map, full, k * STAGE_K, tile.column * WIDTH);
     }
 
     __device__ __forceinline__ void load_x(int32_t slot) const
@@ -124,10 +131,10 @@ template <int CLUSTER> struct feeder {
     __device__ __forceinline__ void fill(void)
     {
         begin();
-        for (int32_t slot = 0; slot < STAGES && !is_done(); slot++, advance()) load_w(slot);
+        for (int32_t slot = 0; slot < T::STAGES && !is_done(); slot++, advance()) load_w(slot);
         dependency_wait();
         begin();
-        for (int32_t slot = 0; slot < STAGES && !is_done(); slot++, advance()) load_x(slot);
+        for (int32_t slot = 0; slot < T::STAGES && !is_done(); slot++, advance()) load_x(slot);
     }
 
     __device__ __forceinline__ void refill(int32_t slot, uint32_t parity)
@@ -171,17 +178,19 @@ static __device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32
     return pack_bf16(rounded.x + a.bias[n], rounded.y + a.bias[n + 1]);
 }
 
-/* A warp's 16 rows from row on, 64 columns of the result at a time. Gate and up alternate in groups of 8
- * columns. */
-template <bool SILU_MUL>
+/* A warp's 16 rows from row on, 64 columns of the result at a time; where they do not divide a tile, the last
+ * ones overlap those before, with the same values. Gate and up alternate in groups of 8 columns. */
+template <int WIDTH, bool SILU_MUL>
 static __device__ __forceinline__ void store_tile(const large_args &a, const CUtensorMap *out_map,
-                                                  const float (&d)[128], uint32_t buffers, int32_t row,
+                                                  const float (&d)[WIDTH / 2], uint32_t buffers, int32_t row,
                                                   int32_t first_n)
 {
     constexpr int SUMS = SILU_MUL ? 8 : 4; /* of a group of 8 columns of the result: a thread's share */
+    constexpr int COLUMNS = SILU_MUL ? WIDTH / 2 : WIDTH;
     int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int box = 0; box < 128 / SUMS / 8; box++) {
+    for (int box = 0; box * OUT_COLUMNS < COLUMNS; box++) {
+        const int first = min(box * OUT_COLUMNS, COLUMNS - OUT_COLUMNS);
         uint32_t buffer = buffers + box % OUT_BUFFERS * OUT_BYTES;
         if (lane == 0) bulk_wait_read<OUT_BUFFERS - 1>();
         __syncwarp();
@@ -190,7 +199,7 @@ static __device__ __forceinline__ void store_tile(const large_args &a, const CUt
             uint32_t packed[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int group = box * 8 + j + i / 2;
+                int group = first / 8 + j + i / 2;
                 const float *s = d + group * SUMS + i % 2 * 2;
                 packed[i] = SILU_MUL ? silu_mul(pack_bf16(s[0], s[1]), pack_bf16(s[4], s[5]))
                                      : plain_pair(a, first_n + group * 8 + lane % 4 * 2, s[0], s[1]);
@@ -200,32 +209,33 @@ static __device__ __forceinline__ void store_tile(const large_args &a, const CUt
         shared_writes_fence();
         __syncwarp();
         if (lane == 0) {
-            tensor_store_2d(out_map, buffer, (SILU_MUL ? first_n / 2 : first_n) + box * OUT_COLUMNS, row);
+            tensor_store_2d(out_map, buffer, (SILU_MUL ? first_n / 2 : first_n) + first, row);
             bulk_commit();
         }
     }
 }
 
-template <bool SILU_MUL, int CLUSTER>
+template <int WIDTH, bool SILU_MUL, int CLUSTER>
 static __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
+    using T = large_traits<WIDTH>;
     extern __shared__ unsigned char shared[];
-    __shared__ uint64_t barriers[2 * STAGES];
+    __shared__ uint64_t barriers[2 * T::STAGES];
     ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
-    r.w = r.x + STAGES * X_BYTES;
+    r.w = r.x + T::STAGES * X_BYTES;
     r.full = shared_address(barriers);
-    r.empty = r.full + 8 * STAGES;
+    r.empty = r.full + 8 * T::STAGES;
     int warp = threadIdx.x / 32;
     int32_t rank = (int32_t)blockIdx.x % CLUSTER;
-    feeder<CLUSTER> feed = {a, &x_map, &w_map, r, rank};
+    feeder<WIDTH, CLUSTER> feed = {a, &x_map, &w_map, r, rank};
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&x_map);
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&out_map);
-        for (int s = 0; s < STAGES; s++) {
+        for (int s = 0; s < T::STAGES; s++) {
             barrier_init(r.full + 8 * s, 1);
             barrier_init(r.empty + 8 * s, CLUSTER * WARPS);
         }
@@ -240,10 +250,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
     __syncwarp();
     const uint32_t x_first = descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
                    w_first = descriptor_low(r.w);
-    const uint32_t buffers = r.w + STAGES * W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
+    const uint32_t buffers = r.w + T::STAGES * T::W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
     int32_t slot = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
     uint32_t parity = 0, x = x_first, w = w_first;
-    float d[128];
+    float d[WIDTH / 2];
     for (int32_t index = blockIdx.x / CLUSTER; index < num_tiles; index += gridDim.x / CLUSTER) {
         for (int32_t k = 0; k < a.num_k; k++) {
             barrier_wait(r.full + 8 * slot, parity);
@@ -261,8 +271,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
             __syncwarp();
             before = slot;
             x += X_BYTES / 16;
-            w += W_BYTES / 16;
-            if (++slot == STAGES) {
+            w += T::W_BYTES / 16;
+            if (++slot == T::STAGES) {
                 slot = 0;
                 parity ^= 1;
                 x = x_first;
@@ -273,8 +283,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
         wgmma_hold(d);
         release<CLUSTER>(r.empty + 8 * before);
         struct tile_place tile = place_of(a, index);
-        store_tile<SILU_MUL>(a, &out_map, d, buffers, (tile.row * CLUSTER + rank) * TILE_M + warp * OUT_ROWS,
-                             tile.column * TILE_N);
+        store_tile<WIDTH, SILU_MUL>(a, &out_map, d, buffers,
+                                    (tile.row * CLUSTER + rank) * TILE_M + warp * OUT_ROWS,
+                                    tile.column * WIDTH);
     }
     if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
     __syncwarp();
@@ -290,11 +301,32 @@ static bool encode(CUtensorMap *map, const void *data, int32_t rows, int32_t col
     return tensor_map_encode(map, data, 2, sizes, strides, box);
 }
 
-template <bool SILU_MUL, int CLUSTER>
+/* Shared memory is read and written at 128 bytes a cycle at most: narrow tiles need more of it for their
+ * products. */
+static const struct {
+    int32_t width;
+    float cycles; /* of a tile, over those of its products */
+} widths[] = {{256, 1.0f}, {224, 1.02f}, {192, 1.06f}, {128, 1.22f}};
+
+int32_t linear_large_width(int32_t num_sms, int32_t rows, int32_t n)
+{
+    int32_t best = WIDTH_MAX;
+    float least = HUGE_VALF;
+    for (const auto &w : widths) {
+        int32_t num_tiles = (rows + TILE_M - 1) / TILE_M * ((n + w.width - 1) / w.width);
+        float cycles = (float)((num_tiles + num_sms - 1) / num_sms * w.width) * w.cycles;
+        if (cycles < least) best = w.width;
+        least = std::min(least, cycles);
+    }
+    return best;
+}
+
+template <int WIDTH, bool SILU_MUL, int CLUSTER>
 static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
+    using T = large_traits<WIDTH>;
     CUtensorMap x_map, w_map, out_map;
-    if (!encode(&x_map, x, rows, w->k, TILE_M) || !encode(&w_map, w->weight, w->n, w->k, TILE_N / CLUSTER) ||
+    if (!encode(&x_map, x, rows, w->k, TILE_M) || !encode(&w_map, w->weight, w->n, w->k, WIDTH / CLUSTER) ||
         !encode(&out_map, out, rows, SILU_MUL ? w->n / 2 : w->n, OUT_ROWS))
         return false;
     large_args a = {};
@@ -302,11 +334,11 @@ static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x
     a.n = w->n;
     a.num_k = (w->k + STAGE_K - 1) / STAGE_K;
     a.num_tile_rows = (rows + CLUSTER * TILE_M - 1) / (CLUSTER * TILE_M);
-    a.num_tile_columns = (w->n + TILE_N - 1) / TILE_N;
+    a.num_tile_columns = (w->n + WIDTH - 1) / WIDTH;
     a.band =
         ((size_t)BAND_ROWS_MAX * w->k * 2 <= BAND_BYTES ? BAND_ROWS_MAX : BAND_ROWS_MIN) / (CLUSTER * TILE_M);
 
-    auto kernel = large_kernel<SILU_MUL, CLUSTER>;
+    auto kernel = large_kernel<WIDTH, SILU_MUL, CLUSTER>;
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -315,14 +347,14 @@ static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(d->num_sms / CLUSTER * CLUSTER));
     config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = SHARED_BYTES;
+    config.dynamicSmemBytes = T::SHARED_BYTES;
     config.stream = d->stream;
     config.attrs = attributes;
     config.numAttrs = 2;
     static int num_clusters; /* that the machine runs at a time */
     if (!num_clusters &&
         (!CUDA_CHECK(
-             d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)) ||
+             d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SHARED_BYTES)) ||
          !CUDA_CHECK(d, cudaOccupancyMaxActiveClusters(&num_clusters, kernel, &config)) || !num_clusters))
         return false;
     config.gridDim = dim3((unsigned)(std::min(num_clusters, a.num_tile_rows * a.num_tile_columns) * CLUSTER));
@@ -334,10 +366,29 @@ bool cuda_linear_large_fits(const struct cuda_device *d, const struct linear *w)
     return d->is_hopper && !w->wide_output && w->k % 8 == 0 && w->n % 16 == 0;
 }
 
-bool cuda_linear_large(struct cuda_device *d, int32_t cluster, int32_t rows, void *out, const void *x,
-                       const struct linear *w, bool silu_mul)
+template <bool SILU_MUL>
+static bool launch_width(struct cuda_device *d, int32_t width, int32_t rows, void *out, const void *x,
+                         const struct linear *w)
+{
+    switch (width) {
+    case 128:
+        return launch<128, SILU_MUL, 1>(d, rows, out, x, w);
+    case 192:
+        return launch<192, SILU_MUL, 1>(d, rows, out, x, w);
+    case 224:
+        return launch<224, SILU_MUL, 1>(d, rows, out, x, w);
+    default:
+        return launch<256, SILU_MUL, 1>(d, rows, out, x, w);
+    }
+}
+
+bool cuda_linear_large(struct cuda_device *d, int32_t cluster, int32_t width, int32_t rows, void *out,
+                       const void *x, const struct linear *w, bool silu_mul)
 {
     if (cluster == 2)
-        return silu_mul ? launch<true, 2>(d, rows, out, x, w) : launch<false, 2>(d, rows, out, x, w);
-    return silu_mul ? launch<true, 1>(d, rows, out, x, w) : launch<false, 1>(d, rows, out, x, w);
+        return silu_mul ? launch<WIDTH_MAX, true, 2>(d, rows, out, x, w)
+                        : launch<WIDTH_MAX, false, 2>(d, rows, out, x, w);
+    if (width == 0) width = linear_large_width(d->num_sms, rows, w->n);
+    return silu_mul ? launch_width<true>(d, width, rows, out, x, w)
+                    : launch_width<false>(d, width, rows, out, x, w);
 }

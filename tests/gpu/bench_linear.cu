@@ -267,17 +267,29 @@ static std::vector<double> time_in_turns(const std::vector<std::function<bool(vo
     return medians;
 }
 
-static bool same_bits_large(const struct linear *w, int32_t cluster, int32_t m)
+struct tile {
+    int32_t cluster, width;
+};
+
+/* All that the kernel for many rows has. */
+static std::vector<struct tile> large_tiles(void)
+{
+    std::vector<struct tile> tiles = {{2, 256}};
+    for (int32_t width : linear_large_widths) tiles.push_back({1, width});
+    return tiles;
+}
+
+static bool same_bits_large(const struct linear *w, struct tile t, int32_t m)
 {
     return same_bits(w, m, [&](void *to) {
-        return cuda_linear_large(device, cluster, m, to, x, w, w->kind == LINEAR_GATE_UP);
+        return cuda_linear_large(device, t.cluster, t.width, m, to, x, w, w->kind == LINEAR_GATE_UP);
     });
 }
 
 static void bench_many(const struct shape &s)
 {
     struct linear *w = make_linear(s, 5);
-    for (int32_t m : {128, 256, 512, 2048, 8192}) {
+    for (int32_t m : {128, 256, 512, 1024, 2048, 8192}) {
         double flop = 2.0 * m * s.n * s.k;
         free_choice blas(s, m);
         std::vector<std::function<bool(void)>> calls = {[&] { return blas.run(w); },
@@ -285,15 +297,17 @@ static void bench_many(const struct shape &s)
                                                             cuda_linear_rows(device, m, out, x, w);
                                                             return true;
                                                         }};
-        for (int32_t cluster : linear_large_clusters)
+        for (struct tile t : large_tiles())
             calls.push_back(
-                [&, cluster] { return cuda_linear_large(device, cluster, m, out, x, w, s.gate_up); });
+                [&, t] { return cuda_linear_large(device, t.cluster, t.width, m, out, x, w, s.gate_up); });
         std::vector<double> us = time_in_turns(calls, flop);
         printf("%-8s %4d ", s.name, m);
-        for (double t : us) printf("%8.1f us %4.0f", t, flop / t * 1e-6);
+        for (double t : us) printf("%8.1f", t);
+        printf("  %4.0f TFLOP/s, %d wide", flop / *std::min_element(us.begin(), us.end()) * 1e-6,
+               linear_large_width(device->num_sms, m, s.n));
         bool same = true;
-        for (int32_t cluster : linear_large_clusters)
-            same = same && same_bits_large(w, cluster, m) && same_bits_large(w, cluster, m - 1);
+        for (struct tile t : large_tiles())
+            same = same && same_bits_large(w, t, m) && same_bits_large(w, t, m - 1);
         num_wrong += !same;
         printf(" %s\n", same ? "" : "wrong bits");
         fflush(stdout);
@@ -317,9 +331,11 @@ static void check_ragged(void)
         struct linear *w = make_linear(s, (uint32_t)i);
         if (i % 3 == 1) w->bias = bias;
         for (int32_t m : {1, 65, 128, 129, 1 + rand() % 700, 1 + rand() % 700})
-            for (int32_t cluster : linear_large_clusters) {
-                bool same = same_bits_large(w, cluster, m);
-                if (!same) printf("wrong bits: %d x %d, %d rows, cluster %d\n", s.n, s.k, m, cluster);
+            for (struct tile t : large_tiles()) {
+                bool same = same_bits_large(w, t, m);
+                if (!same)
+                    printf("wrong bits: %d x %d, %d rows, cluster %d, width %d\n", s.n, s.k, m, t.cluster,
+                           t.width);
                 num_wrong += !same;
                 num_checked++;
             }
@@ -361,7 +377,7 @@ static void bench_sustained(void)
             double us = time_sustained([&] {
                 for (const struct linear *w : layer)
                     if (cluster)
-                        cuda_linear_large(device, cluster, m, out, x, w, w->kind == LINEAR_GATE_UP);
+                        cuda_linear_large(device, cluster, 0, m, out, x, w, w->kind == LINEAR_GATE_UP);
                     else
                         cuda_linear_rows(device, m, out, x, w);
             });
@@ -436,7 +452,8 @@ int main(int argc, char **argv)
     }
     if (wanted("many")) {
         check_ragged();
-        printf("us and TFLOP/s    cuBLASLt, product   cuBLASLt, all    clusters of 2    clusters of 1\n");
+        printf("us of         cuBLASLt, with SiLU, clusters of 2, tiles of 256, 224, 192, 128; the best, "
+               "what is taken\n");
         for (const struct shape &s : shapes)
             if (!s.wide) bench_many(s);
     }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "model/warm_up.h"
 #include "model_session.h"
 #include "tiny_gguf.h"
 #include "tiny_goldens.h"
@@ -156,6 +157,22 @@ static void steps_without_logits_fill_the_cache(void **state)
     run_close(&r);
 }
 
+static void a_warm_up_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    struct tiny_run r;
+    struct error err = {0};
+    static float cold[TINY_TOKENS * TINY_VOCAB], warm[TINY_TOKENS * TINY_VOCAB];
+    run_open(&r, &tiny_goldens[0], "auto", 2, DTYPE_BF16);
+    run_logits(&r, TINY_TOKENS, false, 0, cold);
+    for (int32_t num_tokens = 1; num_tokens < 2 * TINY_TOKENS; num_tokens += 31) {
+        if (model_warm_up(r.session.model, num_tokens, &err)) fail_msg("%s", err.text);
+        run_logits(&r, 16, false, 0, warm);
+        assert_memory_equal(cold, warm, sizeof cold);
+    }
+    run_close(&r);
+}
+
 /* The same model from config.json alone: finite logits of a sensible size. */
 static void dummy_weights_run(void **state)
 {
@@ -218,6 +235,7 @@ int main(void)
         cmocka_unit_test(a_gguf_file_gives_the_same_logits),
         cmocka_unit_test(the_same_bits_in_every_cut),
         cmocka_unit_test(steps_without_logits_fill_the_cache),
+        cmocka_unit_test(a_warm_up_leaves_nothing_behind),
         cmocka_unit_test(dummy_weights_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,45 @@
+#include "model/warm_up.h"
+
+#include <stdlib.h>
+
+static int run_step(struct model *m, struct step *step, struct error *err)
+{
+    struct sample_params greedy = {
+        .score_token_id = -1, .top_p = 1, .repetition_penalty = 1, .num_top_logprobs = -1};
+    struct sample_result result;
+    int32_t last_token = step->num_tokens - 1;
+    step->num_seqs = step->num_logits = 1;
+    step->sample = &greedy;
+    step->logit_rows = &last_token;
+    step->cu_seqlens_q = (int32_t[]){0, step->num_tokens};
+    step->seqlens_k = (int32_t[]){step->positions[last_token] + 1};
+    model_step_begin(m, step);
+    return model_step_end(m, &result, err);
+}
+
+int model_warm_up(struct model *m, int32_t num_tokens, struct error *err)
+{
+    size_t num_positions = (size_t)num_tokens + 1;
+    int32_t *positions = calloc(3 * num_positions, sizeof *positions);
+    if (!positions) return error_set(err, STATUS_NO_MEMORY, "no memory for the first step");
+    int32_t *token_ids = positions + num_positions, *blocks = token_ids + num_positions;
+    for (int32_t i = 0; i <= num_tokens; i++) positions[i] = blocks[i] = i;
+    struct step prompt = {.num_tokens = num_tokens,
+                          .num_prefill_tokens = num_tokens,
+                          .num_prefill_seqs = 1,
+                          .token_ids = token_ids,
+                          .positions = positions,
+                          .slot_mapping = positions, /* block i holds tokens from 16 i on */
+                          .block_tables = blocks,
+                          .block_table_stride = (int32_t)num_positions};
+    struct step next = {.num_tokens = 1,
+                        .token_ids = token_ids,
+                        .positions = positions + num_tokens,
+                        .slot_mapping = positions + num_tokens,
+                        .block_tables = blocks,
+                        .block_table_stride = (int32_t)num_positions};
+    int status = run_step(m, &prompt, err);
+    if (!status) status = run_step(m, &next, err);
+    free(positions);
+    return status;
+}
