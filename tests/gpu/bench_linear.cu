@@ -5,10 +5,13 @@
  * 128 to 8192 rows, with what a layer of prefill adds to the product (SiLU), and of a layer. choice: what is
  * chosen when weights are in, five times over.
  *
+ * alone: the own kernels against double
+ * precision, for racecheck.
+ *
  * Bits must be those of cuBLASLt without split-K, or the program fails. Calls rotate over weights that exceed
  * the L2 several times; medians of replayed graphs (few) and of runs in turns (many).
  *
- *   bench_linear [few | many | sustained | choice]... */
+ *   bench_linear [alone | few | many | sustained | choice]... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -345,6 +348,64 @@ static void check_ragged(void)
     printf("ragged: %d of %d wrong\n", num_wrong - before, num_checked);
 }
 
+/* Results that are further from double precision than rounding to bf16 takes them. Gate and up alternate in
+ * groups of 8 rows of W. */
+static __global__ void count_wrong(const __nv_bfloat16 *out, const __nv_bfloat16 *x, const __nv_bfloat16 *w,
+                                   int32_t num_out, int32_t k, bool gate_up, unsigned *num_wrong_results)
+{
+    for (int32_t i = threadIdx.x; i < num_out; i += blockDim.x) {
+        const __nv_bfloat16 *row = x + (size_t)blockIdx.x * k,
+                            *gate = w + (size_t)(gate_up ? i / 8 * 16 + i % 8 : i) * k;
+        double sum = 0, up = 0;
+        for (int32_t j = 0; j < k; j++) {
+            sum += (double)__bfloat162float(row[j]) * (double)__bfloat162float(gate[j]);
+            if (gate_up)
+                up += (double)__bfloat162float(row[j]) * (double)__bfloat162float(gate[8 * (size_t)k + j]);
+        }
+        double expected = gate_up ? sum / (1 + exp(-sum)) * up : sum;
+        double bound = gate_up ? 0x1p-7 * (fabs(expected) + fabs(up) + fabs(sum)) + 1e-3
+                               : 0x1p-8 * fabs(expected) + 1e-4;
+        if (!(fabs(__bfloat162float(out[(size_t)blockIdx.x * num_out + i]) - expected) <= bound))
+            atomicAdd(num_wrong_results, 1);
+    }
+}
+
+/* The own kernels without cuBLASLt, which compute-sanitizer's racecheck does not survive. */
+static void check_alone(void)
+{
+    unsigned *different, result = 0;
+    int num_checked = 0;
+    check(cudaMalloc((void **)&different, sizeof *different), "count");
+    check(cudaMemsetAsync(different, 0, sizeof *different, device->stream), "count");
+    srand(9);
+    for (int i = 0; i < 8; i++) {
+        struct shape s = {"", 16 * (1 + rand() % 60), 8 * (1 + rand() % 80), i % 2 == 1, false};
+        struct linear *w = make_linear(s, (uint32_t)i);
+        int32_t num_out = s.gate_up ? s.n / 2 : s.n;
+        auto run = [&](int32_t m, const std::function<bool(void)> &product) {
+            check(cudaMemsetAsync(out, 0xff, out_bytes(w, m), device->stream), "poison");
+            num_wrong += !product();
+            count_wrong<<<(unsigned)m, 128, 0, device->stream>>>(
+                (__nv_bfloat16 *)out, (__nv_bfloat16 *)x, w->weight, num_out, s.k, s.gate_up, different);
+            num_checked++;
+        };
+        for (int32_t m : {1, 9, 64})
+            for (int32_t rows : linear_small_tile_rows)
+                run(m, [&] { return cuda_linear_small(device, rows, m, out, x, w, s.gate_up); });
+        for (int32_t m : {65, 300})
+            for (struct tile t : large_tiles())
+                run(m,
+                    [&] { return cuda_linear_large(device, t.cluster, t.width, m, out, x, w, s.gate_up); });
+        check(cudaStreamSynchronize(device->stream), "products");
+        cuda_linears_forget();
+        cudaFree(w->weight);
+    }
+    check(cudaMemcpy(&result, different, sizeof result, cudaMemcpyDeviceToHost), "count");
+    printf("alone: %d products, %u results further from double precision than rounding\n", num_checked,
+           result);
+    num_wrong += result > 0;
+}
+
 /* A layer's four products of 8192 rows, as prefill runs them, for so long that the machine's power is what
  * counts. */
 static double time_sustained(const std::function<void(void)> &call)
@@ -443,6 +504,7 @@ int main(int argc, char **argv)
     device = cuda_of(opened);
     device->limits.num_tokens = device->limits.num_logits = ROWS_MAX;
     allocate(ROWS_MAX_LARGE);
+    if (wanted("alone")) check_alone();
     if (wanted("few")) {
         printf("shape     M  cuBLASLt ");
         for (int32_t rows : linear_small_tile_rows) printf("%5d   ", rows);

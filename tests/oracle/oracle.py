@@ -27,7 +27,8 @@ import answers
 import mixture
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-POOL_BYTES = 1024 * 23040  # the small pool: 1,024 tokens of SmolLM2, two of the longest sequences
+LONGEST = 544  # tokens of the longest request of the mixture, rounded up to blocks
+POOL_BYTES = 2 * LONGEST * 23040  # the small pool: two of the longest sequences of SmolLM2
 
 
 class Server:
@@ -189,7 +190,7 @@ class Oracle:
         alone_s = time.monotonic() - begin
 
         rng = random.Random(self.options.seed)
-        server = Server(self.options, ["--max-model-len", "512", "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(POOL_BYTES)])
+        server = Server(self.options, ["--max-model-len", str(LONGEST), "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(POOL_BYTES)])
         begin = time.monotonic()
         results, refusals = self.send_all(server, self.options.threads, rng.sample(numbers, count))
         together_s = time.monotonic() - begin
