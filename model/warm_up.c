@@ -2,18 +2,20 @@
 
 #include <stdlib.h>
 
-static int run_step(struct model *m, struct step *step, struct error *err)
+/* Fills in what a step of one sequence leaves open. */
+static int run_step(struct model *m, struct step step, struct error *err)
 {
     struct sample_params greedy = {
         .score_token_id = -1, .top_p = 1, .repetition_penalty = 1, .num_top_logprobs = -1};
     struct sample_result result;
-    int32_t last_token = step->num_tokens - 1;
-    step->num_seqs = step->num_logits = 1;
-    step->sample = &greedy;
-    step->logit_rows = &last_token;
-    step->cu_seqlens_q = (int32_t[]){0, step->num_tokens};
-    step->seqlens_k = (int32_t[]){step->positions[last_token] + 1};
-    model_step_begin(m, step);
+    int32_t last_token = step.num_tokens - 1, cu_seqlens_q[] = {0, step.num_tokens},
+            seqlen_k = step.positions[last_token] + 1;
+    step.num_seqs = step.num_logits = 1;
+    step.sample = &greedy;
+    step.logit_rows = &last_token;
+    step.cu_seqlens_q = cu_seqlens_q;
+    step.seqlens_k = &seqlen_k;
+    model_step_begin(m, &step);
     return model_step_end(m, &result, err);
 }
 
@@ -38,8 +40,8 @@ int model_warm_up(struct model *m, int32_t num_tokens, struct error *err)
                         .slot_mapping = positions + num_tokens,
                         .block_tables = blocks,
                         .block_table_stride = (int32_t)num_positions};
-    int status = run_step(m, &prompt, err);
-    if (!status) status = run_step(m, &next, err);
+    int status = run_step(m, prompt, err);
+    if (!status) status = run_step(m, next, err);
     free(positions);
     return status;
 }
