@@ -14,7 +14,8 @@ struct builder {
     struct model *m;
     const struct model_files *files;
     const struct step_limits *limits;
-    void (*progress)(double fraction);
+    void (*progress)(void *context, double fraction);
+    void *progress_context;
     struct error *err;
     int status;
     bool all_copied; /* the device reads no weight from the file any more */
@@ -223,7 +224,8 @@ static void create_weights(struct builder *b)
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
         model_files_prefetch(b->files, i + 1);
         create_layer(b, i, &rope);
-        if (b->progress && !b->status) b->progress((double)(i + 1) / m->config.num_layers);
+        if (b->progress && !b->status)
+            b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
     }
     m->output_norm = create_vector(b, WEIGHT_OUTPUT_NORM, 0);
     if (!b->status) b->status = m->device->ops->weights_done(m->device, b->err);
@@ -231,7 +233,8 @@ static void create_weights(struct builder *b)
 }
 
 int model_create(struct device *device, const struct model_files *files, const struct step_limits *limits,
-                 void (*progress)(double fraction), struct model **out, struct error *err)
+                 void (*progress)(void *context, double fraction), void *context, struct model **out,
+                 struct error *err)
 {
     const struct model_config *c = model_files_config(files);
     struct model *m = calloc(1, sizeof *m);
@@ -247,8 +250,13 @@ int model_create(struct device *device, const struct model_files *files, const s
                                            .head_dim = c->head_dim,
                                            .scale = (float)(1 / sqrt((double)c->head_dim)),
                                            .sliding_window = c->sliding_window};
-    struct builder b = {
-        .m = m, .files = files, .limits = limits, .progress = progress, .err = err, .all_copied = true};
+    struct builder b = {.m = m,
+                        .files = files,
+                        .limits = limits,
+                        .progress = progress,
+                        .progress_context = context,
+                        .err = err,
+                        .all_copied = true};
     prepare_device(&b);
     create_activations(&b);
     if (!b.status) create_weights(&b);

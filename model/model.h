@@ -13,7 +13,8 @@ struct model;
  * when the device says that it copied (the CPU uses some weights in place): keep files open as long as the
  * model. progress (may be NULL) is called with the fraction done. */
 int model_create(struct device *device, const struct model_files *files, const struct step_limits *limits,
-                 void (*progress)(double fraction), struct model **out, struct error *err) must_check;
+                 void (*progress)(void *context, double fraction), void *context, struct model **out,
+                 struct error *err) must_check;
 void model_destroy(struct model *m);
 
 const struct model_config *model_config(const struct model *m);

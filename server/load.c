@@ -26,6 +26,7 @@ enum {
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
     TEMPLATE_BYTES_MAX = 1 << 20,
     WARM_UP_TOKENS = 128,
+    PROGRESS_LINE_NS = 1000000000,
 };
 
 /* Tokens times parameters: some 25 ms of an H200, and a stream's pause while others' prompts are computed. */
@@ -148,12 +149,22 @@ static struct engine_options engine_options_of(const struct load *load)
     };
 }
 
+/* context: when the last line was written. */
+static void log_progress(void *context, double fraction)
+{
+    uint64_t *said_ns = context, now_ns = clock_monotonic_ns();
+    if (now_ns - *said_ns < PROGRESS_LINE_NS) return;
+    *said_ns = now_ns;
+    log_info("weights: %.0f %% are in", 100 * fraction);
+}
+
 static int load_weights(struct load *load, struct error *err)
 {
     struct engine_options options = engine_options_of(load);
     struct step_limits limits;
     engine_step_limits(&options, load->device, &limits);
-    return model_create(load->device, load->files, &limits, NULL, &load->model, err);
+    uint64_t said_ns = clock_monotonic_ns();
+    return model_create(load->device, load->files, &limits, log_progress, &said_ns, &load->model, err);
 }
 
 static int choose_kv_dtype(const struct load *load, enum dtype *dtype, struct error *err)

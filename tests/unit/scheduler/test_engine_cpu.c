@@ -74,7 +74,7 @@ static bool rig_create(struct rig *rig, const struct setup *setup)
     engine_step_limits(&options, rig->device, &limits);
     const char *format = model_path == tiny_path ? "dummy" : "auto";
     status = model_files_open(model_path, format, &rig->files, &err);
-    if (!status) status = model_create(rig->device, rig->files, &limits, NULL, &rig->model, &err);
+    if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
     if (!status) status = model_kv_pool_create(rig->model, setup->num_blocks, setup->kv_dtype, &err);
     if (!status) status = request_slots_create(NUM_REQUESTS, MAX_MODEL_LEN, &rig->slots, &err);
     if (!status) status = engine_create(rig->model, rig->slots, &options, &rig->engine, &err);
