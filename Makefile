@@ -14,7 +14,8 @@ BUILD := build-tsan
 MODE_FLAGS := -O1 -fsanitize=thread -fno-omit-frame-pointer -DFLASHD_DEBUG
 else ifdef SANITIZE
 BUILD := build-san
-MODE_FLAGS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DFLASHD_DEBUG
+# Lines are enough for a sanitizer's report, and compile in two thirds of the time.
+MODE_FLAGS := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DFLASHD_DEBUG
 else ifdef FUZZ
 BUILD := build-fuzz
 CC := clang
@@ -58,7 +59,8 @@ OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/llhttp/api.o $(BUILD)/llhttp/htt
 LIBRARY := $(BUILD)/libflashd.a
 
 comma := ,
-UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c))
+# Those of the kernels take the longest and begin first.
+UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/kernels/test_*.c tests/unit/*/test_*.c))
 
 .PHONY: all
 all: $(BUILD)/flashd cuda
@@ -89,9 +91,7 @@ $(BUILD)/%.o: %.c | build/llhttp/include/llhttp.h
 	$(CC) $(ALL_CFLAGS) $(ISA_FLAGS_$(notdir $(patsubst %/,%,$(dir $<)))) -MMD -MP -c -o $@ $<
 
 $(BUILD)/server/version.o: ALL_CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
-$(BUILD)/server/version.o: VERSION .git/HEAD
-
-.git/HEAD:
+$(BUILD)/server/version.o: VERSION $(wildcard .git/HEAD .git/logs/HEAD)
 
 # ---- CUDA: built whenever nvcc is there ----
 
