@@ -65,8 +65,16 @@ void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t alignment, size_t n);
 void __libc_free(void *p);
 
+/* Inside uv_async_send, where libuv's loop spins until the sender has come out, no thread stops: a moment
+ * later. */
+static _Thread_local volatile sig_atomic_t is_waking_loop, holds_later;
+
 static void hold_thread(int number)
 {
+    if (is_waking_loop) {
+        holds_later = 1;
+        return;
+    }
     const struct timespec pause = {.tv_nsec = 1000000};
     (void)number;
     int error = errno;
@@ -96,6 +104,18 @@ __attribute__((constructor)) static void open_plan(void)
     void *map = (void *)syscall(SYS_mmap, NULL, sizeof *plan, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L);
     syscall(SYS_close, fd);
     if (map != MAP_FAILED) plan = map;
+}
+
+int uv_async_send(void *handle)
+{
+    is_waking_loop = 1;
+    int result = ((int (*)(void *))dlsym(RTLD_NEXT, "uv_async_send"))(handle);
+    is_waking_loop = 0;
+    if (holds_later) {
+        holds_later = 0;
+        hold_thread(SIGUSR2);
+    }
+    return result;
 }
 
 /* The errno with which this call fails, 0: it does not. */
