@@ -98,7 +98,8 @@ UNUSED_FUNCTION static void for_each_isa(void (*body)(const char *isa))
         body(isa ? isa : "auto");
         return;
     }
-#ifdef FLASHD_DEBUG /* the others share all but products of integers, which test_linear*.c has for every set */
+#ifdef FLASHD_DEBUG
+    /* The others share all but products of integers, which test_linear*.c has for every set. */
     static const char *const isas[] = {"portable", "avx2", "avx512"};
 #else
     static const char *const isas[] = {"portable", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
