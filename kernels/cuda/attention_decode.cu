@@ -218,7 +218,7 @@ template <int D, int TILES> static __device__ void compute(const decode_args &a,
             seq = n.seq;
             head = n.head;
             compute_piece<D, TILES>(a, n, q, v.stages + stage * decode_traits<D>::STAGE_BYTES, places);
-            copy_engine_fence();
+            shared_writes_fence();
         }
         pass_on(v.done(stage));
         if (n.seq < 0) return;

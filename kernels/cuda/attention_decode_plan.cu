@@ -6,8 +6,7 @@
 
 enum {
     RANGES_PER_CTA = 8,
-    RANGE_PAGES_MIN = 16,
-    HEADS_UNCUT = 1 /* ranges of so many heads begin where a head does */
+    RANGE_PAGES_MIN = 16
 };
 
 bool cuda_attention_supports(int32_t head_dim)
@@ -80,7 +79,7 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, s
         int64_t per_head = by_items ? splits : pages;
         for (; cutter.next < before + heads * per_head; cutter.advance()) {
             int64_t at = cutter.next - before;
-            if (!by_items && cutter.size >= HEADS_UNCUT * pages) at -= at % pages;
+            if (!by_items && cutter.size >= pages) at -= at % pages; /* a range of a whole head begins where one does */
             int64_t split = by_items ? at % splits : at % pages / c.pages_per_split;
             int64_t item = items_before + at / per_head * splits + split;
             if (n > 0 && item == first_item) continue; /* the range before would be empty */

@@ -534,13 +534,11 @@ static bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t n
 {
     using T = hopper_traits<D>;
     CUtensorMap q_map, pool_map;
-    cuuint64_t row = (cuuint64_t)(h.a.num_heads + 2 * h.a.num_kv_heads) * D;
-    cuuint64_t q_sizes[] = {row, (cuuint64_t)num_tokens}, q_strides[] = {row * 2};
-    cuuint32_t q_box[] = {64, T::ROWS};
+    int32_t row = (h.a.num_heads + 2 * h.a.num_kv_heads) * D;
     cuuint64_t pool_sizes[] = {64, 8, T::HALVES, (cuuint64_t)h.num_groups},
                pool_strides[] = {D * 2, 128, 8 * D * 2};
     cuuint32_t pool_box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
-    if (!tensor_map_encode(&q_map, h.a.qkv, 2, q_sizes, q_strides, q_box) ||
+    if (!tensor_map_encode_matrix(&q_map, h.a.qkv, num_tokens, row, T::ROWS) ||
         !tensor_map_encode(&pool_map, pool, 4, pool_sizes, pool_strides, pool_box))
         return cuda_check(d, cudaErrorInvalidValue, "tensor map of prefill attention");
     auto kernel = prefill_hopper_kernel<D>;

@@ -130,8 +130,9 @@ static __device__ __forceinline__ void tensor_stream_4d(uint32_t to_shared, cons
                : "memory");
 }
 
-/* This thread's ordinary writes to shared memory are seen by the copy engine, once it has been told of them. */
-static __device__ __forceinline__ void copy_engine_fence(void)
+/* This thread's ordinary writes to shared memory are seen by the copy engine and the tensor cores, once they have been told
+ * of them. */
+static __device__ __forceinline__ void shared_writes_fence(void)
 {
     HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -7,9 +7,10 @@
  * stages of 64 columns runs on across tiles; the thread that fills it is one of a group, since filling a
  * stage again waits for what the groups have just computed anyway:
  *
- *      x [128][K], own         -> |s0|s1|s2|s3|  ring in shared memory  -> group 0: wgmma m64 n256 k16 ->
- * rows 0..63 W [WIDTH][K], parts of it -> |s0|s1|s2|s3|  of all CTAs            -> group 1: the same ->
- * rows 64..127
+ *   x [128][K], own            -> |s0|s1|s2|s3|  ring in shared memory
+ *   W [WIDTH][K], parts of it  -> |s0|s1|s2|s3|  of all CTAs
+ *                                     |-> group 0: wgmma m64 nWIDTH k16 -> rows 0..63
+ *                                     `-> group 1: the same             -> rows 64..127
  *
  * While a group rounds its sums, multiplies SiLU(gate) by up and stores, the other's products run. A warp
  * stores for itself: 16 rows of 64 columns through shared memory and the copy engine.
@@ -158,17 +159,6 @@ template <int CLUSTER> static __device__ __forceinline__ void release(uint32_t b
         barrier_arrive(barrier);
 }
 
-/* K major tiles: the low words count in 16 bytes, so that a step is an addition. */
-static __device__ __forceinline__ uint32_t descriptor_low(uint32_t address)
-{
-    return (uint32_t)wgmma_descriptor(address, 8 * ROW_BYTES, 16);
-}
-
-static __device__ __forceinline__ uint64_t descriptor_of(uint32_t low)
-{
-    return wgmma_descriptor(0, 8 * ROW_BYTES, 0) | low;
-}
-
 /* Columns n and n + 1. */
 static __device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32_t n, float x, float y)
 {
@@ -248,8 +238,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
         __syncthreads();
     if (threadIdx.x == 0) feed.fill();
     __syncwarp();
-    const uint32_t x_first = descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
-                   w_first = descriptor_low(r.w);
+    const uint32_t x_first = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
+                   w_first = wgmma_descriptor_low(r.w);
     const uint32_t buffers = r.w + T::STAGES * T::W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
     int32_t slot = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
     uint32_t parity = 0, x = x_first, w = w_first;
@@ -260,7 +250,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < STAGE_K / 16; i++)
-                wgmma_shared(d, descriptor_of(x + 2 * i), descriptor_of(w + 2 * i), k > 0 || i > 0);
+                wgmma_shared(d, wgmma_descriptor_of(x + 2 * i), wgmma_descriptor_of(w + 2 * i),
+                             k > 0 || i > 0);
             wgmma_commit();
             if (k > 0) {
                 wgmma_wait<1>();
@@ -294,13 +285,6 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- host ---- */
 
-static bool encode(CUtensorMap *map, const void *data, int32_t rows, int32_t columns, int32_t box_rows)
-{
-    cuuint64_t sizes[] = {(cuuint64_t)columns, (cuuint64_t)rows}, strides[] = {(cuuint64_t)columns * 2};
-    cuuint32_t box[] = {STAGE_K, (cuuint32_t)box_rows};
-    return tensor_map_encode(map, data, 2, sizes, strides, box);
-}
-
 /* Shared memory is read and written at 128 bytes a cycle at most: narrow tiles need more of it for their
  * products. */
 static const struct {
@@ -326,8 +310,9 @@ static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x
 {
     using T = large_traits<WIDTH>;
     CUtensorMap x_map, w_map, out_map;
-    if (!encode(&x_map, x, rows, w->k, TILE_M) || !encode(&w_map, w->weight, w->n, w->k, WIDTH / CLUSTER) ||
-        !encode(&out_map, out, rows, SILU_MUL ? w->n / 2 : w->n, OUT_ROWS))
+    if (!tensor_map_encode_matrix(&x_map, x, rows, w->k, TILE_M) ||
+        !tensor_map_encode_matrix(&w_map, w->weight, w->n, w->k, WIDTH / CLUSTER) ||
+        !tensor_map_encode_matrix(&out_map, out, rows, SILU_MUL ? w->n / 2 : w->n, OUT_ROWS))
         return false;
     large_args a = {};
     a.bias = w->bias;

@@ -158,17 +158,6 @@ template <int ROWS> struct feeder {
     }
 };
 
-/* Descriptors of K major tiles: the low words count in 16 bytes, so that a step is an addition. */
-static __device__ __forceinline__ uint32_t descriptor_low(uint32_t address)
-{
-    return (uint32_t)wgmma_descriptor(address, 8 * BOX_ROW_BYTES, 16);
-}
-
-static __device__ __forceinline__ uint64_t descriptor_of(uint32_t low)
-{
-    return wgmma_descriptor(0, 8 * BOX_ROW_BYTES, 0) | low;
-}
-
 template <int ROWS, int EPILOGUE>
 static __global__ void __launch_bounds__(THREADS, 1)
     small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map)
@@ -197,7 +186,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
     dependency_wait(); /* the results overwrite what kernels before may still read */
     const uint32_t w_step = T::W_BYTES / 16, x_step = T::x_bytes(a.x_rows) / 16, x_box = a.x_rows * BOX_ROW_BYTES / 16;
-    const uint32_t w_first = descriptor_low(w_ring), x_first = descriptor_low(x_ring);
+    const uint32_t w_first = wgmma_descriptor_low(w_ring), x_first = wgmma_descriptor_low(x_ring);
     float d[ROWS / 2];
     int32_t slot = 0, before = 0;
     uint32_t parity = 0, w = w_first, x = x_first;
@@ -207,8 +196,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < T::BOXES * BOX_K / 16; i++)
-                wgmma_shared(d, descriptor_of(x + i / 4 * x_box + i % 4 * 2),
-                             descriptor_of(w + i / 4 * (ROWS * BOX_ROW_BYTES / 16) + i % 4 * 2), k > 0 || i > 0);
+                wgmma_shared(d, wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2),
+                             wgmma_descriptor_of(w + i / 4 * (ROWS * BOX_ROW_BYTES / 16) + i % 4 * 2), k > 0 || i > 0);
             wgmma_commit();
             if (k > 0) {
                 wgmma_wait<1>();
@@ -240,10 +229,8 @@ static const CUtensorMap *tensor_map(const void *data, int32_t rows, int32_t k, 
     auto key = std::make_tuple(data, rows, k, box_rows);
     auto it = maps.find(key);
     if (it != maps.end()) return &it->second;
-    cuuint64_t sizes[] = {(cuuint64_t)k, (cuuint64_t)rows}, strides[] = {(cuuint64_t)k * 2};
-    cuuint32_t box[] = {BOX_K, (cuuint32_t)box_rows};
     CUtensorMap map;
-    if (!tensor_map_encode(&map, data, 2, sizes, strides, box)) return NULL;
+    if (!tensor_map_encode_matrix(&map, data, rows, k, box_rows)) return NULL;
     return &maps.emplace(key, map).first->second;
 }
 

@@ -3,10 +3,8 @@
  * few: for each shape of an 8B model and each number of rows up to 64, microseconds of cuBLASLt's own choice
  * and of each tile; then a chain of a layer's four products, as the decode step runs them. many: TFLOP/s from
  * 128 to 8192 rows, with what a layer of prefill adds to the product (SiLU), and of a layer. choice: what is
- * chosen when weights are in, five times over.
- *
- * alone: the own kernels against double
- * precision, for racecheck.
+ * chosen when weights are in, five times over. alone: the own kernels against double precision, for
+ * racecheck.
  *
  * Bits must be those of cuBLASLt without split-K, or the program fails. Calls rotate over weights that exceed
  * the L2 several times; medians of replayed graphs (few) and of runs in turns (many).
