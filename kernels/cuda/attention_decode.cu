@@ -296,7 +296,7 @@ static __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ __align__(128) unsigned char shared[];
-    int warp = threadIdx.x / 32;
+    int warp = warp_uniform(threadIdx.x / 32);
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
     dependents_launch();

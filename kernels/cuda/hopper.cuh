@@ -162,6 +162,22 @@ static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *ma
     HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+/* A value that all lanes of the warp have, in a way that the compiler sees it: only then do it and what is computed from it
+ * (roles, slots, descriptors of products) live in registers of the warp, and products need not wait for them. */
+static __device__ __forceinline__ int32_t warp_uniform(int32_t value)
+{
+    return __shfl_sync(0xffffffff, value, 0);
+}
+
+/* One lane of a warp whose lanes are all here. Unlike a comparison of lane numbers it tells the compiler that there is one:
+ * without that each copy becomes a loop over the lanes that might want another one. */
+static __device__ __forceinline__ bool elect_lane(void)
+{
+    uint32_t elected = threadIdx.x % 32 == 0;
+    HOPPER_ASM("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(elected));
+    return elected;
+}
+
 /* Programmatic dependent launch. Every kernel of the decode chain waits before it reads what the one before wrote, so that
  * "my predecessor is complete" implies that all before it are. */
 static __device__ __forceinline__ void dependency_wait(void)

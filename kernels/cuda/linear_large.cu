@@ -218,7 +218,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     r.w = r.x + T::STAGES * X_BYTES;
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * T::STAGES;
-    int warp = threadIdx.x / 32;
+    int warp = warp_uniform(threadIdx.x / 32);
     int32_t rank = (int32_t)blockIdx.x % CLUSTER;
     feeder<WIDTH, CLUSTER> feed = {a, &x_map, &w_map, r, rank};
     if (threadIdx.x == 0) {
@@ -236,7 +236,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         cluster_sync();
     else
         __syncthreads();
-    if (threadIdx.x == 0) feed.fill();
+    if (warp == 0 && elect_lane()) feed.fill();
     __syncwarp();
     const uint32_t x_first = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
                    w_first = wgmma_descriptor_low(r.w);
@@ -258,7 +258,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 release<CLUSTER>(r.empty + 8 * before);
             }
             /* the last stage of a tile is let go before its sums are stored, and filled again after that */
-            if (threadIdx.x == 0 && before >= 0) feed.refill(before, slot > 0 ? parity : parity ^ 1);
+            if (warp == 0 && before >= 0 && elect_lane())
+                feed.refill(before, slot > 0 ? parity : parity ^ 1);
             __syncwarp();
             before = slot;
             x += X_BYTES / 16;

@@ -24,9 +24,10 @@ bool tensor_map_encode(CUtensorMap *map, const void *data, uint32_t rank, const 
                             promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-bool tensor_map_encode_matrix(CUtensorMap *map, const void *data, int32_t rows, int32_t columns, int32_t box_rows)
+bool tensor_map_encode_matrix(CUtensorMap *map, const void *data, int32_t rows, int32_t columns, int32_t box_rows,
+                              CUtensorMapL2promotion promotion)
 {
     cuuint64_t sizes[] = {(cuuint64_t)columns, (cuuint64_t)rows}, strides[] = {(cuuint64_t)columns * 2};
     cuuint32_t box[] = {64, (cuuint32_t)box_rows};
-    return tensor_map_encode(map, data, 2, sizes, strides, box);
+    return tensor_map_encode(map, data, 2, sizes, strides, box, promotion);
 }

@@ -1,7 +1,7 @@
 /* bench_linear.cu - matrix products: the own kernels against cuBLASLt.
  *
  * few: for each shape of an 8B model and each number of rows up to 64, microseconds of cuBLASLt's own choice
- * and of each tile; then a chain of a layer's four products, as the decode step runs them. many: TFLOP/s from
+ * and of each tile. chain: a layer's four products, as the decode step runs them. many: TFLOP/s from
  * 128 to 8192 rows, with what a layer of prefill adds to the product (SiLU), and of a layer. choice: what is
  * chosen when weights are in, five times over. alone: the own kernels against double precision, for
  * racecheck.
@@ -9,7 +9,7 @@
  * Bits must be those of cuBLASLt without split-K, or the program fails. Calls rotate over weights that exceed
  * the L2 several times; medians of replayed graphs (few) and of runs in turns (many).
  *
- *   bench_linear [alone | few | many | sustained | choice]... */
+ *   bench_linear [alone | few | chain | many | sustained | choice]... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,8 +236,10 @@ static void bench_chain(void)
             cuda_linear_rows(device, m, out, x, layers[i / 4][i % 4]);
             return true;
         });
-        printf("chain    %3d cuBLASLt %.1f us a layer, own %.1f: %.2fx\n", m, free_us * 4, us * 4,
+        printf("chain    %3d cuBLASLt %.1f us a layer, own %.1f: %.2fx  (chosen:", m, free_us * 4, us * 4,
                free_us / us);
+        for (struct linear *w : layers[0]) printf(" %d", cuda_linear_choice(w, m));
+        printf(")\n");
     }
 }
 
@@ -508,8 +510,8 @@ int main(int argc, char **argv)
         for (int32_t rows : linear_small_tile_rows) printf("%5d   ", rows);
         printf("(us; ! = wrong bits)\n");
         for (const struct shape &s : shapes) bench_shape(s);
-        bench_chain();
     }
+    if (wanted("chain")) bench_chain();
     if (wanted("many")) {
         check_ragged();
         printf("us of         cuBLASLt, with SiLU, clusters of 2, tiles of 256, 224, 192, 128; the best, "
