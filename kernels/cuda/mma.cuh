@@ -78,4 +78,9 @@ static __device__ __forceinline__ float exp2_fast(float x)
     return y;
 }
 
+static __device__ __forceinline__ float2 unpack_bf16(uint32_t pair)
+{
+    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
 #endif

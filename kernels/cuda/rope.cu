@@ -4,12 +4,13 @@
  * the pool.
  *
  * A decode step waits here for a chain of latencies: cosines and norm weights are in registers before the
- * dependency, and after it a head is read once. */
+ * dependency, and after it a head is read once. With many tokens what counts is how many bytes are under way at
+ * a time: a head of a usual size is held by a few lanes, which read and write 16 bytes each. */
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/mma.cuh"
 
-enum { ROPE_WARPS = 4, HEAD_DIM_MAX = 256, LANE_WORDS = HEAD_DIM_MAX / 2 / 32 };
+enum { ROPE_THREADS = 128, HEAD_DIM_MAX = 256 };
 
 struct rope_kernel_args {
     __nv_bfloat16 *qkv, *pool;
@@ -36,6 +37,18 @@ static __device__ __forceinline__ void read_run(struct run<2> *r, const __nv_bfl
     r->at[1] = v.y;
 }
 
+static __device__ __forceinline__ void read_run(struct run<8> *r, const __nv_bfloat16 *from)
+{
+    uint4 v = *(const uint4 *)from;
+    const uint32_t words[] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 pair = unpack_bf16(words[i]);
+        r->at[2 * i] = pair.x;
+        r->at[2 * i + 1] = pair.y;
+    }
+}
+
 template <int WIDTH> static __device__ __forceinline__ void read_run(struct run<WIDTH> *r, const float *from)
 {
 #pragma unroll
@@ -50,6 +63,12 @@ static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct
 static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<2> &r)
 {
     *(uint32_t *)to = pack_bf16(r.at[0], r.at[1]);
+}
+
+static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<8> &r)
+{
+    *(uint4 *)to = make_uint4(pack_bf16(r.at[0], r.at[1]), pack_bf16(r.at[2], r.at[3]), pack_bf16(r.at[4], r.at[5]),
+                              pack_bf16(r.at[6], r.at[7]));
 }
 
 /* WIDTH pairs that are rotated, as they lie in memory: two runs of elements. With ROPE_HALVES the first run
@@ -78,17 +97,17 @@ template <int STYLE, int WIDTH> struct pairs {
     }
 };
 
-/* What a lane holds along a head: chunks lane, lane + 32, ... of WIDTH pairs. ROTARY_MAX: the largest
+/* What one of LANES lanes holds of a head: chunks lane, lane + LANES, ... of WIDTH pairs. ROTARY_MAX: the largest
  * rotary_dim. */
-template <int STYLE, int WIDTH, int ROTARY_MAX> struct lane_part {
-    static constexpr int CHUNKS = ROTARY_MAX / 2 / WIDTH / 32;
+template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX> struct lane_part {
+    static constexpr int CHUNKS = ROTARY_MAX / 2 / WIDTH / LANES;
     struct pairs<STYLE, WIDTH> chunk[CHUNKS];
 
     template <typename T> __device__ __forceinline__ void read(const T *head, int rotary_dim, int lane)
     {
 #pragma unroll
         for (int j = 0; j < CHUNKS; j++) {
-            int at = lane + 32 * j;
+            int at = lane + LANES * j;
             chunk[j] = {};
             if (at * WIDTH >= rotary_dim / 2) continue;
             read_run(&chunk[j].low, head + pairs<STYLE, WIDTH>::low_at(at));
@@ -100,7 +119,7 @@ template <int STYLE, int WIDTH, int ROTARY_MAX> struct lane_part {
     {
 #pragma unroll
         for (int j = 0; j < CHUNKS; j++) {
-            int at = lane + 32 * j;
+            int at = lane + LANES * j;
             if (at * WIDTH >= rotary_dim / 2) continue;
             write_run(head + pairs<STYLE, WIDTH>::low_at(at), chunk[j].low);
             write_run(head + pairs<STYLE, WIDTH>::high_at(at, rotary_dim), chunk[j].high);
@@ -143,128 +162,94 @@ template <int STYLE, int WIDTH, int ROTARY_MAX> struct lane_part {
 };
 
 /* The elements behind rotary_dim: few models have any. Each lane returns the sum of squares of its own. */
+template <int LANES>
 static __device__ __forceinline__ float tail_sum(const __nv_bfloat16 *head, const rope_kernel_args &a,
                                                  int lane)
 {
     float sum = 0;
-    for (int i = a.rotary_dim + lane; i < a.head_dim; i += 32) sum += (float)head[i] * (float)head[i];
+    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES) sum += (float)head[i] * (float)head[i];
     return sum;
 }
 
+template <int LANES>
 static __device__ __forceinline__ void tail_write(__nv_bfloat16 *head, __nv_bfloat16 *pool_head,
                                                   const float *norm, float scale, const rope_kernel_args &a,
                                                   int lane)
 {
-    for (int i = a.rotary_dim + lane; i < a.head_dim; i += 32) {
+    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES) {
         if (norm) head[i] = __float2bfloat16_rn((float)head[i] * (scale * norm[i]));
         if (pool_head) pool_head[i] = head[i];
     }
 }
 
-/* HEADS heads of V. */
-template <int HEADS>
-static __device__ __forceinline__ void copy_heads(const rope_kernel_args &a, __nv_bfloat16 *to,
-                                                  size_t to_stride, const __nv_bfloat16 *from, int lane)
+/* A head of one token, of Q, K or V, for LANES lanes. */
+template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX>
+static __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel_args a)
 {
-    uint32_t words[HEADS][LANE_WORDS];
-#pragma unroll
-    for (int h = 0; h < HEADS; h++)
-#pragma unroll
-        for (int j = 0; j < LANE_WORDS; j++)
-            if (lane + 32 * j < a.head_dim / 2)
-                words[h][j] = ((const uint32_t *)(from + h * a.head_dim))[lane + 32 * j];
-#pragma unroll
-    for (int h = 0; h < HEADS; h++)
-#pragma unroll
-        for (int j = 0; j < LANE_WORDS; j++)
-            if (lane + 32 * j < a.head_dim / 2)
-                ((uint32_t *)(to + h * to_stride))[lane + 32 * j] = words[h][j];
-}
-
-/* A warp takes HEADS neighbouring heads of one token, all of Q, of K or of V: one where latency counts, more
- * where there are tokens enough. A CTA waits for position, cosines, head, one after another, so what counts
- * then is how much of the machine's load fits under way at a time: few registers (ROTARY_MAX), several heads.
- */
-template <int STYLE, int WIDTH, int ROTARY_MAX, int HEADS>
-static __global__ void __launch_bounds__(ROPE_WARPS * 32) rope_kv_write_kernel(rope_kernel_args a)
-{
-    using part = lane_part<STYLE, WIDTH, ROTARY_MAX>;
+    using part = lane_part<STYLE, WIDTH, LANES, ROTARY_MAX>;
     dependents_launch();
-    int lane = threadIdx.x % 32, head = (blockIdx.y * ROPE_WARPS + threadIdx.x / 32) * HEADS;
+    int lane = threadIdx.x % LANES, head = (blockIdx.y * ROPE_THREADS + threadIdx.x) / LANES;
     int32_t num_rotated = a.num_heads + a.num_kv_heads, num_rows = num_rotated + a.num_kv_heads;
     if (head >= num_rows) return;
-    __nv_bfloat16 *from = a.qkv + ((size_t)blockIdx.x * num_rows + head) * a.head_dim, *to = NULL;
-    size_t to_stride = (size_t)BLOCK_SIZE * a.head_dim;
+    bool is_v = head >= num_rotated;
+    __nv_bfloat16 *at = a.qkv + ((size_t)blockIdx.x * num_rows + head) * a.head_dim, *pool_at = NULL;
     /* the step's arrays and the model's were there before the step's first kernel */
     int32_t position = a.positions[blockIdx.x], slot = a.slot_mapping[blockIdx.x];
-    if (head >= a.num_heads) {
-        bool is_v = head >= num_rotated;
-        to = a.pool +
-             kv_offset(a.layer_elements, a.block_elements, a.layer, slot / BLOCK_SIZE, is_v,
-                       head - a.num_heads - (is_v ? a.num_kv_heads : 0), a.num_kv_heads, a.head_dim) +
-             (size_t)(slot % BLOCK_SIZE) * a.head_dim;
-    }
-    if (head >= num_rotated) {
-        dependency_wait();
-        copy_heads<HEADS>(a, to, to_stride, from, lane);
-        return;
-    }
-    const float *norm = head < a.num_heads ? a.q_norm : a.k_norm;
+    if (head >= a.num_heads)
+        pool_at = a.pool +
+                  kv_offset(a.layer_elements, a.block_elements, a.layer, slot / BLOCK_SIZE, is_v,
+                            head - (is_v ? num_rotated : a.num_heads), a.num_kv_heads, a.head_dim) +
+                  (size_t)(slot % BLOCK_SIZE) * a.head_dim;
+    const float *norm = is_v ? NULL : head < a.num_heads ? a.q_norm : a.k_norm;
     const float2 *row = (const float2 *)a.cos_sin + (size_t)position * (a.rotary_dim / 2);
     float2 cos_sin[part::CHUNKS][WIDTH];
-    part weight, v[HEADS];
+    part weight, v;
 #pragma unroll
     for (int j = 0; j < part::CHUNKS; j++)
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) {
-            int pair = (lane + 32 * j) * WIDTH + i;
+            int pair = (lane + LANES * j) * WIDTH + i;
             cos_sin[j][i] = pair < a.rotary_dim / 2 ? row[pair] : float2{0, 0};
         }
     if (norm) weight.read(norm, a.rotary_dim, lane);
     dependency_wait();
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) v[h].read(from + h * a.head_dim, a.rotary_dim, lane);
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
-        __nv_bfloat16 *at = from + h * a.head_dim, *pool_at = to ? to + h * to_stride : NULL;
-        float scale = 1;
-        if (norm) {
-            float sum = v[h].sum_of_squares() + tail_sum(at, a, lane);
-            for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
-            scale = rsqrtf(sum / a.head_dim + a.eps);
-            v[h].scale(scale, weight);
-        }
-        v[h].rotate(cos_sin);
-        v[h].write(at, a.rotary_dim, lane);
-        if (pool_at) v[h].write(pool_at, a.rotary_dim, lane);
-        tail_write(at, pool_at, norm, scale, a, lane);
+    v.read(at, a.rotary_dim, lane);
+    float scale = 1;
+    if (norm) {
+        uint32_t group = (uint32_t)((1ull << LANES) - 1) << threadIdx.x % 32 / LANES * LANES;
+        float sum = v.sum_of_squares() + tail_sum<LANES>(at, a, lane);
+        for (int mask = LANES / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(group, sum, mask);
+        scale = rsqrtf(sum / a.head_dim + a.eps);
+        v.scale(scale, weight);
     }
+    if (!is_v) {
+        v.rotate(cos_sin);
+        v.write(at, a.rotary_dim, lane);
+    }
+    if (pool_at) v.write(pool_at, a.rotary_dim, lane);
+    tail_write<LANES>(at, pool_at, norm, scale, a, lane);
 }
 
-template <int STYLE, int WIDTH, int ROTARY_MAX, int HEADS>
+template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX>
 static void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
 {
-    int32_t num_warps = (a.num_heads + 2 * a.num_kv_heads) / HEADS;
-    dim3 grid((unsigned)num_tokens, (unsigned)((num_warps + ROPE_WARPS - 1) / ROPE_WARPS));
-    launch_dependent(d, rope_kv_write_kernel<STYLE, WIDTH, ROTARY_MAX, HEADS>, grid, dim3(ROPE_WARPS * 32), 0,
-                     a);
+    int32_t num_threads = (a.num_heads + 2 * a.num_kv_heads) * LANES;
+    dim3 grid((unsigned)num_tokens, (unsigned)((num_threads + ROPE_THREADS - 1) / ROPE_THREADS));
+    launch_dependent(d, rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX>, grid, dim3(ROPE_THREADS), 0, a);
 }
 
-/* A row has the same bits with any number of heads a warp; the rest is a function of the model. */
+/* The layout is a function of the model, so a row has the same bits whatever the number of tokens. */
 template <int STYLE>
 static void launch_style(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
 {
-    enum { MANY_TOKENS = 96, WARP_HEADS = 2 };
-    bool many =
-        num_tokens >= MANY_TOKENS && a.num_heads % WARP_HEADS == 0 && a.num_kv_heads % WARP_HEADS == 0;
-    if (a.rotary_dim % 4 != 0)
-        launch<STYLE, 1, 256, 1>(d, num_tokens, a);
-    else if (a.rotary_dim > 128)
-        launch<STYLE, 2, 256, 1>(d, num_tokens, a);
-    else if (many)
-        launch<STYLE, 2, 128, WARP_HEADS>(d, num_tokens, a);
+    if (a.rotary_dim == 64)
+        launch<STYLE, 8, 4, 64>(d, num_tokens, a);
+    else if (a.rotary_dim == 128)
+        launch<STYLE, 8, 8, 128>(d, num_tokens, a);
+    else if (a.rotary_dim % 4 == 0)
+        launch<STYLE, 2, 32, HEAD_DIM_MAX>(d, num_tokens, a);
     else
-        launch<STYLE, 2, 128, 1>(d, num_tokens, a);
+        launch<STYLE, 1, 32, HEAD_DIM_MAX>(d, num_tokens, a);
 }
 
 void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,

@@ -5,11 +5,6 @@
 
 #include "kernels/cuda/mma.cuh"
 
-static __device__ __forceinline__ float2 unpack_bf16(uint32_t pair)
-{
-    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
-}
-
 /* x / (1 + 2^(-x log2 e)), two instructions of the special unit; below -88 it is 0. */
 static __device__ __forceinline__ float silu(float x)
 {
