@@ -1,0 +1,85 @@
+"""How long a server takes from its start to ready with a real file of weights in the page cache.
+
+    loading.py PROGRAM SHAPE [--device cuda] [--port 8971] [--runs 3]
+
+SHAPE is a folder with a config.json. Its model is written as safetensors with random values and a tokenizer of 256 bytes, and the
+server answers one request each time.
+"""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from reference import make_model
+
+
+def write_tokenizer(folder):
+    """Byte-level BPE without merges, as GPT-2 spells bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spelled = {b: chr(b) for b in plain}
+    spelled.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in plain)})
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": byte_level, "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": {spelled[b]: b for b in range(256)}, "merges": []}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def wait_for(log, pattern, server, seconds=120):
+    for _ in range(seconds * 20):
+        found = re.search(pattern, log.read_text())
+        if found or server.poll() is not None:
+            return found
+        time.sleep(0.05)
+    return None
+
+
+def start_and_ask(program, folder, device, port):
+    """Seconds until ready, as the server says itself; None if it does not come up."""
+    log = folder / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen([program, "serve", folder, "--device", device, "--port", str(port)], stderr=out)
+    try:
+        ready = wait_for(log, r"ready after ([0-9.]+)", server)
+        if not ready:
+            print(log.read_text())
+            return None
+        body = json.dumps({"prompt": "a", "max_tokens": 4, "ignore_eos": True}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body, {"Content-Type": "application/json"})
+        answer = json.load(urllib.request.urlopen(request, timeout=60))
+        assert answer["usage"]["completion_tokens"] == 4, answer
+        return float(ready[1])
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("shape")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--port", type=int, default=8971)
+    parser.add_argument("--runs", type=int, default=3)
+    o = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        layers = json.loads((pathlib.Path(o.shape) / "config.json").read_text())["num_hidden_layers"]
+        make_model(o.shape, layers, o.device, folder)
+        write_tokenizer(folder)
+        size = sum(f.stat().st_size for f in folder.glob("*.safetensors")) / 1e9
+        for _ in range(o.runs):
+            ready = start_and_ask(o.program, folder, o.device, o.port)
+            if not ready:
+                return 1
+            print(f"{size:.1f} GB of safetensors: ready after {ready:.2f} s, {size / ready:.1f} GB/s all in all", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
