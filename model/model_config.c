@@ -99,15 +99,6 @@ static int64_t linear_parameters_of_layer(const struct model_config *c)
     return c->hidden_size * (attention + 3 * (int64_t)c->intermediate_size);
 }
 
-double model_config_flop_per_token(const struct model_config *c, int64_t context_tokens)
-{
-    int64_t seen = c->sliding_window ? min_of(context_tokens, (int64_t)c->sliding_window) : context_tokens;
-    double linears =
-        (double)linear_parameters_of_layer(c) * c->num_layers + (double)c->hidden_size * c->vocab_size;
-    double attention = 2.0 * (double)seen * c->num_heads * c->head_dim * c->num_layers; /* q k^T and p v */
-    return 2 * (linears + attention);
-}
-
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype)
 {
     return 2 * (uint64_t)c->num_layers * (uint64_t)c->num_kv_heads *

@@ -52,8 +52,7 @@ struct generation_defaults {
 };
 extern const struct generation_defaults generation_defaults_none; /* nothing given */
 
-/* Multiply-adds times two for one token at the given context length, and bytes of K and V a token. */
-double model_config_flop_per_token(const struct model_config *c, int64_t context_tokens);
+/* Bytes of K and V a token; all weights. */
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype);
 uint64_t model_config_num_parameters(const struct model_config *c);
 

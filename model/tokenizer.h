@@ -32,8 +32,6 @@ int32_t tokenizer_eos_id(const struct tokenizer *t);     /* -1: none */
 /* The id of this exact token text, or -1. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t num_bytes);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* left out of decoded text */
-/* Ids of tokens whose names end a turn (<|im_end|>, <|eot_id|>, <end_of_turn>, ...), at most max. */
-int tokenizer_end_of_turn_ids(const struct tokenizer *t, int32_t *ids, int max);
 
 /* A half-open range of bytes of a text. */
 struct text_range {

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "server/connection.h"
 #include "server/http_log.h"
 #include "server/http_metrics.h"
@@ -199,7 +198,6 @@ bool exchange_write(struct exchange *x, const char *bytes, size_t n)
     if (!connection_is_open(c)) return false;
     if (n > 0) send_event(r, bytes, n); /* an empty chunk would end the body */
     size_t unsent = output_unsent_bytes(&c->output);
-    if (r->first_write_ns == 0 && n > 0 && bytes[0] != ':') r->first_write_ns = clock_monotonic_ns();
     if (unsent > c->listener->config->stream_buffer_hard)
         connection_cut_off(c, "more than --stream-buffer-hard bytes wait for the client");
     r->paused = unsent > c->listener->config->stream_buffer_soft;
@@ -213,9 +211,4 @@ void exchange_end(struct exchange *x)
     uv_buf_t last = uv_buf_init("0\r\n\r\n", 5);
     if (r->version_minor > 0) connection_send(x->connection, &last, 1);
     connection_end_request(x->connection);
-}
-
-uint64_t exchange_first_write_ns(const struct exchange *x)
-{
-    return http_request_of(x)->first_write_ns;
 }

@@ -87,7 +87,4 @@ bool exchange_write(struct exchange *x, const char *bytes, size_t n);
 /* Ends the stream; the exchange is gone (what is queued is still sent). */
 void exchange_end(struct exchange *x);
 
-/* Time of the first event handed to the socket (SSE comments do not count); 0: none yet. For TTFT. */
-uint64_t exchange_first_write_ns(const struct exchange *x);
-
 #endif

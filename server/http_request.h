@@ -21,7 +21,6 @@ struct http_request {
     bool handled;              /* the endpoint has it: on_closed is due when the client goes away */
     bool streaming;            /* its response head is out */
     bool paused;               /* exchange_write said false */
-    uint64_t first_write_ns;
 };
 
 /* Copies what head points to. Returns 0, or -1 with why. request_seed makes the ids that clients did not

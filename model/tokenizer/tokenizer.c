@@ -31,24 +31,6 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
     return vocab_has(&t->vocab, id) && (vocab_flags(&t->vocab, id) & TOKEN_SPECIAL);
 }
 
-int tokenizer_end_of_turn_ids(const struct tokenizer *t, int32_t *ids, int max)
-{
-    static const char *const names[] = {
-        "<|im_end|>",      "<|eot_id|>",
-        "<|eom_id|>",      "<end_of_turn>",
-        "<|end_of_text|>", "<|endoftext|>",
-        "<|end|>",         "<|end_of_turn|>",
-        "<EOT>",           "<|END_OF_TURN_TOKEN|>",
-        "<|return|>",      "<｜end▁of▁sentence｜>",
-    };
-    int count = 0;
-    for (size_t i = 0; i < array_length(names) && count < max; i++) {
-        int32_t id = added_tokens_find(&t->added, names[i], strlen(names[i]));
-        if (id >= 0) ids[count++] = id;
-    }
-    return count;
-}
-
 const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t *num_bytes)
 {
     if (vocab_has(&t->vocab, id)) return vocab_text(&t->vocab, id, num_bytes);

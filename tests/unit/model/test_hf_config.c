@@ -82,9 +82,6 @@ static void reads_llama_3_1(void **state)
     assert_true(c.num_eos_ids == 3 && c.eos_ids[0] == 128001 && c.eos_ids[2] == 128009 && c.bos_id == 128000);
     assert_int_equal(model_config_num_parameters(&c), 8030261248); /* as Meta counts them */
     assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 128 << 10);
-    /* 2 x (all parameters but the embedding and the norms), then attention: 4 x context x width x layers */
-    double linears = 2.0 * (8030261248 - 128256 * 4096.0 - 65 * 4096.0);
-    assert_true(fabs(model_config_flop_per_token(&c, 1000) - (linears + 4.0 * 1000 * 4096 * 32)) < 1);
 }
 
 static void reads_both_forms_of_the_rotation_alike(void **state)

@@ -95,11 +95,8 @@ static void endpoint_stream(struct exchange *x)
 {
     num_handled++;
     exchange_start_stream(x);
-    assert_true(exchange_first_write_ns(x) == 0);
     exchange_write(x, ": ping\n\n", 8);
-    assert_true(exchange_first_write_ns(x) == 0);
     exchange_write(x, "data: 1\n\n", 9);
-    if (connection_is_open(x->connection)) assert_true(exchange_first_write_ns(x) > 0);
     exchange_write(x, "data: [DONE]\n\n", 14);
     exchange_end(x);
 }
