@@ -105,7 +105,7 @@ static __device__ __forceinline__ void store_tile(const small_args &a, const flo
 
 /* What the roles of a CTA share. Addresses of shared memory. */
 struct ring {
-    uint32_t w, x;        /* stages: [slot][box][ROWS or m rows][64], swizzled */
+    uint32_t w, x;        /* stages: [slot][box][ROWS or x_rows][64], swizzled */
     uint32_t full, empty; /* barriers of the slots */
     int32_t *tiles;       /* [slot]: the tile that begins there, or NO_TILE */
 };
