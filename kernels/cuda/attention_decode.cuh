@@ -135,18 +135,6 @@ struct view {
     __device__ uint32_t empty(int stage) const { return barriers + 8 * (2 * STAGES_MAX + stage); }
 };
 
-/* Place in the ring. */
-struct cursor {
-    int32_t stage;
-    uint32_t parity;
-    __device__ __forceinline__ void advance(int32_t num_stages)
-    {
-        if (++stage < num_stages) return;
-        stage = 0;
-        parity ^= 1;
-    }
-};
-
 /* A warp is through with a stage. Each lane answers for what it read and wrote itself. */
 static __device__ __forceinline__ void pass_on(uint32_t barrier)
 {

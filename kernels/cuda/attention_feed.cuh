@@ -81,7 +81,7 @@ static __device__ __forceinline__ struct note note_of(const decode_args &a, cons
     return n;
 }
 
-/* Ranges taken from the queue. Whoever draws last sets it back. One launch takes at a time: it waits for the kernel ahead. */
+/* Ranges taken from the queue. */
 static __device__ int32_t ranges_taken;
 
 /* The range after a CTA's first one, and after that one. There is none from num_ranges on. */
@@ -90,10 +90,7 @@ static __device__ __forceinline__ int32_t take_range(int32_t num_ranges)
     int32_t taken = 0;
     if (num_ranges <= (int32_t)gridDim.x) return num_ranges;
     dependency_wait();
-    if (threadIdx.x % 32 == 0) {
-        taken = atomicAdd(&ranges_taken, 1);
-        if (taken == num_ranges - 1) ranges_taken = 0; /* all other CTAs found none before */
-    }
+    if (threadIdx.x % 32 == 0) taken = queue_draw(&ranges_taken, num_ranges - 1); /* each CTA's last finds none */
     return (int32_t)gridDim.x + __shfl_sync(0xffffffffu, taken, 0);
 }
 

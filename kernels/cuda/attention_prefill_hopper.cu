@@ -98,18 +98,6 @@ template <int D> struct view {
     __device__ uint32_t empty(bool v, int stage) const { return full(v, stage) + 8 * 2 * T::STAGES; }
 };
 
-/* Place in a ring of stages. */
-template <int STAGES> struct cursor {
-    int stage = 0;
-    uint32_t parity = 0;
-    __device__ void advance(void)
-    {
-        if (++stage < STAGES) return;
-        stage = 0;
-        parity ^= 1;
-    }
-};
-
 /* Tiles of keys that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end). */
 static __device__ __forceinline__ void key_tiles(const struct item &w, int32_t sliding_window,
                                                  int32_t first_row, int32_t rows, int32_t *begin,
@@ -133,7 +121,7 @@ static __device__ __forceinline__ void leave_queue(void)
 
 template <int D>
 static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
-                                 const struct item &w, cursor<hopper_traits<D>::STAGES> *c)
+                                 const struct item &w, struct cursor *c)
 {
     using T = hopper_traits<D>;
     const prefill_args &a = h.a;
@@ -159,7 +147,7 @@ static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_m
             if (lane < TILE_PAGES)
                 tensor_load_4d(s.tile(v, c->stage) + lane * T::PAGE_BYTES, pool_map, full, 0, 0, 0, group);
         }
-        c->advance();
+        c->advance(T::STAGES);
     }
 }
 
@@ -189,11 +177,10 @@ static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, cons
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32;
     auto take = [&] { return lane == 0 ? (int32_t)(gridDim.x + atomicAdd(&items_taken, 1)) : 0; };
-    cursor<T::Q_STAGES> q;
-    cursor<T::STAGES> c;
+    struct cursor q = {0, 0}, c = {0, 0};
     struct item w = find_item(h, blockIdx.x);
     int32_t after = take();
-    for (;; q.advance()) {
+    for (;; q.advance(T::Q_STAGES)) {
         uint32_t full = s.q_full(q.stage);
         barrier_wait(s.q_empty(q.stage), q.parity ^ 1);
         if (lane == 0) {
@@ -388,7 +375,7 @@ static __device__ __forceinline__ void store_rows(const prefill_args &a, const s
 template <int D>
 static __device__ __forceinline__ void compute_item(const prefill_args &a, const view<D> &s,
                                                     const struct item &w, int group, int q_stage,
-                                                    cursor<hopper_traits<D>::STAGES> *c)
+                                                    struct cursor *c)
 {
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -403,7 +390,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         release(s.empty(false, c->stage));
         barrier_wait(s.full(true, c->stage), c->parity);
         release(s.empty(true, c->stage));
-        c->advance();
+        c->advance(T::STAGES);
     }
     if (n < begin) {
         release(s.q_empty(q_stage));
@@ -441,8 +428,8 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         barrier_wait(s.full(true, c->stage), c->parity);
         zero_rows<D>(s.tile(true, c->stage), w.seqlen - n * TILE_KEYS, group);
     }
-    cursor<T::STAGES> v = *c; /* values are one tile behind */
-    c->advance();
+    struct cursor v = *c; /* values are one tile behind */
+    c->advance(T::STAGES);
     for (n--; n >= begin; n--) {
         barrier_wait(s.full(false, c->stage), c->parity);
         turn_begin<D>(group);
@@ -463,7 +450,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         for (int i = 0; i < D / 2; i++) o[i] *= r.rescale[i / 2 % 2];
         pack_weights(p, scores);
         v = *c;
-        c->advance();
+        c->advance(T::STAGES);
     }
     if (!T::Q_IN_REGISTERS) release(s.q_empty(q_stage));
     barrier_wait(s.full(true, v.stage), v.parity);
@@ -515,9 +502,8 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     } else {
         registers_raise<T::GROUP_REGISTERS>();
         if (group == T::GROUPS - 1) turn_end<D>(group); /* the first turn is group 0's */
-        cursor<T::Q_STAGES> q;
-        cursor<T::STAGES> c;
-        for (;; q.advance()) {
+        struct cursor q = {0, 0}, c = {0, 0};
+        for (;; q.advance(T::Q_STAGES)) {
             barrier_wait(s.q_full(q.stage), q.parity);
             struct item w = read_item(s.items[q.stage]);
             if (w.head < 0) break;

@@ -178,6 +178,27 @@ static __device__ __forceinline__ bool elect_lane(void)
     return elected;
 }
 
+/* Place in a ring of stages, and the phase of its barriers. */
+struct cursor {
+    int32_t stage;
+    uint32_t parity;
+    __device__ __forceinline__ void advance(int32_t num_stages)
+    {
+        if (++stage < num_stages) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+/* The next number, from 0 on, of a queue that the CTAs of a launch share. Whoever draws the last one sets it back. One launch
+ * draws at a time, since each waits for the kernel ahead. */
+static __device__ __forceinline__ int32_t queue_draw(int32_t *drawn, int32_t last)
+{
+    int32_t number = atomicAdd(drawn, 1);
+    if (number == last) *drawn = 0;
+    return number;
+}
+
 /* Programmatic dependent launch. Every kernel of the decode chain waits before it reads what the one before wrote, so that
  * "my predecessor is complete" implies that all before it are. */
 static __device__ __forceinline__ void dependency_wait(void)

@@ -123,7 +123,7 @@ struct ring_place {
     }
 };
 
-/* From the queue. One launch takes at a time: it waits for the kernel ahead. */
+/* From the queue. */
 static __device__ int32_t tiles_taken;
 
 /* The one thread that fetches. */
@@ -151,13 +151,12 @@ template <int ROWS> struct feeder {
                            k * T::STAGE_K + i * BOX_K, 0);
     }
 
-    /* Every CTA asks once more than there are tiles for it; the last of all to ask leaves the queue as it was. */
+    /* Every CTA draws once more than there are tiles for it. */
     __device__ __forceinline__ int32_t tile_after(int32_t tile) const
     {
         int32_t next = tile + (int32_t)gridDim.x;
         if (next < a.num_dealt || a.num_dealt >= a.num_tiles) return next;
-        int32_t num_taken = atomicAdd(&tiles_taken, 1);
-        if (num_taken == a.num_tiles - a.num_dealt + (int32_t)gridDim.x - 1) tiles_taken = 0;
+        int32_t num_taken = queue_draw(&tiles_taken, a.num_tiles - a.num_dealt + (int32_t)gridDim.x - 1);
         return a.num_dealt + num_taken;
     }
 
@@ -263,9 +262,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * SLOTS_MAX];
     __shared__ int32_t tiles[SLOTS_MAX];
-    uint32_t first = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     ring r;
-    r.x = first; /* ahead of W: products read behind the rows that there are */
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    /* W behind x: products read on behind the rows that there are */
     r.w = r.x + a.num_slots * T::x_bytes(a.x_rows);
     r.full = shared_address(barriers);
     r.empty = r.full + 8 * SLOTS_MAX;

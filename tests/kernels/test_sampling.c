@@ -558,7 +558,7 @@ static void test_sampled_tokens_count(void **state)
     for_each_isa(sampled_tokens_count);
 }
 
-/* test_sampling [NAME]: without the test of that name; under racecheck frequencies take an hour. */
+/* test_sampling [NAME]: without the test of that name; test_frequencies is too long for racecheck. */
 int main(int argc, char **argv)
 {
     if (argc > 1) cmocka_set_skip_filter(argv[1]);
