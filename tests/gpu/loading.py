@@ -30,30 +30,32 @@ def write_tokenizer(folder):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-def wait_for(log, pattern, server, seconds=120):
-    for _ in range(seconds * 20):
-        found = re.search(pattern, log.read_text())
-        if found or server.poll() is not None:
-            return found
+def wait_until_ready(log, server, patience=120):
+    """Seconds, as the server says itself; None if it ends before or loses our patience."""
+    end = time.monotonic() + patience
+    while server.poll() is None and time.monotonic() < end:
+        ready = re.search(r"ready after ([0-9.]+)", log.read_text())
+        if ready:
+            return float(ready[1])
         time.sleep(0.05)
     return None
 
 
 def start_and_ask(program, folder, device, port):
-    """Seconds until ready, as the server says itself; None if it does not come up."""
+    """Seconds until ready; None if it does not come up."""
     log = folder / "log"
     with log.open("w") as out:
         server = subprocess.Popen([program, "serve", folder, "--device", device, "--port", str(port)], stderr=out)
     try:
-        ready = wait_for(log, r"ready after ([0-9.]+)", server)
-        if not ready:
+        ready = wait_until_ready(log, server)
+        if ready is None:
             print(log.read_text())
             return None
         body = json.dumps({"prompt": "a", "max_tokens": 4, "ignore_eos": True}).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body, {"Content-Type": "application/json"})
         answer = json.load(urllib.request.urlopen(request, timeout=60))
         assert answer["usage"]["completion_tokens"] == 4, answer
-        return float(ready[1])
+        return ready
     finally:
         server.terminate()
         server.wait()
@@ -75,7 +77,7 @@ def main():
         size = sum(f.stat().st_size for f in folder.glob("*.safetensors")) / 1e9
         for _ in range(o.runs):
             ready = start_and_ask(o.program, folder, o.device, o.port)
-            if not ready:
+            if ready is None:
                 return 1
             print(f"{size:.1f} GB of safetensors: ready after {ready:.2f} s, {size / ready:.1f} GB/s all in all", flush=True)
     return 0
