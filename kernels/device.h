@@ -86,6 +86,12 @@ struct attention_args {
     int32_t sliding_window; /* tokens that a query sees, itself included; 0: all */
 };
 
+/* Which rows of a step an operation that works row by row computes. */
+enum row_set {
+    ROWS_TOKENS, /* all T tokens */
+    ROWS_LOGITS, /* the R that pick_logit_rows has put together */
+};
+
 /* Device-memory mirror of struct step, filled by step_begin; opaque to the model code. */
 struct batch;
 
@@ -168,21 +174,26 @@ struct kernel_table {
     /* out[T][H] (res) = table[token_ids]. table is a linear made with also_embedding or a plain one. */
     void (*embed)(struct device *d, const struct batch *b, void *out, const struct linear *table);
 
+    /* out[R] = x[logit_rows], rows of row_bytes, a multiple of 8 on a GPU. What comes after attention in the
+     * last layer is computed for these rows alone: nothing reads the others. */
+    void (*pick_logit_rows)(struct device *d, const struct batch *b, void *out, const void *x,
+                            size_t row_bytes);
+
+    /* In add_rms_norm and the products T is R with ROWS_LOGITS. */
+
     /* out[T][H] (act) = RMSNorm(x[T][H] (res)) * weight[H] (f32), sums in a fixed order over H. */
     void (*rms_norm)(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
                      float eps, int32_t hidden_size);
     /* x += delta (act), then as rms_norm. x is updated in place. */
-    void (*add_rms_norm)(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
-                         const float *weight, float eps, int32_t hidden_size);
-    /* The last norm: for the R logit rows only. out[R][H] = RMSNorm(x[row] + delta[row]) * weight. */
-    void (*add_rms_norm_logit_rows)(struct device *d, const struct batch *b, void *out, const void *x,
-                                    const void *delta, const float *weight, float eps, int32_t hidden_size);
+    void (*add_rms_norm)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                         const void *delta, const float *weight, float eps, int32_t hidden_size);
 
     /* out[T][N] (act) = x[T][K] (act) W^T + bias. */
-    void (*linear)(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
+    void (*linear)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                   const struct linear *w);
     /* out[T][N/2] (act) = silu(gate) * up, for LINEAR_GATE_UP. */
-    void (*linear_silu_mul)(struct device *d, const struct batch *b, void *out, const void *x,
-                            const struct linear *w);
+    void (*linear_silu_mul)(struct device *d, const struct batch *b, enum row_set rows, void *out,
+                            const void *x, const struct linear *w);
 
     /* In place on qkv[T][(Hq + 2 Hk) D] (act): optional q/k norm, rotation of q and k at positions;
      * then k and v are written to the pool at slot_mapping for this layer. */

@@ -69,7 +69,7 @@ struct step {
     const int32_t *cu_seqlens_q;        /* [S+1] */
     const int32_t *seqlens_k;           /* [S] tokens of context after this step, the step's own included */
     const int32_t *block_tables;        /* [S][stride] */
-    const int32_t *logit_rows;          /* [R] token index t in [0, T) */
+    const int32_t *logit_rows;          /* [R] token index t in [0, T), strictly ascending */
     const struct sample_params *sample; /* [R] */
 };
 

@@ -1,29 +1,54 @@
 #include "model/forward.h"
 
-void forward_llama(const struct model *m, const struct batch *b, int32_t num_logits)
+/* What follows attention in a layer, and the norm before the logits, for some rows of the step. */
+struct tail {
+    enum row_set rows;
+    void *residual, *attended;
+};
+
+/* In the last layer nothing but logits comes of it, so it is computed where they are asked for. In a decode
+ * step those are all rows. */
+static struct tail last_tail(const struct model *m, const struct batch *b, const struct step *step)
+{
+    const struct device *d = m->device;
+    const struct model_config *c = &m->config;
+    struct tail tail = {ROWS_TOKENS, m->residual, m->attended};
+    if (step->num_logits == step->num_tokens) return tail;
+    tail = (struct tail){ROWS_LOGITS, m->logit_residual, m->qkv}; /* attention was the last to read qkv */
+    d->ops->pick_logit_rows(m->device, b, tail.residual, m->residual,
+                            (size_t)c->hidden_size * (size_t)d->res_bytes);
+    d->ops->pick_logit_rows(m->device, b, tail.attended, m->attended,
+                            (size_t)c->num_heads * (size_t)c->head_dim * (size_t)d->act_bytes);
+    return tail;
+}
+
+void forward_llama(const struct model *m, const struct batch *b, const struct step *step)
 {
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
     const float eps = m->config.rms_norm_eps;
-    const int32_t hidden = m->config.hidden_size;
+    const int32_t hidden = m->config.hidden_size, last = m->config.num_layers - 1;
+    struct tail t = {ROWS_TOKENS, m->residual, m->attended};
 
     k->embed(d, b, m->residual, m->embedding);
-    for (int32_t i = 0; i < m->config.num_layers; i++) {
+    for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
         /* the MLP's output of the layer before is added where the sum is needed next: in the norm */
         if (i == 0)
             k->rms_norm(d, b, m->normed, m->residual, layer->attention_norm, eps, hidden);
         else
-            k->add_rms_norm(d, b, m->normed, m->residual, m->delta, layer->attention_norm, eps, hidden);
-        k->linear(d, b, m->qkv, m->normed, layer->qkv);
+            k->add_rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, m->delta, layer->attention_norm, eps,
+                            hidden);
+        k->linear(d, b, ROWS_TOKENS, m->qkv, m->normed, layer->qkv);
         k->rope_kv_write(d, b, m->qkv, m->kv_pool, i, &layer->rope);
+        if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
         k->attention(d, b, m->attended, m->qkv, m->kv_pool, i, &m->attention);
-        k->linear(d, b, m->delta, m->attended, layer->o);
-        k->add_rms_norm(d, b, m->normed, m->residual, m->delta, layer->mlp_norm, eps, hidden);
-        k->linear_silu_mul(d, b, m->mlp, m->normed, layer->gate_up);
-        k->linear(d, b, m->delta, m->mlp, layer->down);
+        if (i == last) t = last_tail(m, b, step);
+        k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
+        k->add_rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, layer->mlp_norm, eps, hidden);
+        k->linear_silu_mul(d, b, t.rows, m->mlp, m->normed, layer->gate_up);
+        k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
     }
-    if (num_logits == 0) return; /* prompt chunks that end before the prompt does */
-    k->add_rms_norm_logit_rows(d, b, m->logit_rows, m->residual, m->delta, m->output_norm, eps, hidden);
+    k->add_rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, m->output_norm, eps, hidden);
     k->logits_sample(d, b, m->logit_rows, m->lm_head);
 }

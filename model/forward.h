@@ -23,12 +23,13 @@ struct model {
     struct attention_args attention;
     struct kv_pool *kv_pool;
     /* device memory for the largest step */
-    void *residual; /* [T][H] (res) */
-    void *normed, *qkv, *attended, *delta, *mlp,
-        *logit_rows; /* (act) [T][H] [T][Q+2KV] [T][Q] [T][H] [T][I] [R][H] */
+    void *residual;                              /* [T][H] (res) */
+    void *normed, *qkv, *attended, *delta, *mlp; /* (act) [T][H] [T][Q+2KV] [T][Q] [T][H] [T][I] */
+    void *logit_residual;                        /* [R][H] (res) */
+    void *logit_rows;                            /* [R][H] (act) */
 };
 
 /* Queues one step of a Llama-like model: Llama, Mistral, Qwen2 (biases), Qwen3 (q and k norms). */
-void forward_llama(const struct model *m, const struct batch *b, int32_t num_logits);
+void forward_llama(const struct model *m, const struct batch *b, const struct step *step);
 
 #endif

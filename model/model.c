@@ -194,6 +194,8 @@ static void create_activations(struct builder *b)
     m->attended = alloc_act(b, tokens, q_width, "attention's output");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, c->intermediate_size, "MLP activations");
+    m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits,
+                              (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes, "logit rows");
     m->logit_rows = alloc_act(b, b->limits->num_logits, c->hidden_size, "logit rows");
 }
 
@@ -316,7 +318,7 @@ void model_step_begin(struct model *m, const struct step *step)
     struct batch *b = d->ops->step_begin(d, step);
     if (d->ops->replay && d->ops->replay(d, b)) return;
     if (d->ops->record_begin) d->ops->record_begin(d, b);
-    forward_llama(m, b, step->num_logits);
+    forward_llama(m, b, step);
     if (d->ops->record_end) d->ops->record_end(d, b);
 }
 

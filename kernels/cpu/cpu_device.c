@@ -251,11 +251,11 @@ static int cpu_read_logits(struct device *d, int32_t row, float *out)
     return STATUS_OK;
 }
 
-static void cpu_linear(struct device *d, const struct batch *b, void *out, const void *x,
+static void cpu_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                        const struct linear *w)
 {
     struct cpu_device *c = cpu_device_of(d);
-    cpu_linear_run(w, c->pool, c->linear_scratch, b->step->num_tokens, x, out);
+    cpu_linear_run(w, c->pool, c->linear_scratch, batch_num_rows(b, rows), x, out);
 }
 
 static const struct kernel_table cpu_kernel_table = {
@@ -277,9 +277,9 @@ static const struct kernel_table cpu_kernel_table = {
     .step_end = cpu_step_end,
     .history_set = cpu_history_set,
     .embed = cpu_embed,
+    .pick_logit_rows = cpu_pick_logit_rows,
     .rms_norm = cpu_rms_norm,
     .add_rms_norm = cpu_add_rms_norm,
-    .add_rms_norm_logit_rows = cpu_add_rms_norm_logit_rows,
     .linear = cpu_linear,
     .linear_silu_mul = cpu_linear, /* the linear knows its kind */
     .rope_kv_write = cpu_rope_kv_write,

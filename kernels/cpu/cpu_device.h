@@ -19,6 +19,11 @@ struct batch {
     struct attention_plan attention;
 };
 
+static inline int32_t batch_num_rows(const struct batch *b, enum row_set rows)
+{
+    return rows == ROWS_LOGITS ? b->step->num_logits : b->step->num_tokens;
+}
+
 struct cpu_device {
     struct device base;
     enum cpu_isa_level level;
@@ -57,18 +62,17 @@ static inline struct cpu_device *cpu_device_of(struct device *d)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* norm.c, rope.c, embed.c: entries of the table */
+/* norm.c, rope.c, embed.c, logits.c: entries of the table */
 void cpu_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
                   float eps, int32_t hidden_size);
-void cpu_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
-                      const float *weight, float eps, int32_t hidden_size);
-void cpu_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,
-                                 const void *delta, const float *weight, float eps, int32_t hidden_size);
+void cpu_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                      const void *delta, const float *weight, float eps, int32_t hidden_size);
 void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
 void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                        int32_t layer, const struct rope_args *args);
 void cpu_attention(struct device *d, const struct batch *b, void *out, const void *qkv,
                    const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+void cpu_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes);
 void cpu_logits_sample(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 
 #endif

@@ -25,19 +25,17 @@ void norm_row(float *out, const float *x, const float *weight, float eps, int32_
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
 }
 
-/* Rows of x (or those that row_ids names), with delta added first unless it is NULL: to x itself, or, when
- * only rows are picked, to a copy in out. */
+/* delta is added to x first, unless it is NULL. */
 struct norm_task {
     float *out, *x;
-    const float *picked_x, *delta, *weight;
-    const int32_t *row_ids;
+    const float *delta, *weight;
     float eps;
     int32_t num_rows, hidden_size;
 };
 
-static void add_row(float *out, const float *x, const float *delta, int32_t n)
+static void add_row(float *x, const float *delta, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) out[i] = x[i] + delta[i];
+    for (int32_t i = 0; i < n; i++) x[i] += delta[i];
 }
 
 static void norm_rows(void *context, int thread_idx, int num_threads)
@@ -47,51 +45,30 @@ static void norm_rows(void *context, int thread_idx, int num_threads)
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
         float *out = t->out + row * t->hidden_size, *x = t->x + row * t->hidden_size;
-        if (t->delta) add_row(x, x, t->delta + row * t->hidden_size, t->hidden_size);
+        if (t->delta) add_row(x, t->delta + row * t->hidden_size, t->hidden_size);
         norm_row(out, x, t->weight, t->eps, t->hidden_size);
     }
 }
 
-static void norm_picked_rows(void *context, int thread_idx, int num_threads)
+static void run(struct device *d, struct norm_task *t)
 {
-    const struct norm_task *t = context;
-    int64_t begin, end;
-    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        float *out = t->out + row * t->hidden_size;
-        int64_t from = (int64_t)t->row_ids[row] * t->hidden_size;
-        add_row(out, t->picked_x + from, t->delta + from, t->hidden_size);
-        norm_row(out, out, t->weight, t->eps, t->hidden_size);
-    }
-}
-
-static void run(struct device *d, struct norm_task *t, void (*task)(void *, int, int))
-{
-    cpu_device_run(cpu_device_of(d), (int64_t)t->num_rows * t->hidden_size, task, t);
-}
-
-void cpu_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
-                      const float *weight, float eps, int32_t hidden_size)
-{
-    struct norm_task t = {.out = out, .x = x, .delta = delta, .weight = weight, .eps = eps};
-    t.num_rows = b->step->num_tokens;
-    t.hidden_size = hidden_size;
-    run(d, &t, norm_rows);
+    cpu_device_run(cpu_device_of(d), (int64_t)t->num_rows * t->hidden_size, norm_rows, t);
 }
 
 void cpu_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
                   float eps, int32_t hidden_size)
 {
-    cpu_add_rms_norm(d, b, out, (void *)x, NULL, weight, eps,
-                     hidden_size); /* without a delta x is only read */
+    struct norm_task t = {.out = out, .weight = weight, .eps = eps, .hidden_size = hidden_size};
+    t.x = (void *)x; /* without a delta it is only read */
+    t.num_rows = b->step->num_tokens;
+    run(d, &t);
 }
 
-void cpu_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,
-                                 const void *delta, const float *weight, float eps, int32_t hidden_size)
+void cpu_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                      const void *delta, const float *weight, float eps, int32_t hidden_size)
 {
-    struct norm_task t = {.out = out, .picked_x = x, .delta = delta, .weight = weight, .eps = eps};
-    t.row_ids = b->step->logit_rows;
-    t.num_rows = b->step->num_logits;
+    struct norm_task t = {.out = out, .x = x, .delta = delta, .weight = weight, .eps = eps};
+    t.num_rows = batch_num_rows(b, rows);
     t.hidden_size = hidden_size;
-    run(d, &t, norm_picked_rows);
+    run(d, &t);
 }

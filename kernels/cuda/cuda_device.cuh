@@ -145,10 +145,9 @@ bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
 void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
                    int32_t hidden_size);
-void cuda_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
+void cuda_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
                        const float *weight, float eps, int32_t hidden_size);
-void cuda_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, const void *delta,
-                                  const float *weight, float eps, int32_t hidden_size);
+void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes);
 void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool, int32_t layer,
                         const struct rope_args *args);
 
@@ -167,9 +166,11 @@ size_t cuda_decode_counters(const struct step_limits *limits, const struct atten
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
 
 /* linear.cu */
-void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
-void cuda_linear_silu_mul(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w);
+/* Of either kind. */
+void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x, const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+/* Rows that a product of the logit rows computes, where there is room for them. */
+int32_t cuda_logit_rows_of_product(const struct cuda_device *d, int32_t num_logits);
 /* The kernel that was chosen: see linear.cu. */
 int32_t cuda_linear_choice(const struct linear *w, int32_t rows);
 void cuda_linear_plan_create(struct linear *w);

@@ -220,11 +220,11 @@ static const struct kernel_table *table(void)
     t.record_end = cuda_record_end;
     t.history_set = cuda_history_set;
     t.embed = cuda_embed;
+    t.pick_logit_rows = cuda_pick_logit_rows;
     t.rms_norm = cuda_rms_norm;
     t.add_rms_norm = cuda_add_rms_norm;
-    t.add_rms_norm_logit_rows = cuda_add_rms_norm_logit_rows;
     t.linear = cuda_linear;
-    t.linear_silu_mul = cuda_linear_silu_mul;
+    t.linear_silu_mul = cuda_linear; /* the linear knows its kind */
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = attention;
     t.logits_sample = cuda_logits_sample;

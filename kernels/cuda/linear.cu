@@ -146,15 +146,21 @@ int32_t cuda_linear_choice(const struct linear *w, int32_t rows)
     return w->plan->kernel[bucket_of(rows)];
 }
 
-void cuda_linear(struct device *d, const struct batch *b, void *out, const void *x, const struct linear *w)
+/* Few sizes beyond those of the own kernel: cuBLASLt has another kernel for every 8 rows or so, and to load one for the first
+ * time waits for a whole step. The product takes as long as its weights. */
+int32_t cuda_logit_rows_of_product(const struct cuda_device *d, int32_t num_logits)
 {
-    cuda_linear_rows(cuda_of(d), b->num_tokens, out, x, w);
+    if (num_logits <= LINEAR_SMALL_ROWS_MAX) return num_logits;
+    int32_t room = min(d->limits.num_logits, d->limits.num_tokens);
+    return min((num_logits + 127) / 128 * 128, max(num_logits, room));
 }
 
-void cuda_linear_silu_mul(struct device *d, const struct batch *b, void *out, const void *x,
-                          const struct linear *w)
+void cuda_linear(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
+                 const struct linear *w)
 {
-    cuda_linear_rows(cuda_of(d), b->num_tokens, out, x, w);
+    struct cuda_device *d = cuda_of(device);
+    int32_t num_rows = rows == ROWS_LOGITS ? cuda_logit_rows_of_product(d, b->num_logits) : b->num_tokens;
+    cuda_linear_rows(d, num_rows, out, x, w);
 }
 
 void cuda_linear_plan_create(struct linear *w)

@@ -1,4 +1,4 @@
-/* norm.cu - embedding rows and RMSNorm: one CTA a row, sums in an order that is a function of H alone. */
+/* norm.cu - embedding rows, logit rows and RMSNorm: one CTA a row, sums in an order that is a function of H alone. */
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/hopper.cuh"
 
@@ -31,13 +31,11 @@ static __device__ void store_bf16x4(__nv_bfloat16 *out, float4 v)
     *(uint2 *)out = raw;
 }
 
-/* out[r] = norm(x[row] (+ delta[row])) * weight. update: the sum is written back to x. rows: NULL = all of them. H is a
- * multiple of 4; a thread keeps its VECTORS values of 4 in registers, all of them loaded at once, and the weights ahead of
- * the dependency: a row is a chain of latencies. */
-template <int VECTORS, bool ADD, bool UPDATE>
+/* out = norm(x) * weight. ADD: delta is added to x first. H is a multiple of 4; a thread keeps its VECTORS values of 4 in
+ * registers, all of them loaded at once, and the weights ahead of the dependency: a row is a chain of latencies. */
+template <int VECTORS, bool ADD>
 static __global__ void __launch_bounds__(NORM_THREADS)
-    rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight, const int32_t *rows,
-                    float eps, int32_t hidden_size)
+    rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight, float eps, int32_t hidden_size)
 {
     float4 w[VECTORS], v[VECTORS], a[VECTORS];
     int num_vectors = hidden_size / 4;
@@ -47,9 +45,8 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         int i = threadIdx.x + j * NORM_THREADS;
         if (i < num_vectors) w[j] = ((const float4 *)weight)[i];
     }
-    size_t from = rows ? rows[blockIdx.x] : blockIdx.x;
-    float4 *row = (float4 *)(x + from * hidden_size);
-    const __nv_bfloat16 *add = delta + from * hidden_size;
+    float4 *row = (float4 *)(x + (size_t)blockIdx.x * hidden_size);
+    const __nv_bfloat16 *add = delta + (size_t)blockIdx.x * hidden_size;
     dependency_wait();
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
@@ -64,7 +61,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
         if (ADD) v[j] = make_float4(v[j].x + a[j].x, v[j].y + a[j].y, v[j].z + a[j].z, v[j].w + a[j].w);
-        if (UPDATE) row[i] = v[j];
+        if (ADD) row[i] = v[j];
         sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
     }
     float scale = rsqrtf(sum_over_block(sum) / hidden_size + eps);
@@ -79,44 +76,53 @@ static __global__ void __launch_bounds__(NORM_THREADS)
 }
 
 /* The number of vectors is a function of H, so rows have the same bits in every step. */
-template <bool ADD, bool UPDATE>
+template <bool ADD>
 static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, const void *x, const void *delta,
-                        const float *weight, const int32_t *rows, float eps, int32_t hidden_size)
+                        const float *weight, float eps, int32_t hidden_size)
 {
     auto launch = [&](auto kernel) {
         launch_dependent(d, kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x,
-                         (const __nv_bfloat16 *)delta, weight, rows, eps, hidden_size);
+                         (const __nv_bfloat16 *)delta, weight, eps, hidden_size);
     };
     int32_t vectors = (hidden_size / 4 + NORM_THREADS - 1) / NORM_THREADS;
     if (vectors <= 1)
-        launch(rms_norm_kernel<1, ADD, UPDATE>);
+        launch(rms_norm_kernel<1, ADD>);
     else if (vectors <= 2)
-        launch(rms_norm_kernel<2, ADD, UPDATE>);
+        launch(rms_norm_kernel<2, ADD>);
     else if (vectors <= 4)
-        launch(rms_norm_kernel<4, ADD, UPDATE>);
+        launch(rms_norm_kernel<4, ADD>);
     else if (vectors <= 8)
-        launch(rms_norm_kernel<8, ADD, UPDATE>);
+        launch(rms_norm_kernel<8, ADD>);
     else
-        launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD, UPDATE>);
+        launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD>);
 }
 
 void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
                    int32_t hidden_size)
 {
-    launch_norm<false, false>(cuda_of(d), b->num_tokens, out, x, NULL, weight, NULL, eps, hidden_size);
+    launch_norm<false>(cuda_of(d), b->num_tokens, out, x, NULL, weight, eps, hidden_size);
 }
 
-void cuda_add_rms_norm(struct device *d, const struct batch *b, void *out, void *x, const void *delta,
+void cuda_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
                        const float *weight, float eps, int32_t hidden_size)
 {
-    launch_norm<true, true>(cuda_of(d), b->num_tokens, out, x, delta, weight, NULL, eps, hidden_size);
+    int32_t num_rows = rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
+    launch_norm<true>(cuda_of(d), num_rows, out, x, delta, weight, eps, hidden_size);
 }
 
-void cuda_add_rms_norm_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, const void *delta,
-                                  const float *weight, float eps, int32_t hidden_size)
+static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int32_t row_vectors)
 {
-    if (b->num_logits == 0) return;
-    launch_norm<true, false>(cuda_of(d), b->num_logits, out, x, delta, weight, b->logit_rows, eps, hidden_size);
+    dependents_launch();
+    const uint2 *from = x + (size_t)rows[blockIdx.x] * row_vectors;
+    uint2 *to = out + (size_t)blockIdx.x * row_vectors;
+    dependency_wait();
+    for (int i = threadIdx.x; i < row_vectors; i += NORM_THREADS) to[i] = from[i];
+}
+
+void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
+{
+    launch_dependent(cuda_of(d), pick_kernel, dim3((unsigned)b->num_logits), dim3(NORM_THREADS), 0, (uint2 *)out, (const uint2 *)x,
+                     b->logit_rows, (int32_t)(row_bytes / sizeof(uint2)));
 }
 
 /* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step: it is launched the plain

@@ -487,21 +487,13 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
         a.history[(size_t)p.seq_slot * a.max_model_len + meta->num_tokens++] = token;
 }
 
-/* Few sizes beyond those of the own kernel: cuBLASLt has another kernel for every 8 rows or so, and to load one for the first
- * time waits for a whole step. The product takes as long as its weights, and x has room for all rows that there can be. */
-static int32_t rows_of_product(const struct cuda_device *d, int32_t rows)
-{
-    if (rows <= 64) return rows;
-    return min((rows + 127) / 128 * 128, max(rows, d->limits.num_logits));
-}
-
 void cuda_logits_sample(struct device *device, const struct batch *b, const void *x, const struct linear *lm_head)
 {
     if (b->num_logits == 0) return;
     struct cuda_device *d = cuda_of(device);
     struct sampler *s = d->sampler;
     unsigned rows = (unsigned)b->num_logits;
-    cuda_linear_rows(d, rows_of_product(d, b->num_logits), d->logits, x, lm_head);
+    cuda_linear_rows(d, cuda_logit_rows_of_product(d, b->num_logits), d->logits, x, lm_head);
     draw_args a = {};
     a.logits = d->logits;
     a.adjusted = s->adjusted;

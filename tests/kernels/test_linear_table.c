@@ -75,7 +75,8 @@ static void product_run(const struct product *p, struct device *d, struct test_s
     test_step_clear(step);
     test_step_add(step, blocks, 0, num_tokens, false);
     struct batch *b = d->ops->step_begin(d, &step->step);
-    (p->desc.kind == LINEAR_GATE_UP ? d->ops->linear_silu_mul : d->ops->linear)(d, b, y, x, p->linear);
+    (p->desc.kind == LINEAR_GATE_UP ? d->ops->linear_silu_mul : d->ops->linear)(d, b, ROWS_TOKENS, y, x,
+                                                                                p->linear);
     test_step_end(d, NULL);
     device_read(d, out, y, (size_t)num_tokens * (size_t)p->n, false);
 }

@@ -49,7 +49,7 @@ static struct batch *begin(struct bench *b, int32_t first_position, int32_t num_
 struct norm_data {
     int32_t num_rows, size;
     float *x, *delta, *weight; /* host */
-    void *device_x, *device_delta, *out;
+    void *device_x, *device_delta, *picked_x, *picked_delta, *out;
     float *device_weight;
 };
 
@@ -64,6 +64,8 @@ static void norm_data_init(struct norm_data *n, struct device *d, int32_t num_ro
     n->weight = random_values(random, (size_t)size, 4, 1.0f);
     n->device_x = device_floats(d, count, true);
     n->device_delta = device_floats(d, count, false);
+    n->picked_x = device_floats(d, count, true);
+    n->picked_delta = device_floats(d, count, false);
     n->out = device_floats(d, count, false);
     n->device_weight = device_upload(d, n->weight, (size_t)size);
     device_write(d, n->device_delta, n->delta, count, false);
@@ -106,7 +108,8 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     assert_int_equal(num_bits_different(x, n->x, count), 0);
 
     device_poison(d, n->out, count, false);
-    d->ops->add_rms_norm(d, batch, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f, n->size);
+    d->ops->add_rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f,
+                         n->size);
     device_read(d, out + count, n->out, count, false);
     device_read(d, x, n->device_x, count, true);
     for (size_t i = 0; i < count; i++) assert_true(x[i] == rounded_to(d->res_bytes, n->x[i] + n->delta[i]));
@@ -116,8 +119,11 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     struct sample_result *unused = calloc((size_t)num_rows, sizeof *unused);
     batch = begin(b, 0, num_rows, num_rows);
     device_poison(d, n->out, count, false);
-    d->ops->add_rms_norm_logit_rows(d, batch, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f,
-                                    n->size);
+    d->ops->pick_logit_rows(d, batch, n->picked_x, n->device_x, (size_t)n->size * (size_t)d->res_bytes);
+    d->ops->pick_logit_rows(d, batch, n->picked_delta, n->device_delta,
+                            (size_t)n->size * (size_t)d->act_bytes);
+    d->ops->add_rms_norm(d, batch, ROWS_LOGITS, n->out, n->picked_x, n->picked_delta, n->device_weight, 1e-5f,
+                         n->size);
     device_read(d, out + 2 * count, n->out, count, false);
     test_step_end(d, unused);
     free(unused);

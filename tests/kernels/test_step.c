@@ -33,6 +33,7 @@ struct small_model {
     struct rope_args rope;
     struct attention_args attention;
     void *x, *normed, *wide, *narrow; /* residual; activations */
+    void *picked_x, *picked_attended; /* logit rows */
     struct test_step *step;
     int32_t blocks[SEQS][LENGTH_MAX / BLOCK_SIZE];
 };
@@ -119,6 +120,8 @@ static struct small_model *model_new(const char *isa, int num_threads, const str
     m->x = device_floats(d, TOKENS_MAX * HIDDEN, true);
     m->normed = device_floats(d, TOKENS_MAX * HIDDEN, false);
     m->narrow = device_floats(d, TOKENS_MAX * HEADS * DIM, false);
+    m->picked_x = device_floats(d, TOKENS_MAX * HIDDEN, true);
+    m->picked_attended = device_floats(d, TOKENS_MAX * HEADS * DIM, false);
     m->wide = device_floats(d, TOKENS_MAX * QKV, false);
     m->step = test_step_new(TOKENS_MAX, SEQS, LENGTH_MAX / BLOCK_SIZE);
     d->ops->seal(d);
@@ -133,25 +136,36 @@ static void model_free(struct small_model *m)
     free(m);
 }
 
-static void forward(struct small_model *m, struct batch *b)
+/* As model/forward.c has it: after the last attention only the rows with logits. */
+static void forward(struct small_model *m, struct batch *b, const struct step *s)
 {
     struct device *d = m->d;
     const struct kernel_table *ops = d->ops;
-    ops->embed(d, b, m->x, m->embedding);
+    enum row_set rows = ROWS_TOKENS;
+    void *x = m->x, *attended = m->narrow;
+    ops->embed(d, b, x, m->embedding);
     for (int i = 0; i < LAYERS; i++) {
         if (i == 0)
-            ops->rms_norm(d, b, m->normed, m->x, m->norm, 1e-5f, HIDDEN);
+            ops->rms_norm(d, b, m->normed, x, m->norm, 1e-5f, HIDDEN);
         else
-            ops->add_rms_norm(d, b, m->normed, m->x, m->narrow, m->norm, 1e-5f, HIDDEN);
-        ops->linear(d, b, m->wide, m->normed, m->qkv[i]);
+            ops->add_rms_norm(d, b, rows, m->normed, x, m->narrow, m->norm, 1e-5f, HIDDEN);
+        ops->linear(d, b, rows, m->wide, m->normed, m->qkv[i]);
         ops->rope_kv_write(d, b, m->wide, m->pool, i, &m->rope);
+        if (i == LAYERS - 1 && s->num_logits == 0) return;
         ops->attention(d, b, m->narrow, m->wide, m->pool, i, &m->attention);
-        ops->linear(d, b, m->wide, m->narrow, m->o[i]);
-        ops->add_rms_norm(d, b, m->normed, m->x, m->wide, m->norm, 1e-5f, HIDDEN);
-        ops->linear_silu_mul(d, b, m->wide, m->normed, m->gate_up[i]);
-        ops->linear(d, b, m->narrow, m->wide, m->down[i]);
+        if (i == LAYERS - 1 && s->num_logits < s->num_tokens) {
+            rows = ROWS_LOGITS;
+            x = m->picked_x;
+            attended = m->picked_attended;
+            ops->pick_logit_rows(d, b, x, m->x, (size_t)HIDDEN * (size_t)d->res_bytes);
+            ops->pick_logit_rows(d, b, attended, m->narrow, (size_t)HEADS * DIM * (size_t)d->act_bytes);
+        }
+        ops->linear(d, b, rows, m->wide, attended, m->o[i]);
+        ops->add_rms_norm(d, b, rows, m->normed, x, m->wide, m->norm, 1e-5f, HIDDEN);
+        ops->linear_silu_mul(d, b, rows, m->wide, m->normed, m->gate_up[i]);
+        ops->linear(d, b, rows, m->narrow, m->wide, m->down[i]);
     }
-    ops->add_rms_norm_logit_rows(d, b, m->normed, m->x, m->narrow, m->norm, 1e-5f, HIDDEN);
+    ops->add_rms_norm(d, b, rows, m->normed, x, m->narrow, m->norm, 1e-5f, HIDDEN);
     ops->logits_sample(d, b, m->normed, m->embedding);
 }
 
@@ -188,7 +202,7 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
         }
     }
     struct batch *b = d->ops->step_begin(d, s);
-    forward(m, b);
+    forward(m, b, s);
     int32_t row = 0;
     for (int i = 0; i < num_parts; i++)
         for (int32_t t = 0; parts[i].logits && t < parts[i].count; t++)
