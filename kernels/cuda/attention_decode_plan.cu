@@ -1,7 +1,7 @@
 /* attention_decode_plan.cu - host side of decode attention: how much memory it takes, and who walks what.
  *
- * Every CTA begins with one range and takes further ones from a queue as it comes to the end of its own. Ranges go from
- * large to small, because SMs do not get equal shares of the memory. */
+ * Every CTA begins with one range and takes further ones from a queue as it comes to the end of its own: SMs do not get
+ * equal shares of the memory. */
 #include <algorithm>
 
 #include "kernels/cuda/attention_decode.cuh"
@@ -47,17 +47,19 @@ struct work {
     const struct step *step;
     int64_t heads; /* of a sequence */
     int32_t window;
-    int64_t num_pages, num_items, num_heads;
+    int64_t num_pages, num_items, num_heads, head_pages_max, item_pages_max;
 
     work(const struct cuda_device *d, const struct step *s) : step(s), heads(cuda_decode_heads(&d->attention))
     {
         window = d->attention.sliding_window;
-        num_pages = num_items = 0;
+        num_pages = num_items = head_pages_max = item_pages_max = 0;
         num_heads = heads * (step->num_seqs - step->num_prefill_seqs);
         for (int32_t seq = step->num_prefill_seqs; seq < step->num_seqs; seq++) {
             struct cut c = cut_of(step->seqlens_k[seq], window);
             num_pages += heads * pages_of(c);
             num_items += heads * (c.end_split - c.first_split);
+            head_pages_max = std::max(head_pages_max, pages_of(c));
+            item_pages_max = std::max(item_pages_max, (int64_t)c.pages_per_split);
         }
     }
 
@@ -73,39 +75,53 @@ struct work {
     }
 };
 
-/* Positions at which ranges begin, from large ranges to small ones: each takes its CTA's share of two thirds of what is
- * left. In pages, or in items where there is no more than one for a CTA.
+/* Positions at which ranges begin. Where that keeps all CTAs busy until the end, each has one range, of so many items; else
+ * positions are pages, and ranges go from large to small: each takes its CTA's share of two thirds of what is left.
  *
- * A head that more than one CTA walks costs partial results, and each of them a start of its own, so heads stay whole as long
+ * A head that more than one CTA walks costs partial results, and each of them a start of its own. So heads stay whole as long
  * as what is left, or the round of heads that all CTAs will begin last, keeps the SMs busy. */
 struct cutter {
-    int64_t total, num_ctas, busy_ctas;
-    int64_t last_round; /* pages of that round, 0 where it is too small */
-    int64_t num_left;   /* ranges that may still begin */
-    bool by_items;
-    int64_t next, size; /* size: of the range that ends there */
+    int64_t num_ctas, busy_ctas;
+    int64_t items_per_range; /* 0: in pages */
+    int64_t total, next;     /* items or pages */
+    int64_t size;            /* of the range that ends at next */
+    int64_t num_left;        /* ranges that may still begin */
+    int64_t last_round;      /* pages of that round, 0 where it is too small */
 
     cutter(const struct cuda_device *d, const struct work &w) : next(0), size(0)
     {
         num_ctas = cuda_decode_ctas(d, &d->attention);
         busy_ctas = d->num_sms - d->num_sms / 8; /* one an SM is enough */
-        by_items = w.num_items <= num_ctas;
-        total = by_items ? w.num_items : w.num_pages;
+        items_per_range = items_per_cta(w);
+        total = items_per_range > 0 ? w.num_items : w.num_pages;
         num_left = cuda_decode_ranges_max(d, &d->attention);
         int64_t num_last = w.num_heads % num_ctas;
         last_round = num_last >= busy_ctas ? w.pages_of_last(num_last) : 0;
+    }
+
+    /* 0 where that would keep some busy for much longer than the others. */
+    int64_t items_per_cta(const struct work &w) const
+    {
+        int64_t items = (w.num_items + num_ctas - 1) / num_ctas;
+        if (items <= 1) return items;
+        bool all_whole = w.head_pages_max * busy_ctas <= w.num_pages;
+        return !all_whole && items * w.item_pages_max * num_ctas * 4 <= w.num_pages * 5 ? items : 0;
     }
 
     /* head_pages: of the head that next is in. */
     void advance(int64_t head_pages)
     {
         int64_t left = total - next;
+        if (items_per_range > 0) {
+            next += items_per_range;
+            return;
+        }
         size = left * 2 / (3 * num_ctas);
         num_left--;
         if (size < RANGE_PAGES_MIN) size = RANGE_PAGES_MIN;
         if (size < head_pages && head_pages * busy_ctas <= std::max(left, last_round)) size = head_pages;
         if (num_left > 0 && size * num_left < left) size = (left + num_left - 1) / num_left;
-        next += by_items ? 1 : num_left > 0 ? size : left;
+        next += num_left > 0 ? size : left;
     }
 };
 
@@ -119,11 +135,12 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, s
     for (int32_t s = step->num_prefill_seqs; s < step->num_seqs; s++) {
         struct cut c = cut_of(step->seqlens_k[s], work.window);
         int64_t splits = c.end_split - c.first_split, pages = work::pages_of(c);
-        int64_t per_head = cutter.by_items ? splits : pages;
+        bool by_items = cutter.items_per_range > 0;
+        int64_t per_head = by_items ? splits : pages;
         for (; cutter.next < before + heads * per_head; cutter.advance(pages)) {
             int64_t at = cutter.next - before;
-            if (!cutter.by_items && cutter.size >= pages) at -= at % pages; /* a range of a whole head begins where one does */
-            int64_t split = cutter.by_items ? at % splits : at % pages / c.pages_per_split;
+            if (!by_items && cutter.size >= pages) at -= at % pages; /* a range of a whole head begins where one does */
+            int64_t split = by_items ? at % splits : at % pages / c.pages_per_split;
             int64_t item = items_before + at / per_head * splits + split;
             if (n > 0 && item == first_item) continue; /* the range before would be empty */
             if (n > 0) ranges[n - 1].num_items = (int32_t)(item - first_item);
