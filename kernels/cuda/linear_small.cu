@@ -1,14 +1,15 @@
 /* linear_small.cu - products of few rows (M <= 64) on sm_90a, bound by the bytes of W.
  *
- * The rows of x, padded to 64, are the M side of wgmma and ROWS rows of W the N side: both come straight from shared
- * memory, so one group of four warps keeps up with an SM's share of the memory. One thread feeds a ring of stages of
- * STAGE_K columns through the bulk copy engine, running on across tiles:
+ * Both operands come straight from shared memory, so a group of four warps, or two, keep up with an SM's share of the memory.
+ * One thread feeds a ring of stages of STAGE_K columns through the bulk copy engine, running on across tiles:
  *
- *      W [ROWS][K]  -> |s0|s1|s2|s3| ... ring in shared memory ... -> wgmma m64 nROWS k16 -> out[m][n]
+ *      W [ROWS][K]  -> |s0|s1|s2|s3| ... ring in shared memory ... -> wgmma -> out[m][n]
  *      x [M][K]     -> |s0|s1|s2|s3|
  *
- * Only the rows of x that exist (rounded up to 8) are fetched; the others of the 64 are whatever lies behind them in
- * shared memory, and their results are not stored.
+ * Few rows of x (COLS of them at most) are the N side of wgmma, and W the M side, 64 rows at a time: what is multiplied
+ * in vain costs power, and under its limit the memory becomes slower. More rows are the M side, padded to 64, and the ROWS
+ * rows of W the N side (COLS is 0). Only the rows of x that exist (rounded up to 8) are fetched; what is missing of an
+ * operand is whatever lies behind it in shared memory, and its results are not stored.
  *
  * SMs get unequal shares of the memory. So the CTAs, one an SM, know their first tiles by their number and take the last
  * ones from a queue.
@@ -31,8 +32,8 @@
 enum {
     BOX_K = 64, /* columns of a box: 128 bytes */
     BOX_ROW_BYTES = BOX_K * 2,
-    GROUP_WARPS = 4,
-    THREADS = GROUP_WARPS * 32 + 32,
+    GROUP_WARPS = 4, /* that multiply together */
+    GROUP_ROWS = 64, /* of wgmma's M side */
     SLOTS_MAX = 32,
     RING_BYTES = 225 << 10,
     NO_TILE = -1
@@ -57,6 +58,16 @@ template <int ROWS> struct small_traits {
     __host__ __device__ static constexpr int x_bytes(int x_rows) { return x_rows * BOXES * BOX_ROW_BYTES; }
 };
 
+/* Which operand is the M side. */
+template <int ROWS, int COLS> struct side_traits {
+    static constexpr bool W_FIRST = COLS > 0;
+    static constexpr int GROUPS = W_FIRST ? (ROWS + GROUP_ROWS - 1) / GROUP_ROWS : 1;
+    static constexpr int WARPS = GROUPS * GROUP_WARPS, THREADS = (WARPS + 1) * 32; /* one feeds */
+    static constexpr int SUMS = (W_FIRST ? COLS : ROWS) / 2;                       /* a thread */
+    /* of W, read beyond the ring's end */
+    static constexpr int BYTES_BEHIND = W_FIRST ? (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES : 0;
+};
+
 static __device__ float round_bf16(float x)
 {
     return __bfloat162float(__float2bfloat16_rn(x));
@@ -78,7 +89,15 @@ static __device__ __forceinline__ void store_pair(const small_args &a, int32_t m
     }
 }
 
-/* d[4 j + 2 i + k]: row 16 warp + g + 8 i, column 8 j + 2 t + k. Gate and up alternate in groups of 8 columns. */
+/* Two neighbouring columns of the product of a gate and an up, and where they go among a.n / 2. */
+static __device__ __forceinline__ void store_silu_mul(const small_args &a, int32_t m, int32_t n, uint32_t gate, uint32_t up)
+{
+    if (m < a.m && n < a.n / 2)
+        *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) = silu_mul(gate, up);
+}
+
+/* Gate and up alternate in groups of 8 columns.
+ * x on the M side, d[4 j + 2 i + k]: row 16 warp + g + 8 i of x, column 8 j + 2 t + k. */
 template <int ROWS, int EPILOGUE>
 static __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)[ROWS / 2], int32_t first_n)
 {
@@ -86,19 +105,42 @@ static __device__ __forceinline__ void store_tile(const small_args &a, const flo
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int32_t m = warp * 16 + lane / 4 + 8 * i;
+        const float *row = d + 2 * i;
+#pragma unroll
+        for (int j = 0; j < ROWS / 8; j += EPILOGUE == EPILOGUE_SILU_MUL ? 2 : 1) {
+            const float *v = row + 4 * j;
+            int32_t pair = lane % 4 * 2;
+            if (EPILOGUE == EPILOGUE_SILU_MUL)
+                store_silu_mul(a, m, first_n / 2 + 4 * j + pair, pack_bf16(v[0], v[1]), pack_bf16(v[4], v[5]));
+            else
+                store_pair<EPILOGUE>(a, m, first_n + 8 * j + pair, v[0], v[1]);
+        }
+    }
+}
+
+/* W on the M side, d[4 j + 2 i + k]: column 16 warp + g + 8 i of the product, row 8 j + 2 t + k of x. Lanes of
+ * neighbouring columns trade, so that the even one has both columns of row k = 0 and the odd one of k = 1. */
+template <int ROWS, int COLS, int EPILOGUE>
+static __device__ __forceinline__ void store_tile_of_rows(const small_args &a, const float (&d)[COLS / 2], int32_t first_n)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 4 % 2, pair = lane / 8 * 2;
+    if (16 * warp >= ROWS) return;
+    int32_t n = first_n + 16 * warp;
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++) {
+        int32_t m = 8 * j + lane % 4 * 2 + odd;
+        float2 v[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float *own = d + 4 * j + 2 * i;
+            float other = __shfl_xor_sync(0xffffffffu, odd ? own[0] : own[1], 4);
+            v[i] = odd ? make_float2(other, own[1]) : make_float2(own[0], other);
+        }
         if (EPILOGUE == EPILOGUE_SILU_MUL) {
-#pragma unroll
-            for (int j = 0; j < ROWS / 8; j += 2) {
-                const float *gate = d + 4 * j + 2 * i, *up = gate + 4;
-                int32_t n = first_n / 2 + 4 * j + lane % 4 * 2;
-                if (m < a.m && n < a.n / 2)
-                    *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) =
-                        silu_mul(pack_bf16(gate[0], gate[1]), pack_bf16(up[0], up[1]));
-            }
+            store_silu_mul(a, m, n / 2 + pair, pack_bf16(v[0].x, v[0].y), pack_bf16(v[1].x, v[1].y));
         } else {
-#pragma unroll
-            for (int j = 0; j < ROWS / 8; j++)
-                store_pair<EPILOGUE>(a, m, first_n + 8 * j + lane % 4 * 2, d[4 * j + 2 * i], d[4 * j + 2 * i + 1]);
+            store_pair<EPILOGUE>(a, m, n + pair, v[0].x, v[0].y);
+            store_pair<EPILOGUE>(a, m, n + 8 + pair, v[1].x, v[1].y);
         }
     }
 }
@@ -204,14 +246,16 @@ template <int ROWS> struct feeder {
     }
 };
 
-/* Of the four warps that multiply. */
-template <int ROWS> struct multiplier {
+/* Of the warps that multiply. */
+template <int ROWS, int COLS> struct multiplier {
     using T = small_traits<ROWS>;
+    using S = side_traits<ROWS, COLS>;
     const small_args &a;
     const ring &r;
+    int32_t group;
     ring_place p;
     int32_t before; /* the slot that the products under way read */
-    float d[ROWS / 2];
+    float d[S::SUMS];
 
     __device__ __forceinline__ void release(void) const
     {
@@ -225,11 +269,14 @@ template <int ROWS> struct multiplier {
         const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
         uint32_t x = wgmma_descriptor_low(r.x) + p.slot * T::BOXES * x_box;
         uint32_t w = wgmma_descriptor_low(r.w) + p.slot * T::BOXES * w_box;
+        if (S::GROUPS > 1) w += group * GROUP_ROWS * BOX_ROW_BYTES / 16;
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < T::STAGE_K / 16; i++)
-            wgmma_shared(d, wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2),
-                         wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2), k > 0 || i > 0);
+        for (int i = 0; i < T::STAGE_K / 16; i++) {
+            uint64_t x_part = wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2);
+            uint64_t w_part = wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2);
+            wgmma_shared(d, S::W_FIRST ? w_part : x_part, S::W_FIRST ? x_part : w_part, k > 0 || i > 0);
+        }
         wgmma_commit();
         if (k > 0) {
             wgmma_wait<1>();
@@ -249,16 +296,20 @@ template <int ROWS> struct multiplier {
             wgmma_wait<0>();
             wgmma_hold(d);
             release();
-            store_tile<ROWS, EPILOGUE>(a, d, tile * ROWS);
+            if constexpr (S::W_FIRST)
+                store_tile_of_rows<ROWS, COLS, EPILOGUE>(a, d, tile * ROWS);
+            else
+                store_tile<ROWS, EPILOGUE>(a, d, tile * ROWS);
         }
     }
 };
 
-template <int ROWS, int EPILOGUE>
-static __global__ void __launch_bounds__(THREADS, 1)
+template <int ROWS, int COLS, int EPILOGUE>
+static __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map)
 {
     using T = small_traits<ROWS>;
+    constexpr int WARPS = side_traits<ROWS, COLS>::WARPS;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * SLOTS_MAX];
     __shared__ int32_t tiles[SLOTS_MAX];
@@ -274,17 +325,18 @@ static __global__ void __launch_bounds__(THREADS, 1)
         tensor_map_prefetch(&x_map);
         for (int s = 0; s < a.num_slots; s++) {
             barrier_init(r.full + 8 * s, 1);
-            barrier_init(r.empty + 8 * s, GROUP_WARPS);
+            barrier_init(r.empty + 8 * s, WARPS);
         }
         barrier_init_fence();
     }
     __syncthreads();
-    if (warp_uniform(threadIdx.x / 32) == GROUP_WARPS) {
+    int32_t warp = warp_uniform(threadIdx.x / 32);
+    if (warp == WARPS) {
         if (elect_lane()) feeder<ROWS>{a, r, &w_map, &x_map}.run();
         return;
     }
     dependency_wait(); /* the results overwrite what kernels before may still read */
-    multiplier<ROWS>{a, r, {}, 0, {}}.template run<EPILOGUE>();
+    multiplier<ROWS, COLS>{a, r, warp / GROUP_WARPS, {}, 0, {}}.template run<EPILOGUE>();
 }
 
 /* ---- host ---- */
@@ -309,36 +361,47 @@ static int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
     return num_tiles == grid ? num_tiles : std::max(num_rounds * 3 / 4, 1) * grid;
 }
 
-template <int ROWS, int EPILOGUE>
+template <int ROWS, int COLS, int EPILOGUE>
 static bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w)
 {
     using T = small_traits<ROWS>;
+    using S = side_traits<ROWS, COLS>;
     a.x_rows = (a.m + 7) / 8 * 8;
     a.num_tiles = (w->n + ROWS - 1) / ROWS;
     a.num_k = (w->k + T::STAGE_K - 1) / T::STAGE_K;
     int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows), grid = std::min(d->num_sms, a.num_tiles);
-    a.num_slots = std::min(RING_BYTES / stage_bytes, (int32_t)SLOTS_MAX);
+    a.num_slots = std::min((RING_BYTES - S::BYTES_BEHIND) / stage_bytes, (int32_t)SLOTS_MAX);
     a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
-    size_t shared_bytes = (size_t)a.num_slots * stage_bytes + 1024;
+    size_t shared_bytes = (size_t)a.num_slots * stage_bytes + S::BYTES_BEHIND + 1024;
     const CUtensorMap *w_map = tensor_map(w->weight, w->n, w->k, ROWS), *x_map = tensor_map(x, a.m, w->k, a.x_rows);
     if (!w_map || !x_map) return false;
-    auto kernel = small_kernel<ROWS, EPILOGUE>;
+    auto kernel = small_kernel<ROWS, COLS, EPILOGUE>;
     static size_t allowed;
     if (shared_bytes > allowed)
         CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
     allowed = std::max(allowed, shared_bytes);
-    return launch_dependent(d, kernel, dim3((unsigned)grid), dim3(THREADS), shared_bytes, a, *w_map, *x_map);
+    return launch_dependent(d, kernel, dim3((unsigned)grid), dim3(S::THREADS), shared_bytes, a, *w_map, *x_map);
+}
+
+/* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other. */
+template <int ROWS, int EPILOGUE>
+static bool launch_side(struct cuda_device *d, const small_args &a, const void *x, const struct linear *w)
+{
+    if (a.m <= 8) return launch<ROWS, 8, EPILOGUE>(d, a, x, w);
+    if (a.m <= 16) return launch<ROWS, 16, EPILOGUE>(d, a, x, w);
+    if constexpr (ROWS >= GROUP_ROWS)
+        if (a.m <= 32) return launch<ROWS, 32, EPILOGUE>(d, a, x, w);
+    return launch<ROWS, 0, EPILOGUE>(d, a, x, w);
 }
 
 template <int EPILOGUE>
-static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x,
-                         const struct linear *w)
+static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x, const struct linear *w)
 {
     switch (tile_rows) {
-    case 32: return launch<32, EPILOGUE>(d, a, x, w);
-    case 48: return launch<48, EPILOGUE>(d, a, x, w);
-    case 64: return launch<64, EPILOGUE>(d, a, x, w);
-    default: return launch<112, EPILOGUE>(d, a, x, w);
+    case 32: return launch_side<32, EPILOGUE>(d, a, x, w);
+    case 48: return launch_side<48, EPILOGUE>(d, a, x, w);
+    case 64: return launch_side<64, EPILOGUE>(d, a, x, w);
+    default: return launch_side<112, EPILOGUE>(d, a, x, w);
     }
 }
 

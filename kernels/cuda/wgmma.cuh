@@ -69,6 +69,7 @@ template <int N> static __device__ __forceinline__ void wgmma_hold(float (&d)[N]
 #define SUMS_AT(i)                                                                                           \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),              \
         "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_4 "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
 #define SUMS_8 SUMS_AT(0)
 #define SUMS_16 SUMS_8, SUMS_AT(8)
 #define SUMS_24 SUMS_16, SUMS_AT(16)
@@ -85,6 +86,7 @@ template <int N> static __device__ __forceinline__ void wgmma_hold(float (&d)[N]
 #define SUMS_112 SUMS_104, SUMS_AT(104)
 #define SUMS_120 SUMS_112, SUMS_AT(112)
 #define SUMS_128 SUMS_120, SUMS_AT(120)
+#define NAMES_4 "%0, %1, %2, %3"
 #define NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_24 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -113,6 +115,8 @@ template <int N> static __device__ __forceinline__ void wgmma_hold(float (&d)[N]
                                 : SUMS_##COUNT                                                               \
                                 : "l"(a), "l"(b), "r"(add)));                                                \
     }
+DEFINE_WGMMA_SHARED(8, 4, 4, 5, 6)
+DEFINE_WGMMA_SHARED(16, 8, 8, 9, 10)
 DEFINE_WGMMA_SHARED(32, 16, 16, 17, 18)
 DEFINE_WGMMA_SHARED(48, 24, 24, 25, 26)
 DEFINE_WGMMA_SHARED(64, 32, 32, 33, 34)
