@@ -188,7 +188,8 @@ struct kernel_table {
     void (*add_rms_norm)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                          const void *delta, const float *weight, float eps, int32_t hidden_size);
 
-    /* out[T][N] (act) = x[T][K] (act) W^T + bias. */
+    /* out[T][N] (act) = x[T][K] (act) W^T + bias. In both products x and out have room for limits.num_tokens
+     * rows, and those behind T may be read and overwritten. */
     void (*linear)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                    const struct linear *w);
     /* out[T][N/2] (act) = silu(gate) * up, for LINEAR_GATE_UP. */

@@ -169,8 +169,8 @@ int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim
 /* Of either kind. */
 void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x, const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
-/* Rows that a product of the logit rows computes, where there is room for them. */
-int32_t cuda_logit_rows_of_product(const struct cuda_device *d, int32_t num_logits);
+/* Rows that a product computes for so many, where x and out have room for them. */
+int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
 /* The kernel that was chosen: see linear.cu. */
 int32_t cuda_linear_choice(const struct linear *w, int32_t rows);
 void cuda_linear_plan_create(struct linear *w);

@@ -17,10 +17,10 @@
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/silu.cuh"
 
-enum { SILU_THREADS = 256, FILL_THREADS = 1024, TIMED_TURNS = 3, HOLD_CYCLES = 60000 };
+enum { SILU_THREADS = 256, FILL_THREADS = 1024, TIMED_TURNS = 3, HOLD_CYCLES = 60000, BLAS_ROWS = 128, LONG_ROWS = 1024 };
 
 /* Up to so many rows a choice holds; the last one also beyond. */
-static const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+static const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192};
 enum { NUM_BUCKETS = sizeof bucket_rows / sizeof *bucket_rows };
 
 /* A kernel: rows of W a CTA of the one for few rows, minus CTAs a cluster of the one for many, or
@@ -146,21 +146,21 @@ int32_t cuda_linear_choice(const struct linear *w, int32_t rows)
     return w->plan->kernel[bucket_of(rows)];
 }
 
-/* Few sizes beyond those of the own kernel: cuBLASLt has another kernel for every 8 rows or so, and to load one for the first
- * time waits for a whole step. The product takes as long as its weights. */
-int32_t cuda_logit_rows_of_product(const struct cuda_device *d, int32_t num_logits)
+/* cuBLASLt has another kernel for every 8 rows or so: to load one for the first time waits for a whole step, and some take
+ * several times as long as for a few rows more (down, 96 rows: 310 us; 128 rows: 40). So it is asked for the numbers of
+ * rows at which it was timed and their like. */
+int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
-    if (num_logits <= LINEAR_SMALL_ROWS_MAX) return num_logits;
-    int32_t room = min(d->limits.num_logits, d->limits.num_tokens);
-    return min((num_logits + 127) / 128 * 128, max(num_logits, room));
+    if (rows <= LINEAR_SMALL_ROWS || cuda_linear_choice(w, rows) != KERNEL_BLAS) return rows;
+    return min((rows + BLAS_ROWS - 1) / BLAS_ROWS * BLAS_ROWS, max(rows, room));
 }
 
 void cuda_linear(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
                  const struct linear *w)
 {
     struct cuda_device *d = cuda_of(device);
-    int32_t num_rows = rows == ROWS_LOGITS ? cuda_logit_rows_of_product(d, b->num_logits) : b->num_tokens;
-    cuda_linear_rows(d, num_rows, out, x, w);
+    int32_t num_rows = rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
+    cuda_linear_rows(d, cuda_linear_padded(w, num_rows, d->limits.num_tokens), out, x, w);
 }
 
 void cuda_linear_plan_create(struct linear *w)
@@ -202,7 +202,8 @@ static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, 
     const struct linear *w = plan->linears[0];
     double flop = 2.0 * rows * w->n * w->k, bytes = 2.0 * w->n * w->k;
     int num_runs = bytes > 5e8                     ? 2
-                   : rows <= LINEAR_SMALL_ROWS_MAX ? 6
+                   : rows <= LINEAR_SMALL_ROWS     ? 6
+                   : rows <= LINEAR_SMALL_ROWS_MAX ? 3
                    : flop < 3e11                   ? 2
                                                    : 1; /* some 100 us at least */
     if (rows <= LINEAR_SMALL_ROWS_MAX) hold_kernel<<<1, 1, 0, d->stream>>>();
@@ -219,25 +220,28 @@ static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, 
 /* Kernels take turns, so that the clocks, which go down under load, are the same for all. The first turn
  * makes plans and tensor maps and does not count. A kernel must be so much faster than those before it in the
  * list: runs differ by 1 %, and for many rows what counts in the end, power, is not seen in milliseconds; the
- * first one there takes the least. */
-static int32_t fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
+ * first one there takes the least. fewer: what was chosen for fewer rows, or KERNEL_BLAS. */
+static int32_t fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows, int32_t fewer,
                        const struct timing *t)
 {
     std::vector<int32_t> kernels;
-    if (rows > LINEAR_SMALL_ROWS_MAX)
-        for (int32_t cluster : linear_large_clusters) kernels.push_back(-cluster);
-    else
+    if (rows <= LINEAR_SMALL_ROWS)
         kernels.assign(std::begin(linear_small_tile_rows), std::end(linear_small_tile_rows));
+    else if (rows <= LINEAR_SMALL_ROWS_MAX && fewer > 0)
+        kernels.push_back(fewer);
+    if (rows > LINEAR_SMALL_ROWS)
+        for (int32_t cluster : linear_large_clusters) kernels.push_back(-cluster);
     kernels.push_back(KERNEL_BLAS);
     std::vector<float> best(kernels.size(), HUGE_VALF);
-    for (int turn = 0; turn <= TIMED_TURNS; turn++)
+    int num_turns = rows > LONG_ROWS ? 1 : TIMED_TURNS;
+    for (int turn = 0; turn <= num_turns; turn++)
         for (size_t i = 0; i < kernels.size(); i++) {
             float ms = time_kernel(d, plan, kernels[i], rows, t);
             if (turn > 0 && ms < best[i]) best[i] = ms;
         }
     size_t winner = 0;
     for (size_t i = 1; i < kernels.size(); i++)
-        if (best[i] < (rows > LINEAR_SMALL_ROWS_MAX ? 0.98f : 0.99f) * best[winner]) winner = i;
+        if (best[i] < (rows > LINEAR_SMALL_ROWS ? 0.98f : 0.99f) * best[winner]) winner = i;
     return kernels[winner];
 }
 
@@ -252,7 +256,7 @@ static void choose(struct cuda_device *d, struct linear_plan *plan, const struct
     int32_t most = rows_max(d, plan->linears[0]);
     for (int i = 0; i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
-            plan->kernel[i] = fastest(d, plan, min(bucket_rows[i], most), t);
+            plan->kernel[i] = fastest(d, plan, min(bucket_rows[i], most), i > 0 ? plan->kernel[i - 1] : KERNEL_BLAS, t);
 }
 
 int cuda_linear_plans(struct cuda_device *d, struct error *err)

@@ -1,14 +1,14 @@
-/* linear_small.cu - products of few rows (M <= 64) on sm_90a, bound by the bytes of W.
+/* linear_small.cu - products of few rows (M <= 256) on sm_90a, bound by the bytes of W.
  *
- * Both operands come straight from shared memory, so a group of four warps, or two, keep up with an SM's share of the memory.
+ * Both operands come straight from shared memory, so a group of four warps, or a few, keep up with an SM's share of the memory.
  * One thread feeds a ring of stages of STAGE_K columns through the bulk copy engine, running on across tiles:
  *
  *      W [ROWS][K]  -> |s0|s1|s2|s3| ... ring in shared memory ... -> wgmma -> out[m][n]
  *      x [M][K]     -> |s0|s1|s2|s3|
  *
  * Few rows of x (COLS of them at most) are the N side of wgmma, and W the M side, 64 rows at a time: what is multiplied
- * in vain costs power, and under its limit the memory becomes slower. More rows are the M side, padded to 64, and the ROWS
- * rows of W the N side (COLS is 0). Only the rows of x that exist (rounded up to 8) are fetched; what is missing of an
+ * in vain costs power, and under its limit the memory becomes slower. More rows are the M side, padded to 64 for each group
+ * of warps, and the ROWS rows of W the N side. Only the rows of x that exist (rounded up to 8) are fetched; what is missing of an
  * operand is whatever lies behind it in shared memory, and its results are not stored.
  *
  * SMs get unequal shares of the memory. So the CTAs, one an SM, know their first tiles by their number and take the last
@@ -34,6 +34,7 @@ enum {
     BOX_ROW_BYTES = BOX_K * 2,
     GROUP_WARPS = 4, /* that multiply together */
     GROUP_ROWS = 64, /* of wgmma's M side */
+    ROWS_MAX = 112,  /* of W in a tile */
     SLOTS_MAX = 32,
     RING_BYTES = 225 << 10,
     NO_TILE = -1
@@ -58,10 +59,16 @@ template <int ROWS> struct small_traits {
     __host__ __device__ static constexpr int x_bytes(int x_rows) { return x_rows * BOXES * BOX_ROW_BYTES; }
 };
 
+/* What COLS is when x is the M side: 0, -1, -2, -3 for one, two, three, four groups. */
+static constexpr int x_first(int groups)
+{
+    return 1 - groups;
+}
+
 /* Which operand is the M side. */
 template <int ROWS, int COLS> struct side_traits {
     static constexpr bool W_FIRST = COLS > 0;
-    static constexpr int GROUPS = W_FIRST ? (ROWS + GROUP_ROWS - 1) / GROUP_ROWS : 1;
+    static constexpr int GROUPS = W_FIRST ? (ROWS + GROUP_ROWS - 1) / GROUP_ROWS : 1 - COLS;
     static constexpr int WARPS = GROUPS * GROUP_WARPS, THREADS = (WARPS + 1) * 32; /* one feeds */
     static constexpr int SUMS = (W_FIRST ? COLS : ROWS) / 2;                       /* a thread */
     /* of W, read beyond the ring's end */
@@ -269,7 +276,7 @@ template <int ROWS, int COLS> struct multiplier {
         const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
         uint32_t x = wgmma_descriptor_low(r.x) + p.slot * T::BOXES * x_box;
         uint32_t w = wgmma_descriptor_low(r.w) + p.slot * T::BOXES * w_box;
-        if (S::GROUPS > 1) w += group * GROUP_ROWS * BOX_ROW_BYTES / 16;
+        if (S::GROUPS > 1) (S::W_FIRST ? w : x) += group * GROUP_ROWS * BOX_ROW_BYTES / 16;
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < T::STAGE_K / 16; i++) {
@@ -383,15 +390,22 @@ static bool launch(struct cuda_device *d, small_args a, const void *x, const str
     return launch_dependent(d, kernel, dim3((unsigned)grid), dim3(S::THREADS), shared_bytes, a, *w_map, *x_map);
 }
 
-/* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other. */
+/* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other; with more than 128 they
+ * would fetch more of x than of W. */
 template <int ROWS, int EPILOGUE>
 static bool launch_side(struct cuda_device *d, const small_args &a, const void *x, const struct linear *w)
 {
     if (a.m <= 8) return launch<ROWS, 8, EPILOGUE>(d, a, x, w);
     if (a.m <= 16) return launch<ROWS, 16, EPILOGUE>(d, a, x, w);
-    if constexpr (ROWS >= GROUP_ROWS)
+    if constexpr (ROWS == ROWS_MAX)
         if (a.m <= 32) return launch<ROWS, 32, EPILOGUE>(d, a, x, w);
-    return launch<ROWS, 0, EPILOGUE>(d, a, x, w);
+    if (a.m <= GROUP_ROWS) return launch<ROWS, x_first(1), EPILOGUE>(d, a, x, w);
+    if (a.m <= 2 * GROUP_ROWS) return launch<ROWS, x_first(2), EPILOGUE>(d, a, x, w);
+    if constexpr (ROWS == ROWS_MAX) {
+        if (a.m <= 3 * GROUP_ROWS) return launch<ROWS, x_first(3), EPILOGUE>(d, a, x, w);
+        if (a.m <= 4 * GROUP_ROWS) return launch<ROWS, x_first(4), EPILOGUE>(d, a, x, w);
+    }
+    return false;
 }
 
 template <int EPILOGUE>
@@ -401,7 +415,7 @@ static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_a
     case 32: return launch_side<32, EPILOGUE>(d, a, x, w);
     case 48: return launch_side<48, EPILOGUE>(d, a, x, w);
     case 64: return launch_side<64, EPILOGUE>(d, a, x, w);
-    default: return launch_side<112, EPILOGUE>(d, a, x, w);
+    default: return launch_side<ROWS_MAX, EPILOGUE>(d, a, x, w);
     }
 }
 

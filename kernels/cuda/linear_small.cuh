@@ -4,7 +4,10 @@
 
 #include "kernels/cuda/cuda_device.cuh"
 
-enum { LINEAR_SMALL_ROWS_MAX = 64 };
+enum {
+    LINEAR_SMALL_ROWS = 64,     /* up to so many there is nothing better */
+    LINEAR_SMALL_ROWS_MAX = 256 /* the most that it can; more than 128 with tiles of 112 rows only */
+};
 
 /* Rows of W that a CTA may own: they change the speed and nothing else. */
 static const int32_t linear_small_tile_rows[] = {32, 48, 64, 112};

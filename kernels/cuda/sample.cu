@@ -493,7 +493,7 @@ void cuda_logits_sample(struct device *device, const struct batch *b, const void
     struct cuda_device *d = cuda_of(device);
     struct sampler *s = d->sampler;
     unsigned rows = (unsigned)b->num_logits;
-    cuda_linear_rows(d, cuda_logit_rows_of_product(d, b->num_logits), d->logits, x, lm_head);
+    cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x, lm_head);
     draw_args a = {};
     a.logits = d->logits;
     a.adjusted = s->adjusted;

@@ -25,7 +25,7 @@
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { REPEATS = 7, CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 64, ROWS_MAX_LARGE = 8192, TURNS = 5 };
+enum { REPEATS = 7, CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 256, ROWS_MAX_LARGE = 8192, TURNS = 5 };
 static const double TURN_FLOP = 8e12; /* about 10 ms */
 static const size_t ROTATED_BYTES = (size_t)400 << 20;
 
@@ -199,7 +199,7 @@ static bool same_bits_small(const struct linear *w, int32_t tile_rows, int32_t m
 static void bench_shape(const struct shape &s)
 {
     std::vector<struct linear *> all = make_rotation(s);
-    for (int32_t m : {1, 8, 16, 32, 64}) {
+    for (int32_t m : {1, 8, 16, 32, 64, 96, 128, 192, 256}) {
         free_choice blas(s, m);
         double free_us = time_graph(CALLS, [&](int i) { return blas.run(all[i % all.size()]); }), best = 1e30;
         printf("%-8s %3d %9.1f ", s.name, m, free_us);
@@ -227,7 +227,7 @@ static void bench_chain(void)
     for (int i = 0; i < CHAIN_LAYERS; i++)
         for (int j = 0; j < 4; j++) layers[i].push_back(make_linear(shapes[j], (uint32_t)(i * 5 + j)));
     if (cuda_linear_plans(device, &err)) fprintf(stderr, "%s\n", err.text);
-    for (int32_t m : {1, 8, 16, 32, 64}) {
+    for (int32_t m : {1, 8, 16, 32, 64, 96, 128, 192, 256}) {
         std::vector<free_choice> blas;
         for (int j = 0; j < 4; j++) blas.emplace_back(shapes[j], m);
         double free_us =
@@ -389,9 +389,10 @@ static void check_alone(void)
                 (__nv_bfloat16 *)out, (__nv_bfloat16 *)x, w->weight, num_out, s.k, s.gate_up, different);
             num_checked++;
         };
-        for (int32_t m : {1, 9, 64})
+        for (int32_t m : {1, 9, 17, 64, 100})
             for (int32_t rows : linear_small_tile_rows)
                 run(m, [&] { return cuda_linear_small(device, rows, m, out, x, w, s.gate_up); });
+        for (int32_t m : {150, 250}) run(m, [&] { return cuda_linear_small(device, 112, m, out, x, w, s.gate_up); });
         for (int32_t m : {65, 300})
             for (struct tile t : large_tiles())
                 run(m,
@@ -468,7 +469,7 @@ static void print_choices(void)
         printf("choice, %.0f ms:", ms);
         for (int j = 0; j < 5; j++) {
             printf("  %s", shapes[j].name);
-            for (int32_t m : {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192})
+            for (int32_t m : {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192})
                 printf(" %d", cuda_linear_choice(j < 4 ? all[j] : all.back(), m));
         }
         printf("\n");

@@ -115,7 +115,8 @@ int main(int argc, char **argv)
     session_open(&s, &options);
     static const struct {
         int num_seqs, context;
-    } decodes[] = {{1, 1024}, {8, 1024}, {32, 1024}, {64, 1024}, {128, 1024}, {256, 512}},
+    } decodes[] = {{1, 1024},  {8, 1024},   {32, 1024}, {64, 1024},
+                   {96, 1024}, {128, 1024}, {192, 512}, {256, 512}},
       mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}};
     if (wanted(what, "prefill")) print_prefill(&s, 1, 512);
     for (size_t i = 0; i < array_length(decodes) && wanted(what, "decode"); i++) {

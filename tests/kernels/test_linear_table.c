@@ -10,6 +10,7 @@ struct product {
     int32_t n, k; /* of the result: gate and up give n = half of the weight's rows */
     float *weights, *biases, *x;
     void *file_weights[2];
+    void *device_x, *device_y; /* of the largest step */
 };
 
 static void *random_bf16(struct random *random, float *values, size_t count, float deviation)
@@ -52,6 +53,8 @@ static void product_make(struct product *p, struct device *d, struct random *ran
     for (int32_t n = 0; bias && n < p->n; n++) p->biases[n] = random_normal(random);
     if (bias) p->desc.biases[0] = (struct weight_view){p->biases, DTYPE_F32, 1, p->n};
     p->x = random_values(random, (size_t)TOKENS_MAX * (size_t)p->k, d->act_bytes, 1);
+    p->device_x = device_floats(d, (size_t)TOKENS_MAX * (size_t)p->k, false);
+    p->device_y = device_floats(d, (size_t)TOKENS_MAX * (size_t)p->n, false);
     if (d->ops->linear_create(d, &p->desc, &p->linear, &err)) fail_msg("linear_create: %s", err.text);
 }
 
@@ -68,8 +71,7 @@ static void product_run(const struct product *p, struct device *d, struct test_s
                         int32_t num_tokens, float *out)
 {
     int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
-    void *x = device_floats(d, (size_t)num_tokens * (size_t)p->k, false),
-         *y = device_floats(d, (size_t)num_tokens * (size_t)p->n, false);
+    void *x = p->device_x, *y = p->device_y;
     device_write(d, x, p->x + (size_t)first * (size_t)p->k, (size_t)num_tokens * (size_t)p->k, false);
     device_poison(d, y, (size_t)num_tokens * (size_t)p->n, false);
     test_step_clear(step);
@@ -132,7 +134,8 @@ static void product_check(const struct product *p, const struct device *d, struc
 static void check_same_bits(const struct product *p, struct device *d, struct test_step *step,
                             struct random *random, const float *all)
 {
-    static const int32_t sizes[] = {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 500, TOKENS_MAX};
+    static const int32_t sizes[] = {1,   2,   8,   9,   16,  17,  32,  33,  64,  65,
+                                    100, 128, 129, 150, 192, 193, 256, 257, 500, TOKENS_MAX};
     float *part = malloc((size_t)TOKENS_MAX * (size_t)p->n * sizeof *part);
     for (size_t i = 0; i < array_length(sizes) && sizes[i] <= num_tokens_max(); i++) {
         int32_t first = random_below(random, num_tokens_max() - sizes[i] + 1);
