@@ -10,14 +10,13 @@ struct tail {
  * step those are all rows. */
 static struct tail last_tail(const struct model *m, const struct batch *b, const struct step *step)
 {
-    const struct device *d = m->device;
+    struct device *d = m->device;
     const struct model_config *c = &m->config;
     struct tail tail = {ROWS_TOKENS, m->residual, m->attended};
     if (step->num_logits == step->num_tokens) return tail;
     tail = (struct tail){ROWS_LOGITS, m->logit_residual, m->qkv}; /* attention was the last to read qkv */
-    d->ops->pick_logit_rows(m->device, b, tail.residual, m->residual,
-                            (size_t)c->hidden_size * (size_t)d->res_bytes);
-    d->ops->pick_logit_rows(m->device, b, tail.attended, m->attended,
+    d->ops->pick_logit_rows(d, b, tail.residual, m->residual, (size_t)c->hidden_size * (size_t)d->res_bytes);
+    d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
                             (size_t)c->num_heads * (size_t)c->head_dim * (size_t)d->act_bytes);
     return tail;
 }

@@ -90,6 +90,12 @@ struct batch {
     struct sample_result *results; /* pinned host memory that the sampler writes to */
 };
 
+/* Padded, too. */
+static inline int32_t batch_num_rows(const struct batch *b, enum row_set rows)
+{
+    return rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
+}
+
 struct cuda_device {
     struct device base; /* first */
     cudaStream_t stream;

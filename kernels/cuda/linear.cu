@@ -159,8 +159,7 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
                  const struct linear *w)
 {
     struct cuda_device *d = cuda_of(device);
-    int32_t num_rows = rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
-    cuda_linear_rows(d, cuda_linear_padded(w, num_rows, d->limits.num_tokens), out, x, w);
+    cuda_linear_rows(d, cuda_linear_padded(w, batch_num_rows(b, rows), d->limits.num_tokens), out, x, w);
 }
 
 void cuda_linear_plan_create(struct linear *w)
@@ -220,7 +219,8 @@ static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, 
 /* Kernels take turns, so that the clocks, which go down under load, are the same for all. The first turn
  * makes plans and tensor maps and does not count. A kernel must be so much faster than those before it in the
  * list: runs differ by 1 %, and for many rows what counts in the end, power, is not seen in milliseconds; the
- * first one there takes the least. fewer: what was chosen for fewer rows, or KERNEL_BLAS. */
+ * first one there takes the least. Beyond LONG_ROWS, most of the time that this takes, one turn does.
+ * fewer: what was chosen for fewer rows, or KERNEL_BLAS. */
 static int32_t fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows, int32_t fewer,
                        const struct timing *t)
 {

@@ -15,7 +15,7 @@ static const int32_t linear_small_tile_rows[] = {32, 48, 64, 112};
 /* Whether the kernel can run this product at all: an sm_90 machine, few rows, K a multiple of 8, N of 16. */
 bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w, int32_t rows);
 
-/* out = x W^T (+ bias), or silu(gate) * up. False where the driver cannot. */
+/* out = x W^T (+ bias), or silu(gate) * up. False where the driver cannot, or tiles are too narrow for so many rows. */
 bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
                        const struct linear *w, bool silu_mul);
 

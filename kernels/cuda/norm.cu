@@ -106,8 +106,7 @@ void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const voi
 void cuda_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
                        const float *weight, float eps, int32_t hidden_size)
 {
-    int32_t num_rows = rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
-    launch_norm<true>(cuda_of(d), num_rows, out, x, delta, weight, eps, hidden_size);
+    launch_norm<true>(cuda_of(d), batch_num_rows(b, rows), out, x, delta, weight, eps, hidden_size);
 }
 
 static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int32_t row_vectors)
