@@ -179,14 +179,12 @@ struct kernel_table {
     void (*pick_logit_rows)(struct device *d, const struct batch *b, void *out, const void *x,
                             size_t row_bytes);
 
-    /* In add_rms_norm and the products T is R with ROWS_LOGITS. */
+    /* In rms_norm and the products T is R with ROWS_LOGITS. */
 
-    /* out[T][H] (act) = RMSNorm(x[T][H] (res)) * weight[H] (f32), sums in a fixed order over H. */
-    void (*rms_norm)(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
-                     float eps, int32_t hidden_size);
-    /* x += delta (act), then as rms_norm. x is updated in place. */
-    void (*add_rms_norm)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
-                         const void *delta, const float *weight, float eps, int32_t hidden_size);
+    /* out[T][H] (act) = RMSNorm(x[T][H] (res)) * weight[H] (f32), sums in a fixed order over H. delta[T][H]
+     * (act), unless NULL, is added to x first, in place. */
+    void (*rms_norm)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                     const void *delta, const float *weight, float eps, int32_t hidden_size);
 
     /* out[T][N] (act) = x[T][K] (act) W^T + bias. In both products x and out have room for limits.num_tokens
      * rows, and those behind T may be read and overwritten. */

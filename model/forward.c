@@ -28,26 +28,23 @@ void forward_llama(const struct model *m, const struct batch *b, const struct st
     const float eps = m->config.rms_norm_eps;
     const int32_t hidden = m->config.hidden_size, last = m->config.num_layers - 1;
     struct tail t = {ROWS_TOKENS, m->residual, m->attended};
+    const void *delta = NULL; /* of the layer before: added where the sum is needed next, in the norm */
 
     k->embed(d, b, m->residual, m->embedding);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
-        /* the MLP's output of the layer before is added where the sum is needed next: in the norm */
-        if (i == 0)
-            k->rms_norm(d, b, m->normed, m->residual, layer->attention_norm, eps, hidden);
-        else
-            k->add_rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, m->delta, layer->attention_norm, eps,
-                            hidden);
+        k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, delta, layer->attention_norm, eps, hidden);
         k->linear(d, b, ROWS_TOKENS, m->qkv, m->normed, layer->qkv);
         k->rope_kv_write(d, b, m->qkv, m->kv_pool, i, &layer->rope);
         if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
         k->attention(d, b, m->attended, m->qkv, m->kv_pool, i, &m->attention);
         if (i == last) t = last_tail(m, b, step);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
-        k->add_rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, layer->mlp_norm, eps, hidden);
+        k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, layer->mlp_norm, eps, hidden);
         k->linear_silu_mul(d, b, t.rows, m->mlp, m->normed, layer->gate_up);
         k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
+        delta = m->delta;
     }
-    k->add_rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, m->output_norm, eps, hidden);
+    k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, delta, m->output_norm, eps, hidden);
     k->logits_sample(d, b, m->logit_rows, m->lm_head);
 }

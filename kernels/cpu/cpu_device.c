@@ -279,7 +279,6 @@ static const struct kernel_table cpu_kernel_table = {
     .embed = cpu_embed,
     .pick_logit_rows = cpu_pick_logit_rows,
     .rms_norm = cpu_rms_norm,
-    .add_rms_norm = cpu_add_rms_norm,
     .linear = cpu_linear,
     .linear_silu_mul = cpu_linear, /* the linear knows its kind */
     .rope_kv_write = cpu_rope_kv_write,

@@ -63,10 +63,8 @@ void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
 /* norm.c, rope.c, embed.c, logits.c: entries of the table */
-void cpu_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
-                  float eps, int32_t hidden_size);
-void cpu_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
-                      const void *delta, const float *weight, float eps, int32_t hidden_size);
+void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                  const void *delta, const float *weight, float eps, int32_t hidden_size);
 void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
 void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                        int32_t layer, const struct rope_args *args);

@@ -55,17 +55,8 @@ static void run(struct device *d, struct norm_task *t)
     cpu_device_run(cpu_device_of(d), (int64_t)t->num_rows * t->hidden_size, norm_rows, t);
 }
 
-void cpu_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight,
-                  float eps, int32_t hidden_size)
-{
-    struct norm_task t = {.out = out, .weight = weight, .eps = eps, .hidden_size = hidden_size};
-    t.x = (void *)x; /* without a delta it is only read */
-    t.num_rows = b->step->num_tokens;
-    run(d, &t);
-}
-
-void cpu_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
-                      const void *delta, const float *weight, float eps, int32_t hidden_size)
+void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                  const void *delta, const float *weight, float eps, int32_t hidden_size)
 {
     struct norm_task t = {.out = out, .x = x, .delta = delta, .weight = weight, .eps = eps};
     t.num_rows = batch_num_rows(b, rows);

@@ -149,10 +149,8 @@ bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3
 
 /* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
-void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
-                   int32_t hidden_size);
-void cuda_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
-                       const float *weight, float eps, int32_t hidden_size);
+void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
+                   const float *weight, float eps, int32_t hidden_size);
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes);
 void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool, int32_t layer,
                         const struct rope_args *args);

@@ -222,7 +222,6 @@ static const struct kernel_table *table(void)
     t.embed = cuda_embed;
     t.pick_logit_rows = cuda_pick_logit_rows;
     t.rms_norm = cuda_rms_norm;
-    t.add_rms_norm = cuda_add_rms_norm;
     t.linear = cuda_linear;
     t.linear_silu_mul = cuda_linear; /* the linear knows its kind */
     t.rope_kv_write = cuda_rope_kv_write;

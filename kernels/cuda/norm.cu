@@ -77,8 +77,8 @@ static __global__ void __launch_bounds__(NORM_THREADS)
 
 /* The number of vectors is a function of H, so rows have the same bits in every step. */
 template <bool ADD>
-static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, const void *x, const void *delta,
-                        const float *weight, float eps, int32_t hidden_size)
+static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void *x, const void *delta, const float *weight,
+                        float eps, int32_t hidden_size)
 {
     auto launch = [&](auto kernel) {
         launch_dependent(d, kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x,
@@ -97,16 +97,14 @@ static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, cons
         launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD>);
 }
 
-void cuda_rms_norm(struct device *d, const struct batch *b, void *out, const void *x, const float *weight, float eps,
-                   int32_t hidden_size)
+void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
+                   const float *weight, float eps, int32_t hidden_size)
 {
-    launch_norm<false>(cuda_of(d), b->num_tokens, out, x, NULL, weight, eps, hidden_size);
-}
-
-void cuda_add_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
-                       const float *weight, float eps, int32_t hidden_size)
-{
-    launch_norm<true>(cuda_of(d), batch_num_rows(b, rows), out, x, delta, weight, eps, hidden_size);
+    int32_t num_rows = batch_num_rows(b, rows);
+    if (delta)
+        launch_norm<true>(cuda_of(d), num_rows, out, x, delta, weight, eps, hidden_size);
+    else
+        launch_norm<false>(cuda_of(d), num_rows, out, x, NULL, weight, eps, hidden_size);
 }
 
 static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int32_t row_vectors)

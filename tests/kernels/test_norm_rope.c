@@ -102,14 +102,14 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     device_write(d, n->device_x, n->x, count, true);
     struct batch *batch = begin(b, 0, num_rows, 0);
     device_poison(d, n->out, count, false);
-    d->ops->rms_norm(d, batch, n->out, n->device_x, n->device_weight, 1e-5f, n->size);
+    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, NULL, n->device_weight, 1e-5f, n->size);
     device_read(d, out, n->out, count, false);
     device_read(d, x, n->device_x, count, true);
     assert_int_equal(num_bits_different(x, n->x, count), 0);
 
     device_poison(d, n->out, count, false);
-    d->ops->add_rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f,
-                         n->size);
+    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f,
+                     n->size);
     device_read(d, out + count, n->out, count, false);
     device_read(d, x, n->device_x, count, true);
     for (size_t i = 0; i < count; i++) assert_true(x[i] == rounded_to(d->res_bytes, n->x[i] + n->delta[i]));
@@ -122,8 +122,8 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     d->ops->pick_logit_rows(d, batch, n->picked_x, n->device_x, (size_t)n->size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, batch, n->picked_delta, n->device_delta,
                             (size_t)n->size * (size_t)d->act_bytes);
-    d->ops->add_rms_norm(d, batch, ROWS_LOGITS, n->out, n->picked_x, n->picked_delta, n->device_weight, 1e-5f,
-                         n->size);
+    d->ops->rms_norm(d, batch, ROWS_LOGITS, n->out, n->picked_x, n->picked_delta, n->device_weight, 1e-5f,
+                     n->size);
     device_read(d, out + 2 * count, n->out, count, false);
     test_step_end(d, unused);
     free(unused);

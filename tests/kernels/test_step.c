@@ -143,12 +143,10 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
     const struct kernel_table *ops = d->ops;
     enum row_set rows = ROWS_TOKENS;
     void *x = m->x, *attended = m->narrow;
+    const void *delta = NULL;
     ops->embed(d, b, x, m->embedding);
     for (int i = 0; i < LAYERS; i++) {
-        if (i == 0)
-            ops->rms_norm(d, b, m->normed, x, m->norm, 1e-5f, HIDDEN);
-        else
-            ops->add_rms_norm(d, b, rows, m->normed, x, m->narrow, m->norm, 1e-5f, HIDDEN);
+        ops->rms_norm(d, b, rows, m->normed, x, delta, m->norm, 1e-5f, HIDDEN);
         ops->linear(d, b, rows, m->wide, m->normed, m->qkv[i]);
         ops->rope_kv_write(d, b, m->wide, m->pool, i, &m->rope);
         if (i == LAYERS - 1 && s->num_logits == 0) return;
@@ -161,11 +159,12 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
             ops->pick_logit_rows(d, b, attended, m->narrow, (size_t)HEADS * DIM * (size_t)d->act_bytes);
         }
         ops->linear(d, b, rows, m->wide, attended, m->o[i]);
-        ops->add_rms_norm(d, b, rows, m->normed, x, m->wide, m->norm, 1e-5f, HIDDEN);
+        ops->rms_norm(d, b, rows, m->normed, x, m->wide, m->norm, 1e-5f, HIDDEN);
         ops->linear_silu_mul(d, b, rows, m->wide, m->normed, m->gate_up[i]);
         ops->linear(d, b, rows, m->narrow, m->wide, m->down[i]);
+        delta = m->narrow;
     }
-    ops->add_rms_norm(d, b, rows, m->normed, x, m->narrow, m->norm, 1e-5f, HIDDEN);
+    ops->rms_norm(d, b, rows, m->normed, x, delta, m->norm, 1e-5f, HIDDEN);
     ops->logits_sample(d, b, m->normed, m->embedding);
 }
 
