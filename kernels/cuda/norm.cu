@@ -32,7 +32,9 @@ static __device__ void store_bf16x4(__nv_bfloat16 *out, float4 v)
 }
 
 /* out = norm(x) * weight. ADD: delta is added to x first. H is a multiple of 4; a thread keeps its VECTORS values of 4 in
- * registers, all of them loaded at once, and the weights ahead of the dependency: a row is a chain of latencies. */
+ * registers, all of them loaded at once, and the weights ahead of the dependency: a row is a chain of latencies. The last
+ * row comes first: of many rows the L2 still holds those that the product before wrote last, and leaves to the product after
+ * those that it reads first. */
 template <int VECTORS, bool ADD>
 static __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight, float eps, int32_t hidden_size)
@@ -45,15 +47,15 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         int i = threadIdx.x + j * NORM_THREADS;
         if (i < num_vectors) w[j] = ((const float4 *)weight)[i];
     }
-    float4 *row = (float4 *)(x + (size_t)blockIdx.x * hidden_size);
-    const __nv_bfloat16 *add = delta + (size_t)blockIdx.x * hidden_size;
+    const size_t first = (size_t)(gridDim.x - 1 - blockIdx.x) * hidden_size;
+    float4 *row = (float4 *)(x + first);
     dependency_wait();
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
         v[j] = row[i];
-        if (ADD) a[j] = load_delta(add + 4 * i);
+        if (ADD) a[j] = load_delta(delta + first + 4 * i);
     }
     float sum = 0;
 #pragma unroll
@@ -69,7 +71,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
-        store_bf16x4(out + (size_t)blockIdx.x * hidden_size + 4 * i,
+        store_bf16x4(out + first + 4 * i,
                      make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y, v[j].z * scale * w[j].z,
                                  v[j].w * scale * w[j].w));
     }
