@@ -21,21 +21,26 @@ enum {
     PIECE_TOKENS = PIECE_PAGES * BLOCK_SIZE,
     SPLITS_MAX = 32, /* lanes of a warp */
     SPLITS_FEW = 8,
+    SPLITS_ALL_HEADS = 256, /* about the CTAs of an H200 */
     SPLIT_PAGES_MIN = 16,
     SPLIT_PAGES = 32
 };
 
-/* How a sequence is cut: a function of its length (and the model's window) alone. Splits have 256 tokens, in longer sequences
- * 512, and what keeps their number at 32 in the longest. Few splits are folded faster, many keep more CTAs busy. */
+/* How a sequence is cut: a function of its length, and of the model's window and heads, alone. Splits have 256 tokens, in longer
+ * sequences 512, and in the longest what keeps their number at 32, or at 8 where heads are many. Few splits are folded faster,
+ * many keep more CTAs busy. */
 struct cut {
     int32_t num_pages, pages_per_split, first_split, end_split; /* splits before the window are not computed */
 };
 
-static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window)
+static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window, int32_t num_heads)
 {
     struct cut c;
     c.num_pages = (seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    int32_t pages = (c.num_pages + SPLITS_MAX - 1) / SPLITS_MAX, few = (c.num_pages + SPLITS_FEW - 1) / SPLITS_FEW;
+    int32_t most = SPLITS_ALL_HEADS / num_heads;
+    if (most > SPLITS_MAX) most = SPLITS_MAX;
+    if (most < SPLITS_FEW) most = SPLITS_FEW;
+    int32_t pages = (c.num_pages + most - 1) / most, few = (c.num_pages + SPLITS_FEW - 1) / SPLITS_FEW;
     if (pages < SPLIT_PAGES) pages = SPLIT_PAGES;
     if (pages > few) pages = few;
     if (pages < SPLIT_PAGES_MIN) pages = SPLIT_PAGES_MIN;

@@ -55,13 +55,15 @@ struct work {
         num_pages = num_items = head_pages_max = item_pages_max = 0;
         num_heads = heads * (step->num_seqs - step->num_prefill_seqs);
         for (int32_t seq = step->num_prefill_seqs; seq < step->num_seqs; seq++) {
-            struct cut c = cut_of(step->seqlens_k[seq], window);
+            struct cut c = cut(seq);
             num_pages += heads * pages_of(c);
             num_items += heads * (c.end_split - c.first_split);
             head_pages_max = std::max(head_pages_max, pages_of(c));
             item_pages_max = std::max(item_pages_max, (int64_t)c.pages_per_split);
         }
     }
+
+    struct cut cut(int32_t seq) const { return cut_of(step->seqlens_k[seq], window, (int32_t)heads); }
 
     /* Of one head. */
     static int64_t pages_of(const struct cut &c) { return c.num_pages - c.first_split * c.pages_per_split; }
@@ -70,7 +72,7 @@ struct work {
     {
         int64_t pages = 0;
         for (int32_t seq = step->num_seqs - 1; num > 0 && seq >= step->num_prefill_seqs; seq--, num -= heads)
-            pages += std::min(num, heads) * pages_of(cut_of(step->seqlens_k[seq], window));
+            pages += std::min(num, heads) * pages_of(cut(seq));
         return pages;
     }
 };
@@ -133,7 +135,7 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, s
     int64_t heads = work.heads, before = 0, items_before = 0, first_item = 0; /* of this sequence; of the newest range */
     int32_t n = 0;
     for (int32_t s = step->num_prefill_seqs; s < step->num_seqs; s++) {
-        struct cut c = cut_of(step->seqlens_k[s], work.window);
+        struct cut c = work.cut(s);
         int64_t splits = c.end_split - c.first_split, pages = work::pages_of(c);
         bool by_items = cutter.items_per_range > 0;
         int64_t per_head = by_items ? splits : pages;

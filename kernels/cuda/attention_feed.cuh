@@ -23,7 +23,7 @@ static __device__ __forceinline__ void walk_open_seq(const decode_args &a, struc
     w->seqlen = a.seqlens_k[w->seq];
     w->token = a.cu_seqlens_q[w->seq];
     w->table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[w->seq];
-    w->cut = cut_of(w->seqlen, a.sliding_window);
+    w->cut = cut_of(w->seqlen, a.sliding_window, a.num_kv_heads * a.head_tiles);
 }
 
 static __device__ __forceinline__ void walk_open_head(const decode_args &a, struct walk *w)
