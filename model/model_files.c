@@ -381,6 +381,11 @@ const struct generation_defaults *model_files_generation_defaults(const struct m
     return &f->defaults;
 }
 
+void model_files_add_eos(struct model_files *f, int32_t id)
+{
+    model_config_add_eos(&f->config, id);
+}
+
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer)
 {
     assert_always(role < WEIGHT_ROLE_COUNT && layer >= 0 && layer < f->config.num_layers);

@@ -46,6 +46,8 @@ void model_files_close(struct model_files *f);
 
 const struct model_config *model_files_config(const struct model_files *f);
 const struct generation_defaults *model_files_generation_defaults(const struct model_files *f);
+/* One more token that ends an answer: the tokenizer's own. */
+void model_files_add_eos(struct model_files *f, int32_t id);
 
 /* layer is ignored (give 0) for roles that are not per layer. data is NULL when the model has no such weight;
  * dummy weights are made when they are first asked for, so there NULL may also mean no memory. */

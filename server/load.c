@@ -97,6 +97,7 @@ static int load_tokenizer(struct load *load, struct error *err)
         return error_set(err, STATUS_INVALID,
                          "%s: the tokenizer has ids up to %d, but the model has %d rows of logits",
                          load->config->model, tokenizer_vocab_size(load->tokenizer) - 1, c->vocab_size);
+    model_files_add_eos(load->files, tokenizer_eos_id(load->tokenizer));
     return load_template(load, err);
 }
 

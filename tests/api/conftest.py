@@ -34,11 +34,11 @@ def free_port():
 class Server:
     """One flashd process."""
 
-    def __init__(self, *options, env=None):
+    def __init__(self, *options, env=None, model=MODEL):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_file = tempfile.NamedTemporaryFile(prefix="flashd-", suffix=".log")
-        command = [str(BINARY), "serve", str(MODEL), "--port", str(self.port), *options]
+        command = [str(BINARY), "serve", str(model), "--port", str(self.port), *options]
         self.process = subprocess.Popen(command, stderr=self.log_file, stdout=subprocess.DEVNULL,
                                         env={**os.environ, **(env or {})})
         self.wait_until_ready()
