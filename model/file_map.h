@@ -1,8 +1,9 @@
 /* file_map.h - files of a model: big ones mapped read-only, small ones read whole.
  *
  * A map's size is the file's at open; everything read through it must be checked against num_bytes first.
- * (Someone who cuts a file short while it is loaded still brings SIGBUS: model files are replaced by renaming,
- * not in place. Once a model is ready nothing reads its files.) Thread: read-only after open, any. */
+ * (Someone who cuts a file short while it is loaded still brings SIGBUS: model files are replaced by
+ * renaming, not in place. Once a model is ready nothing reads its files.) Thread: read-only after open, any.
+ */
 #ifndef MODEL_FILE_MAP_H
 #define MODEL_FILE_MAP_H
 

@@ -34,7 +34,7 @@ struct model_config {
     bool tie_word_embeddings, qk_norm;
     bool qkv_bias, o_bias; /* the family needs them (others are used where the file has them) */
     struct rope_config rope;
-    int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* union of config, generation_config, tokenizer and end-of-turn names */
+    int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
 };
 
