@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -48,6 +49,28 @@ void file_map_close(struct file_map *m)
 {
     if (m->data) munmap((void *)(uintptr_t)m->data, m->num_bytes);
     *m = (struct file_map){0};
+}
+
+/* Any other bus error is a bug: it meets the default action when the instruction runs again. */
+static void end_on_bus_error(int number, siginfo_t *info, void *context)
+{
+    static const char text[] =
+        "flashd: a model's file was cut short while it was read, or its disk failed; replace model files by "
+        "renaming, not in place\n";
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        signal(number, SIG_DFL);
+        return;
+    }
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+    _exit(EXIT_FAILURE);
+}
+
+void file_map_guard_process(void)
+{
+    struct sigaction action = {.sa_sigaction = end_on_bus_error, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
 }
 
 void file_map_drop_pages(const struct file_map *m)

@@ -1,8 +1,8 @@
 /* file_map.h - files of a model: big ones mapped read-only, small ones read whole.
  *
  * A map's size is the file's at open; everything read through it must be checked against num_bytes first.
- * (Someone who cuts a file short while it is loaded still brings SIGBUS: model files are replaced by
- * renaming, not in place. Once a model is ready nothing reads its files.) Thread: read-only after open, any.
+ * What cannot be checked is a file that someone cuts short while it is read, or a disk that fails: see
+ * file_map_guard_process. Once a model is ready nothing reads its files. Thread: read-only after open, any.
  */
 #ifndef MODEL_FILE_MAP_H
 #define MODEL_FILE_MAP_H
@@ -18,6 +18,10 @@ struct file_map {
 
 int file_map_open(const char *path, struct file_map *out, struct error *err) must_check;
 void file_map_close(struct file_map *m); /* also of a zeroed one */
+
+/* From here on reading from a map what its file has no more ends the process with a sentence and code 1,
+ * instead of by SIGBUS. Once, before there are other threads. */
+void file_map_guard_process(void);
 
 /* Gives resident memory back to the system; the file stays mapped, and what is read again is read from disk.
  */

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "config/config.h"
+#include "model/file_map.h"
 #include "server/inspect.h"
 #include "server/server.h"
 #include "server/version.h"
@@ -55,6 +56,7 @@ static int run_command(int (*command)(const struct config *), int num_args, char
         code = fail(&err);
     } else {
         log_configure(log_level_of(config.log_level), !strcmp(config.log_format, "json"));
+        file_map_guard_process();
         code = command(&config);
     }
     config_deinit(&config);
