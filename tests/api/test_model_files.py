@@ -2,6 +2,7 @@
 import json
 import shutil
 
+import byte_tokenizer
 import pytest
 
 from conftest import MODEL
@@ -11,24 +12,11 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_
           "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "eos_token_id": 0}
 
 
-def byte_characters():
-    """GPT-2's printable character for each byte."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [b for b in range(256) if b not in plain]
-    return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(others)}
-
-
 @pytest.fixture
 def directory(tmp_path):
     """A Hugging Face directory whose tokens are bytes, and two special ones; its weights are left to chance."""
-    added = [{"id": 256 + i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
-              "normalized": False} for i, text in enumerate(("<s>", "<|im_end|>"))]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    tokenizer = {"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": byte_level,
-                 "post_processor": None, "decoder": byte_level,
-                 "model": {"type": "BPE", "vocab": {c: b for b, c in byte_characters().items()}, "merges": []}}
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    byte_tokenizer.write(tmp_path, ("<s>", "<|im_end|>"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "<|im_end|>"}))
     return tmp_path
 

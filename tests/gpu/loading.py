@@ -17,17 +17,8 @@ import urllib.request
 
 from reference import make_model
 
-
-def write_tokenizer(folder):
-    """Byte-level BPE without merges, as GPT-2 spells bytes."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spelled = {b: chr(b) for b in plain}
-    spelled.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in plain)})
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    tokenizer = {
-        "version": "1.0", "added_tokens": [], "pre_tokenizer": byte_level, "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": {spelled[b]: b for b in range(256)}, "merges": []}}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import byte_tokenizer  # noqa: E402
 
 
 def wait_until_ready(log, server, patience=120):
@@ -73,7 +64,7 @@ def main():
         folder = pathlib.Path(folder)
         layers = json.loads((pathlib.Path(o.shape) / "config.json").read_text())["num_hidden_layers"]
         make_model(o.shape, layers, o.device, folder)
-        write_tokenizer(folder)
+        byte_tokenizer.write(folder)
         size = sum(f.stat().st_size for f in folder.glob("*.safetensors")) / 1e9
         for _ in range(o.runs):
             ready = start_and_ask(o.program, folder, o.device, o.port)
