@@ -17,8 +17,8 @@
  *
  * The same bits: what an operation computes for a row, a token or a sequence depends on that row,
  * token or sequence alone, never on T, S, R or a neighbour. Reduction orders are functions of
- * (N, K), of D, and of token positions. On devices with prefill_decode_equal a token's result does
- * not depend either on whether it went through the prefill or the decode half of a step. */
+ * (N, K), of the model's heads, and of token positions. On devices with prefill_decode_equal a token's result
+ * does not depend either on whether it went through the prefill or the decode half of a step. */
 #ifndef KERNELS_DEVICE_H
 #define KERNELS_DEVICE_H
 

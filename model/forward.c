@@ -28,11 +28,12 @@ void forward_llama(const struct model *m, const struct batch *b, const struct st
     const float eps = m->config.rms_norm_eps;
     const int32_t hidden = m->config.hidden_size, last = m->config.num_layers - 1;
     struct tail t = {ROWS_TOKENS, m->residual, m->attended};
-    const void *delta = NULL; /* of the layer before: added where the sum is needed next, in the norm */
 
     k->embed(d, b, m->residual, m->embedding);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
+        /* the MLP's output of the layer before is added where the sum is needed next: in the norm */
+        const void *delta = i == 0 ? NULL : m->delta;
         k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, delta, layer->attention_norm, eps, hidden);
         k->linear(d, b, ROWS_TOKENS, m->qkv, m->normed, layer->qkv);
         k->rope_kv_write(d, b, m->qkv, m->kv_pool, i, &layer->rope);
@@ -43,8 +44,7 @@ void forward_llama(const struct model *m, const struct batch *b, const struct st
         k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, layer->mlp_norm, eps, hidden);
         k->linear_silu_mul(d, b, t.rows, m->mlp, m->normed, layer->gate_up);
         k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
-        delta = m->delta;
     }
-    k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, delta, m->output_norm, eps, hidden);
+    k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, m->output_norm, eps, hidden);
     k->logits_sample(d, b, m->logit_rows, m->lm_head);
 }

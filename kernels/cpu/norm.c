@@ -50,16 +50,11 @@ static void norm_rows(void *context, int thread_idx, int num_threads)
     }
 }
 
-static void run(struct device *d, struct norm_task *t)
-{
-    cpu_device_run(cpu_device_of(d), (int64_t)t->num_rows * t->hidden_size, norm_rows, t);
-}
-
 void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                   const void *delta, const float *weight, float eps, int32_t hidden_size)
 {
     struct norm_task t = {.out = out, .x = x, .delta = delta, .weight = weight, .eps = eps};
     t.num_rows = batch_num_rows(b, rows);
     t.hidden_size = hidden_size;
-    run(d, &t);
+    cpu_device_run(cpu_device_of(d), (int64_t)t.num_rows * hidden_size, norm_rows, &t);
 }

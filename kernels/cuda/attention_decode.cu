@@ -1,7 +1,7 @@
 /* attention_decode.cu - Flash-Decoding over the paged pool.
  *
  * One generated token a sequence. The query heads that share a K/V head are computed together, so K and V are read once for
- * all of them. The keys of a sequence are cut into splits, and those into pieces of 64 tokens, by its own length alone
+ * all of them. The keys of a sequence are cut into splits, and those into pieces of 64 tokens, by its own length, never by a neighbour's
  * (attention_decode.cuh). A CTA stays on its SM, two of them on each, and walks ranges of items. Its warps do one thing each:
  *
  *   feeder:   waits for an empty stage, has a piece's K and V copied into it, leaves a note (attention_feed.cuh)

@@ -1,7 +1,7 @@
 /* attention_decode.cuh - how decode attention cuts its work, which the plan (host) and the kernel agree on, and what the warps
  * of a CTA share: stages of a ring, and a note on what is in each.
  *
- *   sequence of one K/V head: | split 0             | split 1             | split 2  |   a function of its length alone
+ *   sequence of one K/V head: | split 0             | split 1             | split 2  |   of its length, see cut_of
  *   split:                    | piece | piece | ... |                                    64 tokens, 4 pages
  *
  * An item is (sequence, head, split); a range is a run of items in that order, cut anywhere between two items. */

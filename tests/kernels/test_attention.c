@@ -182,8 +182,9 @@ static void long_decodes(const char *isa)
 {
     struct random random = {.seed = test_seed()};
     for (int32_t num_seqs = 1; num_seqs <= 4; num_seqs++) long_decodes_of(isa, num_seqs, 1, &random);
-    for (int32_t num_kv_heads = 12; getenv("FLASHD_TEST_DEVICE") && num_kv_heads <= 32; num_kv_heads += 20)
-        long_decodes_of(isa, 2, num_kv_heads, &random);
+    if (!getenv("FLASHD_TEST_DEVICE")) return;
+    long_decodes_of(isa, 2, 12, &random);
+    long_decodes_of(isa, 2, 32, &random);
 }
 
 static void test_long_decodes(void **state)

@@ -143,10 +143,9 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
     const struct kernel_table *ops = d->ops;
     enum row_set rows = ROWS_TOKENS;
     void *x = m->x, *attended = m->narrow;
-    const void *delta = NULL;
     ops->embed(d, b, x, m->embedding);
     for (int i = 0; i < LAYERS; i++) {
-        ops->rms_norm(d, b, rows, m->normed, x, delta, m->norm, 1e-5f, HIDDEN);
+        ops->rms_norm(d, b, rows, m->normed, x, i == 0 ? NULL : m->narrow, m->norm, 1e-5f, HIDDEN);
         ops->linear(d, b, rows, m->wide, m->normed, m->qkv[i]);
         ops->rope_kv_write(d, b, m->wide, m->pool, i, &m->rope);
         if (i == LAYERS - 1 && s->num_logits == 0) return;
@@ -162,9 +161,8 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
         ops->rms_norm(d, b, rows, m->normed, x, m->wide, m->norm, 1e-5f, HIDDEN);
         ops->linear_silu_mul(d, b, rows, m->wide, m->normed, m->gate_up[i]);
         ops->linear(d, b, rows, m->narrow, m->wide, m->down[i]);
-        delta = m->narrow;
     }
-    ops->rms_norm(d, b, rows, m->normed, x, delta, m->norm, 1e-5f, HIDDEN);
+    ops->rms_norm(d, b, rows, m->normed, x, m->narrow, m->norm, 1e-5f, HIDDEN);
     ops->logits_sample(d, b, m->normed, m->embedding);
 }
 
