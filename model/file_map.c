@@ -51,7 +51,7 @@ void file_map_close(struct file_map *m)
     *m = (struct file_map){0};
 }
 
-/* Any other bus error is a bug: it meets the default action when the instruction runs again. */
+/* Any other bus error is a bug, or somebody's signal: it has its default action. */
 static void end_on_bus_error(int number, siginfo_t *info, void *context)
 {
     static const char text[] =
@@ -60,6 +60,7 @@ static void end_on_bus_error(int number, siginfo_t *info, void *context)
     (void)context;
     if (info->si_code != BUS_ADRERR) {
         signal(number, SIG_DFL);
+        raise(number); /* as soon as this returns */
         return;
     }
     ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
