@@ -48,12 +48,13 @@ ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf1
 ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni
 ISA_FLAGS_avx512amx := $(ISA_FLAGS_avx512vnni) -mamx-tile -mamx-int8
 
-FOLDERS := base config kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx2vnni kernels/cpu/avx512 \
-	kernels/cpu/avx512vnni kernels/cpu/avx512amx kvcache model model/jinja model/tokenizer scheduler server server/api
-SOURCES := $(filter-out server/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
+FOLDERS := base config files kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx2vnni kernels/cpu/avx512 \
+	kernels/cpu/avx512vnni kernels/cpu/avx512amx kvcache link model scheduler engine text text/jinja text/tokenizer \
+	server server/api cli
+SOURCES := $(filter-out cli/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
 LLHTTP_SOURCES := build/llhttp/src/api.c build/llhttp/src/http.c build/llhttp/src/llhttp.c
 ifdef FUZZ # no fuzzer computes
-SOURCES := $(filter-out kernels/cpu/% server/inspect.c,$(SOURCES))
+SOURCES := $(filter-out kernels/cpu/% cli/inspect.c,$(SOURCES))
 endif
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/llhttp/api.o $(BUILD)/llhttp/http.o $(BUILD)/llhttp/llhttp.o
 LIBRARY := $(BUILD)/libflashd.a
@@ -74,7 +75,7 @@ plain-kernels:
 $(BUILD)/flashd: | plain-kernels
 endif
 
-$(BUILD)/flashd: $(BUILD)/server/main.o $(LIBRARY)
+$(BUILD)/flashd: $(BUILD)/cli/main.o $(LIBRARY)
 	@mkdir -p $(@D)
 	$(CC) $(MODE_FLAGS) -rdynamic -o $@ $< $(PLAIN_KERNELS) $(LIBRARY) $(LIBS)
 
@@ -90,8 +91,8 @@ $(BUILD)/%.o: %.c | build/llhttp/include/llhttp.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ISA_FLAGS_$(notdir $(patsubst %/,%,$(dir $<)))) -MMD -MP -c -o $@ $<
 
-$(BUILD)/server/version.o: ALL_CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
-$(BUILD)/server/version.o: VERSION $(wildcard .git/HEAD .git/logs/HEAD)
+$(BUILD)/base/version.o: ALL_CFLAGS += -DFLASHD_VERSION='"$(VERSION)"' -DFLASHD_COMMIT='"$(COMMIT)"'
+$(BUILD)/base/version.o: VERSION $(wildcard .git/HEAD .git/logs/HEAD)
 
 # ---- CUDA: built whenever nvcc is there ----
 
@@ -104,7 +105,7 @@ NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. 
 ifneq ($(and $(NVCC),$(CUDA_SOURCES)),)
 cuda: build/libflashd_cuda.so
 # The few C files that the shared object needs itself, built for it.
-CUDA_C_SOURCES := kernels/dtype.c base/status.c
+CUDA_C_SOURCES := files/dtype.c base/status.c
 build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
 	$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker -rpath,'$$ORIGIN'
 	@echo "built $@ (CUDA device)"
@@ -192,7 +193,7 @@ mutants: $(BUILD)/tests/sim/sim ## plant known bugs one at a time; the simulator
 	@BUILD=$(BUILD) tests/mutants/run
 
 # The tests that have threads, and the server under clients: streams, disconnects, signals, overload, drains.
-TSAN_TESTS := unit/scheduler/test_engine_thread kernels/test_thread_pool unit/server/test_connection
+TSAN_TESTS := unit/engine/test_engine_thread kernels/test_thread_pool unit/server/test_connection
 .PHONY: tsan
 tsan: ## ThreadSanitizer over the engine, the link, the thread pool and the server under load
 	@$(MAKE) -s SANITIZE=thread NVCC= unit UNIT_TESTS="$(TSAN_TESTS:%=build-tsan/tests/%)"

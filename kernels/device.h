@@ -27,16 +27,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "kernels/dtype.h"
+#include "files/weight_view.h"
 #include "kernels/step.h"
-
-/* A matrix as a model file holds it: rows x cols, row-major, rows of dtype_row_bytes(dtype, cols).
- * data may be unaligned. Borrowed: valid until the model file is closed. */
-struct weight_view {
-    const void *data; /* NULL: this weight does not exist (a bias that the model has not) */
-    enum dtype dtype;
-    int64_t rows, cols;
-};
 
 enum { LINEAR_PARTS_MAX = 3 };
 

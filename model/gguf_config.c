@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "model/file_map.h"
-#include "model/gguf.h"
+#include "files/file_map.h"
+#include "files/gguf.h"
 
 enum { KEY_BYTES_MAX = 96 };
 

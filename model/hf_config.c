@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "model/file_map.h"
-#include "model/json_read.h"
+#include "files/file_map.h"
+#include "files/json_read.h"
 
 enum { PATH_BYTES_MAX = 4096, CONFIG_BYTES_MAX = 16 << 20 };
 

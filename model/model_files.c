@@ -12,12 +12,12 @@
 
 #include "base/check.h"
 #include "model/dummy_weights.h"
-#include "model/file_map.h"
-#include "model/gguf.h"
+#include "files/file_map.h"
+#include "files/gguf.h"
 #include "model/gguf_config.h"
 #include "model/hf_config.h"
-#include "model/json_read.h"
-#include "model/safetensors.h"
+#include "files/json_read.h"
+#include "files/safetensors.h"
 
 enum {
     PATH_BYTES_MAX = 4096,

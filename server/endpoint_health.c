@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "server/server.h"
-#include "server/version.h"
+#include "base/version.h"
 
 enum { STUCK_SECONDS_MIN = 30, STUCK_SECONDS_MAX = 600, STEPS_OF_PATIENCE = 10 };
 

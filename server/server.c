@@ -23,7 +23,7 @@
 #include "base/metrics.h"
 #include "server/http_metrics.h"
 #include "server/listener.h"
-#include "server/load.h"
+#include "engine/load.h"
 #include "server/loop_watch.h"
 
 enum {

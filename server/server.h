@@ -6,9 +6,9 @@
 #include <uv.h>
 
 #include "config/config.h"
-#include "model/chat_template.h"
-#include "model/tokenizer.h"
-#include "scheduler/engine.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "engine/engine.h"
 #include "server/exchange.h"
 
 enum server_state {

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "files/dtype.h"
 #include "kernels/step.h"
 
 enum { KV_TILE = 64, KV_TILE_BLOCKS = KV_TILE / BLOCK_SIZE };

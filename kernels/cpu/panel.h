@@ -26,7 +26,7 @@
 
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "files/dtype.h"
 
 enum { PANEL_ROWS = 16, PANEL_BLOCK = 32 };
 

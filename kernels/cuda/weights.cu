@@ -72,7 +72,7 @@ static __device__ void k_scale_min(const unsigned char *q, int j, int *scale, in
     }
 }
 
-/* Value i of a packed block, in f32: the layouts of kernels/dtype.h. */
+/* Value i of a packed block, in f32: the layouts of files/dtype.h. */
 static __device__ float unpack(int dtype, const unsigned char *p, int i)
 {
     int low = i % 16, high = i % 32 / 16;

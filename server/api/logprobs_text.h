@@ -10,8 +10,8 @@
 #ifndef SERVER_API_LOGPROBS_TEXT_H
 #define SERVER_API_LOGPROBS_TEXT_H
 
-#include "model/tokenizer.h"
-#include "scheduler/request_slots.h"
+#include "text/tokenizer.h"
+#include "link/request_slots.h"
 #include "server/api/params.h"
 
 struct logprobs_text {

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/metrics.h"
-#include "server/version.h"
+#include "base/version.h"
 
 const char *const outcome_names[NUM_OUTCOMES] = {"done", "client_gone", "engine_fault", "aborted"};
 

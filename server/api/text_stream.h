@@ -15,7 +15,7 @@
 
 #include "base/arena.h"
 #include "base/buffer.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 struct stop_string {
     const char *text;

@@ -1,10 +1,14 @@
-"""arrows.py - prints every #include that is outside the picture of who may include whom, and fails if there is one.
+"""arrows.py - who may include whom; prints every #include outside the picture and fails if there is one.
 
-    server --> scheduler --> kvcache --> kernels --> base
-       |           `-------> model ----> kernels
-       `-------------------> model
-    config: read by server; includes only base
+    server --> link  <-- engine --> scheduler --> kvcache
+       |                   `-----> model --> kernels --> files
+       `-----> text --> files
+    all --> base; server, engine, cli --> config
+
+What is reachable counts, not only what is named: a header that a folder includes brings its own includes along. Of link,
+kernels and model see link/sampling.h alone: what crosses from the validator to the device.
 """
+import collections
 import re
 import subprocess
 import sys
@@ -12,32 +16,55 @@ import sys
 ALLOWED = {
     "base": set(),
     "config": {"base"},
-    "kernels": {"base"},
-    "kvcache": {"kernels", "base"},
-    "model": {"kernels", "base"},
-    "scheduler": {"kvcache", "model", "kernels", "base"},
-    "server": {"scheduler", "model", "config", "base", "kernels"},
+    "files": {"base"},
+    "link": {"base"},
+    "text": {"files", "base"},
+    "kernels": {"files", "link/sampling.h", "base"},
+    "kvcache": {"kernels", "files", "link/sampling.h", "base"},
+    "model": {"kernels", "files", "link/sampling.h", "base"},
+    "scheduler": {"kvcache", "kernels", "files", "link/sampling.h", "base"},
+    "engine": {"link", "scheduler", "kvcache", "model", "kernels", "files", "config", "base"},
+    "server": {"link", "text", "config", "base"},
+    "cli": {"server", "engine", "text", "link", "model", "kernels", "files", "config", "base"},
 }
-# kernels: only load.c (opens the device) and inspect.c (dtype sizes), and the step's limits for the validator.
-KERNELS_FROM_SERVER = re.compile(r"^server/(load|inspect)\.[ch]$|^server/api/.*\.[ch]$")
 
-files = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"], capture_output=True, text=True, check=True)
-bad = 0
-for path in files.stdout.split():
-    folder = path.split("/")[0]
-    if folder not in ALLOWED:
-        continue
+
+def includes_of(path):
     with open(path, encoding="utf-8") as source:
-        for number, line in enumerate(source, 1):
+        for line in source:
             match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
-            if not match or "/" not in match.group(1):
-                continue
-            target = match.group(1).split("/")[0]
-            if target not in ALLOWED or target == folder:
-                continue
-            if target not in ALLOWED[folder] or (
-                folder == "server" and target == "kernels" and not KERNELS_FROM_SERVER.match(path)
-            ):
-                print(f"{path}:{number}: {folder} must not include {target} ({match.group(1)})")
-                bad += 1
-sys.exit(1 if bad else 0)
+            if match and match.group(1).split("/")[0] in ALLOWED:
+                yield match.group(1)
+
+
+def may_include(folder, path):
+    return path.split("/")[0] in ALLOWED[folder] | {folder} or path in ALLOWED[folder]
+
+
+def main():
+    listed = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"], capture_output=True, text=True, check=True)
+    files = [f for f in listed.stdout.split() if f.split("/")[0] in ALLOWED]
+    graph = {f: list(includes_of(f)) for f in files}
+    bad = 0
+    for path in files:
+        folder = path.split("/")[0]
+        came_from = {path: None}
+        queue = collections.deque([path])
+        while queue:
+            at = queue.popleft()
+            for target in graph.get(at, []):
+                if target in came_from:
+                    continue
+                came_from[target] = at
+                if not may_include(folder, target):
+                    way = [target]
+                    while came_from[way[-1]]:
+                        way.append(came_from[way[-1]])
+                    print(f"{folder} must not reach {target.split('/')[0]}: " + " <- ".join(way))
+                    bad += 1
+                else:
+                    queue.append(target)
+    return 1 if bad else 0
+
+
+sys.exit(main())

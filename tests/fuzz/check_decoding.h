@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "model/tokenizer.h"
-#include "model/tokenizer/unicode.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer/unicode.h"
 
 enum { DECODED_BYTES_MAX = 16 << 20 };
 

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "config/config.h"
 #include "fuzz/memory_files.h"
-#include "model/file_map.h"
+#include "files/file_map.h"
 
 enum { LINES_MAX = 64 };
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "kernels/dtype.h"
-#include "model/chat_template.h"
-#include "model/gguf.h"
+#include "files/dtype.h"
+#include "text/chat_template.h"
+#include "files/gguf.h"
 #include "model/model_files.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 #define PATH MEMORY_DIRECTORY "/model.gguf"
 

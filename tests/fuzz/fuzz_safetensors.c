@@ -3,7 +3,7 @@
 #include "fuzz/memory_files.h"
 
 #include "base/check.h"
-#include "kernels/dtype.h"
+#include "files/dtype.h"
 #include "model/model_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

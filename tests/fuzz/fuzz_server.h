@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "fuzz/memory_files.h"
 #include "server/server.h"
-#include "unit/model/small_tokenizer.h"
+#include "unit/text/small_tokenizer.h"
 
 enum { FUZZ_MODEL_LEN = 256, FUZZ_SPARE_LOGITS = 8 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz/check_decoding.h"
-#include "model/chat_template.h"
+#include "text/chat_template.h"
 #include "server/api/json_gate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
-#include "model/file_map.h"
+#include "files/file_map.h"
 
 static struct memory_file {
     char name[64];

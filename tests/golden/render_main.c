@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "model/chat_template.h"
+#include "text/chat_template.h"
 
 enum { TRUSTED_MAX = 16, OUTPUT_BYTES_MAX = 64 << 20 };
 

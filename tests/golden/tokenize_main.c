@@ -12,9 +12,9 @@
 #include <time.h>
 
 #include "base/check.h"
-#include "model/gguf.h"
-#include "model/tokenizer.h"
-#include "model/tokenizer/unicode.h"
+#include "files/gguf.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer/unicode.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28 };
 

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "base/rng.h"
-#include "kernels/dtype.h"
+#include "files/dtype.h"
 
 /* A stream of random numbers. */
 struct random_source {

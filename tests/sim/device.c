@@ -3,9 +3,9 @@
 #include "sim/watch.h"
 
 #include "base/clock.h"
-#include "scheduler/engine_internal.h"
-#include "server/load.h"
-#include "unit/scheduler/fake_model.h"
+#include "engine/engine_internal.h"
+#include "engine/load.h"
+#include "unit/engine/fake_model.h"
 
 static struct model *model;
 static struct rng latency;

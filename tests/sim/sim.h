@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "server/server.h"
-#include "unit/scheduler/hash_model.h"
+#include "unit/engine/hash_model.h"
 
 enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
 

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "scheduler/engine_internal.h"
+#include "engine/engine_internal.h"
 #include "scheduler/scheduler_internal.h"
 #include "server/api/api.h"
 #include "server/api/generation.h"

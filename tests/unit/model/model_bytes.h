@@ -17,7 +17,7 @@
 
 #include "base/buffer.h"
 #include "base/check.h"
-#include "kernels/dtype.h"
+#include "files/dtype.h"
 
 enum { TEST_FILE_BYTES_MAX = 64 << 20, TEST_PATH_BYTES = 512 };
 

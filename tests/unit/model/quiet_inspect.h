@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "config/config.h"
-#include "server/inspect.h"
+#include "cli/inspect.h"
 
 static inline bool inspect_opens(const char *model)
 {

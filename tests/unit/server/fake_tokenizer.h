@@ -1,5 +1,5 @@
 /* fake_tokenizer.h - a tokenizer that a test can read: id b (0..255) is the byte b, ids from 256 are the
- * words given, the last of them special. Defines the functions of model/tokenizer.h, so that the linker takes
+ * words given, the last of them special. Defines the functions of text/tokenizer.h, so that the linker takes
  * these. */
 #ifndef TESTS_UNIT_SERVER_FAKE_TOKENIZER_H
 #define TESTS_UNIT_SERVER_FAKE_TOKENIZER_H
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 enum { FAKE_WORD = 256, FAKE_BOS = 260, FAKE_EOS = 261, FAKE_VOCAB_SIZE = 262, FAKE_LOGITS_WIDTH = 270 };
 

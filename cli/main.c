@@ -1,0 +1,92 @@
+/* main.c - the command line: serve, inspect, help, version. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "files/file_map.h"
+#include "cli/inspect.h"
+#include "server/server.h"
+#include "base/version.h"
+
+extern char **environ;
+
+enum { EXIT_USAGE = 2 };
+
+static void print_help(FILE *out)
+{
+    fprintf(
+        out,
+        "flashd %s - a network inference server for language models\n\n"
+        "usage:\n"
+        "  flashd serve MODEL [options]    serve a GGUF file or a Hugging Face directory\n"
+        "  flashd inspect MODEL [options]  what the model is, what a token costs, what would fit\n"
+        "  flashd --print-example-config   a YAML file with every option\n"
+        "  flashd --version | --help\n\n"
+        "Every option may also stand in --config FILE (YAML, name: value) and in the environment\n"
+        "(FLASHD_MAX_NUM_SEQS=8); the command line wins over the environment, and that over the file.\n\n",
+        flashd_version());
+    config_print_help(out);
+}
+
+static enum log_level log_level_of(const char *name)
+{
+    static const char *const names[] = {"debug", "info", "warning", "error"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(name, names[i])) return (enum log_level)i;
+    return LOG_INFO;
+}
+
+static int fail(const struct error *err)
+{
+    fprintf(stderr, "flashd: %s\n", err->text);
+    return EXIT_USAGE;
+}
+
+static int run_command(int (*command)(const struct config *), int num_args, char **args)
+{
+    struct config config;
+    struct error err = {0};
+    int code = EXIT_FAILURE;
+    if (config_init(&config, &err) || config_load(&config, num_args, args, environ, &err)) {
+        code = fail(&err);
+    } else if (!config.model) {
+        error_set(&err, STATUS_INVALID, "a MODEL is expected: a GGUF file or a Hugging Face directory");
+        code = fail(&err);
+    } else {
+        log_configure(log_level_of(config.log_level), !strcmp(config.log_format, "json"));
+        file_map_guard_process();
+        code = command(&config);
+    }
+    config_deinit(&config);
+    return code;
+}
+
+static bool asks_for_help(int num_args, char **args)
+{
+    for (int i = 0; i < num_args; i++)
+        if (!strcmp(args[i], "--help") || !strcmp(args[i], "-h")) return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    const char *command = argc > 1 ? argv[1] : "--help";
+    if (asks_for_help(argc - 1, argv + 1) || !strcmp(command, "help") || argc < 2) {
+        print_help(argc < 2 ? stderr : stdout);
+        return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;
+    }
+    if (!strcmp(command, "--version") || !strcmp(command, "version")) {
+        printf("flashd %s (%s)\n", flashd_version(), flashd_commit());
+        return EXIT_SUCCESS;
+    }
+    if (!strcmp(command, "--print-example-config")) {
+        config_print_example(stdout);
+        return EXIT_SUCCESS;
+    }
+    if (!strcmp(command, "serve")) return run_command(server_run, argc - 2, argv + 2);
+    if (!strcmp(command, "inspect")) return run_command(inspect_run, argc - 2, argv + 2);
+    fprintf(stderr, "flashd: there is no command \"%s\"; flashd --help lists them\n", command);
+    return EXIT_USAGE;
+}

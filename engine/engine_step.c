@@ -1,0 +1,196 @@
+/* engine_step.c - the turn: drain, schedule, forward, publish.
+ *
+ *   one step in flight:   plan 1, begin 1, end 1, publish 1, plan 2, begin 2, ...
+ *   two:                  plan 1, begin 1, plan 2, begin 2, end 1, publish 1, plan 3, begin 3, end 2, ...
+ *
+ * With two, step n + 1 is planned before it is known what step n draws: a decoding sequence's input is
+ * "whatever was drawn for this seq_slot", and a sequence that turns out to have stopped has drawn one token
+ * too many, which is discarded. Where the plan needs to know more (to preempt) it asks for the device to be
+ * drained first. */
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/engine_internal.h"
+
+/* ---- drain ---- */
+
+static bool take_cancels(struct engine *e)
+{
+    bool any = false;
+    for (int32_t word = 0; word < e->num_cancel_words; word++) {
+        if (atomic_load_explicit(&e->cancel_bits[word], memory_order_relaxed) == 0) continue;
+        uint64_t bits = atomic_exchange_explicit(&e->cancel_bits[word], 0, memory_order_acquire);
+        for (; bits; bits &= bits - 1) {
+            int32_t slot_idx = word * 64 + __builtin_ctzll(bits);
+            /* The bit may be left over from a request that has finished: only a slot that is the engine's is
+             * looked at. One that was not submitted yet is asked when it is. */
+            int32_t seq_id = e->seq_of_slot[slot_idx];
+            if (seq_id == NO_SEQUENCE) continue;
+            if (!atomic_load_explicit(&request_slots_get(e->slots, slot_idx)->cancel, memory_order_relaxed))
+                continue;
+            engine_finish(e, seq_id, FINISH_CANCELLED, NULL);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static bool take_submissions(struct engine *e)
+{
+    uint32_t slot_idx;
+    bool any = false;
+    while (ring_pop(&e->submitted, &slot_idx)) {
+        engine_accept(e, (int32_t)slot_idx);
+        any = true;
+    }
+    return any;
+}
+
+static bool drain(struct engine *e)
+{
+    bool any = take_submissions(e);
+    return take_cancels(e) || any;
+}
+
+void engine_drain(struct engine *e)
+{
+    drain(e);
+}
+
+/* ---- forward ---- */
+
+static bool uses_history(const struct request_slot_input *input)
+{
+    return input->presence_penalty != 0 || input->frequency_penalty != 0 || input->repetition_penalty != 1;
+}
+
+/* The sequence has got a seq_slot: what the device and the step builder keep under it is set. */
+static int enter_sequence(struct engine *e, const struct sequence *seq)
+{
+    struct request_slot *slot = request_slots_get(e->slots, seq->slot_idx);
+    step_builder_set_request(e->builder, seq->seq_slot, &slot->input);
+    if (slot->scheduled_ns == 0) {
+        slot->scheduled_ns = clock_monotonic_ns();
+        slot->num_cached_tokens = seq->num_cached_tokens;
+    }
+    if (!uses_history(&slot->input)) return 0;
+    struct device *device = model_device(e->model);
+    return device->ops->history_set(device, seq->seq_slot, seq->tokens, seq->num_prompt, seq->num_tokens);
+}
+
+static int enter_admitted(struct engine *e, const struct plan_entry *entries, int32_t num_entries)
+{
+    int status = 0;
+    for (int32_t i = 0; i < num_entries && status == 0; i++)
+        if (entries[i].admitted)
+            status = enter_sequence(e, scheduler_sequence(e->scheduler, entries[i].seq_id));
+    return status;
+}
+
+/* False when the device refused; then nothing was begun on it. */
+static bool begin_flight(struct engine *e, int flight_idx)
+{
+    struct flight *flight = &e->flights[flight_idx];
+    const struct plan *plan = &flight->plan;
+    e->num_in_flight++;
+    if (enter_admitted(e, plan->prefills, plan->num_prefills) != 0) return false;
+    if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
+    flight->begin_ns = clock_monotonic_ns();
+    model_step_begin(e->model, step_builder_build(e->builder, flight_idx, e->scheduler, plan));
+    return true;
+}
+
+static struct flight *pop_flight(struct engine *e)
+{
+    struct flight *flight = &e->flights[e->oldest_flight];
+    e->oldest_flight = (e->oldest_flight + 1) % e->limits.num_steps_in_flight;
+    e->num_in_flight--;
+    scheduler_end_step(e->scheduler);
+    return flight;
+}
+
+static const struct sample_result *publish_entries(struct engine *e, const struct plan_entry *entries,
+                                                   int32_t num_entries, const struct sample_result *rows)
+{
+    for (int32_t i = 0; i < num_entries; i++) {
+        engine_publish_entry(e, &entries[i], rows);
+        rows += entries[i].num_score_rows + entries[i].samples;
+    }
+    return rows;
+}
+
+static void forget_entries(struct engine *e, const struct plan_entry *entries, int32_t num_entries)
+{
+    for (int32_t i = 0; i < num_entries; i++) {
+        bool running = scheduler_end_entry(e->scheduler, &entries[i]);
+        assert_always(!running);
+    }
+}
+
+/* Every sequence was finished before. */
+void engine_abandon_flights(struct engine *e)
+{
+    bool failed = atomic_load_explicit(&e->failed, memory_order_relaxed);
+    while (e->num_in_flight > 0) {
+        struct error err;
+        if (!failed) failed = model_step_end(e->model, e->results, &err) != 0;
+        const struct plan *plan = &pop_flight(e)->plan;
+        forget_entries(e, plan->prefills, plan->num_prefills);
+        forget_entries(e, plan->decodes, plan->num_decodes);
+    }
+}
+
+static void fail(struct engine *e, const char *error_text)
+{
+    log_error("the device failed, every request ends: %s", error_text);
+    atomic_store_explicit(&e->failed, true, memory_order_release);
+    engine_finish_all(e, FINISH_DEVICE, error_text);
+    engine_abandon_flights(e);
+}
+
+static void end_flight(struct engine *e)
+{
+    struct error err = {0};
+    if (model_step_end(e->model, e->results, &err) != 0) {
+        fail(e, err.text);
+        return;
+    }
+    const struct flight *flight = pop_flight(e);
+    engine_count_step(e, flight);
+    const struct sample_result *rows = e->results;
+    rows = publish_entries(e, flight->plan.prefills, flight->plan.num_prefills, rows);
+    rows = publish_entries(e, flight->plan.decodes, flight->plan.num_decodes, rows);
+    assert_always(rows == e->results + flight->plan.num_logits);
+}
+
+/* ---- the turn ---- */
+
+static bool forward(struct engine *e)
+{
+    int flight_idx = (e->oldest_flight + e->num_in_flight) % e->limits.num_steps_in_flight;
+    enum schedule_result result = scheduler_plan(e->scheduler, &e->flights[flight_idx].plan);
+    if (result == SCHEDULE_STEP && !begin_flight(e, flight_idx)) {
+        fail(e, "the device did not take a request's history");
+        return true;
+    }
+    if (result == SCHEDULE_STEP && e->num_in_flight < e->limits.num_steps_in_flight) return true;
+    if (e->num_in_flight > 0) {
+        end_flight(e);
+        return true;
+    }
+    /* Nothing can run and nothing is in flight: a sequence that is left now would be left forever. */
+    assert_always(scheduler_is_empty(e->scheduler));
+    return false;
+}
+
+bool engine_step(struct engine *e)
+{
+    bool worked = drain(e);
+    if (!atomic_load_explicit(&e->failed, memory_order_relaxed)) worked = forward(e) || worked;
+    if (worked) engine_copy_scheduler_stats(e);
+    if (e->published) {
+        e->published = false;
+        if (e->options.wake_loop) e->options.wake_loop(e->options.wake_context);
+    }
+    return worked;
+}

@@ -1,0 +1,210 @@
+#include "engine/step_builder.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+enum { BANNED_MAX = STOP_TOKEN_IDS_MAX + EOS_IDS_MAX };
+
+/* How one request samples: the part of sample_params that is the same for all its rows, and what that points
+ * to. */
+struct sampling {
+    struct sample_params params;
+    int32_t min_tokens, num_banned;
+    int32_t banned[BANNED_MAX];
+    struct logit_bias logit_bias[LOGIT_BIAS_MAX];
+};
+
+struct step_buffer {
+    struct step step;
+    int32_t *token_ids, *positions, *slot_mapping;    /* [num_tokens] */
+    int32_t *cu_seqlens_q, *seqlens_k, *block_tables; /* [num_seqs + 1], [num_seqs], [num_seqs][stride] */
+    int32_t *logit_rows;                              /* [num_logits] */
+    struct sample_params *sample;                     /* [num_logits] */
+};
+
+struct step_builder {
+    struct step_limits limits;
+    int32_t table_stride;
+    int32_t eos_ids[EOS_IDS_MAX], num_eos_ids;
+    struct sampling *samplings; /* [num_seq_slots] */
+    struct step_buffer buffers[2];
+};
+
+static int buffer_create(struct step_buffer *buf, const struct step_limits *limits, int32_t stride)
+{
+    size_t tokens = (size_t)limits->num_tokens, seqs = (size_t)limits->num_seqs,
+           logits = (size_t)limits->num_logits;
+    buf->token_ids = calloc(tokens, sizeof(int32_t));
+    buf->positions = calloc(tokens, sizeof(int32_t));
+    buf->slot_mapping = calloc(tokens, sizeof(int32_t));
+    buf->cu_seqlens_q = calloc(seqs + 1, sizeof(int32_t));
+    buf->seqlens_k = calloc(seqs, sizeof(int32_t));
+    buf->block_tables = calloc(seqs * (size_t)stride, sizeof(int32_t));
+    buf->logit_rows = calloc(logits, sizeof(int32_t));
+    buf->sample = calloc(logits, sizeof(struct sample_params));
+    buf->step = (struct step){.block_table_stride = stride,
+                              .token_ids = buf->token_ids,
+                              .positions = buf->positions,
+                              .slot_mapping = buf->slot_mapping,
+                              .cu_seqlens_q = buf->cu_seqlens_q,
+                              .seqlens_k = buf->seqlens_k,
+                              .block_tables = buf->block_tables,
+                              .logit_rows = buf->logit_rows,
+                              .sample = buf->sample};
+    bool all = buf->token_ids && buf->positions && buf->slot_mapping && buf->cu_seqlens_q && buf->seqlens_k &&
+               buf->block_tables && buf->logit_rows && buf->sample;
+    return all ? 0 : STATUS_NO_MEMORY;
+}
+
+static void buffer_destroy(struct step_buffer *buf)
+{
+    free(buf->token_ids);
+    free(buf->positions);
+    free(buf->slot_mapping);
+    free(buf->cu_seqlens_q);
+    free(buf->seqlens_k);
+    free(buf->block_tables);
+    free(buf->logit_rows);
+    free(buf->sample);
+}
+
+int step_builder_create(const struct step_limits *limits, const struct model_config *model,
+                        struct step_builder **out, struct error *err)
+{
+    assert_always(limits->num_steps_in_flight >= 1 && limits->num_steps_in_flight <= 2);
+    struct step_builder *b = calloc(1, sizeof(*b));
+    int status = b ? 0 : STATUS_NO_MEMORY;
+    if (!status) {
+        b->limits = *limits;
+        b->table_stride = (int32_t)div_up(limits->max_model_len, BLOCK_SIZE);
+        for (int32_t i = 0; i < model->num_eos_ids; i++)
+            if (model->eos_ids[i] < model->vocab_size) b->eos_ids[b->num_eos_ids++] = model->eos_ids[i];
+        b->samplings = calloc((size_t)limits->num_seq_slots, sizeof(b->samplings[0]));
+        if (!b->samplings) status = STATUS_NO_MEMORY;
+    }
+    for (int i = 0; !status && i < limits->num_steps_in_flight; i++)
+        status = buffer_create(&b->buffers[i], limits, b->table_stride);
+    if (status) {
+        step_builder_destroy(b);
+        return error_set(err, status, "no memory for the arrays of a step of %d tokens", limits->num_tokens);
+    }
+    *out = b;
+    return 0;
+}
+
+void step_builder_destroy(struct step_builder *b)
+{
+    if (!b) return;
+    for (size_t i = 0; i < array_length(b->buffers); i++) buffer_destroy(&b->buffers[i]);
+    free(b->samplings);
+    free(b);
+}
+
+/* Sorted, no duplicates. */
+static void ban(struct sampling *sampling, int32_t token_id)
+{
+    int32_t at = sampling->num_banned;
+    while (at > 0 && sampling->banned[at - 1] > token_id) at--;
+    if (at > 0 && sampling->banned[at - 1] == token_id) return;
+    memmove(sampling->banned + at + 1, sampling->banned + at,
+            (size_t)(sampling->num_banned - at) * sizeof(int32_t));
+    sampling->banned[at] = token_id;
+    sampling->num_banned++;
+}
+
+void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
+                              const struct request_slot_input *input)
+{
+    struct sampling *sampling = &b->samplings[seq_slot];
+    sampling->min_tokens = input->min_tokens;
+    sampling->num_banned = 0;
+    for (int32_t i = 0; i < b->num_eos_ids && !input->ignore_eos; i++) ban(sampling, b->eos_ids[i]);
+    for (int32_t i = 0; i < input->num_stop_token_ids; i++) ban(sampling, input->stop_token_ids[i]);
+    memcpy(sampling->logit_bias, input->logit_bias,
+           (size_t)input->num_logit_bias * sizeof(input->logit_bias[0]));
+    sampling->params = (struct sample_params){
+        .seq_slot = seq_slot,
+        .score_token_id = -1,
+        .temperature = input->temperature,
+        .top_p = input->top_p,
+        .min_p = input->min_p,
+        .top_k = input->top_k,
+        .presence_penalty = input->presence_penalty,
+        .frequency_penalty = input->frequency_penalty,
+        .repetition_penalty = input->repetition_penalty,
+        .seed = input->seed,
+        .num_top_logprobs = input->num_logprobs,
+        .num_logit_bias = input->num_logit_bias,
+        .logit_bias = sampling->logit_bias,
+    };
+}
+
+/* ---- one entry after the other ---- */
+
+static struct sample_params *add_row(struct step_buffer *buf, int32_t token_idx,
+                                     const struct sampling *sampling)
+{
+    int32_t row = buf->step.num_logits++;
+    buf->logit_rows[row] = token_idx;
+    buf->sample[row] = sampling->params;
+    return &buf->sample[row];
+}
+
+static void add_rows(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
+                     const struct plan_entry *e)
+{
+    const struct sampling *sampling = &b->samplings[seq->seq_slot];
+    int32_t first_token_idx = buf->step.num_tokens - e->num_tokens;
+    for (int32_t i = 0; i < e->num_score_rows; i++) {
+        int32_t position = e->score_position + i;
+        struct sample_params *row = add_row(buf, first_token_idx + position - e->position, sampling);
+        row->position = position + 1;
+        row->score_token_id = seq->tokens[position + 1];
+        row->num_top_logprobs = max_of(row->num_top_logprobs, 0);
+    }
+    if (!e->samples) return;
+    struct sample_params *row = add_row(buf, buf->step.num_tokens - 1, sampling);
+    row->position = e->position + e->num_tokens;
+    if (row->position - seq->num_prompt >= sampling->min_tokens) return;
+    row->num_banned = sampling->num_banned;
+    row->banned = sampling->banned;
+}
+
+static void add_entry(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
+                      const int32_t *block_table, const struct plan_entry *e)
+{
+    struct step *step = &buf->step;
+    for (int32_t i = 0; i < e->num_tokens; i++) {
+        int32_t position = e->position + i, t = step->num_tokens++;
+        buf->token_ids[t] = position < seq->num_tokens ? seq->tokens[position] : ~seq->seq_slot;
+        buf->positions[t] = position;
+        buf->slot_mapping[t] = block_table[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
+    }
+    int32_t s = step->num_seqs++;
+    buf->cu_seqlens_q[s + 1] = step->num_tokens;
+    buf->seqlens_k[s] = e->position + e->num_tokens;
+    memcpy(buf->block_tables + (size_t)s * (size_t)b->table_stride, block_table,
+           (size_t)div_up(buf->seqlens_k[s], BLOCK_SIZE) * sizeof(int32_t));
+    add_rows(b, buf, seq, e);
+}
+
+const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,
+                                      const struct plan *plan)
+{
+    struct step_buffer *buf = &b->buffers[buffer_idx];
+    struct step *step = &buf->step;
+    assert_always(plan->num_tokens <= b->limits.num_tokens && plan->num_logits <= b->limits.num_logits);
+    assert_always(plan->num_prefills + plan->num_decodes <= b->limits.num_seqs);
+    step->num_tokens = step->num_seqs = step->num_logits = 0;
+    step->num_prefill_tokens = plan->num_prefill_tokens;
+    step->num_prefill_seqs = plan->num_prefills;
+    for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
+        const struct plan_entry *e =
+            i < plan->num_prefills ? &plan->prefills[i] : &plan->decodes[i - plan->num_prefills];
+        const struct sequence *seq = scheduler_sequence(s, e->seq_id);
+        add_entry(b, buf, seq, scheduler_block_table(s, seq), e);
+    }
+    assert_always(step->num_tokens == plan->num_tokens && step->num_logits == plan->num_logits);
+    return step;
+}

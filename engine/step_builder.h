@@ -1,0 +1,28 @@
+/* step_builder.h - writes a plan down as the arrays of struct step that devices read.
+ *
+ * Has as many step buffers as steps may be in flight, and a copy of each running request's sampling
+ * parameters by seq_slot: a step refers to nothing else, so a request slot can be given back while a step
+ * still runs. Thread: the engine's. */
+#ifndef ENGINE_STEP_BUILDER_H
+#define ENGINE_STEP_BUILDER_H
+
+#include "model/model_config.h"
+#include "link/request_slots.h"
+#include "scheduler/scheduler.h"
+
+struct step_builder;
+
+/* model: for its eos ids. */
+int step_builder_create(const struct step_limits *limits, const struct model_config *model,
+                        struct step_builder **out, struct error *err) must_check;
+void step_builder_destroy(struct step_builder *b);
+
+/* seq_slot belongs to this request from now on. */
+void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
+                              const struct request_slot_input *input);
+
+/* Fills in buffer buffer_idx and returns its step, valid until the buffer is built again. */
+const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,
+                                      const struct plan *plan);
+
+#endif

@@ -1,0 +1,54 @@
+/* dtype.h - element types of weights, activations and K/V, and the byte layout of the packed ones.
+ *
+ * A packed type stores blocks of block_values consecutive values of one row in block_bytes bytes;
+ * a row's length must be a multiple of block_values. The layouts are GGUF's (ggml), little endian. */
+#ifndef FILES_DTYPE_H
+#define FILES_DTYPE_H
+
+#include <stdint.h>
+
+/*        name        text     block_values  block_bytes  GGUF's id */
+#define DTYPE_LIST(X)                                                                                        \
+    X(DTYPE_F32, "F32", 1, 4, 0)                                                                             \
+    X(DTYPE_F16, "F16", 1, 2, 1)                                                                             \
+    X(DTYPE_BF16, "BF16", 1, 2, 30)                                                                          \
+    X(DTYPE_Q4_0, "Q4_0", 32, 18, 2)                                                                         \
+    X(DTYPE_Q4_1, "Q4_1", 32, 20, 3)                                                                         \
+    X(DTYPE_Q5_0, "Q5_0", 32, 22, 6)                                                                         \
+    X(DTYPE_Q5_1, "Q5_1", 32, 24, 7)                                                                         \
+    X(DTYPE_Q8_0, "Q8_0", 32, 34, 8)                                                                         \
+    X(DTYPE_Q4_K, "Q4_K", 256, 144, 12)                                                                      \
+    X(DTYPE_Q5_K, "Q5_K", 256, 176, 13)                                                                      \
+    X(DTYPE_Q6_K, "Q6_K", 256, 210, 14)
+
+enum dtype {
+#define X(name, text, values, bytes, gguf) name,
+    DTYPE_LIST(X)
+#undef X
+        DTYPE_COUNT
+};
+
+struct dtype_info {
+    const char *text;
+    int block_values, block_bytes;
+    int gguf_id;
+};
+
+extern const struct dtype_info dtype_infos[DTYPE_COUNT];
+
+/* The dtype with this GGUF id, or -1 when flashd does not know it. */
+int dtype_from_gguf(uint32_t gguf_id);
+
+/* Bytes of a row of cols values; 0 when cols is no multiple of the block or the result overflows. */
+uint64_t dtype_row_bytes(enum dtype dtype, uint64_t cols);
+
+/* Unpacks a whole row of cols values to f32, exactly (every packed value is a product and sum of
+ * f16 scales and small integers, computed in f32 in the order that ggml's reference does). */
+void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out);
+
+float dtype_f16_to_f32(uint16_t h);
+uint16_t dtype_f32_to_f16(float f); /* round to nearest, ties to even */
+float dtype_bf16_to_f32(uint16_t h);
+uint16_t dtype_f32_to_bf16(float f); /* round to nearest, ties to even; NaN stays NaN */
+
+#endif

@@ -1,0 +1,354 @@
+/* fake_model.h - the device of the tests: the hash model (hash_model.h) behind model/model.h.
+ *
+ * It takes the place of model/model.c at link time and plays the strict device: it refuses (aborts on) steps
+ * that break step.h's contract, host memory that changes while a step is in flight, and blocks or sequence
+ * slots that are given away too early. Steps run when they are ended, in order, from copies. */
+#ifndef TESTS_FAKE_MODEL_H
+#define TESTS_FAKE_MODEL_H
+
+#include "kernels/device.h"
+#include "model/model.h"
+#include "unit/engine/hash_model.h"
+
+enum { FAKE_FLIGHTS_MAX = 2 };
+
+struct fake_options {
+    int num_steps_in_flight;
+    bool prefill_decode_equal;
+    int32_t num_blocks;
+    int64_t fail_at_step;                      /* this step_end (from 0) fails; -1: none */
+    int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
+    void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
+    void (*on_wait)(void);                     /* the host waits for the oldest step; may be NULL */
+};
+
+struct fake_history {
+    int32_t *ids, num_prompt, num_ids;
+};
+
+struct fake_flight {
+    const struct step *original;
+    uint64_t checksum;
+    struct step step; /* with arrays of its own */
+    int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k, *block_tables, *logit_rows;
+    struct sample_params *sample;
+};
+
+struct model {
+    struct device device;
+    struct kernel_table ops;
+    struct model_config config;
+    struct fake_options options;
+    struct step_limits limits;
+    uint64_t *kv[FAKE_LAYERS]; /* [num_blocks * BLOCK_SIZE] */
+    uint64_t *reads;           /* [num_tokens] */
+    int32_t *last_tokens;      /* [num_seq_slots] */
+    struct fake_history *histories;
+    struct fake_flight flights[FAKE_FLIGHTS_MAX];
+    int oldest, num_in_flight;
+    uint8_t *written; /* [num_blocks * BLOCK_SIZE], by the step being checked */
+    int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories;
+};
+
+/* ---- the strict device ---- */
+
+static inline uint64_t fake_bytes_hash(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001B3u;
+    return h;
+}
+
+static inline uint64_t fake_step_checksum(const struct step *s)
+{
+    size_t tokens = (size_t)s->num_tokens, seqs = (size_t)s->num_seqs, logits = (size_t)s->num_logits;
+    uint64_t h = fake_bytes_hash(0xCBF29CE484222325u, s, sizeof(*s));
+    h = fake_bytes_hash(h, s->token_ids, tokens * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->positions, tokens * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->slot_mapping, tokens * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->cu_seqlens_q, (seqs + 1) * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->seqlens_k, seqs * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->block_tables, seqs * (size_t)s->block_table_stride * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->logit_rows, logits * sizeof(int32_t));
+    for (size_t i = 0; i < logits; i++) {
+        const struct sample_params *p = &s->sample[i];
+        h = fake_bytes_hash(h, p->logit_bias, (size_t)p->num_logit_bias * sizeof(p->logit_bias[0]));
+        h = fake_bytes_hash(h, p->banned, (size_t)p->num_banned * sizeof(p->banned[0]));
+        h = fake_mix(h, p->seed ^ (uint64_t)p->position << 32 ^ (uint64_t)p->seq_slot);
+    }
+    return h;
+}
+
+static inline int32_t fake_seq_start(const struct step *s, int32_t seq)
+{
+    return s->positions[s->cu_seqlens_q[seq]];
+}
+
+/* Which seq_slot each sequence of a step has is known only where it has a row of logits; -1: unknown. */
+static inline int32_t fake_seq_slot(const struct step *s, int32_t seq)
+{
+    for (int32_t r = 0; r < s->num_logits; r++)
+        if (s->logit_rows[r] >= s->cu_seqlens_q[seq] && s->logit_rows[r] < s->cu_seqlens_q[seq + 1])
+            return s->sample[r].seq_slot;
+    return -1;
+}
+
+/* No two tokens of a step write to the same place. */
+static inline void fake_check_writes(const struct model *m, const struct step *s)
+{
+    for (int32_t t = 0; t < s->num_tokens; t++) {
+        assert_always(s->slot_mapping[t] >= 0 && s->slot_mapping[t] < m->options.num_blocks * BLOCK_SIZE);
+        assert_always(!m->written[s->slot_mapping[t]]);
+        m->written[s->slot_mapping[t]] = true;
+    }
+    for (int32_t t = 0; t < s->num_tokens; t++) m->written[s->slot_mapping[t]] = false;
+}
+
+static inline void fake_check_tokens(const struct model *m, const struct step *s, int32_t seq)
+{
+    const int32_t *table = s->block_tables + (size_t)seq * (size_t)s->block_table_stride;
+    int32_t begin = s->cu_seqlens_q[seq], end = s->cu_seqlens_q[seq + 1];
+    assert_always(end > begin && end <= s->num_tokens);
+    if (seq >= s->num_prefill_seqs) assert_always(end == begin + 1);
+    assert_always(s->seqlens_k[seq] == s->positions[end - 1] + 1 &&
+                  s->seqlens_k[seq] <= m->limits.max_model_len);
+    for (int32_t i = 0; i < (int32_t)div_up(s->seqlens_k[seq], BLOCK_SIZE); i++)
+        assert_always(table[i] >= 0 && table[i] < m->options.num_blocks);
+    for (int32_t t = begin; t < end; t++) {
+        int32_t p = s->positions[t];
+        assert_always(p == s->positions[begin] + t - begin);
+        assert_always(s->slot_mapping[t] == table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE);
+        assert_always(s->token_ids[t] < FAKE_VOCAB);
+        if (s->token_ids[t] < 0)
+            assert_always(~s->token_ids[t] < m->limits.num_seq_slots && m->num_in_flight > 0);
+    }
+}
+
+/* A step still in flight writes blocks; whoever writes the same block now must be the same sequence, going on
+ * where that step leaves it. */
+static inline void fake_check_overlap(const struct step *now, const struct step *before)
+{
+    for (int32_t a = 0; a < before->num_seqs; a++) {
+        int32_t slot = fake_seq_slot(before, a), end = before->seqlens_k[a];
+        for (int32_t b = 0; b < now->num_seqs; b++) {
+            bool same_slot = slot >= 0 && fake_seq_slot(now, b) == slot;
+            if (same_slot) assert_always(fake_seq_start(now, b) == end);
+            bool same_block = false;
+            for (int32_t i = before->cu_seqlens_q[a]; i < before->cu_seqlens_q[a + 1]; i++)
+                for (int32_t j = now->cu_seqlens_q[b]; j < now->cu_seqlens_q[b + 1]; j++)
+                    same_block |= before->slot_mapping[i] / BLOCK_SIZE == now->slot_mapping[j] / BLOCK_SIZE;
+            if (same_block) assert_always(fake_seq_start(now, b) == end);
+        }
+    }
+}
+
+static inline void fake_check_rows(const struct model *m, const struct step *s)
+{
+    for (int32_t r = 0; r < s->num_logits; r++) {
+        const struct sample_params *p = &s->sample[r];
+        int32_t t = s->logit_rows[r];
+        assert_always(t >= 0 && t < s->num_tokens && (r == 0 || t > s->logit_rows[r - 1]));
+        assert_always(p->position == s->positions[t] + 1 && p->score_token_id < FAKE_VOCAB);
+        assert_always(p->seq_slot >= 0 && p->seq_slot < m->limits.num_seq_slots);
+        for (int32_t i = 1; i < p->num_banned; i++) assert_always(p->banned[i] > p->banned[i - 1]);
+    }
+}
+
+static inline void fake_check_step(const struct model *m, const struct step *s)
+{
+    const struct step_limits *l = &m->limits;
+    assert_always(s->num_tokens >= 1 && s->num_tokens <= l->num_tokens && s->num_seqs <= l->num_seqs);
+    assert_always(s->num_logits <= l->num_logits && s->num_prefill_seqs <= s->num_seqs);
+    assert_always(s->cu_seqlens_q[0] == 0 && s->cu_seqlens_q[s->num_seqs] == s->num_tokens);
+    assert_always(s->cu_seqlens_q[s->num_prefill_seqs] == s->num_prefill_tokens);
+    for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_check_tokens(m, s, seq);
+    fake_check_writes(m, s);
+    fake_check_rows(m, s);
+    for (int i = 0; i < m->num_in_flight; i++)
+        fake_check_overlap(s, &m->flights[(m->oldest + i) % FAKE_FLIGHTS_MAX].step);
+}
+
+static inline int32_t *fake_copy_ids(int32_t *to, const int32_t *from, size_t count)
+{
+    memcpy(to, from, count * sizeof(*to));
+    return to;
+}
+
+void model_step_begin(struct model *m, const struct step *s)
+{
+    assert_always(m->num_in_flight < m->options.num_steps_in_flight);
+    fake_check_step(m, s);
+    struct fake_flight *f = &m->flights[(m->oldest + m->num_in_flight++) % FAKE_FLIGHTS_MAX];
+    size_t tokens = (size_t)s->num_tokens, seqs = (size_t)s->num_seqs, logits = (size_t)s->num_logits;
+    f->original = s;
+    f->checksum = fake_step_checksum(s);
+    f->step = *s;
+    f->step.token_ids = fake_copy_ids(f->token_ids, s->token_ids, tokens);
+    f->step.positions = fake_copy_ids(f->positions, s->positions, tokens);
+    f->step.slot_mapping = fake_copy_ids(f->slot_mapping, s->slot_mapping, tokens);
+    f->step.cu_seqlens_q = fake_copy_ids(f->cu_seqlens_q, s->cu_seqlens_q, seqs + 1);
+    f->step.seqlens_k = fake_copy_ids(f->seqlens_k, s->seqlens_k, seqs);
+    f->step.block_tables =
+        fake_copy_ids(f->block_tables, s->block_tables, seqs * (size_t)s->block_table_stride);
+    f->step.logit_rows = fake_copy_ids(f->logit_rows, s->logit_rows, logits);
+    memcpy(f->sample, s->sample, logits * sizeof(f->sample[0]));
+    f->step.sample = f->sample;
+    if (m->options.on_begin) m->options.on_begin(s);
+}
+
+/* What each of the sequence's tokens in the step reads: all from position 0 to its own. */
+static inline void fake_read(struct model *m, int layer, const struct step *s, int32_t seq)
+{
+    const int32_t *table = s->block_tables + (size_t)seq * (size_t)s->block_table_stride;
+    int32_t begin = s->cu_seqlens_q[seq], first = s->positions[begin];
+    uint64_t fold = 0;
+    for (int32_t p = 0; p < s->seqlens_k[seq]; p++) {
+        fold = fake_mix(fold, m->kv[layer][table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE]);
+        if (p >= first) m->reads[begin + p - first] = fold;
+    }
+}
+
+static inline void fake_run_layer(struct model *m, const struct fake_flight *f, int layer)
+{
+    const struct step *s = &f->step;
+    for (int32_t t = 0; t < s->num_tokens; t++) {
+        bool decode = !m->options.prefill_decode_equal && t >= s->num_prefill_tokens;
+        uint64_t input = (uint64_t)f->token_ids[t];
+        if (layer > 0) input = fake_mix(m->reads[t], input);
+        m->kv[layer][s->slot_mapping[t]] = fake_kv(layer, input, s->positions[t], decode);
+    }
+    for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_read(m, layer, s, seq);
+}
+
+static inline void fake_run_rows(struct model *m, const struct step *s, struct sample_result *results)
+{
+    for (int32_t r = 0; r < s->num_logits; r++) {
+        const struct sample_params *p = &s->sample[r];
+        struct fake_history *history = &m->histories[p->seq_slot];
+        bool with_history = fake_uses_history(p) && p->score_token_id < 0;
+        uint64_t hash =
+            with_history ? fake_history_hash(history->ids, history->num_prompt, history->num_ids) : 0;
+        results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash);
+        if (p->score_token_id >= 0) continue;
+        m->last_tokens[p->seq_slot] = results[r].token_id;
+        if (with_history && history->num_ids < m->limits.max_model_len)
+            history->ids[history->num_ids++] = results[r].token_id;
+    }
+}
+
+int model_step_end(struct model *m, struct sample_result *results, struct error *err)
+{
+    assert_always(m->num_in_flight > 0);
+    if (m->options.on_wait) m->options.on_wait();
+    struct fake_flight *f = &m->flights[m->oldest];
+    m->oldest = (m->oldest + 1) % FAKE_FLIGHTS_MAX;
+    m->num_in_flight--;
+    if (m->num_steps_ended++ == m->options.fail_at_step)
+        return error_set(err, STATUS_DEVICE, "the fake device broke");
+    assert_always(fake_step_checksum(f->original) == f->checksum);
+    const struct step *s = &f->step;
+    for (int32_t t = 0; t < s->num_tokens; t++) {
+        if (f->token_ids[t] >= 0) continue;
+        f->token_ids[t] = m->last_tokens[~f->token_ids[t]];
+        m->num_late_inputs++;
+    }
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) fake_run_layer(m, f, layer);
+    fake_run_rows(m, s, results);
+    m->num_tokens_computed += s->num_tokens;
+    m->num_mixed_steps += s->num_prefill_seqs > 0 && s->num_prefill_seqs < s->num_seqs;
+    return 0;
+}
+
+static inline int fake_history_set(struct device *d, int32_t seq_slot, const int32_t *token_ids,
+                                   int32_t num_prompt, int32_t num_tokens)
+{
+    struct model *m = (struct model *)((char *)d - offsetof(struct model, device));
+    struct fake_history *history = &m->histories[seq_slot];
+    if (++m->num_histories == m->options.fail_at_history) return STATUS_DEVICE;
+    memcpy(history->ids, token_ids, (size_t)num_tokens * sizeof(token_ids[0]));
+    history->num_prompt = num_prompt;
+    history->num_ids = num_tokens;
+    return 0;
+}
+
+const struct model_config *model_config(const struct model *m)
+{
+    return &m->config;
+}
+
+struct device *model_device(struct model *m)
+{
+    return &m->device;
+}
+
+/* ---- life: the device first (the engine's limits ask it), then the rest ---- */
+
+static inline void *fake_alloc(size_t count, size_t bytes)
+{
+    void *p = calloc(count, bytes);
+    assert_always(p);
+    return p;
+}
+
+static inline struct model *fake_model_create(const struct fake_options *options)
+{
+    struct model *m = fake_alloc(1, sizeof(*m));
+    m->options = *options;
+    m->ops.history_set = fake_history_set;
+    m->device.ops = &m->ops;
+    m->device.name = "fake";
+    m->device.num_steps_in_flight_max = options->num_steps_in_flight;
+    m->device.prefill_decode_equal = options->prefill_decode_equal;
+    m->config = (struct model_config){
+        .vocab_size = FAKE_VOCAB, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1, .bos_id = -1};
+    return m;
+}
+
+static inline void fake_model_prepare(struct model *m, const struct step_limits *limits)
+{
+    size_t tokens = (size_t)limits->num_tokens, seqs = (size_t)limits->num_seqs;
+    size_t tables = seqs * (size_t)div_up(limits->max_model_len, BLOCK_SIZE);
+    size_t places = (size_t)m->options.num_blocks * BLOCK_SIZE;
+    m->limits = *limits;
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+        m->kv[layer] = fake_alloc(places, sizeof(uint64_t));
+        for (size_t i = 0; i < places; i++) m->kv[layer][i] = fake_mix(i, 0xBAD);
+    }
+    m->written = fake_alloc(places, sizeof(uint8_t));
+    m->reads = fake_alloc(tokens, sizeof(uint64_t));
+    m->last_tokens = fake_alloc((size_t)limits->num_seq_slots, sizeof(int32_t));
+    m->histories = fake_alloc((size_t)limits->num_seq_slots, sizeof(m->histories[0]));
+    for (int32_t i = 0; i < limits->num_seq_slots; i++)
+        m->histories[i].ids = fake_alloc((size_t)limits->max_model_len, sizeof(int32_t));
+    for (int i = 0; i < FAKE_FLIGHTS_MAX; i++) {
+        struct fake_flight *f = &m->flights[i];
+        f->token_ids = fake_alloc(tokens, sizeof(int32_t));
+        f->positions = fake_alloc(tokens, sizeof(int32_t));
+        f->slot_mapping = fake_alloc(tokens, sizeof(int32_t));
+        f->cu_seqlens_q = fake_alloc(seqs + 1, sizeof(int32_t));
+        f->seqlens_k = fake_alloc(seqs, sizeof(int32_t));
+        f->block_tables = fake_alloc(tables, sizeof(int32_t));
+        f->logit_rows = fake_alloc((size_t)limits->num_logits, sizeof(int32_t));
+        f->sample = fake_alloc((size_t)limits->num_logits, sizeof(f->sample[0]));
+    }
+}
+
+static inline void fake_model_destroy(struct model *m)
+{
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) free(m->kv[layer]);
+    for (int32_t i = 0; i < m->limits.num_seq_slots; i++) free(m->histories[i].ids);
+    for (int i = 0; i < FAKE_FLIGHTS_MAX; i++) {
+        struct fake_flight *f = &m->flights[i];
+        int32_t *arrays[] = {f->token_ids, f->positions,    f->slot_mapping, f->cu_seqlens_q,
+                             f->seqlens_k, f->block_tables, f->logit_rows};
+        for (size_t k = 0; k < array_length(arrays); k++) free(arrays[k]);
+        free(f->sample);
+    }
+    free(m->written);
+    free(m->reads);
+    free(m->last_tokens);
+    free(m->histories);
+    free(m);
+}
+
+#endif

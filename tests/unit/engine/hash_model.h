@@ -1,0 +1,171 @@
+/* hash_model.h - a model whose next token is a hash of the K/V contents that its block table reaches.
+ *
+ * It has two "layers". Of each, a token writes a hash to its place in the pool; then it reads, through its
+ * sequence's block table, every place from position 0 to its own and folds them. What the second layer writes
+ * depends on what the first read, as in a real model, and what is drawn depends on all that the second reads,
+ * on the sampling parameters and, with penalties, on the history. So any wrong block, stale slot, lost token
+ * or wrong position changes the output at once, and struct reference computes what a sequence gives alone,
+ * with no blocks, no scheduler and no engine. */
+#ifndef TESTS_HASH_MODEL_H
+#define TESTS_HASH_MODEL_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "link/request_slots.h"
+
+enum { FAKE_LAYERS = 2, FAKE_VOCAB = 48, FAKE_EOS = 3 };
+
+/* ---- the arithmetic, shared with the reference ---- */
+
+static inline uint64_t fake_mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = (a ^ (b * 0x9E3779B97F4A7C15u)) + 0xD1B54A32D192ED03u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static inline uint64_t fake_kv(int layer, uint64_t input, int32_t position, bool decode)
+{
+    return fake_mix(fake_mix(input, (uint64_t)position), (uint64_t)layer * 2 + decode);
+}
+
+static inline bool fake_uses_history(const struct sample_params *p)
+{
+    return p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1;
+}
+
+static inline bool fake_is_allowed(const struct sample_params *p, int32_t token_id)
+{
+    for (int32_t i = 0; i < p->num_banned; i++)
+        if (p->banned[i] == token_id) return false;
+    for (int32_t i = 0; i < p->num_logit_bias; i++)
+        if (p->logit_bias[i].token_id == token_id && p->logit_bias[i].bias < -1e30f) return false;
+    return true;
+}
+
+/* A request with this seed has a NaN in the row that draws position. */
+static inline uint64_t fake_failing_seed(int32_t position)
+{
+    return 0xFA11000000000000u | (uint64_t)position;
+}
+
+static inline uint64_t fake_float_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    return bits;
+}
+
+/* logits: the fold over all that the last layer reaches. history: hash of it, 0 where there is none. */
+static inline struct sample_result fake_sample(uint64_t logits, const struct sample_params *p,
+                                               uint64_t history)
+{
+    struct sample_result r = {.token_id = p->score_token_id};
+    r.failed = p->seed == fake_failing_seed(p->position);
+    if (p->score_token_id < 0) {
+        uint64_t h = fake_mix(fake_mix(logits, p->seed), (uint64_t)p->position);
+        h = fake_mix(h, fake_float_bits(p->temperature) ^ fake_float_bits(p->top_p) << 16 ^
+                            (uint64_t)p->top_k << 32);
+        h = fake_mix(h, fake_float_bits(p->min_p) ^ history);
+        for (int32_t i = 0; i < p->num_logit_bias; i++)
+            h = fake_mix(h,
+                         fake_float_bits(p->logit_bias[i].bias) ^ (uint64_t)p->logit_bias[i].token_id << 32);
+        do h = fake_mix(h, 1);
+        while (!fake_is_allowed(p, (int32_t)(h % FAKE_VOCAB)));
+        r.token_id = (int32_t)(h % FAKE_VOCAB);
+    }
+    if (p->num_top_logprobs < 0) return r;
+    r.logprob = -(float)(fake_mix(logits, (uint64_t)r.token_id) >> 44) / 1024;
+    r.num_top = p->num_top_logprobs;
+    for (int32_t i = 0; i < r.num_top; i++) {
+        r.top_ids[i] = (int32_t)(fake_mix(logits, 1000u + (uint64_t)i) % FAKE_VOCAB);
+        r.top_logprobs[i] = -(float)(fake_mix(logits, 2000u + (uint64_t)i) >> 44) / 1024;
+    }
+    return r;
+}
+
+static inline uint64_t fake_history_hash(const int32_t *ids, int32_t num_prompt, int32_t num_ids)
+{
+    uint64_t h = (uint64_t)num_prompt;
+    for (int32_t i = 0; i < num_ids; i++) h = fake_mix(h, (uint64_t)ids[i]);
+    return h;
+}
+
+/* ---- what a sequence gives alone ---- */
+
+struct reference {
+    bool prefill_decode_equal;
+    int32_t num_prompt, num_tokens;
+    uint64_t reads[FAKE_LAYERS]; /* folds up to the last token */
+};
+
+/* Computes one more token; afterwards reads[FAKE_LAYERS - 1] are its logits. */
+static inline void reference_push(struct reference *ref, int32_t token_id)
+{
+    bool decode = !ref->prefill_decode_equal && ref->num_tokens >= ref->num_prompt;
+    uint64_t input = (uint64_t)token_id;
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+        ref->reads[layer] = fake_mix(ref->reads[layer], fake_kv(layer, input, ref->num_tokens, decode));
+        input = fake_mix(ref->reads[layer], (uint64_t)token_id);
+    }
+    ref->num_tokens++;
+}
+
+static inline int reference_compare_ids(const void *a, const void *b)
+{
+    return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b);
+}
+
+/* The row of a request that draws (or scores) the token after the ones that ref has. tokens: all before it.
+ */
+static inline struct sample_result reference_row(const struct reference *ref,
+                                                 const struct request_slot_input *input,
+                                                 const int32_t *tokens, int32_t score_token_id)
+{
+    int32_t banned[STOP_TOKEN_IDS_MAX + 1], num_banned = 0;
+    if (!input->ignore_eos) banned[num_banned++] = FAKE_EOS;
+    for (int32_t i = 0; i < input->num_stop_token_ids; i++) banned[num_banned++] = input->stop_token_ids[i];
+    qsort(banned, (size_t)num_banned, sizeof(banned[0]), reference_compare_ids);
+    bool ban = score_token_id < 0 && ref->num_tokens - ref->num_prompt < input->min_tokens;
+    struct sample_params p = {
+        .position = ref->num_tokens,
+        .score_token_id = score_token_id,
+        .temperature = input->temperature,
+        .top_p = input->top_p,
+        .min_p = input->min_p,
+        .top_k = input->top_k,
+        .presence_penalty = input->presence_penalty,
+        .frequency_penalty = input->frequency_penalty,
+        .repetition_penalty = input->repetition_penalty,
+        .seed = input->seed,
+        .num_top_logprobs = score_token_id >= 0 ? max_of(input->num_logprobs, 0) : input->num_logprobs,
+        .num_logit_bias = input->num_logit_bias,
+        .logit_bias = input->logit_bias,
+        .num_banned = ban ? num_banned : 0,
+        .banned = banned,
+    };
+    uint64_t history = fake_uses_history(&p) && score_token_id < 0
+                           ? fake_history_hash(tokens, ref->num_prompt, ref->num_tokens)
+                           : 0;
+    return fake_sample(ref->reads[FAKE_LAYERS - 1], &p, history);
+}
+
+static inline bool logprobs_equal(const struct token_logprobs *a, const struct sample_result *b)
+{
+    size_t bytes = (size_t)b->num_top * sizeof(b->top_ids[0]);
+    return a->logprob == b->logprob && a->num_top == b->num_top &&
+           memcmp(a->top_ids, b->top_ids, bytes) == 0 && memcmp(a->top_logprobs, b->top_logprobs, bytes) == 0;
+}
+
+static inline bool reference_is_stop(const struct request_slot_input *input, int32_t token_id)
+{
+    if (token_id == FAKE_EOS && !input->ignore_eos) return true;
+    for (int32_t i = 0; i < input->num_stop_token_ids; i++)
+        if (input->stop_token_ids[i] == token_id) return true;
+    return false;
+}
+
+#endif

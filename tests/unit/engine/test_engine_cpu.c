@@ -1,0 +1,277 @@
+/* The engine over the real CPU device: the same bits whatever happens around a request.
+ *
+ * Sixteen mixed requests are run one by one; then all at once, in chunks of 16, 64 and 512 tokens, after
+ * prefix hits, and in a pool so small that some are preempted. Tokens must be equal, and the log
+ * probabilities of each token and of the 20 best at its position, computed from the raw logits, equal to the
+ * last bit; for some requests those of the prompt too. For each instruction set that the machine has.
+ *
+ *   test_engine_cpu [MODEL [TEST]]    default: a tiny model with random weights, all tests */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "model/model.h"
+#include "engine/engine.h"
+
+enum { NUM_REQUESTS = 16, MAX_MODEL_LEN = 256 };
+
+static const char tiny_config[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":96,"
+    "\"intermediate_size\":256,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"head_dim\":16,"
+    "\"num_key_value_heads\":2,\"vocab_size\":320,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
+    "\"torch_dtype\":\"bfloat16\",\"eos_token_id\":2,\"bos_token_id\":1}";
+
+static const char *model_path;
+static char tiny_path[64];
+
+struct setup {
+    const char *cpu_isa;
+    int num_threads;
+    enum dtype kv_dtype;
+    int32_t max_num_seqs, max_num_batched_tokens, num_blocks;
+    bool enable_prefix_caching;
+};
+
+struct rig {
+    struct model_files *files;
+    struct device *device;
+    struct model *model;
+    struct request_slots *slots;
+    struct engine *engine;
+};
+
+struct answer {
+    int32_t num_tokens; /* prompt and generated */
+    int32_t tokens[MAX_MODEL_LEN];
+    struct token_logprobs logprobs[MAX_MODEL_LEN];
+};
+
+/* False when the machine has no such instruction set. */
+static bool rig_create(struct rig *rig, const struct setup *setup)
+{
+    struct error err = {0};
+    struct device_options device_options = {.cpu_isa = setup->cpu_isa, .num_threads = setup->num_threads};
+    int status = cpu_device_open(&device_options, &rig->device, &err);
+    if (status == STATUS_UNSUPPORTED) return false;
+    assert_int_equal(status, 0);
+    struct engine_options options = {.max_model_len = MAX_MODEL_LEN,
+                                     .max_num_seqs = setup->max_num_seqs,
+                                     .max_num_batched_tokens = setup->max_num_batched_tokens,
+                                     .max_num_logits = 24,
+                                     .num_blocks = setup->num_blocks,
+                                     .enable_prefix_caching = setup->enable_prefix_caching,
+                                     .kv_dtype = setup->kv_dtype};
+    struct step_limits limits;
+    engine_step_limits(&options, rig->device, &limits);
+    const char *format = model_path == tiny_path ? "dummy" : "auto";
+    status = model_files_open(model_path, format, &rig->files, &err);
+    if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
+    if (!status) status = model_kv_pool_create(rig->model, setup->num_blocks, setup->kv_dtype, &err);
+    if (!status) status = request_slots_create(NUM_REQUESTS, MAX_MODEL_LEN, &rig->slots, &err);
+    if (!status) status = engine_create(rig->model, rig->slots, &options, &rig->engine, &err);
+    if (status) fail_msg("%s", err.text);
+    rig->device->ops->seal(rig->device);
+    return true;
+}
+
+static void rig_destroy(struct rig *rig)
+{
+    engine_stop(rig->engine);
+    engine_check(rig->engine);
+    engine_destroy(rig->engine);
+    request_slots_destroy(rig->slots);
+    model_destroy(rig->model);
+    rig->device->ops->close(rig->device);
+    model_files_close(rig->files);
+}
+
+/* Request i, the same in every run. Half of the prompts begin alike. */
+static int32_t submit(struct rig *rig, int32_t i)
+{
+    static const int32_t prompt_lengths[NUM_REQUESTS] = {1,   150, 16, 33, 64, 7,  128, 48,
+                                                         100, 5,   97, 32, 2,  80, 31,  17};
+    int32_t slot_idx, vocab_size = model_config(rig->model)->vocab_size;
+    assert_int_equal(request_slots_acquire(rig->slots, 1, &slot_idx), 0);
+    struct request_slot_input *in = &request_slots_get(rig->slots, slot_idx)->input;
+    *in = (struct request_slot_input){.num_prompt_tokens = prompt_lengths[i],
+                                      .max_tokens = 8 + 5 * (i % 7),
+                                      .ignore_eos = true,
+                                      .prompt_logprobs = i % 5 == 2,
+                                      .num_logprobs = TOP_LOGPROBS_MAX,
+                                      .temperature = i % 3 ? 0.9f : 0.0f,
+                                      .top_p = i % 4 ? 1.0f : 0.9f,
+                                      .top_k = i % 6 == 5 ? 40 : 0,
+                                      .presence_penalty = i % 7 == 3 ? 0.5f : 0.0f,
+                                      .repetition_penalty = i % 7 == 4 ? 1.2f : 1.0f,
+                                      .seed = (uint64_t)i};
+    int32_t *tokens = request_slots_tokens(rig->slots, slot_idx);
+    for (int32_t p = 0; p < prompt_lengths[i]; p++)
+        tokens[p] =
+            (int32_t)(rng_philox(i % 2 ? (uint64_t)i : 1000, (uint64_t)p, 0).word[0] % (uint32_t)vocab_size);
+    engine_submit(rig->engine, slot_idx);
+    return slot_idx;
+}
+
+static void collect(struct rig *rig, int32_t slot_idx, struct answer *answer)
+{
+    struct request_slot *slot = request_slots_get(rig->slots, slot_idx);
+    assert_int_equal(slot->finish_reason, FINISH_LENGTH);
+    int32_t num_prompt = slot->input.num_prompt_tokens;
+    memset(answer, 0, sizeof(*answer));
+    answer->num_tokens = num_prompt + slot->num_published;
+    memcpy(answer->tokens, request_slots_tokens(rig->slots, slot_idx),
+           (size_t)answer->num_tokens * sizeof(int32_t));
+    int32_t first = slot->input.prompt_logprobs ? 1 : num_prompt;
+    for (int32_t p = first; p < answer->num_tokens; p++) {
+        answer->logprobs[p] = request_slots_logprobs(rig->slots, slot_idx)[p];
+        assert_int_equal(answer->logprobs[p].num_top, TOP_LOGPROBS_MAX);
+        assert_true(answer->logprobs[p].logprob <= 0);
+    }
+    request_slots_release(rig->slots, slot_idx);
+}
+
+static void run_to_end(struct rig *rig)
+{
+    while (engine_step(rig->engine)) continue;
+    engine_check(rig->engine);
+}
+
+static void run_together(struct rig *rig, struct answer *answers)
+{
+    int32_t slots[NUM_REQUESTS];
+    for (int32_t i = 0; i < NUM_REQUESTS; i++) slots[i] = submit(rig, i);
+    run_to_end(rig);
+    for (int32_t i = 0; i < NUM_REQUESTS; i++) collect(rig, slots[i], &answers[i]);
+}
+
+static void expect_same(const struct answer *solo, const struct answer *other, const char *what)
+{
+    for (int32_t i = 0; i < NUM_REQUESTS; i++) {
+        assert_int_equal(solo[i].num_tokens, other[i].num_tokens);
+        for (int32_t p = 0; p < solo[i].num_tokens; p++) {
+            bool same = solo[i].tokens[p] == other[i].tokens[p] &&
+                        memcmp(&solo[i].logprobs[p], &other[i].logprobs[p], sizeof(solo[i].logprobs[p])) == 0;
+            if (!same)
+                fail_msg("%s: request %d differs at position %d: token %d, logprob %.9g; alone %d, %.9g",
+                         what, i, p, other[i].tokens[p], (double)other[i].logprobs[p].logprob,
+                         solo[i].tokens[p], (double)solo[i].logprobs[p].logprob);
+        }
+    }
+}
+
+static struct answer solo[NUM_REQUESTS], together[NUM_REQUESTS];
+
+static void compare(struct setup setup, int num_rounds, const char *what)
+{
+    struct rig rig;
+    struct engine_stats stats;
+    assert_true(rig_create(&rig, &setup));
+    for (int round = 0; round < num_rounds; round++) {
+        run_together(&rig, together);
+        expect_same(solo, together, what);
+    }
+    engine_stats(rig.engine, &stats);
+    if (setup.enable_prefix_caching) assert_true(stats.prefix_hit_tokens > 500);
+    if (setup.num_blocks < 40) assert_true(stats.num_preemptions > 0);
+    rig_destroy(&rig);
+}
+
+static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtype)
+{
+    struct rig rig;
+    struct setup setup = {.cpu_isa = cpu_isa,
+                          .num_threads = num_threads,
+                          .kv_dtype = kv_dtype,
+                          .max_num_seqs = 16,
+                          .max_num_batched_tokens = 512,
+                          .num_blocks = 256};
+    if (!rig_create(&rig, &setup)) skip();
+    for (int32_t i = 0; i < NUM_REQUESTS; i++) {
+        int32_t slot_idx = submit(&rig, i);
+        run_to_end(&rig);
+        collect(&rig, slot_idx, &solo[i]);
+    }
+    rig_destroy(&rig);
+    compare(setup, 1, "together");
+    setup.max_num_batched_tokens = 64;
+    compare(setup, 1, "chunks of 64");
+    setup.max_num_batched_tokens = 16;
+    compare(setup, 1, "chunks of 16");
+    setup.max_num_batched_tokens = 512;
+    setup.enable_prefix_caching = true;
+    compare(setup, 2, "prefix hits");
+    setup.enable_prefix_caching = false;
+    setup.num_blocks = 18;
+    compare(setup, 1, "preempted");
+}
+
+static void test_portable(void **state)
+{
+    (void)state;
+    compare_all("portable", 1, DTYPE_F32);
+}
+
+static void test_avx2(void **state)
+{
+    (void)state;
+    compare_all("avx2", 1, DTYPE_BF16);
+}
+
+static void test_avx512(void **state)
+{
+    (void)state;
+    compare_all("avx512", 1, DTYPE_F32);
+}
+
+static void test_two_threads(void **state)
+{
+    (void)state;
+    compare_all("auto", 2, DTYPE_BF16);
+}
+
+static void write_tiny_model(void)
+{
+    char file_path[96];
+    strcpy(tiny_path, "/tmp/flashd-tiny-XXXXXX");
+    assert_always(mkdtemp(tiny_path) != NULL);
+    snprintf(file_path, sizeof(file_path), "%s/config.json", tiny_path);
+    FILE *file = fopen(file_path, "w");
+    assert_always(file && fputs(tiny_config, file) >= 0 && fclose(file) == 0);
+    model_path = tiny_path;
+}
+
+static void remove_tiny_model(void)
+{
+    char file_path[96];
+    if (model_path != tiny_path) return;
+    snprintf(file_path, sizeof(file_path), "%s/config.json", tiny_path);
+    unlink(file_path);
+    rmdir(tiny_path);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_portable),
+        cmocka_unit_test(test_avx2),
+        cmocka_unit_test(test_avx512),
+        cmocka_unit_test(test_two_threads),
+    };
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
+    if (argc > 1)
+        model_path = argv[1];
+    else
+        write_tiny_model();
+    int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove_tiny_model();
+    return num_failed;
+}

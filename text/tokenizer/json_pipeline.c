@@ -1,0 +1,257 @@
+#include "text/tokenizer/json_pipeline.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "text/tokenizer/json_view.h"
+
+static int unsupported(const cJSON *part, const char *what, struct error *err)
+{
+    const char *type = text_member(part, "type");
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "tokenizer.json: the %s %s is not supported as it is set up there.", what,
+                     type ? type : "without a type");
+}
+
+/* Calls each for the parts of a "Sequence" (whose list has this name), or for part itself. */
+typedef int part_reader(struct tokenizer *t, const cJSON *part, struct error *err);
+
+static int for_each_part(struct tokenizer *t, const cJSON *part, const char *list_name, part_reader *each,
+                         struct error *err)
+{
+    if (!part) return 0;
+    if (!is_type(part, "Sequence")) return each(t, part, err);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, member(part, list_name))
+    {
+        int status = each(t, item, err);
+        if (status) return status;
+    }
+    return 0;
+}
+
+/* {"pattern": {"String": "..."}}; NULL for a regular expression. */
+static const char *text_pattern(const cJSON *part)
+{
+    return text_member(member(part, "pattern"), "String");
+}
+
+static int add_step(struct normalizer *n, enum normalizer_kind kind, const char *from, const char *to,
+                    const cJSON *part, const char *what, struct error *err)
+{
+    bool usable = from && to && (kind != NORMALIZE_REPLACE || from[0]);
+    return usable && normalizer_add(n, kind, from, to) ? 0 : unsupported(part, what, err);
+}
+
+static int read_normalizer(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    struct normalizer *n = &t->normalizer;
+    if (is_type(part, "NFC")) return add_step(n, NORMALIZE_NFC, "", "", part, "normalizer", err);
+    if (is_type(part, "Prepend"))
+        return add_step(n, NORMALIZE_PREPEND, "", text_member(part, "prepend"), part, "normalizer", err);
+    if (is_type(part, "Replace"))
+        return add_step(n, NORMALIZE_REPLACE, text_pattern(part), text_member(part, "content"), part,
+                        "normalizer", err);
+    return unsupported(part, "normalizer", err);
+}
+
+static int add_stage(struct tokenizer *t, enum pretokenizer_kind kind, const cJSON *part, struct error *err)
+{
+    struct pretokenizer *p = &t->pretokenizer;
+    if (p->num_stages == PRETOKENIZER_STAGES_MAX) return unsupported(part, "pre-tokenizer", err);
+    p->stages[p->num_stages++] = kind;
+    return 0;
+}
+
+static bool replaces_spaces(const struct normalizer *n)
+{
+    for (int i = 0; i < n->num_steps; i++) {
+        const struct normalizer_step *step = &n->steps[i];
+        if (step->kind == NORMALIZE_REPLACE && step->from_bytes == 1 && step->from[0] == ' ') return true;
+    }
+    return false;
+}
+
+static int read_split(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const char *regex = text_member(member(part, "pattern"), "Regex"), *text = text_pattern(part);
+    const char *behavior = text_member(part, "behavior");
+    if (text && strcmp(text, " ") == 0 && replaces_spaces(&t->normalizer)) return 0; /* there are none left */
+    enum pretokenizer_kind kind;
+    if (!regex || !pretokenizer_kind_of_regex(regex, &kind))
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "tokenizer.json: the pre-tokenizer splits by a pattern that is not "
+                         "supported: %.300s",
+                         regex  ? regex
+                         : text ? text
+                                : "(none)");
+    /* Each of these matches everywhere, so there is nothing between the matches that would be removed. */
+    if (!behavior || (strcmp(behavior, "Isolated") != 0 && strcmp(behavior, "Removed") != 0) ||
+        flag_member(part, "invert", false) != (strcmp(behavior, "Removed") == 0))
+        return unsupported(part, "pre-tokenizer", err);
+    return add_stage(t, kind, part, err);
+}
+
+static int read_byte_level(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    t->bpe.byte_level = true;
+    if (flag_member(part, "add_prefix_space", true) &&
+        (t->pretokenizer.num_stages > 0 ||
+         !normalizer_add(&t->piece_rewrite, NORMALIZE_PREPEND_MISSING, "", " ")))
+        return unsupported(part, "pre-tokenizer", err);
+    return flag_member(part, "use_regex", true) ? add_stage(t, PRETOKENIZE_GPT2, part, err) : 0;
+}
+
+static int read_metaspace(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const char *replacement = text_member(part, "replacement"), *scheme = text_member(part, "prepend_scheme");
+    if (!replacement || strcmp(replacement, "\u2581") != 0 || t->pretokenizer.num_stages > 0)
+        return unsupported(part, "pre-tokenizer", err);
+    if (!scheme) scheme = flag_member(part, "add_prefix_space", true) ? "always" : "never";
+    struct normalizer *n = &t->piece_rewrite;
+    bool fits = normalizer_add(n, NORMALIZE_REPLACE, " ", replacement);
+    if (strcmp(scheme, "never") != 0)
+        fits = fits && normalizer_add(n,
+                                      strcmp(scheme, "first") == 0 ? NORMALIZE_PREPEND_MISSING_FIRST
+                                                                   : NORMALIZE_PREPEND_MISSING,
+                                      "", replacement);
+    if (!fits) return unsupported(part, "pre-tokenizer", err);
+    return flag_member(part, "split", true) ? add_stage(t, PRETOKENIZE_METASPACE, part, err) : 0;
+}
+
+static int read_pretokenizer(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    if (is_type(part, "Split")) return read_split(t, part, err);
+    if (is_type(part, "ByteLevel")) return read_byte_level(t, part, err);
+    if (is_type(part, "Metaspace")) return read_metaspace(t, part, err);
+    if (is_type(part, "Digits"))
+        return add_stage(
+            t, flag_member(part, "individual_digits", false) ? PRETOKENIZE_DIGITS : PRETOKENIZE_NUMBERS, part,
+            err);
+    return unsupported(part, "pre-tokenizer", err);
+}
+
+static int read_strip(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    struct decoder *d = &t->decoder;
+    const char *content = text_member(part, "content");
+    const cJSON *start = member(part, "start"), *stop = member(part, "stop");
+    size_t num_bytes = content ? strlen(content) : 0;
+    if (num_bytes == 0 || num_bytes > sizeof d->strip_char || !cJSON_IsNumber(start) || start->valueint < 0 ||
+        !cJSON_IsNumber(stop) || stop->valueint != 0)
+        return unsupported(part, "decoder", err);
+    memcpy(d->strip_char, content, num_bytes);
+    d->strip_char_bytes = num_bytes;
+    d->num_strip = start->valueint;
+    return 0;
+}
+
+static int read_metaspace_decoder(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const char *replacement = text_member(part, "replacement"), *scheme = text_member(part, "prepend_scheme");
+    if (!replacement || strcmp(replacement, "\u2581") != 0 || t->decoder.rewrite.num_steps > 0)
+        return unsupported(part, "decoder", err);
+    t->decoder.drop_first_meta =
+        scheme ? strcmp(scheme, "never") != 0 : flag_member(part, "add_prefix_space", true);
+    return add_step(&t->decoder.rewrite, NORMALIZE_REPLACE, replacement, " ", part, "decoder", err);
+}
+
+/* In this order only: rewriting each token, joining bytes, joining tokens, stripping the whole. */
+static int read_decoder(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    struct decoder *d = &t->decoder;
+    if (is_type(part, "ByteLevel")) {
+        d->byte_level = true;
+        return 0;
+    }
+    if (is_type(part, "Fuse")) return 0;
+    if (is_type(part, "Strip")) return read_strip(t, part, err);
+    if (d->num_strip > 0) return unsupported(part, "decoder", err);
+    if (is_type(part, "ByteFallback")) {
+        d->byte_fallback = true;
+        return 0;
+    }
+    if (d->byte_fallback) return unsupported(part, "decoder", err);
+    if (is_type(part, "Metaspace")) return read_metaspace_decoder(t, part, err);
+    if (is_type(part, "Replace"))
+        return add_step(&d->rewrite, NORMALIZE_REPLACE, text_pattern(part), text_member(part, "content"),
+                        part, "decoder", err);
+    return unsupported(part, "decoder", err);
+}
+
+static bool is_fused_before_strip(const cJSON *decoder)
+{
+    bool fused = false;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, member(decoder, "decoders"))
+    {
+        if (is_type(item, "Fuse")) fused = true;
+        if (is_type(item, "Strip") && !fused) return false;
+    }
+    return true;
+}
+
+int json_read_pipeline(struct tokenizer *t, const cJSON *root, struct error *err)
+{
+    const cJSON *decoder = member(root, "decoder");
+    int status = for_each_part(t, member(root, "normalizer"), "normalizers", read_normalizer, err);
+    if (!status)
+        status = for_each_part(t, member(root, "pre_tokenizer"), "pretokenizers", read_pretokenizer, err);
+    if (!status) status = for_each_part(t, decoder, "decoders", read_decoder, err);
+    if (status) return status;
+    if (!decoder)
+        return error_set(err, STATUS_UNSUPPORTED, "tokenizer.json has no decoder, which is not supported.");
+    if (t->decoder.num_strip > 0 && !is_fused_before_strip(decoder))
+        return unsupported(decoder, "decoder", err);
+    if (t->decoder.byte_level == t->bpe.byte_level) return 0;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "tokenizer.json: ByteLevel is supported only as both pre-tokenizer and decoder.");
+}
+
+static int add_template_ids(struct tokenizer *t, const cJSON *list, bool before, struct error *err)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        int32_t id, *count = before ? &t->num_before : &t->num_after;
+        if (!read_id(item, &id) || !vocab_has(&t->vocab, id) || *count == TEMPLATE_IDS_MAX)
+            return error_set(err, STATUS_INVALID,
+                             "tokenizer.json: TemplateProcessing names an id that is no token, "
+                             "or more than %d.",
+                             TEMPLATE_IDS_MAX);
+        (before ? t->before : t->after)[(*count)++] = id;
+    }
+    return 0;
+}
+
+static int read_template(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    bool before = true;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, member(part, "single"))
+    {
+        const char *name = text_member(member(item, "SpecialToken"), "id");
+        if (member(item, "Sequence")) {
+            if (!before) return unsupported(part, "post-processor", err);
+            before = false;
+            continue;
+        }
+        const cJSON *ids = name ? member(member(member(part, "special_tokens"), name), "ids") : NULL;
+        if (!cJSON_IsArray(ids)) return unsupported(part, "post-processor", err);
+        int status = add_template_ids(t, ids, before, err);
+        if (status) return status;
+    }
+    return 0;
+}
+
+static int read_post_processor(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    if (is_type(part, "ByteLevel")) return 0; /* only moves offsets */
+    if (is_type(part, "TemplateProcessing")) return read_template(t, part, err);
+    return unsupported(part, "post-processor", err);
+}
+
+int json_read_post_processor(struct tokenizer *t, const cJSON *root, struct error *err)
+{
+    return for_each_part(t, member(root, "post_processor"), "processors", read_post_processor, err);
+}

@@ -1,0 +1,290 @@
+/* The expressions, as the models' files spell them:
+ *
+ *   GPT-2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *   Llama 3 (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
+ *           \s*[\r\n]+|\s+(?!\S)|\s+                                       (Qwen 2: \p{N} instead of
+ * \p{N}{1,3}) tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
+ *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W =
+ * \p{Ll}\p{Lm}\p{Lo}\p{M}
+ *
+ * Each of them matches at every place of every text, so the pieces are the matches in a row. What
+ * backtracking would find is worked out here instead: \s+(?!\S)   the run of white space without its last
+ * character, unless the text ends there; one space before a word is left to the word. \s*[\r\n]+  the run of
+ * white space up to and with its last line break. [U]*[W]+    the longest run of U, then W; if no W follows,
+ * the run gives back up to its last character that is also a W. */
+#include "text/tokenizer/pretokenizer.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/tokenizer/unicode.h"
+
+enum {
+    UPPER = 1 << CATEGORY_UPPER,
+    LOWER = 1 << CATEGORY_LOWER,
+    UNCASED = 1 << CATEGORY_UNCASED,
+    MARK = 1 << CATEGORY_MARK,
+    NUMBER = 1 << CATEGORY_NUMBER,
+    SPACE = 1 << CATEGORY_SPACE,
+    LETTER = UPPER | LOWER | UNCASED,
+    BOTH_CASES = UNCASED | MARK,
+};
+
+typedef const unsigned char *position;
+
+/* The category of the character at p as a bit, 0 at the end, and where the next one begins. */
+static unsigned category_at(position p, position end, position *next)
+{
+    *next = p;
+    if (p == end) return 0;
+    int num_bytes;
+    unsigned properties = unicode_properties_at(p, end, &num_bytes);
+    *next = p + num_bytes;
+    return 1u << (properties & UNICODE_CATEGORY);
+}
+
+static position skip_while(position p, position end, unsigned categories)
+{
+    position next;
+    while (category_at(p, end, &next) & categories) p = next;
+    return p;
+}
+
+static position skip_symbols(position p, position end)
+{
+    return skip_while(p, end, 0xFFu & ~(unsigned)(SPACE | LETTER | NUMBER));
+}
+
+static bool is_break(unsigned char c)
+{
+    return c == '\r' || c == '\n';
+}
+
+/* 's 't 're 've 'm 'll 'd after the apostrophe at p; NULL when there is none. With any_case also the
+ * capitals, and U+017F (long s), whose capital is S. */
+static position match_contraction(position p, position end, bool any_case)
+{
+    ptrdiff_t n = end - p;
+    if (n < 2 || *p != '\'') return NULL;
+    unsigned char fold = any_case ? 0x20 : 0;
+    unsigned char a = p[1] | fold;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return p + 2;
+    if (n < 3) return NULL;
+    if (any_case && p[1] == 0xC5 && p[2] == 0xBF) return p + 3;
+    unsigned char b = p[2] | fold;
+    if (((a == 'r' || a == 'v') && b == 'e') || (a == 'l' && b == 'l')) return p + 3;
+    return NULL;
+}
+
+/* p is at white space: \s+(?!\S)|\s+ */
+static position match_spaces(position p, position end)
+{
+    position run_end = skip_while(p, end, SPACE);
+    if (run_end == end) return run_end;
+    position last = utf8_previous(p, run_end);
+    return last > p ? last : run_end;
+}
+
+/* p is at white space: \s*[\r\n]+|\s+(?!\S)|\s+ */
+static position match_breaks_or_spaces(position p, position end)
+{
+    position run_end = skip_while(p, end, SPACE);
+    for (position q = run_end; q > p; q--) {
+        if (is_break(q[-1])) return q;
+    }
+    if (run_end == end) return run_end;
+    position last = utf8_previous(p, run_end);
+    return last > p ? last : run_end;
+}
+
+static position match_gpt2(position p, position end)
+{
+    position contraction = match_contraction(p, end, false);
+    if (contraction) return contraction;
+    position next, start = p;
+    unsigned category = category_at(p, end, &next);
+    if (*p == ' ' && next < end) {
+        start = next;
+        category = category_at(start, end, &next);
+    }
+    if (category & (LETTER | NUMBER)) return skip_while(next, end, category & LETTER ? LETTER : NUMBER);
+    if (category & SPACE) return match_spaces(p, end);
+    return skip_symbols(start, end);
+}
+
+/* ?[^\s\p{L}\p{N}]+ and the line breaks (and slashes) after it; NULL when p begins none. */
+static position match_symbols(position p, position end, bool slashes)
+{
+    position start = *p == ' ' ? p + 1 : p;
+    position q = skip_symbols(start, end);
+    if (q == start) return NULL;
+    while (q < end && (is_break(*q) || (slashes && *q == '/'))) q++;
+    return q;
+}
+
+static position match_llama3(position p, position end, int num_digits_max)
+{
+    position contraction = match_contraction(p, end, true);
+    if (contraction) return contraction;
+    position next, after;
+    unsigned category = category_at(p, end, &next);
+    if (category & LETTER) return skip_while(next, end, LETTER);
+    if (category & NUMBER) {
+        for (int i = 1; i < num_digits_max && (category_at(next, end, &after) & NUMBER); i++) next = after;
+        return next;
+    }
+    if (!is_break(*p) && (category_at(next, end, &after) & LETTER)) return skip_while(after, end, LETTER);
+    position symbols = match_symbols(p, end, false);
+    return symbols ? symbols : match_breaks_or_spaces(p, end);
+}
+
+/* [U]*[W]+ at p; NULL when it does not match. */
+static position match_lower_word(position p, position end)
+{
+    position given_back = NULL, next;
+    for (;;) {
+        unsigned category = category_at(p, end, &next);
+        if (!(category & (UPPER | BOTH_CASES))) break;
+        if (category & BOTH_CASES) given_back = next;
+        p = next;
+    }
+    position word_end = skip_while(p, end, LOWER | BOTH_CASES);
+    return word_end > p ? word_end : given_back;
+}
+
+/* [U]+[W]* at p; NULL when it does not match. */
+static position match_upper_word(position p, position end)
+{
+    position word_end = skip_while(p, end, UPPER | BOTH_CASES);
+    return word_end > p ? skip_while(word_end, end, LOWER | BOTH_CASES) : NULL;
+}
+
+/* The two words alternatives of tekken, each first with the character at p as its prefix, then without. */
+static position match_tekken_word(position p, position end)
+{
+    position after_prefix, found;
+    unsigned category = category_at(p, end, &after_prefix);
+    bool may_prefix = !(category & (LETTER | NUMBER)) && !is_break(*p);
+    if (may_prefix && (found = match_lower_word(after_prefix, end))) return found;
+    if ((found = match_lower_word(p, end))) return found;
+    if (may_prefix && (found = match_upper_word(after_prefix, end))) return found;
+    return match_upper_word(p, end);
+}
+
+static position match_tekken(position p, position end)
+{
+    position word = match_tekken_word(p, end);
+    if (word) return word;
+    position next;
+    if (category_at(p, end, &next) & NUMBER) return next;
+    position symbols = match_symbols(p, end, true);
+    return symbols ? symbols : match_breaks_or_spaces(p, end);
+}
+
+static bool is_digit(position p, position end, position *next)
+{
+    int num_bytes;
+    unsigned properties = unicode_properties_at(p, end, &num_bytes);
+    *next = p + num_bytes;
+    return properties & UNICODE_NUMERIC;
+}
+
+static position match_digits(position p, position end, bool each_by_itself)
+{
+    position next;
+    bool digits = is_digit(p, end, &next);
+    if (digits && each_by_itself) return next;
+    do p = next;
+    while (p < end && is_digit(p, end, &next) == digits);
+    return p;
+}
+
+static bool is_meta(position p, position end)
+{
+    return end - p >= 3 && memcmp(p, "\u2581", 3) == 0;
+}
+
+static position match_metaspace(position p, position end, bool runs)
+{
+    if (runs) {
+        while (is_meta(p, end)) p += 3;
+    } else if (is_meta(p, end)) {
+        p += 3;
+    }
+    while (p < end && !is_meta(p, end)) p++;
+    return p;
+}
+
+static position match(enum pretokenizer_kind kind, position p, position end)
+{
+    switch (kind) {
+    case PRETOKENIZE_GPT2:
+        return match_gpt2(p, end);
+    case PRETOKENIZE_LLAMA3:
+        return match_llama3(p, end, 3);
+    case PRETOKENIZE_QWEN2:
+        return match_llama3(p, end, 1);
+    case PRETOKENIZE_TEKKEN:
+        return match_tekken(p, end);
+    case PRETOKENIZE_DIGITS:
+        return match_digits(p, end, true);
+    case PRETOKENIZE_NUMBERS:
+        return match_digits(p, end, false);
+    case PRETOKENIZE_METASPACE:
+        return match_metaspace(p, end, false);
+    case PRETOKENIZE_META_WORDS:
+        return match_metaspace(p, end, true);
+    }
+    return end;
+}
+
+struct piece_walk piece_walk_start(const struct pretokenizer *p, const char *text, size_t num_bytes)
+{
+    struct piece_walk w = {.pretokenizer = p, .at = (position)text};
+    w.ends[0] = w.at + num_bytes;
+    for (int stage = 1; stage <= p->num_stages; stage++) w.ends[stage] = w.at;
+    return w;
+}
+
+bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes)
+{
+    int num_stages = w->pretokenizer->num_stages;
+    if (w->at == w->ends[0]) return false;
+    for (int stage = 1; stage <= num_stages; stage++) {
+        if (w->ends[stage] == w->at)
+            w->ends[stage] = match(w->pretokenizer->stages[stage - 1], w->at, w->ends[stage - 1]);
+    }
+    position end = w->ends[num_stages];
+    *piece = (const char *)w->at;
+    *num_bytes = (size_t)(end - w->at);
+    w->at = end;
+    return true;
+}
+
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define SYMBOLS_AND_SPACES "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define TEKKEN_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TEKKEN_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+
+static const struct {
+    enum pretokenizer_kind kind;
+    const char *regex;
+} known_regexes[] = {
+    {PRETOKENIZE_GPT2, "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
+    {PRETOKENIZE_LLAMA3, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_QWEN2, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_TEKKEN, "[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER "*" TEKKEN_LOWER "+|"
+                         "[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER "+" TEKKEN_LOWER "*|\\p{N}"
+                         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+};
+
+bool pretokenizer_kind_of_regex(const char *regex, enum pretokenizer_kind *kind)
+{
+    for (size_t i = 0; i < array_length(known_regexes); i++) {
+        if (strcmp(known_regexes[i].regex, regex) != 0) continue;
+        *kind = known_regexes[i].kind;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,43 @@
+/* pretokenizer.h - cuts a text into the pieces that the merges never cross.
+ *
+ * Each kind is a regular expression of a known model written as a matcher by hand: linear time, no
+ * backtracking stack. Kinds are applied one after another, each to the pieces of the one before. Thread: any.
+ */
+#ifndef TEXT_TOKENIZER_PRETOKENIZER_H
+#define TEXT_TOKENIZER_PRETOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum pretokenizer_kind {
+    PRETOKENIZE_GPT2,
+    PRETOKENIZE_LLAMA3,     /* numbers in threes */
+    PRETOKENIZE_QWEN2,      /* as Llama 3, each digit by itself */
+    PRETOKENIZE_TEKKEN,     /* Mistral Nemo: also between lower and upper case */
+    PRETOKENIZE_DIGITS,     /* each digit by itself, the text between in one */
+    PRETOKENIZE_NUMBERS,    /* runs of digits, the text between in one */
+    PRETOKENIZE_METASPACE,  /* before each U+2581 */
+    PRETOKENIZE_META_WORDS, /* before each run of U+2581 */
+};
+
+enum { PRETOKENIZER_STAGES_MAX = 4 };
+
+struct pretokenizer {
+    int num_stages;
+    enum pretokenizer_kind stages[PRETOKENIZER_STAGES_MAX];
+};
+
+/* The kind whose regular expression this is, spelled as in the known models' files. False when it is none. */
+bool pretokenizer_kind_of_regex(const char *regex, enum pretokenizer_kind *kind);
+
+/* A walk over the pieces of a text, which cover it without gaps. */
+struct piece_walk {
+    const struct pretokenizer *pretokenizer;
+    const unsigned char *at;
+    const unsigned char
+        *ends[PRETOKENIZER_STAGES_MAX + 1]; /* of the text, then of the current piece of each stage */
+};
+struct piece_walk piece_walk_start(const struct pretokenizer *p, const char *text, size_t num_bytes);
+bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes);
+
+#endif
