@@ -70,6 +70,14 @@ void metric_observe(struct metric *m, double value)
     add_relaxed(&m->value, value);
 }
 
+void metric_copy_histogram(struct metric *m, const _Atomic uint64_t *counts, double sum)
+{
+    for (int i = 0; i <= m->num_bounds; i++)
+        atomic_store_explicit(&m->bucket_counts[i], atomic_load_explicit(&counts[i], memory_order_relaxed),
+                              memory_order_relaxed);
+    metric_set(m, sum);
+}
+
 static uint64_t histogram_count(const struct metric *m)
 {
     uint64_t count = 0;

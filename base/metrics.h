@@ -25,7 +25,9 @@ struct metric *metric_register(enum metric_type type, const char *name, const ch
 void metric_add(struct metric *m, double amount);    /* counters (amount >= 0) and gauges */
 void metric_set(struct metric *m, double value);     /* gauges */
 void metric_observe(struct metric *m, double value); /* histograms */
-double metric_value(const struct metric *m);         /* counter or gauge value; a histogram's count */
+/* A histogram that somebody else counts: counts[num_bounds + 1], not cumulative; relaxed. */
+void metric_copy_histogram(struct metric *m, const _Atomic uint64_t *counts, double sum);
+double metric_value(const struct metric *m); /* counter or gauge value; a histogram's count */
 
 /* Appends every registered metric in text format 0.0.4, or OpenMetrics 1.0.0 with its # EOF. */
 void metrics_render(struct buffer *out, int openmetrics);

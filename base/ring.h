@@ -10,38 +10,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ring {
-    uint32_t *items; /* capacity entries, owned by the caller */
-    uint32_t mask;   /* capacity - 1 */
+/* What both sides share; zeros are an empty ring. */
+struct ring_ends {
     _Alignas(64) _Atomic uint32_t head;
     _Alignas(64) _Atomic uint32_t tail;
 };
 
-static inline void ring_init(struct ring *r, uint32_t *items, uint32_t capacity_pow2)
+/* One side's view. */
+struct ring {
+    struct ring_ends *ends;
+    uint32_t *items; /* capacity entries, owned by the caller */
+    uint32_t mask;   /* capacity - 1 */
+};
+
+static inline struct ring ring_view(struct ring_ends *ends, uint32_t *items, uint32_t capacity_pow2)
 {
-    r->items = items;
-    r->mask = capacity_pow2 - 1;
-    atomic_init(&r->head, 0);
-    atomic_init(&r->tail, 0);
+    return (struct ring){ends, items, capacity_pow2 - 1};
 }
 
 /* Producer only. False when full. */
 static inline bool ring_push(struct ring *r, uint32_t item)
 {
-    uint32_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
-    if (tail - atomic_load_explicit(&r->head, memory_order_acquire) > r->mask) return false;
+    uint32_t tail = atomic_load_explicit(&r->ends->tail, memory_order_relaxed);
+    if (tail - atomic_load_explicit(&r->ends->head, memory_order_acquire) > r->mask) return false;
     r->items[tail & r->mask] = item;
-    atomic_store_explicit(&r->tail, tail + 1, memory_order_release);
+    atomic_store_explicit(&r->ends->tail, tail + 1, memory_order_release);
     return true;
 }
 
 /* Consumer only. False when empty. */
 static inline bool ring_pop(struct ring *r, uint32_t *item)
 {
-    uint32_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
-    if (head == atomic_load_explicit(&r->tail, memory_order_acquire)) return false;
+    uint32_t head = atomic_load_explicit(&r->ends->head, memory_order_relaxed);
+    if (head == atomic_load_explicit(&r->ends->tail, memory_order_acquire)) return false;
     *item = r->items[head & r->mask];
-    atomic_store_explicit(&r->head, head + 1, memory_order_release);
+    atomic_store_explicit(&r->ends->head, head + 1, memory_order_release);
     return true;
 }
 

@@ -6,7 +6,10 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "files/file_map.h"
+#include "kernels/device.h"
 #include "cli/inspect.h"
+#include "engine/run.h"
+#include "server/engine_process.h"
 #include "server/server.h"
 #include "base/version.h"
 
@@ -44,12 +47,25 @@ static int fail(const struct error *err)
     return EXIT_USAGE;
 }
 
-static int run_command(int (*command)(const struct config *), int num_args, char **args)
+static int serve(const struct config *config)
+{
+    return server_run(config, engine_run_thread);
+}
+
+/* Which process this one is an engine of. */
+static pid_t front_pid;
+
+static int run_engine(const struct config *config)
+{
+    return engine_run_process(ENGINE_LINK_FD, ENGINE_WAKE_FD, front_pid, config);
+}
+
+static int run_command(int (*command)(const struct config *), int num_args, char **args, char **environment)
 {
     struct config config;
     struct error err = {0};
     int code = EXIT_FAILURE;
-    if (config_init(&config, &err) || config_load(&config, num_args, args, environ, &err)) {
+    if (config_init(&config, &err) || config_load(&config, num_args, args, environment, &err)) {
         code = fail(&err);
     } else if (!config.model) {
         error_set(&err, STATUS_INVALID, "a MODEL is expected: a GGUF file or a Hugging Face directory");
@@ -57,6 +73,7 @@ static int run_command(int (*command)(const struct config *), int num_args, char
     } else {
         log_configure(log_level_of(config.log_level), !strcmp(config.log_format, "json"));
         file_map_guard_process();
+        device_set_environment();
         code = command(&config);
     }
     config_deinit(&config);
@@ -85,8 +102,12 @@ int main(int argc, char **argv)
         config_print_example(stdout);
         return EXIT_SUCCESS;
     }
-    if (!strcmp(command, "serve")) return run_command(server_run, argc - 2, argv + 2);
-    if (!strcmp(command, "inspect")) return run_command(inspect_run, argc - 2, argv + 2);
+    if (!strcmp(command, "serve")) return run_command(serve, argc - 2, argv + 2, environ);
+    if (!strcmp(command, "inspect")) return run_command(inspect_run, argc - 2, argv + 2, environ);
+    if (!strcmp(command, ENGINE_COMMAND) && argc > 3) {
+        front_pid = (pid_t)atoi(argv[2]);
+        return run_command(run_engine, argc - 3, argv + 3, &(char *){NULL});
+    }
     fprintf(stderr, "flashd: there is no command \"%s\"; flashd --help lists them\n", command);
     return EXIT_USAGE;
 }

@@ -72,20 +72,20 @@ static int set_text(char **field, const char *value)
     return STATUS_OK;
 }
 
-static void clear_list(struct text_list *list)
+void text_list_deinit(struct text_list *list)
 {
     for (int i = 0; i < list->num_items; i++) free(list->items[i]);
     free(list->items);
     *list = (struct text_list){0};
 }
 
-static int append_list(struct text_list *list, const char *value, size_t n)
+int text_list_append(struct text_list *list, const char *text, size_t n)
 {
     char **items = realloc(list->items, (size_t)(list->num_items + 1) * sizeof *items);
     if (!items) return STATUS_NO_MEMORY;
     list->items = items;
-    items[list->num_items] = strndup(value, n);
-    if (!items[list->num_items]) return STATUS_NO_MEMORY;
+    items[list->num_items] = text ? strndup(text, n) : NULL;
+    if (text && !items[list->num_items]) return STATUS_NO_MEMORY;
     list->num_items++;
     return STATUS_OK;
 }
@@ -124,7 +124,7 @@ void config_deinit(struct config *c)
 {
     for (size_t i = 0; i < array_length(options); i++) {
         if (options[i].type == OPTION_TEXT) free(*(char **)field_of(c, &options[i]));
-        if (options[i].type == OPTION_LIST) clear_list(field_of(c, &options[i]));
+        if (options[i].type == OPTION_LIST) text_list_deinit(field_of(c, &options[i]));
     }
     free(c->model);
     memset(c, 0, sizeof *c);
@@ -220,7 +220,7 @@ static int set_option(struct config *c, const struct option *o, const char *valu
         if (set_text(field_of(c, o), value)) return error_set(err, STATUS_NO_MEMORY, "out of memory");
         return STATUS_OK;
     case OPTION_LIST:
-        if (append_list(field_of(c, o), value, strlen(value)))
+        if (text_list_append(field_of(c, o), value, strlen(value)))
             return error_set(err, STATUS_NO_MEMORY, "out of memory");
         return STATUS_OK;
     case OPTION_FLAG:
@@ -254,10 +254,10 @@ static void environment_name(const struct option *o, char *out, size_t capacity)
 static int set_list_from_commas(struct config *c, const struct option *o, const char *value)
 {
     struct text_list *list = field_of(c, o);
-    clear_list(list);
+    text_list_deinit(list);
     while (*value) {
         size_t n = strcspn(value, ",");
-        if (n > 0 && append_list(list, value, n)) return STATUS_NO_MEMORY;
+        if (n > 0 && text_list_append(list, value, n)) return STATUS_NO_MEMORY;
         value += n + (value[n] == ',');
     }
     return STATUS_OK;
@@ -313,7 +313,8 @@ static int load_argument(struct config *c, int num_args, char *const *args, bool
     }
     if (!equals && num_args < 2) return error_set(err, STATUS_INVALID, "%s needs a value (%s)", arg, o->unit);
     size_t idx = (size_t)(o - options);
-    if (o->type == OPTION_LIST && !list_seen[idx]) clear_list(field_of(c, o)); /* the later source wins */
+    if (o->type == OPTION_LIST && !list_seen[idx])
+        text_list_deinit(field_of(c, o)); /* the later source wins */
     list_seen[idx] = true;
     int status = set_option(c, o, equals ? equals + 1 : args[1], "command line", err);
     return status ? status : equals ? 1 : 2;

@@ -9,6 +9,7 @@
 #define CONFIG_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -19,6 +20,9 @@ struct text_list {
     char **items;
     int num_items;
 };
+/* A copy of n bytes of text; NULL: a NULL item. */
+int text_list_append(struct text_list *list, const char *text, size_t n) must_check;
+void text_list_deinit(struct text_list *list);
 
 struct config {
 #define CONFIG_FIELD_TEXT(field) char *field;

@@ -40,6 +40,9 @@ X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens"
 X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "keep K/V blocks of finished prompts for prompts that begin alike") \
 X(INT,   max_queued_requests, "max-queued-requests", 512, 0, 65536, "sequences", "sequences that may wait beyond the running ones; more get 429") \
 X(INT,   max_queued_tokens, "max-queued-tokens", 0, 0, 1LL << 40, "tokens", "prompt and answer tokens that may wait; more get 429; 0: 64 times max-num-batched-tokens plus the K/V cache") \
+SECTION("Engine") \
+X(TEXT,  engine, "engine", "process", 0, 0, "process|thread", "process: a process of its own, whose death no request notices; thread: a thread of this one") \
+X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the engine in ten minutes, after which the server ends with code 70; 0: never") \
 SECTION("Listening") \
 X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
 X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \

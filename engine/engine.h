@@ -1,15 +1,16 @@
-/* engine.h - the engine thread: drain, schedule, forward, publish, until stopped.
+/* engine.h - drain, schedule, forward, publish, until stopped.
  *
- * It alone touches the scheduler, the block manager and the model. The loop talks to it through request
- * slots, two calls that never block, and a set of counters.
+ * The engine alone touches the scheduler, the block manager and the model. The front is beyond the link: this
+ * is one thread's code, whether that thread is of the front's process or of another.
  *
- * A request fails alone. When the device fails, every slot gets FINISH_DEVICE, engine_failed() turns true,
- * and the process is expected to exit with code 70. */
+ * A request fails alone. When the device fails, the link's state says so, and the engine does nothing any
+ * more. What it leaves is either finished with FINISH_DEVICE or, where another engine can take over, left as
+ * it is: a slot of which tokens were published already is taken in behind the last of them. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "link/link.h"
 #include "model/model.h"
-#include "link/request_slots.h"
 
 struct engine;
 
@@ -19,10 +20,8 @@ struct engine_options {
                                serves prompt log probabilities. 0: max_num_seqs */
     int32_t num_blocks;     /* of the K/V pool, already created in the model */
     bool enable_prefix_caching;
+    bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;
-    /* Called on the engine thread after a step that published something: uv_async_send. May merge. */
-    void (*wake_loop)(void *context);
-    void *wake_context;
 };
 
 /* The largest step that an engine of these options will ask of this device: for model_create. num_blocks does
@@ -30,39 +29,20 @@ struct engine_options {
 void engine_step_limits(const struct engine_options *options, const struct device *device,
                         struct step_limits *out);
 
-int engine_create(struct model *model, struct request_slots *slots, const struct engine_options *options,
+/* The link is open. */
+int engine_create(struct model *model, struct link *link, const struct engine_options *options,
                   struct engine **out, struct error *err) must_check;
-int engine_start(struct engine *e, struct error *err) must_check; /* starts the thread */
-/* Cancels what is left, waits for the thread. */
-void engine_stop(struct engine *e);
 void engine_destroy(struct engine *e);
 
-/* [loop] Hands a filled-in slot over. Never fails: the ring holds as many entries as there are slots. */
-void engine_submit(struct engine *e, int32_t slot_idx);
-/* [loop] The engine finishes it within one step; FINISH_CANCELLED (or what came first) is then published. */
-void engine_cancel(struct engine *e, int32_t slot_idx);
-
-/* One consistent-enough view for metrics, Retry-After and health; relaxed atomics, any thread. */
-struct engine_stats {
-    int32_t num_running, num_waiting; /* sequences */
-    int32_t num_blocks, num_free_blocks, num_cached_blocks, num_held_blocks;
-    uint64_t num_steps;                       /* heartbeat */
-    uint64_t last_step_end_ns;                /* monotonic */
-    uint64_t prompt_tokens, generated_tokens; /* computed; a prompt's once, even when preempted */
-    uint64_t prefix_query_tokens, prefix_hit_tokens;
-    uint64_t num_preemptions;
-    uint64_t discarded_tokens; /* generated but not delivered: cancelled or beyond a stop */
-    double tokens_per_second;  /* prompt and generated, smoothed over some seconds of work: idle time does not
-                                  count */
-};
-void engine_stats(const struct engine *e, struct engine_stats *out);
-/* Histogram hooks: the engine observes a step's token count here (may be NULL). */
-struct metric;
-void engine_set_iteration_metric(struct engine *e, struct metric *iteration_tokens);
+/* Turns until link_stop or the device's failure, on the caller's thread. Afterwards nothing is the engine's
+ * but, with leaves_requests, what a failure left. */
+void engine_serve(struct engine *e);
+/* What engine_serve does last: cancels what is left. For those who call engine_step themselves. */
+void engine_wind_up(struct engine *e);
 
 bool engine_failed(const struct engine *e);
 
-/* One turn on the caller's thread, for simulators and tests, in place of engine_start: takes in what was
+/* One turn of engine_serve, for tests: takes in what was
  * submitted and cancelled, begins a step if there is one to run, ends one if the device is full or nothing
  * else is to be done. False when there was nothing to do. */
 bool engine_step(struct engine *e);

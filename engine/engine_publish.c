@@ -4,9 +4,6 @@
  * it (release), and finish_reason last of all (release). After that store the slot is the loop's and the
  * engine does not look at it again, even if a step that drew one token too many is still in flight for its
  * sequence. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/engine_internal.h"
@@ -15,8 +12,7 @@ static void finish_slot(struct engine *e, struct request_slot *slot, enum finish
                         const char *error_text)
 {
     slot->finish_ns = clock_monotonic_ns();
-    if (error_text) snprintf(slot->error_text, sizeof(slot->error_text), "%s", error_text);
-    atomic_store_explicit(&slot->finish_reason, reason, memory_order_release);
+    request_slot_finish(slot, reason, error_text);
     e->published = true;
 }
 
@@ -47,60 +43,6 @@ static const char *input_problem(const struct engine *e, const struct request_sl
     return NULL;
 }
 
-void engine_accept(struct engine *e, int32_t slot_idx)
-{
-    struct request_slot *slot = request_slots_get(e->slots, slot_idx);
-    const struct request_slot_input *input = &slot->input;
-    const char *problem = input_problem(e, input);
-    if (atomic_load_explicit(&e->failed, memory_order_relaxed)) {
-        finish_slot(e, slot, FINISH_DEVICE, "the device failed");
-    } else if (atomic_load_explicit(&slot->cancel, memory_order_acquire)) {
-        finish_slot(e, slot, FINISH_CANCELLED, NULL);
-    } else if (problem) {
-        finish_slot(e, slot, FINISH_ERROR, problem);
-    } else {
-        struct sequence_input sequence = {.slot_idx = slot_idx,
-                                          .tokens = request_slots_tokens(e->slots, slot_idx),
-                                          .num_prompt = input->num_prompt_tokens,
-                                          .max_tokens = input->max_tokens,
-                                          .prompt_logprobs = input->prompt_logprobs,
-                                          .salt = input->cache_salt,
-                                          .salt_bytes = sizeof(input->cache_salt)};
-        if (scheduler_add(e->scheduler, &sequence, &e->seq_of_slot[slot_idx]) != 0)
-            finish_slot(e, slot, FINISH_ERROR, "the request needs more K/V blocks than there are");
-    }
-}
-
-static void copy_logprobs(struct token_logprobs *out, const struct sample_result *row)
-{
-    assert_always(row->num_top >= 0 && row->num_top <= TOP_LOGPROBS_MAX);
-    out->logprob = row->logprob;
-    out->num_top = row->num_top;
-    memcpy(out->top_ids, row->top_ids, (size_t)row->num_top * sizeof(out->top_ids[0]));
-    memcpy(out->top_logprobs, row->top_logprobs, (size_t)row->num_top * sizeof(out->top_logprobs[0]));
-}
-
-static void publish_prompt(struct engine *e, struct request_slot *slot, int32_t slot_idx,
-                           const struct plan_entry *entry, const struct sample_result *rows)
-{
-    int32_t computed = min_of(entry->position + entry->num_tokens, slot->input.num_prompt_tokens);
-    int32_t before = atomic_load_explicit(&slot->num_prompt_computed, memory_order_relaxed);
-    if (computed > before) {
-        /* What was cached was not computed; what a preemption makes compute again is not counted again. */
-        counter_add(&e->counters.prompt_tokens,
-                    (uint64_t)(computed - max_of(before, slot->num_cached_tokens)));
-        atomic_store_explicit(&slot->num_prompt_computed, computed, memory_order_release);
-    }
-    if (!slot->input.prompt_logprobs) return;
-    struct token_logprobs *logprobs = request_slots_logprobs(e->slots, slot_idx) + entry->score_position + 1;
-    for (int32_t i = 0; i < entry->num_score_rows; i++) copy_logprobs(&logprobs[i], &rows[i]);
-    /* The first token has none and is known when anything is. */
-    int32_t known = min_of(entry->position + entry->num_tokens + 1, slot->input.num_prompt_tokens);
-    if (known <= atomic_load_explicit(&slot->num_prompt_published, memory_order_relaxed)) return;
-    atomic_store_explicit(&slot->num_prompt_published, known, memory_order_release);
-    e->published = true;
-}
-
 static bool contains(const int32_t *ids, int32_t num_ids, int32_t id)
 {
     for (int32_t i = 0; i < num_ids; i++)
@@ -110,9 +52,87 @@ static bool contains(const int32_t *ids, int32_t num_ids, int32_t id)
 
 static bool is_stop(const struct engine *e, const struct request_slot_input *input, int32_t token_id)
 {
-    const struct model_config *model = model_config(e->model);
-    if (!input->ignore_eos && contains(model->eos_ids, model->num_eos_ids, token_id)) return true;
+    if (!input->ignore_eos && contains(e->eos_ids, e->num_eos_ids, token_id)) return true;
     return contains(input->stop_token_ids, input->num_stop_token_ids, token_id);
+}
+
+/* What the last generated token means for the answer; FINISH_NONE: it goes on. */
+static enum finish_reason finish_of(const struct engine *e, struct request_slot *slot, int32_t num_generated,
+                                    int32_t last_token)
+{
+    if (is_stop(e, &slot->input, last_token)) {
+        slot->stop_token_id = last_token;
+        return FINISH_STOP;
+    }
+    return num_generated == slot->input.max_tokens ? FINISH_LENGTH : FINISH_NONE;
+}
+
+/* An engine may have died between an answer's last token and its end. */
+static enum finish_reason finish_left_over(const struct engine *e, int32_t slot_idx, int32_t num_generated)
+{
+    struct request_slot *slot = request_slots_get(e->slots, slot_idx);
+    if (num_generated == 0) return FINISH_NONE;
+    int32_t last =
+        request_slots_tokens(e->slots, slot_idx)[slot->input.num_prompt_tokens + num_generated - 1];
+    return finish_of(e, slot, num_generated, last);
+}
+
+static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generated)
+{
+    struct request_slot *slot = request_slots_get(e->slots, slot_idx);
+    const struct request_slot_input *input = &slot->input;
+    struct sequence_input sequence = {
+        .slot_idx = slot_idx,
+        .tokens = request_slots_tokens(e->slots, slot_idx),
+        .num_prompt = input->num_prompt_tokens,
+        .max_tokens = input->max_tokens,
+        .num_generated = num_generated,
+        .num_scored = atomic_load_explicit(&slot->num_prompt_published, memory_order_relaxed),
+        .prompt_logprobs = input->prompt_logprobs,
+        .salt = input->cache_salt,
+        .salt_bytes = sizeof(input->cache_salt)};
+    if (scheduler_add(e->scheduler, &sequence, &e->seq_of_slot[slot_idx]) != 0)
+        finish_slot(e, slot, FINISH_ERROR, "the request needs more K/V blocks than there are");
+}
+
+void engine_accept(struct engine *e, int32_t slot_idx)
+{
+    struct request_slot *slot = request_slots_get(e->slots, slot_idx);
+    const char *problem = input_problem(e, &slot->input);
+    int32_t num_generated = atomic_load_explicit(&slot->num_published, memory_order_relaxed);
+    enum finish_reason left_over;
+    if (e->failed) {
+        if (!e->options.leaves_requests) finish_slot(e, slot, FINISH_DEVICE, "the device failed");
+    } else if (atomic_load_explicit(&slot->cancel, memory_order_acquire)) {
+        finish_slot(e, slot, FINISH_CANCELLED, NULL);
+    } else if (problem) {
+        finish_slot(e, slot, FINISH_ERROR, problem);
+    } else if ((left_over = finish_left_over(e, slot_idx, num_generated)) != FINISH_NONE) {
+        finish_slot(e, slot, left_over, NULL);
+    } else {
+        add_sequence(e, slot_idx, num_generated);
+    }
+}
+
+static void publish_prompt(struct engine *e, struct request_slot *slot, int32_t slot_idx,
+                           const struct plan_entry *entry, const struct sample_result *rows)
+{
+    int32_t computed = min_of(entry->position + entry->num_tokens, slot->input.num_prompt_tokens);
+    int32_t before = atomic_load_explicit(&slot->num_prompt_computed, memory_order_relaxed);
+    if (computed > before) {
+        /* What was cached was not computed; what a preemption makes compute again is not counted again. */
+        counter_add(&e->counters->prompt_tokens,
+                    (uint64_t)(computed - max_of(before, slot->num_cached_tokens)));
+        atomic_store_explicit(&slot->num_prompt_computed, computed, memory_order_release);
+    }
+    if (!slot->input.prompt_logprobs) return;
+    struct token_logprobs *logprobs = request_slots_logprobs(e->slots, slot_idx) + entry->score_position + 1;
+    for (int32_t i = 0; i < entry->num_score_rows; i++) logprobs[i] = rows[i].logprobs;
+    /* The first token has none and is known when anything is. */
+    int32_t known = min_of(entry->position + entry->num_tokens + 1, slot->input.num_prompt_tokens);
+    if (known <= atomic_load_explicit(&slot->num_prompt_published, memory_order_relaxed)) return;
+    atomic_store_explicit(&slot->num_prompt_published, known, memory_order_release);
+    e->published = true;
 }
 
 static void publish_token(struct engine *e, struct request_slot *slot, int32_t seq_id,
@@ -121,20 +141,16 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
     const struct sequence *seq = scheduler_sequence(e->scheduler, seq_id);
     int32_t position = seq->num_tokens, slot_idx = seq->slot_idx;
     request_slots_tokens(e->slots, slot_idx)[position] = row->token_id;
-    if (slot->input.num_logprobs >= 0)
-        copy_logprobs(&request_slots_logprobs(e->slots, slot_idx)[position], row);
+    if (slot->input.sampling.num_logprobs >= 0)
+        request_slots_logprobs(e->slots, slot_idx)[position] = row->logprobs;
     scheduler_append_token(e->scheduler, seq_id);
-    counter_add(&e->counters.generated_tokens, 1);
+    counter_add(&e->counters->generated_tokens, 1);
     int32_t num_generated = seq->num_tokens - seq->num_prompt;
     if (num_generated == 1) slot->first_token_ns = clock_monotonic_ns();
     atomic_store_explicit(&slot->num_published, num_generated, memory_order_release);
     e->published = true;
-    if (is_stop(e, &slot->input, row->token_id)) {
-        slot->stop_token_id = row->token_id;
-        engine_finish(e, seq_id, FINISH_STOP, NULL);
-    } else if (num_generated == seq->max_tokens) {
-        engine_finish(e, seq_id, FINISH_LENGTH, NULL);
-    }
+    enum finish_reason finish = finish_of(e, slot, num_generated, row->token_id);
+    if (finish != FINISH_NONE) engine_finish(e, seq_id, finish, NULL);
 }
 
 void engine_publish_entry(struct engine *e, const struct plan_entry *entry, const struct sample_result *rows)
@@ -142,8 +158,8 @@ void engine_publish_entry(struct engine *e, const struct plan_entry *entry, cons
     const struct sample_result *drawn = entry->samples ? &rows[entry->num_score_rows] : NULL;
     if (!scheduler_end_entry(e->scheduler, entry)) {
         if (drawn && !drawn->failed) {
-            counter_add(&e->counters.generated_tokens, 1);
-            counter_add(&e->counters.discarded_tokens, 1);
+            counter_add(&e->counters->generated_tokens, 1);
+            counter_add(&e->counters->discarded_tokens, 1);
         }
         return;
     }

@@ -17,30 +17,32 @@
 static bool take_cancels(struct engine *e)
 {
     bool any = false;
-    for (int32_t word = 0; word < e->num_cancel_words; word++) {
-        if (atomic_load_explicit(&e->cancel_bits[word], memory_order_relaxed) == 0) continue;
-        uint64_t bits = atomic_exchange_explicit(&e->cancel_bits[word], 0, memory_order_acquire);
-        for (; bits; bits &= bits - 1) {
-            int32_t slot_idx = word * 64 + __builtin_ctzll(bits);
-            /* The bit may be left over from a request that has finished: only a slot that is the engine's is
-             * looked at. One that was not submitted yet is asked when it is. */
-            int32_t seq_id = e->seq_of_slot[slot_idx];
-            if (seq_id == NO_SEQUENCE) continue;
-            if (!atomic_load_explicit(&request_slots_get(e->slots, slot_idx)->cancel, memory_order_relaxed))
-                continue;
-            engine_finish(e, seq_id, FINISH_CANCELLED, NULL);
-            any = true;
-        }
+    for (int32_t slot_idx = -1; link_next_cancelled(e->link, &slot_idx);) {
+        /* The bit may be left over from a request that has finished: only a slot that is the engine's is
+         * looked at. One that was not submitted yet is asked when it is. */
+        int32_t seq_id = e->seq_of_slot[slot_idx];
+        if (seq_id == NO_SEQUENCE) continue;
+        if (!atomic_load_explicit(&request_slots_get(e->slots, slot_idx)->cancel, memory_order_relaxed))
+            continue;
+        engine_finish(e, seq_id, FINISH_CANCELLED, NULL);
+        any = true;
     }
     return any;
 }
 
+static void learn_text(struct engine *e)
+{
+    if (!e->knows_text) engine_add_eos(e, link_tokenizer_eos_id(e->link));
+    e->knows_text = true;
+}
+
 static bool take_submissions(struct engine *e)
 {
-    uint32_t slot_idx;
+    int32_t slot_idx;
     bool any = false;
-    while (ring_pop(&e->submitted, &slot_idx)) {
-        engine_accept(e, (int32_t)slot_idx);
+    while (link_next_submission(e->link, &slot_idx)) {
+        learn_text(e);
+        engine_accept(e, slot_idx);
         any = true;
     }
     return any;
@@ -59,21 +61,17 @@ void engine_drain(struct engine *e)
 
 /* ---- forward ---- */
 
-static bool uses_history(const struct request_slot_input *input)
-{
-    return input->presence_penalty != 0 || input->frequency_penalty != 0 || input->repetition_penalty != 1;
-}
-
 /* The sequence has got a seq_slot: what the device and the step builder keep under it is set. */
 static int enter_sequence(struct engine *e, const struct sequence *seq)
 {
     struct request_slot *slot = request_slots_get(e->slots, seq->slot_idx);
-    step_builder_set_request(e->builder, seq->seq_slot, &slot->input);
+    step_builder_set_request(e->builder, seq->seq_slot, &slot->input,
+                             request_slots_payload(e->slots, seq->slot_idx), e->eos_ids, e->num_eos_ids);
     if (slot->scheduled_ns == 0) {
         slot->scheduled_ns = clock_monotonic_ns();
         slot->num_cached_tokens = seq->num_cached_tokens;
     }
-    if (!uses_history(&slot->input)) return 0;
+    if (!sampling_uses_history(&slot->input.sampling)) return 0;
     struct device *device = model_device(e->model);
     return device->ops->history_set(device, seq->seq_slot, seq->tokens, seq->num_prompt, seq->num_tokens);
 }
@@ -87,6 +85,28 @@ static int enter_admitted(struct engine *e, const struct plan_entry *entries, in
     return status;
 }
 
+static void note_entries(struct engine *e, const struct plan_entry *entries, int32_t num_entries,
+                         uint64_t step)
+{
+    for (int32_t i = 0; i < num_entries; i++) {
+        int32_t slot_idx = scheduler_sequence(e->scheduler, entries[i].seq_id)->slot_idx;
+        struct request_slot *slot = request_slots_get(e->slots, slot_idx);
+        int32_t begin = entries[i].position, end = begin + entries[i].num_tokens;
+        atomic_store_explicit(&slot->last_step_begin, begin, memory_order_relaxed);
+        atomic_store_explicit(&slot->last_step_end, end, memory_order_relaxed);
+        atomic_store_explicit(&slot->last_step, step, memory_order_relaxed);
+    }
+}
+
+/* Who is on board, should this step be the engine's last. */
+static void note_step(struct engine *e, const struct plan *plan)
+{
+    counter_add(&e->counters->num_steps_begun, 1);
+    uint64_t step = atomic_load_explicit(&e->counters->num_steps_begun, memory_order_relaxed);
+    note_entries(e, plan->prefills, plan->num_prefills, step);
+    note_entries(e, plan->decodes, plan->num_decodes, step);
+}
+
 /* False when the device refused; then nothing was begun on it. */
 static bool begin_flight(struct engine *e, int flight_idx)
 {
@@ -96,6 +116,7 @@ static bool begin_flight(struct engine *e, int flight_idx)
     if (enter_admitted(e, plan->prefills, plan->num_prefills) != 0) return false;
     if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
     flight->begin_ns = clock_monotonic_ns();
+    note_step(e, plan);
     model_step_begin(e->model, step_builder_build(e->builder, flight_idx, e->scheduler, plan));
     return true;
 }
@@ -130,7 +151,7 @@ static void forget_entries(struct engine *e, const struct plan_entry *entries, i
 /* Every sequence was finished before. */
 void engine_abandon_flights(struct engine *e)
 {
-    bool failed = atomic_load_explicit(&e->failed, memory_order_relaxed);
+    bool failed = e->failed;
     while (e->num_in_flight > 0) {
         struct error err;
         if (!failed) failed = model_step_end(e->model, e->results, &err) != 0;
@@ -142,10 +163,13 @@ void engine_abandon_flights(struct engine *e)
 
 static void fail(struct engine *e, const char *error_text)
 {
-    log_error("the device failed, every request ends: %s", error_text);
-    atomic_store_explicit(&e->failed, true, memory_order_release);
-    engine_finish_all(e, FINISH_DEVICE, error_text);
-    engine_abandon_flights(e);
+    log_error("the device failed: %s", error_text);
+    e->failed = true;
+    if (!e->options.leaves_requests) {
+        engine_finish_all(e, FINISH_DEVICE, error_text);
+        engine_abandon_flights(e);
+    }
+    link_set_state(e->link, LINK_FAILED, error_text);
 }
 
 static void end_flight(struct engine *e)
@@ -186,11 +210,11 @@ static bool forward(struct engine *e)
 bool engine_step(struct engine *e)
 {
     bool worked = drain(e);
-    if (!atomic_load_explicit(&e->failed, memory_order_relaxed)) worked = forward(e) || worked;
+    if (!e->failed) worked = forward(e) || worked;
     if (worked) engine_copy_scheduler_stats(e);
     if (e->published) {
         e->published = false;
-        if (e->options.wake_loop) e->options.wake_loop(e->options.wake_context);
+        link_wake_front(e->link);
     }
     return worked;
 }

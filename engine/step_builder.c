@@ -6,9 +6,8 @@
 
 enum { BANNED_MAX = STOP_TOKEN_IDS_MAX + EOS_IDS_MAX };
 
-/* How one request samples: the part of sample_params that is the same for all its rows, and what that points
- * to. */
-struct sampling {
+/* The part of sample_params that is the same for all rows of a request, and what that points to. */
+struct request_sampling {
     struct sample_params params;
     int32_t min_tokens, num_banned;
     int32_t banned[BANNED_MAX];
@@ -26,8 +25,7 @@ struct step_buffer {
 struct step_builder {
     struct step_limits limits;
     int32_t table_stride;
-    int32_t eos_ids[EOS_IDS_MAX], num_eos_ids;
-    struct sampling *samplings; /* [num_seq_slots] */
+    struct request_sampling *requests; /* [num_seq_slots] */
     struct step_buffer buffers[2];
 };
 
@@ -69,8 +67,7 @@ static void buffer_destroy(struct step_buffer *buf)
     free(buf->sample);
 }
 
-int step_builder_create(const struct step_limits *limits, const struct model_config *model,
-                        struct step_builder **out, struct error *err)
+int step_builder_create(const struct step_limits *limits, struct step_builder **out, struct error *err)
 {
     assert_always(limits->num_steps_in_flight >= 1 && limits->num_steps_in_flight <= 2);
     struct step_builder *b = calloc(1, sizeof(*b));
@@ -78,10 +75,8 @@ int step_builder_create(const struct step_limits *limits, const struct model_con
     if (!status) {
         b->limits = *limits;
         b->table_stride = (int32_t)div_up(limits->max_model_len, BLOCK_SIZE);
-        for (int32_t i = 0; i < model->num_eos_ids; i++)
-            if (model->eos_ids[i] < model->vocab_size) b->eos_ids[b->num_eos_ids++] = model->eos_ids[i];
-        b->samplings = calloc((size_t)limits->num_seq_slots, sizeof(b->samplings[0]));
-        if (!b->samplings) status = STATUS_NO_MEMORY;
+        b->requests = calloc((size_t)limits->num_seq_slots, sizeof(b->requests[0]));
+        if (!b->requests) status = STATUS_NO_MEMORY;
     }
     for (int i = 0; !status && i < limits->num_steps_in_flight; i++)
         status = buffer_create(&b->buffers[i], limits, b->table_stride);
@@ -97,12 +92,12 @@ void step_builder_destroy(struct step_builder *b)
 {
     if (!b) return;
     for (size_t i = 0; i < array_length(b->buffers); i++) buffer_destroy(&b->buffers[i]);
-    free(b->samplings);
+    free(b->requests);
     free(b);
 }
 
 /* Sorted, no duplicates. */
-static void ban(struct sampling *sampling, int32_t token_id)
+static void ban(struct request_sampling *sampling, int32_t token_id)
 {
     int32_t at = sampling->num_banned;
     while (at > 0 && sampling->banned[at - 1] > token_id) at--;
@@ -114,27 +109,20 @@ static void ban(struct sampling *sampling, int32_t token_id)
 }
 
 void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
-                              const struct request_slot_input *input)
+                              const struct request_slot_input *input, const struct request_payload *payload,
+                              const int32_t *eos_ids, int32_t num_eos_ids)
 {
-    struct sampling *sampling = &b->samplings[seq_slot];
+    struct request_sampling *sampling = &b->requests[seq_slot];
     sampling->min_tokens = input->min_tokens;
     sampling->num_banned = 0;
-    for (int32_t i = 0; i < b->num_eos_ids && !input->ignore_eos; i++) ban(sampling, b->eos_ids[i]);
+    for (int32_t i = 0; i < num_eos_ids && !input->ignore_eos; i++) ban(sampling, eos_ids[i]);
     for (int32_t i = 0; i < input->num_stop_token_ids; i++) ban(sampling, input->stop_token_ids[i]);
-    memcpy(sampling->logit_bias, input->logit_bias,
-           (size_t)input->num_logit_bias * sizeof(input->logit_bias[0]));
+    memcpy(sampling->logit_bias, payload->logit_bias,
+           (size_t)input->num_logit_bias * sizeof(payload->logit_bias[0]));
     sampling->params = (struct sample_params){
         .seq_slot = seq_slot,
         .score_token_id = -1,
-        .temperature = input->temperature,
-        .top_p = input->top_p,
-        .min_p = input->min_p,
-        .top_k = input->top_k,
-        .presence_penalty = input->presence_penalty,
-        .frequency_penalty = input->frequency_penalty,
-        .repetition_penalty = input->repetition_penalty,
-        .seed = input->seed,
-        .num_top_logprobs = input->num_logprobs,
+        .sampling = input->sampling,
         .num_logit_bias = input->num_logit_bias,
         .logit_bias = sampling->logit_bias,
     };
@@ -143,7 +131,7 @@ void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
 /* ---- one entry after the other ---- */
 
 static struct sample_params *add_row(struct step_buffer *buf, int32_t token_idx,
-                                     const struct sampling *sampling)
+                                     const struct request_sampling *sampling)
 {
     int32_t row = buf->step.num_logits++;
     buf->logit_rows[row] = token_idx;
@@ -154,14 +142,14 @@ static struct sample_params *add_row(struct step_buffer *buf, int32_t token_idx,
 static void add_rows(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
                      const struct plan_entry *e)
 {
-    const struct sampling *sampling = &b->samplings[seq->seq_slot];
+    const struct request_sampling *sampling = &b->requests[seq->seq_slot];
     int32_t first_token_idx = buf->step.num_tokens - e->num_tokens;
     for (int32_t i = 0; i < e->num_score_rows; i++) {
         int32_t position = e->score_position + i;
         struct sample_params *row = add_row(buf, first_token_idx + position - e->position, sampling);
         row->position = position + 1;
         row->score_token_id = seq->tokens[position + 1];
-        row->num_top_logprobs = max_of(row->num_top_logprobs, 0);
+        row->sampling.num_logprobs = max_of(row->sampling.num_logprobs, 0);
     }
     if (!e->samples) return;
     struct sample_params *row = add_row(buf, buf->step.num_tokens - 1, sampling);

@@ -6,20 +6,20 @@
 #ifndef ENGINE_STEP_BUILDER_H
 #define ENGINE_STEP_BUILDER_H
 
-#include "model/model_config.h"
 #include "link/request_slots.h"
 #include "scheduler/scheduler.h"
 
 struct step_builder;
 
-/* model: for its eos ids. */
-int step_builder_create(const struct step_limits *limits, const struct model_config *model,
-                        struct step_builder **out, struct error *err) must_check;
+int step_builder_create(const struct step_limits *limits, struct step_builder **out,
+                        struct error *err) must_check;
 void step_builder_destroy(struct step_builder *b);
 
-/* seq_slot belongs to this request from now on. */
+/* seq_slot belongs to this request from now on. eos_ids: what ends an answer beside the request's own stop
+ * tokens. */
 void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
-                              const struct request_slot_input *input);
+                              const struct request_slot_input *input, const struct request_payload *payload,
+                              const int32_t *eos_ids, int32_t num_eos_ids);
 
 /* Fills in buffer buffer_idx and returns its step, valid until the buffer is built again. */
 const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,

@@ -16,14 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { BLOCK_SIZE = 16 };       /* tokens in a K/V block */
-enum { TOP_LOGPROBS_MAX = 20 }; /* alternatives reported for a position */
-enum { LOGIT_BIAS_MAX = 1024 }; /* entries of a request's logit_bias */
+#include "link/sampling.h"
 
-struct logit_bias {
-    int32_t token_id; /* in [0, vocab_size) */
-    float bias;       /* added to the logit; -INFINITY bans the token */
-};
+enum { BLOCK_SIZE = 16 }; /* tokens in a K/V block */
 
 /* What to do with one row of logits. Either sample the next token, or (score_token_id >= 0, for
  * prompt log probabilities) report on a token that is already known. */
@@ -31,15 +26,7 @@ struct sample_params {
     int32_t seq_slot;         /* whose history; also where a sampled token is remembered */
     int32_t position;         /* position of the token to draw, counted in the sequence */
     int32_t score_token_id;   /* -1: sample */
-    float temperature;        /* 0: greedy (argmax, ties to the lowest id) */
-    float top_p;              /* (0,1]; 1: off */
-    float min_p;              /* [0,1]; 0: off */
-    int32_t top_k;            /* 0: off */
-    float presence_penalty;   /* over generated tokens; 0: off */
-    float frequency_penalty;  /* over generated tokens; 0: off */
-    float repetition_penalty; /* over prompt and generated tokens; 1: off */
-    uint64_t seed;            /* with position: the whole state of the generator */
-    int32_t num_top_logprobs; /* -1: no log probabilities; 0: of the token only; else the k best */
+    struct sampling sampling; /* scored rows report at least their token */
     int32_t num_logit_bias;
     const struct logit_bias *logit_bias; /* sorted by token_id, no duplicates; host memory that stays
                                             valid until step_end */
@@ -47,15 +34,10 @@ struct sample_params {
     const int32_t *banned; /* as logit_bias */
 };
 
-/* Log probabilities are of the model's own distribution: log softmax of the raw logits in f32,
- * before penalties, bias, temperature and truncation. */
 struct sample_result {
     int32_t token_id; /* the drawn token, or score_token_id */
     bool failed;      /* the row held a NaN, or nothing could be drawn: token_id is meaningless */
-    float logprob;    /* 0 unless asked for */
-    int32_t num_top;  /* entries filled in below, highest first, ties by lower id */
-    int32_t top_ids[TOP_LOGPROBS_MAX];
-    float top_logprobs[TOP_LOGPROBS_MAX];
+    struct token_logprobs logprobs; /* logprob 0 and num_top 0 unless asked for */
 };
 
 /* Host memory, owned by the caller, valid and unchanged until step_end returns. */

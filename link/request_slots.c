@@ -1,13 +1,14 @@
-/* request_slots.c - one reservation, three arrays in it: slots, tokens, log probabilities.
+/* request_slots.c - one region, four arrays in it: slots, payloads, tokens, log probabilities.
  *
- *   | slot 0 | slot 1 | ... | tokens of 0 | tokens of 1 | ... | logprobs of 0 | logprobs of 1 | ... |
+ *   | slot 0 | slot 1 | ... | payloads | tokens of 0 | tokens of 1 | ... | logprobs of 0 | ... |
  *
- * Each slot's tokens and log probabilities begin on a page, so that a release can give whole pages back. A
- * release puts all that was touched back to zero: short ranges by writing zeros (the pages stay, the next
- * request finds them warm), long ones and those of slots that never ran by madvise. */
+ * Each slot's payload, tokens and log probabilities begin on a page, so that a release can give whole pages
+ * back. A release puts all that was touched back to zero: short ranges by writing zeros (the pages stay, the
+ * next request finds them warm), long ones and those of slots that never ran by madvise. */
 #include "link/request_slots.h"
 
-#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -15,89 +16,66 @@
 
 enum { PAGE_BYTES = 4096, KEEP_BYTES_MAX = 16 * PAGE_BYTES };
 
+struct layout {
+    uint64_t slot_stride, payload_stride, tokens_stride, logprobs_stride; /* bytes */
+    uint64_t payloads_offset, tokens_offset, logprobs_offset, bytes;
+};
+
 struct request_slots {
-    int32_t num_slots, max_model_len;
-    uint64_t slot_stride, tokens_stride, logprobs_stride; /* bytes */
-    uint64_t tokens_offset, logprobs_offset, region_bytes;
+    int32_t num_slots;
+    struct layout layout;
     char *region;
     int32_t num_free;
     bool *acquired;     /* [num_slots] */
     int32_t free_ids[]; /* a stack: the slot used last is used next */
 };
 
-/* Up to the last bias that is there. */
-static size_t input_used_bytes(const struct request_slot_input *input)
+/* Appends num_slots strides at *end and moves it. */
+static bool layout_add(uint64_t *end, uint64_t num_slots, uint64_t stride, uint64_t *offset)
 {
-    return offsetof(struct request_slot_input, logit_bias) +
-           (size_t)input->num_logit_bias * sizeof(input->logit_bias[0]);
+    uint64_t bytes;
+    *offset = *end;
+    return checked_mul(stride, num_slots, &bytes) && checked_add(*end, align_up(bytes, PAGE_BYTES), end) &&
+           *end <= INT64_MAX;
 }
 
-void request_slot_input_copy(struct request_slot_input *to, const struct request_slot_input *from)
+static bool layout_plan(struct layout *l, int32_t num_slots, int32_t max_model_len)
 {
-    memcpy(to, from, input_used_bytes(from));
+    uint64_t count = (uint64_t)num_slots, slots_offset;
+    l->slot_stride = align_up(sizeof(struct request_slot), 64);
+    l->payload_stride = align_up(sizeof(struct request_payload), PAGE_BYTES);
+    l->tokens_stride = align_up((size_t)max_model_len * sizeof(int32_t), PAGE_BYTES);
+    l->logprobs_stride = align_up((size_t)max_model_len * sizeof(struct token_logprobs), PAGE_BYTES);
+    l->bytes = 0;
+    return layout_add(&l->bytes, count, l->slot_stride, &slots_offset) &&
+           layout_add(&l->bytes, count, l->payload_stride, &l->payloads_offset) &&
+           layout_add(&l->bytes, count, l->tokens_stride, &l->tokens_offset) &&
+           layout_add(&l->bytes, count, l->logprobs_stride, &l->logprobs_offset);
 }
 
-/* A slot of zeros becomes a fresh one. */
-static void slot_init(struct request_slot *slot)
+uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len)
 {
-    slot->stop_token_id = -1;
+    struct layout layout;
+    assert_always(num_slots >= 1 && max_model_len >= 1);
+    return layout_plan(&layout, num_slots, max_model_len) ? layout.bytes : 0;
 }
 
-static void slot_clear(struct request_slot *slot, bool ran)
-{
-    memset(slot, 0,
-           ran ? offsetof(struct request_slot, input) + input_used_bytes(&slot->input) : sizeof(*slot));
-    slot_init(slot);
-}
-
-/* False when the region would not fit into 64 bits. */
-static bool region_plan(struct request_slots *s)
-{
-    uint64_t count = (uint64_t)s->num_slots, slots, tokens, logprobs;
-    s->slot_stride = align_up(sizeof(struct request_slot), 64);
-    s->tokens_stride = align_up((size_t)s->max_model_len * sizeof(int32_t), PAGE_BYTES);
-    s->logprobs_stride = align_up((size_t)s->max_model_len * sizeof(struct token_logprobs), PAGE_BYTES);
-    if (!checked_mul(s->slot_stride, count, &slots) || !checked_mul(s->tokens_stride, count, &tokens) ||
-        !checked_mul(s->logprobs_stride, count, &logprobs))
-        return false;
-    s->tokens_offset = align_up(slots, PAGE_BYTES);
-    return checked_add(s->tokens_offset, tokens, &s->logprobs_offset) &&
-           checked_add(s->logprobs_offset, logprobs, &s->region_bytes);
-}
-
-int request_slots_create(int32_t num_slots, int32_t max_model_len, struct request_slots **out,
+int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, struct request_slots **out,
                          struct error *err)
 {
-    assert_always(num_slots >= 1 && max_model_len >= 1);
     struct request_slots *s = calloc(1, sizeof(*s) + (size_t)num_slots * (sizeof(int32_t) + sizeof(bool)));
     if (!s) return error_set(err, STATUS_NO_MEMORY, "no memory for %d request slots", num_slots);
-    s->num_slots = num_slots;
-    s->max_model_len = max_model_len;
+    s->num_slots = s->num_free = num_slots;
+    s->region = region;
     s->acquired = (bool *)(s->free_ids + num_slots);
-    s->region = MAP_FAILED;
-    if (region_plan(s))
-        s->region = mmap(NULL, s->region_bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (s->region == MAP_FAILED) {
-        free(s);
-        return error_set(err, STATUS_NO_MEMORY,
-                         "cannot reserve address space for %d request slots of %d tokens: %s (fewer with "
-                         "--max-num-seqs, --max-queued-requests or --max-model-len)",
-                         num_slots, max_model_len, strerror(errno));
-    }
-    for (int32_t i = 0; i < num_slots; i++) {
-        slot_init(request_slots_get(s, i));
-        s->free_ids[i] = num_slots - 1 - i;
-    }
-    s->num_free = num_slots;
+    assert_always(layout_plan(&s->layout, num_slots, max_model_len));
+    for (int32_t i = 0; i < num_slots; i++) s->free_ids[i] = num_slots - 1 - i;
     *out = s;
     return 0;
 }
 
 void request_slots_destroy(struct request_slots *s)
 {
-    if (!s) return;
-    munmap(s->region, s->region_bytes);
     free(s);
 }
 
@@ -111,23 +89,36 @@ int32_t request_slots_num_free(const struct request_slots *s)
     return s->num_free;
 }
 
-struct request_slot *request_slots_get(struct request_slots *s, int32_t slot_idx)
+static void *part_of(struct request_slots *s, uint64_t offset, uint64_t stride, int32_t slot_idx)
 {
     assert_always(slot_idx >= 0 && slot_idx < s->num_slots);
-    return (struct request_slot *)(s->region + (uint64_t)slot_idx * s->slot_stride);
+    return s->region + offset + (uint64_t)slot_idx * stride;
+}
+
+struct request_slot *request_slots_get(struct request_slots *s, int32_t slot_idx)
+{
+    return part_of(s, 0, s->layout.slot_stride, slot_idx);
+}
+
+struct request_payload *request_slots_payload(struct request_slots *s, int32_t slot_idx)
+{
+    return part_of(s, s->layout.payloads_offset, s->layout.payload_stride, slot_idx);
 }
 
 int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx)
 {
-    assert_always(slot_idx >= 0 && slot_idx < s->num_slots);
-    return (int32_t *)(s->region + s->tokens_offset + (uint64_t)slot_idx * s->tokens_stride);
+    return part_of(s, s->layout.tokens_offset, s->layout.tokens_stride, slot_idx);
 }
 
 struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t slot_idx)
 {
-    assert_always(slot_idx >= 0 && slot_idx < s->num_slots);
-    return (struct token_logprobs *)(s->region + s->logprobs_offset +
-                                     (uint64_t)slot_idx * s->logprobs_stride);
+    return part_of(s, s->layout.logprobs_offset, s->layout.logprobs_stride, slot_idx);
+}
+
+void request_slot_finish(struct request_slot *slot, enum finish_reason reason, const char *error_text)
+{
+    if (error_text) snprintf(slot->error_text, sizeof(slot->error_text), "%s", error_text);
+    atomic_store_explicit(&slot->finish_reason, reason, memory_order_release);
 }
 
 #ifdef FLASHD_DEBUG
@@ -142,13 +133,11 @@ static bool is_zero(const void *data, size_t bytes)
 /* The whole slot, and as much of its arrays as can be walked on every request. */
 static void assert_initial(struct request_slots *s, int32_t slot_idx)
 {
-    struct request_slot fresh = {0};
-    slot_init(&fresh);
-    assert_always(memcmp(request_slots_get(s, slot_idx), &fresh, sizeof(fresh)) == 0);
-    assert_always(
-        is_zero(request_slots_tokens(s, slot_idx), min_of(s->tokens_stride, (uint64_t)KEEP_BYTES_MAX)));
-    assert_always(
-        is_zero(request_slots_logprobs(s, slot_idx), min_of(s->logprobs_stride, (uint64_t)KEEP_BYTES_MAX)));
+    const struct layout *l = &s->layout;
+    uint64_t most = KEEP_BYTES_MAX;
+    assert_always(is_zero(request_slots_get(s, slot_idx), sizeof(struct request_slot)));
+    assert_always(is_zero(request_slots_tokens(s, slot_idx), min_of(l->tokens_stride, most)));
+    assert_always(is_zero(request_slots_logprobs(s, slot_idx), min_of(l->logprobs_stride, most)));
 }
 #else
 static void assert_initial(struct request_slots *s, int32_t slot_idx)
@@ -177,24 +166,27 @@ static void clear_range(void *data, uint64_t used_bytes, uint64_t stride)
         memset(data, 0, used_bytes);
         return;
     }
-    int status = madvise(data, stride, MADV_DONTNEED);
+    int status = madvise(data, stride, MADV_REMOVE);
     assert_always(status == 0);
 }
 
 void request_slots_release(struct request_slots *s, int32_t slot_idx)
 {
+    const struct layout *l = &s->layout;
     struct request_slot *slot = request_slots_get(s, slot_idx);
     assert_always(s->acquired[slot_idx]);
     bool ran = atomic_load_explicit(&slot->finish_reason, memory_order_acquire) != FINISH_NONE;
     uint64_t used = (uint64_t)slot->input.num_prompt_tokens +
                     (uint64_t)atomic_load_explicit(&slot->num_published, memory_order_relaxed);
-    bool logprobs = slot->input.num_logprobs >= 0 || slot->input.prompt_logprobs;
-    clear_range(request_slots_tokens(s, slot_idx), ran ? used * sizeof(int32_t) : s->tokens_stride,
-                s->tokens_stride);
+    bool logprobs = slot->input.sampling.num_logprobs >= 0 || slot->input.prompt_logprobs;
+    clear_range(request_slots_tokens(s, slot_idx), ran ? used * sizeof(int32_t) : l->tokens_stride,
+                l->tokens_stride);
     if (!ran || logprobs)
         clear_range(request_slots_logprobs(s, slot_idx),
-                    ran ? used * sizeof(struct token_logprobs) : s->logprobs_stride, s->logprobs_stride);
-    slot_clear(slot, ran);
+                    ran ? used * sizeof(struct token_logprobs) : l->logprobs_stride, l->logprobs_stride);
+    clear_range(request_slots_payload(s, slot_idx),
+                (uint64_t)slot->input.num_logit_bias * sizeof(struct logit_bias), l->payload_stride);
+    memset(slot, 0, sizeof(*slot));
     s->acquired[slot_idx] = false;
     s->free_ids[s->num_free++] = slot_idx;
 }

@@ -1,10 +1,10 @@
-/* request_slots.h - the link between the loop thread and the engine thread: one flat region of slots.
+/* request_slots.h - what front and engine share of each sequence: one flat region of slots.
  *
  * A slot is one sequence: one prompt and one stream of generated tokens (a request with n = 3 takes three).
- * Slots are named by index and hold no pointers that cross threads; their arrays are found by offset, so that
- * the engine can become a process of its own behind shared memory without a redesign.
+ * Slots are named by index and hold no pointers; their arrays are found by offset. The region lies in memory
+ * that two processes may share (link.h); struct request_slots is one side's view of it.
  *
- *   loop    acquire -> fill in -> submit                      (submit ring, release)
+ *   loop    acquire -> fill in -> link_submit                 (submit ring, release)
  *   engine  tokens[num_prompt + k] = t; num_published = k+1   (store-release, cumulative)
  *   engine  finish_reason = why                               (store-release: the loop owns the slot again)
  *   loop    reads below num_published; may set cancel; after the finish: release
@@ -13,10 +13,12 @@
  * client costs no more than its slot. Memory is reserved for max_model_len tokens a slot, but committed by
  * the system only as it is touched, and given back when a slot is released (madvise).
  *
+ * What is published outlives the engine: should it die, the next one goes on behind the last published token.
+ *
  * Why no lock is needed: each plain field has one writer at a time, and each hand-over is one release store
  * that the other side reads with acquire, so that all that was written before it is seen after it.
  *
- * - loop to engine, input and prompt: the tail of the submit ring (base/ring.h).
+ * - loop to engine, input, payload and prompt: the tail of the submit ring (base/ring.h).
  * - engine to loop, tokens and log probabilities: the published counts. An entry is written before the count
  *   passes it and never again, so that reading below the count races with nothing.
  * - engine to loop, everything else: finish_reason, the engine's last access to the slot. The loop loads it
@@ -24,7 +26,7 @@
  * - cancel carries no data: a late look costs one step. It is set before its bit in the engine's cancel words
  *   (release), which the engine takes with acquire.
  *
- * Sleeping and waking, where two flags must not pass each other, are seq_cst: engine.c.
+ * Sleeping and waking, where two flags must not pass each other, are seq_cst: link_calls.c.
  *
  * Threads: functions marked [loop] and [engine] belong to that thread alone. */
 #ifndef LINK_REQUEST_SLOTS_H
@@ -35,7 +37,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "kernels/step.h"
+#include "link/sampling.h"
 
 enum finish_reason {
     FINISH_NONE,      /* still the engine's */
@@ -58,28 +60,17 @@ struct request_slot_input {
     int32_t min_tokens;        /* until then eos and stop_token_ids cannot be drawn */
     bool ignore_eos;
     bool prompt_logprobs; /* report every prompt token but the first, too (echo with logprobs) */
-    int32_t num_logprobs; /* -1: none; 0..TOP_LOGPROBS_MAX alternatives beside the token itself */
-    float temperature, top_p, min_p;
-    int32_t top_k;
-    float presence_penalty, frequency_penalty, repetition_penalty;
-    uint64_t seed;
+    struct sampling sampling;
     int32_t num_stop_token_ids;
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
     uint8_t cache_salt[CACHE_SALT_BYTES]; /* blocks are shared only between equal salts */
-    int32_t num_logit_bias;
-    struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates. Last, and not touched beyond
-                                                   * num_logit_bias: most requests have none */
+    int32_t num_logit_bias;               /* in the payload */
 };
 
-/* Into a fresh slot, without the pages of biases that are not there. */
-void request_slot_input_copy(struct request_slot_input *to, const struct request_slot_input *from);
-
-/* The log probabilities of one position. */
-struct token_logprobs {
-    float logprob;
-    int32_t num_top;
-    int32_t top_ids[TOP_LOGPROBS_MAX];
-    float top_logprobs[TOP_LOGPROBS_MAX];
+/* What few requests have, and what is long: as constant as the input. Pages that nobody touches cost nothing.
+ */
+struct request_payload {
+    struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates */
 };
 
 struct request_slot {
@@ -88,21 +79,34 @@ struct request_slot {
     _Atomic int32_t num_prompt_published;       /* prompt positions whose logprobs the loop may read */
     _Atomic int32_t num_prompt_computed;        /* progress of the prefill, for pings and logs */
     _Atomic int finish_reason;                  /* enum finish_reason; the last store of the engine */
+    /* The step that was begun last with a part of this sequence (link_counters.num_steps_begun), and which
+     * tokens it was to compute: what the engine was at when it died. */
+    _Atomic uint64_t last_step;
+    _Atomic int32_t last_step_begin, last_step_end;
     /* written by the engine before finish_reason, or before the first published token */
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache, counted once */
-    int32_t stop_token_id;     /* -1: none */
+    int32_t stop_token_id;     /* with FINISH_STOP */
     int32_t num_preemptions;
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
     char error_text[160];
-    struct request_slot_input input; /* [loop] writes before submit; last, as its biases are */
+    /* the loop's own */
+    uint64_t serial;                 /* order of submission; 0: not submitted */
+    bool with_engine;                /* false: waits at the front, as after an engine's death */
+    struct request_slot_input input; /* [loop] writes before submit */
 };
 
 struct request_slots;
 
-/* Reserves num_slots slots. max_logprob_positions: as max_model_len. */
-int request_slots_create(int32_t num_slots, int32_t max_model_len, struct request_slots **out,
+/* Bytes of the region; 0: more than 63 bits can say. */
+uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len);
+/* A view of a region, which stays the caller's: zeros are slots in their initial state. Log probabilities
+ * have as many positions as tokens. Only the loop's view acquires and releases. */
+int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, struct request_slots **out,
                          struct error *err) must_check;
 void request_slots_destroy(struct request_slots *s);
+
+/* The last store into a slot, by whoever has it: the loop owns it afterwards. error_text: NULL for none. */
+void request_slot_finish(struct request_slot *slot, enum finish_reason reason, const char *error_text);
 
 int32_t request_slots_count(const struct request_slots *s);
 struct request_slot *request_slots_get(struct request_slots *s, int32_t slot_idx);
@@ -110,6 +114,7 @@ struct request_slot *request_slots_get(struct request_slots *s, int32_t slot_idx
 int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx);
 /* Log probabilities by position in the sequence (entry p describes tokens[p]): [max_model_len]. */
 struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t slot_idx);
+struct request_payload *request_slots_payload(struct request_slots *s, int32_t slot_idx);
 
 /* [loop] All count slots or none (STATUS_NO_SLOT). Every field of an acquired slot is in its initial state.
  */

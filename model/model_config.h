@@ -7,10 +7,9 @@
 #include <stdint.h>
 
 #include "kernels/device.h"
+#include "link/sampling.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
-
-enum { EOS_IDS_MAX = 16 };
 
 struct rope_config {
     enum rope_type type;
@@ -45,11 +44,6 @@ void model_config_add_eos(struct model_config *c, int64_t id);
  * sentence. */
 int model_config_validate(const struct model_config *c, const char *source, struct error *err) must_check;
 
-/* generation_config.json: what a request gets when it does not say. A negative value: not given. */
-struct generation_defaults {
-    float temperature, top_p, min_p, repetition_penalty;
-    int32_t top_k, max_new_tokens;
-};
 extern const struct generation_defaults generation_defaults_none; /* nothing given */
 
 /* Bytes of K and V a token; all weights. */

@@ -22,8 +22,6 @@
 enum {
     PATH_BYTES_MAX = 4096,
     NAME_BYTES_MAX = 128,
-    TEMPLATE_BYTES_MAX = 4 << 20,
-    TOKENIZER_CONFIG_BYTES_MAX = 64 << 20,
     FIRST_LAYER_ROLE = WEIGHT_ATTENTION_NORM,
     ROLES_PER_LAYER = WEIGHT_ROLE_COUNT - FIRST_LAYER_ROLE,
 };
@@ -68,7 +66,6 @@ struct model_files {
     struct weight_view
         *views; /* [FIRST_LAYER_ROLE + num_layers * ROLES_PER_LAYER]; dummy: filled in when asked for */
     uint64_t weight_bytes;
-    char *chat_template;
 };
 
 static size_t view_idx(enum weight_role role, int32_t layer)
@@ -231,61 +228,6 @@ static int resolve_all(struct model_files *f, struct error *err)
     return STATUS_OK;
 }
 
-/* ---- chat template ---- */
-
-static char *copy_text(const char *text, size_t num_bytes)
-{
-    char *copy = malloc(num_bytes + 1);
-    if (!copy) return NULL;
-    memcpy(copy, text, num_bytes);
-    copy[num_bytes] = '\0';
-    return copy;
-}
-
-/* A text, or a list of {name, template} of which the one called default counts. */
-static const char *template_in_tokenizer_config(const cJSON *config)
-{
-    const cJSON *field = cJSON_GetObjectItemCaseSensitive(config, "chat_template"), *entry;
-    if (cJSON_IsString(field)) return field->valuestring;
-    cJSON_ArrayForEach(entry, field)
-    {
-        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "name"));
-        if (name && !strcmp(name, "default"))
-            return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "template"));
-    }
-    return NULL;
-}
-
-static int read_template_of_directory(struct model_files *f, struct error *err)
-{
-    char path[PATH_BYTES_MAX];
-    size_t num_bytes;
-    cJSON *config = NULL;
-    snprintf(path, sizeof path, "%s/chat_template.jinja", f->path);
-    int status = file_read_text(path, TEMPLATE_BYTES_MAX, &f->chat_template, &num_bytes, err);
-    if (status != STATUS_NOT_FOUND) return status;
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", f->path);
-    status = json_file_read(path, TOKENIZER_CONFIG_BYTES_MAX, &config, err);
-    if (status == STATUS_NOT_FOUND) return STATUS_OK;
-    if (status) return status;
-    const char *text = template_in_tokenizer_config(config);
-    if (text && !(f->chat_template = copy_text(text, strlen(text))))
-        status = error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
-    cJSON_Delete(config);
-    return status;
-}
-
-static int read_template_of_gguf(struct model_files *f, struct error *err)
-{
-    const char *text;
-    size_t num_bytes;
-    if (!gguf_find_text(f->gguf, "tokenizer.chat_template", &text, &num_bytes)) return STATUS_OK;
-    if (num_bytes > TEMPLATE_BYTES_MAX)
-        return error_set(err, STATUS_LIMIT, "%s: a chat template of %zu bytes", f->path, num_bytes);
-    f->chat_template = copy_text(text, num_bytes);
-    return f->chat_template ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
-}
-
 /* ---- opening ---- */
 
 static int allocate_views(struct model_files *f, struct error *err)
@@ -300,8 +242,7 @@ static int open_gguf(struct model_files *f, struct error *err)
     int status = gguf_open(f->path, &f->gguf, err);
     if (!status) status = gguf_config_read(f->gguf, f->path, &f->config, err);
     if (!status) status = allocate_views(f, err);
-    if (!status) status = resolve_all(f, err);
-    return status ? status : read_template_of_gguf(f, err);
+    return status ? status : resolve_all(f, err);
 }
 
 static int open_dummy(struct model_files *f, struct error *err)
@@ -322,8 +263,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     if (!status) status = allocate_views(f, err);
     if (!status && is_dummy) status = open_dummy(f, err);
     if (!status && !is_dummy) status = safetensors_open(f->path, &f->safetensors, err);
-    if (!status && !is_dummy) status = resolve_all(f, err);
-    return status ? status : read_template_of_directory(f, err);
+    return status || is_dummy ? status : resolve_all(f, err);
 }
 
 static int open_any(struct model_files *f, const char *load_format, struct error *err)
@@ -366,7 +306,6 @@ void model_files_close(struct model_files *f)
     safetensors_close(f->safetensors);
     dummy_weights_destroy(f->dummy);
     free(f->views);
-    free(f->chat_template);
     free(f->path);
     free(f);
 }
@@ -379,11 +318,6 @@ const struct model_config *model_files_config(const struct model_files *f)
 const struct generation_defaults *model_files_generation_defaults(const struct model_files *f)
 {
     return &f->defaults;
-}
-
-void model_files_add_eos(struct model_files *f, int32_t id)
-{
-    model_config_add_eos(&f->config, id);
 }
 
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer)
@@ -419,19 +353,4 @@ void model_files_drop_weights(const struct model_files *f)
 uint64_t model_files_weight_bytes(const struct model_files *f)
 {
     return f->weight_bytes;
-}
-
-const struct gguf *model_files_gguf(const struct model_files *f)
-{
-    return f->gguf;
-}
-
-const char *model_files_directory(const struct model_files *f)
-{
-    return f->gguf ? NULL : f->path;
-}
-
-const char *model_files_chat_template(const struct model_files *f)
-{
-    return f->chat_template;
 }

@@ -46,8 +46,6 @@ void model_files_close(struct model_files *f);
 
 const struct model_config *model_files_config(const struct model_files *f);
 const struct generation_defaults *model_files_generation_defaults(const struct model_files *f);
-/* One more token that ends an answer: the tokenizer's own. */
-void model_files_add_eos(struct model_files *f, int32_t id);
 
 /* layer is ignored (give 0) for roles that are not per layer. data is NULL when the model has no such weight;
  * dummy weights are made when they are first asked for, so there NULL may also mean no memory. */
@@ -62,15 +60,5 @@ void model_files_drop_weights(const struct model_files *f);
 
 /* Of all weights, as stored; tied ones once. */
 uint64_t model_files_weight_bytes(const struct model_files *f);
-
-/* Where the tokenizer and the template come from. The GGUF handle is NULL for a directory; the directory is
- * NULL for a GGUF file. */
-struct gguf;
-const struct gguf *model_files_gguf(const struct model_files *f);
-const char *model_files_directory(const struct model_files *f);
-
-/* The model's own chat template (Jinja source, NUL-terminated, owned by f), NULL when it has none.
- * chat_template.jinja wins over tokenizer_config.json. */
-const char *model_files_chat_template(const struct model_files *f);
 
 #endif

@@ -5,8 +5,10 @@
 /* Fills in what a step of one sequence leaves open. */
 static int run_step(struct model *m, struct step step, struct error *err)
 {
-    struct sample_params greedy = {
-        .score_token_id = -1, .top_p = 1, .repetition_penalty = 1, .num_top_logprobs = -1};
+    struct sample_params greedy = {.score_token_id = -1,
+                                   .sampling.top_p = 1,
+                                   .sampling.repetition_penalty = 1,
+                                   .sampling.num_logprobs = -1};
     struct sample_result result;
     int32_t last_token = step.num_tokens - 1, cu_seqlens_q[] = {0, step.num_tokens},
             seqlen_k = step.positions[last_token] + 1;

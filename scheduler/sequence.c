@@ -6,6 +6,7 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
                    const struct digest *root)
 {
     assert_always(input->num_prompt >= 1 && input->max_tokens >= 0);
+    assert_always(input->num_generated >= 0 && input->num_generated <= input->max_tokens);
     *seq = (struct sequence){
         .state = SEQUENCE_WAITING,
         .prev = NO_SEQUENCE,
@@ -16,8 +17,8 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
         .num_prompt = input->num_prompt,
         .max_tokens = input->max_tokens,
         .prompt_logprobs = input->prompt_logprobs,
-        .num_tokens = input->num_prompt,
-        .num_scored = 1, /* nothing comes before the first token that could predict it */
+        .num_tokens = input->num_prompt + input->num_generated,
+        .num_scored = max_of(input->num_scored, 1), /* nothing comes before the first token to predict it */
         .seq_slot = -1,
         .name = *root,
         .root = *root,

@@ -32,7 +32,9 @@ struct sequence_input {
     int32_t slot_idx;      /* the request slot; the scheduler only carries it */
     const int32_t *tokens; /* the slot's; known ones are read only until the sequence is finished */
     int32_t num_prompt, max_tokens;
-    bool prompt_logprobs; /* a row of logits for each prompt token but the first */
+    int32_t num_generated; /* known already, after the prompt: another engine has drawn them */
+    int32_t num_scored;    /* prompt tokens whose log probabilities are known already */
+    bool prompt_logprobs;  /* a row of logits for each prompt token but the first */
     const void *salt;
     int32_t salt_bytes;
 };

@@ -4,6 +4,10 @@
  *      |                  `----device failed-----> FAILED ----quiet or 3 s--------> exit 70
  *      `--failed--> exit 1
  *
+ * Two things are loaded side by side: the texts (tokenizer, template) on a thread, the model by the engine.
+ * Where the engine is a process it may die while READY or DRAINING; recovery.c then says who goes on, and
+ * another one is started. Requests wait meanwhile, new ones too.
+ *
  * It listens before it loads, so that health checks and clients get an answer (503) at once. Draining takes
  * no new API requests, but health, metrics and refusals are still answered, so that load balancers see it; it
  * ends when nothing is in flight, at once if nothing is. A second signal ends the process on the spot. SIGHUP
@@ -21,29 +25,38 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "server/api/request_metrics.h"
+#include "server/engine_watch.h"
 #include "server/http_metrics.h"
 #include "server/listener.h"
-#include "engine/load.h"
 #include "server/loop_watch.h"
+#include "server/recovery.h"
+#include "text/model_text.h"
 
 enum {
     EXIT_DEVICE = 70,
     LAST_WORDS_MS = 3000, /* for error events to reach their clients before the process ends */
+    ENGINE_WATCH_MS = 1000,
+    RESTART_MS = 100, /* before an engine that died while it loaded is started again */
 };
 
 struct life {
     struct server server;
     struct listener listener;
-    struct load load;
+    struct engine_host engine;
+    struct recovery recovery;
     uv_loop_t loop;
-    uv_async_t engine_wake, load_done, quiet;
+    uv_async_t text_done, quiet;
     uv_signal_t sigterm, sigint;
-    uv_timer_t deadline;
+    uv_timer_t deadline, restart, engine_watch;
     uv_prepare_t before_wait;
-    uv_thread_t load_thread;
-    bool loading; /* load_thread runs */
-    int load_status;
-    struct error load_error;
+    struct model_text text;
+    uv_thread_t text_thread;
+    bool loading_text; /* text_thread runs */
+    bool has_text;
+    int text_status;
+    struct error text_error;
+    uint64_t engine_start_ns;
     char *default_name;
     const char *model_name[1];
     bool last_words; /* everything was aborted; only flushing is left */
@@ -65,10 +78,11 @@ static void end(struct life *life)
     if (life->ending) return;
     life->ending = true;
     listener_close(&life->listener);
-    uv_handle_t *own[] = {(uv_handle_t *)&life->engine_wake, (uv_handle_t *)&life->load_done,
-                          (uv_handle_t *)&life->quiet,       (uv_handle_t *)&life->sigterm,
-                          (uv_handle_t *)&life->sigint,      (uv_handle_t *)&life->deadline,
-                          (uv_handle_t *)&life->before_wait};
+    engine_host_close(&life->engine);
+    uv_handle_t *own[] = {(uv_handle_t *)&life->text_done,    (uv_handle_t *)&life->quiet,
+                          (uv_handle_t *)&life->sigterm,      (uv_handle_t *)&life->sigint,
+                          (uv_handle_t *)&life->deadline,     (uv_handle_t *)&life->restart,
+                          (uv_handle_t *)&life->engine_watch, (uv_handle_t *)&life->before_wait};
     for (size_t i = 0; i < array_length(own); i++) close_handle(own[i], NULL);
 }
 
@@ -140,79 +154,175 @@ static void on_signal(uv_signal_t *signal, int number)
 
 static void fail_device(struct life *life)
 {
-    log_error("the device failed: the process ends with code %d to be restarted", EXIT_DEVICE);
+    log_error("%s: the process ends with code %d to be restarted",
+              life->engine.main ? "the device failed" : "the engine dies too often", EXIT_DEVICE);
     life->server.state = SERVER_FAILED;
     life->exit_code = EXIT_DEVICE;
     listener_drain(&life->listener);
     abort_all(life, 500, "server_error", "the device failed; the server is being restarted");
 }
 
-static void on_engine_wake(uv_async_t *async)
-{
-    loop_watch_enter("tokens of the engine");
-    struct life *life = async->data;
-    if (!life->server.engine) return;
-    api_on_engine_wake(&life->server);
-    if (life->server.state != SERVER_FAILED && engine_failed(life->server.engine)) fail_device(life);
-    end_if_quiet(life);
-}
-
 /* ---- loading ---- */
 
-static void wake_loop(void *context)
-{
-    uv_async_send(&((struct life *)context)->engine_wake);
-}
-
-static void load_main(void *context)
+static void text_main(void *context)
 {
     struct life *life = context;
-    life->load_status = load_run(&life->load, &life->load_error);
-    uv_async_send(&life->load_done);
+    const struct config *config = life->server.config;
+    life->text_status = model_text_open(config->model, config->chat_template, &life->text, &life->text_error);
+    uv_async_send(&life->text_done);
 }
 
-static void publish_model(struct life *life)
+static void refuse_to_start(struct life *life, const char *why)
 {
+    log_error("%s", why);
+    life->exit_code = EXIT_FAILURE;
+    end(life);
+}
+
+/* Random weights need no tokenizer; and one must not have more ids than the model has rows. */
+static int fit_tokenizer(struct life *life, const struct link_facts *facts, struct error *err)
+{
+    const struct config *config = life->server.config;
+    if (!life->text.tokenizer) {
+        log_info(
+            "random weights without a tokenizer.json: bytes are the tokens of a prompt, words are made up");
+        return tokenizer_open_plain(facts->vocab_size, &life->text.tokenizer, err);
+    }
+    if (tokenizer_vocab_size(life->text.tokenizer) <= facts->vocab_size) return 0;
+    return error_set(err, STATUS_INVALID,
+                     "%s: the tokenizer has ids up to %d, but the model has %d rows of logits", config->model,
+                     tokenizer_vocab_size(life->text.tokenizer) - 1, facts->vocab_size);
+}
+
+static int publish_model(struct life *life, struct error *err)
+{
+    static const char *const phase_names[LOAD_PHASES] = {[LOAD_FILES] = "files",
+                                                         [LOAD_DEVICE] = "device",
+                                                         [LOAD_WEIGHTS] = "weights",
+                                                         [LOAD_POOL] = "kv_pool",
+                                                         [LOAD_ENGINE] = "engine"};
     struct server *server = &life->server;
-    const struct load *load = &life->load;
-    server->model_config = model_files_config(load->files);
-    server->generation = model_files_generation_defaults(load->files);
-    server->tokenizer = load->tokenizer;
-    server->chat_template = load->chat_template;
-    server->engine = load->engine;
-    server->slots = load->slots;
-    server->max_model_len = load->max_model_len;
-    server->max_queued_tokens = load->max_queued_tokens;
-    api_on_loaded(server, load_phase_names, load->phase_seconds, LOAD_PHASES);
+    struct link *link = server->link;
+    int status = link_join(link, err);
+    if (!status) status = fit_tokenizer(life, link_facts(link), err);
+    if (!status)
+        status = recovery_init(&life->recovery, link, (int32_t)server->config->max_engine_deaths, err);
+    if (status) return status;
+    link_set_text(link, tokenizer_eos_id(life->text.tokenizer));
+    server->facts = link_facts(link);
+    server->slots = link_slots(link);
+    server->tokenizer = life->text.tokenizer;
+    server->chat_template = life->text.chat_template;
+    api_on_loaded(server, phase_names, link_phase_seconds(link), LOAD_PHASES);
+    return 0;
 }
 
-static void on_load_done(uv_async_t *async)
+/* Once both are there. */
+static void become_ready(struct life *life)
 {
-    loop_watch_enter("the end of loading");
-    struct life *life = async->data;
-    uv_thread_join(&life->load_thread);
-    life->loading = false;
-    if (life->server.state != SERVER_LOADING) return; /* told to end meanwhile */
-    if (life->load_status) {
-        log_error("%s", life->load_error.text);
-        life->exit_code = EXIT_FAILURE;
-        end(life);
+    struct error err = {0};
+    if (life->server.state != SERVER_LOADING || !life->has_text ||
+        link_state(life->server.link) != LINK_READY)
+        return;
+    if (publish_model(life, &err)) {
+        refuse_to_start(life, err.text);
         return;
     }
-    publish_model(life);
     life->server.state = SERVER_READY;
+    life->server.engine_ready_ns = clock_monotonic_ns();
     log_info("ready after %.3f s: serving %s", (double)(clock_monotonic_ns() - life->server.start_ns) / 1e9,
              life->server.model_names[0]);
 }
 
+static void on_text_done(uv_async_t *async)
+{
+    loop_watch_enter("the end of loading");
+    struct life *life = async->data;
+    uv_thread_join(&life->text_thread);
+    life->loading_text = false;
+    if (life->server.state != SERVER_LOADING) return; /* told to end meanwhile */
+    bool may_lack = !strcmp(life->server.config->load_format, "dummy");
+    life->has_text = life->text_status == 0 || (life->text_status == STATUS_NOT_FOUND && may_lack);
+    if (life->has_text)
+        become_ready(life);
+    else
+        refuse_to_start(life, life->text_error.text);
+}
+
+/* ---- the engine ---- */
+
+static void start_engine(struct life *life)
+{
+    struct error err = {0};
+    life->engine_start_ns = clock_monotonic_ns();
+    if (engine_host_start(&life->engine, &err) == 0) return;
+    log_error("%s", err.text);
+    if (life->server.state != SERVER_FAILED) fail_device(life);
+}
+
+static void on_restart(uv_timer_t *timer)
+{
+    loop_watch_enter("the engine's start");
+    start_engine(timer->data);
+}
+
+static void take_engine_back(struct life *life)
+{
+    life->server.engine_is_down = false;
+    life->server.engine_ready_ns = clock_monotonic_ns();
+    log_info("the engine is back after %.3f s", (double)(clock_monotonic_ns() - life->engine_start_ns) / 1e9);
+}
+
+static void on_engine_wake(void *context)
+{
+    struct life *life = context;
+    struct server *server = &life->server;
+    enum link_state state = link_state(server->link);
+    if (server->state == SERVER_LOADING && state == LINK_REFUSED) {
+        refuse_to_start(life, link_error_text(server->link));
+        return;
+    }
+    become_ready(life);
+    if (!server->facts) return;
+    if (server->engine_is_down && state == LINK_READY) take_engine_back(life);
+    if (state == LINK_READY) recovery_on_progress(&life->recovery);
+    api_on_engine_wake(server);
+    if (server->state != SERVER_FAILED && state == LINK_FAILED && life->engine.main) fail_device(life);
+    end_if_quiet(life);
+}
+
+/* A process only. */
+static void on_engine_end(void *context, const struct engine_end *end_of)
+{
+    struct life *life = context;
+    struct server *server = &life->server;
+    if (life->ending || server->state == SERVER_FAILED) return;
+    if (server->state == SERVER_LOADING || !server->facts) {
+        refuse_to_start(life, link_state(server->link) == LINK_REFUSED ? link_error_text(server->link)
+                                                                       : "the engine died while it loaded");
+        return;
+    }
+    bool was_loading = link_state(server->link) != LINK_READY;
+    log_error("the engine died of %s after %.3f s", end_of->text,
+              (double)(clock_monotonic_ns() - life->engine_start_ns) / 1e9);
+    server->engine_is_down = true;
+    bool goes_on = recovery_on_death(&life->recovery, clock_monotonic_ns());
+    request_metrics_count_engine_death();
+    api_on_engine_wake(server);
+    if (!goes_on) {
+        fail_device(life);
+        return;
+    }
+    uv_timer_start(&life->restart, on_restart, was_loading ? RESTART_MS : 0, 0);
+}
+
 static int start_load(struct life *life, struct error *err)
 {
-    device_set_environment();
-    life->load = (struct load){.config = life->server.config, .wake_loop = wake_loop, .wake_context = life};
-    int uv_status = uv_thread_create(&life->load_thread, load_main, life);
+    int uv_status = uv_thread_create(&life->text_thread, text_main, life);
     if (uv_status) return error_set(err, STATUS_IO, "cannot start a thread: %s", uv_strerror(uv_status));
-    life->loading = true;
-    return STATUS_OK;
+    life->loading_text = true;
+    life->engine_start_ns = clock_monotonic_ns();
+    return engine_host_start(&life->engine, err);
 }
 
 /* ---- the beginning ---- */
@@ -243,23 +353,40 @@ static int choose_model_names(struct life *life, struct error *err)
     return STATUS_OK;
 }
 
+/* An idle server does not tick. */
+static void on_engine_watch(uv_timer_t *timer)
+{
+    loop_watch_enter("the engine's watch");
+    struct life *life = timer->data;
+    if (api_num_in_flight(&life->server) == 0) uv_timer_stop(timer);
+    if (life->engine.main || !engine_is_stuck(&life->server)) return;
+    log_error("the engine is stuck: it is ended");
+    engine_host_kill(&life->engine);
+}
+
 static void on_before_wait(uv_prepare_t *prepare)
 {
-    (void)prepare;
+    struct life *life = prepare->data;
+    if (life->server.facts && api_num_in_flight(&life->server) > 0 &&
+        !uv_is_active((uv_handle_t *)&life->engine_watch))
+        uv_timer_start(&life->engine_watch, on_engine_watch, ENGINE_WATCH_MS, ENGINE_WATCH_MS);
     loop_watch_leave();
 }
 
 static void init_handles(struct life *life)
 {
-    uv_async_init(&life->loop, &life->engine_wake, on_engine_wake);
-    uv_async_init(&life->loop, &life->load_done, on_load_done);
+    uv_async_init(&life->loop, &life->text_done, on_text_done);
     uv_async_init(&life->loop, &life->quiet, on_quiet_async);
     uv_timer_init(&life->loop, &life->deadline);
+    uv_timer_init(&life->loop, &life->restart);
+    uv_timer_init(&life->loop, &life->engine_watch);
+    engine_host_init(&life->engine);
     uv_signal_init(&life->loop, &life->sigterm);
     uv_signal_init(&life->loop, &life->sigint);
-    life->engine_wake.data = life->load_done.data = life->quiet.data = life;
-    life->deadline.data = life->sigterm.data = life->sigint.data = life;
+    life->text_done.data = life->quiet.data = life->sigterm.data = life->sigint.data = life;
+    life->deadline.data = life->restart.data = life->engine_watch.data = life;
     uv_prepare_init(&life->loop, &life->before_wait);
+    life->before_wait.data = life;
     uv_prepare_start(&life->before_wait, on_before_wait);
     uv_signal_start(&life->sigterm, on_signal, SIGTERM);
     uv_signal_start(&life->sigint, on_signal, SIGINT);
@@ -269,6 +396,8 @@ static int start(struct life *life, struct error *err)
 {
     struct server *server = &life->server;
     int status = choose_model_names(life, err);
+    if (!status) status = link_create(&server->link, err);
+    life->engine.link = server->link;
     if (!status) status = api_init(server, err);
     if (status) return status;
     http_metrics_register();
@@ -280,14 +409,15 @@ static int start(struct life *life, struct error *err)
     return start_load(life, err);
 }
 
-/* The engine goes first: it finishes what is left, so that the API can let go of it, and it wakes the loop
- * until it is stopped. */
+/* The engine goes first: it finishes what is left, so that the API can let go of it. */
 static void release(struct life *life)
 {
-    if (life->load.engine) engine_stop(life->load.engine);
-    if (life->server.engine) api_on_engine_wake(&life->server);
+    engine_host_join(&life->engine);
+    if (life->server.facts) api_on_engine_wake(&life->server);
     if (life->server.api) api_deinit(&life->server);
-    load_release(&life->load);
+    recovery_deinit(&life->recovery);
+    link_destroy(life->server.link);
+    model_text_close(&life->text);
     listener_deinit(&life->listener);
     free(life->default_name);
     uv_loop_close(&life->loop);
@@ -295,7 +425,7 @@ static void release(struct life *life)
     free(life);
 }
 
-int server_run(const struct config *config)
+int server_run(const struct config *config, engine_main *engine)
 {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
@@ -309,6 +439,12 @@ int server_run(const struct config *config)
                                    .config = config,
                                    .start_ns = clock_monotonic_ns(),
                                    .created = (int64_t)(clock_wall_ns() / 1000000000)};
+    life->engine = (struct engine_host){.loop = &life->loop,
+                                        .config = config,
+                                        .main = !strcmp(config->engine, "thread") ? engine : NULL,
+                                        .on_wake = on_engine_wake,
+                                        .on_end = on_engine_end,
+                                        .context = life};
     init_handles(life);
     struct error err = {0};
     if (start(life, &err)) {
@@ -318,7 +454,9 @@ int server_run(const struct config *config)
     }
     uv_run(&life->loop, UV_RUN_DEFAULT);
     int exit_code = life->exit_code;
-    if (life->loading || exit_code == EXIT_DEVICE) _exit(exit_code); /* neither thread can be waited for */
+    bool engine_loads = life->server.link && link_state(life->server.link) == LINK_LOADING;
+    if (life->loading_text || engine_loads || exit_code == EXIT_DEVICE)
+        _exit(exit_code); /* no thread to wait for */
     release(life);
     log_info("ended with code %d", exit_code);
     return exit_code;

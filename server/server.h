@@ -1,4 +1,4 @@
-/* server.h - what the endpoints share: the model's tables, the engine, the limits, and the server's life.
+/* server.h - what the endpoints share: the model's texts, the link to the engine, and the server's life.
  * Thread: the loop's, except where said. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -6,10 +6,11 @@
 #include <uv.h>
 
 #include "config/config.h"
+#include "link/link.h"
+#include "server/engine_host.h"
+#include "server/exchange.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
-#include "engine/engine.h"
-#include "server/exchange.h"
 
 enum server_state {
     SERVER_LOADING, /* listening; /health is 503, API calls get 503 with Retry-After */
@@ -25,14 +26,13 @@ struct server {
     uint64_t start_ns; /* monotonic, process start */
     int64_t created;   /* unix seconds: models' "created" */
     /* set when loading is done, read-only afterwards */
-    const struct model_config *model_config;
-    const struct generation_defaults *generation;
+    const struct link_facts *facts;
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template; /* NULL: the model has none */
-    struct engine *engine;
-    struct request_slots *slots;
-    int32_t max_model_len;
-    uint64_t max_queued_tokens;     /* --max-queued-tokens, resolved (load.h) */
+    struct link *link;
+    struct request_slots *slots;    /* the link's */
+    bool engine_is_down;            /* another is being started; what is submitted waits */
+    uint64_t engine_ready_ns;       /* monotonic: since when the engine serves */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
     int num_model_names;
     struct api *api; /* server/api's own: from api_init to api_deinit */
@@ -40,16 +40,17 @@ struct server {
 
 /* ---- server.c: life ---- */
 
-/* Listens and serves until a signal ends it. Loads the model on a thread of its own meanwhile. Returns the
- * process's exit code: 0, 1 (could not start), 70 (device failed). */
-int server_run(const struct config *config);
+/* Listens and serves until a signal ends it. Engine and texts are loaded beside it meanwhile. Returns the
+ * process's exit code: 0, 1 (could not start), 70 (device failed, or the engine died too often). engine: what
+ * an engine thread runs; unused where the engine is a process. */
+int server_run(const struct config *config, engine_main *engine);
 
 /* ---- completion_stream.c and friends: called by server.c on the loop thread ---- */
 
 /* Once, before listening: registers metrics, prepares queues. */
 int api_init(struct server *server, struct error *err) must_check;
 /* Once, when the fields above are set and before the state becomes READY: registers what needs the model
- * (histogram bounds, labels, start-up phases) and hooks up the engine's step histogram. */
+ * (histogram bounds, labels, start-up phases). */
 void api_on_loaded(struct server *server, const char *const *phase_names, const double *phase_seconds,
                    int num_phases);
 /* The engine published something (uv_async): move tokens from slots to clients. */

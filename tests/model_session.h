@@ -100,9 +100,9 @@ static inline void session_add_logit_row(struct session *s, const struct session
     s->sample[step->num_logits++] = (struct sample_params){.seq_slot = p->seq,
                                                            .position = s->positions[token] + 1,
                                                            .score_token_id = -1,
-                                                           .top_p = 1,
-                                                           .repetition_penalty = 1,
-                                                           .num_top_logprobs = -1};
+                                                           .sampling.top_p = 1,
+                                                           .sampling.repetition_penalty = 1,
+                                                           .sampling.num_logprobs = -1};
 }
 
 static inline void session_add_part(struct session *s, const struct session_part *p)

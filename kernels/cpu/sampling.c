@@ -11,7 +11,8 @@ static const float log2_e = 1.44269504f;
 
 bool sampling_has_penalties(const struct sample_params *p)
 {
-    return p->repetition_penalty != 1.0f || p->frequency_penalty != 0.0f || p->presence_penalty != 0.0f;
+    return p->sampling.repetition_penalty != 1.0f || p->sampling.frequency_penalty != 0.0f ||
+           p->sampling.presence_penalty != 0.0f;
 }
 
 static bool changes_logits(const struct sample_params *p)
@@ -21,8 +22,8 @@ static bool changes_logits(const struct sample_params *p)
 
 bool sampling_is_plain_greedy(const struct sample_params *p)
 {
-    return p->temperature < SAMPLING_GREEDY_BELOW && p->score_token_id < 0 && p->num_top_logprobs < 0 &&
-           !changes_logits(p);
+    return p->sampling.temperature < SAMPLING_GREEDY_BELOW && p->score_token_id < 0 &&
+           p->sampling.num_logprobs < 0 && !changes_logits(p);
 }
 
 /* ---- log probabilities ---- */
@@ -39,14 +40,14 @@ static void sort_by_rank(const struct ranking *r, int32_t num)
 static void report_logprobs(struct ranking *r, const struct sample_params *p, struct sample_result *result)
 {
     double log_sum = log(r->kernels->sum_exp(r->values, r->num_values, r->max, r->scale, -INFINITY));
-    result->logprob = (float)((double)(r->values[result->token_id] - r->max) - log_sum);
-    int32_t num_top = min_of(min_of(p->num_top_logprobs, TOP_LOGPROBS_MAX), r->num_values);
+    result->logprobs.logprob = (float)((double)(r->values[result->token_id] - r->max) - log_sum);
+    int32_t num_top = min_of(min_of(p->sampling.num_logprobs, TOP_LOGPROBS_MAX), r->num_values);
     if (num_top <= 0) return;
-    result->num_top = ranking_lead_count(r, num_top);
-    sort_by_rank(r, result->num_top);
-    for (int32_t i = 0; i < result->num_top; i++) {
-        result->top_ids[i] = r->ids[i];
-        result->top_logprobs[i] = (float)((double)(r->values[r->ids[i]] - r->max) - log_sum);
+    result->logprobs.num_top = ranking_lead_count(r, num_top);
+    sort_by_rank(r, result->logprobs.num_top);
+    for (int32_t i = 0; i < result->logprobs.num_top; i++) {
+        result->logprobs.top_ids[i] = r->ids[i];
+        result->logprobs.top_logprobs[i] = (float)((double)(r->values[r->ids[i]] - r->max) - log_sum);
     }
 }
 
@@ -72,8 +73,9 @@ static void apply_penalties(float *values, int32_t *counts, const int32_t *token
     for (int32_t i = slot->num_tokens - 1; i >= 0; i--) { /* generated ones first: only they have a count */
         int32_t id = tokens[i], count = counts[id];
         if (count < 0) continue;
-        values[id] = repetition_penalised(values[id], p->repetition_penalty);
-        if (count > 0) values[id] -= p->frequency_penalty * (float)count + p->presence_penalty;
+        values[id] = repetition_penalised(values[id], p->sampling.repetition_penalty);
+        if (count > 0)
+            values[id] -= p->sampling.frequency_penalty * (float)count + p->sampling.presence_penalty;
         counts[id] = -1;
     }
     for (int32_t i = 0; i < slot->num_tokens; i++) counts[tokens[i]] = 0;
@@ -84,15 +86,16 @@ static void apply_penalties(float *values, int32_t *counts, const int32_t *token
 /* Tokens that have left get -infinity, or lie below the threshold that is returned. */
 static float truncate_tail(struct ranking *r, float *values, const struct sample_params *p)
 {
-    bool has_top_k = p->top_k > 0 && p->top_k < r->num_values, has_top_p = p->top_p < 1.0f;
-    if (p->min_p > 0.0f) r->floor = r->max + log2f(p->min_p) / r->scale;
+    bool has_top_k = p->sampling.top_k > 0 && p->sampling.top_k < r->num_values,
+         has_top_p = p->sampling.top_p < 1.0f;
+    if (p->sampling.min_p > 0.0f) r->floor = r->max + log2f(p->sampling.min_p) / r->scale;
     if (!has_top_k && !has_top_p) return r->floor;
     int32_t num_left;
     if (has_top_k) {
-        num_left = ranking_lead_count(r, p->top_k);
-        if (has_top_p) num_left = ranking_lead_share_of(r, num_left, p->top_p);
+        num_left = ranking_lead_count(r, p->sampling.top_k);
+        if (has_top_p) num_left = ranking_lead_share_of(r, num_left, p->sampling.top_p);
     } else {
-        num_left = ranking_lead_share(r, p->top_p);
+        num_left = ranking_lead_share(r, p->sampling.top_p);
     }
     float least = r->max;
     for (int32_t i = 0; i < num_left; i++) least = min_of(least, values[r->ids[i]]);
@@ -126,14 +129,14 @@ static int32_t draw(struct ranking *r, float *values, double *segment_sums, cons
     r->kernels->exp_segments(values, n, r->max, r->scale, threshold, segment_sums);
     double total = 0.0;
     for (int32_t s = 0; s < sampling_num_segments(n); s++) total += segment_sums[s];
-    double target = (double)rng_uniform(p->seed, (uint64_t)p->position, 0) * total;
+    double target = (double)rng_uniform(p->sampling.seed, (uint64_t)p->position, 0) * total;
     return find_cumulative(values, n, segment_sums, target);
 }
 
 static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
                             const struct history *history, const struct sample_params *p)
 {
-    bool greedy = p->temperature < SAMPLING_GREEDY_BELOW, penalties = sampling_has_penalties(p);
+    bool greedy = p->sampling.temperature < SAMPLING_GREEDY_BELOW, penalties = sampling_has_penalties(p);
     bool raw = !changes_logits(p);
     if (!raw || !greedy) {
         memcpy(scratch->values, r->values, (size_t)r->num_values * sizeof *r->values);
@@ -149,7 +152,7 @@ static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
         if (has_nan || !isfinite(r->max)) return -1;
     }
     if (!greedy) {
-        r->scale = log2_e / p->temperature;
+        r->scale = log2_e / p->sampling.temperature;
         return draw(r, scratch->values, scratch->segment_sums, p);
     }
     return r->kernels->gather(r->values, r->num_values, r->max, r->ids, 1) == 1 ? r->ids[0] : -1;
@@ -176,5 +179,5 @@ void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *sc
         if (result->failed) return;
         result->token_id = token_id;
     }
-    if (p->num_top_logprobs >= 0) report_logprobs(&raw, p, result);
+    if (p->sampling.num_logprobs >= 0) report_logprobs(&raw, p, result);
 }

@@ -270,6 +270,7 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
     d->base.act_bytes = 2;
     d->base.res_bytes = 4;
     d->base.num_steps_in_flight_max = 2;
+    d->base.is_gpu = true;
     int status = open_gpu(d, options->cuda_device, err);
     if (status) {
         delete d;

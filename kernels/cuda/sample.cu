@@ -417,10 +417,10 @@ static __device__ void find_top(struct row_view v, int32_t num_top, float log_su
         float x = values[threadIdx.x];
         int32_t id = ids[threadIdx.x], place = 0;
         for (int i = 0; i < num_found; i++) place += values[i] > x || (values[i] == x && ids[i] < id);
-        out->top_ids[place] = id;
-        out->top_logprobs[place] = x - log_sum;
+        out->logprobs.top_ids[place] = id;
+        out->logprobs.top_logprobs[place] = x - log_sum;
     }
-    if (threadIdx.x == 0) out->num_top = num_found;
+    if (threadIdx.x == 0) out->logprobs.num_top = num_found;
 }
 
 /* All chunks of a row as one, the same bits in every lane: a lane takes chunks lane, lane + 32, ..., then lanes in pairs. */
@@ -470,7 +470,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
     }
     const float *raw = a.logits + (size_t)row * a.vocab_size;
     float log_sum = all.raw_best + __logf(all.raw_sum);
-    if (threadIdx.x == 0) out->num_top = 0;
+    if (threadIdx.x == 0) out->logprobs.num_top = 0;
     __syncthreads();
     if (!failed && p.num_top_logprobs > 0) {
         v.x = raw;
@@ -479,7 +479,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_args a)
     if (threadIdx.x != 0) return;
     out->token_id = failed ? 0 : token;
     out->failed = failed;
-    out->logprob = !failed && p.num_top_logprobs >= 0 ? raw[token] - log_sum : 0;
+    out->logprobs.logprob = !failed && p.num_top_logprobs >= 0 ? raw[token] - log_sum : 0;
     if (scores || failed || p.seq_slot < 0) return;
     a.last_tokens[p.seq_slot] = token;
     struct history_meta *meta = &a.history_meta[p.seq_slot];

@@ -19,8 +19,8 @@ int admission_retry_after(const struct admission *a, int32_t missing_sequences, 
 static int refuse(const struct admission *a, const struct server *server, int32_t missing_sequences,
                   uint64_t missing_tokens, const char *option, struct api_error *err)
 {
-    struct engine_stats stats;
-    engine_stats(server->engine, &stats);
+    struct link_stats stats;
+    link_stats(server->link, &stats);
     int seconds = admission_retry_after(a, missing_sequences, missing_tokens, stats.tokens_per_second);
     api_error_set(err, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
                   "The server is full: %d sequences with %llu tokens run or wait; try again in %d s (%s)",
@@ -40,7 +40,7 @@ int admission_check(const struct admission *a, const struct server *server, int3
                                  num_sequences, num_slots);
     if (num_sequences > num_free)
         return refuse(a, server, num_sequences - num_free, 0, "--max-queued-requests", err);
-    uint64_t limit = server->max_queued_tokens, total;
+    uint64_t limit = server->facts->max_queued_tokens, total;
     if (limit == 0 || a->num_sequences == 0) return 0;
     if (!checked_add(a->num_tokens, num_tokens, &total)) total = UINT64_MAX;
     if (total > limit) return refuse(a, server, 0, total - limit, "--max-queued-tokens", err);

@@ -54,7 +54,7 @@ int api_init(struct server *server, struct error *err)
     return 0;
 }
 
-static bool is_eos(const struct model_config *model, int32_t id)
+static bool is_eos(const struct link_facts *model, int32_t id)
 {
     for (int i = 0; i < model->num_eos_ids; i++)
         if (model->eos_ids[i] == id) return true;
@@ -68,10 +68,10 @@ static void find_silent_ids(struct api *api)
     int32_t num_tokens = tokenizer_vocab_size(server->tokenizer), num_more = 0;
     api->silent_ids = malloc(SILENT_IDS_MAX * sizeof *api->silent_ids);
     assert_always(api->silent_ids);
-    for (int32_t id = 0; id < server->model_config->vocab_size; id++) {
+    for (int32_t id = 0; id < server->facts->vocab_size; id++) {
         size_t n = 0;
         if (id < num_tokens) tokenizer_token_bytes(server->tokenizer, id, &n);
-        if (n > 0 || is_eos(server->model_config, id)) continue;
+        if (n > 0 || is_eos(server->facts, id)) continue;
         if (api->num_silent_ids < SILENT_IDS_MAX)
             api->silent_ids[api->num_silent_ids++] = id;
         else

@@ -37,7 +37,7 @@ static struct request_slot *slot_of(const struct choice *c, const struct choice_
 static bool is_stop_token(const struct choice_context *context, const struct request_slot_input *input,
                           int32_t id)
 {
-    const struct model_config *model = context->server->model_config;
+    const struct link_facts *model = context->server->facts;
     for (int i = 0; i < input->num_stop_token_ids; i++)
         if (input->stop_token_ids[i] == id) return true;
     for (int i = 0; !input->ignore_eos && i < model->num_eos_ids; i++)
@@ -52,7 +52,7 @@ static void take_token(struct choice *c, const struct choice_context *context,
     if (is_stop_token(context, input, id) && !context->params->include_stop_str_in_output) return;
     if (!text_stream_push(&c->text, id, c->num_pulled > input->min_tokens, &c->ready)) return;
     c->finish_reason = "stop";
-    engine_cancel(context->server->engine, c->slot_idx);
+    link_cancel(context->server->link, c->slot_idx);
 }
 
 static void take_finish(struct choice *c, enum finish_reason finish)

@@ -36,7 +36,7 @@ static void append_model(struct buffer *out, const struct server *server, const 
     buffer_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"flashd\",\"root\":",
                   (long long)server->created);
     buffer_append_json(out, server->model_names[0], strlen(server->model_names[0]));
-    buffer_printf(out, ",\"parent\":null,\"max_model_len\":%d}", server->max_model_len);
+    buffer_printf(out, ",\"parent\":null,\"max_model_len\":%d}", server->facts->max_model_len);
 }
 
 static void append_models(struct buffer *out, const struct server *server)

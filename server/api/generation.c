@@ -73,7 +73,7 @@ static void cancel_slots(struct generation *g)
 {
     for (int i = 0; i < g->num_choices; i++)
         if (!choice_release_slot(&g->choices[i], &g->context))
-            engine_cancel(g->api->server->engine, g->choices[i].slot_idx);
+            link_cancel(g->api->server->link, g->choices[i].slot_idx);
 }
 
 /* ---- the end of an admitted request ---- */
@@ -185,6 +185,7 @@ struct preparation {
     struct generation *g;
     struct prepare_input in;
     struct request_slot_input input;
+    struct request_payload payload;
     struct prompts prompts;
     int status;
     struct api_error error;
@@ -250,7 +251,7 @@ static int check_admission(struct generation *g, struct preparation *p)
                       slot_fill_num_tokens(server, &g->params, p->prompts.items[i].tokens.num_ids);
     int status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
     if (status < 0) return status;
-    if (!slot_fill_ban(&p->input, g->api->silent_ids, g->api->num_silent_ids))
+    if (!slot_fill_ban(&p->input, &p->payload, g->api->silent_ids, g->api->num_silent_ids))
         return api_error_invalid(&p->error, "invalid_value", "logit_bias",
                                  "logit_bias must have at most %d entries",
                                  LOGIT_BIAS_MAX - g->api->num_silent_ids);
@@ -269,9 +270,10 @@ static void submit(struct generation *g, const struct prompts *prompts)
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
         slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);
-        engine_submit(server->engine, c->slot_idx);
+        link_submit(server->link, c->slot_idx);
     }
-    g->params.input = NULL; /* each slot has it now */
+    g->params.input = NULL; /* each slot has them now */
+    g->params.payload = NULL;
     g->api->admission.num_sequences += g->num_choices;
     g->api->admission.num_tokens += g->num_tokens;
     g->holds_slots = true;
@@ -309,6 +311,7 @@ static void prepare(struct preparation *p)
 {
     struct generation *g = p->g;
     g->params.input = &p->input;
+    g->params.payload = &p->payload;
     p->status = prepare_run(&p->in, &g->arena, &g->params, &p->prompts, &p->error);
 }
 

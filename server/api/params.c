@@ -42,13 +42,13 @@ struct field {
 #define PARAM(member) false, offsetof(struct params, member)
 #define SLOT(member) true, offsetof(struct request_slot_input, member)
 static const struct field fields[] = {
-    {"temperature", ON_BOTH, FIELD_FLOAT, SLOT(temperature), 0, 2},
-    {"top_p", ON_BOTH, FIELD_FLOAT, SLOT(top_p), 1e-6, 1},
-    {"top_k", ON_BOTH, FIELD_INT32, SLOT(top_k), -1, INT32_MAX},
-    {"min_p", ON_BOTH, FIELD_FLOAT, SLOT(min_p), 0, 1},
-    {"presence_penalty", ON_BOTH, FIELD_FLOAT, SLOT(presence_penalty), -2, 2},
-    {"frequency_penalty", ON_BOTH, FIELD_FLOAT, SLOT(frequency_penalty), -2, 2},
-    {"repetition_penalty", ON_BOTH, FIELD_FLOAT, SLOT(repetition_penalty), 0.01, 100},
+    {"temperature", ON_BOTH, FIELD_FLOAT, SLOT(sampling.temperature), 0, 2},
+    {"top_p", ON_BOTH, FIELD_FLOAT, SLOT(sampling.top_p), 1e-6, 1},
+    {"top_k", ON_BOTH, FIELD_INT32, SLOT(sampling.top_k), -1, INT32_MAX},
+    {"min_p", ON_BOTH, FIELD_FLOAT, SLOT(sampling.min_p), 0, 1},
+    {"presence_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.presence_penalty), -2, 2},
+    {"frequency_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.frequency_penalty), -2, 2},
+    {"repetition_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.repetition_penalty), 0.01, 100},
     {"ignore_eos", ON_BOTH, FIELD_BOOL, SLOT(ignore_eos), 0, 0},
     {"stream", ON_BOTH, FIELD_BOOL, PARAM(stream), 0, 0},
     {"echo", ON_COMPLETIONS, FIELD_BOOL, PARAM(echo), 0, 0},
@@ -257,7 +257,7 @@ static int read_chat_logprobs(struct reader *r)
         return api_error_invalid(r->err, "invalid_value", "top_logprobs",
                                  "top_logprobs needs logprobs: true");
     r->out->logprobs = wanted;
-    r->out->input->num_logprobs = wanted ? (int32_t)top : -1;
+    r->out->input->sampling.num_logprobs = wanted ? (int32_t)top : -1;
     return 0;
 }
 
@@ -268,9 +268,9 @@ static int read_logprobs(struct reader *r)
     int status = json_field_int(r->body, "logprobs", 0, r->server->config->max_logprobs, &top, r->err);
     if (status < 0) return status;
     r->out->logprobs = top >= 0;
-    r->out->input->num_logprobs = (int32_t)top;
+    r->out->input->sampling.num_logprobs = (int32_t)top;
     r->out->input->prompt_logprobs = r->out->echo && (top >= 0 || r->out->max_tokens == 0);
-    if (r->out->input->prompt_logprobs && top < 0) r->out->input->num_logprobs = 0;
+    if (r->out->input->prompt_logprobs && top < 0) r->out->input->sampling.num_logprobs = 0;
     return 0;
 }
 
@@ -328,7 +328,7 @@ static int read_stop_token_ids(struct reader *r)
     {
         char path[40];
         snprintf(path, sizeof path, "stop_token_ids[%d]", input->num_stop_token_ids);
-        int64_t id, last = r->server->model_config->vocab_size - 1;
+        int64_t id, last = r->server->facts->vocab_size - 1;
         if (input->num_stop_token_ids == STOP_TOKEN_IDS_MAX)
             return api_error_invalid(r->err, "invalid_value", "stop_token_ids",
                                      "stop_token_ids must have at most %d ids", (int)STOP_TOKEN_IDS_MAX);
@@ -360,7 +360,8 @@ static int read_logit_bias(struct reader *r)
 {
     const cJSON *map = json_field_find(r->body, "logit_bias"), *item;
     struct request_slot_input *input = r->out->input;
-    int32_t vocab_size = r->server->model_config->vocab_size;
+    struct logit_bias *biases = r->out->payload->logit_bias;
+    int32_t vocab_size = r->server->facts->vocab_size;
     if (!map) return 0;
     if (!cJSON_IsObject(map)) return json_field_refuse_type(map, "logit_bias", "an object", r->err);
     cJSON_ArrayForEach(item, map)
@@ -380,9 +381,9 @@ static int read_logit_bias(struct reader *r)
             return api_error_invalid(r->err, "invalid_value", path,
                                      "%s must be a number from -100 to 100; got %.9g", path,
                                      item->valuedouble);
-        input->logit_bias[input->num_logit_bias++] = (struct logit_bias){id, (float)item->valuedouble};
+        biases[input->num_logit_bias++] = (struct logit_bias){id, (float)item->valuedouble};
     }
-    qsort(input->logit_bias, (size_t)input->num_logit_bias, sizeof *input->logit_bias, compare_bias);
+    qsort(biases, (size_t)input->num_logit_bias, sizeof *biases, compare_bias);
     return 0;
 }
 
@@ -435,19 +436,20 @@ static float default_of(float from_model, float least, float most, float otherwi
 static void set_defaults(const struct server *server, enum api_kind kind, struct params *p)
 {
     static const struct generation_defaults none = {-1, -1, -1, -1, -1, -1};
-    bool from_model = server->generation && strcmp(server->config->generation_config, "vllm") != 0;
-    const struct generation_defaults *d = from_model ? server->generation : &none;
+    bool from_model = strcmp(server->config->generation_config, "vllm") != 0;
+    const struct generation_defaults *d = from_model ? &server->facts->generation : &none;
     *p->input = (struct request_slot_input){
-        .num_logprobs = -1,
-        .temperature = default_of(d->temperature, 0, 100, 1),
-        .top_p = default_of(d->top_p, 1e-6f, 1, 1),
-        .min_p = default_of(d->min_p, 0, 1, 0),
-        .top_k = d->top_k > 0 ? d->top_k : 0,
-        .repetition_penalty = default_of(d->repetition_penalty, 0.01f, 100, 1),
+        .sampling = {.num_logprobs = -1,
+                     .temperature = default_of(d->temperature, 0, 100, 1),
+                     .top_p = default_of(d->top_p, 1e-6f, 1, 1),
+                     .min_p = default_of(d->min_p, 0, 1, 0),
+                     .top_k = d->top_k > 0 ? d->top_k : 0,
+                     .repetition_penalty = default_of(d->repetition_penalty, 0.01f, 100, 1)},
     };
     *p = (struct params){
         .kind = kind,
         .input = p->input,
+        .payload = p->payload,
         .n = 1,
         .max_tokens = MAX_TOKENS_DEFAULT,
         .skip_special_tokens = true,
@@ -457,10 +459,10 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
 }
 
 /* A temperature that would turn logits into infinities means the smallest that does not, as in vLLM. */
-static void settle_sampling(struct request_slot_input *input)
+static void settle_sampling(struct sampling *s)
 {
-    if (input->temperature > 0 && input->temperature < 0.01f) input->temperature = 0.01f;
-    input->top_k = max_of(input->top_k, 0);
+    if (s->temperature > 0 && s->temperature < 0.01f) s->temperature = 0.01f;
+    s->top_k = max_of(s->top_k, 0);
 }
 
 static int check_combinations(struct reader *r)
@@ -497,6 +499,6 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
     int status = params_check_model(server, body, err);
     for (size_t i = 0; status == 0 && i < array_length(steps); i++) status = steps[i](&r);
-    if (status == 0) settle_sampling(out->input);
+    if (status == 0) settle_sampling(&out->input->sampling);
     return status;
 }

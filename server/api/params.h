@@ -29,12 +29,13 @@ struct params {
     /* sampling, min_tokens, ignore_eos, stop ids, biases and the number of logprobs; the fields of one
      * sequence (prompt length, max_tokens, seed, times) are filled in when a slot is */
     struct request_slot_input *input;
+    struct request_payload *payload;
     int32_t n;
     int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
     bool has_seed;
     int64_t seed;
     bool stream, include_usage, continuous_usage;
-    bool logprobs; /* in the answer; input.num_logprobs >= 0 then */
+    bool logprobs; /* in the answer; input.sampling.num_logprobs >= 0 then */
     bool echo, return_tokens_as_token_ids;
     bool skip_special_tokens, include_stop_str_in_output;
     bool add_special_tokens, parse_special;
@@ -44,7 +45,7 @@ struct params {
     size_t cache_salt_bytes;
 };
 
-/* out->input is set by the caller. */
+/* out->input and out->payload are set by the caller. */
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err) must_check;
 

@@ -30,7 +30,7 @@ static int refuse_too_long(const struct server *server, const char *param, const
         err, "context_length_exceeded", param,
         "This model's maximum context length is %d tokens. However, the prompt has %s%d tokens "
         "and the answer needs at least one more; shorten the prompt (or raise --max-model-len)",
-        server->max_model_len, amount, num_tokens);
+        server->facts->max_model_len, amount, num_tokens);
 }
 
 int prompts_encode(const struct server *server, const char *text, size_t num_bytes,
@@ -38,9 +38,9 @@ int prompts_encode(const struct server *server, const char *text, size_t num_byt
                    struct token_list *list, struct api_error *err)
 {
     int status = tokenizer_encode(server->tokenizer, text, num_bytes, untrusted, num_untrusted, flags,
-                                  server->max_model_len, list);
+                                  server->facts->max_model_len, list);
     if (status == STATUS_LIMIT)
-        return refuse_too_long(server, param, "more than ", server->max_model_len, err);
+        return refuse_too_long(server, param, "more than ", server->facts->max_model_len, err);
     if (status < 0)
         return api_error_set(err, 500, "server_error", NULL, NULL, "tokenising: %s", status_text(status));
     return 0;
@@ -64,7 +64,7 @@ static int add_bos_if_empty(struct prompt_reader *r, struct token_list *list, co
 
 static int check_length(struct prompt_reader *r, const struct token_list *list, const char *param)
 {
-    int32_t room = r->server->max_model_len - list->num_ids, wanted = r->params->max_tokens;
+    int32_t room = r->server->facts->max_model_len - list->num_ids, wanted = r->params->max_tokens;
     bool only_scores = wanted == 0;
     if (room < (only_scores ? 0 : 1)) return refuse_too_long(r->server, param, "", list->num_ids, r->err);
     if (wanted <= room) return 0;
@@ -72,7 +72,7 @@ static int check_length(struct prompt_reader *r, const struct token_list *list, 
         r->err, "context_length_exceeded", param,
         "This model's maximum context length is %d tokens. However, you requested %lld tokens (%d "
         "in the %s, %d in the completion); ask for less (or raise --max-model-len)",
-        r->server->max_model_len, (long long)list->num_ids + wanted, list->num_ids, param, wanted);
+        r->server->facts->max_model_len, (long long)list->num_ids + wanted, list->num_ids, param, wanted);
 }
 
 static int finish_prompt(struct prompt_reader *r, struct token_list *list, const char *param)
@@ -123,8 +123,9 @@ static int read_text(struct prompt_reader *r, const char *text, const char *path
 static int read_ids(struct prompt_reader *r, const cJSON *array, const char *path, struct prompt *p)
 {
     const cJSON *item;
-    int32_t count = cJSON_GetArraySize(array), last = r->server->model_config->vocab_size - 1;
-    if (count > r->server->max_model_len) return refuse_too_long(r->server, "prompt", "", count, r->err);
+    int32_t count = cJSON_GetArraySize(array), last = r->server->facts->vocab_size - 1;
+    if (count > r->server->facts->max_model_len)
+        return refuse_too_long(r->server, "prompt", "", count, r->err);
     p->tokens.ids = malloc(max_of((size_t)count, (size_t)1) * sizeof *p->tokens.ids);
     if (!p->tokens.ids) return api_error_no_memory(r->err);
     p->tokens.capacity = max_of(count, 1);

@@ -19,7 +19,6 @@ static const double fine_latency_bounds[] = {.001, .002, .005, .01, .02, .05, .1
                                              .8,   1,    1.5,  2,   2.5, 5,   10,  15,   20,  30,
                                              40,   50,   60,   120, 240, 480, 960, 1920, 7680};
 static const double n_bounds[] = {1, 2, 5, 10, 20};
-static const double iteration_bounds[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
 enum finished_reason { FINISHED_STOP, FINISHED_LENGTH, FINISHED_ABORT, FINISHED_ERROR, NUM_FINISHED_REASONS };
 static const char *const finished_reason_names[NUM_FINISHED_REASONS] = {"stop", "length", "abort", "error"};
@@ -42,6 +41,7 @@ static struct {
     struct metric *length_prompt, *length_generation, *length_most, *params_max_tokens, *params_n,
         *kv_computed;
     struct metric *iteration_tokens;
+    struct metric *engine_deaths;
     struct metric *admitted, *finished[NUM_OUTCOMES], *in_flight, *slots_free, *arena_bytes;
     struct metric *blocks_free, *blocks_cached, *blocks_held;
 } m;
@@ -105,15 +105,14 @@ static struct metric *add_lengths(const char *name, const char *help, const doub
 
 static void register_state(const struct server *server)
 {
-    struct engine_stats stats;
-    engine_stats(server->engine, &stats);
     m.running = add_gauge("vllm:num_requests_running", "Sequences in the running batch.");
     m.waiting = add_gauge("vllm:num_requests_waiting", "Sequences that wait to be scheduled.");
     m.kv_usage =
         add_gauge("vllm:kv_cache_usage_perc", "Share of the K/V blocks that running sequences hold, 0 to 1.");
     char label[128];
     snprintf(label, sizeof label, "block_size=\"%d\",num_gpu_blocks=\"%d\",enable_prefix_caching=\"%s\"",
-             BLOCK_SIZE, stats.num_blocks, server->config->enable_prefix_caching ? "True" : "False");
+             server->facts->block_size, server->facts->num_blocks,
+             server->config->enable_prefix_caching ? "True" : "False");
     m.cache_config = add_labelled(METRIC_GAUGE, "vllm:cache_config_info", "Shape of the K/V cache.", label);
     metric_set(m.cache_config, 1);
 }
@@ -162,7 +161,7 @@ static void register_times(void)
 static void register_sizes(const struct server *server)
 {
     double bounds[METRIC_BUCKETS_MAX];
-    int count = make_length_bounds(server->max_model_len, bounds);
+    int count = make_length_bounds(server->facts->max_model_len, bounds);
     m.length_prompt =
         add_lengths("vllm:request_prompt_tokens", "Prompt tokens of a sequence.", bounds, count);
     m.length_generation =
@@ -175,7 +174,7 @@ static void register_sizes(const struct server *server)
                                 "Prompt tokens computed, cached ones left out.", bounds, count);
     m.params_n = add_histogram("vllm:request_params_n", "n of a request.", n_bounds);
     m.iteration_tokens =
-        add_histogram("vllm:iteration_tokens_total", "Tokens in an engine step.", iteration_bounds);
+        add_histogram("vllm:iteration_tokens_total", "Tokens in an engine step.", step_tokens_bounds);
 }
 
 static struct metric *add_own(enum metric_type type, const char *name, const char *help, const char *labels)
@@ -207,6 +206,8 @@ static void register_own(const char *const *phase_names, const double *phase_sec
     m.blocks_free = add_own(METRIC_GAUGE, "flashd_kv_blocks", "K/V blocks by state.", "state=\"free\"");
     m.blocks_cached = add_own(METRIC_GAUGE, "flashd_kv_blocks", "K/V blocks by state.", "state=\"cached\"");
     m.blocks_held = add_own(METRIC_GAUGE, "flashd_kv_blocks", "K/V blocks by state.", "state=\"held\"");
+    m.engine_deaths =
+        add_own(METRIC_COUNTER, "flashd_engine_deaths_total", "Engines that died and were replaced.", "");
     m.arena_bytes = add_own(METRIC_GAUGE, "flashd_arena_bytes", "Memory of requests in flight.", "");
     m.steps.metric = add_own(METRIC_COUNTER, "flashd_engine_steps_total", "Forward steps.", "");
     m.discarded.metric = add_own(METRIC_COUNTER, "flashd_discarded_tokens_total",
@@ -223,7 +224,6 @@ void request_metrics_register(struct server *server, const char *const *phase_na
     register_times();
     register_sizes(server);
     register_own(phase_names, phase_seconds, num_phases);
-    engine_set_iteration_metric(server->engine, m.iteration_tokens);
     m.registered = true;
 }
 
@@ -232,6 +232,11 @@ void request_metrics_register(struct server *server, const char *const *phase_na
 static double seconds_of(uint64_t from_ns, uint64_t to_ns)
 {
     return to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
+}
+
+void request_metrics_count_engine_death(void)
+{
+    metric_add(m.engine_deaths, 1);
 }
 
 void request_metrics_count_admitted(void)
@@ -302,11 +307,11 @@ static void follow(struct follower *f, uint64_t total)
 void request_metrics_refresh(const struct server *server, int num_in_flight)
 {
     if (!m.registered) return;
-    struct engine_stats s;
-    engine_stats(server->engine, &s);
+    struct link_stats s;
+    link_stats(server->link, &s);
     metric_set(m.running, s.num_running);
     metric_set(m.waiting, s.num_waiting);
-    metric_set(m.kv_usage, s.num_blocks > 0 ? (double)s.num_held_blocks / s.num_blocks : 0);
+    metric_set(m.kv_usage, (double)s.num_held_blocks / server->facts->num_blocks);
     metric_set(m.blocks_free, s.num_free_blocks);
     metric_set(m.blocks_cached, s.num_cached_blocks);
     metric_set(m.blocks_held, s.num_held_blocks);
@@ -318,4 +323,6 @@ void request_metrics_refresh(const struct server *server, int num_in_flight)
     follow(&m.prefix_hits, s.prefix_hit_tokens);
     follow(&m.discarded, s.discarded_tokens);
     follow(&m.steps, s.num_steps);
+    const struct link_counters *c = link_counters(server->link);
+    metric_copy_histogram(m.iteration_tokens, c->step_tokens, (double)atomic_load(&c->step_tokens_sum));
 }

@@ -10,10 +10,10 @@
 int32_t slot_fill_max_tokens(const struct server *server, const struct params *params,
                              int32_t num_prompt_tokens)
 {
-    int32_t room = server->max_model_len - num_prompt_tokens;
+    int32_t room = server->facts->max_model_len - num_prompt_tokens;
     if (params->max_tokens != MAX_TOKENS_DEFAULT) return params->max_tokens;
     if (params->kind == API_COMPLETIONS) return min_of(room, (int32_t)COMPLETION_MAX_TOKENS);
-    int32_t from_model = server->generation ? server->generation->max_new_tokens : -1;
+    int32_t from_model = server->facts->generation.max_new_tokens;
     bool use_model = from_model > 0 && strcmp(server->config->generation_config, "vllm") != 0;
     return use_model ? min_of(room, from_model) : room;
 }
@@ -53,24 +53,25 @@ void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t ca
     sha256_digest(&hash, CACHE_SALT_BYTES, out);
 }
 
-bool slot_fill_ban(struct request_slot_input *input, const int32_t *ids, int32_t num_ids)
+bool slot_fill_ban(struct request_slot_input *input, struct request_payload *payload, const int32_t *ids,
+                   int32_t num_ids)
 {
-    struct logit_bias merged[LOGIT_BIAS_MAX];
+    struct logit_bias merged[LOGIT_BIAS_MAX], *biases = payload->logit_bias;
     int32_t count = 0, b = 0;
     for (int32_t i = 0; i < num_ids; i++) {
-        for (; b < input->num_logit_bias && input->logit_bias[b].token_id < ids[i]; b++) {
+        for (; b < input->num_logit_bias && biases[b].token_id < ids[i]; b++) {
             if (count == LOGIT_BIAS_MAX) return false;
-            merged[count++] = input->logit_bias[b];
+            merged[count++] = biases[b];
         }
-        if (b < input->num_logit_bias && input->logit_bias[b].token_id == ids[i]) b++;
+        if (b < input->num_logit_bias && biases[b].token_id == ids[i]) b++;
         if (count == LOGIT_BIAS_MAX) return false;
         merged[count++] = (struct logit_bias){ids[i], -INFINITY};
     }
     for (; b < input->num_logit_bias; b++) {
         if (count == LOGIT_BIAS_MAX) return false;
-        merged[count++] = input->logit_bias[b];
+        merged[count++] = biases[b];
     }
-    memcpy(input->logit_bias, merged, (size_t)count * sizeof *merged);
+    memcpy(biases, merged, (size_t)count * sizeof *merged);
     input->num_logit_bias = count;
     return true;
 }
@@ -80,13 +81,15 @@ void slot_fill(const struct generation *g, struct choice *c, const struct token_
 {
     const struct server *server = g->api->server;
     struct request_slot_input *input = &request_slots_get(server->slots, c->slot_idx)->input;
-    request_slot_input_copy(input, g->params.input);
+    *input = *g->params.input;
+    memcpy(request_slots_payload(server->slots, c->slot_idx)->logit_bias, g->params.payload->logit_bias,
+           (size_t)input->num_logit_bias * sizeof(struct logit_bias));
     input->request_id = g->serial;
     input->arrival_ns = g->arrival_ns;
     input->num_prompt_tokens = prompt->num_ids;
     c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, prompt->num_ids);
     input->min_tokens = min_of(input->min_tokens, input->max_tokens);
-    input->seed = slot_fill_seed(g->seed, g->params.has_seed, c->prompt_idx, c->index % g->params.n);
+    input->sampling.seed = slot_fill_seed(g->seed, g->params.has_seed, c->prompt_idx, c->index % g->params.n);
     memcpy(input->cache_salt, cache_salt, CACHE_SALT_BYTES);
     memcpy(request_slots_tokens(server->slots, c->slot_idx), prompt->ids,
            (size_t)prompt->num_ids * sizeof *prompt->ids);

@@ -53,7 +53,7 @@ static void append_tokens(struct job *job, const struct token_list *list, bool w
 {
     struct buffer *out = &job->answer;
     buffer_printf(out, "{\"count\":%d,\"max_model_len\":%d,\"tokens\":[", list->num_ids,
-                  job->server->max_model_len);
+                  job->server->facts->max_model_len);
     for (int32_t i = 0; i < list->num_ids; i++) buffer_printf(out, i ? ",%d" : "%d", list->ids[i]);
     buffer_append_char(out, ']');
     if (with_strings) append_token_strings(out, job->server->tokenizer, list);
@@ -133,7 +133,7 @@ static int run_tokenize(struct job *job, cJSON *body)
 static int read_tokens(struct job *job, const cJSON *tokens, struct token_list *list)
 {
     const cJSON *item;
-    int32_t last = job->server->model_config->vocab_size - 1;
+    int32_t last = job->server->facts->vocab_size - 1;
     list->capacity = cJSON_GetArraySize(tokens);
     list->ids = malloc(max_of((size_t)list->capacity, (size_t)1) * sizeof *list->ids);
     if (!list->ids) return api_error_no_memory(&job->error);

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "files/dtype.h"
-#include "text/chat_template.h"
+#include "text/model_text.h"
 #include "files/gguf.h"
 #include "model/model_files.h"
 #include "text/tokenizer.h"
@@ -85,14 +85,21 @@ static void use_tokenizer(const struct gguf *g)
 static void use_model(const struct model_files *f)
 {
     const struct model_config *c = model_files_config(f);
-    struct chat_template *chat_template = NULL;
     for (int32_t layer = 0; layer < c->num_layers; layer++)
         for (int role = 0; role < WEIGHT_ROLE_COUNT; role++) {
             struct weight_view v = model_files_weight(f, (enum weight_role)role, layer);
             if (v.data) touch(v.data, (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols));
         }
-    const char *source = model_files_chat_template(f);
-    if (source && chat_template_parse(source, &chat_template, NULL) == 0) chat_template_free(chat_template);
+}
+
+static void use_template(const struct gguf *g)
+{
+    struct chat_template *chat_template;
+    char *source = NULL;
+    if (template_source_of_gguf(g, PATH, &source, NULL) == 0 && source &&
+        chat_template_parse(source, &chat_template, NULL) == 0)
+        chat_template_free(chat_template);
+    free(source);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -104,6 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (gguf_open(PATH, &g, &err) == 0) {
         use_file(g);
         use_tokenizer(g);
+        use_template(g);
         gguf_close(g);
     } else {
         assert_always(err.text[0]);

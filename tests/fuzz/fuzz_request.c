@@ -17,24 +17,28 @@ static bool is_in(double value, double min, double max)
 
 static bool is_id(int32_t id)
 {
-    return id >= 0 && id < fuzz_model.vocab_size;
+    return id >= 0 && id < fuzz_facts.vocab_size;
 }
 
 static void check_params(const struct params *p)
 {
     const struct request_slot_input *in = p->input;
-    assert_always(is_in(in->temperature, 0, 2) && is_in(in->top_p, 0, 1) && is_in(in->min_p, 0, 1));
-    assert_always(is_in(in->presence_penalty, -2, 2) && is_in(in->frequency_penalty, -2, 2));
-    assert_always(is_in(in->repetition_penalty, 0.009, 100));
-    assert_always(in->top_k >= -1 && in->num_logprobs >= -1 && in->num_logprobs <= TOP_LOGPROBS_MAX);
+    assert_always(is_in(in->sampling.temperature, 0, 2) && is_in(in->sampling.top_p, 0, 1) &&
+                  is_in(in->sampling.min_p, 0, 1));
+    assert_always(is_in(in->sampling.presence_penalty, -2, 2) &&
+                  is_in(in->sampling.frequency_penalty, -2, 2));
+    assert_always(is_in(in->sampling.repetition_penalty, 0.009, 100));
+    assert_always(in->sampling.top_k >= -1 && in->sampling.num_logprobs >= -1 &&
+                  in->sampling.num_logprobs <= TOP_LOGPROBS_MAX);
     assert_always(p->n >= 1 && p->n <= fuzz_config.max_n && in->min_tokens >= 0);
     assert_always(p->max_tokens >= MAX_TOKENS_DEFAULT && p->max_tokens <= FUZZ_MODEL_LEN);
     assert_always(in->num_stop_token_ids >= 0 && in->num_stop_token_ids <= STOP_TOKEN_IDS_MAX);
     for (int i = 0; i < in->num_stop_token_ids; i++) assert_always(is_id(in->stop_token_ids[i]));
     assert_always(in->num_logit_bias >= 0 && in->num_logit_bias <= LOGIT_BIAS_MAX);
     for (int i = 0; i < in->num_logit_bias; i++) {
-        assert_always(is_id(in->logit_bias[i].token_id) && is_in(in->logit_bias[i].bias, -100, 100));
-        if (i > 0) assert_always(in->logit_bias[i - 1].token_id < in->logit_bias[i].token_id);
+        assert_always(is_id(p->payload->logit_bias[i].token_id) &&
+                      is_in(p->payload->logit_bias[i].bias, -100, 100));
+        if (i > 0) assert_always(p->payload->logit_bias[i - 1].token_id < p->payload->logit_bias[i].token_id);
     }
     assert_always(p->stop.count <= fuzz_config.max_stop_strings);
     for (int i = 0; i < p->stop.count; i++)
@@ -78,7 +82,8 @@ static void prepare(enum api_kind kind, const char *text, size_t n, const cJSON 
         .server = &server, .kind = kind, .body = text, .body_bytes = n, .now_seconds = 1};
     struct arena arena;
     struct request_slot_input input;
-    struct params params = {.input = &input};
+    static struct request_payload payload;
+    struct params params = {.input = &input, .payload = &payload};
     struct prompts prompts = {0};
     struct api_error err = {0};
     arena_init(&arena, ARENA_BYTES_MAX);

@@ -56,7 +56,7 @@ static inline struct tokenizer *fuzz_tokenizer_open(bool byte_level)
     "{% if add_generation_prompt %}" IM_START "assistant\n{% endif %}"
 
 static struct config fuzz_config;
-static struct model_config fuzz_model;
+static struct link_facts fuzz_facts;
 static size_t fuzz_arena_bytes; /* of the template; nothing more may be left after an input */
 static const char *const fuzz_names[] = {"m"};
 
@@ -69,17 +69,16 @@ static inline void fuzz_server_init(struct server *server)
     assert_always(!chat_template_parse(FUZZ_TEMPLATE, &chat_template, NULL));
     fuzz_config.log_requests = false;
     fuzz_arena_bytes = arena_total_bytes();
-    fuzz_model = (struct model_config){.vocab_size = tokenizer_vocab_size(t) + FUZZ_SPARE_LOGITS,
-                                       .eos_ids = {eos_id},
-                                       .num_eos_ids = 1,
-                                       .bos_id = -1};
+    fuzz_facts = (struct link_facts){.vocab_size = tokenizer_vocab_size(t) + FUZZ_SPARE_LOGITS,
+                                     .eos_ids = {eos_id},
+                                     .num_eos_ids = 1,
+                                     .generation = {-1, -1, -1, -1, -1, -1},
+                                     .num_blocks = 8};
     *server = (struct server){.config = &fuzz_config,
                               .state = SERVER_READY,
-                              .model_config = &fuzz_model,
-                              .generation = &generation_defaults_none,
+                              .facts = &fuzz_facts,
                               .tokenizer = t,
                               .chat_template = chat_template,
-                              .max_model_len = FUZZ_MODEL_LEN,
                               .model_names = fuzz_names,
                               .num_model_names = 1};
 }

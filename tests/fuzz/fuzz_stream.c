@@ -11,6 +11,7 @@
 #include "fuzz/fuzz_server.h"
 #include "server/api/generation.h"
 #include "server/api/json_gate.h"
+#include "unit/link/link_rig.h"
 
 enum { NUM_SLOTS = 32, INDEX_MAX = NUM_SLOTS, STREAM_BYTES_MAX = 64 << 20 };
 
@@ -35,43 +36,25 @@ static int num_submitted;
 static bool ended[NUM_SLOTS];
 static struct token_list published[NUM_SLOTS]; /* slots are given back before all is compared */
 
-void engine_submit(struct engine *e, int32_t slot_idx)
+void link_submit(struct link *l, int32_t slot_idx)
 {
-    (void)e;
+    (void)l;
     submitted[num_submitted++] = slot_idx;
 }
 
-void engine_cancel(struct engine *e, int32_t slot_idx)
+void link_cancel(struct link *l, int32_t slot_idx)
 {
-    (void)e;
+    (void)l;
     atomic_store(&request_slots_get(server.slots, slot_idx)->cancel, true);
-}
-
-void engine_stats(const struct engine *e, struct engine_stats *out)
-{
-    (void)e;
-    *out = (struct engine_stats){.num_blocks = 8, .num_free_blocks = 8, .tokens_per_second = 10};
-}
-
-void engine_set_iteration_metric(struct engine *e, struct metric *iteration_tokens)
-{
-    (void)e;
-    (void)iteration_tokens;
-}
-
-bool engine_failed(const struct engine *e)
-{
-    (void)e;
-    return false;
 }
 
 static void fill_logprobs(struct token_logprobs *lp, const struct request_slot_input *input, int32_t id)
 {
     static const float values[] = {0, -0.5f, -1e-30f, -INFINITY, -123.456f};
     lp->logprob = values[id % 5];
-    lp->num_top = max_of(input->num_logprobs, 0);
+    lp->num_top = max_of(input->sampling.num_logprobs, 0);
     for (int i = 0; i < lp->num_top; i++) {
-        lp->top_ids[i] = (id + 7 * i) % fuzz_model.vocab_size;
+        lp->top_ids[i] = (id + 7 * i) % fuzz_facts.vocab_size;
         lp->top_logprobs[i] = values[(id + i) % 5];
     }
 }
@@ -86,7 +69,7 @@ static void publish(int which, int32_t id)
     slot->scheduled_ns = slot->first_token_ns = 2;
     for (int32_t p = 1; n == 0 && in->prompt_logprobs && p < in->num_prompt_tokens; p++)
         fill_logprobs(&lp[p], in, p);
-    if (in->num_logprobs >= 0) fill_logprobs(&lp[at], in, id);
+    if (in->sampling.num_logprobs >= 0) fill_logprobs(&lp[at], in, id);
     request_slots_tokens(server.slots, submitted[which])[at] = id;
     atomic_store(&slot->num_prompt_published, in->num_prompt_tokens);
     atomic_store(&slot->num_published, n + 1);
@@ -283,7 +266,7 @@ static bool is_plain(const char *body)
 
 static void run_operation(const uint8_t *at)
 {
-    int which = num_submitted ? (at[0] >> 3) % num_submitted : 0, vocab = fuzz_model.vocab_size;
+    int which = num_submitted ? (at[0] >> 3) % num_submitted : 0, vocab = fuzz_facts.vocab_size;
     static const enum finish_reason reasons[] = {FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR};
     if (num_submitted == 0) return;
     switch (at[0] % OPERATION_COUNT) {
@@ -345,7 +328,9 @@ static void start(void)
     for (int i = 0; i < NUM_SLOTS; i++) published[i].ids = malloc(FUZZ_MODEL_LEN * sizeof(int32_t));
     assert_always(uv_loop_init(&loop) == 0);
     server.loop = &loop;
-    assert_always(request_slots_create(NUM_SLOTS, FUZZ_MODEL_LEN, &server.slots, NULL) == 0);
+    server.link = link_rig_create(NUM_SLOTS, FUZZ_MODEL_LEN);
+    server.slots = link_slots(server.link);
+    atomic_store(&link_counters(server.link)->tokens_per_second, 10);
     assert_always(api_init(&server, NULL) == 0);
     api_on_loaded(&server, phases, seconds, 1);
 }

@@ -35,8 +35,10 @@ static int below(int limit)
 static int32_t token_of_logits(enum cpu_isa_level isa, const float *logits, int32_t num)
 {
     struct sampling_scratch scratch = {.ids = test_alloc((size_t)num * sizeof(int32_t))};
-    const struct sample_params greedy = {
-        .score_token_id = -1, .top_p = 1, .repetition_penalty = 1, .num_top_logprobs = -1};
+    const struct sample_params greedy = {.score_token_id = -1,
+                                         .sampling.top_p = 1,
+                                         .sampling.repetition_penalty = 1,
+                                         .sampling.num_logprobs = -1};
     struct history history = {0};
     struct sample_result result;
     assert_true(sampling_is_plain_greedy(&greedy));

@@ -86,9 +86,9 @@ static struct sample_params plain_params(int32_t slot)
     return (struct sample_params){
         .seq_slot = slot,
         .score_token_id = -1,
-        .top_p = 1.0f,
-        .repetition_penalty = 1.0f,
-        .num_top_logprobs = -1,
+        .sampling.top_p = 1.0f,
+        .sampling.repetition_penalty = 1.0f,
+        .sampling.num_logprobs = -1,
     };
 }
 
@@ -117,9 +117,11 @@ static void reference_penalise(const struct bench *b, const struct sample_params
             seen++;
             if (i >= num_prompt) generated++;
         }
-        double repetition = (double)p->repetition_penalty;
+        double repetition = (double)p->sampling.repetition_penalty;
         if (seen) logits[id] = logits[id] > 0 ? logits[id] / repetition : logits[id] * repetition;
-        if (generated) logits[id] -= (double)p->frequency_penalty * generated + (double)p->presence_penalty;
+        if (generated)
+            logits[id] -=
+                (double)p->sampling.frequency_penalty * generated + (double)p->sampling.presence_penalty;
     }
 }
 
@@ -145,18 +147,19 @@ static void reference_truncate(struct ranked *ranked, int32_t num, const struct 
 {
     enum { LOW, HIGH };
     for (int32_t i = 0; i < num; i++)
-        ranked[i].weight = exp((ranked[i].logit - ranked[0].logit) / (double)p->temperature);
+        ranked[i].weight = exp((ranked[i].logit - ranked[0].logit) / (double)p->sampling.temperature);
     for (int side = LOW; side <= HIGH; side++) {
         double slack = side == LOW ? -2e-5 : 2e-5, sum = 0, before = 0;
         int32_t left = num, stay = 0;
-        if (p->min_p > 0)
-            for (left = 0; left < num && ranked[left].weight >= (double)p->min_p * (1 - slack); left++)
+        if (p->sampling.min_p > 0)
+            for (left = 0; left < num && ranked[left].weight >= (double)p->sampling.min_p * (1 - slack);
+                 left++)
                 continue;
-        if (p->top_k > 0) left = min_of(left, p->top_k);
+        if (p->sampling.top_k > 0) left = min_of(left, p->sampling.top_k);
         for (int32_t i = 0; i < left; i++) sum += ranked[i].weight;
-        for (stay = 0; stay < left && before < ((double)p->top_p + slack) * sum; stay++)
+        for (stay = 0; stay < left && before < ((double)p->sampling.top_p + slack) * sum; stay++)
             before += ranked[stay].weight;
-        if (p->top_p >= 1.0f) stay = left;
+        if (p->sampling.top_p >= 1.0f) stay = left;
         stay = max_of(stay, 1);
         if (side == LOW)
             *least = stay;
@@ -195,7 +198,7 @@ static void check_row(const struct bench *b, int32_t row, const struct sample_pa
     const struct sample_result *result = &b->results[row];
     assert_false(result->failed);
     struct ranked *ranked = reference_rank(b, row, p);
-    if (p->temperature == 0) {
+    if (p->sampling.temperature == 0) {
         /* f32 penalties may round two logits onto each other: equal within rounding is right. */
         double chosen = -INFINITY;
         for (int32_t i = 0; i < b->vocab_size; i++)
@@ -205,7 +208,7 @@ static void check_row(const struct bench *b, int32_t row, const struct sample_pa
                      ranked[0].id, ranked[0].logit);
     } else {
         int32_t least, most;
-        double u = (double)rng_uniform(p->seed, (uint64_t)p->position, 0);
+        double u = (double)rng_uniform(p->sampling.seed, (uint64_t)p->position, 0);
         reference_truncate(ranked, b->vocab_size, p, &least, &most);
         bool right = false;
         for (int32_t num = least; num <= most && !right; num++)
@@ -214,8 +217,8 @@ static void check_row(const struct bench *b, int32_t row, const struct sample_pa
             fail_msg("token %d is not what %d..%d of %d tokens give for u = %.8f (temperature %g, top_k %d, "
                      "top_p %g, "
                      "min_p %g)",
-                     result->token_id, least, most, b->vocab_size, u, (double)p->temperature, p->top_k,
-                     (double)p->top_p, (double)p->min_p);
+                     result->token_id, least, most, b->vocab_size, u, (double)p->sampling.temperature,
+                     p->sampling.top_k, (double)p->sampling.top_p, (double)p->sampling.min_p);
     }
     free(ranked);
 }
@@ -232,12 +235,12 @@ static void check_logprobs(const struct bench *b, int32_t row, const struct samp
     double log_sum = ranked[0].logit + log(sum);
     for (int32_t i = 0; i < b->vocab_size; i++)
         if (ranked[i].id == result->token_id) expected = ranked[i].logit - log_sum;
-    assert_true(fabs((double)result->logprob - expected) <= 1e-5 * (1 + fabs(expected)));
-    assert_int_equal(result->num_top, min_of(max_of(p->num_top_logprobs, 0), b->vocab_size));
-    for (int32_t i = 0; i < result->num_top; i++) {
-        assert_int_equal(result->top_ids[i], ranked[i].id);
+    assert_true(fabs((double)result->logprobs.logprob - expected) <= 1e-5 * (1 + fabs(expected)));
+    assert_int_equal(result->logprobs.num_top, min_of(max_of(p->sampling.num_logprobs, 0), b->vocab_size));
+    for (int32_t i = 0; i < result->logprobs.num_top; i++) {
+        assert_int_equal(result->logprobs.top_ids[i], ranked[i].id);
         expected = ranked[i].logit - log_sum;
-        assert_true(fabs((double)result->top_logprobs[i] - expected) <= 1e-5 * (1 + fabs(expected)));
+        assert_true(fabs((double)result->logprobs.top_logprobs[i] - expected) <= 1e-5 * (1 + fabs(expected)));
     }
     free(ranked);
 }
@@ -273,15 +276,15 @@ static struct sample_params random_params(struct random *random, int32_t slot, i
 {
     struct sample_params p = plain_params(slot);
     p.position = random_below(random, 1000);
-    p.seed = (uint64_t)random_bits(random) << 32 | random_bits(random);
-    if (!one_in(random, 4)) p.temperature = 0.2f + 1.5f * (float)random_uniform(random);
-    if (one_in(random, 3)) p.top_k = 1 + random_below(random, one_in(random, 3) ? vocab_size : 60);
-    if (one_in(random, 3)) p.top_p = 0.05f + 0.94f * (float)random_uniform(random);
-    if (one_in(random, 3)) p.min_p = 0.3f * (float)random_uniform(random);
-    if (one_in(random, 3)) p.repetition_penalty = 0.7f + (float)random_uniform(random);
-    if (one_in(random, 3)) p.frequency_penalty = 2.0f * (float)random_uniform(random) - 1.0f;
-    if (one_in(random, 3)) p.presence_penalty = 2.0f * (float)random_uniform(random) - 1.0f;
-    p.num_top_logprobs = random_below(random, TOP_LOGPROBS_MAX + 2) - 1;
+    p.sampling.seed = (uint64_t)random_bits(random) << 32 | random_bits(random);
+    if (!one_in(random, 4)) p.sampling.temperature = 0.2f + 1.5f * (float)random_uniform(random);
+    if (one_in(random, 3)) p.sampling.top_k = 1 + random_below(random, one_in(random, 3) ? vocab_size : 60);
+    if (one_in(random, 3)) p.sampling.top_p = 0.05f + 0.94f * (float)random_uniform(random);
+    if (one_in(random, 3)) p.sampling.min_p = 0.3f * (float)random_uniform(random);
+    if (one_in(random, 3)) p.sampling.repetition_penalty = 0.7f + (float)random_uniform(random);
+    if (one_in(random, 3)) p.sampling.frequency_penalty = 2.0f * (float)random_uniform(random) - 1.0f;
+    if (one_in(random, 3)) p.sampling.presence_penalty = 2.0f * (float)random_uniform(random) - 1.0f;
+    p.sampling.num_logprobs = random_below(random, TOP_LOGPROBS_MAX + 2) - 1;
     p.logit_bias = c->bias;
     p.banned = c->banned;
     p.num_logit_bias = one_in(random, 3) ? 8 : 0;
@@ -320,7 +323,7 @@ static void random_parameters(const char *isa)
                     check_row(b, r, &params[r]);
                 else
                     assert_int_equal(b->results[r].token_id, params[r].score_token_id);
-                if (params[r].num_top_logprobs >= 0) check_logprobs(b, r, &params[r]);
+                if (params[r].sampling.num_logprobs >= 0) check_logprobs(b, r, &params[r]);
             }
         }
         bench_free(b);
@@ -338,10 +341,13 @@ static void assert_same_result(const struct sample_result *a, const struct sampl
 {
     assert_int_equal(a->failed, b->failed);
     assert_int_equal(a->token_id, b->token_id);
-    assert_int_equal(num_bits_different(&a->logprob, &b->logprob, 1), 0);
-    assert_int_equal(a->num_top, b->num_top);
-    assert_memory_equal(a->top_ids, b->top_ids, (size_t)a->num_top * sizeof a->top_ids[0]);
-    assert_int_equal(num_bits_different(a->top_logprobs, b->top_logprobs, (size_t)a->num_top), 0);
+    assert_int_equal(num_bits_different(&a->logprobs.logprob, &b->logprobs.logprob, 1), 0);
+    assert_int_equal(a->logprobs.num_top, b->logprobs.num_top);
+    assert_memory_equal(a->logprobs.top_ids, b->logprobs.top_ids,
+                        (size_t)a->logprobs.num_top * sizeof a->logprobs.top_ids[0]);
+    assert_int_equal(
+        num_bits_different(a->logprobs.top_logprobs, b->logprobs.top_logprobs, (size_t)a->logprobs.num_top),
+        0);
 }
 
 /* The same row gives the same result whatever stands beside it and however many threads there are. */
@@ -391,9 +397,9 @@ static void frequencies(const char *isa)
     for (int32_t position = 0; position < DRAWS; position += ROWS_MAX) {
         for (int32_t r = 0; r < ROWS_MAX; r++) {
             params[r] = plain_params(r);
-            params[r].temperature = 0.9f;
-            params[r].top_k = KEPT;
-            params[r].seed = seed;
+            params[r].sampling.temperature = 0.9f;
+            params[r].sampling.top_k = KEPT;
+            params[r].sampling.seed = seed;
             params[r].position = position + r;
         }
         bench_run(b, ROWS_MAX, columns, params);
@@ -432,10 +438,10 @@ static void greedy_ties(const char *isa)
         columns[r] = r;
         params[r] = plain_params(r);
         weights[(r * 31 + 4) * ROWS_MAX + r] = weights[996 * ROWS_MAX + r] = r % 2 ? 1.5f : 0.0f;
-        if (r % 3 == 1) params[r].temperature = 1e-6f;
+        if (r % 3 == 1) params[r].sampling.temperature = 1e-6f;
         if (r % 3 == 2) {
-            params[r].temperature = 1.0f;
-            params[r].top_k = 1;
+            params[r].sampling.temperature = 1.0f;
+            params[r].sampling.top_k = 1;
         }
     }
     struct bench *b = bench_new(isa, 1, V, weights);
@@ -469,7 +475,7 @@ static void greedy_with_and_without_logprobs(const char *isa)
             for (int32_t r = 0; r < ROWS_MAX; r++) {
                 tokens[r] = b->results[r].token_id;
                 check_row(b, r, &params[r]);
-                params[r].num_top_logprobs = r % 2 ? 0 : -1;
+                params[r].sampling.num_logprobs = r % 2 ? 0 : -1;
             }
             bench_run(b, ROWS_MAX, columns, params);
             for (int32_t r = 0; r < ROWS_MAX; r++) assert_int_equal(b->results[r].token_id, tokens[r]);
@@ -498,7 +504,7 @@ static void failed_rows(const char *isa)
     struct sample_params params[4];
     for (int32_t r = 0; r < 4; r++) {
         params[r] = plain_params(r);
-        params[r].temperature = r % 2 ? 1.0f : 0.0f;
+        params[r].sampling.temperature = r % 2 ? 1.0f : 0.0f;
     }
     params[1].logit_bias = params[2].logit_bias = ban_all;
     params[1].num_logit_bias = V;
@@ -539,10 +545,10 @@ static void sampled_tokens_count(const char *isa)
     bench_set_history(b, 3, 10, 10, &random);
     for (int step = 0; step < STEPS; step++) {
         struct sample_params p = plain_params(3);
-        p.temperature = step % 2 ? 0.8f : 0.0f;
-        p.repetition_penalty = 1.2f;
-        p.frequency_penalty = 0.6f;
-        p.seed = 1;
+        p.sampling.temperature = step % 2 ? 0.8f : 0.0f;
+        p.sampling.repetition_penalty = 1.2f;
+        p.sampling.frequency_penalty = 0.6f;
+        p.sampling.seed = 1;
         p.position = step;
         bench_run(b, 1, &(int32_t){1}, &p);
         check_row(b, 0, &p);

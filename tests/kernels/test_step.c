@@ -192,9 +192,9 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
             m->step->sample[s->num_logits++] = (struct sample_params){
                 .seq_slot = p->seq,
                 .score_token_id = -1,
-                .top_p = 1.0f,
-                .repetition_penalty = 1.0f,
-                .num_top_logprobs = -1,
+                .sampling.top_p = 1.0f,
+                .sampling.repetition_penalty = 1.0f,
+                .sampling.num_logprobs = -1,
             };
         }
     }

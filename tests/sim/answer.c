@@ -15,11 +15,13 @@ enum { TEXT_MAX = 1024 };
 
 /* ---- alone ---- */
 
-void solo_run(const struct request_slot_input *input, const int32_t *prompt, struct solo *out)
+void solo_run(const struct expected_input *expected, const int32_t *prompt, struct solo *out)
 {
     int32_t all[MODEL_LEN + 1];
+    const struct request_slot_input *input = &expected->input;
     struct reference ref = {.prefill_decode_equal = !has(FEATURE_unequal_halves),
-                            .num_prompt = input->num_prompt_tokens};
+                            .num_prompt = input->num_prompt_tokens,
+                            .logit_bias = expected->logit_bias};
     int64_t most = (int64_t)input->num_prompt_tokens + max_of(input->max_tokens - 1, 0);
     out->num_tokens = 0;
     out->end = SOLO_TOO_BIG;
@@ -31,7 +33,7 @@ void solo_run(const struct request_slot_input *input, const int32_t *prompt, str
         if (!input->prompt_logprobs || p + 1 == input->num_prompt_tokens) continue;
         struct sample_result row = reference_row(&ref, input, all, prompt[p + 1]);
         if (row.failed) return;
-        out->logprobs[p + 1] = row.logprob;
+        out->logprobs[p + 1] = row.logprobs.logprob;
     }
     out->end = SOLO_LENGTH;
     while (out->num_tokens < input->max_tokens) {
@@ -39,7 +41,7 @@ void solo_run(const struct request_slot_input *input, const int32_t *prompt, str
         if (row.failed) out->end = SOLO_BAD_ROW;
         if (row.failed) return;
         all[ref.num_tokens] = out->tokens[out->num_tokens++] = row.token_id;
-        out->logprobs[ref.num_tokens] = row.logprob;
+        out->logprobs[ref.num_tokens] = row.logprobs.logprob;
         reference_push(&ref, row.token_id);
         if (!reference_is_stop(input, row.token_id)) continue;
         out->end = SOLO_STOP;
@@ -98,7 +100,7 @@ static bool push_token(const struct request *r, struct expected *e, int32_t id, 
 
 static void expect_choice(const struct request *r, int choice_idx, struct expected *e)
 {
-    struct request_slot_input input;
+    struct expected_input input;
     int prompt_idx = choice_idx / r->n;
     uint64_t seed = r->has_seed ? (uint64_t)r->seed : r->used_seed;
     request_expected_input(r, prompt_idx, choice_idx % r->n, seed, &input);
@@ -106,9 +108,9 @@ static void expect_choice(const struct request *r, int choice_idx, struct expect
     e->num_bytes = 0;
     e->text[0] = '\0';
     e->num_tokens = 0;
-    e->num_prompt = input.num_prompt_tokens;
-    e->first_logprob = input.prompt_logprobs ? 0 : input.num_prompt_tokens;
-    for (int32_t i = 0; r->echo && i < input.num_prompt_tokens; i++)
+    e->num_prompt = input.input.num_prompt_tokens;
+    e->first_logprob = input.input.prompt_logprobs ? 0 : input.input.num_prompt_tokens;
+    for (int32_t i = 0; r->echo && i < input.input.num_prompt_tokens; i++)
         append_word(e, word_of(r->prompt[prompt_idx][i]));
     size_t look_from = e->num_bytes;
     e->num_echo_bytes = e->num_bytes;
@@ -117,7 +119,7 @@ static void expect_choice(const struct request *r, int choice_idx, struct expect
     for (int32_t i = 0; i < e->solo.num_tokens; i++) {
         int32_t id = e->solo.tokens[i];
         e->num_tokens++;
-        if (reference_is_stop(&input, id) && !r->include_stop) continue;
+        if (reference_is_stop(&input.input, id) && !r->include_stop) continue;
         if (!push_token(r, e, id, &look_from)) continue;
         e->finish_reason = "stop";
         e->fails = false;

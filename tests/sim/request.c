@@ -74,7 +74,7 @@ static void make_lengths(struct request *r, struct rng *rng)
 /* The prompt is the one before with its answer, as in a conversation. */
 static void continue_conversation(struct request *r, const struct request *before)
 {
-    struct request_slot_input input;
+    struct expected_input input;
     struct solo solo;
     request_expected_input(before, 0, 0, (uint64_t)before->seed, &input);
     solo_run(&input, before->prompt[0], &solo);
@@ -216,24 +216,25 @@ void request_append_http(const struct request *r, struct bytes *out)
 /* ---- as the engine must see it ---- */
 
 void request_expected_input(const struct request *r, int prompt_idx, int i, uint64_t seed,
-                            struct request_slot_input *out)
+                            struct expected_input *out)
 {
     memset(out, 0, sizeof *out);
-    out->num_prompt_tokens = r->num_prompt[prompt_idx];
-    out->max_tokens = r->max_tokens;
-    out->min_tokens = r->min_tokens;
-    out->ignore_eos = r->ignore_eos;
-    out->num_logprobs = r->num_logprobs;
-    out->prompt_logprobs = r->echo && (r->num_logprobs >= 0 || r->max_tokens == 0);
-    if (out->prompt_logprobs) out->num_logprobs = max_of(out->num_logprobs, 0);
-    out->temperature = r->temperature;
-    out->top_p = 1;
-    out->top_k = r->top_k;
-    out->frequency_penalty = r->frequency_penalty;
-    out->repetition_penalty = r->repetition_penalty;
-    out->seed = slot_fill_seed(seed, r->has_seed, prompt_idx, i);
-    if (r->stop_token_id >= 0) out->stop_token_ids[out->num_stop_token_ids++] = r->stop_token_id;
+    struct request_slot_input *in = &out->input;
+    in->num_prompt_tokens = r->num_prompt[prompt_idx];
+    in->max_tokens = r->max_tokens;
+    in->min_tokens = r->min_tokens;
+    in->ignore_eos = r->ignore_eos;
+    in->prompt_logprobs = r->echo && (r->num_logprobs >= 0 || r->max_tokens == 0);
+    in->sampling = (struct sampling){.temperature = r->temperature,
+                                     .top_p = 1,
+                                     .top_k = r->top_k,
+                                     .frequency_penalty = r->frequency_penalty,
+                                     .repetition_penalty = r->repetition_penalty,
+                                     .num_logprobs = r->num_logprobs,
+                                     .seed = slot_fill_seed(seed, r->has_seed, prompt_idx, i)};
+    if (in->prompt_logprobs) in->sampling.num_logprobs = max_of(in->sampling.num_logprobs, 0);
+    if (r->stop_token_id >= 0) in->stop_token_ids[in->num_stop_token_ids++] = r->stop_token_id;
     if (r->bias_id >= 0)
-        out->logit_bias[out->num_logit_bias++] = (struct logit_bias){r->bias_id, (float)r->bias};
-    out->logit_bias[out->num_logit_bias++] = (struct logit_bias){SILENT_ID, -INFINITY};
+        out->logit_bias[in->num_logit_bias++] = (struct logit_bias){r->bias_id, (float)r->bias};
+    out->logit_bias[in->num_logit_bias++] = (struct logit_bias){SILENT_ID, -INFINITY};
 }

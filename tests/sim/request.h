@@ -42,8 +42,12 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx);
 /* Appends head and body. */
 void request_append_http(const struct request *r, struct bytes *out);
 /* What choice i of a prompt means for the engine. seed: of the whole request. */
+struct expected_input {
+    struct request_slot_input input;
+    struct logit_bias logit_bias[2];
+};
 void request_expected_input(const struct request *r, int prompt_idx, int i, uint64_t seed,
-                            struct request_slot_input *out);
+                            struct expected_input *out);
 int request_num_sequences(const struct request *r);
 /* Requests that may share K and V have equal numbers. */
 uint32_t request_tenant(const struct request *r);
@@ -61,7 +65,7 @@ struct solo {
     float logprobs[MODEL_LEN]; /* by position; [0] unused */
 };
 
-void solo_run(const struct request_slot_input *input, const int32_t *prompt, struct solo *out);
+void solo_run(const struct expected_input *expected, const int32_t *prompt, struct solo *out);
 
 struct response;
 /* A whole response, or what came of it when the connection ended before. */

@@ -189,8 +189,8 @@ extern struct world {
     struct config config;
     struct server *server; /* NULL before api_on_loaded */
     struct listener *listener;
-    struct engine *engine;
-    uint64_t drain_ns; /* when SIGTERM is sent; UINT64_MAX: once all clients are done */
+    struct engine *engine; /* the one that runs */
+    uint64_t drain_ns;     /* when SIGTERM is sent; UINT64_MAX: once all clients are done */
     uint64_t second_signal_ns;
     bool drain_sent, aborted, device_failed, device_may_fail, ending;
     int num_clients;

@@ -251,7 +251,7 @@ long __wrap_syscall(long number, const void *address, int operation, uint32_t va
     const uint32_t *futex = address;
     assert_always(number == SYS_futex);
     thread_pause();
-    if (operation == FUTEX_WAIT_PRIVATE) {
+    if (operation == FUTEX_WAIT) {
         if (*futex != value) {
             mark(MARK_engine_sleep_refused);
             return -1;

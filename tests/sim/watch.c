@@ -22,7 +22,7 @@ struct watch {
     bool active, cancelled_before_turn;
     struct request *request;
     uint32_t tenant;
-    struct request_slot_input expected;
+    struct expected_input expected;
     struct reference ref;
     int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
     int32_t num_seen, num_passed;
@@ -52,20 +52,19 @@ static struct generation *find_generation(int32_t slot_idx, int *choice_idx)
     sim_fail(__FILE__, __LINE__, "slot %d was submitted and is no request's", slot_idx);
 }
 
-static bool inputs_equal(const struct request_slot_input *a, const struct request_slot_input *b)
+static bool inputs_equal(const struct expected_input *expected, int32_t slot_idx)
 {
+    const struct request_slot_input *a = &expected->input, *b = &slot_of(slot_idx)->input;
+    const struct logit_bias *biases = request_slots_payload(world.server->slots, slot_idx)->logit_bias;
     for (int i = 0; i < a->num_logit_bias; i++)
-        if (a->logit_bias[i].token_id != b->logit_bias[i].token_id ||
-            a->logit_bias[i].bias != b->logit_bias[i].bias)
+        if (expected->logit_bias[i].token_id != biases[i].token_id ||
+            expected->logit_bias[i].bias != biases[i].bias)
             return false;
     return a->num_prompt_tokens == b->num_prompt_tokens && a->max_tokens == b->max_tokens &&
            a->min_tokens == b->min_tokens && a->ignore_eos == b->ignore_eos &&
-           a->prompt_logprobs == b->prompt_logprobs && a->num_logprobs == b->num_logprobs &&
-           a->temperature == b->temperature && a->top_p == b->top_p && a->min_p == b->min_p &&
-           a->top_k == b->top_k && a->presence_penalty == b->presence_penalty &&
-           a->frequency_penalty == b->frequency_penalty && a->repetition_penalty == b->repetition_penalty &&
-           a->seed == b->seed && a->num_logit_bias == b->num_logit_bias &&
-           a->num_stop_token_ids == b->num_stop_token_ids &&
+           a->prompt_logprobs == b->prompt_logprobs &&
+           !memcmp(&a->sampling, &b->sampling, sizeof a->sampling) &&
+           a->num_logit_bias == b->num_logit_bias && a->num_stop_token_ids == b->num_stop_token_ids &&
            !memcmp(a->stop_token_ids, b->stop_token_ids, sizeof a->stop_token_ids);
 }
 
@@ -83,7 +82,7 @@ static void check_salt(const struct watch *w, const struct request_slot_input *i
     }
 }
 
-void __wrap_engine_submit(struct engine *e, int32_t slot_idx)
+void __wrap_link_submit(struct link *l, int32_t slot_idx)
 {
     int choice_idx = 0;
     const struct generation *g = find_generation(slot_idx, &choice_idx);
@@ -96,17 +95,17 @@ void __wrap_engine_submit(struct engine *e, int32_t slot_idx)
     r->used_seed = g->seed;
     request_expected_input(r, prompt_idx, choice_idx % r->n, r->has_seed ? (uint64_t)r->seed : g->seed,
                            &w->expected);
-    expect(inputs_equal(&w->expected, &slot_of(slot_idx)->input), "%s: the slot's input is not the request's",
-           r->id);
+    expect(inputs_equal(&w->expected, slot_idx), "%s: the slot's input is not the request's", r->id);
     memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
     w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
-                                .num_prompt = w->expected.num_prompt_tokens};
-    memcpy(w->tokens, w->prompt, (size_t)w->expected.num_prompt_tokens * sizeof(int32_t));
-    for (int32_t p = 0; p < w->expected.num_prompt_tokens; p++) reference_push(&w->ref, w->prompt[p]);
-    if (w->expected.max_tokens == 0) w->due = FINISH_LENGTH;
+                                .num_prompt = w->expected.input.num_prompt_tokens,
+                                .logit_bias = w->expected.logit_bias};
+    memcpy(w->tokens, w->prompt, (size_t)w->expected.input.num_prompt_tokens * sizeof(int32_t));
+    for (int32_t p = 0; p < w->expected.input.num_prompt_tokens; p++) reference_push(&w->ref, w->prompt[p]);
+    if (w->expected.input.max_tokens == 0) w->due = FINISH_LENGTH;
     check_salt(w, &slot_of(slot_idx)->input);
     trace((uint64_t)slot_idx << 32 ^ (uint64_t)choice_idx);
-    __real_engine_submit(e, slot_idx);
+    __real_link_submit(l, slot_idx);
     thread_pause();
 }
 
@@ -126,10 +125,7 @@ static void check_initial(struct request_slots *s, int32_t slot_idx)
     const int32_t *tokens = request_slots_tokens(s, slot_idx);
     const struct token_logprobs *logprobs = request_slots_logprobs(s, slot_idx);
     static const struct token_logprobs no_logprobs;
-    struct request_slot copy = *slot;
-    expect(copy.stop_token_id == -1, "a fresh slot has a stop token");
-    copy.stop_token_id = 0;
-    expect(!memcmp(&copy, &zero, sizeof zero), "a fresh slot is not in its initial state");
+    expect(!memcmp(slot, &zero, sizeof zero), "a fresh slot is not in its initial state");
     for (int32_t p = 0; p < MODEL_LEN; p++)
         expect(tokens[p] == 0 && !memcmp(&logprobs[p], &no_logprobs, sizeof no_logprobs),
                "a fresh slot has tokens or log probabilities of another request");
@@ -151,24 +147,24 @@ static void look_at_tokens(struct watch *w, int32_t slot_idx)
     const struct request_slot *slot = __real_request_slots_get(world.server->slots, slot_idx);
     const int32_t *tokens = request_slots_tokens(world.server->slots, slot_idx);
     const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
-    int32_t published = atomic_load(&slot->num_published), num_prompt = w->expected.num_prompt_tokens;
-    expect(published >= w->num_seen && published <= w->expected.max_tokens, "%s: %d tokens published",
+    int32_t published = atomic_load(&slot->num_published), num_prompt = w->expected.input.num_prompt_tokens;
+    expect(published >= w->num_seen && published <= w->expected.input.max_tokens, "%s: %d tokens published",
            w->request->id, published);
     for (; w->num_seen < published; w->num_seen++) {
         expect(w->due == FINISH_NONE, "%s: a token after the end", w->request->id);
-        struct sample_result row = reference_row(&w->ref, &w->expected, w->tokens, -1);
+        struct sample_result row = reference_row(&w->ref, &w->expected.input, w->tokens, -1);
         int32_t p = num_prompt + w->num_seen, id = tokens[p];
         expect(!row.failed && id == row.token_id, "%s: token %d is %d, alone it is %d", w->request->id,
                w->num_seen, id, row.token_id);
         expect(id != SILENT_ID, "%s: an id without text was drawn", w->request->id);
-        if (w->expected.num_logprobs >= 0)
+        if (w->expected.input.sampling.num_logprobs >= 0)
             expect(logprobs_equal(&logprobs[p], &row), "%s: log probabilities at %d", w->request->id, p);
         w->tokens[p] = id;
         reference_push(&w->ref, id);
         trace((uint64_t)id << 32 ^ (uint64_t)p);
         report->num_tokens++;
-        if (w->num_seen + 1 == w->expected.max_tokens) w->due = FINISH_LENGTH;
-        if (reference_is_stop(&w->expected, id)) w->due = FINISH_STOP;
+        if (w->num_seen + 1 == w->expected.input.max_tokens) w->due = FINISH_LENGTH;
+        if (reference_is_stop(&w->expected.input, id)) w->due = FINISH_STOP;
     }
 }
 
@@ -176,10 +172,11 @@ static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
 {
     const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
     struct reference ref = {.prefill_decode_equal = w->ref.prefill_decode_equal,
-                            .num_prompt = w->expected.num_prompt_tokens};
-    for (int32_t p = 0; p + 1 < w->expected.num_prompt_tokens; p++) {
+                            .num_prompt = w->expected.input.num_prompt_tokens,
+                            .logit_bias = w->expected.logit_bias};
+    for (int32_t p = 0; p + 1 < w->expected.input.num_prompt_tokens; p++) {
         reference_push(&ref, w->prompt[p]);
-        struct sample_result row = reference_row(&ref, &w->expected, w->prompt, w->prompt[p + 1]);
+        struct sample_result row = reference_row(&ref, &w->expected.input, w->prompt, w->prompt[p + 1]);
         expect(logprobs_equal(&logprobs[p + 1], &row), "%s: the prompt's log probabilities at %d",
                w->request->id, p + 1);
     }
@@ -196,7 +193,7 @@ static void look_at_finish(struct watch *w, int32_t slot_idx)
 {
     const struct request_slot *slot = __real_request_slots_get(world.server->slots, slot_idx);
     enum finish_reason reason = (enum finish_reason)atomic_load(&slot->finish_reason);
-    const struct request_slot_input *in = &w->expected;
+    const struct request_slot_input *in = &w->expected.input;
     if (reason == FINISH_NONE) return;
     look_at_tokens(w, slot_idx);
     switch (reason) {
@@ -217,7 +214,7 @@ static void look_at_finish(struct watch *w, int32_t slot_idx)
         break;
     case FINISH_ERROR: {
         struct solo solo;
-        solo_run(in, w->prompt, &solo);
+        solo_run(&w->expected, w->prompt, &solo);
         expect(solo.end == SOLO_TOO_BIG || (solo.end == SOLO_BAD_ROW && solo.num_tokens == w->num_seen),
                "%s: failed for no reason: %s", w->request->id, slot->error_text);
         break;
@@ -282,7 +279,8 @@ static bool engine_is_failing_alone(const struct sequence *seq)
 {
     const struct watch *w = &watches[seq->slot_idx];
     struct solo solo;
-    if (w->expected.seed >> 48 != 0xFA11 || atomic_load(&slot_of(seq->slot_idx)->cancel)) return false;
+    if (w->expected.input.sampling.seed >> 48 != 0xFA11 || atomic_load(&slot_of(seq->slot_idx)->cancel))
+        return false;
     solo_run(&w->expected, w->prompt, &solo);
     return solo.end == SOLO_BAD_ROW && seq->num_tokens - seq->num_prompt == solo.num_tokens &&
            !engine_failed(world.engine) && !world.ending && !world.aborted;
@@ -340,12 +338,6 @@ void __wrap_block_manager_on_evict(struct block_manager *bm, void (*f)(void *con
     __real_block_manager_on_evict(bm, evict, context);
 }
 
-void __wrap_engine_stop(struct engine *e)
-{
-    if (!scheduler_is_empty(e->scheduler)) mark(MARK_stopped_with_work);
-    __real_engine_stop(e);
-}
-
 /* ---- launched steps ---- */
 
 /* S10, B9: none that was cancelled before the turn; nobody reads what another tenant wrote. */
@@ -393,7 +385,7 @@ static void check_work_conservation(const struct engine *e)
 {
     const struct scheduler *s = e->scheduler;
     const struct sequence *head = s->waiting.head == NO_SEQUENCE ? NULL : &s->sequences[s->waiting.head];
-    uint64_t steps = atomic_load(&e->counters.num_steps);
+    uint64_t steps = atomic_load(&e->counters->num_steps);
     int newest = (e->oldest_flight + max_of(e->num_in_flight, 1) - 1) % e->limits.num_steps_in_flight;
     const struct plan *plan = &e->flights[newest].plan;
     bool fits =
@@ -424,10 +416,10 @@ static void check_aging(const struct scheduler *s)
 /* L2, B1 as the metrics see them. */
 static void check_stats(const struct engine *e)
 {
-    static struct engine_stats before;
-    struct engine_stats s;
-    engine_stats(e, &s);
-    expect(s.num_free_blocks + s.num_cached_blocks + s.num_held_blocks == s.num_blocks, "blocks");
+    static struct link_stats before;
+    struct link_stats s;
+    link_stats(e->link, &s);
+    expect(s.num_free_blocks + s.num_cached_blocks + s.num_held_blocks == world.num_blocks, "blocks");
     uint64_t on_the_way = 0;
     for (int i = 0; i < SLOTS_MAX; i++)
         if (watches[i].active) on_the_way += (uint64_t)watches[i].num_seen;
@@ -471,7 +463,7 @@ static void check_loop(void)
            "admission counts %d sequences with %llu tokens, there are %d with %llu",
            api->admission.num_sequences, (unsigned long long)api->admission.num_tokens, num_sequences,
            (unsigned long long)num_tokens);
-    uint64_t limit = world.server->max_queued_tokens;
+    uint64_t limit = world.server->facts->max_queued_tokens;
     expect(num_tokens <= limit || num_holders == 1, "%llu tokens were let in, at most %llu may be",
            (unsigned long long)num_tokens, (unsigned long long)limit);
     int num_slots = request_slots_count(world.server->slots);
@@ -511,7 +503,7 @@ static void end_turn(const struct engine *e)
 
 bool __wrap_engine_step(struct engine *e)
 {
-    uint64_t steps = atomic_load(&e->counters.num_steps);
+    uint64_t steps = atomic_load(&e->counters->num_steps);
     begin_turn();
     heap_forbid(!world.device_failed && !world.device_may_fail);
     bool worked = __real_engine_step(e);
@@ -520,7 +512,7 @@ bool __wrap_engine_step(struct engine *e)
     end_turn(e);
     device_poison_freed(e->scheduler->blocks);
     report->num_turns++;
-    report->num_steps += atomic_load(&e->counters.num_steps) - steps;
+    report->num_steps += atomic_load(&e->counters->num_steps) - steps;
     report->now_ns = now_ns();
     trace(now_ns());
     if (!worked) thread_linger(); /* the moment before it sleeps */

@@ -248,7 +248,7 @@ void __wrap__exit(int exit_code)
 void world_run(void)
 {
     uint64_t live = heap_num_live();
-    int exit_code = server_run(&world.config);
+    int exit_code = server_run(&world.config, NULL);
     world.ending = true;
     heap_fail_every(0);
     heap_exempt(true);

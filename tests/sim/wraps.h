@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "engine/engine.h"
 #include "scheduler/scheduler.h"
 #include "server/api/request_log.h"
 #include "server/connection.h"
@@ -39,10 +40,9 @@ WRAP(void, metrics_reset, void);
 WRAP(enum schedule_result, scheduler_plan, struct scheduler *s, struct plan *plan);
 WRAP(void, block_manager_on_evict, struct block_manager *bm, void (*evict)(void *context, int32_t block_id),
      void *context);
-WRAP(void, engine_stop, struct engine *e);
 WRAP(void, scheduler_finish, struct scheduler *s, int32_t seq_id, bool reusable);
 WRAP(bool, engine_step, struct engine *e);
-WRAP(void, engine_submit, struct engine *e, int32_t slot_idx);
+WRAP(void, link_submit, struct link *l, int32_t slot_idx);
 WRAP(struct request_slot *, request_slots_get, struct request_slots *s, int32_t slot_idx);
 WRAP(int, request_slots_acquire, struct request_slots *s, int32_t count, int32_t *slot_ids);
 WRAP(void, request_slots_release, struct request_slots *s, int32_t slot_idx);

@@ -92,8 +92,8 @@ static void ring_keeps_order_between_threads(void **state)
 {
     (void)state;
     uint32_t items[64];
-    struct ring r;
-    ring_init(&r, items, 64);
+    struct ring_ends ends = {0};
+    struct ring r = ring_view(&ends, items, 64);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, push_all, &r), 0);
     for (uint32_t expected = 0, got; expected < RING_ITEMS;)

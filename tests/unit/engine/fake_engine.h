@@ -4,9 +4,11 @@
 
 #include "engine/engine.h"
 #include "unit/engine/fake_model.h"
+#include "unit/link/link_rig.h"
 
 struct rig {
     struct model *model;
+    struct link *link;
     struct request_slots *slots;
     struct engine *engine;
 };
@@ -21,46 +23,53 @@ static inline struct rig rig_create(const struct fake_options *fake, struct engi
     rig.model = fake_model_create(fake);
     engine_step_limits(&options, model_device(rig.model), &limits);
     fake_model_prepare(rig.model, &limits);
-    assert_always(request_slots_create(num_slots, options.max_model_len, &rig.slots, &err) == 0);
-    assert_always(engine_create(rig.model, rig.slots, &options, &rig.engine, &err) == 0);
+    rig.link = link_rig_create(num_slots, options.max_model_len);
+    rig.slots = link_slots(rig.link);
+    assert_always(engine_create(rig.model, rig.link, &options, &rig.engine, &err) == 0);
     return rig;
 }
 
 /* Stops the engine and expects that nothing is left anywhere. */
 static inline void rig_destroy(struct rig *rig)
 {
-    struct engine_stats stats;
-    engine_stop(rig->engine);
+    struct link_stats stats;
+    engine_wind_up(rig->engine);
     engine_check(rig->engine);
-    engine_stats(rig->engine, &stats);
+    link_stats(rig->link, &stats);
     assert_always(stats.num_running == 0 && stats.num_waiting == 0 && stats.num_held_blocks == 0);
     engine_destroy(rig->engine);
-    request_slots_destroy(rig->slots);
+    link_destroy(rig->link);
     fake_model_destroy(rig->model);
 }
 
 /* The defaults of the API. */
 static inline struct request_slot_input input_default(int32_t num_prompt, int32_t max_tokens)
 {
-    return (struct request_slot_input){.num_prompt_tokens = num_prompt,
-                                       .max_tokens = max_tokens,
-                                       .num_logprobs = -1,
-                                       .temperature = 1.0f,
-                                       .top_p = 1.0f,
-                                       .repetition_penalty = 1.0f,
-                                       .seed = 1};
+    return (struct request_slot_input){
+        .num_prompt_tokens = num_prompt,
+        .max_tokens = max_tokens,
+        .sampling = {
+            .num_logprobs = -1, .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .seed = 1}};
 }
 
-static inline int32_t rig_submit(struct rig *rig, const struct request_slot_input *input,
-                                 const int32_t *prompt)
+/* bias: the input's one entry of logit_bias, if it has one. */
+static inline int32_t rig_submit_biased(struct rig *rig, const struct request_slot_input *input,
+                                        struct logit_bias bias, const int32_t *prompt)
 {
     int32_t slot_idx;
     assert_always(request_slots_acquire(rig->slots, 1, &slot_idx) == 0);
     request_slots_get(rig->slots, slot_idx)->input = *input;
     memcpy(request_slots_tokens(rig->slots, slot_idx), prompt,
            (size_t)input->num_prompt_tokens * sizeof(prompt[0]));
-    engine_submit(rig->engine, slot_idx);
+    if (input->num_logit_bias > 0) request_slots_payload(rig->slots, slot_idx)->logit_bias[0] = bias;
+    link_submit(rig->link, slot_idx);
     return slot_idx;
+}
+
+static inline int32_t rig_submit(struct rig *rig, const struct request_slot_input *input,
+                                 const int32_t *prompt)
+{
+    return rig_submit_biased(rig, input, (struct logit_bias){0}, prompt);
 }
 
 static inline enum finish_reason rig_finish_reason(struct rig *rig, int32_t slot_idx)
@@ -93,7 +102,8 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     enum finish_reason reason = rig_finish_reason(rig, slot_idx);
     int32_t num_prompt = input->num_prompt_tokens, num_published = rig_num_published(rig, slot_idx);
     struct reference ref = {.prefill_decode_equal = model_device(rig->model)->prefill_decode_equal,
-                            .num_prompt = num_prompt};
+                            .num_prompt = num_prompt,
+                            .logit_bias = request_slots_payload(rig->slots, slot_idx)->logit_bias};
     for (int32_t p = 0; p < num_prompt; p++) {
         reference_push(&ref, tokens[p]);
         if (!input->prompt_logprobs || p + 1 >= atomic_load(&slot->num_prompt_published)) continue;
@@ -105,7 +115,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
         assert_always(expected == FINISH_NONE);
         struct sample_result row = reference_row(&ref, input, tokens, -1);
         assert_always(!row.failed && tokens[num_prompt + i] == row.token_id);
-        if (input->num_logprobs >= 0) assert_always(logprobs_equal(&logprobs[num_prompt + i], &row));
+        if (input->sampling.num_logprobs >= 0) assert_always(logprobs_equal(&logprobs[num_prompt + i], &row));
         if (i + 1 == input->max_tokens) expected = FINISH_LENGTH;
         if (reference_is_stop(input, row.token_id)) {
             assert_always(i >= input->min_tokens);

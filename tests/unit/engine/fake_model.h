@@ -74,7 +74,7 @@ static inline uint64_t fake_step_checksum(const struct step *s)
         const struct sample_params *p = &s->sample[i];
         h = fake_bytes_hash(h, p->logit_bias, (size_t)p->num_logit_bias * sizeof(p->logit_bias[0]));
         h = fake_bytes_hash(h, p->banned, (size_t)p->num_banned * sizeof(p->banned[0]));
-        h = fake_mix(h, p->seed ^ (uint64_t)p->position << 32 ^ (uint64_t)p->seq_slot);
+        h = fake_mix(h, p->sampling.seed ^ (uint64_t)p->position << 32 ^ (uint64_t)p->seq_slot);
     }
     return h;
 }

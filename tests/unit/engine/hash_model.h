@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "kernels/step.h"
 #include "link/request_slots.h"
 
 enum { FAKE_LAYERS = 2, FAKE_VOCAB = 48, FAKE_EOS = 3 };
@@ -34,7 +35,8 @@ static inline uint64_t fake_kv(int layer, uint64_t input, int32_t position, bool
 
 static inline bool fake_uses_history(const struct sample_params *p)
 {
-    return p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1;
+    return p->sampling.presence_penalty != 0 || p->sampling.frequency_penalty != 0 ||
+           p->sampling.repetition_penalty != 1;
 }
 
 static inline bool fake_is_allowed(const struct sample_params *p, int32_t token_id)
@@ -64,12 +66,12 @@ static inline struct sample_result fake_sample(uint64_t logits, const struct sam
                                                uint64_t history)
 {
     struct sample_result r = {.token_id = p->score_token_id};
-    r.failed = p->seed == fake_failing_seed(p->position);
+    r.failed = p->sampling.seed == fake_failing_seed(p->position);
     if (p->score_token_id < 0) {
-        uint64_t h = fake_mix(fake_mix(logits, p->seed), (uint64_t)p->position);
-        h = fake_mix(h, fake_float_bits(p->temperature) ^ fake_float_bits(p->top_p) << 16 ^
-                            (uint64_t)p->top_k << 32);
-        h = fake_mix(h, fake_float_bits(p->min_p) ^ history);
+        uint64_t h = fake_mix(fake_mix(logits, p->sampling.seed), (uint64_t)p->position);
+        h = fake_mix(h, fake_float_bits(p->sampling.temperature) ^ fake_float_bits(p->sampling.top_p) << 16 ^
+                            (uint64_t)p->sampling.top_k << 32);
+        h = fake_mix(h, fake_float_bits(p->sampling.min_p) ^ history);
         for (int32_t i = 0; i < p->num_logit_bias; i++)
             h = fake_mix(h,
                          fake_float_bits(p->logit_bias[i].bias) ^ (uint64_t)p->logit_bias[i].token_id << 32);
@@ -77,12 +79,12 @@ static inline struct sample_result fake_sample(uint64_t logits, const struct sam
         while (!fake_is_allowed(p, (int32_t)(h % FAKE_VOCAB)));
         r.token_id = (int32_t)(h % FAKE_VOCAB);
     }
-    if (p->num_top_logprobs < 0) return r;
-    r.logprob = -(float)(fake_mix(logits, (uint64_t)r.token_id) >> 44) / 1024;
-    r.num_top = p->num_top_logprobs;
-    for (int32_t i = 0; i < r.num_top; i++) {
-        r.top_ids[i] = (int32_t)(fake_mix(logits, 1000u + (uint64_t)i) % FAKE_VOCAB);
-        r.top_logprobs[i] = -(float)(fake_mix(logits, 2000u + (uint64_t)i) >> 44) / 1024;
+    if (p->sampling.num_logprobs < 0) return r;
+    r.logprobs.logprob = -(float)(fake_mix(logits, (uint64_t)r.token_id) >> 44) / 1024;
+    r.logprobs.num_top = p->sampling.num_logprobs;
+    for (int32_t i = 0; i < r.logprobs.num_top; i++) {
+        r.logprobs.top_ids[i] = (int32_t)(fake_mix(logits, 1000u + (uint64_t)i) % FAKE_VOCAB);
+        r.logprobs.top_logprobs[i] = -(float)(fake_mix(logits, 2000u + (uint64_t)i) >> 44) / 1024;
     }
     return r;
 }
@@ -99,7 +101,8 @@ static inline uint64_t fake_history_hash(const int32_t *ids, int32_t num_prompt,
 struct reference {
     bool prefill_decode_equal;
     int32_t num_prompt, num_tokens;
-    uint64_t reads[FAKE_LAYERS]; /* folds up to the last token */
+    const struct logit_bias *logit_bias; /* the input's num_logit_bias */
+    uint64_t reads[FAKE_LAYERS];         /* folds up to the last token */
 };
 
 /* Computes one more token; afterwards reads[FAKE_LAYERS - 1] are its logits. */
@@ -133,20 +136,13 @@ static inline struct sample_result reference_row(const struct reference *ref,
     struct sample_params p = {
         .position = ref->num_tokens,
         .score_token_id = score_token_id,
-        .temperature = input->temperature,
-        .top_p = input->top_p,
-        .min_p = input->min_p,
-        .top_k = input->top_k,
-        .presence_penalty = input->presence_penalty,
-        .frequency_penalty = input->frequency_penalty,
-        .repetition_penalty = input->repetition_penalty,
-        .seed = input->seed,
-        .num_top_logprobs = score_token_id >= 0 ? max_of(input->num_logprobs, 0) : input->num_logprobs,
+        .sampling = input->sampling,
         .num_logit_bias = input->num_logit_bias,
-        .logit_bias = input->logit_bias,
+        .logit_bias = ref->logit_bias,
         .num_banned = ban ? num_banned : 0,
         .banned = banned,
     };
+    if (score_token_id >= 0) p.sampling.num_logprobs = max_of(p.sampling.num_logprobs, 0);
     uint64_t history = fake_uses_history(&p) && score_token_id < 0
                            ? fake_history_hash(tokens, ref->num_prompt, ref->num_tokens)
                            : 0;
@@ -155,9 +151,10 @@ static inline struct sample_result reference_row(const struct reference *ref,
 
 static inline bool logprobs_equal(const struct token_logprobs *a, const struct sample_result *b)
 {
-    size_t bytes = (size_t)b->num_top * sizeof(b->top_ids[0]);
-    return a->logprob == b->logprob && a->num_top == b->num_top &&
-           memcmp(a->top_ids, b->top_ids, bytes) == 0 && memcmp(a->top_logprobs, b->top_logprobs, bytes) == 0;
+    const struct token_logprobs *l = &b->logprobs;
+    size_t bytes = (size_t)l->num_top * sizeof(l->top_ids[0]);
+    return a->logprob == l->logprob && a->num_top == l->num_top &&
+           memcmp(a->top_ids, l->top_ids, bytes) == 0 && memcmp(a->top_logprobs, l->top_logprobs, bytes) == 0;
 }
 
 static inline bool reference_is_stop(const struct request_slot_input *input, int32_t token_id)

@@ -67,11 +67,11 @@ static void test_max_tokens(void **state)
         assert_int_equal(slot->finish_reason, FINISH_LENGTH);
         assert_int_equal(slot->num_published, max_tokens);
         assert_int_equal(slot->num_prompt_computed, 20);
-        assert_int_equal(slot->stop_token_id, -1);
+        assert_int_equal(slot->stop_token_id, 0);
         assert_true(slot->scheduled_ns > 0 && slot->first_token_ns >= slot->scheduled_ns);
         assert_true(slot->finish_ns >= slot->first_token_ns);
-        struct engine_stats stats;
-        engine_stats(rig.engine, &stats);
+        struct link_stats stats;
+        link_stats(rig.link, &stats);
         assert_int_equal(stats.generated_tokens, max_tokens);
         assert_int_equal(stats.discarded_tokens,
                          0); /* the length is known in advance: nothing is drawn in vain */
@@ -112,7 +112,7 @@ static void test_end_of_sequence(void **state)
     int32_t num_stopped = 0;
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct request_slot_input input = input_default(7, 60);
-        input.seed = seed;
+        input.sampling.seed = seed;
         int32_t slot_idx = rig_submit(&rig, &input, prompt);
         rig_run(&rig);
         rig_expect_solo(&rig, slot_idx);
@@ -120,8 +120,8 @@ static void test_end_of_sequence(void **state)
         request_slots_release(rig.slots, slot_idx);
     }
     assert_in_range(num_stopped, 5, 20);
-    struct engine_stats stats;
-    engine_stats(rig.engine, &stats);
+    struct link_stats stats;
+    link_stats(rig.link, &stats);
     /* With a step in flight, each stop costs one token too many, and no more. */
     assert_int_equal(stats.discarded_tokens, *(int *)*state == 2 ? num_stopped : 0);
     rig_destroy(&rig);
@@ -133,7 +133,7 @@ static void test_scoring_without_generation(void **state)
         struct rig rig = create(*(int *)*state);
         struct request_slot_input input = input_default(num_prompt, 0);
         input.prompt_logprobs = true;
-        input.num_logprobs = 2;
+        input.sampling.num_logprobs = 2;
         struct request_slot *slot = run_one(&rig, &input);
         assert_int_equal(slot->finish_reason, FINISH_LENGTH);
         assert_int_equal(slot->num_published, 0);
@@ -177,8 +177,8 @@ static void test_cancel_within_a_turn(void **state)
     for (int num_turns = 0; num_turns < 12; num_turns++) {
         int32_t slot_idx = rig_submit(&rig, &input, prompt);
         for (int i = 0; i < num_turns; i++) engine_step(rig.engine);
-        engine_cancel(rig.engine, slot_idx);
-        engine_cancel(rig.engine, slot_idx);
+        link_cancel(rig.link, slot_idx);
+        link_cancel(rig.link, slot_idx);
         engine_step(rig.engine);
         engine_check(rig.engine);
         assert_int_equal(rig_finish_reason(&rig, slot_idx), FINISH_CANCELLED);
@@ -191,10 +191,10 @@ static void test_cancel_within_a_turn(void **state)
         engine_step(rig.engine);
         engine_step(rig.engine);
         assert_int_equal(rig_finish_reason(&rig, again), FINISH_NONE);
-        engine_cancel(rig.engine, again);
+        link_cancel(rig.link, again);
         rig_run(&rig);
-        struct engine_stats stats;
-        engine_stats(rig.engine, &stats);
+        struct link_stats stats;
+        link_stats(rig.link, &stats);
         assert_int_equal(stats.num_held_blocks, 0);
         request_slots_release(rig.slots, again);
     }
@@ -207,7 +207,7 @@ static void test_a_cancel_after_the_end_hurts_nobody(void **state)
     struct request_slot_input input = input_default(20, 3);
     int32_t slot_idx = rig_submit(&rig, &input, prompt);
     rig_run(&rig);
-    engine_cancel(rig.engine, slot_idx); /* the loop had not seen the end yet */
+    link_cancel(rig.link, slot_idx); /* the loop had not seen the end yet */
     request_slots_release(rig.slots, slot_idx);
     assert_int_equal(rig_submit(&rig, &input, prompt), slot_idx);
     rig_run(&rig);
@@ -219,7 +219,7 @@ static void test_a_failed_row_ends_its_request_alone(void **state)
 {
     struct rig rig = create(*(int *)*state);
     struct request_slot_input good = input_default(20, 30), bad = good;
-    bad.seed = fake_failing_seed(25);
+    bad.sampling.seed = fake_failing_seed(25);
     int32_t first = rig_submit(&rig, &good, prompt), failing = rig_submit(&rig, &bad, prompt);
     int32_t last = rig_submit(&rig, &good, prompt);
     rig_run(&rig);
@@ -282,7 +282,7 @@ static void test_stop_cancels_what_is_left(void **state)
     int32_t running = rig_submit(&rig, &input, prompt);
     for (int i = 0; i < 5; i++) engine_step(rig.engine);
     int32_t not_taken = rig_submit(&rig, &input, prompt);
-    engine_stop(rig.engine);
+    engine_wind_up(rig.engine);
     assert_int_equal(rig_finish_reason(&rig, running), FINISH_CANCELLED);
     assert_int_equal(rig_finish_reason(&rig, not_taken), FINISH_CANCELLED);
     rig_expect_solo(&rig, running);
@@ -300,11 +300,11 @@ static void test_a_preempted_request_gives_the_same(void **state)
         struct rig rig = rig_create(&fake, options, NUM_SLOTS);
         struct request_slot_input input = input_default(20, 60);
         input.ignore_eos = true;
-        input.num_logprobs = 2;
-        input.frequency_penalty = 0.5f;
+        input.sampling.num_logprobs = 2;
+        input.sampling.frequency_penalty = 0.5f;
         int32_t slots[4], num_preemptions = 0;
         for (int i = 0; i < 4; i++) {
-            input.seed = (uint64_t)i;
+            input.sampling.seed = (uint64_t)i;
             slots[i] = rig_submit(&rig, &input, prompt);
         }
         rig_run(&rig);
@@ -313,8 +313,8 @@ static void test_a_preempted_request_gives_the_same(void **state)
             assert_int_equal(rig_finish_reason(&rig, slots[i]), FINISH_LENGTH);
             num_preemptions += request_slots_get(rig.slots, slots[i])->num_preemptions;
         }
-        struct engine_stats stats;
-        engine_stats(rig.engine, &stats);
+        struct link_stats stats;
+        link_stats(rig.link, &stats);
         assert_true(num_preemptions > 0);
         assert_int_equal(stats.num_preemptions, num_preemptions);
         assert_int_equal(stats.generated_tokens, 4 * 60); /* nothing is drawn twice */

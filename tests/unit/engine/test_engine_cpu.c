@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "model/model.h"
 #include "engine/engine.h"
+#include "unit/link/link_rig.h"
 
 enum { NUM_REQUESTS = 16, MAX_MODEL_LEN = 256 };
 
@@ -45,6 +46,7 @@ struct rig {
     struct model_files *files;
     struct device *device;
     struct model *model;
+    struct link *link;
     struct request_slots *slots;
     struct engine *engine;
 };
@@ -76,8 +78,9 @@ static bool rig_create(struct rig *rig, const struct setup *setup)
     status = model_files_open(model_path, format, &rig->files, &err);
     if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
     if (!status) status = model_kv_pool_create(rig->model, setup->num_blocks, setup->kv_dtype, &err);
-    if (!status) status = request_slots_create(NUM_REQUESTS, MAX_MODEL_LEN, &rig->slots, &err);
-    if (!status) status = engine_create(rig->model, rig->slots, &options, &rig->engine, &err);
+    rig->link = link_rig_create(NUM_REQUESTS, MAX_MODEL_LEN);
+    rig->slots = link_slots(rig->link);
+    if (!status) status = engine_create(rig->model, rig->link, &options, &rig->engine, &err);
     if (status) fail_msg("%s", err.text);
     rig->device->ops->seal(rig->device);
     return true;
@@ -85,10 +88,10 @@ static bool rig_create(struct rig *rig, const struct setup *setup)
 
 static void rig_destroy(struct rig *rig)
 {
-    engine_stop(rig->engine);
+    engine_wind_up(rig->engine);
     engine_check(rig->engine);
     engine_destroy(rig->engine);
-    request_slots_destroy(rig->slots);
+    link_destroy(rig->link);
     model_destroy(rig->model);
     rig->device->ops->close(rig->device);
     model_files_close(rig->files);
@@ -106,18 +109,18 @@ static int32_t submit(struct rig *rig, int32_t i)
                                       .max_tokens = 8 + 5 * (i % 7),
                                       .ignore_eos = true,
                                       .prompt_logprobs = i % 5 == 2,
-                                      .num_logprobs = TOP_LOGPROBS_MAX,
-                                      .temperature = i % 3 ? 0.9f : 0.0f,
-                                      .top_p = i % 4 ? 1.0f : 0.9f,
-                                      .top_k = i % 6 == 5 ? 40 : 0,
-                                      .presence_penalty = i % 7 == 3 ? 0.5f : 0.0f,
-                                      .repetition_penalty = i % 7 == 4 ? 1.2f : 1.0f,
-                                      .seed = (uint64_t)i};
+                                      .sampling = {.num_logprobs = TOP_LOGPROBS_MAX,
+                                                   .temperature = i % 3 ? 0.9f : 0.0f,
+                                                   .top_p = i % 4 ? 1.0f : 0.9f,
+                                                   .top_k = i % 6 == 5 ? 40 : 0,
+                                                   .presence_penalty = i % 7 == 3 ? 0.5f : 0.0f,
+                                                   .repetition_penalty = i % 7 == 4 ? 1.2f : 1.0f,
+                                                   .seed = (uint64_t)i}};
     int32_t *tokens = request_slots_tokens(rig->slots, slot_idx);
     for (int32_t p = 0; p < prompt_lengths[i]; p++)
         tokens[p] =
             (int32_t)(rng_philox(i % 2 ? (uint64_t)i : 1000, (uint64_t)p, 0).word[0] % (uint32_t)vocab_size);
-    engine_submit(rig->engine, slot_idx);
+    link_submit(rig->link, slot_idx);
     return slot_idx;
 }
 
@@ -173,13 +176,13 @@ static struct answer solo[NUM_REQUESTS], together[NUM_REQUESTS];
 static void compare(struct setup setup, int num_rounds, const char *what)
 {
     struct rig rig;
-    struct engine_stats stats;
+    struct link_stats stats;
     assert_true(rig_create(&rig, &setup));
     for (int round = 0; round < num_rounds; round++) {
         run_together(&rig, together);
         expect_same(solo, together, what);
     }
-    engine_stats(rig.engine, &stats);
+    link_stats(rig.link, &stats);
     if (setup.enable_prefix_caching) assert_true(stats.prefix_hit_tokens > 500);
     if (setup.num_blocks < 40) assert_true(stats.num_preemptions > 0);
     rig_destroy(&rig);

@@ -54,22 +54,21 @@ static struct request_slot_input random_input(struct world *w)
     int32_t num_prompt = 1 + below(w, w->max_prompt);
     if (chance(w, 20)) num_prompt = 16 * (1 + below(w, w->max_prompt / 16));
     struct request_slot_input in = input_default(num_prompt, 1 + below(w, w->max_tokens_max));
-    in.seed = next_random(w) >> 16;
+    in.sampling.seed = next_random(w) >> 16;
     in.ignore_eos = w->storm || chance(w, 40);
     in.min_tokens = chance(w, 20) ? below(w, 10) : 0;
-    in.temperature = chance(w, 50) ? 0.0f : 0.5f;
-    in.top_k = below(w, 3);
-    in.num_logprobs = chance(w, 30) ? below(w, 4) : -1;
+    in.sampling.temperature = chance(w, 50) ? 0.0f : 0.5f;
+    in.sampling.top_k = below(w, 3);
+    in.sampling.num_logprobs = chance(w, 30) ? below(w, 4) : -1;
     if (chance(w, 15)) {
         in.prompt_logprobs = true;
         if (chance(w, 50)) in.max_tokens = 0;
     }
-    if (chance(w, 20)) in.frequency_penalty = 0.5f;
-    if (chance(w, 10)) in.repetition_penalty = 1.25f;
+    if (chance(w, 20)) in.sampling.frequency_penalty = 0.5f;
+    if (chance(w, 10)) in.sampling.repetition_penalty = 1.25f;
     if (chance(w, 20)) in.stop_token_ids[in.num_stop_token_ids++] = 7 + below(w, 20);
-    if (chance(w, 20))
-        in.logit_bias[in.num_logit_bias++] = (struct logit_bias){below(w, FAKE_VOCAB), -__builtin_inff()};
-    if (chance(w, 3)) in.seed = fake_failing_seed(in.num_prompt_tokens + below(w, 4));
+    in.num_logit_bias = chance(w, 20);
+    if (chance(w, 3)) in.sampling.seed = fake_failing_seed(in.num_prompt_tokens + below(w, 4));
     in.cache_salt[5] = (uint8_t)chance(w, 20);
     return in;
 }
@@ -86,7 +85,8 @@ static void submit(struct world *w)
     }
     /* Some prompts leave the common prefix somewhere. */
     if (chance(w, 50)) prompt[below(w, in.num_prompt_tokens)] = below(w, FAKE_VOCAB);
-    int32_t slot_idx = rig_submit(&w->rig, &in, prompt);
+    struct logit_bias bias = {below(w, FAKE_VOCAB), -__builtin_inff()};
+    int32_t slot_idx = rig_submit_biased(&w->rig, &in, bias, prompt);
     assert_true(slot_idx < NUM_SLOTS && !w->in_use[slot_idx]);
     w->in_use[slot_idx] = true;
     w->cancelled[slot_idx] = false;
@@ -101,7 +101,7 @@ static void cancel_one(struct world *w)
     seen.cancelled_waiting += waiting;
     seen.cancelled_running += !waiting;
     w->cancelled[slot_idx] = true;
-    engine_cancel(w->rig.engine, slot_idx);
+    link_cancel(w->rig.link, slot_idx);
 }
 
 static void expect_reason(struct world *w, int32_t slot_idx, enum finish_reason reason)
@@ -114,7 +114,7 @@ static void expect_reason(struct world *w, int32_t slot_idx, enum finish_reason 
     if (reason == FINISH_CANCELLED) assert_true(w->cancelled[slot_idx]);
     if (reason != FINISH_ERROR) return;
     bool too_big = strstr(slot->error_text, "blocks") != NULL;
-    if (!too_big) assert_int_equal(slot->input.seed >> 48, 0xFA11);
+    if (!too_big) assert_int_equal(slot->input.sampling.seed >> 48, 0xFA11);
     seen.refused += too_big;
     seen.failed += !too_big;
 }
@@ -169,14 +169,14 @@ static void run_seed(uint64_t seed)
     struct world w;
     world_init(&w, seed);
     int32_t submit_percent = 5 + below(&w, 60), cancel_percent = below(&w, 8);
-    struct engine_stats stats;
+    struct link_stats stats;
     for (int turn = 0; turn < 400; turn++) {
         while (chance(&w, submit_percent) && request_slots_num_free(w.rig.slots) > 0) submit(&w);
         if (chance(&w, cancel_percent)) cancel_one(&w);
         engine_step(w.rig.engine);
         engine_check(w.rig.engine);
         collect(&w);
-        engine_stats(w.rig.engine, &stats);
+        link_stats(w.rig.link, &stats);
         seen.full_turns += stats.num_free_blocks == 0;
     }
     int turns_left = 20000;
@@ -188,10 +188,10 @@ static void run_seed(uint64_t seed)
     collect(&w);
     assert_int_equal(w.num_finished, w.num_submitted);
     assert_int_equal(request_slots_num_free(w.rig.slots), NUM_SLOTS);
-    engine_stats(w.rig.engine, &stats);
+    link_stats(w.rig.link, &stats);
     assert_int_equal(stats.generated_tokens, w.num_delivered + stats.discarded_tokens);
     assert_int_equal(stats.num_held_blocks, 0);
-    assert_int_equal(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+    assert_int_equal(stats.num_free_blocks + stats.num_cached_blocks, w.rig.model->options.num_blocks);
     seen.hits += stats.prefix_hit_tokens;
     seen.preemptions += stats.num_preemptions;
     seen.discarded += stats.discarded_tokens;

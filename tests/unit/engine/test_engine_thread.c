@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@ enum { MAX_MODEL_LEN = 96, NUM_SLOTS = 12 };
 struct bench {
     struct rig rig;
     int wake_fd;
+    pthread_t thread;
 };
 
 static void wake(void *context)
@@ -25,9 +27,14 @@ static void wake(void *context)
     assert_always(write(*(int *)context, &n, sizeof(n)) == sizeof(n));
 }
 
+static void *serve(void *engine)
+{
+    engine_serve(engine);
+    return NULL;
+}
+
 static void create(struct bench *b, int num_steps_in_flight, int32_t num_blocks)
 {
-    struct error err;
     b->wake_fd = eventfd(0, 0);
     struct fake_options fake = {.num_steps_in_flight = num_steps_in_flight,
                                 .prefill_decode_equal = true,
@@ -36,11 +43,16 @@ static void create(struct bench *b, int num_steps_in_flight, int32_t num_blocks)
     struct engine_options options = {.max_model_len = MAX_MODEL_LEN,
                                      .max_num_seqs = 6,
                                      .max_num_batched_tokens = 40,
-                                     .enable_prefix_caching = true,
-                                     .wake_loop = wake,
-                                     .wake_context = &b->wake_fd};
+                                     .enable_prefix_caching = true};
     b->rig = rig_create(&fake, options, NUM_SLOTS);
-    assert_int_equal(engine_start(b->rig.engine, &err), 0);
+    link_set_front_wake(b->rig.link, wake, &b->wake_fd);
+    assert_int_equal(pthread_create(&b->thread, NULL, serve, b->rig.engine), 0);
+}
+
+static void stop(struct bench *b)
+{
+    link_stop(b->rig.link);
+    pthread_join(b->thread, NULL);
 }
 
 static void destroy(struct bench *b)
@@ -59,9 +71,9 @@ static struct request_slot_input random_input(uint64_t random)
 {
     struct request_slot_input input =
         input_default(1 + (int32_t)(random % 40), 1 + (int32_t)(random / 64 % 50));
-    input.seed = random;
+    input.sampling.seed = random;
     input.ignore_eos = random / 4096 % 2;
-    input.num_logprobs = random / 8192 % 2 ? 1 : -1;
+    input.sampling.num_logprobs = random / 8192 % 2 ? 1 : -1;
     input.prompt_logprobs = random / 16384 % 8 == 0;
     return input;
 }
@@ -88,6 +100,7 @@ static void test_no_wake_up_is_lost(void **state)
         rig_expect_solo(&b.rig, slot_idx);
         request_slots_release(b.rig.slots, slot_idx);
     }
+    stop(&b);
     destroy(&b);
 }
 
@@ -136,14 +149,15 @@ static void run_streams(int num_steps_in_flight)
         int32_t slot_idx = (int32_t)(random % NUM_SLOTS);
         if (random >> 32 & 1 && clients[slot_idx].in_use) {
             clients[slot_idx].cancelled = true;
-            engine_cancel(b.rig.engine, slot_idx);
+            link_cancel(b.rig.link, slot_idx);
         }
         wait_for_wake(&b);
         num_finished += collect(&b, clients);
     }
-    struct engine_stats stats;
-    engine_stats(b.rig.engine, &stats);
+    struct link_stats stats;
+    link_stats(b.rig.link, &stats);
     assert_true(stats.num_steps > 0 && stats.tokens_per_second > 0 && stats.generated_tokens > 0);
+    stop(&b);
     destroy(&b);
 }
 
@@ -168,11 +182,11 @@ static void test_stop_while_running(void **state)
         create(&b, 1 + i % 2, 64);
         fill_prompt(prompt, 1);
         struct request_slot_input input = input_default(30, 60);
-        struct engine_stats stats = {0};
+        struct link_stats stats = {0};
         input.ignore_eos = true;
         for (int k = 0; k < NUM_SLOTS; k++) slots[k] = rig_submit(&b.rig, &input, prompt);
-        while (stats.num_steps < (uint64_t)(i % 5)) engine_stats(b.rig.engine, &stats);
-        engine_stop(b.rig.engine);
+        while (stats.num_steps < (uint64_t)(i % 5)) link_stats(b.rig.link, &stats);
+        stop(&b);
         for (int k = 0; k < NUM_SLOTS; k++) {
             assert_int_not_equal(rig_finish_reason(&b.rig, slots[k]), FINISH_NONE);
             rig_expect_solo(&b.rig, slots[k]);
@@ -203,6 +217,7 @@ static void test_an_idle_engine_sleeps(void **state)
     double before = cpu_seconds();
     usleep(200000);
     assert_true(cpu_seconds() - before < 0.05);
+    stop(&b);
     destroy(&b);
 }
 

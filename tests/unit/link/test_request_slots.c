@@ -6,23 +6,28 @@
 
 #include <cmocka.h>
 
-#include "base/check.h"
-#include "link/request_slots.h"
+#include "unit/link/link_rig.h"
+
+static struct link *link_of_test;
 
 static struct request_slots *create(int32_t num_slots, int32_t max_model_len)
 {
-    struct request_slots *s;
-    struct error err;
-    assert_int_equal(request_slots_create(num_slots, max_model_len, &s, &err), 0);
-    return s;
+    link_of_test = link_rig_create(num_slots, max_model_len);
+    return link_slots(link_of_test);
+}
+
+static void destroy(void)
+{
+    link_destroy(link_of_test);
 }
 
 static void expect_initial(struct request_slots *s, int32_t slot_idx, int32_t max_model_len)
 {
     struct request_slot fresh;
     memset(&fresh, 0, sizeof(fresh));
-    fresh.stop_token_id = -1;
     assert_memory_equal(request_slots_get(s, slot_idx), &fresh, sizeof(fresh));
+    const unsigned char *payload = (const unsigned char *)request_slots_payload(s, slot_idx);
+    for (size_t i = 0; i < sizeof(struct request_payload); i++) assert_int_equal(payload[i], 0);
     const unsigned char *tokens = (const unsigned char *)request_slots_tokens(s, slot_idx);
     const unsigned char *logprobs = (const unsigned char *)request_slots_logprobs(s, slot_idx);
     for (size_t i = 0; i < (size_t)max_model_len * sizeof(int32_t); i++) assert_int_equal(tokens[i], 0);
@@ -34,13 +39,14 @@ static void expect_initial(struct request_slots *s, int32_t slot_idx, int32_t ma
 static void use_up(struct request_slots *s, int32_t slot_idx, int32_t max_model_len)
 {
     struct request_slot *slot = request_slots_get(s, slot_idx);
-    memset(slot, 0xA5, offsetof(struct request_slot, input) + sizeof(slot->input));
+    memset(slot, 0xA5, sizeof(*slot));
     slot->input.num_prompt_tokens = max_model_len / 2;
-    slot->input.num_logprobs = 3;
+    slot->input.sampling.num_logprobs = 3;
     slot->input.num_logit_bias = LOGIT_BIAS_MAX;
     slot->input.prompt_logprobs = true;
     atomic_store(&slot->num_published, max_model_len - max_model_len / 2);
     atomic_store(&slot->finish_reason, FINISH_LENGTH);
+    memset(request_slots_payload(s, slot_idx), 0xA5, sizeof(struct request_payload));
     memset(request_slots_tokens(s, slot_idx), 0xA5, (size_t)max_model_len * sizeof(int32_t));
     memset(request_slots_logprobs(s, slot_idx), 0xA5, (size_t)max_model_len * sizeof(struct token_logprobs));
 }
@@ -61,7 +67,7 @@ static void test_all_or_none(void **state)
         for (int k = 0; k < i; k++) assert_int_not_equal(ids[i], ids[k]);
     for (int i = 0; i < 4; i++) request_slots_release(s, ids[i]);
     assert_int_equal(request_slots_num_free(s), 4);
-    request_slots_destroy(s);
+    destroy();
 }
 
 /* Short ones are cleared by hand, long ones by the kernel; a slot that never ran is cleared as a whole. */
@@ -85,7 +91,7 @@ static void test_a_released_slot_is_as_new(void **state)
             request_slots_release(s, ids[0]);
             expect_initial(s, ids[0], lengths[k]);
         }
-        request_slots_destroy(s);
+        destroy();
     }
 }
 
@@ -99,16 +105,19 @@ static void test_a_large_region_costs_nothing_until_touched(void **state)
     request_slots_logprobs(s, ids[599])[max_model_len - 1].num_top = 1;
     for (int i = 0; i < 600; i++) request_slots_release(s, ids[i]);
     assert_int_equal(request_slots_tokens(s, ids[599])[max_model_len - 1], 0);
-    request_slots_destroy(s);
+    destroy();
 }
 
 static void test_a_region_beyond_the_address_space_is_refused(void **state)
 {
     (void)state;
-    struct request_slots *s;
+    struct link *link;
     struct error err;
-    assert_int_equal(request_slots_create(2000000000, 2000000000, &s, &err), STATUS_NO_MEMORY);
+    const struct link_facts facts = {.num_slots = 2000000000, .max_model_len = 2000000000};
+    assert_int_equal(link_create(&link, &err), 0);
+    assert_int_equal(link_open(link, &facts, &err), STATUS_NO_MEMORY);
     assert_non_null(strstr(err.text, "--max-model-len"));
+    link_destroy(link);
 }
 
 int main(void)

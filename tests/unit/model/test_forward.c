@@ -196,8 +196,11 @@ static void dummy_weights_run(void **state)
         fail_msg("%s", err.text);
     int32_t ids[16], positions[16], slots[16], cu_seqlens[2] = {0, 16}, seqlen = 16, block = 0, row = 15;
     for (int i = 0; i < 16; i++) ids[i] = positions[i] = slots[i] = i;
-    struct sample_params greedy = {
-        .position = 16, .score_token_id = -1, .top_p = 1, .repetition_penalty = 1, .num_top_logprobs = -1};
+    struct sample_params greedy = {.position = 16,
+                                   .score_token_id = -1,
+                                   .sampling.top_p = 1,
+                                   .sampling.repetition_penalty = 1,
+                                   .sampling.num_logprobs = -1};
     struct step step = {.num_tokens = 16,
                         .num_seqs = 1,
                         .num_logits = 1,

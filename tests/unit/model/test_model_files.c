@@ -160,9 +160,6 @@ static void reads_a_gguf_llama(void **state)
     assert_null(model_files_weight(f, WEIGHT_Q_BIAS, 0).data);
     assert_int_equal(model_files_weight(f, WEIGHT_ROPE_DIVISORS, 0).cols, 8);
     assert_true(model_files_weight(f, WEIGHT_Q, 0).data != model_files_weight(f, WEIGHT_Q, 1).data);
-    assert_non_null(model_files_gguf(f));
-    assert_null(model_files_directory(f));
-    assert_string_equal(model_files_chat_template(f), "from the file");
     uint64_t layer = (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 96) / 32 * 20 + 2 * 64 * 4;
     assert_int_equal(model_files_weight_bytes(f), 8 * 64 / 32 * 20 + 2 * layer + 64 * 4 + 8 * 4);
     model_files_close(f);
@@ -320,9 +317,6 @@ static void reads_a_directory(void **state)
         assert_memory_equal(q.data, expected, sizeof expected);
         assert_null(model_files_weight(f, WEIGHT_Q_BIAS, 0).data);
         assert_null(model_files_weight(f, WEIGHT_ROPE_DIVISORS, 0).data);
-        assert_null(model_files_gguf(f));
-        assert_string_equal(model_files_directory(f), directory);
-        assert_null(model_files_chat_template(f));
         assert_int_equal(model_files_weight_bytes(f), 2 * model_config_num_parameters(model_files_config(f)));
         model_files_close(f);
     }
@@ -399,38 +393,6 @@ static void refuses_types_and_ranks(void **state)
         buffer_deinit(&file);
         expect_refusal(NULL, "auto", cases[i].status, cases[i].sentence);
     }
-}
-
-static void expect_template(const char *expected)
-{
-    struct model_files *f = open_good(NULL, "dummy");
-    if (expected)
-        assert_string_equal(model_files_chat_template(f), expected);
-    else
-        assert_null(model_files_chat_template(f));
-    model_files_close(f);
-}
-
-static void finds_the_chat_template(void **state)
-{
-    (void)state;
-    write_text(directory, "config.json", tiny_config);
-    expect_template(NULL);
-    write_text(directory, "tokenizer_config.json", "{\"chat_template\":null}");
-    expect_template(NULL);
-    write_text(directory, "tokenizer_config.json",
-               "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"no\"},"
-               "{\"name\":\"default\",\"template\":\"yes\"}]}");
-    expect_template("yes");
-    write_text(directory, "tokenizer_config.json", "{\"chat_template\":\"{{ a }}\\n\"}");
-    expect_template("{{ a }}\n");
-    write_text(directory, "chat_template.jinja", "own file");
-    expect_template("own file");
-    remove_directory(directory);
-    make_directory(directory);
-    write_text(directory, "config.json", tiny_config);
-    write_text(directory, "tokenizer_config.json", "{");
-    expect_refusal(NULL, "dummy", STATUS_INVALID, "tokenizer_config.json: not JSON");
 }
 
 /* ---- dummy weights ---- */
@@ -510,7 +472,6 @@ int main(void)
         TEST(uses_biases_that_are_there),
         TEST(refuses_directories_that_do_not_fit),
         TEST(refuses_types_and_ranks),
-        TEST(finds_the_chat_template),
         TEST(dummy_weights_keep_activations_near_one),
         TEST(dummy_rows_are_distinct_and_repeatable),
     };

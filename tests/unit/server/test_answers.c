@@ -176,23 +176,24 @@ static void bans(void **state)
 {
     (void)state;
     static struct request_slot_input input;
+    static struct request_payload payload;
     static const int32_t silent[] = {5, 9, 10};
-    input.logit_bias[0] = (struct logit_bias){3, 1};
-    input.logit_bias[1] = (struct logit_bias){9, 100};
-    input.logit_bias[2] = (struct logit_bias){20, -1};
+    payload.logit_bias[0] = (struct logit_bias){3, 1};
+    payload.logit_bias[1] = (struct logit_bias){9, 100};
+    payload.logit_bias[2] = (struct logit_bias){20, -1};
     input.num_logit_bias = 3;
-    assert_true(slot_fill_ban(&input, silent, 3));
+    assert_true(slot_fill_ban(&input, &payload, silent, 3));
     static const int32_t ids[] = {3, 5, 9, 10, 20};
     assert_int_equal(input.num_logit_bias, 5);
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(input.logit_bias[i].token_id, ids[i]);
-        assert_int_equal(isinf(input.logit_bias[i].bias) != 0, i >= 1 && i <= 3);
+        assert_int_equal(payload.logit_bias[i].token_id, ids[i]);
+        assert_int_equal(isinf(payload.logit_bias[i].bias) != 0, i >= 1 && i <= 3);
     }
-    for (int i = 0; i < LOGIT_BIAS_MAX; i++) input.logit_bias[i] = (struct logit_bias){100 + i, 0};
+    for (int i = 0; i < LOGIT_BIAS_MAX; i++) payload.logit_bias[i] = (struct logit_bias){100 + i, 0};
     input.num_logit_bias = LOGIT_BIAS_MAX;
-    assert_false(slot_fill_ban(&input, silent, 1));
+    assert_false(slot_fill_ban(&input, &payload, silent, 1));
     input.num_logit_bias = LOGIT_BIAS_MAX - 1;
-    assert_true(slot_fill_ban(&input, silent, 1));
+    assert_true(slot_fill_ban(&input, &payload, silent, 1));
     assert_int_equal(input.num_logit_bias, LOGIT_BIAS_MAX);
 }
 
@@ -201,12 +202,12 @@ static void max_tokens(void **state)
     (void)state;
     struct config config;
     assert_int_equal(config_init(&config, NULL), 0);
-    struct generation_defaults defaults = {-1, -1, -1, -1, -1, 50};
-    struct server server = {.config = &config, .generation = &defaults, .max_model_len = 1000};
+    struct link_facts facts = {.generation = {-1, -1, -1, -1, -1, 50}, .max_model_len = 1000};
+    struct server server = {.config = &config, .facts = &facts};
     struct params p = {.kind = API_CHAT, .max_tokens = MAX_TOKENS_DEFAULT};
     assert_int_equal(slot_fill_max_tokens(&server, &p, 100), 50);
     assert_int_equal(slot_fill_max_tokens(&server, &p, 990), 10);
-    defaults.max_new_tokens = -1;
+    facts.generation.max_new_tokens = -1;
     assert_int_equal(slot_fill_max_tokens(&server, &p, 100), 900);
     assert_int_equal(slot_fill_num_tokens(&server, &p, 100), 100 + TYPICAL_ANSWER_TOKENS);
     p.kind = API_COMPLETIONS;

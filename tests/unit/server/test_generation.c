@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "server/api/generation.h"
+#include "unit/link/link_rig.h"
 #include "unit/server/fake_tokenizer.h"
 
 enum { NUM_SLOTS = 4, MAX_MODEL_LEN = 64 };
@@ -22,29 +23,17 @@ enum { NUM_SLOTS = 4, MAX_MODEL_LEN = 64 };
 static int32_t submitted[64], num_submitted;
 static int num_cancels;
 
-void engine_submit(struct engine *e, int32_t slot_idx)
+void link_submit(struct link *l, int32_t slot_idx)
 {
-    (void)e;
+    (void)l;
     submitted[num_submitted++] = slot_idx;
 }
 
-void engine_cancel(struct engine *e, int32_t slot_idx)
+void link_cancel(struct link *l, int32_t slot_idx)
 {
-    (void)e;
+    (void)l;
     (void)slot_idx;
     num_cancels++;
-}
-
-void engine_stats(const struct engine *e, struct engine_stats *out)
-{
-    (void)e;
-    *out = (struct engine_stats){.num_blocks = 8, .num_free_blocks = 8, .tokens_per_second = 10};
-}
-
-void engine_set_iteration_metric(struct engine *e, struct metric *iteration_tokens)
-{
-    (void)e;
-    (void)iteration_tokens;
 }
 
 /* ---- the client ---- */
@@ -132,8 +121,12 @@ void exchange_end(struct exchange *x)
 /* ---- the server ---- */
 
 static struct config config;
-static struct model_config model = {.vocab_size = FAKE_LOGITS_WIDTH, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1};
-static struct generation_defaults defaults = {-1, -1, -1, -1, -1, -1};
+static const struct link_facts facts = {.vocab_size = FAKE_LOGITS_WIDTH,
+                                        .eos_ids = {FAKE_EOS},
+                                        .num_eos_ids = 1,
+                                        .generation = {-1, -1, -1, -1, -1, -1},
+                                        .max_model_len = MAX_MODEL_LEN,
+                                        .num_blocks = 8};
 static const char *const names[] = {"m"};
 static uv_loop_t loop;
 static struct server server;
@@ -150,14 +143,14 @@ static int set_up(void **state)
     server = (struct server){.loop = &loop,
                              .config = &config,
                              .state = SERVER_READY,
-                             .model_config = &model,
-                             .generation = &defaults,
+                             .facts = &facts,
                              .tokenizer = (const struct tokenizer *)&tokenizer,
-                             .max_model_len = MAX_MODEL_LEN,
                              .model_names = names,
                              .num_model_names = 1};
     num_submitted = num_cancels = 0;
-    if (request_slots_create(NUM_SLOTS, MAX_MODEL_LEN, &server.slots, NULL) < 0) return -1;
+    server.link = link_rig_create(NUM_SLOTS, MAX_MODEL_LEN);
+    server.slots = link_slots(server.link);
+    atomic_store(&link_counters(server.link)->tokens_per_second, 10);
     if (api_init(&server, NULL) < 0) return -1;
     api_on_loaded(&server, phases, seconds, 1);
     return 0;
@@ -172,7 +165,7 @@ static int tear_down(void **state)
                  server.api->admission.num_tokens == 0;
     api_deinit(&server);
     clean = uv_loop_close(&loop) == 0 && clean;
-    request_slots_destroy(server.slots);
+    link_destroy(server.link);
     metrics_reset();
     config_deinit(&config);
     buffer_deinit(&client.stream);
@@ -490,19 +483,20 @@ static void slots_get_what_was_asked_for(void **state)
             "\"logit_bias\":{\"9\":1.5,\"265\":7},\"stop_token_ids\":[4]}");
     const struct request_slot_input *first = &request_slots_get(server.slots, submitted[0])->input;
     const struct request_slot_input *second = &request_slots_get(server.slots, submitted[1])->input;
-    assert_true(first->seed == (uint64_t)-5 && second->seed != first->seed);
+    assert_true(first->sampling.seed == (uint64_t)-5 && second->sampling.seed != first->sampling.seed);
     assert_int_equal(first->num_prompt_tokens, 2);
     assert_int_equal(request_slots_tokens(server.slots, submitted[1])[1], 98);
     assert_int_equal(first->max_tokens, 7);
     assert_int_equal(first->min_tokens, 2);
-    assert_int_equal(first->num_logprobs, 3);
-    assert_true(first->temperature == 0.5f);
+    assert_int_equal(first->sampling.num_logprobs, 3);
+    assert_true(first->sampling.temperature == 0.5f);
     /* The ids without a token, 262 to 269, are banned whatever the client wants. */
+    const struct logit_bias *biases = request_slots_payload(server.slots, submitted[0])->logit_bias;
     assert_int_equal(first->num_logit_bias, 9);
-    assert_int_equal(first->logit_bias[0].token_id, 9);
+    assert_int_equal(biases[0].token_id, 9);
     for (int i = 1; i < 9; i++) {
-        assert_int_equal(first->logit_bias[i].token_id, 261 + i);
-        assert_true(first->logit_bias[i].bias < -1e30f);
+        assert_int_equal(biases[i].token_id, 261 + i);
+        assert_true(biases[i].bias < -1e30f);
     }
     finish(0, FINISH_LENGTH);
     finish(1, FINISH_LENGTH);

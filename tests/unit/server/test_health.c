@@ -14,8 +14,7 @@
 static const uint64_t second_ns = 1000000000;
 
 static uint64_t now_ns, owed_since_ns;
-static struct engine_stats stats;
-static bool failed;
+static struct link_stats stats;
 static int http_status;
 static char reason[128];
 
@@ -30,16 +29,10 @@ uint64_t api_engine_owes_since_ns(const struct server *server)
     return owed_since_ns;
 }
 
-void engine_stats(const struct engine *e, struct engine_stats *out)
+void link_stats(const struct link *l, struct link_stats *out)
 {
-    (void)e;
+    (void)l;
     *out = stats;
-}
-
-bool engine_failed(const struct engine *e)
-{
-    (void)e;
-    return failed;
 }
 
 void exchange_add_header(struct exchange *x, const char *name, const char *value)
@@ -75,23 +68,21 @@ void exchange_error(struct exchange *x, int status, const char *type, const char
 }
 
 static struct config config;
+static struct link_facts facts;
 static struct server server;
 static struct exchange x;
 
 static int set_up(void **state)
 {
     static const struct clock_source clock = {get_now, get_now};
-    static char engine;
     (void)state;
     clock_set_source(&clock);
-    config = (struct config){.max_num_batched_tokens = 500};
-    server =
-        (struct server){.config = &config, .state = SERVER_READY, .engine = (struct engine *)(void *)&engine};
+    facts = (struct link_facts){.max_num_batched_tokens = 500};
+    server = (struct server){.config = &config, .state = SERVER_READY, .facts = &facts};
     x = (struct exchange){.server = &server};
     now_ns = 1000 * second_ns;
     owed_since_ns = 0;
-    stats = (struct engine_stats){.tokens_per_second = 100}; /* the longest step: 5 s */
-    failed = false;
+    stats = (struct link_stats){.tokens_per_second = 100}; /* the longest step: 5 s */
     return 0;
 }
 
@@ -149,7 +140,7 @@ static void an_engine_that_ends_no_step_is_stuck(void **state)
 static void an_engine_that_never_took_the_work_is_stuck(void **state)
 {
     (void)state;
-    stats = (struct engine_stats){.tokens_per_second = 1e6};
+    stats = (struct link_stats){.tokens_per_second = 1e6};
     owed_since_ns = now_ns;
     now_ns += 29 * second_ns;
     assert_int_equal(livez(), 200);
@@ -171,7 +162,11 @@ static void states(void **state)
     server.state = SERVER_READY;
     endpoint_health(&x);
     assert_int_equal(http_status, 200);
-    failed = true;
+    server.engine_is_down = true;
+    endpoint_health(&x);
+    assert_int_equal(http_status, 503);
+    assert_int_equal(livez(), 200);
+    server.state = SERVER_FAILED;
     assert_int_equal(livez(), 503);
     assert_string_equal(reason, "the device failed");
 }

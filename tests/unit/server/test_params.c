@@ -12,19 +12,16 @@
 #include "unit/server/fake_tokenizer.h"
 
 static struct config config;
-static struct model_config model = {.vocab_size = FAKE_LOGITS_WIDTH};
-static struct generation_defaults defaults = {-1, -1, -1, -1, -1, -1};
+static struct link_facts facts = {
+    .vocab_size = FAKE_LOGITS_WIDTH, .generation = {-1, -1, -1, -1, -1, -1}, .max_model_len = 128};
 static const char *const names[] = {"model-a", "org/alias"};
-static struct server server = {.config = &config,
-                               .model_config = &model,
-                               .generation = &defaults,
-                               .max_model_len = 128,
-                               .model_names = names,
-                               .num_model_names = 2};
+static struct server server = {
+    .config = &config, .facts = &facts, .model_names = names, .num_model_names = 2};
 static struct arena arena;
 static struct api_error error;
 static struct request_slot_input input;
-static struct params params = {.input = &input};
+static struct request_payload payload;
+static struct params params = {.input = &input, .payload = &payload};
 
 static int set_up(void **state)
 {
@@ -70,10 +67,11 @@ static void defaults_are_openais(void **state)
     (void)state;
     for (enum api_kind kind = API_COMPLETIONS; kind <= API_CHAT; kind++) {
         assert_ok(kind, "{}");
-        assert_true(params.input->temperature == 1 && params.input->top_p == 1 && params.input->min_p == 0);
-        assert_true(params.input->repetition_penalty == 1);
-        assert_int_equal(params.input->top_k, 0);
-        assert_int_equal(params.input->num_logprobs, -1);
+        assert_true(params.input->sampling.temperature == 1 && params.input->sampling.top_p == 1 &&
+                    params.input->sampling.min_p == 0);
+        assert_true(params.input->sampling.repetition_penalty == 1);
+        assert_int_equal(params.input->sampling.top_k, 0);
+        assert_int_equal(params.input->sampling.num_logprobs, -1);
         assert_int_equal(params.n, 1);
         assert_int_equal(params.max_tokens, MAX_TOKENS_DEFAULT);
         assert_true(params.skip_special_tokens && params.add_generation_prompt && !params.stream);
@@ -92,21 +90,22 @@ static void the_models_defaults_come_between(void **state)
                                                  .repetition_penalty = 1.1f,
                                                  .top_k = 40,
                                                  .max_new_tokens = -1};
-    server.generation = &model_defaults;
+    facts.generation = model_defaults;
     assert_ok(API_CHAT, "{}");
-    assert_true(params.input->temperature == 0.6f && params.input->top_p == 0.9f &&
-                params.input->min_p == 0.05f);
-    assert_true(params.input->repetition_penalty == 1.1f);
-    assert_int_equal(params.input->top_k, 40);
+    assert_true(params.input->sampling.temperature == 0.6f && params.input->sampling.top_p == 0.9f &&
+                params.input->sampling.min_p == 0.05f);
+    assert_true(params.input->sampling.repetition_penalty == 1.1f);
+    assert_int_equal(params.input->sampling.top_k, 40);
     assert_ok(API_CHAT,
               "{\"temperature\":0,\"top_p\":1,\"top_k\":-1,\"min_p\":null,\"repetition_penalty\":1}");
-    assert_true(params.input->temperature == 0 && params.input->top_p == 1 && params.input->min_p == 0.05f);
-    assert_int_equal(params.input->top_k, 0);
+    assert_true(params.input->sampling.temperature == 0 && params.input->sampling.top_p == 1 &&
+                params.input->sampling.min_p == 0.05f);
+    assert_int_equal(params.input->sampling.top_k, 0);
     assert_int_equal(config_set(&config, "generation-config", "vllm", "test", NULL), 0);
     assert_ok(API_CHAT, "{}");
-    assert_true(params.input->temperature == 1 && params.input->top_p == 1);
-    assert_int_equal(params.input->top_k, 0);
-    server.generation = &defaults;
+    assert_true(params.input->sampling.temperature == 1 && params.input->sampling.top_p == 1);
+    assert_int_equal(params.input->sampling.top_k, 0);
+    facts.generation = (struct generation_defaults){-1, -1, -1, -1, -1, -1};
 }
 
 /* Every plain field: its ends are in, what lies beyond is out, null is absent, other types are refused. */
@@ -281,8 +280,8 @@ static void biases_are_sorted(void **state)
     (void)state;
     assert_ok(API_COMPLETIONS, "{\"logit_bias\":{\"200\":1,\"3\":2.5,\"50\":-3}}");
     static const int32_t ids[] = {3, 50, 200};
-    for (int i = 0; i < 3; i++) assert_int_equal(params.input->logit_bias[i].token_id, ids[i]);
-    assert_true(params.input->logit_bias[0].bias == 2.5f);
+    for (int i = 0; i < 3; i++) assert_int_equal(params.payload->logit_bias[i].token_id, ids[i]);
+    assert_true(params.payload->logit_bias[0].bias == 2.5f);
 }
 
 static void logprobs_differ_by_endpoint(void **state)
@@ -290,19 +289,20 @@ static void logprobs_differ_by_endpoint(void **state)
     (void)state;
     assert_ok(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":20}");
     assert_true(params.logprobs);
-    assert_int_equal(params.input->num_logprobs, 20);
+    assert_int_equal(params.input->sampling.num_logprobs, 20);
     assert_ok(API_CHAT, "{\"logprobs\":true}");
-    assert_int_equal(params.input->num_logprobs, 0);
+    assert_int_equal(params.input->sampling.num_logprobs, 0);
     assert_ok(API_CHAT, "{\"logprobs\":false,\"top_logprobs\":0}");
-    assert_int_equal(params.input->num_logprobs, -1);
+    assert_int_equal(params.input->sampling.num_logprobs, -1);
     assert_refused(API_CHAT, "{\"top_logprobs\":5}", "top_logprobs", "invalid_value");
     assert_refused(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "invalid_value");
     assert_refused(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":-1}", "top_logprobs", "invalid_value");
     assert_refused(API_CHAT, "{\"logprobs\":3}", "logprobs", "invalid_type");
     assert_ok(API_COMPLETIONS, "{\"logprobs\":0}");
-    assert_true(params.logprobs && params.input->num_logprobs == 0 && !params.input->prompt_logprobs);
+    assert_true(params.logprobs && params.input->sampling.num_logprobs == 0 &&
+                !params.input->prompt_logprobs);
     assert_ok(API_COMPLETIONS, "{\"logprobs\":5,\"echo\":true}");
-    assert_true(params.input->prompt_logprobs && params.input->num_logprobs == 5);
+    assert_true(params.input->prompt_logprobs && params.input->sampling.num_logprobs == 5);
     assert_refused(API_COMPLETIONS, "{\"logprobs\":true}", "logprobs", "invalid_type");
     assert_refused(API_COMPLETIONS, "{\"logprobs\":21}", "logprobs", "invalid_value");
 }
@@ -433,18 +433,20 @@ static const char *const values[] = {
 static void assert_in_slot_range(const struct params *p)
 {
     const struct request_slot_input *in = p->input;
-    assert_true(in->temperature >= 0 && in->temperature <= 2 &&
-                (in->temperature == 0 || in->temperature >= 0.01f));
-    assert_true(in->top_p > 0 && in->top_p <= 1 && in->min_p >= 0 && in->min_p <= 1 && in->top_k >= 0);
-    assert_true(in->repetition_penalty > 0 && in->num_logprobs >= -1 && in->num_logprobs <= TOP_LOGPROBS_MAX);
+    assert_true(in->sampling.temperature >= 0 && in->sampling.temperature <= 2 &&
+                (in->sampling.temperature == 0 || in->sampling.temperature >= 0.01f));
+    assert_true(in->sampling.top_p > 0 && in->sampling.top_p <= 1 && in->sampling.min_p >= 0 &&
+                in->sampling.min_p <= 1 && in->sampling.top_k >= 0);
+    assert_true(in->sampling.repetition_penalty > 0 && in->sampling.num_logprobs >= -1 &&
+                in->sampling.num_logprobs <= TOP_LOGPROBS_MAX);
     assert_true(p->n >= 1 && p->n <= 16 && p->max_tokens >= MAX_TOKENS_DEFAULT && in->min_tokens >= 0);
     assert_true(p->max_tokens != 0 || in->prompt_logprobs);
-    assert_true(!p->logprobs || in->num_logprobs >= 0);
+    assert_true(!p->logprobs || in->sampling.num_logprobs >= 0);
     assert_true(p->max_tokens == MAX_TOKENS_DEFAULT || in->min_tokens <= p->max_tokens);
     for (int i = 0; i < in->num_stop_token_ids; i++)
         assert_in_range(in->stop_token_ids[i], 0, FAKE_LOGITS_WIDTH - 1);
     for (int i = 0; i < in->num_logit_bias; i++)
-        assert_in_range(in->logit_bias[i].token_id, 0, FAKE_LOGITS_WIDTH - 1);
+        assert_in_range(p->payload->logit_bias[i].token_id, 0, FAKE_LOGITS_WIDTH - 1);
 }
 
 static void every_pair_is_refused_or_in_range(void **state)

@@ -19,20 +19,17 @@ static const char parts_template_text[] =
     "{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}";
 
 static struct config config;
-static struct model_config model = {.vocab_size = FAKE_LOGITS_WIDTH};
-static struct generation_defaults defaults = {-1, -1, -1, -1, -1, -1};
+static struct link_facts facts = {
+    .vocab_size = FAKE_LOGITS_WIDTH, .generation = {-1, -1, -1, -1, -1, -1}, .max_model_len = 64};
 static const char *const names[] = {"m"};
 static char some_tokenizer;
-static struct server server = {.config = &config,
-                               .model_config = &model,
-                               .generation = &defaults,
-                               .max_model_len = 64,
-                               .model_names = names,
-                               .num_model_names = 1};
+static struct server server = {
+    .config = &config, .facts = &facts, .model_names = names, .num_model_names = 1};
 static struct arena arena;
 static struct api_error error;
 static struct request_slot_input input;
-static struct params params = {.input = &input};
+static struct request_payload payload;
+static struct params params = {.input = &input, .payload = &payload};
 static struct prompts prompts;
 
 static int set_up(void **state)
@@ -40,7 +37,7 @@ static int set_up(void **state)
     (void)state;
     struct chat_template *template;
     arena_init(&arena, 1 << 20);
-    server.max_model_len = 64;
+    facts.max_model_len = 64;
     server.tokenizer = (const struct tokenizer *)&some_tokenizer;
     if (config_init(&config, NULL) < 0 || chat_template_parse(template_text, &template, NULL) < 0) return -1;
     server.chat_template = template;
@@ -270,7 +267,7 @@ static void trusted_variables_cannot_be_set(void **state)
 static void lengths_are_checked(void **state)
 {
     (void)state;
-    server.max_model_len = 8;
+    facts.max_model_len = 8;
     assert_prompt(API_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7]}", "\1\2\3\4\5\6\7", 0);
     assert_refused(API_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7,8]}", "prompt", "context_length_exceeded");
     assert_non_null(strstr(error.text, "This model's maximum context length is 8 tokens"));

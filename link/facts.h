@@ -1,0 +1,30 @@
+/* facts.h - what the front has to know of the model and of the engine's limits, as one struct: the engine
+ * writes it when it has loaded, and whoever wants to know reads it there. Plain data without pointers. */
+#ifndef LINK_FACTS_H
+#define LINK_FACTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "link/sampling.h"
+
+enum { LINK_TEXT_BYTES = 192 };
+
+/* What the start of an engine takes its time for, in order. */
+enum load_phase { LOAD_FILES, LOAD_DEVICE, LOAD_WEIGHTS, LOAD_POOL, LOAD_ENGINE, LOAD_PHASES };
+
+struct link_facts {
+    /* the model's */
+    char family[16];
+    int32_t vocab_size; /* the width of the logits */
+    int32_t eos_ids[EOS_IDS_MAX], num_eos_ids;
+    struct generation_defaults generation;
+    /* the engine's: what the options left open is decided */
+    int32_t num_slots;
+    int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
+    int32_t block_size, num_blocks;
+    uint64_t max_queued_tokens; /* 0: no limit */
+    char device[LINK_TEXT_BYTES];
+};
+
+#endif

@@ -1,0 +1,151 @@
+/* link_calls.c - what crosses the link: submissions, cancellations, wake-ups of the engine, and what is left
+ * of them when an engine has died.
+ *
+ * Sleeping. The loop must never miss waking a sleeping engine, and a submission to a busy one should cost no
+ * system call. Each call of the loop does, in this order:
+ *
+ *   loop:    push or set the bit;  num_calls += 1;  if (sleeping) futex_wake(num_calls)
+ *   engine:  seen = num_calls;  a turn that finds nothing;
+ *            sleeping = 1;  futex_wait(num_calls, seen);  sleeping = 0
+ *
+ * num_calls and sleeping are accessed in one total order (seq_cst). If the loop reads sleeping as 0, its
+ * addition came before the engine's store, so the kernel, which compares num_calls with seen before it puts
+ * the engine to sleep, finds them different and returns at once. If it reads 1, it wakes. An idle engine uses
+ * no CPU time at all. The futex is a shared one: the two sides may be processes. */
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "link/region.h"
+
+static void call_engine(struct link *l)
+{
+    struct region *r = l->region;
+    atomic_fetch_add(&r->num_calls, 1);
+    if (atomic_load(&r->sleeping)) syscall(SYS_futex, &r->num_calls, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+uint32_t link_num_calls(const struct link *l)
+{
+    return atomic_load(&l->region->num_calls);
+}
+
+void link_sleep(struct link *l, uint32_t seen)
+{
+    struct region *r = l->region;
+    atomic_store(&r->sleeping, 1);
+    syscall(SYS_futex, &r->num_calls, FUTEX_WAIT, seen, NULL, NULL, 0);
+    atomic_store(&r->sleeping, 0);
+}
+
+void link_submit(struct link *l, int32_t slot_idx)
+{
+    request_slots_get(l->slots, slot_idx)->serial = ++l->last_serial;
+    if (!l->holding) link_hand_over(l, slot_idx);
+}
+
+void link_cancel(struct link *l, int32_t slot_idx)
+{
+    atomic_store_explicit(&request_slots_get(l->slots, slot_idx)->cancel, true, memory_order_release);
+    atomic_fetch_or_explicit(&l->cancel_bits[slot_idx / 64], 1ull << (slot_idx % 64), memory_order_release);
+    call_engine(l);
+}
+
+void link_stop(struct link *l)
+{
+    atomic_store(&l->region->stopping, true);
+    call_engine(l);
+}
+
+bool link_is_stopping(const struct link *l)
+{
+    return atomic_load(&l->region->stopping);
+}
+
+bool link_next_submission(struct link *l, int32_t *slot_idx)
+{
+    uint32_t item;
+    if (!ring_pop(&l->submitted, &item)) return false;
+    *slot_idx = (int32_t)item;
+    return true;
+}
+
+bool link_next_cancelled(struct link *l, int32_t *slot_idx)
+{
+    int32_t num_words = (int32_t)div_up(l->region->facts.num_slots, 64);
+    for (int32_t word = (*slot_idx + 1) / 64; word < num_words; word++) {
+        uint64_t bits = atomic_load_explicit(&l->cancel_bits[word], memory_order_relaxed);
+        int32_t first = *slot_idx + 1 - word * 64;
+        if (first > 0) bits &= ~0ull << first;
+        if (bits == 0) continue;
+        uint64_t bit = bits & -bits;
+        atomic_fetch_and_explicit(&l->cancel_bits[word], ~bit, memory_order_acquire);
+        *slot_idx = word * 64 + __builtin_ctzll(bit);
+        return true;
+    }
+    return false;
+}
+
+/* ---- when an engine has died ---- */
+
+void link_reset(struct link *l)
+{
+    struct region *r = l->region;
+    uint32_t item;
+    while (l->slots && ring_pop(&l->submitted, &item)) continue;
+    for (int32_t i = 0; l->slots && i < r->facts.num_slots; i++)
+        request_slots_get(l->slots, i)->with_engine = false;
+    atomic_store(&r->sleeping, 0);
+    atomic_store(&r->state, LINK_LOADING);
+    l->holding = true;
+}
+
+/* Submitted, not finished, and with no engine. */
+static bool is_waiting(const struct request_slot *slot)
+{
+    return slot->serial > 0 && !slot->with_engine &&
+           atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE;
+}
+
+int32_t link_next_waiting(const struct link *l, int32_t slot_idx)
+{
+    uint64_t after = slot_idx < 0 ? 0 : request_slots_get(l->slots, slot_idx)->serial, best = UINT64_MAX;
+    int32_t next = -1;
+    for (int32_t i = 0; i < l->region->facts.num_slots; i++) {
+        const struct request_slot *slot = request_slots_get(l->slots, i);
+        if (!is_waiting(slot) || slot->serial <= after || slot->serial >= best) continue;
+        best = slot->serial;
+        next = i;
+    }
+    return next;
+}
+
+void link_hand_over(struct link *l, int32_t slot_idx)
+{
+    struct request_slot *slot = request_slots_get(l->slots, slot_idx);
+    assert_always(is_waiting(slot));
+    slot->with_engine = true;
+    bool pushed = ring_push(&l->submitted, (uint32_t)slot_idx);
+    assert_always(pushed);
+    call_engine(l);
+}
+
+void link_hold(struct link *l, bool hold)
+{
+    l->holding = hold;
+    if (hold) return;
+    for (int32_t i; (i = link_next_waiting(l, -1)) >= 0;) link_hand_over(l, i);
+}
+
+bool link_is_holding(const struct link *l)
+{
+    return l->holding;
+}
+
+void link_finish_waiting(struct link *l, int32_t slot_idx, enum finish_reason reason, const char *error_text)
+{
+    struct request_slot *slot = request_slots_get(l->slots, slot_idx);
+    assert_always(is_waiting(slot));
+    request_slot_finish(slot, reason, error_text);
+}

@@ -1,0 +1,150 @@
+#include "text/model_text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "files/file_map.h"
+#include "files/gguf.h"
+#include "files/json_read.h"
+
+enum {
+    PATH_BYTES_MAX = 4096,
+    TEMPLATE_BYTES_MAX = 4 << 20,
+    TEMPLATE_FILE_BYTES_MAX = 1 << 20, /* an operator's */
+    TOKENIZER_CONFIG_BYTES_MAX = 64 << 20,
+};
+
+/* ---- the template's source ---- */
+
+static char *copy_text(const char *text, size_t num_bytes)
+{
+    char *copy = malloc(num_bytes + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, num_bytes);
+    copy[num_bytes] = '\0';
+    return copy;
+}
+
+/* A text, or a list of {name, template} of which the one called default counts. */
+static const char *template_in_tokenizer_config(const cJSON *config)
+{
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(config, "chat_template"), *entry;
+    if (cJSON_IsString(field)) return field->valuestring;
+    cJSON_ArrayForEach(entry, field)
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "name"));
+        if (name && !strcmp(name, "default"))
+            return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "template"));
+    }
+    return NULL;
+}
+
+int template_source_of_directory(const char *path, char **out, struct error *err)
+{
+    char file[PATH_BYTES_MAX];
+    size_t num_bytes;
+    cJSON *config = NULL;
+    *out = NULL;
+    snprintf(file, sizeof file, "%s/chat_template.jinja", path);
+    int status = file_read_text(file, TEMPLATE_BYTES_MAX, out, &num_bytes, err);
+    if (status != STATUS_NOT_FOUND) return status;
+    snprintf(file, sizeof file, "%s/tokenizer_config.json", path);
+    status = json_file_read(file, TOKENIZER_CONFIG_BYTES_MAX, &config, err);
+    if (status == STATUS_NOT_FOUND) return STATUS_OK;
+    if (status) return status;
+    const char *text = template_in_tokenizer_config(config);
+    if (text && !(*out = copy_text(text, strlen(text))))
+        status = error_set(err, STATUS_NO_MEMORY, "%s: no memory", file);
+    cJSON_Delete(config);
+    return status;
+}
+
+int template_source_of_gguf(const struct gguf *gguf, const char *path, char **out, struct error *err)
+{
+    const char *text;
+    size_t num_bytes;
+    *out = NULL;
+    if (!gguf_find_text(gguf, "tokenizer.chat_template", &text, &num_bytes)) return STATUS_OK;
+    if (num_bytes > TEMPLATE_BYTES_MAX)
+        return error_set(err, STATUS_LIMIT, "%s: a chat template of %zu bytes", path, num_bytes);
+    *out = copy_text(text, num_bytes);
+    return *out ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
+}
+
+static int read_template_file(const char *path, char **text, struct error *err)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return error_set(err, STATUS_IO, "--chat-template %s: %s", path, strerror(errno));
+    char *data = malloc(TEMPLATE_FILE_BYTES_MAX + 1);
+    size_t n = data ? fread(data, 1, TEMPLATE_FILE_BYTES_MAX + 1, file) : 0;
+    fclose(file);
+    if (!data) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    if (n > TEMPLATE_FILE_BYTES_MAX) {
+        free(data);
+        return error_set(err, STATUS_LIMIT, "--chat-template %s: more than %d bytes", path,
+                         TEMPLATE_FILE_BYTES_MAX);
+    }
+    data[n] = '\0';
+    *text = data;
+    return STATUS_OK;
+}
+
+/* ---- opening ---- */
+
+static int parse_given_template(const char *template_path, struct model_text *t, struct error *err)
+{
+    char *source = NULL;
+    int status = read_template_file(template_path, &source, err);
+    if (status) return status;
+    status = chat_template_parse(source, &t->chat_template, err);
+    free(source);
+    return status;
+}
+
+static int parse_own_template(const char *path, struct model_text *t, struct error *err)
+{
+    char *source = NULL;
+    int status = t->gguf ? template_source_of_gguf(t->gguf, path, &source, err)
+                         : template_source_of_directory(path, &source, err);
+    if (status || !source) return status;
+    struct error why = {0};
+    if (chat_template_parse(source, &t->chat_template, &why)) {
+        t->chat_template = NULL;
+        log_warning("the model's chat template cannot be used, chat completions are off: %s", why.text);
+    }
+    free(source);
+    return STATUS_OK;
+}
+
+static int open_all(const char *path, const char *template_path, struct model_text *t, struct error *err)
+{
+    struct stat st;
+    if (stat(path, &st)) return error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+    int status = S_ISDIR(st.st_mode) ? STATUS_OK : gguf_open(path, &t->gguf, err);
+    if (!status)
+        status =
+            template_path ? parse_given_template(template_path, t, err) : parse_own_template(path, t, err);
+    if (status) return status;
+    return t->gguf ? tokenizer_open_gguf(t->gguf, &t->tokenizer, err)
+                   : tokenizer_open_directory(path, &t->tokenizer, err);
+}
+
+int model_text_open(const char *path, const char *template_path, struct model_text *out, struct error *err)
+{
+    *out = (struct model_text){0};
+    int status = open_all(path, template_path, out, err);
+    if (status && status != STATUS_NOT_FOUND) model_text_close(out);
+    return status;
+}
+
+void model_text_close(struct model_text *t)
+{
+    if (t->chat_template) chat_template_free(t->chat_template);
+    if (t->tokenizer) tokenizer_close(t->tokenizer);
+    gguf_close(t->gguf);
+    *t = (struct model_text){0};
+}
