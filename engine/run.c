@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/last_words.h"
 #include "engine/load.h"
 
 enum { EXIT_DEVICE = 70 };
@@ -16,7 +17,7 @@ static void block_signals(void)
 {
     sigset_t all;
     sigfillset(&all);
-    const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     for (size_t i = 0; i < array_length(own); i++) sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, NULL);
 }
@@ -64,6 +65,7 @@ int engine_run_process(int link_fd, int wake_fd, pid_t front, const struct confi
         return EXIT_FAILURE;
     }
     link_set_front_wake(link, wake_by_byte, &wake_fd);
+    last_words_prepare(link);
     int exit_code = run(link, config, true);
     link_destroy(link);
     return exit_code;

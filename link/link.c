@@ -170,6 +170,16 @@ void link_set_state(struct link *l, enum link_state state, const char *text)
     link_wake_front(l);
 }
 
+void link_note_fault(struct link *l)
+{
+    atomic_store(&l->region->fault, true);
+}
+
+bool link_has_fault(const struct link *l)
+{
+    return atomic_load(&l->region->fault);
+}
+
 const char *link_error_text(const struct link *l)
 {
     return l->region->error_text;

@@ -91,6 +91,10 @@ void link_sleep(struct link *l, uint32_t seen);
 
 /* ---- to the front ---- */
 
+/* [engine] What it computes is what it dies of. Async-signal-safe. */
+void link_note_fault(struct link *l);
+bool link_has_fault(const struct link *l); /* [loop] until link_reset */
+
 /* How this side wakes the other: uv_async_send, or a byte down a pipe. Any thread; calls may merge. */
 void link_set_front_wake(struct link *l, void (*wake)(void *context), void *context);
 void link_wake_front(struct link *l); /* [engine] */

@@ -97,6 +97,7 @@ void link_reset(struct link *l)
     for (int32_t i = 0; l->slots && i < r->facts.num_slots; i++)
         request_slots_get(l->slots, i)->with_engine = false;
     atomic_store(&r->sleeping, 0);
+    atomic_store(&r->fault, false);
     atomic_store(&r->state, LINK_LOADING);
     l->holding = true;
 }

@@ -77,7 +77,7 @@ static void fail_killer(struct recovery *r, int32_t slot_idx)
 }
 
 /* After link_reset everybody unfinished waits. */
-static void look_at_victims(struct recovery *r, uint64_t num_steps_ended)
+static void look_at_victims(struct recovery *r, bool accuses, uint64_t num_steps_ended)
 {
     int32_t num_on_board = 0, num_waiting = 0, alone = r->alone;
     for (int32_t i = -1; (i = link_next_waiting(r->link, i)) >= 0;) {
@@ -85,13 +85,13 @@ static void look_at_victims(struct recovery *r, uint64_t num_steps_ended)
         num_waiting++;
         if (atomic_load(&slot->last_step) <= num_steps_ended) continue;
         num_on_board++;
-        count_death(&r->victims[i], slot);
+        if (accuses) count_death(&r->victims[i], slot);
         atomic_store(&slot->last_step, 0);
     }
     r->alone = -1;
     log_warning("%d sequences are handed to the next engine, %d of them were on board", num_waiting,
                 num_on_board);
-    if (alone >= 0 && is_suspect(r, alone) && r->victims[alone].num_deaths >= DEATHS_TO_FAIL)
+    if (accuses && alone >= 0 && is_suspect(r, alone) && r->victims[alone].num_deaths >= DEATHS_TO_FAIL)
         fail_killer(r, alone);
 }
 
@@ -104,13 +104,13 @@ static bool are_too_many(const struct recovery *r, uint64_t now_ns)
     return r->max_deaths > 0 && num_recent >= r->max_deaths;
 }
 
-bool recovery_on_death(struct recovery *r, uint64_t now_ns)
+bool recovery_on_death(struct recovery *r, bool accuses, uint64_t now_ns)
 {
     struct link_stats stats;
     r->deaths_ns[r->num_deaths++ % RECOVERY_DEATHS_MAX] = now_ns;
     link_stats(r->link, &stats);
     link_reset(r->link);
-    look_at_victims(r, stats.num_steps);
+    look_at_victims(r, accuses, stats.num_steps);
     return !are_too_many(r, now_ns);
 }
 

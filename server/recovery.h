@@ -9,9 +9,10 @@
  *   and of a third, alone                                -> fails with a sentence, its digest is logged
  *   `--max-engine-deaths` deaths in ten minutes          -> the caller gives up
  *
- * Two deaths are at the same place when nothing was published between them and the tokens that the two steps
- * were to compute overlap: a request that gets on is not what kills. Alone it is through once it has
- * published a token or is finished. Thread: the loop's. */
+ * Only deaths of what the engine was computing accuse somebody: faults, failed devices, steps that never end.
+ * A signal that was sent does not. Two deaths are at the same place when nothing was published between them
+ * and the tokens that the two steps were to compute overlap: a request that gets on is not what kills. Alone
+ * it is through once it has published a token or is finished. Thread: the loop's. */
 #ifndef SERVER_RECOVERY_H
 #define SERVER_RECOVERY_H
 
@@ -40,8 +41,9 @@ struct recovery {
 int recovery_init(struct recovery *r, struct link *link, int32_t max_deaths, struct error *err) must_check;
 void recovery_deinit(struct recovery *r);
 
-/* The engine is gone. Resets the link, fails what killed thrice. False: too many deaths. */
-bool recovery_on_death(struct recovery *r, uint64_t now_ns) must_check;
+/* The engine is gone; accuses: of what it was computing. Resets the link, fails what killed thrice. False:
+ * too many deaths. */
+bool recovery_on_death(struct recovery *r, bool accuses, uint64_t now_ns) must_check;
 /* An engine is READY again, or has published something: hands over whose turn it is. */
 void recovery_on_progress(struct recovery *r);
 

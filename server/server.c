@@ -57,6 +57,7 @@ struct life {
     int text_status;
     struct error text_error;
     uint64_t engine_start_ns;
+    bool engine_was_stuck; /* and was killed for it */
     char *default_name;
     const char *model_name[1];
     bool last_words; /* everything was aborted; only flushing is left */
@@ -302,11 +303,15 @@ static void on_engine_end(void *context, const struct engine_end *end_of)
                                                                        : "the engine died while it loaded");
         return;
     }
-    bool was_loading = link_state(server->link) != LINK_READY;
-    log_error("the engine died of %s after %.3f s", end_of->text,
-              (double)(clock_monotonic_ns() - life->engine_start_ns) / 1e9);
+    enum link_state last = link_state(server->link);
+    bool was_loading = last != LINK_READY, has_said = last == LINK_REFUSED || last == LINK_FAILED;
+    log_error("the engine died of %s after %.3f s%s%s", end_of->text,
+              (double)(clock_monotonic_ns() - life->engine_start_ns) / 1e9, has_said ? ": " : "",
+              has_said ? link_error_text(server->link) : "");
     server->engine_is_down = true;
-    bool goes_on = recovery_on_death(&life->recovery, clock_monotonic_ns());
+    bool accuses = link_has_fault(server->link) || end_of->signal == 0 || life->engine_was_stuck;
+    life->engine_was_stuck = false;
+    bool goes_on = recovery_on_death(&life->recovery, accuses, clock_monotonic_ns());
     request_metrics_count_engine_death();
     api_on_engine_wake(server);
     if (!goes_on) {
@@ -361,6 +366,7 @@ static void on_engine_watch(uv_timer_t *timer)
     if (api_num_in_flight(&life->server) == 0) uv_timer_stop(timer);
     if (life->engine.main || !engine_is_stuck(&life->server)) return;
     log_error("the engine is stuck: it is ended");
+    life->engine_was_stuck = true;
     engine_host_kill(&life->engine);
 }
 

@@ -88,7 +88,7 @@ def plan_and_environment():
 @contextlib.contextmanager
 def running(*options):
     with plan_and_environment() as (plan, environment):
-        with conftest.running(*options, env=environment) as server:
+        with conftest.running("--engine", "thread", *options, env=environment) as server:
             yield server, plan
 
 
@@ -97,7 +97,7 @@ def start(plan_arguments, environment, plan, seconds=60):
     plan.arm(**plan_arguments)
     port = conftest.free_port()
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([conftest.BINARY, "serve", conftest.MODEL, "--port", str(port)], stderr=log,
+        process = subprocess.Popen([conftest.BINARY, "serve", conftest.MODEL, "--port", str(port), "--engine", "thread"], stderr=log,
                                    env={**os.environ, **environment})
         try:
             code = wait_for_exit_or_readiness(process, port, seconds)

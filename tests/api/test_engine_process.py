@@ -1,0 +1,159 @@
+"""The engine as a process: what dies, what goes on, what is told. tests/oracle/kills.py kills it a thousand times."""
+
+import http.client
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import httpx
+import pytest
+
+import conftest
+from test_signals import BODY, Stream
+
+LONG = {**BODY, "max_tokens": 150, "logprobs": 2, "presence_penalty": 0.5}
+
+
+@pytest.fixture(scope="module")
+def mortal():
+    with conftest.running("--max-engine-deaths", "0", "--no-log-requests") as server:
+        yield server
+
+
+def engine_pid(server):
+    pid = server.process.pid
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def is_gone(pid):
+    return not pathlib.Path(f"/proc/{pid}").exists()
+
+
+def kill_engine(server, number=signal.SIGKILL):
+    deaths = server.metrics()["flashd_engine_deaths_total"]
+    os.kill(engine_pid(server), number)
+    wait_until(lambda: server.metrics()["flashd_engine_deaths_total"] > deaths)
+
+
+def wait_ready(server):
+    wait_until(lambda: httpx.get(server.url + "/health").status_code == 200)
+
+
+def test_ps_names_them(mortal):
+    front = pathlib.Path(f"/proc/{mortal.process.pid}/cmdline").read_text().split("\0")
+    engine = pathlib.Path(f"/proc/{engine_pid(mortal)}/cmdline").read_text().split("\0")
+    assert front[1] == "serve" and engine[:2] == ["flashd-engine", "engine"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_a_stream_goes_on(mortal, number):
+    expected = Stream(mortal, LONG).result()
+    stream = Stream(mortal, LONG)
+    stream.begun.wait()
+    kill_engine(mortal, number)
+    assert stream.result() == expected
+    wait_ready(mortal)
+
+
+def test_a_request_that_comes_meanwhile_waits(mortal):
+    expected = Stream(mortal).result()
+    kill_engine(mortal)
+    assert Stream(mortal).result() == expected
+
+
+def test_a_client_that_leaves_meanwhile_leaves_nothing(mortal):
+    connection = http.client.HTTPConnection("127.0.0.1", mortal.port, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({**LONG, "stream": True}), {"Content-Type": "application/json"})
+    connection.getresponse().readline()
+    kill_engine(mortal)
+    connection.close()
+    wait_ready(mortal)
+    mortal.wait_idle()
+
+
+def test_totals_never_go_back(mortal):
+    before = mortal.wait_idle()
+    kill_engine(mortal)
+    wait_ready(mortal)
+    Stream(mortal).result()
+    after = mortal.wait_idle()
+    totals = [name for name in before if "_total" in name or name.endswith(("_count", "_sum"))]
+    assert totals and all(after[name] >= before[name] for name in totals)
+
+
+def test_health_says_so_and_livez_stays(mortal):
+    os.kill(engine_pid(mortal), signal.SIGSTOP)
+    assert httpx.get(mortal.url + "/livez").status_code == 200  # nothing is owed
+    kill_engine(mortal)
+    wait_ready(mortal)
+
+
+def test_an_engine_ends_with_its_front():
+    server = conftest.Server()
+    engine = engine_pid(server)
+    server.process.kill()
+    server.process.wait()
+    wait_until(lambda: is_gone(engine))
+
+
+def test_a_drain_ends_the_engine(mortal):
+    with conftest.running() as server:
+        engine = engine_pid(server)
+    wait_until(lambda: is_gone(engine))
+
+
+def test_too_many_deaths_end_the_server():
+    server = conftest.Server("--max-engine-deaths", "2")
+    stream = Stream(server, {**LONG, "max_tokens": 2000, "ignore_eos": True})
+    stream.begun.wait()
+    kill_engine(server)
+    wait_ready(server)
+    os.kill(engine_pid(server), signal.SIGKILL)
+    assert server.process.wait(30) == 70
+    assert stream.result()[2] != "length"  # an error event, not a cut answer
+    assert "the engine dies too often" in server.log()
+
+
+def test_an_engine_that_cannot_start_is_a_sentence(tmp_path):
+    model = tmp_path / "model.gguf"
+    model.write_bytes(conftest.MODEL.read_bytes()[:1 << 20])
+    done = subprocess.run([conftest.BINARY, "serve", model, "--port", str(conftest.free_port())], stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1 and b"model.gguf" in done.stderr
+
+
+def test_a_device_that_fails_is_replaced(tmp_path):
+    """An engine whose model file is cut dies of it and cannot come back; the server says so and ends."""
+    model = tmp_path / "model.gguf"
+    model.write_bytes(conftest.MODEL.read_bytes())
+    server = conftest.Server("--max-engine-deaths", "3", model=model)
+    model.unlink()
+    os.kill(engine_pid(server), signal.SIGKILL)
+    assert server.process.wait(30) == 70
+    assert "no such file" in server.log()
+
+
+def test_the_front_answers_while_the_engine_stands(mortal):
+    """Nothing of the front waits for the engine: metrics, refusals and tokenizing go on."""
+    stream = Stream(mortal, LONG)
+    stream.begun.wait()
+    engine = engine_pid(mortal)
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        assert mortal.metrics()["flashd_requests_in_flight"] == 1
+        assert mortal.post("/tokenize", {"prompt": "hello"}).status_code == 200
+        assert mortal.post("/v1/completions", {"prompt": 7.5}).status_code == 400
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert stream.result()[1] == "done"
