@@ -218,6 +218,11 @@ check: ## format, include arrows, clang-tidy
 oracle: all model ## mixed requests alone, then together: every answer equal byte for byte (ARGS="--requests 10000")
 	@python3 tests/oracle/oracle.py $(ARGS)
 
+KILLS ?= 1000
+.PHONY: kills
+kills: all ## kill the engine KILLS (1000) times under 64 mixed streams: every answer equal byte for byte
+	@python3 tests/oracle/kills.py --kills $(KILLS) $(ARGS)
+
 .PHONY: bench
 bench: ## tables against llama.cpp on this machine
 	@tests/bench/run
