@@ -55,6 +55,7 @@ struct life {
     bool loading_text; /* text_thread runs */
     bool has_text;
     int text_status;
+    double text_seconds;
     struct error text_error;
     uint64_t engine_start_ns;
     bool engine_was_stuck; /* and was killed for it */
@@ -169,7 +170,9 @@ static void text_main(void *context)
 {
     struct life *life = context;
     const struct config *config = life->server.config;
+    uint64_t begin_ns = clock_monotonic_ns();
     life->text_status = model_text_open(config->model, config->chat_template, &life->text, &life->text_error);
+    life->text_seconds = (double)(clock_monotonic_ns() - begin_ns) / 1e9;
     uv_async_send(&life->text_done);
 }
 
@@ -195,13 +198,20 @@ static int fit_tokenizer(struct life *life, const struct link_facts *facts, stru
                      tokenizer_vocab_size(life->text.tokenizer) - 1, facts->vocab_size);
 }
 
+/* The engine's phases, and beside them the texts'. */
+static void tell_phases(struct life *life)
+{
+    static const char *const names[LOAD_PHASES + 1] = {
+        [LOAD_FILES] = "files",  [LOAD_DEVICE] = "device", [LOAD_WEIGHTS] = "weights",
+        [LOAD_POOL] = "kv_pool", [LOAD_ENGINE] = "engine", [LOAD_PHASES] = "tokenizer"};
+    double seconds[LOAD_PHASES + 1];
+    memcpy(seconds, link_phase_seconds(life->server.link), LOAD_PHASES * sizeof *seconds);
+    seconds[LOAD_PHASES] = life->text_seconds;
+    api_on_loaded(&life->server, names, seconds, LOAD_PHASES + 1);
+}
+
 static int publish_model(struct life *life, struct error *err)
 {
-    static const char *const phase_names[LOAD_PHASES] = {[LOAD_FILES] = "files",
-                                                         [LOAD_DEVICE] = "device",
-                                                         [LOAD_WEIGHTS] = "weights",
-                                                         [LOAD_POOL] = "kv_pool",
-                                                         [LOAD_ENGINE] = "engine"};
     struct server *server = &life->server;
     struct link *link = server->link;
     int status = link_join(link, err);
@@ -214,7 +224,7 @@ static int publish_model(struct life *life, struct error *err)
     server->slots = link_slots(link);
     server->tokenizer = life->text.tokenizer;
     server->chat_template = life->text.chat_template;
-    api_on_loaded(server, phase_names, link_phase_seconds(link), LOAD_PHASES);
+    tell_phases(life);
     return 0;
 }
 

@@ -56,7 +56,7 @@ def test_series_exist_from_the_start(start_server):
         build = found["flashd_build_info"].samples[0].labels
         assert build["version"] and build["commit"]
         phases = {s.labels["phase"]: s.value for s in found["flashd_startup_seconds"].samples}
-        assert set(phases) == {"files", "tokenizer", "device", "weights", "engine"} and sum(phases.values()) > 0
+        assert set(phases) == {"files", "tokenizer", "device", "weights", "kv_pool", "engine"} and sum(phases.values()) > 0
 
 
 def test_buckets(server):
