@@ -1,5 +1,6 @@
 #include "engine/run.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -32,6 +33,7 @@ static int run(struct link *link, const struct config *config, bool leaves_reque
         link_set_state(link, LINK_REFUSED, err.text);
     } else {
         link_set_state(link, LINK_READY, NULL);
+        pthread_setname_np(pthread_self(), "engine"); /* not the threads that it has started */
         engine_serve(load.engine);
         exit_code = engine_failed(load.engine) ? EXIT_DEVICE : EXIT_SUCCESS;
     }
@@ -57,6 +59,7 @@ int engine_run_process(int link_fd, int wake_fd, pid_t front, const struct confi
 {
     struct link *link;
     struct error err = {0};
+    pthread_setname_np(pthread_self(), "flashd-engine");
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != front) return EXIT_FAILURE; /* it died in between */
