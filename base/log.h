@@ -1,7 +1,7 @@
 /* log.h - one line an event, to stderr: text for a person, or JSON lines with --log-format json.
  *
- * A line is written with one write(2), so lines of different threads never mix. Prompts and
- * generated text never go into a log. Thread: any, after log_configure. */
+ * Lines of different threads never mix; how they reach stderr is log_writer.h's, what they may hold
+ * log_line.h's. Prompts and generated text never go into a log. Thread: any, after log_configure. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -27,7 +27,7 @@ struct log_field {
     const char *key;
     enum log_field_type type;
     union {
-        const char *text; /* valid UTF-8, or NULL to leave the field out */
+        const char *text; /* NULL: the field is left out */
         int64_t integer;
         double real;
     };

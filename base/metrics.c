@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 
@@ -13,6 +14,7 @@ struct metric {
     char *name, *help, *labels;
     double bounds[METRIC_BUCKETS_MAX];
     int num_bounds;
+    uint64_t (*read)(void);                                 /* NULL: value is it */
     _Atomic double value;                                   /* counter, gauge; a histogram's sum */
     _Atomic uint64_t bucket_counts[METRIC_BUCKETS_MAX + 1]; /* not cumulative; last is +Inf */
     struct metric *next;
@@ -20,28 +22,33 @@ struct metric {
 
 static struct metric *first, **last = &first;
 
-static char *copy_text(const char *text)
+/* Nothing is served yet, so nothing is lost. */
+static void *need(void *p)
 {
-    char *copy = strdup(text);
-    assert_always(copy);
-    return copy;
+    if (p) return p;
+    fputs("flashd: no memory for the metrics\n", stderr);
+    _exit(EXIT_FAILURE);
 }
 
 struct metric *metric_register(enum metric_type type, const char *name, const char *help, const char *labels,
                                const double *bounds, int num_bounds)
 {
     assert_always(num_bounds <= METRIC_BUCKETS_MAX);
-    struct metric *m = calloc(1, sizeof *m);
-    assert_always(m);
+    struct metric *m = need(calloc(1, sizeof *m));
     m->type = type;
-    m->name = copy_text(name);
-    m->help = copy_text(help);
-    m->labels = copy_text(labels);
+    m->name = need(strdup(name));
+    m->help = need(strdup(help));
+    m->labels = need(strdup(labels));
     m->num_bounds = num_bounds;
     if (num_bounds > 0) memcpy(m->bounds, bounds, (size_t)num_bounds * sizeof *bounds);
     *last = m;
     last = &m->next;
     return m;
+}
+
+void metric_register_counter(const char *name, const char *help, uint64_t (*read)(void))
+{
+    metric_register(METRIC_COUNTER, name, help, "", NULL, 0)->read = read;
 }
 
 static void add_relaxed(_Atomic double *value, double amount)
@@ -89,7 +96,7 @@ static uint64_t histogram_count(const struct metric *m)
 double metric_value(const struct metric *m)
 {
     if (m->type == METRIC_HISTOGRAM) return (double)histogram_count(m);
-    return atomic_load_explicit(&m->value, memory_order_relaxed);
+    return m->read ? (double)m->read() : atomic_load_explicit(&m->value, memory_order_relaxed);
 }
 
 /* The shortest decimal that reads back as the same double; with dot, integers get ".0". */

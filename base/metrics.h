@@ -18,9 +18,12 @@ struct metric;
 
 /* name, help and labels are copied. labels is the inside of the braces, already escaped, e.g.
  * `model_name="m",engine="0"`, or "" for none. bounds are ascending upper bounds without +Inf
- * (histograms only; copied). Aborts when out of memory: it runs at start only. */
+ * (histograms only; copied). Ends the process when out of memory: it runs at start only. */
 struct metric *metric_register(enum metric_type type, const char *name, const char *help, const char *labels,
                                const double *bounds, int num_bounds);
+
+/* A counter that somebody else keeps: read is called for each page. */
+void metric_register_counter(const char *name, const char *help, uint64_t (*read)(void));
 
 void metric_add(struct metric *m, double amount);    /* counters (amount >= 0) and gauges */
 void metric_set(struct metric *m, double value);     /* gauges */
