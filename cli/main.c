@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/log_writer.h"
 #include "config/config.h"
 #include "files/file_map.h"
 #include "kernels/device.h"
 #include "cli/inspect.h"
+#include "cli/process.h"
 #include "engine/run.h"
 #include "server/engine_process.h"
 #include "server/server.h"
@@ -47,9 +49,17 @@ static int fail(const struct error *err)
     return EXIT_USAGE;
 }
 
+/* Ends when the log is written, or nobody reads it. */
 static int serve(const struct config *config)
 {
-    return server_run(config, engine_run_thread);
+    struct error err = {0};
+    if (process_raise_limits(&err) || process_start_workers(&err) || log_writer_start(&err)) {
+        log_error("%s", err.text);
+        return EXIT_FAILURE;
+    }
+    int code = server_run(config, engine_run_thread);
+    log_writer_stop();
+    return code;
 }
 
 /* Which process this one is an engine of. */
@@ -57,7 +67,14 @@ static pid_t front_pid;
 
 static int run_engine(const struct config *config)
 {
-    return engine_run_process(ENGINE_LINK_FD, ENGINE_WAKE_FD, front_pid, config);
+    struct error err = {0};
+    if (log_writer_start(&err)) {
+        log_error("%s", err.text);
+        return EXIT_FAILURE;
+    }
+    int code = engine_run_process(ENGINE_LINK_FD, ENGINE_WAKE_FD, front_pid, config);
+    log_writer_stop();
+    return code;
 }
 
 static int run_command(int (*command)(const struct config *), int num_args, char **args, char **environment)
@@ -89,6 +106,8 @@ static bool asks_for_help(int num_args, char **args)
 
 int main(int argc, char **argv)
 {
+    if (!process_open_standard_descriptors()) return EXIT_FAILURE;
+    process_settle_signals();
     const char *command = argc > 1 ? argv[1] : "--help";
     if (asks_for_help(argc - 1, argv + 1) || !strcmp(command, "help") || argc < 2) {
         print_help(argc < 2 ? stderr : stdout);

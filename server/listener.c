@@ -169,9 +169,6 @@ static int choose_max_connections(const struct config *config)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return (int)config->max_connections;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    getrlimit(RLIMIT_NOFILE, &limit);
     uint64_t room =
         limit.rlim_cur > 2 * OTHER_DESCRIPTORS ? limit.rlim_cur - OTHER_DESCRIPTORS : OTHER_DESCRIPTORS;
     if ((uint64_t)config->max_connections <= room) return (int)config->max_connections;

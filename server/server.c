@@ -10,8 +10,9 @@
  *
  * It listens before it loads, so that health checks and clients get an answer (503) at once. Draining takes
  * no new API requests, but health, metrics and refusals are still answered, so that load balancers see it; it
- * ends when nothing is in flight, at once if nothing is. A second signal ends the process on the spot. SIGHUP
- * is ignored: there is nothing to reload, and a closed terminal must not stop a server.
+ * ends when nothing is in flight, at once if nothing is. A second signal cuts off what runs and ends the
+ * process on the spot. Signals that ask for nothing flashd has (SIGHUP to reload, SIGUSR1, ...) are logged
+ * and ignored.
  *
  * A load cannot be interrupted; a process told to end meanwhile leaves it running and exits under it. */
 #include "server/server.h"
@@ -24,6 +25,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_writer.h"
 #include "base/metrics.h"
 #include "server/api/request_metrics.h"
 #include "server/engine_watch.h"
@@ -40,6 +42,9 @@ enum {
     RESTART_MS = 100, /* before an engine that died while it loaded is started again */
 };
 
+static const int ignored_signals[] = {SIGHUP, SIGUSR1,   SIGUSR2, SIGALRM,  SIGIO,
+                                      SIGPWR, SIGVTALRM, SIGPROF, SIGSTKFLT};
+
 struct life {
     struct server server;
     struct listener listener;
@@ -47,7 +52,7 @@ struct life {
     struct recovery recovery;
     uv_loop_t loop;
     uv_async_t text_done, quiet;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, ignored[array_length(ignored_signals)];
     uv_timer_t deadline, restart, engine_watch;
     uv_prepare_t before_wait;
     struct model_text text;
@@ -141,17 +146,34 @@ static void begin_drain(struct life *life)
     end_if_quiet(life);
 }
 
+/* Without waiting for anybody but the log. */
+static void leave(const struct life *life)
+{
+    log_info("ended with code %d", life->exit_code);
+    log_writer_stop();
+    _exit(life->exit_code);
+}
+
 static void on_signal(uv_signal_t *signal, int number)
 {
     loop_watch_enter("a signal");
     struct life *life = signal->data;
-    log_info("got %s", number == SIGTERM ? "SIGTERM" : "SIGINT");
+    log_info("got SIG%s", sigabbrev_np(number));
     if (life->server.state == SERVER_LOADING || life->server.state == SERVER_READY) {
         begin_drain(life);
         return;
     }
+    log_warning("told to end at once: %d requests are cut off", api_num_in_flight(&life->server));
+    api_abort_all(&life->server, 503, "service_unavailable_error", "the server was told to end at once");
     if (life->server.config->uds) unlink(life->server.config->uds);
-    _exit(life->exit_code);
+    leave(life);
+}
+
+static void on_ignored_signal(uv_signal_t *signal, int number)
+{
+    (void)signal;
+    loop_watch_enter("a signal");
+    log_info("got SIG%s: ignored", sigabbrev_np(number));
 }
 
 static void fail_device(struct life *life)
@@ -406,6 +428,11 @@ static void init_handles(struct life *life)
     uv_prepare_start(&life->before_wait, on_before_wait);
     uv_signal_start(&life->sigterm, on_signal, SIGTERM);
     uv_signal_start(&life->sigint, on_signal, SIGINT);
+    for (size_t i = 0; i < array_length(ignored_signals); i++) {
+        uv_signal_init(&life->loop, &life->ignored[i]);
+        uv_unref((uv_handle_t *)&life->ignored[i]);
+        uv_signal_start(&life->ignored[i], on_ignored_signal, ignored_signals[i]);
+    }
 }
 
 static int start(struct life *life, struct error *err)
@@ -417,6 +444,10 @@ static int start(struct life *life, struct error *err)
     if (!status) status = api_init(server, err);
     if (status) return status;
     http_metrics_register();
+    metric_register_counter(
+        "flashd_log_lines_dropped_total",
+        "Log lines that nobody will see: their reader was too slow, or the disk was full.",
+        log_writer_num_dropped);
     status = listener_open(&life->listener, server, server_routes, err);
     life->listener.on_quiet = on_quiet;
     life->listener.quiet_context = life;
@@ -436,6 +467,9 @@ static void release(struct life *life)
     model_text_close(&life->text);
     listener_deinit(&life->listener);
     free(life->default_name);
+    for (size_t i = 0; i < array_length(ignored_signals); i++)
+        uv_close((uv_handle_t *)&life->ignored[i], NULL);
+    uv_run(&life->loop, UV_RUN_NOWAIT);
     uv_loop_close(&life->loop);
     metrics_reset();
     free(life);
@@ -443,8 +477,6 @@ static void release(struct life *life)
 
 int server_run(const struct config *config, engine_main *engine)
 {
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
     struct life *life = calloc(1, sizeof *life);
     if (!life || uv_loop_init(&life->loop)) {
         log_error("out of memory");
@@ -471,8 +503,7 @@ int server_run(const struct config *config, engine_main *engine)
     uv_run(&life->loop, UV_RUN_DEFAULT);
     int exit_code = life->exit_code;
     bool engine_loads = life->server.link && link_state(life->server.link) == LINK_LOADING;
-    if (life->loading_text || engine_loads || exit_code == EXIT_DEVICE)
-        _exit(exit_code); /* no thread to wait for */
+    if (life->loading_text || engine_loads || exit_code == EXIT_DEVICE) leave(life); /* no thread to wait for */
     release(life);
     log_info("ended with code %d", exit_code);
     return exit_code;

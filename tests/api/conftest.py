@@ -34,13 +34,13 @@ def free_port():
 class Server:
     """One flashd process."""
 
-    def __init__(self, *options, env=None, model=MODEL):
+    def __init__(self, *options, env=None, model=MODEL, **popen):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_file = tempfile.NamedTemporaryFile(prefix="flashd-", suffix=".log")
         command = [str(BINARY), "serve", str(model), "--port", str(self.port), *options]
-        self.process = subprocess.Popen(command, stderr=self.log_file, stdout=subprocess.DEVNULL,
-                                        env={**os.environ, **(env or {})})
+        popen = {"stderr": self.log_file, "stdout": subprocess.DEVNULL, **popen}
+        self.process = subprocess.Popen(command, env={**os.environ, **(env or {})}, **popen)
         self.wait_until_ready()
 
     def wait_until_ready(self):

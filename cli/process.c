@@ -1,0 +1,101 @@
+#include "cli/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/check.h"
+
+enum {
+    DESCRIPTORS_MIN = 64, /* model files, log, loop, a probe or two; more connections need more */
+    WORKERS = 4,
+    WORKERS_MAX = 64,
+    WORKER_STACK_BYTES = 8 << 20, /* libuv's choice for its workers */
+};
+
+bool process_open_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
+    return true;
+}
+
+void process_settle_signals(void)
+{
+    static const int ignored[] = {SIGPIPE, SIGHUP,    SIGXFSZ, SIGUSR1, SIGUSR2,  SIGALRM,
+                                  SIGIO,   SIGVTALRM, SIGPROF, SIGPWR,  SIGSTKFLT};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (size_t i = 0; i < array_length(ignored); i++) signal(ignored[i], SIG_IGN);
+}
+
+int process_raise_limits(struct error *err)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return STATUS_OK;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max >= DESCRIPTORS_MIN) return STATUS_OK;
+    return error_set(err, STATUS_LIMIT,
+                     "the process may open %llu files and sockets (ulimit -n), but needs at least %d",
+                     (unsigned long long)limit.rlim_max, DESCRIPTORS_MIN);
+}
+
+static int choose_num_workers(void)
+{
+    const char *told = getenv("UV_THREADPOOL_SIZE");
+    int count = told ? atoi(told) : WORKERS;
+    char text[16];
+    count = max_of(1, min_of(count, WORKERS_MAX));
+    snprintf(text, sizeof text, "%d", count);
+    setenv("UV_THREADPOOL_SIZE", text, 1);
+    return count;
+}
+
+static void wait_for_post(void *sem)
+{
+    uv_sem_wait(sem);
+}
+
+/* Whether that many can be had at once. */
+static int try_threads(int count)
+{
+    static const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE,
+                                                .stack_size = WORKER_STACK_BYTES};
+    uv_thread_t threads[WORKERS_MAX];
+    uv_sem_t sem;
+    int uv_status = uv_sem_init(&sem, 0), num_started = 0;
+    if (uv_status) return uv_status;
+    while (num_started < count && !uv_status) {
+        uv_status = uv_thread_create_ex(&threads[num_started], &options, wait_for_post, &sem);
+        if (!uv_status) num_started++;
+    }
+    for (int i = 0; i < num_started; i++) uv_sem_post(&sem);
+    for (int i = 0; i < num_started; i++) uv_thread_join(&threads[i]);
+    uv_sem_destroy(&sem);
+    return uv_status;
+}
+
+static void do_nothing(uv_work_t *work)
+{
+    (void)work;
+}
+
+int process_start_workers(struct error *err)
+{
+    uv_loop_t loop;
+    uv_work_t work;
+    int uv_status = try_threads(choose_num_workers());
+    if (!uv_status) uv_status = uv_loop_init(&loop);
+    if (uv_status)
+        return error_set(err, STATUS_IO, "cannot start worker threads: %s", uv_strerror(uv_status));
+    uv_queue_work(&loop, &work, do_nothing, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+    return STATUS_OK;
+}

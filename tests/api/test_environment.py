@@ -1,0 +1,312 @@
+"""Hostile surroundings: closed descriptors, tiny limits, logs that nobody reads, signals at any moment. The server serves,
+or it says in a sentence why not and ends with 1 or 2."""
+
+import fcntl
+import itertools
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+import faults
+from conftest import BINARY, MODEL, SANITIZED, START_SECONDS, Server, free_port, running
+from test_signals import Stream
+
+REFUSED = {"prompt": "x", "max_tokens": -1}
+
+
+def answers(server):
+    return server.post("/v1/completions", {"prompt": "Once", "max_tokens": 1}).status_code == 200
+
+
+def run(*arguments, seconds=START_SECONDS, **popen):
+    """A start that is expected to fail: (exit code, what it said)."""
+    done = subprocess.run([str(BINARY), *map(str, arguments)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                          timeout=seconds, **popen)
+    return done.returncode, done.stderr.decode()
+
+
+# ---- descriptors ----
+
+@pytest.mark.parametrize("closed", [c for n in range(4) for c in itertools.combinations(range(3), n)], ids=str)
+def test_closed_descriptors(closed):
+    """Standard descriptors that are not there are not taken by a file or a socket, which would get the log's lines."""
+    def close():
+        for fd in closed:
+            os.close(fd)
+
+    with running("--log-level", "debug", preexec_fn=close, stdin=subprocess.DEVNULL) as server:
+        for fd in closed:
+            assert os.readlink(f"/proc/{server.process.pid}/fd/{fd}") == "/dev/null"
+        assert server.post("/v1/completions", REFUSED).status_code == 400  # logs a line
+        assert answers(server)
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "inspect", "serve"])
+def test_closed_descriptors_of_other_commands(command):
+    process = subprocess.Popen([BINARY, command], preexec_fn=lambda: os.closerange(0, 3))
+    assert process.wait(30) in (0, 2)
+
+
+# ---- limits ----
+
+def limits(**values):
+    """limits(NOFILE=(soft, hard)) for preexec_fn."""
+    def apply():
+        for name, value in values.items():
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name), value)
+    return apply
+
+
+@pytest.mark.parametrize("number", [3, 4, 5, 8, 16, 32, 63])
+def test_too_few_descriptors(number):
+    code, said = run("serve", MODEL, "--port", free_port(), preexec_fn=limits(NOFILE=(number, number)))
+    if said:  # the loader of shared libraries needs four of its own, and has its own sentence
+        assert "ulimit -n" in said or "error while loading shared libraries" in said
+    assert code == (127 if "loading shared" in said else 1) or number < 5
+
+
+@pytest.mark.parametrize("soft, hard", [(64, 64), (5, 4096), (20, 200)])
+def test_few_descriptors(soft, hard):
+    """More clients than descriptors: some are turned away, those that are let in are answered, and afterwards all are."""
+    with running(preexec_fn=limits(NOFILE=(soft, hard))) as server:
+        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(300)]
+        streams = [Stream(server) for _ in range(8)]
+        for stream in streams:
+            status, ended, *_ = stream.result()
+            assert status is None or ended == "done"
+        for connection in held:
+            connection.close()
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                assert answers(server)
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert server.num_fds() <= hard
+
+
+def test_files_may_not_grow():
+    """Log lines that the system refuses are dropped and counted, and the server goes on."""
+    with running("--log-level", "debug", preexec_fn=limits(FSIZE=(0, 0))) as server:
+        assert answers(server)
+        assert server.metrics()["flashd_log_lines_dropped_total"] > 0
+
+
+SMALL = ["--kv-cache-memory-bytes", "64MiB", "--max-model-len", "512", "--max-queued-requests", "8", "--max-num-seqs", "4"]
+
+
+def start_within(mib):
+    """A start in so much address space: (exit code, what it said, status of a long request or None if it never served)."""
+    port, status = free_port(), None
+    process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(port), *SMALL], stderr=subprocess.PIPE,
+                               preexec_fn=limits(AS=(mib << 20, mib << 20)))
+    killer = threading.Timer(START_SECONDS, process.kill)
+    killer.start()
+    while process.poll() is None and status is None:
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
+                body = {"prompt": "x" * 20_000, "max_tokens": 1}  # a worker's
+                status = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=body).status_code
+                process.terminate()
+        except httpx.TransportError:
+            time.sleep(0.01)
+    said = process.communicate(timeout=60)[1].decode()
+    killer.cancel()
+    return process.returncode, said, status
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers reserve terabytes")
+def test_little_address_space():
+    """A sentence and 1, or service; nothing in between, down to the megabyte where one becomes the other."""
+    def served(mib):
+        code, said, status = start_within(mib)
+        assert (code == 0 and status in (400, 500, 503)) or (code in (1, 127) and len(said.strip()) > 15), (mib, code, said)
+        return code == 0
+
+    low, high = 10, 2048
+    assert served(high) and not served(low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if served(middle) else (middle, high)
+    for mib in 4, 8, 16, 24, 32, 40:
+        assert served(high + mib)
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers replace the allocator themselves")
+def test_the_first_allocations_of_a_start():
+    """libuv ends the process without a word when its own tables cannot grow; nobody else does."""
+    with faults.plan_and_environment() as (plan, environment):
+        for k in range(80):
+            code, log = faults.start({"call": "allocation", "num_passing": k}, environment, plan)
+            assert (code == -signal.SIGABRT and not log) or (code in (None, 1, 2) and len(log) > 15), (k, code, log)
+
+
+# ---- logs ----
+
+def refuse_many(server, count):
+    """That many requests, each refused with a line in the log, pipelined."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        for _ in range(count // 100):
+            connection.sendall(b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 120) * 100)
+            got = b""
+            while got.count(b"HTTP/1.1 404") < 100:
+                part = connection.recv(1 << 20)
+                assert part
+                got += part
+
+
+def test_a_log_that_nobody_reads():
+    """Far more lines than a pipe takes and a queue holds; then the reader comes back."""
+    read, write = os.pipe()
+    with running("--log-format", "json", stderr=write) as server:
+        os.close(write)
+        count = 0
+        while server.metrics()["flashd_log_lines_dropped_total"] == 0:
+            assert count < 60_000
+            refuse_many(server, 2000)
+            count += 2000
+        assert answers(server)
+        lines = []
+
+        def collect():
+            with os.fdopen(read) as log:
+                lines.extend(log)
+
+        reader = threading.Thread(target=collect)
+        reader.start()
+        server.wait_idle()
+        assert server.stop() == 0
+        reader.join()
+        events = [json.loads(line) for line in lines]
+        dropped = [int(e["msg"].split()[0]) for e in events if "lines were dropped" in e["msg"]]
+        refused = sum(e["msg"] == "request refused" for e in events)
+        assert len(dropped) == 1 and refused + dropped[0] >= count, (refused, dropped, count)
+        assert events[-1]["msg"] == "ended with code 0"
+
+
+def test_a_log_that_nobody_reads_does_not_hang_the_end():
+    read, write = os.pipe()
+    fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, 4096)
+    with running("--log-level", "debug", stderr=write) as server:
+        for _ in range(50):
+            server.post("/v1/completions", REFUSED)
+        assert server.stop(seconds=60) == 0
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("kind", ["closed", "nonblocking"])
+def test_odd_log_pipes(kind):
+    read, write = os.pipe()
+    if kind == "nonblocking":
+        os.set_blocking(write, False)
+        fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, 4096)
+    with running(stderr=write) as server:
+        os.close(write)
+        if kind == "closed":
+            os.close(read)
+        for _ in range(50):
+            assert server.post("/v1/completions", REFUSED).status_code == 400
+        assert answers(server)
+        if kind == "closed":
+            assert server.metrics()["flashd_log_lines_dropped_total"] >= 50
+        else:
+            os.close(read)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_a_client_sends_does_not_steer_a_terminal(log_format):
+    with running("--log-format", log_format) as server:
+        for hostile in "\x1b[2J", "\x07\x0b", "\x9b31m", "\u2028x", "\u202efdp", "\u2066\u061c", "\U000e0041":
+            server.post("/v1/completions", {"prompt": "x", "model": hostile, hostile: 1})
+            httpx.get(server.url + "/" + "".join(f"%{b:02x}" for b in hostile.encode()))
+        raw = server.log()
+    assert all(c.isprintable() or c == "\n" for c in raw), [c for c in raw if not c.isprintable() and c != "\n"]
+
+
+# ---- signals ----
+
+IGNORED = [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO,
+           signal.SIGPWR, signal.SIGSTKFLT]
+NAMES = {signal.SIGIO: "SIGPOLL"}  # where the C library has another name
+
+
+def test_signals_that_mean_nothing_are_ignored():
+    """From the first moment, in streams, and while it drains."""
+    process_started = []
+
+    def send_all(server):
+        for number in IGNORED:
+            server.process.send_signal(number)
+
+    class Bombarded(Server):
+        def wait_until_ready(self):
+            deadline = time.monotonic() + START_SECONDS
+            while "listening" not in self.log() and time.monotonic() < deadline:
+                process_started.append(self.process.poll())
+                time.sleep(0.005)
+            send_all(self)
+            super().wait_until_ready()
+
+    server = Bombarded()
+    try:
+        expected = Stream(server).result()
+        stream = Stream(server)
+        stream.begun.wait()
+        send_all(server)
+        assert stream.result() == expected and expected[1] == "done"
+        stream = Stream(server, {"prompt": "x", "max_tokens": 60, "ignore_eos": True})
+        stream.begun.wait()
+        server.process.terminate()
+        send_all(server)
+        assert stream.result()[:3] == (200, "done", "length")
+        assert server.process.wait(60) == 0
+        for number in IGNORED:
+            assert f"got {NAMES.get(number, signal.Signals(number).name)}: ignored" in server.log(), server.log()
+    finally:
+        server.process.kill()
+
+
+def test_a_second_sigterm_leaves_no_request_without_its_line():
+    server = Server("--log-format", "json")
+    streams = [Stream(server, {"prompt": "x", "max_tokens": 2000, "ignore_eos": True}) for _ in range(3)]
+    for stream in streams:
+        stream.begun.wait()
+    server.process.terminate()
+    while "draining" not in server.log():
+        time.sleep(0.005)
+    server.process.terminate()
+    assert server.process.wait(30) == 0
+    events = [json.loads(line) for line in server.log().splitlines()]
+    assert [e["finish_reason"] for e in events if e["msg"] == "request"] == ["aborted"] * 3
+    assert events[-1]["msg"] == "ended with code 0"
+    for stream in streams:
+        stream.result()
+
+
+def test_sigterm_while_it_loads():
+    """At every moment of a start: it ends with 0, or before it has begun by the signal."""
+    for i in range(12):
+        process = subprocess.Popen([BINARY, "serve", MODEL, "--port", "0"], stderr=subprocess.PIPE)
+        time.sleep(i * 0.02)
+        process.terminate()
+        said = process.communicate(timeout=60)[1].decode()
+        assert process.returncode == 0 or (process.returncode == -signal.SIGTERM and "ready" not in said)
+        if process.returncode == 0:
+            assert said.rstrip().endswith("ended with code 0")
+
+
+def test_signals_that_come_blocked():
+    """A parent that has blocked SIGTERM hands that on; the server can still be told to end."""
+    with running(preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())) as server:
+        assert answers(server)
