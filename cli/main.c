@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/log_writer.h"
+#include "config/api_keys.h"
 #include "config/config.h"
 #include "files/file_map.h"
 #include "kernels/device.h"
@@ -88,6 +89,7 @@ static int run_command(int (*command)(const struct config *), int num_args, char
         error_set(&err, STATUS_INVALID, "a MODEL is expected: a GGUF file or a Hugging Face directory");
         code = fail(&err);
     } else {
+        api_keys_hide(&config, num_args, args);
         log_configure(log_level_of(config.log_level), !strcmp(config.log_format, "json"));
         file_map_guard_process();
         device_set_environment();

@@ -3,8 +3,10 @@
  *
  *   --max-num-seqs 8   --max-num-seqs=8   max-num-seqs: 8 (YAML)   FLASHD_MAX_NUM_SEQS=8
  *
- * A LIST in the environment is separated by commas; in YAML it is a scalar or a sequence.
- * Memory: a config owns its strings; config_deinit frees them. Thread: read-only once loaded. */
+ * A LIST is separated by commas wherever it stands; on the command line also by blanks, in YAML it may be a
+ * sequence. A value that is empty, or no text, is an error and never the default: a key that got lost must
+ * not open a server. Memory: a config owns its strings; config_deinit frees them. Thread: read-only once
+ * loaded. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -15,14 +17,7 @@
 
 #include "base/status.h"
 #include "config/options.h"
-
-struct text_list {
-    char **items;
-    int num_items;
-};
-/* A copy of n bytes of text; NULL: a NULL item. */
-int text_list_append(struct text_list *list, const char *text, size_t n) must_check;
-void text_list_deinit(struct text_list *list);
+#include "config/text_list.h"
 
 struct config {
 #define CONFIG_FIELD_TEXT(field) char *field;
@@ -44,12 +39,17 @@ int config_init(struct config *c, struct error *err) must_check;
 void config_deinit(struct config *c);
 
 /* The three sources in their order: --config (found in args), environment (NAME=value strings, usually
- * environ), args. args does not hold the program's or the command's name. On failure err names the option and
- * the source. */
+ * environ), args; then the keys of --api-key-file. args does not hold the program's or the command's name; of
+ * several arguments that may be MODEL or an entry of a LIST, the last is MODEL if none stood before the list.
+ * On failure err names the option and the source. */
 int config_load(struct config *c, int num_args, char *const *args, char *const *environment,
                 struct error *err) must_check;
 
-/* Sets one option by its name, as every source does. source is for the message: "--config x.yaml", ... */
+/* Whether that option may be given several values. */
+bool config_is_list(const char *name);
+
+/* Sets one option by its name, as every source does; a LIST is appended to. source is for the message:
+ * "--config x.yaml", ... */
 int config_set(struct config *c, const char *name, const char *value, const char *source,
                struct error *err) must_check;
 

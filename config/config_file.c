@@ -5,12 +5,14 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "base/check.h"
+
 enum { KEY_BYTES_MAX = 64, SOURCE_BYTES_MAX = 300 };
 
 struct reader {
     struct config *config;
     const char *path;
-    bool in_mapping, in_sequence, done;
+    bool in_mapping, in_sequence, sequence_is_empty, done;
     char key[KEY_BYTES_MAX]; /* empty: the next scalar is a key */
 };
 
@@ -20,6 +22,16 @@ static int fail(const struct reader *r, const yaml_event_t *event, struct error 
                      event->start_mark.line + 1, what);
 }
 
+/* What YAML takes for no value at all; in quotes it is a text. */
+static bool is_null(const yaml_event_t *event)
+{
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
+    if (event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) return false;
+    for (size_t i = 0; i < array_length(nulls); i++)
+        if (!strcmp((const char *)event->data.scalar.value, nulls[i])) return true;
+    return false;
+}
+
 static int take_scalar(struct reader *r, const yaml_event_t *event, struct error *err)
 {
     const char *text = (const char *)event->data.scalar.value;
@@ -27,13 +39,18 @@ static int take_scalar(struct reader *r, const yaml_event_t *event, struct error
     if (!r->in_mapping) return fail(r, event, err, "a value without a name");
     if (!r->key[0]) {
         if (n == 0 || n >= sizeof r->key) return fail(r, event, err, "a name that is empty or too long");
+        if (memchr(text, '\0', n)) return fail(r, event, err, "a NUL character");
         memcpy(r->key, text, n + 1);
         for (char *p = r->key; *p; p++)
             if (*p == '_') *p = '-';
         return STATUS_OK;
     }
+    if (memchr(text, '\0', n)) return fail(r, event, err, "a NUL character");
+    if (is_null(event))
+        return fail(r, event, err, "a name without a value (leave the line out for the default)");
     char source[SOURCE_BYTES_MAX];
     snprintf(source, sizeof source, "%s:%zu", r->path, event->start_mark.line + 1);
+    r->sequence_is_empty = false;
     int status = config_set(r->config, r->key, text, source, err);
     if (!r->in_sequence) r->key[0] = '\0';
     return status;
@@ -50,9 +67,11 @@ static int take_event(struct reader *r, const yaml_event_t *event, struct error 
         return STATUS_OK;
     case YAML_SEQUENCE_START_EVENT:
         if (!r->key[0] || r->in_sequence) return fail(r, event, err, "a sequence in the wrong place");
-        r->in_sequence = true;
+        if (!config_is_list(r->key)) return fail(r, event, err, "a sequence where one value belongs");
+        r->in_sequence = r->sequence_is_empty = true;
         return STATUS_OK;
     case YAML_SEQUENCE_END_EVENT:
+        if (r->sequence_is_empty) return fail(r, event, err, "an empty sequence");
         r->in_sequence = false;
         r->key[0] = '\0';
         return STATUS_OK;

@@ -2,8 +2,8 @@
  * variables, the YAML file, --help and deploy/flashd.example.yaml.
  *
  * X(TYPE, field, "name", default, min, max, "unit", "help")
- *   TEXT   one string; default NULL means unset
- *   LIST   may be given several times; the values in order
+ *   TEXT   one string of printable UTF-8; default NULL means unset
+ *   LIST   may have several values, or be given several times; the values in order
  *   INT    int64 in [min, max]
  *   REAL   double in [min, max]
  *   BYTES  uint64 in [min, max]; accepts KiB, MiB, GiB, K, M, G suffixes (powers of 1024)
@@ -24,7 +24,7 @@ X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random 
 X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
 X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json; vllm: none") \
 X(TEXT,  chat_template, "chat-template", NULL, 0, 0, "file", "Jinja template to use instead of the model's own") \
-X(INT,   seed, "seed", 0, 0, 9223372036854775807LL, "number", "seeds requests that bring no seed of their own") \
+X(INT,   seed, "seed", -1, -1, 9223372036854775807LL, "number", "seeds requests that bring no seed of their own; -1: another at each start, which is logged") \
 SECTION("Device and memory") \
 X(TEXT,  device, "device", "auto", 0, 0, "auto|cpu|cuda", "where the model runs") \
 X(INT,   threads, "threads", 0, 0, 1024, "threads", "CPU device: compute threads; 0: as many as the process may use") \
@@ -48,6 +48,7 @@ X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") 
 X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \
 X(TEXT,  uds, "uds", NULL, 0, 0, "path", "listen on this Unix socket instead") \
 X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one") \
+X(TEXT,  api_key_file, "api-key-file", NULL, 0, 0, "file", "more client keys, one a line; `ps` and the environment do not show them") \
 X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; more are refused until some close") \
 X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM: how long running answers may take to finish") \
 SECTION("Limits of a request") \

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "config/api_keys.h"
 #include "config/config.h"
 
 static int load(struct config *c, char **environment, struct error *err, int num_args, char **args)
@@ -101,6 +102,20 @@ static void what_is_wrong_is_said(void **state)
         {"--enable-prefix-caching=maybe", "must be true or false"},
         {"--port", "--port needs a value"},
         {"--config=/nonexistent/x.yaml", "/nonexistent/x.yaml"},
+        {"--config", "--config needs a value"},
+        {"--uds=", "uds is empty"},
+        {"--uds=a\x1b[31m", "uds must be UTF-8 without control characters"},
+        {"--chat-template=\xff", "chat-template must be UTF-8"},
+        {"--host=\xc2\x9b", "host must be UTF-8"},
+        {"\xc3(", "MODEL must be UTF-8"},
+        {"--max-num-seq=3", "there is no option \"--max-num-seq\"; did you mean \"--max-num-seqs\"?"},
+        {"--gpu-memory", "did you mean \"--gpu-memory-utilization\"?"},
+        {"--enable-prefix-cahcing", "did you mean \"--enable-prefix-caching\"?"},
+        {"--no-port", "there is no option \"--no-port\""},
+        {"--tensor-parallel-size=2", "--tensor-parallel-size\"; flashd --help"},
+        {"--api-kye=secret", "there is no option \"--api-kye\"; did you mean \"--api-key\"?"},
+        {"--seed=-2", "seed must be a whole number of number from -1"},
+        {"--threads=-1", "from 0 to"},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         struct config c;
@@ -119,10 +134,22 @@ static void a_bad_file_names_its_line(void **state)
     } cases[] = {
         {"port: 1\nnope: 2\n", ":2: there is no option \"nope\""},
         {"a: {b: c}\n", "nested mapping"},
-        {"port: [1\n", ":2:"},
+        {"api-key: [1\n", ":2:"},
+        {"port: [1, 2]\n", ":1: a sequence where one value belongs"},
         {"- port\n", "sequence in the wrong place"},
         {"port: &x 1\nthreads: *x\n", "an alias"},
         {"port: high\n", ":1: port must be"},
+        {"api-key: []\n", ":1: an empty sequence"},
+        {"api-key:\n", ":1: a name without a value"},
+        {"uds: ~\n", ":1: a name without a value"},
+        {"api-key: [a, null]\n", ":1: a name without a value"},
+        {"api-key: \"null\"\n", "key 1 is \"null\""},
+        {"api-key: \"\"\n", "api-key is empty"},
+        {"host: \"a\\0b\"\n", ":1: a NUL character"},
+        {"\"ho\\0st\": a\n", ":1: a NUL character"},
+        {"uds: \"\\e[2J\"\n", "uds must be UTF-8"},
+        {"model: \"\"\n", "model is empty"},
+        {"max_num_seq: 3\n", "did you mean \"max-num-seqs\"?"},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         struct config c;
@@ -132,6 +159,168 @@ static void a_bad_file_names_its_line(void **state)
         if (!strstr(err.text, cases[i].expected)) fail_msg("%s: %s", cases[i].text, err.text);
         config_deinit(&c);
         unlink(path);
+    }
+}
+
+/* Wherever they come from, keys that got lost, or that nobody could send, do not leave the server open. */
+static void a_key_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"",     ",",    "=,",     "a,",   ",a",       "a,,b",
+                                         "null", "NULL", "a,null", "a b",  " a",       "a ",
+                                         "a, b", "a\tb", "a\n",    "\x7f", "k\xc3\xa9"};
+    for (size_t i = 0; i < array_length(values); i++) {
+        char variable[64], argument[64], text[64], *environment[] = {variable, NULL};
+        struct error err = {0};
+        struct config c;
+        snprintf(variable, sizeof variable, "FLASHD_API_KEY=%s", values[i]);
+        snprintf(argument, sizeof argument, "--api-key=%s", values[i]);
+        assert_int_not_equal(LOAD(&c, environment, &err, "m"), 0);
+        config_deinit(&c);
+        assert_int_not_equal(LOAD(&c, NULL, &err, "m", argument), 0);
+        config_deinit(&c);
+        if (strpbrk(values[i], "\t\n\x7f\xc3")) continue;
+        snprintf(text, sizeof text, "api-key: \"%s\"\n", values[i]);
+        char *path = write_file(text);
+        assert_int_not_equal(LOAD(&c, NULL, &err, "m", "--config", path), 0);
+        config_deinit(&c);
+        unlink(path);
+    }
+}
+
+static void keys_are_split_alike_everywhere(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"api-key: one,two\n", "api-key: [one, two]\n",
+                                        "api-key: \"one,two\"\n", "port: 1\n"};
+    for (int i = 0; i < 6; i++) {
+        char *environment[] = {i == 4 ? "FLASHD_API_KEY=one,two" : "HOME=/", NULL};
+        char *path = write_file(texts[min_of(i, 3)]);
+        struct error err = {0};
+        struct config c;
+        int status = i == 5 ? LOAD(&c, environment, &err, "m", "--config", path, "--api-key", "one,two")
+                            : LOAD(&c, environment, &err, "m", "--config", path);
+        if (i != 3) {
+            assert_int_equal(status, 0);
+            assert_int_equal(c.api_key.num_items, 2);
+            assert_string_equal(c.api_key.items[0], "one");
+            assert_string_equal(c.api_key.items[1], "two");
+        }
+        config_deinit(&c);
+        unlink(path);
+    }
+}
+
+static void keys_come_from_a_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int num_keys; /* 0: refused */
+    } cases[] = {{"one\ntwo\n", 3}, {"one", 2},   {"\r\n\none\r\n\n", 2}, {"", 0},
+                 {"\n\n", 0},       {"a b\n", 0}, {"one\nnull\n", 0},     {"k\xc3\xa9\n", 0}};
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct config c;
+        struct error err = {0};
+        char *path = write_file(cases[i].text);
+        int status = LOAD(&c, NULL, &err, "m", "--api-key", "zero", "--api-key-file", path);
+        assert_int_equal(status == 0, cases[i].num_keys > 0);
+        if (status == 0) assert_int_equal(c.api_key.num_items, cases[i].num_keys);
+        if (status == 0) assert_string_equal(c.api_key.items[1], "one");
+        config_deinit(&c);
+        unlink(path);
+    }
+    static char *const others[] = {"/nonexistent/keys", "/tmp", "/dev/zero", "/proc/self/mem", "/dev/null"};
+    for (size_t i = 0; i < array_length(others); i++) {
+        struct config c;
+        struct error err = {0};
+        assert_int_not_equal(LOAD(&c, NULL, &err, "m", "--api-key-file", others[i]), 0);
+        assert_non_null(strstr(err.text, others[i]));
+        config_deinit(&c);
+    }
+}
+
+static void what_ps_shows_has_no_keys(void **state)
+{
+    (void)state;
+    char args[][20] = {"--api-key=secret", "m.gguf", "--api-key", "secret", "secret", "--port", "81"};
+    char *list[array_length(args)];
+    for (size_t i = 0; i < array_length(args); i++) list[i] = args[i];
+    struct config c;
+    struct error err = {0};
+    assert_int_equal(load(&c, NULL, &err, array_length(args), list), 0);
+    api_keys_hide(&c, array_length(args), list);
+    for (size_t i = 0; i < array_length(args); i++) assert_null(strstr(args[i], "secret"));
+    assert_string_equal(args[1], "m.gguf");
+    assert_string_equal(args[6], "81");
+    assert_int_equal(c.api_key.num_items, 3);
+    assert_string_equal(c.api_key.items[2], "secret");
+    config_deinit(&c);
+}
+
+static void a_variable_that_looks_like_a_slip_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        char *variable;
+        const char *expected; /* NULL: somebody else's */
+    } cases[] = {
+        {"FLASHD_API_KYE=x", "FLASHD_API_KYE: there is no option \"api-kye\"; did you mean \"api-key\"?"},
+        {"FLASHD_APIKEY=x", "did you mean \"api-key\"?"},
+        {"FLASHD_MAX_NUM_SEQ=1", "did you mean \"max-num-seqs\"?"},
+        {"FLASHD_SERVICE_HOST=10.0.0.1", NULL},
+        {"FLASHD_PORT_8000_TCP_ADDR=10.0.0.1", NULL},
+        {"FLASHD_BIN=x", NULL},
+        {"FLASHD_=x", NULL},
+        {"FLASHD_API_KYE", NULL},
+        {"FLASHD_UDS=", "FLASHD_UDS: uds is empty"}};
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char *environment[] = {cases[i].variable, NULL};
+        struct config c;
+        struct error err = {0};
+        int status = LOAD(&c, environment, &err, "m");
+        assert_int_equal(status == 0, cases[i].expected == NULL);
+        if (cases[i].expected && !strstr(err.text, cases[i].expected)) fail_msg("%s", err.text);
+        config_deinit(&c);
+    }
+}
+
+static void lists_take_several_arguments(void **state)
+{
+    (void)state;
+    static const struct {
+        char *args[7];
+        const char *names, *model;
+    } cases[] = {
+        {{"m", "--served-model-name", "a", "b"}, "a b", "m"},
+        {{"--served-model-name", "a", "m"}, "a", "m"},
+        {{"--served-model-name", "a", "b", "m"}, "a b", "m"},
+        {{"--served-model-name", "a", "m", "--port", "1"}, "a", "m"},
+        {{"--served-model-name", "a", "b", "--port", "1", "m"}, "a b", "m"},
+        {{"m", "--served-model-name", "a", "--port", "1", "--served-model-name", "b"}, "a b", "m"},
+        {{"m", "--served-model-name=a", "--served-model-name", "b,c"}, "a b c", "m"},
+        {{"--served-model-name", "--x", "m"}, "--x", "m"},
+        {{"m", "--log-requests", "n"}, NULL, NULL},
+        {{"m", "--port", "1", "n"}, NULL, NULL},
+        {{"m", "--served-model-name"}, NULL, NULL},
+        {{"m", "--served-model-name", "a", ""}, NULL, NULL},
+        {{"m", "--served-model-name=a", "n"}, NULL, NULL},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        int n = 0;
+        while (n < 7 && cases[i].args[n]) n++;
+        struct config c;
+        struct error err = {0};
+        int status = load(&c, NULL, &err, n, (char **)(uintptr_t)cases[i].args);
+        if ((status == 0) != (cases[i].names != NULL)) fail_msg("case %zu: %s", i, err.text);
+        char names[64] = "";
+        for (int k = 0; k < c.served_model_name.num_items; k++)
+            sprintf(names + strlen(names), "%s%s", k ? " " : "", c.served_model_name.items[k]);
+        if (status == 0) {
+            assert_string_equal(names, cases[i].names);
+            assert_string_equal(c.model, cases[i].model);
+        }
+        config_deinit(&c);
     }
 }
 
@@ -168,6 +357,12 @@ int main(void)
         cmocka_unit_test(lists_flags_and_sizes),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(a_bad_file_names_its_line),
+        cmocka_unit_test(a_key_that_is_none_is_refused),
+        cmocka_unit_test(keys_are_split_alike_everywhere),
+        cmocka_unit_test(keys_come_from_a_file),
+        cmocka_unit_test(what_ps_shows_has_no_keys),
+        cmocka_unit_test(a_variable_that_looks_like_a_slip_is_refused),
+        cmocka_unit_test(lists_take_several_arguments),
         cmocka_unit_test(the_example_file_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,15 @@
+/* api_keys.h - where client keys come from, and what a key may be. */
+#ifndef CONFIG_API_KEYS_H
+#define CONFIG_API_KEYS_H
+
+#include "config/config.h"
+
+/* Adds those of --api-key-file to config->api_key and checks all: a key that no client could send, or that is
+ * what a template makes of a missing value, is an error that does not show it. */
+int api_keys_load(struct config *config, struct error *err) must_check;
+
+/* Overwrites the keys in the arguments, so that `ps` does not show them. config: what was loaded from them.
+ */
+void api_keys_hide(const struct config *config, int num_args, char **args);
+
+#endif
