@@ -128,6 +128,20 @@ static bool is_alive(const struct sockaddr_un *address)
     return alive;
 }
 
+/* libuv says "permission denied" of a folder that is not there. */
+static int check_folder(const char *path, struct error *err)
+{
+    char folder[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    struct stat st;
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash) return STATUS_OK;
+    slash[slash == folder] = '\0';
+    if (stat(folder, &st))
+        return error_set(err, STATUS_IO, "--uds %s: %s: %s", path, folder, strerror(errno));
+    return STATUS_OK;
+}
+
 /* A socket that a killed server left behind is removed; anything else at that path is not touched. */
 static int remove_stale_socket(const char *path, struct error *err)
 {
@@ -136,7 +150,7 @@ static int remove_stale_socket(const char *path, struct error *err)
     if (strlen(path) >= sizeof address.sun_path)
         return error_set(err, STATUS_INVALID, "--uds %s: a path of at most %zu bytes is expected", path,
                          sizeof address.sun_path - 1);
-    if (lstat(path, &st)) return STATUS_OK;
+    if (lstat(path, &st)) return check_folder(path, err);
     if (!S_ISSOCK(st.st_mode))
         return error_set(err, STATUS_INVALID, "--uds %s exists and is not a socket", path);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);

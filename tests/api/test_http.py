@@ -353,9 +353,10 @@ def test_port_0_is_logged():
 @pytest.mark.parametrize("options, words", [
     (["--host", "example.com"], "--host"),
     (["--host", "203.0.113.1"], "--host"),
-    (["--uds", "/nonexistent/folder/socket"], "--uds"),
+    (["--uds", "/nonexistent/folder/socket"], "/nonexistent/folder: No such file or directory"),
     (["--uds", "/etc/passwd"], "--uds"),
-    (["--api-key", ""], "--api-key"),
+    (["--uds", "nowhere/socket"], "--uds nowhere/socket: nowhere: No such file or directory"),
+    (["--api-key", ""], "api-key is empty"),
 ])
 def test_cannot_listen(options, words):
     result = subprocess.run([BINARY, "serve", MODEL, "--port", "0", *options], capture_output=True, text=True, timeout=60)
