@@ -192,7 +192,8 @@ extern struct world {
     struct engine *engine; /* the one that runs */
     uint64_t drain_ns;     /* when SIGTERM is sent; UINT64_MAX: once all clients are done */
     uint64_t second_signal_ns;
-    bool drain_sent, aborted, device_failed, device_may_fail, ending;
+    bool drain_sent, told_twice, aborted, device_failed, device_may_fail, ending;
+    bool all_recorded; /* every admitted request must have its log line by now */
     int num_clients;
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
     int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks;

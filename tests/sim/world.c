@@ -148,7 +148,7 @@ void __wrap_api_on_loaded(struct server *server, const char *const *names, const
 void __wrap_api_abort_all(struct server *server, int http_status, const char *type, const char *message)
 {
     world.aborted = true;
-    if (!world.device_failed) mark(MARK_drain_timed_out);
+    if (!world.device_failed && !world.told_twice) mark(MARK_drain_timed_out);
     __real_api_abort_all(server, http_status, type, message);
 }
 
@@ -161,6 +161,7 @@ static void send_signal(void)
         if (has(FEATURE_second_signals) && has(FEATURE_early_drains))
             world.second_signal_ns = now_ns() + rng_skewed(&faults, 40000000);
     } else {
+        world.told_twice = true;
         world.second_signal_ns = UINT64_MAX;
     }
 }
@@ -240,6 +241,7 @@ void __wrap__exit(int exit_code)
         mark(MARK_exits_70);
     else
         mark(MARK_killed_by_second_signal);
+    world.all_recorded = true;
     heap_exempt(true);
     clients_end();
     finish();
@@ -249,7 +251,7 @@ void world_run(void)
 {
     uint64_t live = heap_num_live();
     int exit_code = server_run(&world.config, NULL);
-    world.ending = true;
+    world.ending = world.all_recorded = true;
     heap_fail_every(0);
     heap_exempt(true);
     expect(exit_code == 0, "exit code %d", exit_code);
