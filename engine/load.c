@@ -84,6 +84,7 @@ static int load_device(struct load *load, struct error *err)
                                      .cuda_device = (int)config->cuda_device};
     int status = device_open(config->device, &options, &load->device, err);
     if (status) return status;
+    load->free_bytes_at_open = load->device->ops->free_bytes(load->device);
     if (link_is_inherited(load->link)) {
         load->facts = *link_facts(load->link);
         return STATUS_OK;
@@ -134,12 +135,19 @@ static int choose_kv_dtype(struct load *load, struct error *err)
     return STATUS_OK;
 }
 
+uint64_t load_kv_bytes_left(uint64_t free_at_open, uint64_t free_now, double utilization)
+{
+    uint64_t kept_free = (uint64_t)((double)free_at_open * (1 - utilization));
+    return free_now > kept_free ? free_now - kept_free : 0;
+}
+
 /* Bytes for the K/V pool: as told, else what typical sequences need (CPU) or what is left (GPU). */
 static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
 {
     uint64_t free_bytes = load->device->ops->free_bytes(load->device);
     if (load->config->kv_cache_memory_bytes) return load->config->kv_cache_memory_bytes;
-    if (load->device->is_gpu) return (uint64_t)((double)free_bytes * load->config->gpu_memory_utilization);
+    if (load->device->is_gpu)
+        return load_kv_bytes_left(load->free_bytes_at_open, free_bytes, load->config->gpu_memory_utilization);
     uint64_t tokens =
         (uint64_t)load->facts.max_num_seqs * (uint64_t)min_of(load->facts.max_model_len, CPU_TYPICAL_TOKENS);
     uint64_t typical = (uint64_t)div_up((int64_t)tokens, BLOCK_SIZE) * block_bytes;
@@ -160,6 +168,10 @@ static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct err
             "to at least %llu or lower --max-model-len",
             (long long)tokens, load->facts.max_model_len,
             (unsigned long long)((uint64_t)div_up(load->facts.max_model_len, BLOCK_SIZE) * block_bytes));
+    log_warning("the K/V cache holds %lld tokens: no sequence can be longer, though the model allows %d; "
+                "--kv-cache-memory-bytes %llu would hold one",
+                (long long)tokens, load->facts.max_model_len,
+                (unsigned long long)((uint64_t)div_up(load->facts.max_model_len, BLOCK_SIZE) * block_bytes));
     load->facts.max_model_len = (int32_t)tokens;
     return STATUS_OK;
 }

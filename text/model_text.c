@@ -77,20 +77,17 @@ int template_source_of_gguf(const struct gguf *gguf, const char *path, char **ou
 
 static int read_template_file(const char *path, char **text, struct error *err)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file) return error_set(err, STATUS_IO, "--chat-template %s: %s", path, strerror(errno));
-    char *data = malloc(TEMPLATE_FILE_BYTES_MAX + 1);
-    size_t n = data ? fread(data, 1, TEMPLATE_FILE_BYTES_MAX + 1, file) : 0;
-    fclose(file);
-    if (!data) return error_set(err, STATUS_NO_MEMORY, "out of memory");
-    if (n > TEMPLATE_FILE_BYTES_MAX) {
-        free(data);
-        return error_set(err, STATUS_LIMIT, "--chat-template %s: more than %d bytes", path,
-                         TEMPLATE_FILE_BYTES_MAX);
-    }
-    data[n] = '\0';
-    *text = data;
-    return STATUS_OK;
+    size_t n;
+    struct error why = {0};
+    int status = file_read_text(path, TEMPLATE_FILE_BYTES_MAX, text, &n, &why);
+    /* Not STATUS_NOT_FOUND: that is a model without a tokenizer. */
+    if (status)
+        return error_set(err, status == STATUS_NO_MEMORY ? status : STATUS_IO, "--chat-template %s",
+                         why.text);
+    if (n > 0 && strlen(*text) == n) return STATUS_OK;
+    free(*text);
+    return error_set(err, STATUS_INVALID, "--chat-template %s: %s", path,
+                     n > 0 ? "not a text" : "it is empty");
 }
 
 /* ---- opening ---- */
