@@ -1,14 +1,20 @@
 /* main.c - the command line: serve, inspect, help, version. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/log_writer.h"
 #include "config/api_keys.h"
+#include "config/closest.h"
 #include "config/config.h"
 #include "files/file_map.h"
 #include "kernels/device.h"
+#include "files/model_path.h"
 #include "cli/inspect.h"
 #include "cli/process.h"
 #include "engine/run.h"
@@ -50,11 +56,24 @@ static int fail(const struct error *err)
     return EXIT_USAGE;
 }
 
+/* Requests that bring no seed draw from this one: the same again with --seed. */
+static int choose_seed(struct config *config, struct error *err)
+{
+    uint64_t bits;
+    if (config->seed >= 0) return STATUS_OK;
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
+        return error_set(err, STATUS_IO, "no random numbers: %s", strerror(errno));
+    config->seed = (int64_t)(bits >> 1);
+    log_info("requests without a seed draw from --seed %lld", (long long)config->seed);
+    return STATUS_OK;
+}
+
 /* Ends when the log is written, or nobody reads it. */
-static int serve(const struct config *config)
+static int serve(struct config *config)
 {
     struct error err = {0};
-    if (process_raise_limits(&err) || process_start_workers(&err) || log_writer_start(&err)) {
+    if (model_path_check(config->model, &err) || choose_seed(config, &err) || process_raise_limits(&err) ||
+        process_start_workers(&err) || log_writer_start(&err)) {
         log_error("%s", err.text);
         return EXIT_FAILURE;
     }
@@ -66,7 +85,7 @@ static int serve(const struct config *config)
 /* Which process this one is an engine of. */
 static pid_t front_pid;
 
-static int run_engine(const struct config *config)
+static int run_engine(struct config *config)
 {
     struct error err = {0};
     if (log_writer_start(&err)) {
@@ -78,7 +97,12 @@ static int run_engine(const struct config *config)
     return code;
 }
 
-static int run_command(int (*command)(const struct config *), int num_args, char **args, char **environment)
+static int inspect(struct config *config)
+{
+    return inspect_run(config);
+}
+
+static int run_command(int (*command)(struct config *), int num_args, char **args, char **environment)
 {
     struct config config;
     struct error err = {0};
@@ -106,6 +130,21 @@ static bool asks_for_help(int num_args, char **args)
     return false;
 }
 
+static int fail_unknown(const char *command)
+{
+    static const char *const commands[] = {
+        "serve", "inspect", "help", "version", "--help", "--version", "--print-example-config"};
+    const char *meant = closest_word(command, strlen(command), commands, array_length(commands));
+    fprintf(stderr, "flashd: there is no command \"%s\"; ", command);
+    if (meant)
+        fprintf(stderr, "did you mean \"%s\"?\n", meant);
+    else if (access(command, F_OK) == 0)
+        fprintf(stderr, "did you mean \"serve %s\"?\n", command);
+    else
+        fprintf(stderr, "flashd --help lists them\n");
+    return EXIT_USAGE;
+}
+
 int main(int argc, char **argv)
 {
     if (!process_open_standard_descriptors()) return EXIT_FAILURE;
@@ -124,11 +163,10 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     if (!strcmp(command, "serve")) return run_command(serve, argc - 2, argv + 2, environ);
-    if (!strcmp(command, "inspect")) return run_command(inspect_run, argc - 2, argv + 2, environ);
+    if (!strcmp(command, "inspect")) return run_command(inspect, argc - 2, argv + 2, environ);
     if (!strcmp(command, ENGINE_COMMAND) && argc > 3) {
         front_pid = (pid_t)atoi(argv[2]);
         return run_command(run_engine, argc - 3, argv + 3, &(char *){NULL});
     }
-    fprintf(stderr, "flashd: there is no command \"%s\"; flashd --help lists them\n", command);
-    return EXIT_USAGE;
+    return fail_unknown(command);
 }
