@@ -11,11 +11,11 @@ static int check_key(const char *key, int number, struct error *err)
 {
     size_t n = strlen(key);
     bool visible = n > 0 && n <= KEY_BYTES_MAX;
-    for (size_t i = 0; i < n && visible; i++) visible = key[i] > ' ' && key[i] <= '~';
+    for (size_t i = 0; i < n && visible; i++) visible = key[i] > ' ' && key[i] <= '~' && key[i] != ',';
     if (!visible)
         return error_set(err, STATUS_INVALID,
-                         "api-key: key %d must be 1 to %d visible ASCII characters without blanks", number,
-                         KEY_BYTES_MAX);
+                         "api-key: key %d must be 1 to %d visible ASCII characters without blanks and commas",
+                         number, KEY_BYTES_MAX);
     if (!strcasecmp(key, "null"))
         return error_set(err, STATUS_INVALID,
                          "api-key: key %d is \"%s\", as if it had been left out by mistake", number, key);

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
+#include "config/api_keys.h"
 #include "config/config.h"
 #include "fuzz/memory_files.h"
 #include "files/file_map.h"
@@ -25,9 +27,18 @@ static int read_lines(const char *path, char **text, char *lines[LINES_MAX + 1])
     return count;
 }
 
-#define IN_RANGE_TEXT(field, min, max)
+/* Neither empty nor a steering of terminals. */
+static void check_text(const char *text)
+{
+    size_t n = strlen(text);
+    assert_always(n > 0 && utf8_is_valid((const unsigned char *)text, n));
+    for (size_t i = 0; i < n; i++) assert_always((unsigned char)text[i] >= ' ' && text[i] != 0x7F);
+}
+
+#define IN_RANGE_TEXT(field, min, max)                                                                       \
+    if (c->field) check_text(c->field);
 #define IN_RANGE_LIST(field, min, max)                                                                       \
-    for (int i = 0; i < c->field.num_items; i++) assert_always(c->field.items[i]);
+    for (int i = 0; i < c->field.num_items; i++) check_text(c->field.items[i]);
 #define IN_RANGE_FLAG(field, min, max)
 #define IN_RANGE_INT(field, min, max) assert_always(c->field >= (min) && c->field <= (max));
 #define IN_RANGE_REAL(field, min, max) assert_always(c->field >= (min) && c->field <= (max));
@@ -43,6 +54,13 @@ static void check_ranges(const struct config *c)
 #undef SECTION
 }
 
+/* Each could be sent in a header. */
+static void check_keys(const struct config *c)
+{
+    for (int i = 0; i < c->api_key.num_items; i++)
+        for (const char *p = c->api_key.items[i]; *p; p++) assert_always(*p > ' ' && *p <= '~' && *p != ',');
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct config c;
@@ -53,8 +71,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int num_args = read_lines(MEMORY_DIRECTORY "/args", &arg_text, args);
     read_lines(MEMORY_DIRECTORY "/environment", &environment_text, environment);
     assert_always(config_init(&c, &err) == 0);
-    if (config_load(&c, num_args, args, environment, &err) != 0) assert_always(err.text[0]);
-    check_ranges(&c);
+    if (config_load(&c, num_args, args, environment, &err) != 0) {
+        assert_always(err.text[0]);
+    } else {
+        check_ranges(&c);
+        check_keys(&c);
+    }
+    api_keys_hide(&c, num_args, args);
     config_deinit(&c);
     free(arg_text);
     free(environment_text);

@@ -217,8 +217,8 @@ static void keys_come_from_a_file(void **state)
     static const struct {
         const char *text;
         int num_keys; /* 0: refused */
-    } cases[] = {{"one\ntwo\n", 3}, {"one", 2},   {"\r\n\none\r\n\n", 2}, {"", 0},
-                 {"\n\n", 0},       {"a b\n", 0}, {"one\nnull\n", 0},     {"k\xc3\xa9\n", 0}};
+    } cases[] = {{"one\ntwo\n", 3}, {"one", 2},   {"\r\n\none\r\n\n", 2}, {"", 0},           {"\n\n", 0},
+                 {"a b\n", 0},      {"a,b\n", 0}, {"one\nnull\n", 0},     {"k\xc3\xa9\n", 0}};
     for (size_t i = 0; i < array_length(cases); i++) {
         struct config c;
         struct error err = {0};
