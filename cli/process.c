@@ -34,16 +34,24 @@ void process_settle_signals(void)
     for (size_t i = 0; i < array_length(ignored); i++) signal(ignored[i], SIG_IGN);
 }
 
-int process_raise_limits(struct error *err)
+/* Returns the hard limit. */
+static uint64_t raise_limit(__rlimit_resource_t resource)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit)) return STATUS_OK;
+    if (getrlimit(resource, &limit)) return UINT64_MAX;
     limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max >= DESCRIPTORS_MIN) return STATUS_OK;
+    setrlimit(resource, &limit);
+    return limit.rlim_max;
+}
+
+int process_raise_limits(struct error *err)
+{
+    raise_limit(RLIMIT_FSIZE);
+    uint64_t num_descriptors = raise_limit(RLIMIT_NOFILE);
+    if (num_descriptors >= DESCRIPTORS_MIN) return STATUS_OK;
     return error_set(err, STATUS_LIMIT,
                      "the process may open %llu files and sockets (ulimit -n), but needs at least %d",
-                     (unsigned long long)limit.rlim_max, DESCRIPTORS_MIN);
+                     (unsigned long long)num_descriptors, DESCRIPTORS_MIN);
 }
 
 static int choose_num_workers(void)

@@ -16,7 +16,8 @@ bool process_open_standard_descriptors(void);
  * disk's signal must not end it, and SIGTERM must. */
 void process_settle_signals(void);
 
-/* As many descriptors as the system lets it have; an error when a server cannot live with them. */
+/* As many descriptors, and as long files (the log, the memory shared with the engine), as the system lets it
+ * have; an error when a server cannot live with so few. */
 int process_raise_limits(struct error *err) must_check;
 
 /* libuv starts its worker threads when the first is wanted, and ends the process when there is no memory for

@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import json
 import os
+import pathlib
 import re
 import resource
 import signal
@@ -98,8 +99,15 @@ def test_few_descriptors(soft, hard):
 
 
 def test_files_may_not_grow():
-    """Log lines that the system refuses are dropped and counted, and the server goes on."""
-    with running("--log-level", "debug", preexec_fn=limits(FSIZE=(0, 0))) as server:
+    """Only a hard limit counts, and the memory shared with the engine is a file, too."""
+    code, said = run("serve", MODEL, "--port", 0, preexec_fn=limits(FSIZE=(0, 0)))
+    assert code == 1 and "File too large" in said
+    with running("--log-level", "debug", preexec_fn=limits(FSIZE=(0, resource.RLIM_INFINITY))) as server:
+        assert answers(server) and "ready after" in server.log()
+
+
+def test_lines_that_a_full_disk_refuses_are_counted():
+    with open("/dev/full", "w") as full, running("--log-level", "debug", stderr=full) as server:
         assert answers(server)
         assert server.metrics()["flashd_log_lines_dropped_total"] > 0
 
@@ -347,8 +355,10 @@ def test_keys_from_a_file_and_out_of_sight(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("filed-secret\n")
     with running("--api-key", "typed-secret", "other-secret", "--api-key-file", str(keys)) as server:
-        with open(f"/proc/{server.process.pid}/cmdline", "rb") as cmdline:
-            assert b"secret" not in cmdline.read()
+        pid = server.process.pid
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for process in [pid, *children]:
+            assert b"secret" not in pathlib.Path(f"/proc/{process}/cmdline").read_bytes()
         for key in "typed-secret", "other-secret", "filed-secret":
             assert httpx.get(server.url + "/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
         assert httpx.get(server.url + "/v1/models", headers={"Authorization": "Bearer x"}).status_code == 401
