@@ -47,7 +47,8 @@ void config_print_help(FILE *out)
         if (o->type == OPTION_FLAG)
             fprintf(out, "      --%s, --no-%s\n          %s", o->name, o->name, o->help);
         else
-            fprintf(out, "      --%s <%s>\n          %s", o->name, o->unit, o->help);
+            fprintf(out, "      --%s <%s>%s\n          %s", o->name, o->unit,
+                    o->type == OPTION_LIST ? "..." : "", o->help);
         fprintf(out, text[0] ? " [%s]\n" : "%s\n", text);
     }
 }
