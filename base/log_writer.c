@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -142,8 +141,7 @@ void log_writer_put(const char *line, size_t n)
 /* Also in a signal handler. */
 static bool wait_until_idle(int ms)
 {
-    const struct timespec pause = {.tv_nsec = 1000000};
-    for (; ms > 0 && !atomic_load(&idle); ms--) nanosleep(&pause, NULL);
+    for (; ms > 0 && !atomic_load(&idle); ms--) poll(NULL, 0, 1);
     return ms > 0;
 }
 

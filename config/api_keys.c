@@ -25,9 +25,11 @@ static int check_key(const char *key, int number, struct error *err)
 static int read_text(const char *path, char text[FILE_BYTES_MAX + 1], struct error *err)
 {
     FILE *file = fopen(path, "rb");
-    size_t n = file ? fread(text, 1, FILE_BYTES_MAX + 1, file) : 0;
-    int problem = !file || ferror(file) ? errno : 0;
-    if (file) fclose(file);
+    text[0] = '\0';
+    if (!file) return error_set(err, STATUS_IO, "--api-key-file %s: %s", path, strerror(errno));
+    size_t n = fread(text, 1, FILE_BYTES_MAX + 1, file);
+    int problem = ferror(file) ? errno : 0;
+    fclose(file);
     if (problem) return error_set(err, STATUS_IO, "--api-key-file %s: %s", path, strerror(problem));
     if (n > FILE_BYTES_MAX)
         return error_set(err, STATUS_LIMIT, "--api-key-file %s: more than %d bytes", path, FILE_BYTES_MAX);

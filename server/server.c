@@ -503,7 +503,8 @@ int server_run(const struct config *config, engine_main *engine)
     uv_run(&life->loop, UV_RUN_DEFAULT);
     int exit_code = life->exit_code;
     bool engine_loads = life->server.link && link_state(life->server.link) == LINK_LOADING;
-    if (life->loading_text || engine_loads || exit_code == EXIT_DEVICE) leave(life); /* no thread to wait for */
+    if (life->loading_text || engine_loads || exit_code == EXIT_DEVICE)
+        leave(life); /* no thread to wait for */
     release(life);
     log_info("ended with code %d", exit_code);
     return exit_code;

@@ -86,6 +86,7 @@ static int read_template_file(const char *path, char **text, struct error *err)
                          why.text);
     if (n > 0 && strlen(*text) == n) return STATUS_OK;
     free(*text);
+    *text = NULL;
     return error_set(err, STATUS_INVALID, "--chat-template %s: %s", path,
                      n > 0 ? "not a text" : "it is empty");
 }
