@@ -1,6 +1,11 @@
 /* The AMX set on machines without AMX: its instructions and those of VNNI done in plain C, with the rules
  * that processors check. Needs a machine with AVX-512; on one with AMX test_linear runs the real instructions
  * as well. */
+#define EMULATED CPU_ISA_AVX512_AMX
+#define PLAIN CPU_ISA_AVX512
+#include "tests/kernels/emulated_set.h"
+
+#pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #include <immintrin.h>
 #include <stdbool.h>
@@ -114,7 +119,4 @@ static void emulated_dot(int sums, int a, int b, bool a_is_signed)
 #define _tile_dpbuud(sums, a, b) emulated_dot(sums, a, b, false)
 #define _tile_release() memset(&config, 0, sizeof config)
 #include "kernels/cpu/avx512amx/gemm.c"
-
-#define EMULATED CPU_ISA_AVX512_AMX
-#define PLAIN CPU_ISA_AVX512
-#include "tests/kernels/emulated_set.h"
+#pragma GCC pop_options

@@ -1,5 +1,10 @@
 /* The AVX-VNNI set on machines without AVX-VNNI, its two instructions done in plain C; on a machine that has
  * them test_linear runs the real ones as well. */
+#define EMULATED CPU_ISA_AVX2_VNNI
+#define PLAIN CPU_ISA_AVX2
+#include "tests/kernels/emulated_set.h"
+
+#pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 #include <immintrin.h>
 #include <stdint.h>
@@ -32,7 +37,4 @@ static __m256i emulated_dpwssd(__m256i sum, __m256i x, __m256i y)
 #define _mm256_dpbusd_avx_epi32 emulated_dpbusd
 #define _mm256_dpwssd_avx_epi32 emulated_dpwssd
 #include "kernels/cpu/avx2vnni/gemm.c"
-
-#define EMULATED CPU_ISA_AVX2_VNNI
-#define PLAIN CPU_ISA_AVX2
-#include "tests/kernels/emulated_set.h"
+#pragma GCC pop_options

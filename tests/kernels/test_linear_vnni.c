@@ -1,6 +1,11 @@
 /* The VNNI set on machines without VNNI, its two
  * instructions done in plain C, one product at a time. Needs a machine with AVX-512; on one with VNNI
  * test_linear runs the real instructions as well. */
+#define EMULATED CPU_ISA_AVX512_VNNI
+#define PLAIN CPU_ISA_AVX512
+#include "tests/kernels/emulated_set.h"
+
+#pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #include <immintrin.h>
 #include <stdint.h>
@@ -33,7 +38,4 @@ static __m512i emulated_dpwssd(__m512i sum, __m512i x, __m512i y)
 #define _mm512_dpbusd_epi32 emulated_dpbusd
 #define _mm512_dpwssd_epi32 emulated_dpwssd
 #include "kernels/cpu/avx512vnni/gemm.c"
-
-#define EMULATED CPU_ISA_AVX512_VNNI
-#define PLAIN CPU_ISA_AVX512
-#include "tests/kernels/emulated_set.h"
+#pragma GCC pop_options
