@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "kernels/cpu/isa.h"
 #include "model/warm_up.h"
 #include "model_session.h"
 #include "tiny_gguf.h"
@@ -109,6 +110,13 @@ static void a_gguf_file_gives_the_same_logits(void **state)
     run_close(&r);
 }
 
+static bool machine_has(const char *isa)
+{
+    enum cpu_isa_level level;
+    struct error err;
+    return cpu_isa_parse(isa, &level, &err) == STATUS_OK;
+}
+
 static void the_same_bits_in_every_cut(void **state)
 {
     (void)state;
@@ -121,7 +129,7 @@ static void the_same_bits_in_every_cut(void **state)
                 {33, false, 5}, {1, true, 3},  {TINY_TOKENS, false, 17}};
     static float whole[TINY_TOKENS * TINY_VOCAB], cut[TINY_TOKENS * TINY_VOCAB];
     for (size_t isa = 0; isa < array_length(isas); isa++)
-        for (size_t g = 0; g < array_length(tiny_goldens); g++) {
+        for (size_t g = 0; g < array_length(tiny_goldens) && machine_has(isas[isa]); g++) {
             struct tiny_run r;
             run_open(&r, &tiny_goldens[g], isas[isa], 1, DTYPE_BF16);
             run_logits(&r, TINY_TOKENS, false, 0, whole);
