@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device.h"
 #include "kernels/cpu/kv_pool.h"
 
 enum { NARROW_ROWS_MAX = 6 }; /* rows that use bf16 keys and values as they are */

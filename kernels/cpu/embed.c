@@ -1,5 +1,8 @@
-#include "kernels/cpu/cpu_device.h"
+/* embed.c - rows gathered: of the embedding table, and those that logits are wanted of. */
+#include "kernels/cpu/device.h"
 #include "kernels/cpu/linear.h"
+
+#include <string.h>
 
 struct embed_task {
     const int32_t *token_ids;
@@ -25,4 +28,28 @@ void cpu_embed(struct device *d, const struct batch *b, void *out, const struct 
     t.num_tokens = b->step->num_tokens;
     t.hidden_size = c->hidden_size;
     cpu_device_run(c, t.num_tokens * t.hidden_size, embed_rows, &t);
+}
+
+struct pick_task {
+    const struct step *step;
+    char *out;
+    const char *x;
+    size_t row_bytes;
+};
+
+static void pick_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct pick_task *t = context;
+    int64_t begin, end;
+    thread_pool_range(t->step->num_logits, thread_idx, num_threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++)
+        memcpy(t->out + (size_t)row * t->row_bytes, t->x + (size_t)t->step->logit_rows[row] * t->row_bytes,
+               t->row_bytes);
+}
+
+void cpu_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
+{
+    struct pick_task t = {.step = b->step, .out = out, .x = x, .row_bytes = row_bytes};
+    cpu_device_run(cpu_device_of(d), b->step->num_logits * (int64_t)(row_bytes / sizeof(float)), pick_rows,
+                   &t);
 }

@@ -1,4 +1,4 @@
-/* linear_parts.h - what a linear is made of: linear.c creates it, linear_run.c multiplies with it. */
+/* linear_parts.h - what a linear is made of: weights.c creates it, linear.c multiplies with it. */
 #ifndef KERNELS_CPU_LINEAR_PARTS_H
 #define KERNELS_CPU_LINEAR_PARTS_H
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device.h"
 
 /* Element i goes to partial sum i % NUM_SUMS: a fixed order that a compiler can keep in vectors. */
 enum { NUM_SUMS = 16 };

@@ -5,7 +5,7 @@
  * with partner i +- rotary_dim/2 (ROPE_HALVES) or i +- 1 (ROPE_PAIRS), and the sign of the sine folded in.
  * Nothing is summed here, so the order of operations cannot change a bit. */
 #include "base/check.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/device.h"
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/cpu/norm.h"
 

@@ -1,5 +1,5 @@
 /* test_argmax.c - greedy decoding without logits chooses the token that sampling chooses from the logits. */
-#include "kernels/cpu/sampling.h"
+#include "kernels/cpu/sample_row.h"
 #include "tests/kernels/linear_cases.h"
 
 enum { THREADS_MAX = 3, VALUES_MAX = 400 };
@@ -47,7 +47,7 @@ static int32_t token_of_logits(enum cpu_isa_level isa, const float *logits, int3
     return result.failed ? -1 : result.token_id;
 }
 
-/* The same by sampling.h's words. */
+/* The same by sample_row.h's words. */
 static int32_t token_by_definition(const float *logits, int32_t num)
 {
     int32_t best = 0;

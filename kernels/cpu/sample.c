@@ -1,32 +1,8 @@
-#include "kernels/cpu/cpu_device.h"
+/* sample.c - logits and their tokens: the head's product, then each row by itself. */
+#include "kernels/cpu/device.h"
 #include "kernels/cpu/linear.h"
 
 #include <stdatomic.h>
-#include <string.h>
-
-struct pick_task {
-    const struct step *step;
-    char *out;
-    const char *x;
-    size_t row_bytes;
-};
-
-static void pick_rows(void *context, int thread_idx, int num_threads)
-{
-    const struct pick_task *t = context;
-    int64_t begin, end;
-    thread_pool_range(t->step->num_logits, thread_idx, num_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++)
-        memcpy(t->out + (size_t)row * t->row_bytes, t->x + (size_t)t->step->logit_rows[row] * t->row_bytes,
-               t->row_bytes);
-}
-
-void cpu_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
-{
-    struct pick_task t = {.step = b->step, .out = out, .x = x, .row_bytes = row_bytes};
-    cpu_device_run(cpu_device_of(d), b->step->num_logits * (int64_t)(row_bytes / sizeof(float)), pick_rows,
-                   &t);
-}
 
 struct sampling_task {
     struct cpu_device *device;

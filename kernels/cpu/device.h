@@ -1,15 +1,15 @@
-/* cpu_device.h - the CPU behind kernel_table: what its parts (attention.c, norm.c, rope.c ...) share.
+/* device.h - the CPU behind kernel_table: what its parts (attention.c, norm.c, rope.c ...) share.
  *
  * Activations and residuals are f32. Every operation has finished when it returns. All scratch is allocated
  * by prepare and kv_pool_create, so that a step allocates nothing. */
-#ifndef KERNELS_CPU_CPU_DEVICE_H
-#define KERNELS_CPU_CPU_DEVICE_H
+#ifndef KERNELS_CPU_DEVICE_H
+#define KERNELS_CPU_DEVICE_H
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/device_memory.h"
 #include "kernels/cpu/history.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/sampling.h"
+#include "kernels/cpu/sample_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
 
@@ -62,7 +62,9 @@ static inline struct cpu_device *cpu_device_of(struct device *d)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* norm.c, rope.c, embed.c, logits.c: entries of the table */
+/* step.c, embed.c, norm.c, rope.c, attention.c, sample.c: entries of the table */
+struct batch *cpu_step_begin(struct device *d, const struct step *step);
+int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                   const void *delta, const float *weight, float eps, int32_t hidden_size);
 void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);

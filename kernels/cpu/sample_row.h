@@ -1,4 +1,4 @@
-/* sampling.h - from a row of logits to a token. These are the semantics of every device.
+/* sample_row.h - from a row of logits to a token. These are the semantics of every device.
  *
  * In this order:
  *
@@ -18,8 +18,8 @@
  * The order of 2, 3, 5-8 is vLLM's; repetition follows Hugging Face. Sums run in double over segments of
  * ROW_SEGMENT ids whose weights are summed in f32 in an order that depends on V only, so a result depends on
  * the row, its parameters and its history alone. */
-#ifndef KERNELS_CPU_SAMPLING_H
-#define KERNELS_CPU_SAMPLING_H
+#ifndef KERNELS_CPU_SAMPLE_ROW_H
+#define KERNELS_CPU_SAMPLE_ROW_H
 
 #include "kernels/cpu/history.h"
 #include "kernels/cpu/row_kernels.h"

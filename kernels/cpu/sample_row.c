@@ -1,4 +1,4 @@
-#include "kernels/cpu/sampling.h"
+#include "kernels/cpu/sample_row.h"
 
 #include <math.h>
 #include <string.h>
