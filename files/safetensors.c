@@ -1,8 +1,7 @@
 /* safetensors.c - reads the headers of one or more safetensors files and trusts nothing in them.
  *
  *   u64 header_bytes | header: JSON, may end in spaces | data
- *   header: {"name": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [begin, end]}, ...,
- * "__metadata__": {...}}
+ *   header: {"name": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [begin, end]}, ..., "__metadata__": {...}}
  *
  * Offsets count from the start of the data. A directory with several files also has an index, {"weight_map":
  * {"name": "file"}}: each tensor is taken from the file that the index names, others in the files are

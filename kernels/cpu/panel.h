@@ -9,11 +9,12 @@
  * a sum across lanes. The bytes of a block are those of the file, regrouped; nothing is expanded:
  *
  *     dword i of row r stands at byte i * 64 + r * 4, and its byte c is column
- *       Q8_0                   4i + c                          i < 8, plus 128: unsigned
- *       Q4_*, Q5_*, Q6_K       4i + c in the low nibble, 16 + 4i + c in the high one      i < 4
- *     Q5_*: the fifth bits: bit 4r + c of the i-th 64-bit word is column 4i + c           i < 8
- *     Q6_K: the upper two bits: bits 2s, 2s + 1 of byte j * 64 + r * 4 + c are column 16j + 4s + c   j < 2, s
- * < 4 F32, F16, BF16: column k of row r at element k * 16 + r
+ *       Q8_0                4i + c                                                       i < 8; plus 128: unsigned
+ *       Q4_*, Q5_*, Q6_K    4i + c in the low nibble, 16 + 4i + c in the high one        i < 4
+ *     Q5_*: the fifth bits: bit 4r + c of the i-th 64-bit word is column 4i + c          i < 8
+ *     Q6_K: the upper two bits: bits 2s, 2s + 1 of byte j * 64 + r * 4 + c are column 16j + 4s + c
+ *                                                                                        j < 2, s < 4
+ *     F32, F16, BF16: column k of row r at element k * 16 + r
  *
  * The K-quants keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
  * 6 or 8 bit scales. K-quants alone need K to be a multiple of 256, the other quants of 32, floats of

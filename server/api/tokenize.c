@@ -1,8 +1,7 @@
 /* tokenize.c - POST /tokenize and /detokenize: text to ids and back, with the same tables and rules as
  * generation.
  *
- *   /tokenize    {prompt | messages, add_special_tokens, parse_special, add_generation_prompt,
- * return_token_strs}
+ *   /tokenize    {prompt | messages, add_special_tokens, parse_special, add_generation_prompt, return_token_strs}
  *                -> {count, max_model_len, tokens[, token_strs]}
  *   /detokenize  {tokens} -> {prompt}
  *

@@ -1,7 +1,7 @@
 /* bench_linear.c - times the CPU's matrix products: not a test, prints figures.
  *
- *   bench_linear [isa [threads]]                       the products of SmolLM2-135M Q4_1, one whole forward
- * pass bench_linear isa threads DTYPE N K                 one shape, as many copies as exceed the caches
+ *   bench_linear [isa [threads]]             the products of SmolLM2-135M Q4_1, one whole forward pass
+ *   bench_linear isa threads DTYPE N K       one shape, as many copies as exceed the caches
  *
  * Per number of rows: milliseconds, GFLOP/s and GB/s of packed weights; minima over repetitions, since other
  * programs only ever add time. With one thread the time is the processor's, which a busy machine disturbs

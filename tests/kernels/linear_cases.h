@@ -3,10 +3,11 @@
  *
  * Bounds, for one output with weights w and activations x, u = 2^-24:
  *
- *   f32 and int16   (K / 32 + 40) u sum(|x| (|w| + |m|)): one rounding for each of the additions a value can
- * pass through, m the largest magnitude that a weight of the block can have (the kernels add d u and m apart)
+ *   f32 and int16   (K / 32 + 40) u sum(|x| (|w| + |m|)): one rounding for each of the additions a value can pass
+ *                   through, m the largest magnitude that a weight of the block can have (the kernels add d u and m
+ *                   apart)
  *   int8            that, and sum over blocks of s / 2 sum(|w|), s = max|x| / 127 the step of the block: no
- * activation is off by more than half a step
+ *                   activation is off by more than half a step
  *
  * The int8 bound is the worst case, which errors of random sign never come near, so the root mean square over
  * all outputs is held against its expectation as well: errors uniform in a step have variance s^2 / 12. */

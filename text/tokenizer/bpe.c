@@ -1,7 +1,6 @@
 /* Three ways to the same result, by length of the piece:
  *   - a piece that is itself a token, and is known to come out as that token, costs one look-up;
- *   - a short piece is merged in plain arrays: a scan for the lowest rank, a memmove. Quadratic, but in
- * cache;
+ *   - a short piece is merged in plain arrays: a scan for the lowest rank, a memmove. Quadratic, but in cache;
  *   - a long piece is a linked list of symbols and a heap of candidate pairs: n log n.
  * A heap entry is (rank, position). It is stale when the pair at its position has another rank by now; ranks
  * belong to pairs, so an entry whose rank still agrees means the pair that is there now. */

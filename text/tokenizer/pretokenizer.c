@@ -2,16 +2,18 @@
  *
  *   GPT-2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *   Llama 3 (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
- *           \s*[\r\n]+|\s+(?!\S)|\s+                                       (Qwen 2: \p{N} instead of
- * \p{N}{1,3}) tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
- *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W =
- * \p{Ll}\p{Lm}\p{Lo}\p{M}
+ *           \s*[\r\n]+|\s+(?!\S)|\s+            (Qwen 2: \p{N} instead of \p{N}{1,3})
+ *   tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
+ *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W = \p{Ll}\p{Lm}\p{Lo}\p{M}
  *
  * Each of them matches at every place of every text, so the pieces are the matches in a row. What
- * backtracking would find is worked out here instead: \s+(?!\S)   the run of white space without its last
- * character, unless the text ends there; one space before a word is left to the word. \s*[\r\n]+  the run of
- * white space up to and with its last line break. [U]*[W]+    the longest run of U, then W; if no W follows,
- * the run gives back up to its last character that is also a W. */
+ * backtracking would find is worked out here instead:
+ *
+ *   \s+(?!\S)   the run of white space without its last character, unless the text ends there; one space before a
+ *               word is left to the word
+ *   \s*[\r\n]+  the run of white space up to and with its last line break
+ *   [U]*[W]+    the longest run of U, then W; if no W follows, the run gives back up to its last character that is
+ *               also a W */
 #include "text/tokenizer/pretokenizer.h"
 
 #include <stdint.h>
