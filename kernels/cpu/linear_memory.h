@@ -1,7 +1,7 @@
 /* linear_memory.h - memory for packed weights, from regions of huge pages that many weights share.
  *
  * A decode step reads every weight once, front to back, and most weights of a small model are smaller than a
- * huge page; with 4 KiB pages the same loop reads 14 % slower (kernels/README.md). Regions are taken from the
+ * huge page; with 4 KiB pages the same loop reads 14 % slower (kernels/notebook/cpu_linear.md). Regions are taken from the
  * system as needed, filled from the bottom, and returned when the last weight in them is freed; a model's
  * weights come and go together.
  *

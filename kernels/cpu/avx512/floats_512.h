@@ -15,7 +15,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* A decode step reads each weight once: the hardware's prefetcher alone keeps fewer lines in flight. The
- * distance is that of the best rate measured (kernels/README.md). */
+ * distance is that of the best rate measured (kernels/notebook/cpu_linear.md). */
 INLINE void prefetch_ahead(const uint8_t *block, int bytes)
 {
     for (int i = 0; i < bytes; i += 64)
