@@ -1,5 +1,7 @@
 #include "model/forward.h"
 
+#include "base/check.h"
+
 /* What follows attention in a layer, and the norm before the logits, for some rows of the step. */
 struct tail {
     enum row_set rows;
@@ -13,6 +15,7 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     struct device *d = m->device;
     const struct model_config *c = &m->config;
     struct tail tail = {ROWS_TOKENS, m->residual, m->attended};
+    assert_debug(step->num_logits > 0 && step->num_logits <= step->num_tokens);
     if (step->num_logits == step->num_tokens) return tail;
     tail = (struct tail){ROWS_LOGITS, m->logit_residual, m->qkv}; /* attention was the last to read qkv */
     d->ops->pick_logit_rows(d, b, tail.residual, m->residual, (size_t)c->hidden_size * (size_t)d->res_bytes);

@@ -74,40 +74,68 @@ static void add_part(struct builder *b, struct linear_desc *desc, enum weight_ro
     desc->parts[desc->num_parts++] = find_weight(b, role, layer);
 }
 
-static struct linear *create_linear(struct builder *b, const struct linear_desc *desc)
+/* rows and cols are what the activations have room for (create_activations); the files were held to them. */
+static struct linear *create_linear(struct builder *b, const struct linear_desc *desc, int64_t rows,
+                                    int64_t cols)
 {
     struct device *d = b->m->device;
     struct linear *linear = NULL;
     if (b->status) return NULL;
+    for (int i = 0; i < desc->num_parts; i++) {
+        assert_always(desc->parts[i].cols == cols);
+        rows -= desc->parts[i].rows;
+    }
+    assert_always(rows == 0);
     b->status = d->ops->linear_create(d, desc, &linear, b->err);
     if (!b->status && d->ops->linear_bytes(d, linear) == 0) b->all_copied = false;
     return linear;
 }
 
-static struct linear *create_single(struct builder *b, enum weight_role role, int32_t layer)
+static int64_t q_width(const struct model_config *c)
 {
+    return (int64_t)c->num_heads * c->head_dim;
+}
+
+static int64_t kv_width(const struct model_config *c)
+{
+    return (int64_t)c->num_kv_heads * c->head_dim;
+}
+
+static struct linear *create_o(struct builder *b, int32_t layer)
+{
+    const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
-    add_part(b, &desc, role, layer);
-    if (role == WEIGHT_O) desc.biases[0] = find_weight(b, WEIGHT_O_BIAS, layer);
-    return create_linear(b, &desc);
+    add_part(b, &desc, WEIGHT_O, layer);
+    desc.biases[0] = find_weight(b, WEIGHT_O_BIAS, layer);
+    return create_linear(b, &desc, c->hidden_size, q_width(c));
+}
+
+static struct linear *create_down(struct builder *b, int32_t layer)
+{
+    const struct model_config *c = &b->m->config;
+    struct linear_desc desc = {.kind = LINEAR_PLAIN};
+    add_part(b, &desc, WEIGHT_DOWN, layer);
+    return create_linear(b, &desc, c->hidden_size, c->intermediate_size);
 }
 
 static struct linear *create_qkv(struct builder *b, int32_t layer)
 {
+    const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
     for (int i = 0; i < 3; i++) {
         add_part(b, &desc, (enum weight_role)(WEIGHT_Q + i), layer);
         desc.biases[i] = find_weight(b, (enum weight_role)(WEIGHT_Q_BIAS + i), layer);
     }
-    return create_linear(b, &desc);
+    return create_linear(b, &desc, q_width(c) + 2 * kv_width(c), c->hidden_size);
 }
 
 static struct linear *create_gate_up(struct builder *b, int32_t layer)
 {
+    const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_GATE_UP};
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
-    return create_linear(b, &desc);
+    return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
 }
 
 static void create_layer(struct builder *b, int32_t i, const struct rope_args *rope)
@@ -119,9 +147,9 @@ static void create_layer(struct builder *b, int32_t i, const struct rope_args *r
     layer->rope.q_norm = create_vector(b, WEIGHT_Q_NORM, i);
     layer->rope.k_norm = create_vector(b, WEIGHT_K_NORM, i);
     layer->qkv = create_qkv(b, i);
-    layer->o = create_single(b, WEIGHT_O, i);
+    layer->o = create_o(b, i);
     layer->gate_up = create_gate_up(b, i);
-    layer->down = create_single(b, WEIGHT_DOWN, i);
+    layer->down = create_down(b, i);
 }
 
 static void create_embedding_and_lm_head(struct builder *b)
@@ -130,11 +158,11 @@ static void create_embedding_and_lm_head(struct builder *b)
     bool tied = m->config.tie_word_embeddings;
     struct linear_desc desc = {.kind = LINEAR_PLAIN, .wide_output = tied, .also_embedding = true};
     add_part(b, &desc, WEIGHT_TOKEN_EMBEDDING, 0);
-    m->embedding = m->lm_head = create_linear(b, &desc);
+    m->embedding = m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
     if (tied) return;
     desc = (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true};
     add_part(b, &desc, WEIGHT_LM_HEAD, 0);
-    m->lm_head = create_linear(b, &desc);
+    m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
 }
 
 /* ---- rotation ---- */
@@ -185,13 +213,12 @@ static void create_activations(struct builder *b)
 {
     struct model *m = b->m;
     const struct model_config *c = &m->config;
-    int64_t tokens = b->limits->num_tokens, q_width = (int64_t)c->num_heads * c->head_dim;
-    int64_t kv_width = (int64_t)c->num_kv_heads * c->head_dim;
+    int64_t tokens = b->limits->num_tokens;
     m->residual = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
                         "the residual stream");
     m->normed = alloc_act(b, tokens, c->hidden_size, "normed activations");
-    m->qkv = alloc_act(b, tokens, q_width + 2 * kv_width, "q, k and v");
-    m->attended = alloc_act(b, tokens, q_width, "attention's output");
+    m->qkv = alloc_act(b, tokens, q_width(c) + 2 * kv_width(c), "q, k and v");
+    m->attended = alloc_act(b, tokens, q_width(c), "attention's output");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, c->intermediate_size, "MLP activations");
     m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits,
@@ -314,6 +341,7 @@ uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype)
 
 void model_step_begin(struct model *m, const struct step *step)
 {
+    assert_debug(m->kv_pool);
     struct device *d = m->device;
     struct batch *b = d->ops->step_begin(d, step);
     if (d->ops->replay && d->ops->replay(d, b)) return;

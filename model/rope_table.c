@@ -44,6 +44,7 @@ static void yarn_frequencies(const struct rope_config *r, float *frequencies)
 void rope_table_frequencies(const struct rope_config *rope, const float *divisors, float *frequencies)
 {
     int n = rope->rotary_dim / 2;
+    assert_debug(rope->rotary_dim % 2 == 0);
     for (int i = 0; i < n; i++) {
         float exponent = (float)(2 * i) / (float)rope->rotary_dim;
         frequencies[i] = 1.0f / (float)pow((double)(float)rope->theta, (double)exponent);

@@ -64,6 +64,7 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
     int group = group_size(t);
     int64_t stride = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
     float scale = a->scale * log2_e;
+    assert_debug(item->num_tokens <= t->w->tokens_per_item);
     r->num_rows = item->num_tokens * group;
     for (int row = 0; row < r->num_rows; row++) {
         int32_t token = item->first_token + row / group, position = t->step->positions[token];
@@ -89,6 +90,7 @@ static void widen_tile(const struct attention_task *t, struct attention_tile *ti
 static void run_tile(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
                      const struct attention_rows *r, int32_t position, int32_t begin, int32_t end)
 {
+    assert_debug(position % KV_TILE == 0 && begin < end);
     struct attention_tile tile = {.dtype = t->pool->shape.dtype, .position = position};
     tile.first_key = max_of(begin - position, 0);
     tile.end_key = min_of(end - position, KV_TILE);
@@ -167,7 +169,9 @@ static void run_partial(const struct attention_task *t, const struct attention_i
     run_split(t, item, kv_head, &mine, item->first_split);
     int32_t first_partial = item->partial_idx - item->first_split;
     _Atomic int32_t *pending = &t->w->num_pending[(int64_t)first_partial * t->args->num_kv_heads + kv_head];
-    if (atomic_fetch_sub(pending, 1) != 1) return;
+    int32_t num_pending = atomic_fetch_sub(pending, 1);
+    assert_debug(num_pending > 0 && num_pending <= item->num_partials);
+    if (num_pending != 1) return;
     atomic_store(pending, item->num_partials); /* for the next layer */
     merge_partials(t, item, kv_head, first_partial, total);
 }

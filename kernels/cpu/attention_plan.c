@@ -63,6 +63,7 @@ int attention_workspace_create(struct attention_workspace *w, struct device_memo
                                struct error *err)
 {
     int32_t group = args->num_heads / args->num_kv_heads;
+    assert_always(args->num_heads == group * args->num_kv_heads);
     *w = (struct attention_workspace){.num_threads = num_threads};
     w->num_heads = args->num_heads;
     w->num_kv_heads = args->num_kv_heads;
@@ -125,6 +126,7 @@ static void plan_splits(struct planner *p, struct attention_item whole)
         atomic_store_explicit(&p->w->num_pending[(int64_t)p->num_partials * p->w->num_kv_heads + head],
                               whole.num_partials, memory_order_relaxed);
     p->num_partials += whole.num_partials;
+    assert_always(p->num_partials <= p->w->num_partials);
 }
 
 static void plan_decode(struct planner *p, int32_t seq_idx, int64_t long_keys)

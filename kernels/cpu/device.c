@@ -204,6 +204,7 @@ static int cpu_history_set(struct device *d, int32_t seq_slot, const int32_t *to
 static int cpu_read_logits(struct device *d, int32_t row, float *out)
 {
     struct cpu_device *c = cpu_device_of(d);
+    assert_debug(row >= 0 && row < c->limits.num_logits);
     if (!c->greedy_head)
         return cpu_copy(d, out, c->logits + (int64_t)row * c->vocab_size,
                         (size_t)c->vocab_size * sizeof *out);

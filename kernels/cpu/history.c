@@ -17,6 +17,7 @@ void history_set(struct history *h, int32_t slot, const int32_t *token_ids, int3
 
 void history_append(struct history *h, int32_t slot, int32_t token_id, bool keep)
 {
+    assert_debug(slot >= 0 && slot < h->num_slots && token_id >= 0);
     struct history_slot *s = &h->slots[slot];
     s->last_token = token_id;
     if (keep && s->num_tokens < h->max_tokens)

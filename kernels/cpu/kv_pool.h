@@ -9,6 +9,7 @@
 #ifndef KERNELS_CPU_KV_POOL_H
 #define KERNELS_CPU_KV_POOL_H
 
+#include "base/check.h"
 #include "kernels/cpu/device_memory.h"
 #include "kernels/device.h"
 
@@ -27,6 +28,9 @@ static inline int32_t kv_pool_dim(int32_t head_dim)
 
 static inline void *kv_pool_chunk(const struct kv_pool *p, int32_t layer, int32_t block_id, int32_t kv_head)
 {
+    assert_debug(layer >= 0 && layer < p->shape.num_layers);
+    assert_debug(block_id >= 0 && block_id < p->shape.num_blocks);
+    assert_debug(kv_head >= 0 && kv_head < p->shape.num_kv_heads);
     size_t idx =
         ((size_t)layer * (size_t)p->shape.num_blocks + (size_t)block_id) * (size_t)p->shape.num_kv_heads +
         (size_t)kv_head;

@@ -153,6 +153,7 @@ static void unit_run_plain(const struct run *run, int64_t unit, int32_t first_ro
     const struct part *p = l->parts;
     _Alignas(LINEAR_ALIGNMENT) float acc[PANELS_MAX][ACT_TILE_ROWS * PANEL_ROWS];
     for (; unit >= div_up(p->num_panels, PANELS_MAX); p++) unit -= div_up(p->num_panels, PANELS_MAX);
+    assert_debug(p < l->parts + l->num_parts);
     const int64_t panel = unit * PANELS_MAX;
     const struct panel_place places[PANELS_MAX] = {{p, panel, acc[0]}, {p, panel + 1, acc[1]}};
     const int num = (int)min_of(p->num_panels - panel, PANELS_MAX);
@@ -225,6 +226,7 @@ static int64_t units_per_chunk(const struct linear *l, int64_t units, int num_th
 
 static void run_all(struct run *run, struct thread_pool *pool, void *scratch)
 {
+    assert_debug((uintptr_t)scratch % LINEAR_ALIGNMENT == 0);
     run->num_units = num_units(run->l);
     run->units_per_chunk = units_per_chunk(run->l, run->num_units, thread_pool_num_threads(pool));
     run_place_scratch(run, scratch);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/check.h"
 #include "kernels/cpu/exp2_portable.h"
 
 /* Candidates are looked for down to these powers of two of the best one's weight. */
@@ -10,6 +11,7 @@ enum { NUM_DEPTHS = sizeof depths / sizeof depths[0] };
 
 static float depth_threshold(const struct ranking *r, int depth_idx)
 {
+    assert_debug(r->scale > 0.0f);
     float threshold = r->max - depths[depth_idx] / r->scale;
     return threshold > r->floor ? threshold : r->floor;
 }

@@ -91,7 +91,8 @@ static void rope_tokens(void *context, int thread_idx, int num_threads)
 void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                        int32_t layer, const struct rope_args *args)
 {
-    assert_always(args->rotary_dim <= ROTARY_DIM_MAX && args->rotary_dim <= args->head_dim);
+    assert_always(args->rotary_dim <= ROTARY_DIM_MAX && args->rotary_dim <= args->head_dim &&
+                  args->rotary_dim % 2 == 0);
     struct rope_task t = {.step = b->step, .args = args, .qkv = qkv, .pool = pool, .layer = layer};
     int64_t values_per_token = (int64_t)(args->num_heads + 2 * args->num_kv_heads) * args->head_dim;
     cpu_device_run(cpu_device_of(d), b->step->num_tokens * values_per_token, rope_tokens, &t);

@@ -97,6 +97,7 @@ static float truncate_tail(struct ranking *r, float *values, const struct sample
     } else {
         num_left = ranking_lead_share(r, p->sampling.top_p);
     }
+    assert_debug(num_left > 0 && num_left <= r->num_candidates); /* the best one stays, whatever leaves */
     float least = r->max;
     for (int32_t i = 0; i < num_left; i++) least = min_of(least, values[r->ids[i]]);
     for (int32_t i = num_left; i < r->num_candidates; i++)
@@ -129,6 +130,7 @@ static int32_t draw(struct ranking *r, float *values, double *segment_sums, cons
     r->kernels->exp_segments(values, n, r->max, r->scale, threshold, segment_sums);
     double total = 0.0;
     for (int32_t s = 0; s < sampling_num_segments(n); s++) total += segment_sums[s];
+    assert_debug(total > 0.0);
     double target = (double)rng_uniform(p->sampling.seed, (uint64_t)p->position, 0) * total;
     return find_cumulative(values, n, segment_sums, target);
 }

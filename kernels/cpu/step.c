@@ -5,16 +5,48 @@
 
 #include "base/check.h"
 
+/* A token's place in its sequence, and that its K and V go where the block table will look for them. */
+static void check_token(const struct cpu_device *c, const struct step *s, int32_t seq_idx, int32_t token)
+{
+    int32_t id = s->token_ids[token], position = s->positions[token], slot = s->slot_mapping[token];
+    assert_debug(id >= 0 ? id < c->vocab_size : ~id < c->history.num_slots);
+    assert_debug(position == s->seqlens_k[seq_idx] - (s->cu_seqlens_q[seq_idx + 1] - token));
+    assert_debug(slot / BLOCK_SIZE ==
+                 s->block_tables[(int64_t)seq_idx * s->block_table_stride + position / BLOCK_SIZE]);
+    assert_debug(slot % BLOCK_SIZE == position % BLOCK_SIZE);
+}
+
+static void check_seq(const struct cpu_device *c, const struct step *s, int32_t seq_idx)
+{
+    int32_t begin = s->cu_seqlens_q[seq_idx], end = s->cu_seqlens_q[seq_idx + 1];
+    assert_debug(begin < end && (seq_idx < s->num_prefill_seqs || end - begin == 1));
+    assert_debug(s->seqlens_k[seq_idx] <= c->limits.max_model_len);
+    for (int32_t token = begin; token < end; token++) check_token(c, s, seq_idx, token);
+}
+
+static void check_logit_row(const struct cpu_device *c, const struct step *s, int32_t row)
+{
+    const struct sample_params *p = &s->sample[row];
+    assert_debug(s->logit_rows[row] < s->num_tokens);
+    assert_debug(s->logit_rows[row] > (row > 0 ? s->logit_rows[row - 1] : -1));
+    assert_debug(p->seq_slot >= 0 && p->seq_slot < c->history.num_slots);
+    assert_debug(p->score_token_id < c->vocab_size);
+    for (int32_t i = 0; i < p->num_logit_bias; i++)
+        assert_debug(p->logit_bias[i].token_id >= 0 && p->logit_bias[i].token_id < c->vocab_size);
+    for (int32_t i = 0; i < p->num_banned; i++)
+        assert_debug(p->banned[i] >= 0 && p->banned[i] < c->vocab_size);
+}
+
+/* What kernels/step.h promises: everything that an operation indexes by. */
 static void check_step(const struct cpu_device *c, const struct step *s)
 {
     assert_always(!c->in_step);
     assert_always(s->num_tokens <= c->limits.num_tokens && s->num_seqs <= c->limits.num_seqs &&
                   s->num_logits <= c->limits.num_logits);
-    for (int32_t i = 0; i < s->num_seqs; i++) {
-        assert_debug(s->cu_seqlens_q[i] < s->cu_seqlens_q[i + 1]);
-        assert_debug(s->positions[s->cu_seqlens_q[i + 1] - 1] == s->seqlens_k[i] - 1);
-        assert_debug(s->seqlens_k[i] <= c->limits.max_model_len);
-    }
+    assert_debug(s->cu_seqlens_q[0] == 0 && s->cu_seqlens_q[s->num_seqs] == s->num_tokens);
+    assert_debug(s->cu_seqlens_q[s->num_prefill_seqs] == s->num_prefill_tokens);
+    for (int32_t i = 0; i < s->num_seqs; i++) check_seq(c, s, i);
+    for (int32_t row = 0; row < s->num_logits; row++) check_logit_row(c, s, row);
 }
 
 struct batch *cpu_step_begin(struct device *d, const struct step *step)

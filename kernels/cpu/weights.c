@@ -170,6 +170,7 @@ uint64_t cpu_linear_bytes(const struct linear *l)
 
 void cpu_linear_embed_row(const struct linear *l, int32_t row, float *out)
 {
+    assert_debug(row >= 0 && row < l->rows);
     const struct part *p = l->parts;
     while (row >= p->first_row + p->num_rows) p++;
     row -= p->first_row;
