@@ -42,9 +42,9 @@ def test_programs_run(programs, name, cpu):
 
 
 def first_tokens(*options, emulator=()):
-    """Text and log probabilities of two greedy tokens. The server is killed: a signal that interrupts epoll_wait ends the
-    emulator of Debian 12."""
-    server = Server(*options, emulator=emulator)
+    """Text and log probabilities of two greedy tokens. The engine is a thread: another process would not be emulated. The
+    server is killed: a signal that interrupts epoll_wait ends the emulator of Debian 12."""
+    server = Server("--engine", "thread", *options, emulator=emulator)
     try:
         body = {"prompt": "The capital of France is", "max_tokens": 2, "temperature": 0, "logprobs": 5}
         choice = server.post("/v1/completions", body).json()["choices"][0]
