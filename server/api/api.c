@@ -25,7 +25,7 @@ static void on_ping_timer(uv_timer_t *timer)
     uint64_t interval_ns = (uint64_t)api->server->config->ping_interval * 1000000000u,
              now_ns = clock_monotonic_ns();
     if (!api->generations) uv_timer_stop(timer); /* an idle server does not wake up */
-    for (struct generation *g = api->generations; g; g = g->next) generation_ping(g, now_ns - interval_ns);
+    for (struct generation *g = api->generations; g; g = g->next) generation_ping(g, now_ns, interval_ns);
 }
 
 void api_start_pings(struct api *api)

@@ -57,7 +57,7 @@ void generation_pump(struct generation *g);
 /* Ends the answer with an error (an event if it is a stream). */
 void generation_abort(struct generation *g, const struct api_error *error, enum outcome outcome);
 
-/* A comment, if the stream has been silent since then. */
-void generation_ping(struct generation *g, uint64_t silent_since_ns);
+/* A comment, if the stream has been silent for this long. */
+void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns);
 
 #endif

@@ -252,9 +252,9 @@ void generation_reply_error(const struct generation *g, struct exchange *x, cons
     buffer_clear(out);
 }
 
-void generation_ping(struct generation *g, uint64_t silent_since_ns)
+void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns)
 {
-    if (!g->x || !g->streaming || g->blocked || g->last_write_ns > silent_since_ns) return;
+    if (!g->x || !g->streaming || g->blocked || now_ns - g->last_write_ns < interval_ns) return;
     buffer_append_text(&g->api->event, ": ping\n\n");
     generation_flush_event(g);
 }

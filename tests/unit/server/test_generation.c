@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "server/api/generation.h"
@@ -444,6 +445,35 @@ static void a_full_server_says_when_to_come_back(void **state)
     assert_int_equal(client.http_status, 400);
 }
 
+static uint64_t fake_now_ns;
+
+static uint64_t fake_now(void)
+{
+    return fake_now_ns;
+}
+
+/* The monotonic clock begins with the machine: what lies an interval back may lie before it. */
+static void pings_keep_their_interval_on_a_young_machine(void **state)
+{
+    (void)state;
+    static const uint64_t second = 1000000000, interval = 15 * second;
+    static const struct clock_source source = {fake_now, fake_now};
+    clock_set_source(&source);
+    fake_now_ns = second;
+    request("{\"prompt\":\"p\",\"stream\":true}");
+    for (int i = 0; i < 14; i++, fake_now_ns += second)
+        generation_ping(server.api->generations, fake_now_ns, interval);
+    assert_int_equal(count(": ping\n\n"), 0);
+    fake_now_ns = second + interval;
+    generation_ping(server.api->generations, fake_now_ns, interval);
+    generation_ping(server.api->generations, fake_now_ns + second, interval);
+    assert_int_equal(count(": ping\n\n"), 1);
+    clock_set_source(NULL);
+    publish(0, "a");
+    finish(0, FINISH_LENGTH);
+    wake();
+}
+
 static void states_refuse(void **state)
 {
     (void)state;
@@ -461,13 +491,13 @@ static void silence_is_pinged(void **state)
     (void)state;
     request("{\"prompt\":\"p\",\"stream\":true}");
     struct generation *g = server.api->generations;
-    generation_ping(g, g->last_write_ns - 1);
+    generation_ping(g, g->last_write_ns + 4, 5);
     assert_int_equal(client.num_writes, 0);
-    generation_ping(g, g->last_write_ns);
+    generation_ping(g, g->last_write_ns + 5, 5);
     assert_string_equal(client.stream.data, ": ping\n\n");
     client.slow = true;
-    generation_ping(g, UINT64_MAX);
-    generation_ping(g, UINT64_MAX); /* a client that does not read gets no more of them */
+    generation_ping(g, UINT64_MAX, 5);
+    generation_ping(g, UINT64_MAX, 5); /* a client that does not read gets no more of them */
     assert_int_equal(client.num_writes, 2);
     client.gone = true;
     client.x.on_closed(&client.x);
@@ -518,6 +548,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_request_fails_alone_and_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(aborting_answers_everyone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_server_says_when_to_come_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pings_keep_their_interval_on_a_young_machine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(states_refuse, set_up, tear_down),
         cmocka_unit_test_setup_teardown(silence_is_pinged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(slots_get_what_was_asked_for, set_up, tear_down),
