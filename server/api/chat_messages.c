@@ -115,6 +115,16 @@ static cJSON *make_parts(const char *text)
     return NULL;
 }
 
+/* Beside a call there may be no content. Templates add it to text, or loop over it: it is empty there. */
+static int settle_absent_content(const struct message *m)
+{
+    cJSON *empty = m->wants_parts ? cJSON_CreateArray() : cJSON_CreateString("");
+    cJSON_DeleteItemFromObjectCaseSensitive(m->json, "content");
+    if (empty && cJSON_AddItemToObject(m->json, "content", empty)) return 0;
+    cJSON_Delete(empty);
+    return api_error_no_memory(m->err);
+}
+
 /* The form that the template reads: a string, or a list of text parts. */
 static int settle_content(const struct message *m, const cJSON *content)
 {
@@ -133,7 +143,7 @@ static int check_content(const struct message *m, bool is_assistant)
     path_of(m, ".content", path);
     bool calls =
         is_assistant && (json_field_find(m->json, "tool_calls") || json_field_find(m->json, "function_call"));
-    if (!content && calls) return 0;
+    if (!content && calls) return settle_absent_content(m);
     if (!content) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
     if (!cJSON_IsString(content) && !cJSON_IsArray(content))
         return json_field_refuse_type(content, path, "a string or an array of text parts", m->err);

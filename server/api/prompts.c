@@ -202,16 +202,28 @@ int prompts_read_completions(const struct server *server, const struct params *p
 
 /* ---- chat ---- */
 
-/* The template closed the last message; continuing it means to forget all that follows its text. */
+/* The last stretch of the client's own text: ranges that touch are one. */
+static struct text_range last_untrusted(const struct text_range *untrusted, int num_untrusted)
+{
+    struct text_range last = {0, 0};
+    if (num_untrusted > 0) last = untrusted[--num_untrusted];
+    while (num_untrusted > 0 && untrusted[num_untrusted - 1].end == last.begin)
+        last.begin = untrusted[--num_untrusted].begin;
+    return last;
+}
+
+/* The template closed the last message; continuing it means to forget all that follows its text. What the
+ * template wrote around it may hold the same letters, so that only the client's own text is searched. */
 static int cut_after_final_message(const char *final, struct buffer *text, struct text_range *untrusted,
                                    int *num_untrusted, struct api_error *err)
 {
     size_t n = strlen(final);
     while (n > 0 && strchr(" \t\r\n", final[n - 1])) n--;
     while (n > 0 && strchr(" \t\r\n", final[0])) final++, n--;
-    size_t end = text->num_bytes;
-    while (end >= n && n > 0 && memcmp(text->data + end - n, final, n) != 0) end--;
-    if (n == 0 || end < n)
+    struct text_range last = last_untrusted(untrusted, *num_untrusted);
+    size_t end = last.end;
+    while (n > 0 && end >= last.begin + n && memcmp(text->data + end - n, final, n) != 0) end--;
+    if (n == 0 || end < last.begin + n)
         return api_error_invalid(
             err, "invalid_value", "continue_final_message",
             "continue_final_message: the template's output does not hold the final message's text");

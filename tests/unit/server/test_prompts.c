@@ -176,6 +176,54 @@ static void chat_renders_the_template(void **state)
                   "<s>[user]x</s>[assistant] yes", 1);
 }
 
+/* Letters of the template's own, and of messages before, are not the message to be continued. */
+static void only_the_final_message_is_continued(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"s", "</", "/s>", "</s>", ">", "assistant", "]", "x", "s</s>s"};
+    for (size_t i = 0; i < array_length(texts); i++) {
+        char body[256], expected[256];
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"xs</s>\"},{\"role\":\"assistant\",\"content\":"
+                 "\" %s\\n\"}],\"add_generation_prompt\":false,\"continue_final_message\":true}",
+                 texts[i]);
+        snprintf(expected, sizeof expected, "<s>[user]xs</s></s>[assistant] %s", texts[i]);
+        assert_prompt(API_CHAT, body, expected, 1);
+    }
+    assert_refused(API_CHAT,
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\" \"}],"
+                   "\"add_generation_prompt\":false,\"continue_final_message\":true}",
+                   "continue_final_message", "invalid_value");
+}
+
+/* Templates add content to text, and have no use for a null there. */
+static void calls_without_content_have_empty_content(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
+        "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
+        "\"content\":null,\"function_call\":{\"name\":\"f\"}"};
+    struct chat_template *usual = (struct chat_template *)(uintptr_t)server.chat_template, *other;
+    static const char *const templates[] = {"{% for m in messages %}<{{ '' + m['content'] }}>{% endfor %}",
+                                            "{% for m in messages %}<{% for p in m['content'] %}"
+                                            "{{ p['text'] + '' }}{% endfor %}>{% endfor %}"};
+    for (size_t t = 0; t < array_length(templates); t++) {
+        assert_int_equal(chat_template_parse(templates[t], &other, NULL), 0);
+        server.chat_template = other;
+        for (size_t i = 0; i < array_length(calls); i++) {
+            char body[256];
+            snprintf(body, sizeof body,
+                     "{\"messages\":[{\"role\":\"assistant\",%s},{\"role\":\"user\",\"content\":\"x\"}]}", calls[i]);
+            assert_prompt(API_CHAT, body, "<><x>", 0);
+        }
+        chat_template_free(other);
+    }
+    server.chat_template = usual;
+    assert_refused(API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}", "messages[0].content",
+                   "missing_required_parameter");
+}
+
 static void parts_go_to_templates_that_want_them(void **state)
 {
     (void)state;
@@ -294,6 +342,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(completions_refuse_the_rest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(typed_text_is_no_control_token, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_renders_the_template, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_the_final_message_is_continued, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calls_without_content_have_empty_content, set_up, tear_down),
         cmocka_unit_test_setup_teardown(parts_go_to_templates_that_want_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
