@@ -43,6 +43,9 @@ X(INT,   max_queued_tokens, "max-queued-tokens", 0, 0, 1LL << 40, "tokens", "pro
 SECTION("Engine") \
 X(TEXT,  engine, "engine", "process", 0, 0, "process|thread", "process: a process of its own, whose death no request notices; thread: a thread of this one") \
 X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the engine in ten minutes, after which the server ends with code 70; 0: never") \
+SECTION("API") \
+X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
+X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
 SECTION("Listening") \
 X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
 X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \
@@ -60,8 +63,8 @@ X(INT,   max_json_depth, "max-json-depth", 64, 4, 512, "levels", "nesting of arr
 X(INT,   max_json_nodes, "max-json-nodes", 1000000, 100, 100000000, "values", "values in a body (400)") \
 X(INT,   max_json_keys, "max-json-keys", 4096, 16, 1000000, "keys", "keys of one object (400)") \
 X(INT,   max_n, "max-n", 16, 1, 128, "choices", "n of one request (400)") \
-X(INT,   max_prompts, "max-prompts", 64, 1, 4096, "prompts", "prompts of one request (400)") \
-X(INT,   max_stop_strings, "max-stop-strings", 16, 1, 64, "strings", "stop strings of one request (400)") \
+X(INT,   max_prompts, "max-prompts", 1024, 1, 4096, "prompts", "prompts of one request (400)") \
+X(INT,   max_stop_strings, "max-stop-strings", 64, 1, 256, "strings", "stop strings of one request (400)") \
 X(INT,   max_stop_bytes, "max-stop-bytes", 256, 1, 4096, "bytes", "length of one stop string (400)") \
 X(INT,   max_logprobs, "max-logprobs", 20, 0, 20, "tokens", "top_logprobs of one request (400)") \
 X(INT,   max_requests_per_connection, "max-requests-per-connection", 10000, 1, 1000000000, "requests", "then the connection is closed") \

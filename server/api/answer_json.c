@@ -16,14 +16,17 @@ static void begin_object(struct buffer *out, const struct answer_head *head, con
     buffer_append_text(out, ",\"choices\":[");
 }
 
-static void append_usage(struct buffer *out, const struct usage *u)
+static void append_usage(struct buffer *out, const struct answer_head *head, const struct usage *u)
 {
     int64_t total_tokens = u->prompt_tokens + u->completion_tokens;
     buffer_printf(out,
                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                  "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
-                  (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)total_tokens,
-                  (long long)u->cached_tokens);
+                  "\"prompt_tokens_details\":",
+                  (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)total_tokens);
+    if (head->reports_cached_tokens)
+        buffer_printf(out, "{\"cached_tokens\":%lld}}", (long long)u->cached_tokens);
+    else
+        buffer_append_text(out, "null}");
 }
 
 static void append_finish_reason(struct buffer *out, const char *finish_reason)
@@ -84,7 +87,7 @@ void answer_append_chunk(struct buffer *out, const struct answer_head *head, con
     buffer_append_text(out, "}]");
     if (chunk->usage) {
         buffer_append_text(out, ",\"usage\":");
-        append_usage(out, chunk->usage);
+        append_usage(out, head, chunk->usage);
     } else if (head->usage_in_chunks) {
         buffer_append_text(out, ",\"usage\":null");
     }
@@ -96,7 +99,7 @@ void answer_append_usage_chunk(struct buffer *out, const struct answer_head *hea
     buffer_append_text(out, "data: ");
     begin_object(out, head, chunk_object(head));
     buffer_append_text(out, "],\"usage\":");
-    append_usage(out, usage);
+    append_usage(out, head, usage);
     buffer_append_text(out, "}\n\n");
 }
 
@@ -130,6 +133,6 @@ void answer_append_whole(struct buffer *out, const struct answer_head *head, str
         buffer_append_char(out, '}');
     }
     buffer_append_text(out, "],\"usage\":");
-    append_usage(out, usage);
+    append_usage(out, head, usage);
     buffer_append_char(out, '}');
 }

@@ -17,7 +17,8 @@ struct answer_head {
     char id[48];     /* chatcmpl-... or cmpl-... */
     int64_t created; /* unix seconds */
     const char *model;
-    bool usage_in_chunks; /* include_usage: every chunk but the last says "usage":null */
+    bool usage_in_chunks;       /* include_usage: every chunk but the last says "usage":null */
+    bool reports_cached_tokens; /* --report-cached-tokens */
 };
 
 /* What a chunk of one choice holds. */

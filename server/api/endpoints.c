@@ -59,9 +59,7 @@ static const char *find_model(const struct server *server, const char *name)
 static void refuse_model(struct exchange *x)
 {
     struct api_error error;
-    api_error_set(&error, 404, "invalid_request_error", "model_not_found", "model",
-                  "The model `%.200s` does not exist; this server serves `%.200s`", x->path_rest,
-                  x->server->model_names[0]);
+    params_refuse_model(x->server, x->path_rest, &error);
     api_error_send(x, &error);
 }
 

@@ -202,6 +202,7 @@ static void make_head(struct generation *g, int64_t created)
     g->head.created = created;
     g->head.model = g->api->server->model_names[0];
     g->head.usage_in_chunks = g->params.include_usage;
+    g->head.reports_cached_tokens = g->api->server->config->report_cached_tokens;
 }
 
 /* A request without a seed gets the next of the server's (--seed); the log names it. */

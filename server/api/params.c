@@ -291,7 +291,7 @@ static int check_stop_text(struct reader *r, const cJSON *item, const char *path
 
 static int read_stop(struct reader *r)
 {
-    enum { COUNT_MAX = 64 }; /* --max-stop-strings goes no higher */
+    enum { COUNT_MAX = 256 }; /* --max-stop-strings goes no higher */
     const char *texts[COUNT_MAX];
     const cJSON *stop = json_field_find(r->body, "stop"), *item;
     int count = 0, max = min_of((int)r->server->config->max_stop_strings, (int)COUNT_MAX);
@@ -454,6 +454,7 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
         .max_tokens = MAX_TOKENS_DEFAULT,
         .skip_special_tokens = true,
         .add_special_tokens = kind == API_COMPLETIONS,
+        .parse_special = kind == API_COMPLETIONS && server->config->completions_parse_special,
         .add_generation_prompt = true,
     };
 }
@@ -474,6 +475,15 @@ static int check_combinations(struct reader *r)
     return 0;
 }
 
+int params_refuse_model(const struct server *server, const char *name, struct api_error *err)
+{
+    return api_error_set(
+        err, 404, "invalid_request_error", "model_not_found", "model",
+        "The model `%.160s` does not exist; this server serves `%.160s` (GET /v1/models lists "
+        "every name of it). Name that, or leave model out",
+        name, server->model_names[0]);
+}
+
 int params_check_model(const struct server *server, const cJSON *body, struct api_error *err)
 {
     const cJSON *model = json_field_find(body, "model");
@@ -481,9 +491,7 @@ int params_check_model(const struct server *server, const cJSON *body, struct ap
     if (!cJSON_IsString(model)) return json_field_refuse_type(model, "model", "a string", err);
     for (int i = 0; i < server->num_model_names; i++)
         if (!strcmp(server->model_names[i], model->valuestring)) return 0;
-    return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
-                         "The model `%.200s` does not exist; this server serves `%.200s`", model->valuestring,
-                         server->model_names[0]);
+    return params_refuse_model(server, model->valuestring, err);
 }
 
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,

@@ -49,6 +49,9 @@ struct params {
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err) must_check;
 
+/* 404 model_not_found, with the name that would do. */
+int params_refuse_model(const struct server *server, const char *name, struct api_error *err);
+
 /* The model field, where given, names a served model (404 model_not_found). */
 int params_check_model(const struct server *server, const cJSON *body, struct api_error *err) must_check;
 

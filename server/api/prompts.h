@@ -1,8 +1,9 @@
 /* prompts.h - the token ids that a body asks to continue: one list per prompt.
  *
- * Completions take a string, strings, ids or lists of ids; what a user typed never becomes a control token
- * unless parse_special says so. Chat renders messages through the model's template: the template's own text
- * may hold control tokens, the client's text may not. Every prompt leaves room for at least one token of
+ * Completions take a string, strings, ids or lists of ids. A string there is the raw prompt, which the client
+ * may have rendered itself, so that control tokens in it count as such unless parse_special is false. Chat
+ * renders messages through the model's template: the template's own text may hold control tokens, what a user
+ * typed never becomes one. Every prompt leaves room for at least one token of
  * answer, and for max_tokens where given. Thread: any; a pure function of the body and of the server's
  * immutable tables. */
 #ifndef SERVER_API_PROMPTS_H

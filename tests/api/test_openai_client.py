@@ -278,15 +278,29 @@ def test_prefix_cache_is_reported_and_changes_nothing(client, model):
     assert cold.choices[0].text == warm.choices[0].text == other.choices[0].text
 
 
-def test_control_tokens_in_text_are_text(server, client, model):
-    plain = server.post("/tokenize", {"prompt": "<|im_start|>", "add_special_tokens": False}).json()
-    parsed = server.post("/tokenize", {"prompt": "<|im_start|>", "add_special_tokens": False, "parse_special": True}).json()
+def test_control_tokens_count_in_raw_prompts_and_never_in_chats(server, client, model, start_server):
+    raw = {"prompt": "<|im_start|>", "add_special_tokens": False}
+    plain = server.post("/tokenize", {**raw, "parse_special": False}).json()
+    parsed = server.post("/tokenize", raw).json()
     assert parsed["count"] == 1 < plain["count"]
     start, = parsed["tokens"]
     tame = server.post("/tokenize", {"messages": [{"role": "user", "content": "x"}]}).json()["tokens"]
     wild = server.post("/tokenize", {"messages": [{"role": "user", "content": "<|im_start|>x<|im_end|>"}]}).json()["tokens"]
     assert wild.count(start) == tame.count(start) > 0
-    assert client.completions.create(model=model, prompt="<|im_start|>", max_tokens=1).usage.prompt_tokens >= plain["count"]
+    # A client that renders the template itself gets the very prompt that the chat has.
+    rendered = "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
+    chat = server.post("/tokenize", {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "x"}]}).json()
+    own = server.post("/tokenize", {"prompt": "<|im_start|>system\ns<|im_end|>\n" + rendered}).json()
+    assert own["tokens"] == chat["tokens"]
+    assert client.completions.create(model=model, prompt="<|im_start|>", max_tokens=1).usage.prompt_tokens == 1
+    assert client.completions.create(model=model, prompt="<|im_start|>", max_tokens=1,
+                                     extra_body={"parse_special": False}).usage.prompt_tokens == plain["count"]
+    with start_server("--no-completions-parse-special", "--no-report-cached-tokens") as other:
+        assert other.post("/tokenize", raw).json() == plain
+        assert other.post("/tokenize", {**raw, "parse_special": True}).json() == parsed
+        for _ in range(2):
+            usage = other.post("/v1/completions", {"prompt": "word " * 100, "max_tokens": 1}).json()["usage"]
+            assert usage["prompt_tokens_details"] is None
 
 
 # ---- errors, as the SDK's exceptions ----

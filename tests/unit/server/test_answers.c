@@ -94,7 +94,8 @@ static void chunks(void **state)
 {
     (void)state;
     struct buffer out;
-    struct answer_head head = {.kind = API_CHAT, .id = "chatcmpl-1", .created = 7, .model = "m\"x"};
+    struct answer_head head = {
+        .kind = API_CHAT, .id = "chatcmpl-1", .created = 7, .model = "m\"x", .reports_cached_tokens = true};
     buffer_init(&out, 4096);
     answer_append_chunk(&out, &head, &(struct chunk){.index = 0, .is_first = true});
     answer_append_chunk(&out, &head, &(struct chunk){.index = 1, .text = "a\nb", .text_bytes = 2});
@@ -135,9 +136,21 @@ static void whole_answers(void **state)
         "{\"index\":0,\"text\":\"x\\ty\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
         "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}],"
         "\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,\"total_tokens\":3,"
-        "\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
+        "\"prompt_tokens_details\":null}}");
     buffer_deinit(&choices[0].ready);
     buffer_deinit(&choices[1].ready);
+    buffer_deinit(&out);
+}
+
+/* What the cache held is nobody's business but who says so. */
+static void cached_tokens_can_be_kept_secret(void **state)
+{
+    (void)state;
+    struct buffer out;
+    struct answer_head head = {.kind = API_CHAT, .id = "chatcmpl-1", .created = 7, .model = "m"};
+    buffer_init(&out, 4096);
+    answer_append_usage_chunk(&out, &head, &(struct usage){3, 4, 2});
+    assert_non_null(strstr(out.data, "\"total_tokens\":7,\"prompt_tokens_details\":null}}\n\n"));
     buffer_deinit(&out);
 }
 
@@ -240,6 +253,7 @@ int main(void)
         cmocka_unit_test(equal_texts_stand_once),
         cmocka_unit_test(chunks),
         cmocka_unit_test(whole_answers),
+        cmocka_unit_test(cached_tokens_can_be_kept_secret),
         cmocka_unit_test(seeds),
         cmocka_unit_test(salts),
         cmocka_unit_test(bans),

@@ -76,7 +76,7 @@ static void defaults_are_openais(void **state)
         assert_int_equal(params.max_tokens, MAX_TOKENS_DEFAULT);
         assert_true(params.skip_special_tokens && params.add_generation_prompt && !params.stream);
         assert_int_equal(params.add_special_tokens, kind == API_COMPLETIONS);
-        assert_false(params.has_seed || params.parse_special || params.logprobs || params.echo);
+        assert_false(params.has_seed || params.logprobs || params.echo);
         assert_int_equal(params.stop.count, 0);
     }
 }
@@ -181,6 +181,23 @@ static void booleans_are_booleans(void **state)
     }
 }
 
+/* A raw prompt may hold control tokens; a chat's texts never do, whoever asks for it. */
+static void control_tokens_are_parsed_in_raw_prompts_only(void **state)
+{
+    (void)state;
+    assert_ok(API_COMPLETIONS, "{}");
+    assert_true(params.parse_special);
+    assert_ok(API_COMPLETIONS, "{\"parse_special\":false}");
+    assert_false(params.parse_special);
+    assert_ok(API_CHAT, "{\"parse_special\":true}");
+    assert_false(params.parse_special);
+    config.completions_parse_special = false;
+    assert_ok(API_COMPLETIONS, "{}");
+    assert_false(params.parse_special);
+    assert_ok(API_COMPLETIONS, "{\"parse_special\":true}");
+    assert_true(params.parse_special);
+}
+
 static void seeds_are_exact(void **state)
 {
     (void)state;
@@ -229,7 +246,7 @@ static void stop_strings(void **state)
     assert_refused(API_CHAT, "{\"stop\":5}", "stop", "invalid_type");
     assert_refused(API_CHAT, "{\"stop\":{}}", "stop", "invalid_type");
     char text[4096] = "{\"stop\":[\"1\"";
-    for (int i = 0; i < 15; i++) strcat(text, ",\"x\"");
+    for (int i = 0; i < 63; i++) strcat(text, ",\"x\"");
     char more[4200];
     snprintf(more, sizeof more, "%s]}", text);
     assert_ok(API_CHAT, more);
@@ -372,6 +389,8 @@ static void models_have_names(void **state)
     assert_int_equal(read_as(API_CHAT, "{\"model\":\"other\"}"), STATUS_INVALID);
     assert_int_equal(error.http_status, 404);
     assert_string_equal(error.code, "model_not_found");
+    assert_non_null(
+        strstr(error.text, "The model `other` does not exist; this server serves `model-a` (GET"));
     assert_refused(API_CHAT, "{\"model\":5}", "model", "invalid_type");
     assert_refused(API_CHAT, "[]", "body", "invalid_type");
 }
@@ -483,6 +502,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_models_defaults_come_between, set_up, tear_down),
         cmocka_unit_test_setup_teardown(numbers_have_ranges, set_up, tear_down),
         cmocka_unit_test_setup_teardown(booleans_are_booleans, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(control_tokens_are_parsed_in_raw_prompts_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_strings, set_up, tear_down),
         cmocka_unit_test_setup_teardown(seeds_are_exact, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stop_strings, set_up, tear_down),
         cmocka_unit_test_setup_teardown(token_ids_stay_below_the_width, set_up, tear_down),

@@ -138,12 +138,13 @@ static void completions_refuse_the_rest(void **state)
     assert_refused(API_COMPLETIONS, "{\"prompt\":null}", "prompt", "invalid_value");
 }
 
-static void typed_text_is_no_control_token(void **state)
+static void control_tokens_count_in_raw_prompts_only(void **state)
 {
     (void)state;
-    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"a</s>\"}", "<s>a</s>", 1);
-    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"a</s>\",\"parse_special\":true}", "<s>a</s>", 2);
-    assert_prompt(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"</s>\"}]}",
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"a</s>\"}", "<s>a</s>", 2);
+    assert_prompt(API_COMPLETIONS, "{\"prompt\":\"a</s>\",\"parse_special\":false}", "<s>a</s>", 1);
+    assert_prompt(API_CHAT,
+                  "{\"messages\":[{\"role\":\"user\",\"content\":\"</s>\"}],\"parse_special\":true}",
                   "<s>[user]</s></s>[assistant]", 1);
 }
 
@@ -183,17 +184,19 @@ static void only_the_final_message_is_continued(void **state)
     static const char *const texts[] = {"s", "</", "/s>", "</s>", ">", "assistant", "]", "x", "s</s>s"};
     for (size_t i = 0; i < array_length(texts); i++) {
         char body[256], expected[256];
-        snprintf(body, sizeof body,
-                 "{\"messages\":[{\"role\":\"user\",\"content\":\"xs</s>\"},{\"role\":\"assistant\",\"content\":"
-                 "\" %s\\n\"}],\"add_generation_prompt\":false,\"continue_final_message\":true}",
-                 texts[i]);
+        snprintf(
+            body, sizeof body,
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"xs</s>\"},{\"role\":\"assistant\",\"content\":"
+            "\" %s\\n\"}],\"add_generation_prompt\":false,\"continue_final_message\":true}",
+            texts[i]);
         snprintf(expected, sizeof expected, "<s>[user]xs</s></s>[assistant] %s", texts[i]);
         assert_prompt(API_CHAT, body, expected, 1);
     }
-    assert_refused(API_CHAT,
-                   "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\" \"}],"
-                   "\"add_generation_prompt\":false,\"continue_final_message\":true}",
-                   "continue_final_message", "invalid_value");
+    assert_refused(
+        API_CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\" \"}],"
+        "\"add_generation_prompt\":false,\"continue_final_message\":true}",
+        "continue_final_message", "invalid_value");
 }
 
 /* Templates add content to text, and have no use for a null there. */
@@ -214,14 +217,15 @@ static void calls_without_content_have_empty_content(void **state)
         for (size_t i = 0; i < array_length(calls); i++) {
             char body[256];
             snprintf(body, sizeof body,
-                     "{\"messages\":[{\"role\":\"assistant\",%s},{\"role\":\"user\",\"content\":\"x\"}]}", calls[i]);
+                     "{\"messages\":[{\"role\":\"assistant\",%s},{\"role\":\"user\",\"content\":\"x\"}]}",
+                     calls[i]);
             assert_prompt(API_CHAT, body, "<><x>", 0);
         }
         chat_template_free(other);
     }
     server.chat_template = usual;
-    assert_refused(API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}", "messages[0].content",
-                   "missing_required_parameter");
+    assert_refused(API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}",
+                   "messages[0].content", "missing_required_parameter");
 }
 
 static void parts_go_to_templates_that_want_them(void **state)
@@ -340,7 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(completions_take_every_shape, set_up, tear_down),
         cmocka_unit_test_setup_teardown(completions_refuse_the_rest, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(typed_text_is_no_control_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(control_tokens_count_in_raw_prompts_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_renders_the_template, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_the_final_message_is_continued, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_without_content_have_empty_content, set_up, tear_down),
