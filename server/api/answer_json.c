@@ -38,11 +38,12 @@ static void append_finish_reason(struct buffer *out, const char *finish_reason)
         buffer_append_text(out, "null");
 }
 
-static void append_logprobs(struct buffer *out, struct logprobs_text *logprobs)
+static void append_logprobs(struct buffer *out, const struct answer_head *head,
+                            const struct logprobs_part *logprobs)
 {
     buffer_append_text(out, ",\"logprobs\":");
     if (logprobs)
-        logprobs_text_append(logprobs, out);
+        logprobs_append(out, head->kind, logprobs);
     else
         buffer_append_text(out, "null");
 }
@@ -58,11 +59,9 @@ static void append_delta(struct buffer *out, const struct chunk *chunk)
 {
     if (chunk->is_first) {
         buffer_append_text(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}");
-    } else if (chunk->finish_reason) {
-        buffer_append_text(out, ",\"delta\":{}");
     } else {
         buffer_append_text(out, ",\"delta\":{\"content\":");
-        buffer_append_json(out, chunk->text, chunk->text_bytes);
+        buffer_append_json(out, chunk->text_bytes > 0 ? chunk->text : "", chunk->text_bytes);
         buffer_append_char(out, '}');
     }
 }
@@ -82,7 +81,7 @@ void answer_append_chunk(struct buffer *out, const struct answer_head *head, con
         append_delta(out, chunk);
     else
         append_text_member(out, chunk->text, chunk->text_bytes);
-    append_logprobs(out, chunk->logprobs);
+    append_logprobs(out, head, chunk->logprobs);
     append_finish_reason(out, chunk->finish_reason);
     buffer_append_text(out, "}]");
     if (chunk->usage) {
@@ -117,22 +116,34 @@ static void append_message(struct buffer *out, const struct choice *c)
     buffer_append_text(out, ",\"refusal\":null}");
 }
 
-void answer_append_whole(struct buffer *out, const struct answer_head *head, struct choice *choices,
-                         int num_choices, bool with_logprobs, const struct usage *usage)
+static void append_prompt_logprobs(struct buffer *out, const struct choice *c,
+                                   const struct choice_context *context)
+{
+    if (context->params->num_prompt_logprobs < 0) return;
+    const struct logprobs_part part = choice_prompt_logprobs(c, context);
+    buffer_append_text(out, ",\"prompt_logprobs\":");
+    prompt_logprobs_append(out, &part);
+}
+
+void answer_append_whole(struct buffer *out, const struct answer_head *head, const struct choice *choices,
+                         int num_choices, const struct choice_context *context, const struct usage *usage)
 {
     begin_object(out, head, head->kind == API_CHAT ? "chat.completion" : "text_completion");
     for (int i = 0; i < num_choices; i++) {
-        struct choice *c = &choices[i];
+        const struct choice *c = &choices[i];
+        const struct logprobs_part part = choice_next_logprobs(c, context, INT32_MAX);
         buffer_printf(out, "%s{\"index\":%d", i > 0 ? "," : "", c->index);
         if (head->kind == API_CHAT)
             append_message(out, c);
         else
             append_text_member(out, c->ready.data, c->ready.num_bytes);
-        append_logprobs(out, with_logprobs ? &c->logprobs : NULL);
+        append_logprobs(out, head, context->params->logprobs ? &part : NULL);
         append_finish_reason(out, c->finish_reason);
+        if (head->kind == API_COMPLETIONS) append_prompt_logprobs(out, c, context);
         buffer_append_char(out, '}');
     }
     buffer_append_text(out, "],\"usage\":");
     append_usage(out, head, usage);
+    if (head->kind == API_CHAT) append_prompt_logprobs(out, &choices[0], context);
     buffer_append_char(out, '}');
 }

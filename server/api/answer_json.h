@@ -24,20 +24,20 @@ struct answer_head {
 /* What a chunk of one choice holds. */
 struct chunk {
     int index;
-    bool is_first; /* chat: says the role */
+    bool is_first; /* chat: says the role, and nothing else */
     const char *text;
     size_t text_bytes;
-    struct logprobs_text *logprobs; /* NULL: none in this chunk; else its entries are taken */
-    const char *finish_reason;      /* NULL: not the last one */
-    const struct usage *usage;      /* NULL: none */
+    const struct logprobs_part *logprobs; /* NULL: none in this chunk */
+    const char *finish_reason;            /* NULL: not the last one */
+    const struct usage *usage;            /* NULL: none */
 };
 
 void answer_append_chunk(struct buffer *out, const struct answer_head *head, const struct chunk *chunk);
 void answer_append_usage_chunk(struct buffer *out, const struct answer_head *head, const struct usage *usage);
 void answer_append_done(struct buffer *out);
 
-/* The whole answer; takes the log probabilities out of the choices. */
-void answer_append_whole(struct buffer *out, const struct answer_head *head, struct choice *choices,
-                         int num_choices, bool with_logprobs, const struct usage *usage);
+/* The whole answer, once all choices are complete. */
+void answer_append_whole(struct buffer *out, const struct answer_head *head, const struct choice *choices,
+                         int num_choices, const struct choice_context *context, const struct usage *usage);
 
 #endif

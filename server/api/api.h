@@ -18,8 +18,9 @@ struct api {
     uint64_t id_key;            /* random: ids of answers cannot be guessed */
     int32_t *silent_ids;        /* ids below the logits' width that stand for no text: never drawn */
     int32_t num_silent_ids;
-    int num_jobs;        /* /tokenize and /detokenize bodies on the worker pool */
-    struct buffer event; /* scratch for one write */
+    size_t num_unread_bytes; /* of slots that were given back, in copies (choice.c) */
+    int num_jobs;            /* /tokenize and /detokenize bodies on the worker pool */
+    struct buffer event;     /* scratch for one write */
     uv_timer_t ping_timer;
 };
 

@@ -1,58 +1,148 @@
 #include "server/api/choice.h"
 
-#include "base/check.h"
-#include "base/clock.h"
+#include <stdlib.h>
+#include <string.h>
 
-enum { TEXT_BYTES_MAX = 64 << 20, HELD_BYTES_MAX = 1 << 20 };
+#include "base/check.h"
+#include "server/api/api.h"
+
+enum {
+    TEXT_BYTES_MAX = 64 << 20,
+    HELD_BYTES_MAX = 1 << 20,
+    UNREAD_BYTES_MAX = 64 << 20 /* of all choices */
+};
+
+/* A finished slot's tokens and log probabilities from position first on; no log probabilities where none are
+ * wanted. */
+struct unread {
+    size_t num_bytes; /* in the budget */
+    enum finish_reason finish;
+    int32_t num_published, min_tokens, stop_token_id, first;
+    int32_t *tokens;
+    struct token_logprobs logprobs[];
+};
+
+/* What there is to read, in the slot or in the copy of it. */
+struct view {
+    enum finish_reason finish;
+    int32_t num_published, min_tokens;
+    int32_t stop_token_id; /* the last token, once the finish is FINISH_STOP; else -1 */
+    int32_t first;
+    const int32_t *tokens; /* position p of the sequence is at p - first */
+    const struct token_logprobs *logprobs;
+};
+
+static bool add_offsets(struct choice *c, const struct choice_context *context, const struct prompt *prompt,
+                        struct arena *arena)
+{
+    const struct params *p = context->params;
+    if (!p->logprobs || p->kind != API_COMPLETIONS) return true;
+    c->offsets = arena_alloc(arena, sizeof *c->offsets);
+    if (c->offsets)
+        token_offsets_init(c->offsets, context->server->tokenizer, prompt, p->skip_special_tokens);
+    return c->offsets != NULL;
+}
 
 bool choice_init(struct choice *c, const struct choice_context *context, const struct prompt *prompt,
                  struct arena *arena)
 {
     const struct params *p = context->params;
-    const struct tokenizer *tokenizer = context->server->tokenizer;
     buffer_init(&c->ready, TEXT_BYTES_MAX);
-    logprobs_text_init(&c->logprobs, p->kind, tokenizer, p->return_tokens_as_token_ids, TEXT_BYTES_MAX);
     c->slot_idx = -1;
     c->num_prompt_tokens = prompt->tokens.num_ids;
-    c->num_reported = p->input->prompt_logprobs ? 0 : c->num_prompt_tokens;
+    c->num_reported = p->echo && p->logprobs ? 0 : c->num_prompt_tokens;
     if (prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
-    return text_stream_init(&c->text, tokenizer, p->skip_special_tokens, &p->stop,
+    return text_stream_init(&c->text, context->server->tokenizer, p->skip_special_tokens, &p->stop,
                             p->include_stop_str_in_output, HELD_BYTES_MAX, arena) &&
-           !buffer_failed(&c->ready);
+           add_offsets(c, context, prompt, arena) && !buffer_failed(&c->ready);
 }
 
-void choice_deinit(struct choice *c)
+static void unread_free(struct choice *c, struct api *api)
 {
+    if (!c->unread) return;
+    assert_debug(api->num_unread_bytes >= c->unread->num_bytes);
+    api->num_unread_bytes -= c->unread->num_bytes;
+    free(c->unread);
+    c->unread = NULL;
+}
+
+void choice_deinit(struct choice *c, const struct choice_context *context)
+{
+    unread_free(c, context->server->api);
     text_stream_deinit(&c->text);
     buffer_deinit(&c->ready);
-    logprobs_text_deinit(&c->logprobs);
+    if (c->offsets) token_offsets_deinit(c->offsets);
 }
+
+/* ---- reading ---- */
 
 static struct request_slot *slot_of(const struct choice *c, const struct choice_context *context)
 {
     return request_slots_get(context->server->slots, c->slot_idx);
 }
 
-/* A token that ends the answer leaves no text behind, whatever it stands for. */
+static struct view view_slot(const struct choice *c, const struct choice_context *context)
+{
+    const struct request_slot *slot = slot_of(c, context);
+    struct request_slots *slots = context->server->slots;
+    /* The finish before the count: what is published before a finish is then seen. */
+    struct view v = {
+        .finish = (enum finish_reason)atomic_load_explicit(&slot->finish_reason, memory_order_acquire)};
+    v.num_published = atomic_load_explicit(&slot->num_published, memory_order_acquire);
+    v.min_tokens = slot->input.min_tokens;
+    v.stop_token_id = v.finish == FINISH_STOP ? slot->stop_token_id : -1;
+    v.tokens = request_slots_tokens(slots, c->slot_idx);
+    v.logprobs = request_slots_logprobs(slots, c->slot_idx);
+    return v;
+}
+
+/* Of a choice with a slot or a copy of one; nothing is published by neither. */
+static struct view view_of(const struct choice *c, const struct choice_context *context)
+{
+    if (c->slot_idx >= 0) return view_slot(c, context);
+    if (!c->unread) return (struct view){.finish = FINISH_NONE, .num_published = c->num_pulled};
+    const struct unread *u = c->unread;
+    return (struct view){u->finish, u->num_published, u->min_tokens, u->stop_token_id,
+                         u->first,  u->tokens,        u->logprobs};
+}
+
+static int32_t generated_token(const struct choice *c, const struct view *v, int32_t i)
+{
+    return v->tokens[c->num_prompt_tokens + i - v->first];
+}
+
 static bool is_stop_token(const struct choice_context *context, const struct request_slot_input *input,
                           int32_t id)
 {
     const struct link_facts *model = context->server->facts;
     for (int i = 0; i < input->num_stop_token_ids; i++)
         if (input->stop_token_ids[i] == id) return true;
+    if (!input->ignore_eos && id == tokenizer_eos_id(context->server->tokenizer)) return true;
     for (int i = 0; !input->ignore_eos && i < model->num_eos_ids; i++)
         if (model->eos_ids[i] == id) return true;
     return false;
 }
 
-static void take_token(struct choice *c, const struct choice_context *context,
-                       const struct request_slot_input *input, int32_t id)
+/* The engine publishes the last token before the finish: in between it is left where it is. */
+static int32_t num_ready(const struct choice *c, const struct choice_context *context, const struct view *v)
 {
-    c->num_pulled++;
-    if (is_stop_token(context, input, id) && !context->params->include_stop_str_in_output) return;
-    if (!text_stream_push(&c->text, id, c->num_pulled > input->min_tokens, &c->ready)) return;
+    if (v->finish != FINISH_NONE || v->num_published == c->num_pulled || c->slot_idx < 0)
+        return v->num_published;
+    const struct request_slot_input *input = &slot_of(c, context)->input;
+    int32_t last = generated_token(c, v, v->num_published - 1);
+    bool ends = v->num_published == c->max_tokens || is_stop_token(context, input, last);
+    return v->num_published - ends;
+}
+
+/* A token that ends the answer leaves no text behind, whatever it stands for. */
+static void take_token(struct choice *c, const struct choice_context *context, const struct view *v)
+{
+    int32_t id = generated_token(c, v, c->num_pulled++);
+    bool is_stop = id == v->stop_token_id && c->num_pulled == v->num_published;
+    if (is_stop && !context->params->include_stop_str_in_output) return;
+    if (!text_stream_push(&c->text, id, c->num_pulled > v->min_tokens, &c->ready)) return;
     c->finish_reason = "stop";
-    link_cancel(context->server->link, c->slot_idx);
+    if (c->slot_idx >= 0) link_cancel(context->server->link, c->slot_idx);
 }
 
 static void take_finish(struct choice *c, enum finish_reason finish)
@@ -67,60 +157,116 @@ static void take_finish(struct choice *c, enum finish_reason finish)
 }
 
 /* Only once the engine has written them: with the first token, or the end. */
-static void take_times(struct choice *c, const struct request_slot *slot, enum finish_reason finish)
+static void take_times(struct choice *c, const struct choice_context *context, const struct view *v)
 {
-    if (c->scheduled_ns || (c->num_pulled == 0 && finish == FINISH_NONE)) return;
+    if (c->scheduled_ns || c->slot_idx < 0 || (v->num_published == 0 && v->finish == FINISH_NONE)) return;
+    const struct request_slot *slot = slot_of(c, context);
     c->num_cached_tokens = slot->num_cached_tokens;
     c->scheduled_ns = slot->scheduled_ns;
     c->first_token_ns = slot->first_token_ns;
 }
 
-/* Log probabilities of the prompt come first; those of generated tokens up to the last one pulled. */
-static void report_logprobs(struct choice *c, const struct choice_context *context,
-                            const struct request_slot *slot, int max_positions)
-{
-    struct request_slots *slots = context->server->slots;
-    const int32_t *tokens = request_slots_tokens(slots, c->slot_idx);
-    const struct token_logprobs *logprobs = request_slots_logprobs(slots, c->slot_idx);
-    int32_t end = c->num_prompt_tokens + c->num_pulled;
-    if (slot->input.prompt_logprobs && c->num_reported < c->num_prompt_tokens) {
-        int32_t known = atomic_load_explicit(&slot->num_prompt_published, memory_order_acquire);
-        if (known < c->num_prompt_tokens) end = known;
-    }
-    end = min_of(end, c->num_reported + max_positions);
-    for (; c->num_reported < end; c->num_reported++)
-        logprobs_text_add(&c->logprobs, tokens[c->num_reported],
-                          c->num_reported > 0 ? &logprobs[c->num_reported] : NULL);
-}
-
 int choice_pull(struct choice *c, const struct choice_context *context, int max_tokens)
 {
-    if (c->slot_idx < 0) return 0;
-    const struct request_slot *slot = slot_of(c, context);
-    /* The finish before the count: what is published before a finish is then seen. */
-    enum finish_reason finish =
-        (enum finish_reason)atomic_load_explicit(&slot->finish_reason, memory_order_acquire);
-    int32_t published = atomic_load_explicit(&slot->num_published, memory_order_acquire),
-            before = c->num_pulled;
-    const int32_t *tokens = request_slots_tokens(context->server->slots, c->slot_idx) + c->num_prompt_tokens;
-    int32_t end = min_of(published, before + max_tokens);
-    while (c->num_pulled < end && !c->finish_reason)
-        take_token(c, context, &slot->input, tokens[c->num_pulled]);
-    take_times(c, slot, finish);
-    if (!c->finish_reason && c->num_pulled == published && finish != FINISH_NONE) take_finish(c, finish);
-    if (context->params->logprobs) report_logprobs(c, context, slot, max_tokens);
+    const struct view v = view_of(c, context);
+    int32_t before = c->num_pulled, end = num_ready(c, context, &v);
+    assert_debug(v.num_published >= c->num_pulled);
+    take_times(c, context, &v);
+    end = min_of(end, before + max_tokens);
+    while (c->num_pulled < end && !c->finish_reason) take_token(c, context, &v);
+    if (!c->finish_reason && c->num_pulled == v.num_published && v.finish != FINISH_NONE)
+        take_finish(c, v.finish);
     return c->num_pulled - before;
 }
 
-bool choice_is_complete(const struct choice *c, const struct choice_context *context)
+/* ---- log probabilities ---- */
+
+static struct logprobs_part part_of(const struct choice *c, const struct choice_context *context)
 {
-    if (!c->finish_reason) return false;
-    return !context->params->logprobs || c->num_reported == c->num_prompt_tokens + c->num_pulled;
+    const struct view v = view_of(c, context);
+    return (struct logprobs_part){.tokenizer = context->server->tokenizer,
+                                  .token_ids_as_text = context->params->return_tokens_as_token_ids,
+                                  .num_top = context->params->num_top_logprobs,
+                                  .offsets = c->offsets,
+                                  .first = v.first,
+                                  .tokens = v.tokens,
+                                  .logprobs = v.logprobs};
 }
+
+struct logprobs_part choice_next_logprobs(const struct choice *c, const struct choice_context *context,
+                                          int32_t max_positions)
+{
+    struct logprobs_part part = part_of(c, context);
+    int32_t known = c->num_pulled > 0 || c->finish_reason ? c->num_prompt_tokens + c->num_pulled : 0;
+    part.begin = part.end = c->num_reported;
+    if (context->params->logprobs && known > part.begin)
+        part.end = part.begin + min_of(known - part.begin, max_positions);
+    return part;
+}
+
+struct logprobs_part choice_prompt_logprobs(const struct choice *c, const struct choice_context *context)
+{
+    struct logprobs_part part = part_of(c, context);
+    part.num_top = context->params->num_prompt_logprobs;
+    part.end = c->num_prompt_tokens;
+    return part;
+}
+
+/* ---- the end ---- */
 
 bool choice_is_broken(const struct choice *c)
 {
-    return buffer_failed(&c->ready) || buffer_failed(&c->text.held) || logprobs_text_failed(&c->logprobs);
+    return buffer_failed(&c->ready) || buffer_failed(&c->text.held);
+}
+
+/* Of a finished slot: the positions that will still be read. */
+static void unread_range(const struct choice *c, const struct choice_context *context, const struct view *v,
+                         int32_t *begin, int32_t *end)
+{
+    int32_t num_generated = c->finish_reason ? c->num_pulled : v->num_published;
+    *end = c->num_prompt_tokens + num_generated;
+    *begin = c->num_prompt_tokens + c->num_pulled;
+    if (context->params->logprobs) *begin = min_of(*begin, c->num_reported);
+    if (context->params->num_prompt_logprobs >= 0) *begin = 0;
+}
+
+/* False: it does not fit. */
+static bool copy_unread(struct choice *c, const struct choice_context *context, const struct view *v,
+                        int32_t begin, int32_t end)
+{
+    struct api *api = context->server->api;
+    bool logprobs = context->params->logprobs || context->params->num_prompt_logprobs >= 0;
+    size_t count = (size_t)(end - begin),
+           tokens_at = sizeof *c->unread + logprobs * count * sizeof *v->logprobs;
+    size_t num_bytes = tokens_at + count * sizeof *v->tokens;
+    if (num_bytes > UNREAD_BYTES_MAX - api->num_unread_bytes) return false;
+    struct unread *u = malloc(num_bytes);
+    if (!u) return false;
+    *u = (struct unread){num_bytes,
+                         v->finish,
+                         v->num_published,
+                         v->min_tokens,
+                         v->stop_token_id,
+                         begin,
+                         (int32_t *)((char *)u + tokens_at)};
+    memcpy(u->tokens, v->tokens + begin, count * sizeof *u->tokens);
+    if (logprobs) memcpy(u->logprobs, v->logprobs + begin, count * sizeof *u->logprobs);
+    api->num_unread_bytes += num_bytes;
+    c->unread = u;
+    return true;
+}
+
+void choice_let_go(struct choice *c, const struct choice_context *context)
+{
+    int32_t begin, end;
+    if (c->slot_idx < 0) return;
+    const struct view v = view_slot(c, context);
+    bool answered = c->finish_reason || v.finish == FINISH_STOP || v.finish == FINISH_LENGTH;
+    if (v.finish == FINISH_NONE || !answered) return; /* a failure's text is in the slot */
+    take_times(c, context, &v);
+    unread_range(c, context, &v, &begin, &end);
+    bool has_unread = begin < end || !c->finish_reason;
+    if (!has_unread || copy_unread(c, context, &v, begin, end)) choice_release_slot(c, context);
 }
 
 bool choice_release_slot(struct choice *c, const struct choice_context *context)

@@ -2,9 +2,11 @@
  *
  *   slot (engine publishes tokens) -> pull -> text_stream -> ready text -> an event, or the whole response
  *
- * Tokens that were not pulled wait in the slot, so a client that reads slowly costs nothing more. A choice is
- * complete once its finish is known and all its text and log probabilities stand ready. Thread: the loop's.
- */
+ * Tokens that were not pulled wait in the slot, so a client that reads slowly costs nothing more. Once the
+ * engine has finished it, a slot is given back at once: what is unread of it is copied out and read from the
+ * copy, as far as the copies of all choices stay within a budget (api.h). Log probabilities stay in the
+ * engine's form until they are written. A choice is complete once its finish is known and all its text stands
+ * ready. Thread: the loop's. */
 #ifndef SERVER_API_CHOICE_H
 #define SERVER_API_CHOICE_H
 
@@ -12,6 +14,8 @@
 #include "server/api/params.h"
 #include "server/api/prompts.h"
 #include "server/api/text_stream.h"
+
+struct unread; /* the copy of a slot's unread part */
 
 struct choice {
     int index, prompt_idx;
@@ -23,11 +27,12 @@ struct choice {
     const char *finish_reason; /* "stop", "length"; NULL: not yet */
     bool failed;               /* the engine ended it otherwise; see failure, and the slot's error_text */
     enum finish_reason failure;
-    bool ended;          /* stream: the finish chunk was written */
-    bool prompt_counted; /* in the metrics */
+    bool ended;            /* stream: the chunk with the finish_reason was written */
+    bool prompt_counted;   /* in the metrics */
+    struct unread *unread; /* NULL: nothing, or still in the slot */
     struct text_stream text;
     struct buffer ready;                                  /* text for the client, not written yet */
-    struct logprobs_text logprobs;                        /* likewise */
+    struct token_offsets *offsets;                        /* NULL: none are told */
     uint64_t scheduled_ns, first_token_ns, last_token_ns; /* 0: not yet */
     uint64_t ttft_ns; /* since arrival, at the write of the first token; 0: not yet */
 };
@@ -40,19 +45,27 @@ struct choice_context {
 
 bool choice_init(struct choice *c, const struct choice_context *context, const struct prompt *prompt,
                  struct arena *arena);
-void choice_deinit(struct choice *c);
+void choice_deinit(struct choice *c, const struct choice_context *context);
 
-/* Takes at most max_tokens more tokens out of the slot, and log probabilities with them. Returns how many
- * tokens it took. Cancels the slot when a stop string ends the answer. */
+/* Takes at most max_tokens more tokens. Returns how many it took. The token that ends the answer is not taken
+ * before its finish is known, so that both can leave in one chunk. Cancels the slot when a stop string ends
+ * the answer. */
 int choice_pull(struct choice *c, const struct choice_context *context, int max_tokens);
 
-/* Nothing more will come out of the slot. */
-bool choice_is_complete(const struct choice *c, const struct choice_context *context);
+/* The log probabilities of the next positions, at most max_positions of those whose tokens were pulled;
+ * empty when none are wanted. They count as written once num_reported says so. */
+struct logprobs_part choice_next_logprobs(const struct choice *c, const struct choice_context *context,
+                                          int32_t max_positions);
+/* Of a complete choice, for prompt_logprobs. */
+struct logprobs_part choice_prompt_logprobs(const struct choice *c, const struct choice_context *context);
 
 /* Memory ran out and text is missing: it must not be sent. */
 bool choice_is_broken(const struct choice *c);
 
-/* Gives the slot back if the engine is done with it. False: not yet. */
+/* Gives the slot back if the engine is done with it and what is unread fits into the budget. */
+void choice_let_go(struct choice *c, const struct choice_context *context);
+
+/* Gives the slot back if the engine is done with it, whatever is unread. False: not yet. */
 bool choice_release_slot(struct choice *c, const struct choice_context *context);
 
 #endif

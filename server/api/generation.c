@@ -50,7 +50,7 @@ static void generation_free(struct generation *g)
         g->api->generations = g->next;
     if (g->next) g->next->previous = g->previous;
     g->api->num_generations--;
-    for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i]);
+    for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     arena_deinit(&g->arena);
     free(g);
 }
@@ -142,6 +142,7 @@ void generation_pump(struct generation *g)
         generation_pump_stream(g);
     else if (g->x && g->admitted)
         generation_pump_whole(g);
+    for (int i = 0; g->x && i < g->num_choices; i++) choice_let_go(&g->choices[i], &g->context);
     free_if_over(g);
 }
 
@@ -283,15 +284,12 @@ static void submit(struct generation *g, const struct prompts *prompts)
     request_metrics_count_admitted();
 }
 
-/* All roles first and in order: clients take a choice's first chunk as its beginning. */
 static void begin_stream(struct generation *g)
 {
     g->streaming = true;
+    g->last_write_ns = clock_monotonic_ns();
     api_start_pings(g->api);
     exchange_start_stream(g->x);
-    for (int i = 0; g->kind == API_CHAT && i < g->num_choices; i++)
-        answer_append_chunk(&g->api->event, &g->head, &(struct chunk){.index = i, .is_first = true});
-    generation_flush_event(g);
 }
 
 static void admit(struct generation *g, struct preparation *p)

@@ -1,8 +1,10 @@
 /* From slots to the client: a stream event by event, for as long as the client reads; a whole answer once it
  * is complete.
  *
- * The choices of a stream take turns, one event each. An event is bounded in text and in tokens, so that a
- * client that comes back after a while gets what waited in the slot in pieces that its buffer can hold. */
+ * A stream's first event comes with its first token, and tells the roles before it. After that each step's
+ * tokens make an event, with or without text, and the last one has the finish_reason. The choices take turns,
+ * one event each. An event is bounded in text and in tokens, so that a client that comes back after a while
+ * gets what waited in pieces that its buffer can hold. */
 #include "server/api/generation_output.h"
 
 #include "base/check.h"
@@ -57,19 +59,31 @@ static size_t take_text(const struct buffer *ready, size_t n)
     return n;
 }
 
-static void append_chunk(struct generation *g, struct choice *c, size_t text_bytes, const char *finish_reason)
+/* All of them at once and in order: clients take a choice's first chunk as its beginning. */
+static void append_roles(struct generation *g)
+{
+    for (int i = 0; g->kind == API_CHAT && !g->begun && i < g->num_choices; i++)
+        answer_append_chunk(&g->api->event, &g->head, &(struct chunk){.index = i, .is_first = true});
+    g->begun = true;
+}
+
+static void append_chunk(struct generation *g, struct choice *c, size_t text_bytes,
+                         const struct logprobs_part *logprobs, const char *finish_reason)
 {
     struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens};
+    append_roles(g);
     struct chunk chunk = {
         .index = c->index,
         .text = c->ready.data,
         .text_bytes = text_bytes,
-        .logprobs = c->logprobs.count > 0 ? &c->logprobs : NULL,
+        .logprobs = logprobs->begin < logprobs->end ? logprobs : NULL,
         .finish_reason = finish_reason,
         .usage = g->params.include_usage && g->params.continuous_usage ? &usage : NULL,
     };
     answer_append_chunk(&g->api->event, &g->head, &chunk);
     buffer_consume(&c->ready, text_bytes);
+    c->num_reported = logprobs->end;
+    c->ended = finish_reason != NULL;
 }
 
 static void observe_first_write(struct generation *g, struct choice *c)
@@ -124,25 +138,30 @@ static void fail(struct generation *g, const struct choice *c)
                      c->failed && c->failure == FINISH_CANCELLED ? OUTCOME_ABORTED : OUTCOME_ENGINE_FAULT);
 }
 
+/* A prompt's log probabilities come before the answer goes on. */
+static bool is_behind(const struct generation *g, const struct choice *c)
+{
+    bool owes_logprobs = g->params.logprobs && c->num_reported < c->num_prompt_tokens + c->num_pulled;
+    return c->num_pulled > 0 && (owes_logprobs || c->ready.num_bytes > EVENT_TEXT_BYTES);
+}
+
 /* Takes up some tokens of a choice and writes one event. False: nothing came and nothing is to be written. */
 static bool step_choice(struct generation *g, struct choice *c)
 {
-    int num_new = 0;
+    int num_new = 0, most = g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS;
     if (c->ended) return false;
-    if (c->ready.num_bytes <= EVENT_TEXT_BYTES)
-        num_new = pull(g, c, g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS);
+    if (!is_behind(g, c)) num_new = pull(g, c, most);
     if (c->failed || choice_is_broken(c)) return false; /* nothing is sent after a gap */
-    if (c->ready.num_bytes > 0 || c->logprobs.count > 0) {
-        append_chunk(g, c, take_text(&c->ready, EVENT_TEXT_BYTES), NULL);
-        generation_flush_event(g);
-        observe_first_write(g, c);
-        return true;
-    }
-    if (!choice_is_complete(c, &g->context)) return num_new > 0; /* their text may be held back */
-    append_chunk(g, c, 0, c->finish_reason);
+    if (c->num_pulled == 0 && !c->finish_reason)
+        return false; /* an echoed prompt waits for the first token */
+    const struct logprobs_part logprobs = choice_next_logprobs(c, &g->context, most);
+    size_t text_bytes = take_text(&c->ready, EVENT_TEXT_BYTES);
+    bool is_last = c->finish_reason && text_bytes == c->ready.num_bytes &&
+                   (!g->params.logprobs || logprobs.end == c->num_prompt_tokens + c->num_pulled);
+    if (num_new == 0 && text_bytes == 0 && logprobs.begin == logprobs.end && !is_last) return false;
+    append_chunk(g, c, text_bytes, &logprobs, is_last ? c->finish_reason : NULL);
     generation_flush_event(g);
     observe_first_write(g, c);
-    c->ended = true;
     return true;
 }
 
@@ -183,11 +202,10 @@ static void reply_whole(struct generation *g)
     struct exchange *x = g->x;
     struct usage usage;
     struct buffer body;
-    bool broken = any_choice_is_broken(g); /* the choices' buffers are emptied below */
     buffer_init(&body, ANSWER_BYTES_MAX);
     generation_sum_usage(g, &usage);
-    answer_append_whole(&body, &g->head, g->choices, g->num_choices, g->params.logprobs, &usage);
-    if (broken || buffer_failed(&body)) {
+    answer_append_whole(&body, &g->head, g->choices, g->num_choices, &g->context, &usage);
+    if (any_choice_is_broken(g) || buffer_failed(&body)) {
         struct api_error error;
         api_error_set(&error, 500, "server_error", NULL, NULL,
                       "The answer is too large to send whole; ask for less, or with stream: true");
@@ -210,7 +228,7 @@ void generation_pump_whole(struct generation *g)
             fail(g, c);
             return;
         }
-        num_complete += choice_is_complete(c, &g->context);
+        num_complete += c->finish_reason != NULL;
     }
     if (num_complete == g->num_choices) reply_whole(g);
 }

@@ -7,37 +7,12 @@
 
 static const float LOGPROB_FLOOR = -9999.0f;
 
-void logprobs_text_init(struct logprobs_text *t, enum api_kind kind, const struct tokenizer *tokenizer,
-                        bool token_ids_as_text, size_t max_bytes)
-{
-    *t = (struct logprobs_text){.kind = kind, .tokenizer = tokenizer, .token_ids_as_text = token_ids_as_text};
-    buffer_init(&t->tokens, max_bytes);
-    buffer_init(&t->values, max_bytes);
-    buffer_init(&t->tops, max_bytes);
-    buffer_init(&t->offsets, max_bytes);
-}
-
-void logprobs_text_deinit(struct logprobs_text *t)
-{
-    buffer_deinit(&t->tokens);
-    buffer_deinit(&t->values);
-    buffer_deinit(&t->tops);
-    buffer_deinit(&t->offsets);
-}
-
-bool logprobs_text_failed(const struct logprobs_text *t)
-{
-    return buffer_failed(&t->tokens) || buffer_failed(&t->values) || buffer_failed(&t->tops) ||
-           buffer_failed(&t->offsets);
-}
-
 /* ---- token text ---- */
 
 /* A token's text as JSON can hold it. */
 struct token_text {
     char text[256];
     size_t num_bytes;
-    int num_chars;
 };
 
 static size_t utf8_length(const unsigned char *p, size_t n)
@@ -56,24 +31,26 @@ static size_t utf8_length(const unsigned char *p, size_t n)
     return overlong || beyond ? 0 : length;
 }
 
-static void make_token_text(const struct logprobs_text *t, int32_t id, struct token_text *out)
+static void decode_token(const struct tokenizer *tokenizer, int32_t id, struct token_text *out)
 {
-    out->num_bytes = 0;
-    out->num_chars = 0;
-    if (t->token_ids_as_text) {
-        out->num_bytes = out->num_chars = snprintf(out->text, sizeof out->text, "token_id:%d", id);
-        return;
-    }
     size_t n, i = 0;
-    const unsigned char *bytes = (const unsigned char *)tokenizer_token_bytes(t->tokenizer, id, &n);
+    const unsigned char *bytes = (const unsigned char *)tokenizer_token_bytes(tokenizer, id, &n);
+    out->num_bytes = 0;
     while (i < n && out->num_bytes + 4 <= sizeof out->text) {
         size_t length = utf8_length(bytes + i, n - i);
         memcpy(out->text + out->num_bytes, length ? (const char *)bytes + i : "\xEF\xBF\xBD",
                length ? length : 3);
         out->num_bytes += length ? length : 3;
-        out->num_chars++;
         i += length ? length : 1;
     }
+}
+
+static void make_token_text(const struct logprobs_part *part, int32_t id, struct token_text *out)
+{
+    if (part->token_ids_as_text)
+        out->num_bytes = (size_t)snprintf(out->text, sizeof out->text, "token_id:%d", id);
+    else
+        decode_token(part->tokenizer, id, out);
 }
 
 static void append_logprob(struct buffer *out, float logprob)
@@ -81,14 +58,31 @@ static void append_logprob(struct buffer *out, float logprob)
     buffer_printf(out, "%.9g", (double)(logprob > LOGPROB_FLOOR ? logprob : LOGPROB_FLOOR) + 0.0);
 }
 
+static int32_t token_at(const struct logprobs_part *part, int32_t position)
+{
+    return part->tokens[position - part->first];
+}
+
+/* NULL: nothing predicted it. */
+static const struct token_logprobs *logprobs_at(const struct logprobs_part *part, int32_t position)
+{
+    return position > 0 ? &part->logprobs[position - part->first] : NULL;
+}
+
+static int32_t num_top_of(const struct logprobs_part *part, const struct token_logprobs *lp)
+{
+    assert_debug(lp->num_top >= 0 && lp->num_top <= TOP_LOGPROBS_MAX);
+    return min_of(lp->num_top, part->num_top);
+}
+
 /* ---- chat ---- */
 
-static void append_entry(const struct logprobs_text *t, struct buffer *out, int32_t id, float logprob)
+static void append_entry(const struct logprobs_part *part, struct buffer *out, int32_t id, float logprob)
 {
     struct token_text text;
     size_t n;
-    make_token_text(t, id, &text);
-    const unsigned char *bytes = (const unsigned char *)tokenizer_token_bytes(t->tokenizer, id, &n);
+    make_token_text(part, id, &text);
+    const unsigned char *bytes = (const unsigned char *)tokenizer_token_bytes(part->tokenizer, id, &n);
     buffer_append_text(out, "{\"token\":");
     buffer_append_json(out, text.text, text.num_bytes);
     buffer_append_text(out, ",\"logprob\":");
@@ -98,15 +92,14 @@ static void append_entry(const struct logprobs_text *t, struct buffer *out, int3
     buffer_append_char(out, ']');
 }
 
-static void add_chat(struct logprobs_text *t, int32_t id, const struct token_logprobs *lp)
+static void append_chat_position(const struct logprobs_part *part, struct buffer *out, int32_t p)
 {
-    struct buffer *out = &t->tokens;
-    if (t->count > 0) buffer_append_char(out, ',');
-    append_entry(t, out, id, lp ? lp->logprob : 0);
+    const struct token_logprobs *lp = logprobs_at(part, p);
+    append_entry(part, out, token_at(part, p), lp ? lp->logprob : 0);
     buffer_append_text(out, ",\"top_logprobs\":[");
-    for (int i = 0; lp && i < lp->num_top; i++) {
+    for (int i = 0; lp && i < num_top_of(part, lp); i++) {
         if (i > 0) buffer_append_char(out, ',');
-        append_entry(t, out, lp->top_ids[i], lp->top_logprobs[i]);
+        append_entry(part, out, lp->top_ids[i], lp->top_logprobs[i]);
         buffer_append_char(out, '}');
     }
     buffer_append_text(out, "]}");
@@ -121,86 +114,143 @@ static bool same_text(const struct token_text *a, const struct token_text *b)
 
 /* The top entries and the token itself, by text; of two with the same text (parts of characters) the likelier
  * stays, as an object has a key once. */
-static void append_top_object(struct logprobs_text *t, const struct token_text *token,
-                              const struct token_logprobs *lp)
+static void append_top_object(const struct logprobs_part *part, struct buffer *out,
+                              const struct token_text *token, const struct token_logprobs *lp)
 {
     struct token_text seen[TOP_LOGPROBS_MAX + 1];
-    int count = 0;
+    int count = 0, num_top = num_top_of(part, lp);
     bool has_token = false;
-    buffer_append_char(&t->tops, '{');
-    for (int i = 0; i <= lp->num_top; i++) {
+    buffer_append_char(out, '{');
+    for (int i = 0; i <= num_top; i++) {
         struct token_text *text = &seen[count];
-        bool is_token = i == lp->num_top;
+        bool is_token = i == num_top;
         if (is_token && has_token) break;
         if (is_token)
             *text = *token;
         else
-            make_token_text(t, lp->top_ids[i], text);
+            make_token_text(part, lp->top_ids[i], text);
         bool duplicate = false;
         for (int k = 0; k < count && !duplicate; k++) duplicate = same_text(text, &seen[k]);
         has_token = has_token || same_text(text, token);
         if (duplicate) continue;
-        if (count++ > 0) buffer_append_char(&t->tops, ',');
-        buffer_append_json(&t->tops, text->text, text->num_bytes);
-        buffer_append_char(&t->tops, ':');
-        append_logprob(&t->tops, is_token ? lp->logprob : lp->top_logprobs[i]);
+        if (count++ > 0) buffer_append_char(out, ',');
+        buffer_append_json(out, text->text, text->num_bytes);
+        buffer_append_char(out, ':');
+        append_logprob(out, is_token ? lp->logprob : lp->top_logprobs[i]);
     }
-    buffer_append_char(&t->tops, '}');
+    buffer_append_char(out, '}');
 }
 
-static void add_completion(struct logprobs_text *t, int32_t id, const struct token_logprobs *lp)
+static void append_token(const struct logprobs_part *part, struct buffer *out, int32_t p)
 {
     struct token_text text;
-    make_token_text(t, id, &text);
-    if (t->count > 0) {
-        buffer_append_char(&t->tokens, ',');
-        buffer_append_char(&t->values, ',');
-        buffer_append_char(&t->tops, ',');
-        buffer_append_char(&t->offsets, ',');
-    }
-    buffer_append_json(&t->tokens, text.text, text.num_bytes);
-    buffer_printf(&t->offsets, "%lld", (long long)t->offset_chars);
-    t->offset_chars += text.num_chars;
-    if (lp) {
-        append_logprob(&t->values, lp->logprob);
-        append_top_object(t, &text, lp);
-    } else {
-        buffer_append_text(&t->values, "null");
-        buffer_append_text(&t->tops, "null");
-    }
+    make_token_text(part, token_at(part, p), &text);
+    buffer_append_json(out, text.text, text.num_bytes);
 }
 
-/* ---- both ---- */
-
-void logprobs_text_add(struct logprobs_text *t, int32_t token_id, const struct token_logprobs *lp)
+static void append_value(const struct logprobs_part *part, struct buffer *out, int32_t p)
 {
-    if (t->kind == API_CHAT)
-        add_chat(t, token_id, lp);
+    const struct token_logprobs *lp = logprobs_at(part, p);
+    if (lp)
+        append_logprob(out, lp->logprob);
     else
-        add_completion(t, token_id, lp);
-    t->count++;
+        buffer_append_text(out, "null");
 }
 
-static void move(struct buffer *out, struct buffer *from)
+static void append_top(const struct logprobs_part *part, struct buffer *out, int32_t p)
 {
-    buffer_append(out, from->data, from->num_bytes);
-    buffer_clear(from);
-}
-
-void logprobs_text_append(struct logprobs_text *t, struct buffer *out)
-{
-    buffer_append_text(out, t->kind == API_CHAT ? "{\"content\":[" : "{\"tokens\":[");
-    move(out, &t->tokens);
-    if (t->kind == API_COMPLETIONS) {
-        buffer_append_text(out, "],\"token_logprobs\":[");
-        move(out, &t->values);
-        buffer_append_text(out, "],\"top_logprobs\":[");
-        move(out, &t->tops);
-        buffer_append_text(out, "],\"text_offset\":[");
-        move(out, &t->offsets);
-        buffer_append_text(out, "]}");
-    } else {
-        buffer_append_text(out, "],\"refusal\":null}");
+    const struct token_logprobs *lp = logprobs_at(part, p);
+    struct token_text text;
+    if (!lp) {
+        buffer_append_text(out, "null");
+        return;
     }
-    t->count = 0;
+    make_token_text(part, token_at(part, p), &text);
+    append_top_object(part, out, &text, lp);
+}
+
+static void append_offset(const struct logprobs_part *part, struct buffer *out, int32_t p)
+{
+    buffer_printf(out, "%lld", (long long)token_offsets_next(part->offsets, token_at(part, p)));
+}
+
+/* ---- the prompt's ---- */
+
+static void append_ranked(const struct logprobs_part *part, struct buffer *out, int32_t id, float logprob,
+                          int rank)
+{
+    struct token_text text;
+    decode_token(part->tokenizer, id, &text);
+    buffer_printf(out, "\"%d\":{\"logprob\":", id);
+    append_logprob(out, logprob);
+    if (rank > 0)
+        buffer_printf(out, ",\"rank\":%d,\"decoded_token\":", rank);
+    else
+        buffer_append_text(out, ",\"rank\":null,\"decoded_token\":");
+    buffer_append_json(out, text.text, text.num_bytes);
+    buffer_append_char(out, '}');
+}
+
+static int rank_of(const struct token_logprobs *lp, int32_t id)
+{
+    for (int i = 0; i < lp->num_top; i++)
+        if (lp->top_ids[i] == id) return i + 1;
+    return 0;
+}
+
+/* The token itself first, then the likeliest. */
+static void append_prompt_position(const struct logprobs_part *part, struct buffer *out, int32_t p)
+{
+    const struct token_logprobs *lp = logprobs_at(part, p);
+    int32_t id = token_at(part, p);
+    if (!lp) {
+        buffer_append_text(out, "null");
+        return;
+    }
+    buffer_append_char(out, '{');
+    append_ranked(part, out, id, lp->logprob, rank_of(lp, id));
+    for (int i = 0; i < num_top_of(part, lp); i++) {
+        if (lp->top_ids[i] == id) continue;
+        buffer_append_char(out, ',');
+        append_ranked(part, out, lp->top_ids[i], lp->top_logprobs[i], i + 1);
+    }
+    buffer_append_char(out, '}');
+}
+
+/* ---- arrays of them ---- */
+
+static void append_array(const struct logprobs_part *part, struct buffer *out,
+                         void (*append)(const struct logprobs_part *part, struct buffer *out, int32_t p))
+{
+    buffer_append_char(out, '[');
+    for (int32_t p = part->begin; p < part->end; p++) {
+        if (p > part->begin) buffer_append_char(out, ',');
+        append(part, out, p);
+    }
+    buffer_append_char(out, ']');
+}
+
+void logprobs_append(struct buffer *out, enum api_kind kind, const struct logprobs_part *part)
+{
+    assert_debug(part->begin >= part->first || part->begin == part->end);
+    if (kind == API_CHAT) {
+        buffer_append_text(out, "{\"content\":");
+        append_array(part, out, append_chat_position);
+        buffer_append_text(out, ",\"refusal\":null}");
+        return;
+    }
+    buffer_append_text(out, "{\"tokens\":");
+    append_array(part, out, append_token);
+    buffer_append_text(out, ",\"token_logprobs\":");
+    append_array(part, out, append_value);
+    buffer_append_text(out, ",\"top_logprobs\":");
+    append_array(part, out, append_top);
+    buffer_append_text(out, ",\"text_offset\":");
+    append_array(part, out, append_offset);
+    buffer_append_char(out, '}');
+}
+
+void prompt_logprobs_append(struct buffer *out, const struct logprobs_part *part)
+{
+    append_array(part, out, append_prompt_position);
 }

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "server/api/json_field.h"
+#include "server/api/token_offsets.h"
 
 enum {
     ON_COMPLETIONS = 1 << API_COMPLETIONS,
@@ -96,17 +97,17 @@ struct unsupported {
 
 /* Accepted when they say nothing: null, false, 0, "" , [] or {}. */
 static const struct unsupported unsupported[] = {
-    {"suffix", ON_COMPLETIONS},      {"echo", ON_CHAT},
-    {"functions", ON_CHAT},          {"audio", ON_CHAT},
-    {"documents", ON_CHAT},          {"chat_template", ON_CHAT},
-    {"use_beam_search", ON_BOTH},    {"truncate_prompt_tokens", ON_BOTH},
-    {"prompt_logprobs", ON_BOTH},    {"prompt_embeds", ON_BOTH},
-    {"logprob_token_ids", ON_BOTH},  {"allowed_token_ids", ON_BOTH},
-    {"bad_words", ON_BOTH},          {"return_token_ids", ON_BOTH},
-    {"structured_outputs", ON_BOTH}, {"guided_json", ON_BOTH},
-    {"guided_regex", ON_BOTH},       {"guided_choice", ON_BOTH},
-    {"guided_grammar", ON_BOTH},     {"grammar", ON_BOTH},
-    {"json_schema", ON_BOTH},        {"priority", ON_BOTH},
+    {"suffix", ON_COMPLETIONS},     {"echo", ON_CHAT},
+    {"functions", ON_CHAT},         {"audio", ON_CHAT},
+    {"documents", ON_CHAT},         {"chat_template", ON_CHAT},
+    {"use_beam_search", ON_BOTH},   {"truncate_prompt_tokens", ON_BOTH},
+    {"prompt_embeds", ON_BOTH},     {"logprob_token_ids", ON_BOTH},
+    {"allowed_token_ids", ON_BOTH}, {"bad_words", ON_BOTH},
+    {"return_token_ids", ON_BOTH},  {"structured_outputs", ON_BOTH},
+    {"guided_json", ON_BOTH},       {"guided_regex", ON_BOTH},
+    {"guided_choice", ON_BOTH},     {"guided_grammar", ON_BOTH},
+    {"grammar", ON_BOTH},           {"json_schema", ON_BOTH},
+    {"priority", ON_BOTH},
 };
 
 static bool says_nothing(const cJSON *value)
@@ -257,20 +258,39 @@ static int read_chat_logprobs(struct reader *r)
         return api_error_invalid(r->err, "invalid_value", "top_logprobs",
                                  "top_logprobs needs logprobs: true");
     r->out->logprobs = wanted;
+    r->out->num_top_logprobs = (int32_t)top;
     r->out->input->sampling.num_logprobs = wanted ? (int32_t)top : -1;
     return 0;
 }
 
-static int read_logprobs(struct reader *r)
+static int read_answer_logprobs(struct reader *r)
 {
     if (r->out->kind == API_CHAT) return read_chat_logprobs(r);
     int64_t top = -1;
     int status = json_field_int(r->body, "logprobs", 0, r->server->config->max_logprobs, &top, r->err);
     if (status < 0) return status;
     r->out->logprobs = top >= 0;
+    r->out->num_top_logprobs = (int32_t)top;
     r->out->input->sampling.num_logprobs = (int32_t)top;
     r->out->input->prompt_logprobs = r->out->echo && (top >= 0 || r->out->max_tokens == 0);
     if (r->out->input->prompt_logprobs && top < 0) r->out->input->sampling.num_logprobs = 0;
+    return 0;
+}
+
+/* The engine reports as many alternatives as either wants, of the answer and of the prompt. */
+static int read_logprobs(struct reader *r)
+{
+    int64_t top = -1;
+    int status = read_answer_logprobs(r);
+    if (status == 0)
+        status = json_field_int(r->body, "prompt_logprobs", 0, r->server->config->max_logprobs, &top, r->err);
+    if (status < 0 || top < 0) return status;
+    if (r->out->stream)
+        return api_error_invalid(r->err, "invalid_value", "prompt_logprobs",
+                                 "prompt_logprobs needs stream: false");
+    r->out->num_prompt_logprobs = (int32_t)top;
+    r->out->input->prompt_logprobs = true;
+    r->out->input->sampling.num_logprobs = max_of(r->out->input->sampling.num_logprobs, (int32_t)top);
     return 0;
 }
 
@@ -404,19 +424,12 @@ static int read_stream_options(struct reader *r)
     return status;
 }
 
-static int num_characters(const char *text)
-{
-    int count = 0;
-    for (; *text; text++) count += (*text & 0xC0) != 0x80;
-    return count;
-}
-
 static int read_cache_salt(struct reader *r)
 {
     const cJSON *salt = json_field_find(r->body, "cache_salt");
     if (!salt) return 0;
     if (!cJSON_IsString(salt)) return json_field_refuse_type(salt, "cache_salt", "a string", r->err);
-    int chars = num_characters(salt->valuestring);
+    int chars = (int)count_characters(salt->valuestring, strlen(salt->valuestring));
     if (chars == 0 || chars > CACHE_SALT_CHARS_MAX)
         return api_error_invalid(r->err, "invalid_value", "cache_salt",
                                  "cache_salt must have 1 to %d characters; got %d", (int)CACHE_SALT_CHARS_MAX,
@@ -452,6 +465,7 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
         .payload = p->payload,
         .n = 1,
         .max_tokens = MAX_TOKENS_DEFAULT,
+        .num_prompt_logprobs = -1,
         .skip_special_tokens = true,
         .add_special_tokens = kind == API_COMPLETIONS,
         .parse_special = kind == API_COMPLETIONS && server->config->completions_parse_special,

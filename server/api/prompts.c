@@ -98,9 +98,30 @@ static int keep_text(struct prompt_reader *r, struct prompt *p, const char *text
     return p->text ? 0 : api_error_no_memory(r->err);
 }
 
+/* An empty text becomes what is added to every text. */
+static int count_added(struct prompt_reader *r, struct prompt *p)
+{
+    struct token_list added = {0};
+    if (!r->params->add_special_tokens) return 0;
+    int status = prompts_encode(r->server, "", 0, NULL, 0, TOKENIZER_ADD_SPECIAL, "prompt", &added, r->err);
+    while (p->num_added < min_of(added.num_ids, p->tokens.num_ids) &&
+           added.ids[p->num_added] == p->tokens.ids[p->num_added])
+        p->num_added++;
+    token_list_deinit(&added);
+    return status;
+}
+
+static int keep_client_text(struct prompt_reader *r, struct prompt *p, const char *text, size_t n)
+{
+    p->text_has_special = true;
+    int status = count_added(r, p);
+    return status == 0 ? keep_text(r, p, text, n) : status;
+}
+
 static int keep_decoded_text(struct prompt_reader *r, struct prompt *p)
 {
     struct buffer text;
+    p->text_has_special = !r->params->skip_special_tokens;
     buffer_init(&text, ECHO_BYTES_MAX);
     tokenizer_decode(r->server->tokenizer, p->tokens.ids, p->tokens.num_ids, r->params->skip_special_tokens,
                      &text);
@@ -117,7 +138,7 @@ static int read_text(struct prompt_reader *r, const char *text, const char *path
     size_t n = strlen(text);
     int status = prompts_encode(r->server, text, n, NULL, 0, flags, "prompt", &p->tokens, r->err);
     if (status == 0) status = finish_prompt(r, &p->tokens, path);
-    return status == 0 && r->params->echo ? keep_text(r, p, text, n) : status;
+    return status == 0 && r->params->echo ? keep_client_text(r, p, text, n) : status;
 }
 
 static int read_ids(struct prompt_reader *r, const cJSON *array, const char *path, struct prompt *p)

@@ -1,7 +1,9 @@
 """The official OpenAI client, with strict validation of every response."""
 
+import json
 import math
 
+import httpx
 import openai
 import pytest
 
@@ -265,6 +267,46 @@ def test_logprobs_agree_with_scoring(loose_client, model):
                                       echo=True)
     assert again.choices[0].logprobs.tokens == lp.tokens
     assert again.choices[0].logprobs.token_logprobs == lp.token_logprobs
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_offsets_are_the_texts(server, stream):
+    """Every token begins where its offset says, across emoji in several tokens, control tokens and an echoed prompt."""
+    for prompt in ("a \U0001F680\U0001F600 b", "<|im_start|>user\n\U0001F1EB\U0001F1F7 x"):
+        body = {"prompt": prompt, "echo": True, "logprobs": 0, "max_tokens": 4, "temperature": 0, "skip_special_tokens": False}
+        if stream:
+            text, tokens, offsets = "", [], []
+            with httpx.stream("POST", server.url + "/v1/completions", json={**body, "stream": True}, timeout=60) as response:
+                for line in response.iter_lines():
+                    if line.startswith("data: {"):
+                        choice = json.loads(line[6:])["choices"][0]
+                        text += choice["text"]
+                        tokens += choice["logprobs"]["tokens"] if choice["logprobs"] else []
+                        offsets += choice["logprobs"]["text_offset"] if choice["logprobs"] else []
+        else:
+            choice = server.post("/v1/completions", body).json()["choices"][0]
+            text, tokens, offsets = choice["text"], choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+        assert len(tokens) == len(offsets) and any("\ufffd" in t for t in tokens)
+        for token, offset in zip(tokens, offsets):
+            assert "\ufffd" in token or text[offset:].startswith(token), (token, offset)
+
+
+def test_prompt_logprobs_are_the_echos(server):
+    """vLLM's field, on both endpoints, agrees with what an echo says."""
+    prompt = "The capital of France is"
+    ids = server.post("/tokenize", {"prompt": prompt}).json()["tokens"]
+    echo = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, "echo": True, "logprobs": 2}).json()["choices"][0]
+    answer = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 2}).json()["choices"][0]
+    assert answer["logprobs"] is None and answer["prompt_logprobs"][0] is None
+    values = [entry[str(i)]["logprob"] for i, entry in zip(ids[1:], answer["prompt_logprobs"][1:], strict=True)]
+    assert values == echo["logprobs"]["token_logprobs"][1:len(ids)]
+    for entry in answer["prompt_logprobs"][1:]:
+        assert {1, 2} <= {t["rank"] for t in entry.values()} <= {1, 2, None}
+    chat = server.post("/v1/chat/completions", {"messages": QUESTION, "max_tokens": 1, "prompt_logprobs": 0}).json()
+    tokens = server.post("/tokenize", {"messages": QUESTION}).json()["tokens"]
+    assert [list(e) for e in chat["prompt_logprobs"][1:]] == [[str(i)] for i in tokens[1:]]
+    refused = server.post("/v1/completions", {"prompt": prompt, "prompt_logprobs": 1, "stream": True})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "prompt_logprobs"
 
 
 def test_prefix_cache_is_reported_and_changes_nothing(client, model):

@@ -72,11 +72,10 @@ def test_chat_shapes(server, model):
                 "usage": None}
 
     assert events[0] == chunk({"role": "assistant", "content": "", "refusal": None})
-    assert len(events) > 4
-    for event in events[1:-2]:
-        assert event == chunk({"content": event["choices"][0]["delta"]["content"]})
-        assert event["choices"][0]["delta"]["content"]
-    assert events[-2] == chunk({}, "length")
+    assert 2 < len(events) <= 1 + 5 + 1  # the role, a chunk for each step's tokens, the usage
+    for event in events[1:-1]:
+        assert event == chunk({"content": event["choices"][0]["delta"]["content"]}, "length" if event is events[-2] else None)
+    assert all(e["choices"][0]["delta"]["content"] for e in events[1:-1])
     usage = events[-1].pop("usage")
     assert events[-1] == {**head, "choices": []}
     assert usage["completion_tokens"] == 5 and usage["total_tokens"] == 5 + usage["prompt_tokens"]
@@ -96,6 +95,41 @@ def test_roles_come_first_and_in_order(server):
     choices = [e["choices"][0] for e in events]
     assert [c["index"] for c in choices[:4]] == [0, 1, 2, 3]
     assert all("role" in c["delta"] for c in choices[:4]) and not any("role" in c["delta"] for c in choices[4:])
+
+
+def test_the_first_chunk_means_the_first_token(start_server):
+    """Nothing but pings comes while a prompt waits, and the role comes in one write with the first token."""
+    with start_server("--ping-interval", "1", "--max-num-seqs", "1") as server:
+        busy = RawStream(server, "/v1/completions", {"prompt": "x", "max_tokens": 8000, "ignore_eos": True, "stream": True})
+        next(busy.chunks())
+        for path, body in [("/v1/chat/completions", {"messages": QUESTION}), ("/v1/completions", {"prompt": "One,", "echo": True})]:
+            waiting = RawStream(server, path, {**body, "max_tokens": 3, "temperature": 0, "stream": True})
+            chunks = waiting.chunks()
+            assert next(chunks) == b": ping\n\n"
+            waiting.close()
+        waiting = RawStream(server, "/v1/chat/completions", {"messages": QUESTION, "max_tokens": 3, "temperature": 0, "stream": True})
+        chunks = waiting.chunks()
+        assert next(chunks) == b": ping\n\n"
+        busy.close()
+        first = next(c for c in chunks if c != b": ping\n\n")
+        deltas = [json.loads(e[6:])["choices"][0]["delta"] for e in first.decode().strip().split("\n\n")]
+        assert len(deltas) == 2 and deltas[0]["role"] == "assistant" and deltas[1]["content"]
+        list(chunks)
+        waiting.close()
+        server.wait_idle()
+
+
+def test_tokens_without_text_have_chunks(server):
+    """Usage in every chunk counts each step's tokens, whether a stop string may begin in their text or not."""
+    full = server.post("/v1/completions", {"prompt": "One, two,", "max_tokens": 30, "temperature": 0}).json()["choices"][0]["text"]
+    events = read_events(server, "/v1/completions", {
+        "prompt": "One, two,", "max_tokens": 30, "temperature": 0, "stop": full[2:] + "never",
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True}})
+    chunks = [e for e in events if e["choices"]]
+    assert "".join(e["choices"][0]["text"] for e in chunks) == full
+    assert sum(not e["choices"][0]["text"] for e in chunks) > 5  # all but the beginning is held back
+    counts = [e["usage"]["completion_tokens"] for e in chunks]
+    assert counts == sorted(set(counts)) and chunks[-1]["choices"][0]["finish_reason"] == "length"
 
 
 def test_continuous_usage(server):
@@ -130,7 +164,6 @@ def test_pings_while_nothing_else_is_sent(start_server):
         next(busy.chunks())
         waiting = RawStream(server, "/v1/chat/completions", {"messages": QUESTION, "max_tokens": 2, "stream": True})
         chunks = waiting.chunks()
-        assert b'"role"' in next(chunks)
         assert next(chunks) == b": ping\n\n" == next(chunks)
         busy.close()
         assert list(chunks)[-1] == b"data: [DONE]\n\n"

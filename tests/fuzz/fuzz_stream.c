@@ -86,6 +86,7 @@ static void finish(int which, enum finish_reason reason)
         atomic_store(&slot->num_prompt_published, slot->input.num_prompt_tokens);
     }
     snprintf(slot->error_text, sizeof slot->error_text, "the \"reason\"");
+    slot->stop_token_id = -1; /* whatever came last has a text */
     ended[which] = true;
     atomic_store(&slot->finish_reason, reason);
 }

@@ -134,7 +134,7 @@ struct seen {
     char text[TEXT_MAX];
     size_t num_bytes;
     char finish_reason[8];
-    int32_t num_logprobs;
+    int32_t num_parts, num_logprobs;
     double logprobs[MODEL_LEN + 1]; /* NAN: null */
 };
 
@@ -175,6 +175,7 @@ static void see_choice(struct answer *a, const struct request *r, const cJSON *c
     expect(s->num_bytes + n < TEXT_MAX, "an endless answer");
     memcpy(s->text + s->num_bytes, text->valuestring, n + 1);
     s->num_bytes += n;
+    s->num_parts++;
     see_logprobs(s, get(choice, "logprobs"));
     if (cJSON_IsString(finish))
         snprintf(s->finish_reason, sizeof s->finish_reason, "%s", finish->valuestring);
@@ -248,6 +249,10 @@ static void compare_choice(const struct request *r, int index, const struct seen
     int32_t num_logprobs = r->num_logprobs < 0 ? 0 : e.num_prompt + e.num_tokens - e.first_logprob;
     expect(s->num_logprobs == num_logprobs, "%s: choice %d: %d logprobs instead of %d", r->id, index,
            s->num_logprobs, num_logprobs);
+    /* A chunk has tokens, so that clients can count them; a prompt's log probabilities come in pieces. */
+    if (e.first_logprob > 0 || r->num_logprobs < 0)
+        expect(s->num_parts <= max_of(e.num_tokens, 1), "%s: choice %d: %d chunks for %d tokens", r->id,
+               index, s->num_parts, e.num_tokens);
     if (e.first_logprob == 0) mark(MARK_prompts_scored);
     if (!strcmp(e.finish_reason, "length")) mark(MARK_ended_by_length);
     if (e.solo.end == SOLO_STOP) mark(MARK_ended_by_eos_or_stop_id);

@@ -17,76 +17,137 @@
 static const struct token_logprobs two_tops = {
     .logprob = -0.5f, .num_top = 2, .top_ids = {FAKE_WORD, 'a'}, .top_logprobs = {-0.5f, -1.25f}};
 
+static char some_tokenizer;
+static const struct tokenizer *const tokenizer = (const struct tokenizer *)&some_tokenizer;
+
+/* Positions begin.. of a sequence, as text; offsets as the answer's unless given. */
+static const char *as_json(enum api_kind kind, const struct logprobs_part *part)
+{
+    static struct buffer out;
+    struct token_offsets offsets;
+    struct logprobs_part copy = *part;
+    copy.tokenizer = tokenizer;
+    token_offsets_init(&offsets, tokenizer, &(struct prompt){0}, false);
+    if (!copy.offsets) copy.offsets = &offsets;
+    buffer_deinit(&out);
+    buffer_init(&out, 1 << 16);
+    logprobs_append(&out, kind, &copy);
+    token_offsets_deinit(&offsets);
+    return out.data;
+}
+
 static void chat_logprobs(void **state)
 {
     (void)state;
-    struct logprobs_text t;
-    struct buffer out;
-    const struct token_logprobs none = {.logprob = -INFINITY};
-    buffer_init(&out, 4096);
-    logprobs_text_init(&t, API_CHAT, NULL, false, 4096);
-    logprobs_text_add(&t, FAKE_WORD, &two_tops);
-    logprobs_text_add(&t, 0xF0, &none); /* the first byte of an emoji alone */
-    logprobs_text_append(&t, &out);
-    assert_string_equal(out.data, "{\"content\":[{\"token\":\"hello\",\"logprob\":-0.5,\"bytes\":[104,101,"
-                                  "108,108,111],\"top_logprobs\":["
-                                  "{\"token\":\"hello\",\"logprob\":-0.5,\"bytes\":[104,101,108,108,111]},"
-                                  "{\"token\":\"a\",\"logprob\":-1.25,\"bytes\":[97]}]},"
-                                  "{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-9999,\"bytes\":[240],\"top_"
-                                  "logprobs\":[]}],\"refusal\":null}");
-    buffer_clear(&out);
-    logprobs_text_append(&t, &out);
-    assert_string_equal(out.data, "{\"content\":[],\"refusal\":null}");
-    logprobs_text_deinit(&t);
-    buffer_deinit(&out);
+    const int32_t tokens[] = {FAKE_WORD, 0xF0 /* the first byte of an emoji alone */};
+    const struct token_logprobs logprobs[] = {two_tops, {.logprob = -INFINITY}};
+    struct logprobs_part part = {
+        .num_top = 20, .begin = 7, .end = 9, .first = 7, .tokens = tokens, .logprobs = logprobs};
+    assert_string_equal(as_json(API_CHAT, &part),
+                        "{\"content\":[{\"token\":\"hello\",\"logprob\":-0.5,\"bytes\":[104,101,"
+                        "108,108,111],\"top_logprobs\":["
+                        "{\"token\":\"hello\",\"logprob\":-0.5,\"bytes\":[104,101,108,108,111]},"
+                        "{\"token\":\"a\",\"logprob\":-1.25,\"bytes\":[97]}]},"
+                        "{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-9999,\"bytes\":[240],\"top_"
+                        "logprobs\":[]}],\"refusal\":null}");
+    part.begin = 9;
+    assert_string_equal(as_json(API_CHAT, &part), "{\"content\":[],\"refusal\":null}");
+    part.begin = 7;
+    part.end = 8;
+    part.num_top = 0; /* the engine was asked for more, for the prompt's sake */
+    assert_non_null(strstr(as_json(API_CHAT, &part), "\"top_logprobs\":[]}]"));
 }
 
 static void completion_logprobs(void **state)
 {
     (void)state;
-    struct logprobs_text t;
-    struct buffer out;
-    const struct token_logprobs apart = {
-        .logprob = -3, .num_top = 1, .top_ids = {'b'}, .top_logprobs = {-0.25f}};
-    buffer_init(&out, 4096);
-    logprobs_text_init(&t, API_COMPLETIONS, NULL, false, 4096);
-    logprobs_text_add(&t, FAKE_WORD + 2, NULL); /* one character of four bytes */
-    logprobs_text_add(&t, FAKE_WORD, &two_tops);
-    logprobs_text_append(&t, &out);
-    assert_string_equal(out.data,
+    const int32_t tokens[] = {FAKE_WORD + 2 /* one character of four bytes */, FAKE_WORD, 'a'};
+    const struct token_logprobs logprobs[] = {
+        {0}, two_tops, {.logprob = -3, .num_top = 1, .top_ids = {'b'}, .top_logprobs = {-0.25f}}};
+    struct token_offsets offsets;
+    token_offsets_init(&offsets, tokenizer, &(struct prompt){0}, false);
+    struct logprobs_part part = {
+        .num_top = 20, .offsets = &offsets, .end = 2, .tokens = tokens, .logprobs = logprobs};
+    assert_string_equal(as_json(API_COMPLETIONS, &part),
                         "{\"tokens\":[\"\xF0\x9F\x98\x80\",\"hello\"],\"token_logprobs\":[null,-0.5],"
                         "\"top_logprobs\":[null,{\"hello\":-0.5,\"a\":-1.25}],\"text_offset\":[0,1]}");
-    buffer_clear(&out);
-    logprobs_text_add(&t, 'a', &apart); /* the token itself comes after the top entries */
-    logprobs_text_append(&t, &out);
+    part.begin = 2; /* the token itself comes after the top entries */
+    part.end = 3;
     assert_string_equal(
-        out.data, "{\"tokens\":[\"a\"],\"token_logprobs\":[-3],\"top_logprobs\":[{\"b\":-0.25,\"a\":-3}],"
-                  "\"text_offset\":[6]}");
-    logprobs_text_deinit(&t);
-    buffer_deinit(&out);
+        as_json(API_COMPLETIONS, &part),
+        "{\"tokens\":[\"a\"],\"token_logprobs\":[-3],\"top_logprobs\":[{\"b\":-0.25,\"a\":-3}],"
+        "\"text_offset\":[6]}");
+    token_offsets_deinit(&offsets);
+}
+
+static void expect_offsets(const struct prompt *prompt, bool skip_special, const int32_t *ids,
+                           const int64_t *offsets, int count)
+{
+    struct token_offsets o;
+    token_offsets_init(&o, tokenizer, prompt, skip_special);
+    for (int i = 0; i < count; i++) assert_int_equal(token_offsets_next(&o, ids[i]), offsets[i]);
+    token_offsets_deinit(&o);
+}
+
+/* text[offset:] begins with the token, whatever the text does not show and however a character is cut. */
+static void offsets_are_the_texts(void **state)
+{
+    (void)state;
+    const struct prompt none = {0};
+    /* An emoji in four tokens is one character. */
+    expect_offsets(&none, true, (int32_t[]){'a', 0xF0, 0x9F, 0x98, 0x80, 'b', FAKE_WORD + 2, 'c'},
+                   (int64_t[]){0, 1, 1, 1, 1, 2, 3, 4}, 8);
+    /* A control token has room where the text shows it. */
+    expect_offsets(&none, true, (int32_t[]){'a', FAKE_EOS, 'b'}, (int64_t[]){0, 1, 1}, 3);
+    expect_offsets(&none, false, (int32_t[]){'a', FAKE_EOS, 'b'}, (int64_t[]){0, 1, 5}, 3);
+    /* An added BOS is in no text; one that the client wrote is. */
+    int32_t added[] = {FAKE_BOS, 'x', 'y', 'z'}, written[] = {FAKE_BOS, FAKE_EOS, 'y', 'z'};
+    const struct prompt text = {
+        .tokens = {added, 3, 3}, .text = "xy", .text_bytes = 2, .num_added = 1, .text_has_special = true};
+    expect_offsets(&text, true, added, (int64_t[]){0, 0, 1, 2}, 4);
+    const struct prompt raw = {.tokens = {written, 3, 3},
+                               .text = "</s>y",
+                               .text_bytes = 5,
+                               .num_added = 1,
+                               .text_has_special = true};
+    expect_offsets(&raw, true, written, (int64_t[]){0, 0, 4, 5}, 4);
+    /* Ids are decoded without control tokens. */
+    const struct prompt ids = {.tokens = {written, 3, 3}, .text = "y", .text_bytes = 1};
+    expect_offsets(&ids, true, written, (int64_t[]){0, 0, 0, 1}, 4);
 }
 
 /* Different bytes with the same text: an object has a key once. */
 static void equal_texts_stand_once(void **state)
 {
     (void)state;
-    struct logprobs_text t;
-    struct buffer out;
+    const int32_t token = 0xF2;
     const struct token_logprobs lp = {
         .logprob = -2, .num_top = 3, .top_ids = {0xF0, 0xF1, 'x'}, .top_logprobs = {-0.5f, -1, -1.5f}};
+    struct logprobs_part part = {
+        .num_top = 20, .begin = 1, .end = 2, .first = 1, .tokens = &token, .logprobs = &lp};
+    assert_non_null(
+        strstr(as_json(API_COMPLETIONS, &part), "\"top_logprobs\":[{\"\xEF\xBF\xBD\":-0.5,\"x\":-1.5}]"));
+    part.token_ids_as_text = true;
+    assert_non_null(
+        strstr(as_json(API_COMPLETIONS, &part),
+               "[{\"token_id:240\":-0.5,\"token_id:241\":-1,\"token_id:120\":-1.5,\"token_id:242\":-2}]"));
+}
+
+static void prompt_logprobs_are_vllms(void **state)
+{
+    (void)state;
+    const int32_t tokens[] = {'z', 'a', 'q'};
+    const struct token_logprobs logprobs[] = {
+        {0}, two_tops, {.logprob = -7, .num_top = 1, .top_ids = {'b'}, .top_logprobs = {-0.25f}}};
+    struct logprobs_part part = {
+        .tokenizer = tokenizer, .num_top = 20, .end = 3, .tokens = tokens, .logprobs = logprobs};
+    struct buffer out;
     buffer_init(&out, 4096);
-    logprobs_text_init(&t, API_COMPLETIONS, NULL, false, 4096);
-    logprobs_text_add(&t, 0xF2, &lp);
-    logprobs_text_append(&t, &out);
-    assert_non_null(strstr(out.data, "\"top_logprobs\":[{\"\xEF\xBF\xBD\":-0.5,\"x\":-1.5}]"));
-    buffer_clear(&out);
-    logprobs_text_deinit(&t);
-    logprobs_text_init(&t, API_COMPLETIONS, NULL, true, 4096);
-    logprobs_text_add(&t, 0xF2, &lp);
-    logprobs_text_append(&t, &out);
-    assert_non_null(strstr(
-        out.data, "[{\"token_id:240\":-0.5,\"token_id:241\":-1,\"token_id:120\":-1.5,\"token_id:242\":-2}]"));
-    logprobs_text_deinit(&t);
+    prompt_logprobs_append(&out, &part);
+    assert_string_equal(out.data, "[null,{\"97\":{\"logprob\":-0.5,\"rank\":2,\"decoded_token\":\"a\"},"
+                                  "\"256\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":\"hello\"}},"
+                                  "{\"113\":{\"logprob\":-7,\"rank\":null,\"decoded_token\":\"q\"},"
+                                  "\"98\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"b\"}}]");
     buffer_deinit(&out);
 }
 
@@ -112,8 +173,8 @@ static void chunks(void **state)
         "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"logprobs\":null,"
         "\"finish_reason\":null}]}\n\n" HEAD
         "{\"index\":1,\"delta\":{\"content\":\"a\\n\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n" HEAD
-        "{\"index\":1,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}],\"usage\":null}\n\n" HEAD
-        "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
+        "{\"index\":1,\"delta\":{\"content\":\"\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],\"usage\":"
+        "null}\n\n" HEAD "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
         "\"prompt_tokens_details\":{\"cached_tokens\":2}}}\n\ndata: [DONE]\n\n");
     buffer_deinit(&out);
 }
@@ -129,7 +190,11 @@ static void whole_answers(void **state)
     buffer_init(&choices[0].ready, 16);
     buffer_init(&choices[1].ready, 16);
     buffer_append_text(&choices[0].ready, "x\ty");
-    answer_append_whole(&out, &head, choices, 2, false, &(struct usage){1, 2, 0});
+    const struct params params = {.num_prompt_logprobs = -1};
+    struct server server = {.tokenizer = tokenizer};
+    const struct choice_context context = {.server = &server, .params = &params};
+    choices[0].slot_idx = choices[1].slot_idx = -1;
+    answer_append_whole(&out, &head, choices, 2, &context, &(struct usage){1, 2, 0});
     assert_string_equal(
         out.data,
         "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":["
@@ -250,7 +315,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_logprobs),
         cmocka_unit_test(completion_logprobs),
+        cmocka_unit_test(offsets_are_the_texts),
         cmocka_unit_test(equal_texts_stand_once),
+        cmocka_unit_test(prompt_logprobs_are_vllms),
         cmocka_unit_test(chunks),
         cmocka_unit_test(whole_answers),
         cmocka_unit_test(cached_tokens_can_be_kept_secret),

@@ -272,15 +272,131 @@ static void a_slow_client_leaves_tokens_in_the_slot(void **state)
     publish(0, "a");
     wake();
     assert_int_equal(client.num_writes, 1);
-    publish(0, "bcdefghijklmnopqrstuvwxyz");
-    finish(0, FINISH_LENGTH);
+    publish(0, "bcdefghijklm");
     wake();
     wake();
     assert_int_equal(client.num_writes, 1); /* nothing is written, and nothing is kept elsewhere */
     assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS - 1);
+    assert_int_equal(server.api->num_unread_bytes, 0);
+    publish(0, "nopqrstuvwxyz");
+    finish(0, FINISH_LENGTH);
     client.slow = false;
     client.x.on_writable(&client.x);
     assert_true(has("\"text\":\"bcdefghijklmnopqrstuvwxyz\"") && has("[DONE]"));
+}
+
+/* Who reads slowly holds up nobody: what the engine has finished is another's slot. */
+static void a_finished_slot_does_not_wait_for_its_reader(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {
+        "{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50,\"stop\":[\"zz\"]}",
+        "{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50,\"logprobs\":2,\"echo\":true}"};
+    for (int i = 0; i < 2; i++) {
+        num_submitted = 0;
+        request(bodies[i]);
+        publish(0, "a");
+        wake();
+        client.slow = true;
+        publish(0, "b");
+        wake();
+        publish(0, "cdefghijklmnopqrstuvwxy");
+        request_slots_logprobs(server.slots, submitted[0])[2 + 24] =
+            (struct token_logprobs){.logprob = -2.5f};
+        wake();
+        assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS - 1);
+        finish(0, FINISH_LENGTH);
+        wake();
+        assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS);
+        assert_true(server.api->num_unread_bytes > 0);
+        assert_int_equal(api_num_in_flight(&server), 1);
+        client.slow = false;
+        client.x.on_writable(&client.x);
+        assert_true(client.gone && has("[DONE]") && count("\"finish_reason\":\"length\"") == 1);
+        assert_true(i == 0 ? has("\"text\":\"cdefghijklmnopqrstuvwxy\"")
+                           : has("\"text\":\"wxy\"") && has("-2.5]"));
+        assert_int_equal(server.api->num_unread_bytes, 0);
+    }
+}
+
+/* Copies have a budget; past it a slot waits as it always did, and goes once there is room. */
+static void the_copies_of_slots_are_bounded(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50}");
+    publish(0, "a");
+    client.slow = true;
+    wake();
+    publish(0, "bc");
+    finish(0, FINISH_LENGTH);
+    server.api->num_unread_bytes += 64 << 20;
+    wake();
+    assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS - 1);
+    server.api->num_unread_bytes -= 64 << 20;
+    wake();
+    assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS);
+    client.gone = true;
+    client.x.on_closed(&client.x);
+    assert_int_equal(server.api->num_unread_bytes, 0);
+}
+
+/* One choice of a whole answer is done long before the others. */
+static void a_choice_that_is_done_gives_its_slot_back(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"n\":2,\"logprobs\":1,\"prompt_logprobs\":0}");
+    publish(0, "xy");
+    request_slots_logprobs(server.slots, submitted[0])[3] = (struct token_logprobs){.logprob = -1.5f};
+    finish(0, FINISH_LENGTH);
+    wake();
+    assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS - 1);
+    publish(1, "z");
+    finish(1, FINISH_LENGTH);
+    wake();
+    assert_non_null(strstr(client.body, "\"tokens\":[\"x\",\"y\"],\"token_logprobs\":[0,-1.5]"));
+    assert_non_null(strstr(client.body, "\"text_offset\":[0,1]"));
+    assert_non_null(strstr(client.body, "\"prompt_logprobs\":[null,{\"112\":{\"logprob\":0,\"rank\":null,"
+                                        "\"decoded_token\":\"p\"}}]}"));
+}
+
+/* The first chunk means the first token, each step with tokens has one, the last has the finish_reason. */
+static void chunks_are_steps(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true,\"echo\":true,\"stop\":\"yz\",\"max_tokens\":6}");
+    wake();
+    assert_int_equal(client.num_writes, 0);
+    publish(0, "a");
+    wake();
+    assert_true(client.num_writes == 1 && has("\"text\":\"pa\""));
+    publish(0, "y"); /* held back: it may begin the stop string */
+    wake();
+    assert_int_equal(client.num_writes, 2);
+    assert_int_equal(count("\"text\":\"\""), 1);
+    publish(0, "b");
+    wake();
+    assert_true(client.num_writes == 3 && has("\"text\":\"yb\""));
+    publish(0, "cde"); /* the sixth token, but not yet the finish */
+    wake();
+    assert_true(client.num_writes == 4 && has("\"text\":\"cd\"") && !has("\"length\""));
+    finish(0, FINISH_LENGTH);
+    wake();
+    assert_true(has("\"text\":\"e\",\"logprobs\":null,\"finish_reason\":\"length\"}]}\n\ndata: [DONE]"));
+    assert_int_equal(count("data: "), 6);
+}
+
+static void a_stop_string_comes_with_its_finish(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true,\"stop\":\"yz\"}");
+    publish(0, "ay");
+    wake();
+    publish(0, "z");
+    wake();
+    assert_true(has("\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]"));
+    assert_int_equal(count("data: "), 3);
+    finish(0, FINISH_CANCELLED);
+    wake();
 }
 
 static void a_client_that_leaves_cancels(void **state)
@@ -372,6 +488,7 @@ static void a_stop_token_leaves_no_text(void **state)
     (void)state;
     request("{\"prompt\":\"p\",\"stop_token_ids\":[113]}"); /* 'q' */
     publish(0, "aq");
+    request_slots_get(server.slots, submitted[0])->stop_token_id = 'q';
     finish(0, FINISH_STOP);
     wake();
     assert_non_null(strstr(client.body, "\"text\":\"a\""));
@@ -539,6 +656,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stream_from_begin_to_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_whole_answer_waits_for_all_choices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_slow_client_leaves_tokens_in_the_slot, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_finished_slot_does_not_wait_for_its_reader, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_copies_of_slots_are_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_choice_that_is_done_gives_its_slot_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(chunks_are_steps, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_string_comes_with_its_finish, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_cancels, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_while_its_body_is_prepared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_body_is_prepared_on_the_pool, set_up, tear_down),

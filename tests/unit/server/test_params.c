@@ -324,6 +324,31 @@ static void logprobs_differ_by_endpoint(void **state)
     assert_refused(API_COMPLETIONS, "{\"logprobs\":21}", "logprobs", "invalid_value");
 }
 
+/* The engine is asked for the most that answer and prompt want; 0 alternatives are not none. */
+static void prompt_logprobs_are_taken_on_both(void **state)
+{
+    (void)state;
+    static const enum api_kind kinds[] = {API_CHAT, API_COMPLETIONS};
+    for (int i = 0; i < 2; i++) {
+        assert_ok(kinds[i], "{}");
+        assert_int_equal(params.num_prompt_logprobs, -1);
+        assert_ok(kinds[i], "{\"prompt_logprobs\":0}");
+        assert_true(params.input->prompt_logprobs && !params.logprobs && params.num_prompt_logprobs == 0);
+        assert_int_equal(params.input->num_logprobs, 0);
+        assert_refused(kinds[i], "{\"prompt_logprobs\":21}", "prompt_logprobs", "invalid_value");
+        assert_refused(kinds[i], "{\"prompt_logprobs\":-1}", "prompt_logprobs", "invalid_value");
+        assert_refused(kinds[i], "{\"prompt_logprobs\":[1]}", "prompt_logprobs", "invalid_type");
+        assert_refused(kinds[i], "{\"prompt_logprobs\":1,\"stream\":true}", "prompt_logprobs",
+                       "invalid_value");
+    }
+    assert_ok(API_COMPLETIONS, "{\"logprobs\":2,\"prompt_logprobs\":5}");
+    assert_int_equal(params.input->num_logprobs, 5);
+    assert_int_equal(params.num_top_logprobs, 2);
+    assert_ok(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":3,\"prompt_logprobs\":1}");
+    assert_int_equal(params.input->num_logprobs, 3);
+    assert_int_equal(params.num_prompt_logprobs, 1);
+}
+
 static void max_tokens_of_nothing_needs_echo(void **state)
 {
     (void)state;
@@ -357,7 +382,7 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
     assert_refused(API_COMPLETIONS, "{\"best_of\":2}", "best_of", "unsupported_value");
     assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2}");
-    static const char *const fields[] = {"use_beam_search", "prompt_logprobs",       "allowed_token_ids",
+    static const char *const fields[] = {"use_beam_search", "prompt_embeds",         "allowed_token_ids",
                                          "bad_words",       "structured_outputs",    "guided_regex",
                                          "priority",        "truncate_prompt_tokens"};
     for (size_t i = 0; i < array_length(fields); i++) {
@@ -509,6 +534,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(token_ids_stay_below_the_width, set_up, tear_down),
         cmocka_unit_test_setup_teardown(biases_are_sorted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(logprobs_differ_by_endpoint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(prompt_logprobs_are_taken_on_both, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(max_tokens_of_nothing_needs_echo, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stream_options, set_up, tear_down),
