@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "scheduler/scheduler.h"
 #include "engine/step_builder.h"
+#include "engine/step_rates.h"
 
 enum { FLIGHTS_MAX = 2 };
 
@@ -38,6 +39,7 @@ struct engine {
     bool knows_text;
     struct link_counters *counters;
     struct link_stats inherited; /* what counters said when this engine was made */
+    struct step_rates rates;
 };
 
 /* engine.c */
@@ -61,5 +63,7 @@ void engine_finish_all(struct engine *e, enum finish_reason reason, const char *
 /* engine_stats.c */
 void engine_count_step(struct engine *e, const struct flight *flight);
 void engine_copy_scheduler_stats(struct engine *e);
+/* Once for each slot: its first step begins, or it ends without one. */
+void engine_count_dequeued(struct engine *e, const struct request_slot *slot);
 
 #endif

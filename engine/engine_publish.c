@@ -11,6 +11,7 @@
 static void finish_slot(struct engine *e, struct request_slot *slot, enum finish_reason reason,
                         const char *error_text)
 {
+    if (slot->scheduled_ns == 0) engine_count_dequeued(e, slot);
     slot->finish_ns = clock_monotonic_ns();
     request_slot_finish(slot, reason, error_text);
     e->published = true;

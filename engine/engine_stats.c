@@ -12,6 +12,12 @@ static void store32(_Atomic int32_t *counter, int32_t value)
     atomic_store_explicit(counter, value, memory_order_relaxed);
 }
 
+/* What another engine knew stays until this one knows better. */
+static void store_known(_Atomic double *counter, double value)
+{
+    if (value > 0) atomic_store_explicit(counter, value, memory_order_relaxed);
+}
+
 static void store64(_Atomic uint64_t *counter, uint64_t value)
 {
     atomic_store_explicit(counter, value, memory_order_relaxed);
@@ -39,9 +45,19 @@ void engine_count_step(struct engine *e, const struct flight *flight)
         atomic_store_explicit(&c->tokens_per_second, rate + (step_rate - rate) * weight,
                               memory_order_relaxed);
     }
+    step_rates_add(&e->rates, seconds, flight->plan.num_prefill_tokens,
+                   flight->plan.num_tokens - flight->plan.num_prefill_tokens);
+    store_known(&c->prefill_seconds_per_token, step_rates_prefill_seconds_per_token(&e->rates));
+    store_known(&c->decode_seconds_per_step, step_rates_decode_seconds_per_step(&e->rates));
     counter_add(&c->num_steps, 1);
     store64(&c->last_step_end_ns, end_ns);
     count_step_tokens(c, flight->plan.num_tokens);
+}
+
+void engine_count_dequeued(struct engine *e, const struct request_slot *slot)
+{
+    counter_add(&e->counters->num_dequeued, 1);
+    counter_add(&e->counters->dequeued_prompt_tokens, (uint64_t)max_of(slot->input.num_prompt_tokens, 0));
 }
 
 void engine_copy_scheduler_stats(struct engine *e)
