@@ -38,8 +38,8 @@ SECTION("Scheduling") \
 X(INT,   max_num_seqs, "max-num-seqs", 0, 0, 4096, "sequences", "most sequences in one step; 0: 64 on a CPU, 256 on a GPU") \
 X(INT,   max_num_batched_tokens, "max-num-batched-tokens", 0, 0, 65536, "tokens", "most tokens in one step; 0: 512 on a CPU, 512 to 8192 on a GPU, by the model's size") \
 X(FLAG,  enable_prefix_caching, "enable-prefix-caching", true, 0, 0, "", "keep K/V blocks of finished prompts for prompts that begin alike") \
-X(INT,   max_queued_requests, "max-queued-requests", 512, 0, 65536, "sequences", "sequences that may wait beyond the running ones; more get 429") \
-X(INT,   max_queued_tokens, "max-queued-tokens", 0, 0, 1LL << 40, "tokens", "prompt and answer tokens that may wait; more get 429; 0: 64 times max-num-batched-tokens plus the K/V cache") \
+X(INT,   max_queued_requests, "max-queued-requests", 8192, 0, 65536, "sequences", "sequences that may wait beyond the running ones; more get 429; 0: no limit") \
+X(INT,   max_queued_tokens, "max-queued-tokens", 33554432, 0, 1LL << 40, "tokens", "prompt tokens that may wait, 4 bytes each; more get 429; 0: no limit") \
 SECTION("Engine") \
 X(TEXT,  engine, "engine", "process", 0, 0, "process|thread", "process: a process of its own, whose death no request notices; thread: a thread of this one") \
 X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the engine in ten minutes, after which the server ends with code 70; 0: never") \

@@ -20,6 +20,7 @@ enum {
     CPU_TYPICAL_TOKENS = 1024, /* of one sequence, when a CPU's K/V cache is sized by default */
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
     WARM_UP_TOKENS = 128,
+    QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
     PROGRESS_LINE_NS = 1000000000,
 };
 
@@ -71,7 +72,8 @@ static int choose_limits(struct load *load, struct error *err)
                                     : gpu                          ? gpu_batched_tokens(c)
                                                                    : CPU_BATCHED_TOKENS;
     facts->max_num_batched_tokens = max_of(facts->max_num_batched_tokens, facts->max_num_seqs);
-    facts->num_slots = facts->max_num_seqs + (int32_t)config->max_queued_requests;
+    int32_t num_queued = config->max_queued_requests ? (int32_t)config->max_queued_requests : QUEUED_MAX;
+    facts->num_slots = facts->max_num_seqs + num_queued;
     facts->block_size = BLOCK_SIZE;
     return STATUS_OK;
 }
@@ -204,10 +206,7 @@ static int choose_num_blocks(struct load *load, uint64_t block_bytes, struct err
     if (link_is_inherited(load->link)) return STATUS_OK;
     uint64_t num_blocks = choose_kv_bytes(load, block_bytes) / max_of(block_bytes, (uint64_t)1);
     load->facts.num_blocks = (int32_t)min_of(num_blocks, (uint64_t)INT32_MAX / BLOCK_SIZE);
-    load->facts.max_queued_tokens = load->config->max_queued_tokens
-                                        ? (uint64_t)load->config->max_queued_tokens
-                                        : 64u * (uint64_t)load->facts.max_num_batched_tokens +
-                                              (uint64_t)load->facts.num_blocks * BLOCK_SIZE;
+    load->facts.max_queued_tokens = (uint64_t)load->config->max_queued_tokens;
     return fit_max_model_len(load, block_bytes, err);
 }
 

@@ -3,47 +3,166 @@
 #include <math.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "server/api/backlog.h"
+#include "server/api/generation.h"
 
-enum { RETRY_AFTER_MAX_S = 60, RETRY_AFTER_LOADING_S = 1, RETRY_AFTER_DRAINING_S = 5 };
+enum {
+    RETRY_AFTER_MAX_S = 60,
+    RETRY_AFTER_LOADING_S = 1,
+    RETRY_AFTER_DRAINING_S = 5,
+    ESTIMATE_NS = 250000000, /* many are refused at once: all of them are told the same for so long */
+    LEARN_FROM_ANSWERS = 32,
+};
 
-int admission_retry_after(const struct admission *a, int32_t missing_sequences, uint64_t missing_tokens,
-                          double tokens_per_second)
+void admission_init(struct admission *a)
 {
-    if (!(tokens_per_second > 0)) return 1;
-    double tokens_a_sequence = a->num_sequences > 0 ? (double)a->num_tokens / a->num_sequences : 0;
-    double tokens = fmax((double)missing_tokens, missing_sequences * tokens_a_sequence);
-    double seconds = ceil(tokens / tokens_per_second);
-    return (int)fmin(fmax(seconds, 1), RETRY_AFTER_MAX_S);
+    *a = (struct admission){.answer_share = 1};
 }
 
-static int refuse(const struct admission *a, const struct server *server, int32_t missing_sequences,
-                  uint64_t missing_tokens, const char *option, struct api_error *err)
+static double expected_answer(const struct generation *g, const struct choice *c)
+{
+    if (g->params.max_tokens != MAX_TOKENS_DEFAULT) return c->max_tokens;
+    return min_of(c->max_tokens, (int32_t)TYPICAL_ANSWER_TOKENS);
+}
+
+void admission_learn(struct admission *a, const struct generation *g)
+{
+    for (int i = 0; i < g->num_choices; i++) {
+        double share = g->choices[i].num_pulled / fmax(expected_answer(g, &g->choices[i]), 1);
+        a->answer_share += (share - a->answer_share) / LEARN_FROM_ANSWERS;
+    }
+}
+
+void admission_count_submitted(struct admission *a, const struct generation *g)
+{
+    a->num_submitted += (uint64_t)g->num_choices;
+    for (int i = 0; i < g->num_choices; i++)
+        a->submitted_prompt_tokens += (uint64_t)g->choices[i].num_prompt_tokens;
+}
+
+void admission_settle(struct admission *a, const struct server *server)
 {
     struct link_stats stats;
     link_stats(server->link, &stats);
-    int seconds = admission_retry_after(a, missing_sequences, missing_tokens, stats.tokens_per_second);
-    api_error_set(err, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
-                  "The server is full: %d sequences with %llu tokens run or wait; try again in %d s (%s)",
-                  a->num_sequences, (unsigned long long)a->num_tokens, seconds, option);
-    err->retry_after_seconds = seconds;
+    a->num_submitted = stats.num_dequeued;
+    a->submitted_prompt_tokens = stats.dequeued_prompt_tokens;
+}
+
+uint64_t admission_num_waiting(const struct admission *a, const struct link_stats *stats)
+{
+    return a->num_submitted - min_of(stats->num_dequeued, a->num_submitted);
+}
+
+static uint64_t num_waiting_tokens(const struct admission *a, const struct link_stats *stats)
+{
+    return a->submitted_prompt_tokens - min_of(stats->dequeued_prompt_tokens, a->submitted_prompt_tokens);
+}
+
+/* ---- when there will be room ---- */
+
+/* Of a sequence that the engine has not ended; false for all others. */
+static bool look_at(const struct admission *a, const struct generation *g, const struct choice *c,
+                    struct backlog_sequence *out, bool *runs)
+{
+    if (c->slot_idx < 0) return false;
+    const struct request_slot *slot = request_slots_get(g->api->server->slots, c->slot_idx);
+    if (atomic_load_explicit(&slot->finish_reason, memory_order_relaxed) != FINISH_NONE) return false;
+    int32_t computed = atomic_load_explicit(&slot->num_prompt_computed, memory_order_relaxed);
+    int32_t published = atomic_load_explicit(&slot->num_published, memory_order_relaxed);
+    double expected = expected_answer(g, c);
+    *runs = computed > 0 || published > 0;
+    out->num_prompt_tokens = published > 0 ? 0 : max_of(c->num_prompt_tokens - computed, 0);
+    out->num_answer_tokens = a->answer_share * fmax(expected - published, expected / 8);
+    return true;
+}
+
+/* Appends those that run, or those that wait, the oldest first. */
+static void collect(const struct admission *a, const struct api *api, bool running, struct backlog *b,
+                    struct backlog_sequence *sequences, int capacity)
+{
+    const struct generation *g = api->generations;
+    while (g && g->next) g = g->next;
+    for (; g; g = g->previous) {
+        for (int i = 0; i < g->num_choices && b->num_sequences < capacity; i++) {
+            bool runs;
+            if (look_at(a, g, &g->choices[i], &sequences[b->num_sequences], &runs) && runs == running)
+                b->num_sequences++;
+        }
+    }
+}
+
+static double seconds_to_room(const struct admission *a, const struct server *server,
+                              const struct link_stats *stats, int32_t missing_sequences,
+                              uint64_t missing_tokens)
+{
+    int capacity = request_slots_count(server->slots);
+    struct backlog_sequence *sequences = malloc((size_t)capacity * sizeof *sequences);
+    struct backlog b = {.sequences = sequences,
+                        .num_step_tokens = max_of(server->facts->max_num_batched_tokens, 1),
+                        .prefill_seconds_per_token = stats->prefill_seconds_per_token,
+                        .decode_seconds_per_step = stats->decode_seconds_per_step};
+    if (!sequences) return 1;
+    collect(a, server->api, true, &b, sequences, capacity);
+    b.num_running = b.num_sequences;
+    collect(a, server->api, false, &b, sequences, capacity);
+    b.num_places = max_of(stats->num_running, 1);
+    double seconds = backlog_seconds(&b, missing_sequences, (double)missing_tokens, RETRY_AFTER_MAX_S);
+    free(sequences);
+    return seconds;
+}
+
+static int refuse(struct admission *a, const struct server *server, const struct link_stats *stats,
+                  int32_t missing_sequences, uint64_t missing_tokens, const char *option,
+                  struct api_error *err)
+{
+    uint64_t now_ns = clock_monotonic_ns();
+    if (a->estimated_ns == 0 || now_ns - a->estimated_ns >= ESTIMATE_NS) {
+        double seconds = seconds_to_room(a, server, stats, missing_sequences, missing_tokens);
+        a->retry_after_seconds = (int)fmin(fmax(ceil(seconds), 1), RETRY_AFTER_MAX_S);
+        a->estimated_ns = now_ns;
+    }
+    api_error_set(
+        err, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
+        "The server is full: %d sequences run and %llu wait with %llu prompt tokens; try again in %d s "
+        "(%s)",
+        stats->num_running, (unsigned long long)admission_num_waiting(a, stats),
+        (unsigned long long)num_waiting_tokens(a, stats), a->retry_after_seconds, option);
+    err->retry_after_seconds = a->retry_after_seconds;
     return STATUS_LIMIT;
 }
 
-int admission_check(const struct admission *a, const struct server *server, int32_t num_sequences,
-                    uint64_t num_tokens, struct api_error *err)
+/* ---- the decision ---- */
+
+/* One sequence alone always fits. */
+static uint64_t token_limit(const struct server *server)
+{
+    return max_of(server->facts->max_queued_tokens, (uint64_t)server->facts->max_model_len);
+}
+
+int admission_check(struct admission *a, const struct server *server, int32_t num_sequences,
+                    uint64_t num_prompt_tokens, struct api_error *err)
 {
     int32_t num_slots = request_slots_count(server->slots), num_free = request_slots_num_free(server->slots);
+    bool is_limited = server->facts->max_queued_tokens > 0;
     if (num_sequences > num_slots)
         return api_error_invalid(err, "invalid_value", "n",
                                  "prompts times n are %d sequences; this server takes at most %d at once "
                                  "(--max-num-seqs plus --max-queued-requests)",
                                  num_sequences, num_slots);
+    if (is_limited && num_prompt_tokens > token_limit(server))
+        return api_error_invalid(
+            err, "invalid_value", "prompt",
+            "the prompts times n have %llu tokens together; at most %llu may wait at once "
+            "(--max-queued-tokens)",
+            (unsigned long long)num_prompt_tokens, (unsigned long long)token_limit(server));
+    struct link_stats stats;
+    link_stats(server->link, &stats);
     if (num_sequences > num_free)
-        return refuse(a, server, num_sequences - num_free, 0, "--max-queued-requests", err);
-    uint64_t limit = server->facts->max_queued_tokens, total;
-    if (limit == 0 || a->num_sequences == 0) return 0;
-    if (!checked_add(a->num_tokens, num_tokens, &total)) total = UINT64_MAX;
-    if (total > limit) return refuse(a, server, 0, total - limit, "--max-queued-tokens", err);
+        return refuse(a, server, &stats, num_sequences - num_free, 0, "--max-queued-requests", err);
+    uint64_t total = num_waiting_tokens(a, &stats) + num_prompt_tokens;
+    if (is_limited && total > token_limit(server))
+        return refuse(a, server, &stats, 0, total - token_limit(server), "--max-queued-tokens", err);
     return 0;
 }
 
@@ -54,7 +173,7 @@ static int refuse_state(struct api_error *err, const char *why, int retry_after_
     return STATUS_LIMIT;
 }
 
-int admission_check_early(const struct admission *a, const struct server *server, struct api_error *err)
+int admission_check_early(struct admission *a, const struct server *server, struct api_error *err)
 {
     switch (server->state) {
     case SERVER_LOADING:

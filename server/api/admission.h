@@ -1,36 +1,47 @@
-/* admission.h - whether one more request may come in: bounded in sequences and in tokens.
+/* admission.h - whether one more request may come in: what waits is bounded, and nothing else.
  *
- * A slot is a sequence that runs or waits, so free slots bound the number of sequences (--max-num-seqs plus
- * --max-queued-requests); --max-queued-tokens bounds the tokens that they may still ask for. Past either the
- * answer is 429 before any work is done, with the time after which, at the present speed, room is expected. A
- * server with nothing to do takes any request that its slots can hold. Thread: the loop's. */
+ * A sequence waits until its first step begins. Slots bound how many there are (--max-num-seqs that run plus
+ * --max-queued-requests that wait), --max-queued-tokens bounds the prompt tokens of those that wait. What
+ * running sequences may still generate counts for nothing: the scheduler sees to it that they share the K/V
+ * cache. Past a limit the answer is 429 before any work is done, with the time after which room is expected
+ * (backlog.h). Thread: the loop's. */
 #ifndef SERVER_API_ADMISSION_H
 #define SERVER_API_ADMISSION_H
 
 #include "server/api/api_error.h"
 #include "server/server.h"
 
-/* An answer without max_tokens may fill the context, but few do: it counts as this many. */
+struct generation;
+
+/* Without max_tokens an answer may fill the context, but few do: it is expected to have as many as this. */
 enum { TYPICAL_ANSWER_TOKENS = 256 };
 
-/* What is in flight. */
 struct admission {
-    int32_t num_sequences;
-    uint64_t num_tokens; /* of prompts and answers, not computed yet */
+    uint64_t num_submitted, submitted_prompt_tokens; /* sequences, ever */
+    double answer_share;                             /* of what answers may have, what they have had lately */
+    uint64_t estimated_ns;                           /* when the backlog was last computed ahead; 0: never */
+    int retry_after_seconds;
 };
 
-/* 0, or 429 (or 400 when it could never be admitted) in err. Changes nothing. */
-int admission_check(const struct admission *a, const struct server *server, int32_t num_sequences,
-                    uint64_t num_tokens, struct api_error *err) must_check;
+void admission_init(struct admission *a);
+
+/* 0, or 429 (or 400 when it could never be admitted) in err. Submits nothing. */
+int admission_check(struct admission *a, const struct server *server, int32_t num_sequences,
+                    uint64_t num_prompt_tokens, struct api_error *err) must_check;
 
 /* 503 while loading, draining or failed; 429 when not even one sequence fits: known before the body is read.
  */
-int admission_check_early(const struct admission *a, const struct server *server,
-                          struct api_error *err) must_check;
+int admission_check_early(struct admission *a, const struct server *server, struct api_error *err) must_check;
 
-/* Seconds until num_sequences and num_tokens more will fit, in 1..60: sequences end at the speed at which the
- * tokens in flight are worked off. Pure. */
-int admission_retry_after(const struct admission *a, int32_t missing_sequences, uint64_t missing_tokens,
-                          double tokens_per_second);
+/* Before its slots go to the engine. */
+void admission_count_submitted(struct admission *a, const struct generation *g);
+/* An answer came to its end: estimates learn from its length. */
+void admission_learn(struct admission *a, const struct generation *g);
+
+/* Nothing is in flight: nothing waits, whatever an engine that died has left uncounted or counted twice. */
+void admission_settle(struct admission *a, const struct server *server);
+
+/* Waiting, right now. */
+uint64_t admission_num_waiting(const struct admission *a, const struct link_stats *stats);
 
 #endif

@@ -39,6 +39,7 @@ int api_init(struct server *server, struct error *err)
     struct api *api = calloc(1, sizeof *api);
     if (!api) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     api->server = server;
+    admission_init(&api->admission);
     buffer_init(&api->event, EVENT_BYTES_MAX);
     /* What ends a stream, well or badly, needs no memory then. */
     if (!buffer_reserve(&api->event, EVENT_BYTES_READY)) {

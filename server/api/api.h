@@ -13,7 +13,7 @@ struct api {
     struct generation *generations; /* every one not freed yet, newest first */
     int num_generations;
     int num_admitted;           /* of those: admitted and not ended, the ledger's in_flight */
-    struct admission admission; /* what holds slots */
+    struct admission admission; /* what waits */
     uint64_t num_unseeded;      /* requests that brought no seed: each gets the next one */
     uint64_t id_key;            /* random: ids of answers cannot be guessed */
     int32_t *silent_ids;        /* ids below the logits' width that stand for no text: never drawn */

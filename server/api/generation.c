@@ -49,7 +49,8 @@ static void generation_free(struct generation *g)
     else
         g->api->generations = g->next;
     if (g->next) g->next->previous = g->previous;
-    g->api->num_generations--;
+    if (--g->api->num_generations == 0 && g->api->server->link)
+        admission_settle(&g->api->admission, g->api->server);
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     arena_deinit(&g->arena);
     free(g);
@@ -62,10 +63,6 @@ static void free_if_over(struct generation *g)
     if (g->x || g->preparing) return;
     for (int i = 0; i < g->num_choices; i++) held |= !choice_release_slot(&g->choices[i], &g->context);
     if (held) return;
-    if (g->holds_slots) {
-        g->api->admission.num_sequences -= g->num_choices;
-        g->api->admission.num_tokens -= g->num_tokens;
-    }
     generation_free(g);
 }
 
@@ -130,6 +127,7 @@ void generation_conclude(struct generation *g, enum outcome outcome, int http_st
         request_metrics_observe_choice(&g->choices[i], g->params.n, g->arrival_ns, now_ns, outcome);
         most = max_of(most, g->choices[i].num_pulled);
     }
+    if (outcome == OUTCOME_DONE) admission_learn(&g->api->admission, g);
     request_metrics_count_finished(outcome, most);
     write_log(g, outcome, http_status, now_ns);
 }
@@ -249,8 +247,7 @@ static int check_admission(struct generation *g, struct preparation *p)
     int32_t num_sequences = p->prompts.count * g->params.n;
     uint64_t num_tokens = 0;
     for (int i = 0; i < p->prompts.count; i++)
-        num_tokens += (uint64_t)g->params.n *
-                      slot_fill_num_tokens(server, &g->params, p->prompts.items[i].tokens.num_ids);
+        num_tokens += (uint64_t)g->params.n * (uint64_t)p->prompts.items[i].tokens.num_ids;
     int status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
     if (status < 0) return status;
     if (!slot_fill_ban(&p->input, &p->payload, g->api->silent_ids, g->api->num_silent_ids))
@@ -258,9 +255,7 @@ static int check_admission(struct generation *g, struct preparation *p)
                                  "logit_bias must have at most %d entries",
                                  LOGIT_BIAS_MAX - g->api->num_silent_ids);
     status = make_choices(g, p);
-    if (status == 0) status = acquire_slots(g, &p->error);
-    if (status == 0) g->num_tokens = num_tokens;
-    return status;
+    return status == 0 ? acquire_slots(g, &p->error) : status;
 }
 
 static void submit(struct generation *g, const struct prompts *prompts)
@@ -269,6 +264,7 @@ static void submit(struct generation *g, const struct prompts *prompts)
     const char *key = g->api_key_idx >= 0 ? server->config->api_key.items[g->api_key_idx] : NULL;
     uint8_t salt[CACHE_SALT_BYTES];
     slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
+    admission_count_submitted(&g->api->admission, g);
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
         slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);
@@ -276,9 +272,6 @@ static void submit(struct generation *g, const struct prompts *prompts)
     }
     g->params.input = NULL; /* each slot has them now */
     g->params.payload = NULL;
-    g->api->admission.num_sequences += g->num_choices;
-    g->api->admission.num_tokens += g->num_tokens;
-    g->holds_slots = true;
     g->api->num_admitted++;
     g->admitted = true;
     request_metrics_count_admitted();

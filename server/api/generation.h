@@ -40,12 +40,10 @@ struct generation {
     struct choice_context context;
     struct choice *choices;
     int num_choices;
-    uint64_t seed;       /* of the first choice */
-    bool holds_slots;    /* counted in admission, */
-    uint64_t num_tokens; /* with so many tokens to come */
-    bool blocked;        /* the client does not read: wait for on_writable */
-    bool begun;          /* the stream's first event was written */
-    bool broken;         /* out of memory in the middle of a stream: it must not go on with a gap */
+    uint64_t seed; /* of the first choice */
+    bool blocked;  /* the client does not read: wait for on_writable */
+    bool begun;    /* the stream's first event was written */
+    bool broken;   /* out of memory in the middle of a stream: it must not go on with a gap */
     uint64_t last_write_ns;
 };
 

@@ -100,20 +100,10 @@ static void count_prompt(struct generation *g, struct choice *c)
     request_metrics_count_prompt(c->num_prompt_tokens, c->num_cached_tokens);
 }
 
-/* What was computed no longer waits. An answer may outgrow what it was counted as. */
-static void count_computed(struct generation *g, int64_t num_tokens)
-{
-    uint64_t n = min_of((uint64_t)num_tokens, g->num_tokens);
-    g->num_tokens -= n;
-    g->api->admission.num_tokens -= n;
-}
-
 /* Returns how many tokens came. */
 static int pull(struct generation *g, struct choice *c, int max_tokens)
 {
-    bool is_first = c->num_pulled == 0;
     int num_new = choice_pull(c, &g->context, max_tokens);
-    count_computed(g, num_new + (is_first && num_new > 0 ? c->num_prompt_tokens : 0));
     if (num_new > 0 || c->finish_reason) count_prompt(g, c);
     if (num_new == 0) return 0;
     uint64_t now_ns = clock_monotonic_ns();

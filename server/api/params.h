@@ -37,8 +37,8 @@ struct params {
     bool stream, include_usage, continuous_usage;
     bool logprobs;               /* in the answer, */
     int32_t num_top_logprobs;    /* with so many alternatives; */
-    int32_t num_prompt_logprobs; /* prompt_logprobs: likewise, of the prompt; -1: none. input.sampling has the most of
-                                    both */
+    int32_t num_prompt_logprobs; /* prompt_logprobs: likewise, of the prompt; -1: none. input.sampling has the
+                                    most of both */
     bool echo, return_tokens_as_token_ids;
     bool skip_special_tokens, include_stop_str_in_output;
     bool add_special_tokens, parse_special;

@@ -18,14 +18,6 @@ int32_t slot_fill_max_tokens(const struct server *server, const struct params *p
     return use_model ? min_of(room, from_model) : room;
 }
 
-uint64_t slot_fill_num_tokens(const struct server *server, const struct params *params,
-                              int32_t num_prompt_tokens)
-{
-    int32_t answer = slot_fill_max_tokens(server, params, num_prompt_tokens);
-    if (params->max_tokens == MAX_TOKENS_DEFAULT) answer = min_of(answer, (int32_t)TYPICAL_ANSWER_TOKENS);
-    return (uint64_t)num_prompt_tokens + (uint64_t)answer;
-}
-
 uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, int i)
 {
     enum { STREAM_CHOICE = 0x63686f69 /* apart from what the sampler draws */ };

@@ -8,10 +8,6 @@
 int32_t slot_fill_max_tokens(const struct server *server, const struct params *params,
                              int32_t num_prompt_tokens);
 
-/* What admission counts for one sequence. */
-uint64_t slot_fill_num_tokens(const struct server *server, const struct params *params,
-                              int32_t num_prompt_tokens);
-
 /* The seed of choice i of a prompt. Choice 0 of a seeded request draws with exactly the request's seed,
  * whatever stands beside it; the others, and the prompts of an unseeded request, each get their own. */
 uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, int i);

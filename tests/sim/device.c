@@ -80,19 +80,18 @@ static int create_engine(struct link *link, struct engine **out, struct error *e
                                      .max_num_logits = world.max_num_logits,
                                      .num_blocks = world.num_blocks,
                                      .enable_prefix_caching = world.config.enable_prefix_caching};
-    const struct link_facts facts = {
-        .vocab_size = FAKE_VOCAB,
-        .eos_ids = {FAKE_EOS},
-        .num_eos_ids = 1,
-        .generation = {-1, -1, -1, -1, -1, -1},
-        .num_slots = world.max_num_seqs + (int32_t)world.config.max_queued_requests,
-        .max_model_len = MODEL_LEN,
-        .max_num_seqs = world.max_num_seqs,
-        .max_num_batched_tokens = world.max_num_batched_tokens,
-        .block_size = BLOCK_SIZE,
-        .num_blocks = world.num_blocks,
-        .max_queued_tokens =
-            world.config.max_queued_tokens ? (uint64_t)world.config.max_queued_tokens : 1 << 20};
+    const struct link_facts facts = {.vocab_size = FAKE_VOCAB,
+                                     .eos_ids = {FAKE_EOS},
+                                     .num_eos_ids = 1,
+                                     .generation = {-1, -1, -1, -1, -1, -1},
+                                     .num_slots =
+                                         world.max_num_seqs + (int32_t)world.config.max_queued_requests,
+                                     .max_model_len = MODEL_LEN,
+                                     .max_num_seqs = world.max_num_seqs,
+                                     .max_num_batched_tokens = world.max_num_batched_tokens,
+                                     .block_size = BLOCK_SIZE,
+                                     .num_blocks = world.num_blocks,
+                                     .max_queued_tokens = (uint64_t)world.config.max_queued_tokens};
     if (!model->reads) {
         struct step_limits limits;
         engine_step_limits(&options, model_device(model), &limits);

@@ -118,6 +118,9 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
     make_flaw(r, rng);
     int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
     if (r->flaw == FLAW_NONE && request_num_sequences(r) > num_slots) r->flaw = FLAW_TOO_MANY;
+    int64_t num_tokens = 0, most = world.config.max_queued_tokens;
+    for (int i = 0; i < r->num_prompts; i++) num_tokens += (int64_t)r->n * r->num_prompt[i];
+    if (r->flaw == FLAW_NONE && most > 0 && num_tokens > max_of(most, MODEL_LEN)) r->flaw = FLAW_TOO_MANY;
 }
 
 int request_num_sequences(const struct request *r)

@@ -97,8 +97,8 @@ static void choose_options(struct rng *rng)
     struct error err;
     assert_always(config_init(&world.config, &err) == 0);
     assert_always(config_set(&world.config, "served-model-name", "sim", "the simulator", &err) == 0);
-    set_option("max-queued-requests", has(FEATURE_few_slots) ? rng_below(rng, 4) : 40);
-    if (has(FEATURE_token_limits)) set_option("max-queued-tokens", 200 + rng_below(rng, 400));
+    set_option("max-queued-requests", has(FEATURE_few_slots) ? 1 + rng_below(rng, 3) : 40);
+    if (has(FEATURE_token_limits)) set_option("max-queued-tokens", 20 + rng_below(rng, 300));
     set_option("seed", rng_below(rng, 1000));
     set_option("write-timeout", 1 + rng_below(rng, 10));
     set_option("ping-interval", 1 + rng_below(rng, 3));

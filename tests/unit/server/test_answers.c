@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "server/api/admission.h"
 #include "server/api/answer_json.h"
 #include "server/api/slot_fill.h"
 #include "unit/server/fake_tokenizer.h"
@@ -287,27 +286,12 @@ static void max_tokens(void **state)
     assert_int_equal(slot_fill_max_tokens(&server, &p, 990), 10);
     facts.generation.max_new_tokens = -1;
     assert_int_equal(slot_fill_max_tokens(&server, &p, 100), 900);
-    assert_int_equal(slot_fill_num_tokens(&server, &p, 100), 100 + TYPICAL_ANSWER_TOKENS);
     p.kind = API_COMPLETIONS;
     assert_int_equal(slot_fill_max_tokens(&server, &p, 100), 16);
     assert_int_equal(slot_fill_max_tokens(&server, &p, 995), 5);
     p.max_tokens = 700;
     assert_int_equal(slot_fill_max_tokens(&server, &p, 100), 700);
-    assert_int_equal(slot_fill_num_tokens(&server, &p, 100), 800);
     config_deinit(&config);
-}
-
-static void retry_after(void **state)
-{
-    (void)state;
-    const struct admission a = {.num_sequences = 10, .num_tokens = 5000};
-    assert_int_equal(admission_retry_after(&a, 1, 0, 100), 5); /* 500 tokens a sequence */
-    assert_int_equal(admission_retry_after(&a, 2, 0, 100), 10);
-    assert_int_equal(admission_retry_after(&a, 0, 1200, 100), 12);
-    assert_int_equal(admission_retry_after(&a, 0, 50, 100), 1);
-    assert_int_equal(admission_retry_after(&a, 10, 0, 1), 60);
-    assert_int_equal(admission_retry_after(&a, 1, 0, 0), 1);
-    assert_int_equal(admission_retry_after(&(struct admission){0}, 1, 0, 100), 1);
 }
 
 int main(void)
@@ -325,7 +309,6 @@ int main(void)
         cmocka_unit_test(salts),
         cmocka_unit_test(bans),
         cmocka_unit_test(max_tokens),
-        cmocka_unit_test(retry_after),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,8 @@
 
 enum { NUM_SLOTS = 4, MAX_MODEL_LEN = 64 };
 
+static struct server server;
+
 /* ---- the engine ---- */
 
 static int32_t submitted[64], num_submitted;
@@ -28,6 +30,16 @@ void link_submit(struct link *l, int32_t slot_idx)
 {
     (void)l;
     submitted[num_submitted++] = slot_idx;
+}
+
+/* Its first step begins. */
+static void dequeue(int which)
+{
+    struct link_counters *c = link_counters(server.link);
+    c->num_dequeued++;
+    c->dequeued_prompt_tokens +=
+        (uint64_t)request_slots_get(server.slots, submitted[which])->input.num_prompt_tokens;
+    c->num_running++;
 }
 
 void link_cancel(struct link *l, int32_t slot_idx)
@@ -122,15 +134,15 @@ void exchange_end(struct exchange *x)
 /* ---- the server ---- */
 
 static struct config config;
-static const struct link_facts facts = {.vocab_size = FAKE_LOGITS_WIDTH,
-                                        .eos_ids = {FAKE_EOS},
-                                        .num_eos_ids = 1,
-                                        .generation = {-1, -1, -1, -1, -1, -1},
-                                        .max_model_len = MAX_MODEL_LEN,
-                                        .num_blocks = 8};
+static struct link_facts facts = {.vocab_size = FAKE_LOGITS_WIDTH,
+                                  .eos_ids = {FAKE_EOS},
+                                  .num_eos_ids = 1,
+                                  .generation = {-1, -1, -1, -1, -1, -1},
+                                  .max_model_len = MAX_MODEL_LEN,
+                                  .max_num_batched_tokens = 512,
+                                  .num_blocks = 8};
 static const char *const names[] = {"m"};
 static uv_loop_t loop;
-static struct server server;
 
 static int set_up(void **state)
 {
@@ -151,7 +163,9 @@ static int set_up(void **state)
     num_submitted = num_cancels = 0;
     server.link = link_rig_create(NUM_SLOTS, MAX_MODEL_LEN);
     server.slots = link_slots(server.link);
-    atomic_store(&link_counters(server.link)->tokens_per_second, 10);
+    atomic_store(&link_counters(server.link)->prefill_seconds_per_token, 0.001);
+    atomic_store(&link_counters(server.link)->decode_seconds_per_step, 0.1);
+    facts.max_queued_tokens = 0;
     if (api_init(&server, NULL) < 0) return -1;
     api_on_loaded(&server, phases, seconds, 1);
     return 0;
@@ -162,8 +176,7 @@ static int tear_down(void **state)
 {
     (void)state;
     bool clean = api_num_in_flight(&server) == 0 && request_slots_num_free(server.slots) == NUM_SLOTS &&
-                 server.api->num_admitted == 0 && server.api->admission.num_sequences == 0 &&
-                 server.api->admission.num_tokens == 0;
+                 server.api->num_admitted == 0 && server.api->num_unread_bytes == 0;
     api_deinit(&server);
     clean = uv_loop_close(&loop) == 0 && clean;
     link_destroy(server.link);
@@ -543,12 +556,13 @@ static void aborting_answers_everyone(void **state)
 static void a_full_server_says_when_to_come_back(void **state)
 {
     (void)state;
-    request("{\"prompt\":\"p\",\"n\":4,\"max_tokens\":9}");
+    request("{\"prompt\":\"p\",\"n\":4,\"max_tokens\":52}");
+    for (int i = 0; i < 4; i++) dequeue(i);
     struct client first = client;
     memset(&client, 0, sizeof client);
     request("{\"prompt\":\"p\"}");
     assert_int_equal(client.http_status, 429);
-    assert_int_equal(client.retry_after, 2); /* 11 tokens a sequence at 10 a second */
+    assert_int_equal(client.retry_after, 6); /* 52 steps of a tenth of a second */
     request("{\"prompt\":\"p\",\"n\":5}");
     assert_int_equal(client.http_status, 429); /* before its body is looked at */
     struct exchange *second = &client.x;
@@ -560,6 +574,48 @@ static void a_full_server_says_when_to_come_back(void **state)
     assert_int_equal(client.http_status, 200);
     request("{\"prompt\":\"p\",\"n\":5}");
     assert_int_equal(client.http_status, 400);
+}
+
+/* What runs takes nobody's place in the queue, however much it may still generate. */
+static void only_what_waits_is_limited(void **state)
+{
+    (void)state;
+    facts.max_queued_tokens = 70;
+    request("{\"prompt\":\"1234567890123456789012345678901234567890\",\"max_tokens\":20}"); /* 41 tokens */
+    struct client first = client;
+    memset(&client, 0, sizeof client);
+    request("{\"prompt\":\"123456789012345678901234567890\",\"max_tokens\":20}");
+    assert_int_equal(client.http_status, 429);
+    assert_non_null(strstr(client.body, "0 sequences run and 1 wait with 41 prompt tokens"));
+    assert_non_null(strstr(client.body, "--max-queued-tokens"));
+    dequeue(0);
+    request("{\"prompt\":\"123456789012345678901234567890\",\"max_tokens\":20}");
+    assert_int_equal(num_submitted, 2);
+    assert_int_equal(client.http_status, 0);
+    dequeue(1);
+    for (int i = 0; i < 2; i++) finish(i, FINISH_LENGTH);
+    struct client second = client;
+    client = first;
+    generation_pump(server.api->generations->next);
+    assert_int_equal(client.http_status, 200);
+    arena_deinit(&client.x.arena);
+    buffer_deinit(&client.stream);
+    client = second;
+    wake();
+    /* Alone it may be as long as the context, but a batch that could never wait is told so. */
+    facts.max_queued_tokens = 5;
+    request("{\"prompt\":\"1234567890123456789012345678901234567890\",\"max_tokens\":20}");
+    dequeue(2);
+    finish(2, FINISH_LENGTH);
+    wake();
+    assert_int_equal(client.http_status, 200);
+    request("{\"prompt\":\"1234567890123456789012345678901234567890\",\"max_tokens\":20,\"n\":2}");
+    assert_int_equal(client.http_status, 400);
+    facts.max_queued_tokens = 0;
+    request("{\"prompt\":\"1234567890123456789012345678901234567890\",\"max_tokens\":20,\"n\":4}");
+    for (int i = 3; i < 7; i++) finish(i, FINISH_LENGTH);
+    wake();
+    assert_int_equal(client.http_status, 200);
 }
 
 static uint64_t fake_now_ns;
@@ -670,6 +726,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_request_fails_alone_and_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(aborting_answers_everyone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_server_says_when_to_come_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_what_waits_is_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pings_keep_their_interval_on_a_young_machine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(states_refuse, set_up, tear_down),
         cmocka_unit_test_setup_teardown(silence_is_pinged, set_up, tear_down),

@@ -334,7 +334,7 @@ static void prompt_logprobs_are_taken_on_both(void **state)
         assert_int_equal(params.num_prompt_logprobs, -1);
         assert_ok(kinds[i], "{\"prompt_logprobs\":0}");
         assert_true(params.input->prompt_logprobs && !params.logprobs && params.num_prompt_logprobs == 0);
-        assert_int_equal(params.input->num_logprobs, 0);
+        assert_int_equal(params.input->sampling.num_logprobs, 0);
         assert_refused(kinds[i], "{\"prompt_logprobs\":21}", "prompt_logprobs", "invalid_value");
         assert_refused(kinds[i], "{\"prompt_logprobs\":-1}", "prompt_logprobs", "invalid_value");
         assert_refused(kinds[i], "{\"prompt_logprobs\":[1]}", "prompt_logprobs", "invalid_type");
@@ -342,10 +342,10 @@ static void prompt_logprobs_are_taken_on_both(void **state)
                        "invalid_value");
     }
     assert_ok(API_COMPLETIONS, "{\"logprobs\":2,\"prompt_logprobs\":5}");
-    assert_int_equal(params.input->num_logprobs, 5);
+    assert_int_equal(params.input->sampling.num_logprobs, 5);
     assert_int_equal(params.num_top_logprobs, 2);
     assert_ok(API_CHAT, "{\"logprobs\":true,\"top_logprobs\":3,\"prompt_logprobs\":1}");
-    assert_int_equal(params.input->num_logprobs, 3);
+    assert_int_equal(params.input->sampling.num_logprobs, 3);
     assert_int_equal(params.num_prompt_logprobs, 1);
 }
 
