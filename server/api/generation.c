@@ -366,7 +366,9 @@ void generation_start(struct exchange *x, enum api_kind kind)
                                      .body = x->body,
                                      .body_bytes = x->body_bytes,
                                      .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
-    if (x->body_bytes > INLINE_BODY_BYTES_MAX && queue_prepare(g, &in)) return;
+    /* A template may take as long as it likes within its steps, whatever the body's length. */
+    bool is_long = kind == API_CHAT || x->body_bytes > INLINE_BODY_BYTES_MAX;
+    if (is_long && queue_prepare(g, &in)) return;
     struct preparation p = {.g = g, .in = in};
     prepare(&p);
     end_preparation(&p);

@@ -12,8 +12,8 @@
  * An admitted request reaches exactly one outcome, and leaves one log line and one count there. Its memory
  * and slots outlive the answer until the engine has let go of every slot (a cancelled sequence finishes
  * within a step) and the worker has let go of the body. Thousands may wait at once, so that what only
- * preparing needs is not kept here. Thread: the loop's; preparing a long body runs on the worker pool and
- * touches nothing but the arena, params and the server's immutable tables. */
+ * preparing needs is not kept here. Thread: the loop's; preparing a chat or a long body runs on the worker
+ * pool and touches nothing but the arena, params and the server's immutable tables. */
 #ifndef SERVER_API_GENERATION_H
 #define SERVER_API_GENERATION_H
 

@@ -188,7 +188,7 @@ static int tear_down(void **state)
     return clean ? 0 : -1;
 }
 
-static void request(const char *body)
+static void begin_request(const char *body)
 {
     buffer_deinit(&client.stream);
     arena_deinit(&client.x.arena);
@@ -201,7 +201,18 @@ static void request(const char *body)
                                  .body_bytes = strlen(body),
                                  .api_key_idx = -1,
                                  .arrival_ns = 1};
+}
+
+static void request(const char *body)
+{
+    begin_request(body);
     endpoint_completions(&client.x);
+}
+
+static void request_chat(const char *body)
+{
+    begin_request(body);
+    endpoint_chat_completions(&client.x);
 }
 
 /* What the engine does: publishes text token by token, or ends a sequence. */
@@ -446,6 +457,35 @@ static void a_client_that_leaves_while_its_body_is_prepared(void **state)
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(api_num_in_flight(&server), 0);
     assert_int_equal(num_submitted, 0);
+}
+
+/* A template decides itself how long it takes: the loop does not wait for it, nor for a short body's. */
+static void a_chat_is_rendered_off_the_loop(void **state)
+{
+    (void)state;
+    static const char template_text[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    struct chat_template *template;
+    assert_int_equal(chat_template_parse(template_text, &template, NULL), 0);
+    server.chat_template = template;
+    request_chat(
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"p\"}],\"stream\":true,\"n\":2,\"max_tokens\":2}");
+    assert_int_equal(num_submitted, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(num_submitted, 2);
+    assert_int_equal(client.num_writes, 0);
+    publish(1, "a"); /* the roles come first and in order, whoever is first */
+    wake();
+    assert_int_equal(client.num_writes, 1);
+    const char *first = strstr(client.stream.data, "{\"index\":0,\"delta\":{\"role\"");
+    const char *second = strstr(client.stream.data, "{\"index\":1,\"delta\":{\"role\"");
+    assert_true(first && second && first < second);
+    assert_true(second < strstr(client.stream.data, "{\"index\":1,\"delta\":{\"content\":\"a\"}"));
+    publish(0, "bc");
+    publish(1, "d");
+    for (int i = 0; i < 2; i++) finish(i, FINISH_LENGTH);
+    wake();
+    assert_true(client.gone && count("\"role\"") == 2 && count("\"finish_reason\":\"length\"") == 2);
+    chat_template_free(template);
 }
 
 static void a_long_body_is_prepared_on_the_pool(void **state)
@@ -719,6 +759,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stop_string_comes_with_its_finish, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_cancels, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_while_its_body_is_prepared, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_chat_is_rendered_off_the_loop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_body_is_prepared_on_the_pool, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_string_ends_before_the_engine_does, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tokens_without_text_do_not_hold_up_the_end, set_up, tear_down),
