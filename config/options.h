@@ -66,6 +66,7 @@ X(INT,   max_n, "max-n", 16, 1, 128, "choices", "n of one request (400)") \
 X(INT,   max_prompts, "max-prompts", 1024, 1, 4096, "prompts", "prompts of one request (400)") \
 X(INT,   max_stop_strings, "max-stop-strings", 64, 1, 256, "strings", "stop strings of one request (400)") \
 X(INT,   max_stop_bytes, "max-stop-bytes", 256, 1, 4096, "bytes", "length of one stop string (400)") \
+X(INT,   max_tokenize_tokens, "max-tokenize-tokens", 1048576, 1, 1LL << 30, "tokens", "of one /tokenize or /detokenize, unless the context is longer (413)") \
 X(INT,   max_logprobs, "max-logprobs", 20, 0, 20, "tokens", "top_logprobs of one request (400)") \
 X(INT,   max_requests_per_connection, "max-requests-per-connection", 10000, 1, 1000000000, "requests", "then the connection is closed") \
 SECTION("Timeouts") \

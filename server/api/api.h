@@ -7,6 +7,7 @@
 #include "server/server.h"
 
 struct generation;
+struct job;
 
 struct api {
     struct server *server;
@@ -18,13 +19,18 @@ struct api {
     uint64_t id_key;            /* random: ids of answers cannot be guessed */
     int32_t *silent_ids;        /* ids below the logits' width that stand for no text: never drawn */
     int32_t num_silent_ids;
-    size_t num_unread_bytes; /* of slots that were given back, in copies (choice.c) */
-    int num_jobs;            /* /tokenize and /detokenize bodies on the worker pool */
-    struct buffer event;     /* scratch for one write */
+    size_t num_unread_bytes;  /* of slots that were given back, in copies (choice.c) */
+    struct job *waiting_jobs; /* tokenize.c's, the oldest first */
+    int num_jobs;             /* /tokenize and /detokenize that are not answered; */
+    int num_long_jobs;        /* of those: with a long body, on the worker pool */
+    struct buffer event;      /* scratch for one write */
     uv_timer_t ping_timer;
 };
 
 /* A stream began: looks for silent ones until nothing is in flight. */
 void api_start_pings(struct api *api);
+
+/* Answers /tokenize and /detokenize that have not begun. */
+void tokenize_abort_waiting(struct api *api, const struct api_error *error);
 
 #endif

@@ -5,8 +5,9 @@
  *                -> {count, max_model_len, tokens[, token_strs]}
  *   /detokenize  {tokens} -> {prompt}
  *
- * The work is a pure function of the body, so a long one runs on the worker pool; when the client leaves
- * meanwhile, its result is dropped. */
+ * The work is a pure function of the body and runs on the worker pool; when the client leaves meanwhile, its
+ * result is dropped. Of long bodies only a few are on the pool at once, so that they never keep chats from
+ * it; the others wait where they are, in their exchanges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +18,22 @@
 #include "server/api/prepare.h"
 #include "server/loop_watch.h"
 
-enum { INLINE_BODY_BYTES_MAX = 8 << 10, ANSWER_BYTES_MAX = 256 << 20, ARENA_BYTES_MAX = 1 << 20 };
+enum {
+    SHORT_BODY_BYTES_MAX = 8 << 10,
+    LONG_JOBS_MAX = 2, /* of the pool's four threads */
+    ANSWER_BYTES_MAX = 256 << 20,
+    TOKEN_BYTES_MAX = 1 << 20,
+    ARENA_BYTES_MAX = 1 << 20
+};
 
 struct job {
+    struct job *next;   /* in api->waiting_jobs */
     struct exchange *x; /* NULL: the client is gone */
+    bool is_long, is_waiting;
     struct server *server;
     int (*run)(struct job *job, cJSON *body);
-    char *body; /* our copy, while the worker reads it */
-    const char *text;
+    char *body;       /* our copy, while the worker reads it */
+    const char *text; /* body, or the exchange's while it waits */
     size_t text_bytes;
     uv_work_t work;
     struct buffer answer;
@@ -36,16 +45,17 @@ struct job {
 
 static void append_token_strings(struct buffer *out, const struct tokenizer *t, const struct token_list *list)
 {
+    struct buffer text;
+    buffer_init(&text, TOKEN_BYTES_MAX);
     buffer_append_text(out, ",\"token_strs\":[");
     for (int32_t i = 0; i < list->num_ids; i++) {
-        struct buffer text;
-        buffer_init(&text, 1 << 20);
+        buffer_clear(&text);
         tokenizer_decode(t, &list->ids[i], 1, false, &text);
         if (i > 0) buffer_append_char(out, ',');
-        buffer_append_json(out, text.data ? text.data : "", text.num_bytes);
-        buffer_deinit(&text);
+        buffer_append_json(out, text.num_bytes > 0 ? text.data : "", text.num_bytes);
     }
     buffer_append_char(out, ']');
+    buffer_deinit(&text);
 }
 
 static void append_tokens(struct job *job, const struct token_list *list, bool with_strings)
@@ -91,12 +101,27 @@ static int read_source(struct job *job, cJSON *body, const struct params *params
     return 0;
 }
 
+/* A prompt that could be answered can be tokenised, too. */
+static int32_t max_tokens(const struct server *server)
+{
+    return max_of((int32_t)server->config->max_tokenize_tokens, server->facts->max_model_len);
+}
+
+static int refuse_too_many(struct job *job, const char *param)
+{
+    return api_error_set(&job->error, 413, "invalid_request_error", NULL, param,
+                         "%s has more than %d tokens, which is the most that is taken at once "
+                         "(--max-tokenize-tokens); send it in parts",
+                         param, max_tokens(job->server));
+}
+
 static int encode_source(struct job *job, const struct params *params, const struct source *s,
                          struct token_list *list)
 {
     unsigned flags = s->flags | (params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u);
     int status = tokenizer_encode(job->server->tokenizer, s->text, s->num_bytes, s->untrusted,
-                                  s->num_untrusted, flags, INT32_MAX, list);
+                                  s->num_untrusted, flags, max_tokens(job->server), list);
+    if (status == STATUS_LIMIT) return refuse_too_many(job, params->kind == API_CHAT ? "messages" : "prompt");
     if (status < 0)
         return api_error_set(&job->error, 500, "server_error", NULL, NULL, "tokenising: %s",
                              status_text(status));
@@ -134,6 +159,7 @@ static int read_tokens(struct job *job, const cJSON *tokens, struct token_list *
     const cJSON *item;
     int32_t last = job->server->facts->vocab_size - 1;
     list->capacity = cJSON_GetArraySize(tokens);
+    if (list->capacity > max_tokens(job->server)) return refuse_too_many(job, "tokens");
     list->ids = malloc(max_of((size_t)list->capacity, (size_t)1) * sizeof *list->ids);
     if (!list->ids) return api_error_no_memory(&job->error);
     cJSON_ArrayForEach(item, tokens)
@@ -186,63 +212,117 @@ static void work_job(uv_work_t *work)
     cJSON_Delete(body);
 }
 
-static void after_job(uv_work_t *work, int status)
+static void free_job(struct job *job)
 {
-    loop_watch_enter("a tokenised text");
-    struct job *job = work->data;
-    struct exchange *x = job->x;
-    if (status < 0) job->status = api_error_no_memory(&job->error);
-    if (x && job->status < 0)
-        api_error_send(x, &job->error);
-    else if (x)
-        exchange_reply(x, 200, "application/json", job->answer.data, job->answer.num_bytes);
-    if (job->body) job->server->api->num_jobs--;
+    job->server->api->num_jobs--;
     buffer_deinit(&job->answer);
     free(job->body);
     free(job);
 }
 
-static void on_closed(struct exchange *x)
+static void begin_waiting(struct api *api);
+
+static void after_job(uv_work_t *work, int status)
 {
-    struct job *job = x->context;
-    job->x = NULL;
+    loop_watch_enter("a tokenised text");
+    struct job *job = work->data;
+    struct exchange *x = job->x;
+    struct api *api = job->server->api;
+    api->num_long_jobs -= job->is_long;
+    if (status < 0) job->status = api_error_no_memory(&job->error);
+    begin_waiting(api);
+    if (x && job->status < 0)
+        api_error_send(x, &job->error);
+    else if (x)
+        exchange_reply(x, 200, "application/json", job->answer.data, job->answer.num_bytes);
+    free_job(job);
 }
 
-static bool queue_job(struct job *job)
+/* With a copy of the body, as the exchange may go. */
+static bool put_on_pool(struct job *job)
 {
     job->body = malloc(job->text_bytes + 1);
     if (!job->body) return false;
     memcpy(job->body, job->text, job->text_bytes + 1);
     job->text = job->body;
-    if (uv_queue_work(job->server->loop, &job->work, work_job, after_job) == 0) {
-        job->server->api->num_jobs++;
-        return true;
+    return uv_queue_work(job->server->loop, &job->work, work_job, after_job) == 0;
+}
+
+static void begin(struct job *job)
+{
+    job->is_waiting = false;
+    if (put_on_pool(job)) {
+        job->server->api->num_long_jobs += job->is_long;
+        return;
     }
-    free(job->body);
-    job->body = NULL;
-    job->text = job->x->body;
-    return false;
+    api_error_no_memory(&job->error);
+    api_error_send(job->x, &job->error);
+    free_job(job);
+}
+
+static struct job *take_first(struct api *api)
+{
+    struct job *job = api->waiting_jobs;
+    if (job) api->waiting_jobs = job->next;
+    return job;
+}
+
+static void begin_waiting(struct api *api)
+{
+    struct job *job;
+    while (api->num_long_jobs < LONG_JOBS_MAX && (job = take_first(api))) begin(job);
+}
+
+static void wait_in_turn(struct api *api, struct job *job)
+{
+    struct job **at = &api->waiting_jobs;
+    while (*at) at = &(*at)->next;
+    *at = job;
+    job->is_waiting = true;
+}
+
+static void on_closed(struct exchange *x)
+{
+    struct job *job = x->context, **at = &x->server->api->waiting_jobs;
+    job->x = NULL;
+    if (!job->is_waiting) return;
+    while (*at != job) at = &(*at)->next;
+    *at = job->next;
+    free_job(job);
+}
+
+void tokenize_abort_waiting(struct api *api, const struct api_error *error)
+{
+    struct job *job;
+    while ((job = take_first(api))) {
+        api_error_send(job->x, error);
+        free_job(job);
+    }
 }
 
 static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *body))
 {
     struct job *job = calloc(1, sizeof *job);
+    struct api *api = x->server->api;
     if (!job) {
         exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
         return;
     }
+    api->num_jobs++;
     job->x = x;
     job->server = x->server;
     job->run = run;
     job->text = x->body;
     job->text_bytes = x->body_bytes;
+    job->is_long = x->body_bytes > SHORT_BODY_BYTES_MAX;
     job->work.data = job;
     buffer_init(&job->answer, ANSWER_BYTES_MAX);
     x->context = job;
     x->on_closed = on_closed;
-    if (x->body_bytes > INLINE_BODY_BYTES_MAX && queue_job(job)) return;
-    work_job(&job->work);
-    after_job(&job->work, 0);
+    if (job->is_long && api->num_long_jobs >= LONG_JOBS_MAX)
+        wait_in_turn(api, job);
+    else
+        begin(job);
 }
 
 void endpoint_tokenize(struct exchange *x)
