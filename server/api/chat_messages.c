@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "server/api/json_field.h"
 #include "server/api/json_gate.h"
+#include "server/api/nul_text.h"
 
 const char *const chat_context_trusted[] = {"bos_token", "eos_token", NULL};
 
@@ -153,6 +154,14 @@ static int check_content(const struct message *m, bool is_assistant)
 
 /* ---- earlier tool calls ---- */
 
+static int refuse_arguments(const struct message *m, const char *why)
+{
+    char path[96];
+    path_of(m, ".tool_calls", path);
+    return api_error_invalid(m->err, "invalid_value", path, "%s: the arguments of a call cannot be taken: %s",
+                             path, why);
+}
+
 /* Templates want the arguments of a call as an object; the API has them as JSON text. */
 static int settle_arguments(const struct message *m, cJSON *function)
 {
@@ -161,12 +170,8 @@ static int settle_arguments(const struct message *m, cJSON *function)
     struct error why;
     if (!cJSON_IsString(arguments) || !arguments->valuestring[0]) return 0;
     size_t n = strlen(arguments->valuestring);
-    if (json_gate_check(arguments->valuestring, n, &limits, &why) < 0) {
-        char path[96];
-        path_of(m, ".tool_calls", path);
-        return api_error_invalid(m->err, "invalid_value", path,
-                                 "%s: the arguments of a call are not JSON: %s", path, why.text);
-    }
+    if (json_gate_check(arguments->valuestring, n, &limits, &why) < 0) return refuse_arguments(m, why.text);
+    if (nul_text_is_in(arguments->valuestring, n)) return refuse_arguments(m, "they have a text with U+0000");
     cJSON *parsed = cJSON_ParseWithLength(arguments->valuestring, n);
     if (!parsed || chat_template_keep_numbers(parsed, arguments->valuestring, n) ||
         !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) {

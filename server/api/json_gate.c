@@ -115,8 +115,6 @@ static int read_escape(struct gate *g, uint32_t *code_point)
     if (left < 2 || p[1] != 'u') return fail(g, "unknown escape at byte %zu of the JSON", at);
     int32_t unit = decode_hex4(p + 2, left - 2);
     if (unit < 0) return fail(g, "\\u at byte %zu of the JSON is not followed by four hex digits", at);
-    if (unit == 0)
-        return fail(g, "\\u0000 at byte %zu of the JSON: text with a NUL character is not accepted", at);
     g->i += 6;
     *code_point = (uint32_t)unit;
     if (unit < 0xD800 || unit >= 0xE000) return 0;

@@ -1,10 +1,10 @@
 /* json_gate.h - the strict check that a body passes before cJSON sees it.
  *
  * cJSON takes invalid UTF-8, a byte order mark, raw control characters, `01`, `1.`, trailing bytes and
- * duplicate keys, cuts a string at \u0000, and needs about 40 times the text's size. The gate reads the text
- * once, allocates nothing but a table of the keys of open objects, does not recurse, and lets through only
- * RFC 8259 JSON with valid UTF-8, no duplicate keys (compared after unescaping), no lone surrogates and no
- * \u0000, within the limits. What passes is safe to hand to cJSON.
+ * duplicate keys, and needs about 40 times the text's size. The gate reads the text once, allocates nothing
+ * but a table of the keys of open objects, does not recurse, and lets through only RFC 8259 JSON with valid
+ * UTF-8, no duplicate keys (compared after unescaping) and no lone surrogates, within the limits. What passes
+ * is safe to hand to cJSON, by way of nul_text_parse, as cJSON cuts a string at \u0000.
  *
  * Thread: any; no shared state. */
 #ifndef SERVER_API_JSON_GATE_H

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "server/api/json_field.h"
+#include "server/api/nul_text.h"
 #include "server/api/token_offsets.h"
 
 enum {
@@ -296,10 +297,12 @@ static int read_logprobs(struct reader *r)
 
 /* ---- lists and maps ---- */
 
-static int check_stop_text(struct reader *r, const cJSON *item, const char *path)
+static int read_stop_text(struct reader *r, const cJSON *item, const char *path, struct text *out)
 {
     if (!cJSON_IsString(item)) return json_field_refuse_type(item, path, "a string", r->err);
     size_t n = strlen(item->valuestring);
+    if (r->out->has_nul) n = nul_text_restore(item->valuestring, n);
+    *out = (struct text){item->valuestring, n};
     if (n == 0)
         return api_error_invalid(r->err, "invalid_value", path, "%s must not be an empty string", path);
     if (n > (size_t)r->server->config->max_stop_bytes)
@@ -312,13 +315,12 @@ static int check_stop_text(struct reader *r, const cJSON *item, const char *path
 static int read_stop(struct reader *r)
 {
     enum { COUNT_MAX = 256 }; /* --max-stop-strings goes no higher */
-    const char *texts[COUNT_MAX];
+    struct text texts[COUNT_MAX];
     const cJSON *stop = json_field_find(r->body, "stop"), *item;
     int count = 0, max = min_of((int)r->server->config->max_stop_strings, (int)COUNT_MAX);
     if (cJSON_IsString(stop)) {
-        int status = check_stop_text(r, stop, "stop");
+        int status = read_stop_text(r, stop, "stop", &texts[count++]);
         if (status < 0) return status;
-        texts[count++] = stop->valuestring;
     } else if (cJSON_IsArray(stop)) {
         cJSON_ArrayForEach(item, stop)
         {
@@ -327,9 +329,8 @@ static int read_stop(struct reader *r)
             if (count == max)
                 return api_error_invalid(r->err, "invalid_value", "stop",
                                          "stop must have at most %d strings (--max-stop-strings)", max);
-            int status = check_stop_text(r, item, path);
+            int status = read_stop_text(r, item, path, &texts[count++]);
             if (status < 0) return status;
-            texts[count++] = item->valuestring;
         }
     } else if (stop) {
         return json_field_refuse_type(stop, "stop", "a string or an array of strings", r->err);
@@ -518,6 +519,7 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     };
     struct reader r = {server, body, text, text_bytes, arena, out, err};
     set_defaults(server, kind, out);
+    out->has_nul = nul_text_is_in(text, text_bytes);
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
     int status = params_check_model(server, body, err);
     for (size_t i = 0; status == 0 && i < array_length(steps); i++) status = steps[i](&r);

@@ -34,6 +34,7 @@ struct params {
     int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
     bool has_seed;
     int64_t seed;
+    bool has_nul; /* texts of the body have stand-ins: nul_text.h */
     bool stream, include_usage, continuous_usage;
     bool logprobs;               /* in the answer, */
     int32_t num_top_logprobs;    /* with so many alternatives; */

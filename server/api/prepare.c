@@ -1,9 +1,16 @@
 #include "server/api/prepare.h"
 
+#include "server/api/nul_text.h"
+
 cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
 {
-    cJSON *tree = cJSON_ParseWithLength(body, body_bytes);
-    if (!tree) {
+    bool conflict;
+    cJSON *tree = nul_text_parse(body, body_bytes, &conflict);
+    if (conflict) {
+        api_error_invalid(
+            err, "invalid_value", NULL,
+            "the body has both U+0000 and U+10FFFF in its texts; only one of them can be taken");
+    } else if (!tree) {
         api_error_no_memory(err); /* the gate has let it through, so it is JSON */
     } else if (!cJSON_IsObject(tree)) {
         api_error_invalid(err, "invalid_type", NULL, "the body must be a JSON object");

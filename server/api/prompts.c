@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "server/api/chat_messages.h"
 #include "server/api/json_field.h"
+#include "server/api/nul_text.h"
 
 enum { ECHO_BYTES_MAX = 16 << 20 };
 
@@ -131,11 +132,12 @@ static int keep_decoded_text(struct prompt_reader *r, struct prompt *p)
     return status;
 }
 
-static int read_text(struct prompt_reader *r, const char *text, const char *path, struct prompt *p)
+static int read_text(struct prompt_reader *r, char *text, const char *path, struct prompt *p)
 {
     unsigned flags = (r->params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u) |
                      (r->params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
     size_t n = strlen(text);
+    if (r->params->has_nul) n = nul_text_restore(text, n);
     int status = prompts_encode(r->server, text, n, NULL, 0, flags, "prompt", &p->tokens, r->err);
     if (status == 0) status = finish_prompt(r, &p->tokens, path);
     return status == 0 && r->params->echo ? keep_client_text(r, p, text, n) : status;
@@ -267,8 +269,10 @@ static int render(const struct server *server, const struct params *params,
     if (status < 0 || buffer_failed(out))
         return api_error_set(err, 500, "server_error", NULL, NULL, "the model's chat template failed: %s",
                              why.text);
-    if (!params->continue_final_message) return 0;
-    return cut_after_final_message(context->final_text, out, *untrusted, num_untrusted, err);
+    if (params->continue_final_message)
+        status = cut_after_final_message(context->final_text, out, *untrusted, num_untrusted, err);
+    if (params->has_nul) nul_text_restore_ranges(out, *untrusted, *num_untrusted);
+    return status;
 }
 
 int prompts_render_chat(const struct server *server, const struct params *params, cJSON *body,

@@ -14,14 +14,14 @@ static void fill_fallback(const char *text, int n, int *fallback)
     }
 }
 
-bool stop_strings_init(struct stop_strings *s, struct arena *arena, const char *const *texts, int count)
+bool stop_strings_init(struct stop_strings *s, struct arena *arena, const struct text *texts, int count)
 {
     *s = (struct stop_strings){.count = count};
     s->items = arena_alloc_array(arena, (size_t)count, sizeof *s->items);
     if (count > 0 && !s->items) return false;
     for (int i = 0; i < count; i++) {
-        size_t n = strlen(texts[i]);
-        char *text = arena_copy(arena, texts[i], n);
+        size_t n = texts[i].num_bytes;
+        char *text = arena_copy(arena, texts[i].bytes, n);
         int *fallback = arena_alloc_array(arena, n, sizeof *fallback);
         if (!text || !fallback) return false;
         fill_fallback(text, (int)n, fallback);

@@ -29,8 +29,13 @@ struct stop_strings {
     int count;
 };
 
+struct text {
+    const char *bytes;
+    size_t num_bytes;
+};
+
 /* Prepares texts (valid UTF-8, not empty, copied). False when the arena is full. */
-bool stop_strings_init(struct stop_strings *s, struct arena *arena, const char *const *texts, int count);
+bool stop_strings_init(struct stop_strings *s, struct arena *arena, const struct text *texts, int count);
 
 struct text_stream {
     struct detokenizer detokenizer;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "server/api/api.h"
 #include "server/api/json_field.h"
+#include "server/api/nul_text.h"
 #include "server/api/prepare.h"
 #include "server/loop_watch.h"
 
@@ -97,6 +98,7 @@ static int read_source(struct job *job, cJSON *body, const struct params *params
     if (!cJSON_IsString(prompt)) return json_field_refuse_type(prompt, "prompt", "a string", &job->error);
     s->text = prompt->valuestring;
     s->num_bytes = strlen(s->text);
+    if (params->has_nul) s->num_bytes = nul_text_restore(prompt->valuestring, s->num_bytes);
     s->flags = params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0;
     return 0;
 }

@@ -28,7 +28,7 @@ BAD_JSON = {
     "invalid utf-8": b'{"prompt":"\xff"}',
     "surrogate in utf-8": b'{"prompt":"\xed\xa0\x80"}',
     "lone surrogate": b'{"prompt":"\\ud800"}',
-    "nul": b'{"prompt":"a\\u0000b"}',
+    "nul": b'{"prompt":"a\x00b"}',
     "byte order mark": b'\xef\xbb\xbf{"prompt":"x"}',
     "utf-16": '{"prompt":"x"}'.encode("utf-16"),
     "number beyond a double": b'{"prompt":"x","seed":1e999}',
@@ -109,6 +109,15 @@ def test_long_bodies_are_prepared_beside_the_loop(server):
     assert answered >= 5 and slowest < (time.monotonic() - start) / 2
     back = server.post("/tokenize", {"prompt": text[:40_000]}).json()["tokens"]
     assert server.post("/detokenize", {"tokens": back}).json() == {"prompt": text[:40_000]}
+
+
+def test_nul_is_a_character(server):
+    ids = server.post("/tokenize", {"prompt": "a\0b", "add_special_tokens": False}).json()["tokens"]
+    assert server.post("/detokenize", {"tokens": ids}).json()["prompt"] == "a\0b"
+    echo = server.post("/v1/completions", {"prompt": "a\0b", "max_tokens": 1, "echo": True}).json()
+    assert echo["choices"][0]["text"].startswith("a\0b") and echo["usage"]["prompt_tokens"] == len(ids)
+    chat = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a\0b"}], "max_tokens": 1})
+    assert chat.status_code == 200
 
 
 def test_tokenize(server):

@@ -103,8 +103,9 @@ static struct client {
 
 static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 1000000, .max_keys = 4096};
 
-/* A generated NUL is legal in an answer, but neither the gate nor cJSON lets one through: both sides of the
- * comparison turn it into 1. An escaped backslash may stand before what looks like one. */
+/* A generated NUL is legal in an answer, but cJSON cuts texts there: both sides of the comparison turn it
+ * into
+ * 1. An escaped backslash may stand before what looks like one. */
 static char *replace_nuls(const char *text, size_t n)
 {
     char *copy = strndup(text, n);

@@ -173,13 +173,16 @@ static void refuses_invalid_utf8(void **state)
         if (check(bad[i]) == 0) fail_msg("accepted case %zu", i);
 }
 
-static void refuses_surrogates_and_nul(void **state)
+static void refuses_surrogates_and_raw_nul(void **state)
 {
     (void)state;
+    assert_int_equal(check("[\"\\u0000\",\"a\\u0000b\",{\"a\\u0000\":1,\"a\":2}]"), 0);
     static const char *const bad[] = {
-        "\"\\ud800\"",    "\"\\udfff\"",        "\"\\udc00\\ud800\"", "\"\\ud800x\"",
-        "\"\\ud800\\n\"", "\"\\ud800\\ud800\"", "\"\\ud800\\u0041\"", "\"\\ud83d\\ude0\"",
-        "\"\\u0000\"",    "\"a\\u0000b\"",      "{\"a\\u0000\":1}",   "{\"\\ud800\":1}",
+        "\"\\ud800\"",        "\"\\udfff\"",
+        "\"\\udc00\\ud800\"", "\"\\ud800x\"",
+        "\"\\ud800\\n\"",     "\"\\ud800\\ud800\"",
+        "\"\\ud800\\u0041\"", "\"\\ud83d\\ude0\"",
+        "{\"\\ud800\":1}",    "{\"\\u0000\":1,\"\\u0000\":2}",
     };
     for (size_t i = 0; i < array_length(bad); i++)
         if (check(bad[i]) == 0) fail_msg("accepted: %s", bad[i]);
@@ -199,8 +202,6 @@ static void names_encodings(void **state)
         assert_int_equal(json_gate_check(wide[i], sizes[i], &limits, &err), STATUS_INVALID);
         assert_non_null(strstr(err.text, "UTF-16"));
     }
-    assert_int_equal(json_gate_check("\"\\u0000\"", 8, &limits, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "NUL"));
 }
 
 static void finds_duplicate_keys(void **state)
@@ -338,7 +339,7 @@ int main(void)
         cmocka_unit_test(accepts_json),
         cmocka_unit_test(refuses_what_is_not_json),
         cmocka_unit_test(refuses_invalid_utf8),
-        cmocka_unit_test(refuses_surrogates_and_nul),
+        cmocka_unit_test(refuses_surrogates_and_raw_nul),
         cmocka_unit_test(names_encodings),
         cmocka_unit_test(finds_duplicate_keys),
         cmocka_unit_test(finds_the_one_duplicate_among_many),

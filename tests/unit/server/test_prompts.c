@@ -297,6 +297,44 @@ static void quoted_text_stays_utf8(void **state)
     buffer_deinit(&text);
 }
 
+static void assert_ids(const char *bytes, size_t n)
+{
+    const struct token_list *list = &prompts.items[0].tokens;
+    assert_int_equal(list->num_ids, n);
+    for (size_t i = 0; i < n; i++)
+        if (list->ids[i] < 256) assert_int_equal(list->ids[i], (unsigned char)bytes[i]);
+}
+
+/* A NUL is a character like any other, wherever a client may write text. */
+static void texts_may_have_nul(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        prepare(API_COMPLETIONS, "{\"prompt\":\"a\\u0000b\\\\u0000\",\"echo\":true,\"stop\":\"\\u0000z\"}"),
+        0);
+    assert_ids("\001a\0b\\u0000", 10);
+    assert_int_equal(prompts.items[0].text_bytes, 9);
+    assert_memory_equal(prompts.items[0].text, "a\0b\\u0000", 9);
+    assert_int_equal(params.stop.items[0].num_bytes, 2);
+    assert_memory_equal(params.stop.items[0].text, "\0z", 2);
+    prompts_deinit(&prompts);
+    assert_int_equal(
+        prepare(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"</s>\\u0000\\u0000</s>\"}]}"), 0);
+    assert_ids("<s>[user]</s>\0\0</s>\001[assistant]", 31);
+    prompts_deinit(&prompts);
+    assert_int_equal(prepare(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"},{\"role\":"
+                                       "\"assistant\",\"content\":\"x\\u0000y\"}],"
+                                       "\"add_generation_prompt\":false,\"continue_final_message\":true}"),
+                     0);
+    assert_ids("<s>[user]\0\001[assistant]x\0y", 25);
+    prompts_deinit(&prompts);
+    assert_int_equal(prepare(API_COMPLETIONS, "{\"prompt\":\"\xF4\x8F\xBF\xBF\\uDBFF\\uDFFF\"}"), 0);
+    assert_ids("\001\xF4\x8F\xBF\xBF\xF4\x8F\xBF\xBF", 9); /* what stands in for it is itself elsewhere */
+    prompts_deinit(&prompts);
+    assert_refused(API_COMPLETIONS, "{\"prompt\":\"\\u0000\xF4\x8F\xBF\xBF\"}", "", "invalid_value");
+    assert_refused(API_COMPLETIONS, "{\"prompt\":\"\\u0000\\uDBFF\\uDFFF\"}", "", "invalid_value");
+}
+
 static void trusted_variables_cannot_be_set(void **state)
 {
     (void)state;
@@ -351,6 +389,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_go_to_templates_that_want_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(chat_refuses_bad_messages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(quoted_text_stays_utf8, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(texts_may_have_nul, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trusted_variables_cannot_be_set, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lengths_are_checked, set_up, tear_down),
     };

@@ -19,8 +19,10 @@ struct fixture {
 
 static void open_stream(struct fixture *f, const char *const *stop, int num_stop, bool include)
 {
+    struct text texts[16];
+    for (int i = 0; i < num_stop; i++) texts[i] = (struct text){stop[i], strlen(stop[i])};
     arena_init(&f->arena, 1 << 20);
-    assert_true(stop_strings_init(&f->stop, &f->arena, stop, num_stop));
+    assert_true(stop_strings_init(&f->stop, &f->arena, texts, num_stop));
     assert_true(text_stream_init(&f->stream, NULL, true, &f->stop, include, 1 << 20, &f->arena));
     buffer_init(&f->out, 1 << 20);
     buffer_append(&f->out, "", 0);
