@@ -137,6 +137,7 @@ static int32_t num_ready(const struct choice *c, const struct choice_context *co
 /* A token that ends the answer leaves no text behind, whatever it stands for. */
 static void take_token(struct choice *c, const struct choice_context *context, const struct view *v)
 {
+    assert_debug(!c->failed && c->num_pulled < c->max_tokens);
     int32_t id = generated_token(c, v, c->num_pulled++);
     bool is_stop = id == v->stop_token_id && c->num_pulled == v->num_published;
     if (is_stop && !context->params->include_stop_str_in_output) return;
@@ -235,6 +236,7 @@ static bool copy_unread(struct choice *c, const struct choice_context *context, 
                         int32_t begin, int32_t end)
 {
     struct api *api = context->server->api;
+    assert_debug(!c->unread && begin >= 0 && begin <= end && api->num_unread_bytes <= UNREAD_BYTES_MAX);
     bool logprobs = context->params->logprobs || context->params->num_prompt_logprobs >= 0;
     size_t count = (size_t)(end - begin),
            tokens_at = sizeof *c->unread + logprobs * count * sizeof *v->logprobs;
@@ -274,6 +276,7 @@ bool choice_release_slot(struct choice *c, const struct choice_context *context)
     if (c->slot_idx < 0) return true;
     const struct request_slot *slot = slot_of(c, context);
     if (atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE) return false;
+    assert_debug(c->num_pulled <= atomic_load_explicit(&slot->num_published, memory_order_relaxed));
     request_slots_release(context->server->slots, c->slot_idx);
     c->slot_idx = -1;
     return true;

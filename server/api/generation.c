@@ -44,6 +44,7 @@ static struct generation *generation_create(struct exchange *x, enum api_kind ki
 
 static void generation_free(struct generation *g)
 {
+    assert_always(!g->x && !g->preparing && !g->admitted); /* nobody will call back, and the ledger has it */
     if (g->previous)
         g->previous->next = g->next;
     else
@@ -120,6 +121,7 @@ void generation_conclude(struct generation *g, enum outcome outcome, int http_st
 {
     uint64_t now_ns = clock_monotonic_ns();
     int32_t most = 0;
+    assert_always(g->admitted && g->api->num_admitted > 0); /* one outcome each */
     g->x = NULL;
     g->admitted = false;
     g->api->num_admitted--;
@@ -261,6 +263,7 @@ static int check_admission(struct generation *g, struct preparation *p)
 static void submit(struct generation *g, const struct prompts *prompts)
 {
     struct server *server = g->api->server;
+    assert_always(!g->admitted && g->x);
     const char *key = g->api_key_idx >= 0 ? server->config->api_key.items[g->api_key_idx] : NULL;
     uint8_t salt[CACHE_SALT_BYTES];
     slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
@@ -310,6 +313,7 @@ static void prepare(struct preparation *p)
 static void end_preparation(struct preparation *p)
 {
     struct generation *g = p->g;
+    assert_debug(!g->admitted && g->num_choices == 0);
     g->preparing = false;
     if (g->x) admit(g, p);
     prompts_deinit(&p->prompts);

@@ -71,6 +71,7 @@ static void append_chunk(struct generation *g, struct choice *c, size_t text_byt
                          const struct logprobs_part *logprobs, const char *finish_reason)
 {
     struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens};
+    assert_debug(!c->ended && text_bytes <= c->ready.num_bytes && logprobs->begin == c->num_reported);
     append_roles(g);
     struct chunk chunk = {
         .index = c->index,

@@ -524,5 +524,7 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     int status = params_check_model(server, body, err);
     for (size_t i = 0; status == 0 && i < array_length(steps); i++) status = steps[i](&r);
     if (status == 0) settle_sampling(&out->input->sampling);
+    assert_debug(status < 0 ||
+                 (out->num_top_logprobs <= TOP_LOGPROBS_MAX && out->num_prompt_logprobs <= TOP_LOGPROBS_MAX));
     return status;
 }

@@ -244,6 +244,7 @@ static int cut_after_final_message(const char *final, struct buffer *text, struc
     while (n > 0 && strchr(" \t\r\n", final[n - 1])) n--;
     while (n > 0 && strchr(" \t\r\n", final[0])) final++, n--;
     struct text_range last = last_untrusted(untrusted, *num_untrusted);
+    assert_debug(last.begin <= last.end && last.end <= text->num_bytes);
     size_t end = last.end;
     while (n > 0 && end >= last.begin + n && memcmp(text->data + end - n, final, n) != 0) end--;
     if (n == 0 || end < last.begin + n)

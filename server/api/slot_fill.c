@@ -80,6 +80,9 @@ void slot_fill(const struct generation *g, struct choice *c, const struct token_
     input->arrival_ns = g->arrival_ns;
     input->num_prompt_tokens = prompt->num_ids;
     c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, prompt->num_ids);
+    /* The slot's arrays are no longer: prompts.c has refused what would not fit. */
+    assert_always(prompt->num_ids >= 1 && input->max_tokens >= 0 &&
+                  (int64_t)prompt->num_ids + input->max_tokens <= server->facts->max_model_len);
     input->min_tokens = min_of(input->min_tokens, input->max_tokens);
     input->sampling.seed = slot_fill_seed(g->seed, g->params.has_seed, c->prompt_idx, c->index % g->params.n);
     memcpy(input->cache_salt, cache_salt, CACHE_SALT_BYTES);

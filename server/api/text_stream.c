@@ -88,13 +88,16 @@ static bool match_held(struct text_stream *t, size_t from, bool look_for_stop, s
         release(t, t->include_stop ? i : i - stop_bytes, out);
         return true;
     }
-    release(t, t->held.num_bytes - num_bytes_in_doubt(t), out);
+    size_t in_doubt = num_bytes_in_doubt(t);
+    assert_debug(in_doubt <= t->held.num_bytes); /* only what is held was matched */
+    release(t, t->held.num_bytes - in_doubt, out);
     return false;
 }
 
 bool text_stream_push(struct text_stream *t, int32_t token_id, bool look_for_stop, struct buffer *out)
 {
     size_t from = t->held.num_bytes;
+    assert_debug(t->stop_idx < 0); /* over */
     detokenizer_push(&t->detokenizer, token_id, &t->held);
     return match_held(t, from, look_for_stop, out);
 }

@@ -134,7 +134,8 @@ static int run_tokenize(struct job *job, cJSON *body)
 {
     bool with_strings = false;
     struct request_slot_input input;
-    struct params params = {.input = &input};
+    struct request_payload payload;
+    struct params params = {.input = &input, .payload = &payload};
     struct arena arena;
     struct token_list list = {0};
     struct source source = {0};

@@ -156,6 +156,15 @@ static void tokens_are_bounded(void **state)
     facts.max_model_len = 8;
 }
 
+/* Clients send what they send to the other endpoints, too. */
+static void fields_of_generation_are_read_and_do_nothing(void **state)
+{
+    (void)state;
+    expect(endpoint_tokenize,
+           "{\"prompt\":\"a\",\"logit_bias\":{\"5\":1,\"4\":2},\"stop\":[\"x\"],\"stop_token_ids\":[4]}", 200,
+           "\"count\":2");
+}
+
 static void token_strings_stand_beside_the_ids(void **state)
 {
     (void)state;
@@ -198,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(tokens_are_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(fields_of_generation_are_read_and_do_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(token_strings_stand_beside_the_ids, set_up, tear_down),
         cmocka_unit_test_setup_teardown(long_texts_leave_the_pool_to_others, set_up, tear_down),
         cmocka_unit_test_setup_teardown(waiting_texts_are_aborted, set_up, tear_down),
