@@ -57,7 +57,7 @@ X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM
 SECTION("Limits of a request") \
 X(BYTES, max_header_bytes, "max-header-bytes", 16 * KIB, 1 * KIB, 1 * MIB, "bytes", "request line and headers together (431)") \
 X(INT,   max_headers, "max-headers", 100, 8, 1000, "headers", "header lines (431)") \
-X(BYTES, max_url_bytes, "max-url-bytes", 4 * KIB, 64, 64 * KIB, "bytes", "request target (414)") \
+X(BYTES, max_url_bytes, "max-url-bytes", 8 * KIB, 64, 64 * KIB, "bytes", "request target (414)") \
 X(BYTES, max_body_bytes, "max-body-bytes", 8 * MIB, 1 * KIB, 1 * GIB, "bytes", "request body (413)") \
 X(INT,   max_json_depth, "max-json-depth", 64, 4, 512, "levels", "nesting of arrays and objects (400)") \
 X(INT,   max_json_nodes, "max-json-nodes", 1000000, 100, 100000000, "values", "values in a body (400)") \

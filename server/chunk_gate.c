@@ -5,7 +5,15 @@
 
 enum chunk_state {
     CHUNK_SIZE,
-    CHUNK_EXTENSION,
+    EXTENSION_GAP, /* blanks before a semicolon */
+    EXTENSION_NAME_BEGIN,
+    EXTENSION_NAME,
+    EXTENSION_NAME_GAP,
+    EXTENSION_VALUE_BEGIN,
+    EXTENSION_VALUE,
+    EXTENSION_QUOTED,
+    EXTENSION_QUOTED_PAIR,
+    EXTENSION_QUOTED_END,
     CHUNK_SIZE_LF,
     CHUNK_DATA,
     CHUNK_DATA_CR,
@@ -17,7 +25,7 @@ enum chunk_state {
     LAST_LF,
 };
 
-enum { SIZE_DIGITS_MAX = 8 };
+enum { SIZE_DIGITS_MAX = 16 };
 
 static int malformed(struct refusal *why)
 {
@@ -42,6 +50,31 @@ static int check_size(struct chunk_gate *g, uint64_t max_body_bytes, struct refu
     return 0;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+static bool is_text(char c)
+{
+    unsigned char u = (unsigned char)c;
+    return u == '\t' || (u >= ' ' && u != 0x7f);
+}
+
+static int go_to(struct chunk_gate *g, enum chunk_state state, bool allowed, struct refusal *why)
+{
+    g->state = state;
+    return allowed ? 0 : malformed(why);
+}
+
+/* Behind a size, a name or a value: the end of the line, or an extension. */
+static int next_extension(struct chunk_gate *g, char c, struct refusal *why)
+{
+    if (c == '\r') return go_to(g, CHUNK_SIZE_LF, true, why);
+    if (is_blank(c)) return go_to(g, EXTENSION_GAP, true, why);
+    return go_to(g, EXTENSION_NAME_BEGIN, c == ';', why);
+}
+
 static int feed_size(struct chunk_gate *g, char c, uint64_t max_body_bytes, struct refusal *why)
 {
     int digit = hex_value(c);
@@ -51,29 +84,45 @@ static int feed_size(struct chunk_gate *g, char c, uint64_t max_body_bytes, stru
         return 0;
     }
     if (check_size(g, max_body_bytes, why)) return -1;
-    if (c == '\r')
-        g->state = CHUNK_SIZE_LF;
-    else if (c == ';')
-        g->state = CHUNK_EXTENSION;
-    else
-        return malformed(why);
-    return 0;
+    return next_extension(g, c, why);
 }
 
-static bool is_text(char c)
+/* What may follow a character of an extension, by the state that it led to. */
+static int feed_extension(struct chunk_gate *g, char c, struct refusal *why)
 {
-    unsigned char u = (unsigned char)c;
-    return u == '\t' || (u >= ' ' && u != 0x7f);
-}
-
-/* One byte of a line that is dropped: an extension or a trailer's value. */
-static int feed_dropped(struct chunk_gate *g, char c, enum chunk_state at_cr, struct refusal *why)
-{
-    if (c == '\r') {
-        g->state = at_cr;
-        return 0;
+    bool blank = is_blank(c), token = gate_is_token_char((unsigned char)c);
+    switch ((enum chunk_state)g->state) {
+    case EXTENSION_NAME_BEGIN:
+        return blank ? 0 : go_to(g, EXTENSION_NAME, token, why);
+    case EXTENSION_NAME:
+        if (token) return 0;
+        if (blank) return go_to(g, EXTENSION_NAME_GAP, true, why);
+        return c == '=' ? go_to(g, EXTENSION_VALUE_BEGIN, true, why) : next_extension(g, c, why);
+    case EXTENSION_NAME_GAP:
+        if (blank) return 0;
+        return c == '=' ? go_to(g, EXTENSION_VALUE_BEGIN, true, why)
+                        : go_to(g, EXTENSION_NAME_BEGIN, c == ';', why);
+    case EXTENSION_VALUE_BEGIN:
+        if (blank) return 0;
+        return c == '"' ? go_to(g, EXTENSION_QUOTED, true, why) : go_to(g, EXTENSION_VALUE, token, why);
+    case EXTENSION_VALUE:
+        return token ? 0 : next_extension(g, c, why);
+    case EXTENSION_QUOTED:
+        if (c == '"') return go_to(g, EXTENSION_QUOTED_END, true, why);
+        return c == '\\' ? go_to(g, EXTENSION_QUOTED_PAIR, true, why)
+                         : go_to(g, EXTENSION_QUOTED, is_text(c), why);
+    case EXTENSION_QUOTED_PAIR:
+        return go_to(g, EXTENSION_QUOTED, is_text(c), why);
+    case EXTENSION_GAP:
+        return blank ? 0 : go_to(g, EXTENSION_NAME_BEGIN, c == ';', why);
+    default:
+        return next_extension(g, c, why);
     }
-    return is_text(c) ? 0 : malformed(why);
+}
+
+static int feed_trailer_value(struct chunk_gate *g, char c, struct refusal *why)
+{
+    return c == '\r' ? go_to(g, TRAILER_LF, true, why) : go_to(g, TRAILER_VALUE, is_text(c), why);
 }
 
 static int expect_lf(struct chunk_gate *g, char c, enum chunk_state next, struct refusal *why)
@@ -107,8 +156,6 @@ static int feed_framing(struct chunk_gate *g, char c, uint64_t max_body_bytes, s
     switch ((enum chunk_state)g->state) {
     case CHUNK_SIZE:
         return feed_size(g, c, max_body_bytes, why);
-    case CHUNK_EXTENSION:
-        return feed_dropped(g, c, CHUNK_SIZE_LF, why);
     case CHUNK_SIZE_LF:
         return expect_lf(g, c, g->chunk_bytes > 0 ? CHUNK_DATA : TRAILER_BEGIN, why);
     case CHUNK_DATA_CR:
@@ -122,16 +169,15 @@ static int feed_framing(struct chunk_gate *g, char c, uint64_t max_body_bytes, s
     case TRAILER_NAME:
         return feed_trailer_name(g, c, why);
     case TRAILER_VALUE:
-        return feed_dropped(g, c, TRAILER_LF, why);
+        return feed_trailer_value(g, c, why);
     case TRAILER_LF:
         return expect_lf(g, c, TRAILER_BEGIN, why);
     case LAST_LF:
         g->done = true;
         return expect_lf(g, c, LAST_LF, why);
-    case CHUNK_DATA:
-        break;
+    default:
+        return feed_extension(g, c, why);
     }
-    return malformed(why);
 }
 
 static int count_framing(struct chunk_gate *g, struct refusal *why)
@@ -143,11 +189,22 @@ static int count_framing(struct chunk_gate *g, struct refusal *why)
     return 0;
 }
 
+static bool is_dropped(const struct chunk_gate *g, char c)
+{
+    if (g->state == CHUNK_SIZE) return c == ';' || is_blank(c);
+    if (g->state == TRAILER_BEGIN) return c != '\r';
+    if (g->state >= TRAILER_NAME && g->state <= TRAILER_LF) return true;
+    return g->state >= EXTENSION_GAP && g->state <= EXTENSION_QUOTED_END && c != '\r';
+}
+
 int64_t chunk_gate_feed(struct chunk_gate *g, const char *bytes, size_t n, uint64_t max_body_bytes,
                         struct refusal *why)
 {
     size_t i = 0;
     while (i < n && !g->done) {
+        bool dropped = is_dropped(g, bytes[i]);
+        if (i > 0 && dropped != g->dropped) break;
+        g->dropped = dropped;
         if (g->state == CHUNK_DATA) {
             uint64_t take = min_of(g->chunk_bytes, (uint64_t)(n - i));
             g->chunk_bytes -= take;

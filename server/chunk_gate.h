@@ -1,6 +1,7 @@
 /* chunk_gate.h - the strict reading of a chunked body's framing, done before llhttp sees the same bytes.
  *
- *   *( 1*8HEXDIG [ ";" extension ] CRLF  data CRLF )  1*"0" [ ";" extension ] CRLF  *( trailer CRLF )  CRLF
+ *   *( 1*16HEXDIG *extension CRLF  data CRLF )  1*16"0" *extension CRLF  *( trailer CRLF )  CRLF
+ *   extension = BWS ";" BWS token [ BWS "=" BWS ( token / quoted-string ) ]
  *
  * Extensions and trailers are checked, counted and dropped. Constant memory. Thread: any. */
 #ifndef SERVER_CHUNK_GATE_H
@@ -25,11 +26,13 @@ struct chunk_gate {
     int num_digits;
     uint64_t chunk_bytes; /* announced; then what is left of it */
     uint64_t num_chunks, data_bytes, framing_bytes, trailer_bytes;
+    bool dropped; /* what the last call has read was of an extension or a trailer */
     bool done;
 };
 
-/* Reads up to n bytes; stops behind the body's last byte (done). Returns how many bytes belong to the body,
- * or -1 when refused. */
+/* Reads up to n bytes; stops behind the body's last byte (done), and where an extension or a
+ * trailer begins or ends.
+ * Returns how many bytes belong to the body, or -1 when refused. */
 int64_t chunk_gate_feed(struct chunk_gate *g, const char *bytes, size_t n, uint64_t max_body_bytes,
                         struct refusal *why) must_check;
 

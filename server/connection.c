@@ -191,7 +191,7 @@ void connection_begin_next(struct connection *c)
         return;
     }
     c->scan = (struct gate_scan){0};
-    c->head_begun = false;
+    c->head_begun = c->wants_head = false;
     connection_set_state(c, CONNECTION_READING);
     if (!c->consuming) connection_resume_input(c);
 }

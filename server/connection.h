@@ -60,7 +60,8 @@ struct connection {
     bool turn_pending; /* the timer is to go on with input, not a deadline */
     bool half_closed;  /* the client has sent its end-of-file */
     bool head_begun;
-    bool closes; /* the current response is the last */
+    bool wants_head; /* the head that is being read begins with HEAD */
+    bool closes;     /* the current response is the last */
     uint64_t first_byte_ns;
     int64_t num_requests;
     /* deadlines, in the loop's milliseconds */

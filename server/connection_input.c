@@ -2,6 +2,8 @@
  *
  * A read that holds whole requests is parsed where it lies; only what must wait is copied: part of a head, or
  * requests behind one that is not answered yet. */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "server/connection.h"
@@ -30,9 +32,10 @@ static size_t read_head(struct connection *c, const char *bytes, size_t n)
         c->since_ms = uv_now(l->loop);
         connection_arm(c);
     }
+    const char *start = bytes + c->scan.head_start;
+    c->wants_head = n - c->scan.head_start >= 5 && !memcmp(start, "HEAD ", 5);
     if (size == 0) return 0;
     struct gate_head head = {.headers = l->headers};
-    const char *start = bytes + c->scan.head_start;
     size_t head_bytes = size > 0 ? (size_t)size - c->scan.head_start : 0;
     if (size < 0 || gate_check(start, head_bytes, &l->limits, &head, &why) ||
         http_reader_begin(&c->reader, start, head_bytes, &head, &why)) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "server/connection.h"
 #include "server/dispatch.h"
 #include "server/http_log.h"
@@ -37,13 +38,15 @@ static void refuse_unread(struct connection *c, const struct refusal *why)
     bool busy = why->http_status == 503;
     response_append_error(&body, busy ? "service_unavailable_error" : "invalid_request_error", NULL, NULL,
                           why->message);
-    response_append_head(&text, &(struct response_head){.http_status = why->http_status,
-                                                        .content_type = "application/json",
-                                                        .request_id = request_id,
-                                                        .extra = extra.data,
-                                                        .content_bytes = body.num_bytes,
-                                                        .close = true});
-    buffer_append(&text, body.data, body.num_bytes);
+    response_append_head(&text,
+                         &(struct response_head){.http_status = why->http_status,
+                                                 .content_type = "application/json",
+                                                 .request_id = request_id,
+                                                 .unix_seconds = (int64_t)(clock_wall_ns() / 1000000000),
+                                                 .extra = extra.data,
+                                                 .content_bytes = body.num_bytes,
+                                                 .close = true});
+    if (!c->wants_head) buffer_append(&text, body.data, body.num_bytes);
     http_metrics_count_response(why->http_status);
     c->closes = true;
     connection_set_state(c, CONNECTION_FLUSHING);
@@ -156,8 +159,7 @@ void connection_begin_request(struct connection *c, const struct gate_head *head
     }
     c->request->x.arrival_ns = c->first_byte_ns;
     bool has_body = !http_reader_done(&c->reader);
-    bool last =
-        !head->keep_alive || head->upgrade || c->num_requests >= l->config->max_requests_per_connection;
+    bool last = !head->keep_alive || c->num_requests >= l->config->max_requests_per_connection;
     c->closes = last || has_body; /* a body that nobody reads ends the connection */
     if (!dispatch_head(l, c->request)) return;
     c->closes = last;

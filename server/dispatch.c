@@ -23,11 +23,12 @@ static bool is_preflight(const struct exchange *x)
 }
 
 /* Answers are the same for every origin and never carry credentials of the browser's, so any page may ask. */
-static void answer_options(struct listener *l, struct exchange *x)
+static void answer_options(struct listener *l, struct http_request *r)
 {
+    struct exchange *x = &r->x;
     const char *rest;
     bool path_exists;
-    router_find(l->routes, x->method, x->path, &rest, &path_exists);
+    router_find(l->routes, x->method, x->path, r->plain_path_bytes, &rest, &path_exists);
     if (!path_exists && strcmp(x->path, "*") != 0 && !is_preflight(x)) {
         exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0, "there is no such URL");
         return;
@@ -58,7 +59,7 @@ static bool find_route(struct listener *l, struct http_request *r)
 {
     struct exchange *x = &r->x;
     bool path_exists;
-    r->route = router_find(l->routes, x->method, x->path, &x->path_rest, &path_exists);
+    r->route = router_find(l->routes, x->method, x->path, r->plain_path_bytes, &x->path_rest, &path_exists);
     if ((!r->route || !(r->route->flags & ROUTE_OPEN)) && !has_key(&l->auth, x)) {
         exchange_error(x, 401, invalid_request, "invalid_api_key", NULL, 0,
                        "an API key of this server is needed: Authorization: Bearer KEY");
@@ -127,7 +128,7 @@ bool dispatch_head(struct listener *l, struct http_request *r)
 {
     struct exchange *x = &r->x;
     if (x->method == HTTP_METHOD_OPTIONS) {
-        answer_options(l, x);
+        answer_options(l, r);
         return false;
     }
     return find_route(l, r) && is_served_now(r, x) && is_readable(r, x);

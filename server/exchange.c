@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "server/connection.h"
 #include "server/http_log.h"
 #include "server/http_metrics.h"
@@ -71,6 +72,7 @@ static void append_head(struct http_request *r, struct response_head *head, stru
 {
     struct connection *c = r->x.connection;
     head->request_id = r->x.request_id;
+    head->unix_seconds = (int64_t)(clock_wall_ns() / 1000000000);
     head->extra = r->extra_headers;
     head->close = connection_is_last_response(c) || head->until_close;
     c->closes = head->close; /* what was announced is done */

@@ -6,6 +6,7 @@
  * since 2021. */
 #include "server/gate.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
@@ -125,33 +126,30 @@ static int check_method(const char *bytes, size_t n, enum http_method *out, stru
     static const struct {
         const char *name;
         enum http_method method;
-    } served[] = {{"GET", HTTP_METHOD_GET},
-                  {"HEAD", HTTP_METHOD_HEAD},
-                  {"POST", HTTP_METHOD_POST},
-                  {"OPTIONS", HTTP_METHOD_OPTIONS},
-                  {"DELETE", HTTP_METHOD_DELETE}};
-    static const char *const known[] = {"PUT", "PATCH", "TRACE", "CONNECT"};
-    for (size_t i = 0; i < array_length(served); i++) {
-        if (!equals(bytes, n, served[i].name)) continue;
-        *out = served[i].method;
+    } known[] = {{"GET", HTTP_METHOD_GET},         {"HEAD", HTTP_METHOD_HEAD},     {"POST", HTTP_METHOD_POST},
+                 {"OPTIONS", HTTP_METHOD_OPTIONS}, {"DELETE", HTTP_METHOD_DELETE}, {"PUT", HTTP_METHOD_PUT},
+                 {"PATCH", HTTP_METHOD_PATCH},     {"TRACE", HTTP_METHOD_TRACE}};
+    for (size_t i = 0; i < array_length(known); i++) {
+        if (!equals(bytes, n, known[i].name)) continue;
+        *out = known[i].method;
         return 0;
     }
-    for (size_t i = 0; i < array_length(known); i++)
-        if (equals(bytes, n, known[i])) return refuse(why, 405, "the method %s is not served here", known[i]);
+    if (equals(bytes, n, "CONNECT")) return refuse(why, 405, "this server is no proxy");
     for (size_t i = 0; i < n; i++)
         if (!gate_is_token_char((unsigned char)bytes[i]))
             return refuse(why, 400, "the method holds a character that methods cannot have");
     return refuse(why, n > 0 ? 501 : 400, "the method is not one of GET, HEAD, POST, OPTIONS, DELETE");
 }
 
-static int check_version(const char *bytes, size_t n, int *minor, struct refusal *why)
+/* A higher minor version is read as the highest known one (RFC 9110, 2.5). */
+static int check_version(const char *bytes, size_t n, struct gate_head *out, struct refusal *why)
 {
     if (n != 8 || memcmp(bytes, "HTTP/", 5) != 0 || !is_digit(bytes[5]) || bytes[6] != '.' ||
         !is_digit(bytes[7]))
         return refuse(why, 400, "the request line does not end in HTTP/1.1 or HTTP/1.0");
-    if (bytes[5] != '1' || bytes[7] > '1')
-        return refuse(why, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
-    *minor = bytes[7] - '0';
+    if (bytes[5] != '1') return refuse(why, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+    out->version_digit = bytes + 7;
+    out->version_minor = bytes[7] > '0';
     return 0;
 }
 
@@ -180,7 +178,7 @@ static int check_request_line(const char *line, size_t n, const struct gate_limi
     if (!second) return refuse(why, 400, "the request line has no HTTP version");
     out->target_bytes = (size_t)(second - out->target);
     if (check_target(out->target, out->target_bytes, limits, why)) return -1;
-    return check_version(second + 1, rest - out->target_bytes - 1, &out->version_minor, why);
+    return check_version(second + 1, rest - out->target_bytes - 1, out, why);
 }
 
 /* ---- headers ---- */
@@ -214,12 +212,12 @@ static int split_headers(const char *head, size_t n, const struct gate_limits *l
 }
 
 /* The only header of this name, NULL if there is none. */
-static int find_single(const struct gate_head *head, const char *name, const struct gate_header **out,
+static int find_single(const struct gate_head *head, const char *name, struct gate_header **out,
                        struct refusal *why)
 {
     *out = NULL;
     for (int i = 0; i < head->num_headers; i++) {
-        const struct gate_header *h = &head->headers[i];
+        struct gate_header *h = &head->headers[i];
         if (!equals_nocase(h->name, h->name_bytes, name)) continue;
         if (*out) return refuse(why, 400, "the header %s occurs more than once", name);
         *out = h;
@@ -227,31 +225,76 @@ static int find_single(const struct gate_head *head, const char *name, const str
     return 0;
 }
 
-/* reg-name, IPv4 address or [IPv6 address], and a port of up to five digits. */
+/* ---- lists ---- */
+
+/* The next member of a comma-separated list that is not empty, without the blanks around it. False: no more.
+ * *at moves behind it. */
+static bool next_member(const char **at, const char *end, const char **member, size_t *n)
+{
+    while (*at < end) {
+        const char *begin = *at, *comma = memchr(begin, ',', (size_t)(end - begin));
+        const char *stop = comma ? comma : end;
+        *at = comma ? comma + 1 : end;
+        while (begin < stop && is_blank(*begin)) begin++;
+        while (stop > begin && is_blank(stop[-1])) stop--;
+        *member = begin;
+        *n = (size_t)(stop - begin);
+        if (*n > 0) return true;
+    }
+    return false;
+}
+
+/* ---- hosts ---- */
+
+static bool is_address_v6(const char *text, size_t n)
+{
+    char copy[INET6_ADDRSTRLEN];
+    struct in6_addr address;
+    if (n >= sizeof copy) return false;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return inet_pton(AF_INET6, copy, &address) == 1;
+}
+
+/* reg-name: also IPv4 addresses look like one. */
+static bool is_name(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '%') {
+            if (n - i < 3 || !is_hex(text[i + 1]) || !is_hex(text[i + 2])) return false;
+            i += 2;
+        } else if (!is_letter(text[i]) && !is_digit(text[i]) && !strchr("-._~!$&'()*+,;=", text[i])) {
+            return false;
+        }
+    }
+    return n > 0;
+}
+
+size_t gate_host_bytes(const char *text, size_t n)
+{
+    const char *end = n > 0 && text[0] == '[' ? memchr(text, ']', n) : NULL;
+    if (end) return (size_t)(end + 1 - text);
+    const char *colon = memchr(text, ':', n);
+    return colon ? (size_t)(colon - text) : n;
+}
+
+/* A name, an IPv4 address or an [IPv6 address], and a port of up to five digits. */
 bool gate_is_host(const char *text, size_t n)
 {
-    size_t i = 0;
-    if (n > 0 && text[0] == '[') {
-        for (i = 1; i < n && (is_hex(text[i]) || text[i] == ':' || text[i] == '.'); i++) {
-        }
-        if (i < 4 || i == n || text[i++] != ']') return false;
-    } else {
-        for (; i < n && text[i] != ':'; i++)
-            if (!is_letter(text[i]) && !is_digit(text[i]) && !strchr("-._~!$&'()*+,;=%", text[i]))
-                return false;
-        if (i == 0) return false;
-    }
-    if (i == n) return true;
-    size_t port_bytes = n - i - 1;
-    if (text[i] != ':' || port_bytes > 5) return false;
-    for (i++; i < n; i++)
+    if (memchr(text, '\0', n)) return false;
+    size_t host_bytes = gate_host_bytes(text, n);
+    bool bracketed = host_bytes > 1 && text[0] == '[';
+    if (bracketed ? !is_address_v6(text + 1, host_bytes - 2) : !is_name(text, host_bytes)) return false;
+    if (host_bytes == n) return true;
+    if (text[host_bytes] != ':' || n - host_bytes > 6) return false;
+    for (size_t i = host_bytes + 1; i < n; i++)
         if (!is_digit(text[i])) return false;
     return true;
 }
 
 static int check_host(struct gate_head *head, struct refusal *why)
 {
-    const struct gate_header *host;
+    struct gate_header *host;
     if (find_single(head, "host", &host, why)) return -1;
     if (!host && head->version_minor == 1) return refuse(why, 400, "an HTTP/1.1 request needs a Host header");
     if (host && !gate_is_host(host->value, host->value_bytes))
@@ -275,77 +318,94 @@ static int parse_content_length(const struct gate_header *h, const struct gate_l
     return 0;
 }
 
-static int check_transfer_encoding(const struct gate_header *h, struct gate_head *head, struct refusal *why)
+/* A body whose last coding is not chunked has no end that could be relied on (RFC 9112, 6.3). */
+static int check_transfer_encoding(struct gate_header *h, struct gate_head *head, struct refusal *why)
 {
     if (head->version_minor == 0) return refuse(why, 400, "Transfer-Encoding does not exist in HTTP/1.0");
-    if (h->value_bytes == 0) return refuse(why, 400, "Transfer-Encoding is empty");
-    if (!equals_nocase(h->value, h->value_bytes, "chunked"))
-        return refuse(why, 501, "the only Transfer-Encoding understood is chunked");
+    const char *at = h->value, *end = at + h->value_bytes, *member;
+    size_t n;
+    int num_members = 0, num_chunked = 0;
+    bool last_is_chunked = false;
+    while (next_member(&at, end, &member, &n)) {
+        last_is_chunked = equals_nocase(member, n, "chunked");
+        num_chunked += last_is_chunked;
+        num_members++;
+        h->value = member;
+        h->value_bytes = (uint32_t)n;
+    }
+    if (!last_is_chunked) return refuse(why, 400, "the last Transfer-Encoding is not chunked");
+    if (num_chunked > 1) return refuse(why, 400, "Transfer-Encoding: chunked more than once");
+    if (num_members > 1) return refuse(why, 501, "the only Transfer-Encoding understood is chunked");
     head->chunked = true;
     return 0;
 }
 
+static bool may_have_body(enum http_method method)
+{
+    return method == HTTP_METHOD_POST || method == HTTP_METHOD_PUT || method == HTTP_METHOD_PATCH;
+}
+
 static int check_framing(struct gate_head *head, const struct gate_limits *limits, struct refusal *why)
 {
-    const struct gate_header *length, *encoding;
+    struct gate_header *length, *encoding;
     if (find_single(head, "content-length", &length, why)) return -1;
     if (find_single(head, "transfer-encoding", &encoding, why)) return -1;
     head->chunked = false;
+    head->framing = encoding ? encoding : length;
     head->content_length = 0;
     if (length && encoding)
         return refuse(why, 400, "Content-Length and Transfer-Encoding exclude each other");
     if (encoding && check_transfer_encoding(encoding, head, why)) return -1;
     if (length && parse_content_length(length, limits, &head->content_length, why)) return -1;
-    if (head->method != HTTP_METHOD_POST && (head->chunked || head->content_length > 0))
-        return refuse(why, 400, "only POST requests may have a body");
+    bool has_body = head->chunked || head->content_length > 0;
+    if (has_body && !may_have_body(head->method))
+        return refuse(why, 400, "a request of this method has no body");
     return 0;
 }
 
 static int check_expect(struct gate_head *head, struct refusal *why)
 {
-    const struct gate_header *expect;
-    if (find_single(head, "expect", &expect, why)) return -1;
-    if (expect && !equals_nocase(expect->value, expect->value_bytes, "100-continue"))
-        return refuse(why, 417, "the only Expect understood is 100-continue");
-    head->expect_continue = expect && head->version_minor == 1 && (head->chunked || head->content_length > 0);
+    bool wants_continue = false;
+    for (int i = 0; i < head->num_headers; i++) {
+        const struct gate_header *h = &head->headers[i];
+        if (!equals_nocase(h->name, h->name_bytes, "expect")) continue;
+        const char *at = h->value, *end = at + h->value_bytes, *member;
+        for (size_t n; next_member(&at, end, &member, &n); wants_continue = true)
+            if (!equals_nocase(member, n, "100-continue"))
+                return refuse(why, 417, "the only Expect understood is 100-continue");
+    }
+    bool has_body = head->chunked || head->content_length > 0;
+    head->expect_continue = wants_continue && has_body && head->version_minor > 0;
     return 0;
 }
 
-/* Is token one of the comma-separated ones in h? */
-static bool has_token(const struct gate_header *h, const char *token)
+static bool has_member(const struct gate_header *h, const char *text)
 {
-    const char *at = h->value, *end = h->value + h->value_bytes;
-    while (at < end) {
-        const char *comma = memchr(at, ',', (size_t)(end - at));
-        const char *stop = comma ? comma : end;
-        const char *next = comma ? comma + 1 : end;
-        while (at < stop && is_blank(*at)) at++;
-        while (stop > at && is_blank(stop[-1])) stop--;
-        if (equals_nocase(at, (size_t)(stop - at), token)) return true;
-        at = next;
-    }
+    const char *at = h->value, *end = at + h->value_bytes, *member;
+    size_t n;
+    while (next_member(&at, end, &member, &n))
+        if (equals_nocase(member, n, text)) return true;
     return false;
 }
 
+/* Upgrade is not looked at: a server that does not change the protocol answers in this one. */
 static void read_connection(struct gate_head *head)
 {
     bool close = false, keep = false;
-    head->upgrade = false;
     for (int i = 0; i < head->num_headers; i++) {
         const struct gate_header *h = &head->headers[i];
-        if (equals_nocase(h->name, h->name_bytes, "upgrade")) head->upgrade = true;
         if (!equals_nocase(h->name, h->name_bytes, "connection")) continue;
-        close = close || has_token(h, "close");
-        keep = keep || has_token(h, "keep-alive");
+        close = close || has_member(h, "close");
+        keep = keep || has_member(h, "keep-alive");
     }
-    head->keep_alive = !close && (head->version_minor == 1 || keep);
+    head->keep_alive = !close && (head->version_minor > 0 || keep);
 }
 
 /* Headers that say who is asking or what the body is: the first reader and the last must see the same one. */
 static int check_singles(const struct gate_head *head, struct refusal *why)
 {
     static const char *const names[] = {"authorization", "x-api-key", "content-type", "content-encoding"};
-    const struct gate_header *ignored;
+    struct gate_header *ignored;
     for (size_t i = 0; i < array_length(names); i++)
         if (find_single(head, names[i], &ignored, why)) return -1;
     return 0;

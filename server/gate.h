@@ -3,7 +3,7 @@
  * llhttp is a tokenizer without limits, and its accepted language is wider than is safe behind other HTTP
  * software (bare CR, obs-fold, several versions, no Host ...). The gate accepts one way to write each thing:
  *
- *   METHOD SP target SP HTTP/1.(0|1) CRLF  *( name ":" OWS value OWS CRLF )  CRLF
+ *   METHOD SP target SP HTTP/1.DIGIT CRLF  *( name ":" OWS value OWS CRLF )  CRLF
  *
  * gate_scan looks at bytes as they arrive, so that an endless or binary head is refused early and each byte
  * is read once; gate_check reads the complete head. Both are pure: no allocation, no socket. Thread: any. */
@@ -46,13 +46,15 @@ struct gate_head {
     enum http_method method;
     const char *target; /* into the head */
     size_t target_bytes;
-    int version_minor; /* HTTP/1.0 or HTTP/1.1 */
+    const char *version_digit; /* the minor one, in the head */
+    int version_minor;         /* 0, or 1 for whatever is higher */
     bool keep_alive;
-    bool upgrade;         /* asked for and ignored; the connection is closed after the answer */
     bool expect_continue; /* wants to hear 100 before it sends the body */
     bool chunked;
-    uint64_t content_length;     /* 0 when absent or chunked */
-    struct gate_header *headers; /* the caller's array of max_headers entries */
+    uint64_t content_length;           /* 0 when absent or chunked */
+    const struct gate_header *framing; /* Content-Length, or Transfer-Encoding with the coding alone as its
+                                          value; NULL: none */
+    struct gate_header *headers;       /* the caller's array of max_headers entries */
     int num_headers;
 };
 
@@ -63,6 +65,9 @@ int gate_check(const char *head, size_t n, const struct gate_limits *limits, str
 
 /* A host name or address with an optional port: the Host header, the authority of an absolute target. */
 bool gate_is_host(const char *text, size_t n);
+
+/* How many bytes of it are the name or address, brackets included. text is one that gate_is_host takes. */
+size_t gate_host_bytes(const char *text, size_t n);
 
 /* True for the characters of a token (RFC 9110, 5.6.2): header names, methods. */
 bool gate_is_token_char(unsigned char c);

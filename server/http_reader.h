@@ -3,6 +3,8 @@
  * The gate has read the same bytes first. A request is served only when both readers agree on every span of
  * the head, on the framing, and on where the body ends; any difference between them is a request that two
  * servers in a row could read differently, and is refused with 400. No lenient flag of llhttp is ever set.
+ * Where llhttp is narrower than the RFCs (minor versions, blanks, lists, extensions), it is fed what the
+ * bytes mean.
  *
  * Thread: any; no shared state. */
 #ifndef SERVER_HTTP_READER_H

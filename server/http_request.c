@@ -58,8 +58,15 @@ int http_request_create(const struct gate_head *head, struct server *server, str
     x->api_key_idx = -1;
     r->version_minor = head->version_minor;
     arena_init(&x->arena, arena_bytes);
-    int status =
-        target_parse(head->target, head->target_bytes, head->method, &x->arena, &x->path, &x->query, why);
+    struct target target;
+    int status = target_parse(head->target, head->target_bytes, head->method, &x->arena, &target, why);
+    x->path = target.path;
+    x->query = target.query;
+    r->plain_path_bytes = target.plain_bytes;
+    if (!status && target.authority) {
+        r->authority = arena_copy(&x->arena, target.authority, target.authority_bytes);
+        if (!r->authority) status = refuse(why, 503, "no memory for the request");
+    }
     if (!status && copy_headers(r, head)) status = refuse(why, 503, "no memory for the request");
     if (status) {
         http_request_destroy(r);

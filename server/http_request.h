@@ -14,6 +14,8 @@ struct http_request_header {
 struct http_request {
     struct exchange x; /* first: an exchange is its request */
     const struct route *route;
+    size_t plain_path_bytes;  /* target.h */
+    const char *authority;    /* of an absolute target, in the arena; NULL: none */
     struct http_request_header *headers;
     int num_headers;
     int version_minor;

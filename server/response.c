@@ -1,6 +1,7 @@
 #include "server/response.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/check.h"
 
@@ -35,6 +36,19 @@ const char *response_reason(int http_status)
     return "Unknown";
 }
 
+/* Sun, 06 Nov 1994 08:49:37 GMT */
+static void append_date(struct buffer *out, int64_t unix_seconds)
+{
+    static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    time_t seconds = (time_t)unix_seconds;
+    struct tm tm;
+    gmtime_r(&seconds, &tm);
+    buffer_printf(out, "Date: %s, %02d %s %04d %02d:%02d:%02d GMT\r\n", days[tm.tm_wday], tm.tm_mday,
+                  months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+}
+
 void response_append_head(struct buffer *out, const struct response_head *h)
 {
     buffer_printf(out, "HTTP/1.1 %d %s\r\n", h->http_status, response_reason(h->http_status));
@@ -43,6 +57,7 @@ void response_append_head(struct buffer *out, const struct response_head *h)
         buffer_append_text(out, "Transfer-Encoding: chunked\r\n");
     else if (!h->until_close && h->http_status != 204)
         buffer_printf(out, "Content-Length: %zu\r\n", h->content_bytes);
+    append_date(out, h->unix_seconds);
     buffer_printf(out, "x-request-id: %s\r\n", h->request_id);
     buffer_append_text(out, "Access-Control-Allow-Origin: *\r\n");
     if (h->extra) buffer_append_text(out, h->extra);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
 
@@ -11,9 +12,10 @@ struct response_head {
     int http_status;
     const char *content_type; /* NULL: none */
     const char *request_id;
-    const char *extra; /* whole header lines, each with its CR LF; NULL: none */
-    bool chunked;      /* else content_bytes is sent, unless until_close */
-    bool until_close;  /* HTTP/1.0 stream: the body ends with the connection */
+    int64_t unix_seconds; /* now */
+    const char *extra;    /* whole header lines, each with its CR LF; NULL: none */
+    bool chunked;         /* else content_bytes is sent, unless until_close */
+    bool until_close;     /* HTTP/1.0 stream: the body ends with the connection */
     size_t content_bytes;
     bool close;          /* the connection ends with this response */
     bool keep_alive_1_0; /* an HTTP/1.0 client asked to keep the connection, and we do */

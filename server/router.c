@@ -1,13 +1,20 @@
 #include "server/router.h"
 
+#include <stdint.h>
 #include <string.h>
 
-static bool matches(const char *pattern, const char *path, const char **rest)
+static bool has_asterisk(const char *pattern)
+{
+    size_t n = strlen(pattern);
+    return n >= 2 && !strcmp(pattern + n - 2, "/*");
+}
+
+static bool matches(const char *pattern, const char *path, size_t plain_bytes, const char **rest)
 {
     size_t n = strlen(pattern);
     *rest = "";
-    if (n < 2 || strcmp(pattern + n - 2, "/*") != 0) return !strcmp(pattern, path);
-    if (strncmp(pattern, path, n - 1) != 0 || !path[n - 1]) return false;
+    if (!has_asterisk(pattern)) return plain_bytes >= n && !strcmp(pattern, path);
+    if (plain_bytes < n - 1 || strncmp(pattern, path, n - 1) != 0 || !path[n - 1]) return false;
     *rest = path + n - 1;
     return true;
 }
@@ -18,11 +25,11 @@ static bool serves(const struct route *route, enum http_method method)
 }
 
 const struct route *router_find(const struct route *routes, enum http_method method, const char *path,
-                                const char **rest, bool *path_exists)
+                                size_t plain_bytes, const char **rest, bool *path_exists)
 {
     *path_exists = false;
     for (const struct route *r = routes; r->pattern; r++) {
-        if (!matches(r->pattern, path, rest)) continue;
+        if (!matches(r->pattern, path, plain_bytes, rest)) continue;
         *path_exists = true;
         if (serves(r, method)) return r;
     }
@@ -42,7 +49,7 @@ void router_list_methods(const struct route *routes, const char *path, char text
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         const char *rest;
         for (const struct route *r = routes; r->pattern; r++) {
-            bool same_path = !strcmp(path, "*") || matches(r->pattern, path, &rest);
+            bool same_path = !strcmp(path, "*") || matches(r->pattern, path, SIZE_MAX, &rest);
             if (!same_path || !serves(r, methods[i].method)) continue;
             text = stpcpy(text, methods[i].name);
             break;

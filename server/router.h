@@ -1,7 +1,7 @@
 /* router.h - which endpoint answers a method and a path.
  *
  * A pattern is a path, or a path that ends in a slash and an asterisk and matches everything below it (at
- * least one byte). GET routes answer HEAD, too. */
+ * least one byte). GET routes answer HEAD, too. A slash that was sent as %2F is no slash of a pattern. */
 #ifndef SERVER_ROUTER_H
 #define SERVER_ROUTER_H
 
@@ -25,10 +25,11 @@ struct route {
 /* The server's own (routes.c); ends with a route whose pattern is NULL. */
 extern const struct route server_routes[];
 
-/* The route for method and path; NULL if there is none. *rest becomes what an asterisk matched, else "".
- * *path_exists says whether another method would have been answered. */
+/* The route for method and path; NULL if there is none. plain_bytes: of path, before the first slash that was
+ * escaped (target.h). *rest becomes what an asterisk matched, else "". *path_exists says whether another
+ * method would have been answered. */
 const struct route *router_find(const struct route *routes, enum http_method method, const char *path,
-                                const char **rest, bool *path_exists);
+                                size_t plain_bytes, const char **rest, bool *path_exists);
 
 /* Writes the methods that path has as an Allow header's value, e.g. "GET, HEAD, OPTIONS". Path "*" means any.
  */

@@ -1,8 +1,10 @@
 #include "server/target.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "server/gate.h"
 
 static int hex_value(char c)
@@ -13,10 +15,12 @@ static int hex_value(char c)
     return -1;
 }
 
-/* Decodes n bytes into out, which has room for n. Returns the decoded size, -1 on a malformed escape. */
-static long decode(const char *text, size_t n, char *out)
+/* Decodes n bytes into out, which has room for n. Returns the decoded size, -1 on a malformed escape.
+ * *plain_bytes: how many come before the first escaped slash. */
+static long decode(const char *text, size_t n, char *out, size_t *plain_bytes)
 {
     size_t written = 0;
+    *plain_bytes = SIZE_MAX;
     for (size_t i = 0; i < n; i++) {
         if (text[i] != '%') {
             out[written++] = text[i];
@@ -25,9 +29,11 @@ static long decode(const char *text, size_t n, char *out)
         int high = i + 2 < n ? hex_value(text[i + 1]) : -1;
         int low = high >= 0 ? hex_value(text[i + 2]) : -1;
         if (low < 0) return -1;
+        if (high * 16 + low == '/') *plain_bytes = min_of(*plain_bytes, written);
         out[written++] = (char)(high * 16 + low);
         i += 2;
     }
+    *plain_bytes = min_of(*plain_bytes, written);
     return (long)written;
 }
 
@@ -56,8 +62,20 @@ static bool is_printable(const char *text, size_t n)
     return true;
 }
 
+/* Every escape is whole, and brackets are for addresses only. */
+static bool is_plain_query(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '[' || text[i] == ']') return false;
+        if (text[i] != '%') continue;
+        if (i + 2 >= n || hex_value(text[i + 1]) < 0 || hex_value(text[i + 2]) < 0) return false;
+        i += 2;
+    }
+    return true;
+}
+
 /* Moves *text behind "scheme://authority". */
-static int skip_authority(const char **text, size_t *n, struct refusal *why)
+static int take_authority(const char **text, size_t *n, struct target *out, struct refusal *why)
 {
     size_t scheme = 0;
     if (*n > 7 && !strncasecmp(*text, "http://", 7)) scheme = 7;
@@ -66,31 +84,57 @@ static int skip_authority(const char **text, size_t *n, struct refusal *why)
     size_t end = scheme;
     for (; end < *n && (*text)[end] != '/' && (*text)[end] != '?'; end++)
         if ((*text)[end] == '@') return refuse(why, 400, "the request target holds user information");
-    if (!gate_is_host(*text + scheme, end - scheme))
+    out->authority = *text + scheme;
+    out->authority_bytes = end - scheme;
+    if (!gate_is_host(out->authority, out->authority_bytes))
         return refuse(why, 400, "the request target names no host");
     *text += end;
     *n -= end;
     return 0;
 }
 
-int target_parse(const char *target, size_t n, enum http_method method, struct arena *arena,
-                 const char **path, const char **query, struct refusal *why)
+static int take_path(const char *text, size_t n, struct arena *arena, struct target *out, struct refusal *why)
 {
-    bool asterisk = n == 1 && target[0] == '*' && method == HTTP_METHOD_OPTIONS;
-    bool absolute = n > 0 && target[0] != '/' && !asterisk;
-    if (absolute && skip_authority(&target, &n, why)) return -1;
-    const char *mark = memchr(target, '?', n);
-    size_t path_bytes = mark ? (size_t)(mark - target) : n;
-    if (path_bytes == 0) { /* http://host or http://host?query */
-        *path = "/";
-    } else {
-        char *decoded = arena_alloc(arena, path_bytes + 1);
-        if (!decoded) return refuse(why, 503, "no memory for the request");
-        long decoded_bytes = decode(target, path_bytes, decoded);
-        if (decoded_bytes < 0 || !is_printable(decoded, (size_t)decoded_bytes))
-            return refuse(why, 400, "the request target is not percent-encoded UTF-8 text");
-        *path = decoded; /* arena memory is zeroed: NUL-terminated */
+    if (n == 0) { /* http://host?query */
+        out->path = "/";
+        out->plain_bytes = 1;
+        return 0;
     }
-    *query = mark ? arena_copy(arena, mark + 1, n - path_bytes - 1) : "";
-    return *query ? 0 : refuse(why, 503, "no memory for the request");
+    char *decoded = arena_alloc(arena, n + 1); /* zeroed: NUL-terminated */
+    if (!decoded) return refuse(why, 503, "no memory for the request");
+    long decoded_bytes = decode(text, n, decoded, &out->plain_bytes);
+    if (decoded_bytes < 0 || !is_printable(decoded, (size_t)decoded_bytes) || memchr(text, '[', n) ||
+        memchr(text, ']', n))
+        return refuse(why, 400, "the request target is not percent-encoded UTF-8 text");
+    out->path = decoded;
+    return 0;
+}
+
+int target_parse(const char *text, size_t n, enum http_method method, struct arena *arena, struct target *out,
+                 struct refusal *why)
+{
+    *out = (struct target){0};
+    bool asterisk = n == 1 && text[0] == '*' && method == HTTP_METHOD_OPTIONS;
+    bool absolute = n > 0 && text[0] != '/' && !asterisk;
+    if (absolute && take_authority(&text, &n, out, why)) return -1;
+    if (n == 0 && method == HTTP_METHOD_OPTIONS) { /* a path that is missing is "/" but for these */
+        text = "*";
+        n = 1;
+    }
+    const char *mark = memchr(text, '?', n);
+    size_t path_bytes = mark ? (size_t)(mark - text) : n;
+    if (mark && !is_plain_query(mark + 1, n - path_bytes - 1))
+        return refuse(why, 400, "the query of the request target is not percent-encoded");
+    if (take_path(text, path_bytes, arena, out, why)) return -1;
+    out->query = mark ? arena_copy(arena, mark + 1, n - path_bytes - 1) : "";
+    return out->query ? 0 : refuse(why, 503, "no memory for the request");
+}
+
+void target_shorten(const char *path, char text[TARGET_SHORT_BYTES])
+{
+    int n = snprintf(text, TARGET_SHORT_BYTES, "%s", path);
+    if (n < TARGET_SHORT_BYTES) return;
+    n = TARGET_SHORT_BYTES - 1;
+    while (n > 0 && ((unsigned char)path[n] & 0xc0) == 0x80) n--;
+    text[n] = '\0';
 }

@@ -158,7 +158,7 @@ def test_header_count(server, count, expected):
     assert expected == 200 or b"--max-headers" in answer
 
 
-@pytest.mark.parametrize("size, expected", [(4095, 200), (4096, 200), (4097, 414)])
+@pytest.mark.parametrize("size, expected", [(8191, 200), (8192, 200), (8193, 414)])
 def test_url_bytes(server, size, expected):
     answer = ask(server, get("/version?" + "q" * (size - len("/version?"))))
     assert status(answer) == expected

@@ -129,7 +129,7 @@ def test_everything_at_its_maximum_at_once(server):
             "keys": {f"k{i}": None for i in range(4096)}, "user": ""}
     data = json.dumps(body, separators=(",", ":")).encode()
     data = data[:-2] + b"u" * ((8 << 20) - len(data)) + b'"}'
-    line = b"POST /v1/completions?" + b"q" * (4096 - len("/v1/completions?")) + b" HTTP/1.1\r\n"
+    line = b"POST /v1/completions?" + b"q" * (8192 - len("/v1/completions?")) + b" HTTP/1.1\r\n"
     fixed = b"Host: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n" % len(data)
     room = (16 << 10) - len(line) - len(fixed) - len("\r\n")
     headers = b"".join(b"X-%02d: %s\r\n" % (i, b"h" * (room // 96 - 8)) for i in range(95))

@@ -28,6 +28,8 @@ seed("http", "chunked", HEAD + "Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nabcd\
      "\r\nHEAD / HTTP/1.0\r\n\r\n")
 seed("http", "expect", HEAD + "Expect: 100-continue\r\nContent-Length: 2\r\nUpgrade: h2c\r\nConnection: close, upgrade\r\n\r\n{}")
 seed("http", "absolute", "OPTIONS * HTTP/1.1\r\nHost: [::1]:80\r\n\r\nDELETE http://a.b:80/x%2Fy HTTP/1.1\r\nHost: a.b\r\n\r\n")
+seed("http", "extensions", "POST / HTTP/1.2\r\nHost: a%41\r\nTransfer-Encoding: , chunked ,\r\n\r\n"
+     '3 ; a = "b\\"c" ;d=e\r\nabc\r\n0;f\r\nX: y\r\n\r\nHEAD /?%20 HTTP/1.0\r\nConnection: close, keep-alive\r\n\r\n')
 seed("http", "smuggled", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /")
 
 # ---- bodies ----

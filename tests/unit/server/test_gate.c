@@ -204,6 +204,9 @@ static void test_chunks(void **state)
     expect_body("5\r\nhello\r\n00000005\r\nworld\r\n000\r\n\r\n", 10);
     expect_body("a\r\n0123456789\r\nA\r\n0123456789\r\n0\r\n\r\nGET /", 20);
     expect_body("3;a;c=\"d e\"\r\nabc\r\n0\r\n\r\n", 3);
+    expect_body("3;a=\"b\\\"c\\\\\";d\r\nabc\r\n0;e\r\n\r\n", 3);
+    expect_body("3 ; a = \"\" ;\tb\r\nabc\r\n0\r\n\r\n", 3);
+    expect_body("0000000000000003\r\nabc\r\n0\r\n\r\n", 3);
     expect_body("3\r\nabc\r\n0\r\nX-Trailer: v\r\n\r\n", 3);
     expect_body("3\r\nabc\r\n0\r\n", -1); /* not finished */
     static const char *const malformed[] = {
@@ -214,12 +217,19 @@ static void test_chunks(void **state)
         "0x3\r\nabc\r\n0\r\n\r\n",
         " 3\r\nabc\r\n0\r\n\r\n",
         "3 \r\nabc\r\n0\r\n\r\n",
+        "3;\r\nabc\r\n0\r\n\r\n",
+        "3;=\r\nabc\r\n0\r\n\r\n",
+        "3;a=\r\nabc\r\n0\r\n\r\n",
+        "3;a \r\nabc\r\n0\r\n\r\n",
+        "3;a=\"b\r\nabc\r\n0\r\n\r\n",
+        "3;a=\"b\\\"\r\nabc\r\n0\r\n\r\n",
+        "3;a=\"b\"c\r\nabc\r\n0\r\n\r\n",
         "3\nabc\r\n0\r\n\r\n",
         "3\r\nabc\n0\r\n\r\n",
         "3\r\nabcd\r\n0\r\n\r\n",
         "3\r\nabc0\r\n\r\n",
         "3\rabc\r\n0\r\n\r\n",
-        "000000003\r\nabc\r\n0\r\n\r\n",
+        "00000000000000003\r\nabc\r\n0\r\n\r\n",
         "3;a\nb\r\nabc\r\n0\r\n\r\n",
         "3;a\rb\r\nabc\r\n0\r\n\r\n",
         "3;\x01\r\nabc\r\n0\r\n\r\n",
@@ -244,7 +254,7 @@ static void test_chunk_limits(void **state)
         sprintf(text + n + 500 + d, "\r\n0\r\n\r\n");
         expect_body(text, d > 0 ? -413 : 1000 + d);
     }
-    int n = sprintf(text, "1;"); /* an endless extension */
+    int n = sprintf(text, "1;a="); /* an endless extension */
     memset(text + n, 'e', sizeof text - (size_t)n - 1);
     assert_int_equal(decode(text, sizeof text - 1, 4096, NULL), -413);
     n = sprintf(text, "0\r\n");
@@ -275,17 +285,17 @@ static void test_many_chunks_are_refused(void **state)
 
 /* ---- targets ---- */
 
-static void expect_target(const char *target, const char *path, const char *query)
+static void expect_target(const char *text, const char *path, const char *query)
 {
     struct arena arena;
     struct refusal why;
-    const char *got_path, *got_query;
+    struct target target;
     arena_init(&arena, 4096);
-    int status = target_parse(target, strlen(target), HTTP_METHOD_GET, &arena, &got_path, &got_query, &why);
+    int status = target_parse(text, strlen(text), HTTP_METHOD_GET, &arena, &target, &why);
     if (path) {
         assert_int_equal(status, 0);
-        assert_string_equal(got_path, path);
-        assert_string_equal(got_query, query);
+        assert_string_equal(target.path, path);
+        assert_string_equal(target.query, query);
     } else {
         assert_int_equal(status, -1);
         assert_int_equal(why.http_status, 400);
@@ -303,9 +313,10 @@ static void test_targets(void **state)
     expect_target("HTTP://host", "/", "");
     expect_target("http://host?q", "/", "q");
     static const char *const refused[] = {
-        "*",          "host:80", "http://",       "http:///p", "http://u@h/p", "http://a@b@c/", "/%",
-        "/%2",        "/%2g",    "/%00",          "/%0a",      "/%7f",         "/%ff",          "/%c0%af",
-        "/%ed%a0%80", "/%c2%85", "/%f4%90%80%80", "/%e2%82",   "ftp://h/p"};
+        "*",       "host:80",       "http://", "http:///p", "http://u@h/p",   "http://a@b@c/", "/%",
+        "/%2",     "/%2g",          "/%00",    "/%0a",      "/%7f",           "/%ff",          "/%c0%af",
+        "/a[b]",   "/?a[b]",        "/?%2",    "/?%zz",     "http://[::g]/p", "http://a%zz/",  "/%ed%a0%80",
+        "/%c2%85", "/%f4%90%80%80", "/%e2%82", "ftp://h/p"};
     for (size_t i = 0; i < array_length(refused); i++) expect_target(refused[i], NULL, NULL);
 }
 

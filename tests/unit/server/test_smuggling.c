@@ -68,7 +68,6 @@ static const struct attack attacks[] = {
     {"GET /open\r\n" E, 400, 0},
     {"GET /open\r\nHost: a\r\nContent-Length: 5\r\n" E "hello", 400, 0},
     {"GET /open HTTP/0.9\r\n" H E, 505, 0},
-    {"GET /open HTTP/1.2\r\n" H E, 505, 0},
     {"GET /open HTTP/2.0\r\n" H E, 505, 0},
     {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 501, 0},
     {"GET /open HTTP/1.1 \r\n" H E, 400, 0},
@@ -81,8 +80,6 @@ static const struct attack attacks[] = {
     {"DESCRIBE /open HTTP/1.1\r\n" H E, 501, 0},
     {"get /open HTTP/1.1\r\n" H E, 501, 0},
     {"CONNECT a:80 HTTP/1.1\r\n" H E, 405, 0},
-    {"PUT /open HTTP/1.1\r\n" H E, 405, 0},
-    {"TRACE /open HTTP/1.1\r\n" H E, 405, 0},
     {"G@T /open HTTP/1.1\r\n" H E, 400, 0},
     {"GETGETGETGETGETGETGET /open HTTP/1.1\r\n" H E, 501, 0},
     /* targets */
@@ -124,13 +121,12 @@ static const struct attack attacks[] = {
     {P "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n" E "0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n" E "0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: gzip, chunked\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: chunked, chunked\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: chunked, identity\r\n" E "0\r\n\r\n", 501, 0}, /* CVE-2022-32213 */
-    {P "Transfer-Encoding: identity\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: xchunked\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: \"chunked\"\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: chunked;q=1\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: chunked,\r\n" E "0\r\n\r\n", 501, 0},
+    {P "Transfer-Encoding: chunked, chunked\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked, identity\r\n" E "0\r\n\r\n", 400, 0}, /* CVE-2022-32213 */
+    {P "Transfer-Encoding: identity\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: xchunked\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: \"chunked\"\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chunked;q=1\r\n" E "0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding:\r\n" E "0\r\n\r\n", 400, 0},
     {"POST /raw HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n" E "0\r\n\r\n", 400, 0},
     /* chunks */
@@ -188,15 +184,14 @@ static const struct attack attacks[] = {
     /* more encodings */
     {P "Transfer-Encoding: chunked\r\nTransfer-encoding: x\r\n" E "0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: x, chunked\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: ,chunked\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: chunkedchunked\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: 'chunked'\r\n" E "0\r\n\r\n", 501, 0},
-    {P "Transfer-Encoding: chun ked\r\n" E "0\r\n\r\n", 501, 0},
+    {P "Transfer-Encoding: chunkedchunked\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: 'chunked'\r\n" E "0\r\n\r\n", 400, 0},
+    {P "Transfer-Encoding: chun ked\r\n" E "0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: chunked \x0c\r\n" E "0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: \xe3\x85\xa3"
        "chunked\r\n" E "0\r\n\r\n",
-     501, 0},
-    {P "Transfer-Encoding: deflate\r\n" E "abc", 501, 0},
+     400, 0},
+    {P "Transfer-Encoding: deflate\r\n" E "abc", 400, 0},
     /* more chunks */
     {P "Transfer-Encoding: chunked\r\n" E " 3\r\nabc\r\n0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: chunked\r\n" E "3 \r\nabc\r\n0\r\n\r\n", 400, 0},
@@ -212,7 +207,6 @@ static const struct attack attacks[] = {
     {P "Transfer-Encoding: chunked\r\n" E "3;a\rb\r\nabc\r\n0\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: chunked\r\n" E "3;\0\r\nabc\r\n0\r\n\r\n", 400,
      sizeof(P "Transfer-Encoding: chunked\r\n" E "3;\0\r\nabc\r\n0\r\n\r\n") - 1},
-    {P "Transfer-Encoding: chunked\r\n" E "000000003\r\nabc\r\n0\r\n\r\n", 400, 0}, /* nine digits */
     {P "Transfer-Encoding: chunked\r\n" E "0\r\nX: y\n\r\n", 400, 0},
     {P "Transfer-Encoding: chunked\r\n" E "0\r\nX y: z\r\n\r\n", 400, 0},
     {P "Transfer-Encoding: chunked\r\n" E "0\r\nno colon\r\n\r\n", 400, 0},
@@ -241,7 +235,6 @@ static const struct attack attacks[] = {
     /* Expect */
     {P "Content-Length: 3\r\nExpect: 200-ok\r\n" E "abc", 417, 0},
     {P "Content-Length: 3\r\nExpect: 100-continue, x\r\n" E "abc", 417, 0},
-    {P "Content-Length: 3\r\nExpect: 100-continue\r\nExpect: 100-continue\r\n" E "abc", 400, 0},
 };
 
 static int count_responses(const char *text)
@@ -263,7 +256,8 @@ static void check_attack(const struct rig *rig, const struct attack *attack)
         fail_msg("expected one %d for:\n%s\ngot:\n%s", attack->status, attack->bytes, answer);
     assert_non_null(strstr(answer, "\r\nConnection: close\r\n"));
     assert_non_null(strstr(answer, "\r\nx-request-id: "));
-    assert_non_null(strstr(answer, "{\"error\":{\"message\":\""));
+    bool to_head = !strncmp(attack->bytes, "HEAD ", 5);
+    assert_int_equal(strstr(answer, "{\"error\":{\"message\":\"") != NULL, !to_head);
     free(answer);
 }
 
@@ -313,6 +307,7 @@ static void test_honest_neighbours(void **state)
         P "Transfer-Encoding: chunked\r\n" E
           "0\r\nContent-Length: 35\r\n\r\n" NEXT, /* trailers are dropped */
         P "Content-Length: 0\r\n" E NEXT,
+        P "Transfer-Encoding: , chunked,\r\n" E "23;x=\"\\\"\"\r\n" NEXT "\r\n0\r\n\r\n" NEXT,
         "\r\n" G H E "\r\n" NEXT,
     };
     struct rig rig;
