@@ -146,13 +146,8 @@ void connection_cut_off(struct connection *c, const char *reason)
 {
     char client[64];
     connection_get_client(c, client);
-    struct log_field fields[] = {
-        {"request_id", LOG_FIELD_TEXT, .text = c->request ? c->request->x.request_id : NULL},
-        {"client", LOG_FIELD_TEXT, .text = client},
-        {"reason", LOG_FIELD_TEXT, .text = reason},
-        {"unsent_bytes", LOG_FIELD_INT, .integer = (int64_t)output_unsent_bytes(&c->output)},
-    };
-    log_fields(LOG_INFO, "slow client cut off", fields, array_length(fields));
+    http_log_cut_off(&c->listener->log, c->request ? c->request->x.request_id : NULL, client, reason,
+                     output_unsent_bytes(&c->output));
     http_metrics_count_cut_off();
     connection_close(c);
 }

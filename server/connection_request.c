@@ -25,10 +25,10 @@ static void refuse_unread(struct connection *c, const struct refusal *why)
     http_request_make_id(l->request_seed, ++l->num_requests, request_id);
     connection_get_client(c, client);
     if (l->config->log_requests)
-        http_log_refusal(&(struct http_log_refusal){.request_id = request_id,
-                                                    .client = client,
-                                                    .http_status = why->http_status,
-                                                    .reason = why->message});
+        http_log_refusal(&l->log, &(struct http_log_refusal){.request_id = request_id,
+                                                             .client = client,
+                                                             .http_status = why->http_status,
+                                                             .reason = why->message});
     struct buffer extra, body, text;
     buffer_init(&extra, 1024);
     buffer_init(&body, 4096);

@@ -114,12 +114,12 @@ static void log_error(const struct exchange *x, int http_status, const char *cod
     if (!x->server->config->log_requests) return;
     char client[64];
     connection_get_client(x->connection, client);
-    http_log_refusal(&(struct http_log_refusal){.request_id = x->request_id,
-                                                .client = client,
-                                                .x = x,
-                                                .http_status = http_status,
-                                                .code = code,
-                                                .param = param});
+    http_log_refusal(&x->connection->listener->log, &(struct http_log_refusal){.request_id = x->request_id,
+                                                                               .client = client,
+                                                                               .x = x,
+                                                                               .http_status = http_status,
+                                                                               .code = code,
+                                                                               .param = param});
 }
 
 /* The sentence, cut at a character's edge when it is too long. */

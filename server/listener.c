@@ -245,7 +245,10 @@ int listener_open(struct listener *l, struct server *server, const struct route 
     int status = prepare(l, err);
     if (!status) status = l->config->uds ? open_unix(l, err) : open_tcp(l, err);
     if (l->listening) l->socket.handle.data = l;
-    if (!status) grow_watchers(l);
+    if (!status) {
+        grow_watchers(l);
+        http_log_init(&l->log, l->loop);
+    }
     if (status) listener_stop(l);
     return status;
 }
@@ -269,6 +272,7 @@ void listener_drain(struct listener *l)
 void listener_close(struct listener *l)
 {
     listener_stop(l);
+    http_log_close(&l->log);
     for (struct connection *c = l->first; c; c = c->next) connection_close(c);
 }
 

@@ -10,6 +10,7 @@
 
 #include "server/auth.h"
 #include "server/gate.h"
+#include "server/http_log.h"
 #include "server/router.h"
 
 enum { READ_BUFFER_BYTES = 64 * 1024 };
@@ -21,6 +22,7 @@ struct listener {
     const struct route *routes;
     struct auth auth;
     struct gate_limits limits;
+    struct http_log log;
     union {
         uv_handle_t handle;
         uv_stream_t stream;
