@@ -52,6 +52,8 @@ X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks on
 X(TEXT,  uds, "uds", NULL, 0, 0, "path", "listen on this Unix socket instead") \
 X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one") \
 X(TEXT,  api_key_file, "api-key-file", NULL, 0, 0, "file", "more client keys, one a line; `ps` and the environment do not show them") \
+X(LIST,  allowed_origin, "allowed-origin", NULL, 0, 0, "origin", "web page(s) that may ask, as scheme://host[:port], or *; by default any with --api-key, else none but this server's own") \
+X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that a server without --api-key on a loopback address answers to (against DNS rebinding); *: any") \
 X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; more are refused until some close") \
 X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM: how long running answers may take to finish") \
 SECTION("Limits of a request") \

@@ -42,6 +42,8 @@ static void refuse_unread(struct connection *c, const struct refusal *why)
                          &(struct response_head){.http_status = why->http_status,
                                                  .content_type = "application/json",
                                                  .request_id = request_id,
+                                                 .allow_origin = l->browsers.any_origin ? "*" : NULL,
+                                                 .varies_by_origin = l->browsers.varies,
                                                  .unix_seconds = (int64_t)(clock_wall_ns() / 1000000000),
                                                  .extra = extra.data,
                                                  .content_bytes = body.num_bytes,

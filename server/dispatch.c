@@ -1,12 +1,15 @@
 #include "server/dispatch.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "server/api/json_gate.h"
 #include "server/server.h"
+#include "server/target.h"
 
 static const char invalid_request[] = "invalid_request_error";
+#define wrong_type "a JSON object in UTF-8 is expected, with the header Content-Type: application/json"
 
 /* A list of header names as a browser sends it: tokens, commas, spaces. */
 static bool is_header_list(const char *text)
@@ -22,7 +25,17 @@ static bool is_preflight(const struct exchange *x)
     return exchange_header(x, "origin") && exchange_header(x, "access-control-request-method");
 }
 
-/* Answers are the same for every origin and never carry credentials of the browser's, so any page may ask. */
+static void refuse_unknown_url(struct listener *l, struct exchange *x)
+{
+    char path[TARGET_SHORT_BYTES], routes[512], meant[128] = "";
+    target_shorten(x->path, path);
+    router_list(l->routes, routes, sizeof routes);
+    const char *suggestion = router_suggest(l->routes, x->path);
+    if (suggestion) snprintf(meant, sizeof meant, "; did you mean %s?", suggestion);
+    exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0, "there is no %s here%s What there is: %s",
+                   path, suggestion ? meant : ".", routes);
+}
+
 static void answer_options(struct listener *l, struct http_request *r)
 {
     struct exchange *x = &r->x;
@@ -30,7 +43,7 @@ static void answer_options(struct listener *l, struct http_request *r)
     bool path_exists;
     router_find(l->routes, x->method, x->path, r->plain_path_bytes, &rest, &path_exists);
     if (!path_exists && strcmp(x->path, "*") != 0 && !is_preflight(x)) {
-        exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0, "there is no such URL");
+        refuse_unknown_url(l, x);
         return;
     }
     char methods[64];
@@ -45,6 +58,25 @@ static void answer_options(struct listener *l, struct http_request *r)
         exchange_add_header(x, "Vary", "Access-Control-Request-Headers");
     }
     exchange_reply(x, 204, NULL, "", 0);
+}
+
+/* An absolute target's authority stands in for the Host header (RFC 9112, 3.2.2). */
+static bool comes_from_allowed_page(struct listener *l, struct http_request *r)
+{
+    struct exchange *x = &r->x;
+    const char *host = r->authority;
+    if (!host) host = exchange_header(x, "host");
+    size_t n = host ? strlen(host) : 0;
+    if (!browser_gate_takes_host(&l->browsers, host, n))
+        exchange_error(x, 421, invalid_request, "unknown_host", NULL, 0,
+                       "this server does not go by the name in the Host header (--allowed-host adds one)");
+    else if (!browser_gate_takes_origin(&l->browsers, exchange_header(x, "origin"), host, n,
+                                        &r->allow_origin))
+        exchange_error(x, 403, invalid_request, "origin_not_allowed", NULL, 0,
+                       "pages of this Origin may not ask here (--allowed-origin adds one)");
+    else
+        return true;
+    return false;
 }
 
 static bool has_key(const struct auth *auth, struct exchange *x)
@@ -69,7 +101,7 @@ static bool find_route(struct listener *l, struct http_request *r)
         exchange_add_header(x, "Allow", methods);
         exchange_error(x, 405, invalid_request, NULL, NULL, 0, "this URL is served for %s", methods);
     } else if (!r->route) {
-        exchange_error(x, 404, invalid_request, "unknown_url", NULL, 0, "there is no such URL");
+        refuse_unknown_url(l, x);
     } else {
         return true;
     }
@@ -92,21 +124,43 @@ static bool is_served_now(const struct http_request *r, struct exchange *x)
     return false;
 }
 
-/* "application/json", perhaps with parameters, of which charset may only be utf-8. */
-static bool is_json_type(const char *type)
+/* The media type's parameters, or NULL when type is another one. */
+static const char *parameters_of(const char *type, const char *media_type)
 {
-    static const char json[] = "application/json";
-    size_t n = sizeof json - 1;
-    if (!type || strncasecmp(type, json, n) != 0) return false;
+    size_t n = strlen(media_type);
+    if (strncasecmp(type, media_type, n) != 0) return NULL;
     type += n;
     type += strspn(type, " \t");
-    if (!*type) return true;
-    if (*type++ != ';') return false;
-    const char *charset = strcasestr(type, "charset=");
+    return !*type || *type == ';' ? type : NULL;
+}
+
+static bool is_utf8(const char *parameters)
+{
+    const char *charset = strcasestr(parameters, "charset=");
     if (!charset) return true;
     charset += strlen("charset=");
     if (*charset == '"') charset++;
     return !strncasecmp(charset, "utf-8", 5) && !gate_is_token_char((unsigned char)charset[5]);
+}
+
+static bool is_json_type(const char *type)
+{
+    return type && parameters_of(type, "application/json");
+}
+
+static bool begins_with_brace(const char *body)
+{
+    return body[strspn(body, " \t\r\n")] == '{';
+}
+
+/* No type, and that of forms, are what curl and others send with a JSON body unless told otherwise: the body
+ * is looked at. Pages can send these, too, but not without an Origin. */
+static bool may_be_json(const char *type)
+{
+    if (!type) return true;
+    const char *parameters = parameters_of(type, "application/json");
+    if (!parameters) parameters = parameters_of(type, "application/x-www-form-urlencoded");
+    return parameters && is_utf8(parameters);
 }
 
 static bool is_readable(const struct http_request *r, struct exchange *x)
@@ -116,9 +170,8 @@ static bool is_readable(const struct http_request *r, struct exchange *x)
     if (encoding && strcasecmp(encoding, "identity") != 0)
         exchange_error(x, 415, invalid_request, NULL, NULL, 0,
                        "bodies with a Content-Encoding are not accepted");
-    else if (!is_json_type(exchange_header(x, "content-type")))
-        exchange_error(x, 415, invalid_request, NULL, NULL, 0,
-                       "Content-Type must be application/json, in UTF-8");
+    else if (!may_be_json(exchange_header(x, "content-type")))
+        exchange_error(x, 415, invalid_request, NULL, NULL, 0, wrong_type);
     else
         return true;
     return false;
@@ -127,6 +180,7 @@ static bool is_readable(const struct http_request *r, struct exchange *x)
 bool dispatch_head(struct listener *l, struct http_request *r)
 {
     struct exchange *x = &r->x;
+    if (!comes_from_allowed_page(l, r)) return false;
     if (x->method == HTTP_METHOD_OPTIONS) {
         answer_options(l, r);
         return false;
@@ -145,6 +199,8 @@ int dispatch_check_body(const struct listener *l, const struct http_request *r, 
     struct error err = {0};
     int status = json_gate_check(r->x.body, r->x.body_bytes, &limits, &err);
     if (!status) return 0;
+    if (!is_json_type(exchange_header(&r->x, "content-type")) && !begins_with_brace(r->x.body))
+        return refuse(why, 415, wrong_type);
     return refuse(why, status == STATUS_NO_MEMORY ? 503 : 400, "%s", err.text);
 }
 

@@ -1,5 +1,5 @@
-/* dispatch.h - from a checked head to the endpoint: CORS, key, route, state, content type, body, in this
- * order.
+/* dispatch.h - from a checked head to the endpoint: host, origin, key, route, state, content type, body,
+ * in this order.
  *
  * Everything that can be refused without the body is refused before it is read. Thread: the loop's, but
  * dispatch_check_body. */

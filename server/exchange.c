@@ -72,6 +72,8 @@ static void append_head(struct http_request *r, struct response_head *head, stru
 {
     struct connection *c = r->x.connection;
     head->request_id = r->x.request_id;
+    head->allow_origin = r->allow_origin;
+    head->varies_by_origin = c->listener->browsers.varies;
     head->unix_seconds = (int64_t)(clock_wall_ns() / 1000000000);
     head->extra = r->extra_headers;
     head->close = connection_is_last_response(c) || head->until_close;

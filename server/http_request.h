@@ -16,6 +16,7 @@ struct http_request {
     const struct route *route;
     size_t plain_path_bytes;  /* target.h */
     const char *authority;    /* of an absolute target, in the arena; NULL: none */
+    const char *allow_origin; /* browser_gate.h; not the arena's */
     struct http_request_header *headers;
     int num_headers;
     int version_minor;

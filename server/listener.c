@@ -103,6 +103,7 @@ static int open_tcp(struct listener *l, struct error *err)
 {
     struct sockaddr_storage address;
     int status = parse_address(l->config, &address, err);
+    if (!status) status = browser_gate_init(&l->browsers, l->config, (struct sockaddr *)&address, err);
     if (status) return status;
     int uv_status = uv_tcp_init(l->loop, &l->socket.tcp);
     if (uv_status) return error_set(err, STATUS_IO, "no socket: %s", uv_strerror(uv_status));
@@ -163,7 +164,8 @@ static int remove_stale_socket(const char *path, struct error *err)
 static int open_unix(struct listener *l, struct error *err)
 {
     const char *path = l->config->uds;
-    int status = remove_stale_socket(path, err);
+    int status = browser_gate_init(&l->browsers, l->config, NULL, err);
+    if (!status) status = remove_stale_socket(path, err);
     if (status) return status;
     int uv_status = uv_pipe_init(l->loop, &l->socket.pipe, 0);
     if (uv_status) return error_set(err, STATUS_IO, "no socket: %s", uv_strerror(uv_status));

@@ -9,6 +9,7 @@
 #include <uv.h>
 
 #include "server/auth.h"
+#include "server/browser_gate.h"
 #include "server/gate.h"
 #include "server/http_log.h"
 #include "server/router.h"
@@ -21,6 +22,7 @@ struct listener {
     const struct config *config;
     const struct route *routes;
     struct auth auth;
+    struct browser_gate browsers;
     struct gate_limits limits;
     struct http_log log;
     union {

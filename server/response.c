@@ -23,6 +23,7 @@ const char *response_reason(int http_status)
                    {414, "URI Too Long"},
                    {415, "Unsupported Media Type"},
                    {417, "Expectation Failed"},
+                   {421, "Misdirected Request"},
                    {422, "Unprocessable Content"},
                    {429, "Too Many Requests"},
                    {431, "Request Header Fields Too Large"},
@@ -59,7 +60,8 @@ void response_append_head(struct buffer *out, const struct response_head *h)
         buffer_printf(out, "Content-Length: %zu\r\n", h->content_bytes);
     append_date(out, h->unix_seconds);
     buffer_printf(out, "x-request-id: %s\r\n", h->request_id);
-    buffer_append_text(out, "Access-Control-Allow-Origin: *\r\n");
+    if (h->allow_origin) buffer_printf(out, "Access-Control-Allow-Origin: %s\r\n", h->allow_origin);
+    if (h->varies_by_origin) buffer_append_text(out, "Vary: Origin\r\n");
     if (h->extra) buffer_append_text(out, h->extra);
     if (h->close)
         buffer_append_text(out, "Connection: close\r\n");

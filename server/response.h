@@ -12,6 +12,8 @@ struct response_head {
     int http_status;
     const char *content_type; /* NULL: none */
     const char *request_id;
+    const char *allow_origin; /* NULL: none */
+    bool varies_by_origin;
     int64_t unix_seconds; /* now */
     const char *extra;    /* whole header lines, each with its CR LF; NULL: none */
     bool chunked;         /* else content_bytes is sent, unless until_close */

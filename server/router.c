@@ -1,7 +1,10 @@
 #include "server/router.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "base/check.h"
 
 static bool has_asterisk(const char *pattern)
 {
@@ -56,4 +59,37 @@ void router_list_methods(const struct route *routes, const char *path, char text
         }
     }
     stpcpy(text, "OPTIONS");
+}
+
+static bool ends_with(const char *text, size_t n, const char *end, size_t end_bytes)
+{
+    return n >= end_bytes && !memcmp(text + n - end_bytes, end, end_bytes);
+}
+
+const char *router_suggest(const struct route *routes, const char *path)
+{
+    size_t n = strlen(path), best_bytes = SIZE_MAX;
+    const char *best = NULL;
+    while (n > 0 && path[n - 1] == '/') n--;
+    for (const struct route *r = routes; r->pattern && n > 0; r++) {
+        size_t pattern_bytes = strlen(r->pattern);
+        if (has_asterisk(r->pattern) || pattern_bytes >= best_bytes) continue;
+        if (!ends_with(r->pattern, pattern_bytes, path, n) && !ends_with(path, n, r->pattern, pattern_bytes))
+            continue;
+        best = r->pattern;
+        best_bytes = pattern_bytes;
+    }
+    return best;
+}
+
+void router_list(const struct route *routes, char *text, size_t n)
+{
+    text[0] = '\0';
+    for (const struct route *r = routes; r->pattern && n > 1; r++) {
+        int written = snprintf(text, n, "%s%s %s", r == routes ? "" : ", ",
+                               r->method == HTTP_METHOD_GET ? "GET" : "POST", r->pattern);
+        size_t step = min_of((size_t)written, n - 1);
+        text += step;
+        n -= step;
+    }
 }

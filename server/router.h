@@ -35,4 +35,11 @@ const struct route *router_find(const struct route *routes, enum http_method met
  */
 void router_list_methods(const struct route *routes, const char *path, char text[64]);
 
+/* The pattern that somebody who asked for path, which is not served, most likely meant: the shortest that
+ * ends with path or that path ends with, slashes at the end aside. NULL: none. */
+const char *router_suggest(const struct route *routes, const char *path);
+
+/* "GET /health, POST /v1/completions, ...": all of them, in at most n bytes with the NUL. */
+void router_list(const struct route *routes, char *text, size_t n);
+
 #endif

@@ -19,7 +19,7 @@ class RawStream:
         self.socket.connect(("127.0.0.1", server.port))
         self.socket.settimeout(120)
         data = json.dumps(body).encode()
-        self.socket.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self.socket.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                             % (path.encode(), len(data)) + data)
         self.file = self.socket.makefile("rb")
         self.status = int(self.file.readline().split()[1])
@@ -201,7 +201,7 @@ def test_a_reader_that_stopped_is_cut_off(start_server):
 def test_two_requests_on_one_connection(server):
     """Keep-alive and pipelining: the second request is answered after the first stream, on the same socket."""
     body = json.dumps({"prompt": "x", "max_tokens": 3, "stream": True}).encode()
-    request = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    request = (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                % len(body) + body)
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         s.settimeout(60)

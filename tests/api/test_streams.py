@@ -67,7 +67,7 @@ def open_raw(server, body):
     data = json.dumps(body).encode()
     s = socket.create_connection(("127.0.0.1", server.port))
     s.settimeout(60)
-    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
               % len(data) + data)
     return s
 

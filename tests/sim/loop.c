@@ -4,6 +4,7 @@
  * shutdown that a close cuts short is called back with UV_ECANCELED before the close is; reading stops at the
  * end of input; a connection that the server does not take from uv_listen's callback keeps the listener
  * from reporting others; uv_now stands still within an iteration. */
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -707,8 +708,8 @@ int uv_tcp_getsockname(const uv_tcp_t *tcp, struct sockaddr *name, int *bytes)
 
 int uv_ip4_addr(const char *ip, int port, struct sockaddr_in *address)
 {
-    (void)ip, (void)port, (void)address;
-    return 0;
+    *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    return inet_pton(AF_INET, ip, &address->sin_addr) == 1 ? 0 : UV_EINVAL;
 }
 
 int uv_ip6_addr(const char *ip, int port, struct sockaddr_in6 *address)

@@ -108,6 +108,7 @@ static void choose_options(struct rng *rng)
     if (has(FEATURE_no_prefix_cache))
         assert_always(config_set(&world.config, "enable-prefix-caching", "false", "the simulator", &err) ==
                       0);
+    assert_always(config_set(&world.config, "allowed-host", "sim", "the simulator", &err) == 0);
     for (int i = 0; has(FEATURE_salts) && i < 2; i++)
         assert_always(config_set(&world.config, "api-key", i ? "key1" : "key0", "the simulator", &err) == 0);
 }

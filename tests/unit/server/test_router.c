@@ -67,6 +67,50 @@ static void test_escaped_slashes(void **state)
     assert_string_equal(rest, "x/y");
 }
 
+static void test_suggestions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *meant;
+    } cases[] = {
+        {"/models", "/v1/models"},
+        {"/chat/completions", "/v1/chat/completions"},
+        {"/completions", "/v1/completions"},
+        {"/v1/models/", "/v1/models"},
+        {"/v1/v1/models", "/v1/models"},
+        {"/openai/v1/chat/completions", "/v1/chat/completions"},
+        {"//v1/models", "/v1/models"},
+        {"/v1/health", "/health"},
+        {"/v1/tokenize", "/tokenize"},
+        {"/metrics/", "/metrics"},
+        {"/", NULL},
+        {"/v1", NULL},
+        {"/v1/embeddings", NULL},
+        {"/nothing", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *meant = router_suggest(server_routes, cases[i].asked);
+        if (cases[i].meant)
+            assert_string_equal(meant, cases[i].meant);
+        else
+            assert_null(meant);
+    }
+}
+
+static void test_list(void **state)
+{
+    (void)state;
+    char text[64];
+    router_list(routes, text, sizeof text);
+    assert_string_equal(text, "GET /a, POST /a, GET /m, GET /m/*, POST /p");
+    for (size_t n = 1; n < sizeof text; n++) { /* cut, never beyond */
+        char small[64];
+        memset(small, 'x', sizeof small);
+        router_list(routes, small, n);
+        assert_true(strlen(small) < n && !strncmp(small, text, strlen(small)));
+    }
+}
+
 static void expect_methods(const char *path, const char *expected)
 {
     char text[64];
@@ -128,9 +172,9 @@ static void test_auth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),    cmocka_unit_test(test_escaped_slashes),
-
-        cmocka_unit_test(test_methods), cmocka_unit_test(test_every_route_but_the_known_ones_needs_a_key),
+        cmocka_unit_test(test_find),        cmocka_unit_test(test_escaped_slashes),
+        cmocka_unit_test(test_suggestions), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_methods),     cmocka_unit_test(test_every_route_but_the_known_ones_needs_a_key),
         cmocka_unit_test(test_auth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

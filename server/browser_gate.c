@@ -1,0 +1,106 @@
+#include "server/browser_gate.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/gate.h"
+
+enum { LOOPBACK_NET = 127 };
+
+static bool is_loopback_v4(const void *address)
+{
+    return *(const uint8_t *)address == LOOPBACK_NET;
+}
+
+static bool is_loopback_v6(const struct in6_addr *address)
+{
+    if (IN6_IS_ADDR_V4MAPPED(address)) return is_loopback_v4(&address->s6_addr[12]);
+    return IN6_IS_ADDR_LOOPBACK(address);
+}
+
+static bool is_loopback(const struct sockaddr *bound)
+{
+    if (!bound) return false;
+    if (bound->sa_family == AF_INET6) return is_loopback_v6(&((const struct sockaddr_in6 *)bound)->sin6_addr);
+    return bound->sa_family == AF_INET && is_loopback_v4(&((const struct sockaddr_in *)bound)->sin_addr);
+}
+
+static const char *find(const struct text_list *list, const char *text, size_t n)
+{
+    for (int i = 0; i < list->num_items; i++)
+        if (strlen(list->items[i]) == n && !strncasecmp(list->items[i], text, n)) return list->items[i];
+    return NULL;
+}
+
+/* scheme://host[:port], as browsers write it; "null" is that of sandboxed pages. */
+static bool is_origin(const char *text)
+{
+    if (!strcmp(text, "*") || !strcmp(text, "null")) return true;
+    const char *authority = strstr(text, "://");
+    return authority && authority > text && gate_is_host(authority + 3, strlen(authority + 3));
+}
+
+int browser_gate_init(struct browser_gate *g, const struct config *config, const struct sockaddr *bound,
+                      struct error *err)
+{
+    *g = (struct browser_gate){.origins = &config->allowed_origin, .hosts = &config->allowed_host};
+    for (int i = 0; i < g->origins->num_items; i++)
+        if (!is_origin(g->origins->items[i]))
+            return error_set(err, STATUS_INVALID,
+                             "--allowed-origin %s: scheme://host[:port] without a slash behind it, or *, is "
+                             "expected",
+                             g->origins->items[i]);
+    bool has_keys = config->api_key.num_items > 0;
+    g->any_origin = find(g->origins, "*", 1) || (has_keys && g->origins->num_items == 0);
+    g->varies = !g->any_origin && g->origins->num_items > 0;
+    g->any_host = find(g->hosts, "*", 1) || has_keys || !is_loopback(bound);
+    return STATUS_OK;
+}
+
+static bool is_loopback_name(const char *host, size_t n)
+{
+    static const char name[] = "localhost";
+    size_t name_bytes = sizeof name - 1;
+    if (n > 0 && host[n - 1] == '.') n--;
+    if (n < name_bytes || strncasecmp(host + n - name_bytes, name, name_bytes) != 0) return false;
+    return n == name_bytes || host[n - name_bytes - 1] == '.';
+}
+
+static bool is_loopback_address(const char *host, size_t n)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr address;
+    bool bracketed = n > 2 && host[0] == '[';
+    if (n >= sizeof text) return false;
+    memcpy(text, host + bracketed, n - 2 * bracketed);
+    text[n - 2 * bracketed] = '\0';
+    if (bracketed) return inet_pton(AF_INET6, text, &address) == 1 && is_loopback_v6(&address);
+    return inet_pton(AF_INET, text, &address) == 1 && is_loopback_v4(&address);
+}
+
+bool browser_gate_takes_host(const struct browser_gate *g, const char *host, size_t n)
+{
+    if (g->any_host || n == 0) return true;
+    n = gate_host_bytes(host, n);
+    return is_loopback_name(host, n) || is_loopback_address(host, n) || find(g->hosts, host, n);
+}
+
+/* The server's own pages, whatever stands before it: https://host for one that is asked as host. */
+static bool is_same_site(const char *origin, const char *host, size_t host_bytes)
+{
+    const char *authority = strstr(origin, "://");
+    if (!authority || host_bytes == 0) return false;
+    authority += 3;
+    return strlen(authority) == host_bytes && !strncasecmp(authority, host, host_bytes);
+}
+
+bool browser_gate_takes_origin(const struct browser_gate *g, const char *origin, const char *host,
+                               size_t host_bytes, const char **allow)
+{
+    *allow = g->any_origin ? "*" : NULL;
+    if (!origin || g->any_origin) return true;
+    *allow = find(g->origins, origin, strlen(origin));
+    return *allow || is_same_site(origin, host, host_bytes);
+}
