@@ -127,6 +127,23 @@ static void on_handle_closed(uv_handle_t *handle)
     connection_drop_reference(handle->data);
 }
 
+static void on_hangup(void *context)
+{
+    connection_close(context);
+}
+
+static void on_end_unread(void *context)
+{
+    connection_probe(context);
+}
+
+/* The client's end-of-file comes to the reader, if there is one. */
+void connection_watch_hangup(struct connection *c)
+{
+    if (!c->hangup)
+        c->hangup = hangup_watch(&c->socket.stream, on_hangup, c->half_closed ? NULL : on_end_unread, c);
+}
+
 void connection_stop_hangup(struct connection *c)
 {
     hangup_stop(c->hangup);
@@ -186,7 +203,7 @@ void connection_begin_next(struct connection *c)
         return;
     }
     c->scan = (struct gate_scan){0};
-    c->head_begun = c->wants_head = false;
+    c->head_begun = c->wants_head = c->probed = false;
     connection_set_state(c, CONNECTION_READING);
     if (!c->consuming) connection_resume_input(c);
 }
@@ -253,6 +270,24 @@ void connection_send_text(struct connection *c, const char *text)
 {
     uv_buf_t part = uv_buf_init((char *)(uintptr_t)text, (unsigned)strlen(text));
     connection_send(c, &part, 1);
+}
+
+/* A half-close (legal while the client waits for its answer) and a close look alike until something is sent:
+ * a comment in a stream, else the first bytes of the answer, whatever it will be. */
+void connection_probe(struct connection *c)
+{
+    static const char first[CONNECTION_PROBE_BYTES + 1] = "HTTP/1.1 ";
+    const struct http_request *r = c->request;
+    bool pending = c->state == CONNECTION_CHECKING || c->state == CONNECTION_RESPONDING;
+    if (!pending) return;
+    connection_watch_hangup(c);
+    if (output_unsent_bytes(&c->output) > 0) return;
+    if (r->streaming) {
+        connection_send_text(c, r->version_minor > 0 ? "3\r\n:\n\n\r\n" : ":\n\n");
+    } else if (!c->probed) {
+        c->probed = true;
+        connection_send_text(c, first);
+    }
 }
 
 /* ---- time ---- */

@@ -62,6 +62,7 @@ struct connection {
     bool head_begun;
     bool wants_head; /* the head that is being read begins with HEAD */
     bool closes;     /* the current response is the last */
+    bool probed;     /* the first bytes of the response are out (connection_probe) */
     uint64_t first_byte_ns;
     int64_t num_requests;
     /* deadlines, in the loop's milliseconds */
@@ -79,7 +80,10 @@ void connection_drain(struct connection *c);
 
 /* ---- between the parts of a connection ---- */
 
-enum { CONNECTION_WAITING_BYTES = 16 * 1024 }; /* of pipelined requests; with more the client is not read */
+enum {
+    CONNECTION_WAITING_BYTES = 16 * 1024, /* of pipelined requests; with more the client is not read */
+    CONNECTION_PROBE_BYTES = 9,           /* "HTTP/1.1 ": what every response begins with */
+};
 
 /* connection.c */
 void connection_set_state(struct connection *c, enum connection_state state);
@@ -87,7 +91,10 @@ void connection_arm(struct connection *c); /* the timer, for the state's deadlin
 void connection_on_timer(uv_timer_t *timer);
 void connection_begin_next(struct connection *c); /* the response is written: the next request, or the end */
 void connection_release_body(struct connection *c);
+void connection_watch_hangup(struct connection *c);
 void connection_stop_hangup(struct connection *c);
+/* Sends something to a client that has said all it will, so that one that is gone answers with a reset. */
+void connection_probe(struct connection *c);
 void connection_drop_reference(struct connection *c);
 void connection_send_text(struct connection *c, const char *text);
 

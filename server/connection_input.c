@@ -15,11 +15,6 @@ enum {
     BODIES_AT_ONCE = 64, /* full-sized ones held by all connections; then 503 */
 };
 
-static void on_hangup(void *context)
-{
-    connection_close(context);
-}
-
 /* Both return how many bytes they used. */
 static size_t read_head(struct connection *c, const char *bytes, size_t n)
 {
@@ -102,10 +97,10 @@ static void adjust_reading(struct connection *c)
     if (too_much && !c->reading_stopped) {
         uv_read_stop(&c->socket.stream);
         c->reading_stopped = true;
-        if (!c->hangup) c->hangup = hangup_watch(&c->socket.stream, on_hangup, c);
     } else if (!too_much && c->reading_stopped) {
         connection_start_reading(c);
     }
+    if (c->reading_stopped) connection_watch_hangup(c);
 }
 
 static void after_input(struct connection *c)
@@ -140,20 +135,6 @@ static void receive(struct connection *c, const char *bytes, size_t n)
         after_input(c);
 }
 
-/* The client has sent all it will. That may be a half-close (legal while it waits for its answer) or a close,
- * which look alike until something is sent: an interim response or an SSE comment, both of which readers
- * skip. A client that is gone answers it with a reset, and the hang-up watch sees that. */
-static void probe(struct connection *c)
-{
-    const struct http_request *r = c->request;
-    if (!c->hangup) c->hangup = hangup_watch(&c->socket.stream, on_hangup, c);
-    if (output_unsent_bytes(&c->output) > 0) return;
-    if (r->streaming)
-        connection_send_text(c, r->version_minor > 0 ? "3\r\n:\n\n\r\n" : ":\n\n");
-    else if (r->version_minor > 0)
-        connection_send_text(c, "HTTP/1.1 100 Continue\r\n\r\n");
-}
-
 static void on_end_of_input(struct connection *c)
 {
     struct refusal why;
@@ -174,7 +155,7 @@ static void on_end_of_input(struct connection *c)
         break;
     case CONNECTION_CHECKING:
     case CONNECTION_RESPONDING:
-        probe(c);
+        connection_probe(c);
         break;
     case CONNECTION_FLUSHING:
         break;

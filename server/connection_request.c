@@ -81,6 +81,7 @@ static void run_request(struct connection *c)
 {
     connection_set_state(c, CONNECTION_RESPONDING);
     dispatch_run(c->request);
+    if (c->half_closed) connection_probe(c);
 }
 
 static void refuse_body(struct connection *c, const struct refusal *why)
@@ -130,6 +131,7 @@ static bool check_on_worker(struct connection *c)
     }
     c->num_references++;
     connection_set_state(c, CONNECTION_CHECKING);
+    if (c->half_closed) connection_probe(c);
     return true;
 }
 

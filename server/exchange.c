@@ -82,6 +82,13 @@ static void append_head(struct http_request *r, struct response_head *head, stru
     response_append_head(out, head);
 }
 
+/* The head's bytes that are not out yet. */
+static uv_buf_t unsent_head(const struct connection *c, const struct buffer *head)
+{
+    size_t sent = c->probed ? CONNECTION_PROBE_BYTES : 0;
+    return uv_buf_init(head->data + sent, (unsigned)(head->num_bytes - sent));
+}
+
 static void send_whole(struct http_request *r, int http_status, const char *content_type, const char *body,
                        size_t n)
 {
@@ -94,8 +101,7 @@ static void send_whole(struct http_request *r, int http_status, const char *cont
     if (buffer_failed(&text)) {
         connection_close(c);
     } else {
-        uv_buf_t parts[] = {uv_buf_init(text.data, (unsigned)text.num_bytes),
-                            uv_buf_init((char *)(uintptr_t)body, (unsigned)n)};
+        uv_buf_t parts[] = {unsent_head(c, &text), uv_buf_init((char *)(uintptr_t)body, (unsigned)n)};
         bool without_body = n == 0 || r->x.method == HTTP_METHOD_HEAD;
         http_metrics_count_response(http_status);
         connection_send(c, parts, without_body ? 1 : 2);
@@ -175,7 +181,7 @@ void exchange_start_stream(struct exchange *x)
     if (buffer_failed(&text)) {
         connection_close(x->connection);
     } else {
-        uv_buf_t part = uv_buf_init(text.data, (unsigned)text.num_bytes);
+        uv_buf_t part = unsent_head(x->connection, &text);
         http_metrics_count_response(200);
         connection_send(x->connection, &part, 1);
     }

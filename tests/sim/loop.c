@@ -627,11 +627,12 @@ static void run_shutdown(struct socket *s)
     shutdown->cb(shutdown, s->reset ? UV_ENOTCONN : 0);
 }
 
-struct hangup *hangup_watch(uv_stream_t *stream, void (*on_hangup)(void *context), void *context)
+struct hangup *hangup_watch(uv_stream_t *stream, void (*on_hangup)(void *context),
+                            void (*on_end)(void *context), void *context)
 {
     struct hangup *h = calloc(1, sizeof *h);
     if (!h) return NULL;
-    *h = (struct hangup){on_hangup, context};
+    *h = (struct hangup){on_hangup, on_end, context};
     socket_of(stream)->hangup = h;
     return h;
 }
@@ -645,14 +646,19 @@ void hangup_stop(struct hangup *h)
 
 static bool has_hung_up(const struct socket *s)
 {
-    return s->stream && s->hangup && s->reset && !uv_is_closing((uv_handle_t *)s->stream);
+    if (!s->stream || !s->hangup || uv_is_closing((uv_handle_t *)s->stream)) return false;
+    return (s->reset && s->hangup->on_hangup) || (s->client_ended && s->hangup->on_end);
 }
 
 static void run_hangup(struct socket *s)
 {
     struct hangup h = *s->hangup;
-    s->hangup->on_hangup = NULL;
-    if (h.on_hangup) h.on_hangup(h.context);
+    s->hangup->on_end = NULL;
+    if (s->reset) s->hangup->on_hangup = NULL;
+    if (s->reset)
+        h.on_hangup(h.context);
+    else
+        h.on_end(h.context);
 }
 
 static void run_sockets(void)
@@ -774,7 +780,7 @@ bool loop_is_ready(void)
         const struct socket *s = &sockets[i];
         if (!s->used) continue;
         if (is_readable(s) || can_shut_down(s) || can_write(s)) return true;
-        if (has_hung_up(s) && s->hangup->on_hangup) return true;
+        if (has_hung_up(s)) return true;
     }
     return false;
 }

@@ -16,6 +16,7 @@ void bytes_consume(struct bytes *b, size_t n);
 
 struct hangup {
     void (*on_hangup)(void *context);
+    void (*on_end)(void *context);
     void *context;
 };
 
