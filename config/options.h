@@ -54,7 +54,9 @@ X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is give
 X(TEXT,  api_key_file, "api-key-file", NULL, 0, 0, "file", "more client keys, one a line; `ps` and the environment do not show them") \
 X(LIST,  allowed_origin, "allowed-origin", NULL, 0, 0, "origin", "web page(s) that may ask, as scheme://host[:port], or *; by default any with --api-key, else none but this server's own") \
 X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that a server without --api-key on a loopback address answers to (against DNS rebinding); *: any") \
-X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; more are refused until some close") \
+X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; when all are in use the longest idle one is closed for a new one") \
+X(INT,   max_connections_per_address, "max-connections-per-address", 0, 0, 1000000, "connections", "those of one client (an IPv4 address, an IPv6 /64); 0: half of max-connections, loopback exempt; Unix sockets are never counted") \
+X(BYTES, max_buffered_bytes, "max-buffered-bytes", 256 * MIB, 1 * MIB, 1LL << 40, "bytes", "request bodies and unsent answers held for all clients together; more get 503") \
 X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM: how long running answers may take to finish") \
 SECTION("Limits of a request") \
 X(BYTES, max_header_bytes, "max-header-bytes", 16 * KIB, 1 * KIB, 1 * MIB, "bytes", "request line and headers together (431)") \

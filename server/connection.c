@@ -14,7 +14,6 @@
 enum {
     LINGER_MS = 2000,
     BODY_RATE_GRACE_MS = 5000,
-    EXTRA_CONNECTIONS = 32, /* beyond the limit, to be told so */
 };
 
 static const uint64_t no_deadline = UINT64_MAX;
@@ -68,23 +67,74 @@ void connection_arm(struct connection *c)
         uv_timer_start(&c->timer, connection_on_timer, deadline > now ? deadline - now : 0, 0);
 }
 
+/* ---- lists ---- */
+
+static struct connection_list *list_of(struct connection *c)
+{
+    bool waits = c->state == CONNECTION_READING || c->state == CONNECTION_LINGERING;
+    return waits ? &c->listener->waiting : &c->listener->others;
+}
+
+static void append(struct connection *c)
+{
+    struct connection_list *list = list_of(c);
+    c->next = NULL;
+    c->previous = list->last;
+    *(list->last ? &list->last->next : &list->first) = c;
+    list->last = c;
+}
+
+static void take_out(struct connection *c)
+{
+    struct connection_list *list = list_of(c);
+    *(c->previous ? &c->previous->next : &list->first) = c->next;
+    *(c->next ? &c->next->previous : &list->last) = c->previous;
+}
+
+/* ---- state ---- */
+
 void connection_set_state(struct connection *c, enum connection_state state)
 {
     struct listener *l = c->listener;
     int change = is_busy(state) - is_busy(c->state);
+    take_out(c);
     c->state = state;
+    append(c);
     c->since_ms = uv_now(l->loop);
     l->num_busy += change;
     connection_arm(c);
     if (change < 0 && l->num_busy == 0 && l->on_quiet) l->on_quiet(l->quiet_context);
 }
 
+void connection_touch(struct connection *c)
+{
+    connection_set_state(c, c->state);
+}
+
+/* ---- what is held for clients ---- */
+
+void connection_note_buffers(struct connection *c)
+{
+    size_t now = c->input.capacity_bytes + c->body.capacity_bytes + output_held_bytes(&c->output);
+    int64_t change = (int64_t)now - (int64_t)c->num_buffered_bytes;
+    c->num_buffered_bytes = now;
+    c->listener->num_buffered_bytes += (uint64_t)change;
+    if (change) http_metrics_add_buffered_bytes(change);
+}
+
+bool connection_has_room(const struct connection *c, size_t n)
+{
+    const struct listener *l = c->listener;
+    uint64_t max_bytes = l->config->max_buffered_bytes;
+    return n <= max_bytes && l->num_buffered_bytes <= max_bytes - n;
+}
+
 /* ---- the end ---- */
 
 void connection_release_body(struct connection *c)
 {
-    c->listener->num_body_bytes -= c->body.num_bytes;
     buffer_deinit(&c->body);
+    connection_note_buffers(c);
 }
 
 static void destroy_request(struct connection *c)
@@ -96,13 +146,8 @@ static void destroy_request(struct connection *c)
 
 static void unlink_connection(struct connection *c)
 {
-    if (c->previous)
-        c->previous->next = c->next;
-    else
-        c->listener->first = c->next;
-    if (c->next) c->next->previous = c->previous;
+    take_out(c);
     c->listener->num_connections--;
-    http_metrics_add_connections(-1);
 }
 
 void connection_drop_reference(struct connection *c)
@@ -117,6 +162,7 @@ void connection_drop_reference(struct connection *c)
     buffer_deinit(&c->input);
     buffer_deinit(&c->body);
     output_deinit(&c->output);
+    connection_note_buffers(c);
     unlink_connection(c);
     free(c);
 }
@@ -155,6 +201,9 @@ void connection_close(struct connection *c)
     if (c->state == CONNECTION_CLOSED) return;
     connection_stop_hangup(c);
     connection_set_state(c, CONNECTION_CLOSED);
+    peers_drop(&c->listener->peers, c->peer);
+    c->listener->num_open--;
+    http_metrics_add_connections(-1);
     uv_close(&c->socket.handle, on_handle_closed);
     uv_close((uv_handle_t *)&c->timer, on_handle_closed);
 }
@@ -189,6 +238,7 @@ static void linger(struct connection *c)
 {
     connection_set_state(c, CONNECTION_LINGERING);
     if (!c->consuming) buffer_deinit(&c->input);
+    connection_note_buffers(c);
     c->shutdown.data = c;
     if (uv_shutdown(&c->shutdown, &c->socket.stream, on_shutdown))
         connection_close(c);
@@ -219,6 +269,12 @@ void connection_end_request(struct connection *c)
         connection_begin_next(c);
 }
 
+bool connection_is_ahead(const struct connection *c)
+{
+    size_t soft = connection_has_room(c, 0) ? c->listener->config->stream_buffer_soft : 0;
+    return output_unsent_bytes(&c->output) > soft;
+}
+
 /* The write timeout begins anew. */
 static void note_progress(struct connection *c)
 {
@@ -230,7 +286,7 @@ static void note_progress(struct connection *c)
 static void resume_endpoint(struct connection *c)
 {
     struct http_request *r = c->request;
-    if (!r->paused || output_unsent_bytes(&c->output) > c->listener->config->stream_buffer_soft) return;
+    if (!r->paused || connection_is_ahead(c)) return;
     r->paused = false;
     if (r->x.on_writable) r->x.on_writable(&r->x);
 }
@@ -243,6 +299,7 @@ static void on_written(struct output *output, int uv_status)
         connection_close(c);
         return;
     }
+    connection_note_buffers(c);
     note_progress(c);
     if (c->state == CONNECTION_RESPONDING)
         resume_endpoint(c);
@@ -254,7 +311,9 @@ void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
 {
     if (c->state == CONNECTION_CLOSED) return;
     bool was_empty = output_unsent_bytes(&c->output) == 0;
-    if (output_send(&c->output, parts, num_parts)) {
+    int uv_status = output_send(&c->output, parts, num_parts);
+    connection_note_buffers(c);
+    if (uv_status) {
         connection_close(c);
         return;
     }
@@ -394,11 +453,9 @@ static int init_socket(struct connection *c)
 
 static void link_connection(struct connection *c)
 {
-    struct listener *l = c->listener;
-    c->next = l->first;
-    if (l->first) l->first->previous = c;
-    l->first = c;
-    l->num_connections++;
+    append(c);
+    c->listener->num_connections++;
+    c->listener->num_open++;
     http_metrics_add_connections(1);
 }
 
@@ -423,6 +480,64 @@ static struct connection *create(struct listener *l)
     return c;
 }
 
+/* ---- places ---- */
+
+static void count_peer(struct connection *c)
+{
+    struct sockaddr_storage address;
+    int n = sizeof address;
+    if (c->socket.handle.type != UV_TCP) return;
+    if (uv_tcp_getpeername(&c->socket.tcp, (struct sockaddr *)&address, &n)) return;
+    c->peer = peers_add(&c->listener->peers, (struct sockaddr *)&address);
+}
+
+static bool peer_has_too_many(const struct connection *c)
+{
+    const struct listener *l = c->listener;
+    int64_t max = l->config->max_connections_per_address;
+    if (!c->peer || (max == 0 && c->peer->is_loopback)) return false;
+    if (max == 0) max = max_of(l->max_connections / 2, 1);
+    return c->peer->num_connections > max;
+}
+
+/* Closes the one that has waited longest, but not c; if peer is given, of that client's. */
+static bool make_place(struct connection *c, const struct peer *peer)
+{
+    struct connection *longest = c->listener->waiting.first;
+    while (longest && (longest == c || (peer && longest->peer != peer))) longest = longest->next;
+    if (!longest) return false;
+    http_metrics_count_displaced();
+    connection_close(longest);
+    return true;
+}
+
+/* False when there was none, and c is on its way out. */
+static bool take_place(struct connection *c)
+{
+    struct listener *l = c->listener;
+    struct refusal why;
+    if (peer_has_too_many(c) && !make_place(c, c->peer)) {
+        http_metrics_count_overflow();
+        (void)!refuse(&why, 429,
+                      "this client's address has %d connections at work (--max-connections-per-address)",
+                      c->peer->num_connections - 1);
+        connection_refuse(c, &why);
+        return false;
+    }
+    if (l->num_open > l->max_connections) make_place(c, NULL);
+    c->in_reserve = l->num_open > l->max_connections;
+    if (l->num_open <= l->max_connections + CONNECTION_RESERVE) return true;
+    http_metrics_count_overflow();
+    connection_close(c);
+    return false;
+}
+
+bool connection_is_in_reserve(struct connection *c)
+{
+    c->in_reserve = c->in_reserve && c->listener->num_open > c->listener->max_connections;
+    return c->in_reserve;
+}
+
 void connection_accept(struct listener *l)
 {
     struct connection *c = create(l);
@@ -430,19 +545,13 @@ void connection_accept(struct listener *l)
         listener_turn_away(l);
         return;
     }
-    if (uv_accept(&l->socket.stream, &c->socket.stream) ||
-        l->num_connections > l->max_connections + EXTRA_CONNECTIONS) {
+    if (uv_accept(&l->socket.stream, &c->socket.stream)) {
         connection_close(c);
         return;
     }
     set_socket_options(c);
-    if (l->num_connections > l->max_connections) {
-        struct refusal why;
-        http_metrics_count_overflow();
-        (void)!refuse(&why, 503, "all %d connections are in use (--max-connections)", l->max_connections);
-        connection_refuse(c, &why);
-        return;
-    }
+    count_peer(c);
+    if (!take_place(c)) return;
     connection_arm(c);
     connection_start_reading(c);
 }

@@ -8,6 +8,10 @@
  * that is closed (by either side, at any moment) stays in memory until libuv has let go of its handles; only
  * then is its endpoint told (on_closed), so never from inside an exchange function.
  *
+ * A new connection beyond --max-connections takes the place of the one that has waited longest without being
+ * at work; when all are at work it is taken in reserve, where only routes that are always answered are
+ * served: probes get through whatever the others do.
+ *
  * After an error of the transport nothing more is parsed: the answer is sent, what still arrives is thrown
  * away for a moment so that the answer is not lost to a reset (lingering), then the socket is closed.
  *
@@ -44,7 +48,8 @@ struct connection {
     uv_timer_t timer;
     uv_shutdown_t shutdown;
     struct listener *listener;
-    struct connection *next, *previous;
+    struct connection *next, *previous; /* in one of the listener's lists */
+    struct peer *peer;                  /* NULL: not counted */
     enum connection_state state;
     int num_references; /* open handles, running work; freed at 0 */
     struct output output;
@@ -55,7 +60,8 @@ struct connection {
     struct http_reader reader;
     struct buffer input; /* read, not consumed yet */
     struct buffer body;
-    bool consuming; /* connection_consume is on the stack */
+    size_t num_buffered_bytes; /* in the listener's sum */
+    bool consuming;            /* connection_consume is on the stack */
     bool reading_stopped;
     bool turn_pending; /* the timer is to go on with input, not a deadline */
     bool half_closed;  /* the client has sent its end-of-file */
@@ -63,6 +69,7 @@ struct connection {
     bool wants_head; /* the head that is being read begins with HEAD */
     bool closes;     /* the current response is the last */
     bool probed;     /* the first bytes of the response are out (connection_probe) */
+    bool in_reserve; /* all places were taken when it came */
     uint64_t first_byte_ns;
     int64_t num_requests;
     /* deadlines, in the loop's milliseconds */
@@ -81,6 +88,7 @@ void connection_drain(struct connection *c);
 /* ---- between the parts of a connection ---- */
 
 enum {
+    CONNECTION_RESERVE = 32, /* beyond --max-connections, for probes, and for others to be told so */
     CONNECTION_WAITING_BYTES = 16 * 1024, /* of pipelined requests; with more the client is not read */
     CONNECTION_PROBE_BYTES = 9,           /* "HTTP/1.1 ": what every response begins with */
 };
@@ -91,6 +99,8 @@ void connection_arm(struct connection *c); /* the timer, for the state's deadlin
 void connection_on_timer(uv_timer_t *timer);
 void connection_begin_next(struct connection *c); /* the response is written: the next request, or the end */
 void connection_release_body(struct connection *c);
+void connection_note_buffers(struct connection *c); /* after buffers grew or shrank: the listener's sum */
+void connection_touch(struct connection *c);        /* it waits from now on */
 void connection_watch_hangup(struct connection *c);
 void connection_stop_hangup(struct connection *c);
 /* Sends something to a client that has said all it will, so that one that is gone answers with a reset. */
@@ -117,6 +127,12 @@ static inline bool connection_is_open(const struct connection *c)
 
 /* Whether the response about to begin is the last one of this connection. */
 bool connection_is_last_response(const struct connection *c);
+/* Whether n more bytes may be held for clients (--max-buffered-bytes). */
+bool connection_has_room(const struct connection *c, size_t n);
+/* More is waiting for the client than should: a stream pauses. */
+bool connection_is_ahead(const struct connection *c);
+/* A route that is not always answered: every place is taken. */
+bool connection_is_in_reserve(struct connection *c);
 /* Sends response bytes; closes when the socket fails. */
 void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts);
 /* The response is complete (everything was given to connection_send): the exchange ends here and is freed. */

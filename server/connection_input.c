@@ -12,8 +12,14 @@
 enum {
     REQUESTS_PER_TURN = 64, /* pipelined ones answered before others get the loop */
     LINGER_BYTES_MAX = 64 * 1024 * 1024,
-    BODIES_AT_ONCE = 64, /* full-sized ones held by all connections; then 503 */
 };
+
+static int refuse_for_room(const struct connection *c, struct refusal *why)
+{
+    return refuse(why, 503,
+                  "%llu bytes of requests and answers are held for all clients (--max-buffered-bytes)",
+                  (unsigned long long)c->listener->num_buffered_bytes);
+}
 
 /* Both return how many bytes they used. */
 static size_t read_head(struct connection *c, const char *bytes, size_t n)
@@ -24,8 +30,7 @@ static size_t read_head(struct connection *c, const char *bytes, size_t n)
     if (!c->head_begun && n > c->scan.head_start) {
         c->head_begun = true;
         c->first_byte_ns = clock_monotonic_ns();
-        c->since_ms = uv_now(l->loop);
-        connection_arm(c);
+        connection_touch(c);
     }
     const char *start = bytes + c->scan.head_start;
     c->wants_head = n - c->scan.head_start >= 5 && !memcmp(start, "HEAD ", 5);
@@ -45,11 +50,9 @@ static size_t read_body(struct connection *c, const char *bytes, size_t n)
 {
     struct listener *l = c->listener;
     struct refusal why;
-    size_t before = c->body.num_bytes;
     int64_t used = http_reader_feed(&c->reader, bytes, n, l->limits.max_body_bytes, &c->body, &why);
-    l->num_body_bytes += c->body.num_bytes - before;
-    if (used >= 0 && l->num_body_bytes > BODIES_AT_ONCE * l->limits.max_body_bytes)
-        used = refuse(&why, 503, "too many large bodies at once");
+    connection_note_buffers(c);
+    if (used >= 0 && !connection_has_room(c, 0)) used = refuse_for_room(c, &why);
     if (used < 0) {
         connection_refuse(c, &why);
         return n;
@@ -106,6 +109,10 @@ static void adjust_reading(struct connection *c)
 static void after_input(struct connection *c)
 {
     if (discards_input(c)) buffer_deinit(&c->input);
+    connection_note_buffers(c);
+    struct refusal why;
+    bool part_of_head = c->state == CONNECTION_READING && c->input.num_bytes > 0 && !c->turn_pending;
+    if (part_of_head && !connection_has_room(c, 0) && refuse_for_room(c, &why)) connection_refuse(c, &why);
     if (c->state == CONNECTION_CLOSED || c->half_closed) {
         bool stuck = c->half_closed && c->state == CONNECTION_READING && !c->turn_pending;
         if (stuck) connection_close(c); /* what is left of the input is not a whole request */

@@ -17,6 +17,12 @@ enum {
 
 /* ---- refusing ---- */
 
+static const char *error_type_of(int http_status)
+{
+    if (http_status == 503) return "service_unavailable_error";
+    return http_status == 429 ? "rate_limit_error" : "invalid_request_error";
+}
+
 /* Answers a request that never became one. */
 static void refuse_unread(struct connection *c, const struct refusal *why)
 {
@@ -35,9 +41,7 @@ static void refuse_unread(struct connection *c, const struct refusal *why)
     buffer_init(&text, 8192);
     if (why->http_status == 405) buffer_append_text(&extra, "Allow: GET, HEAD, POST, OPTIONS\r\n");
     response_append_error_headers(&extra, why->http_status, 1);
-    bool busy = why->http_status == 503;
-    response_append_error(&body, busy ? "service_unavailable_error" : "invalid_request_error", NULL, NULL,
-                          why->message);
+    response_append_error(&body, error_type_of(why->http_status), NULL, NULL, why->message);
     response_append_head(&text,
                          &(struct response_head){.http_status = why->http_status,
                                                  .content_type = "application/json",
@@ -69,10 +73,8 @@ void connection_refuse(struct connection *c, const struct refusal *why)
         refuse_unread(c, why);
         return;
     }
-    bool busy = why->http_status == 503;
-    exchange_error(&c->request->x, why->http_status,
-                   busy ? "service_unavailable_error" : "invalid_request_error", NULL, NULL, busy, "%s",
-                   why->message);
+    exchange_error(&c->request->x, why->http_status, error_type_of(why->http_status), NULL, NULL,
+                   why->http_status == 503, "%s", why->message);
 }
 
 /* ---- requests ---- */
@@ -86,7 +88,7 @@ static void run_request(struct connection *c)
 
 static void refuse_body(struct connection *c, const struct refusal *why)
 {
-    exchange_error(&c->request->x, why->http_status, "invalid_request_error", NULL, NULL, 1, "%s",
+    exchange_error(&c->request->x, why->http_status, error_type_of(why->http_status), NULL, NULL, 1, "%s",
                    why->message);
 }
 
@@ -163,7 +165,8 @@ void connection_begin_request(struct connection *c, const struct gate_head *head
     }
     c->request->x.arrival_ns = c->first_byte_ns;
     bool has_body = !http_reader_done(&c->reader);
-    bool last = !head->keep_alive || c->num_requests >= l->config->max_requests_per_connection;
+    bool last = !head->keep_alive || connection_is_in_reserve(c) ||
+                c->num_requests >= l->config->max_requests_per_connection;
     c->closes = last || has_body; /* a body that nobody reads ends the connection */
     if (!dispatch_head(l, c->request)) return;
     c->closes = last;

@@ -5,6 +5,8 @@
 #include <strings.h>
 
 #include "server/api/json_gate.h"
+#include "server/connection.h"
+#include "server/http_metrics.h"
 #include "server/server.h"
 #include "server/target.h"
 
@@ -117,7 +119,15 @@ static bool is_served_now(const struct http_request *r, struct exchange *x)
         [SERVER_FAILED] = "the device failed and the server is about to be restarted",
     };
     enum server_state state = x->server->state;
-    if (state == SERVER_READY || (r->route->flags & ROUTE_ALWAYS)) return true;
+    if (r->route->flags & ROUTE_ALWAYS) return true;
+    if (connection_is_in_reserve(x->connection)) {
+        http_metrics_count_overflow();
+        exchange_error(x, 503, "service_unavailable_error", NULL, NULL, 1,
+                       "all %d connections are in use (--max-connections)",
+                       x->connection->listener->max_connections);
+        return false;
+    }
+    if (state == SERVER_READY) return true;
     int retry_after_seconds = state == SERVER_LOADING ? 1 : 5;
     exchange_error(x, 503, "service_unavailable_error", NULL, NULL, retry_after_seconds, "%s",
                    reasons[state]);

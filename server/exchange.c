@@ -113,7 +113,13 @@ static void send_whole(struct http_request *r, int http_status, const char *cont
 void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body, size_t n)
 {
     struct http_request *r = http_request_of(x);
+    struct connection *c = x->connection;
     assert_always(!r->streaming && n <= UINT32_MAX);
+    if (n > c->listener->config->stream_buffer_soft && !connection_has_room(c, n)) {
+        exchange_error(x, 503, "service_unavailable_error", NULL, NULL, 1,
+                       "there is no room for an answer of %zu bytes (--max-buffered-bytes)", n);
+        return;
+    }
     send_whole(r, http_status, content_type, body, n);
 }
 
@@ -210,7 +216,7 @@ bool exchange_write(struct exchange *x, const char *bytes, size_t n)
     size_t unsent = output_unsent_bytes(&c->output);
     if (unsent > c->listener->config->stream_buffer_hard)
         connection_cut_off(c, "more than --stream-buffer-hard bytes wait for the client");
-    r->paused = unsent > c->listener->config->stream_buffer_soft;
+    r->paused = connection_is_ahead(c);
     return !r->paused;
 }
 

@@ -7,7 +7,7 @@
 enum { NUM_CLASSES = 4 };
 
 static struct metric *responses[NUM_CLASSES]; /* 2xx 3xx 4xx 5xx */
-static struct metric *disconnects, *cut_offs, *overflows, *connections;
+static struct metric *disconnects, *cut_offs, *overflows, *displaced, *connections, *buffered;
 
 void http_metrics_register(void)
 {
@@ -21,8 +21,14 @@ void http_metrics_register(void)
     cut_offs = metric_register(METRIC_COUNTER, "flashd_http_slow_clients_total",
                                "Connections closed because the client did not read.", "", NULL, 0);
     overflows = metric_register(METRIC_COUNTER, "flashd_http_refused_connections_total",
-                                "Connections refused because of --max-connections.", "", NULL, 0);
+                                "Connections and requests refused because of --max-connections or "
+                                "--max-connections-per-address.",
+                                "", NULL, 0);
+    displaced = metric_register(METRIC_COUNTER, "flashd_http_displaced_connections_total",
+                                "Idle connections closed because a new one needed the place.", "", NULL, 0);
     connections = metric_register(METRIC_GAUGE, "flashd_http_connections", "Open connections.", "", NULL, 0);
+    buffered = metric_register(METRIC_GAUGE, "flashd_http_buffered_bytes",
+                               "Bytes of requests and unsent answers held for clients.", "", NULL, 0);
 }
 
 static void count(struct metric *m, double amount)
@@ -49,6 +55,16 @@ void http_metrics_count_cut_off(void)
 void http_metrics_count_overflow(void)
 {
     count(overflows, 1);
+}
+
+void http_metrics_count_displaced(void)
+{
+    count(displaced, 1);
+}
+
+void http_metrics_add_buffered_bytes(int64_t amount)
+{
+    count(buffered, (double)amount);
 }
 
 void http_metrics_add_connections(int amount)

@@ -3,12 +3,16 @@
 #ifndef SERVER_HTTP_METRICS_H
 #define SERVER_HTTP_METRICS_H
 
+#include <stdint.h>
+
 void http_metrics_register(void);
 
 void http_metrics_count_response(int http_status); /* one answer begun */
 void http_metrics_count_disconnect(void);          /* a client went away before its answer was complete */
 void http_metrics_count_cut_off(void);             /* we closed: it did not read in time, or not enough */
-void http_metrics_count_overflow(void);            /* a connection beyond --max-connections */
+void http_metrics_count_overflow(void);            /* no place: --max-connections, -per-address */
+void http_metrics_count_displaced(void);           /* an idle connection closed for a new one */
 void http_metrics_add_connections(int amount);     /* +1, -1 */
+void http_metrics_add_buffered_bytes(int64_t amount);
 
 #endif

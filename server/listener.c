@@ -204,9 +204,17 @@ static int prepare(struct listener *l, struct error *err)
     l->read_buffer = malloc(READ_BUFFER_BYTES);
     l->headers = calloc((size_t)config->max_headers, sizeof *l->headers);
     if (!l->read_buffer || !l->headers) return error_set(err, STATUS_NO_MEMORY, "out of memory");
-    if (getrandom(&l->request_seed, sizeof l->request_seed, 0) != sizeof l->request_seed)
+    if (config->max_buffered_bytes < config->max_body_bytes)
+        return error_set(err, STATUS_INVALID,
+                         "--max-buffered-bytes %llu: not even one body of --max-body-bytes %llu would fit",
+                         (unsigned long long)config->max_buffered_bytes,
+                         (unsigned long long)config->max_body_bytes);
+    uint64_t seeds[2];
+    if (getrandom(seeds, sizeof seeds, 0) != sizeof seeds)
         return error_set(err, STATUS_IO, "no random numbers: %s", strerror(errno));
-    return auth_init(&l->auth, &config->api_key, err);
+    l->request_seed = seeds[0];
+    int status = peers_init(&l->peers, l->max_connections, seeds[1], err);
+    return status ? status : auth_init(&l->auth, &config->api_key, err);
 }
 
 /* libuv's table of watchers is indexed by descriptor, grows with it, and libuv ends the process when there is
@@ -228,7 +236,8 @@ static void grow_watchers(struct listener *l)
     struct rlimit limit;
     uv_os_fd_t own;
     uv_poll_t *poll = malloc(sizeof *poll);
-    uint64_t highest = 2 * (uint64_t)l->max_connections + OTHER_DESCRIPTORS; /* a hang-up watch has its own */
+    /* a hang-up watch has its own */
+    uint64_t highest = 2 * ((uint64_t)l->max_connections + CONNECTION_RESERVE) + OTHER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) highest = min_of(highest, (uint64_t)limit.rlim_cur - 1);
     int fd = uv_fileno(&l->socket.handle, &own) ? -1 : fcntl(own, F_DUPFD_CLOEXEC, (int)highest);
     if (!poll || fd < 0 || uv_poll_init(l->loop, poll, fd)) {
@@ -265,8 +274,8 @@ void listener_stop(struct listener *l)
 void listener_drain(struct listener *l)
 {
     l->draining = true;
-    for (struct connection *c = l->first, *next; c; c = next) {
-        next = c->next; /* connections are freed later, by the loop */
+    for (struct connection *c = l->waiting.first, *next; c; c = next) {
+        next = c->next; /* one that is closed goes to the others */
         connection_drain(c);
     }
 }
@@ -275,13 +284,15 @@ void listener_close(struct listener *l)
 {
     listener_stop(l);
     http_log_close(&l->log);
-    for (struct connection *c = l->first; c; c = c->next) connection_close(c);
+    while (l->waiting.first) connection_close(l->waiting.first);
+    for (struct connection *c = l->others.first; c; c = c->next) connection_close(c);
 }
 
 void listener_deinit(struct listener *l)
 {
     assert_always(l->num_connections == 0);
     auth_deinit(&l->auth);
+    peers_deinit(&l->peers);
     free(l->headers);
     free(l->read_buffer);
 }

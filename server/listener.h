@@ -12,9 +12,15 @@
 #include "server/browser_gate.h"
 #include "server/gate.h"
 #include "server/http_log.h"
+#include "server/peers.h"
 #include "server/router.h"
 
 enum { READ_BUFFER_BYTES = 64 * 1024 };
+
+/* Connections by the time of their last change, oldest first. */
+struct connection_list {
+    struct connection *first, *last;
+};
 
 struct listener {
     uv_loop_t *loop;
@@ -40,16 +46,20 @@ struct listener {
         uv_pipe_t pipe;
     } unwanted; /* a connection that there is no memory for, being closed */
     bool turning_away, next_waits;
-    char address[128];        /* where, for the log: "http://127.0.0.1:8000", "unix:/run/flashd.sock" */
-    int port;                 /* the one in use; 0 for a Unix socket */
-    struct connection *first; /* all connections, newest first */
-    int num_connections, max_connections;
+    char address[128]; /* where, for the log: "http://127.0.0.1:8000", "unix:/run/flashd.sock" */
+    int port;          /* the one in use; 0 for a Unix socket */
+    struct connection_list
+        waiting; /* with no request, or with an answer that is out: may be closed for others */
+    struct connection_list others; /* at work, or closed and not freed yet */
+    struct peers peers;
+    int num_connections;             /* in both lists */
+    int num_open, max_connections;   /* num_open: without those that are closed */
     int num_busy;                    /* connections with a request that is not answered completely */
     void (*on_quiet)(void *context); /* num_busy came down to 0 */
     void *quiet_context;
     uint64_t warned_ms;                  /* of accepting that fails; 0: never */
     uint64_t num_requests, request_seed; /* for ids */
-    uint64_t num_body_bytes;             /* held by all connections */
+    uint64_t num_buffered_bytes;         /* of input, bodies and answers, held by all connections */
     char *read_buffer;           /* libuv hands over each read before it begins the next: one is enough */
     struct gate_header *headers; /* scratch, max_headers of them */
 };

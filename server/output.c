@@ -24,6 +24,11 @@ size_t output_unsent_bytes(const struct output *o)
     return (o->writing ? uv_stream_get_write_queue_size(o->stream) : 0) + o->queued.num_bytes;
 }
 
+size_t output_held_bytes(const struct output *o)
+{
+    return o->sending.capacity_bytes + o->queued.capacity_bytes;
+}
+
 uint64_t output_taken_bytes(const struct output *o)
 {
     return o->num_given - output_unsent_bytes(o);

@@ -30,6 +30,8 @@ int output_send(struct output *o, const uv_buf_t *parts, int num_parts);
 
 /* Bytes that the socket has not taken yet. */
 size_t output_unsent_bytes(const struct output *o);
+/* Memory that they take. */
+size_t output_held_bytes(const struct output *o);
 /* Bytes that it has taken since the beginning: the client reads as long as this grows. */
 uint64_t output_taken_bytes(const struct output *o);
 

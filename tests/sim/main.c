@@ -99,7 +99,7 @@ static void print_script(const struct script *s, int num_clients)
     if (first) printf(" ONLY=none");
     first = true;
     for (int i = 0; i < NUM_FEATURES; i++) {
-        if (!(s->features_off & 1u << i)) continue;
+        if (!(s->features_off & UINT64_C(1) << i)) continue;
         printf("%s%s", first ? " WITHOUT=" : ",", feature_names[i]);
         first = false;
     }
@@ -124,7 +124,7 @@ static void parse_without(struct script *s, char *list)
         while (i < NUM_FEATURES && strcmp(feature_names[i], name) != 0) i++;
         if (i == NUM_FEATURES) fprintf(stderr, "sim: no feature %s\n", name);
         assert_always(i < NUM_FEATURES);
-        s->features_off |= 1u << i;
+        s->features_off |= UINT64_C(1) << i;
     }
 }
 
@@ -166,7 +166,7 @@ static void shrink_features(struct script *s, const char *message, int *runs_lef
 {
     for (int i = 0; i < NUM_FEATURES; i++) {
         struct script smaller = *s;
-        smaller.features_off |= 1u << i;
+        smaller.features_off |= UINT64_C(1) << i;
         if (still_fails(&smaller, message, runs_left)) *s = smaller;
     }
 }

@@ -52,7 +52,9 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(two_steps, 50)                                                                                         \
     X(unequal_halves, 40)                                                                                    \
     X(no_prefix_cache, 15)                                                                                   \
-    X(clock_jumps, 30)
+    X(clock_jumps, 30)                                                                                       \
+    X(few_places, 15)                                                                                        \
+    X(small_buffers, 15)
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -84,6 +86,10 @@ extern const char *const feature_names[NUM_FEATURES];
     X(left_while_running)                                                                                    \
     X(left_while_preparing)                                                                                  \
     X(cut_off_by_timeout)                                                                                    \
+    X(displaced)                                                                                             \
+    X(refused_429_address)                                                                                   \
+    X(refused_503_places)                                                                                    \
+    X(refused_503_buffers)                                                                                   \
     X(streams_paused)                                                                                        \
     X(pings)                                                                                                 \
     X(half_closed_and_answered)                                                                              \
@@ -178,7 +184,7 @@ static inline uint64_t rng_skewed(struct rng *r, uint64_t max)
 /* What is run: the same one twice gives the same trace. */
 struct script {
     uint64_t seed;
-    uint32_t features_off;
+    uint64_t features_off;
     bool left_out[CLIENTS_MAX];
     bool verbose;
 };

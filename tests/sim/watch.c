@@ -272,6 +272,47 @@ void __wrap_http_metrics_count_cut_off(void)
     mark(MARK_cut_off_by_timeout);
 }
 
+void __wrap_http_metrics_count_displaced(void)
+{
+    mark(MARK_displaced);
+}
+
+int __wrap_listener_open(struct listener *l, struct server *server, const struct route *routes,
+                         struct error *err)
+{
+    world.listener = l;
+    return __real_listener_open(l, server, routes, err);
+}
+
+/* Connections of one list; adds up what they hold. */
+static int check_connections(const struct connection_list *list, bool waiting, int *num_open, uint64_t *held)
+{
+    int count = 0;
+    const struct connection *previous = NULL;
+    for (const struct connection *c = list->first; c; previous = c, c = c->next, count++) {
+        bool waits = c->state == CONNECTION_READING || c->state == CONNECTION_LINGERING;
+        expect(waits == waiting && c->previous == previous, "a connection in the wrong list");
+        expect(!previous || previous->since_ms <= c->since_ms, "a list of connections is out of order");
+        *num_open += c->state != CONNECTION_CLOSED;
+        *held += c->num_buffered_bytes;
+    }
+    expect(list->last == previous, "a list of connections has another end");
+    return count;
+}
+
+static void check_listener(const struct listener *l)
+{
+    int num_open = 0;
+    uint64_t held = 0;
+    int count = check_connections(&l->waiting, true, &num_open, &held) +
+                check_connections(&l->others, false, &num_open, &held);
+    expect(count == l->num_connections && num_open == l->num_open, "%d connections, %d open; counted %d, %d",
+           count, num_open, l->num_connections, l->num_open);
+    expect(num_open <= l->max_connections + CONNECTION_RESERVE, "%d connections are open", num_open);
+    expect(held == l->num_buffered_bytes, "%llu bytes are held, %llu counted", (unsigned long long)held,
+           (unsigned long long)l->num_buffered_bytes);
+}
+
 /* ---- plans, and markers ---- */
 
 /* Whether the row that the sequence fails on is the one that alone it fails on, too. */
@@ -488,6 +529,7 @@ static void check_loop(void)
 void watch_loop(void)
 {
     if (world.server && world.server->api) check_loop();
+    if (world.listener && !world.ending) check_listener(world.listener);
 }
 
 static void begin_turn(void)

@@ -68,7 +68,7 @@ static void choose_features(void)
     struct rng rng = rng_of("features", 0);
     for (int i = 0; i < NUM_FEATURES; i++) {
         bool on = rng_chance(&rng, percents[i]);
-        world.features[i] = on && !(world.script.features_off & 1u << i);
+        world.features[i] = on && !(world.script.features_off & UINT64_C(1) << i);
     }
 }
 
@@ -92,6 +92,27 @@ static void set_option(const char *name, int64_t value)
     expect(status == 0, "%s: %s", name, err.text);
 }
 
+static void set_text(const char *name, const char *value)
+{
+    struct error err;
+    int status = config_set(&world.config, name, value, "the simulator", &err);
+    expect(status == 0, "%s: %s", name, err.text);
+}
+
+/* Smaller bounds of memory than the options allow, but not than one body. */
+static void choose_places(void)
+{
+    struct rng rng = rng_of("places", 0);
+    if (has(FEATURE_few_places)) {
+        set_option("max-connections", 1 + rng_below(&rng, 8));
+        if (rng_chance(&rng, 50)) set_option("max-connections-per-address", 1 + rng_below(&rng, 3));
+    }
+    if (has(FEATURE_small_buffers)) {
+        world.config.max_body_bytes = 16384;
+        world.config.max_buffered_bytes = 16384 + (uint64_t)rng_below(&rng, 50000);
+    }
+}
+
 static void choose_options(struct rng *rng)
 {
     struct error err;
@@ -108,7 +129,8 @@ static void choose_options(struct rng *rng)
     if (has(FEATURE_no_prefix_cache))
         assert_always(config_set(&world.config, "enable-prefix-caching", "false", "the simulator", &err) ==
                       0);
-    assert_always(config_set(&world.config, "allowed-host", "sim", "the simulator", &err) == 0);
+    set_text("allowed-host", "sim");
+    choose_places();
     for (int i = 0; has(FEATURE_salts) && i < 2; i++)
         assert_always(config_set(&world.config, "api-key", i ? "key1" : "key0", "the simulator", &err) == 0);
 }

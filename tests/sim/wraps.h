@@ -10,6 +10,7 @@
 #include "scheduler/scheduler.h"
 #include "server/api/request_log.h"
 #include "server/connection.h"
+#include "server/listener.h"
 #include "server/server.h"
 
 #define WRAP(result, name, ...)                                                                              \
@@ -49,6 +50,9 @@ WRAP(void, request_slots_release, struct request_slots *s, int32_t slot_idx);
 WRAP(void, request_log_write, const struct request_record *record);
 WRAP(bool, exchange_write, struct exchange *x, const char *bytes, size_t n);
 WRAP(void, http_metrics_count_cut_off, void);
+WRAP(void, http_metrics_count_displaced, void);
+WRAP(int, listener_open, struct listener *l, struct server *server, const struct route *routes,
+     struct error *err);
 
 #undef WRAP
 

@@ -240,7 +240,8 @@ static void rig_end(struct rig *rig)
     uv_thread_join(&rig->thread);
     assert_int_equal(rig->listener.num_connections, 0);
     assert_int_equal(rig->listener.num_busy, 0);
-    assert_int_equal(rig->listener.num_body_bytes, 0);
+    assert_int_equal(rig->listener.num_buffered_bytes, 0);
+    assert_int_equal(rig->listener.num_open, 0);
     listener_deinit(&rig->listener);
     assert_int_equal(uv_loop_close(&rig->loop), 0);
     assert_int_equal(arena_total_bytes(), 0);

@@ -590,32 +590,6 @@ static void test_slow_body(void **state)
     rig_end(&rig);
 }
 
-static void test_too_many_connections(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_init(&rig);
-    rig.config.max_connections = 2;
-    rig_start(&rig);
-    int first = client_connect(&rig), second = client_connect(&rig);
-    client_send_text(first, "GET /ok HTTP/1.1\r\n" HOST "\r\n");
-    client_send_text(second, "GET /ok HTTP/1.1\r\n" HOST "\r\n");
-    free(client_read(first, "\r\n\r\nok"));
-    free(client_read(second, "\r\n\r\nok"));
-    expect(&rig, "", 503, "--max-connections", "Retry-After: ", "Connection: close", NULL);
-    close(first);
-    client_send_text(second, "GET /ok HTTP/1.1\r\n" HOST "\r\n");
-    free(client_read(second, "\r\n\r\nok"));
-    for (int i = 0, status = 503; status != 200; i++) { /* the place is free a moment after the close */
-        char *answer = client_ask_text(&rig, "GET /ok HTTP/1.1\r\n" HOST CLOSE "\r\n");
-        status = status_of(answer);
-        free(answer);
-        assert_true(i < 1000);
-    }
-    close(second);
-    rig_end(&rig);
-}
-
 static void test_states(void **state)
 {
     (void)state;
@@ -773,7 +747,6 @@ int main(void)
         cmocka_unit_test(test_cut_requests),
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_slow_body),
-        cmocka_unit_test(test_too_many_connections),
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_unix_socket),
