@@ -1,6 +1,7 @@
 """The wire below the API: raw sockets against the real server. Limits at N-1, N and N+1, one answer a request, what a
 half-close and a reset mean, and the process's life (start, drain, signals, descriptors)."""
 
+import email.utils
 import json
 import os
 import random
@@ -91,7 +92,8 @@ def test_plain_answers(server, path):
     headers, body = split(answer)
     assert int(headers["content-length"]) == len(body)
     assert headers["x-request-id"] == "abc.DEF-1_2" and headers["connection"] == "close"
-    assert headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in headers
+    assert email.utils.parsedate_to_datetime(headers["date"])
     head = ask(server, get(path).replace(b"GET", b"HEAD", 1))
     assert status(head) == 200 and split(head)[1] == b""
 
@@ -109,30 +111,99 @@ def test_generated_request_ids_differ(server):
 
 def test_unknown_url_and_wrong_method(server):
     answer = ask(server, get("/v1/nothing"))
-    assert status(answer) == 404 and json.loads(split(answer)[1])["error"]["code"] == "unknown_url"
+    error = json.loads(split(answer)[1])["error"]
+    assert status(answer) == 404 and error["code"] == "unknown_url"
+    assert "/v1/nothing" in error["message"] and "POST /v1/chat/completions" in error["message"]
     answer = ask(server, get("/v1/completions"))
     assert status(answer) == 405 and split(answer)[0]["allow"] == "POST, OPTIONS"
     answer = ask(server, b"DELETE /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     assert status(answer) == 405 and split(answer)[0]["allow"] == "GET, HEAD, OPTIONS"
 
 
-def test_preflight(server):
-    answer = ask(server, get("/v1/chat/completions", "Origin: https://x", "Access-Control-Request-Method: POST",
-                             "Access-Control-Request-Headers: authorization,content-type")
-                 .replace(b"GET", b"OPTIONS", 1))
-    headers, _ = split(answer)
-    assert status(answer) == 204 and headers["access-control-allow-origin"] == "*"
-    assert "POST" in headers["access-control-allow-methods"]
-    assert headers["access-control-allow-headers"] == "authorization,content-type"
+@pytest.mark.parametrize("asked, meant", [
+    ("/models", "/v1/models"), ("/chat/completions", "/v1/chat/completions"), ("/v1/models/", "/v1/models"),
+    ("/completions", "/v1/completions"), ("/v1/v1/chat/completions", "/v1/chat/completions"), ("/v1/tokenize", "/tokenize")])
+def test_unknown_urls_say_what_was_meant(server, asked, meant):
+    """A base URL with /v1 too few or too many, a slash too many."""
+    answer = ask(server, post(asked, {}, "Connection: close"))
+    assert status(answer) == 404 and f"did you mean {meant}?" in json.loads(split(answer)[1])["error"]["message"]
+
+
+def test_an_escaped_slash_is_no_slash(server):
+    assert status(ask(server, get("/v1%2fmodels"))) == 404
+    answer = ask(server, get("/v1/models/meta%2Fllama"))  # but may be in a model's name
+    assert status(answer) == 404 and "meta/llama" in json.loads(split(answer)[1])["error"]["message"]
+
+
+# ---- pages ----
+
+
+def preflight(origin):
+    return get("/v1/chat/completions", f"Origin: {origin}", "Access-Control-Request-Method: POST",
+               "Access-Control-Request-Headers: authorization,content-type").replace(b"GET", b"OPTIONS", 1)
+
+
+def test_by_default_no_page_may_ask(server):
+    for data in [preflight("https://x"), get("/v1/models", "Origin: https://x"), get("/metrics", "Origin: null"),
+                 post("/tokenize", {"prompt": "x"}, "Origin: https://x", "Connection: close")]:
+        answer = ask(server, data)
+        assert status(answer) == 403 and b"--allowed-origin" in answer
+        assert "access-control-allow-origin" not in split(answer)[0]
+    form = post("/tokenize", {"prompt": "x"}, "Origin: null", "Connection: close").replace(
+        b"application/json", b"application/x-www-form-urlencoded", 1)
+    assert status(ask(server, form)) == 403
+
+
+def test_pages_that_are_named_may_ask(start_server):
+    with start_server("--allowed-origin", "https://x", "--allowed-origin", "http://localhost:3000") as server:
+        for origin in ["https://x", "http://localhost:3000"]:
+            answer = ask(server, preflight(origin))
+            headers, _ = split(answer)
+            assert status(answer) == 204 and headers["access-control-allow-origin"] == origin
+            assert "POST" in headers["access-control-allow-methods"] and b"Vary: Origin\r\n" in answer
+            assert headers["access-control-allow-headers"] == "authorization,content-type"
+            assert split(ask(server, get("/v1/models", f"Origin: {origin}")))[0]["access-control-allow-origin"] == origin
+        assert status(ask(server, preflight("https://y"))) == 403
+
+
+def test_with_a_key_any_page_may_ask(start_server):
+    with start_server("--api-key", "k") as server:
+        answer = ask(server, preflight("https://x"))
+        assert status(answer) == 204 and split(answer)[0]["access-control-allow-origin"] == "*"
+        assert status(ask(server, get("/v1/models", "Origin: https://x"))) == 401
+        assert status(ask(server, get("/v1/models", "Origin: https://x", "Authorization: Bearer k"))) == 200
+        assert status(ask(server, get("/v1/models", "Authorization: Bearer k").replace(b"Host: a", b"Host: evil"))) == 200
+
+
+@pytest.mark.parametrize("host, expected", [
+    ("localhost", 200), ("localhost:1", 200), ("127.0.0.1:8000", 200), ("[::1]:8000", 200), ("evil.example", 421),
+    ("evil.example:8000", 421), ("127.0.0.1.evil.example", 421)])
+def test_names_of_a_server_on_loopback(server, host, expected):
+    """A page's own name that resolves to 127.0.0.1 is not this server's (DNS rebinding)."""
+    answer = ask(server, get("/v1/models").replace(b"Host: a", f"Host: {host}".encode()))
+    assert status(answer) == expected and (expected == 200 or b"--allowed-host" in answer)
+
+
+# ---- bodies ----
 
 
 @pytest.mark.parametrize("content_type, expected", [
     ("application/json", 200), ("application/json; charset=utf-8", 200), ("APPLICATION/JSON", 200),
-    ("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("application/json; charset=latin1", 415)])
+    ("application/x-www-form-urlencoded", 200), ("text/plain", 415), ("application/json; charset=latin1", 415)])
 def test_content_type(server, content_type, expected):
     data = post("/tokenize", {"prompt": "x"}, "Connection: close").replace(
         b"Content-Type: application/json", f"Content-Type: {content_type}".encode())
-    assert status(ask(server, data)) == expected
+    answer = ask(server, data)
+    assert status(answer) == expected and (expected == 200 or b"Content-Type: application/json" in split(answer)[1])
+
+
+def test_curl_needs_no_content_type(server):
+    def curl(data):
+        command = ["curl", "-s", "-d", data, f"http://127.0.0.1:{server.port}/tokenize"]
+        return json.loads(subprocess.run(command, capture_output=True, timeout=TIMEOUT).stdout)
+
+    assert curl('{"prompt":"x"}')["count"] == 1
+    assert "Content-Type: application/json" in curl("prompt=x")["error"]["message"]
 
 
 def test_content_encoding_is_refused(server):
@@ -283,16 +354,19 @@ def test_half_close_keeps_the_answer(server):
         sock.sendall(post("/v1/completions", completion(16, stream=False)))
         sock.shutdown(socket.SHUT_WR)
         answer = read_all(sock)
-    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
-    assert status(answer.removeprefix(interim)) == 200 and b'"completion_tokens":16' in answer.replace(b": ", b":")
+    assert status(answer) == 200 and b'"completion_tokens":16' in answer.replace(b": ", b":")
 
 
+@pytest.mark.parametrize("how", ["1.1", "1.0", "pipelined"])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("with_reset", [True, False])
-def test_a_client_that_goes_frees_its_blocks(server, stream, with_reset):
-    for _ in range(4):
+def test_a_client_that_goes_frees_its_blocks(server, stream, with_reset, how):
+    for _ in range(2):
         sock = connect(server)
-        sock.sendall(post("/v1/completions", completion(2000, stream)))
+        data = post("/v1/completions", completion(2000, stream))
+        if how == "1.0":
+            data = data.replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+        sock.sendall(data + get("/version") * 300 if how == "pipelined" else data)
         while server.metrics()["vllm:num_requests_running"] == 0:
             time.sleep(0.005)
         if with_reset:
@@ -357,6 +431,8 @@ def test_port_0_is_logged():
     (["--uds", "/etc/passwd"], "--uds"),
     (["--uds", "nowhere/socket"], "--uds nowhere/socket: nowhere: No such file or directory"),
     (["--api-key", ""], "api-key is empty"),
+    (["--allowed-origin", "http://a/"], "--allowed-origin"),
+    (["--max-body-bytes", "512MiB"], "--max-buffered-bytes"),
 ])
 def test_cannot_listen(options, words):
     result = subprocess.run([BINARY, "serve", MODEL, "--port", "0", *options], capture_output=True, text=True, timeout=60)
@@ -416,20 +492,73 @@ def test_a_second_signal_ends_at_once(start_server):
         assert time.monotonic() - begin < 2
 
 
-def test_too_many_connections(start_server):
-    with start_server("--max-connections", "4") as server:
-        while True:  # the connections that asked for readiness go
-            socks = [connect(server) for _ in range(4)]
-            for sock in socks:
-                sock.sendall(get("/version").replace(b"Connection: close\r\n", b""))
-            if all(status(sock.recv(4096)) == 200 for sock in socks):
-                break
-            for sock in socks:
-                sock.close()
-        answer = ask(server, get("/version"))
-        assert status(answer) == 503 and b"--max-connections" in answer
+def test_idle_connections_lock_nobody_out(start_server):
+    """16 of 16 connections have asked something that needs no key, and stay: a key still gets in."""
+    with start_server("--max-connections", "16", "--api-key", "k") as server:
+        socks = [connect(server) for _ in range(16)]
+        for sock in socks:
+            sock.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert status(sock.recv(4096)) == 200
+        for _ in range(20):
+            assert status(ask(server, get("/v1/models", "Authorization: Bearer k"))) == 200
+        assert server.metrics()["flashd_http_displaced_connections_total"] >= 1
         for sock in socks:
             sock.close()
+
+
+def test_silent_connections_lock_no_probe_out(start_server):
+    """Many more than there are places, while every place is at work."""
+    with start_server("--max-connections", "4", "--max-num-seqs", "1") as server:
+        busy = [connect(server) for _ in range(4)]
+        for sock in busy:
+            sock.sendall(post("/v1/completions", completion(2000)))
+            read_until(sock, b"HTTP/1.1 200")
+        silent = [connect(server) for _ in range(200)]
+        for path in ["/livez", "/health", "/metrics", "/readyz"] * 5:
+            assert status(ask(server, get(path))) == 200
+        answer = ask(server, get("/v1/models"))
+        assert status(answer) == 503 and b"--max-connections" in answer and b"Retry-After: " in answer
+        for sock in busy + silent:
+            sock.close()
+        server.wait_idle(5 if not SANITIZED else 30)
+
+
+def test_connections_of_one_address(start_server):
+    with start_server("--max-connections-per-address", "2", "--max-num-seqs", "1") as server:
+        busy = []
+        while len(busy) < 2:  # the connections that asked for readiness go
+            sock = connect(server)
+            sock.sendall(post("/v1/completions", completion(2000)))
+            if b"HTTP/1.1 200" in sock.recv(12):
+                busy.append(sock)
+            else:
+                sock.close()
+        answer = ask(server, get("/version"))
+        assert status(answer) == 429 and b"--max-connections-per-address" in answer
+        with socket.create_connection(("127.0.0.1", server.port), source_address=("127.0.0.2", 0)) as sock:
+            sock.sendall(get("/version"))
+            assert status(read_all(sock)) == 200
+        for sock in busy:
+            sock.close()
+        while status(ask(server, get("/version"))) == 429:
+            time.sleep(0.01)
+        server.wait_idle(5 if not SANITIZED else 30)
+
+
+def test_refusals_are_limited_in_the_log(start_server):
+    """A line a second of each kind, and the number of those left out; the metrics count all."""
+    with start_server() as server:
+        count = 500
+        before = server.metrics()['flashd_http_requests_total{status="4xx"}']
+        with connect(server) as sock:
+            sock.sendall(b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n" * count + get("/version"))
+            assert read_all(sock).count(b"HTTP/1.1 404 ") == count
+        assert server.metrics()['flashd_http_requests_total{status="4xx"}'] - before == count
+        server.stop()
+        lines = re.findall(r"requests? refused .*status=404.*", server.log())
+        left_out = sum(int(n) for line in lines for n in re.findall(r"left_out=(\d+)", line))
+        written = sum(line.startswith("request refused") for line in lines)
+        assert written + left_out == count and len(lines) <= 20
 
 
 def test_descriptors_run_out(start_server):

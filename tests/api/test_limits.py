@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import json
 import re
+import socket
 import time
 
 import httpx
@@ -62,7 +63,37 @@ def test_body_too_large(server):
 
 
 def test_content_type(server):
-    assert send(server, b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+    response = send(server, b"{}", headers={"Content-Type": "text/plain"})
+    assert response.status_code == 415 and "Content-Type: application/json" in response.json()["error"]["message"]
+
+
+def test_bodies_held_for_all_clients_are_bounded(start_server):
+    """40 bodies of 8 MB, each but for its last byte: a part is held, the others get 503; then there is room again."""
+    size = 8 << 20
+    head = f"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+    with start_server("--max-buffered-bytes", "64MiB") as server:
+        socks = []
+        for _ in range(40):
+            socks.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            socks[-1].sendall(head.encode())
+            with contextlib.suppress(ConnectionError):
+                socks[-1].sendall(b" " * (size - 1))
+        assert server.metrics()["flashd_http_buffered_bytes"] <= 64 << 20
+        with open(f"/proc/{server.process.pid}/status") as file:
+            peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+        print(f"peak resident {peak >> 10} MiB")
+        answers = []
+        for sock in socks:
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                answers.append(sock.recv(1 << 16))
+        refused = [a for a in answers if a]
+        assert len(refused) >= 30 and all(b"503" in a[:13] and b"--max-buffered-bytes" in a for a in refused)
+        for sock in socks:
+            sock.close()
+        while server.metrics()["flashd_http_buffered_bytes"] > 1 << 20:
+            time.sleep(0.01)
+        assert send(server, b'{"prompt":"x"}', "/tokenize").status_code == 200
 
 
 @pytest.mark.parametrize("field", ["n", "max_tokens", "min_tokens", "top_k", "logprobs", "seed"])
