@@ -61,7 +61,8 @@ enum rope_style {
     ROPE_PAIRS,  /* rotate (2i, 2i + 1): GGUF files of the llama architecture */
 };
 
-/* Shape and per-layer weights of the step between the QKV product and attention. */
+/* A layer's step between the QKV product and attention: shapes, which all layers share, and what is its own.
+ */
 struct rope_args {
     int32_t num_heads, num_kv_heads, head_dim, rotary_dim; /* rotary_dim <= head_dim, even */
     enum rope_style style;
@@ -72,6 +73,7 @@ struct rope_args {
     float norm_eps;
 };
 
+/* A layer's attention: shapes, which all layers share, and what is its own. */
 struct attention_args {
     int32_t num_heads, num_kv_heads, head_dim;
     float scale;            /* 1/sqrt(D) unless the model says otherwise */
@@ -115,7 +117,8 @@ struct kernel_table {
     void *(*alloc)(struct device *d, size_t bytes, const char *what);
     int (*upload)(struct device *d, void *to_device, const void *from_host, size_t bytes) must_check;
     int (*download)(struct device *d, void *to_host, const void *from_device, size_t bytes) must_check;
-    /* Scratch for the largest step of a model of these shapes. Called once, before seal. */
+    /* Scratch for the largest step of a model of these shapes. attention: the first layer's. Called once,
+     * before seal. */
     int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size,
                    int32_t hidden_size, int32_t intermediate_size, const struct attention_args *attention,
                    struct error *err) must_check;

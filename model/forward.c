@@ -41,7 +41,7 @@ void forward_llama(const struct model *m, const struct batch *b, const struct st
         k->linear(d, b, ROWS_TOKENS, m->qkv, m->normed, layer->qkv);
         k->rope_kv_write(d, b, m->qkv, m->kv_pool, i, &layer->rope);
         if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
-        k->attention(d, b, m->attended, m->qkv, m->kv_pool, i, &m->attention);
+        k->attention(d, b, m->attended, m->qkv, m->kv_pool, i, &layer->attention);
         if (i == last) t = last_tail(m, b, step);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
         k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, layer->mlp_norm, eps, hidden);

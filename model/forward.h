@@ -12,6 +12,7 @@ struct layer {
     const float *attention_norm, *mlp_norm; /* device memory [H] */
     struct linear *qkv, *o, *gate_up, *down;
     struct rope_args rope; /* with the layer's q and k norms */
+    struct attention_args attention;
 };
 
 struct model {
@@ -20,7 +21,6 @@ struct model {
     struct layer *layers;
     const float *output_norm;
     struct linear *embedding, *lm_head; /* one and the same when tied */
-    struct attention_args attention;
     struct kv_pool *kv_pool;
     /* device memory for the largest step */
     void *residual;                              /* [T][H] (res) */

@@ -1,6 +1,5 @@
 #include "model/model.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,12 +137,11 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
     return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
 }
 
-static void create_layer(struct builder *b, int32_t i, const struct rope_args *rope)
+static void create_layer(struct builder *b, int32_t i)
 {
     struct layer *layer = &b->m->layers[i];
     layer->attention_norm = create_vector(b, WEIGHT_ATTENTION_NORM, i);
     layer->mlp_norm = create_vector(b, WEIGHT_MLP_NORM, i);
-    layer->rope = *rope;
     layer->rope.q_norm = create_vector(b, WEIGHT_Q_NORM, i);
     layer->rope.k_norm = create_vector(b, WEIGHT_K_NORM, i);
     layer->qkv = create_qkv(b, i);
@@ -169,9 +167,9 @@ static void create_embedding_and_lm_head(struct builder *b)
 
 enum { ROPE_CHUNK_POSITIONS = 1024 }; /* computed and copied at a time */
 
-static void fill_rope_table(struct builder *b, const float *frequencies, float *table)
+static void fill_rope_table(struct builder *b, const struct rope_config *rope, const float *frequencies,
+                            float *table)
 {
-    const struct rope_config *rope = &b->m->config.rope;
     size_t row_bytes = (size_t)rope->rotary_dim * sizeof *table;
     float *host = malloc(ROPE_CHUNK_POSITIONS * row_bytes);
     if (!host) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the rotary table");
@@ -183,9 +181,8 @@ static void fill_rope_table(struct builder *b, const float *frequencies, float *
     free(host);
 }
 
-static const float *create_rope_table(struct builder *b)
+static const float *create_rope_table(struct builder *b, const struct rope_config *rope)
 {
-    const struct rope_config *rope = &b->m->config.rope;
     struct weight_view view = find_weight(b, WEIGHT_ROPE_DIVISORS, 0);
     size_t n = (size_t)rope->rotary_dim / 2;
     float *table = alloc(b, (uint64_t)b->limits->max_model_len, (uint64_t)rope->rotary_dim * sizeof *table,
@@ -196,10 +193,19 @@ static const float *create_rope_table(struct builder *b)
     if (!b->status) {
         if (view.data) dtype_row_to_f32(view.dtype, view.data, view.cols, divisors);
         rope_table_frequencies(rope, view.data ? divisors : NULL, frequencies);
-        fill_rope_table(b, frequencies, table);
+        fill_rope_table(b, rope, frequencies, table);
     }
     free(frequencies);
     return table;
+}
+
+/* Layers that rotate alike share a table. */
+static const float *rope_table_of_layer(struct builder *b, int32_t i)
+{
+    const struct rope_config *rope = model_config_layer(&b->m->config, i).rope;
+    for (int32_t j = 0; j < i; j++)
+        if (model_config_layer(&b->m->config, j).rope == rope) return b->m->layers[j].rope.cos_sin;
+    return create_rope_table(b, rope);
 }
 
 /* ---- activations ---- */
@@ -228,31 +234,39 @@ static void create_activations(struct builder *b)
 
 /* ---- the whole ---- */
 
+static void describe_layer(const struct model_config *c, int32_t i, struct layer *layer)
+{
+    const struct layer_config config = model_config_layer(c, i);
+    layer->attention = (struct attention_args){.num_heads = c->num_heads,
+                                               .num_kv_heads = c->num_kv_heads,
+                                               .head_dim = c->head_dim,
+                                               .scale = config.attention_scale,
+                                               .sliding_window = config.sliding_window};
+    layer->rope = (struct rope_args){.num_heads = c->num_heads,
+                                     .num_kv_heads = c->num_kv_heads,
+                                     .head_dim = c->head_dim,
+                                     .rotary_dim = config.rope->rotary_dim,
+                                     .style = config.rope->style,
+                                     .norm_eps = c->rms_norm_eps};
+}
+
 static void prepare_device(struct builder *b)
 {
     struct device *d = b->m->device;
     const struct model_config *c = &b->m->config;
     b->status = d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, c->intermediate_size,
-                                &b->m->attention, b->err);
+                                &b->m->layers[0].attention, b->err);
 }
 
 static void create_weights(struct builder *b)
 {
     struct model *m = b->m;
-    struct rope_args rope = {
-        .num_heads = m->config.num_heads,
-        .num_kv_heads = m->config.num_kv_heads,
-        .head_dim = m->config.head_dim,
-        .rotary_dim = m->config.rope.rotary_dim,
-        .style = m->config.rope.style,
-        .cos_sin = create_rope_table(b),
-        .norm_eps = m->config.rms_norm_eps,
-    };
+    for (int32_t i = 0; i < m->config.num_layers; i++) m->layers[i].rope.cos_sin = rope_table_of_layer(b, i);
     model_files_prefetch(b->files, 0);
     create_embedding_and_lm_head(b);
     for (int32_t i = 0; i < m->config.num_layers && !b->status; i++) {
         model_files_prefetch(b->files, i + 1);
-        create_layer(b, i, &rope);
+        create_layer(b, i);
         if (b->progress && !b->status)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
     }
@@ -274,11 +288,7 @@ int model_create(struct device *device, const struct model_files *files, const s
     }
     m->device = device;
     m->config = *c;
-    m->attention = (struct attention_args){.num_heads = c->num_heads,
-                                           .num_kv_heads = c->num_kv_heads,
-                                           .head_dim = c->head_dim,
-                                           .scale = (float)(1 / sqrt((double)c->head_dim)),
-                                           .sliding_window = c->sliding_window};
+    for (int32_t i = 0; i < c->num_layers; i++) describe_layer(&m->config, i, &m->layers[i]);
     struct builder b = {.m = m,
                         .files = files,
                         .limits = limits,

@@ -1,6 +1,7 @@
 #include "model/model_config.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/check.h"
 
@@ -14,6 +15,14 @@ enum {
 
 const struct generation_defaults generation_defaults_none = {
     .temperature = -1, .top_p = -1, .min_p = -1, .repetition_penalty = -1, .top_k = -1, .max_new_tokens = -1};
+
+struct layer_config model_config_layer(const struct model_config *c, int32_t layer)
+{
+    assert_always(layer >= 0 && layer < c->num_layers);
+    return (struct layer_config){.sliding_window = c->sliding_window,
+                                 .attention_scale = (float)(1 / sqrt((double)c->head_dim)),
+                                 .rope = &c->rope};
+}
 
 void model_config_add_eos(struct model_config *c, int64_t id)
 {

@@ -37,6 +37,16 @@ struct model_config {
     int32_t bos_id;                            /* -1: none */
 };
 
+/* What may differ from layer to layer. */
+struct layer_config {
+    int32_t sliding_window;         /* 0: none */
+    float attention_scale;          /* of q k^T */
+    const struct rope_config *rope; /* in the model's config; layers that rotate alike have the same */
+};
+
+/* 0 <= layer < num_layers. */
+struct layer_config model_config_layer(const struct model_config *c, int32_t layer);
+
 /* Adds an id to eos_ids unless it is there, outside the vocabulary, or one too many. */
 void model_config_add_eos(struct model_config *c, int64_t id);
 
