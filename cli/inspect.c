@@ -67,7 +67,7 @@ static void print_shapes(const struct config *config, const struct model_files *
                          const struct model_config *c)
 {
     printf("%s\n\n", config->model);
-    printf("family        %s (%s)\n", c->family, c->architecture);
+    printf("family        %s (%s)\n", family_name(c->family), c->architecture);
     printf("parameters    %.1f million, %.1f MB as stored\n", (double)model_config_num_parameters(c) / 1e6,
            (double)model_files_weight_bytes(f) / 1e6);
     printf("layers        %d x hidden %d, MLP %d\n", c->num_layers, c->hidden_size, c->intermediate_size);

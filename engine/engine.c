@@ -29,7 +29,7 @@ static int model_key(const struct engine *e, char *text, size_t size)
     const struct model_config *c = model_config(e->model);
     const struct device *device = model_device(e->model);
     int n = snprintf(text, size, "flashd K/V 1|%s|%s|%s|%d layers|%d heads|%d hidden|%d dim|block %d|type %d",
-                     device->name ? device->name : "", c->architecture, c->family, c->num_layers,
+                     device->name ? device->name : "", c->architecture, family_name(c->family), c->num_layers,
                      c->num_kv_heads, c->hidden_size, c->head_dim, BLOCK_SIZE, (int)e->options.kv_dtype);
     return min_of(n, (int)size - 1);
 }

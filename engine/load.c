@@ -45,7 +45,7 @@ static void copy_text(char *to, size_t size, const char *from)
 static void take_model_facts(struct link_facts *facts, const struct model_files *files)
 {
     const struct model_config *c = model_files_config(files);
-    copy_text(facts->family, sizeof facts->family, c->family);
+    copy_text(facts->family, sizeof facts->family, family_name(c->family));
     facts->vocab_size = c->vocab_size;
     facts->num_eos_ids = c->num_eos_ids;
     memcpy(facts->eos_ids, c->eos_ids, sizeof facts->eos_ids);
@@ -256,7 +256,7 @@ int load_run(struct load *load, struct error *err)
         log_debug("load: %s took %.3f s", phases[i].name, seconds);
     }
     const struct model_config *c = model_files_config(load->files);
-    log_info("model %s: %s, %.1f million parameters, on %s", load->config->model, c->family,
+    log_info("model %s: %s, %.1f million parameters, on %s", load->config->model, family_name(c->family),
              (double)model_config_num_parameters(c) / 1e6, load->facts.device);
     return STATUS_OK;
 }

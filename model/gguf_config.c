@@ -11,16 +11,6 @@
 
 enum { KEY_BYTES_MAX = 96 };
 
-static const struct architecture {
-    const char *name;
-    enum rope_style style;
-    bool qkv_bias, qk_norm;
-} architectures[] = {
-    {"llama", ROPE_PAIRS, false, false},
-    {"qwen2", ROPE_HALVES, true, false},
-    {"qwen3", ROPE_HALVES, false, true},
-};
-
 /* Looks keys up under the architecture's name; the first problem is kept in status. */
 struct keys {
     const struct gguf *gguf;
@@ -93,20 +83,15 @@ static int32_t int_of_all_layers(struct keys *k, const char *suffix, int32_t fal
     return (int32_t)first;
 }
 
-static int find_architecture(struct keys *k, const struct architecture **out)
+static int find_architecture(struct keys *k, const struct family **out)
 {
     const char *text;
     size_t num_bytes;
     if (!gguf_find_text(k->gguf, "general.architecture", &text, &num_bytes))
         return fail(k, STATUS_INVALID, "the key general.architecture is missing");
-    for (size_t i = 0; i < array_length(architectures); i++) {
-        if (!text_is(text, num_bytes, architectures[i].name)) continue;
-        *out = &architectures[i];
-        k->architecture = architectures[i].name;
-        return STATUS_OK;
-    }
-    return fail(k, STATUS_UNSUPPORTED, "the architecture \"%s\" is not supported; llama, qwen2 and qwen3 are",
-                printable_from(text, num_bytes).text);
+    k->status = family_find(NAMES_GGUF, text, num_bytes, k->path, out, k->err);
+    if (!k->status) k->architecture = (*out)->names[NAMES_GGUF];
+    return k->status;
 }
 
 /* Keys that change the mathematics into something that no forward pass here computes, unless they are 0 or 1.
@@ -220,11 +205,12 @@ static int read_yarn(struct keys *k, const struct model_config *c, struct rope_c
     return STATUS_OK;
 }
 
-static int read_rope(struct keys *k, const struct architecture *a, struct model_config *c)
+static int read_rope(struct keys *k, struct model_config *c)
 {
     struct rope_config *rope = &c->rope;
     int64_t rotary_dim = c->head_dim;
-    *rope = (struct rope_config){.style = a->style, .theta = 10000, .factor = 1, .attention_factor = 1};
+    *rope = (struct rope_config){
+        .style = c->family->gguf_rope_style, .theta = 10000, .factor = 1, .attention_factor = 1};
     find_real(k, "rope.freq_base", &rope->theta);
     find_int(k, "rope.dimension_count", &rotary_dim);
     if (rotary_dim < 1 || rotary_dim > c->head_dim)
@@ -270,19 +256,16 @@ static void read_special_ids(const struct keys *k, struct model_config *c)
 int gguf_config_read(const struct gguf *g, const char *path, struct model_config *config, struct error *err)
 {
     struct keys k = {.gguf = g, .path = path, .err = err};
-    const struct architecture *a = NULL;
     *config = (struct model_config){.bos_id = -1};
-    int status = find_architecture(&k, &a);
-    if (status || !a) return status;
-    status = check_unsupported(&k);
+    int status = find_architecture(&k, &config->family);
+    if (!status) status = check_unsupported(&k);
     if (!status) status = read_shape(&k, config);
     if (!status) status = read_vocabulary(&k, config);
-    if (!status) status = read_rope(&k, a, config);
+    if (!status) status = read_rope(&k, config);
     if (status) return status;
-    snprintf(config->architecture, sizeof config->architecture, "%s", a->name);
-    snprintf(config->family, sizeof config->family, "%s", a->name);
-    config->qkv_bias = a->qkv_bias;
-    config->qk_norm = a->qk_norm;
+    snprintf(config->architecture, sizeof config->architecture, "%s", k.architecture);
+    config->qkv_bias = config->family->qkv_bias;
+    config->qk_norm = config->family->qk_norm;
     status = model_config_validate(config, path, err);
     if (!status) read_special_ids(&k, config);
     return status;

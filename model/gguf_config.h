@@ -1,8 +1,8 @@
 /* gguf_config.h - the keys of a GGUF file as a model_config.
  *
- * Architectures llama (Llama, Mistral, SmolLM2: one graph), qwen2 and qwen3. Files of architecture llama have
- * the rows of Q and K permuted, so that the rotation pairs neighbours (ROPE_PAIRS); the rows stay as they are
- * here too. What flashd does not compute is refused with STATUS_UNSUPPORTED and a sentence. Thread: any. */
+ * Architectures: family.h. Files of architecture llama (Llama, Mistral, SmolLM2: one graph) have the rows of
+ * Q and K permuted, so that the rotation pairs neighbours (ROPE_PAIRS); the rows stay as they are here too.
+ * What flashd does not compute is refused with STATUS_UNSUPPORTED and a sentence. Thread: any. */
 #ifndef MODEL_GGUF_CONFIG_H
 #define MODEL_GGUF_CONFIG_H
 

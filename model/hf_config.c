@@ -10,43 +10,20 @@
 
 enum { PATH_BYTES_MAX = 4096, CONFIG_BYTES_MAX = 16 << 20 };
 
-/* What a family's class in transformers means by a config.json that is silent. */
-static const struct family {
-    const char *architecture, *model_type, *name;
-    bool qkv_bias, qk_norm;
-    bool kv_heads_may_be_missing; /* then as many as attention heads */
-    int32_t max_position_embeddings;
-    enum { WINDOW_NEVER, WINDOW_IF_USED, WINDOW_DEFAULT_4096 } window;
-} families[] = {
-    {"LlamaForCausalLM", "llama", "llama", false, false, true, 2048, WINDOW_NEVER},
-    {"MistralForCausalLM", "mistral", "mistral", false, false, false, 131072, WINDOW_DEFAULT_4096},
-    {"Qwen2ForCausalLM", "qwen2", "qwen2", true, false, false, 32768, WINDOW_IF_USED},
-    {"Qwen3ForCausalLM", "qwen3", "qwen3", false, true, false, 32768, WINDOW_IF_USED},
-};
-
-static int find_family(struct json_reader *r, const struct family **out, struct model_config *c)
+static int find_family(struct json_reader *r, struct model_config *c)
 {
     const cJSON *list = json_find(r, "architectures");
     const char *model_type = json_text(r, "model_type", "");
-    const char *architecture =
-        cJSON_IsArray(list) && cJSON_IsString(list->child) ? list->child->valuestring : "";
-    const char *name = architecture[0] ? architecture : model_type;
-    for (size_t i = 0; i < array_length(families); i++) {
-        const char *wanted = architecture[0] ? families[i].architecture : families[i].model_type;
-        if (strcmp(name, wanted) != 0) continue;
-        *out = &families[i];
-        snprintf(c->architecture, sizeof c->architecture, "%s", families[i].architecture);
-        snprintf(c->family, sizeof c->family, "%s", families[i].name);
-        return STATUS_OK;
-    }
-    return error_set(r->err, STATUS_UNSUPPORTED,
-                     "%s: the architecture \"%s\" is not supported; LlamaForCausalLM, "
-                     "MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are",
-                     r->path, printable_from(name, strlen(name)).text);
+    const char *class = cJSON_IsArray(list) && cJSON_IsString(list->child) ? list->child->valuestring : "";
+    int status =
+        class[0] ? family_find(NAMES_HF_CLASS, class, strlen(class), r->path, &c->family, r->err)
+                 : family_find(NAMES_HF_TYPE, model_type, strlen(model_type), r->path, &c->family, r->err);
+    if (!status) snprintf(c->architecture, sizeof c->architecture, "%s", c->family->names[NAMES_HF_CLASS]);
+    return status;
 }
 
 /* Fields that change the mathematics into something that no forward pass here computes. */
-static int check_unsupported(struct json_reader *r)
+static int check_unsupported(struct json_reader *r, const struct family *family)
 {
     static const char *const must_be_absent[] = {
         "quantization_config",    "num_local_experts",       "num_experts",
@@ -55,18 +32,20 @@ static int check_unsupported(struct json_reader *r)
         if (json_find(r, must_be_absent[i]))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
-    const char *act = json_text(r, "hidden_act", "silu");
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        return error_set(r->err, STATUS_UNSUPPORTED, "%s: hidden_act \"%s\" is not supported; \"silu\" is",
-                         r->path, printable_from(act, strlen(act)).text);
+    const char *act = json_text(r, "hidden_act", family->hidden_act);
+    if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
+    if (strcmp(act, family->hidden_act) != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: hidden_act \"%s\" is not supported; \"%s\" is",
+                         r->path, printable_from(act, strlen(act)).text, family->hidden_act);
     if (json_bool(r, "mlp_bias", false))
         return error_set(r->err, STATUS_UNSUPPORTED,
                          "%s: mlp_bias is set: biases of gate, up and down are not supported", r->path);
     return STATUS_OK;
 }
 
-static void read_shape(struct json_reader *r, const struct family *family, struct model_config *c)
+static void read_shape(struct json_reader *r, struct model_config *c)
 {
+    const struct family *family = c->family;
     c->hidden_size = (int32_t)json_int_required(r, "hidden_size", 1, INT32_MAX);
     c->intermediate_size = (int32_t)json_int_required(r, "intermediate_size", 1, INT32_MAX);
     c->num_layers = (int32_t)json_int_required(r, "num_hidden_layers", 1, INT32_MAX);
@@ -114,8 +93,9 @@ static int count_layer_types(struct json_reader *r, int32_t num_layers, int *num
     return STATUS_OK;
 }
 
-static int read_sliding_window(struct json_reader *r, const struct family *family, struct model_config *c)
+static int read_sliding_window(struct json_reader *r, struct model_config *c)
 {
+    const struct family *family = c->family;
     int num_sliding = c->num_layers;
     int fallback = family->window == WINDOW_DEFAULT_4096 &&
                            !cJSON_GetObjectItemCaseSensitive(r->object, "sliding_window")
@@ -274,15 +254,14 @@ static int read_generation_config(const char *directory, struct model_config *c,
 
 static int read_config(struct json_reader *r, struct model_config *c)
 {
-    const struct family *family = NULL;
     if (!cJSON_IsObject(r->object))
         return error_set(r->err, STATUS_INVALID, "%s: not a JSON object", r->path);
-    int status = find_family(r, &family, c);
-    if (!status) status = check_unsupported(r);
+    int status = find_family(r, c);
+    if (!status) status = check_unsupported(r, c->family);
     if (status) return status;
-    read_shape(r, family, c);
+    read_shape(r, c);
     if (r->status) return r->status;
-    status = read_sliding_window(r, family, c);
+    status = read_sliding_window(r, c);
     if (!status) status = read_rope(r, c);
     if (!status) status = r->status;
     if (!status) status = model_config_validate(c, r->path, r->err);

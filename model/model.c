@@ -45,9 +45,9 @@ static void upload(struct builder *b, void *to, const void *from, size_t bytes, 
 static struct weight_view find_weight(struct builder *b, enum weight_role role, int32_t layer)
 {
     struct weight_view view = model_files_weight(b->files, role, layer);
-    bool is_optional = role == WEIGHT_ROPE_DIVISORS || (role >= WEIGHT_Q_BIAS && role <= WEIGHT_K_NORM);
+    const struct model_config *c = &b->m->config;
     /* files were checked when they were opened, so only dummy weights can be missing here */
-    if (!view.data && !is_optional && !b->status)
+    if (!view.data && weight_is_required(c, c->family->weights[role].presence) && !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
     return view;
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/device.h"
 #include "link/sampling.h"
+#include "model/family.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
@@ -24,7 +25,7 @@ struct rope_config {
 
 struct model_config {
     char architecture[64]; /* as the file says, e.g. "LlamaForCausalLM" or "llama" */
-    char family[16];       /* "llama", "mistral", "qwen2", "qwen3" */
+    const struct family *family;
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;

@@ -1,7 +1,7 @@
 /* model_files.c - finds each weight under the name that its kind of file gives it, and checks its shape.
  *
- * One table has a line per role: both names, the shape as the config gives it, and when the weight must
- * exist. GGUF files, directories and dummy weights differ in one function each (find_in_*). */
+ * The family's table of weights (weights.h) has both names, the shape as the config gives it, and when the
+ * weight must exist. GGUF files, directories and dummy weights differ in one function each (find_in_*). */
 #include "model/model_files.h"
 
 #include <inttypes.h>
@@ -26,36 +26,6 @@ enum {
     ROLES_PER_LAYER = WEIGHT_ROLE_COUNT - FIRST_LAYER_ROLE,
 };
 
-enum dimension { DIM_1, DIM_VOCAB, DIM_HIDDEN, DIM_INTERMEDIATE, DIM_Q, DIM_KV, DIM_HEAD, DIM_ROTATIONS };
-enum presence { ALWAYS, IF_NOT_TIED, IF_QKV_BIAS, IF_O_BIAS, IF_QK_NORM, NEVER };
-
-/* rows DIM_1: a vector. GGUF names of layers follow "blk.N.", those of directories "layers.N.". */
-static const struct weight_line {
-    const char *gguf_name, *hf_name;
-    enum dimension rows, cols;
-    enum presence required; /* where it is not, it is used if it is there */
-} lines[WEIGHT_ROLE_COUNT] = {
-    [WEIGHT_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_LM_HEAD] = {"output.weight", "lm_head.weight", DIM_VOCAB, DIM_HIDDEN, IF_NOT_TIED},
-    [WEIGHT_ROPE_DIVISORS] = {"rope_freqs.weight", NULL, DIM_1, DIM_ROTATIONS, NEVER},
-    [WEIGHT_ATTENTION_NORM] = {"attn_norm.weight", "input_layernorm.weight", DIM_1, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_Q] = {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_K] = {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_V] = {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_O] = {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, ALWAYS},
-    [WEIGHT_Q_BIAS] = {"attn_q.bias", "self_attn.q_proj.bias", DIM_1, DIM_Q, IF_QKV_BIAS},
-    [WEIGHT_K_BIAS] = {"attn_k.bias", "self_attn.k_proj.bias", DIM_1, DIM_KV, IF_QKV_BIAS},
-    [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, IF_QKV_BIAS},
-    [WEIGHT_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", DIM_1, DIM_HIDDEN, IF_O_BIAS},
-    [WEIGHT_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_HEAD, IF_QK_NORM},
-    [WEIGHT_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, IF_QK_NORM},
-    [WEIGHT_MLP_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_UP] = {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, ALWAYS},
-    [WEIGHT_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, ALWAYS},
-};
-
 struct model_files {
     char *path;
     struct model_config config;
@@ -73,54 +43,9 @@ static size_t view_idx(enum weight_role role, int32_t layer)
     return (int)role < FIRST_LAYER_ROLE ? role : (size_t)role + (size_t)layer * ROLES_PER_LAYER;
 }
 
-static int64_t dimension_value(const struct model_config *c, enum dimension dimension)
+static const struct weight_line *line_of(const struct model_files *f, enum weight_role role)
 {
-    switch (dimension) {
-    case DIM_1:
-        return 1;
-    case DIM_VOCAB:
-        return c->vocab_size;
-    case DIM_HIDDEN:
-        return c->hidden_size;
-    case DIM_INTERMEDIATE:
-        return c->intermediate_size;
-    case DIM_Q:
-        return (int64_t)c->num_heads * c->head_dim;
-    case DIM_KV:
-        return (int64_t)c->num_kv_heads * c->head_dim;
-    case DIM_HEAD:
-        return c->head_dim;
-    case DIM_ROTATIONS:
-        return c->rope.rotary_dim / 2;
-    }
-    return 0;
-}
-
-static bool is_required(const struct model_config *c, enum presence presence)
-{
-    switch (presence) {
-    case ALWAYS:
-        return true;
-    case IF_NOT_TIED:
-        return !c->tie_word_embeddings;
-    case IF_QKV_BIAS:
-        return c->qkv_bias;
-    case IF_O_BIAS:
-        return c->o_bias;
-    case IF_QK_NORM:
-        return c->qk_norm;
-    case NEVER:
-        return false;
-    }
-    return false;
-}
-
-/* Weights that change the mathematics only in families that have them are left alone in others. */
-static bool is_wanted(const struct model_config *c, enum weight_role role)
-{
-    if (role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM) return c->qk_norm;
-    if (role == WEIGHT_LM_HEAD) return !c->tie_word_embeddings;
-    return true;
+    return &f->config.family->weights[role];
 }
 
 /* ---- the three kinds of source: each gives a view (data NULL: not there) ---- */
@@ -128,7 +53,7 @@ static bool is_wanted(const struct model_config *c, enum weight_role role)
 static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
 {
     struct weight_view view = gguf_find_tensor(f->gguf, name);
-    if (lines[role].rows == DIM_1 && view.cols == 1) { /* n x 1 is a vector too */
+    if (line_of(f, role)->rows == DIM_1 && view.cols == 1) { /* n x 1 is a vector too */
         view.cols = view.rows;
         view.rows = 1;
     }
@@ -139,7 +64,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
                                struct weight_view *out, struct error *err)
 {
     const struct safetensor *t = safetensors_find(f->safetensors, name);
-    int num_dims = lines[role].rows == DIM_1 ? 1 : 2;
+    int num_dims = line_of(f, role)->rows == DIM_1 ? 1 : 2;
     if (!t) return STATUS_OK;
     if (t->dtype < 0)
         return error_set(err, STATUS_UNSUPPORTED,
@@ -159,10 +84,10 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 
 static struct weight_view make_dummy(const struct model_files *f, enum weight_role role, int32_t layer)
 {
-    const struct weight_line *line = &lines[role];
-    int64_t rows = dimension_value(&f->config, line->rows), cols = dimension_value(&f->config, line->cols);
+    const struct weight_line *line = line_of(f, role);
+    int64_t rows = weight_dimension(&f->config, line->rows), cols = weight_dimension(&f->config, line->cols);
     uint64_t stream = view_idx(role, layer);
-    if (!is_required(&f->config, line->required)) return (struct weight_view){0};
+    if (!weight_is_required(&f->config, line->presence)) return (struct weight_view){0};
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     bool is_bias = role >= WEIGHT_Q_BIAS && role <= WEIGHT_O_BIAS;
     return dummy_weights_vector(f->dummy, stream, cols, is_bias ? 0 : 1);
@@ -173,7 +98,7 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
 static void name_weight(const struct model_files *f, enum weight_role role, int32_t layer,
                         char name[NAME_BYTES_MAX])
 {
-    const char *own = f->gguf ? lines[role].gguf_name : lines[role].hf_name;
+    const char *own = f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
     /* checkpoints saved from the base class have no "model." */
     const char *prefix =
         f->gguf || role == WEIGHT_LM_HEAD || !safetensors_find(f->safetensors, "model.norm.weight")
@@ -187,11 +112,11 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
 
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, struct error *err)
 {
-    const struct weight_line *line = &lines[role];
+    const struct weight_line *line = line_of(f, role);
     const struct model_config *c = &f->config;
     struct weight_view view = {0};
     char name[NAME_BYTES_MAX];
-    if (!is_wanted(c, role) || (!f->gguf && !line->hf_name)) return STATUS_OK;
+    if (!weight_is_wanted(c, line->presence) || (!f->gguf && !line->hf_name)) return STATUS_OK;
     name_weight(f, role, layer, name);
     if (f->gguf)
         view = find_in_gguf(f, role, name);
@@ -200,10 +125,10 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
         if (status) return status;
     }
     if (!view.data) {
-        if (!is_required(c, line->required)) return STATUS_OK;
+        if (!weight_is_required(c, line->presence)) return STATUS_OK;
         return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
     }
-    int64_t rows = dimension_value(c, line->rows), cols = dimension_value(c, line->cols);
+    int64_t rows = weight_dimension(c, line->rows), cols = weight_dimension(c, line->cols);
     if (view.rows != rows || view.cols != cols)
         return error_set(err, STATUS_INVALID,
                          "%s: tensor %s is %" PRId64 " x %" PRId64 " where the config asks for %" PRId64

@@ -11,33 +11,9 @@
 #include "base/status.h"
 #include "kernels/device.h"
 #include "model/model_config.h"
+#include "model/weights.h"
 
 struct model_files;
-
-/* With their shapes: V vocabulary, H hidden size, D head_dim. */
-enum weight_role {
-    WEIGHT_TOKEN_EMBEDDING, /* [V][H] */
-    WEIGHT_OUTPUT_NORM,     /* [1][H] */
-    WEIGHT_LM_HEAD,         /* [V][H]; the embedding's view when tied */
-    WEIGHT_ROPE_DIVISORS,   /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
-    /* per layer */
-    WEIGHT_ATTENTION_NORM, /* [1][H] */
-    WEIGHT_Q,
-    WEIGHT_K,
-    WEIGHT_V,
-    WEIGHT_O,
-    WEIGHT_Q_BIAS,
-    WEIGHT_K_BIAS,
-    WEIGHT_V_BIAS,
-    WEIGHT_O_BIAS, /* [1][rows]; data NULL when absent */
-    WEIGHT_Q_NORM,
-    WEIGHT_K_NORM,   /* [1][D] */
-    WEIGHT_MLP_NORM, /* [1][H] */
-    WEIGHT_GATE,
-    WEIGHT_UP,
-    WEIGHT_DOWN,
-    WEIGHT_ROLE_COUNT
-};
 
 /* path: a .gguf file or a directory. load_format: "auto" or "dummy". */
 int model_files_open(const char *path, const char *load_format, struct model_files **out,

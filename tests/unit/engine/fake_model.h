@@ -299,8 +299,9 @@ static inline struct model *fake_model_create(const struct fake_options *options
     m->device.name = "fake";
     m->device.num_steps_in_flight_max = options->num_steps_in_flight;
     m->device.prefill_decode_equal = options->prefill_decode_equal;
+    static const struct family family = {.names = {"fake", "FakeForCausalLM", "fake"}};
     m->config = (struct model_config){
-        .vocab_size = FAKE_VOCAB, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1, .bos_id = -1};
+        .family = &family, .vocab_size = FAKE_VOCAB, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1, .bos_id = -1};
     return m;
 }
 

@@ -70,7 +70,7 @@ static void reads_llama_3_1(void **state)
     (void)state;
     struct model_config c = read_good(llama_3_1);
     assert_string_equal(c.architecture, "LlamaForCausalLM");
-    assert_string_equal(c.family, "llama");
+    assert_string_equal(family_name(c.family), "llama");
     assert_true(c.hidden_size == 4096 && c.intermediate_size == 14336 && c.num_layers == 32 &&
                 c.num_heads == 32);
     assert_true(c.num_kv_heads == 8 && c.head_dim == 128 && c.vocab_size == 128256 && c.sliding_window == 0);
@@ -125,7 +125,7 @@ static void reads_qwen_2_5(void **state)
         "embeddings':32768,"
         "'type':'yarn'},'sliding_window':32768,'tie_word_embeddings':true,'use_sliding_window':false,'vocab_"
         "size':151936}");
-    assert_string_equal(c.family, "qwen2");
+    assert_string_equal(family_name(c.family), "qwen2");
     assert_true(c.qkv_bias && !c.o_bias && !c.qk_norm && c.sliding_window == 0 && c.tie_word_embeddings);
     assert_true(c.rope.type == ROPE_YARN && c.rope.factor == 4 && c.rope.original_max_position == 32768);
     assert_true(c.rope.beta_fast == 32 && c.rope.beta_slow == 1 && !c.rope.yarn_keep_fractions);
@@ -143,7 +143,7 @@ static void reads_qwen_3(void **state)
         "'num_key_value_heads':8,'rms_norm_eps':1e-06,'rope_scaling':null,'rope_theta':1000000,'sliding_"
         "window':null,"
         "'tie_word_embeddings':true,'use_sliding_window':false,'vocab_size':151936}");
-    assert_string_equal(c.family, "qwen3");
+    assert_string_equal(family_name(c.family), "qwen3");
     assert_true(c.head_dim == 128 && c.rope.rotary_dim == 128 && c.qk_norm && !c.qkv_bias && c.bos_id == -1);
     assert_int_equal(model_config_num_parameters(&c), 596049920);
     assert_int_equal(model_config_kv_bytes_per_token(&c, DTYPE_BF16), 112 << 10);
@@ -227,9 +227,12 @@ static void refuses_what_it_does_not_compute(void **state)
     } cases[] = {
         {"{'architectures':['Gemma3ForCausalLM'],'model_type':'gemma3'}",
          "\"Gemma3ForCausalLM\" is not supported"},
-        {"{'architectures':['MixtralForCausalLM']}", "MixtralForCausalLM"},
-        {"{'model_type':'phi3'}", "\"phi3\" is not supported"},
-        {"{}", "\"\" is not supported"},
+        {"{'architectures':['MixtralForCausalLM']}",
+         "\"MixtralForCausalLM\" is not supported: it needs a mixture of experts; LlamaForCausalLM, "
+         "MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are"},
+        {"{'model_type':'phi3'}", "\"phi3\" is not supported: it needs fused"},
+        {"{'model_type':'bert'}", "\"bert\" is not supported; llama, mistral, qwen2 and qwen3 are"},
+        {"{}", "\"\" is not supported; llama"},
         {LLAMA(",'quantization_config':{'quant_method':'awq'}"), "quantization_config"},
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
         {LLAMA(",'hidden_act':'gelu_pytorch_tanh'"), "gelu_pytorch_tanh"},

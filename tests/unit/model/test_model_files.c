@@ -146,7 +146,7 @@ static void reads_a_gguf_llama(void **state)
     write_gguf(&(struct gguf_case){.architecture = "llama", .dtype = DTYPE_Q4_1});
     struct model_files *f = open_good("m.gguf", "auto");
     const struct model_config *c = model_files_config(f);
-    assert_string_equal(c->family, "llama");
+    assert_string_equal(family_name(c->family), "llama");
     assert_true(c->hidden_size == 64 && c->num_layers == 2 && c->num_heads == 4 && c->num_kv_heads == 2);
     assert_true(c->head_dim == 16 && c->vocab_size == 8 && c->tie_word_embeddings && !c->qkv_bias &&
                 !c->qk_norm);
@@ -260,7 +260,10 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
         int status;
         const char *sentence;
     } cases[] = {
-        {{.architecture = "gemma3"}, STATUS_UNSUPPORTED, "\"gemma3\" is not supported"},
+        {{.architecture = "gemma3"},
+         STATUS_UNSUPPORTED,
+         "\"gemma3\" is not supported: it needs layers of two"},
+        {{.architecture = "mistral"}, STATUS_UNSUPPORTED, "not supported; llama, qwen2 and qwen3 are"},
         {{.architecture = "llama", .more_keys = put_longrope_scaling}, STATUS_UNSUPPORTED, "\"longrope\""},
         {{.architecture = "llama", .more_keys = put_experts}, STATUS_UNSUPPORTED, "llama.expert_count"},
         {{.architecture = "llama", .more_keys = put_half_rotation},

@@ -1,0 +1,76 @@
+#include "model/weights.h"
+
+#include "model/model_config.h"
+
+const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
+    [WEIGHT_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN,
+                                PRESENT_ALWAYS},
+    [WEIGHT_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS},
+    [WEIGHT_LM_HEAD] = {"output.weight", "lm_head.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_IF_NOT_TIED},
+    [WEIGHT_ROPE_DIVISORS] = {"rope_freqs.weight", NULL, DIM_1, DIM_ROTATIONS, PRESENT_MAYBE},
+    [WEIGHT_ATTENTION_NORM] = {"attn_norm.weight", "input_layernorm.weight", DIM_1, DIM_HIDDEN,
+                               PRESENT_ALWAYS},
+    [WEIGHT_Q] = {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS},
+    [WEIGHT_K] = {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS},
+    [WEIGHT_V] = {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS},
+    [WEIGHT_O] = {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS},
+    [WEIGHT_Q_BIAS] = {"attn_q.bias", "self_attn.q_proj.bias", DIM_1, DIM_Q, PRESENT_IF_QKV_BIAS},
+    [WEIGHT_K_BIAS] = {"attn_k.bias", "self_attn.k_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
+    [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
+    [WEIGHT_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_O_BIAS},
+    [WEIGHT_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM},
+    [WEIGHT_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM},
+    [WEIGHT_MLP_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN,
+                         PRESENT_ALWAYS},
+    [WEIGHT_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS},
+    [WEIGHT_UP] = {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS},
+    [WEIGHT_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS},
+};
+
+int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension)
+{
+    switch (dimension) {
+    case DIM_1:
+        return 1;
+    case DIM_VOCAB:
+        return c->vocab_size;
+    case DIM_HIDDEN:
+        return c->hidden_size;
+    case DIM_INTERMEDIATE:
+        return c->intermediate_size;
+    case DIM_Q:
+        return (int64_t)c->num_heads * c->head_dim;
+    case DIM_KV:
+        return (int64_t)c->num_kv_heads * c->head_dim;
+    case DIM_HEAD:
+        return c->head_dim;
+    case DIM_ROTATIONS:
+        return c->rope.rotary_dim / 2;
+    }
+    return 0;
+}
+
+bool weight_is_required(const struct model_config *c, enum weight_presence presence)
+{
+    switch (presence) {
+    case PRESENT_MAYBE:
+        return false;
+    case PRESENT_ALWAYS:
+        return true;
+    case PRESENT_IF_QKV_BIAS:
+        return c->qkv_bias;
+    case PRESENT_IF_O_BIAS:
+        return c->o_bias;
+    case PRESENT_IF_QK_NORM:
+        return c->qk_norm;
+    case PRESENT_IF_NOT_TIED:
+        return !c->tie_word_embeddings;
+    }
+    return false;
+}
+
+bool weight_is_wanted(const struct model_config *c, enum weight_presence presence)
+{
+    bool changes_the_mathematics = presence == PRESENT_IF_QK_NORM || presence == PRESENT_IF_NOT_TIED;
+    return !changes_the_mathematics || weight_is_required(c, presence);
+}
