@@ -206,8 +206,7 @@ static int shape_tensor(const struct reader *r, struct gguf_tensor *t, const uin
                          " values, which is no possible size for %s (blocks of %d values)",
                          r->path, name.text, rows, dims[0], dtype_infos[dtype].text,
                          dtype_infos[dtype].block_values);
-    t->view =
-        (struct weight_view){.dtype = (enum dtype)dtype, .rows = (int64_t)rows, .cols = (int64_t)dims[0]};
+    t->view = weight_view_plain(NULL, (enum dtype)dtype, (int64_t)rows, (int64_t)dims[0]);
     return STATUS_OK;
 }
 

@@ -126,7 +126,8 @@ struct kernel_table {
 
     /* ---- weights ---- */
 
-    /* Takes the weight in, repacking or converting as the device likes; *out lives until close. */
+    /* Takes the weight in, repacking or converting as the device likes; *out lives until close.
+     * STATUS_UNSUPPORTED for a scheme or a slice of a part that the device does not know. */
     int (*linear_create)(struct device *d, const struct linear_desc *desc, struct linear **out,
                          struct error *err) must_check;
     /* Bytes that a linear keeps on the device beyond the mapped file (0 when used in place). */

@@ -142,11 +142,11 @@ static void fill_in_parallel(const struct fill *whole)
 static struct weight_view make(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
                                float center, float scale)
 {
-    struct weight_view view = {.dtype = DTYPE_BF16, .rows = rows, .cols = cols};
     uint64_t num_bytes;
-    if (!checked_mul((uint64_t)rows, (uint64_t)cols * sizeof(uint16_t), &num_bytes)) return view;
+    if (!checked_mul((uint64_t)rows, (uint64_t)cols * sizeof(uint16_t), &num_bytes))
+        return (struct weight_view){0};
     uint16_t *data = allocate(d, num_bytes);
-    if (!data) return view;
+    if (!data) return (struct weight_view){0};
     fill_in_parallel(&(struct fill){.d = d,
                                     .stream = stream,
                                     .out = data,
@@ -154,8 +154,7 @@ static struct weight_view make(struct dummy_weights *d, uint64_t stream, int64_t
                                     .cols = cols,
                                     .center = center,
                                     .scale = scale});
-    view.data = data;
-    return view;
+    return weight_view_plain(data, DTYPE_BF16, rows, cols);
 }
 
 struct weight_view dummy_weights_matrix(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols)

@@ -53,10 +53,8 @@ static const struct weight_line *line_of(const struct model_files *f, enum weigh
 static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
 {
     struct weight_view view = gguf_find_tensor(f->gguf, name);
-    if (line_of(f, role)->rows == DIM_1 && view.cols == 1) { /* n x 1 is a vector too */
-        view.cols = view.rows;
-        view.rows = 1;
-    }
+    if (line_of(f, role)->rows == DIM_1 && view.cols == 1) /* n x 1 is a vector too */
+        return weight_view_plain(view.data, view.dtype, 1, view.rows);
     return view;
 }
 
@@ -75,10 +73,8 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
                          f->path, name, t->num_dims, num_dims);
     if (t->dims[0] > INT64_MAX || t->dims[num_dims - 1] > INT64_MAX || t->num_bytes == 0)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
-    *out = (struct weight_view){.data = t->data,
-                                .dtype = (enum dtype)t->dtype,
-                                .cols = (int64_t)t->dims[num_dims - 1],
-                                .rows = num_dims == 1 ? 1 : (int64_t)t->dims[0]};
+    *out = weight_view_plain(t->data, (enum dtype)t->dtype, num_dims == 1 ? 1 : (int64_t)t->dims[0],
+                             (int64_t)t->dims[num_dims - 1]);
     return STATUS_OK;
 }
 

@@ -36,6 +36,9 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
                          LINEAR_PARTS_MAX);
     for (int i = 0; i < desc->num_parts; i++) {
         const struct weight_view *w = &desc->parts[i], *bias = &desc->biases[i], *first = &desc->parts[0];
+        int status = weight_view_check_plain(w, err);
+        if (!status) status = weight_view_check_plain(bias, err);
+        if (status) return status;
         if (w->rows <= 0 || w->rows > INT32_MAX || w->cols != first->cols ||
             panel_bytes(w->dtype, w->cols) == 0)
             return error_set(

@@ -168,6 +168,11 @@ static bool upload_bias(struct cuda_device *d, float *out, const struct weight_v
 int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out, struct error *err)
 {
     struct cuda_device *d = cuda_of(device);
+    for (int i = 0; i < desc->num_parts; i++) {
+        int status = weight_view_check_plain(&desc->parts[i], err);
+        if (!status) status = weight_view_check_plain(&desc->biases[i], err);
+        if (status) return status;
+    }
     struct linear *l = new struct linear();
     bool any_bias = false;
     for (int i = 0; i < desc->num_parts; i++) {

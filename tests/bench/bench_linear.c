@@ -55,7 +55,7 @@ static void add_linear(struct bench *b, enum linear_kind kind, enum dtype dtype,
     for (int i = 0; i < num_parts; i++) {
         uint8_t *data = malloc((size_t)rows[i] * row_bytes);
         random_weight(&b->random, dtype, rows[i], cols, data);
-        desc.parts[i] = (struct weight_view){data, dtype, rows[i], cols};
+        desc.parts[i] = weight_view_plain(data, dtype, rows[i], cols);
         n += rows[i];
     }
     const double start_s = now_s();

@@ -75,7 +75,7 @@ static void case_add_part(struct linear_case *c, struct random_source *r, enum d
     assert_true(row_bytes > 0);
     c->data[i] = malloc((size_t)rows * row_bytes + 1);
     random_weight(r, dtype, rows, c->cols, c->data[i] + 1);
-    c->desc.parts[i] = (struct weight_view){c->data[i] + 1, dtype, rows, c->cols};
+    c->desc.parts[i] = weight_view_plain(c->data[i] + 1, dtype, rows, c->cols);
     c->weights = realloc(c->weights, (size_t)(c->rows + rows) * (size_t)c->cols * sizeof(float));
     c->biases = realloc(c->biases, (size_t)(c->rows + rows) * sizeof(float));
     for (int n = 0; n < rows; n++) {
@@ -86,7 +86,7 @@ static void case_add_part(struct linear_case *c, struct random_source *r, enum d
     if (has_bias) {
         c->bias_data[i] = malloc((size_t)rows * 4 + 1);
         random_weight(r, DTYPE_F32, 1, rows, c->bias_data[i] + 1);
-        c->desc.biases[i] = (struct weight_view){c->bias_data[i] + 1, DTYPE_F32, 1, rows};
+        c->desc.biases[i] = weight_view_plain(c->bias_data[i] + 1, DTYPE_F32, 1, rows);
         memcpy(c->biases + c->rows, c->bias_data[i] + 1, (size_t)rows * 4);
     }
     c->rows += rows;

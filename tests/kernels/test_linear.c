@@ -246,11 +246,11 @@ static void test_packed_weights_are_not_expanded(void **state)
     }
 }
 
-static void check_refused(struct linear_desc desc)
+static void check_refused(struct linear_desc desc, int status)
 {
     struct linear *l;
     struct error err;
-    assert_int_equal(cpu_linear_create(&desc, CPU_ISA_PORTABLE, pools[0], &l, &err), STATUS_INVALID);
+    assert_int_equal(cpu_linear_create(&desc, CPU_ISA_PORTABLE, pools[0], &l, &err), status);
     assert_null(l);
     assert_true(strlen(err.text) > 0);
 }
@@ -259,17 +259,51 @@ static void test_wrong_shapes_are_refused(void **state)
 {
     (void)state;
     uint8_t data[4096] = {0};
-    const struct weight_view good = {data, DTYPE_Q8_0, 2, 64};
-    check_refused((struct linear_desc){.num_parts = 0});
-    check_refused((struct linear_desc){.num_parts = 1, .parts = {{data, DTYPE_Q8_0, 2, 63}}});
-    check_refused((struct linear_desc){.num_parts = 1, .parts = {{data, DTYPE_Q4_K, 2, 128}}});
-    check_refused((struct linear_desc){.num_parts = 1, .parts = {{data, DTYPE_Q8_0, 0, 64}}});
-    check_refused((struct linear_desc){.num_parts = 1, .parts = {{data, DTYPE_F32, 2, 0}}});
-    check_refused((struct linear_desc){.num_parts = 2, .parts = {good, {data, DTYPE_Q8_0, 2, 96}}});
-    check_refused((struct linear_desc){.num_parts = 1, .parts = {good}, .biases = {{data, DTYPE_F32, 1, 3}}});
-    check_refused((struct linear_desc){.kind = LINEAR_GATE_UP, .num_parts = 1, .parts = {good}});
-    check_refused((struct linear_desc){
-        .kind = LINEAR_GATE_UP, .num_parts = 2, .parts = {good, {data, DTYPE_Q8_0, 3, 64}}});
+    const struct weight_view good = weight_view_plain(data, DTYPE_Q8_0, 2, 64);
+    check_refused((struct linear_desc){.num_parts = 0}, STATUS_INVALID);
+    check_refused((struct linear_desc){.num_parts = 1, .parts = {weight_view_plain(data, DTYPE_Q8_0, 2, 63)}},
+                  STATUS_INVALID);
+    check_refused(
+        (struct linear_desc){.num_parts = 1, .parts = {weight_view_plain(data, DTYPE_Q4_K, 2, 128)}},
+        STATUS_INVALID);
+    check_refused((struct linear_desc){.num_parts = 1, .parts = {weight_view_plain(data, DTYPE_Q8_0, 0, 64)}},
+                  STATUS_INVALID);
+    check_refused((struct linear_desc){.num_parts = 1, .parts = {weight_view_plain(data, DTYPE_F32, 2, 0)}},
+                  STATUS_INVALID);
+    check_refused(
+        (struct linear_desc){.num_parts = 2, .parts = {good, weight_view_plain(data, DTYPE_Q8_0, 2, 96)}},
+        STATUS_INVALID);
+    check_refused((struct linear_desc){.num_parts = 1,
+                                       .parts = {good},
+                                       .biases = {weight_view_plain(data, DTYPE_F32, 1, 3)}},
+                  STATUS_INVALID);
+    check_refused((struct linear_desc){.kind = LINEAR_GATE_UP, .num_parts = 1, .parts = {good}},
+                  STATUS_INVALID);
+    check_refused((struct linear_desc){.kind = LINEAR_GATE_UP,
+                                       .num_parts = 2,
+                                       .parts = {good, weight_view_plain(data, DTYPE_Q8_0, 3, 64)}},
+                  STATUS_INVALID);
+}
+
+/* A device that computed with the values alone would be wrong without a word. */
+static void test_schemes_and_slices_are_refused(void **state)
+{
+    (void)state;
+    uint8_t data[4096] = {0};
+    const struct weight_view good = weight_view_plain(data, DTYPE_Q8_0, 2, 64);
+    struct weight_view scaled = good, shifted = good, later = good, fewer_rows = good, fewer_cols = good;
+    scaled.scheme = (enum weight_scheme)(WEIGHT_PLAIN + 1);
+    shifted.zeros = (struct weight_side){data, DTYPE_F32, 2, 2};
+    later.slice.row_begin = 1;
+    fewer_rows.slice.row_end = 1;
+    fewer_cols.slice.col_end = 32;
+    const struct weight_view unknown[] = {scaled, shifted, later, fewer_rows, fewer_cols};
+    for (size_t i = 0; i < array_length(unknown); i++)
+        check_refused((struct linear_desc){.num_parts = 2, .parts = {good, unknown[i]}}, STATUS_UNSUPPORTED);
+    struct weight_view bias = weight_view_plain(data, DTYPE_F32, 1, 2);
+    bias.scheme = scaled.scheme;
+    check_refused((struct linear_desc){.num_parts = 1, .parts = {good}, .biases = {bias}},
+                  STATUS_UNSUPPORTED);
 }
 
 int main(void)
@@ -286,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_embedding_rows_are_exact),
         cmocka_unit_test(test_packed_weights_are_not_expanded),
         cmocka_unit_test(test_wrong_shapes_are_refused),
+        cmocka_unit_test(test_schemes_and_slices_are_refused),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -48,10 +48,10 @@ static void product_make(struct product *p, struct device *d, struct random *ran
     for (int i = 0; i < num_parts; i++) {
         p->file_weights[i] =
             random_bf16(random, p->weights + (size_t)i * count, count, 1 / sqrtf((float)p->k));
-        p->desc.parts[i] = (struct weight_view){p->file_weights[i], DTYPE_BF16, p->n, p->k};
+        p->desc.parts[i] = weight_view_plain(p->file_weights[i], DTYPE_BF16, p->n, p->k);
     }
     for (int32_t n = 0; bias && n < p->n; n++) p->biases[n] = random_normal(random);
-    if (bias) p->desc.biases[0] = (struct weight_view){p->biases, DTYPE_F32, 1, p->n};
+    if (bias) p->desc.biases[0] = weight_view_plain(p->biases, DTYPE_F32, 1, p->n);
     p->x = random_values(random, (size_t)TOKENS_MAX * (size_t)p->k, d->act_bytes, 1);
     p->device_x = device_floats(d, (size_t)TOKENS_MAX * (size_t)p->k, false);
     p->device_y = device_floats(d, (size_t)TOKENS_MAX * (size_t)p->n, false);

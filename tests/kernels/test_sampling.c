@@ -31,7 +31,7 @@ static struct bench *bench_new(const char *isa, int num_threads, int32_t vocab_s
     if (b->d->ops->prepare(b->d, &limits, vocab_size, ROWS_MAX, 64, &attention, &err))
         fail_msg("%s", err.text);
     struct linear_desc desc = {.kind = LINEAR_PLAIN, .num_parts = 1, .wide_output = true};
-    desc.parts[0] = (struct weight_view){weights, DTYPE_F32, vocab_size, ROWS_MAX};
+    desc.parts[0] = weight_view_plain(weights, DTYPE_F32, vocab_size, ROWS_MAX);
     if (b->d->ops->linear_create(b->d, &desc, &b->head, &err)) fail_msg("%s", err.text);
     b->x = device_floats(b->d, ROWS_MAX * ROWS_MAX, false);
     b->step = test_step_new(ROWS_MAX, ROWS_MAX, 1);

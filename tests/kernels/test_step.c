@@ -80,7 +80,7 @@ static struct linear *take(struct device *d, enum linear_kind kind, const float 
     desc.wide_output = desc.also_embedding = embedding;
     for (int i = 0; i < desc.num_parts; i++) {
         int64_t part_rows = rows / desc.num_parts;
-        desc.parts[i] = (struct weight_view){weight + i * part_rows * cols, DTYPE_F32, part_rows, cols};
+        desc.parts[i] = weight_view_plain(weight + i * part_rows * cols, DTYPE_F32, part_rows, cols);
     }
     if (d->ops->linear_create(d, &desc, &l, &err)) fail_msg("linear: %s", err.text);
     return l;
