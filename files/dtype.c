@@ -23,6 +23,7 @@ int dtype_from_gguf(uint32_t gguf_id)
 
 uint64_t dtype_row_bytes(enum dtype dtype, uint64_t cols)
 {
+    assert_debug((unsigned)dtype < DTYPE_COUNT);
     const struct dtype_info *info = &dtype_infos[dtype];
     uint64_t bytes;
     if (cols % (uint64_t)info->block_values) return 0;
@@ -60,6 +61,7 @@ float dtype_f16_to_f32(uint16_t h)
 /* Drops the low bits of n, rounding to nearest, ties to even. */
 static uint32_t shift_right_rounded(uint32_t n, int bits)
 {
+    assert_debug(bits >= 1 && bits <= 31);
     uint32_t half = 1u << (bits - 1), rest = n & ((1u << bits) - 1), result = n >> bits;
     return result + (rest > half || (rest == half && (result & 1)));
 }
@@ -222,8 +224,9 @@ void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *ou
         [DTYPE_Q5_1] = unpack_q5_1, [DTYPE_Q8_0] = unpack_q8_0, [DTYPE_Q4_K] = unpack_q4_k,
         [DTYPE_Q5_K] = unpack_q5_k, [DTYPE_Q6_K] = unpack_q6_k,
     };
+    assert_debug((unsigned)dtype < DTYPE_COUNT);
     const struct dtype_info *info = &dtype_infos[dtype];
-    assert_debug(cols % info->block_values == 0);
+    assert_debug(cols >= 0 && cols % info->block_values == 0);
     if (dtype == DTYPE_F32) {
         memcpy(out, row, (size_t)cols * sizeof *out);
     } else if (dtype == DTYPE_F16) {

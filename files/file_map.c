@@ -81,6 +81,7 @@ void file_map_drop_pages(const struct file_map *m)
 
 void file_map_prefetch(const void *data, size_t num_bytes)
 {
+    assert_debug(data && num_bytes > 0);
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data / page * page;
     madvise((void *)begin, (uintptr_t)data + num_bytes - begin, MADV_WILLNEED);
 }

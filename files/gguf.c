@@ -40,6 +40,7 @@ struct reader {
 
 static uint64_t bytes_left(const struct reader *r)
 {
+    assert_debug(r->next <= r->end); /* each read has asked first */
     return (uint64_t)(r->end - r->next);
 }
 

@@ -186,6 +186,7 @@ static int read_header_tensors(const struct shard_reader *r)
     cJSON_ArrayForEach(entry, shard->header)
     {
         if (!strcmp(entry->string, "__metadata__")) continue;
+        assert_debug(shard->num_tensors < count);
         int status = read_tensor(r, entry, &shard->tensors[shard->num_tensors++]);
         if (status) return status;
     }
@@ -244,6 +245,7 @@ static int open_shard(struct safetensors *s, const char *directory, const char *
         file_map_close(&map);
         return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
     }
+    assert_debug(s->num_shards < SHARDS_MAX);
     *out = &shards[s->num_shards++];
     **out = (struct shard){.file_name = name, .map = map};
     return read_shard(*out, path, err);
@@ -315,6 +317,7 @@ static int list_indexed(struct safetensors *s, const char *directory, const cJSO
                              "%s: the index promises tensor %s in %s, which has none such", directory,
                              printable_from(entry->string, strlen(entry->string)).text,
                              printable_from(entry->valuestring, strlen(entry->valuestring)).text);
+        assert_debug(s->num_tensors < count);
         s->tensors[s->num_tensors++] = *t;
     }
     qsort(s->tensors, s->num_tensors, sizeof *s->tensors, compare_names);

@@ -3,8 +3,11 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
+#include "base/check.h"
+
 struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t rows, int64_t cols)
 {
+    assert_debug(rows >= 0 && cols >= 0);
     return (struct weight_view){.data = data,
                                 .dtype = dtype,
                                 .rows = rows,

@@ -25,6 +25,10 @@ enum {
     THREAD_BYTES_MIN = 4 << 20, /* below that, starting a thread costs more than it brings */
 };
 
+_Static_assert(ROW_STRIDE % 2 == 1, "else rows would share places");
+_Static_assert((TILE_VALUES & (TILE_VALUES - 1)) == 0,
+               "an odd stride reaches every place of a power of two only");
+
 static const float UNIFORM_WIDTH =
     3.4641016f; /* sqrt(12): a uniform distribution of that width has variance 1 */
 
@@ -143,6 +147,7 @@ static struct weight_view make(struct dummy_weights *d, uint64_t stream, int64_t
                                float center, float scale)
 {
     uint64_t num_bytes;
+    assert_debug(rows > 0 && cols > 0);
     if (!checked_mul((uint64_t)rows, (uint64_t)cols * sizeof(uint16_t), &num_bytes))
         return (struct weight_view){0};
     uint16_t *data = allocate(d, num_bytes);

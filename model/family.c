@@ -97,6 +97,7 @@ static struct name_list supported_names(enum family_namespace where)
                                : i + 1 < num ? ", "
                                              : " and ",
                                names[i]);
+    assert_debug(at < sizeof list.text);
     return list;
 }
 

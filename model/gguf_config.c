@@ -26,7 +26,8 @@ struct key_name {
 static struct key_name key_name(const struct keys *k, const char *suffix)
 {
     struct key_name name;
-    snprintf(name.text, sizeof name.text, "%s.%s", k->architecture, suffix);
+    int n = snprintf(name.text, sizeof name.text, "%s.%s", k->architecture, suffix);
+    assert_debug(n > 0 && n < KEY_BYTES_MAX); /* both are names in this program */
     return name;
 }
 
@@ -131,6 +132,7 @@ static int read_shape(struct keys *k, struct model_config *c)
         return fail(k, STATUS_INVALID, "the key %s is missing",
                     key_name(k, "attention.layer_norm_rms_epsilon").text);
     c->rms_norm_eps = (float)eps;
+    assert_debug(c->num_heads > 0); /* also after a problem */
     c->head_dim = find_int(k, "attention.key_length", &value_length) ? required_int(k, "attention.key_length")
                                                                      : c->hidden_size / c->num_heads;
     if (find_int(k, "attention.value_length", &value_length) && value_length != c->head_dim)

@@ -54,6 +54,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->num_kv_heads = family->kv_heads_may_be_missing
                           ? (int32_t)json_int(r, "num_key_value_heads", c->num_heads, 1, INT32_MAX)
                           : (int32_t)json_int_required(r, "num_key_value_heads", 1, INT32_MAX);
+    assert_debug(c->num_heads > 0); /* also after a problem */
     if (!json_find(r, "head_dim") && c->hidden_size % c->num_heads && !r->status)
         r->status = error_set(r->err, STATUS_INVALID,
                               "%s: head_dim is missing, and hidden_size %d is no multiple of "

@@ -57,6 +57,7 @@ static const float *create_vector(struct builder *b, enum weight_role role, int3
 {
     struct weight_view view = find_weight(b, role, layer);
     if (b->status || !view.data) return NULL;
+    assert_always(view.rows == 1);
     float *host = malloc((size_t)view.cols * sizeof *host);
     float *vector = alloc(b, (uint64_t)view.cols, sizeof *vector, "norm weights");
     if (!host && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for norm weights");
@@ -70,6 +71,7 @@ static const float *create_vector(struct builder *b, enum weight_role role, int3
 
 static void add_part(struct builder *b, struct linear_desc *desc, enum weight_role role, int32_t layer)
 {
+    assert_always(desc->num_parts < LINEAR_PARTS_MAX);
     desc->parts[desc->num_parts++] = find_weight(b, role, layer);
 }
 
@@ -185,6 +187,7 @@ static const float *create_rope_table(struct builder *b, const struct rope_confi
 {
     struct weight_view view = find_weight(b, WEIGHT_ROPE_DIVISORS, 0);
     size_t n = (size_t)rope->rotary_dim / 2;
+    assert_always(!view.data || (view.rows == 1 && view.cols == (int64_t)n)); /* written to divisors */
     float *table = alloc(b, (uint64_t)b->limits->max_model_len, (uint64_t)rope->rotary_dim * sizeof *table,
                          "the rotary table");
     float *frequencies = calloc(2 * n, sizeof *frequencies), *divisors = frequencies + n;
@@ -237,6 +240,8 @@ static void create_activations(struct builder *b)
 static void describe_layer(const struct model_config *c, int32_t i, struct layer *layer)
 {
     const struct layer_config config = model_config_layer(c, i);
+    assert_debug(config.sliding_window >= 0 && config.attention_scale > 0);
+    assert_debug(config.rope->rotary_dim <= c->head_dim);
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
                                                .num_kv_heads = c->num_kv_heads,
                                                .head_dim = c->head_dim,
@@ -282,6 +287,7 @@ int model_create(struct device *device, const struct model_files *files, const s
     const struct model_config *c = model_files_config(files);
     struct model *m = calloc(1, sizeof *m);
     if (m) m->layers = calloc((size_t)c->num_layers, sizeof *m->layers);
+    assert_always(c->num_layers > 0 && c->num_heads % c->num_kv_heads == 0); /* model_config_validate */
     if (!m || !m->layers) {
         free(m);
         return error_set(err, STATUS_NO_MEMORY, "no memory for a model of %d layers", c->num_layers);
@@ -338,6 +344,7 @@ static struct kv_shape kv_shape(const struct model *m, int32_t num_blocks, enum 
 int model_kv_pool_create(struct model *m, int32_t num_blocks, enum dtype kv_dtype, struct error *err)
 {
     struct kv_shape shape = kv_shape(m, num_blocks, kv_dtype);
+    assert_always(!m->kv_pool);
     return m->device->ops->kv_pool_create(m->device, &shape, &m->kv_pool, err);
 }
 
@@ -353,6 +360,8 @@ void model_step_begin(struct model *m, const struct step *step)
 {
     assert_debug(m->kv_pool);
     struct device *d = m->device;
+    assert_always(m->kv_pool);
+    assert_debug(step->num_tokens > 0 && step->num_logits <= step->num_tokens);
     struct batch *b = d->ops->step_begin(d, step);
     if (d->ops->replay && d->ops->replay(d, b)) return;
     if (d->ops->record_begin) d->ops->record_begin(d, b);

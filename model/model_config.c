@@ -26,6 +26,7 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
 
 void model_config_add_eos(struct model_config *c, int64_t id)
 {
+    assert_debug(c->num_eos_ids >= 0 && c->num_eos_ids <= EOS_IDS_MAX);
     if (id < 0 || id >= c->vocab_size || c->num_eos_ids == EOS_IDS_MAX) return;
     for (int i = 0; i < c->num_eos_ids; i++)
         if (c->eos_ids[i] == id) return;

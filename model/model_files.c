@@ -100,10 +100,10 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
         f->gguf || role == WEIGHT_LM_HEAD || !safetensors_find(f->safetensors, "model.norm.weight")
             ? ""
             : "model.";
-    if ((int)role < FIRST_LAYER_ROLE)
-        snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own);
-    else
-        snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix, f->gguf ? "blk" : "layers", layer, own);
+    int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
+                                         : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
+                                                    f->gguf ? "blk" : "layers", layer, own);
+    assert_debug(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
 }
 
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, struct error *err)
@@ -130,6 +130,7 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
                          "%s: tensor %s is %" PRId64 " x %" PRId64 " where the config asks for %" PRId64
                          " x %" PRId64 " (rows x values)",
                          f->path, name, view.rows, view.cols, rows, cols);
+    assert_debug(!f->views[view_idx(role, layer)].data); /* each place is one weight's */
     f->views[view_idx(role, layer)] = view;
     f->weight_bytes += (uint64_t)rows * dtype_row_bytes(view.dtype, (uint64_t)cols);
     return STATUS_OK;
@@ -213,11 +214,13 @@ int model_files_open(const char *path, const char *load_format, struct model_fil
         return error_set(err, STATUS_NO_MEMORY, "%s: no memory", path);
     }
     int status = open_any(f, load_format, err);
-    if (status)
+    if (status) {
         model_files_close(f);
-    else
-        *out = f;
-    return status;
+        return status;
+    }
+    assert_debug((f->gguf != NULL) + (f->safetensors != NULL) + (f->dummy != NULL) == 1);
+    *out = f;
+    return STATUS_OK;
 }
 
 void model_files_close(struct model_files *f)
@@ -252,6 +255,7 @@ struct weight_view model_files_weight(const struct model_files *f, enum weight_r
 
 void model_files_prefetch(const struct model_files *f, int32_t layer)
 {
+    assert_debug(layer >= 0);
     if (f->dummy || layer >= f->config.num_layers) return;
     for (int role = FIRST_LAYER_ROLE; role < WEIGHT_ROLE_COUNT; role++) {
         const struct weight_view *view = &f->views[view_idx((enum weight_role)role, layer)];

@@ -44,7 +44,8 @@ static void yarn_frequencies(const struct rope_config *r, float *frequencies)
 void rope_table_frequencies(const struct rope_config *rope, const float *divisors, float *frequencies)
 {
     int n = rope->rotary_dim / 2;
-    assert_debug(rope->rotary_dim % 2 == 0);
+    assert_debug(n > 0 && rope->rotary_dim % 2 == 0 && rope->theta > 1);
+    assert_debug((rope->type != ROPE_LLAMA3 && rope->type != ROPE_YARN) || rope->original_max_position > 0);
     for (int i = 0; i < n; i++) {
         float exponent = (float)(2 * i) / (float)rope->rotary_dim;
         frequencies[i] = 1.0f / (float)pow((double)(float)rope->theta, (double)exponent);
@@ -60,6 +61,7 @@ void rope_table_fill(const struct rope_config *rope, const float *frequencies, i
 {
     int n = rope->rotary_dim / 2;
     float scale = rope->type == ROPE_YARN ? (float)rope->attention_factor : 1;
+    assert_debug(first_position >= 0 && num_positions <= INT32_MAX - first_position);
     for (int64_t p = 0; p < num_positions; p++)
         for (int i = 0; i < n; i++) {
             float angle =

@@ -25,7 +25,7 @@ static int run_step(struct model *m, struct step step, struct error *err)
 
 int model_warm_up(struct model *m, int32_t num_tokens, struct error *err)
 {
-    assert_debug(num_tokens > 0);
+    assert_always(num_tokens > 0);
     size_t num_positions = (size_t)num_tokens + 1;
     int32_t *positions = calloc(3 * num_positions, sizeof *positions);
     if (!positions) return error_set(err, STATUS_NO_MEMORY, "no memory for the first step");
