@@ -22,12 +22,11 @@ enum {
 
 /* All zero at the start of a body. */
 struct chunk_gate {
-    int state;
-    int num_digits;
-    uint64_t chunk_bytes; /* announced; then what is left of it */
-    uint64_t num_chunks, data_bytes, framing_bytes, trailer_bytes;
+    int16_t state, num_digits;
     bool dropped; /* what the last call has read was of an extension or a trailer */
     bool done;
+    uint64_t chunk_bytes; /* announced; then what is left of it */
+    uint64_t num_chunks, data_bytes, framing_bytes, trailer_bytes;
 };
 
 /* Reads up to n bytes; stops behind the body's last byte (done), and where an extension or a

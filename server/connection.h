@@ -51,7 +51,16 @@ struct connection {
     struct connection *next, *previous; /* in one of the listener's lists */
     struct peer *peer;                  /* NULL: not counted */
     enum connection_state state;
-    int num_references; /* open handles, running work; freed at 0 */
+    int16_t num_references; /* open handles, running work; freed at 0 */
+    bool consuming : 1;     /* connection_consume is on the stack */
+    bool reading_stopped : 1;
+    bool turn_pending : 1; /* the timer is to go on with input, not a deadline */
+    bool half_closed : 1;  /* the client has sent its end-of-file */
+    bool head_begun : 1;
+    bool wants_head : 1; /* the head that is being read begins with HEAD */
+    bool closes : 1;     /* the current response is the last */
+    bool probed : 1;     /* the first bytes of the response are out (connection_probe) */
+    bool in_reserve : 1; /* all places were taken when it came */
     struct output output;
     struct hangup *hangup;        /* armed while a request is pending and nothing is read */
     struct http_request *request; /* BODY, CHECKING, RESPONDING */
@@ -61,15 +70,6 @@ struct connection {
     struct buffer input; /* read, not consumed yet */
     struct buffer body;
     size_t num_buffered_bytes; /* in the listener's sum */
-    bool consuming;            /* connection_consume is on the stack */
-    bool reading_stopped;
-    bool turn_pending; /* the timer is to go on with input, not a deadline */
-    bool half_closed;  /* the client has sent its end-of-file */
-    bool head_begun;
-    bool wants_head; /* the head that is being read begins with HEAD */
-    bool closes;     /* the current response is the last */
-    bool probed;     /* the first bytes of the response are out (connection_probe) */
-    bool in_reserve; /* all places were taken when it came */
     uint64_t first_byte_ns;
     int64_t num_requests;
     /* deadlines, in the loop's milliseconds */

@@ -46,12 +46,12 @@ struct exchange {
     uint64_t id;         /* unique in the process, from 1 */
     char request_id[64]; /* x-request-id: a valid one of the client's, else ours ("req-<hex>") */
     enum http_method method;
+    int api_key_idx;       /* which --api-key it came with; -1 when the server has none */
     const char *path;      /* percent-decoded, without the query, NUL-terminated */
     const char *query;     /* raw, without '?', "" if none */
     const char *path_rest; /* what a route ending in a wildcard matched, "" otherwise */
     const char *body; /* body_bytes bytes and a NUL; checked: valid UTF-8 JSON where the route wants JSON */
     size_t body_bytes;
-    int api_key_idx;     /* which --api-key it came with; -1 when the server has none */
     uint64_t arrival_ns; /* monotonic: first byte of the request */
 
     /* the endpoint's */

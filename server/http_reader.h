@@ -19,15 +19,13 @@
 struct http_reader {
     llhttp_t parser;
     struct chunk_gate chunks;
-    bool chunked;
-    uint64_t remaining_bytes; /* of a body with Content-Length */
-    bool complete;            /* llhttp has seen the whole message */
-    /* while the head is compared */
-    const struct gate_head *head;
+    bool chunked, complete; /* complete: llhttp has seen the whole message */
+    bool differs;           /* found while the head is compared, as the next four are for */
     int header_idx;
+    const struct gate_head *head;
     const char *span;
     size_t span_bytes;
-    bool differs;
+    uint64_t remaining_bytes; /* of a body with Content-Length */
     /* while the body is read */
     struct buffer *body;
 };
