@@ -5,15 +5,18 @@
 
 #include "base/check.h"
 
-/* A token's place in its sequence, and that its K and V go where the block table will look for them. */
-static void check_token(const struct cpu_device *c, const struct step *s, int32_t seq_idx, int32_t token)
+static bool is_token_known(const struct cpu_device *c, int32_t id)
 {
-    int32_t id = s->token_ids[token], position = s->positions[token], slot = s->slot_mapping[token];
-    assert_debug(id >= 0 ? id < c->vocab_size : ~id < c->history.num_slots);
-    assert_debug(position == s->seqlens_k[seq_idx] - (s->cu_seqlens_q[seq_idx + 1] - token));
-    assert_debug(slot / BLOCK_SIZE ==
-                 s->block_tables[(int64_t)seq_idx * s->block_table_stride + position / BLOCK_SIZE]);
-    assert_debug(slot % BLOCK_SIZE == position % BLOCK_SIZE);
+    return id >= 0 ? id < c->vocab_size : ~id < c->history.num_slots;
+}
+
+/* A token's place in its sequence, and that its K and V go where the block table will look for them. */
+static bool is_in_place(const struct step *s, int32_t seq_idx, int32_t token)
+{
+    const int32_t *blocks = s->block_tables + (int64_t)seq_idx * s->block_table_stride;
+    int32_t position = s->positions[token], slot = s->slot_mapping[token];
+    return position == s->seqlens_k[seq_idx] - (s->cu_seqlens_q[seq_idx + 1] - token) &&
+           slot == blocks[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
 }
 
 static void check_seq(const struct cpu_device *c, const struct step *s, int32_t seq_idx)
@@ -21,7 +24,8 @@ static void check_seq(const struct cpu_device *c, const struct step *s, int32_t 
     int32_t begin = s->cu_seqlens_q[seq_idx], end = s->cu_seqlens_q[seq_idx + 1];
     assert_debug(begin < end && (seq_idx < s->num_prefill_seqs || end - begin == 1));
     assert_debug(s->seqlens_k[seq_idx] <= c->limits.max_model_len);
-    for (int32_t token = begin; token < end; token++) check_token(c, s, seq_idx, token);
+    for (int32_t token = begin; token < end; token++)
+        assert_debug(is_token_known(c, s->token_ids[token]) && is_in_place(s, seq_idx, token));
 }
 
 static void check_logit_row(const struct cpu_device *c, const struct step *s, int32_t row)
