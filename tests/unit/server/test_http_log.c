@@ -122,7 +122,7 @@ static void test_what_was_left_out_is_said(void **state)
 static void test_many_kinds(void **state)
 {
     (void)state;
-    static char codes[100][8];
+    static char codes[100][16];
     uv_loop_t loop;
     struct http_log log = {0};
     assert_int_equal(uv_loop_init(&loop), 0);
