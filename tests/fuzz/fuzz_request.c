@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "fuzz/fuzz_server.h"
 #include "server/api/json_gate.h"
+#include "server/api/nul_text.h"
 #include "server/api/prepare.h"
 
 enum { ARENA_BYTES_MAX = 16 << 20 };
@@ -121,9 +122,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size + 1);
     memcpy(text, data, size);
     text[size] = '\0';
-    cJSON *body = cJSON_ParseWithLength(text, size);
-    assert_always(body);
-    check_printed(body);
+    bool conflict;
+    cJSON *body = nul_text_parse(text, size, &conflict);
+    assert_always(body || conflict);
+    if (body) check_printed(body);
     prepare(API_COMPLETIONS, text, size, body);
     prepare(API_CHAT, text, size, body);
     assert_always(arena_total_bytes() == fuzz_arena_bytes);

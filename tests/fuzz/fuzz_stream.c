@@ -362,6 +362,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         endpoint_chat_completions(&client.x);
     else
         endpoint_completions(&client.x);
+    uv_run(&loop, UV_RUN_DEFAULT); /* what the worker pool prepares */
     if (1 + body_bytes + 1 < size) run_script(data + 2 + body_bytes, size - 2 - body_bytes);
     end_all();
     for (int i = 0; i < num_submitted && is_plain(body); i++)
