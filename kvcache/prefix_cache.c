@@ -1,6 +1,6 @@
-/* prefix_cache.c - an open-addressing map from names to blocks.
+/* prefix_cache.c - an open-addressing map from hashes to blocks.
  *
- * The digest's first bytes are the hash, linear probing finds the place, and deletion shifts what follows
+ * A hash's first bytes choose the place, linear probing finds the place, and deletion shifts what follows
  * back, so there are no tombstones and the table never degrades. It has at least twice as many places as
  * there are blocks and never grows. */
 #include "kvcache/prefix_cache.h"
@@ -13,27 +13,27 @@
 enum { NO_BLOCK = -1, IDS_BYTES = BLOCK_SIZE * sizeof(int32_t) };
 
 struct entry {
-    struct digest name, parent;
+    struct block_hash hash, parent;
     int32_t token_ids[BLOCK_SIZE];
 };
 
 struct prefix_cache {
     struct block_manager *bm;
-    struct digest model; /* of the model's key */
+    struct block_hash model; /* of the model's key */
     int32_t num_entries;
     uint32_t mask;         /* places - 1 */
     int32_t *places;       /* block ids, NO_BLOCK: empty */
     struct entry *entries; /* by block id; meaningful where the block manager says known */
 };
 
-static bool digest_equal(const struct digest *a, const struct digest *b)
+static bool block_hash_equal(const struct block_hash *a, const struct block_hash *b)
 {
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static struct digest digest_of(const struct digest *parent, const void *data, size_t bytes)
+static struct block_hash block_hash_of(const struct block_hash *parent, const void *data, size_t bytes)
 {
-    struct digest out;
+    struct block_hash out;
     struct sha256_ctx sha;
     sha256_init(&sha);
     sha256_update(&sha, sizeof(*parent), parent->bytes);
@@ -42,18 +42,18 @@ static struct digest digest_of(const struct digest *parent, const void *data, si
     return out;
 }
 
-static uint32_t home_place(const struct prefix_cache *pc, const struct digest *name)
+static uint32_t home_place(const struct prefix_cache *pc, const struct block_hash *hash)
 {
-    uint32_t hash;
-    memcpy(&hash, name->bytes, sizeof(hash));
-    return hash & pc->mask;
+    uint32_t first;
+    memcpy(&first, hash->bytes, sizeof(first));
+    return first & pc->mask;
 }
 
-/* Where the name is, or the empty place where it would go. */
-static uint32_t find_place(const struct prefix_cache *pc, const struct digest *name)
+/* Where the hash is, or the empty place where it would go. */
+static uint32_t find_place(const struct prefix_cache *pc, const struct block_hash *hash)
 {
-    uint32_t place = home_place(pc, name);
-    while (pc->places[place] != NO_BLOCK && !digest_equal(&pc->entries[pc->places[place]].name, name))
+    uint32_t place = home_place(pc, hash);
+    while (pc->places[place] != NO_BLOCK && !block_hash_equal(&pc->entries[pc->places[place]].hash, hash))
         place = (place + 1) & pc->mask;
     return place;
 }
@@ -62,7 +62,7 @@ static uint32_t find_place(const struct prefix_cache *pc, const struct digest *n
 static void remove_place(struct prefix_cache *pc, uint32_t gap)
 {
     for (uint32_t at = (gap + 1) & pc->mask; pc->places[at] != NO_BLOCK; at = (at + 1) & pc->mask) {
-        uint32_t home = home_place(pc, &pc->entries[pc->places[at]].name);
+        uint32_t home = home_place(pc, &pc->entries[pc->places[at]].hash);
         if (((at - home) & pc->mask) < ((at - gap) & pc->mask)) continue;
         pc->places[gap] = pc->places[at];
         gap = at;
@@ -73,7 +73,7 @@ static void remove_place(struct prefix_cache *pc, uint32_t gap)
 static void forget_block(void *context, int32_t block_id)
 {
     struct prefix_cache *pc = context;
-    uint32_t place = find_place(pc, &pc->entries[block_id].name);
+    uint32_t place = find_place(pc, &pc->entries[block_id].hash);
     assert_always(pc->places[place] == block_id);
     remove_place(pc, place);
     pc->num_entries--;
@@ -96,7 +96,7 @@ int prefix_cache_create(struct block_manager *bm, const void *model_key, size_t 
     for (size_t i = 0; i < num_places; i++) pc->places[i] = NO_BLOCK;
     pc->bm = bm;
     pc->mask = (uint32_t)num_places - 1;
-    pc->model = digest_of(&(struct digest){{0}}, model_key, key_bytes);
+    pc->model = block_hash_of(&(struct block_hash){{0}}, model_key, key_bytes);
     block_manager_on_evict(bm, forget_block, pc);
     *out = pc;
     return 0;
@@ -111,47 +111,47 @@ void prefix_cache_destroy(struct prefix_cache *pc)
 }
 
 void prefix_cache_root(const struct prefix_cache *pc, const void *salt, size_t salt_bytes,
-                       struct digest *root)
+                       struct block_hash *root)
 {
-    *root = digest_of(&pc->model, salt, salt_bytes);
+    *root = block_hash_of(&pc->model, salt, salt_bytes);
 }
 
-void prefix_cache_extend(struct digest *name, const int32_t *token_ids)
+void prefix_cache_extend(struct block_hash *hash, const int32_t *token_ids)
 {
-    *name = digest_of(name, token_ids, IDS_BYTES);
+    *hash = block_hash_of(hash, token_ids, IDS_BYTES);
 }
 
-static bool entry_is(const struct entry *e, const struct digest *parent, const int32_t *token_ids)
+static bool entry_is(const struct entry *e, const struct block_hash *parent, const int32_t *token_ids)
 {
-    return digest_equal(&e->parent, parent) && memcmp(e->token_ids, token_ids, IDS_BYTES) == 0;
+    return block_hash_equal(&e->parent, parent) && memcmp(e->token_ids, token_ids, IDS_BYTES) == 0;
 }
 
 int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
-                           struct digest *name, int32_t *block_ids)
+                           struct block_hash *hash, int32_t *block_ids)
 {
     int32_t n = 0;
     for (; n < max_blocks; n++, token_ids += BLOCK_SIZE) {
-        struct digest next = *name;
+        struct block_hash next = *hash;
         prefix_cache_extend(&next, token_ids);
         int32_t id = pc->places[find_place(pc, &next)];
-        if (id == NO_BLOCK || !entry_is(&pc->entries[id], name, token_ids)) break;
+        if (id == NO_BLOCK || !entry_is(&pc->entries[id], hash, token_ids)) break;
         block_manager_share(pc->bm, id);
         block_ids[n] = id;
-        *name = next;
+        *hash = next;
     }
     return n;
 }
 
 void prefix_cache_insert(struct prefix_cache *pc, int32_t block_id, const int32_t *token_ids,
-                         struct digest *name)
+                         struct block_hash *hash)
 {
-    struct digest parent = *name;
-    prefix_cache_extend(name, token_ids);
-    uint32_t place = find_place(pc, name);
+    struct block_hash parent = *hash;
+    prefix_cache_extend(hash, token_ids);
+    uint32_t place = find_place(pc, hash);
     if (pc->places[place] != NO_BLOCK) return;
     block_manager_set_known(pc->bm, block_id, true);
     pc->places[place] = block_id;
-    pc->entries[block_id] = (struct entry){.name = *name, .parent = parent};
+    pc->entries[block_id] = (struct entry){.hash = *hash, .parent = parent};
     memcpy(pc->entries[block_id].token_ids, token_ids, IDS_BYTES);
     pc->num_entries++;
 }
@@ -177,10 +177,10 @@ void prefix_cache_check(const struct prefix_cache *pc)
         const struct entry *e = &pc->entries[id];
         num_in_map++;
         assert_always(block_manager_is_known(pc->bm, id));
-        assert_always(find_place(pc, &e->name) == place);
-        struct digest name = e->parent;
-        prefix_cache_extend(&name, e->token_ids);
-        assert_always(digest_equal(&name, &e->name));
+        assert_always(find_place(pc, &e->hash) == place);
+        struct block_hash hash = e->parent;
+        prefix_cache_extend(&hash, e->token_ids);
+        assert_always(block_hash_equal(&hash, &e->hash));
     }
     for (int32_t id = 0; id < block_manager_num_blocks(pc->bm); id++)
         num_known += block_manager_is_known(pc->bm, id);

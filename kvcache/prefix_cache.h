@@ -1,14 +1,14 @@
 /* prefix_cache.h - finds the K/V blocks that an earlier prompt with the same beginning left behind.
  *
- * Every full block has a name: the SHA-256 of its parent's name and its token ids; the first block's parent
- * is the root, the SHA-256 of the model's key and the request's salt. So a name stands for everything before
- * it, under one model and one salt. The cache maps names to blocks, one to one; of two blocks with the same
- * name the first stays.
+ * Every full block has a hash: the SHA-256 of its parent's hash and its token ids; the first block's parent
+ * is the root, the SHA-256 of the model's key and the request's salt. So a hash stands for everything before
+ * it, under one model and one salt. The cache maps hashes to blocks, one to one; of two blocks with the same
+ * hash the first stays.
  *
- *   root(salt) <- name 0 <- name 1 <- name 2 ...
+ *   root(salt) <- hash 0 <- hash 1 <- hash 2 ...
  *                 16 ids    16 ids    16 ids
  *
- * A hit is not taken on the digest's word: each block's own token ids are compared and its recorded parent
+ * A hit is not taken on the hash's word: each block's own token ids are compared and its recorded parent
  * must be the block matched before. Blocks are entered when a step that fills them is planned, not when it
  * ends: steps run in order and a step writes all K and V of a layer before it reads any, so equal prompts in
  * one step share already.
@@ -22,7 +22,7 @@
 #include "kernels/step.h"
 #include "kvcache/block_manager.h"
 
-struct digest {
+struct block_hash {
     uint8_t bytes[32];
 };
 
@@ -36,28 +36,28 @@ void prefix_cache_destroy(struct prefix_cache *pc);
 
 /* The parent of first blocks under this salt. */
 void prefix_cache_root(const struct prefix_cache *pc, const void *salt, size_t salt_bytes,
-                       struct digest *root);
+                       struct block_hash *root);
 
-/* From the parent's name to the name of the block of these BLOCK_SIZE tokens. */
-void prefix_cache_extend(struct digest *name, const int32_t *token_ids);
+/* From the parent's hash to the hash of the block of these BLOCK_SIZE tokens. */
+void prefix_cache_extend(struct block_hash *hash, const int32_t *token_ids);
 
-/* Follows token_ids block by block, at most max_blocks, from *name (a root, or any block's name). Holds each
- * block found and writes its id; *name becomes the name of the last one. Returns how many. */
+/* Follows token_ids block by block, at most max_blocks, from *hash (a root, or any block's hash). Holds each
+ * block found and writes its id; *hash becomes the hash of the last one. Returns how many. */
 int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
-                           struct digest *name, int32_t *block_ids);
+                           struct block_hash *hash, int32_t *block_ids);
 
 /* Enters a held block whose contents are (or will be, once the steps begun so far have run) the K and V of
- * these block_size tokens after the parent *name. *name becomes the block's own. A name that is taken stays
+ * these block_size tokens after the parent *hash. *hash becomes the block's own. A hash that is taken stays
  * with the block that has it. */
 void prefix_cache_insert(struct prefix_cache *pc, int32_t block_id, const int32_t *token_ids,
-                         struct digest *name);
+                         struct block_hash *hash);
 
 /* The block, held, is not found any more; no effect when it was not entered. */
 void prefix_cache_forget(struct prefix_cache *pc, int32_t block_id);
 
 int32_t prefix_cache_num_entries(const struct prefix_cache *pc);
 
-/* Walks everything: map and blocks are one to one, each name is the digest of its parent and ids. */
+/* Walks everything: map and blocks are one to one, each hash is that of its parent and ids. */
 void prefix_cache_check(const struct prefix_cache *pc);
 
 #endif

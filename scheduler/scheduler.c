@@ -100,7 +100,7 @@ int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32
     assert_always(input->num_prompt + input->max_tokens <= s->options.max_model_len);
     if (sequence_num_blocks_max(input->num_prompt, input->max_tokens) > s->options.num_blocks)
         return STATUS_NO_BLOCKS;
-    struct digest root = {{0}};
+    struct block_hash root = {{0}};
     if (s->prefixes) prefix_cache_root(s->prefixes, input->salt, (size_t)input->salt_bytes, &root);
     int32_t id = s->free.head;
     assert_always(id != NO_SEQUENCE);
@@ -124,15 +124,15 @@ const int32_t *scheduler_block_table(const struct scheduler *s, const struct seq
 
 /* ---- holding and giving back ---- */
 
-void scheduler_name_full_blocks(struct scheduler *s, struct sequence *seq)
+void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq)
 {
     if (!s->prefixes) return;
     int32_t num_tokens = min_of(seq->num_computed, seq->num_tokens);
     if (!s->options.prefill_decode_equal) num_tokens = min_of(num_tokens, seq->num_prompt);
     const int32_t *table = table_of(s, seq->seq_slot);
-    for (int32_t i = seq->num_named_blocks; i < num_tokens / BLOCK_SIZE; i++) {
-        prefix_cache_insert(s->prefixes, table[i], seq->tokens + (size_t)i * BLOCK_SIZE, &seq->name);
-        seq->num_named_blocks = i + 1;
+    for (int32_t i = seq->num_hashed_blocks; i < num_tokens / BLOCK_SIZE; i++) {
+        prefix_cache_insert(s->prefixes, table[i], seq->tokens + (size_t)i * BLOCK_SIZE, &seq->hash);
+        seq->num_hashed_blocks = i + 1;
     }
 }
 
@@ -181,7 +181,7 @@ void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
     }
     assert_always(seq->state == SEQUENCE_RUNNING);
     if (reusable)
-        scheduler_name_full_blocks(s, seq);
+        scheduler_hash_full_blocks(s, seq);
     else
         forget_blocks(s, seq);
     sequence_list_remove(s, &s->running, seq_id);

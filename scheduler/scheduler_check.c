@@ -33,19 +33,19 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     assert_always(seq->num_scored >= 1 && seq->num_scored <= seq->num_prompt);
     assert_always(has_blocks == (seq->seq_slot >= 0));
     assert_always(div_up(seq->num_computed, BLOCK_SIZE) <= seq->num_blocks);
-    assert_always(seq->num_named_blocks * BLOCK_SIZE <= seq->num_computed);
+    assert_always(seq->num_hashed_blocks * BLOCK_SIZE <= seq->num_computed);
     assert_always(seq->num_blocks <= sequence_num_blocks_max(seq->num_prompt, seq->max_tokens));
     if (seq->state == SEQUENCE_CLOSING) assert_always(seq->num_steps_in_flight > 0);
     if (seq->state == SEQUENCE_WAITING) assert_always(seq->num_blocks == 0 && seq->num_steps_in_flight == 0);
 }
 
-/* The name that the next block will hang on is that of the tokens before it. */
-static void check_name(const struct sequence *seq)
+/* The hash that the next block will hang on is that of the tokens before it. */
+static void check_hash(const struct sequence *seq)
 {
-    struct digest name = seq->root;
-    for (int32_t i = 0; i < seq->num_named_blocks; i++)
-        prefix_cache_extend(&name, seq->tokens + (size_t)i * BLOCK_SIZE);
-    assert_always(memcmp(&name, &seq->name, sizeof(name)) == 0);
+    struct block_hash hash = seq->root;
+    for (int32_t i = 0; i < seq->num_hashed_blocks; i++)
+        prefix_cache_extend(&hash, seq->tokens + (size_t)i * BLOCK_SIZE);
+    assert_always(memcmp(&hash, &seq->hash, sizeof(hash)) == 0);
 }
 
 /* Each reference of a block is one entry of one table, and no sequence slot is used twice. */
@@ -82,7 +82,7 @@ void scheduler_check(const struct scheduler *s)
     for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];
         if (seq->state != SEQUENCE_FREE) check_marks(s, seq);
-        if (seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_WAITING) check_name(seq);
+        if (seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_WAITING) check_hash(seq);
     }
     check_tables(s);
     block_manager_check(s->blocks);

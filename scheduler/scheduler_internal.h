@@ -41,7 +41,7 @@ void sequence_list_insert(struct scheduler *s, struct sequence_list *list, int32
 void sequence_list_remove(struct scheduler *s, struct sequence_list *list, int32_t id);
 
 /* Tells the prefix cache about every block that is full of known tokens by now. */
-void scheduler_name_full_blocks(struct scheduler *s, struct sequence *seq);
+void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq);
 /* Takes everything from a running sequence that no step in flight names and puts it at the front of the
  * queue. */
 void scheduler_preempt(struct scheduler *s, struct sequence *seq);

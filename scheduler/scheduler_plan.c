@@ -56,7 +56,7 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
     seq->num_pending += e.samples;
     seq->num_steps_in_flight++;
     if (e.num_score_rows > 0) seq->num_scored = e.score_position + 1 + e.num_score_rows;
-    scheduler_name_full_blocks(s, seq);
+    scheduler_hash_full_blocks(s, seq);
 }
 
 /* 2. decode. */
@@ -108,18 +108,18 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *tabl
     if (s->prefixes && !seq->prompt_logprobs) {
         int32_t max_tokens = s->options.prefill_decode_equal ? seq->num_tokens : seq->num_prompt;
         int32_t max_blocks = min_of(max_tokens, seq->num_tokens - 1) / BLOCK_SIZE;
-        num_hits = prefix_cache_match(s->prefixes, seq->tokens, max_blocks, &seq->name, table);
+        num_hits = prefix_cache_match(s->prefixes, seq->tokens, max_blocks, &seq->hash, table);
     }
     int32_t num_new = num_blocks - num_hits;
     if (block_manager_num_available(s->blocks) < num_new + headroom ||
         block_manager_hold(s->blocks, num_new, table + num_hits) != 0) {
         block_manager_release(s->blocks, num_hits, table);
-        seq->name = seq->root;
+        seq->hash = seq->root;
         seq->available_at_refusal = available;
         return false;
     }
     seq->num_blocks = num_blocks;
-    seq->num_named_blocks = num_hits;
+    seq->num_hashed_blocks = num_hits;
     seq->num_computed = num_hits * BLOCK_SIZE;
     return true;
 }

@@ -3,7 +3,7 @@
 #include "base/check.h"
 
 void sequence_init(struct sequence *seq, const struct sequence_input *input, uint64_t arrival,
-                   const struct digest *root)
+                   const struct block_hash *root)
 {
     assert_always(input->num_prompt >= 1 && input->max_tokens >= 0);
     assert_always(input->num_generated >= 0 && input->num_generated <= input->max_tokens);
@@ -20,7 +20,7 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
         .num_tokens = input->num_prompt + input->num_generated,
         .num_scored = max_of(input->num_scored, 1), /* nothing comes before the first token to predict it */
         .seq_slot = -1,
-        .name = *root,
+        .hash = *root,
         .root = *root,
         .available_at_refusal = -1,
         .num_cached_tokens = -1,
@@ -32,8 +32,8 @@ void sequence_forget_computed(struct sequence *seq)
     assert_always(seq->num_pending == 0 && seq->num_steps_in_flight == 0);
     seq->num_computed = 0;
     seq->num_blocks = 0;
-    seq->num_named_blocks = 0;
-    seq->name = seq->root;
+    seq->num_hashed_blocks = 0;
+    seq->hash = seq->root;
 }
 
 int32_t sequence_num_blocks_max(int32_t num_prompt, int32_t max_tokens)

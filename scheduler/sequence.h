@@ -55,9 +55,9 @@ struct sequence {
     /* while running or closing */
     int32_t seq_slot; /* the device's name for it, and its row of the scheduler's block tables */
     int32_t num_blocks;
-    int32_t num_named_blocks; /* the first of them, that the prefix cache was told about */
-    struct digest name;       /* of the last named block */
-    struct digest root;
+    int32_t num_hashed_blocks; /* the first of them, that the prefix cache was told about */
+    struct block_hash hash;    /* of the last hashed block */
+    struct block_hash root;
 
     int32_t num_bypassed;         /* younger sequences admitted while this one waited */
     int32_t available_at_refusal; /* blocks; tried again when there are more */
@@ -66,7 +66,7 @@ struct sequence {
 };
 
 void sequence_init(struct sequence *seq, const struct sequence_input *input, uint64_t arrival,
-                   const struct digest *root);
+                   const struct block_hash *root);
 
 /* Back to a sequence of which nothing is computed. Its blocks were released. */
 void sequence_forget_computed(struct sequence *seq);

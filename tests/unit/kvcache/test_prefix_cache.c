@@ -37,9 +37,9 @@ static void check(const struct caches *c)
     prefix_cache_check(c->pc);
 }
 
-static struct digest root_of(const struct caches *c, const char *salt)
+static struct block_hash root_of(const struct caches *c, const char *salt)
 {
-    struct digest root;
+    struct block_hash root;
     prefix_cache_root(c->pc, salt, strlen(salt), &root);
     return root;
 }
@@ -48,10 +48,10 @@ static struct digest root_of(const struct caches *c, const char *salt)
 static void leave_behind(struct caches *c, const char *salt, const int32_t *tokens, int32_t num_blocks,
                          int32_t *ids)
 {
-    struct digest name = root_of(c, salt);
+    struct block_hash hash = root_of(c, salt);
     assert_int_equal(block_manager_hold(c->bm, num_blocks, ids), 0);
     for (int32_t i = 0; i < num_blocks; i++)
-        prefix_cache_insert(c->pc, ids[i], tokens + i * BLOCK_SIZE, &name);
+        prefix_cache_insert(c->pc, ids[i], tokens + i * BLOCK_SIZE, &hash);
     block_manager_release(c->bm, num_blocks, ids);
     check(c);
 }
@@ -60,8 +60,8 @@ static void leave_behind(struct caches *c, const char *salt, const int32_t *toke
 static int32_t num_found(struct caches *c, const char *salt, const int32_t *tokens, int32_t num_blocks)
 {
     int32_t ids[MAX_BLOCKS];
-    struct digest name = root_of(c, salt);
-    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &name, ids);
+    struct block_hash hash = root_of(c, salt);
+    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids);
     for (int32_t i = 0; i < n; i++) assert_true(block_manager_ref_count(c->bm, ids[i]) >= 1);
     block_manager_release(c->bm, n, ids);
     check(c);
@@ -80,8 +80,8 @@ static void test_a_prompt_is_found_again(void **state)
     int32_t tokens[MAX_TOKENS], ids[4], found[4];
     fill(tokens, 100);
     leave_behind(&c, "", tokens, 4, ids);
-    struct digest name = root_of(&c, "");
-    assert_int_equal(prefix_cache_match(c.pc, tokens, 4, &name, found), 4);
+    struct block_hash hash = root_of(&c, "");
+    assert_int_equal(prefix_cache_match(c.pc, tokens, 4, &hash, found), 4);
     assert_memory_equal(ids, found, sizeof(ids));
     block_manager_release(c.bm, 4, found);
     assert_int_equal(num_found(&c, "", tokens, 2), 2); /* no more than asked for */
@@ -103,7 +103,7 @@ static void test_salts_and_models_do_not_mix(void **state)
     assert_int_equal(num_found(&c, "key two", tokens, 4), 0);
     assert_int_equal(num_found(&c, "", tokens, 4), 0);
     assert_int_equal(num_found(&c, "key one", tokens, 4), 4);
-    struct digest a = root_of(&c, "key one"), b = root_of(&other, "key one");
+    struct block_hash a = root_of(&c, "key one"), b = root_of(&other, "key one");
     assert_memory_not_equal(&a, &b, sizeof(a));
     destroy(&c);
     destroy(&other);
@@ -133,7 +133,7 @@ static void test_the_first_of_two_equal_blocks_stays(void **state)
     int32_t tokens[MAX_TOKENS], ids[2], found;
     fill(tokens, 0);
     assert_int_equal(block_manager_hold(c.bm, 2, ids), 0);
-    struct digest first = root_of(&c, ""), second = first, third = first;
+    struct block_hash first = root_of(&c, ""), second = first, third = first;
     prefix_cache_insert(c.pc, ids[0], tokens, &first);
     prefix_cache_insert(c.pc, ids[1], tokens, &second);
     assert_memory_equal(&first, &second, sizeof(first));
@@ -166,10 +166,10 @@ static void test_a_forgotten_block_is_not_found(void **state)
     (void)state;
     struct caches c = create(6, "m");
     int32_t tokens[MAX_TOKENS], ids[3];
-    struct digest name = root_of(&c, "");
+    struct block_hash hash = root_of(&c, "");
     fill(tokens, 0);
     assert_int_equal(block_manager_hold(c.bm, 3, ids), 0);
-    for (int i = 0; i < 2; i++) prefix_cache_insert(c.pc, ids[i], tokens + i * BLOCK_SIZE, &name);
+    for (int i = 0; i < 2; i++) prefix_cache_insert(c.pc, ids[i], tokens + i * BLOCK_SIZE, &hash);
     for (int i = 0; i < 3; i++) prefix_cache_forget(c.pc, ids[i]);
     check(&c);
     assert_int_equal(num_found(&c, "", tokens, 3), 0);
@@ -214,8 +214,8 @@ static void test_random_prompts_in_a_small_pool(void **state)
         struct rng_block r = rng_philox(3, round, 1);
         const int32_t *prompt = prompts[r.word[0] % NUM_PROMPTS];
         int32_t num_blocks = 1 + (int32_t)(r.word[1] % MAX_BLOCKS), ids[MAX_BLOCKS];
-        struct digest name = root_of(&c, "");
-        int32_t n = prefix_cache_match(c.pc, prompt, num_blocks, &name, ids);
+        struct block_hash hash = root_of(&c, "");
+        int32_t n = prefix_cache_match(c.pc, prompt, num_blocks, &hash, ids);
         for (int32_t i = 0; i < n; i++) {
             assert_int_equal(depth_of[ids[i]], i + 1);
             assert_memory_equal(contents[ids[i]], prompt, (size_t)(i + 1) * BLOCK_SIZE * sizeof(int32_t));
@@ -223,7 +223,7 @@ static void test_random_prompts_in_a_small_pool(void **state)
         num_hits += n;
         assert_int_equal(block_manager_hold(c.bm, num_blocks - n, ids + n), 0);
         for (int32_t i = n; i < num_blocks; i++) {
-            prefix_cache_insert(c.pc, ids[i], prompt + i * BLOCK_SIZE, &name);
+            prefix_cache_insert(c.pc, ids[i], prompt + i * BLOCK_SIZE, &hash);
             depth_of[ids[i]] = i + 1;
             memcpy(contents[ids[i]], prompt, (size_t)(i + 1) * BLOCK_SIZE * sizeof(int32_t));
         }
