@@ -27,7 +27,7 @@ static struct key_name key_name(const struct keys *k, const char *suffix)
 {
     struct key_name name;
     int n = snprintf(name.text, sizeof name.text, "%s.%s", k->architecture, suffix);
-    assert_debug(n > 0 && n < KEY_BYTES_MAX); /* both are names in this program */
+    assert_always(n > 0 && n < KEY_BYTES_MAX); /* both are names in this program */
     return name;
 }
 

@@ -358,7 +358,6 @@ uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype)
 
 void model_step_begin(struct model *m, const struct step *step)
 {
-    assert_debug(m->kv_pool);
     struct device *d = m->device;
     assert_always(m->kv_pool);
     assert_debug(step->num_tokens > 0 && step->num_logits <= step->num_tokens);

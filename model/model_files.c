@@ -103,7 +103,7 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
                                          : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
                                                     f->gguf ? "blk" : "layers", layer, own);
-    assert_debug(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
+    assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
 }
 
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, struct error *err)
