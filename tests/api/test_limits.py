@@ -134,7 +134,7 @@ def test_tokens_of_a_text_are_bounded(server):
 
 def test_long_bodies_are_prepared_beside_the_loop(server):
     """A body of megabytes keeps nobody waiting: health answers while it is tokenised."""
-    text = "All work and no play makes Jack a dull boy. " * 90_000
+    text = " " * 7_000_000  # what the tokenizer takes longest for
     with concurrent.futures.ThreadPoolExecutor() as pool:
         long = pool.submit(server.post, "/tokenize", {"prompt": text})
         slowest, answered, start = 0, 0, time.monotonic()
@@ -143,7 +143,7 @@ def test_long_bodies_are_prepared_beside_the_loop(server):
             assert httpx.get(server.url + "/health").status_code == 200
             slowest = max(slowest, time.monotonic() - begin)
             answered += 1
-        assert long.result().json()["count"] > 900_000
+        assert long.result().json()["count"] > 100_000
     assert answered >= 5 and slowest < (time.monotonic() - start) / 2
     back = server.post("/tokenize", {"prompt": text[:40_000]}).json()["tokens"]
     assert server.post("/detokenize", {"tokens": back}).json() == {"prompt": text[:40_000]}
