@@ -176,15 +176,14 @@ def refuse_many(server, count):
 
 
 def test_a_log_that_nobody_reads():
-    """Far more lines than a pipe takes and a queue holds; then the reader comes back."""
+    """Refusals enough to fill many pipes: a line a second says how many; then the reader comes back."""
+    count = 20_000
     read, write = os.pipe()
-    with running("--log-format", "json", stderr=write) as server:
+    fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, 4096)
+    with running("--log-format", "json", "--log-level", "debug", stderr=write) as server:
         os.close(write)
-        count = 0
-        while server.metrics()["flashd_log_lines_dropped_total"] == 0:
-            assert count < 60_000
+        for _ in range(count // 2000):
             refuse_many(server, 2000)
-            count += 2000
         assert answers(server)
         lines = []
 
@@ -198,9 +197,9 @@ def test_a_log_that_nobody_reads():
         assert server.stop() == 0
         reader.join()
         events = [json.loads(line) for line in lines]
-        dropped = [int(e["msg"].split()[0]) for e in events if "lines were dropped" in e["msg"]]
-        refused = sum(e["msg"] == "request refused" for e in events)
-        assert len(dropped) == 1 and refused + dropped[0] >= count, (refused, dropped, count)
+        refused = [e for e in events if e["msg"] == "request refused"]
+        told = sum(1 + int(e.get("left_out", 0)) for e in refused)
+        assert 0 < len(refused) < 200 and told <= count, (len(refused), told)
         assert events[-1]["msg"] == "ended with code 0"
 
 
@@ -229,7 +228,7 @@ def test_odd_log_pipes(kind):
             assert server.post("/v1/completions", REFUSED).status_code == 400
         assert answers(server)
         if kind == "closed":
-            assert server.metrics()["flashd_log_lines_dropped_total"] >= 50
+            assert server.metrics()["flashd_log_lines_dropped_total"] >= 2
         else:
             os.close(read)
 
