@@ -12,7 +12,7 @@
 #include "engine/step_builder.h"
 #include "engine/step_rates.h"
 
-enum { FLIGHTS_MAX = 2 };
+enum { FLIGHTS_MAX = STEPS_IN_FLIGHT_MAX };
 
 /* A step that was begun and not ended; its index is also that of its step buffer. */
 struct flight {

@@ -48,7 +48,7 @@ enum finish_reason {
     FINISH_DEVICE,    /* the device failed: the process will exit */
 };
 
-enum { STOP_TOKEN_IDS_MAX = 64, CACHE_SALT_BYTES = 32 };
+enum { STOP_TOKEN_IDS_MAX = 64, CACHE_SALT_BYTES = 32, STEPS_IN_FLIGHT_MAX = 2 };
 
 /* What the loop fills in before submit; constant until release. Every id is below the logits' width, every
  * number in the range that its comment gives: the API's validator is the one place that guarantees it. */
@@ -73,16 +73,20 @@ struct request_payload {
     struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates */
 };
 
+/* What a step was to compute of a sequence. */
+struct step_part {
+    _Atomic uint64_t step; /* its number, link_counters.num_steps_begun; 0: none */
+    _Atomic int32_t begin, end;
+};
+
 struct request_slot {
     _Atomic bool cancel;                        /* [loop] sets; the engine looks once a step */
     _Alignas(64) _Atomic int32_t num_published; /* generated tokens that the loop may read */
     _Atomic int32_t num_prompt_published;       /* prompt positions whose logprobs the loop may read */
     _Atomic int32_t num_prompt_computed;        /* progress of the prefill, for pings and logs */
     _Atomic int finish_reason;                  /* enum finish_reason; the last store of the engine */
-    /* The step that was begun last with a part of this sequence (link_counters.num_steps_begun), and which
-     * tokens it was to compute: what the engine was at when it died. */
-    _Atomic uint64_t last_step;
-    _Atomic int32_t last_step_begin, last_step_end;
+    /* Of the last steps, by their number: those that have not ended are what the engine died at. */
+    struct step_part parts[STEPS_IN_FLIGHT_MAX];
     /* written by the engine before finish_reason, or before the first published token */
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache, counted once */
     int32_t stop_token_id;     /* with FINISH_STOP */

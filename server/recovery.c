@@ -29,13 +29,27 @@ static int32_t num_published(const struct request_slot *slot)
     return atomic_load_explicit(&slot->num_published, memory_order_acquire);
 }
 
-static void count_death(struct victim *v, const struct request_slot *slot)
+/* The tokens that the steps which never ended were to compute; false: none. Forgets them. */
+static bool take_place(struct request_slot *slot, uint64_t num_steps_ended, int32_t *begin, int32_t *end)
+{
+    *begin = INT32_MAX;
+    *end = 0;
+    for (int i = 0; i < STEPS_IN_FLIGHT_MAX; i++) {
+        struct step_part *part = &slot->parts[i];
+        if (atomic_exchange(&part->step, 0) <= num_steps_ended) continue;
+        *begin = min_of(*begin, atomic_load(&part->begin));
+        *end = max_of(*end, atomic_load(&part->end));
+    }
+    return *end > 0;
+}
+
+static void count_death(struct victim *v, const struct request_slot *slot, int32_t begin, int32_t end)
 {
     struct victim now = {.serial = slot->serial,
                          .num_deaths = 1,
                          .num_published = num_published(slot),
-                         .begin = atomic_load(&slot->last_step_begin),
-                         .end = atomic_load(&slot->last_step_end)};
+                         .begin = begin,
+                         .end = end};
     bool same_place = v->serial == now.serial && v->num_published == now.num_published &&
                       v->begin < now.end && now.begin < v->end;
     if (same_place) now.num_deaths = v->num_deaths + 1;
@@ -83,10 +97,10 @@ static void look_at_victims(struct recovery *r, bool accuses, uint64_t num_steps
     for (int32_t i = -1; (i = link_next_waiting(r->link, i)) >= 0;) {
         struct request_slot *slot = request_slots_get(link_slots(r->link), i);
         num_waiting++;
-        if (atomic_load(&slot->last_step) <= num_steps_ended) continue;
+        int32_t begin, end;
+        if (!take_place(slot, num_steps_ended, &begin, &end)) continue;
         num_on_board++;
-        if (accuses) count_death(&r->victims[i], slot);
-        atomic_store(&slot->last_step, 0);
+        if (accuses) count_death(&r->victims[i], slot, begin, end);
     }
     r->alone = -1;
     log_warning("%d sequences are handed to the next engine, %d of them were on board", num_waiting,
