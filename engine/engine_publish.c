@@ -145,9 +145,10 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
     if (slot->input.sampling.num_logprobs >= 0)
         request_slots_logprobs(e->slots, slot_idx)[position] = row->logprobs;
     scheduler_append_token(e->scheduler, seq_id);
-    counter_add(&e->counters->generated_tokens, 1);
     int32_t num_generated = seq->num_tokens - seq->num_prompt;
     if (num_generated == 1) slot->first_token_ns = clock_monotonic_ns();
+    /* Side by side: a token is counted when it is published, or an engine that dies here is off by one. */
+    counter_add(&e->counters->generated_tokens, 1);
     atomic_store_explicit(&slot->num_published, num_generated, memory_order_release);
     e->published = true;
     enum finish_reason finish = finish_of(e, slot, num_generated, row->token_id);
