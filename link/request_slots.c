@@ -162,6 +162,7 @@ int request_slots_acquire(struct request_slots *s, int32_t count, int32_t *slot_
 
 static void clear_range(void *data, uint64_t used_bytes, uint64_t stride)
 {
+    used_bytes = min_of(used_bytes, stride);
     if (used_bytes <= KEEP_BYTES_MAX) {
         memset(data, 0, used_bytes);
         return;
@@ -176,7 +177,8 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
     struct request_slot *slot = request_slots_get(s, slot_idx);
     assert_always(s->acquired[slot_idx]);
     bool ran = atomic_load_explicit(&slot->finish_reason, memory_order_acquire) != FINISH_NONE;
-    uint64_t used = (uint64_t)slot->input.num_prompt_tokens +
+    /* An engine that died may have left one entry more than it has published. */
+    uint64_t used = (uint64_t)slot->input.num_prompt_tokens + 1 +
                     (uint64_t)atomic_load_explicit(&slot->num_published, memory_order_relaxed);
     bool logprobs = slot->input.sampling.num_logprobs >= 0 || slot->input.prompt_logprobs;
     clear_range(request_slots_tokens(s, slot_idx), ran ? used * sizeof(int32_t) : l->tokens_stride,
