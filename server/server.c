@@ -456,11 +456,24 @@ static int start(struct life *life, struct error *err)
     return start_load(life, err);
 }
 
+/* A process may have died before it had. */
+static void finish_what_is_left(struct life *life)
+{
+    struct link *link = life->server.link;
+    if (life->engine.main) return;
+    link_reset(link);
+    for (int32_t i; (i = link_next_waiting(link, -1)) >= 0;)
+        link_finish_waiting(link, i, FINISH_CANCELLED, NULL);
+}
+
 /* The engine goes first: it finishes what is left, so that the API can let go of it. */
 static void release(struct life *life)
 {
     engine_host_join(&life->engine);
-    if (life->server.facts) api_on_engine_wake(&life->server);
+    if (life->server.facts) {
+        finish_what_is_left(life);
+        api_on_engine_wake(&life->server);
+    }
     if (life->server.api) api_deinit(&life->server);
     recovery_deinit(&life->recovery);
     link_destroy(life->server.link);
