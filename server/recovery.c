@@ -105,7 +105,9 @@ static void look_at_victims(struct recovery *r, bool accuses, uint64_t num_steps
     r->alone = -1;
     log_warning("%d sequences are handed to the next engine, %d of them were on board", num_waiting,
                 num_on_board);
-    if (accuses && alone >= 0 && is_suspect(r, alone) && r->victims[alone].num_deaths >= DEATHS_TO_FAIL)
+    /* Beside it there may be suspects that had got through: then it is tried again. */
+    if (accuses && alone >= 0 && num_on_board == 1 && is_suspect(r, alone) &&
+        r->victims[alone].num_deaths >= DEATHS_TO_FAIL)
         fail_killer(r, alone);
 }
 

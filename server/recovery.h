@@ -6,13 +6,14 @@
  * engine dies at the same place. So
  *
  *   on board of two deaths in a row, at the same place   -> tried alone, before all others
- *   and of a third, alone                                -> fails with a sentence, its digest is logged
+ *   and of a third, with nobody else on board            -> fails with a sentence, its digest is logged
  *   `--max-engine-deaths` deaths in ten minutes          -> the caller gives up
  *
  * Only deaths of what the engine was computing accuse somebody: faults, failed devices, steps that never end.
  * A signal that was sent does not. Two deaths are at the same place when nothing was published between them
  * and the tokens that the two steps were to compute overlap: a request that gets on is not what kills. Alone
- * it is through once it has published a token or is finished. Thread: the loop's. */
+ * it is through once it has published a token or is finished; it goes on then, and the next one is tried
+ * beside it. Thread: the loop's. */
 #ifndef SERVER_RECOVERY_H
 #define SERVER_RECOVERY_H
 
