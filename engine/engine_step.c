@@ -115,10 +115,10 @@ static bool begin_flight(struct engine *e, int flight_idx)
     struct flight *flight = &e->flights[flight_idx];
     const struct plan *plan = &flight->plan;
     e->num_in_flight++;
+    note_step(e, plan);
     if (enter_admitted(e, plan->prefills, plan->num_prefills) != 0) return false;
     if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
     flight->begin_ns = clock_monotonic_ns();
-    note_step(e, plan);
     model_step_begin(e->model, step_builder_build(e->builder, flight_idx, e->scheduler, plan));
     return true;
 }
