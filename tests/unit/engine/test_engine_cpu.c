@@ -1,7 +1,7 @@
 /* The engine over the real CPU device: the same bits whatever happens around a request.
  *
  * Sixteen mixed requests are run one by one; then all at once, in chunks of 16, 64 and 512 tokens, after
- * prefix hits, and in a pool so small that some are preempted. Tokens must be equal, and the log
+ * prefix hits, in a pool so small that some are preempted, and with engines that die under them. Tokens must be equal, and the log
  * probabilities of each token and of the 20 best at its position, computed from the raw logits, equal to the
  * last bit; for some requests those of the prompt too. For each instruction set that the machine has.
  *
@@ -58,7 +58,7 @@ struct answer {
 };
 
 /* False when the machine has no such instruction set. */
-static bool rig_create(struct rig *rig, const struct setup *setup)
+static bool start_engine(struct rig *rig, const struct setup *setup)
 {
     struct error err = {0};
     struct device_options device_options = {.cpu_isa = setup->cpu_isa, .num_threads = setup->num_threads};
@@ -78,23 +78,44 @@ static bool rig_create(struct rig *rig, const struct setup *setup)
     status = model_files_open(model_path, format, &rig->files, &err);
     if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
     if (!status) status = model_kv_pool_create(rig->model, setup->num_blocks, setup->kv_dtype, &err);
-    rig->link = link_rig_create(NUM_REQUESTS, MAX_MODEL_LEN);
-    rig->slots = link_slots(rig->link);
     if (!status) status = engine_create(rig->model, rig->link, &options, &rig->engine, &err);
     if (status) fail_msg("%s", err.text);
     rig->device->ops->seal(rig->device);
     return true;
 }
 
+static void end_engine(struct rig *rig)
+{
+    engine_destroy(rig->engine);
+    model_destroy(rig->model);
+    rig->device->ops->close(rig->device);
+    model_files_close(rig->files);
+}
+
+static bool rig_create(struct rig *rig, const struct setup *setup)
+{
+    rig->link = link_rig_create(NUM_REQUESTS, MAX_MODEL_LEN);
+    rig->slots = link_slots(rig->link);
+    if (start_engine(rig, setup)) return true;
+    link_destroy(rig->link);
+    return false;
+}
+
 static void rig_destroy(struct rig *rig)
 {
     engine_wind_up(rig->engine);
     engine_check(rig->engine);
-    engine_destroy(rig->engine);
+    end_engine(rig);
     link_destroy(rig->link);
-    model_destroy(rig->model);
-    rig->device->ops->close(rig->device);
-    model_files_close(rig->files);
+}
+
+/* Only the link stays. */
+static void replace_engine(struct rig *rig, const struct setup *setup)
+{
+    end_engine(rig);
+    link_reset(rig->link);
+    assert_true(start_engine(rig, setup));
+    link_hold(rig->link, false);
 }
 
 /* Request i, the same in every run. Half of the prompts begin alike. */
@@ -188,6 +209,24 @@ static void compare(struct setup setup, int num_rounds, const char *what)
     rig_destroy(&rig);
 }
 
+/* Three engines die, after so many turns each. */
+static void compare_resumed(struct setup setup)
+{
+    static const int num_turns[] = {3, 9, 12};
+    struct rig rig;
+    int32_t slots[NUM_REQUESTS];
+    assert_true(rig_create(&rig, &setup));
+    for (int32_t i = 0; i < NUM_REQUESTS; i++) slots[i] = submit(&rig, i);
+    for (size_t k = 0; k < array_length(num_turns); k++) {
+        for (int i = 0; i < num_turns[k]; i++) assert_true(engine_step(rig.engine));
+        replace_engine(&rig, &setup);
+    }
+    run_to_end(&rig);
+    for (int32_t i = 0; i < NUM_REQUESTS; i++) collect(&rig, slots[i], &together[i]);
+    expect_same(solo, together, "resumed");
+    rig_destroy(&rig);
+}
+
 static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtype)
 {
     struct rig rig;
@@ -209,6 +248,7 @@ static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtyp
     compare(setup, 1, "chunks of 64");
     setup.max_num_batched_tokens = 16;
     compare(setup, 1, "chunks of 16");
+    compare_resumed(setup);
     setup.max_num_batched_tokens = 512;
     setup.enable_prefix_caching = true;
     compare(setup, 2, "prefix hits");
