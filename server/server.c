@@ -39,7 +39,7 @@ enum {
     EXIT_DEVICE = 70,
     LAST_WORDS_MS = 3000, /* for error events to reach their clients before the process ends */
     ENGINE_WATCH_MS = 1000,
-    RESTART_MS = 100, /* before an engine that died while it loaded is started again */
+    RESTART_MS = 100, /* before another start, when an engine did not get as far as serving */
 };
 
 static const int ignored_signals[] = {SIGHUP, SIGUSR1,   SIGUSR2, SIGALRM,  SIGIO,
@@ -284,19 +284,32 @@ static void on_text_done(uv_async_t *async)
 
 /* ---- the engine ---- */
 
-static void start_engine(struct life *life)
-{
-    struct error err = {0};
-    life->engine_start_ns = clock_monotonic_ns();
-    if (engine_host_start(&life->engine, &err) == 0) return;
-    log_error("%s", err.text);
-    if (life->server.state != SERVER_FAILED) fail_device(life);
-}
+static void replace_engine(struct life *life, bool accuses, uint64_t after_ms);
 
+/* A start that fails, for want of memory perhaps, is one more death. */
 static void on_restart(uv_timer_t *timer)
 {
     loop_watch_enter("the engine's start");
-    start_engine(timer->data);
+    struct life *life = timer->data;
+    struct error err = {0};
+    life->engine_start_ns = clock_monotonic_ns();
+    if (life->server.state == SERVER_FAILED || engine_host_start(&life->engine, &err) == 0) return;
+    log_error("%s", err.text);
+    replace_engine(life, false, RESTART_MS);
+}
+
+/* Or gives up. */
+static void replace_engine(struct life *life, bool accuses, uint64_t after_ms)
+{
+    struct server *server = &life->server;
+    server->engine_is_down = true;
+    bool goes_on = recovery_on_death(&life->recovery, accuses, clock_monotonic_ns());
+    request_metrics_count_engine_death();
+    api_on_engine_wake(server);
+    if (goes_on)
+        uv_timer_start(&life->restart, on_restart, after_ms, 0);
+    else
+        fail_device(life);
 }
 
 static void take_engine_back(struct life *life)
@@ -336,21 +349,14 @@ static void on_engine_end(void *context, const struct engine_end *end_of)
         return;
     }
     enum link_state last = link_state(server->link);
-    bool was_loading = last != LINK_READY, has_said = last == LINK_REFUSED || last == LINK_FAILED;
+    bool has_said = last == LINK_REFUSED || last == LINK_FAILED;
+    bool has_served = last == LINK_READY || last == LINK_FAILED;
+    bool accuses = link_has_fault(server->link) || end_of->signal == 0 || life->engine_was_stuck;
+    life->engine_was_stuck = false;
     log_error("the engine died of %s after %.3f s%s%s", end_of->text,
               (double)(clock_monotonic_ns() - life->engine_start_ns) / 1e9, has_said ? ": " : "",
               has_said ? link_error_text(server->link) : "");
-    server->engine_is_down = true;
-    bool accuses = link_has_fault(server->link) || end_of->signal == 0 || life->engine_was_stuck;
-    life->engine_was_stuck = false;
-    bool goes_on = recovery_on_death(&life->recovery, accuses, clock_monotonic_ns());
-    request_metrics_count_engine_death();
-    api_on_engine_wake(server);
-    if (!goes_on) {
-        fail_device(life);
-        return;
-    }
-    uv_timer_start(&life->restart, on_restart, was_loading ? RESTART_MS : 0, 0);
+    replace_engine(life, accuses, has_served ? 0 : RESTART_MS);
 }
 
 static int start_load(struct life *life, struct error *err)
