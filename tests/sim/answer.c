@@ -233,6 +233,14 @@ static void compare_logprobs(const struct request *r, const struct expected *e, 
     }
 }
 
+/* Whether its fatal token is computed for certain: of a prompt it may be in the prefix cache, and behind the
+ * last token but one it is computed only if the engine does not know the end yet. */
+static bool must_kill(const struct request *r, const struct expected *e)
+{
+    int32_t p = request_fatal_position(r, e->num_prompt);
+    return p >= e->num_prompt - 1 && p < e->num_prompt + e->num_tokens - 1;
+}
+
 static void compare_choice(const struct request *r, int index, const struct seen *s, bool whole)
 {
     struct expected e;
@@ -242,6 +250,7 @@ static void compare_choice(const struct request *r, int index, const struct seen
     compare_logprobs(r, &e, s);
     if (!whole) return;
     expect(!e.fails, "%s: choice %d was answered and must fail", r->id, index);
+    expect(!must_kill(r, &e), "%s: choice %d was answered and must kill", r->id, index);
     expect(s->num_bytes == e.num_bytes, "%s: choice %d ends early: \"%s\" of \"%s\"", r->id, index, s->text,
            e.text);
     expect(!strcmp(s->finish_reason, e.finish_reason), "%s: choice %d: finish_reason %s instead of %s", r->id,
@@ -302,7 +311,7 @@ static bool may_fail(const struct request *r)
         mark(MARK_failed_by_allocation);
         return true;
     }
-    if (world.device_failed || world.aborted) return true;
+    if (world.exit_code || world.aborted || r->failed_by_recovery) return true;
     return r->was_submitted && must_fail(r);
 }
 
@@ -357,9 +366,8 @@ static void check_refusal(const struct request *r, const struct response *respon
         break;
     case 503:
         expect(response->has_retry_after || starved(r), "%s: 503 without Retry-After", r->id);
-        if (world.server && !world.drain_sent && !world.device_failed &&
-            world.server->state == SERVER_READY && !body_says(response, "loading") &&
-            !refused_for_room(response))
+        if (world.server && !world.drain_sent && !world.exit_code && world.server->state == SERVER_READY &&
+            !body_says(response, "loading") && !refused_for_room(response))
             expect(may_fail(r), "%s: 503 for no reason", r->id);
         if (body_says(response, "loading")) mark(MARK_refused_503_loading);
         if (world.drain_sent) mark(MARK_refused_503_draining);
@@ -417,5 +425,6 @@ void answer_check(const struct request *r, const struct response *response)
         check_stream(r, response);
     else if (complete)
         check_whole(r, response);
+    if (complete && r->stream && r->was_handed_over) mark(MARK_handed_over_streams_equal);
     if (complete && r->num_preemptions > 0) mark(MARK_preempted_and_answered);
 }

@@ -209,7 +209,7 @@ static void connect_client(struct client *c)
     c->socket = net_connect(c->idx, window);
     say("client %d connects%s", c->idx, c->socket ? "" : ": nobody listens");
     if (!c->socket) {
-        expect(world.drain_sent || world.device_failed || world.ending || !world.server, "nobody listens");
+        expect(world.drain_sent || world.exit_code || world.ending || !world.server, "nobody listens");
         end_client(c);
         return;
     }
@@ -253,7 +253,7 @@ static void on_cut(struct client *c)
     bool displaced = report->markers[MARK_displaced] > 0;
     bool untouched = c->responses[c->num_answered].state == RESPONSE_HEAD && world.drain_sent;
     expect(client_is_slow(c->idx) || oom || last || untouched || displaced || world.ending ||
-               world.device_failed || world.aborted,
+               world.exit_code || world.aborted,
            "%s: the connection ended without an answer", r->id);
     answer_check(r, &c->responses[c->num_answered]);
     end_client(c);

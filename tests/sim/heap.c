@@ -9,7 +9,7 @@
 #include "sim/sim.h"
 #include "sim/wraps.h"
 
-static uint64_t num_live, num_failed;
+static uint64_t num_live, num_live_of_engine, num_failed;
 static struct rng failures;
 static int32_t fail_every, fail_countdown;
 static bool forbidden, exempt;
@@ -35,7 +35,19 @@ void keep_free(void *p)
 
 uint64_t heap_num_live(void)
 {
-    return num_live;
+    return num_live + num_live_of_engine;
+}
+
+uint64_t heap_num_live_of_engine(void)
+{
+    return num_live_of_engine;
+}
+
+void heap_forget_engine(void)
+{
+    num_live_of_engine = 0;
+    forbidden = false;
+    fail_countdown = 0;
 }
 
 uint64_t heap_num_failed(void)
@@ -86,7 +98,7 @@ static void *spoil(void *p, int value, size_t bytes)
 static void *hand_out(void *p)
 {
     assert_always(p);
-    num_live++;
+    *(thread_is_engine() ? &num_live_of_engine : &num_live) += 1;
     return p;
 }
 
@@ -112,8 +124,8 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 void __wrap_free(void *p)
 {
     if (!p) return;
-    assert_always(num_live > 0);
-    num_live--;
+    assert_always(heap_num_live() > 0);
+    *(thread_is_engine() ? &num_live_of_engine : &num_live) -= 1;
     spoil(p, 0x5A, malloc_usable_size(p));
     __real_free(p);
 }

@@ -80,6 +80,7 @@ static void add_up(void)
     total.num_turns += report->num_turns;
     total.num_requests += report->num_requests;
     total.num_tokens += report->num_tokens;
+    total.num_deaths += report->num_deaths;
     total.most_preemptions = max_of(total.most_preemptions, report->most_preemptions);
     for (int i = 0; i < NUM_MARKERS; i++) total.markers[i] += report->markers[i];
 }
@@ -244,13 +245,14 @@ static int run_many(uint64_t num_steps, uint64_t first_seed, bool shrinks)
         num_repeated++;
     }
     int num_missing = print_markers(num_steps >= FULL_RUN_STEPS);
-    printf(
-        "%llu steps in %llu turns, %llu requests, %llu tokens, %llu seeds from %llu, %llu of them twice with "
-        "equal traces, at most %llu preemptions of one, %.1f s\n",
-        (unsigned long long)total.num_steps, (unsigned long long)total.num_turns,
-        (unsigned long long)total.num_requests, (unsigned long long)total.num_tokens,
-        (unsigned long long)(seed - first_seed), (unsigned long long)first_seed,
-        (unsigned long long)num_repeated, (unsigned long long)total.most_preemptions, seconds_now() - begin);
+    printf("%llu steps in %llu turns, %llu requests, %llu tokens, %llu deaths, %llu seeds from %llu, %llu of "
+           "them "
+           "twice with equal traces, at most %llu preemptions of one, %.1f s\n",
+           (unsigned long long)total.num_steps, (unsigned long long)total.num_turns,
+           (unsigned long long)total.num_requests, (unsigned long long)total.num_tokens,
+           (unsigned long long)total.num_deaths, (unsigned long long)(seed - first_seed),
+           (unsigned long long)first_seed, (unsigned long long)num_repeated,
+           (unsigned long long)total.most_preemptions, seconds_now() - begin);
     printf("%d passed, %d failed\n", num_missing == 0, num_missing > 0);
     return num_missing > 0;
 }

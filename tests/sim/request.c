@@ -87,6 +87,20 @@ static void continue_conversation(struct request *r, const struct request *befor
     mark(MARK_conversations_went_on);
 }
 
+static void make_poison(struct request *r, struct rng *rng)
+{
+    if (!has(FEATURE_engine_process) || !has(FEATURE_poison) || !rng_chance(rng, 5)) return;
+    r->is_poison = true;
+    r->kills_at_launch = rng_chance(rng, 50);
+    r->fatal_offset =
+        rng_chance(rng, 30) ? -1 - rng_below(rng, r->num_prompt[0]) : -1 + rng_below(rng, r->max_tokens + 1);
+}
+
+int32_t request_fatal_position(const struct request *r, int32_t num_prompt)
+{
+    return r->is_poison ? max_of(num_prompt + r->fatal_offset, 0) : -1;
+}
+
 static void make_flaw(struct request *r, struct rng *rng)
 {
     if (!has(FEATURE_bad_requests) || !rng_chance(rng, 15)) return;
@@ -115,6 +129,7 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
     if (idx > 0 && has(FEATURE_conversations) && rng_chance(rng, 70) && r[-1].has_seed &&
         r[-1].flaw == FLAW_NONE)
         continue_conversation(r, &r[-1]);
+    make_poison(r, rng);
     make_flaw(r, rng);
     int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
     if (r->flaw == FLAW_NONE && request_num_sequences(r) > num_slots) r->flaw = FLAW_TOO_MANY;

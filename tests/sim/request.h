@@ -27,6 +27,8 @@ struct request {
     int32_t bias;
     int key, salt; /* salt 0: none */
     int padding_bytes;
+    bool is_poison, kills_at_launch; /* or when the step runs */
+    int32_t fatal_offset;            /* of the token that kills, from the prompt's end; may be negative */
     /* what became of it */
     bool sent, was_submitted;
     uint64_t sent_ns;
@@ -35,6 +37,8 @@ struct request {
     char record_reason[24];
     uint64_t used_seed; /* as the server says */
     int32_t num_preemptions;
+    bool was_handed_over;    /* with tokens published, to another engine */
+    bool failed_by_recovery; /* the engine dies of it */
 };
 
 /* r is one of an array: it may go on where the one before it ended. */
@@ -48,6 +52,8 @@ struct expected_input {
 };
 void request_expected_input(const struct request *r, int prompt_idx, int i, uint64_t seed,
                             struct expected_input *out);
+/* Where the engine dies of it; -1: nowhere. */
+int32_t request_fatal_position(const struct request *r, int32_t num_prompt);
 int request_num_sequences(const struct request *r);
 /* Requests that may share K and V have equal numbers. */
 uint32_t request_tenant(const struct request *r);

@@ -1,9 +1,10 @@
 /* sim.h - what the simulator's files share: the run, its random numbers, its markers, its seams.
  *
  * The server is the production one, from server_run down to the block manager; replaced are libuv (loop.c,
- * net.c), threads and time (threads.c), the allocator (heap.c), the model with its device, tokenizer and
- * loading (device.c, words.c). Beside it stand the clients (client.c, request.c, answer.c) and the checks
- * (watch.c). One process runs one seed; main.c starts processes, shrinks failures, adds up markers. */
+ * net.c), threads and time (threads.c), the allocator (heap.c), the model with its device, tokenizer
+ * (device.c, words.c), and what the engine lives in (engine.c). Beside it stand the clients (client.c,
+ * request.c, answer.c) and the checks (watch.c, judge.c). One process runs one seed; main.c starts processes,
+ * shrinks failures, adds up markers. */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
 
@@ -54,7 +55,10 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(no_prefix_cache, 15)                                                                                   \
     X(clock_jumps, 30)                                                                                       \
     X(few_places, 15)                                                                                        \
-    X(small_buffers, 15)
+    X(small_buffers, 15)                                                                                     \
+    X(engine_process, 65)                                                                                    \
+    X(engine_deaths, 55)                                                                                     \
+    X(poison, 25)
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -122,7 +126,24 @@ extern const char *const feature_names[NUM_FEATURES];
     X(drained_quietly)                                                                                       \
     X(drain_timed_out)                                                                                       \
     X(killed_by_second_signal)                                                                               \
-    X(stopped_with_work)
+    X(stopped_with_work)                                                                                     \
+    X(engine_died_while_loading)                                                                             \
+    X(engine_died_while_publishing)                                                                          \
+    X(engine_died_idle)                                                                                      \
+    X(engine_died_with_two_steps)                                                                            \
+    X(engine_died_alone)                                                                                     \
+    X(engine_died_before_the_first_ready)                                                                    \
+    X(engine_failed_and_replaced)                                                                            \
+    X(engine_not_started)                                                                                    \
+    X(stuck_engine_killed)                                                                                   \
+    X(handed_over)                                                                                           \
+    X(handed_over_streams_equal)                                                                             \
+    X(left_over_finish)                                                                                      \
+    X(tried_alone)                                                                                           \
+    X(poison_failed)                                                                                         \
+    X(exits_70_by_deaths)                                                                                    \
+    X(restarted_in_drain)                                                                                    \
+    X(died_while_stopping)
 
 enum marker {
 #define X(name) MARK_##name,
@@ -134,7 +155,7 @@ extern const char *const marker_names[NUM_MARKERS];
 
 /* What a process tells the one that started it: shared memory. */
 struct report {
-    uint64_t num_steps, num_turns, num_requests, num_tokens, trace;
+    uint64_t num_steps, num_turns, num_requests, num_tokens, num_deaths, trace;
     uint64_t markers[NUM_MARKERS];
     uint64_t now_ns, most_preemptions;
     int num_clients;
@@ -195,11 +216,12 @@ extern struct world {
     struct config config;
     struct server *server; /* NULL before api_on_loaded */
     struct listener *listener;
-    struct engine *engine; /* the one that runs */
+    struct engine *engine; /* the one that runs; NULL: none does */
     uint64_t drain_ns;     /* when SIGTERM is sent; UINT64_MAX: once all clients are done */
     uint64_t second_signal_ns;
-    bool drain_sent, told_twice, aborted, device_failed, device_may_fail, ending;
+    bool drain_sent, told_twice, aborted, device_may_fail, ending;
     bool all_recorded; /* every admitted request must have its log line by now */
+    int exit_code;     /* what the process is to end with: 1, 70 once it must */
     int num_clients;
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
     int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks;
@@ -253,6 +275,10 @@ void thread_sleep_until(uint64_t ns);
 /* Blocks the loop's thread until loop_is_ready. */
 void thread_poll(void);
 bool thread_is_engine(void);
+/* The engine's thread is no more, wherever it was. Returns unless it is the one that runs. */
+void thread_kill_engine(void);
+/* It sleeps until the front calls. */
+bool thread_engine_sleeps(void);
 
 /* ---- heap.c: the real allocator, for the simulator itself; and what the server's has out ---- */
 
@@ -260,6 +286,8 @@ void *keep_alloc(size_t bytes); /* zeroed, never fails, counted nowhere */
 void *keep_realloc(void *p, size_t bytes);
 void keep_free(void *p);
 uint64_t heap_num_live(void);
+uint64_t heap_num_live_of_engine(void); /* what its thread has out */
+void heap_forget_engine(void);          /* it has died: all of that is the system's again */
 void heap_init(void);
 /* Every n-th of the loop's allocations fails on average; 0: none. */
 void heap_fail_every(int32_t n);
@@ -277,6 +305,18 @@ void loop_raise(int signal_number);
 void loop_act(void); /* workers whose time has come */
 uint64_t loop_next_work_ns(void);
 int loop_num_open_handles(void);
+
+/* ---- engine.c ---- */
+
+/* The engine is at a place where it may die; the heavier, the likelier. */
+void engine_may_die(uint64_t weight);
+/* The process that the engine is ends; nothing of it stays but the link's region. signal 0: it exits; SIGSEGV:
+ * of what it computes; SIGKILL: of something else, but for a step that never ends. */
+void engine_end_process(int exit_code, int signal);
+void engine_act(void); /* deaths whose time has come, and the news of them */
+uint64_t engine_next_ns(void);
+/* The step that is waited for never ends. */
+bool engine_gets_stuck(void);
 
 /* ---- words.c ---- */
 

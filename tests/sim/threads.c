@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 #ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #endif
 
 #include "base/clock.h"
@@ -35,7 +35,6 @@ static struct thread {
     void *(*main)(void *);
     void *argument;
     uint64_t wake_ns;
-    const uint32_t *futex;
     int joined;
     const void *stack; /* of thread 0: known once another has run */
     size_t stack_bytes;
@@ -65,7 +64,7 @@ static bool can_run(const struct thread *t)
     case THREAD_POLLS:
         return loop_is_ready();
     case THREAD_JOINS:
-        return threads[t->joined].state == THREAD_DONE;
+        return threads[t->joined].state == THREAD_DONE || threads[t->joined].state == THREAD_FREE;
     default:
         return false;
     }
@@ -104,7 +103,7 @@ static int came_from;
 static void leave(struct thread *from, const struct thread *to)
 {
     came_from = (int)(from - threads);
-    bool for_good = from->state == THREAD_DONE;
+    bool for_good = from->state == THREAD_DONE || from->state == THREAD_FREE;
     __sanitizer_start_switch_fiber(for_good ? NULL : &from->fake_stack, to->stack, to->stack_bytes);
 }
 
@@ -139,6 +138,7 @@ static void give_way(void)
 
 void thread_pause(void)
 {
+    if (thread_is_engine()) engine_may_die(1);
     if (choosing || rng_below(&order, 1000) >= switch_per_mille) return;
     clock_ns += rng_skewed(&order, 50000);
     give_way();
@@ -167,6 +167,27 @@ void thread_poll(void)
 bool thread_is_engine(void)
 {
     return running != 0 && !choosing;
+}
+
+static struct thread *engine_thread(void)
+{
+    int id = 1;
+    while (id < THREADS_MAX && threads[id].state == THREAD_FREE) id++;
+    return id < THREADS_MAX ? &threads[id] : NULL;
+}
+
+void thread_kill_engine(void)
+{
+    struct thread *t = engine_thread();
+    assert_always(t);
+    t->state = THREAD_FREE;
+    if (t == &threads[running] && !choosing) give_way();
+}
+
+bool thread_engine_sleeps(void)
+{
+    const struct thread *t = engine_thread();
+    return t && t->state == THREAD_IN_FUTEX;
 }
 
 /* ---- the clock ---- */
@@ -213,18 +234,31 @@ static __attribute__((noinline)) int find_free(void)
     return id;
 }
 
+/* One that a dead thread has left is used again. */
+static void *stack_of(const struct thread *t)
+{
+    void *stack = (void *)(uintptr_t)t->stack;
+    if (!stack) stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_always(stack != MAP_FAILED);
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(stack, STACK_BYTES);
+#endif
+    return stack;
+}
+
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *),
                           void *argument)
 {
     (void)attributes;
     int id = find_free();
     struct thread *t = &threads[id];
-    void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_always(stack != MAP_FAILED);
-    *t = (struct thread){
-        .state = THREAD_RUNS, .main = main, .argument = argument, .stack = stack, .stack_bytes = STACK_BYTES};
+    *t = (struct thread){.state = THREAD_RUNS,
+                         .main = main,
+                         .argument = argument,
+                         .stack = stack_of(t),
+                         .stack_bytes = STACK_BYTES};
     getcontext(&t->context);
-    t->context.uc_stack.ss_sp = stack;
+    t->context.uc_stack.ss_sp = (void *)(uintptr_t)t->stack;
     t->context.uc_stack.ss_size = STACK_BYTES;
     makecontext(&t->context, (void (*)(void))begin, 1, id);
     *thread = (pthread_t)id;
@@ -257,13 +291,13 @@ long __wrap_syscall(long number, const void *address, int operation, uint32_t va
             return -1;
         }
         mark(MARK_engine_slept);
-        threads[running].futex = futex;
         threads[running].state = THREAD_IN_FUTEX;
         give_way();
         return 0;
     }
+    /* There is one futex, the link's; its address is another in each mapping. */
     for (int i = 0; i < THREADS_MAX; i++)
-        if (threads[i].state == THREAD_IN_FUTEX && threads[i].futex == futex) threads[i].state = THREAD_RUNS;
+        if (threads[i].state == THREAD_IN_FUTEX) threads[i].state = THREAD_RUNS;
     return 0;
 }
 

@@ -14,29 +14,30 @@
 #include "server/api/api.h"
 #include "server/api/generation.h"
 #include "sim/client.h"
+#include "sim/device.h"
 #include "sim/wraps.h"
 
-enum { SLOTS_MAX = 128, PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400 };
+enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5 };
 
-struct watch {
-    bool active, cancelled_before_turn;
-    struct request *request;
-    uint32_t tenant;
-    struct expected_input expected;
-    struct reference ref;
-    int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
-    int32_t num_seen, num_passed;
-    enum finish_reason due; /* FINISH_STOP, FINISH_LENGTH once the tokens say so */
-};
-
-static struct watch watches[SLOTS_MAX];
+struct watch watches[SLOTS_MAX];
 static uint32_t *tenant_of_place; /* [num_blocks * BLOCK_SIZE]: who wrote it */
 static int32_t head_waits_for;
 static uint64_t head_arrival, num_delivered, last_steps;
+static bool is_publishing; /* the engine, results of a step */
 
 static struct request_slot *slot_of(int32_t slot_idx)
 {
     return request_slots_get(world.server->slots, slot_idx);
+}
+
+struct request_slot *watch_slot(int32_t slot_idx)
+{
+    return __real_request_slots_get(world.server->slots, slot_idx);
+}
+
+bool watch_is_unfinished(int32_t slot_idx)
+{
+    return watches[slot_idx].active && atomic_load(&watch_slot(slot_idx)->finish_reason) == FINISH_NONE;
 }
 
 /* ---- submission ---- */
@@ -182,11 +183,12 @@ static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
     }
 }
 
+/* Of a thread it is the process's end; of a process, its own. */
 static void note_device_failure(void)
 {
-    if (world.device_failed || !engine_failed(world.engine)) return;
-    mark(device_history_failed() ? MARK_history_failed : MARK_device_failed);
-    world.device_failed = true;
+    if (world.exit_code || !engine_failed(world.engine)) return;
+    mark(sim_device_history_failed() ? MARK_history_failed : MARK_device_failed);
+    if (!has(FEATURE_engine_process)) world.exit_code = 70;
 }
 
 static void look_at_finish(struct watch *w, int32_t slot_idx)
@@ -214,14 +216,16 @@ static void look_at_finish(struct watch *w, int32_t slot_idx)
         break;
     case FINISH_ERROR: {
         struct solo solo;
+        if (w->failed_by_recovery) break;
         solo_run(&w->expected, w->prompt, &solo);
         expect(solo.end == SOLO_TOO_BIG || (solo.end == SOLO_BAD_ROW && solo.num_tokens == w->num_seen),
                "%s: failed for no reason: %s", w->request->id, slot->error_text);
         break;
     }
     default:
+        expect(!has(FEATURE_engine_process), "%s: FINISH_DEVICE of a process", w->request->id);
         note_device_failure();
-        expect(world.device_failed, "%s: FINISH_DEVICE", w->request->id);
+        expect(world.exit_code == 70, "%s: FINISH_DEVICE", w->request->id);
     }
 }
 
@@ -352,6 +356,7 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
 /* What a failed request computed may be wrong: nobody may find it. */
 void __wrap_scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
 {
+    engine_may_die(50);
     int32_t blocks[MODEL_LEN / BLOCK_SIZE + 1], num_blocks = 0;
     const struct sequence *seq = &s->sequences[seq_id];
     bool failed = watches[seq->slot_idx].active && engine_is_failing_alone(seq);
@@ -404,7 +409,28 @@ static void check_entry(const struct step *step, int32_t seq_idx, const struct p
     trace((uint64_t)entry->seq_id << 48 ^ (uint64_t)entry->position << 16 ^ (uint64_t)entry->num_tokens);
 }
 
-void watch_step(const struct step *step)
+bool watch_plan_is_fatal(const struct plan *plan, bool at_launch)
+{
+    const struct plan_entry *lists[] = {plan->prefills, plan->decodes};
+    const int32_t counts[] = {plan->num_prefills, plan->num_decodes};
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < counts[k]; i++) {
+            const struct plan_entry *e = &lists[k][i];
+            struct watch *w = &watches[scheduler_sequence(world.engine->scheduler, e->seq_id)->slot_idx];
+            const struct request *r = w->request;
+            int32_t p = w->active ? request_fatal_position(r, w->expected.input.num_prompt_tokens) : -1;
+            if (p < e->position || p >= e->position + e->num_tokens || at_launch != r->kills_at_launch)
+                continue;
+            say("%s kills", r->id);
+            w->num_kills++;
+            expect(w->num_kills <= KILLS_MAX || has(FEATURE_engine_deaths) || world.device_may_fail,
+                   "%s has killed %d engines", r->id, w->num_kills);
+            return true;
+        }
+    return false;
+}
+
+const struct plan *watch_step(const struct step *step)
 {
     const struct engine *e = world.engine;
     int newest = (e->oldest_flight + e->num_in_flight - 1) % e->limits.num_steps_in_flight;
@@ -419,6 +445,8 @@ void watch_step(const struct step *step)
         if (entry->position + 1 < seq->num_tokens && seq->num_preemptions > 0) mark(MARK_replayed_by_decode);
     }
     if (e->scheduler->closing.count > 0) mark(MARK_closing_sequences);
+    judge_launch(e, plan);
+    return plan;
 }
 
 /* ---- after a turn ---- */
@@ -457,11 +485,11 @@ static void check_aging(const struct scheduler *s)
 }
 
 /* L2, B1 as the metrics see them. */
-static void check_stats(const struct engine *e)
+static void check_stats(const struct link *link)
 {
     static struct link_stats before;
     struct link_stats s;
-    link_stats(e->link, &s);
+    link_stats(link, &s);
     expect(s.num_free_blocks + s.num_cached_blocks + s.num_held_blocks == world.num_blocks, "blocks");
     uint64_t on_the_way = 0;
     for (int i = 0; i < SLOTS_MAX; i++)
@@ -532,44 +560,87 @@ void watch_loop(void)
     if (world.listener && !world.ending) check_listener(world.listener);
 }
 
+/* One that waits at the front is not the engine's to end. */
 static void begin_turn(void)
 {
     in_turn = true;
     for (int i = 0; i < SLOTS_MAX && world.server; i++)
         watches[i].cancelled_before_turn =
-            watches[i].active && atomic_load(&__real_request_slots_get(world.server->slots, i)->cancel);
+            watches[i].active && watch_slot(i)->with_engine && atomic_load(&watch_slot(i)->cancel);
 }
 
 static void end_turn(const struct engine *e)
 {
     in_turn = false;
     int32_t num_slots = world.server ? request_slots_count(world.server->slots) : 0;
+    bool gives_up = engine_failed(e) && e->options.leaves_requests; /* everything stays as it is */
     for (int32_t i = 0; i < num_slots; i++) {
         struct watch *w = &watches[i];
         if (!w->active) continue;
         look_at_tokens(w, i);
         look_at_finish(w, i);
         bool finished = atomic_load(&__real_request_slots_get(world.server->slots, i)->finish_reason);
-        expect(!w->cancelled_before_turn || finished, "%s: cancelled and not finished within a turn",
-               w->request->id);
+        expect(!w->cancelled_before_turn || finished || gives_up,
+               "%s: cancelled and not finished within a turn", w->request->id);
         if (w->cancelled_before_turn) mark(MARK_finished_within_a_turn);
     }
-    engine_check(e);
+    if (!gives_up) engine_check(e);
     check_work_conservation(e);
     check_aging(e->scheduler);
-    if (world.server) check_stats(e);
+    if (world.server) check_stats(e->link);
+}
+
+/* ---- after a death ---- */
+
+/* The counter and the count that it counts are stored together. */
+static void look_for_the_last_time(struct watch *w, int32_t slot_idx)
+{
+    look_at_tokens(w, slot_idx);
+    look_at_finish(w, slot_idx);
+    w->cancelled_before_turn = false;
+    w->num_passed = 0;
+    if (!watch_is_unfinished(slot_idx)) return;
+    if (w->due != FINISH_NONE && w->num_seen > 0) mark(MARK_left_over_finish);
+    if (w->num_seen > 0) w->request->was_handed_over = true;
+}
+
+void watch_death(void)
+{
+    if (is_publishing) mark(MARK_engine_died_while_publishing);
+    is_publishing = false;
+    head_waits_for = 0;
+    if (tenant_of_place)
+        memset(tenant_of_place, 0, (size_t)world.num_blocks * BLOCK_SIZE * sizeof(*tenant_of_place));
+    for (int32_t i = 0; i < SLOTS_MAX; i++)
+        if (watches[i].active) look_for_the_last_time(&watches[i], i);
+    if (world.server) check_stats(world.server->link);
+}
+
+void __wrap_engine_publish_entry(struct engine *e, const struct plan_entry *entry,
+                                 const struct sample_result *rows)
+{
+    is_publishing = true;
+    __real_engine_publish_entry(e, entry, rows);
+    is_publishing = false;
+}
+
+/* The token is stored and not published. */
+void __wrap_scheduler_append_token(struct scheduler *s, int32_t seq_id)
+{
+    if (thread_is_engine()) engine_may_die(20);
+    __real_scheduler_append_token(s, seq_id);
 }
 
 bool __wrap_engine_step(struct engine *e)
 {
     uint64_t steps = atomic_load(&e->counters->num_steps);
     begin_turn();
-    heap_forbid(!world.device_failed && !world.device_may_fail);
+    heap_forbid(!world.exit_code && !world.device_may_fail);
     bool worked = __real_engine_step(e);
     heap_forbid(false);
     note_device_failure();
     end_turn(e);
-    device_poison_freed(e->scheduler->blocks);
+    sim_device_spoil_freed(e->scheduler->blocks);
     report->num_turns++;
     report->num_steps += atomic_load(&e->counters->num_steps) - steps;
     report->now_ns = now_ns();

@@ -1,17 +1,48 @@
-/* watch.h - the checks of each turn; what they hook into is in watch.c. */
+/* watch.h - the checks of each turn and of each death; what they hook into is in watch.c and judge.c. */
 #ifndef TESTS_SIM_WATCH_H
 #define TESTS_SIM_WATCH_H
 
-#include "kvcache/block_manager.h"
-#include "sim/sim.h"
+#include "scheduler/scheduler.h"
+#include "sim/request.h"
 
-/* device.c calls it for each launched step. */
-void watch_step(const struct step *step);
+enum { SLOTS_MAX = 128 };
+
+/* A submitted slot, and what is known of its request. */
+struct watch {
+    bool active, cancelled_before_turn;
+    struct request *request;
+    uint32_t tenant;
+    struct expected_input expected;
+    struct reference ref;
+    int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
+    int32_t num_seen, num_passed;
+    enum finish_reason due; /* FINISH_STOP, FINISH_LENGTH once the tokens say so */
+    /* judge.c: the deaths in a row that it was on board of, at one place, and the last one's */
+    int num_deaths;
+    int32_t death_published, death_begin, death_end;
+    int num_kills;
+    bool was_tried; /* alone, by the engine that runs */
+    bool failed_by_recovery;
+};
+extern struct watch watches[SLOTS_MAX];
+
+struct request_slot *watch_slot(int32_t slot_idx); /* of the front, without a yield */
+bool watch_is_unfinished(int32_t slot_idx);        /* submitted and without a finish reason */
+
+/* device.c calls it for each launched step; its plan. */
+const struct plan *watch_step(const struct step *step);
+/* Whether it computes the token that its request kills with, then or when it runs. */
+bool watch_plan_is_fatal(const struct plan *plan, bool at_launch);
 /* The loop is between two callbacks. */
 void watch_loop(void);
-/* device.c: whoever reads a block that was given back gets rubbish. */
-void device_poison_freed(const struct block_manager *blocks);
-/* Whether the failure was that of taking a history. */
-bool device_history_failed(void);
+/* The engine is dead: what it has published is looked at for the last time. */
+void watch_death(void);
+
+/* ---- judge.c ---- */
+
+void judge_engine(const struct engine *e); /* a new one */
+void judge_launch(const struct engine *e, const struct plan *plan);
+/* e NULL: it was not made yet. accuses: it died of what it was computing. */
+void judge_death(const struct engine *e, bool accuses);
 
 #endif

@@ -126,6 +126,8 @@ static void choose_options(struct rng *rng)
     set_option("drain-timeout", has(FEATURE_short_drains) ? rng_below(rng, 2) : 40);
     set_option("stream-buffer-soft", 4096);
     set_option("stream-buffer-hard", 16384);
+    static const int32_t most_deaths[] = {0, 0, 0, 2, 5, 5, 64, 64, 64};
+    set_option("max-engine-deaths", most_deaths[rng_below(rng, (int32_t)array_length(most_deaths))]);
     if (has(FEATURE_no_prefix_cache))
         assert_always(config_set(&world.config, "enable-prefix-caching", "false", "the simulator", &err) ==
                       0);
@@ -171,7 +173,7 @@ void __wrap_api_on_loaded(struct server *server, const char *const *names, const
 void __wrap_api_abort_all(struct server *server, int http_status, const char *type, const char *message)
 {
     world.aborted = true;
-    if (!world.device_failed && !world.told_twice) mark(MARK_drain_timed_out);
+    if (!world.exit_code && !world.told_twice) mark(MARK_drain_timed_out);
     __real_api_abort_all(server, http_status, type, message);
 }
 
@@ -201,6 +203,7 @@ void world_act(void)
 {
     if (has(FEATURE_allocation_failures) && now_ns() >= next_fault_ns) toggle_allocations();
     loop_act();
+    engine_act();
     heap_exempt(true);
     clients_act();
     heap_exempt(false);
@@ -215,6 +218,7 @@ uint64_t world_next_ns(void)
 {
     uint64_t next = min_of(clients_next_ns(), loop_next_work_ns());
     if (!world.drain_sent) next = min_of(next, world.drain_ns);
+    next = min_of(next, engine_next_ns());
     if (allocations_fail) next = min_of(next, next_fault_ns);
     return min_of(next, world.second_signal_ns);
 }
@@ -249,6 +253,16 @@ void __wrap_metrics_reset(void)
     __real_metrics_reset();
 }
 
+/* The last moment at which slots can be asked for. */
+void __wrap_recovery_deinit(struct recovery *r)
+{
+    if (world.server) {
+        struct request_slots *slots = world.server->slots;
+        expect(request_slots_num_free(slots) == request_slots_count(slots), "slots are lost");
+    }
+    __real_recovery_deinit(r);
+}
+
 static _Noreturn void finish(void)
 {
     report->complete = true;
@@ -259,10 +273,10 @@ static _Noreturn void finish(void)
 void __wrap__exit(int exit_code)
 {
     say("the process ends with code %d", exit_code);
-    expect(exit_code == (world.device_failed ? 70 : 0), "exit code %d", exit_code);
+    expect(exit_code == world.exit_code, "exit code %d instead of %d", exit_code, world.exit_code);
     if (exit_code == 70)
         mark(MARK_exits_70);
-    else
+    else if (exit_code == 0)
         mark(MARK_killed_by_second_signal);
     world.all_recorded = true;
     heap_exempt(true);
@@ -277,7 +291,7 @@ void world_run(void)
     world.ending = world.all_recorded = true;
     heap_fail_every(0);
     heap_exempt(true);
-    expect(exit_code == 0, "exit code %d", exit_code);
+    expect(exit_code == world.exit_code, "exit code %d instead of %d", exit_code, world.exit_code);
     if (!world.aborted) mark(MARK_drained_quietly);
     clients_end();
     expect(heap_num_live() == live, "%lld allocations are left", (long long)(heap_num_live() - live));

@@ -6,11 +6,12 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#include "engine/engine.h"
+#include "engine/engine_internal.h"
 #include "scheduler/scheduler.h"
 #include "server/api/request_log.h"
 #include "server/connection.h"
 #include "server/listener.h"
+#include "server/recovery.h"
 #include "server/server.h"
 
 #define WRAP(result, name, ...)                                                                              \
@@ -37,6 +38,7 @@ WRAP(_Noreturn void, _exit, int exit_code);
 WRAP(void, api_on_loaded, struct server *server, const char *const *names, const double *seconds, int num);
 WRAP(void, api_abort_all, struct server *server, int http_status, const char *type, const char *message);
 WRAP(void, metrics_reset, void);
+WRAP(void, recovery_deinit, struct recovery *r);
 /* watch.c */
 WRAP(enum schedule_result, scheduler_plan, struct scheduler *s, struct plan *plan);
 WRAP(void, block_manager_on_evict, struct block_manager *bm, void (*evict)(void *context, int32_t block_id),
@@ -53,6 +55,15 @@ WRAP(void, http_metrics_count_cut_off, void);
 WRAP(void, http_metrics_count_displaced, void);
 WRAP(int, listener_open, struct listener *l, struct server *server, const struct route *routes,
      struct error *err);
+WRAP(void, engine_publish_entry, struct engine *e, const struct plan_entry *entry,
+     const struct sample_result *rows);
+WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
+/* judge.c */
+WRAP(bool, recovery_on_death, struct recovery *r, bool accuses, uint64_t ns);
+WRAP(void, link_hand_over, struct link *l, int32_t slot_idx);
+WRAP(void, link_hold, struct link *l, bool hold);
+WRAP(void, link_finish_waiting, struct link *l, int32_t slot_idx, enum finish_reason reason,
+     const char *error_text);
 
 #undef WRAP
 
