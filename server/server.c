@@ -305,7 +305,7 @@ static void replace_engine(struct life *life, bool accuses, uint64_t after_ms)
     server->engine_is_down = true;
     bool goes_on = recovery_on_death(&life->recovery, accuses, clock_monotonic_ns());
     request_metrics_count_engine_death();
-    api_on_engine_wake(server);
+    api_on_engine_death(server);
     if (goes_on)
         uv_timer_start(&life->restart, on_restart, after_ms, 0);
     else

@@ -55,6 +55,8 @@ void api_on_loaded(struct server *server, const char *const *phase_names, const 
                    int num_phases);
 /* The engine published something (uv_async): move tokens from slots to clients. */
 void api_on_engine_wake(struct server *server);
+/* The engine is gone, and no other is there yet. */
+void api_on_engine_death(struct server *server);
 /* Number of API requests not finished yet: draining is done at 0. */
 int api_num_in_flight(const struct server *server);
 /* Arrival of the oldest request that the engine has not finished; 0: it owes none. Monotonic. */

@@ -41,12 +41,21 @@ void admission_count_submitted(struct admission *a, const struct generation *g)
         a->submitted_prompt_tokens += (uint64_t)g->choices[i].num_prompt_tokens;
 }
 
-void admission_settle(struct admission *a, const struct server *server)
+void admission_recount(struct admission *a, const struct server *server)
 {
     struct link_stats stats;
     link_stats(server->link, &stats);
     a->num_submitted = stats.num_dequeued;
     a->submitted_prompt_tokens = stats.dequeued_prompt_tokens;
+    for (const struct generation *g = server->api->generations; g; g = g->next)
+        for (int i = 0; i < g->num_choices; i++) {
+            const struct choice *c = &g->choices[i];
+            if (c->slot_idx < 0) continue;
+            const struct request_slot *slot = request_slots_get(server->slots, c->slot_idx);
+            if (slot->scheduled_ns > 0 || atomic_load(&slot->finish_reason) != FINISH_NONE) continue;
+            a->num_submitted++;
+            a->submitted_prompt_tokens += (uint64_t)c->num_prompt_tokens;
+        }
 }
 
 uint64_t admission_num_waiting(const struct admission *a, const struct link_stats *stats)

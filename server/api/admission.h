@@ -38,8 +38,8 @@ void admission_count_submitted(struct admission *a, const struct generation *g);
 /* An answer came to its end: estimates learn from its length. */
 void admission_learn(struct admission *a, const struct generation *g);
 
-/* Nothing is in flight: nothing waits, whatever an engine that died has left uncounted or counted twice. */
-void admission_settle(struct admission *a, const struct server *server);
+/* An engine has died, perhaps between a sequence's first step and its count: what waits is counted anew. */
+void admission_recount(struct admission *a, const struct server *server);
 
 /* Waiting, right now. */
 uint64_t admission_num_waiting(const struct admission *a, const struct link_stats *stats);

@@ -99,6 +99,12 @@ void api_on_engine_wake(struct server *server)
     }
 }
 
+void api_on_engine_death(struct server *server)
+{
+    admission_recount(&server->api->admission, server);
+    api_on_engine_wake(server);
+}
+
 int api_num_in_flight(const struct server *server)
 {
     return server->api->num_generations + server->api->num_jobs;

@@ -50,8 +50,7 @@ static void generation_free(struct generation *g)
     else
         g->api->generations = g->next;
     if (g->next) g->next->previous = g->previous;
-    if (--g->api->num_generations == 0 && g->api->server->link)
-        admission_settle(&g->api->admission, g->api->server);
+    g->api->num_generations--;
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     arena_deinit(&g->arena);
     free(g);
