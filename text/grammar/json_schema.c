@@ -1,0 +1,287 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/schema.h"
+
+enum { MEMO_SLOTS = 1024 };
+
+/* A conjunction that has a rule; is_open: its states are being made. */
+struct memo {
+    struct memo *next;
+    struct conjunction k;
+    uint32_t rule;
+    bool is_open;
+};
+
+/* ---- failures and memory ---- */
+
+int schema_fail(struct compiler *c, int status, const char *format, ...)
+{
+    va_list args;
+    char text[sizeof((struct error){0}.text)];
+    if (c->status) return c->status;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    c->status = status;
+    return error_set(c->err, status, "%s", text);
+}
+
+void *schema_alloc(struct compiler *c, size_t bytes)
+{
+    static _Thread_local char scratch[4096];
+    void *memory = arena_alloc(&c->arena, bytes);
+    if (memory) return memory;
+    schema_fail(c, STATUS_LIMIT, "the schema needs more memory to compile than %d MiB", SCHEMA_ARENA_BYTES >> 20);
+    return scratch;
+}
+
+const cJSON *schema_get(const cJSON *object, const char *key)
+{
+    if (!cJSON_IsObject(object)) return NULL;
+    for (const cJSON *k = object->child; k; k = k->next)
+        if (!strcmp(k->string, key)) return k;
+    return NULL;
+}
+
+void node_list_add(struct compiler *c, struct node_list *l, const cJSON *node)
+{
+    if (l->count > 0 && l->nodes[l->count - 1] == node) return;
+    if (l->count == l->capacity) {
+        int capacity = max_of(2 * l->capacity, 4);
+        const cJSON **nodes = schema_alloc(c, (size_t)capacity * sizeof *nodes);
+        if (c->status) return;
+        if (l->count > 0) memcpy(nodes, l->nodes, (size_t)l->count * sizeof *nodes);
+        l->nodes = nodes;
+        l->capacity = capacity;
+    }
+    l->nodes[l->count++] = node;
+}
+
+/* ---- where a node stands ---- */
+
+static bool find_path(const cJSON *node, const cJSON *wanted, char *path, size_t n, size_t max, int depth)
+{
+    path[n] = '\0';
+    if (node == wanted) return true;
+    int index = 0;
+    for (const cJSON *k = node->child; k && depth > 0; k = k->next, index++) {
+        int length = k->string ? snprintf(path + n, max - n, "/%s", k->string) : snprintf(path + n, max - n, "/%d", index);
+        if (length < 0 || (size_t)length >= max - n) continue;
+        if (find_path(k, wanted, path, n + (size_t)length, max, depth - 1)) return true;
+    }
+    return false;
+}
+
+const char *schema_path(struct compiler *c, const cJSON *node)
+{
+    enum { PATH_MAX_BYTES = 200, PATH_DEPTH = 64 };
+    char *path = schema_alloc(c, PATH_MAX_BYTES + 1);
+    path[0] = '#';
+    if (!find_path(c->root, node, path, 1, PATH_MAX_BYTES, PATH_DEPTH)) return "a part of the schema";
+    return path[1] ? path : "the top";
+}
+
+/* ---- rules ---- */
+
+static uint32_t hash_conjunction(const struct conjunction *k)
+{
+    uint64_t h = (uint64_t)(uintptr_t)k->origin;
+    for (int i = 0; i < k->num_atoms; i++)
+        h = (h ^ ((uint64_t)(uintptr_t)k->atoms[i].node + k->atoms[i].done * 2u + k->atoms[i].negated)) *
+            0x9E3779B97F4A7C15u;
+    return (uint32_t)(h >> 40) % MEMO_SLOTS;
+}
+
+static struct memo *find_memo(struct compiler *c, const struct conjunction *k, bool *is_new)
+{
+    struct memo **slot = &c->memos[hash_conjunction(k)];
+    *is_new = false;
+    for (struct memo *m = *slot; m; m = m->next)
+        if (conjunction_equal(&m->k, k)) return m;
+    struct memo *m = schema_alloc(c, sizeof *m);
+    if (c->status) return NULL;
+    *m = (struct memo){.next = *slot, .k = *k, .rule = builder_rule(&c->b), .is_open = true};
+    *slot = m;
+    *is_new = true;
+    return m;
+}
+
+struct calls {
+    struct pool items; /* of struct rule_call, all tail calls */
+};
+
+static void add_call(struct calls *l, uint32_t rule)
+{
+    struct rule_call *calls = l->items.items;
+    if (rule == RULE_NEVER) return;
+    for (uint32_t i = 0; i < l->items.count; i++)
+        if (calls[i].rule == rule) return;
+    struct rule_call *call = pool_push(&l->items, 1);
+    if (call) *call = (struct rule_call){rule, BUILDER_FINAL};
+}
+
+static void add_state(struct compiler *c, struct calls *l, uint32_t state)
+{
+    if (state == STATE_DEAD || c->status) return;
+    uint32_t rule = builder_rule(&c->b);
+    builder_set_start(&c->b, rule, state);
+    add_call(l, rule);
+}
+
+/* A state that is one of the rules. */
+static uint32_t choose(struct compiler *c, struct calls *l)
+{
+    uint32_t start = STATE_DEAD;
+    const struct rule_call *calls = l->items.items;
+    if (l->items.status) schema_fail(c, STATUS_LIMIT, "a value has too many alternatives");
+    const struct rule *rules = c->b.rules.items;
+    if (l->items.count == 1 && rules[calls[0].rule].start != STATE_DEAD) {
+        start = rules[calls[0].rule].start;
+    } else if (l->items.count > 0) {
+        start = builder_state(&c->b, 0);
+        builder_set_calls(&c->b, start, calls, l->items.count);
+    }
+    pool_deinit(&l->items);
+    return start;
+}
+
+static uint32_t choice_state(struct compiler *c, const struct shape *s)
+{
+    struct calls calls;
+    pool_init(&calls.items, sizeof(struct rule_call), UINT16_MAX);
+    for (int i = 0; i < s->alternatives.count && !c->status; i++) {
+        struct conjunction k = s->rest;
+        const struct conjunction *more = &s->alternatives.items[i];
+        struct conjunction flat = conjunction_flatten(c, &k);
+        if (flat.num_atoms == 0) flat.origin = more->origin;
+        const cJSON *origin = flat.origin;
+        for (int j = 0; j < more->num_atoms; j++)
+            conjunction_add(c, &flat, more->atoms[j].node, more->atoms[j].negated);
+        flat.origin = origin;
+        add_call(&calls, schema_rule(c, &flat));
+    }
+    return choose(c, &calls);
+}
+
+static uint32_t word_state(struct compiler *c, const char *word)
+{
+    return builder_text(&c->b, word, strlen(word), BUILDER_FINAL);
+}
+
+static uint32_t shape_state(struct compiler *c, const struct conjunction *k, struct shape *s)
+{
+    struct calls calls;
+    if (s->has_choice) return choice_state(c, s);
+    if (s->has_literals) return schema_literals_state(c, k, s);
+    pool_init(&calls.items, sizeof(struct rule_call), UINT16_MAX);
+    for (int i = 0; i < s->excluded.count; i++) {
+        if (cJSON_IsNull(s->excluded.nodes[i])) s->types &= ~(unsigned)TYPE_NULL;
+        if (s->types & (TYPE_ARRAY | TYPE_OBJECT) && s->excluded.nodes[i]->child)
+            schema_fail(c, STATUS_UNSUPPORTED, "not of an array or an object as a whole (%s) is not supported",
+                        schema_path(c, s->excluded.nodes[i]));
+    }
+    if (s->types & TYPE_NULL) add_state(c, &calls, word_state(c, "null"));
+    if (s->types & TYPE_BOOLEAN) {
+        bool no_true = false, no_false = false;
+        for (int i = 0; i < s->excluded.count; i++) {
+            no_true |= cJSON_IsTrue(s->excluded.nodes[i]);
+            no_false |= cJSON_IsFalse(s->excluded.nodes[i]);
+        }
+        if (!no_true) add_state(c, &calls, word_state(c, "true"));
+        if (!no_false) add_state(c, &calls, word_state(c, "false"));
+    }
+    if (s->types & TYPE_NUMBER) add_state(c, &calls, schema_number_state(c, s));
+    if (s->types & TYPE_STRING) add_state(c, &calls, schema_string_state(c, s));
+    if (s->types & TYPE_ARRAY) add_state(c, &calls, schema_array_state(c, k, s));
+    if (s->types & TYPE_OBJECT) add_state(c, &calls, schema_object_state(c, k, s));
+    return choose(c, &calls);
+}
+
+uint32_t schema_any_rule(struct compiler *c)
+{
+    if (c->any.value == RULE_NEVER) {
+        c->any = json_any_rules(&c->b);
+    }
+    return c->any.value;
+}
+
+uint32_t schema_rule(struct compiler *c, const struct conjunction *from)
+{
+    struct shape s;
+    bool is_new;
+    if (c->status) return RULE_NEVER;
+    struct conjunction k = conjunction_flatten(c, from);
+    if (k.num_atoms == 0) return schema_any_rule(c);
+    if (conjunction_is_never(&k)) return RULE_NEVER;
+    struct memo *m = find_memo(c, &k, &is_new);
+    if (!m) return RULE_NEVER;
+    if (!is_new) {
+        if (m->is_open) c->b.is_recursive = true;
+        return m->rule;
+    }
+    if (++c->depth > SCHEMA_DEPTH_MAX) schema_fail(c, STATUS_LIMIT, "the schema is nested too deeply");
+    shape_read(c, &k, &s);
+    uint32_t rule = m->rule, start = c->status ? STATE_DEAD : shape_state(c, &k, &s);
+    c->depth--;
+    m->is_open = false;
+    builder_set_start(&c->b, rule, start);
+    if (start == STATE_DEAD) m->rule = RULE_NEVER;
+    return m->rule;
+}
+
+/* ---- the whole ---- */
+
+static int finish(struct compiler *c, uint32_t rule, struct grammar **out)
+{
+    if (c->status) return c->status;
+    int status = builder_status(&c->b);
+    if (status == 0 && rule == RULE_NEVER) return schema_fail(c, STATUS_INVALID, "no value fulfils the schema");
+    return builder_finish(&c->b, rule, false, out, c->err);
+}
+
+static void init_compiler(struct compiler *c, const cJSON *schema, const struct grammar_options *options,
+                          struct error *err)
+{
+    *c = (struct compiler){.root = schema, .err = err};
+    builder_init(&c->b, (uint32_t)max_of(options->max_spaces, 0));
+    json_add_classes(&c->b);
+    arena_init(&c->arena, SCHEMA_ARENA_BYTES);
+    c->memos = schema_alloc(c, MEMO_SLOTS * sizeof(struct memo *));
+}
+
+static void deinit_compiler(struct compiler *c)
+{
+    schema_free_regexes(c);
+    schema_free_resources(c);
+    arena_deinit(&c->arena);
+    builder_deinit(&c->b);
+}
+
+int grammar_from_json_schema(const cJSON *schema, const struct grammar_options *options, struct grammar **out,
+                             struct error *err)
+{
+    struct compiler c;
+    *out = NULL;
+    init_compiler(&c, schema, options, err);
+    struct conjunction k = conjunction_of(&c, schema);
+    if (!cJSON_IsBool(schema) && !cJSON_IsObject(schema))
+        schema_fail(&c, STATUS_INVALID, "a schema must be an object or a boolean");
+    uint32_t rule = schema_rule(&c, &k);
+    int status = finish(&c, rule, out);
+    deinit_compiler(&c);
+    return status;
+}
+
+int grammar_from_json_object(const struct grammar_options *options, struct grammar **out, struct error *err)
+{
+    struct compiler c;
+    *out = NULL;
+    init_compiler(&c, NULL, options, err);
+    (void)schema_any_rule(&c);
+    int status = finish(&c, c.any.object, out);
+    deinit_compiler(&c);
+    return status;
+}

@@ -1,0 +1,291 @@
+#include "text/grammar/mask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/byte_group.h"
+#include "text/grammar/matcher_state.h"
+#include "text/grammar/vocabulary_parts.h"
+
+enum { STACKED_THREADS_MAX = 1 << 18, CHILDREN_FEW = 4 };
+
+struct mask_maker {
+    const struct vocabulary *v;
+    const struct grammar *g;
+    struct frames frames;
+    struct thread *threads; /* sets of threads by depth, on each other */
+    uint32_t capacity;
+    uint64_t *words, *own_words; /* of the caller; a second mask */
+    const struct trie *trie;     /* being walked */
+    uint8_t allows_chars[TOKEN_BYTES_MAX + 1]; /* in the trie of tails: by the characters before the quote */
+    int status;
+};
+
+int mask_maker_new(const struct vocabulary *v, struct mask_maker **out)
+{
+    struct mask_maker *w = calloc(1, sizeof *w);
+    *out = NULL;
+    if (w) w->own_words = malloc(v->num_words * sizeof *w->own_words);
+    if (!w || !w->own_words || !frames_init(&w->frames)) {
+        mask_maker_free(w);
+        return STATUS_NO_MEMORY;
+    }
+    w->v = v;
+    *out = w;
+    return 0;
+}
+
+void mask_maker_free(struct mask_maker *w)
+{
+    if (!w) return;
+    frames_deinit(&w->frames);
+    free(w->threads);
+    free(w->own_words);
+    free(w);
+}
+
+/* Room for one more set on top of n threads. */
+static bool reserve(struct mask_maker *w, uint32_t n)
+{
+    uint32_t needed = n + THREADS_MAX;
+    if (needed <= w->capacity) return true;
+    struct thread *threads =
+        needed <= STACKED_THREADS_MAX ? realloc(w->threads, 2 * needed * sizeof *threads) : NULL;
+    if (!threads) {
+        w->status = needed <= STACKED_THREADS_MAX ? STATUS_NO_MEMORY : STATUS_LIMIT;
+        return false;
+    }
+    w->threads = threads;
+    w->capacity = 2 * needed;
+    return true;
+}
+
+/* The set at begin (n threads) after a byte, put on top of it; 0 when there is none. */
+static int step_on_top(struct mask_maker *w, uint32_t begin, int n, uint8_t byte)
+{
+    uint32_t top = begin + (uint32_t)n;
+    if (!reserve(w, top)) return 0;
+    int num_next = step_threads(w->g, &w->frames, w->threads + begin, n, byte, w->threads + top);
+    if (num_next >= 0) return num_next;
+    w->status = w->frames.failed ? STATUS_NO_MEMORY : STATUS_LIMIT;
+    return 0;
+}
+
+/* ---- tokens ---- */
+
+static void set_bit(uint64_t *words, uint32_t id)
+{
+    words[id / 64] |= (uint64_t)1 << (id & 63);
+}
+
+static void let_in(struct mask_maker *w, uint32_t first, uint32_t end)
+{
+    const uint32_t *values = w->trie->values;
+    if (w->trie == &w->v->trie) {
+        for (uint32_t i = first; i < end; i++) set_bit(w->words, values[i]);
+        return;
+    }
+    for (uint32_t i = first; i < end; i++) {
+        const struct tail *tail = &w->v->tail_values[values[i]];
+        if (w->allows_chars[tail->chars]) set_bit(w->words, tail->id);
+    }
+}
+
+static void keep_out(struct mask_maker *w, uint32_t node)
+{
+    const struct trie_node *n = &w->trie->nodes[node];
+    for (uint32_t i = n->first_value; i < n->end_value; i++)
+        w->words[w->trie->values[i] / 64] &= ~((uint64_t)1 << (w->trie->values[i] & 63));
+}
+
+/* ---- the walk ---- */
+
+/* Whether all texts below a node leave the thread where it is. */
+static bool covers(const struct mask_maker *w, const struct thread *t, const struct trie_node *node)
+{
+    const struct state *s = &w->g->states[t->state];
+    const uint32_t spaces = 1u << GROUP_SPACE | 1u << GROUP_LINE;
+    if (s->flags & STATE_SPACES && !(node->groups & ~spaces) && t->spaces + node->height <= w->g->max_spaces)
+        return true;
+    if (node->groups & ~s->self_groups) return false;
+    const struct char_loop *loop = &w->g->loops[s->loop];
+    return !loop->counts || (loop->max - t->count >= node->height && node->height < TRIE_HEIGHT_MAX);
+}
+
+static bool some_covers(const struct mask_maker *w, uint32_t begin, int n, const struct trie_node *node)
+{
+    for (int i = 0; i < n; i++)
+        if (covers(w, &w->threads[begin + (uint32_t)i], node)) return true;
+    return false;
+}
+
+static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n);
+
+static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n)
+{
+    uint32_t num_frames = w->frames.count;
+    const struct trie_node *node = &w->trie->nodes[child];
+    int num_next = step_on_top(w, begin, n, w->trie->bytes[child]);
+    if (num_next > 0) {
+        uint32_t top = begin + (uint32_t)n;
+        if (node->num_children > 0 && some_covers(w, top, num_next, node)) {
+            let_in(w, node->first_value, node->end_value);
+        } else {
+            let_in(w, node->first_value, node->first_value + node->num_values);
+            if (node->num_children > 0) walk(w, child, top, num_next);
+        }
+    }
+    w->frames.count = num_frames;
+}
+
+static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n)
+{
+    const struct trie_node *parent = &w->trie->nodes[node];
+    const struct state *s = &w->g->states[w->threads[begin].state];
+    if (n == 1 && s->flags & STATE_LITERAL) {
+        uint32_t child = trie_child(w->trie, node, w->g->edges[s->edges].lo);
+        if (child != UINT32_MAX) visit(w, child, begin, n);
+        return;
+    }
+    struct byte_set first = {0};
+    bool is_wide = parent->num_children > CHILDREN_FEW;
+    if (is_wide) step_first_bytes(w->g, &w->frames, w->threads + begin, n, &first);
+    for (uint32_t i = 0; i < parent->num_children && !w->status; i++) {
+        uint32_t child = parent->first_child + i;
+        if (!is_wide || byte_set_has(&first, w->trie->bytes[child])) visit(w, child, begin, n);
+    }
+}
+
+/* ---- inside strings ---- */
+
+/* A string's body: characters of CLASS_ANY come back to it. */
+static bool is_string_body(const struct grammar *g, uint32_t state)
+{
+    const struct char_loop *loop = &g->loops[g->states[state].loop];
+    return g->states[state].loop != NO_LOOP && loop->char_class == CLASS_ANY && loop->target == state;
+}
+
+/* Tokens that end the string and go on behind it. */
+static void add_tails(struct mask_maker *w, struct thread body)
+{
+    const struct char_loop *loop = &w->g->loops[w->g->states[body.state].loop];
+    uint32_t left = loop->counts ? loop->max - body.count : NO_LIMIT, num_frames = w->frames.count;
+    int num_next = 0;
+    w->threads[0] = body;
+    memset(w->allows_chars, 0, sizeof w->allows_chars);
+    for (uint32_t chars = 0; chars <= min_of(w->v->max_tail_chars, left) && num_next == 0 && !w->status; chars++) {
+        w->threads[0].count = body.count + (loop->counts ? chars : 0);
+        num_next = step_on_top(w, 0, 1, '"');
+        if (num_next > 0) memset(w->allows_chars + chars, 1, min_of(w->v->max_tail_chars, left) + 1 - chars);
+        if (!loop->counts) break;
+    }
+    if (num_next > 0) {
+        w->trie = &w->v->tails;
+        let_in(w, 0, w->trie->nodes[TRIE_ROOT].num_values);
+        walk(w, TRIE_ROOT, 1, num_next);
+        w->trie = &w->v->trie;
+    }
+    w->frames.count = num_frames;
+}
+
+static void add_body(struct mask_maker *w, struct thread body)
+{
+    const struct char_loop *loop = &w->g->loops[w->g->states[body.state].loop];
+    const uint64_t *slice = vocabulary_slice(w->v, loop->counts ? loop->max - body.count : NO_LIMIT);
+    for (size_t i = 0; i < w->v->num_words; i++) w->words[i] |= slice[i];
+    add_tails(w, body);
+}
+
+/* ---- keys of an object that may have others: a body but for the listed keys ---- */
+
+/* Characters that are not on the way to a listed key lead into a string's body. */
+static bool is_open_key(const struct grammar *g, const struct thread *t)
+{
+    const struct char_loop *loop = &g->loops[g->states[t->state].loop];
+    uint32_t count = t->count;
+    if (g->states[t->state].loop == NO_LOOP || loop->char_class != CLASS_CANONICAL || loop->target == t->state)
+        return false;
+    return is_string_body(g, loop->target) && step_enter(g, g->states[loop->target].entry, &count);
+}
+
+/* The mask has what a body allows. Below node, along the listed keys (the one thread at begin), it is made exact. */
+static void follow_keys(struct mask_maker *w, uint32_t node, uint32_t begin)
+{
+    const struct state *s = &w->g->states[w->threads[begin].state];
+    const struct trie_node *parent = &w->trie->nodes[node];
+    for (uint32_t i = 0; i < parent->num_children && !w->status; i++) {
+        uint32_t child = parent->first_child + i, num_frames = w->frames.count;
+        uint8_t byte = w->trie->bytes[child];
+        const struct byte_edge *e = w->g->edges + s->edges, *end = e + s->num_edges;
+        while (e < end && byte > e->hi) e++;
+        bool is_own = (e < end && byte >= e->lo) || byte == '\\';
+        if (!is_own) continue;
+        int num_next = step_on_top(w, begin, 1, byte);
+        if (num_next == 1 && byte < 0x80 && is_open_key(w->g, &w->threads[begin + 1])) {
+            follow_keys(w, child, begin + 1);
+        } else {
+            keep_out(w, child);
+            visit(w, child, begin, 1);
+        }
+        w->frames.count = num_frames;
+        s = &w->g->states[w->threads[begin].state];
+    }
+}
+
+static void add_open_key(struct mask_maker *w, struct thread key)
+{
+    uint64_t *words = w->words;
+    struct thread body = {w->g->loops[w->g->states[key.state].loop].target, key.count, key.stack, 0};
+    w->words = w->own_words;
+    memset(w->words, 0, w->v->num_words * sizeof *w->words);
+    add_body(w, body);
+    w->threads[0] = key;
+    follow_keys(w, TRIE_ROOT, 0);
+    w->words = words;
+    for (size_t i = 0; i < w->v->num_words; i++) w->words[i] |= w->own_words[i];
+}
+
+/* ---- the mask ---- */
+
+static bool copy_frames(struct mask_maker *w, const struct frames *f)
+{
+    w->frames.failed = false;
+    if (!frames_reserve(&w->frames, f->count)) return false;
+    memcpy(w->frames.items, f->items, f->count * sizeof *f->items);
+    w->frames.count = f->count;
+    return true;
+}
+
+static void add_end(struct mask_maker *w, const struct matcher *m)
+{
+    if (!matcher_can_end(m)) return;
+    for (int i = 0; i < w->v->num_end_ids; i++) set_bit(w->words, (uint32_t)w->v->end_ids[i]);
+}
+
+int mask_fill(struct mask_maker *w, const struct matcher *m, uint64_t *words)
+{
+    int n, num_walked = 0;
+    const struct thread *threads = matcher_threads(m, &n);
+    struct thread walked[THREADS_MAX];
+    memset(words, 0, w->v->num_words * sizeof *words);
+    w->g = m->grammar;
+    w->words = words;
+    w->trie = &w->v->trie;
+    w->status = 0;
+    if (!copy_frames(w, &m->frames) || !reserve(w, THREADS_MAX)) return STATUS_NO_MEMORY;
+    for (int i = 0; i < n; i++) {
+        if (is_string_body(w->g, threads[i].state))
+            add_body(w, threads[i]);
+        else if (is_open_key(w->g, &threads[i]))
+            add_open_key(w, threads[i]);
+        else
+            walked[num_walked++] = threads[i];
+    }
+    if (num_walked > 0) {
+        memcpy(w->threads, walked, (size_t)num_walked * sizeof *walked);
+        walk(w, TRIE_ROOT, 0, num_walked);
+    }
+    add_end(w, m);
+    return w->status;
+}

@@ -1,0 +1,207 @@
+#include "text/grammar/matcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/matcher_state.h"
+
+enum { COMPACT_FRAMES_MIN = 64 };
+
+static bool reserve_threads(struct matcher *m, uint32_t n)
+{
+    if (m->num_threads + n <= m->capacity) return true;
+    uint32_t capacity = max_of(m->num_threads + n, m->capacity * 2);
+    struct thread *threads = realloc(m->threads, capacity * sizeof *threads);
+    if (!threads) return false;
+    m->threads = threads;
+    m->capacity = capacity;
+    return true;
+}
+
+int matcher_new(const struct grammar *g, struct matcher **out)
+{
+    struct matcher *m = calloc(1, sizeof *m);
+    *out = NULL;
+    if (!m || !frames_init(&m->frames) || !reserve_threads(m, 8)) {
+        matcher_free(m);
+        return STATUS_NO_MEMORY;
+    }
+    m->grammar = g;
+    m->threads[0] = (struct thread){.state = g->start, .stack = STACK_BOTTOM};
+    m->num_threads = 1;
+    m->num_sets = 1;
+    m->live_frames = 1;
+    *out = m;
+    return 0;
+}
+
+int matcher_copy(const struct matcher *m, struct matcher **out)
+{
+    struct matcher *copy = malloc(sizeof *copy);
+    *out = NULL;
+    if (!copy) return STATUS_NO_MEMORY;
+    *copy = *m;
+    copy->frames.items = malloc(m->frames.count * sizeof *copy->frames.items);
+    copy->threads = malloc(max_of(m->num_threads, 8) * sizeof *copy->threads);
+    copy->frames.capacity = m->frames.count;
+    copy->capacity = max_of(m->num_threads, 8);
+    if (!copy->frames.items || !copy->threads) {
+        matcher_free(copy);
+        return STATUS_NO_MEMORY;
+    }
+    memcpy(copy->frames.items, m->frames.items, m->frames.count * sizeof *copy->frames.items);
+    memcpy(copy->threads, m->threads, m->num_threads * sizeof *copy->threads);
+    *out = copy;
+    return 0;
+}
+
+void matcher_free(struct matcher *m)
+{
+    if (!m) return;
+    frames_deinit(&m->frames);
+    free(m->threads);
+    free(m);
+}
+
+const struct grammar *matcher_grammar(const struct matcher *m)
+{
+    return m->grammar;
+}
+
+/* ---- housekeeping ---- */
+
+static void drop_oldest_set(struct matcher *m)
+{
+    uint32_t n = m->begins[1];
+    memmove(m->threads, m->threads + n, (m->num_threads - n) * sizeof *m->threads);
+    m->num_threads -= n;
+    m->num_sets--;
+    for (int i = 0; i < m->num_sets; i++) m->begins[i] = m->begins[i + 1] - n;
+}
+
+/* Frames that no thread stands on go; the others keep their order, so parents still come first. */
+static void compact_frames(struct matcher *m)
+{
+    struct frames *f = &m->frames;
+    uint32_t *number = calloc(f->count, sizeof *number);
+    if (!number) return; /* later, then */
+    for (uint32_t i = 0; i < m->num_threads; i++) number[m->threads[i].stack] = 1;
+    for (uint32_t i = f->count; i-- > 1;)
+        if (number[i]) number[f->items[i].parent] = 1;
+    uint32_t n = 1;
+    number[0] = 0;
+    for (uint32_t i = 1; i < f->count; i++) {
+        if (!number[i]) continue;
+        struct frame moved = f->items[i];
+        moved.parent = number[moved.parent];
+        number[i] = n;
+        f->items[n++] = moved;
+    }
+    for (uint32_t i = 0; i < m->num_threads; i++) m->threads[i].stack = number[m->threads[i].stack];
+    f->count = m->live_frames = n;
+    free(number);
+}
+
+/* ---- tokens ---- */
+
+static int accept_bytes(struct matcher *m, const char *bytes, size_t num_bytes)
+{
+    struct thread sets[2][THREADS_MAX];
+    int n;
+    const struct thread *from = matcher_threads(m, &n);
+    for (size_t i = 0; i < num_bytes; i++) {
+        n = step_threads(m->grammar, &m->frames, from, n, (uint8_t)bytes[i], sets[i & 1]);
+        if (n <= 0) return n == 0 ? STATUS_INVALID : m->frames.failed ? STATUS_NO_MEMORY : STATUS_LIMIT;
+        from = sets[i & 1];
+    }
+    if (!reserve_threads(m, (uint32_t)n)) return STATUS_NO_MEMORY;
+    if (num_bytes == 0) from = matcher_threads(m, &n);
+    memcpy(m->threads + m->num_threads, from, (size_t)n * sizeof *from);
+    m->num_threads += (uint32_t)n;
+    return 0;
+}
+
+int matcher_accept(struct matcher *m, const char *bytes, size_t num_bytes)
+{
+    if (m->num_sets > MATCHER_ROLLBACK_MAX) drop_oldest_set(m);
+    uint32_t num_frames = m->frames.count, num_threads = m->num_threads;
+    m->frames.failed = false;
+    int status = accept_bytes(m, bytes, num_bytes);
+    if (status) {
+        m->frames.count = num_frames;
+        return status;
+    }
+    m->begins[m->num_sets++] = num_threads;
+    if (m->frames.count > COMPACT_FRAMES_MIN && m->frames.count > 2 * m->live_frames) compact_frames(m);
+    return 0;
+}
+
+int matcher_rollback(struct matcher *m, int num_tokens)
+{
+    if (num_tokens < 0 || num_tokens >= m->num_sets) return STATUS_INVALID;
+    if (num_tokens == 0) return 0;
+    m->num_sets -= num_tokens;
+    m->num_threads = m->begins[m->num_sets];
+    return 0;
+}
+
+/* ---- questions ---- */
+
+bool matcher_can_end(const struct matcher *m)
+{
+    int n;
+    const struct thread *threads = matcher_threads(m, &n);
+    return step_can_end(m->grammar, &m->frames, threads, n);
+}
+
+/* The only byte that leads on, -1 when there is none or several; its threads go to out. */
+static int only_byte(const struct matcher *m, struct frames *f, const struct thread *from, int n, struct thread *out,
+                     int *num_out)
+{
+    struct thread scratch[THREADS_MAX];
+    struct byte_set first = {0};
+    int only = -1;
+    if (step_can_end(m->grammar, f, from, n)) return -1;
+    step_first_bytes(m->grammar, f, from, n, &first);
+    for (int byte = 0; byte < 256; byte++) {
+        if (!byte_set_has(&first, (unsigned)byte)) continue;
+        int num_next = step_threads(m->grammar, f, from, n, (uint8_t)byte, scratch);
+        if (num_next < 0 || (num_next > 0 && only >= 0)) return -1;
+        if (num_next == 0) continue;
+        only = byte;
+        *num_out = num_next;
+        memcpy(out, scratch, (size_t)num_next * sizeof *out);
+    }
+    return only;
+}
+
+size_t matcher_forced(const struct matcher *m, char *out, size_t max_bytes)
+{
+    struct thread sets[2][THREADS_MAX];
+    struct matcher *copy;
+    int n, num_next;
+    size_t num_bytes = 0;
+    if (matcher_copy(m, &copy)) return 0;
+    const struct thread *from = matcher_threads(copy, &n);
+    while (num_bytes < max_bytes) {
+        struct thread *next = sets[num_bytes & 1];
+        int byte = only_byte(copy, &copy->frames, from, n, next, &num_next);
+        if (byte < 0) break;
+        out[num_bytes++] = (char)byte;
+        from = next;
+        n = num_next;
+    }
+    matcher_free(copy);
+    return num_bytes;
+}
+
+bool matcher_must_end(const struct matcher *m)
+{
+    int n;
+    const struct thread *threads = matcher_threads(m, &n);
+    struct byte_set first = {0};
+    if (!step_can_end(m->grammar, &m->frames, threads, n)) return false;
+    step_first_bytes(m->grammar, &m->frames, threads, n, &first);
+    return !(first.words[0] | first.words[1] | first.words[2] | first.words[3]);
+}

@@ -1,0 +1,238 @@
+/* $ref: a place in the same document, by pointer, anchor or a schema's own $id. */
+#include <string.h>
+
+#include "text/grammar/schema.h"
+
+/* A schema with an $id (or the root), and which schemas below it are its own. */
+struct resource {
+    const cJSON *node;
+    const char *id; /* absolute, without fragment; NULL for a root without one */
+};
+
+struct owner {
+    const cJSON *node; /* with a $ref */
+    int resource;
+};
+
+struct anchor {
+    const cJSON *node;
+    const char *name;
+    int resource;
+    bool is_dynamic;
+};
+
+struct schema_resources {
+    struct pool resources, owners, anchors;
+};
+
+enum { DOCUMENT_DEPTH_MAX = 1000, TABLE_MAX = 1 << 16 };
+
+static char *join(struct compiler *c, const char *base, const char *reference, size_t n)
+{
+    size_t keep = 0;
+    const char *scheme = memchr(reference, ':', n);
+    if (base && !scheme) {
+        const char *authority = strstr(base, "://"), *path = authority ? strchr(authority + 3, '/') : NULL;
+        const char *slash = strrchr(base, '/');
+        keep = reference[0] == '/' && path ? (size_t)(path - base) : slash ? (size_t)(slash - base) + 1 : 0;
+        if (authority && !path) keep = strlen(base);
+    }
+    char *out = schema_alloc(c, keep + n + 1);
+    if (c->status) return out;
+    if (keep > 0) memcpy(out, base, keep);
+    memcpy(out + keep, reference, n);
+    out[keep + n] = '\0';
+    return out;
+}
+
+static void add_anchor(struct compiler *c, const cJSON *node, const char *name, int resource, bool is_dynamic)
+{
+    struct anchor *a = pool_push(&c->resources->anchors, 1);
+    if (a) *a = (struct anchor){node, name, resource, is_dynamic};
+}
+
+static int enter_resource(struct compiler *c, const cJSON *node, const char *id, int resource)
+{
+    const struct resource *outer = resource >= 0 ? pool_items(struct resource, &c->resources->resources) + resource : NULL;
+    const char *base = outer ? outer->id : NULL;
+    size_t n = strcspn(id, "#");
+    if (id[n] == '#' && id[n + 1] && id[n + 1] != '/') add_anchor(c, node, id + n + 1, resource, false);
+    if (n == 0 && resource >= 0) return resource;
+    char *absolute = n > 0 ? join(c, base, id, n) : NULL;
+    struct resource *r = pool_push(&c->resources->resources, 1);
+    if (r) *r = (struct resource){node, absolute};
+    return (int)c->resources->resources.count - 1;
+}
+
+static bool is_data(const char *name)
+{
+    return !strcmp(name, "enum") || !strcmp(name, "const") || !strcmp(name, "default") || !strcmp(name, "examples") ||
+           !strcmp(name, "example");
+}
+
+/* is_map: the keys of node are names that a user chose ("properties"), not keywords. */
+static void scan(struct compiler *c, const cJSON *node, int resource, bool is_map, int depth)
+{
+    if (c->status || !node) return;
+    if (depth > DOCUMENT_DEPTH_MAX) {
+        schema_fail(c, STATUS_LIMIT, "the schema is nested too deeply");
+        return;
+    }
+    if (cJSON_IsObject(node) && !is_map) {
+        const cJSON *id = schema_get(node, "$id");
+        if (!id) id = schema_get(node, "id");
+        if (node == c->root || cJSON_IsString(id))
+            resource = enter_resource(c, node, cJSON_IsString(id) ? id->valuestring : "", resource);
+        const cJSON *anchor = schema_get(node, "$anchor"), *dynamic = schema_get(node, "$dynamicAnchor");
+        if (cJSON_IsString(anchor)) add_anchor(c, node, anchor->valuestring, resource, false);
+        if (cJSON_IsString(dynamic)) add_anchor(c, node, dynamic->valuestring, resource, true);
+        if (resource > 0 && (schema_get(node, "$ref") || schema_get(node, "$dynamicRef"))) {
+            struct owner *o = pool_push(&c->resources->owners, 1);
+            if (o) *o = (struct owner){node, resource};
+        }
+    }
+    for (const cJSON *k = node->child; k; k = k->next) {
+        bool below_map = !is_map && k->string &&
+                         (!strcmp(k->string, "properties") || !strcmp(k->string, "patternProperties") ||
+                          !strcmp(k->string, "$defs") || !strcmp(k->string, "definitions") ||
+                          !strcmp(k->string, "dependentSchemas") || !strcmp(k->string, "dependencies"));
+        if (!is_map && k->string && is_data(k->string)) continue;
+        if (k->child) scan(c, k, resource, below_map && cJSON_IsObject(k), depth + 1);
+    }
+}
+
+static void scan_document(struct compiler *c)
+{
+    c->resources = schema_alloc(c, sizeof *c->resources);
+    if (c->status) return;
+    pool_init(&c->resources->resources, sizeof(struct resource), TABLE_MAX);
+    pool_init(&c->resources->owners, sizeof(struct owner), TABLE_MAX);
+    pool_init(&c->resources->anchors, sizeof(struct anchor), TABLE_MAX);
+    scan(c, c->root, -1, false, 0);
+}
+
+void schema_free_resources(struct compiler *c)
+{
+    if (!c->resources) return;
+    pool_deinit(&c->resources->resources);
+    pool_deinit(&c->resources->owners);
+    pool_deinit(&c->resources->anchors);
+    c->resources = NULL;
+}
+
+static int resource_of(const struct compiler *c, const cJSON *node)
+{
+    const struct owner *o = pool_items(struct owner, &c->resources->owners);
+    for (uint32_t i = 0; i < c->resources->owners.count; i++)
+        if (o[i].node == node) return o[i].resource;
+    return 0;
+}
+
+static int find_resource(struct compiler *c, int base, const char *uri, size_t n)
+{
+    const struct resource *r = pool_items(struct resource, &c->resources->resources);
+    const char *absolute = join(c, r[base].id, uri, n);
+    for (uint32_t i = 0; i < c->resources->resources.count && !c->status; i++)
+        if (r[i].id && !strcmp(r[i].id, absolute)) return (int)i;
+    for (uint32_t i = 0; i < c->resources->resources.count && !c->status; i++)
+        if (r[i].id && strlen(r[i].id) == n && !memcmp(r[i].id, uri, n)) return (int)i;
+    return -1;
+}
+
+/* ---- fragments ---- */
+
+static int hex(char digit)
+{
+    if (digit >= '0' && digit <= '9') return digit - '0';
+    if ((digit | 32) >= 'a' && (digit | 32) <= 'f') return (digit | 32) - 'a' + 10;
+    return -1;
+}
+
+/* One token of a pointer, unescaped; *text moves behind it. */
+static char *read_token(struct compiler *c, const char **text)
+{
+    const char *p = *text;
+    size_t n = strcspn(p, "/"), length = 0;
+    char *out = schema_alloc(c, n + 1);
+    *text = p + n;
+    if (c->status) return out;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] == '%' && i + 2 < n + 1 && hex(p[i + 1]) >= 0 && hex(p[i + 2]) >= 0) {
+            out[length++] = (char)(hex(p[i + 1]) * 16 + hex(p[i + 2]));
+            i += 2;
+        } else {
+            out[length++] = p[i];
+        }
+    }
+    n = length;
+    length = 0;
+    for (size_t i = 0; i < n; i++) {
+        char byte = out[i];
+        if (byte == '~' && i + 1 < n && (out[i + 1] == '0' || out[i + 1] == '1')) byte = out[++i] == '0' ? '~' : '/';
+        out[length++] = byte;
+    }
+    out[length] = '\0';
+    return out;
+}
+
+static const cJSON *follow_pointer(struct compiler *c, const cJSON *node, const char *text)
+{
+    while (node && *text == '/' && !c->status) {
+        text++;
+        const char *token = read_token(c, &text);
+        if (c->status) return NULL;
+        if (cJSON_IsArray(node)) {
+            int index = 0;
+            for (const char *d = token; *d && index < TABLE_MAX; d++) index = *d >= '0' && *d <= '9' ? index * 10 + *d - '0' : TABLE_MAX;
+            node = cJSON_GetArrayItem(node, index);
+        } else {
+            node = cJSON_IsObject(node) ? schema_get(node, token) : NULL;
+        }
+    }
+    return node;
+}
+
+static const cJSON *find_anchor(const struct compiler *c, int resource, const char *name, bool *is_dynamic)
+{
+    const struct anchor *a = pool_items(struct anchor, &c->resources->anchors);
+    const cJSON *found = NULL;
+    int num_dynamic = 0;
+    for (uint32_t i = 0; i < c->resources->anchors.count; i++) {
+        if (strcmp(a[i].name, name) != 0) continue;
+        num_dynamic += a[i].is_dynamic;
+        if (!found && a[i].resource == resource) found = a[i].node;
+    }
+    *is_dynamic = num_dynamic > 1;
+    return found;
+}
+
+const cJSON *schema_resolve(struct compiler *c, const cJSON *node, const char *reference)
+{
+    bool is_dynamic = false;
+    if (!c->resources) scan_document(c);
+    if (c->status) return NULL;
+    if (!strcmp(reference, "#") && c->resources->resources.count == 1) return c->root;
+    int resource = resource_of(c, node);
+    size_t n = strcspn(reference, "#");
+    if (n > 0) resource = find_resource(c, resource, reference, n);
+    if (resource < 0) {
+        schema_fail(c, STATUS_UNSUPPORTED, "\"$ref\" at %s is not supported: \"%.100s\" is another document",
+                    schema_path(c, node), reference);
+        return NULL;
+    }
+    const cJSON *base = pool_items(struct resource, &c->resources->resources)[resource].node, *target;
+    const char *fragment = reference[n] == '#' ? reference + n + 1 : "";
+    if (*fragment == '\0' || *fragment == '/') {
+        target = follow_pointer(c, base, fragment);
+        if (!target && n == 0) target = follow_pointer(c, c->root, fragment); /* draft 4's "id" was often a remark */
+    } else {
+        target = find_anchor(c, resource, fragment, &is_dynamic);
+    }
+    if (is_dynamic && schema_get(node, "$dynamicRef"))
+        schema_fail(c, STATUS_UNSUPPORTED, "\"$dynamicRef\" at %s is not supported: its anchor stands at several places",
+                    schema_path(c, node));
+    else if (!target)
+        schema_fail(c, STATUS_INVALID, "\"$ref\" at %s points to \"%.100s\", where there is nothing",
+                    schema_path(c, node), reference);
+    return c->status ? NULL : target;
+}

@@ -1,0 +1,304 @@
+/* A symbol automaton spelled out in bytes: what a code point's bytes, or its escape in a JSON string, pass
+ * through on the way from one state to the next. Such a state in between is told by a few numbers, its key. */
+#include "text/grammar/regex.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/code_points.h"
+#include "text/grammar/symbol_dfa.h"
+#include "text/grammar/tuple_set.h"
+
+/* The kinds of states and what follows the kind in a key. */
+enum byte_state {
+    AT_CHARACTER, /* the symbol state */
+    IN_ESCAPE,    /* behind the backslash: the symbol state */
+    IN_HEX,       /* behind \u, \u0, \u00, \u000, \u001: the symbol state, digits read, the last digit */
+    IN_UTF8,      /* the symbol state, bytes missing, the code point's bits so far */
+    IN_ANY_UTF8,  /* all code points lead to one symbol state: that, bytes missing, the bits so far where they limit
+                     the next byte, else ANY_BITS */
+};
+
+enum { ANY_BITS = 0x200, KEY_NUMBERS = 4 };
+
+struct encoder {
+    const struct symbol_dfa *symbols;
+    enum regex_text text;
+    struct tuple_set keys; /* by the state's number */
+    struct pool next, labels;
+};
+
+static uint32_t add_key(struct encoder *e, enum byte_state kind, uint32_t a, uint32_t b, uint32_t c)
+{
+    const uint32_t key[KEY_NUMBERS] = {kind, a, b, c};
+    return tuple_set_add(&e->keys, key, KEY_NUMBERS);
+}
+
+static uint32_t symbol_step(const struct encoder *e, uint32_t state, uint32_t code_point)
+{
+    const struct symbol_dfa *d = e->symbols;
+    uint32_t cut = code_point < d->num_cuts && d->cuts[code_point] == code_point ? code_point
+                                                                                  : symbol_dfa_find(d, code_point);
+    return d->next[state * d->num_symbols + d->symbols[cut]];
+}
+
+static uint32_t character_state(struct encoder *e, uint32_t symbol_state)
+{
+    return symbol_state == DFA_DEAD ? DFA_DEAD : add_key(e, AT_CHARACTER, symbol_state, 0, 0);
+}
+
+/* ---- UTF-8 ---- */
+
+/* The valid code points among those that begin with these bits and miss n bytes. False: there are none. */
+static bool utf8_range(uint32_t bits, uint32_t missing, uint32_t num_lead_bytes, uint32_t *lo, uint32_t *hi)
+{
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    *lo = bits << (6 * missing);
+    *hi = *lo + (1u << (6 * missing)) - 1;
+    *lo = max_of(*lo, least[num_lead_bytes]);
+    *hi = min_of(*hi, (uint32_t)CODE_POINT_MAX);
+    if (*lo >= 0xD800 && *lo <= 0xDFFF) *lo = 0xE000;
+    if (*hi >= 0xD800 && *hi <= 0xDFFF) *hi = 0xD7FF;
+    return *lo <= *hi;
+}
+
+/* Whether all code points of a range (without surrogates) lead to one state. */
+static bool uniform_target(const struct encoder *e, uint32_t state, uint32_t lo, uint32_t hi, uint32_t *target)
+{
+    const struct symbol_dfa *d = e->symbols;
+    const uint32_t *row = d->next + state * d->num_symbols;
+    uint32_t cut = symbol_dfa_find(d, lo);
+    *target = row[d->symbols[cut]];
+    for (cut++; cut < d->num_cuts && d->cuts[cut] <= hi; cut++) {
+        uint32_t begin = d->cuts[cut], end = cut + 1 < d->num_cuts ? d->cuts[cut + 1] - 1 : CODE_POINT_MAX;
+        if (begin >= 0xD800 && end <= 0xDFFF) continue;
+        if (row[d->symbols[cut]] != *target) return false;
+    }
+    return true;
+}
+
+/* Only behind E0, ED, F0 and F4 does it matter which bits were read. */
+static uint32_t limiting_bits(uint32_t bits, uint32_t missing)
+{
+    bool limits = (missing == 2 && (bits == 0 || bits == 13)) || (missing == 3 && (bits == 0 || bits == 4));
+    return limits ? bits : ANY_BITS;
+}
+
+/* The state behind bits that miss further bytes, of a code point whose bytes but the first were num_more. */
+static uint32_t utf8_state(struct encoder *e, uint32_t state, uint32_t bits, uint32_t missing, uint32_t num_more)
+{
+    uint32_t lo, hi, target;
+    if (!utf8_range(bits, missing, num_more, &lo, &hi)) return DFA_DEAD;
+    if (missing == 0) return character_state(e, symbol_step(e, state, lo));
+    if (!uniform_target(e, state, lo, hi, &target)) return add_key(e, IN_UTF8, state, missing, bits << 2 | num_more);
+    if (target == DFA_DEAD) return DFA_DEAD;
+    return add_key(e, IN_ANY_UTF8, target, missing, missing == num_more ? limiting_bits(bits, missing) : ANY_BITS);
+}
+
+static void lead_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
+{
+    for (uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
+        uint32_t num_more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+        row[byte] = utf8_state(e, state, byte & (0x3Fu >> num_more), num_more, num_more);
+    }
+}
+
+static void continuation_bytes(struct encoder *e, const uint32_t *key, uint32_t row[256])
+{
+    uint32_t missing = key[2] - 1, bits = key[3] >> 2, num_more = key[3] & 3;
+    for (uint32_t byte = 0x80; byte < 0xC0; byte++)
+        row[byte] = utf8_state(e, key[1], bits << 6 | (byte & 0x3F), missing, num_more);
+}
+
+static void any_continuation_bytes(struct encoder *e, const uint32_t *key, uint32_t row[256])
+{
+    uint32_t lo = 0x80, hi = 0xBF, missing = key[2];
+    if (key[3] != ANY_BITS && missing == 2) {
+        if (key[3] == 0) lo = 0xA0;
+        if (key[3] == 13) hi = 0x9F;
+    } else if (key[3] != ANY_BITS) {
+        if (key[3] == 0) lo = 0x90;
+        if (key[3] == 4) hi = 0x8F;
+    }
+    uint32_t target = missing == 1 ? character_state(e, key[1]) : add_key(e, IN_ANY_UTF8, key[1], missing - 1, ANY_BITS);
+    for (uint32_t byte = lo; byte <= hi; byte++) row[byte] = target;
+}
+
+/* ---- JSON strings ---- */
+
+static const char short_escapes[] = "\"\\bfnrt";
+static const char short_escaped[] = "\"\\\b\f\n\r\t";
+
+static bool is_escaped(const struct encoder *e, uint32_t c)
+{
+    return e->text == REGEX_JSON_STRING && (c < 0x20 || c == '"' || c == '\\');
+}
+
+static bool some_escaped(const struct encoder *e, uint32_t state, bool only_long)
+{
+    for (uint32_t c = 0; c <= '\\'; c++) {
+        if (!is_escaped(e, c) || (only_long && memchr(short_escaped, (int)c, sizeof short_escaped - 1))) continue;
+        if (symbol_step(e, state, c) != DFA_DEAD) return true;
+    }
+    return false;
+}
+
+static void escape_letters(struct encoder *e, uint32_t state, uint32_t row[256])
+{
+    for (size_t i = 0; i < sizeof short_escapes - 1; i++)
+        row[(unsigned char)short_escapes[i]] =
+            character_state(e, symbol_step(e, state, (unsigned char)short_escaped[i]));
+    if (some_escaped(e, state, true)) row['u'] = add_key(e, IN_HEX, state, 0, 0);
+}
+
+static void hex_digits(struct encoder *e, const uint32_t *key, uint32_t row[256])
+{
+    uint32_t state = key[1], num_read = key[2];
+    if (num_read < 2) {
+        row['0'] = add_key(e, IN_HEX, state, num_read + 1, 0);
+    } else if (num_read == 2) {
+        row['0'] = add_key(e, IN_HEX, state, 3, 0);
+        row['1'] = add_key(e, IN_HEX, state, 3, 1);
+    } else {
+        for (uint32_t digit = 0; digit < 16; digit++) {
+            uint32_t c = key[3] << 4 | digit;
+            if (memchr(short_escaped, (int)c, sizeof short_escaped - 1)) continue;
+            uint32_t target = character_state(e, symbol_step(e, state, c));
+            row[(unsigned char)"0123456789abcdef"[digit]] = target;
+            row[(unsigned char)"0123456789ABCDEF"[digit]] = target;
+        }
+    }
+}
+
+static void character_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
+{
+    for (uint32_t c = 0; c < 0x80; c++)
+        if (!is_escaped(e, c)) row[c] = character_state(e, symbol_step(e, state, c));
+    if (e->text == REGEX_JSON_STRING && some_escaped(e, state, false)) row['\\'] = add_key(e, IN_ESCAPE, state, 0, 0);
+    lead_bytes(e, state, row);
+}
+
+/* ---- the automaton ---- */
+
+static void expand(struct encoder *e, uint32_t number)
+{
+    uint32_t key[KEY_NUMBERS], row[256] = {0};
+    uint32_t *label = pool_push(&e->labels, 1);
+    memcpy(key, tuple_set_at(&e->keys, number), sizeof key);
+    if (label) *label = key[0] == AT_CHARACTER && e->symbols->accepts[key[1]];
+    switch ((enum byte_state)key[0]) {
+    case AT_CHARACTER: character_bytes(e, key[1], row); break;
+    case IN_ESCAPE: escape_letters(e, key[1], row); break;
+    case IN_HEX: hex_digits(e, key, row); break;
+    case IN_UTF8: continuation_bytes(e, key, row); break;
+    case IN_ANY_UTF8: any_continuation_bytes(e, key, row); break;
+    }
+    uint32_t *copy = pool_push(&e->next, 256);
+    if (copy) memcpy(copy, row, sizeof row);
+}
+
+/* Bytes whose columns are equal become one class. */
+static int join_columns(const uint32_t *wide, uint32_t num_states, struct dfa *out)
+{
+    uint64_t hashes[256] = {0};
+    uint8_t representative[256];
+    out->num_classes = 0;
+    for (uint32_t s = 0; s < num_states; s++)
+        for (int byte = 0; byte < 256; byte++)
+            hashes[byte] = (hashes[byte] ^ wide[s * 256 + (uint32_t)byte]) * 0x9E3779B97F4A7C15u + 1;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint32_t c = 0;
+        for (; c < out->num_classes; c++) {
+            if (hashes[representative[c]] != hashes[byte]) continue;
+            uint32_t s = 0;
+            while (s < num_states && wide[s * 256 + byte] == wide[s * 256 + representative[c]]) s++;
+            if (s == num_states) break;
+        }
+        if (c == out->num_classes) representative[out->num_classes++] = (uint8_t)byte;
+        out->class_of[byte] = (uint8_t)c;
+    }
+    out->next = malloc((size_t)num_states * out->num_classes * sizeof *out->next);
+    if (!out->next) return STATUS_NO_MEMORY;
+    for (uint32_t s = 0; s < num_states; s++)
+        for (uint32_t c = 0; c < out->num_classes; c++)
+            out->next[s * out->num_classes + c] = wide[s * 256 + representative[c]];
+    return 0;
+}
+
+static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct dfa *out)
+{
+    struct encoder e = {.symbols = symbols, .text = text};
+    tuple_set_init(&e.keys, DFA_STATES_MAX);
+    pool_init(&e.next, sizeof(uint32_t), DFA_STATES_MAX * 256);
+    pool_init(&e.labels, sizeof(uint32_t), DFA_STATES_MAX);
+    (void)add_key(&e, AT_CHARACTER, DFA_DEAD, 0, 0);
+    out->start = character_state(&e, symbols->start);
+    for (uint32_t s = 0; s < e.keys.count && !e.keys.status; s++) expand(&e, s);
+    int status = e.keys.status ? e.keys.status : e.next.status ? e.next.status : e.labels.status;
+    if (status == 0) {
+        out->num_states = e.labels.count;
+        out->labels = e.labels.items;
+        e.labels.items = NULL;
+        status = join_columns(e.next.items, out->num_states, out);
+    }
+    tuple_set_deinit(&e.keys);
+    pool_deinit(&e.next);
+    pool_deinit(&e.labels);
+    return status ? status : dfa_trim(out);
+}
+
+static int compile_node(const struct regex_tree *tree, uint32_t node, const struct regex_options *options, bool whole,
+                        struct dfa *out)
+{
+    struct symbol_dfa symbols;
+    *out = (struct dfa){0};
+    int status = symbol_dfa_make(tree, node, whole, &symbols);
+    if (status == 0) status = encode(&symbols, options->text, out);
+    symbol_dfa_deinit(&symbols);
+    if (status) dfa_deinit(out);
+    return status;
+}
+
+/* Part 0 is the pattern, then come the look-aheads in their order. */
+static uint32_t label_with_looks(const uint32_t *labels, int num_parts, const void *context)
+{
+    const struct regex_look *looks = context;
+    for (int i = 1; i < num_parts; i++)
+        if (!labels[i] != looks[i - 1].negative) return 0;
+    return labels[0];
+}
+
+static int compile_tree(const struct regex_tree *tree, const struct regex_options *options, struct dfa *out,
+                        struct error *err)
+{
+    struct dfa parts[1 + REGEX_LOOKS_MAX] = {0};
+    const struct dfa *pointers[1 + REGEX_LOOKS_MAX];
+    int num_parts = 0, status = compile_node(tree, tree->root, options, options->whole, &parts[0]);
+    for (; status == 0 && num_parts < tree->num_looks; num_parts++)
+        status = compile_node(tree, tree->looks[num_parts].node, options, false, &parts[num_parts + 1]);
+    for (int i = 0; i <= num_parts; i++) pointers[i] = &parts[i];
+    if (status == 0 && num_parts == 0) {
+        *out = parts[0];
+        return 0;
+    }
+    if (status == 0) status = dfa_product(pointers, num_parts + 1, label_with_looks, tree->looks, out, err);
+    for (int i = 0; i <= num_parts; i++) dfa_deinit(&parts[i]);
+    return status;
+}
+
+int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
+                  struct error *err)
+{
+    struct regex_tree tree;
+    *out = (struct dfa){0};
+    int status = regex_parse(pattern, num_bytes, &tree, err);
+    if (status == 0) {
+        status = compile_tree(&tree, options, out, err);
+        if (status && err && !err->text[0])
+            status = error_set(err, status, "the pattern \"%.*s\" %s", (int)min_of(num_bytes, (size_t)200), pattern,
+                               status == STATUS_LIMIT ? "needs too many states" : "found no memory");
+    }
+    regex_tree_deinit(&tree);
+    return status;
+}

@@ -1,0 +1,35 @@
+/* regex.h - regular expressions in ECMA-262's syntax, as automata over bytes.
+ *
+ * Code points are the letters. A pattern is searched for, as JSON Schema's `pattern` is, or must match the
+ * whole text. Texts are UTF-8, or the inside of a JSON string in canonical form: what can stand raw stands raw,
+ * ", \ and control characters are escaped with the short escape where there is one.
+ *
+ * Refused with a sentence: back references, \b and \B, look-behind, look-ahead elsewhere than right behind a
+ * leading ^, flags. Bounds: REGEX_NODES_MAX parts of a pattern, REGEX_DEPTH_MAX nested groups, and what dfa.h
+ * says. Thread: pure functions. */
+#ifndef TEXT_GRAMMAR_REGEX_H
+#define TEXT_GRAMMAR_REGEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "text/grammar/dfa.h"
+
+enum { REGEX_NODES_MAX = 1 << 16, REGEX_DEPTH_MAX = 64, REGEX_REPEAT_MAX = 20000 };
+
+enum regex_text {
+    REGEX_UTF8,        /* any valid UTF-8 */
+    REGEX_JSON_STRING, /* what stands between the quotes of a JSON string */
+};
+
+struct regex_options {
+    enum regex_text text;
+    bool whole; /* matches the whole text; otherwise anywhere in it */
+};
+
+/* Label 1 is what matches. */
+int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
+                  struct error *err) must_check;
+
+#endif

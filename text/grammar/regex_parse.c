@@ -1,0 +1,454 @@
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/code_points.h"
+#include "text/grammar/regex.h"
+#include "text/grammar/regex_tree.h"
+
+struct parser {
+    const char *text;
+    size_t at, num_bytes;
+    struct regex_tree *tree;
+    struct error *err;
+    int status;
+    int depth;
+};
+
+static uint32_t parse_alternation(struct parser *p);
+
+static uint32_t fail(struct parser *p, int status, const char *what)
+{
+    if (p->status == 0)
+        p->status = error_set(p->err, status, "the pattern \"%.*s\" has %s at byte %zu",
+                              (int)min_of(p->num_bytes, (size_t)200), p->text, what, p->at);
+    return 0;
+}
+
+static bool looking_at(const struct parser *p, const char *text)
+{
+    size_t n = strlen(text);
+    return p->num_bytes - p->at >= n && !memcmp(p->text + p->at, text, n);
+}
+
+static bool skip(struct parser *p, const char *text)
+{
+    bool found = looking_at(p, text);
+    if (found) p->at += strlen(text);
+    return found;
+}
+
+static uint32_t add_node(struct parser *p, struct regex_node node)
+{
+    struct regex_node *n = pool_push(&p->tree->nodes, 1);
+    if (!n) return fail(p, p->tree->nodes.status, "too many parts");
+    *n = node;
+    return p->tree->nodes.count - 1;
+}
+
+static uint32_t concat(struct parser *p, uint32_t a, uint32_t b)
+{
+    const struct regex_node *nodes = p->tree->nodes.items;
+    if (p->status) return 0;
+    if (nodes[a].kind == REGEX_EMPTY) return b;
+    if (nodes[b].kind == REGEX_EMPTY) return a;
+    return add_node(p, (struct regex_node){.kind = REGEX_CONCAT, .a = a, .b = b});
+}
+
+/* Takes the set over. */
+static uint32_t add_set(struct parser *p, struct pool *set, bool complement)
+{
+    if (complement)
+        code_points_complement(set);
+    else
+        code_points_normalize(set);
+    struct pool *s = pool_push(&p->tree->sets, 1);
+    if (!s || set->status) {
+        if (s) p->tree->sets.count--;
+        pool_deinit(set);
+        return fail(p, STATUS_LIMIT, "too many sets of characters");
+    }
+    *s = *set;
+    return add_node(p, (struct regex_node){.kind = REGEX_SET, .a = p->tree->sets.count - 1});
+}
+
+/* ---- escapes ---- */
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+static bool read_hex(struct parser *p, int num_digits, uint32_t *out)
+{
+    uint32_t value = 0;
+    if (p->num_bytes - p->at < (size_t)num_digits) return false;
+    for (int i = 0; i < num_digits; i++) {
+        int digit = hex_value(p->text[p->at + (size_t)i]);
+        if (digit < 0) return false;
+        value = value * 16 + (uint32_t)digit;
+    }
+    p->at += (size_t)num_digits;
+    *out = value;
+    return true;
+}
+
+static uint32_t read_braced_hex(struct parser *p)
+{
+    uint32_t value = 0;
+    while (p->at < p->num_bytes && hex_value(p->text[p->at]) >= 0 && value <= CODE_POINT_MAX)
+        value = value * 16 + (uint32_t)hex_value(p->text[p->at++]);
+    if (!skip(p, "}") || value > CODE_POINT_MAX) return fail(p, STATUS_INVALID, "a bad \\u{...}");
+    return value;
+}
+
+static uint32_t read_unicode_escape(struct parser *p)
+{
+    uint32_t high, low;
+    if (skip(p, "{")) return read_braced_hex(p);
+    if (!read_hex(p, 4, &high)) return fail(p, STATUS_INVALID, "a bad \\u escape");
+    size_t behind = p->at;
+    if (high >= 0xD800 && high < 0xDC00 && skip(p, "\\u") && read_hex(p, 4, &low) && low >= 0xDC00 &&
+        low < 0xE000)
+        return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    p->at = behind;
+    return high;
+}
+
+/* A single character behind a backslash that is no class. */
+static uint32_t read_escaped_character(struct parser *p)
+{
+    static const char names[] = "tnvfr";
+    static const char values[] = "\t\n\v\f\r";
+    uint32_t value;
+    char c = p->text[p->at];
+    const char *control = c ? strchr(names, c) : NULL;
+    if ((unsigned char)c >= 0x80) {
+        int n = code_point_read(p->text + p->at, p->num_bytes - p->at, &value);
+        p->at += (size_t)n;
+        return n > 0 ? value : fail(p, STATUS_INVALID, "bytes that are no UTF-8");
+    }
+    p->at++;
+    if (control) return (uint32_t)values[control - names];
+    if (c == '0' && !(p->at < p->num_bytes && p->text[p->at] >= '0' && p->text[p->at] <= '9')) return 0;
+    if (c == 'u') return read_unicode_escape(p);
+    if (c == 'x') return read_hex(p, 2, &value) ? value : fail(p, STATUS_INVALID, "a bad \\x escape");
+    if (c == 'c' && p->at < p->num_bytes) return (uint32_t)p->text[p->at++] & 31;
+    if (c >= '0' && c <= '9') return fail(p, STATUS_UNSUPPORTED, "a back reference, which is not supported,");
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        return fail(p, STATUS_UNSUPPORTED, "an escape that is not supported");
+    return (uint32_t)(unsigned char)c;
+}
+
+/* \p{...} and \P{...}; the letter was read. */
+static void add_property(struct parser *p, bool complement, struct pool *set)
+{
+    const char *end = NULL;
+    struct pool own;
+    code_points_init(&own);
+    if (skip(p, "{")) end = memchr(p->text + p->at, '}', p->num_bytes - p->at);
+    if (!end) {
+        fail(p, STATUS_INVALID, "a bad \\p{...}");
+        return;
+    }
+    const char *name = p->text + p->at, *equals = memchr(name, '=', (size_t)(end - name));
+    if (equals) name = equals + 1;
+    if (!code_points_add_category(&own, name, (size_t)(end - name)))
+        fail(p, STATUS_UNSUPPORTED, "a Unicode property that is not supported");
+    if (complement) code_points_complement(&own);
+    code_points_add_all(set, &own);
+    pool_deinit(&own);
+    p->at = (size_t)(end - p->text) + 1;
+}
+
+/* Whether a class escape stood here (behind the backslash); its code points are added to set. */
+static bool read_class_escape(struct parser *p, struct pool *set)
+{
+    char c = p->text[p->at];
+    if (c == '\0' || !strchr("dDwWsSpP", c)) return false;
+    p->at++;
+    if (c == 'p' || c == 'P') {
+        add_property(p, c == 'P', set);
+        return true;
+    }
+    struct pool own;
+    code_points_init(&own);
+    code_points_add_escape(&own, (char)(c | 32));
+    if (c < 'a') code_points_complement(&own);
+    code_points_add_all(set, &own);
+    pool_deinit(&own);
+    return true;
+}
+
+/* ---- sets ---- */
+
+static uint32_t read_plain(struct parser *p)
+{
+    uint32_t value = 0;
+    int n = code_point_read(p->text + p->at, p->num_bytes - p->at, &value);
+    if (n == 0) {
+        p->at++;
+        return fail(p, STATUS_INVALID, "bytes that are no UTF-8");
+    }
+    p->at += (size_t)n;
+    return value;
+}
+
+/* One member of [...]: returns true when it is a single code point. */
+static bool read_member(struct parser *p, struct pool *set, uint32_t *value)
+{
+    if (!skip(p, "\\")) {
+        *value = read_plain(p);
+        return true;
+    }
+    if (p->at >= p->num_bytes) {
+        *value = fail(p, STATUS_INVALID, "a backslash at its end");
+        return true;
+    }
+    if (read_class_escape(p, set)) return false;
+    if (skip(p, "b")) {
+        *value = 8;
+        return true;
+    }
+    *value = read_escaped_character(p);
+    return true;
+}
+
+static void read_members(struct parser *p, struct pool *set)
+{
+    while (!p->status && p->at < p->num_bytes && !looking_at(p, "]")) {
+        uint32_t lo, hi;
+        bool single = read_member(p, set, &lo);
+        if (single) hi = lo;
+        bool is_range = looking_at(p, "-") && !looking_at(p, "-]") && p->at + 1 < p->num_bytes;
+        if (is_range && single) {
+            size_t dash = p->at;
+            p->at++;
+            if (!read_member(p, set, &hi)) { /* [a-\d]: three members */
+                hi = lo;
+                code_points_add(set, '-', '-');
+            } else if (hi < lo) {
+                p->at = dash;
+                fail(p, STATUS_INVALID, "a range that is out of order");
+            }
+        }
+        if (single) code_points_add(set, lo, hi);
+    }
+}
+
+static uint32_t parse_set(struct parser *p)
+{
+    struct pool set;
+    code_points_init(&set);
+    bool complement = skip(p, "^");
+    read_members(p, &set);
+    if (!p->status && !skip(p, "]")) fail(p, STATUS_INVALID, "a [ without its ]");
+    if (p->status) {
+        pool_deinit(&set);
+        return 0;
+    }
+    return add_set(p, &set, complement);
+}
+
+static uint32_t single(struct parser *p, uint32_t code_point)
+{
+    struct pool set;
+    code_points_init(&set);
+    if (!p->status) code_points_add(&set, code_point, code_point);
+    return add_set(p, &set, false);
+}
+
+static uint32_t parse_escape(struct parser *p)
+{
+    struct pool set;
+    if (p->at >= p->num_bytes) return fail(p, STATUS_INVALID, "a backslash at its end");
+    if (looking_at(p, "b") || looking_at(p, "B"))
+        return fail(p, STATUS_UNSUPPORTED, "a word boundary, which is not supported,");
+    code_points_init(&set);
+    if (read_class_escape(p, &set)) return add_set(p, &set, false);
+    return single(p, read_escaped_character(p));
+}
+
+static uint32_t parse_dot(struct parser *p)
+{
+    struct pool set;
+    code_points_init(&set);
+    code_points_add_escape(&set, '.');
+    return add_set(p, &set, false);
+}
+
+/* ---- groups and repetition ---- */
+
+static void skip_group_name(struct parser *p)
+{
+    while (p->at < p->num_bytes && p->text[p->at] != '>') p->at++;
+    if (!skip(p, ">")) fail(p, STATUS_INVALID, "a group's name without its end");
+}
+
+static uint32_t parse_group_body(struct parser *p)
+{
+    if (++p->depth > REGEX_DEPTH_MAX) return fail(p, STATUS_LIMIT, "groups nested too deeply");
+    uint32_t node = parse_alternation(p);
+    p->depth--;
+    if (!p->status && !skip(p, ")")) return fail(p, STATUS_INVALID, "a ( without its )");
+    return node;
+}
+
+static uint32_t parse_group(struct parser *p)
+{
+    if (looking_at(p, "?=") || looking_at(p, "?!") || looking_at(p, "?<=") || looking_at(p, "?<!"))
+        return fail(p, STATUS_UNSUPPORTED, "a look-around, which is supported right behind a leading ^ only,");
+    if (skip(p, "?:")) return parse_group_body(p);
+    if (skip(p, "?P<") || skip(p, "?<"))
+        skip_group_name(p);
+    else if (looking_at(p, "?"))
+        return fail(p, STATUS_UNSUPPORTED, "a kind of group that is not supported");
+    return parse_group_body(p);
+}
+
+static bool read_number(struct parser *p, int32_t *out)
+{
+    size_t begin = p->at;
+    int64_t value = 0;
+    for (; p->at < p->num_bytes && p->text[p->at] >= '0' && p->text[p->at] <= '9'; p->at++)
+        value = min_of(value * 10 + (p->text[p->at] - '0'), (int64_t)REGEX_REPEAT_MAX + 1);
+    *out = (int32_t)value;
+    return p->at > begin;
+}
+
+/* {n}, {n,} or {n,m}; anything else is a brace that stands for itself. */
+static bool read_counts(struct parser *p, int32_t *min, int32_t *max)
+{
+    size_t begin = p->at;
+    if (!skip(p, "{") || !read_number(p, min)) {
+        p->at = begin;
+        return false;
+    }
+    *max = *min;
+    if (skip(p, ",") && !read_number(p, max)) *max = REGEX_UNBOUNDED;
+    if (!skip(p, "}")) {
+        p->at = begin;
+        return false;
+    }
+    return true;
+}
+
+static bool read_quantifier(struct parser *p, int32_t *min, int32_t *max)
+{
+    *min = 0;
+    *max = REGEX_UNBOUNDED;
+    if (skip(p, "*")) return true;
+    if (skip(p, "+")) {
+        *min = 1;
+        return true;
+    }
+    if (skip(p, "?")) {
+        *max = 1;
+        return true;
+    }
+    return read_counts(p, min, max);
+}
+
+static uint32_t parse_quantifiers(struct parser *p, uint32_t node)
+{
+    int32_t min, max;
+    if (p->status || !read_quantifier(p, &min, &max)) return node;
+    (void)skip(p, "?"); /* lazy: the same language */
+    if (min > REGEX_REPEAT_MAX || max > REGEX_REPEAT_MAX)
+        return fail(p, STATUS_LIMIT, "a repetition that is too large");
+    if (max != REGEX_UNBOUNDED && max < min) return fail(p, STATUS_INVALID, "a repetition out of order");
+    if (looking_at(p, "*") || looking_at(p, "+") || looking_at(p, "?"))
+        return fail(p, STATUS_INVALID, "nothing to repeat");
+    return add_node(p, (struct regex_node){.kind = REGEX_REPEAT, .a = node, .min = min, .max = max});
+}
+
+static uint32_t parse_atom(struct parser *p)
+{
+    if (skip(p, "(")) return parse_group(p);
+    if (skip(p, "[")) return parse_set(p);
+    if (skip(p, ".")) return parse_dot(p);
+    if (skip(p, "\\")) return parse_escape(p);
+    if (looking_at(p, "*") || looking_at(p, "+") || looking_at(p, "?"))
+        return fail(p, STATUS_INVALID, "nothing to repeat");
+    return single(p, read_plain(p));
+}
+
+static uint32_t parse_term(struct parser *p)
+{
+    if (skip(p, "^")) return add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
+    if (skip(p, "$")) return add_node(p, (struct regex_node){.kind = REGEX_END});
+    return parse_quantifiers(p, parse_atom(p));
+}
+
+static uint32_t parse_sequence(struct parser *p)
+{
+    uint32_t node = add_node(p, (struct regex_node){.kind = REGEX_EMPTY});
+    while (!p->status && p->at < p->num_bytes && !looking_at(p, "|") && !looking_at(p, ")"))
+        node = concat(p, node, parse_term(p));
+    return node;
+}
+
+static uint32_t parse_alternation(struct parser *p)
+{
+    uint32_t node = parse_sequence(p);
+    while (!p->status && skip(p, "|")) {
+        uint32_t other = parse_sequence(p);
+        node = add_node(p, (struct regex_node){.kind = REGEX_ALTERNATE, .a = node, .b = other});
+    }
+    return node;
+}
+
+/* ^ and then (?=...) or (?!...), any number of them. */
+static void parse_looks(struct parser *p)
+{
+    if (!looking_at(p, "^(?=") && !looking_at(p, "^(?!")) return;
+    p->at++;
+    while (!p->status && (looking_at(p, "(?=") || looking_at(p, "(?!"))) {
+        bool negative = looking_at(p, "(?!");
+        p->at += 3;
+        if (p->tree->num_looks == REGEX_LOOKS_MAX) {
+            fail(p, STATUS_LIMIT, "too many look-aheads");
+            return;
+        }
+        uint32_t body = parse_group_body(p);
+        uint32_t begin = add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
+        p->tree->looks[p->tree->num_looks++] = (struct regex_look){concat(p, begin, body), negative};
+    }
+}
+
+static uint32_t parse_pattern(struct parser *p)
+{
+    parse_looks(p);
+    bool has_looks = p->tree->num_looks > 0;
+    uint32_t root = parse_sequence(p);
+    if (has_looks) {
+        if (looking_at(p, "|")) fail(p, STATUS_UNSUPPORTED, "a look-ahead beside an alternative");
+        uint32_t begin = add_node(p, (struct regex_node){.kind = REGEX_BEGIN});
+        root = concat(p, begin, root);
+    }
+    while (!p->status && skip(p, "|")) {
+        uint32_t other = parse_sequence(p);
+        root = add_node(p, (struct regex_node){.kind = REGEX_ALTERNATE, .a = root, .b = other});
+    }
+    if (!p->status && p->at < p->num_bytes) fail(p, STATUS_INVALID, "a ) without its (");
+    return root;
+}
+
+int regex_parse(const char *pattern, size_t num_bytes, struct regex_tree *out, struct error *err)
+{
+    *out = (struct regex_tree){0};
+    pool_init(&out->nodes, sizeof(struct regex_node), REGEX_NODES_MAX);
+    pool_init(&out->sets, sizeof(struct pool), REGEX_NODES_MAX);
+    struct parser p = {.text = pattern, .num_bytes = num_bytes, .tree = out, .err = err};
+    out->root = parse_pattern(&p);
+    return p.status;
+}
+
+void regex_tree_deinit(struct regex_tree *t)
+{
+    for (uint32_t i = 0; i < t->sets.count; i++) pool_deinit(pool_items(struct pool, &t->sets) + i);
+    pool_deinit(&t->sets);
+    pool_deinit(&t->nodes);
+}

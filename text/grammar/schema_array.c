@@ -1,0 +1,170 @@
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/schema.h"
+
+enum { PREFIX_MAX = 2000, CONTAINS_MAX = 64 };
+
+/* Whether items of this node is a list, as up to draft 2019-09. */
+static const cJSON *prefix_of(const cJSON *node)
+{
+    const cJSON *prefix = schema_get(node, "prefixItems"), *items = schema_get(node, "items");
+    return prefix ? prefix : cJSON_IsArray(items) ? items : NULL;
+}
+
+static const cJSON *rest_of(const cJSON *node)
+{
+    const cJSON *items = schema_get(node, "items");
+    return cJSON_IsArray(items) ? schema_get(node, "additionalItems") : items;
+}
+
+/* What the element at index must fulfil. */
+struct conjunction schema_element(struct compiler *c, const struct shape *s, int index)
+{
+    struct conjunction k = {0};
+    bool is_first = true, is_evaluated = false;
+    for (int i = 0; i < s->arrays.count; i++) {
+        const cJSON *node = s->arrays.nodes[i], *prefix = prefix_of(node);
+        const cJSON *own = prefix && index < cJSON_GetArraySize(prefix) ? cJSON_GetArrayItem(prefix, index) : rest_of(node);
+        if (!own) continue;
+        is_evaluated = true;
+        if (is_first) k = conjunction_of(c, own);
+        if (!is_first) conjunction_add(c, &k, own, false);
+        is_first = false;
+    }
+    if (!is_evaluated && s->unevaluated_items) k = conjunction_of(c, s->unevaluated_items);
+    return k;
+}
+
+static int prefix_length(const struct shape *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->arrays.count; i++) {
+        const cJSON *prefix = prefix_of(s->arrays.nodes[i]);
+        if (prefix) n = max_of(n, cJSON_GetArraySize(prefix));
+    }
+    return n;
+}
+
+struct array {
+    struct compiler *c;
+    const struct shape *s;
+    uint32_t rest;      /* the rule of the elements behind the prefix */
+    uint32_t num_prefix;
+    uint32_t min, max;
+};
+
+/* The elements behind the prefix: counted, so that their number costs no states. Writes where a first such element
+ * would begin and returns where one comes behind a comma. */
+static uint32_t rest_states(struct array *a, uint32_t close, uint32_t *first)
+{
+    struct builder *b = &a->c->b;
+    uint32_t behind = builder_state(b, STATE_SPACES), next = builder_state(b, STATE_SPACES);
+    uint32_t least = a->min > a->num_prefix ? a->min - a->num_prefix : 0;
+    uint32_t most = a->max == NO_LIMIT ? NO_LIMIT : a->max - a->num_prefix;
+    const struct entry counts = {
+        .kind = ENTRY_COUNT, .a = most, .b = most == NO_LIMIT ? least : most}; /* no further than it matters */
+    if (least > 0) close = builder_final_if(b, (struct entry){.kind = ENTRY_AT_LEAST, .a = least});
+    const struct byte_edge edges[] = {{',', ',', next}, {']', ']', close}};
+    builder_set_edges(b, behind, edges, 2);
+    builder_set_call(b, next, a->rest, behind);
+    builder_set_entry(b, next, counts);
+    *first = next;
+    return next;
+}
+
+/* States from the last element of the prefix to the first. */
+static uint32_t array_states(struct array *a, const uint32_t *prefix_rules)
+{
+    struct builder *b = &a->c->b;
+    uint32_t next = STATE_DEAD, first_rest = STATE_DEAD;
+    bool has_rest = a->rest != RULE_NEVER && a->max > a->num_prefix;
+    if (has_rest) next = rest_states(a, BUILDER_FINAL, &first_rest);
+    for (uint32_t i = a->num_prefix; i-- > 0;) {
+        uint32_t behind = builder_state(b, STATE_SPACES), value = builder_state(b, STATE_SPACES), n = 0;
+        struct byte_edge edges[2];
+        if (next != STATE_DEAD) edges[n++] = (struct byte_edge){',', ',', next};
+        if (i + 1 >= a->min) edges[n++] = (struct byte_edge){']', ']', BUILDER_FINAL};
+        builder_set_edges(b, behind, edges, n);
+        builder_set_call(b, value, prefix_rules[i], behind);
+        if (n > 0) next = value;
+        first_rest = STATE_DEAD;
+    }
+    uint32_t open = builder_state(b, STATE_SPACES);
+    if (a->min == 0) builder_set_edge(b, open, ']', BUILDER_FINAL);
+    if (a->num_prefix > 0 && next != STATE_DEAD)
+        builder_set_call(b, open, RULE_EMPTY, next);
+    else if (has_rest)
+        builder_set_call(b, open, RULE_EMPTY, first_rest);
+    else if (a->min > 0)
+        return STATE_DEAD;
+    return builder_text(b, "[", 1, open);
+}
+
+/* contains: some elements, anywhere, fulfil more than the others. Each of them is one step of a chain. */
+static uint32_t contains_state(struct compiler *c, const struct shape *s)
+{
+    const cJSON *node = s->contains.nodes[0], *most = schema_get(node, "maxContains"), *least = schema_get(node, "minContains");
+    const cJSON *own = schema_get(node, "contains");
+    double min = cJSON_IsNumber(least) ? least->valuedouble : 1;
+    struct conjunction any = schema_element(c, s, 0), special = any;
+    struct builder *b = &c->b;
+    if (s->contains.count > 1 || most || min > CONTAINS_MAX || prefix_length(s) > 0 || s->max_items != NO_LIMIT ||
+        s->min_items > 1 || s->unevaluated_items) {
+        schema_fail(c, STATUS_UNSUPPORTED, "\"contains\" at %s is not supported together with other limits of the array",
+                    schema_path(c, node));
+        return STATE_DEAD;
+    }
+    if (any.num_atoms == 0)
+        special = conjunction_of(c, own);
+    else
+        conjunction_add(c, &special, own, false);
+    uint32_t any_rule = schema_rule(c, &any), special_rule = schema_rule(c, &special);
+    if (special_rule == RULE_NEVER) return STATE_DEAD;
+    uint32_t later_value = STATE_DEAD, value = STATE_DEAD;
+    for (int i = (int)min; i >= 0; i--) {
+        uint32_t behind = builder_state(b, STATE_SPACES), n = 0;
+        value = builder_state(b, STATE_SPACES);
+        /* behind: i elements were found; value: one more comes */
+        struct byte_edge edges[2];
+        edges[n++] = (struct byte_edge){',', ',', value};
+        if (i == (int)min) edges[n++] = (struct byte_edge){']', ']', BUILDER_FINAL};
+        builder_set_edges(b, behind, edges, n);
+        struct rule_call calls[2];
+        n = 0;
+        if (any_rule != RULE_NEVER) calls[n++] = (struct rule_call){any_rule, behind};
+        if (i < (int)min) calls[n++] = (struct rule_call){special_rule, later_value};
+        builder_set_calls(b, value, calls, n);
+        later_value = behind;
+    }
+    uint32_t open = builder_state(b, STATE_SPACES);
+    builder_set_call(b, open, RULE_EMPTY, value);
+    if (min == 0 && s->min_items == 0) builder_set_edge(b, open, ']', BUILDER_FINAL);
+    return builder_text(b, "[", 1, open);
+}
+
+uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, const struct shape *s)
+{
+    struct array a = {.c = c, .s = s, .min = s->min_items, .max = s->max_items};
+    int num_prefix = prefix_length(s);
+    (void)k;
+    if (a.min > a.max) return STATE_DEAD;
+    if (s->contains.count > 0) return contains_state(c, s);
+    if (num_prefix > PREFIX_MAX) {
+        schema_fail(c, STATUS_LIMIT, "an array has %d listed elements; at most %d are supported", num_prefix, PREFIX_MAX);
+        return STATE_DEAD;
+    }
+    a.num_prefix = min_of((uint32_t)num_prefix, a.max);
+    uint32_t *rules = schema_alloc(c, (a.num_prefix + 1) * sizeof *rules);
+    for (uint32_t i = 0; i < a.num_prefix && !c->status; i++) {
+        struct conjunction own = schema_element(c, s, (int)i);
+        rules[i] = schema_rule(c, &own);
+        if (rules[i] == RULE_NEVER) a.num_prefix = a.max = i; /* the array ends before it */
+    }
+    if (a.min > a.max || c->status) return STATE_DEAD;
+    struct conjunction rest = schema_element(c, s, num_prefix);
+    a.rest = a.max > a.num_prefix ? schema_rule(c, &rest) : RULE_NEVER;
+    if (a.rest == RULE_NEVER) a.max = min_of(a.max, a.num_prefix);
+    if (a.min > a.max || c->status) return STATE_DEAD;
+    return array_states(&a, rules);
+}

@@ -1,0 +1,145 @@
+/* Values that stand in the schema: enum and const. Scalars become a tree of their texts, so that a long enum is
+ * one state per letter. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/schema.h"
+
+struct literal {
+    const char *text;
+    size_t num_bytes;
+};
+
+static int compare_literals(const void *a, const void *b)
+{
+    const struct literal *x = a, *y = b;
+    int order = memcmp(x->text, y->text, min_of(x->num_bytes, y->num_bytes));
+    return order ? order : x->num_bytes < y->num_bytes ? -1 : x->num_bytes > y->num_bytes;
+}
+
+/* The text of a scalar; false when there is no exact one. */
+static bool literal_text(struct compiler *c, const cJSON *value, struct literal *out)
+{
+    static const char *const words[] = {"false", "true", "null"};
+    if (cJSON_IsString(value)) {
+        size_t n;
+        const char *inside = schema_escape(c, value->valuestring, &n);
+        char *text = schema_alloc(c, n + 3);
+        if (c->status) return false;
+        text[0] = text[n + 1] = '"';
+        memcpy(text + 1, inside, n);
+        *out = (struct literal){text, n + 2};
+        return true;
+    }
+    if (cJSON_IsNumber(value)) {
+        char *text = schema_alloc(c, 32);
+        if (c->status || !schema_number_text(value->valuedouble, text)) return false;
+        *out = (struct literal){text, strlen(text)};
+        return true;
+    }
+    const char *word = words[cJSON_IsNull(value) ? 2 : cJSON_IsTrue(value)];
+    *out = (struct literal){word, strlen(word)};
+    return true;
+}
+
+/* The texts l[0 .. n - 1], which share their first depth bytes. */
+static uint32_t tree(struct compiler *c, const struct literal *l, uint32_t n, size_t depth)
+{
+    struct byte_edge edges[256];
+    uint32_t num_edges = 0, i = 0;
+    bool ends = false;
+    for (; i < n && l[i].num_bytes == depth; i++) ends = true;
+    if (ends && i == n) return BUILDER_FINAL;
+    if (n == 1) return builder_text(&c->b, l->text + depth, l->num_bytes - depth, BUILDER_FINAL);
+    while (i < n) {
+        char byte = l[i].text[depth];
+        uint32_t begin = i;
+        while (i < n && l[i].text[depth] == byte) i++;
+        edges[num_edges++] = (struct byte_edge){(uint8_t)byte, (uint8_t)byte, tree(c, l + begin, i - begin, depth + 1)};
+    }
+    uint32_t state = builder_state(&c->b, ends ? STATE_FINAL : 0);
+    builder_set_edges(&c->b, state, edges, num_edges);
+    return state;
+}
+
+static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t next, int depth);
+
+static uint32_t composite_state(struct compiler *c, const cJSON *value, uint32_t next, int depth)
+{
+    struct builder *b = &c->b;
+    bool is_object = cJSON_IsObject(value);
+    uint32_t close = builder_state(b, STATE_SPACES), state;
+    builder_set_edge(b, close, is_object ? '}' : ']', next);
+    int n = cJSON_GetArraySize(value);
+    state = close;
+    for (int i = n; i-- > 0 && !c->status;) {
+        const cJSON *item = cJSON_GetArrayItem(value, i);
+        if (i + 1 < n) {
+            uint32_t comma = builder_state(b, STATE_SPACES);
+            builder_set_edge(b, comma, ',', state);
+            state = comma;
+        }
+        uint32_t spaced = builder_state(b, STATE_SPACES), first = value_state(c, item, state, depth + 1);
+        builder_set_call(b, spaced, RULE_EMPTY, first);
+        state = spaced;
+        if (!is_object) continue;
+        size_t length;
+        const char *name = schema_escape(c, item->string, &length);
+        uint32_t colon = builder_state(b, STATE_SPACES), key = builder_state(b, STATE_SPACES);
+        builder_set_edge(b, colon, ':', state);
+        builder_set_edge(b, key, '"', builder_text(b, name, length, builder_text(b, "\"", 1, colon)));
+        state = key;
+    }
+    return builder_text(b, is_object ? "{" : "[", 1, state);
+}
+
+/* States that take exactly the value and go on in next. */
+static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t next, int depth)
+{
+    struct literal l;
+    if (depth > SCHEMA_DEPTH_MAX) schema_fail(c, STATUS_LIMIT, "a constant is nested too deeply");
+    if (c->status) return STATE_DEAD;
+    if (cJSON_IsArray(value) || cJSON_IsObject(value)) return composite_state(c, value, next, depth);
+    if (!literal_text(c, value, &l)) {
+        schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant", schema_path(c, value));
+        return STATE_DEAD;
+    }
+    return builder_text(&c->b, l.text, l.num_bytes, next);
+}
+
+static uint32_t choose(struct compiler *c, const uint32_t *states, uint32_t n)
+{
+    if (n <= 1) return n ? states[0] : STATE_DEAD;
+    struct rule_call *calls = schema_alloc(c, n * sizeof *calls);
+    if (c->status) return STATE_DEAD;
+    for (uint32_t i = 0; i < n; i++) {
+        calls[i] = (struct rule_call){builder_rule(&c->b), BUILDER_FINAL};
+        builder_set_start(&c->b, calls[i].rule, states[i]);
+    }
+    uint32_t state = builder_state(&c->b, 0);
+    builder_set_calls(&c->b, state, calls, n);
+    return state;
+}
+
+uint32_t schema_literals_state(struct compiler *c, const struct conjunction *k, const struct shape *s)
+{
+    uint32_t num_states = 0, num_scalars = 0, n = (uint32_t)s->literals.count;
+    uint32_t *states = schema_alloc(c, (n + 1) * sizeof *states);
+    struct literal *scalars = schema_alloc(c, (n + 1) * sizeof *scalars);
+    bool is_plain = k->num_atoms == 1 && s->types == TYPE_ALL; /* nothing but the literals themselves */
+    for (uint32_t i = 0; i < n && !c->status; i++) {
+        const cJSON *value = s->literals.nodes[i];
+        if (!is_plain && !schema_accepts(c, k, value)) continue;
+        if (cJSON_IsArray(value) || cJSON_IsObject(value))
+            states[num_states++] = value_state(c, value, BUILDER_FINAL, 0);
+        else if (!literal_text(c, value, &scalars[num_scalars++]) && !c->status)
+            schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant", schema_path(c, value));
+    }
+    if (c->status) return STATE_DEAD;
+    if (num_scalars > 0) {
+        qsort(scalars, num_scalars, sizeof *scalars, compare_literals);
+        states[num_states++] = tree(c, scalars, num_scalars, 0);
+    }
+    return choose(c, states, num_states);
+}

@@ -1,0 +1,205 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/code_points.h"
+#include "text/grammar/regex.h"
+#include "text/grammar/schema.h"
+#include "text/grammar/text_dfa.h"
+
+struct regex_memo {
+    struct regex_memo *next;
+    const char *text;
+    bool is_format;
+    struct dfa dfa;
+};
+
+const struct dfa *schema_regex(struct compiler *c, const struct pattern *p)
+{
+    for (struct regex_memo *m = c->regexes; m; m = m->next)
+        if (m->is_format == p->is_format && !strcmp(m->text, p->text)) return &m->dfa;
+    struct regex_memo *m = schema_alloc(c, sizeof *m);
+    if (c->status) return NULL;
+    const struct regex_options options = {.text = REGEX_JSON_STRING, .whole = p->is_format};
+    int status = regex_compile(p->text, strlen(p->text), &options, &m->dfa, c->err);
+    if (status) {
+        c->status = status;
+        return NULL;
+    }
+    m->text = p->text;
+    m->is_format = p->is_format;
+    m->next = c->regexes;
+    c->regexes = m;
+    return &m->dfa;
+}
+
+void schema_free_regexes(struct compiler *c)
+{
+    for (struct regex_memo *m = c->regexes; m; m = m->next) dfa_deinit(&m->dfa);
+    c->regexes = NULL;
+}
+
+/* ---- the text of a JSON string ---- */
+
+const char *schema_escape(struct compiler *c, const char *text, size_t *num_bytes)
+{
+    static const char names[] = "\"\\bfnrt", values[] = "\"\\\b\f\n\r\t";
+    size_t n = strlen(text), length = 0;
+    char *out = schema_alloc(c, 6 * n + 1);
+    if (c->status) n = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *special = memchr(values, text[i], sizeof values - 1);
+        if (special) {
+            out[length++] = '\\';
+            out[length++] = names[special - values];
+        } else if ((unsigned char)text[i] < 0x20) {
+            length += (size_t)snprintf(out + length, 7, "\\u%04x", (unsigned char)text[i]);
+        } else {
+            out[length++] = text[i];
+        }
+    }
+    out[length] = '\0';
+    *num_bytes = length;
+    return out;
+}
+
+static uint32_t count_characters(const char *text)
+{
+    uint32_t n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xC0) != 0x80;
+    return n;
+}
+
+/* ---- what limits a string ---- */
+
+static bool excludes_strings(const struct shape *s)
+{
+    for (int i = 0; i < s->excluded.count; i++)
+        if (cJSON_IsString(s->excluded.nodes[i])) return true;
+    return false;
+}
+
+bool schema_has_string_limits(const struct shape *s)
+{
+    return s->patterns.count > 0 || s->min_length > 0 || s->max_length != NO_LIMIT || excludes_strings(s);
+}
+
+bool schema_string_fits(struct compiler *c, const struct shape *s, const char *text)
+{
+    size_t n;
+    uint32_t length = count_characters(text);
+    const char *escaped = schema_escape(c, text, &n);
+    if (!(s->types & TYPE_STRING) || length < s->min_length || length > s->max_length) return false;
+    for (int i = 0; i < s->patterns.count && !c->status; i++) {
+        const struct dfa *d = schema_regex(c, &s->patterns.items[i]);
+        if (d && (dfa_run(d, escaped, n) != 0) == s->patterns.items[i].negated) return false;
+    }
+    for (int i = 0; i < s->excluded.count; i++)
+        if (cJSON_IsString(s->excluded.nodes[i]) && !strcmp(s->excluded.nodes[i]->valuestring, text)) return false;
+    return true;
+}
+
+/* Part 0 bounds the language and must match; bit i of the context: part i must not. */
+static uint32_t label_all(const uint32_t *labels, int num_parts, const void *context)
+{
+    uint32_t negated = *(const uint32_t *)context;
+    for (int i = 0; i < num_parts; i++)
+        if ((labels[i] != 0) == (negated >> i & 1)) return 0;
+    return 1;
+}
+
+static const struct dfa *length_dfa(struct compiler *c, const struct shape *s)
+{
+    char *text = schema_alloc(c, 48);
+    if (s->max_length == NO_LIMIT)
+        snprintf(text, 48, "[\\s\\S]{%u,}", s->min_length);
+    else
+        snprintf(text, 48, "[\\s\\S]{%u,%u}", s->min_length, s->max_length);
+    return schema_regex(c, &(struct pattern){text, false, true});
+}
+
+static void excluded_dfa(struct compiler *c, const struct shape *s, struct dfa *out)
+{
+    const char **texts = schema_alloc(c, (size_t)(s->excluded.count + 1) * sizeof *texts);
+    size_t *sizes = schema_alloc(c, (size_t)(s->excluded.count + 1) * sizeof *sizes);
+    int n = 0;
+    for (int i = 0; i < s->excluded.count && !c->status; i++) {
+        if (!cJSON_IsString(s->excluded.nodes[i])) continue;
+        texts[n] = schema_escape(c, s->excluded.nodes[i]->valuestring, &sizes[n]);
+        n++;
+    }
+    if (!c->status && text_dfa_of(texts, sizes, n, out)) schema_fail(c, STATUS_LIMIT, "too many texts are excluded");
+}
+
+bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *out)
+{
+    const struct dfa *parts[DFA_PARTS_MAX + 4];
+    uint32_t negated = 0;
+    struct dfa excluded = {0};
+    int n = 0;
+    *out = (struct dfa){0};
+    parts[n++] = length_dfa(c, s);
+    for (int i = 0; i < s->patterns.count && n < DFA_PARTS_MAX && !c->status; i++) {
+        if (s->patterns.items[i].negated) negated |= 1u << n;
+        parts[n++] = schema_regex(c, &s->patterns.items[i]);
+    }
+    if (excludes_strings(s) && !c->status) {
+        excluded_dfa(c, s, &excluded);
+        negated |= 1u << n;
+        parts[n++] = &excluded;
+    }
+    if (!c->status) {
+        int status = dfa_product(parts, n, label_all, &negated, out, c->err);
+        if (status) c->status = status;
+    }
+    dfa_deinit(&excluded);
+    return !c->status;
+}
+
+void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, const struct shape *s, struct dfa *out)
+{
+    const char **texts = schema_alloc(c, (size_t)(s->literals.count + 1) * sizeof *texts);
+    size_t *sizes = schema_alloc(c, (size_t)(s->literals.count + 1) * sizeof *sizes);
+    int n = 0;
+    for (int i = 0; i < s->literals.count && !c->status; i++) {
+        const cJSON *literal = s->literals.nodes[i];
+        if (!cJSON_IsString(literal) || !schema_accepts(c, k, literal)) continue;
+        texts[n] = schema_escape(c, literal->valuestring, &sizes[n]);
+        n++;
+    }
+    if (!c->status && text_dfa_of(texts, sizes, n, out)) schema_fail(c, STATUS_LIMIT, "propertyNames has too many names");
+}
+
+/* One pattern and nothing else needs no product. */
+static uint32_t pattern_state(struct compiler *c, const struct shape *s)
+{
+    const uint32_t exits[] = {STATE_DEAD, BUILDER_FINAL};
+    bool is_single = s->patterns.count == 1 && !s->patterns.items[0].negated && s->min_length == 0 &&
+                     s->max_length == NO_LIMIT && !excludes_strings(s);
+    if (is_single) {
+        const struct dfa *d = schema_regex(c, &s->patterns.items[0]);
+        return d ? builder_dfa(&c->b, d, '"', exits, 2) : STATE_DEAD;
+    }
+    struct dfa all;
+    if (!schema_string_dfa(c, s, &all)) return STATE_DEAD;
+    uint32_t state = builder_dfa(&c->b, &all, '"', exits, 2);
+    dfa_deinit(&all);
+    return state;
+}
+
+uint32_t schema_string_state(struct compiler *c, const struct shape *s)
+{
+    uint32_t rule;
+    if (s->min_length > s->max_length) return STATE_DEAD;
+    if (s->patterns.count > 0 || excludes_strings(s)) {
+        uint32_t body = pattern_state(c, s);
+        return body == STATE_DEAD ? STATE_DEAD : builder_text(&c->b, "\"", 1, body);
+    }
+    if (s->min_length == 0 && s->max_length == NO_LIMIT) {
+        if (c->string == RULE_NEVER) c->string = json_string_rule(&c->b, 0, NO_LIMIT);
+        rule = c->string;
+    } else {
+        rule = json_string_rule(&c->b, s->min_length, s->max_length);
+    }
+    return builder_status(&c->b) ? STATE_DEAD : pool_items(struct rule, &c->b.rules)[rule].start;
+}

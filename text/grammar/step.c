@@ -1,0 +1,335 @@
+#include "text/grammar/step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum { WORK_MAX = 128 };
+
+bool frames_reserve(struct frames *f, uint32_t capacity)
+{
+    if (capacity <= f->capacity) return true;
+    uint32_t more = min_of(max_of(capacity, f->capacity * 2), (uint32_t)FRAMES_MAX);
+    struct frame *items = capacity <= FRAMES_MAX ? realloc(f->items, more * sizeof *items) : NULL;
+    if (!items) {
+        f->failed = true;
+        return false;
+    }
+    f->items = items;
+    f->capacity = more;
+    return true;
+}
+
+bool frames_init(struct frames *f)
+{
+    *f = (struct frames){0};
+    if (!frames_reserve(f, 16)) return false;
+    f->items[0] = (struct frame){0};
+    f->count = 1;
+    return true;
+}
+
+void frames_deinit(struct frames *f)
+{
+    free(f->items);
+    *f = (struct frames){0};
+}
+
+bool step_same_stack(const struct frames *f, uint32_t a, uint32_t b)
+{
+    while (a != b) {
+        const struct frame *x = &f->items[a], *y = &f->items[b];
+        if (x->depth != y->depth || x->state != y->state || x->count != y->count) return false;
+        a = x->parent;
+        b = y->parent;
+    }
+    return true;
+}
+
+/* ---- entries ---- */
+
+static uint32_t key_index(uint32_t count)
+{
+    return count & 0xFFFF;
+}
+
+static bool may_take_extra(const struct grammar *g, const struct key_table *t, uint32_t count)
+{
+    if (!t->has_extra || g->keys[t->num_required + key_index(count)] > 0) return false;
+    return !t->counts || (count >> 16) < t->max;
+}
+
+/* Key (at or behind the index in count) as the next one: no required one is passed over, and enough but not too
+ * many can follow. */
+static bool may_take_key(const struct grammar *g, const struct key_table *t, uint32_t count, uint32_t key)
+{
+    uint32_t index = key_index(count), made = (count >> 16) + 1;
+    if (key < index || key > g->keys[t->required + index]) return false;
+    if (!t->counts) return true;
+    if (t->max != NO_LIMIT && made + g->keys[t->num_required + key + 1] > t->max) return false;
+    return t->has_extra || made + (t->num_keys - key - 1) >= t->min;
+}
+
+static bool may_take_some(const struct grammar *g, const struct entry *e, uint32_t count)
+{
+    const struct key_table *t = &g->objects[e->object];
+    if (e->kind == ENTRY_KEYS && may_take_extra(g, t, count)) return true;
+    for (uint32_t i = e->a; i < e->b; i++)
+        if (may_take_key(g, t, count, g->keys[i])) return true;
+    return false;
+}
+
+static uint32_t count_property(const struct key_table *t, uint32_t count, uint32_t next_index)
+{
+    uint32_t made = count >> 16;
+    if (t->counts && made < 0xFFFF && (t->max != NO_LIMIT || made < t->min)) made++;
+    return made << 16 | next_index;
+}
+
+static bool may_close(const struct grammar *g, const struct key_table *t, uint32_t count)
+{
+    return g->keys[t->num_required + key_index(count)] == 0 && (!t->counts || count >> 16 >= t->min);
+}
+
+bool step_enter(const struct grammar *g, uint32_t entry, uint32_t *count)
+{
+    const struct entry *e = &g->entries[entry];
+    const struct key_table *t = &g->objects[e->object];
+    switch (e->kind) {
+    case ENTRY_NONE: return true;
+    case ENTRY_AT_LEAST: return *count >= e->a;
+    case ENTRY_COUNT:
+        if (*count >= e->a) return false;
+        if (*count < e->b) ++*count;
+        return true;
+    case ENTRY_RESET: *count = 0; return true;
+    case ENTRY_LISTED:
+    case ENTRY_KEYS: return may_take_some(g, e, *count);
+    case ENTRY_KEY:
+        if (!may_take_key(g, t, *count, e->a)) return false;
+        *count = count_property(t, *count, e->a + 1);
+        return true;
+    case ENTRY_EXTRA: return may_take_extra(g, t, *count);
+    case ENTRY_EXTRA_KEY:
+        if (!may_take_extra(g, t, *count)) return false;
+        *count = count_property(t, *count, t->num_keys);
+        return true;
+    case ENTRY_CLOSE: return may_close(g, t, *count);
+    }
+    return false;
+}
+
+/* ---- one byte ---- */
+
+struct stepper {
+    const struct grammar *g;
+    struct frames *frames;
+    struct thread *out;
+    int n;
+    struct thread work[WORK_MAX];
+    int num_work;
+    bool failed;
+};
+
+static uint32_t push_frame(struct stepper *s, uint32_t state, uint32_t count, uint32_t parent)
+{
+    struct frames *f = s->frames;
+    if (f->count == f->capacity && !frames_reserve(f, f->count + 1)) {
+        s->failed = true;
+        return STACK_BOTTOM;
+    }
+    f->items[f->count] = (struct frame){state, count, parent, f->items[parent].depth + 1};
+    return f->count++;
+}
+
+static void add_thread(struct stepper *s, struct thread t)
+{
+    const struct state *states = s->g->states;
+    if (states[t.state].entry != NO_ENTRY && !step_enter(s->g, states[t.state].entry, &t.count)) return;
+    while (states[t.state].flags & STATE_BARE_FINAL && t.stack != STACK_BOTTOM) {
+        const struct frame *f = &s->frames->items[t.stack];
+        t = (struct thread){f->state, f->count, f->parent, 0};
+    }
+    if (states[t.state].flags & STATE_BARE_FINAL) t.count = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct thread *o = &s->out[i];
+        if (o->state == t.state && o->count == t.count && o->spaces == t.spaces &&
+            step_same_stack(s->frames, o->stack, t.stack))
+            return;
+    }
+    if (s->n == THREADS_MAX) {
+        s->failed = true;
+        return;
+    }
+    s->out[s->n++] = t;
+}
+
+static void add_work(struct stepper *s, struct thread t)
+{
+    for (int i = 0; i < s->num_work; i++) {
+        const struct thread *o = &s->work[i];
+        if (o->state == t.state && o->count == t.count && step_same_stack(s->frames, o->stack, t.stack)) return;
+    }
+    if (s->num_work == WORK_MAX) {
+        s->failed = true;
+        return;
+    }
+    s->work[s->num_work++] = t;
+}
+
+static const struct byte_edge *find_edge(const struct grammar *g, const struct state *s, uint8_t byte)
+{
+    const struct byte_edge *e = g->edges + s->edges;
+    uint32_t lo = 0, hi = s->num_edges;
+    while (hi - lo > 4) {
+        uint32_t middle = (lo + hi) / 2;
+        if (e[middle].lo <= byte)
+            lo = middle;
+        else
+            hi = middle;
+    }
+    for (; lo < hi; lo++)
+        if (byte >= e[lo].lo && byte <= e[lo].hi) return &e[lo];
+    return NULL;
+}
+
+static void take_character(struct stepper *s, struct thread t, const struct char_loop *loop, uint8_t byte)
+{
+    const struct char_class *c = &s->g->classes[loop->char_class];
+    if (loop->counts && t.count++ >= loop->max) return;
+    if (byte_set_has(&c->single, byte)) {
+        add_thread(s, (struct thread){loop->target, t.count, t.stack, 0});
+    } else if (byte_set_has(&c->lead, byte)) {
+        uint32_t entry = s->g->states[loop->target].entry, count = t.count;
+        if (entry != NO_ENTRY && !step_enter(s->g, entry, &count)) return;
+        add_work(s, (struct thread){c->more, 0, push_frame(s, loop->target, t.count, t.stack), 0});
+    }
+}
+
+static void call_rules(struct stepper *s, struct thread t, const struct state *state, uint8_t byte)
+{
+    for (uint32_t i = 0; i < state->num_calls; i++) {
+        const struct rule_call *call = &s->g->calls[state->calls + i];
+        const struct rule *rule = &s->g->rules[call->rule];
+        if (byte_set_has(&rule->first, byte)) {
+            bool is_tail = s->g->states[call->back].flags & STATE_BARE_FINAL && !s->g->states[call->back].entry;
+            if (!is_tail && s->frames->items[t.stack].depth >= STACK_DEPTH_MAX) continue;
+            uint32_t stack = is_tail ? t.stack : push_frame(s, call->back, t.count, t.stack);
+            add_work(s, (struct thread){rule->start, 0, stack, 0});
+        }
+        if (rule->nullable) {
+            uint32_t count = t.count, entry = s->g->states[call->back].entry;
+            if (entry == NO_ENTRY || step_enter(s->g, entry, &count))
+                add_work(s, (struct thread){call->back, count, t.stack, 0});
+        }
+    }
+}
+
+static void step_thread(struct stepper *s, struct thread t, uint8_t byte)
+{
+    s->num_work = 0;
+    s->work[s->num_work++] = t;
+    for (int i = 0; i < s->num_work && !s->failed; i++) {
+        t = s->work[i];
+        const struct state *state = &s->g->states[t.state];
+        if (state->flags & STATE_SPACES && is_space(byte)) {
+            if (t.spaces < s->g->max_spaces)
+                add_thread(s, (struct thread){t.state, t.count, t.stack, t.spaces + 1});
+            continue;
+        }
+        const struct byte_edge *e = find_edge(s->g, state, byte);
+        if (e) {
+            if (e->target != STATE_DEAD) add_thread(s, (struct thread){e->target, t.count, t.stack, 0});
+        } else if (state->loop != NO_LOOP) {
+            take_character(s, t, &s->g->loops[state->loop], byte);
+        }
+        if (state->num_calls > 0) call_rules(s, t, state, byte);
+        if (state->flags & STATE_FINAL && t.stack != STACK_BOTTOM) {
+            const struct frame *f = &s->frames->items[t.stack];
+            add_work(s, (struct thread){f->state, f->count, f->parent, 0});
+        }
+    }
+}
+
+int step_threads(const struct grammar *g, struct frames *f, const struct thread *from, int n, uint8_t byte,
+                 struct thread *out)
+{
+    struct stepper s;
+    s.g = g;
+    s.frames = f;
+    s.out = out;
+    s.n = 0;
+    s.failed = false;
+    for (int i = 0; i < n && !s.failed; i++) step_thread(&s, from[i], byte);
+    return s.failed ? -1 : s.n;
+}
+
+/* ---- what is possible ---- */
+
+static void add_first(const struct grammar *g, const struct frames *f, struct thread t, struct byte_set *out,
+                      int depth)
+{
+    for (;;) {
+        const struct state *s = &g->states[t.state];
+        for (uint32_t i = 0; i < s->num_edges; i++) {
+            const struct byte_edge *e = &g->edges[s->edges + i];
+            if (e->target != STATE_DEAD) byte_set_add_range(out, e->lo, e->hi);
+        }
+        if (s->loop != NO_LOOP) {
+            byte_set_add_all(out, &g->classes[g->loops[s->loop].char_class].single);
+            byte_set_add_all(out, &g->classes[g->loops[s->loop].char_class].lead);
+        }
+        if (s->flags & STATE_SPACES && t.spaces < g->max_spaces) {
+            byte_set_add_range(out, '\t', '\n');
+            byte_set_add(out, '\r');
+            byte_set_add(out, ' ');
+        }
+        for (uint32_t i = 0; i < s->num_calls; i++) {
+            const struct rule_call *call = &g->calls[s->calls + i];
+            byte_set_add_all(out, &g->rules[call->rule].first);
+            if (!g->rules[call->rule].nullable) continue;
+            if (depth == 0) {
+                byte_set_add_range(out, 0, 255);
+                return;
+            }
+            add_first(g, f, (struct thread){call->back, t.count, t.stack, 0}, out, depth - 1);
+        }
+        if (!(s->flags & STATE_FINAL) || t.stack == STACK_BOTTOM) return;
+        const struct frame *frame = &f->items[t.stack];
+        t = (struct thread){frame->state, frame->count, frame->parent, 0};
+    }
+}
+
+void step_first_bytes(const struct grammar *g, const struct frames *f, const struct thread *from, int n,
+                      struct byte_set *out)
+{
+    enum { NULLABLE_CALLS = 8 };
+    for (int i = 0; i < n; i++) add_first(g, f, from[i], out, NULLABLE_CALLS);
+}
+
+/* Whether a state's rule may return without another byte. */
+static bool can_return(const struct grammar *g, uint32_t state, int depth)
+{
+    const struct state *s = &g->states[state];
+    if (s->flags & STATE_FINAL) return true;
+    for (uint32_t i = 0; i < s->num_calls && depth > 0; i++) {
+        const struct rule_call *call = &g->calls[s->calls + i];
+        if (g->rules[call->rule].nullable && can_return(g, call->back, depth - 1)) return true;
+    }
+    return false;
+}
+
+bool step_can_end(const struct grammar *g, const struct frames *f, const struct thread *from, int n)
+{
+    enum { NULLABLE_CALLS = 32 };
+    for (int i = 0; i < n; i++) {
+        uint32_t state = from[i].state, stack = from[i].stack;
+        while (can_return(g, state, NULLABLE_CALLS)) {
+            if (stack == STACK_BOTTOM) return true;
+            state = f->items[stack].state;
+            stack = f->items[stack].parent;
+        }
+    }
+    return false;
+}

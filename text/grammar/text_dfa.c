@@ -1,0 +1,87 @@
+#include "text/grammar/text_dfa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/grammar/pool.h"
+#include "text/grammar/tuple_set.h"
+
+static void identity_classes(struct dfa *d)
+{
+    for (int byte = 0; byte < 256; byte++) d->class_of[byte] = (uint8_t)byte;
+    d->num_classes = 256;
+}
+
+static int finish(struct dfa *out, struct pool *next, struct pool *labels, int status)
+{
+    if (status == 0) status = next->status ? next->status : labels->status;
+    out->num_states = labels->count;
+    out->next = next->items;
+    out->labels = labels->items;
+    if (status == 0) status = dfa_trim(out);
+    if (status) dfa_deinit(out);
+    return status;
+}
+
+int text_dfa_make(const struct text_automaton *a, struct dfa *out)
+{
+    struct tuple_set states;
+    struct pool next, labels;
+    *out = (struct dfa){0};
+    identity_classes(out);
+    tuple_set_init(&states, DFA_STATES_MAX);
+    pool_init(&next, sizeof(uint32_t), DFA_STATES_MAX * 256);
+    pool_init(&labels, sizeof(uint32_t), DFA_STATES_MAX);
+    (void)tuple_set_add(&states, NULL, 0);
+    out->start = tuple_set_add(&states, a->start, TEXT_STATE_NUMBERS);
+    for (uint32_t s = 0; s < states.count && !states.status; s++) {
+        uint32_t *row = pool_push(&next, 256), *label = pool_push(&labels, 1);
+        uint32_t from[TEXT_STATE_NUMBERS] = {0}, to[TEXT_STATE_NUMBERS] = {0};
+        if (!row || !label) break;
+        memset(row, 0, 256 * sizeof *row);
+        *label = 0;
+        if (s == 0) continue;
+        memcpy(from, tuple_set_at(&states, s), sizeof from);
+        *label = a->label(a->context, from);
+        for (int byte = 0; byte < 256; byte++)
+            if (a->step(a->context, from, (uint8_t)byte, to)) row[byte] = tuple_set_add(&states, to, TEXT_STATE_NUMBERS);
+    }
+    int status = states.status;
+    tuple_set_deinit(&states);
+    return finish(out, &next, &labels, status);
+}
+
+static uint32_t add_state(struct pool *next, struct pool *labels)
+{
+    uint32_t *row = pool_push(next, 256), *label = pool_push(labels, 1);
+    if (!row || !label) return 0;
+    memset(row, 0, 256 * sizeof *row);
+    *label = 0;
+    return labels->count - 1;
+}
+
+int text_dfa_of(const char *const *texts, const size_t *num_bytes, int num_texts, struct dfa *out)
+{
+    struct pool next, labels;
+    *out = (struct dfa){0};
+    identity_classes(out);
+    pool_init(&next, sizeof(uint32_t), DFA_STATES_MAX * 256);
+    pool_init(&labels, sizeof(uint32_t), DFA_STATES_MAX);
+    (void)add_state(&next, &labels);
+    out->start = add_state(&next, &labels);
+    for (int i = 0; i < num_texts && !next.status && !labels.status; i++) {
+        uint32_t state = out->start;
+        for (size_t at = 0; at < num_bytes[i]; at++) {
+            uint32_t place = state * 256 + (unsigned char)texts[i][at];
+            if (pool_items(uint32_t, &next)[place] == 0) {
+                uint32_t added = add_state(&next, &labels);
+                if (added == 0) break;
+                pool_items(uint32_t, &next)[place] = added;
+            }
+            state = pool_items(uint32_t, &next)[place];
+        }
+        if (!labels.status && !next.status && !pool_items(uint32_t, &labels)[state])
+            pool_items(uint32_t, &labels)[state] = (uint32_t)i + 1;
+    }
+    return finish(out, &next, &labels, 0);
+}

@@ -1,0 +1,172 @@
+#include "text/grammar/vocabulary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/grammar/builder.h"
+#include "text/grammar/json_text.h"
+#include "text/grammar/step.h"
+#include "text/grammar/vocabulary_parts.h"
+
+/* ---- which tokens stand inside a string: asked of a grammar that is one string ---- */
+
+struct scanner {
+    struct grammar *grammar;
+    struct frames frames;
+    struct thread body; /* right behind the opening quote */
+};
+
+enum scan_result { SCAN_OUTSIDE, SCAN_INSIDE, SCAN_ENDS };
+
+static int make_scanner(struct scanner *s)
+{
+    struct builder b;
+    struct thread start = {0}, out[THREADS_MAX];
+    *s = (struct scanner){0};
+    builder_init(&b, 0);
+    json_add_classes(&b);
+    uint32_t rule = json_string_rule(&b, 0, NO_LIMIT - 1); /* limited, so that characters are counted */
+    int status = builder_finish(&b, rule, false, &s->grammar, NULL);
+    builder_deinit(&b);
+    if (status) return status;
+    if (!frames_init(&s->frames)) return STATUS_NO_MEMORY;
+    start.state = s->grammar->start;
+    if (step_threads(s->grammar, &s->frames, &start, 1, '"', out) != 1) return STATUS_NO_MEMORY;
+    s->body = out[0];
+    return 0;
+}
+
+static void free_scanner(struct scanner *s)
+{
+    grammar_free(s->grammar);
+    frames_deinit(&s->frames);
+}
+
+/* *chars: those the token has inside the string (one that is cut off counts); *end: behind the closing quote. */
+static enum scan_result scan(struct scanner *s, const uint8_t *bytes, size_t n, uint32_t *chars, size_t *end)
+{
+    struct thread t = s->body, out[THREADS_MAX];
+    s->frames.count = 1;
+    *chars = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (step_threads(s->grammar, &s->frames, &t, 1, bytes[i], out) != 1) return SCAN_OUTSIDE;
+        t = out[0];
+        *end = i + 1;
+        if (s->grammar->states[t.state].flags & STATE_BARE_FINAL) return SCAN_ENDS;
+        *chars = t.stack == STACK_BOTTOM ? t.count : s->frames.items[t.stack].count;
+    }
+    return SCAN_INSIDE;
+}
+
+/* ---- making ---- */
+
+static void set_slices(struct vocabulary *v, uint32_t id, uint32_t chars)
+{
+    for (uint32_t slice = chars; slice < SLICES; slice++)
+        v->slices[slice * v->num_words + id / 64] |= (uint64_t)1 << (id & 63);
+    if (chars >= SLICES - 1) v->slices[(SLICES - 1) * v->num_words + id / 64] |= (uint64_t)1 << (id & 63);
+    v->max_chars = max_of(v->max_chars, chars);
+}
+
+static int make_slices(struct vocabulary *v, const struct trie_text *texts, uint32_t num_texts,
+                       struct trie_text *tails)
+{
+    struct scanner s;
+    int status = make_scanner(&s);
+    for (uint32_t i = 0; status == 0 && i < num_texts; i++) {
+        uint32_t chars;
+        size_t end = 0;
+        switch (scan(&s, texts[i].bytes, texts[i].num_bytes, &chars, &end)) {
+        case SCAN_OUTSIDE: break;
+        case SCAN_INSIDE: set_slices(v, texts[i].value, chars); break;
+        case SCAN_ENDS:
+            tails[v->num_tails] = (struct trie_text){texts[i].bytes + end, texts[i].num_bytes - (uint32_t)end,
+                                                     v->num_tails};
+            v->tail_values[v->num_tails++] = (struct tail){texts[i].value, chars};
+            v->max_tail_chars = max_of(v->max_tail_chars, chars);
+        }
+    }
+    free_scanner(&s);
+    return status;
+}
+
+static uint32_t collect(const struct vocabulary_source *source, struct trie_text *texts)
+{
+    uint32_t n = 0;
+    for (int32_t id = 0; id < source->num_ids; id++) {
+        size_t num_bytes = 0;
+        const char *bytes = source->token_bytes(source->context, id, &num_bytes);
+        if (num_bytes == 0 || num_bytes > TOKEN_BYTES_MAX) continue;
+        texts[n++] = (struct trie_text){(const uint8_t *)bytes, (uint32_t)num_bytes, (uint32_t)id};
+    }
+    return n;
+}
+
+static int make_parts(struct vocabulary *v, const struct vocabulary_source *source, struct trie_text *texts,
+                      struct trie_text *tails)
+{
+    uint32_t num_texts = collect(source, texts);
+    int status = make_slices(v, texts, num_texts, tails);
+    if (status == 0) status = trie_make(texts, num_texts, &v->trie);
+    if (status == 0) status = trie_make(tails, v->num_tails, &v->tails);
+    v->num_bytes = sizeof *v + v->num_words * SLICES * 8 + v->num_tails * (sizeof(struct tail) + 4) +
+                   (size_t)v->trie.num_nodes * (sizeof(struct trie_node) + 1) + (size_t)v->trie.num_values * 4 +
+                   (size_t)v->tails.num_nodes * (sizeof(struct trie_node) + 1);
+    return status;
+}
+
+int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **out, struct error *err)
+{
+    size_t n = (size_t)max_of(source->num_ids, 1);
+    struct vocabulary *v = calloc(1, sizeof *v);
+    struct trie_text *texts = calloc(n, sizeof *texts), *tails = calloc(n, sizeof *tails);
+    int status = STATUS_NO_MEMORY;
+    *out = NULL;
+    if (v) {
+        v->num_ids = source->num_ids;
+        v->num_words = (n + 63) / 64;
+        v->slices = calloc(v->num_words * SLICES, 8);
+        v->tail_values = calloc(n, sizeof *v->tail_values);
+        v->num_end_ids = source->num_end_ids;
+        v->end_ids = calloc((size_t)source->num_end_ids + 1, sizeof *v->end_ids);
+    }
+    if (v && texts && tails && v->slices && v->tail_values && v->end_ids) {
+        for (int i = 0; i < source->num_end_ids; i++) v->end_ids[i] = source->end_ids[i];
+        status = make_parts(v, source, texts, tails);
+    }
+    free(texts);
+    free(tails);
+    if (status == 0) {
+        *out = v;
+        return 0;
+    }
+    vocabulary_free(v);
+    return error_set(err, status, "no memory for the masks of %d tokens", source->num_ids);
+}
+
+void vocabulary_free(struct vocabulary *v)
+{
+    if (!v) return;
+    trie_deinit(&v->trie);
+    trie_deinit(&v->tails);
+    free(v->slices);
+    free(v->tail_values);
+    free(v->end_ids);
+    free(v);
+}
+
+int32_t vocabulary_num_ids(const struct vocabulary *v)
+{
+    return v->num_ids;
+}
+
+size_t vocabulary_num_words(const struct vocabulary *v)
+{
+    return v->num_words;
+}
+
+size_t vocabulary_bytes(const struct vocabulary *v)
+{
+    return v->num_bytes;
+}
