@@ -5,25 +5,19 @@
 /* The schema false, however it was written. */
 static const cJSON never = {.type = cJSON_False};
 
+/* In the order in which they were found, which is that of the properties in an answer. */
 static void insert_atom(struct compiler *c, struct conjunction *to, struct atom atom)
 {
-    int i = 0;
-    while (i < to->num_atoms && (to->atoms[i].node < atom.node ||
-                                 (to->atoms[i].node == atom.node && to->atoms[i].negated < atom.negated)))
-        i++;
-    if (i < to->num_atoms && to->atoms[i].node == atom.node && to->atoms[i].negated == atom.negated) {
+    for (int i = 0; i < to->num_atoms; i++) {
+        if (to->atoms[i].node != atom.node || to->atoms[i].negated != atom.negated) continue;
         to->atoms[i].done |= atom.done;
         return;
     }
     struct atom *atoms = schema_alloc(c, (size_t)(to->num_atoms + 1) * sizeof *atoms);
     if (c->status) return;
-    if (to->num_atoms > 0) {
-        memcpy(atoms, to->atoms, (size_t)i * sizeof *atoms);
-        memcpy(atoms + i + 1, to->atoms + i, (size_t)(to->num_atoms - i) * sizeof *atoms);
-    }
-    atoms[i] = atom;
+    if (to->num_atoms > 0) memcpy(atoms, to->atoms, (size_t)to->num_atoms * sizeof *atoms);
+    atoms[to->num_atoms++] = atom;
     to->atoms = atoms;
-    to->num_atoms++;
 }
 
 /* true says nothing; all ways of saying false are one. */

@@ -44,7 +44,7 @@ struct atom {
 };
 
 struct conjunction {
-    struct atom *atoms; /* ascending by node; no two of the same node and sign */
+    struct atom *atoms; /* no two of the same node and sign */
     int num_atoms;
     const cJSON *origin; /* the schema that all atoms come from, NULL when there are several */
 };

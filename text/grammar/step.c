@@ -143,10 +143,10 @@ static uint32_t push_frame(struct stepper *s, uint32_t state, uint32_t count, ui
     return f->count++;
 }
 
-static void add_thread(struct stepper *s, struct thread t)
+/* A thread that has passed the entry of its state. */
+static void add_entered(struct stepper *s, struct thread t)
 {
     const struct state *states = s->g->states;
-    if (states[t.state].entry != NO_ENTRY && !step_enter(s->g, states[t.state].entry, &t.count)) return;
     while (states[t.state].flags & STATE_BARE_FINAL && t.stack != STACK_BOTTOM) {
         const struct frame *f = &s->frames->items[t.stack];
         t = (struct thread){f->state, f->count, f->parent, 0};
@@ -163,6 +163,12 @@ static void add_thread(struct stepper *s, struct thread t)
         return;
     }
     s->out[s->n++] = t;
+}
+
+static void add_thread(struct stepper *s, struct thread t)
+{
+    uint32_t entry = s->g->states[t.state].entry;
+    if (entry == NO_ENTRY || step_enter(s->g, entry, &t.count)) add_entered(s, t);
 }
 
 static void add_work(struct stepper *s, struct thread t)
@@ -235,7 +241,7 @@ static void step_thread(struct stepper *s, struct thread t, uint8_t byte)
         const struct state *state = &s->g->states[t.state];
         if (state->flags & STATE_SPACES && is_space(byte)) {
             if (t.spaces < s->g->max_spaces)
-                add_thread(s, (struct thread){t.state, t.count, t.stack, t.spaces + 1});
+                add_entered(s, (struct thread){t.state, t.count, t.stack, t.spaces + 1});
             continue;
         }
         const struct byte_edge *e = find_edge(s->g, state, byte);

@@ -1,0 +1,146 @@
+/* A mask equals trying every token byte by byte; whatever it lets in can be finished; forced bytes are the only
+ * ones; taking back tokens gives what was before. On random walks through schemas that meet every kind of state. */
+#include "unit/grammar/small_vocabulary.h"
+
+static const char *const schemas[] = {
+    "true",
+    "{\"type\":\"object\"}",
+    "{\"type\":\"string\"}",
+    "{\"type\":\"string\",\"minLength\":2,\"maxLength\":5}",
+    "{\"type\":\"string\",\"maxLength\":40}",
+    "{\"type\":\"string\",\"minLength\":3}",
+    "{\"type\":\"number\"}",
+    "{\"type\":\"integer\",\"minimum\":-12,\"maximum\":1234}",
+    "{\"type\":\"number\",\"minimum\":-0.25,\"exclusiveMaximum\":10.5}",
+    "{\"type\":\"integer\",\"multipleOf\":7}",
+    "{\"enum\":[\"foo\",\"foobar\",\"f\\\"q\",12,123,null,true,{\"a\":[1,\"x\"]},\"caf\\u00e9\"]}",
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},\"ab\":{},"
+    "\"abc\":{\"type\":\"null\"}},\"required\":[\"age\"]}",
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},\"caf\\u00e9\":"
+    "{\"type\":\"boolean\"},\"a\\\"b\":{},\"na\\u00efve\":{}},\"additionalProperties\":{\"type\":\"number\"}}",
+    "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"id\":{},\"ids\":{}},\"additionalProperties\":false,"
+    "\"minProperties\":2,\"maxProperties\":3}",
+    "{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"xx$\":{\"minimum\":5}},\"properties\":"
+    "{\"xxx\":{\"maximum\":50}},\"additionalProperties\":{\"type\":\"string\"}}",
+    "{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]+$\"},\"maxProperties\":2}",
+    "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":3}",
+    "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"number\"}],\"items\":{\"type\":\"null\"},"
+    "\"minItems\":1}",
+    "{\"type\":\"array\",\"contains\":{\"const\":\"foo\"}}",
+    "{\"type\":\"string\",\"pattern\":\"^[a-z]{1,40}$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^(?!foo)[a-z\\\"\\\\n\\u00e9]+$\",\"maxLength\":6}",
+    "{\"type\":\"string\",\"pattern\":\"b.r\"}",
+    "{\"type\":\"string\",\"format\":\"date-time\"}",
+    "{\"type\":\"string\",\"format\":\"ipv6\"}",
+    "{\"type\":\"string\",\"format\":\"email\"}",
+    "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]},{\"type\":"
+    "\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},\"required\":[\"b\"]},{\"type\":\"string\"},"
+    "{\"type\":\"string\",\"maxLength\":3}]}",
+    "{\"$ref\":\"#/$defs/node\",\"$defs\":{\"node\":{\"type\":\"object\",\"properties\":{\"value\":{\"type\":"
+    "\"integer\"},\"x\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/node\"}}},\"required\":[\"value\"],"
+    "\"additionalProperties\":false}}}",
+    "{\"type\":\"object\",\"properties\":{\"type\":{\"enum\":[\"a\",\"b\"]},\"value\":{}},\"required\":[\"type\"],"
+    "\"if\":{\"properties\":{\"type\":{\"const\":\"a\"}}},\"then\":{\"required\":[\"value\"]},\"else\":{\"properties\":"
+    "{\"value\":false}}}",
+    "{\"not\":{\"enum\":[\"foo\",\"bar\",12,null]}}",
+    "{\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}],\"type\":\"object\",\"properties\":{\"a\":{\"type\":"
+    "\"integer\"},\"b\":{\"type\":\"integer\"}}}",
+};
+
+struct walk {
+    struct vocabulary *v;
+    struct mask_maker *maker;
+    uint64_t counter;
+};
+
+static uint32_t draw(struct walk *w, uint32_t below)
+{
+    return rng_philox(5, w->counter++, 0).word[0] % below;
+}
+
+static int32_t pick(struct walk *w, const uint64_t *words, int count)
+{
+    uint32_t index = draw(w, (uint32_t)count);
+    for (int32_t id = 0; id < SMALL_IDS; id++)
+        if (mask_has(words, id) && index-- == 0) return id;
+    fail();
+    return -1;
+}
+
+static void assert_same_mask(const char *schema, const char *text, const uint64_t *fast, const uint64_t *slow)
+{
+    for (int32_t id = 0; id < SMALL_IDS; id++) {
+        size_t n;
+        const char *bytes = small_token(NULL, id, &n);
+        if (mask_has(fast, id) != mask_has(slow, id))
+            fail_msg("%s behind <%s>: token %d <%.*s> is %s", schema, text, id, (int)n, n ? bytes : "",
+                     mask_has(fast, id) ? "let in" : "kept out");
+    }
+}
+
+static void assert_forced(const struct matcher *m, const uint64_t *slow)
+{
+    char forced[64];
+    size_t n = matcher_forced(m, forced, sizeof forced);
+    int num_bytes = 0, only = -1;
+    for (int byte = 0; byte < 256; byte++)
+        if (mask_has(slow, byte)) {
+            num_bytes++;
+            only = byte;
+        }
+    bool is_forced = num_bytes == 1 && !matcher_can_end(m);
+    assert_int_equal(n > 0, is_forced);
+    if (is_forced) assert_int_equal((unsigned char)forced[0], only);
+}
+
+static void assert_rollback(struct matcher *m, const char *bytes, size_t n, const uint64_t *before)
+{
+    uint64_t words[(SMALL_IDS + 63) / 64];
+    assert_int_equal(matcher_accept(m, bytes, n), 0);
+    assert_int_equal(matcher_rollback(m, 1), 0);
+    slow_mask(m, words);
+    assert_memory_equal(words, before, sizeof words);
+}
+
+static void walk_schema(struct walk *w, const char *schema, const struct grammar *g, int num_tokens)
+{
+    uint64_t fast[(SMALL_IDS + 63) / 64], slow[(SMALL_IDS + 63) / 64];
+    char text[8192] = "";
+    struct matcher *m;
+    assert_int_equal(matcher_new(g, &m), 0);
+    for (int i = 0; i < num_tokens; i++) {
+        int count = slow_mask(m, slow);
+        assert_int_equal(mask_fill(w->maker, m, fast), 0);
+        assert_same_mask(schema, text, fast, slow);
+        if (count == 0) fail_msg("%s: a dead end behind <%s>", schema, text);
+        assert_forced(m, slow);
+        int32_t id = pick(w, slow, count);
+        if (id == SMALL_END) break;
+        size_t n;
+        const char *bytes = small_token(NULL, id, &n);
+        if (i % 8 == 3) assert_rollback(m, bytes, n, slow);
+        assert_int_equal(matcher_accept(m, bytes, n), 0);
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%.*s", (int)n, bytes);
+    }
+    matcher_free(m);
+}
+
+static void masks_equal_the_slow_reference(void **state)
+{
+    struct walk w = {.v = make_small_vocabulary()};
+    (void)state;
+    assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
+    for (size_t i = 0; i < array_length(schemas); i++) {
+        struct grammar *g = compile_schema(schemas[i]);
+        for (int walk = 0; walk < 24; walk++) walk_schema(&w, schemas[i], g, 24);
+        grammar_free(g);
+    }
+    mask_maker_free(w.maker);
+    vocabulary_free(w.v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(masks_equal_the_slow_reference)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
