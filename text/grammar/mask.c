@@ -192,8 +192,11 @@ static void add_tails(struct mask_maker *w, struct thread body)
 static void add_body(struct mask_maker *w, struct thread body)
 {
     const struct char_loop *loop = &w->g->loops[w->g->states[body.state].loop];
-    const uint64_t *slice = vocabulary_slice(w->v, loop->counts ? loop->max - body.count : NO_LIMIT);
+    uint32_t left = loop->counts ? loop->max - body.count : NO_LIMIT;
+    const uint64_t *slice = vocabulary_slice(w->v, left);
     for (size_t i = 0; i < w->v->num_words; i++) w->words[i] |= slice[i];
+    for (uint32_t i = 0; left > SLICE_CHARS_MAX && left < w->v->max_chars && i < w->v->num_long; i++)
+        if (w->v->long_values[i].chars <= left) set_bit(w->words, w->v->long_values[i].id);
     add_tails(w, body);
 }
 

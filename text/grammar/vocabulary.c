@@ -63,9 +63,9 @@ static enum scan_result scan(struct scanner *s, const uint8_t *bytes, size_t n, 
 
 static void set_slices(struct vocabulary *v, uint32_t id, uint32_t chars)
 {
-    for (uint32_t slice = chars; slice < SLICES; slice++)
+    for (uint32_t slice = min_of(chars, (uint32_t)SLICES - 1); slice < SLICES; slice++)
         v->slices[slice * v->num_words + id / 64] |= (uint64_t)1 << (id & 63);
-    if (chars >= SLICES - 1) v->slices[(SLICES - 1) * v->num_words + id / 64] |= (uint64_t)1 << (id & 63);
+    if (chars > SLICE_CHARS_MAX) v->long_values[v->num_long++] = (struct tail){id, chars};
     v->max_chars = max_of(v->max_chars, chars);
 }
 
@@ -103,6 +103,12 @@ static uint32_t collect(const struct vocabulary_source *source, struct trie_text
     return n;
 }
 
+static void shrink(struct tail **values, uint32_t n)
+{
+    struct tail *smaller = realloc(*values, ((size_t)n + 1) * sizeof *smaller);
+    if (smaller) *values = smaller;
+}
+
 static int make_parts(struct vocabulary *v, const struct vocabulary_source *source, struct trie_text *texts,
                       struct trie_text *tails)
 {
@@ -110,7 +116,9 @@ static int make_parts(struct vocabulary *v, const struct vocabulary_source *sour
     int status = make_slices(v, texts, num_texts, tails);
     if (status == 0) status = trie_make(texts, num_texts, &v->trie);
     if (status == 0) status = trie_make(tails, v->num_tails, &v->tails);
-    v->num_bytes = sizeof *v + v->num_words * SLICES * 8 + v->num_tails * (sizeof(struct tail) + 4) +
+    shrink(&v->tail_values, v->num_tails);
+    shrink(&v->long_values, v->num_long);
+    v->num_bytes = sizeof *v + v->num_words * SLICES * 8 + ((size_t)v->num_tails + v->num_long) * sizeof(struct tail) +
                    (size_t)v->trie.num_nodes * (sizeof(struct trie_node) + 1) + (size_t)v->trie.num_values * 4 +
                    (size_t)v->tails.num_nodes * (sizeof(struct trie_node) + 1);
     return status;
@@ -128,10 +136,11 @@ int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **
         v->num_words = (n + 63) / 64;
         v->slices = calloc(v->num_words * SLICES, 8);
         v->tail_values = calloc(n, sizeof *v->tail_values);
+        v->long_values = calloc(n, sizeof *v->long_values);
         v->num_end_ids = source->num_end_ids;
         v->end_ids = calloc((size_t)source->num_end_ids + 1, sizeof *v->end_ids);
     }
-    if (v && texts && tails && v->slices && v->tail_values && v->end_ids) {
+    if (v && texts && tails && v->slices && v->tail_values && v->long_values && v->end_ids) {
         for (int i = 0; i < source->num_end_ids; i++) v->end_ids[i] = source->end_ids[i];
         status = make_parts(v, source, texts, tails);
     }
@@ -152,6 +161,7 @@ void vocabulary_free(struct vocabulary *v)
     trie_deinit(&v->tails);
     free(v->slices);
     free(v->tail_values);
+    free(v->long_values);
     free(v->end_ids);
     free(v);
 }

@@ -5,7 +5,7 @@
 #include "text/grammar/trie.h"
 #include "text/grammar/vocabulary.h"
 
-enum { SLICES = 34 }; /* by the most characters a token may have: 0 to 32; the last one: any number */
+enum { SLICES = 34, SLICE_CHARS_MAX = SLICES - 2 }; /* by the most characters of a token: 0 to 32; any number */
 
 /* A token that ends a JSON string: chars characters, the quote, and then the text that it has in the trie. */
 struct tail {
@@ -19,15 +19,18 @@ struct vocabulary {
     int num_end_ids;
     struct trie trie;
     uint64_t *slices; /* SLICES x num_words: tokens inside a string, of CLASS_ANY */
+    struct tail *long_values; /* tokens inside a string of more than SLICE_CHARS_MAX characters */
+    uint32_t num_long;
     struct trie tails;
     struct tail *tail_values;
     uint32_t num_tails, max_chars, max_tail_chars;
     size_t num_bytes;
 };
 
+/* The tokens inside a string of at most max_chars characters, but for long_values where they may be some of them. */
 static inline const uint64_t *vocabulary_slice(const struct vocabulary *v, uint32_t max_chars)
 {
-    uint32_t slice = max_chars >= v->max_chars ? SLICES - 1 : max_chars < SLICES - 2 ? max_chars : SLICES - 2;
+    uint32_t slice = max_chars >= v->max_chars ? SLICES - 1 : max_chars < SLICE_CHARS_MAX ? max_chars : SLICE_CHARS_MAX;
     return v->slices + (size_t)slice * v->num_words;
 }
 
