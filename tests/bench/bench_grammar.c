@@ -2,7 +2,8 @@
  *
  * WORK: a line of JSON for each schema, {"id", "schema": text, "tests": [{"valid", "text"}]} (maskbench.py writes
  * it). TOKENIZER: a directory with tokenizer.json. For each schema a line of JSON comes out: the compile time, what
- * happened, and the microseconds of every mask with its commit. One thread, nothing kept between schemas. */
+ * happened, and the microseconds of every mask with its commit. One thread; the masks of a schema are cached
+ * while it is tested, nothing is kept between schemas. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,8 @@ static void make_vocabulary(struct bench *b)
 }
 
 /* Whether the whole text was allowed and may end there; prints a time for each token. */
-static bool follow(struct bench *b, const struct grammar *g, const char *text, int *rejected_at)
+static bool follow(struct bench *b, const struct grammar *g, struct mask_cache *cache, const char *text,
+                   int *rejected_at)
 {
     struct matcher *m;
     struct token_list tokens = {0};
@@ -67,7 +69,7 @@ static bool follow(struct bench *b, const struct grammar *g, const char *text, i
         size_t n;
         const char *bytes = tokenizer_token_bytes(b->tokenizer, tokens.ids[i], &n);
         double begin = now_us();
-        ok = mask_fill(b->maker, m, b->words) == 0 && b->words[tokens.ids[i] / 64] >> (tokens.ids[i] & 63) & 1;
+        ok = mask_fill(b->maker, m, cache, b->words) == 0 && b->words[tokens.ids[i] / 64] >> (tokens.ids[i] & 63) & 1;
         if (ok) ok = matcher_accept(m, bytes, n) == 0;
         double us = now_us() - begin;
         printf("%s%.2f", i ? "," : "", us);
@@ -83,14 +85,17 @@ static bool follow(struct bench *b, const struct grammar *g, const char *text, i
 static void run_tests(struct bench *b, const struct grammar *g, const cJSON *tests)
 {
     int i = 0;
+    struct mask_cache *cache;
+    assert_always(mask_cache_new(g, vocabulary_num_words(b->vocabulary), MASK_CACHE_BYTES_DEFAULT, &cache) == 0);
     printf(",\"tests\":[");
     for (const cJSON *t = tests->child; t; t = t->next, i++) {
         int rejected_at;
         printf("%s{\"us\":[", i ? "," : "");
-        bool ok = follow(b, g, cJSON_GetObjectItem(t, "text")->valuestring, &rejected_at);
+        bool ok = follow(b, g, cache, cJSON_GetObjectItem(t, "text")->valuestring, &rejected_at);
         printf("],\"accepted\":%s,\"at\":%d}", ok ? "true" : "false", rejected_at);
     }
     printf("]");
+    mask_cache_free(cache);
 }
 
 static void run_schema(struct bench *b, const cJSON *line)

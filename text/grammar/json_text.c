@@ -98,7 +98,7 @@ uint32_t json_string_rule(struct builder *b, uint32_t min, uint32_t max)
     if (min > 0) end = builder_final_if(b, (struct entry){.kind = ENTRY_AT_LEAST, .a = min});
     builder_set_edge(b, body, '"', end);
     bool counts = min > 0 || max != NO_LIMIT;
-    builder_set_loop(b, body, (struct char_loop){CLASS_ANY, counts, body, max});
+    builder_set_loop(b, body, (struct char_loop){CLASS_ANY, counts, body, max, min});
     builder_set_start(b, rule, builder_text(b, "\"", 1, body));
     return rule;
 }

@@ -8,7 +8,8 @@
 #include "text/grammar/matcher_state.h"
 #include "text/grammar/vocabulary_parts.h"
 
-enum { STACKED_THREADS_MAX = 1 << 18, CHILDREN_FEW = 4 };
+/* A mask that took fewer steps is not worth a place in the cache. */
+enum { STACKED_THREADS_MAX = 1 << 18, CHILDREN_FEW = 4, CACHED_STEPS_MIN = 100, CACHED_DEPTH_MAX = STACK_DEPTH_MAX / 2 };
 
 struct mask_maker {
     const struct vocabulary *v;
@@ -19,6 +20,7 @@ struct mask_maker {
     uint64_t *words, *own_words; /* of the caller; a second mask */
     const struct trie *trie;     /* being walked */
     uint8_t allows_chars[TOKEN_BYTES_MAX + 1]; /* in the trie of tails: by the characters before the quote */
+    uint32_t num_steps;
     int status;
 };
 
@@ -65,6 +67,7 @@ static bool reserve(struct mask_maker *w, uint32_t n)
 static int step_on_top(struct mask_maker *w, uint32_t begin, int n, uint8_t byte)
 {
     uint32_t top = begin + (uint32_t)n;
+    w->num_steps++;
     if (!reserve(w, top)) return 0;
     int num_next = step_threads(w->g, &w->frames, w->threads + begin, n, byte, w->threads + top);
     if (num_next >= 0) return num_next;
@@ -266,17 +269,11 @@ static void add_end(struct mask_maker *w, const struct matcher *m)
     for (int i = 0; i < w->v->num_end_ids; i++) set_bit(w->words, (uint32_t)w->v->end_ids[i]);
 }
 
-int mask_fill(struct mask_maker *w, const struct matcher *m, uint64_t *words)
+static void compute(struct mask_maker *w, const struct thread *threads, int n)
 {
-    int n, num_walked = 0;
-    const struct thread *threads = matcher_threads(m, &n);
+    int num_walked = 0;
     struct thread walked[THREADS_MAX];
-    memset(words, 0, w->v->num_words * sizeof *words);
-    w->g = m->grammar;
-    w->words = words;
-    w->trie = &w->v->trie;
-    w->status = 0;
-    if (!copy_frames(w, &m->frames) || !reserve(w, THREADS_MAX)) return STATUS_NO_MEMORY;
+    memset(w->words, 0, w->v->num_words * sizeof *w->words);
     for (int i = 0; i < n; i++) {
         if (is_string_body(w->g, threads[i].state))
             add_body(w, threads[i]);
@@ -285,10 +282,36 @@ int mask_fill(struct mask_maker *w, const struct matcher *m, uint64_t *words)
         else
             walked[num_walked++] = threads[i];
     }
-    if (num_walked > 0) {
-        memcpy(w->threads, walked, (size_t)num_walked * sizeof *walked);
-        walk(w, TRIE_ROOT, 0, num_walked);
+    if (num_walked == 0) return;
+    memcpy(w->threads, walked, (size_t)num_walked * sizeof *walked);
+    walk(w, TRIE_ROOT, 0, num_walked);
+}
+
+static bool is_shallow(const struct frames *f, const struct thread *threads, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (f->items[threads[i].stack].depth > CACHED_DEPTH_MAX) return false;
+    return true;
+}
+
+int mask_fill(struct mask_maker *w, const struct matcher *m, struct mask_cache *cache, uint64_t *words)
+{
+    int n;
+    const struct thread *threads = matcher_threads(m, &n);
+    w->g = m->grammar;
+    w->words = words;
+    w->trie = &w->v->trie;
+    w->status = 0;
+    w->num_steps = 0;
+    if (cache && mask_cache_find(cache, threads, n, &m->frames, words)) {
+        add_end(w, m);
+        return 0;
     }
+    if (!copy_frames(w, &m->frames) || !reserve(w, THREADS_MAX)) return STATUS_NO_MEMORY;
+    w->frames.touched = UINT32_MAX;
+    compute(w, threads, n);
+    if (cache && w->status == 0 && w->num_steps >= CACHED_STEPS_MIN && is_shallow(&w->frames, threads, n))
+        mask_cache_add(cache, threads, n, &w->frames, words);
     add_end(w, m);
     return w->status;
 }

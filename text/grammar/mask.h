@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "text/grammar/mask_cache.h"
 #include "text/grammar/matcher.h"
 #include "text/grammar/vocabulary.h"
 
@@ -17,8 +18,8 @@ struct mask_maker;
 int mask_maker_new(const struct vocabulary *v, struct mask_maker **out) must_check;
 void mask_maker_free(struct mask_maker *w);
 
-/* Writes vocabulary_num_words words. STATUS_LIMIT when some token leads to more readings than are followed (it
+/* Writes vocabulary_num_words words. cache: of the matcher's grammar, or NULL. STATUS_LIMIT when some token leads to more readings than are followed (it
  * and what was not looked at is left out), STATUS_NO_MEMORY. */
-int mask_fill(struct mask_maker *w, const struct matcher *m, uint64_t *words) must_check;
+int mask_fill(struct mask_maker *w, const struct matcher *m, struct mask_cache *cache, uint64_t *words) must_check;
 
 #endif

@@ -201,7 +201,8 @@ bool matcher_must_end(const struct matcher *m)
     int n;
     const struct thread *threads = matcher_threads(m, &n);
     struct byte_set first = {0};
+    struct frames frames = m->frames; /* only read */
     if (!step_can_end(m->grammar, &m->frames, threads, n)) return false;
-    step_first_bytes(m->grammar, &m->frames, threads, n, &first);
+    step_first_bytes(m->grammar, &frames, threads, n, &first);
     return !(first.words[0] | first.words[1] | first.words[2] | first.words[3]);
 }

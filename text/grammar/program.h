@@ -47,8 +47,8 @@ struct state {
 /* Characters of a class, each leading to target (as a rule the state itself). */
 struct char_loop {
     uint16_t char_class;
-    bool counts; /* adds 1 to the counter, which stays at or below max */
-    uint32_t target, max;
+    bool counts; /* adds 1 to the counter, which stays at or below max; from min on it may be left */
+    uint32_t target, max, min;
 };
 
 /* A character is a single byte, or begins with a lead byte and goes on in the state more. */

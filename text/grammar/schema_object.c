@@ -375,7 +375,7 @@ static uint32_t tree(struct object *o, const struct property *p, uint32_t n, siz
     uint32_t s = builder_state(b, 0);
     builder_set_edges(b, s, edges, num_edges);
     builder_set_entry(b, s, keys);
-    if (!within && o->is_open) builder_set_loop(b, s, (struct char_loop){CLASS_CANONICAL, false, o->extra_body, 0});
+    if (!within && o->is_open) builder_set_loop(b, s, (struct char_loop){CLASS_CANONICAL, false, o->extra_body, 0, 0});
     return s;
 }
 
@@ -403,7 +403,7 @@ static void make_open_states(struct object *o)
     o->extra_body = builder_state(b, 0);
     builder_set_edge(b, o->extra_body, '"', o->extra_end);
     builder_set_entry(b, o->extra_body, entry_of(o, ENTRY_EXTRA, 0, 0));
-    builder_set_loop(b, o->extra_body, (struct char_loop){CLASS_ANY, false, o->extra_body, 0});
+    builder_set_loop(b, o->extra_body, (struct char_loop){CLASS_ANY, false, o->extra_body, 0, 0});
 }
 
 /* Which patterns a name matches (bit i of the label's number), of names that are allowed and not listed. */

@@ -47,6 +47,13 @@ bool step_same_stack(const struct frames *f, uint32_t a, uint32_t b)
     return true;
 }
 
+static inline const struct frame *read_frame(struct frames *f, uint32_t index)
+{
+    const struct frame *frame = &f->items[index];
+    if (frame->depth < f->touched) f->touched = frame->depth;
+    return frame;
+}
+
 /* ---- entries ---- */
 
 static uint32_t key_index(uint32_t count)
@@ -148,10 +155,13 @@ static void add_entered(struct stepper *s, struct thread t)
 {
     const struct state *states = s->g->states;
     while (states[t.state].flags & STATE_BARE_FINAL && t.stack != STACK_BOTTOM) {
-        const struct frame *f = &s->frames->items[t.stack];
+        const struct frame *f = read_frame(s->frames, t.stack);
         t = (struct thread){f->state, f->count, f->parent, 0};
     }
-    if (states[t.state].flags & STATE_BARE_FINAL) t.count = 0;
+    if (states[t.state].flags & STATE_BARE_FINAL) {
+        t.count = 0;
+        s->frames->touched = 0;
+    }
     for (int i = 0; i < s->n; i++) {
         const struct thread *o = &s->out[i];
         if (o->state == t.state && o->count == t.count && o->spaces == t.spaces &&
@@ -251,17 +261,49 @@ static void step_thread(struct stepper *s, struct thread t, uint8_t byte)
             take_character(s, t, &s->g->loops[state->loop], byte);
         }
         if (state->num_calls > 0) call_rules(s, t, state, byte);
-        if (state->flags & STATE_FINAL && t.stack != STACK_BOTTOM) {
-            const struct frame *f = &s->frames->items[t.stack];
+        if (state->flags & STATE_FINAL && t.stack == STACK_BOTTOM) {
+            s->frames->touched = 0;
+        } else if (state->flags & STATE_FINAL) {
+            const struct frame *f = read_frame(s->frames, t.stack);
             add_work(s, (struct thread){f->state, f->count, f->parent, 0});
         }
     }
+}
+
+/* One thread whose state has edges and characters only: most bytes of most texts. False: not so simple. */
+static inline bool step_simply(const struct grammar *g, const struct thread *t, uint8_t byte, struct thread *out,
+                               int *n)
+{
+    const struct state *s = &g->states[t->state];
+    uint32_t target;
+    if (s->num_calls > 0 || s->flags & (STATE_FINAL | STATE_SPACES)) return false;
+    const struct byte_edge *e = find_edge(g, s, byte);
+    *n = 0;
+    *out = (struct thread){0, t->count, t->stack, 0};
+    if (e) {
+        target = e->target;
+    } else if (s->loop != NO_LOOP) {
+        const struct char_loop *loop = &g->loops[s->loop];
+        if (!byte_set_has(&g->classes[loop->char_class].single, byte)) return false;
+        if (loop->counts && out->count++ >= loop->max) return true;
+        target = loop->target;
+    } else {
+        return true;
+    }
+    if (target == STATE_DEAD) return true;
+    if (g->states[target].flags & STATE_BARE_FINAL) return false;
+    if (g->states[target].entry != NO_ENTRY && !step_enter(g, g->states[target].entry, &out->count)) return true;
+    out->state = target;
+    *n = 1;
+    return true;
 }
 
 int step_threads(const struct grammar *g, struct frames *f, const struct thread *from, int n, uint8_t byte,
                  struct thread *out)
 {
     struct stepper s;
+    int num_out;
+    if (n == 1 && step_simply(g, from, byte, out, &num_out)) return num_out;
     s.g = g;
     s.frames = f;
     s.out = out;
@@ -273,7 +315,7 @@ int step_threads(const struct grammar *g, struct frames *f, const struct thread 
 
 /* ---- what is possible ---- */
 
-static void add_first(const struct grammar *g, const struct frames *f, struct thread t, struct byte_set *out,
+static void add_first(const struct grammar *g, struct frames *f, struct thread t, struct byte_set *out,
                       int depth)
 {
     for (;;) {
@@ -301,13 +343,17 @@ static void add_first(const struct grammar *g, const struct frames *f, struct th
             }
             add_first(g, f, (struct thread){call->back, t.count, t.stack, 0}, out, depth - 1);
         }
-        if (!(s->flags & STATE_FINAL) || t.stack == STACK_BOTTOM) return;
-        const struct frame *frame = &f->items[t.stack];
+        if (!(s->flags & STATE_FINAL)) return;
+        if (t.stack == STACK_BOTTOM) {
+            f->touched = 0;
+            return;
+        }
+        const struct frame *frame = read_frame(f, t.stack);
         t = (struct thread){frame->state, frame->count, frame->parent, 0};
     }
 }
 
-void step_first_bytes(const struct grammar *g, const struct frames *f, const struct thread *from, int n,
+void step_first_bytes(const struct grammar *g, struct frames *f, const struct thread *from, int n,
                       struct byte_set *out)
 {
     enum { NULLABLE_CALLS = 8 };

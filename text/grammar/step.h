@@ -27,7 +27,8 @@ struct frame {
 struct frames {
     struct frame *items;
     uint32_t count, capacity;
-    bool failed; /* no memory or no place: sticky */
+    uint32_t touched; /* the lowest depth of a frame that was returned to; 0: the bottom mattered */
+    bool failed;      /* no memory or no place: sticky */
 };
 
 bool frames_init(struct frames *f);
@@ -40,7 +41,7 @@ int step_threads(const struct grammar *g, struct frames *f, const struct thread 
                  struct thread *out);
 
 /* A superset of the bytes that lead on. */
-void step_first_bytes(const struct grammar *g, const struct frames *f, const struct thread *from, int n,
+void step_first_bytes(const struct grammar *g, struct frames *f, const struct thread *from, int n,
                       struct byte_set *out);
 
 /* Whether the text may end here. */

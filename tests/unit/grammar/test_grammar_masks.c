@@ -102,7 +102,8 @@ static void assert_rollback(struct matcher *m, const char *bytes, size_t n, cons
     assert_memory_equal(words, before, sizeof words);
 }
 
-static void walk_schema(struct walk *w, const char *schema, const struct grammar *g, int num_tokens)
+static void walk_schema(struct walk *w, const char *schema, const struct grammar *g,
+                        struct mask_cache *cache, int num_tokens)
 {
     uint64_t fast[(SMALL_IDS + 63) / 64], slow[(SMALL_IDS + 63) / 64];
     char text[8192] = "";
@@ -110,7 +111,9 @@ static void walk_schema(struct walk *w, const char *schema, const struct grammar
     assert_int_equal(matcher_new(g, &m), 0);
     for (int i = 0; i < num_tokens; i++) {
         int count = slow_mask(m, slow);
-        assert_int_equal(mask_fill(w->maker, m, fast), 0);
+        assert_int_equal(mask_fill(w->maker, m, NULL, fast), 0);
+        assert_same_mask(schema, text, fast, slow);
+        assert_int_equal(mask_fill(w->maker, m, cache, fast), 0);
         assert_same_mask(schema, text, fast, slow);
         if (count == 0) fail_msg("%s: a dead end behind <%s>", schema, text);
         assert_forced(m, slow);
@@ -132,7 +135,10 @@ static void masks_equal_the_slow_reference(void **state)
     assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
     for (size_t i = 0; i < array_length(schemas); i++) {
         struct grammar *g = compile_schema(schemas[i]);
-        for (int walk = 0; walk < 24; walk++) walk_schema(&w, schemas[i], g, 24);
+        struct mask_cache *cache;
+        assert_int_equal(mask_cache_new(g, (SMALL_IDS + 63) / 64, 20000, &cache), 0);
+        for (int walk = 0; walk < 24; walk++) walk_schema(&w, schemas[i], g, cache, 24);
+        mask_cache_free(cache);
         grammar_free(g);
     }
     mask_maker_free(w.maker);
