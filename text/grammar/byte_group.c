@@ -33,7 +33,6 @@ static const char *const members[] = {"abcdef",
                                       "!?",
                                       ";",
                                       "$%^~`"};
-enum { GROUP_CONTROL = 29 };
 
 uint32_t byte_group(uint8_t byte)
 {

@@ -11,6 +11,14 @@
 /* A mask that took fewer steps is not worth a place in the cache. */
 enum { STACKED_THREADS_MAX = 1 << 18, CHILDREN_FEW = 4, CACHED_STEPS_MIN = 100, CACHED_DEPTH_MAX = STACK_DEPTH_MAX / 2 };
 
+/* The bytes of a state that has edges and characters only: where each leads, 0 for nowhere, ROW_OTHER where more
+ * than a state has to be looked at. */
+struct row {
+    uint32_t targets[256];
+};
+enum { ROWS = 128 };
+#define ROW_OTHER UINT32_MAX
+
 struct mask_maker {
     const struct vocabulary *v;
     const struct grammar *g;
@@ -20,6 +28,8 @@ struct mask_maker {
     uint64_t *words, *own_words; /* of the caller; a second mask */
     const struct trie *trie;     /* being walked */
     uint8_t allows_chars[TOKEN_BYTES_MAX + 1]; /* in the trie of tails: by the characters before the quote */
+    struct row *rows; /* by the low bits of the state, of the grammar of this mask */
+    uint32_t row_states[ROWS];
     uint32_t num_steps;
     int status;
 };
@@ -28,8 +38,11 @@ int mask_maker_new(const struct vocabulary *v, struct mask_maker **out)
 {
     struct mask_maker *w = calloc(1, sizeof *w);
     *out = NULL;
-    if (w) w->own_words = malloc(v->num_words * sizeof *w->own_words);
-    if (!w || !w->own_words || !frames_init(&w->frames)) {
+    if (w) {
+        w->own_words = malloc(v->num_words * sizeof *w->own_words);
+        w->rows = calloc(ROWS, sizeof *w->rows);
+    }
+    if (!w || !w->own_words || !w->rows || !frames_init(&w->frames)) {
         mask_maker_free(w);
         return STATUS_NO_MEMORY;
     }
@@ -44,6 +57,7 @@ void mask_maker_free(struct mask_maker *w)
     frames_deinit(&w->frames);
     free(w->threads);
     free(w->own_words);
+    free(w->rows);
     free(w);
 }
 
@@ -85,7 +99,7 @@ static void set_bit(uint64_t *words, uint32_t id)
 static void let_in(struct mask_maker *w, uint32_t first, uint32_t end)
 {
     const uint32_t *values = w->trie->values;
-    if (w->trie == &w->v->trie) {
+    if (w->trie != &w->v->tails) {
         for (uint32_t i = first; i < end; i++) set_bit(w->words, values[i]);
         return;
     }
@@ -111,6 +125,7 @@ static bool covers(const struct mask_maker *w, const struct thread *t, const str
     const uint32_t spaces = 1u << GROUP_SPACE | 1u << GROUP_LINE;
     if (s->flags & STATE_SPACES && !(node->groups & ~spaces) && t->spaces + node->height <= w->g->max_spaces)
         return true;
+    if (s->flags & STATE_PLAIN && !(node->groups & GROUPS_NOT_PLAIN)) return true;
     if (node->groups & ~s->self_groups) return false;
     const struct char_loop *loop = &w->g->loops[s->loop];
     return !loop->counts || (loop->max - t->count >= node->height && node->height < TRIE_HEIGHT_MAX);
@@ -124,6 +139,76 @@ static bool some_covers(const struct mask_maker *w, uint32_t begin, int n, const
 }
 
 static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n);
+static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n);
+
+/* A state that bytes lead out of without a look at counter, stack or spaces. */
+static bool is_simple(const struct grammar *g, const struct state *s)
+{
+    if (s->num_calls > 0 || s->flags & (STATE_FINAL | STATE_SPACES)) return false;
+    return s->loop == NO_LOOP || !g->loops[s->loop].counts;
+}
+
+static uint32_t simple_target(const struct grammar *g, uint32_t target)
+{
+    const struct state *s = &g->states[target];
+    return s->flags & STATE_BARE_FINAL || s->entry != NO_ENTRY ? ROW_OTHER : target;
+}
+
+static const struct row *find_row(struct mask_maker *w, uint32_t state)
+{
+    const struct grammar *g = w->g;
+    const struct state *s = &g->states[state];
+    struct row *row = &w->rows[state % ROWS];
+    if (w->row_states[state % ROWS] == state) return row;
+    w->row_states[state % ROWS] = state;
+    memset(row->targets, 0, sizeof row->targets);
+    if (s->loop != NO_LOOP) {
+        const struct char_class *c = &g->classes[g->loops[s->loop].char_class];
+        for (unsigned byte = 0; byte < 256; byte++) {
+            if (byte_set_has(&c->single, byte)) row->targets[byte] = simple_target(g, g->loops[s->loop].target);
+            if (byte_set_has(&c->lead, byte)) row->targets[byte] = ROW_OTHER;
+        }
+    }
+    for (uint32_t i = 0; i < s->num_edges; i++) {
+        const struct byte_edge *e = &g->edges[s->edges + i];
+        for (unsigned byte = e->lo; byte <= e->hi; byte++) row->targets[byte] = simple_target(g, e->target);
+    }
+    return row;
+}
+
+/* Whether all texts below a node can follow a simple state, as its flags tell. */
+static bool stays(const struct state *s, const struct trie_node *node)
+{
+    if (s->flags & STATE_PLAIN && !(node->groups & GROUPS_NOT_PLAIN)) return true;
+    return !(node->groups & ~s->self_groups);
+}
+
+/* As walk, for one thread in a simple state; it goes on with its counter and stack. */
+static void walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin)
+{
+    const struct trie_node *nodes = w->trie->nodes;
+    const uint8_t *bytes = w->trie->bytes;
+    uint32_t state = w->threads[begin].state, end = nodes[parent].first_child + nodes[parent].num_children;
+    const struct row *row = find_row(w, state);
+    w->num_steps += nodes[parent].num_children;
+    for (uint32_t child = nodes[parent].first_child; child < end && !w->status; child++) {
+        uint32_t target = row->targets[bytes[child]];
+        const struct trie_node *node = &nodes[child];
+        if (target == STATE_DEAD) continue;
+        if (target == ROW_OTHER) {
+            w->threads[begin].state = state;
+            visit(w, child, begin, 1);
+        } else if (stays(&w->g->states[target], node) && is_simple(w->g, &w->g->states[target])) {
+            let_in(w, node->first_value, node->end_value);
+        } else {
+            let_in(w, node->first_value, node->first_value + node->num_values);
+            w->threads[begin].state = target;
+            if (node->num_children > 0) walk(w, child, begin, 1);
+        }
+        if (w->row_states[state % ROWS] != state) row = find_row(w, state);
+    }
+    w->threads[begin].state = state;
+}
 
 static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n)
 {
@@ -149,6 +234,10 @@ static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n)
     if (n == 1 && s->flags & STATE_LITERAL) {
         uint32_t child = trie_child(w->trie, node, w->g->edges[s->edges].lo);
         if (child != UINT32_MAX) visit(w, child, begin, n);
+        return;
+    }
+    if (n == 1 && is_simple(w->g, s)) {
+        walk_simply(w, node, begin);
         return;
     }
     struct byte_set first = {0};
@@ -269,6 +358,16 @@ static void add_end(struct mask_maker *w, const struct matcher *m)
     for (int i = 0; i < w->v->num_end_ids; i++) set_bit(w->words, (uint32_t)w->v->end_ids[i]);
 }
 
+/* All plain tokens, and the others one by one. */
+static void add_plain(struct mask_maker *w, struct thread thread)
+{
+    for (size_t i = 0; i < w->v->num_words; i++) w->words[i] |= w->v->plain[i];
+    w->threads[0] = thread;
+    w->trie = &w->v->rest;
+    walk(w, TRIE_ROOT, 0, 1);
+    w->trie = &w->v->trie;
+}
+
 static void compute(struct mask_maker *w, const struct thread *threads, int n)
 {
     int num_walked = 0;
@@ -279,6 +378,8 @@ static void compute(struct mask_maker *w, const struct thread *threads, int n)
             add_body(w, threads[i]);
         else if (is_open_key(w->g, &threads[i]))
             add_open_key(w, threads[i]);
+        else if (w->g->states[threads[i].state].flags & STATE_PLAIN)
+            add_plain(w, threads[i]);
         else
             walked[num_walked++] = threads[i];
     }
@@ -308,6 +409,7 @@ int mask_fill(struct mask_maker *w, const struct matcher *m, struct mask_cache *
         return 0;
     }
     if (!copy_frames(w, &m->frames) || !reserve(w, THREADS_MAX)) return STATUS_NO_MEMORY;
+    memset(w->row_states, 0, sizeof w->row_states); /* STATE_DEAD: none */
     w->frames.touched = UINT32_MAX;
     compute(w, threads, n);
     if (cache && w->status == 0 && w->num_steps >= CACHED_STEPS_MIN && is_shallow(&w->frames, threads, n))

@@ -103,6 +103,29 @@ static uint32_t collect(const struct vocabulary_source *source, struct trie_text
     return n;
 }
 
+/* Whether a token inside a string is plain text. */
+static bool is_plain(const struct trie_text *t)
+{
+    for (uint32_t i = 0; i < t->num_bytes; i++)
+        if (t->bytes[i] == '\\' || t->bytes[i] == 0x7F) return false;
+    return true;
+}
+
+/* The tokens that are not plain text; texts are used up. */
+static int make_rest(struct vocabulary *v, struct trie_text *texts, uint32_t num_texts)
+{
+    const uint64_t *inside = v->slices + (SLICES - 1) * v->num_words;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < num_texts; i++) {
+        uint32_t id = texts[i].value;
+        if (inside[id / 64] >> (id & 63) & 1 && is_plain(&texts[i]))
+            v->plain[id / 64] |= (uint64_t)1 << (id & 63);
+        else
+            texts[n++] = texts[i];
+    }
+    return trie_make(texts, n, &v->rest);
+}
+
 static void shrink(struct tail **values, uint32_t n)
 {
     struct tail *smaller = realloc(*values, ((size_t)n + 1) * sizeof *smaller);
@@ -116,11 +139,12 @@ static int make_parts(struct vocabulary *v, const struct vocabulary_source *sour
     int status = make_slices(v, texts, num_texts, tails);
     if (status == 0) status = trie_make(texts, num_texts, &v->trie);
     if (status == 0) status = trie_make(tails, v->num_tails, &v->tails);
+    if (status == 0) status = make_rest(v, texts, num_texts);
     shrink(&v->tail_values, v->num_tails);
     shrink(&v->long_values, v->num_long);
-    v->num_bytes = sizeof *v + v->num_words * SLICES * 8 + ((size_t)v->num_tails + v->num_long) * sizeof(struct tail) +
+    v->num_bytes = sizeof *v + v->num_words * (SLICES + 1) * 8 + ((size_t)v->num_tails + v->num_long) * sizeof(struct tail) +
                    (size_t)v->trie.num_nodes * (sizeof(struct trie_node) + 1) + (size_t)v->trie.num_values * 4 +
-                   (size_t)v->tails.num_nodes * (sizeof(struct trie_node) + 1);
+                   ((size_t)v->tails.num_nodes + v->rest.num_nodes) * (sizeof(struct trie_node) + 1);
     return status;
 }
 
@@ -135,12 +159,13 @@ int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **
         v->num_ids = source->num_ids;
         v->num_words = (n + 63) / 64;
         v->slices = calloc(v->num_words * SLICES, 8);
+        v->plain = calloc(v->num_words, 8);
         v->tail_values = calloc(n, sizeof *v->tail_values);
         v->long_values = calloc(n, sizeof *v->long_values);
         v->num_end_ids = source->num_end_ids;
         v->end_ids = calloc((size_t)source->num_end_ids + 1, sizeof *v->end_ids);
     }
-    if (v && texts && tails && v->slices && v->tail_values && v->long_values && v->end_ids) {
+    if (v && texts && tails && v->slices && v->plain && v->tail_values && v->long_values && v->end_ids) {
         for (int i = 0; i < source->num_end_ids; i++) v->end_ids[i] = source->end_ids[i];
         status = make_parts(v, source, texts, tails);
     }
@@ -159,6 +184,8 @@ void vocabulary_free(struct vocabulary *v)
     if (!v) return;
     trie_deinit(&v->trie);
     trie_deinit(&v->tails);
+    trie_deinit(&v->rest);
+    free(v->plain);
     free(v->slices);
     free(v->tail_values);
     free(v->long_values);

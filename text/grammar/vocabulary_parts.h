@@ -19,6 +19,8 @@ struct vocabulary {
     int num_end_ids;
     struct trie trie;
     uint64_t *slices; /* SLICES x num_words: tokens inside a string, of CLASS_ANY */
+    uint64_t *plain;  /* tokens that are plain text (byte_group.h) */
+    struct trie rest; /* the others */
     struct tail *long_values; /* tokens inside a string of more than SLICE_CHARS_MAX characters */
     uint32_t num_long;
     struct trie tails;
