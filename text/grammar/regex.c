@@ -26,6 +26,8 @@ struct encoder {
     const struct symbol_dfa *symbols;
     enum regex_text text;
     struct tuple_set keys; /* by the state's number */
+    uint32_t *characters;  /* by symbol state: its AT_CHARACTER state, 0 if there is none yet */
+    uint32_t ascii[128];   /* the symbols of code points */
     struct pool next, labels;
 };
 
@@ -38,14 +40,15 @@ static uint32_t add_key(struct encoder *e, enum byte_state kind, uint32_t a, uin
 static uint32_t symbol_step(const struct encoder *e, uint32_t state, uint32_t code_point)
 {
     const struct symbol_dfa *d = e->symbols;
-    uint32_t cut = code_point < d->num_cuts && d->cuts[code_point] == code_point ? code_point
-                                                                                  : symbol_dfa_find(d, code_point);
-    return d->next[state * d->num_symbols + d->symbols[cut]];
+    uint32_t symbol = code_point < 128 ? e->ascii[code_point] : d->symbols[symbol_dfa_find(d, code_point)];
+    return d->next[state * d->num_symbols + symbol];
 }
 
 static uint32_t character_state(struct encoder *e, uint32_t symbol_state)
 {
-    return symbol_state == DFA_DEAD ? DFA_DEAD : add_key(e, AT_CHARACTER, symbol_state, 0, 0);
+    uint32_t *known = &e->characters[symbol_state];
+    if (symbol_state != DFA_DEAD && *known == DFA_DEAD) *known = add_key(e, AT_CHARACTER, symbol_state, 0, 0);
+    return *known;
 }
 
 /* ---- UTF-8 ---- */
@@ -233,7 +236,10 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
     pool_init(&e.next, sizeof(uint32_t), DFA_STATES_MAX * 256);
     pool_init(&e.labels, sizeof(uint32_t), DFA_STATES_MAX);
     (void)add_key(&e, AT_CHARACTER, DFA_DEAD, 0, 0);
-    out->start = character_state(&e, symbols->start);
+    e.characters = calloc(symbols->num_states, sizeof *e.characters);
+    if (!e.characters) e.keys.status = STATUS_NO_MEMORY;
+    for (uint32_t c = 0; c < 128; c++) e.ascii[c] = symbols->symbols[symbol_dfa_find(symbols, c)];
+    if (e.characters) out->start = character_state(&e, symbols->start);
     for (uint32_t s = 0; s < e.keys.count && !e.keys.status; s++) expand(&e, s);
     int status = e.keys.status ? e.keys.status : e.next.status ? e.next.status : e.labels.status;
     if (status == 0) {
@@ -242,6 +248,7 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
         e.labels.items = NULL;
         status = join_columns(e.next.items, out->num_states, out);
     }
+    free(e.characters);
     tuple_set_deinit(&e.keys);
     pool_deinit(&e.next);
     pool_deinit(&e.labels);
@@ -301,4 +308,41 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
     }
     regex_tree_deinit(&tree);
     return status;
+}
+
+/* ---- ^[set]{min,max}$ ---- */
+
+static const struct regex_node *repeated_set(const struct regex_tree *tree)
+{
+    const struct regex_node *nodes = tree->nodes.items, *root = &nodes[tree->root];
+    if (tree->num_looks > 0 || root->kind != REGEX_CONCAT || nodes[root->b].kind != REGEX_END) return NULL;
+    const struct regex_node *left = &nodes[root->a];
+    if (left->kind != REGEX_CONCAT || nodes[left->a].kind != REGEX_BEGIN) return NULL;
+    const struct regex_node *repeat = &nodes[left->b];
+    return repeat->kind == REGEX_REPEAT && nodes[repeat->a].kind == REGEX_SET ? repeat : NULL;
+}
+
+static bool has_all_utf8(const struct pool *set)
+{
+    const struct code_point_range *r = set->items;
+    for (uint32_t i = 0; i < set->count; i++)
+        if (r[i].lo <= 0x80 && r[i].hi == CODE_POINT_MAX) return true;
+    return false;
+}
+
+bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text, struct regex_repetition *out)
+{
+    struct regex_tree tree;
+    const struct regex_options options = {.text = text, .whole = true};
+    *out = (struct regex_repetition){0};
+    bool ok = regex_parse(pattern, num_bytes, &tree, NULL) == 0;
+    const struct regex_node *repeat = ok ? repeated_set(&tree) : NULL;
+    if (repeat && compile_node(&tree, repeat->a, &options, true, &out->one) == 0) {
+        const struct regex_node *set = pool_items(struct regex_node, &tree.nodes) + repeat->a;
+        out->min = (uint32_t)repeat->min;
+        out->max = repeat->max == REGEX_UNBOUNDED ? REGEX_ANY : (uint32_t)repeat->max;
+        out->has_all_utf8 = has_all_utf8(pool_items(struct pool, &tree.sets) + set->a);
+    }
+    regex_tree_deinit(&tree);
+    return out->one.start != DFA_DEAD;
 }

@@ -32,4 +32,14 @@ struct regex_options {
 int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
                   struct error *err) must_check;
 
+/* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number). Then out
+ * matches one character of it, and has_all_utf8 tells whether everything behind ASCII belongs to it. */
+#define REGEX_ANY UINT32_MAX
+struct regex_repetition {
+    struct dfa one;
+    uint32_t min, max;
+    bool has_all_utf8;
+};
+bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text, struct regex_repetition *out);
+
 #endif

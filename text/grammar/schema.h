@@ -19,8 +19,8 @@
 #include "text/grammar/json_text.h"
 
 enum {
-    SCHEMA_ARENA_BYTES = 64 << 20,
-    SCHEMA_WORK_MAX = 400000, /* atoms looked at */
+    SCHEMA_ARENA_BYTES = 32 << 20,
+    SCHEMA_WORK_MAX = 200000, /* atoms looked at */
     SCHEMA_DEPTH_MAX = 160,
     SCHEMA_KEYS_MAX = 20000, /* properties of an object */
     SCHEMA_KEY_BYTES_MAX = 1024,
@@ -116,6 +116,7 @@ struct compiler {
     uint32_t string, integer, number; /* likewise */
     struct memo **memos;           /* conjunctions by hash */
     struct regex_memo *regexes;
+    struct number_memo *numbers;
     struct negation_memo *negations;
     struct schema_resources *resources;
 };

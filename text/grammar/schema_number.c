@@ -67,6 +67,8 @@ static bool read_decimal(double value, struct decimal *out)
     return true;
 }
 
+static const char alphabet[] = "0123456789-.";
+
 /* ---- syntax: no exponent, no negative zero ---- */
 
 enum { IN_START, IN_SIGN, IN_WHOLE, IN_ZERO, IN_POINT, IN_FRACTION };
@@ -246,7 +248,7 @@ static void add_bound(struct compiler *c, struct numbers *n, double bound, int *
         return;
     }
     *part = n->count;
-    add_part(c, n, &(struct text_automaton){{COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &d});
+    add_part(c, n, &(struct text_automaton){alphabet, {COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &d});
 }
 
 static void add_multiples(struct compiler *c, struct numbers *n)
@@ -258,7 +260,7 @@ static void add_multiples(struct compiler *c, struct numbers *n)
             schema_fail(c, STATUS_UNSUPPORTED, "\"multipleOf\" %g is not supported: its digits must not exceed %d", value,
                         MODULUS_MAX);
         else
-            add_part(c, n, &(struct text_automaton){{0}, step_multiple, label_multiple, &m});
+            add_part(c, n, &(struct text_automaton){alphabet, {0}, step_multiple, label_multiple, &m});
     }
 }
 
@@ -280,7 +282,7 @@ static void exclude_numbers(struct compiler *c, const struct shape *s, struct df
             schema_fail(c, STATUS_UNSUPPORTED, "not %g is not supported", node->valuedouble);
             return;
         }
-        struct text_automaton a = {{COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &own};
+        struct text_automaton a = {alphabet, {COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &own};
         struct dfa compare, equal = {0};
         const struct dfa *parts[] = {d, &equal};
         if (text_dfa_make(&a, &compare)) {
@@ -307,12 +309,28 @@ static bool excludes_numbers(const struct shape *s)
     return false;
 }
 
+struct number_memo {
+    struct number_memo *next;
+    const struct shape *limits; /* a copy */
+    uint32_t state;
+};
+
+static bool same_limits(const struct shape *a, const struct shape *b)
+{
+    if ((a->types & TYPE_NUMBER) != (b->types & TYPE_NUMBER) || a->min != b->min || a->max != b->max ||
+        a->min_open != b->min_open || a->max_open != b->max_open || a->multiples.count != b->multiples.count)
+        return false;
+    for (int i = 0; i < a->multiples.count; i++)
+        if (a->multiples.nodes[i]->valuedouble != b->multiples.nodes[i]->valuedouble) return false;
+    return true;
+}
+
 static uint32_t limited_state(struct compiler *c, const struct shape *s, unsigned syntax)
 {
     struct numbers n = {.s = s};
     struct dfa all = {0};
     uint32_t state = STATE_DEAD;
-    add_part(c, &n, &(struct text_automaton){{IN_START}, step_syntax, label_syntax, &syntax});
+    add_part(c, &n, &(struct text_automaton){alphabet, {IN_START}, step_syntax, label_syntax, &syntax});
     add_bound(c, &n, s->min, &n.min_part);
     add_bound(c, &n, s->max, &n.max_part);
     add_multiples(c, &n);
@@ -333,13 +351,27 @@ static uint32_t rule_start(struct compiler *c, uint32_t *rule, uint32_t (*make)(
     return builder_status(&c->b) ? STATE_DEAD : pool_items(struct rule, &c->b.rules)[*rule].start;
 }
 
+static void remember(struct compiler *c, const struct shape *s, uint32_t state)
+{
+    struct number_memo *m = schema_alloc(c, sizeof *m);
+    struct shape *copy = schema_alloc(c, sizeof *copy);
+    if (c->status) return;
+    *copy = *s;
+    *m = (struct number_memo){c->numbers, copy, state};
+    c->numbers = m;
+}
+
 uint32_t schema_number_state(struct compiler *c, const struct shape *s)
 {
     unsigned numbers = s->types & TYPE_NUMBER;
     bool is_limited = !isinf(s->min) || !isinf(s->max) || s->multiples.count > 0 || excludes_numbers(s);
     if (!is_limited && numbers == TYPE_INTEGER) return rule_start(c, &c->integer, json_integer_rule);
     if (!is_limited && numbers == TYPE_NUMBER) return rule_start(c, &c->number, json_number_rule);
-    return limited_state(c, s, (numbers & TYPE_INTEGER ? SYNTAX_INTEGER : 0) | (numbers & TYPE_FRACTION ? SYNTAX_FRACTION : 0));
+    for (struct number_memo *m = c->numbers; m; m = m->next)
+        if (!excludes_numbers(s) && same_limits(m->limits, s)) return m->state;
+    uint32_t state = limited_state(c, s, (numbers & TYPE_INTEGER ? SYNTAX_INTEGER : 0) | (numbers & TYPE_FRACTION ? SYNTAX_FRACTION : 0));
+    if (!excludes_numbers(s)) remember(c, s, state);
+    return state;
 }
 
 bool schema_number_fits(struct compiler *c, const struct shape *s, double value)

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text/grammar/code_points.h"
+#include "text/grammar/byte_group.h"
 #include "text/grammar/regex.h"
 #include "text/grammar/schema.h"
 #include "text/grammar/text_dfa.h"
@@ -170,12 +170,50 @@ void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, c
     if (!c->status && text_dfa_of(texts, sizes, n, out)) schema_fail(c, STATUS_LIMIT, "propertyNames has too many names");
 }
 
+/* The class of characters that an automaton of one character takes. */
+static uint16_t add_class(struct compiler *c, const struct regex_repetition *r)
+{
+    struct char_class own = {.more = builder_dfa(&c->b, &r->one, -1, NULL, 0)};
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint32_t target = dfa_step(&r->one, r->one.start, (uint8_t)byte);
+        if (target == DFA_DEAD) continue;
+        byte_set_add(r->one.labels[target] ? &own.single : &own.lead, byte);
+    }
+    own.groups = byte_groups_inside(&own.single) | (r->has_all_utf8 ? 1u << GROUP_UTF8 : 0);
+    struct char_class *place = pool_push(&c->b.classes, 1);
+    if (place) *place = own;
+    return (uint16_t)(c->b.classes.count - 1);
+}
+
+/* A set of characters so and so many times: one state that counts. */
+static uint32_t repetition_state(struct compiler *c, const struct shape *s, const struct regex_repetition *r)
+{
+    uint32_t min = max_of(r->min, s->min_length), max = min_of(r->max == REGEX_ANY ? NO_LIMIT : r->max, s->max_length);
+    uint32_t body = STATE_DEAD, end = BUILDER_FINAL;
+    if (min > max) return STATE_DEAD;
+    body = builder_state(&c->b, 0);
+    if (min > 0) end = builder_final_if(&c->b, (struct entry){.kind = ENTRY_AT_LEAST, .a = min});
+    builder_set_edge(&c->b, body, '"', end);
+    bool counts = min > 0 || max != NO_LIMIT;
+    builder_set_loop(&c->b, body, (struct char_loop){add_class(c, r), counts, body, max, min});
+    return body;
+}
+
 /* One pattern and nothing else needs no product. */
 static uint32_t pattern_state(struct compiler *c, const struct shape *s)
 {
     const uint32_t exits[] = {STATE_DEAD, BUILDER_FINAL};
     bool is_single = s->patterns.count == 1 && !s->patterns.items[0].negated && s->min_length == 0 &&
                      s->max_length == NO_LIMIT && !excludes_strings(s);
+    bool is_alone = s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s);
+    struct regex_repetition repetition;
+    const char *text = s->patterns.count > 0 ? s->patterns.items[0].text : NULL;
+    if (is_alone && !s->patterns.items[0].is_format &&
+        regex_is_repetition(text, strlen(text), REGEX_JSON_STRING, &repetition)) {
+        uint32_t state = repetition_state(c, s, &repetition);
+        dfa_deinit(&repetition.one);
+        return state;
+    }
     if (is_single) {
         const struct dfa *d = schema_regex(c, &s->patterns.items[0]);
         return d ? builder_dfa(&c->b, d, '"', exits, 2) : STATE_DEAD;

@@ -9,6 +9,7 @@ enum { TEXT_STATE_NUMBERS = 4 };
 /* A state is four numbers. step writes what follows a byte and says whether there is anything; label is what the
  * state accepts. */
 struct text_automaton {
+    const char *alphabet; /* the bytes that lead anywhere */
     uint32_t start[TEXT_STATE_NUMBERS];
     bool (*step)(const void *context, const uint32_t *from, uint8_t byte, uint32_t *to);
     uint32_t (*label)(const void *context, const uint32_t *state);
