@@ -255,7 +255,9 @@ struct finisher {
     const struct byte_edge *edges;
     struct rule_call *calls;
     struct rule *rules;
-    uint8_t *visits; /* of rules: 1 being walked, 2 done */
+    uint8_t *visits;      /* of rules: 1 being walked, 2 done */
+    uint32_t *walked_for; /* of states: the last rule they were walked for, + 1 */
+    uint32_t rule;        /* that is being walked */
     int depth;
     int status;
 };
@@ -335,6 +337,8 @@ static bool walk_state(struct finisher *f, uint32_t number, struct byte_set *fir
 {
     const struct state *s = &f->states[number];
     bool nullable = s->flags & STATE_FINAL;
+    if (f->walked_for[number] == f->rule + 1) return false; /* counted already */
+    f->walked_for[number] = f->rule + 1;
     if (f->status || ++f->depth > FINISH_DEPTH_MAX) {
         if (!f->status) f->status = STATUS_LIMIT;
         return false;
@@ -372,9 +376,12 @@ static void walk_rule(struct finisher *f, uint32_t number)
         if (!f->status) f->status = STATUS_INVALID;
         return;
     }
+    uint32_t outer = f->rule;
+    f->rule = number;
     f->visits[number] = 1;
     r->nullable = walk_state(f, r->start, &r->first);
     f->visits[number] = 2;
+    f->rule = outer;
 }
 
 /* ---- finishing: only what can be finished may be begun ---- */
@@ -428,6 +435,25 @@ static int check_live(struct finisher *f, uint32_t start_rule, bool prunes, stru
                                                 : "nothing can match the grammar: it never comes to an end");
 }
 
+/* Marks the states that a rule may return from without another byte. */
+static void mark_returns(struct finisher *f)
+{
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t i = f->b->states.count; i-- > 1;) {
+            struct state *s = &f->states[i];
+            bool returns = s->flags & STATE_FINAL;
+            for (uint32_t k = 0; k < s->num_calls && !returns; k++) {
+                const struct rule_call *call = &f->calls[s->calls + k];
+                returns = f->rules[call->rule].nullable && f->states[call->back].flags & STATE_RETURNS;
+            }
+            if (!returns || s->flags & STATE_RETURNS) continue;
+            s->flags |= STATE_RETURNS;
+            changed = changed || !(s->flags & STATE_FINAL);
+        }
+    }
+}
+
 static int derive(struct finisher *f, struct error *err)
 {
     for (uint32_t i = 1; i < f->b->states.count; i++) set_derived_flags(f, i);
@@ -435,6 +461,7 @@ static int derive(struct finisher *f, struct error *err)
         f->depth = 0;
         walk_rule(f, i);
     }
+    mark_returns(f);
     if (f->status == STATUS_INVALID)
         return error_set(err, STATUS_INVALID, "a rule is left-recursive: it refers to itself before any text");
     if (f->status) return error_set(err, f->status, "rules are nested too deeply");
@@ -480,11 +507,13 @@ int builder_finish(struct builder *b, uint32_t start_rule, bool prunes, struct g
                          .edges = b->edges.items,
                          .calls = b->calls.items,
                          .rules = b->rules.items,
-                         .visits = calloc(b->rules.count, 1)};
-    if (!f.visits) return error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
-    if (b->is_recursive) status = check_live(&f, start_rule, prunes, err);
+                         .visits = calloc(b->rules.count, 1),
+                         .walked_for = calloc(b->states.count, sizeof *f.walked_for)};
+    if (!f.visits || !f.walked_for) status = error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
+    if (status == 0 && b->is_recursive) status = check_live(&f, start_rule, prunes, err);
     if (status == 0) status = derive(&f, err);
     free(f.visits);
+    free(f.walked_for);
     if (status) return status;
     *out = hand_over(b, start_rule);
     return *out ? 0 : error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");

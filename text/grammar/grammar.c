@@ -1,6 +1,43 @@
 #include <stdlib.h>
 
-#include "text/grammar/program.h"
+#include "text/grammar/builder.h"
+#include "text/grammar/regex.h"
+#include "text/grammar/text_dfa.h"
+
+static int from_dfa(const struct dfa *d, struct grammar **out, struct error *err)
+{
+    struct builder b;
+    builder_init(&b, 0);
+    uint32_t rule = builder_rule(&b);
+    builder_set_start(&b, rule, builder_dfa(&b, d, -1, NULL, 0));
+    int status = d->start == DFA_DEAD ? error_set(err, STATUS_INVALID, "no text matches")
+                                      : builder_finish(&b, rule, false, out, err);
+    builder_deinit(&b);
+    return status;
+}
+
+int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **out, struct error *err)
+{
+    const struct regex_options options = {.text = REGEX_UTF8, .whole = true};
+    struct dfa d;
+    *out = NULL;
+    int status = regex_compile(pattern, num_bytes, &options, &d, err);
+    if (status == 0) status = from_dfa(&d, out, err);
+    dfa_deinit(&d);
+    return status;
+}
+
+int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int num_choices, struct grammar **out,
+                         struct error *err)
+{
+    struct dfa d;
+    *out = NULL;
+    int status = text_dfa_of(texts, num_bytes, num_choices, &d);
+    if (status) return error_set(err, status, "the choices are too long: more than %d bytes together", DFA_STATES_MAX);
+    status = from_dfa(&d, out, err);
+    dfa_deinit(&d);
+    return status;
+}
 
 void grammar_free(struct grammar *g)
 {

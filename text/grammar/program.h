@@ -23,6 +23,7 @@ enum state_flags {
     STATE_BARE_FINAL = 2, /* final and nothing else: left at once */
     STATE_SPACES = 4,     /* white space may stand here */
     STATE_LITERAL = 8,    /* one edge with one byte, and nothing else */
+    STATE_RETURNS = 32,   /* final, or what it calls may be empty and then it is */
     STATE_PLAIN = 16,     /* any plain text (byte_group.h) may follow, however long */
 };
 

@@ -360,24 +360,11 @@ void step_first_bytes(const struct grammar *g, struct frames *f, const struct th
     for (int i = 0; i < n; i++) add_first(g, f, from[i], out, NULLABLE_CALLS);
 }
 
-/* Whether a state's rule may return without another byte. */
-static bool can_return(const struct grammar *g, uint32_t state, int depth)
-{
-    const struct state *s = &g->states[state];
-    if (s->flags & STATE_FINAL) return true;
-    for (uint32_t i = 0; i < s->num_calls && depth > 0; i++) {
-        const struct rule_call *call = &g->calls[s->calls + i];
-        if (g->rules[call->rule].nullable && can_return(g, call->back, depth - 1)) return true;
-    }
-    return false;
-}
-
 bool step_can_end(const struct grammar *g, const struct frames *f, const struct thread *from, int n)
 {
-    enum { NULLABLE_CALLS = 32 };
     for (int i = 0; i < n; i++) {
         uint32_t state = from[i].state, stack = from[i].stack;
-        while (can_return(g, state, NULLABLE_CALLS)) {
+        while (g->states[state].flags & STATE_RETURNS) {
             if (stack == STACK_BOTTOM) return true;
             state = f->items[stack].state;
             stack = f->items[stack].parent;

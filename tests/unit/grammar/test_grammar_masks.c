@@ -148,8 +148,45 @@ static void masks_equal_the_slow_reference(void **state)
     vocabulary_free(w.v);
 }
 
+static const char *const notations[] = {
+    "root ::= \"a\" root \"b\" | \"x\"",
+    "root ::= item (\", \" item)* \"\\n\"?\nitem ::= [a-z\\u00e9]{2,4} | \"\\\"\" [^\"]* \"\\\"\" # texts\n",
+    "list ::= \"[\" (list (\",\" list)*)? \"]\" | . | empty\nempty ::= (\"\" | [0-9]?)* \"e\"",
+    "root ::= a a a\na ::= \"x\"? \"xx\"*",
+    "root ::= (\"foo\" | \"foobar\" | \"f\")+ bad?\nbad ::= \"z\" bad",
+};
+
+static void masks_of_other_notations(void **state)
+{
+    static const char *const patterns[] = {"(a|ab)*c?", "[^\\n]{0,5}x", "(hello|Hello) ?world|\\d{1,3}(\\.\\d{1,3}){3}"};
+    static const char *const choices[] = {"true", "false", "foo", "foobar", "caf\xC3\xA9", "{\"name\": 1}", ""};
+    struct walk w = {.v = make_small_vocabulary()};
+    size_t sizes[array_length(choices)];
+    struct error err = {0};
+    struct grammar *g;
+    (void)state;
+    assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
+    for (size_t i = 0; i < array_length(choices); i++) sizes[i] = strlen(choices[i]);
+    for (size_t i = 0; i < array_length(notations) + array_length(patterns) + 1; i++) {
+        size_t pattern = i - array_length(notations);
+        const char *text = i < array_length(notations) ? notations[i] : pattern < array_length(patterns) ? patterns[pattern] : "";
+        int status = i < array_length(notations) ? grammar_from_ebnf(text, strlen(text), &g, &err)
+                     : *text                     ? grammar_from_regex(text, strlen(text), &g, &err)
+                                                 : grammar_from_choices(choices, sizes, array_length(choices), &g, &err);
+        if (status) fail_msg("%s: %s", text, err.text);
+        struct mask_cache *cache;
+        assert_int_equal(mask_cache_new(g, (SMALL_IDS + 63) / 64, 20000, &cache), 0);
+        for (int walk = 0; walk < 24; walk++) walk_schema(&w, text, g, cache, 24);
+        mask_cache_free(cache);
+        grammar_free(g);
+    }
+    mask_maker_free(w.maker);
+    vocabulary_free(w.v);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(masks_equal_the_slow_reference)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(masks_equal_the_slow_reference),
+                                       cmocka_unit_test(masks_of_other_notations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
