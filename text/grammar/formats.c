@@ -23,10 +23,11 @@
     ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" \
     H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16               \
     ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
-#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-#define HOSTNAME LABEL "(?:\\." LABEL ")*"
+/* At most 39 characters in each of at most 6 labels: a name is no longer than 253, and no label begins as Punycode. */
+#define LABEL "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,19}"
+#define HOSTNAME LABEL "(?:\\." LABEL "){0,5}"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-#define EMAIL ATOM "(?:\\." ATOM ")*@" LABEL "(?:\\." LABEL ")*"
+#define EMAIL ATOM "(?:\\." ATOM ")*@" HOSTNAME
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define PCHAR_NO_COLON "(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})"
 #define REG_NAME "(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"

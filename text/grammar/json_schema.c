@@ -171,10 +171,21 @@ static uint32_t word_state(struct compiler *c, const char *word)
     return builder_text(&c->b, word, strlen(word), BUILDER_FINAL);
 }
 
+/* What not, if and oneOf rule out is put in words of our own, which would count as evaluated. */
+static void refuse_unevaluated_beside_not(struct compiler *c, const struct conjunction *k, const struct shape *s)
+{
+    const cJSON *keyword = s->unevaluated_properties ? s->unevaluated_properties : s->unevaluated_items;
+    for (int i = 0; keyword && i < k->num_atoms; i++)
+        if (k->atoms[i].negated || k->atoms[i].done & (CHOICE_NOT | CHOICE_IF))
+            schema_fail(c, STATUS_UNSUPPORTED, "\"%s\" at %s is not supported beside not, if or oneOf", keyword->string,
+                        schema_path(c, keyword));
+}
+
 static uint32_t shape_state(struct compiler *c, const struct conjunction *k, struct shape *s)
 {
     struct calls calls;
     if (s->has_choice) return choice_state(c, s);
+    refuse_unevaluated_beside_not(c, k, s);
     if (s->has_literals) return schema_literals_state(c, k, s);
     pool_init(&calls.items, sizeof(struct rule_call), UINT16_MAX);
     for (int i = 0; i < s->excluded.count; i++) {

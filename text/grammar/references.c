@@ -1,6 +1,7 @@
 /* $ref: a place in the same document, by pointer, anchor or a schema's own $id. */
 #include <string.h>
 
+#include "base/check.h"
 #include "text/grammar/schema.h"
 
 /* A schema with an $id (or the root), and which schemas below it are its own. */
@@ -64,11 +65,19 @@ static int enter_resource(struct compiler *c, const cJSON *node, const char *id,
     return (int)c->resources->resources.count - 1;
 }
 
-static bool is_data(const char *name)
+static bool is_one_of(const char *name, const char *const *names, size_t n)
 {
-    return !strcmp(name, "enum") || !strcmp(name, "const") || !strcmp(name, "default") || !strcmp(name, "examples") ||
-           !strcmp(name, "example");
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(name, names[i])) return true;
+    return false;
 }
+
+/* Keywords whose value is a map of schemas; those whose value is a schema or a list of them. */
+static const char *const map_keywords[] = {"properties",  "patternProperties", "$defs",
+                                           "definitions", "dependentSchemas",  "dependencies"};
+static const char *const schema_keywords[] = {
+    "items", "prefixItems", "additionalItems", "additionalProperties", "contains", "not", "if", "then", "else",
+    "allOf", "anyOf", "oneOf", "propertyNames", "unevaluatedProperties", "unevaluatedItems"};
 
 /* is_map: the keys of node are names that a user chose ("properties"), not keywords. */
 static void scan(struct compiler *c, const cJSON *node, int resource, bool is_map, int depth)
@@ -92,12 +101,9 @@ static void scan(struct compiler *c, const cJSON *node, int resource, bool is_ma
         }
     }
     for (const cJSON *k = node->child; k; k = k->next) {
-        bool below_map = !is_map && k->string &&
-                         (!strcmp(k->string, "properties") || !strcmp(k->string, "patternProperties") ||
-                          !strcmp(k->string, "$defs") || !strcmp(k->string, "definitions") ||
-                          !strcmp(k->string, "dependentSchemas") || !strcmp(k->string, "dependencies"));
-        if (!is_map && k->string && is_data(k->string)) continue;
-        if (k->child) scan(c, k, resource, below_map && cJSON_IsObject(k), depth + 1);
+        bool is_schema = is_map || !k->string || is_one_of(k->string, schema_keywords, array_length(schema_keywords));
+        bool below_map = !is_schema && cJSON_IsObject(k) && is_one_of(k->string, map_keywords, array_length(map_keywords));
+        if (k->child && (is_schema || below_map)) scan(c, k, resource, below_map, depth + 1);
     }
 }
 

@@ -1,0 +1,124 @@
+"""JSON schemas: the official test suite as a ratchet, MaskBench's instances, and random answers against jsonschema.
+
+FLASHD_SCHEMA_SUITE names a folder (or .tar.xz) of the suite's draft2020-12 tests, FLASHD_MASKBENCH one of MaskBench's
+files; without them those tests say that they were skipped. FLASHD_UPDATE=1 writes schema_suite.json anew."""
+import collections
+import glob
+import json
+import os
+import pathlib
+import subprocess
+import tarfile
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PROGRAM = ROOT / "build/tests/golden/grammar_main"
+RATCHET = HERE / "schema_suite.json"
+SCHEMAS = HERE / "schemas.json"
+# What MaskBench's sample passes at least.
+PASSING = 0.92
+
+
+@pytest.fixture(scope="session")
+def run():
+    subprocess.run(["make", "-s", str(PROGRAM.relative_to(ROOT))], cwd=ROOT, check=True)
+
+    def run_lines(lines):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        result = subprocess.run([PROGRAM], input=text, stdout=subprocess.PIPE, text=True, check=True)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    return run_lines
+
+
+def read_files(variable):
+    source = os.environ.get(variable)
+    if not source or not os.path.exists(source):
+        pytest.skip(f"{variable} names no folder or archive")
+    if os.path.isdir(source):
+        for path in sorted(glob.glob(source + "/**/*.json", recursive=True)):
+            yield os.path.relpath(path, source), json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    else:
+        with tarfile.open(source) as archive:
+            for member in sorted(archive.getmembers(), key=lambda m: m.name):
+                if member.name.endswith(".json"):
+                    yield member.name, json.load(archive.extractfile(member))
+
+
+def dump(data):
+    return json.dumps(data, ensure_ascii=False)
+
+
+def has_nul(data):
+    return "\\u0000" in json.dumps(data)
+
+
+def test_official_suite(run):
+    """Per file: passed, rejected though valid, refused. Nothing that is not valid is accepted; formats are enforced, so the
+    tests that want them ignored do not count."""
+    counts, wrong = collections.OrderedDict(), []
+    for name, groups in read_files("FLASHD_SCHEMA_SUITE"):
+        name = name.split("draft2020-12/")[-1]
+        groups = [g for g in groups if not has_nul(g)]
+        lines = [{"schema": dump(g["schema"]), "texts": [dump(t["data"]) for t in g["tests"]]} for g in groups]
+        count = {"passed": 0, "rejected": 0, "refused": 0}
+        for group, answer in zip(groups, run(lines)):
+            for i, test in enumerate(group["tests"]):
+                if "accepted" not in answer:
+                    count["refused"] += 1
+                elif answer["accepted"][i] == test["valid"]:
+                    count["passed"] += 1
+                elif test["valid"]:
+                    count["rejected"] += 1
+                else:
+                    wrong.append(f"{name}: {group['description']}: {test['description']}")
+        counts[name] = count
+    assert not wrong, f"{len(wrong)} accepted though not valid:\n" + "\n".join(wrong)
+    if os.environ.get("FLASHD_UPDATE"):
+        RATCHET.write_text(json.dumps(counts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    total = {k: sum(c[k] for c in counts.values()) for k in ("passed", "rejected", "refused")}
+    print(f"official suite: {total}, 0 accepted though not valid")
+    assert dict(counts) == json.loads(RATCHET.read_text(encoding="utf-8")), "the ratchet moved: FLASHD_UPDATE=1 writes it"
+
+
+def test_maskbench(run):
+    items = [(name, item) for name, item in read_files("FLASHD_MASKBENCH") if "tests" in item]
+    answers = run([{"schema": dump(i["schema"]), "texts": [dump(t["data"]) for t in i["tests"]]} for _, i in items])
+    passing, wrong = 0, []
+    for (name, item), answer in zip(items, answers):
+        if "accepted" not in answer:
+            continue
+        valid = [t["valid"] for t in item["tests"]]
+        passing += valid == answer["accepted"]
+        wrong += [f"{name}#{i}" for i, (v, a) in enumerate(zip(valid, answer["accepted"])) if a and not v]
+    print(f"MaskBench: {passing} of {len(items)} schemas pass")
+    assert not wrong
+    assert passing >= PASSING * len(items)
+
+
+def test_random_answers_are_valid(run):
+    """Whatever a grammar lets through is valid, says another implementation."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schemas = json.loads(SCHEMAS.read_text(encoding="utf-8"))
+    answers = run([{"schema": dump(s), "texts": [], "samples": 60, "seed": i + 1} for i, s in enumerate(schemas)])
+    count = 0
+    for schema, answer in zip(schemas, answers):
+        assert "samples" in answer, (schema, answer)
+        assert answer["samples"], schema
+        validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+        for text in answer["samples"]:
+            error = next(validator.iter_errors(json.loads(text)), None)
+            assert error is None, f"{dump(schema)}\n{text}\n{error}"
+            count += 1
+    print(f"{count} random answers of {len(schemas)} schemas are valid")
+
+
+def test_own_schemas(run):
+    """Examples that must and must not be accepted stand in the schemas themselves."""
+    schemas = json.loads(SCHEMAS.read_text(encoding="utf-8"))
+    lines = [{"schema": dump(s), "texts": [dump(t) for t in s.get("examples", []) + s.get("x-invalid", [])]} for s in schemas]
+    for schema, answer in zip(schemas, run(lines)):
+        expected = [True] * len(schema.get("examples", [])) + [False] * len(schema.get("x-invalid", []))
+        assert answer.get("accepted") == expected, (schema, answer)
