@@ -221,3 +221,17 @@ seed("config", "yaml", parts(config__yaml="max-num-seqs: 8\nmodel: /m\nhost: \"0
                              args="--config\n/memory/config.yaml\n--port=1\n--no-log-requests\nmodel.gguf",
                              environment="FLASHD_SEED=7\nFLASHD_API_KEY=a,b\nFLASHD_GPU_MEMORY_UTILIZATION=0.5"))
 seed("config", "args", parts(args="--max-queued-tokens\n12K\n--served-model-name\na\n--served-model-name=b\n--load-format=dummy\n--enable-prefix-caching\nm"))
+
+# ---- grammars: a letter for the notation, the text, and behind a NUL what to pick from the masks ----
+
+seed("grammar", "object", 's{"type":"object","properties":{"name":{"type":"string","maxLength":5},"age":{"type":"integer","minimum":3,'
+     '"maximum":120}},"required":["age"],"additionalProperties":{"enum":[1,"a",null]},"maxProperties":3}\0\1\2\3\4')
+seed("grammar", "choices_of_schemas", 's{"oneOf":[{"type":"string","pattern":"^a+$"},{"type":"string","format":"date"},{"not":{"type":['
+     '"string","object"]}}],"$defs":{"a":{"$ref":"#"}}}\0abc')
+seed("grammar", "patterns", 's{"patternProperties":{"^x":{"type":"number","multipleOf":0.5},"y$":{"$ref":"#"}},"propertyNames":{"minLength":1},'
+     '"if":{"required":["x"]},"then":{"properties":{"y":false}},"unevaluatedProperties":false}\0xyz')
+seed("grammar", "array", 's{"type":"array","prefixItems":[true,{"const":{"a":[1]}}],"items":{"anyOf":[{"type":"boolean"},{"type":"array",'
+     '"contains":{"const":1}}]},"minItems":1,"maxItems":4,"dependentRequired":{"a":["b"]}}\0\0\0')
+seed("grammar", "regex", "r^(?=.*\\d)(?!x)[a-z\\d\\u00e9]{2,5}(\\.[^\\s\\W]+)*?$\0\7\10")
+seed("grammar", "ebnf", 'eroot ::= item ("," " "? item)* # list\nitem ::= [a-z\\u00e9]{1,3} | "\\"" . "\\"" | ( root )?\0\1')
+seed("grammar", "choices", "ctrue\nfalse\ntruest\0\1")

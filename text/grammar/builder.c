@@ -388,6 +388,13 @@ static void walk_rule(struct finisher *f, uint32_t number)
 
 static bool is_live(const struct finisher *f, const uint8_t *live, const struct state *s)
 {
+    const struct entry *entry = pool_items(struct entry, &f->b->entries) + s->entry;
+    if (entry->kind == ENTRY_CLOSE) { /* what an object requires must be possible */
+        const struct key_table *t = pool_items(struct key_table, &f->b->objects) + entry->object;
+        const uint32_t *values = pool_items(uint32_t, &f->b->keys) + t->values;
+        for (uint32_t i = 0; i < t->num_values; i++)
+            if (!live[values[i]]) return false;
+    }
     if (s->flags & STATE_FINAL) return true;
     for (uint32_t i = 0; i < s->num_edges; i++)
         if (live[f->edges[s->edges + i].target]) return true;
@@ -400,7 +407,7 @@ static bool is_live(const struct finisher *f, const uint8_t *live, const struct 
 
 static bool find_live(const struct finisher *f, uint8_t *live)
 {
-    uint32_t num_states = f->b->states.count, num_live = 1;
+    uint32_t num_states = f->b->states.count, num_live = 1; /* the dead state is not counted as missing */
     for (bool changed = true; changed;) {
         changed = false;
         for (uint32_t i = num_states; i-- > 1;) {

@@ -16,6 +16,7 @@ struct property {
     size_t num_bytes;        /* of text */
     uint32_t rule;           /* of its value; RULE_NEVER: it must not be there */
     uint32_t key;            /* its place in the order */
+    uint32_t state;          /* behind its name */
     bool required;
 };
 
@@ -322,16 +323,16 @@ static uint32_t fill_gaps(struct byte_edge *edges, uint32_t n, uint8_t lo, uint8
     return count;
 }
 
-static uint32_t tree(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys);
+static uint32_t tree(struct object *o, struct property *p, uint32_t n, size_t depth, struct entry keys);
 
-static uint32_t tree_edges(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys,
+static uint32_t tree_edges(struct object *o, struct property *p, uint32_t n, size_t depth, struct entry keys,
                            struct byte_edge *edges)
 {
     uint32_t num_edges = 0, i = 0, quote = o->is_open ? o->extra_end : STATE_DEAD;
     if (p[0].num_bytes == depth) {
         quote = STATE_DEAD;
         if (p[0].rule != RULE_NEVER)
-            quote = value_state(o, p[0].rule, entry_of(o, ENTRY_KEY, p[0].key, 0));
+            quote = p[0].state = value_state(o, p[0].rule, entry_of(o, ENTRY_KEY, p[0].key, 0));
         i = 1;
     }
     bool has_quote = false;
@@ -352,7 +353,7 @@ static uint32_t tree_edges(struct object *o, const struct property *p, uint32_t 
 }
 
 /* The state behind the first depth bytes of p[0 .. n - 1], which share them. */
-static uint32_t tree(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys)
+static uint32_t tree(struct object *o, struct property *p, uint32_t n, size_t depth, struct entry keys)
 {
     struct builder *b = &o->c->b;
     struct byte_edge edges[258];
@@ -547,6 +548,22 @@ static uint32_t name_state(struct object *o, struct named_extras *e, struct entr
     return s;
 }
 
+/* The states behind required names, for whoever asks whether the object can be finished. */
+static void list_values(struct object *o)
+{
+    uint32_t begin = o->c->b.keys.count, count = 0;
+    for (uint32_t i = 0; i < o->num_properties; i++) {
+        uint32_t *value = o->properties[i].required ? pool_push(&o->c->b.keys, 1) : NULL;
+        if (!value) continue;
+        *value = o->properties[i].state;
+        count++;
+    }
+    if (builder_status(&o->c->b)) return;
+    struct key_table *t = pool_items(struct key_table, &o->c->b.objects) + o->table;
+    t->values = begin;
+    t->num_values = count;
+}
+
 static uint32_t object_states(struct object *o, struct named_extras *e)
 {
     struct builder *b = &o->c->b;
@@ -567,6 +584,7 @@ static uint32_t object_states(struct object *o, struct named_extras *e)
         builder_set_edge(b, open, '}', close);
         return builder_text(b, "{", 1, open);
     }
+    list_values(o);
     const struct byte_edge first[] = {{'"', '"', name}, {'}', '}', close}};
     const struct byte_edge behind[] = {{',', ',', next}, {'}', '}', close}};
     builder_set_edges(b, open, first, 2);

@@ -1,5 +1,16 @@
 /* A mask equals trying every token byte by byte; whatever it lets in can be finished; forced bytes are the only
  * ones; taking back tokens gives what was before. On random walks through schemas that meet every kind of state. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "unit/grammar/compile.h"
 #include "unit/grammar/small_vocabulary.h"
 
 static const char *const schemas[] = {

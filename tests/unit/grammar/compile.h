@@ -1,0 +1,28 @@
+/* compile.h - schemas for tests of grammars. */
+#ifndef TESTS_UNIT_GRAMMAR_COMPILE_H
+#define TESTS_UNIT_GRAMMAR_COMPILE_H
+
+#include <cjson/cJSON.h>
+
+#include "text/grammar/grammar.h"
+
+/* The status of compiling; err has the sentence. */
+static inline int try_schema(const char *text, struct grammar **out, struct error *err)
+{
+    const struct grammar_options options = {.max_spaces = GRAMMAR_SPACES_DEFAULT};
+    cJSON *schema = cJSON_Parse(text);
+    if (!schema) fail_msg("no JSON: %s", text);
+    int status = grammar_from_json_schema(schema, &options, out, err);
+    cJSON_Delete(schema);
+    return status;
+}
+
+static inline struct grammar *compile_schema(const char *text)
+{
+    struct grammar *g = NULL;
+    struct error err = {0};
+    if (try_schema(text, &g, &err)) fail_msg("%s: %s", text, err.text);
+    return g;
+}
+
+#endif

@@ -1,0 +1,215 @@
+/* What grammars accept and refuse, and the sentences; a matcher's life. That masks are right is shown by
+ * test_grammar_masks.c, that schemas mean what JSON Schema says by tests/golden/test_grammar.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "text/grammar/matcher.h"
+#include "text/grammar/regex.h"
+#include "unit/grammar/compile.h"
+
+static bool accepts(const struct grammar *g, const char *text)
+{
+    struct matcher *m;
+    assert_int_equal(matcher_new(g, &m), 0);
+    bool ok = matcher_accept(m, text, strlen(text)) == 0 && matcher_can_end(m);
+    matcher_free(m);
+    return ok;
+}
+
+/* Texts until NULL; those behind a "!" must not be accepted. */
+static void assert_accepts(const struct grammar *g, const char *what, const char *const *texts)
+{
+    for (; *texts; texts++) {
+        bool expected = **texts != '!';
+        if (accepts(g, *texts + !expected) != expected) fail_msg("%s: %s", what, *texts);
+    }
+}
+
+static void schemas_accept_their_values(void **state)
+{
+    static const struct {
+        const char *schema;
+        const char *texts[12];
+    } cases[] = {
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"}},\"required\":[\"b\"]}",
+         {"{\"b\":1}", "{ \"a\" : \"x\\u00e9\\n\" ,\n\t\"b\" : -5 }", "{\"b\":1,\"c\":[1,{\"d\":null}]}", "!{\"a\":\"x\"}",
+          "!{\"b\":1.5}", "!{\"b\":1,\"a\":\"x\"}", "!{\"b\":1,\"\\u0061\":1}", "!{\"b\":01}"}},
+        {"{\"type\":\"string\"}",
+         {"\"\"", "\"\\ud83d\\ude00\"", "\"\xF0\x9F\x98\x80\"", "!\"\\ud83d\"", "!\"\n\"", "!\"\xED\xA0\x80\"", "!\"\\x\"",
+          "! \"a\"", "!\"a\" "}},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+         {"\"ab\"", "\"\xC3\xA9\xC3\xA9\xC3\xA9\"", "\"\\ud83d\\ude00a\"", "!\"a\"", "!\"abcd\""}},
+        {"{\"enum\":[\"a\",\"ab\",1,12,[1,2],{\"k\":\"v\"}]}",
+         {"\"ab\"", "12", "[1, 2]", "{ \"k\" : \"v\"}", "!\"b\"", "!2", "![1]", "!123"}},
+        {"{\"items\":{\"type\":\"integer\"},\"maxItems\":2}", {"[]", "[1]", "[ 1 , 2 ]", "\"x\"", "![1,2,3]", "![1,]", "![\"x\"]"}},
+        {"{\"type\":\"integer\",\"minimum\":-5,\"maximum\":120}", {"-5", "0", "99", "120", "!-6", "!121", "!-0", "!1e2", "!007"}},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0.5}", {"0.51", "1", "100.0", "!0.5", "!0.50", "!-1", "!0.49999"}},
+        {"{\"const\":1.5}", {"1.5", "!1.50", "!1"}},
+        {"false", {"!1"}},
+    };
+    (void)state;
+    for (size_t i = 0; i + 1 < array_length(cases); i++) {
+        struct grammar *g = compile_schema(cases[i].schema);
+        assert_accepts(g, cases[i].schema, cases[i].texts);
+        grammar_free(g);
+    }
+}
+
+static void refusals_have_sentences(void **state)
+{
+    static const struct {
+        const char *schema;
+        int status;
+        const char *sentence; /* a part of it */
+    } cases[] = {
+        {"false", STATUS_INVALID, "no value fulfils the schema"},
+        {"3", STATUS_INVALID, "an object or a boolean"},
+        {"{\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true}}}", STATUS_UNSUPPORTED, "\"uniqueItems\" at #/properties/a"},
+        {"{\"$ref\":\"#/nowhere\"}", STATUS_INVALID, "\"$ref\" at the top points to \"#/nowhere\""},
+        {"{\"$ref\":\"http://example.com/x\"}", STATUS_UNSUPPORTED, "another document"},
+        {"{\"type\":\"strin\"}", STATUS_INVALID, "\"type\" at the top"},
+        {"{\"pattern\":\"a(\"}", STATUS_INVALID, "a ( without its )"},
+        {"{\"pattern\":\"(a)\\\\1\"}", STATUS_UNSUPPORTED, "back reference"},
+        {"{\"type\":\"string\",\"format\":\"regex\"}", STATUS_UNSUPPORTED, "\"format\""},
+        {"{\"properties\":{\"a\":1}}", STATUS_INVALID, "#/properties/a is no schema"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", STATUS_INVALID, "needs itself"},
+        {"{\"pattern\":\"^(a{1,2000}b){1,2000}$\"}", STATUS_LIMIT, "too many states"},
+        {"{\"minLength\":-1}", STATUS_INVALID, "\"minLength\" at the top must be"},
+        {"{\"required\":\"a\"}", STATUS_INVALID, "a list of names"},
+        {"{\"type\":\"object\",\"minProperties\":4}", STATUS_UNSUPPORTED, "\"minProperties\" 4"},
+        {"{\"multipleOf\":123456}", STATUS_UNSUPPORTED, "\"multipleOf\""},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct grammar *g = NULL;
+        struct error err = {0};
+        int status = try_schema(cases[i].schema, &g, &err);
+        if (status != cases[i].status || !strstr(err.text, cases[i].sentence) || g)
+            fail_msg("%s: status %d, \"%s\"", cases[i].schema, status, err.text);
+    }
+}
+
+static void patterns_match_as_ecma_says(void **state)
+{
+    static const struct {
+        const char *pattern;
+        const char *texts[10];
+    } cases[] = {
+        {"^a|b$", {"ax", "xb", "a", "!xa", "!bx"}},
+        {"", {"", "anything"}},
+        {"^$", {"", "!a"}},
+        {"a.c", {"xabcx", "!ac", "!a\nc"}},
+        {"^[^a-c\\d]+$", {"xyz", "\xC3\xA9", "!xa", "!1"}},
+        {"^\\w{2,3}?$", {"ab", "a_9", "!a", "!abcd", "!a-"}},
+        {"^(?!foo)(?=.*x).*$", {"bax", "!foox", "!ba"}},
+        {"^\\u00e9[\\u{1F600}-\\u{1F64F}]$", {"\xC3\xA9\xF0\x9F\x98\x80", "!e"}},
+        {"^\\p{Lu}\\p{Ll}+$", {"Abc", "\xC3\x89\xC3\xA9", "!abc", "!A1"}},
+        {"^a{2}{$", {"aa{", "!aa"}},
+        {"^[]a]?$", {"", "!]", "!a"}},
+        {"^(a|ab)(c|bcd)(d*)$", {"abcd", "abcdd", "ac", "!ab"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        const struct regex_options options = {.text = REGEX_UTF8};
+        struct dfa d;
+        struct error err = {0};
+        int status = regex_compile(cases[i].pattern, strlen(cases[i].pattern), &options, &d, &err);
+        if (i == 10) { /* in ECMA [] is the empty set, and ]a]? then stands for itself */
+            assert_int_equal(status, 0);
+            dfa_deinit(&d);
+            continue;
+        }
+        if (status) fail_msg("%s: %s", cases[i].pattern, err.text);
+        for (const char *const *text = cases[i].texts; *text; text++) {
+            bool expected = **text != '!';
+            if ((dfa_run(&d, *text + !expected, strlen(*text) - !expected) != 0) != expected)
+                fail_msg("%s: %s", cases[i].pattern, *text);
+        }
+        dfa_deinit(&d);
+    }
+}
+
+static void other_notations_have_sentences(void **state)
+{
+    static const char *const wrong[] = {"", "root", "root ::= a", "root ::= \"a", "root ::= root \"a\"", "root ::= (\"a\"",
+                                        "root ::= \"a\"{3,1}", "root ::= [a", "root ::= \"x\" root", "root ::= \"\\q\"",
+                                        "root ::= \"a\"\nroot ::= \"b\"", "root ::= b* \"c\"\nb ::= b \"x\" | \"\""};
+    (void)state;
+    for (size_t i = 0; i < array_length(wrong); i++) {
+        struct grammar *g = NULL;
+        struct error err = {0};
+        if (grammar_from_ebnf(wrong[i], strlen(wrong[i]), &g, &err) == 0 || !err.text[0] || g)
+            fail_msg("%s: \"%s\"", wrong[i], err.text);
+    }
+    struct grammar *g = NULL;
+    struct error err = {0};
+    assert_int_not_equal(grammar_from_regex("a\\b", 3, &g, &err), 0);
+    assert_int_not_equal(grammar_from_choices(NULL, NULL, 0, &g, &err), 0);
+}
+
+static void matchers_go_back_and_copy(void **state)
+{
+    struct grammar *g = compile_schema("{\"type\":\"array\",\"items\":{\"type\":\"array\"}}");
+    struct matcher *m, *copy;
+    (void)state;
+    assert_int_equal(matcher_new(g, &m), 0);
+    for (int i = 0; i < 100; i++) assert_int_equal(matcher_accept(m, "[", 1), 0);
+    assert_int_equal(matcher_copy(m, &copy), 0);
+    assert_int_equal(matcher_accept(m, "}", 1), STATUS_INVALID);
+    assert_int_equal(matcher_rollback(m, MATCHER_ROLLBACK_MAX + 1), STATUS_INVALID);
+    assert_int_equal(matcher_rollback(m, 10), 0);
+    for (int i = 0; i < 90; i++) assert_int_equal(matcher_accept(m, "]", 1), 0);
+    assert_true(matcher_can_end(m));
+    assert_true(matcher_must_end(m));
+    assert_false(matcher_can_end(copy));
+    assert_int_equal(matcher_rollback(m, 1), 0);
+    assert_false(matcher_can_end(m));
+    for (int i = 0; i < 1000; i++)
+        if (matcher_accept(copy, "[", 1)) break; /* nesting is limited, not fatal */
+    assert_int_equal(matcher_accept(copy, "]", 1), 0);
+    matcher_free(m);
+    matcher_free(copy);
+    grammar_free(g);
+}
+
+static void forced_bytes_are_the_only_ones(void **state)
+{
+    const struct grammar_options compact = {.max_spaces = 0};
+    cJSON *schema = cJSON_Parse("{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"x\"},\"kind\":{\"enum\":[\"ab\",\"ac\"]}},"
+                                "\"required\":[\"name\",\"kind\"],\"additionalProperties\":false}");
+    struct grammar *g;
+    struct matcher *m;
+    struct error err = {0};
+    char forced[64];
+    (void)state;
+    assert_int_equal(grammar_from_json_schema(schema, &compact, &g, &err), 0);
+    cJSON_Delete(schema);
+    assert_int_equal(matcher_new(g, &m), 0);
+    size_t n = matcher_forced(m, forced, sizeof forced);
+    assert_int_equal(n, strlen("{\"name\":\"x\",\"kind\":\"a"));
+    assert_memory_equal(forced, "{\"name\":\"x\",\"kind\":\"a", n);
+    assert_int_equal(matcher_accept(m, forced, n), 0);
+    assert_int_equal(matcher_accept(m, "b", 1), 0);
+    assert_int_equal(matcher_forced(m, forced, sizeof forced), 2);
+    assert_memory_equal(forced, "\"}", 2);
+    matcher_free(m);
+    grammar_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schemas_accept_their_values), cmocka_unit_test(refusals_have_sentences),
+        cmocka_unit_test(patterns_match_as_ecma_says), cmocka_unit_test(other_notations_have_sentences),
+        cmocka_unit_test(matchers_go_back_and_copy),   cmocka_unit_test(forced_bytes_are_the_only_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
