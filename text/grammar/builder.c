@@ -393,7 +393,7 @@ static bool is_live(const struct finisher *f, const uint8_t *live, const struct 
         const struct key_table *t = pool_items(struct key_table, &f->b->objects) + entry->object;
         const uint32_t *values = pool_items(uint32_t, &f->b->keys) + t->values;
         for (uint32_t i = 0; i < t->num_values; i++)
-            if (!live[values[i]]) return false;
+            if (!live[f->rules[values[i]].start]) return false;
     }
     if (s->flags & STATE_FINAL) return true;
     for (uint32_t i = 0; i < s->num_edges; i++)

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-enum { DFA_DEAD = 0, DFA_STATES_MAX = 8000, DFA_PARTS_MAX = 24 };
+enum { DFA_DEAD = 0, DFA_STATES_MAX = 6000, DFA_PARTS_MAX = 24 };
 
 struct dfa {
     uint8_t class_of[256];

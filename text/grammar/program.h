@@ -88,7 +88,7 @@ struct key_table {
     uint32_t required; /* keys[required + i]: the first required property at or behind i, num_keys if none;
                           num_keys + 1 of them */
     uint32_t num_required; /* keys[num_required + i]: required ones at or behind i; num_keys + 1 */
-    uint32_t values, num_values; /* keys[values ..]: the states behind the names of required properties */
+    uint32_t values, num_values; /* keys[values ..]: the rules of required properties' values */
     uint32_t min, max;     /* properties in all; max NO_LIMIT */
     bool has_extra;        /* keys that are not listed may follow them */
     bool counts;           /* min and max matter */

@@ -22,11 +22,19 @@ struct anchor {
     bool is_dynamic;
 };
 
-struct schema_resources {
-    struct pool resources, owners, anchors;
+enum { DOCUMENT_DEPTH_MAX = 1000, TABLE_MAX = 1 << 16, KNOWN_SLOTS = 512 };
+
+/* Where the reference of a node leads, once it was followed. */
+struct known_reference {
+    struct known_reference *next;
+    const cJSON *node, *target;
+    const char *reference;
 };
 
-enum { DOCUMENT_DEPTH_MAX = 1000, TABLE_MAX = 1 << 16 };
+struct schema_resources {
+    struct pool resources, owners, anchors;
+    struct known_reference *known[KNOWN_SLOTS];
+};
 
 static char *join(struct compiler *c, const char *base, const char *reference, size_t n)
 {
@@ -212,11 +220,9 @@ static const cJSON *find_anchor(const struct compiler *c, int resource, const ch
     return found;
 }
 
-const cJSON *schema_resolve(struct compiler *c, const cJSON *node, const char *reference)
+static const cJSON *find_target(struct compiler *c, const cJSON *node, const char *reference)
 {
     bool is_dynamic = false;
-    if (!c->resources) scan_document(c);
-    if (c->status) return NULL;
     if (!strcmp(reference, "#") && c->resources->resources.count == 1) return c->root;
     int resource = resource_of(c, node);
     size_t n = strcspn(reference, "#");
@@ -241,4 +247,19 @@ const cJSON *schema_resolve(struct compiler *c, const cJSON *node, const char *r
         schema_fail(c, STATUS_INVALID, "\"$ref\" at %s points to \"%.100s\", where there is nothing",
                     schema_path(c, node), reference);
     return c->status ? NULL : target;
+}
+
+const cJSON *schema_resolve(struct compiler *c, const cJSON *node, const char *reference)
+{
+    if (!c->resources) scan_document(c);
+    if (c->status) return NULL;
+    struct known_reference **slot = &c->resources->known[((uintptr_t)node >> 4) % KNOWN_SLOTS];
+    for (struct known_reference *k = *slot; k; k = k->next)
+        if (k->node == node && k->reference == reference) return k->target;
+    const cJSON *target = find_target(c, node, reference);
+    struct known_reference *k = schema_alloc(c, sizeof *k);
+    if (c->status) return NULL;
+    *k = (struct known_reference){*slot, node, target, reference};
+    *slot = k;
+    return target;
 }

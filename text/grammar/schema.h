@@ -19,8 +19,8 @@
 #include "text/grammar/json_text.h"
 
 enum {
-    SCHEMA_ARENA_BYTES = 32 << 20,
-    SCHEMA_WORK_MAX = 200000, /* atoms looked at */
+    SCHEMA_ARENA_BYTES = 16 << 20,
+    SCHEMA_WORK_MAX = 60000, /* atoms looked at */
     SCHEMA_DEPTH_MAX = 160,
     SCHEMA_KEYS_MAX = 20000, /* properties of an object */
     SCHEMA_KEY_BYTES_MAX = 1024,

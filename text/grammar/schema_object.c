@@ -16,7 +16,6 @@ struct property {
     size_t num_bytes;        /* of text */
     uint32_t rule;           /* of its value; RULE_NEVER: it must not be there */
     uint32_t key;            /* its place in the order */
-    uint32_t state;          /* behind its name */
     bool required;
 };
 
@@ -323,16 +322,16 @@ static uint32_t fill_gaps(struct byte_edge *edges, uint32_t n, uint8_t lo, uint8
     return count;
 }
 
-static uint32_t tree(struct object *o, struct property *p, uint32_t n, size_t depth, struct entry keys);
+static uint32_t tree(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys);
 
-static uint32_t tree_edges(struct object *o, struct property *p, uint32_t n, size_t depth, struct entry keys,
+static uint32_t tree_edges(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys,
                            struct byte_edge *edges)
 {
     uint32_t num_edges = 0, i = 0, quote = o->is_open ? o->extra_end : STATE_DEAD;
     if (p[0].num_bytes == depth) {
         quote = STATE_DEAD;
         if (p[0].rule != RULE_NEVER)
-            quote = p[0].state = value_state(o, p[0].rule, entry_of(o, ENTRY_KEY, p[0].key, 0));
+            quote = value_state(o, p[0].rule, entry_of(o, ENTRY_KEY, p[0].key, 0));
         i = 1;
     }
     bool has_quote = false;
@@ -353,7 +352,7 @@ static uint32_t tree_edges(struct object *o, struct property *p, uint32_t n, siz
 }
 
 /* The state behind the first depth bytes of p[0 .. n - 1], which share them. */
-static uint32_t tree(struct object *o, struct property *p, uint32_t n, size_t depth, struct entry keys)
+static uint32_t tree(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys)
 {
     struct builder *b = &o->c->b;
     struct byte_edge edges[258];
@@ -548,14 +547,14 @@ static uint32_t name_state(struct object *o, struct named_extras *e, struct entr
     return s;
 }
 
-/* The states behind required names, for whoever asks whether the object can be finished. */
+/* The rules of required values, for whoever asks whether the object can be finished. */
 static void list_values(struct object *o)
 {
     uint32_t begin = o->c->b.keys.count, count = 0;
     for (uint32_t i = 0; i < o->num_properties; i++) {
         uint32_t *value = o->properties[i].required ? pool_push(&o->c->b.keys, 1) : NULL;
         if (!value) continue;
-        *value = o->properties[i].state;
+        *value = o->properties[i].rule;
         count++;
     }
     if (builder_status(&o->c->b)) return;
