@@ -1,9 +1,10 @@
-/* bench_grammar WORK TOKENIZER [MAX_SPACES] - compiles schemas and follows instances token by token, as MaskBench does.
+/* bench_grammar WORK TOKENIZER [MAX_SPACES] - compiles schemas and follows instances token by token, as
+ * MaskBench does.
  *
- * WORK: a line of JSON for each schema, {"id", "schema": text, "tests": [{"valid", "text"}]} (maskbench.py writes
- * it). TOKENIZER: a directory with tokenizer.json. For each schema a line of JSON comes out: the compile time, what
- * happened, and the microseconds of every mask with its commit. One thread; the masks of a schema are cached
- * while it is tested, nothing is kept between schemas. */
+ * WORK: a line of JSON for each schema, {"id", "schema": text, "tests": [{"valid", "text"}]} (maskbench.py
+ * writes it). TOKENIZER: a directory with tokenizer.json. For each schema a line of JSON comes out: the
+ * compile time, what happened, and the microseconds of every mask with its commit. One thread; the masks of a
+ * schema are cached while it is tested, nothing is kept between schemas. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,11 +70,13 @@ static bool follow(struct bench *b, const struct grammar *g, struct mask_cache *
         size_t n;
         const char *bytes = tokenizer_token_bytes(b->tokenizer, tokens.ids[i], &n);
         double begin = now_us();
-        ok = mask_fill(b->maker, m, cache, b->words) == 0 && b->words[tokens.ids[i] / 64] >> (tokens.ids[i] & 63) & 1;
+        ok = mask_fill(b->maker, m, cache, b->words) == 0 &&
+             b->words[tokens.ids[i] / 64] >> (tokens.ids[i] & 63) & 1;
         if (ok) ok = matcher_accept(m, bytes, n) == 0;
         double us = now_us() - begin;
         printf("%s%.2f", i ? "," : "", us);
-        if (us > 1000 && getenv("BENCH_SLOW")) fprintf(stderr, "slow %.0f at token %d of %.60s\n", us, i, text);
+        if (us > 1000 && getenv("BENCH_SLOW"))
+            fprintf(stderr, "slow %.0f at token %d of %.60s\n", us, i, text);
         if (!ok) *rejected_at = i;
     }
     ok = ok && matcher_can_end(m);
@@ -86,7 +89,8 @@ static void run_tests(struct bench *b, const struct grammar *g, const cJSON *tes
 {
     int i = 0;
     struct mask_cache *cache;
-    assert_always(mask_cache_new(g, vocabulary_num_words(b->vocabulary), MASK_CACHE_BYTES_DEFAULT, &cache) == 0);
+    assert_always(mask_cache_new(g, vocabulary_num_words(b->vocabulary), MASK_CACHE_BYTES_DEFAULT, &cache) ==
+                  0);
     printf(",\"tests\":[");
     for (const cJSON *t = tests->child; t; t = t->next, i++) {
         int rejected_at;

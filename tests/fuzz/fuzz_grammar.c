@@ -1,6 +1,6 @@
-/* A grammar (the first byte: s schema, r regular expression, e EBNF, c choices, one a line) and, behind a NUL, what to
- * pick from the masks. A failure has a sentence; a mask equals trying every token, with and without the cache; what
- * it lets in is accepted. */
+/* A grammar (the first byte: s schema, r regular expression, e EBNF, c choices, one a line) and, behind a
+ * NUL, what to pick from the masks. A failure has a sentence; a mask equals trying every token, with and
+ * without the cache; what it lets in is accepted. */
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static int compile_schema(const char *text, size_t n, struct grammar **out, stru
 {
     static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 10000, .max_keys = 4096};
     const struct grammar_options options = {.max_spaces = 3};
-    if (n == 0 || json_gate_check(text, n, &limits, NULL) != 0) return error_set(err, STATUS_INVALID, "no JSON");
+    if (n == 0 || json_gate_check(text, n, &limits, NULL) != 0)
+        return error_set(err, STATUS_INVALID, "no JSON");
     cJSON *schema = cJSON_ParseWithLength(text, n);
     if (!schema) return error_set(err, STATUS_INVALID, "no JSON");
     int status = grammar_from_json_schema(schema, &options, out, err);

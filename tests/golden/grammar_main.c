@@ -1,8 +1,9 @@
 /* grammar_main.c - JSON schemas for the comparison with reference implementations (test_grammar.py).
  *
- * Each line of standard input is {"schema": text, "texts": [text], "samples": n, "seed": n}; each line of output is
- * {"accepted": [bool], "samples": [text]} or {"status", "error"}. A sample is a random walk over the bytes that the
- * grammar allows, to its end; walks that find none within SAMPLE_BYTES_MAX are left out. */
+ * Each line of standard input is {"schema": text, "texts": [text], "samples": n, "seed": n}; each line of
+ * output is
+ * {"accepted": [bool], "samples": [text]} or {"status", "error"}. A sample is a random walk over the bytes
+ * that the grammar allows, to its end; walks that find none within SAMPLE_BYTES_MAX are left out. */
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,8 @@ static void run(const cJSON *line, cJSON *answer)
         cJSON_AddStringToObject(answer, "error", err.text);
         return;
     }
-    cJSON *accepted = cJSON_AddArrayToObject(answer, "accepted"), *samples = cJSON_AddArrayToObject(answer, "samples");
+    cJSON *accepted = cJSON_AddArrayToObject(answer, "accepted"),
+          *samples = cJSON_AddArrayToObject(answer, "samples");
     const cJSON *text;
     cJSON_ArrayForEach(text, cJSON_GetObjectItem(line, "texts"))
     {

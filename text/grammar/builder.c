@@ -27,9 +27,9 @@ void builder_init(struct builder *b, uint32_t max_spaces)
     pool_init(&b->objects, sizeof(struct key_table), TABLES_MAX);
     pool_init(&b->keys, sizeof(uint32_t), TABLES_MAX);
     pool_init(&b->rules, sizeof(struct rule), GRAMMAR_RULES_MAX);
-    (void)builder_state(b, 0); /* STATE_DEAD */
-    (void)builder_state(b, STATE_FINAL); /* BUILDER_FINAL */
-    (void)builder_rule(b); /* RULE_NEVER */
+    (void)builder_state(b, 0);                            /* STATE_DEAD */
+    (void)builder_state(b, STATE_FINAL);                  /* BUILDER_FINAL */
+    (void)builder_rule(b);                                /* RULE_NEVER */
     builder_set_start(b, builder_rule(b), BUILDER_FINAL); /* RULE_EMPTY */
     memset(pool_push(&b->loops, 1) ?: &(struct char_loop){0}, 0, sizeof(struct char_loop));
     memset(pool_push(&b->entries, 1) ?: &(struct entry){0}, 0, sizeof(struct entry));
@@ -214,17 +214,18 @@ static bool is_plain(const struct plain_check *p, uint32_t s)
     static const struct {
         uint8_t range[2], next[2];
         int missing;
-    } ranges[] = {{{0x20, 0x21}, {0}, 0},       {{0x23, 0x5B}, {0}, 0},       {{0x5D, 0x7E}, {0}, 0},
-                  {{0xC2, 0xDF}, {0x80, 0xBF}, 1}, {{0xE0, 0xE0}, {0xA0, 0xBF}, 2}, {{0xE1, 0xEC}, {0x80, 0xBF}, 2},
-                  {{0xED, 0xED}, {0x80, 0x9F}, 2}, {{0xEE, 0xEF}, {0x80, 0xBF}, 2}, {{0xF0, 0xF0}, {0x90, 0xBF}, 3},
-                  {{0xF1, 0xF3}, {0x80, 0xBF}, 3}, {{0xF4, 0xF4}, {0x80, 0x8F}, 3}};
+    } ranges[] = {
+        {{0x20, 0x21}, {0}, 0},          {{0x23, 0x5B}, {0}, 0},          {{0x5D, 0x7E}, {0}, 0},
+        {{0xC2, 0xDF}, {0x80, 0xBF}, 1}, {{0xE0, 0xE0}, {0xA0, 0xBF}, 2}, {{0xE1, 0xEC}, {0x80, 0xBF}, 2},
+        {{0xED, 0xED}, {0x80, 0x9F}, 2}, {{0xEE, 0xEF}, {0x80, 0xBF}, 2}, {{0xF0, 0xF0}, {0x90, 0xBF}, 3},
+        {{0xF1, 0xF3}, {0x80, 0xBF}, 3}, {{0xF4, 0xF4}, {0x80, 0x8F}, 3}};
     for (size_t i = 0; i < array_length(ranges); i++)
         if (!range_is_plain(p, s, ranges[i].range, ranges[i].missing, ranges[i].next)) return false;
     return true;
 }
 
-/* Marks the states of an automaton that no plain text leads out of: assumes it of all and takes back what is not
- * so, from the end, where the successors are, until nothing changes (or too long: then of none). */
+/* Marks the states of an automaton that no plain text leads out of: assumes it of all and takes back what is
+ * not so, from the end, where the successors are, until nothing changes (or too long: then of none). */
 static void mark_plain(struct builder *b, uint32_t base, uint32_t end)
 {
     enum { PASSES_MAX = 12 };
@@ -264,9 +265,10 @@ struct finisher {
 
 enum { FINISH_DEPTH_MAX = 4000 };
 
-/* Whether every byte of the range leads on; at the last one, back to self. next: the range behind the first byte. */
-static bool range_loops(const struct finisher *f, uint32_t from, uint8_t lo, uint8_t hi, int missing, uint32_t self,
-                        uint8_t next_lo, uint8_t next_hi)
+/* Whether every byte of the range leads on; at the last one, back to self. next: the range behind the first
+ * byte. */
+static bool range_loops(const struct finisher *f, uint32_t from, uint8_t lo, uint8_t hi, int missing,
+                        uint32_t self, uint8_t next_lo, uint8_t next_hi)
 {
     const struct state *s = &f->states[from];
     int next = lo;
@@ -291,7 +293,8 @@ static bool utf8_loops(const struct finisher *f, uint32_t s)
                  {0xED, 0xED, 0x80, 0x9F, 2}, {0xEE, 0xEF, 0x80, 0xBF, 2}, {0xF0, 0xF0, 0x90, 0xBF, 3},
                  {0xF1, 0xF3, 0x80, 0xBF, 3}, {0xF4, 0xF4, 0x80, 0x8F, 3}};
     for (size_t i = 0; i < array_length(leads); i++)
-        if (!range_loops(f, s, leads[i].lo, leads[i].hi, leads[i].missing, s, leads[i].next_lo, leads[i].next_hi))
+        if (!range_loops(f, s, leads[i].lo, leads[i].hi, leads[i].missing, s, leads[i].next_lo,
+                         leads[i].next_hi))
             return false;
     return true;
 }
@@ -302,7 +305,8 @@ static uint32_t find_self_groups(const struct finisher *f, uint32_t number)
     const struct char_loop *loop = pool_items(struct char_loop, &f->b->loops) + s->loop;
     struct byte_set own = {0};
     bool any = false;
-    if (s->entry != NO_ENTRY && pool_items(struct entry, &f->b->entries)[s->entry].kind != ENTRY_EXTRA) return 0;
+    if (s->entry != NO_ENTRY && pool_items(struct entry, &f->b->entries)[s->entry].kind != ENTRY_EXTRA)
+        return 0;
     if (s->loop != NO_LOOP && loop->target == number && s->num_edges <= 1) {
         const struct char_class *c = pool_items(struct char_class, &f->b->classes) + loop->char_class;
         uint32_t groups = c->groups;
@@ -325,7 +329,8 @@ static void set_derived_flags(struct finisher *f, uint32_t number)
     struct state *s = &f->states[number];
     bool is_bare = s->num_calls == 0 && s->loop == NO_LOOP && !(s->flags & STATE_SPACES);
     if (is_bare && s->num_edges == 0 && s->flags & STATE_FINAL) s->flags |= STATE_BARE_FINAL;
-    if (is_bare && s->num_edges == 1 && !(s->flags & STATE_FINAL) && f->edges[s->edges].lo == f->edges[s->edges].hi)
+    if (is_bare && s->num_edges == 1 && !(s->flags & STATE_FINAL) &&
+        f->edges[s->edges].lo == f->edges[s->edges].hi)
         s->flags |= STATE_LITERAL;
     if (s->num_edges > 0 || s->loop != NO_LOOP) s->self_groups = find_self_groups(f, number);
 }
@@ -438,8 +443,9 @@ static int check_live(struct finisher *f, uint32_t start_rule, bool prunes, stru
     bool start = live[f->rules[start_rule].start];
     free(live);
     if (start && (all || prunes)) return 0;
-    return error_set(err, STATUS_INVALID, start ? "a part of the schema needs itself and can never be finished"
-                                                : "nothing can match the grammar: it never comes to an end");
+    return error_set(err, STATUS_INVALID,
+                     start ? "a part of the schema needs itself and can never be finished"
+                           : "nothing can match the grammar: it never comes to an end");
 }
 
 /* Marks the states that a rule may return from without another byte. */
@@ -470,7 +476,8 @@ static int derive(struct finisher *f, struct error *err)
     }
     mark_returns(f);
     if (f->status == STATUS_INVALID)
-        return error_set(err, STATUS_INVALID, "a rule is left-recursive: it refers to itself before any text");
+        return error_set(err, STATUS_INVALID,
+                         "a rule is left-recursive: it refers to itself before any text");
     if (f->status) return error_set(err, f->status, "rules are nested too deeply");
     return 0;
 }
@@ -487,7 +494,8 @@ static struct grammar *hand_over(struct builder *b, uint32_t start_rule)
     struct grammar *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     g->num_bytes = sizeof *g;
-    for (int i = 0; pools_of(b, i); i++) g->num_bytes += (size_t)pools_of(b, i)->capacity * pools_of(b, i)->item_bytes;
+    for (int i = 0; pools_of(b, i); i++)
+        g->num_bytes += (size_t)pools_of(b, i)->capacity * pools_of(b, i)->item_bytes;
     g->num_states = b->states.count;
     g->num_rules = b->rules.count;
     g->start = pool_items(struct rule, &b->rules)[start_rule].start;
@@ -504,11 +512,13 @@ static struct grammar *hand_over(struct builder *b, uint32_t start_rule)
     return g;
 }
 
-int builder_finish(struct builder *b, uint32_t start_rule, bool prunes, struct grammar **out, struct error *err)
+int builder_finish(struct builder *b, uint32_t start_rule, bool prunes, struct grammar **out,
+                   struct error *err)
 {
     int status = builder_status(b);
     if (status)
-        return error_set(err, status, status == STATUS_LIMIT ? "the grammar is too large" : "no memory for a grammar");
+        return error_set(err, status,
+                         status == STATUS_LIMIT ? "the grammar is too large" : "no memory for a grammar");
     struct finisher f = {.b = b,
                          .states = b->states.items,
                          .edges = b->edges.items,

@@ -9,8 +9,8 @@
 #include "text/grammar/pool.h"
 #include "text/grammar/program.h"
 
-/* The state that only returns; the rule that matches nothing, and the one that matches the empty text: a call of
- * it goes on in another state at once. */
+/* The state that only returns; the rule that matches nothing, and the one that matches the empty text: a call
+ * of it goes on in another state at once. */
 enum { BUILDER_FINAL = 1, RULE_NEVER = 0, RULE_EMPTY = 1 };
 
 struct builder {
@@ -43,7 +43,8 @@ void builder_set_start(struct builder *b, uint32_t rule, uint32_t start);
 uint32_t builder_text(struct builder *b, const char *text, size_t n, uint32_t next);
 
 /* What follows the states of an automaton that accept: by label, 0 for nothing. closing: the byte in between
- * (an accepting state must not take it itself); -1: the state itself is final. Returns the state that start is. */
+ * (an accepting state must not take it itself); -1: the state itself is final. Returns the state that start
+ * is. */
 uint32_t builder_dfa(struct builder *b, const struct dfa *d, int closing, const uint32_t *by_label,
                      uint32_t num_labels);
 

@@ -8,7 +8,7 @@
 
 enum {
     GROUP_SPACE = 5,
-    GROUP_LINE = 6,     /* tab, line feed, carriage return */
+    GROUP_LINE = 6, /* tab, line feed, carriage return */
     GROUP_QUOTE = 7,
     GROUP_BACKSLASH = 8,
     GROUP_CONTROL = 29,
@@ -17,7 +17,8 @@ enum {
 };
 
 /* Plain text: valid UTF-8 without control characters, quotes and backslashes, as all but these groups. */
-#define GROUPS_NOT_PLAIN (1u << GROUP_LINE | 1u << GROUP_QUOTE | 1u << GROUP_BACKSLASH | 1u << GROUP_CONTROL | 1u << GROUP_INVALID)
+#define GROUPS_NOT_PLAIN                                                                                     \
+    (1u << GROUP_LINE | 1u << GROUP_QUOTE | 1u << GROUP_BACKSLASH | 1u << GROUP_CONTROL | 1u << GROUP_INVALID)
 
 /* The group of a byte below 128. */
 uint32_t byte_group(uint8_t byte);

@@ -83,9 +83,9 @@ static void add_list(struct pool *set, const uint32_t (*ranges)[2], size_t n)
 void code_points_add_escape(struct pool *set, char name)
 {
     static const uint32_t word[][2] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    static const uint32_t space[][2] = {{9, 13},           {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
-                                        {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
-                                        {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+    static const uint32_t space[][2] = {
+        {9, 13},          {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+        {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
     static const uint32_t dot[][2] = {{0, 9}, {11, 12}, {14, 0x2027}, {0x202A, CODE_POINT_MAX}};
     if (name == 'd') code_points_add(set, '0', '9');
     if (name == 'w') add_list(set, word, array_length(word));
@@ -110,10 +110,18 @@ static uint32_t matching_categories(const char *name, size_t n)
 static const struct {
     const char *name;
     const char *category;
-} long_names[] = {{"Letter", "L"},           {"Uppercase_Letter", "Lu"}, {"Lowercase_Letter", "Ll"},
-                  {"Mark", "M"},             {"Number", "N"},            {"Decimal_Number", "Nd"},
-                  {"Punctuation", "P"},      {"Symbol", "S"},            {"Separator", "Z"},
-                  {"Space_Separator", "Zs"}, {"Other", "C"},             {"digit", "Nd"}};
+} long_names[] = {{"Letter", "L"},
+                  {"Uppercase_Letter", "Lu"},
+                  {"Lowercase_Letter", "Ll"},
+                  {"Mark", "M"},
+                  {"Number", "N"},
+                  {"Decimal_Number", "Nd"},
+                  {"Punctuation", "P"},
+                  {"Symbol", "S"},
+                  {"Separator", "Z"},
+                  {"Space_Separator", "Zs"},
+                  {"Other", "C"},
+                  {"digit", "Nd"}};
 
 bool code_points_add_category(struct pool *set, const char *name, size_t n)
 {

@@ -52,13 +52,40 @@ bool conjunction_is_never(const struct conjunction *k)
 /* Keywords that by themselves limit a value (then and else do with if only). */
 static bool says_something(const cJSON *keyword, uint32_t done)
 {
-    static const char *const names[] = {"type", "enum", "const", "properties", "required", "additionalProperties",
-                                        "items", "pattern", "format", "minimum", "maximum", "minLength", "maxLength",
-                                        "patternProperties", "prefixItems", "minItems", "maxItems",
-                                        "additionalItems", "contains", "uniqueItems", "multipleOf",
-                                        "exclusiveMinimum", "exclusiveMaximum", "minProperties", "maxProperties",
-                                        "propertyNames", "dependencies", "dependentRequired", "dependentSchemas",
-                                        "unevaluatedProperties", "unevaluatedItems", "$recursiveRef", "!enum", "!pattern"};
+    static const char *const names[] = {"type",
+                                        "enum",
+                                        "const",
+                                        "properties",
+                                        "required",
+                                        "additionalProperties",
+                                        "items",
+                                        "pattern",
+                                        "format",
+                                        "minimum",
+                                        "maximum",
+                                        "minLength",
+                                        "maxLength",
+                                        "patternProperties",
+                                        "prefixItems",
+                                        "minItems",
+                                        "maxItems",
+                                        "additionalItems",
+                                        "contains",
+                                        "uniqueItems",
+                                        "multipleOf",
+                                        "exclusiveMinimum",
+                                        "exclusiveMaximum",
+                                        "minProperties",
+                                        "maxProperties",
+                                        "propertyNames",
+                                        "dependencies",
+                                        "dependentRequired",
+                                        "dependentSchemas",
+                                        "unevaluatedProperties",
+                                        "unevaluatedItems",
+                                        "$recursiveRef",
+                                        "!enum",
+                                        "!pattern"};
     const char *name = keyword->string;
     if (!name) return false;
     if (!strcmp(name, "anyOf")) return !(done & CHOICE_ANY_OF);
@@ -139,7 +166,8 @@ static const cJSON *find_origin(struct compiler *c, const struct conjunction *k)
 struct conjunction conjunction_flatten(struct compiler *c, const struct conjunction *from)
 {
     struct conjunction to = {.origin = from->origin};
-    for (int i = 0; i < from->num_atoms; i++) /* choices that are made come first, so that none is made again */
+    for (int i = 0; i < from->num_atoms;
+         i++) /* choices that are made come first, so that none is made again */
         if (from->atoms[i].done & CHOICE_FLAT) flatten_atom(c, &to, from->atoms[i], 0);
     for (int i = 0; i < from->num_atoms; i++)
         if (!(from->atoms[i].done & CHOICE_FLAT)) flatten_atom(c, &to, from->atoms[i], 0);

@@ -128,8 +128,8 @@ static void expand_product(struct product *p, struct dfa *out, uint32_t state, d
     *own = state == DFA_DEAD ? 0 : label(labels, p->num_parts, context);
     for (uint32_t c = 0; c < out->num_classes; c++) {
         for (int i = 0; i < p->num_parts; i++) to[i] = dfa_step(p->parts[i], from[i], p->representative[c]);
-        next[c] = state == DFA_DEAD || to[0] == DFA_DEAD ? DFA_DEAD
-                                                         : tuple_set_add(&p->tuples, to, p->num_parts);
+        next[c] =
+            state == DFA_DEAD || to[0] == DFA_DEAD ? DFA_DEAD : tuple_set_add(&p->tuples, to, p->num_parts);
     }
 }
 

@@ -196,7 +196,8 @@ static uint32_t parse_class(struct ebnf *e)
         if (e->text[e->at] == '\\') e->at++;
     if (e->at >= e->num_bytes) return fail(e, STATUS_INVALID, "a [ without its ]");
     e->at++;
-    return add_node(e, (struct node){.kind = NODE_CLASS, .begin = (uint32_t)begin, .length = (uint32_t)(e->at - begin)});
+    return add_node(
+        e, (struct node){.kind = NODE_CLASS, .begin = (uint32_t)begin, .length = (uint32_t)(e->at - begin)});
 }
 
 static uint32_t parse_item(struct ebnf *e)
@@ -254,7 +255,8 @@ static uint32_t parse_suffixes(struct ebnf *e, uint32_t node)
     int num_suffixes = 0;
     while (!e->status && e->at < e->num_bytes) {
         struct node repeat = {.kind = NODE_REPEAT, .first = node, .max = NO_LIMIT};
-        if (++num_suffixes > EBNF_DEPTH_MAX) return fail(e, STATUS_LIMIT, "repetitions are nested too deeply");
+        if (++num_suffixes > EBNF_DEPTH_MAX)
+            return fail(e, STATUS_LIMIT, "repetitions are nested too deeply");
         if (skip(e, "{")) {
             node = parse_counts(e, node);
             continue;
@@ -339,7 +341,8 @@ static uint32_t node_state(struct ebnf *e, uint32_t node, uint32_t next);
 
 static uint32_t node_rule(struct ebnf *e, uint32_t node)
 {
-    if (node_at(e, node)->kind == NODE_NAME) return pool_items(struct named_rule, &e->rules)[node_at(e, node)->rule].rule;
+    if (node_at(e, node)->kind == NODE_NAME)
+        return pool_items(struct named_rule, &e->rules)[node_at(e, node)->rule].rule;
     uint32_t rule = builder_rule(&e->b);
     builder_set_start(&e->b, rule, node_state(e, node, BUILDER_FINAL));
     return rule;
@@ -421,7 +424,8 @@ static uint32_t sequence_state(struct ebnf *e, uint32_t first, uint32_t next)
         if (item) *item = i;
     }
     if (items.status) e->b.calls.status = items.status;
-    for (uint32_t i = items.count; i-- > 0 && !e->status;) next = node_state(e, pool_items(uint32_t, &items)[i], next);
+    for (uint32_t i = items.count; i-- > 0 && !e->status;)
+        next = node_state(e, pool_items(uint32_t, &items)[i], next);
     pool_deinit(&items);
     return next;
 }
@@ -431,12 +435,18 @@ static uint32_t node_state(struct ebnf *e, uint32_t node, uint32_t next)
     struct node n = *node_at(e, node);
     if (e->status || builder_status(&e->b)) return STATE_DEAD;
     switch (n.kind) {
-    case NODE_TEXT: return builder_text(&e->b, pool_items(char, &e->bytes) + n.begin, n.length, next);
-    case NODE_CLASS: return class_state(e, &n, next);
-    case NODE_NAME: return call_state(e, pool_items(struct named_rule, &e->rules)[n.rule].rule, next);
-    case NODE_SEQUENCE: return sequence_state(e, n.first, next);
-    case NODE_ALTERNATE: return alternate_state(e, n.first, next);
-    case NODE_REPEAT: return repeat_state(e, &n, next);
+    case NODE_TEXT:
+        return builder_text(&e->b, pool_items(char, &e->bytes) + n.begin, n.length, next);
+    case NODE_CLASS:
+        return class_state(e, &n, next);
+    case NODE_NAME:
+        return call_state(e, pool_items(struct named_rule, &e->rules)[n.rule].rule, next);
+    case NODE_SEQUENCE:
+        return sequence_state(e, n.first, next);
+    case NODE_ALTERNATE:
+        return alternate_state(e, n.first, next);
+    case NODE_REPEAT:
+        return repeat_state(e, &n, next);
     }
     return STATE_DEAD;
 }
@@ -447,7 +457,8 @@ static uint32_t build(struct ebnf *e)
     for (uint32_t i = 0; i < e->rules.count && !e->status; i++) {
         struct named_rule r = pool_items(struct named_rule, &e->rules)[i];
         if (!r.node) {
-            e->status = error_set(e->err, STATUS_INVALID, "the grammar has no rule \"%.*s\"", (int)min_of(r.length, 100u), r.name);
+            e->status = error_set(e->err, STATUS_INVALID, "the grammar has no rule \"%.*s\"",
+                                  (int)min_of(r.length, 100u), r.name);
             return 0;
         }
         if (r.length == 4 && !memcmp(r.name, "root", 4)) root = i;

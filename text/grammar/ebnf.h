@@ -5,7 +5,8 @@
  *   suffix     * + ? {3} {3,} {3,5}
  *   # a comment, until the end of the line
  *
- * A rule ends where the next "name ::=" begins. Escapes are those of regular expressions. Names: letters, digits,
+ * A rule ends where the next "name ::=" begins. Escapes are those of regular expressions. Names: letters,
+ * digits,
  * - and _. Left recursion is refused; so is a rule that is not there. Bounds: EBNF_NODES_MAX parts,
  * EBNF_DEPTH_MAX nested groups, repetitions up to EBNF_REPEAT_MAX. */
 #ifndef TEXT_GRAMMAR_EBNF_H

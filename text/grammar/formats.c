@@ -1,29 +1,31 @@
-/* The formats that JSON Schema defines, as regular expressions of the whole text. They may be narrower than the
- * RFCs, never wider. */
+/* The formats that JSON Schema defines, as regular expressions of the whole text. They may be narrower than
+ * the RFCs, never wider. */
 #include <string.h>
 
 #include "base/check.h"
 #include "text/grammar/schema.h"
 
 #define MONTH_DAY                                                                                            \
-    "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|"    \
+    "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|"   \
     "1[0-9]|2[0-8]))"
 #define YEAR "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
-#define LEAP_YEAR                                                                                            \
-    "(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+#define LEAP_YEAR "(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define FULL_DATE "(?:" YEAR "-" MONTH_DAY "|" LEAP_YEAR "-02-29)"
-#define TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+#define TIME                                                                                                 \
+    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-"  \
+    "9])"
 #define DATE_TIME FULL_DATE "[Tt]" TIME
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
 #define H16 "[0-9A-Fa-f]{1,4}"
 #define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
 #define IPV6                                                                                                 \
-    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16   \
-    ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" \
-    H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16               \
+    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16  \
+    ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32          \
+    "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16    \
     ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
-/* At most 39 characters in each of at most 6 labels: a name is no longer than 253, and no label begins as Punycode. */
+/* At most 39 characters in each of at most 6 labels: a name is no longer than 253, and no label begins as
+ * Punycode. */
 #define LABEL "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,19}"
 #define HOSTNAME LABEL "(?:\\." LABEL "){0,5}"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -34,12 +36,15 @@
 #define USER "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
 #define AUTHORITY USER REG_NAME "(?::[0-9]*)?"
 #define QUERY "(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?"
-#define URI_PATH "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR "+(?:/" PCHAR "*)*|)"
+#define URI_PATH                                                                                             \
+    "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR "+(?:/" PCHAR "*)*|)"
 #define URI "[A-Za-z][A-Za-z0-9+.-]*:" URI_PATH QUERY
 #define RELATIVE_PATH                                                                                        \
-    "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR_NO_COLON "+(?:/" PCHAR "*)*|)"
+    "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR_NO_COLON "+(?:/" PCHAR      \
+    "*)*|)"
 #define DURATION                                                                                             \
-    "P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:[0-9]{1,9}D)?|[0-9]{1,9}D)(?:T(?:" DURATION_TIME "))?|T(?:" DURATION_TIME "))"
+    "P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:[0-9]{1,9}D)?|[0-9]{1,9}"  \
+    "D)(?:T(?:" DURATION_TIME "))?|T(?:" DURATION_TIME "))"
 #define DURATION_TIME "[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S"
 
 static const struct {
@@ -60,7 +65,9 @@ static const struct {
     {"iri", URI},
     {"uri-reference", "(?:" URI "|" RELATIVE_PATH QUERY ")"},
     {"iri-reference", "(?:" URI "|" RELATIVE_PATH QUERY ")"},
-    {"uri-template", "(?:[!#$&()*+,\\-./0-9:;=?@A-Z\\[\\]_a-z~]|%[0-9A-Fa-f]{2}|\\{[+#./;?&]?[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?(?:,[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?)*\\})*"},
+    {"uri-template",
+     "(?:[!#$&()*+,\\-./0-9:;=?@A-Z\\[\\]_a-z~]|%[0-9A-Fa-f]{2}|\\{[+#./"
+     ";?&]?[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?(?:,[A-Za-z0-9_]+(?:\\*|:[1-9][0-9]{0,3})?)*\\})*"},
     {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
     {"json-pointer", "(?:/(?:[^/~]|~[01])*)*"},
     {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^/~]|~[01])*)*)"},

@@ -27,13 +27,15 @@ int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **o
     return status;
 }
 
-int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int num_choices, struct grammar **out,
-                         struct error *err)
+int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int num_choices,
+                         struct grammar **out, struct error *err)
 {
     struct dfa d;
     *out = NULL;
     int status = text_dfa_of(texts, num_bytes, num_choices, &d);
-    if (status) return error_set(err, status, "the choices are too long: more than %d bytes together", DFA_STATES_MAX);
+    if (status)
+        return error_set(err, status, "the choices are too long: more than %d bytes together",
+                         DFA_STATES_MAX);
     status = from_dfa(&d, out, err);
     dfa_deinit(&d);
     return status;

@@ -2,8 +2,9 @@
  *
  * A grammar is made from a JSON schema, a regular expression, a list of choices or an EBNF text. It is
  * immutable: any number of matchers on any threads may follow it at once. Every failure is a status and a
- * sentence that a client can act on: STATUS_INVALID (not a schema, not a pattern), STATUS_UNSUPPORTED (names the
- * keyword and where it stands; nothing that changes the meaning is ignored), STATUS_LIMIT, STATUS_NO_MEMORY.
+ * sentence that a client can act on: STATUS_INVALID (not a schema, not a pattern), STATUS_UNSUPPORTED (names
+ * the keyword and where it stands; nothing that changes the meaning is ignored), STATUS_LIMIT,
+ * STATUS_NO_MEMORY.
  *
  * Bounds: the work and memory of compiling are limited by the constants below whatever the input. */
 #ifndef TEXT_GRAMMAR_GRAMMAR_H
@@ -28,17 +29,19 @@ struct grammar_options {
     int max_spaces;
 };
 
-/* schema: an object or a boolean, already parsed. Draft 2020-12, and what older drafts spelled differently. */
+/* schema: an object or a boolean, already parsed. Draft 2020-12, and what older drafts spelled differently.
+ */
 int grammar_from_json_schema(const struct cJSON *schema, const struct grammar_options *options,
                              struct grammar **out, struct error *err) must_check;
 /* Any JSON object. */
 int grammar_from_json_object(const struct grammar_options *options, struct grammar **out,
                              struct error *err) must_check;
 /* The whole answer matches the pattern (regex.h). */
-int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **out, struct error *err) must_check;
+int grammar_from_regex(const char *pattern, size_t num_bytes, struct grammar **out,
+                       struct error *err) must_check;
 /* The answer is one of the texts. */
-int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int num_choices, struct grammar **out,
-                         struct error *err) must_check;
+int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int num_choices,
+                         struct grammar **out, struct error *err) must_check;
 /* A text in the notation of ebnf.h. */
 int grammar_from_ebnf(const char *text, size_t num_bytes, struct grammar **out, struct error *err) must_check;
 

@@ -34,7 +34,8 @@ void *schema_alloc(struct compiler *c, size_t bytes)
     static _Thread_local char scratch[4096];
     void *memory = arena_alloc(&c->arena, bytes);
     if (memory) return memory;
-    schema_fail(c, STATUS_LIMIT, "the schema needs more memory to compile than %d MiB", SCHEMA_ARENA_BYTES >> 20);
+    schema_fail(c, STATUS_LIMIT, "the schema needs more memory to compile than %d MiB",
+                SCHEMA_ARENA_BYTES >> 20);
     return scratch;
 }
 
@@ -68,7 +69,8 @@ static bool find_path(const cJSON *node, const cJSON *wanted, char *path, size_t
     if (node == wanted) return true;
     int index = 0;
     for (const cJSON *k = node->child; k && depth > 0; k = k->next, index++) {
-        int length = k->string ? snprintf(path + n, max - n, "/%s", k->string) : snprintf(path + n, max - n, "/%d", index);
+        int length = k->string ? snprintf(path + n, max - n, "/%s", k->string)
+                               : snprintf(path + n, max - n, "/%d", index);
         if (length < 0 || (size_t)length >= max - n) continue;
         if (find_path(k, wanted, path, n + (size_t)length, max, depth - 1)) return true;
     }
@@ -172,13 +174,14 @@ static uint32_t word_state(struct compiler *c, const char *word)
 }
 
 /* What not, if and oneOf rule out is put in words of our own, which would count as evaluated. */
-static void refuse_unevaluated_beside_not(struct compiler *c, const struct conjunction *k, const struct shape *s)
+static void refuse_unevaluated_beside_not(struct compiler *c, const struct conjunction *k,
+                                          const struct shape *s)
 {
     const cJSON *keyword = s->unevaluated_properties ? s->unevaluated_properties : s->unevaluated_items;
     for (int i = 0; keyword && i < k->num_atoms; i++)
         if (k->atoms[i].negated || k->atoms[i].done & (CHOICE_NOT | CHOICE_IF))
-            schema_fail(c, STATUS_UNSUPPORTED, "\"%s\" at %s is not supported beside not, if or oneOf", keyword->string,
-                        schema_path(c, keyword));
+            schema_fail(c, STATUS_UNSUPPORTED, "\"%s\" at %s is not supported beside not, if or oneOf",
+                        keyword->string, schema_path(c, keyword));
 }
 
 static uint32_t shape_state(struct compiler *c, const struct conjunction *k, struct shape *s)
@@ -191,7 +194,8 @@ static uint32_t shape_state(struct compiler *c, const struct conjunction *k, str
     for (int i = 0; i < s->excluded.count; i++) {
         if (cJSON_IsNull(s->excluded.nodes[i])) s->types &= ~(unsigned)TYPE_NULL;
         if (s->types & (TYPE_ARRAY | TYPE_OBJECT) && s->excluded.nodes[i]->child)
-            schema_fail(c, STATUS_UNSUPPORTED, "not of an array or an object as a whole (%s) is not supported",
+            schema_fail(c, STATUS_UNSUPPORTED,
+                        "not of an array or an object as a whole (%s) is not supported",
                         schema_path(c, s->excluded.nodes[i]));
     }
     if (s->types & TYPE_NULL) add_state(c, &calls, word_state(c, "null"));
@@ -249,7 +253,8 @@ static int finish(struct compiler *c, uint32_t rule, struct grammar **out)
 {
     if (c->status) return c->status;
     int status = builder_status(&c->b);
-    if (status == 0 && rule == RULE_NEVER) return schema_fail(c, STATUS_INVALID, "no value fulfils the schema");
+    if (status == 0 && rule == RULE_NEVER)
+        return schema_fail(c, STATUS_INVALID, "no value fulfils the schema");
     return builder_finish(&c->b, rule, false, out, c->err);
 }
 

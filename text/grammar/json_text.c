@@ -22,14 +22,10 @@ static uint32_t utf8_edges(struct builder *b, struct byte_edge *edges)
 {
     uint32_t one = STATE_WITH(b, {0x80, 0xBF, BUILDER_FINAL}), two = STATE_WITH(b, {0x80, 0xBF, one});
     uint32_t three = STATE_WITH(b, {0x80, 0xBF, two});
-    const struct byte_edge all[] = {{0xC2, 0xDF, one},
-                                    {0xE0, 0xE0, STATE_WITH(b, {0xA0, 0xBF, one})},
-                                    {0xE1, 0xEC, two},
-                                    {0xED, 0xED, STATE_WITH(b, {0x80, 0x9F, one})},
-                                    {0xEE, 0xEF, two},
-                                    {0xF0, 0xF0, STATE_WITH(b, {0x90, 0xBF, two})},
-                                    {0xF1, 0xF3, three},
-                                    {0xF4, 0xF4, STATE_WITH(b, {0x80, 0x8F, two})}};
+    const struct byte_edge all[] = {{0xC2, 0xDF, one},   {0xE0, 0xE0, STATE_WITH(b, {0xA0, 0xBF, one})},
+                                    {0xE1, 0xEC, two},   {0xED, 0xED, STATE_WITH(b, {0x80, 0x9F, one})},
+                                    {0xEE, 0xEF, two},   {0xF0, 0xF0, STATE_WITH(b, {0x90, 0xBF, two})},
+                                    {0xF1, 0xF3, three}, {0xF4, 0xF4, STATE_WITH(b, {0x80, 0x8F, two})}};
     memcpy(edges, all, sizeof all);
     return sizeof all / sizeof *all;
 }
@@ -47,7 +43,8 @@ static uint32_t any_unicode_escape(struct builder *b)
     uint32_t low_first = STATE_WITH(b, {'D', 'D', low_second}, {'d', 'd', low_second});
     uint32_t low = builder_text(b, "\\u", 2, low_first);
     uint32_t high = hex_state(b, hex_state(b, low));
-    uint32_t behind_d = STATE_WITH(b, {'0', '7', third}, {'8', '9', high}, {'A', 'B', high}, {'a', 'b', high});
+    uint32_t behind_d =
+        STATE_WITH(b, {'0', '7', third}, {'8', '9', high}, {'A', 'B', high}, {'a', 'b', high});
     return STATE_WITH(b, {'0', '9', second}, {'A', 'C', second}, {'D', 'D', behind_d}, {'E', 'F', second},
                       {'a', 'c', second}, {'d', 'd', behind_d}, {'e', 'f', second});
 }
@@ -55,8 +52,8 @@ static uint32_t any_unicode_escape(struct builder *b)
 static uint32_t any_escape(struct builder *b)
 {
     const uint32_t f = BUILDER_FINAL;
-    return STATE_WITH(b, {'"', '"', f}, {'/', '/', f}, {'\\', '\\', f}, {'b', 'b', f}, {'f', 'f', f}, {'n', 'n', f},
-                      {'r', 'r', f}, {'t', 't', f}, {'u', 'u', any_unicode_escape(b)});
+    return STATE_WITH(b, {'"', '"', f}, {'/', '/', f}, {'\\', '\\', f}, {'b', 'b', f}, {'f', 'f', f},
+                      {'n', 'n', f}, {'r', 'r', f}, {'t', 't', f}, {'u', 'u', any_unicode_escape(b)});
 }
 
 /* Only what has to be escaped, with the short escape where there is one. */
@@ -66,8 +63,8 @@ static uint32_t canonical_escape(struct builder *b)
     uint32_t low = STATE_WITH(b, {'0', '7', f}, {'B', 'B', f}, {'E', 'F', f}, {'b', 'b', f}, {'e', 'f', f});
     uint32_t hex = STATE_WITH(b, {'0', '0', low}, {'1', '1', hex_state(b, f)});
     uint32_t unicode = builder_text(b, "00", 2, hex);
-    return STATE_WITH(b, {'"', '"', f}, {'\\', '\\', f}, {'b', 'b', f}, {'f', 'f', f}, {'n', 'n', f}, {'r', 'r', f},
-                      {'t', 't', f}, {'u', 'u', unicode});
+    return STATE_WITH(b, {'"', '"', f}, {'\\', '\\', f}, {'b', 'b', f}, {'f', 'f', f}, {'n', 'n', f},
+                      {'r', 'r', f}, {'t', 't', f}, {'u', 'u', unicode});
 }
 
 static void add_class(struct builder *b, uint32_t escape)
@@ -115,7 +112,8 @@ uint32_t json_integer_rule(struct builder *b)
     uint32_t rule = builder_rule(b), digits = builder_state(b, STATE_FINAL);
     set_digits(b, digits, digits);
     uint32_t first = STATE_WITH(b, {'0', '0', BUILDER_FINAL}, {'1', '9', digits});
-    builder_set_start(b, rule, STATE_WITH(b, {'-', '-', first}, {'0', '0', BUILDER_FINAL}, {'1', '9', digits}));
+    builder_set_start(b, rule,
+                      STATE_WITH(b, {'-', '-', first}, {'0', '0', BUILDER_FINAL}, {'1', '9', digits}));
     return rule;
 }
 
@@ -128,7 +126,8 @@ uint32_t json_number_rule(struct builder *b)
     uint32_t exponent_first = STATE_WITH(b, {'0', '9', exponent_digits});
     uint32_t exponent =
         STATE_WITH(b, {'+', '+', exponent_first}, {'-', '-', exponent_first}, {'0', '9', exponent_digits});
-    const struct byte_edge in_fraction[] = {{'0', '9', fraction_digits}, {'E', 'E', exponent}, {'e', 'e', exponent}};
+    const struct byte_edge in_fraction[] = {
+        {'0', '9', fraction_digits}, {'E', 'E', exponent}, {'e', 'e', exponent}};
     builder_set_edges(b, fraction_digits, in_fraction, 3);
     uint32_t fraction = STATE_WITH(b, {'0', '9', fraction_digits});
     const struct byte_edge behind_zero[] = {{'.', '.', fraction}, {'E', 'E', exponent}, {'e', 'e', exponent}};
@@ -145,7 +144,8 @@ uint32_t json_number_rule(struct builder *b)
 
 static uint32_t any_array_rule(struct builder *b, uint32_t value)
 {
-    uint32_t rule = builder_rule(b), behind = builder_state(b, STATE_SPACES), next = builder_state(b, STATE_SPACES);
+    uint32_t rule = builder_rule(b), behind = builder_state(b, STATE_SPACES),
+             next = builder_state(b, STATE_SPACES);
     uint32_t first = builder_state(b, STATE_SPACES);
     const struct byte_edge go_on[] = {{',', ',', next}, {']', ']', BUILDER_FINAL}};
     builder_set_edges(b, behind, go_on, 2);
@@ -158,7 +158,8 @@ static uint32_t any_array_rule(struct builder *b, uint32_t value)
 
 static uint32_t any_object_rule(struct builder *b, uint32_t value, uint32_t string)
 {
-    uint32_t rule = builder_rule(b), behind = builder_state(b, STATE_SPACES), next = builder_state(b, STATE_SPACES);
+    uint32_t rule = builder_rule(b), behind = builder_state(b, STATE_SPACES),
+             next = builder_state(b, STATE_SPACES);
     uint32_t first = builder_state(b, STATE_SPACES), colon = builder_state(b, STATE_SPACES);
     uint32_t member = builder_state(b, STATE_SPACES);
     const struct byte_edge go_on[] = {{',', ',', next}, {'}', '}', BUILDER_FINAL}};

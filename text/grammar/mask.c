@@ -9,10 +9,16 @@
 #include "text/grammar/vocabulary_parts.h"
 
 /* A mask that took fewer steps is not worth a place in the cache. */
-enum { STACKED_THREADS_MAX = 1 << 18, CHILDREN_FEW = 4, CACHED_STEPS_MIN = 100, CACHED_DEPTH_MAX = STACK_DEPTH_MAX / 2 };
+enum {
+    STACKED_THREADS_MAX = 1 << 18,
+    CHILDREN_FEW = 4,
+    CHILDREN_MANY = 24,
+    CACHED_STEPS_MIN = 100,
+    CACHED_DEPTH_MAX = STACK_DEPTH_MAX / 2
+};
 
-/* The bytes of a state that has edges and characters only: where each leads, 0 for nowhere, ROW_OTHER where more
- * than a state has to be looked at. */
+/* The bytes of a state that has edges and characters only: where each leads, 0 for nowhere, ROW_OTHER where
+ * more than a state has to be looked at. */
 struct row {
     uint32_t targets[256];
 };
@@ -25,10 +31,10 @@ struct mask_maker {
     struct frames frames;
     struct thread *threads; /* sets of threads by depth, on each other */
     uint32_t capacity;
-    uint64_t *words, *own_words; /* of the caller; a second mask */
-    const struct trie *trie;     /* being walked */
+    uint64_t *words, *own_words;               /* of the caller; a second mask */
+    const struct trie *trie;                   /* being walked */
     uint8_t allows_chars[TOKEN_BYTES_MAX + 1]; /* in the trie of tails: by the characters before the quote */
-    struct row *rows; /* by the low bits of the state, of the grammar of this mask */
+    struct row *rows;                          /* by the low bits of the state, of the grammar of this mask */
     uint32_t row_states[ROWS];
     uint32_t num_steps;
     int status;
@@ -141,7 +147,8 @@ static bool some_covers(const struct mask_maker *w, uint32_t begin, int n, const
 static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n);
 static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n);
 
-/* A state that bytes lead out of without a look at stack or spaces, nor at a counter unless it is near a limit. */
+/* A state that bytes lead out of without a look at stack or spaces, nor at a counter unless it is near a
+ * limit. */
 static bool is_simple(const struct grammar *g, uint32_t state, uint32_t count)
 {
     const struct state *s = &g->states[state];
@@ -167,7 +174,8 @@ static const struct row *find_row(struct mask_maker *w, uint32_t state)
     if (s->loop != NO_LOOP) {
         const struct char_class *c = &g->classes[g->loops[s->loop].char_class];
         for (unsigned byte = 0; byte < 256; byte++) {
-            if (byte_set_has(&c->single, byte)) row->targets[byte] = simple_target(g, g->loops[s->loop].target);
+            if (byte_set_has(&c->single, byte))
+                row->targets[byte] = simple_target(g, g->loops[s->loop].target);
             if (byte_set_has(&c->lead, byte)) row->targets[byte] = ROW_OTHER;
         }
     }
@@ -185,16 +193,30 @@ static bool stays(const struct state *s, const struct trie_node *node)
     return !(node->groups & ~s->self_groups);
 }
 
+/* Where a byte leads from a simple state, without a row. */
+static uint32_t edge_target(const struct grammar *g, uint32_t state, uint8_t byte)
+{
+    const struct state *s = &g->states[state];
+    const struct byte_edge *e = g->edges + s->edges, *end = e + s->num_edges;
+    while (e < end && e->hi < byte) e++;
+    if (e < end && e->lo <= byte) return simple_target(g, e->target);
+    if (s->loop == NO_LOOP) return STATE_DEAD;
+    const struct char_class *c = &g->classes[g->loops[s->loop].char_class];
+    if (byte_set_has(&c->single, byte)) return simple_target(g, g->loops[s->loop].target);
+    return byte_set_has(&c->lead, byte) ? ROW_OTHER : STATE_DEAD;
+}
+
 /* As walk, for one thread in a simple state; it goes on with its counter and stack. */
 static void walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin)
 {
     const struct trie_node *nodes = w->trie->nodes;
     const uint8_t *bytes = w->trie->bytes;
     uint32_t state = w->threads[begin].state, end = nodes[parent].first_child + nodes[parent].num_children;
-    const struct row *row = find_row(w, state);
+    bool is_wide = nodes[parent].num_children >= CHILDREN_MANY;
+    const struct row *row = is_wide ? find_row(w, state) : NULL;
     w->num_steps += nodes[parent].num_children;
     for (uint32_t child = nodes[parent].first_child; child < end && !w->status; child++) {
-        uint32_t target = row->targets[bytes[child]];
+        uint32_t target = row ? row->targets[bytes[child]] : edge_target(w->g, state, bytes[child]);
         const struct trie_node *node = &nodes[child];
         if (target == STATE_DEAD) continue;
         if (target == ROW_OTHER) {
@@ -207,7 +229,7 @@ static void walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin)
             w->threads[begin].state = target;
             if (node->num_children > 0) walk(w, child, begin, 1);
         }
-        if (w->row_states[state % ROWS] != state) row = find_row(w, state);
+        if (row && w->row_states[state % ROWS] != state) row = find_row(w, state);
     }
     w->threads[begin].state = state;
 }
@@ -268,7 +290,8 @@ static void add_tails(struct mask_maker *w, struct thread body)
     int num_next = 0;
     w->threads[0] = body;
     memset(w->allows_chars, 0, sizeof w->allows_chars);
-    for (uint32_t chars = 0; chars <= min_of(w->v->max_tail_chars, left) && num_next == 0 && !w->status; chars++) {
+    for (uint32_t chars = 0; chars <= min_of(w->v->max_tail_chars, left) && num_next == 0 && !w->status;
+         chars++) {
         w->threads[0].count = body.count + (loop->counts ? chars : 0);
         num_next = step_on_top(w, 0, 1, '"');
         if (num_next > 0) memset(w->allows_chars + chars, 1, min_of(w->v->max_tail_chars, left) + 1 - chars);
@@ -301,12 +324,14 @@ static bool is_open_key(const struct grammar *g, const struct thread *t)
 {
     const struct char_loop *loop = &g->loops[g->states[t->state].loop];
     uint32_t count = t->count;
-    if (g->states[t->state].loop == NO_LOOP || loop->char_class != CLASS_CANONICAL || loop->target == t->state)
+    if (g->states[t->state].loop == NO_LOOP || loop->char_class != CLASS_CANONICAL ||
+        loop->target == t->state)
         return false;
     return is_string_body(g, loop->target) && step_enter(g, g->states[loop->target].entry, &count);
 }
 
-/* The mask has what a body allows. Below node, along the listed keys (the one thread at begin), it is made exact. */
+/* The mask has what a body allows. Below node, along the listed keys (the one thread at begin), it is made
+ * exact. */
 static void follow_keys(struct mask_maker *w, uint32_t node, uint32_t begin)
 {
     const struct state *s = &w->g->states[w->threads[begin].state];

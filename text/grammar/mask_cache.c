@@ -81,13 +81,14 @@ static uint32_t hash_threads(const struct grammar *g, const struct thread *threa
     return (uint32_t)(h >> 32);
 }
 
-static bool is_at(const struct mask_cache *c, const struct cached_mask *mask, const struct thread *threads, int n,
-                  const struct frames *f)
+static bool is_at(const struct mask_cache *c, const struct cached_mask *mask, const struct thread *threads,
+                  int n, const struct frames *f)
 {
     const uint32_t *key = mask->numbers, *end = key + mask->num_key;
     for (int i = 0; i < n; i++) {
         const struct thread *t = &threads[i];
-        if (key == end || key[0] != t->state || key[1] != key_count(c->grammar, t) || key[2] != t->spaces) return false;
+        if (key == end || key[0] != t->state || key[1] != key_count(c->grammar, t) || key[2] != t->spaces)
+            return false;
         uint32_t num_frames = key[3] % ENDS, frame = t->stack;
         bool ends = key[3] / ENDS;
         key += 4;
@@ -125,8 +126,8 @@ bool mask_cache_find(struct mask_cache *c, const struct thread *threads, int n, 
 }
 
 /* Writes the key; 0 when it is too long. */
-static uint32_t write_key(const struct mask_cache *c, const struct thread *threads, int n, const struct frames *f,
-                          uint32_t *key)
+static uint32_t write_key(const struct mask_cache *c, const struct thread *threads, int n,
+                          const struct frames *f, uint32_t *key)
 {
     uint32_t length = 0;
     for (int i = 0; i < n; i++) {
@@ -169,7 +170,8 @@ void mask_cache_add(struct mask_cache *c, const struct thread *threads, int n, c
     size_t body = is_listed ? num_ids * sizeof(uint32_t) : c->num_words * sizeof *words;
     struct cached_mask *mask = num_key > 0 ? malloc(sizeof *mask + num_key * sizeof *key + body) : NULL;
     if (!mask) return;
-    *mask = (struct cached_mask){NULL, hash_threads(c->grammar, threads, n), num_key, is_listed ? num_ids : 0};
+    *mask =
+        (struct cached_mask){NULL, hash_threads(c->grammar, threads, n), num_key, is_listed ? num_ids : 0};
     memcpy(mask->numbers, key, num_key * sizeof *key);
     if (is_listed)
         list_ids(c, words, mask->numbers + num_key);

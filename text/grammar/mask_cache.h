@@ -1,8 +1,8 @@
 /* mask_cache.h - masks of one grammar that took long to compute, for whoever comes to the same place again.
  *
- * A place is the threads and as much of their stacks as the computation looked at; it is compared in full, so a
- * hit is exact. Owner: whoever holds the grammar. Thread: any number of mask makers at once (a mutex, held while
- * a mask is copied). Memory: at most max_bytes; when they are used up everything is dropped. */
+ * A place is the threads and as much of their stacks as the computation looked at; it is compared in full, so
+ * a hit is exact. Owner: whoever holds the grammar. Thread: any number of mask makers at once (a mutex, held
+ * while a mask is copied). Memory: at most max_bytes; when they are used up everything is dropped. */
 #ifndef TEXT_GRAMMAR_MASK_CACHE_H
 #define TEXT_GRAMMAR_MASK_CACHE_H
 
@@ -19,7 +19,8 @@ struct frames;
 struct thread;
 struct grammar;
 
-int mask_cache_new(const struct grammar *g, size_t num_words, size_t max_bytes, struct mask_cache **out) must_check;
+int mask_cache_new(const struct grammar *g, size_t num_words, size_t max_bytes,
+                   struct mask_cache **out) must_check;
 void mask_cache_free(struct mask_cache *c);
 size_t mask_cache_bytes(const struct mask_cache *c);
 

@@ -156,8 +156,8 @@ bool matcher_can_end(const struct matcher *m)
 }
 
 /* The only byte that leads on, -1 when there is none or several; its threads go to out. */
-static int only_byte(const struct matcher *m, struct frames *f, const struct thread *from, int n, struct thread *out,
-                     int *num_out)
+static int only_byte(const struct matcher *m, struct frames *f, const struct thread *from, int n,
+                     struct thread *out, int *num_out)
 {
     struct thread scratch[THREADS_MAX];
     struct byte_set first = {0};

@@ -22,8 +22,8 @@ int matcher_copy(const struct matcher *m, struct matcher **out) must_check;
 void matcher_free(struct matcher *m);
 const struct grammar *matcher_grammar(const struct matcher *m);
 
-/* The bytes of one token. STATUS_INVALID when the grammar does not allow them, STATUS_LIMIT when the text can be
- * read in more ways at once than are followed, STATUS_NO_MEMORY: then nothing has changed. */
+/* The bytes of one token. STATUS_INVALID when the grammar does not allow them, STATUS_LIMIT when the text can
+ * be read in more ways at once than are followed, STATUS_NO_MEMORY: then nothing has changed. */
 int matcher_accept(struct matcher *m, const char *bytes, size_t num_bytes) must_check;
 
 /* Takes back the last tokens; at most MATCHER_ROLLBACK_MAX and not more than were accepted, otherwise
@@ -35,8 +35,8 @@ bool matcher_can_end(const struct matcher *m);
 /* Whether it is whole and nothing may follow it. */
 bool matcher_must_end(const struct matcher *m);
 
-/* The bytes that must come next (none when the text may end here): writes at most max_bytes of them and returns
- * how many. They may end within a character; the matcher does not change. */
+/* The bytes that must come next (none when the text may end here): writes at most max_bytes of them and
+ * returns how many. They may end within a character; the matcher does not change. */
 size_t matcher_forced(const struct matcher *m, char *out, size_t max_bytes);
 
 #endif

@@ -8,7 +8,8 @@
 struct matcher {
     const struct grammar *grammar;
     struct frames frames;
-    struct thread *threads; /* the sets behind the last tokens, one behind the other; the newest is the last */
+    struct thread
+        *threads; /* the sets behind the last tokens, one behind the other; the newest is the last */
     uint32_t num_threads, capacity;
     uint32_t begins[MATCHER_ROLLBACK_MAX + 1]; /* of the num_sets sets */
     int num_sets;

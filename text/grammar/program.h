@@ -1,10 +1,10 @@
 /* program.h - the compiled form of a grammar: a pushdown automaton over bytes.
  *
  * A rule is a set of states; a state takes bytes by its edges, white space and characters by its loop, calls
- * other rules, and may be final, that is return to whoever called its rule. Within a rule a counter goes along:
- * how many characters or elements there were, or which property of an object may come next. An entry is a
- * condition on that counter, and a change of it, on the way into a state; where it does not hold, the state is
- * not entered. So a state is passed only where the text can still be finished.
+ * other rules, and may be final, that is return to whoever called its rule. Within a rule a counter goes
+ * along: how many characters or elements there were, or which property of an object may come next. An entry
+ * is a condition on that counter, and a change of it, on the way into a state; where it does not hold, the
+ * state is not entered. So a state is passed only where the text can still be finished.
  *
  * State 0 is dead: an edge to it forbids a byte that the loop would take. Immutable once built. */
 #ifndef TEXT_GRAMMAR_PROGRAM_H
@@ -41,9 +41,10 @@ struct state {
     uint32_t edges, calls; /* where they begin; edges ascend and do not overlap */
     uint16_t num_edges, num_calls;
     uint16_t flags;
-    uint16_t loop;        /* index of a character loop */
-    uint32_t entry;       /* index of an entry */
-    uint32_t self_groups; /* byte groups (byte_group.h) all of whose bytes lead back here and change nothing */
+    uint16_t loop;  /* index of a character loop */
+    uint32_t entry; /* index of an entry */
+    uint32_t
+        self_groups; /* byte groups (byte_group.h) all of whose bytes lead back here and change nothing */
 };
 
 /* Characters of a class, each leading to target (as a rule the state itself). */
@@ -65,15 +66,15 @@ enum { CLASS_ANY = 0, CLASS_CANONICAL = 1 }; /* any JSON string; without needles
  * properties so far in its high half. */
 enum entry_kind {
     ENTRY_NONE,
-    ENTRY_AT_LEAST, /* counter >= a */
-    ENTRY_COUNT,    /* counter < a, then one more (b: the counter stops there) */
-    ENTRY_RESET,    /* counter = 0 */
-    ENTRY_LISTED,   /* some key of keys[a .. b - 1] of the object may come next */
-    ENTRY_KEYS,     /* the same, or one that is not listed */
-    ENTRY_KEY,      /* key a of the object may come next, then it was the last one */
-    ENTRY_EXTRA,    /* a key that is not listed may come next */
+    ENTRY_AT_LEAST,  /* counter >= a */
+    ENTRY_COUNT,     /* counter < a, then one more (b: the counter stops there) */
+    ENTRY_RESET,     /* counter = 0 */
+    ENTRY_LISTED,    /* some key of keys[a .. b - 1] of the object may come next */
+    ENTRY_KEYS,      /* the same, or one that is not listed */
+    ENTRY_KEY,       /* key a of the object may come next, then it was the last one */
+    ENTRY_EXTRA,     /* a key that is not listed may come next */
     ENTRY_EXTRA_KEY, /* the same, then there was one */
-    ENTRY_CLOSE,    /* the object may end */
+    ENTRY_CLOSE,     /* the object may end */
 };
 
 struct entry {
@@ -87,11 +88,11 @@ struct key_table {
     uint32_t num_keys;
     uint32_t required; /* keys[required + i]: the first required property at or behind i, num_keys if none;
                           num_keys + 1 of them */
-    uint32_t num_required; /* keys[num_required + i]: required ones at or behind i; num_keys + 1 */
+    uint32_t num_required;       /* keys[num_required + i]: required ones at or behind i; num_keys + 1 */
     uint32_t values, num_values; /* keys[values ..]: the rules of required properties' values */
-    uint32_t min, max;     /* properties in all; max NO_LIMIT */
-    bool has_extra;        /* keys that are not listed may follow them */
-    bool counts;           /* min and max matter */
+    uint32_t min, max;           /* properties in all; max NO_LIMIT */
+    bool has_extra;              /* keys that are not listed may follow them */
+    bool counts;                 /* min and max matter */
 };
 
 struct rule {

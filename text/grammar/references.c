@@ -62,7 +62,8 @@ static void add_anchor(struct compiler *c, const cJSON *node, const char *name, 
 
 static int enter_resource(struct compiler *c, const cJSON *node, const char *id, int resource)
 {
-    const struct resource *outer = resource >= 0 ? pool_items(struct resource, &c->resources->resources) + resource : NULL;
+    const struct resource *outer =
+        resource >= 0 ? pool_items(struct resource, &c->resources->resources) + resource : NULL;
     const char *base = outer ? outer->id : NULL;
     size_t n = strcspn(id, "#");
     if (id[n] == '#' && id[n + 1] && id[n + 1] != '/') add_anchor(c, node, id + n + 1, resource, false);
@@ -83,9 +84,21 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
 /* Keywords whose value is a map of schemas; those whose value is a schema or a list of them. */
 static const char *const map_keywords[] = {"properties",  "patternProperties", "$defs",
                                            "definitions", "dependentSchemas",  "dependencies"};
-static const char *const schema_keywords[] = {
-    "items", "prefixItems", "additionalItems", "additionalProperties", "contains", "not", "if", "then", "else",
-    "allOf", "anyOf", "oneOf", "propertyNames", "unevaluatedProperties", "unevaluatedItems"};
+static const char *const schema_keywords[] = {"items",
+                                              "prefixItems",
+                                              "additionalItems",
+                                              "additionalProperties",
+                                              "contains",
+                                              "not",
+                                              "if",
+                                              "then",
+                                              "else",
+                                              "allOf",
+                                              "anyOf",
+                                              "oneOf",
+                                              "propertyNames",
+                                              "unevaluatedProperties",
+                                              "unevaluatedItems"};
 
 /* is_map: the keys of node are names that a user chose ("properties"), not keywords. */
 static void scan(struct compiler *c, const cJSON *node, int resource, bool is_map, int depth)
@@ -109,8 +122,10 @@ static void scan(struct compiler *c, const cJSON *node, int resource, bool is_ma
         }
     }
     for (const cJSON *k = node->child; k; k = k->next) {
-        bool is_schema = is_map || !k->string || is_one_of(k->string, schema_keywords, array_length(schema_keywords));
-        bool below_map = !is_schema && cJSON_IsObject(k) && is_one_of(k->string, map_keywords, array_length(map_keywords));
+        bool is_schema =
+            is_map || !k->string || is_one_of(k->string, schema_keywords, array_length(schema_keywords));
+        bool below_map =
+            !is_schema && cJSON_IsObject(k) && is_one_of(k->string, map_keywords, array_length(map_keywords));
         if (k->child && (is_schema || below_map)) scan(c, k, resource, below_map, depth + 1);
     }
 }
@@ -182,7 +197,8 @@ static char *read_token(struct compiler *c, const char **text)
     length = 0;
     for (size_t i = 0; i < n; i++) {
         char byte = out[i];
-        if (byte == '~' && i + 1 < n && (out[i + 1] == '0' || out[i + 1] == '1')) byte = out[++i] == '0' ? '~' : '/';
+        if (byte == '~' && i + 1 < n && (out[i + 1] == '0' || out[i + 1] == '1'))
+            byte = out[++i] == '0' ? '~' : '/';
         out[length++] = byte;
     }
     out[length] = '\0';
@@ -197,7 +213,8 @@ static const cJSON *follow_pointer(struct compiler *c, const cJSON *node, const 
         if (c->status) return NULL;
         if (cJSON_IsArray(node)) {
             int index = 0;
-            for (const char *d = token; *d && index < TABLE_MAX; d++) index = *d >= '0' && *d <= '9' ? index * 10 + *d - '0' : TABLE_MAX;
+            for (const char *d = token; *d && index < TABLE_MAX; d++)
+                index = *d >= '0' && *d <= '9' ? index * 10 + *d - '0' : TABLE_MAX;
             node = cJSON_GetArrayItem(node, index);
         } else {
             node = cJSON_IsObject(node) ? schema_get(node, token) : NULL;
@@ -236,12 +253,14 @@ static const cJSON *find_target(struct compiler *c, const cJSON *node, const cha
     const char *fragment = reference[n] == '#' ? reference + n + 1 : "";
     if (*fragment == '\0' || *fragment == '/') {
         target = follow_pointer(c, base, fragment);
-        if (!target && n == 0) target = follow_pointer(c, c->root, fragment); /* draft 4's "id" was often a remark */
+        if (!target && n == 0)
+            target = follow_pointer(c, c->root, fragment); /* draft 4's "id" was often a remark */
     } else {
         target = find_anchor(c, resource, fragment, &is_dynamic);
     }
     if (is_dynamic && schema_get(node, "$dynamicRef"))
-        schema_fail(c, STATUS_UNSUPPORTED, "\"$dynamicRef\" at %s is not supported: its anchor stands at several places",
+        schema_fail(c, STATUS_UNSUPPORTED,
+                    "\"$dynamicRef\" at %s is not supported: its anchor stands at several places",
                     schema_path(c, node));
     else if (!target)
         schema_fail(c, STATUS_INVALID, "\"$ref\" at %s points to \"%.100s\", where there is nothing",

@@ -1,5 +1,6 @@
 /* A symbol automaton spelled out in bytes: what a code point's bytes, or its escape in a JSON string, pass
- * through on the way from one state to the next. Such a state in between is told by a few numbers, its key. */
+ * through on the way from one state to the next. Such a state in between is told by a few numbers, its key.
+ */
 #include "text/grammar/regex.h"
 
 #include <stdlib.h>
@@ -16,8 +17,8 @@ enum byte_state {
     IN_ESCAPE,    /* behind the backslash: the symbol state */
     IN_HEX,       /* behind \u, \u0, \u00, \u000, \u001: the symbol state, digits read, the last digit */
     IN_UTF8,      /* the symbol state, bytes missing, the code point's bits so far */
-    IN_ANY_UTF8,  /* all code points lead to one symbol state: that, bytes missing, the bits so far where they limit
-                     the next byte, else ANY_BITS */
+    IN_ANY_UTF8,  /* all code points lead to one symbol state: that, bytes missing, the bits so far where they
+                     limit  the next byte, else ANY_BITS */
 };
 
 enum { ANY_BITS = 0x200, KEY_NUMBERS = 4 };
@@ -67,7 +68,8 @@ static bool utf8_range(uint32_t bits, uint32_t missing, uint32_t num_lead_bytes,
 }
 
 /* Whether all code points of a range (without surrogates) lead to one state. */
-static bool uniform_target(const struct encoder *e, uint32_t state, uint32_t lo, uint32_t hi, uint32_t *target)
+static bool uniform_target(const struct encoder *e, uint32_t state, uint32_t lo, uint32_t hi,
+                           uint32_t *target)
 {
     const struct symbol_dfa *d = e->symbols;
     const uint32_t *row = d->next + state * d->num_symbols;
@@ -89,14 +91,17 @@ static uint32_t limiting_bits(uint32_t bits, uint32_t missing)
 }
 
 /* The state behind bits that miss further bytes, of a code point whose bytes but the first were num_more. */
-static uint32_t utf8_state(struct encoder *e, uint32_t state, uint32_t bits, uint32_t missing, uint32_t num_more)
+static uint32_t utf8_state(struct encoder *e, uint32_t state, uint32_t bits, uint32_t missing,
+                           uint32_t num_more)
 {
     uint32_t lo, hi, target;
     if (!utf8_range(bits, missing, num_more, &lo, &hi)) return DFA_DEAD;
     if (missing == 0) return character_state(e, symbol_step(e, state, lo));
-    if (!uniform_target(e, state, lo, hi, &target)) return add_key(e, IN_UTF8, state, missing, bits << 2 | num_more);
+    if (!uniform_target(e, state, lo, hi, &target))
+        return add_key(e, IN_UTF8, state, missing, bits << 2 | num_more);
     if (target == DFA_DEAD) return DFA_DEAD;
-    return add_key(e, IN_ANY_UTF8, target, missing, missing == num_more ? limiting_bits(bits, missing) : ANY_BITS);
+    return add_key(e, IN_ANY_UTF8, target, missing,
+                   missing == num_more ? limiting_bits(bits, missing) : ANY_BITS);
 }
 
 static void lead_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
@@ -124,7 +129,8 @@ static void any_continuation_bytes(struct encoder *e, const uint32_t *key, uint3
         if (key[3] == 0) lo = 0x90;
         if (key[3] == 4) hi = 0x8F;
     }
-    uint32_t target = missing == 1 ? character_state(e, key[1]) : add_key(e, IN_ANY_UTF8, key[1], missing - 1, ANY_BITS);
+    uint32_t target =
+        missing == 1 ? character_state(e, key[1]) : add_key(e, IN_ANY_UTF8, key[1], missing - 1, ANY_BITS);
     for (uint32_t byte = lo; byte <= hi; byte++) row[byte] = target;
 }
 
@@ -141,7 +147,8 @@ static bool is_escaped(const struct encoder *e, uint32_t c)
 static bool some_escaped(const struct encoder *e, uint32_t state, bool only_long)
 {
     for (uint32_t c = 0; c <= '\\'; c++) {
-        if (!is_escaped(e, c) || (only_long && memchr(short_escaped, (int)c, sizeof short_escaped - 1))) continue;
+        if (!is_escaped(e, c) || (only_long && memchr(short_escaped, (int)c, sizeof short_escaped - 1)))
+            continue;
         if (symbol_step(e, state, c) != DFA_DEAD) return true;
     }
     return false;
@@ -178,7 +185,8 @@ static void character_bytes(struct encoder *e, uint32_t state, uint32_t row[256]
 {
     for (uint32_t c = 0; c < 0x80; c++)
         if (!is_escaped(e, c)) row[c] = character_state(e, symbol_step(e, state, c));
-    if (e->text == REGEX_JSON_STRING && some_escaped(e, state, false)) row['\\'] = add_key(e, IN_ESCAPE, state, 0, 0);
+    if (e->text == REGEX_JSON_STRING && some_escaped(e, state, false))
+        row['\\'] = add_key(e, IN_ESCAPE, state, 0, 0);
     lead_bytes(e, state, row);
 }
 
@@ -191,11 +199,21 @@ static void expand(struct encoder *e, uint32_t number)
     memcpy(key, tuple_set_at(&e->keys, number), sizeof key);
     if (label) *label = key[0] == AT_CHARACTER && e->symbols->accepts[key[1]];
     switch ((enum byte_state)key[0]) {
-    case AT_CHARACTER: character_bytes(e, key[1], row); break;
-    case IN_ESCAPE: escape_letters(e, key[1], row); break;
-    case IN_HEX: hex_digits(e, key, row); break;
-    case IN_UTF8: continuation_bytes(e, key, row); break;
-    case IN_ANY_UTF8: any_continuation_bytes(e, key, row); break;
+    case AT_CHARACTER:
+        character_bytes(e, key[1], row);
+        break;
+    case IN_ESCAPE:
+        escape_letters(e, key[1], row);
+        break;
+    case IN_HEX:
+        hex_digits(e, key, row);
+        break;
+    case IN_UTF8:
+        continuation_bytes(e, key, row);
+        break;
+    case IN_ANY_UTF8:
+        any_continuation_bytes(e, key, row);
+        break;
     }
     uint32_t *copy = pool_push(&e->next, 256);
     if (copy) memcpy(copy, row, sizeof row);
@@ -255,8 +273,8 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
     return status ? status : dfa_trim(out);
 }
 
-static int compile_node(const struct regex_tree *tree, uint32_t node, const struct regex_options *options, bool whole,
-                        struct dfa *out)
+static int compile_node(const struct regex_tree *tree, uint32_t node, const struct regex_options *options,
+                        bool whole, struct dfa *out)
 {
     struct symbol_dfa symbols;
     *out = (struct dfa){0};
@@ -303,8 +321,8 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
     if (status == 0) {
         status = compile_tree(&tree, options, out, err);
         if (status && err && !err->text[0])
-            status = error_set(err, status, "the pattern \"%.*s\" %s", (int)min_of(num_bytes, (size_t)200), pattern,
-                               status == STATUS_LIMIT ? "needs too many states" : "found no memory");
+            status = error_set(err, status, "the pattern \"%.*s\" %s", (int)min_of(num_bytes, (size_t)200),
+                               pattern, status == STATUS_LIMIT ? "needs too many states" : "found no memory");
     }
     regex_tree_deinit(&tree);
     return status;
@@ -330,7 +348,8 @@ static bool has_all_utf8(const struct pool *set)
     return false;
 }
 
-bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text, struct regex_repetition *out)
+bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text,
+                         struct regex_repetition *out)
 {
     struct regex_tree tree;
     const struct regex_options options = {.text = text, .whole = true};

@@ -1,7 +1,8 @@
 /* regex.h - regular expressions in ECMA-262's syntax, as automata over bytes.
  *
  * Code points are the letters. A pattern is searched for, as JSON Schema's `pattern` is, or must match the
- * whole text. Texts are UTF-8, or the inside of a JSON string in canonical form: what can stand raw stands raw,
+ * whole text. Texts are UTF-8, or the inside of a JSON string in canonical form: what can stand raw stands
+ * raw,
  * ", \ and control characters are escaped with the short escape where there is one.
  *
  * Refused with a sentence: back references, \b and \B, look-behind, look-ahead elsewhere than right behind a
@@ -32,14 +33,15 @@ struct regex_options {
 int regex_compile(const char *pattern, size_t num_bytes, const struct regex_options *options, struct dfa *out,
                   struct error *err) must_check;
 
-/* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number). Then out
- * matches one character of it, and has_all_utf8 tells whether everything behind ASCII belongs to it. */
+/* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number). Then
+ * out matches one character of it, and has_all_utf8 tells whether everything behind ASCII belongs to it. */
 #define REGEX_ANY UINT32_MAX
 struct regex_repetition {
     struct dfa one;
     uint32_t min, max;
     bool has_all_utf8;
 };
-bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text, struct regex_repetition *out);
+bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text,
+                         struct regex_repetition *out);
 
 #endif

@@ -299,7 +299,8 @@ static uint32_t parse_group_body(struct parser *p)
 static uint32_t parse_group(struct parser *p)
 {
     if (looking_at(p, "?=") || looking_at(p, "?!") || looking_at(p, "?<=") || looking_at(p, "?<!"))
-        return fail(p, STATUS_UNSUPPORTED, "a look-around, which is supported right behind a leading ^ only,");
+        return fail(p, STATUS_UNSUPPORTED,
+                    "a look-around, which is supported right behind a leading ^ only,");
     if (skip(p, "?:")) return parse_group_body(p);
     if (skip(p, "?P<") || skip(p, "?<"))
         skip_group_name(p);

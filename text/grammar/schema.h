@@ -1,13 +1,14 @@
 /* schema.h - a JSON schema on its way to a program.
  *
- * What a value must fulfil is a conjunction of atoms: places in the schema document, each as written or negated.
- * $ref and allOf add atoms. anyOf, oneOf, if and their like are choices: one of them is made at a time, which
- * gives a conjunction for each alternative, with the keyword marked as done in its atom. A conjunction without
- * choices is a shape: per type of value, what it must fulfil. Equal conjunctions share a rule, so that a
- * recursive schema becomes a recursive rule.
+ * What a value must fulfil is a conjunction of atoms: places in the schema document, each as written or
+ * negated. $ref and allOf add atoms. anyOf, oneOf, if and their like are choices: one of them is made at a
+ * time, which gives a conjunction for each alternative, with the keyword marked as done in its atom. A
+ * conjunction without choices is a shape: per type of value, what it must fulfil. Equal conjunctions share a
+ * rule, so that a recursive schema becomes a recursive rule.
  *
- * Everything here lives in the compiler's arena for as long as one schema is compiled. Failures are sticky: the
- * first one is kept in status and err, and every function then returns quickly. Thread: none of its own. */
+ * Everything here lives in the compiler's arena for as long as one schema is compiled. Failures are sticky:
+ * the first one is kept in status and err, and every function then returns quickly. Thread: none of its own.
+ */
 #ifndef TEXT_GRAMMAR_SCHEMA_H
 #define TEXT_GRAMMAR_SCHEMA_H
 
@@ -31,10 +32,10 @@ enum choice {
     CHOICE_ANY_OF = 1,
     CHOICE_ONE_OF = 2,
     CHOICE_IF = 4,
-    CHOICE_NEGATION = 8,     /* of a negated atom */
-    CHOICE_FLAT = 16,        /* $ref and allOf were followed */
+    CHOICE_NEGATION = 8, /* of a negated atom */
+    CHOICE_FLAT = 16,    /* $ref and allOf were followed */
     CHOICE_NOT = 32,
-    CHOICE_DEPENDENCY = 64,  /* times the number of dependencies that are decided */
+    CHOICE_DEPENDENCY = 64, /* times the number of dependencies that are decided */
 };
 
 struct atom {
@@ -94,8 +95,8 @@ struct shape {
     struct node_list arrays;   /* atoms that have items, prefixItems or additionalItems */
     struct node_list contains; /* atoms that have contains */
     uint32_t min_properties, max_properties;
-    struct node_list objects; /* atoms that have properties, patternProperties or additionalProperties */
-    struct node_list names;   /* values of propertyNames */
+    struct node_list objects;  /* atoms that have properties, patternProperties or additionalProperties */
+    struct node_list names;    /* values of propertyNames */
     struct node_list required; /* strings */
     const cJSON *unevaluated_properties, *unevaluated_items, *unique_items;
 
@@ -112,9 +113,9 @@ struct compiler {
     struct error *err;
     int status;
     int work, depth;
-    struct json_any any;           /* made when first needed */
+    struct json_any any;              /* made when first needed */
     uint32_t string, integer, number; /* likewise */
-    struct memo **memos;           /* conjunctions by hash */
+    struct memo **memos;              /* conjunctions by hash */
     struct regex_memo *regexes;
     struct number_memo *numbers;
     struct negation_memo *negations;
@@ -122,7 +123,8 @@ struct compiler {
 };
 
 /* Records the first failure. */
-int schema_fail(struct compiler *c, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int schema_fail(struct compiler *c, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Where a node stands, as a JSON pointer ("#/properties/a"), for such a sentence. */
 const char *schema_path(struct compiler *c, const cJSON *node);
 void *schema_alloc(struct compiler *c, size_t bytes); /* never NULL: a failure gives scratch */
@@ -145,7 +147,8 @@ void shape_read_limits(struct compiler *c, const struct conjunction *k, struct s
 
 /* schema_not.c: the alternatives of what the schema at node does not allow. */
 struct alternative_list schema_negate(struct compiler *c, const cJSON *node);
-/* {"properties": {name: false}}, and {"type": "object", "required": [...]} of a dependency's name and names. */
+/* {"properties": {name: false}}, and {"type": "object", "required": [...]} of a dependency's name and names.
+ */
 const cJSON *schema_make_without(struct compiler *c, const char *name);
 const cJSON *schema_make_required(struct compiler *c, const cJSON *dependency);
 /* Whether no value can fulfil both (when in doubt: no). */
@@ -174,13 +177,15 @@ struct conjunction schema_element(struct compiler *c, const struct shape *s, int
 struct conjunction schema_property(struct compiler *c, const struct shape *s, const char *name);
 
 /* schema_string.c */
-const struct dfa *schema_regex(struct compiler *c, const struct pattern *p); /* kept until the end; NULL: failure */
+const struct dfa *schema_regex(struct compiler *c,
+                               const struct pattern *p); /* kept until the end; NULL: failure */
 void schema_free_regexes(struct compiler *c);
 bool schema_has_string_limits(const struct shape *s);
 /* The insides of strings that fulfil the shape; the caller frees it. */
 bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *out);
 /* The same for an enum or const: the strings among them. */
-void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, const struct shape *s, struct dfa *out);
+void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, const struct shape *s,
+                              struct dfa *out);
 bool schema_string_fits(struct compiler *c, const struct shape *s, const char *text);
 /* The canonical inside of a JSON string. */
 const char *schema_escape(struct compiler *c, const char *text, size_t *num_bytes);

@@ -25,7 +25,8 @@ struct conjunction schema_element(struct compiler *c, const struct shape *s, int
     bool is_first = true, is_evaluated = false;
     for (int i = 0; i < s->arrays.count; i++) {
         const cJSON *node = s->arrays.nodes[i], *prefix = prefix_of(node);
-        const cJSON *own = prefix && index < cJSON_GetArraySize(prefix) ? cJSON_GetArrayItem(prefix, index) : rest_of(node);
+        const cJSON *own =
+            prefix && index < cJSON_GetArraySize(prefix) ? cJSON_GetArrayItem(prefix, index) : rest_of(node);
         if (!own) continue;
         is_evaluated = true;
         if (is_first) k = conjunction_of(c, own);
@@ -49,21 +50,22 @@ static int prefix_length(const struct shape *s)
 struct array {
     struct compiler *c;
     const struct shape *s;
-    uint32_t rest;      /* the rule of the elements behind the prefix */
+    uint32_t rest; /* the rule of the elements behind the prefix */
     uint32_t num_prefix;
     uint32_t min, max;
 };
 
-/* The elements behind the prefix: counted, so that their number costs no states. Writes where a first such element
- * would begin and returns where one comes behind a comma. */
+/* The elements behind the prefix: counted, so that their number costs no states. Writes where a first such
+ * element would begin and returns where one comes behind a comma. */
 static uint32_t rest_states(struct array *a, uint32_t close, uint32_t *first)
 {
     struct builder *b = &a->c->b;
     uint32_t behind = builder_state(b, STATE_SPACES), next = builder_state(b, STATE_SPACES);
     uint32_t least = a->min > a->num_prefix ? a->min - a->num_prefix : 0;
     uint32_t most = a->max == NO_LIMIT ? NO_LIMIT : a->max - a->num_prefix;
-    const struct entry counts = {
-        .kind = ENTRY_COUNT, .a = most, .b = most == NO_LIMIT ? least : most}; /* no further than it matters */
+    const struct entry counts = {.kind = ENTRY_COUNT,
+                                 .a = most,
+                                 .b = most == NO_LIMIT ? least : most}; /* no further than it matters */
     if (least > 0) close = builder_final_if(b, (struct entry){.kind = ENTRY_AT_LEAST, .a = least});
     const struct byte_edge edges[] = {{',', ',', next}, {']', ']', close}};
     builder_set_edges(b, behind, edges, 2);
@@ -104,14 +106,16 @@ static uint32_t array_states(struct array *a, const uint32_t *prefix_rules)
 /* contains: some elements, anywhere, fulfil more than the others. Each of them is one step of a chain. */
 static uint32_t contains_state(struct compiler *c, const struct shape *s)
 {
-    const cJSON *node = s->contains.nodes[0], *most = schema_get(node, "maxContains"), *least = schema_get(node, "minContains");
+    const cJSON *node = s->contains.nodes[0], *most = schema_get(node, "maxContains"),
+                *least = schema_get(node, "minContains");
     const cJSON *own = schema_get(node, "contains");
     double min = cJSON_IsNumber(least) ? least->valuedouble : 1;
     struct conjunction any = schema_element(c, s, 0), special = any;
     struct builder *b = &c->b;
-    if (s->contains.count > 1 || most || min > CONTAINS_MAX || prefix_length(s) > 0 || s->max_items != NO_LIMIT ||
-        s->min_items > 1 || s->unevaluated_items) {
-        schema_fail(c, STATUS_UNSUPPORTED, "\"contains\" at %s is not supported together with other limits of the array",
+    if (s->contains.count > 1 || most || min > CONTAINS_MAX || prefix_length(s) > 0 ||
+        s->max_items != NO_LIMIT || s->min_items > 1 || s->unevaluated_items) {
+        schema_fail(c, STATUS_UNSUPPORTED,
+                    "\"contains\" at %s is not supported together with other limits of the array",
                     schema_path(c, node));
         return STATE_DEAD;
     }
@@ -151,7 +155,8 @@ uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, con
     if (a.min > a.max) return STATE_DEAD;
     if (s->contains.count > 0) return contains_state(c, s);
     if (num_prefix > PREFIX_MAX) {
-        schema_fail(c, STATUS_LIMIT, "an array has %d listed elements; at most %d are supported", num_prefix, PREFIX_MAX);
+        schema_fail(c, STATUS_LIMIT, "an array has %d listed elements; at most %d are supported", num_prefix,
+                    PREFIX_MAX);
         return STATE_DEAD;
     }
     a.num_prefix = min_of((uint32_t)num_prefix, a.max);

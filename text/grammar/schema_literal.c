@@ -1,5 +1,5 @@
-/* Values that stand in the schema: enum and const. Scalars become a tree of their texts, so that a long enum is
- * one state per letter. */
+/* Values that stand in the schema: enum and const. Scalars become a tree of their texts, so that a long enum
+ * is one state per letter. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,8 @@ static uint32_t tree(struct compiler *c, const struct literal *l, uint32_t n, si
         char byte = l[i].text[depth];
         uint32_t begin = i;
         while (i < n && l[i].text[depth] == byte) i++;
-        edges[num_edges++] = (struct byte_edge){(uint8_t)byte, (uint8_t)byte, tree(c, l + begin, i - begin, depth + 1)};
+        edges[num_edges++] =
+            (struct byte_edge){(uint8_t)byte, (uint8_t)byte, tree(c, l + begin, i - begin, depth + 1)};
     }
     uint32_t state = builder_state(&c->b, ends ? STATE_FINAL : 0);
     builder_set_edges(&c->b, state, edges, num_edges);
@@ -102,7 +103,8 @@ static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t nex
     if (c->status) return STATE_DEAD;
     if (cJSON_IsArray(value) || cJSON_IsObject(value)) return composite_state(c, value, next, depth);
     if (!literal_text(c, value, &l)) {
-        schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant", schema_path(c, value));
+        schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant",
+                    schema_path(c, value));
         return STATE_DEAD;
     }
     return builder_text(&c->b, l.text, l.num_bytes, next);
@@ -134,7 +136,8 @@ uint32_t schema_literals_state(struct compiler *c, const struct conjunction *k, 
         if (cJSON_IsArray(value) || cJSON_IsObject(value))
             states[num_states++] = value_state(c, value, BUILDER_FINAL, 0);
         else if (!literal_text(c, value, &scalars[num_scalars++]) && !c->status)
-            schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant", schema_path(c, value));
+            schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant",
+                        schema_path(c, value));
     }
     if (c->status) return STATE_DEAD;
     if (num_scalars > 0) {

@@ -1,5 +1,5 @@
-/* What a schema does not allow, as schemas. An alternative that cannot be written down may be left out as long as
- * another one remains: then less is allowed, never more. */
+/* What a schema does not allow, as schemas. An alternative that cannot be written down may be left out as
+ * long as another one remains: then less is allowed, never more. */
 #include <string.h>
 
 #include "base/check.h"
@@ -110,8 +110,9 @@ static void negate_type(struct negator *n, const cJSON *keyword)
     static const struct {
         const char *name;
         unsigned types;
-    } names[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOLEAN}, {"integer", TYPE_INTEGER}, {"!fraction", TYPE_FRACTION},
-                 {"string", TYPE_STRING}, {"array", TYPE_ARRAY},     {"object", TYPE_OBJECT}};
+    } names[] = {{"null", TYPE_NULL},          {"boolean", TYPE_BOOLEAN}, {"integer", TYPE_INTEGER},
+                 {"!fraction", TYPE_FRACTION}, {"string", TYPE_STRING},   {"array", TYPE_ARRAY},
+                 {"object", TYPE_OBJECT}};
     cJSON *others = make(n->c, cJSON_Object, NULL), *list = append(others, make(n->c, cJSON_Array, "type"));
     for (size_t i = 0; i < array_length(names); i++)
         if (!(s.types & names[i].types)) append(list, make_text(n->c, NULL, names[i].name));
@@ -133,7 +134,8 @@ static void negate_properties(struct negator *n, const cJSON *keyword)
     for (const cJSON *p = keyword->child; p; p = p->next) {
         cJSON *node = make_typed(n->c, "object");
         append(append(node, make(n->c, cJSON_Array, "required")), make_text(n->c, NULL, p->string));
-        cJSON *value = append(append(node, make(n->c, cJSON_Object, "properties")), make(n->c, cJSON_Object, p->string));
+        cJSON *value =
+            append(append(node, make(n->c, cJSON_Object, "properties")), make(n->c, cJSON_Object, p->string));
         append(value, make_alias(n->c, "not", p));
         add_node(n, node);
     }
@@ -144,7 +146,8 @@ static void negate_required(struct negator *n, const cJSON *keyword)
     for (const cJSON *name = keyword->child; name; name = name->next) {
         if (!cJSON_IsString(name)) continue;
         cJSON *node = make_typed(n->c, "object");
-        append(append(node, make(n->c, cJSON_Object, "properties")), make(n->c, cJSON_False, name->valuestring));
+        append(append(node, make(n->c, cJSON_Object, "properties")),
+               make(n->c, cJSON_False, name->valuestring));
         add_node(n, node);
     }
 }
@@ -154,7 +157,8 @@ static void negate_bound(struct negator *n, const cJSON *keyword, const cJSON *n
     bool is_min = strstr(keyword->string, "inimum"), is_open = keyword->string[0] == 'e';
     if (!cJSON_IsNumber(keyword)) return;
     is_open = is_open || cJSON_IsTrue(schema_get(node, is_min ? "exclusiveMinimum" : "exclusiveMaximum"));
-    const char *other = is_min ? (is_open ? "maximum" : "exclusiveMaximum") : (is_open ? "minimum" : "exclusiveMinimum");
+    const char *other =
+        is_min ? (is_open ? "maximum" : "exclusiveMaximum") : (is_open ? "minimum" : "exclusiveMinimum");
     cJSON *result = make_typed(n->c, "number");
     append(result, make_number(n->c, other, keyword->valuedouble));
     add_node(n, result);
@@ -227,12 +231,13 @@ static void negate_if(struct negator *n, const cJSON *keyword, const cJSON *node
 
 static void negate_keyword(struct negator *n, const cJSON *k, const cJSON *node)
 {
-    static const char *const counts[] = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"};
+    static const char *const counts[] = {"minLength", "maxLength",     "minItems",
+                                         "maxItems",  "minProperties", "maxProperties"};
     static const char *const remarks[] = {"then", "else", "format", "$defs", "definitions"};
-    static const char *const partial[] = {"additionalProperties", "patternProperties", "propertyNames", "uniqueItems",
-                                          "multipleOf", "dependencies", "dependentRequired", "dependentSchemas",
-                                          "prefixItems", "additionalItems", "unevaluatedProperties",
-                                          "unevaluatedItems", "$recursiveRef", "!enum", "!pattern"};
+    static const char *const partial[] = {
+        "additionalProperties",  "patternProperties", "propertyNames",    "uniqueItems", "multipleOf",
+        "dependencies",          "dependentRequired", "dependentSchemas", "prefixItems", "additionalItems",
+        "unevaluatedProperties", "unevaluatedItems",  "$recursiveRef",    "!enum",       "!pattern"};
     const char *name = k->string;
     for (size_t i = 0; i < array_length(counts); i++)
         if (!strcmp(name, counts[i]) && cJSON_IsNumber(k)) negate_count(n, k);
@@ -309,8 +314,8 @@ static bool literals_meet(const struct shape *a, const struct shape *b)
 
 static bool disjoint(struct compiler *c, const cJSON *a, const cJSON *b, int depth);
 
-static bool property_disjoint(struct compiler *c, const struct shape *a, const struct shape *b, const char *name,
-                              int depth)
+static bool property_disjoint(struct compiler *c, const struct shape *a, const struct shape *b,
+                              const char *name, int depth)
 {
     for (int i = 0; i < a->objects.count; i++) {
         const cJSON *x = schema_get(schema_get(a->objects.nodes[i], "properties"), name);
@@ -329,7 +334,8 @@ static bool forbids(const struct shape *s, const char *name)
         const cJSON *node = s->objects.nodes[i];
         const cJSON *own = schema_get(schema_get(node, "properties"), name);
         if (cJSON_IsFalse(own)) return true;
-        if (!own && cJSON_IsFalse(schema_get(node, "additionalProperties")) && !schema_get(node, "patternProperties"))
+        if (!own && cJSON_IsFalse(schema_get(node, "additionalProperties")) &&
+            !schema_get(node, "patternProperties"))
             return true;
     }
     return false;
@@ -358,7 +364,8 @@ static bool types_disjoint(struct compiler *c, const struct shape *a, const stru
 {
     if (common & (TYPE_NULL | TYPE_BOOLEAN)) return false;
     if (common & TYPE_NUMBER && !numbers_disjoint(a, b)) return false;
-    if (common & TYPE_STRING && a->min_length <= b->max_length && b->min_length <= a->max_length) return false;
+    if (common & TYPE_STRING && a->min_length <= b->max_length && b->min_length <= a->max_length)
+        return false;
     if (common & TYPE_ARRAY && a->min_items <= b->max_items && b->min_items <= a->max_items) return false;
     return !(common & TYPE_OBJECT) || objects_disjoint(c, a, b, depth);
 }
@@ -382,7 +389,8 @@ static bool disjoint(struct compiler *c, const cJSON *a, const cJSON *b, int dep
     of_a.origin = of_b.origin = NULL;
     for (int i = 0; i < of_a.num_atoms; i++)
         for (int j = 0; j < of_b.num_atoms; j++)
-            if (of_a.atoms[i].node == of_b.atoms[j].node && of_a.atoms[i].negated != of_b.atoms[j].negated) return true;
+            if (of_a.atoms[i].node == of_b.atoms[j].node && of_a.atoms[i].negated != of_b.atoms[j].negated)
+                return true;
     shape_read_limits(c, &of_a, &x);
     shape_read_limits(c, &of_b, &y);
     if (c->status) return false;

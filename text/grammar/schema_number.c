@@ -40,7 +40,8 @@ static bool read_decimal(double value, struct decimal *out)
     char text[32], digits[DIGITS_MAX + 1];
     *out = (struct decimal){.negative = value < 0};
     if (value == floor(value) && fabs(value) >= exact_max && fabs(value) < 1e40)
-        return snprintf(out->whole, sizeof out->whole, "%.0f", fabs(value)) > 0; /* a bound may be any double */
+        return snprintf(out->whole, sizeof out->whole, "%.0f", fabs(value)) >
+               0; /* a bound may be any double */
     if (!schema_number_text(fabs(value), text)) return false;
     char *mark = strchr(text, 'e');
     int exponent = mark ? atoi(mark + 1) : 0, n = 0, point = -1;
@@ -86,11 +87,15 @@ static bool step_syntax(const void *context, const uint32_t *from, uint8_t byte,
         to[1] = byte == '-';
         to[0] = byte == '-' ? IN_SIGN : byte == '0' ? IN_ZERO : IN_WHOLE;
         return digit || byte == '-';
-    case IN_SIGN: to[0] = byte == '0' ? IN_ZERO : IN_WHOLE; return digit;
+    case IN_SIGN:
+        to[0] = byte == '0' ? IN_ZERO : IN_WHOLE;
+        return digit;
     case IN_WHOLE:
         if (digit) return true;
         /* fall through */
-    case IN_ZERO: to[0] = IN_POINT; return byte == '.' && syntax & SYNTAX_FRACTION;
+    case IN_ZERO:
+        to[0] = IN_POINT;
+        return byte == '.' && syntax & SYNTAX_FRACTION;
     default:
         to[0] = IN_FRACTION;
         if (digit && byte != '0') to[3] = 1;
@@ -224,8 +229,10 @@ static uint32_t label_numbers(const uint32_t *labels, int num_parts, const void 
     const struct numbers *n = context;
     for (int i = 0; i < num_parts; i++)
         if (labels[i] == 0) return 0;
-    if (n->min_part && !(labels[n->min_part] == GREATER || (labels[n->min_part] == EQUAL && !n->s->min_open))) return 0;
-    if (n->max_part && !(labels[n->max_part] == LESS || (labels[n->max_part] == EQUAL && !n->s->max_open))) return 0;
+    if (n->min_part && !(labels[n->min_part] == GREATER || (labels[n->min_part] == EQUAL && !n->s->min_open)))
+        return 0;
+    if (n->max_part && !(labels[n->max_part] == LESS || (labels[n->max_part] == EQUAL && !n->s->max_open)))
+        return 0;
     return 1;
 }
 
@@ -243,12 +250,15 @@ static void add_bound(struct compiler *c, struct numbers *n, double bound, int *
     struct decimal d;
     if (isinf(bound) || c->status) return;
     if (!read_decimal(bound, &d)) {
-        if ((bound > 0) == (part == &n->max_part)) return; /* beyond every number that is written without an exponent */
+        if ((bound > 0) == (part == &n->max_part))
+            return; /* beyond every number that is written without an exponent */
         schema_fail(c, STATUS_UNSUPPORTED, "the bound %g of a number is not supported", bound);
         return;
     }
     *part = n->count;
-    add_part(c, n, &(struct text_automaton){alphabet, {COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &d});
+    add_part(
+        c, n,
+        &(struct text_automaton){alphabet, {COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &d});
 }
 
 static void add_multiples(struct compiler *c, struct numbers *n)
@@ -257,7 +267,8 @@ static void add_multiples(struct compiler *c, struct numbers *n)
         struct modulus m;
         double value = n->s->multiples.nodes[i]->valuedouble;
         if (!read_modulus(value, &m))
-            schema_fail(c, STATUS_UNSUPPORTED, "\"multipleOf\" %g is not supported: its digits must not exceed %d", value,
+            schema_fail(c, STATUS_UNSUPPORTED,
+                        "\"multipleOf\" %g is not supported: its digits must not exceed %d", value,
                         MODULUS_MAX);
         else
             add_part(c, n, &(struct text_automaton){alphabet, {0}, step_multiple, label_multiple, &m});
@@ -270,7 +281,8 @@ static uint32_t label_not(const uint32_t *labels, int num_parts, const void *con
     return labels[0] && !labels[1];
 }
 
-/* Takes away what not and its like exclude; a number has one spelling without needless zeros, so those go too. */
+/* Takes away what not and its like exclude; a number has one spelling without needless zeros, so those go
+ * too. */
 static void exclude_numbers(struct compiler *c, const struct shape *s, struct dfa *d)
 {
     for (int i = 0; i < s->excluded.count && !c->status; i++) {
@@ -282,14 +294,16 @@ static void exclude_numbers(struct compiler *c, const struct shape *s, struct df
             schema_fail(c, STATUS_UNSUPPORTED, "not %g is not supported", node->valuedouble);
             return;
         }
-        struct text_automaton a = {alphabet, {COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &own};
+        struct text_automaton a = {
+            alphabet, {COMPARES_START, 0, EQUAL, 0}, step_compare, label_compare, &own};
         struct dfa compare, equal = {0};
         const struct dfa *parts[] = {d, &equal};
         if (text_dfa_make(&a, &compare)) {
             schema_fail(c, STATUS_NO_MEMORY, "no memory for a number");
             return;
         }
-        for (uint32_t state = 0; state < compare.num_states; state++) compare.labels[state] = compare.labels[state] == EQUAL;
+        for (uint32_t state = 0; state < compare.num_states; state++)
+            compare.labels[state] = compare.labels[state] == EQUAL;
         equal = compare;
         int status = dfa_product(parts, 2, label_not, NULL, &less, c->err);
         dfa_deinit(&equal);
@@ -369,7 +383,9 @@ uint32_t schema_number_state(struct compiler *c, const struct shape *s)
     if (!is_limited && numbers == TYPE_NUMBER) return rule_start(c, &c->number, json_number_rule);
     for (struct number_memo *m = c->numbers; m; m = m->next)
         if (!excludes_numbers(s) && same_limits(m->limits, s)) return m->state;
-    uint32_t state = limited_state(c, s, (numbers & TYPE_INTEGER ? SYNTAX_INTEGER : 0) | (numbers & TYPE_FRACTION ? SYNTAX_FRACTION : 0));
+    uint32_t state = limited_state(c, s,
+                                   (numbers & TYPE_INTEGER ? SYNTAX_INTEGER : 0) |
+                                       (numbers & TYPE_FRACTION ? SYNTAX_FRACTION : 0));
     if (!excludes_numbers(s)) remember(c, s, state);
     return state;
 }
@@ -379,7 +395,8 @@ bool schema_number_fits(struct compiler *c, const struct shape *s, double value)
     (void)c;
     bool is_whole = value == floor(value);
     if (!(s->types & (is_whole ? TYPE_INTEGER : TYPE_FRACTION))) return false;
-    if (value < s->min || value > s->max || (s->min_open && value == s->min) || (s->max_open && value == s->max))
+    if (value < s->min || value > s->max || (s->min_open && value == s->min) ||
+        (s->max_open && value == s->max))
         return false;
     for (int i = 0; i < s->multiples.count; i++) {
         double quotient = value / s->multiples.nodes[i]->valuedouble;

@@ -1,7 +1,7 @@
-/* Objects. Properties come in the order of the schema, then those that it only requires, then others: so where an
- * answer stands in an object is one number (program.h). The names are a tree of their letters; a name that leaves
- * the tree is one of the others. Where patternProperties or propertyNames tell the others apart, these are an
- * automaton beside the tree. */
+/* Objects. Properties come in the order of the schema, then those that it only requires, then others: so
+ * where an answer stands in an object is one number (program.h). The names are a tree of their letters; a
+ * name that leaves the tree is one of the others. Where patternProperties or propertyNames tell the others
+ * apart, these are an automaton beside the tree. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,13 +30,13 @@ struct object {
     struct property *properties; /* in their order, then by text */
     uint32_t num_properties, capacity;
     struct patterns patterns;
-    uint32_t table;              /* index of the key_table */
-    uint32_t extra_rule;         /* of other properties' values, where their names do not matter */
-    uint32_t extra_body;         /* state in a name that is not listed, or STATE_DEAD */
-    uint32_t extra_end;          /* state behind such a name */
-    uint32_t continued[3];       /* states that miss 1 or 2 more bytes of a character of such a name */
-    uint32_t behind;             /* state behind a value */
-    bool is_open;                /* the tree may be left into extra_body */
+    uint32_t table;        /* index of the key_table */
+    uint32_t extra_rule;   /* of other properties' values, where their names do not matter */
+    uint32_t extra_body;   /* state in a name that is not listed, or STATE_DEAD */
+    uint32_t extra_end;    /* state behind such a name */
+    uint32_t continued[3]; /* states that miss 1 or 2 more bytes of a character of such a name */
+    uint32_t behind;       /* state behind a value */
+    bool is_open;          /* the tree may be left into extra_body */
 };
 
 /* ---- what a property must fulfil ---- */
@@ -57,8 +57,9 @@ static void add_to(struct compiler *c, struct conjunction *k, const cJSON *node,
 }
 
 /* text: the name as it is written, or NULL: one that matches exactly the patterns of the mask. */
-static struct conjunction property_of(struct compiler *c, const struct shape *s, const char *name, const char *text,
-                                      size_t n, const struct patterns *patterns, uint32_t mask)
+static struct conjunction property_of(struct compiler *c, const struct shape *s, const char *name,
+                                      const char *text, size_t n, const struct patterns *patterns,
+                                      uint32_t mask)
 {
     struct conjunction k = {0};
     bool is_first = true, is_evaluated = false;
@@ -174,7 +175,8 @@ static bool make_values(struct object *o)
         struct property *p = &o->properties[i];
         struct conjunction k = property_of(o->c, o->s, p->name, p->text, p->num_bytes, NULL, 0);
         p->rule = schema_rule(o->c, &k);
-        if (p->rule != RULE_NEVER && o->s->names.count > 0 && !name_allowed(o->c, o->s, p->name)) p->rule = RULE_NEVER;
+        if (p->rule != RULE_NEVER && o->s->names.count > 0 && !name_allowed(o->c, o->s, p->name))
+            p->rule = RULE_NEVER;
         if (p->rule == RULE_NEVER && p->required) return false;
     }
     return !o->c->status;
@@ -219,9 +221,10 @@ static void make_table(struct object *o, bool has_extra)
                             .has_extra = has_extra};
     t->counts = t->max != NO_LIMIT || t->min > count;
     if (t->min > count + 1 && has_extra)
-        schema_fail(o->c, STATUS_UNSUPPORTED,
-                    "\"minProperties\" %u is not supported beside properties that are not listed: they could repeat",
-                    t->min);
+        schema_fail(
+            o->c, STATUS_UNSUPPORTED,
+            "\"minProperties\" %u is not supported beside properties that are not listed: they could repeat",
+            t->min);
 }
 
 static struct entry entry_of(const struct object *o, enum entry_kind kind, uint32_t a, uint32_t b)
@@ -313,7 +316,8 @@ static uint32_t fill_gaps(struct byte_edge *edges, uint32_t n, uint8_t lo, uint8
     uint32_t count = 0;
     int next = lo;
     for (uint32_t i = 0; i < n; i++) {
-        if (edges[i].lo > next) out[count++] = (struct byte_edge){(uint8_t)next, (uint8_t)(edges[i].lo - 1), target};
+        if (edges[i].lo > next)
+            out[count++] = (struct byte_edge){(uint8_t)next, (uint8_t)(edges[i].lo - 1), target};
         out[count++] = edges[i];
         next = edges[i].hi + 1;
     }
@@ -324,14 +328,13 @@ static uint32_t fill_gaps(struct byte_edge *edges, uint32_t n, uint8_t lo, uint8
 
 static uint32_t tree(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys);
 
-static uint32_t tree_edges(struct object *o, const struct property *p, uint32_t n, size_t depth, struct entry keys,
-                           struct byte_edge *edges)
+static uint32_t tree_edges(struct object *o, const struct property *p, uint32_t n, size_t depth,
+                           struct entry keys, struct byte_edge *edges)
 {
     uint32_t num_edges = 0, i = 0, quote = o->is_open ? o->extra_end : STATE_DEAD;
     if (p[0].num_bytes == depth) {
         quote = STATE_DEAD;
-        if (p[0].rule != RULE_NEVER)
-            quote = value_state(o, p[0].rule, entry_of(o, ENTRY_KEY, p[0].key, 0));
+        if (p[0].rule != RULE_NEVER) quote = value_state(o, p[0].rule, entry_of(o, ENTRY_KEY, p[0].key, 0));
         i = 1;
     }
     bool has_quote = false;
@@ -366,16 +369,19 @@ static uint32_t tree(struct object *o, const struct property *p, uint32_t n, siz
             uint8_t byte = (uint8_t)p[i].text[depth];
             for (begin = i; i < n && (uint8_t)p[i].text[depth] == byte;) i++;
             struct entry below = i - begin == n ? keys : keys_below(o, p + begin, i - begin);
-            edges[num_edges++] = (struct byte_edge){byte, byte, tree(o, p + begin, i - begin, depth + 1, below)};
+            edges[num_edges++] =
+                (struct byte_edge){byte, byte, tree(o, p + begin, i - begin, depth + 1, below)};
         }
-        if (missing > 0 && o->is_open) num_edges = fill_gaps(edges, num_edges, lo, hi, continued(o, missing - 1));
+        if (missing > 0 && o->is_open)
+            num_edges = fill_gaps(edges, num_edges, lo, hi, continued(o, missing - 1));
     } else {
         num_edges = tree_edges(o, p, n, depth, keys, edges);
     }
     uint32_t s = builder_state(b, 0);
     builder_set_edges(b, s, edges, num_edges);
     builder_set_entry(b, s, keys);
-    if (!within && o->is_open) builder_set_loop(b, s, (struct char_loop){CLASS_CANONICAL, false, o->extra_body, 0, 0});
+    if (!within && o->is_open)
+        builder_set_loop(b, s, (struct char_loop){CLASS_CANONICAL, false, o->extra_body, 0, 0});
     return s;
 }
 
@@ -452,7 +458,8 @@ static void names_dfa(struct object *o, struct dfa *out)
     shape_read(o->c, &k, &s);
     if (o->c->status) return;
     if (s.has_choice)
-        schema_fail(o->c, STATUS_UNSUPPORTED, "\"propertyNames\" at %s is not supported with anyOf, oneOf, not or if",
+        schema_fail(o->c, STATUS_UNSUPPORTED,
+                    "\"propertyNames\" at %s is not supported with anyOf, oneOf, not or if",
                     schema_path(o->c, o->s->names.nodes[0]));
     else if (s.has_literals || !(s.types & TYPE_STRING))
         schema_literal_names_dfa(o->c, &k, &s, out);
@@ -517,7 +524,8 @@ static uint32_t named_state(struct object *o, struct named_extras *e)
     for (uint32_t i = 0; i < MASKS_MAX; i++)
         if (e->rules[i] != RULE_NEVER)
             exits[i + 1] = value_state(o, e->rules[i], entry_of(o, ENTRY_EXTRA_KEY, 0, 0));
-    uint32_t start = builder_dfa(&o->c->b, &e->dfa, '"', exits, MASKS_MAX + 1), guard = builder_state(&o->c->b, 0);
+    uint32_t start = builder_dfa(&o->c->b, &e->dfa, '"', exits, MASKS_MAX + 1),
+             guard = builder_state(&o->c->b, 0);
     builder_set_call(&o->c->b, guard, RULE_EMPTY, start);
     builder_set_entry(&o->c->b, guard, entry_of(o, ENTRY_EXTRA, 0, 0));
     return guard;

@@ -95,7 +95,8 @@ bool schema_string_fits(struct compiler *c, const struct shape *s, const char *t
         if (d && (dfa_run(d, escaped, n) != 0) == s->patterns.items[i].negated) return false;
     }
     for (int i = 0; i < s->excluded.count; i++)
-        if (cJSON_IsString(s->excluded.nodes[i]) && !strcmp(s->excluded.nodes[i]->valuestring, text)) return false;
+        if (cJSON_IsString(s->excluded.nodes[i]) && !strcmp(s->excluded.nodes[i]->valuestring, text))
+            return false;
     return true;
 }
 
@@ -128,7 +129,8 @@ static void excluded_dfa(struct compiler *c, const struct shape *s, struct dfa *
         texts[n] = schema_escape(c, s->excluded.nodes[i]->valuestring, &sizes[n]);
         n++;
     }
-    if (!c->status && text_dfa_of(texts, sizes, n, out)) schema_fail(c, STATUS_LIMIT, "too many texts are excluded");
+    if (!c->status && text_dfa_of(texts, sizes, n, out))
+        schema_fail(c, STATUS_LIMIT, "too many texts are excluded");
 }
 
 bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *out)
@@ -156,7 +158,8 @@ bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *ou
     return !c->status;
 }
 
-void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, const struct shape *s, struct dfa *out)
+void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, const struct shape *s,
+                              struct dfa *out)
 {
     const char **texts = schema_alloc(c, (size_t)(s->literals.count + 1) * sizeof *texts);
     size_t *sizes = schema_alloc(c, (size_t)(s->literals.count + 1) * sizeof *sizes);
@@ -167,7 +170,8 @@ void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, c
         texts[n] = schema_escape(c, literal->valuestring, &sizes[n]);
         n++;
     }
-    if (!c->status && text_dfa_of(texts, sizes, n, out)) schema_fail(c, STATUS_LIMIT, "propertyNames has too many names");
+    if (!c->status && text_dfa_of(texts, sizes, n, out))
+        schema_fail(c, STATUS_LIMIT, "propertyNames has too many names");
 }
 
 /* The class of characters that an automaton of one character takes. */
@@ -188,7 +192,8 @@ static uint16_t add_class(struct compiler *c, const struct regex_repetition *r)
 /* A set of characters so and so many times: one state that counts. */
 static uint32_t repetition_state(struct compiler *c, const struct shape *s, const struct regex_repetition *r)
 {
-    uint32_t min = max_of(r->min, s->min_length), max = min_of(r->max == REGEX_ANY ? NO_LIMIT : r->max, s->max_length);
+    uint32_t min = max_of(r->min, s->min_length),
+             max = min_of(r->max == REGEX_ANY ? NO_LIMIT : r->max, s->max_length);
     uint32_t body = STATE_DEAD, end = BUILDER_FINAL;
     if (min > max) return STATE_DEAD;
     body = builder_state(&c->b, 0);

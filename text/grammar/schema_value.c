@@ -1,4 +1,5 @@
-/* Whether a value that stands in a schema (enum, const) fulfils the rest of it. In doubt the schema is refused. */
+/* Whether a value that stands in a schema (enum, const) fulfils the rest of it. In doubt the schema is
+ * refused. */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ static bool array_fits(struct compiler *c, const struct shape *s, const cJSON *v
     uint32_t n = (uint32_t)cJSON_GetArraySize(value);
     if (n < s->min_items || n > s->max_items) return false;
     if (s->contains.count > 0 || s->unevaluated_items || s->unique_items) {
-        schema_fail(c, STATUS_UNSUPPORTED, "a constant array together with contains, uniqueItems or unevaluatedItems");
+        schema_fail(c, STATUS_UNSUPPORTED,
+                    "a constant array together with contains, uniqueItems or unevaluatedItems");
         return false;
     }
     int index = 0;
@@ -64,7 +66,8 @@ static bool some_alternative(struct compiler *c, const struct shape *s, const cJ
         struct conjunction k = s->rest;
         k.origin = NULL;
         for (int j = 0; j < s->alternatives.items[i].num_atoms; j++)
-            conjunction_add(c, &k, s->alternatives.items[i].atoms[j].node, s->alternatives.items[i].atoms[j].negated);
+            conjunction_add(c, &k, s->alternatives.items[i].atoms[j].node,
+                            s->alternatives.items[i].atoms[j].negated);
         if (schema_accepts(c, &k, value)) return true;
     }
     return false;

@@ -34,9 +34,9 @@ static unsigned type_of_name(const char *name)
     static const struct {
         const char *name;
         unsigned types;
-    } names[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOLEAN}, {"integer", TYPE_INTEGER}, {"number", TYPE_NUMBER},
-                 {"string", TYPE_STRING}, {"array", TYPE_ARRAY},     {"object", TYPE_OBJECT},   {"any", TYPE_ALL},
-                 {"!fraction", TYPE_FRACTION}};
+    } names[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOLEAN}, {"integer", TYPE_INTEGER},
+                 {"number", TYPE_NUMBER}, {"string", TYPE_STRING},   {"array", TYPE_ARRAY},
+                 {"object", TYPE_OBJECT}, {"any", TYPE_ALL},         {"!fraction", TYPE_FRACTION}};
     for (size_t i = 0; i < array_length(names); i++)
         if (!strcmp(names[i].name, name)) return names[i].types;
     return 0;
@@ -309,7 +309,8 @@ static void read_one_of(struct reader *r, const cJSON *keyword)
     for (const cJSON *part = keyword->child; part && !r->c->status; part = part->next) {
         struct conjunction alone = conjunction_of(r->c, part);
         for (const cJSON *other = keyword->child; other; other = other->next)
-            if (other != part && !schema_disjoint(r->c, part, other)) conjunction_add(r->c, &alone, other, true);
+            if (other != part && !schema_disjoint(r->c, part, other))
+                conjunction_add(r->c, &alone, other, true);
         alone.origin = NULL;
         *add_alternative(r) = alone;
     }
@@ -468,7 +469,8 @@ void shape_read_limits(struct compiler *c, const struct conjunction *k, struct s
 void shape_read(struct compiler *c, const struct conjunction *k, struct shape *out)
 {
     read_shape(c, k, false, out);
-    if (out->unique_items && !out->has_choice && out->types & TYPE_ARRAY && !out->has_literals && out->max_items > 1)
+    if (out->unique_items && !out->has_choice && out->types & TYPE_ARRAY && !out->has_literals &&
+        out->max_items > 1)
         schema_fail(c, STATUS_UNSUPPORTED,
                     "\"uniqueItems\" at %s is not supported: what came before is not compared",
                     schema_path(c, out->unique_items));

@@ -67,8 +67,8 @@ static bool may_take_extra(const struct grammar *g, const struct key_table *t, u
     return !t->counts || (count >> 16) < t->max;
 }
 
-/* Key (at or behind the index in count) as the next one: no required one is passed over, and enough but not too
- * many can follow. */
+/* Key (at or behind the index in count) as the next one: no required one is passed over, and enough but not
+ * too many can follow. */
 static bool may_take_key(const struct grammar *g, const struct key_table *t, uint32_t count, uint32_t key)
 {
     uint32_t index = key_index(count), made = (count >> 16) + 1;
@@ -104,25 +104,32 @@ bool step_enter(const struct grammar *g, uint32_t entry, uint32_t *count)
     const struct entry *e = &g->entries[entry];
     const struct key_table *t = &g->objects[e->object];
     switch (e->kind) {
-    case ENTRY_NONE: return true;
-    case ENTRY_AT_LEAST: return *count >= e->a;
+    case ENTRY_NONE:
+        return true;
+    case ENTRY_AT_LEAST:
+        return *count >= e->a;
     case ENTRY_COUNT:
         if (*count >= e->a) return false;
         if (*count < e->b) ++*count;
         return true;
-    case ENTRY_RESET: *count = 0; return true;
+    case ENTRY_RESET:
+        *count = 0;
+        return true;
     case ENTRY_LISTED:
-    case ENTRY_KEYS: return may_take_some(g, e, *count);
+    case ENTRY_KEYS:
+        return may_take_some(g, e, *count);
     case ENTRY_KEY:
         if (!may_take_key(g, t, *count, e->a)) return false;
         *count = count_property(t, *count, e->a + 1);
         return true;
-    case ENTRY_EXTRA: return may_take_extra(g, t, *count);
+    case ENTRY_EXTRA:
+        return may_take_extra(g, t, *count);
     case ENTRY_EXTRA_KEY:
         if (!may_take_extra(g, t, *count)) return false;
         *count = count_property(t, *count, t->num_keys);
         return true;
-    case ENTRY_CLOSE: return may_close(g, t, *count);
+    case ENTRY_CLOSE:
+        return may_close(g, t, *count);
     }
     return false;
 }
@@ -185,7 +192,8 @@ static void add_work(struct stepper *s, struct thread t)
 {
     for (int i = 0; i < s->num_work; i++) {
         const struct thread *o = &s->work[i];
-        if (o->state == t.state && o->count == t.count && step_same_stack(s->frames, o->stack, t.stack)) return;
+        if (o->state == t.state && o->count == t.count && step_same_stack(s->frames, o->stack, t.stack))
+            return;
     }
     if (s->num_work == WORK_MAX) {
         s->failed = true;
@@ -229,7 +237,8 @@ static void call_rules(struct stepper *s, struct thread t, const struct state *s
         const struct rule_call *call = &s->g->calls[state->calls + i];
         const struct rule *rule = &s->g->rules[call->rule];
         if (byte_set_has(&rule->first, byte)) {
-            bool is_tail = s->g->states[call->back].flags & STATE_BARE_FINAL && !s->g->states[call->back].entry;
+            bool is_tail =
+                s->g->states[call->back].flags & STATE_BARE_FINAL && !s->g->states[call->back].entry;
             if (!is_tail && s->frames->items[t.stack].depth >= STACK_DEPTH_MAX) continue;
             uint32_t stack = is_tail ? t.stack : push_frame(s, call->back, t.count, t.stack);
             add_work(s, (struct thread){rule->start, 0, stack, 0});
@@ -271,8 +280,8 @@ static void step_thread(struct stepper *s, struct thread t, uint8_t byte)
 }
 
 /* One thread whose state has edges and characters only: most bytes of most texts. False: not so simple. */
-static inline bool step_simply(const struct grammar *g, const struct thread *t, uint8_t byte, struct thread *out,
-                               int *n)
+static inline bool step_simply(const struct grammar *g, const struct thread *t, uint8_t byte,
+                               struct thread *out, int *n)
 {
     const struct state *s = &g->states[t->state];
     uint32_t target;
@@ -292,7 +301,8 @@ static inline bool step_simply(const struct grammar *g, const struct thread *t, 
     }
     if (target == STATE_DEAD) return true;
     if (g->states[target].flags & STATE_BARE_FINAL) return false;
-    if (g->states[target].entry != NO_ENTRY && !step_enter(g, g->states[target].entry, &out->count)) return true;
+    if (g->states[target].entry != NO_ENTRY && !step_enter(g, g->states[target].entry, &out->count))
+        return true;
     out->state = target;
     *n = 1;
     return true;

@@ -2,8 +2,8 @@
  *
  * A thread is a state with its counter, on top of a stack of frames: the states to come back to. Frames are
  * shared and never change, so a stack is an index. Several threads at once are the ways in which the text so
- * far can be read. Bounds: THREADS_MAX threads, FRAMES_MAX frames, STACK_DEPTH_MAX of them on each other; what
- * would go beyond is not entered (too deep) or fails (too many). */
+ * far can be read. Bounds: THREADS_MAX threads, FRAMES_MAX frames, STACK_DEPTH_MAX of them on each other;
+ * what would go beyond is not entered (too deep) or fails (too many). */
 #ifndef TEXT_GRAMMAR_STEP_H
 #define TEXT_GRAMMAR_STEP_H
 
@@ -35,8 +35,8 @@ bool frames_init(struct frames *f);
 void frames_deinit(struct frames *f);
 bool frames_reserve(struct frames *f, uint32_t capacity);
 
-/* Writes the threads behind one more byte to out (THREADS_MAX of room); returns how many, -1 when there are too
- * many or frames failed. New frames are appended. */
+/* Writes the threads behind one more byte to out (THREADS_MAX of room); returns how many, -1 when there are
+ * too many or frames failed. New frames are appended. */
 int step_threads(const struct grammar *g, struct frames *f, const struct thread *from, int n, uint8_t byte,
                  struct thread *out);
 

@@ -63,7 +63,8 @@ static int find_symbols(const struct regex_tree *tree, struct symbol_dfa *d)
         uint32_t old = d->num_symbols;
         for (uint32_t i = 0; i < d->num_cuts; i++) {
             uint32_t symbol = d->symbols[i];
-            if (symbol >= old || inside[symbol] == total[symbol] || !code_points_has(set, d->cuts[i])) continue;
+            if (symbol >= old || inside[symbol] == total[symbol] || !code_points_has(set, d->cuts[i]))
+                continue;
             if (!twin[symbol]) {
                 twin[symbol] = d->num_symbols;
                 total[d->num_symbols++] = 0;
@@ -155,17 +156,22 @@ static uint32_t build(struct builder *b, uint32_t node, uint32_t next)
     if (b->status) return 0;
     const struct regex_node *n = &nodes[node];
     switch (n->kind) {
-    case REGEX_SET: return add_state(b, NFA_SET, n->a, next, 0);
-    case REGEX_REPEAT: return build_repeat(b, n, next);
-    case REGEX_BEGIN: return add_state(b, NFA_BEGIN, 0, next, 0);
-    case REGEX_END: return add_state(b, NFA_END, 0, next, 0);
+    case REGEX_SET:
+        return add_state(b, NFA_SET, n->a, next, 0);
+    case REGEX_REPEAT:
+        return build_repeat(b, n, next);
+    case REGEX_BEGIN:
+        return add_state(b, NFA_BEGIN, 0, next, 0);
+    case REGEX_END:
+        return add_state(b, NFA_END, 0, next, 0);
     case REGEX_ALTERNATE: {
         uint32_t second = build(b, n->b, next), tail = second;
         for (node = n->a; nodes[node].kind == REGEX_ALTERNATE && !b->status; node = nodes[node].a)
             tail = add_state(b, NFA_SPLIT, 0, build(b, nodes[node].b, next), tail);
         return add_state(b, NFA_SPLIT, 0, build(b, node, next), tail);
     }
-    default: return next;
+    default:
+        return next;
     }
 }
 
@@ -203,7 +209,8 @@ static bool close_subset(struct builder *b, uint32_t n, bool at_begin, bool at_e
     return matched;
 }
 
-/* The dense number of the subset that the closure holds. A match behind which anything may stand is one state. */
+/* The dense number of the subset that the closure holds. A match behind which anything may stand is one
+ * state. */
 static uint32_t add_subset(struct builder *b, bool matched, uint32_t match)
 {
     uint32_t *states = b->closure.items;

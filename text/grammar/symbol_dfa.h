@@ -21,7 +21,8 @@ struct symbol_dfa {
 };
 
 /* Searches for node anywhere in a text, or (whole) lets it match all of it. */
-int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, struct symbol_dfa *out) must_check;
+int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole,
+                    struct symbol_dfa *out) must_check;
 void symbol_dfa_deinit(struct symbol_dfa *d);
 
 /* The index of the cut that holds a code point. */

@@ -6,8 +6,8 @@
 
 enum { TEXT_STATE_NUMBERS = 4 };
 
-/* A state is four numbers. step writes what follows a byte and says whether there is anything; label is what the
- * state accepts. */
+/* A state is four numbers. step writes what follows a byte and says whether there is anything; label is what
+ * the state accepts. */
 struct text_automaton {
     const char *alphabet; /* the bytes that lead anywhere */
     uint32_t start[TEXT_STATE_NUMBERS];

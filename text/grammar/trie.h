@@ -48,7 +48,8 @@ static inline uint32_t trie_child(const struct trie *t, uint32_t node, uint8_t b
         else
             hi = middle;
     }
-    return lo < t->nodes[node].num_children && bytes[lo] == byte ? t->nodes[node].first_child + lo : UINT32_MAX;
+    return lo < t->nodes[node].num_children && bytes[lo] == byte ? t->nodes[node].first_child + lo
+                                                                 : UINT32_MAX;
 }
 
 #endif

@@ -43,7 +43,8 @@ static void free_scanner(struct scanner *s)
     frames_deinit(&s->frames);
 }
 
-/* *chars: those the token has inside the string (one that is cut off counts); *end: behind the closing quote. */
+/* *chars: those the token has inside the string (one that is cut off counts); *end: behind the closing quote.
+ */
 static enum scan_result scan(struct scanner *s, const uint8_t *bytes, size_t n, uint32_t *chars, size_t *end)
 {
     struct thread t = s->body, out[THREADS_MAX];
@@ -78,11 +79,14 @@ static int make_slices(struct vocabulary *v, const struct trie_text *texts, uint
         uint32_t chars;
         size_t end = 0;
         switch (scan(&s, texts[i].bytes, texts[i].num_bytes, &chars, &end)) {
-        case SCAN_OUTSIDE: break;
-        case SCAN_INSIDE: set_slices(v, texts[i].value, chars); break;
+        case SCAN_OUTSIDE:
+            break;
+        case SCAN_INSIDE:
+            set_slices(v, texts[i].value, chars);
+            break;
         case SCAN_ENDS:
-            tails[v->num_tails] = (struct trie_text){texts[i].bytes + end, texts[i].num_bytes - (uint32_t)end,
-                                                     v->num_tails};
+            tails[v->num_tails] =
+                (struct trie_text){texts[i].bytes + end, texts[i].num_bytes - (uint32_t)end, v->num_tails};
             v->tail_values[v->num_tails++] = (struct tail){texts[i].value, chars};
             v->max_tail_chars = max_of(v->max_tail_chars, chars);
         }
@@ -142,8 +146,10 @@ static int make_parts(struct vocabulary *v, const struct vocabulary_source *sour
     if (status == 0) status = make_rest(v, texts, num_texts);
     shrink(&v->tail_values, v->num_tails);
     shrink(&v->long_values, v->num_long);
-    v->num_bytes = sizeof *v + v->num_words * (SLICES + 1) * 8 + ((size_t)v->num_tails + v->num_long) * sizeof(struct tail) +
-                   (size_t)v->trie.num_nodes * (sizeof(struct trie_node) + 1) + (size_t)v->trie.num_values * 4 +
+    v->num_bytes = sizeof *v + v->num_words * (SLICES + 1) * 8 +
+                   ((size_t)v->num_tails + v->num_long) * sizeof(struct tail) +
+                   (size_t)v->trie.num_nodes * (sizeof(struct trie_node) + 1) +
+                   (size_t)v->trie.num_values * 4 +
                    ((size_t)v->tails.num_nodes + v->rest.num_nodes) * (sizeof(struct trie_node) + 1);
     return status;
 }

@@ -1,8 +1,10 @@
-/* vocabulary.h - the tokens of a tokenizer as masks need them: built once, shared by all grammars and threads.
+/* vocabulary.h - the tokens of a tokenizer as masks need them: built once, shared by all grammars and
+ * threads.
  *
- * A trie of the tokens' bytes, and the one thing that most masks have in common: which tokens can stand inside a
- * JSON string, and which end it. Control tokens and ids without bytes are in no mask; the ids that end an answer
- * are in it where the grammar allows the end. Memory: some 40 bytes a token and SLICES masks. Immutable. */
+ * A trie of the tokens' bytes, and the one thing that most masks have in common: which tokens can stand
+ * inside a JSON string, and which end it. Control tokens and ids without bytes are in no mask; the ids that
+ * end an answer are in it where the grammar allows the end. Memory: some 40 bytes a token and SLICES masks.
+ * Immutable. */
 #ifndef TEXT_GRAMMAR_VOCABULARY_H
 #define TEXT_GRAMMAR_VOCABULARY_H
 
@@ -24,7 +26,8 @@ struct vocabulary_source {
     const void *context;
 };
 
-int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **out, struct error *err) must_check;
+int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **out,
+                    struct error *err) must_check;
 void vocabulary_free(struct vocabulary *v);
 
 int32_t vocabulary_num_ids(const struct vocabulary *v);

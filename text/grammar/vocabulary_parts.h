@@ -5,7 +5,10 @@
 #include "text/grammar/trie.h"
 #include "text/grammar/vocabulary.h"
 
-enum { SLICES = 34, SLICE_CHARS_MAX = SLICES - 2 }; /* by the most characters of a token: 0 to 32; any number */
+enum {
+    SLICES = 34,
+    SLICE_CHARS_MAX = SLICES - 2
+}; /* by the most characters of a token: 0 to 32; any number */
 
 /* A token that ends a JSON string: chars characters, the quote, and then the text that it has in the trie. */
 struct tail {
@@ -18,9 +21,9 @@ struct vocabulary {
     int32_t *end_ids;
     int num_end_ids;
     struct trie trie;
-    uint64_t *slices; /* SLICES x num_words: tokens inside a string, of CLASS_ANY */
-    uint64_t *plain;  /* tokens that are plain text (byte_group.h) */
-    struct trie rest; /* the others */
+    uint64_t *slices;         /* SLICES x num_words: tokens inside a string, of CLASS_ANY */
+    uint64_t *plain;          /* tokens that are plain text (byte_group.h) */
+    struct trie rest;         /* the others */
     struct tail *long_values; /* tokens inside a string of more than SLICE_CHARS_MAX characters */
     uint32_t num_long;
     struct trie tails;
@@ -29,10 +32,13 @@ struct vocabulary {
     size_t num_bytes;
 };
 
-/* The tokens inside a string of at most max_chars characters, but for long_values where they may be some of them. */
+/* The tokens inside a string of at most max_chars characters, but for long_values where they may be some of
+ * them. */
 static inline const uint64_t *vocabulary_slice(const struct vocabulary *v, uint32_t max_chars)
 {
-    uint32_t slice = max_chars >= v->max_chars ? SLICES - 1 : max_chars < SLICE_CHARS_MAX ? max_chars : SLICE_CHARS_MAX;
+    uint32_t slice = max_chars >= v->max_chars     ? SLICES - 1
+                     : max_chars < SLICE_CHARS_MAX ? max_chars
+                                                   : SLICE_CHARS_MAX;
     return v->slices + (size_t)slice * v->num_words;
 }
 

@@ -39,19 +39,24 @@ static void schemas_accept_their_values(void **state)
         const char *schema;
         const char *texts[12];
     } cases[] = {
-        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"}},\"required\":[\"b\"]}",
-         {"{\"b\":1}", "{ \"a\" : \"x\\u00e9\\n\" ,\n\t\"b\" : -5 }", "{\"b\":1,\"c\":[1,{\"d\":null}]}", "!{\"a\":\"x\"}",
-          "!{\"b\":1.5}", "!{\"b\":1,\"a\":\"x\"}", "!{\"b\":1,\"\\u0061\":1}", "!{\"b\":01}"}},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"}},"
+         "\"required\":[\"b\"]}",
+         {"{\"b\":1}", "{ \"a\" : \"x\\u00e9\\n\" ,\n\t\"b\" : -5 }", "{\"b\":1,\"c\":[1,{\"d\":null}]}",
+          "!{\"a\":\"x\"}", "!{\"b\":1.5}", "!{\"b\":1,\"a\":\"x\"}", "!{\"b\":1,\"\\u0061\":1}",
+          "!{\"b\":01}"}},
         {"{\"type\":\"string\"}",
-         {"\"\"", "\"\\ud83d\\ude00\"", "\"\xF0\x9F\x98\x80\"", "!\"\\ud83d\"", "!\"\n\"", "!\"\xED\xA0\x80\"", "!\"\\x\"",
-          "! \"a\"", "!\"a\" "}},
+         {"\"\"", "\"\\ud83d\\ude00\"", "\"\xF0\x9F\x98\x80\"", "!\"\\ud83d\"", "!\"\n\"",
+          "!\"\xED\xA0\x80\"", "!\"\\x\"", "! \"a\"", "!\"a\" "}},
         {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
          {"\"ab\"", "\"\xC3\xA9\xC3\xA9\xC3\xA9\"", "\"\\ud83d\\ude00a\"", "!\"a\"", "!\"abcd\""}},
         {"{\"enum\":[\"a\",\"ab\",1,12,[1,2],{\"k\":\"v\"}]}",
          {"\"ab\"", "12", "[1, 2]", "{ \"k\" : \"v\"}", "!\"b\"", "!2", "![1]", "!123"}},
-        {"{\"items\":{\"type\":\"integer\"},\"maxItems\":2}", {"[]", "[1]", "[ 1 , 2 ]", "\"x\"", "![1,2,3]", "![1,]", "![\"x\"]"}},
-        {"{\"type\":\"integer\",\"minimum\":-5,\"maximum\":120}", {"-5", "0", "99", "120", "!-6", "!121", "!-0", "!1e2", "!007"}},
-        {"{\"type\":\"number\",\"exclusiveMinimum\":0.5}", {"0.51", "1", "100.0", "!0.5", "!0.50", "!-1", "!0.49999"}},
+        {"{\"items\":{\"type\":\"integer\"},\"maxItems\":2}",
+         {"[]", "[1]", "[ 1 , 2 ]", "\"x\"", "![1,2,3]", "![1,]", "![\"x\"]"}},
+        {"{\"type\":\"integer\",\"minimum\":-5,\"maximum\":120}",
+         {"-5", "0", "99", "120", "!-6", "!121", "!-0", "!1e2", "!007"}},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0.5}",
+         {"0.51", "1", "100.0", "!0.5", "!0.50", "!-1", "!0.49999"}},
         {"{\"const\":1.5}", {"1.5", "!1.50", "!1"}},
         {"false", {"!1"}},
     };
@@ -72,7 +77,8 @@ static void refusals_have_sentences(void **state)
     } cases[] = {
         {"false", STATUS_INVALID, "no value fulfils the schema"},
         {"3", STATUS_INVALID, "an object or a boolean"},
-        {"{\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true}}}", STATUS_UNSUPPORTED, "\"uniqueItems\" at #/properties/a"},
+        {"{\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true}}}", STATUS_UNSUPPORTED,
+         "\"uniqueItems\" at #/properties/a"},
         {"{\"$ref\":\"#/nowhere\"}", STATUS_INVALID, "\"$ref\" at the top points to \"#/nowhere\""},
         {"{\"$ref\":\"http://example.com/x\"}", STATUS_UNSUPPORTED, "another document"},
         {"{\"type\":\"strin\"}", STATUS_INVALID, "\"type\" at the top"},
@@ -80,7 +86,8 @@ static void refusals_have_sentences(void **state)
         {"{\"pattern\":\"(a)\\\\1\"}", STATUS_UNSUPPORTED, "back reference"},
         {"{\"type\":\"string\",\"format\":\"regex\"}", STATUS_UNSUPPORTED, "\"format\""},
         {"{\"properties\":{\"a\":1}}", STATUS_INVALID, "#/properties/a is no schema"},
-        {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", STATUS_INVALID, "never comes to an end"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", STATUS_INVALID,
+         "never comes to an end"},
         {"{\"pattern\":\"^(a{1,2000}b){1,2000}$\"}", STATUS_LIMIT, "too many states"},
         {"{\"minLength\":-1}", STATUS_INVALID, "\"minLength\" at the top must be"},
         {"{\"required\":\"a\"}", STATUS_INVALID, "a list of names"},
@@ -139,9 +146,18 @@ static void patterns_match_as_ecma_says(void **state)
 
 static void other_notations_have_sentences(void **state)
 {
-    static const char *const wrong[] = {"", "root", "root ::= a", "root ::= \"a", "root ::= root \"a\"", "root ::= (\"a\"",
-                                        "root ::= \"a\"{3,1}", "root ::= [a", "root ::= \"x\" root", "root ::= \"\\q\"",
-                                        "root ::= \"a\"\nroot ::= \"b\"", "root ::= b* \"c\"\nb ::= b \"x\" | \"\""};
+    static const char *const wrong[] = {"",
+                                        "root",
+                                        "root ::= a",
+                                        "root ::= \"a",
+                                        "root ::= root \"a\"",
+                                        "root ::= (\"a\"",
+                                        "root ::= \"a\"{3,1}",
+                                        "root ::= [a",
+                                        "root ::= \"x\" root",
+                                        "root ::= \"\\q\"",
+                                        "root ::= \"a\"\nroot ::= \"b\"",
+                                        "root ::= b* \"c\"\nb ::= b \"x\" | \"\""};
     (void)state;
     for (size_t i = 0; i < array_length(wrong); i++) {
         struct grammar *g = NULL;
@@ -183,7 +199,8 @@ static void matchers_go_back_and_copy(void **state)
 static void forced_bytes_are_the_only_ones(void **state)
 {
     const struct grammar_options compact = {.max_spaces = 0};
-    cJSON *schema = cJSON_Parse("{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"x\"},\"kind\":{\"enum\":[\"ab\",\"ac\"]}},"
+    cJSON *schema = cJSON_Parse("{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"x\"},\"kind\":{"
+                                "\"enum\":[\"ab\",\"ac\"]}},"
                                 "\"required\":[\"name\",\"kind\"],\"additionalProperties\":false}");
     struct grammar *g;
     struct matcher *m;

@@ -1,5 +1,6 @@
-/* A mask equals trying every token byte by byte; whatever it lets in can be finished; forced bytes are the only
- * ones; taking back tokens gives what was before. On random walks through schemas that meet every kind of state. */
+/* A mask equals trying every token byte by byte; whatever it lets in can be finished; forced bytes are the
+ * only ones; taking back tokens gives what was before. On random walks through schemas that meet every kind
+ * of state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,17 +26,23 @@ static const char *const schemas[] = {
     "{\"type\":\"number\",\"minimum\":-0.25,\"exclusiveMaximum\":10.5}",
     "{\"type\":\"integer\",\"multipleOf\":7}",
     "{\"enum\":[\"foo\",\"foobar\",\"f\\\"q\",12,123,null,true,{\"a\":[1,\"x\"]},\"caf\\u00e9\"]}",
-    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},\"ab\":{},"
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},"
+    "\"ab\":{},"
     "\"abc\":{\"type\":\"null\"}},\"required\":[\"age\"]}",
-    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},\"caf\\u00e9\":"
-    "{\"type\":\"boolean\"},\"a\\\"b\":{},\"na\\u00efve\":{}},\"additionalProperties\":{\"type\":\"number\"}}",
-    "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"id\":{},\"ids\":{}},\"additionalProperties\":false,"
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\"},"
+    "\"caf\\u00e9\":"
+    "{\"type\":\"boolean\"},\"a\\\"b\":{},\"na\\u00efve\":{}},\"additionalProperties\":{\"type\":\"number\"}"
+    "}",
+    "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"id\":{},\"ids\":{}},\"additionalProperties\":"
+    "false,"
     "\"minProperties\":2,\"maxProperties\":3}",
-    "{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"xx$\":{\"minimum\":5}},\"properties\":"
+    "{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"xx$\":{\"minimum\":5}},"
+    "\"properties\":"
     "{\"xxx\":{\"maximum\":50}},\"additionalProperties\":{\"type\":\"string\"}}",
     "{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]+$\"},\"maxProperties\":2}",
     "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":3}",
-    "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"number\"}],\"items\":{\"type\":\"null\"},"
+    "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"number\"}],\"items\":{\"type\":"
+    "\"null\"},"
     "\"minItems\":1}",
     "{\"type\":\"array\",\"contains\":{\"const\":\"foo\"}}",
     "{\"type\":\"string\",\"pattern\":\"^[a-z]{1,40}$\"}",
@@ -47,17 +54,22 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"format\":\"date-time\"}",
     "{\"type\":\"string\",\"format\":\"ipv6\"}",
     "{\"type\":\"string\",\"format\":\"email\"}",
-    "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]},{\"type\":"
-    "\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},\"required\":[\"b\"]},{\"type\":\"string\"},"
+    "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]},{"
+    "\"type\":"
+    "\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},\"required\":[\"b\"]},{\"type\":"
+    "\"string\"},"
     "{\"type\":\"string\",\"maxLength\":3}]}",
     "{\"$ref\":\"#/$defs/node\",\"$defs\":{\"node\":{\"type\":\"object\",\"properties\":{\"value\":{\"type\":"
     "\"integer\"},\"x\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/node\"}}},\"required\":[\"value\"],"
     "\"additionalProperties\":false}}}",
-    "{\"type\":\"object\",\"properties\":{\"type\":{\"enum\":[\"a\",\"b\"]},\"value\":{}},\"required\":[\"type\"],"
-    "\"if\":{\"properties\":{\"type\":{\"const\":\"a\"}}},\"then\":{\"required\":[\"value\"]},\"else\":{\"properties\":"
+    "{\"type\":\"object\",\"properties\":{\"type\":{\"enum\":[\"a\",\"b\"]},\"value\":{}},\"required\":["
+    "\"type\"],"
+    "\"if\":{\"properties\":{\"type\":{\"const\":\"a\"}}},\"then\":{\"required\":[\"value\"]},\"else\":{"
+    "\"properties\":"
     "{\"value\":false}}}",
     "{\"not\":{\"enum\":[\"foo\",\"bar\",12,null]}}",
-    "{\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}],\"type\":\"object\",\"properties\":{\"a\":{\"type\":"
+    "{\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}],\"type\":\"object\",\"properties\":{\"a\":{"
+    "\"type\":"
     "\"integer\"},\"b\":{\"type\":\"integer\"}}}",
 };
 
@@ -116,8 +128,8 @@ static void assert_rollback(struct matcher *m, const char *bytes, size_t n, cons
     assert_memory_equal(words, before, sizeof words);
 }
 
-static void walk_schema(struct walk *w, const char *schema, const struct grammar *g,
-                        struct mask_cache *cache, int num_tokens)
+static void walk_schema(struct walk *w, const char *schema, const struct grammar *g, struct mask_cache *cache,
+                        int num_tokens)
 {
     uint64_t fast[(SMALL_IDS + 63) / 64], slow[(SMALL_IDS + 63) / 64];
     char text[8192] = "";
@@ -169,8 +181,10 @@ static const char *const notations[] = {
 
 static void masks_of_other_notations(void **state)
 {
-    static const char *const patterns[] = {"(a|ab)*c?", "[^\\n]{0,5}x", "(hello|Hello) ?world|\\d{1,3}(\\.\\d{1,3}){3}"};
-    static const char *const choices[] = {"true", "false", "foo", "foobar", "caf\xC3\xA9", "{\"name\": 1}", ""};
+    static const char *const patterns[] = {"(a|ab)*c?", "[^\\n]{0,5}x",
+                                           "(hello|Hello) ?world|\\d{1,3}(\\.\\d{1,3}){3}"};
+    static const char *const choices[] = {"true",        "false",         "foo", "foobar",
+                                          "caf\xC3\xA9", "{\"name\": 1}", ""};
     struct walk w = {.v = make_small_vocabulary()};
     size_t sizes[array_length(choices)];
     struct error err = {0};
@@ -180,10 +194,12 @@ static void masks_of_other_notations(void **state)
     for (size_t i = 0; i < array_length(choices); i++) sizes[i] = strlen(choices[i]);
     for (size_t i = 0; i < array_length(notations) + array_length(patterns) + 1; i++) {
         size_t pattern = i - array_length(notations);
-        const char *text = i < array_length(notations) ? notations[i] : pattern < array_length(patterns) ? patterns[pattern] : "";
+        const char *text = i < array_length(notations)        ? notations[i]
+                           : pattern < array_length(patterns) ? patterns[pattern]
+                                                              : "";
         int status = i < array_length(notations) ? grammar_from_ebnf(text, strlen(text), &g, &err)
                      : *text                     ? grammar_from_regex(text, strlen(text), &g, &err)
-                                                 : grammar_from_choices(choices, sizes, array_length(choices), &g, &err);
+                             : grammar_from_choices(choices, sizes, array_length(choices), &g, &err);
         if (status) fail_msg("%s: %s", text, err.text);
         struct mask_cache *cache;
         assert_int_equal(mask_cache_new(g, (SMALL_IDS + 63) / 64, 20000, &cache), 0);
