@@ -526,9 +526,12 @@ int builder_finish(struct builder *b, uint32_t start_rule, bool prunes, struct g
                          .rules = b->rules.items,
                          .visits = calloc(b->rules.count, 1),
                          .walked_for = calloc(b->states.count, sizeof *f.walked_for)};
-    if (!f.visits || !f.walked_for) status = error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
-    if (status == 0 && b->is_recursive) status = check_live(&f, start_rule, prunes, err);
-    if (status == 0) status = derive(&f, err);
+    if (!f.visits || !f.walked_for) {
+        status = error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
+    } else {
+        if (b->is_recursive) status = check_live(&f, start_rule, prunes, err);
+        if (status == 0) status = derive(&f, err);
+    }
     free(f.visits);
     free(f.walked_for);
     if (status) return status;

@@ -120,7 +120,7 @@ struct product {
 static void expand_product(struct product *p, struct dfa *out, uint32_t state, dfa_label *label,
                            const void *context)
 {
-    uint32_t from[DFA_PARTS_MAX] = {0}, to[DFA_PARTS_MAX], labels[DFA_PARTS_MAX];
+    uint32_t from[DFA_PARTS_MAX] = {0}, to[DFA_PARTS_MAX] = {0}, labels[DFA_PARTS_MAX];
     if (state != DFA_DEAD) memcpy(from, tuple_set_at(&p->tuples, state), (size_t)p->num_parts * sizeof *from);
     for (int i = 0; i < p->num_parts; i++) labels[i] = p->parts[i]->labels[from[i]];
     uint32_t *own = pool_push(&p->labels, 1), *next = pool_push(&p->next, out->num_classes);

@@ -226,10 +226,10 @@ static uint32_t parse_item(struct ebnf *e)
 
 static bool read_number(struct ebnf *e, uint32_t *out)
 {
-    size_t begin = e->at;
     uint32_t value = 0;
     skip_space(e);
-    for (begin = e->at; e->at < e->num_bytes && e->text[e->at] >= '0' && e->text[e->at] <= '9'; e->at++)
+    size_t begin = e->at;
+    for (; e->at < e->num_bytes && e->text[e->at] >= '0' && e->text[e->at] <= '9'; e->at++)
         value = min_of(value * 10 + (uint32_t)(e->text[e->at] - '0'), (uint32_t)EBNF_REPEAT_MAX + 1);
     bool found = e->at > begin;
     *out = value;

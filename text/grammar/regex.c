@@ -106,6 +106,8 @@ static uint32_t utf8_state(struct encoder *e, uint32_t state, uint32_t bits, uin
 
 static void lead_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
 {
+    uint32_t target;
+    if (uniform_target(e, state, 0x80, CODE_POINT_MAX, &target) && target == DFA_DEAD) return;
     for (uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
         uint32_t num_more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
         row[byte] = utf8_state(e, state, byte & (0x3Fu >> num_more), num_more, num_more);
