@@ -49,52 +49,16 @@ bool conjunction_is_never(const struct conjunction *k)
     return false;
 }
 
-/* Keywords that by themselves limit a value (then and else do with if only). */
+/* Whether a keyword by itself limits a value (then and else do with if only). */
 static bool says_something(const cJSON *keyword, uint32_t done)
 {
-    static const char *const names[] = {"type",
-                                        "enum",
-                                        "const",
-                                        "properties",
-                                        "required",
-                                        "additionalProperties",
-                                        "items",
-                                        "pattern",
-                                        "format",
-                                        "minimum",
-                                        "maximum",
-                                        "minLength",
-                                        "maxLength",
-                                        "patternProperties",
-                                        "prefixItems",
-                                        "minItems",
-                                        "maxItems",
-                                        "additionalItems",
-                                        "contains",
-                                        "uniqueItems",
-                                        "multipleOf",
-                                        "exclusiveMinimum",
-                                        "exclusiveMaximum",
-                                        "minProperties",
-                                        "maxProperties",
-                                        "propertyNames",
-                                        "dependencies",
-                                        "dependentRequired",
-                                        "dependentSchemas",
-                                        "unevaluatedProperties",
-                                        "unevaluatedItems",
-                                        "$recursiveRef",
-                                        "!enum",
-                                        "!pattern"};
     const char *name = keyword->string;
     if (!name) return false;
     if (!strcmp(name, "anyOf")) return !(done & CHOICE_ANY_OF);
     if (!strcmp(name, "oneOf")) return !(done & CHOICE_ONE_OF);
     if (!strcmp(name, "if")) return !(done & CHOICE_IF);
     if (!strcmp(name, "not")) return !(done & CHOICE_NOT);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) return true;
-    return false;
+    return shape_knows(name);
 }
 
 static bool says_anything(const struct atom *atom)

@@ -29,6 +29,7 @@ struct encoder {
     struct tuple_set keys; /* by the state's number */
     uint32_t *characters;  /* by symbol state: its AT_CHARACTER state, 0 if there is none yet */
     uint32_t ascii[128];   /* the symbols of code points */
+    bool has_leads;        /* some state takes bytes beyond ASCII */
     struct pool next, labels;
 };
 
@@ -108,6 +109,7 @@ static void lead_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
 {
     uint32_t target;
     if (uniform_target(e, state, 0x80, CODE_POINT_MAX, &target) && target == DFA_DEAD) return;
+    e->has_leads = true;
     for (uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
         uint32_t num_more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
         row[byte] = utf8_state(e, state, byte & (0x3Fu >> num_more), num_more, num_more);
@@ -221,17 +223,49 @@ static void expand(struct encoder *e, uint32_t number)
     if (copy) memcpy(copy, row, sizeof row);
 }
 
+/* For each byte an earlier one (or itself) that surely leads to the same states, so that fewer columns are
+ * compared. */
+static void find_twins(const struct encoder *e, uint8_t twin[256])
+{
+    static const char escapes[] = "\"\\bfnrtu0123456789abcdefABCDEF";
+    bool is_json = e->text == REGEX_JSON_STRING;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        twin[byte] = (uint8_t)byte;
+        if (byte >= 0x80) {
+            if (!e->has_leads) twin[byte] = 0x80;
+            continue;
+        }
+        if (is_json && byte && strchr(escapes, (int)byte)) continue;
+        for (unsigned other = 0; other < byte; other++) {
+            bool is_escape = is_json && other && strchr(escapes, (int)other);
+            if (is_escape || e->ascii[other] != e->ascii[byte] ||
+                (is_json && (other < 0x20) != (byte < 0x20)))
+                continue;
+            twin[byte] = (uint8_t)other;
+            break;
+        }
+    }
+}
+
 /* Bytes whose columns are equal become one class. */
-static int join_columns(const uint32_t *wide, uint32_t num_states, struct dfa *out)
+static int join_columns(const uint32_t *wide, uint32_t num_states, const uint8_t twin[256], struct dfa *out)
 {
     uint64_t hashes[256] = {0};
     uint8_t representative[256];
     out->num_classes = 0;
+    uint8_t own[256];
+    int num_own = 0;
+    for (int byte = 0; byte < 256; byte++)
+        if (twin[byte] == byte) own[num_own++] = (uint8_t)byte;
     for (uint32_t s = 0; s < num_states; s++)
-        for (int byte = 0; byte < 256; byte++)
-            hashes[byte] = (hashes[byte] ^ wide[s * 256 + (uint32_t)byte]) * 0x9E3779B97F4A7C15u + 1;
+        for (int i = 0; i < num_own; i++)
+            hashes[own[i]] = (hashes[own[i]] ^ wide[s * 256 + own[i]]) * 0x9E3779B97F4A7C15u + 1;
     for (unsigned byte = 0; byte < 256; byte++) {
         uint32_t c = 0;
+        if (twin[byte] != byte) {
+            out->class_of[byte] = out->class_of[twin[byte]];
+            continue;
+        }
         for (; c < out->num_classes; c++) {
             if (hashes[representative[c]] != hashes[byte]) continue;
             uint32_t s = 0;
@@ -266,7 +300,9 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
         out->num_states = e.labels.count;
         out->labels = e.labels.items;
         e.labels.items = NULL;
-        status = join_columns(e.next.items, out->num_states, out);
+        uint8_t twin[256];
+        find_twins(&e, twin);
+        status = join_columns(e.next.items, out->num_states, twin, out);
     }
     free(e.characters);
     tuple_set_deinit(&e.keys);

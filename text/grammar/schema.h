@@ -142,6 +142,7 @@ bool conjunction_equal(const struct conjunction *a, const struct conjunction *b)
 
 /* shape.c: of a flattened conjunction. */
 void shape_read(struct compiler *c, const struct conjunction *k, struct shape *out);
+bool shape_knows(const char *keyword); /* whether it is one that limits values */
 /* The same without its choices: what holds whatever is chosen. */
 void shape_read_limits(struct compiler *c, const struct conjunction *k, struct shape *out);
 

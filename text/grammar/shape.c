@@ -429,6 +429,11 @@ static read_keyword *find_keyword(const char *name)
     return NULL;
 }
 
+bool shape_knows(const char *name)
+{
+    return find_keyword(name) != NULL;
+}
+
 static void read_negated(struct reader *r)
 {
     if (r->atom->done & CHOICE_NEGATION || !take_choice(r, CHOICE_NEGATION)) return;
