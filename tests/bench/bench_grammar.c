@@ -89,8 +89,7 @@ static void run_tests(struct bench *b, const struct grammar *g, const cJSON *tes
 {
     int i = 0;
     struct mask_cache *cache;
-    assert_always(mask_cache_new(g, vocabulary_num_words(b->vocabulary), MASK_CACHE_BYTES_DEFAULT, &cache) ==
-                  0);
+    assert_always(mask_cache_new(g, b->vocabulary, MASK_CACHE_BYTES_DEFAULT, &cache) == 0);
     printf(",\"tests\":[");
     for (const cJSON *t = tests->child; t; t = t->next, i++) {
         int rejected_at;

@@ -57,12 +57,13 @@ static int32_t pick(const uint64_t *words, int count, uint8_t choice)
     return SMALL_END;
 }
 
-static void follow(const struct grammar *g, struct mask_maker *maker, const uint8_t *choices, size_t n)
+static void follow(const struct grammar *g, const struct vocabulary *vocabulary, struct mask_maker *maker,
+                   const uint8_t *choices, size_t n)
 {
     uint64_t fast[WORDS], slow[WORDS];
     struct matcher *m;
     struct mask_cache *cache;
-    assert_always(matcher_new(g, &m) == 0 && mask_cache_new(g, WORDS, CACHE_BYTES, &cache) == 0);
+    assert_always(matcher_new(g, &m) == 0 && mask_cache_new(g, vocabulary, CACHE_BYTES, &cache) == 0);
     for (size_t i = 0; i < n && i < TOKENS_MAX; i++) {
         int status = mask_fill(maker, m, cache, fast), count = slow_mask(m, slow);
         if (status == STATUS_LIMIT) break; /* too many readings at once */
@@ -92,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t *nul = memchr(data + 1, 0, size - 1);
     size_t n = nul ? (size_t)(nul - data) - 1 : size - 1;
     if (compile((char)data[0], (const char *)data + 1, n, &g, &err) == 0) {
-        follow(g, maker, nul ? nul + 1 : data, nul ? size - n - 2 : 0);
+        follow(g, vocabulary, maker, nul ? nul + 1 : data, nul ? size - n - 2 : 0);
         grammar_free(g);
     } else {
         assert_always(err.text[0] && !g);

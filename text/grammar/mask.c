@@ -149,12 +149,13 @@ static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n);
 
 /* A state that bytes lead out of without a look at stack or spaces, nor at a counter unless it is near a
  * limit. */
-static bool is_simple(const struct grammar *g, uint32_t state, uint32_t count)
+static bool is_simple(const struct mask_maker *w, uint32_t state, uint32_t count)
 {
+    const struct grammar *g = w->g;
     const struct state *s = &g->states[state];
     const struct char_loop *loop = &g->loops[s->loop];
     if (s->num_calls > 0 || s->flags & (STATE_FINAL | STATE_SPACES)) return false;
-    return !loop->counts || (count >= loop->min && loop->max - count >= TOKEN_BYTES_MAX);
+    return !loop->counts || (count >= loop->min && loop->max - count >= vocabulary_token_bytes(w->v));
 }
 
 static uint32_t simple_target(const struct grammar *g, uint32_t target)
@@ -222,7 +223,7 @@ static void walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin)
         if (target == ROW_OTHER) {
             w->threads[begin].state = state;
             visit(w, child, begin, 1);
-        } else if (stays(&w->g->states[target], node) && is_simple(w->g, target, w->threads[begin].count)) {
+        } else if (stays(&w->g->states[target], node) && is_simple(w, target, w->threads[begin].count)) {
             let_in(w, node->first_value, node->end_value);
         } else {
             let_in(w, node->first_value, node->first_value + node->num_values);
@@ -260,7 +261,7 @@ static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n)
         if (child != UINT32_MAX) visit(w, child, begin, n);
         return;
     }
-    if (n == 1 && is_simple(w->g, w->threads[begin].state, w->threads[begin].count)) {
+    if (n == 1 && is_simple(w, w->threads[begin].state, w->threads[begin].count)) {
         walk_simply(w, node, begin);
         return;
     }

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "text/grammar/step.h"
-#include "text/grammar/vocabulary.h"
+#include "text/grammar/vocabulary_parts.h"
 
 enum { SLOTS = 1024, KEY_MAX = 512, FAR_COUNT = UINT32_MAX - 1, ENDS = 1 << 16 };
 
@@ -22,17 +22,20 @@ struct cached_mask {
 struct mask_cache {
     const struct grammar *grammar;
     pthread_mutex_t mutex;
+    uint32_t token_bytes; /* of the longest token */
     size_t num_words, num_bytes, max_bytes;
     struct cached_mask *slots[SLOTS];
 };
 
-int mask_cache_new(const struct grammar *g, size_t num_words, size_t max_bytes, struct mask_cache **out)
+int mask_cache_new(const struct grammar *g, const struct vocabulary *v, size_t max_bytes,
+                   struct mask_cache **out)
 {
     struct mask_cache *c = calloc(1, sizeof *c);
     *out = c;
     if (!c) return STATUS_NO_MEMORY;
     c->grammar = g;
-    c->num_words = num_words;
+    c->num_words = v->num_words;
+    c->token_bytes = vocabulary_token_bytes(v);
     c->max_bytes = max_bytes;
     pthread_mutex_init(&c->mutex, NULL);
     return 0;
@@ -64,19 +67,20 @@ size_t mask_cache_bytes(const struct mask_cache *c)
 }
 
 /* Where no token reaches a limit of a loop's counter, its value does not matter. */
-static uint32_t key_count(const struct grammar *g, const struct thread *t)
+static uint32_t key_count(const struct mask_cache *c, const struct thread *t)
 {
+    const struct grammar *g = c->grammar;
     const struct char_loop *loop = &g->loops[g->states[t->state].loop];
-    bool is_far = loop->counts && t->count >= loop->min && loop->max - t->count >= TOKEN_BYTES_MAX;
+    bool is_far = loop->counts && t->count >= loop->min && loop->max - t->count >= c->token_bytes;
     return is_far ? (uint32_t)FAR_COUNT : t->count;
 }
 
-static uint32_t hash_threads(const struct grammar *g, const struct thread *threads, int n)
+static uint32_t hash_threads(const struct mask_cache *c, const struct thread *threads, int n)
 {
     uint64_t h = (uint64_t)n;
     for (int i = 0; i < n; i++) {
         h = (h ^ threads[i].state) * 0x9E3779B97F4A7C15u;
-        h = (h ^ ((uint64_t)key_count(g, &threads[i]) << 8 | threads[i].spaces)) * 0x9E3779B97F4A7C15u;
+        h = (h ^ ((uint64_t)key_count(c, &threads[i]) << 8 | threads[i].spaces)) * 0x9E3779B97F4A7C15u;
     }
     return (uint32_t)(h >> 32);
 }
@@ -87,7 +91,7 @@ static bool is_at(const struct mask_cache *c, const struct cached_mask *mask, co
     const uint32_t *key = mask->numbers, *end = key + mask->num_key;
     for (int i = 0; i < n; i++) {
         const struct thread *t = &threads[i];
-        if (key == end || key[0] != t->state || key[1] != key_count(c->grammar, t) || key[2] != t->spaces)
+        if (key == end || key[0] != t->state || key[1] != key_count(c, t) || key[2] != t->spaces)
             return false;
         uint32_t num_frames = key[3] % ENDS, frame = t->stack;
         bool ends = key[3] / ENDS;
@@ -116,7 +120,7 @@ static void copy_out(const struct mask_cache *c, const struct cached_mask *mask,
 bool mask_cache_find(struct mask_cache *c, const struct thread *threads, int n, const struct frames *f,
                      uint64_t *words)
 {
-    uint32_t hash = hash_threads(c->grammar, threads, n);
+    uint32_t hash = hash_threads(c, threads, n);
     pthread_mutex_lock(&c->mutex);
     struct cached_mask *mask = c->slots[hash % SLOTS];
     while (mask && (mask->hash != hash || !is_at(c, mask, threads, n, f))) mask = mask->next;
@@ -134,7 +138,7 @@ static uint32_t write_key(const struct mask_cache *c, const struct thread *threa
         uint32_t *head = key + length, frame = threads[i].stack;
         if (length + 4 > KEY_MAX) return 0;
         head[0] = threads[i].state;
-        head[1] = key_count(c->grammar, &threads[i]);
+        head[1] = key_count(c, &threads[i]);
         head[2] = threads[i].spaces;
         head[3] = f->touched == 0 ? ENDS : 0;
         length += 4;
@@ -170,8 +174,7 @@ void mask_cache_add(struct mask_cache *c, const struct thread *threads, int n, c
     size_t body = is_listed ? num_ids * sizeof(uint32_t) : c->num_words * sizeof *words;
     struct cached_mask *mask = num_key > 0 ? malloc(sizeof *mask + num_key * sizeof *key + body) : NULL;
     if (!mask) return;
-    *mask =
-        (struct cached_mask){NULL, hash_threads(c->grammar, threads, n), num_key, is_listed ? num_ids : 0};
+    *mask = (struct cached_mask){NULL, hash_threads(c, threads, n), num_key, is_listed ? num_ids : 0};
     memcpy(mask->numbers, key, num_key * sizeof *key);
     if (is_listed)
         list_ids(c, words, mask->numbers + num_key);

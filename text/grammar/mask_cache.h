@@ -15,11 +15,13 @@
 enum { MASK_CACHE_BYTES_DEFAULT = 4 << 20 };
 
 struct mask_cache;
+struct vocabulary;
 struct frames;
 struct thread;
 struct grammar;
 
-int mask_cache_new(const struct grammar *g, size_t num_words, size_t max_bytes,
+/* For the masks of one vocabulary. */
+int mask_cache_new(const struct grammar *g, const struct vocabulary *v, size_t max_bytes,
                    struct mask_cache **out) must_check;
 void mask_cache_free(struct mask_cache *c);
 size_t mask_cache_bytes(const struct mask_cache *c);

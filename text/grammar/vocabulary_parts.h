@@ -32,6 +32,12 @@ struct vocabulary {
     size_t num_bytes;
 };
 
+/* The bytes of the longest token. */
+static inline uint32_t vocabulary_token_bytes(const struct vocabulary *v)
+{
+    return v->trie.nodes[TRIE_ROOT].height;
+}
+
 /* The tokens inside a string of at most max_chars characters, but for long_values where they may be some of
  * them. */
 static inline const uint64_t *vocabulary_slice(const struct vocabulary *v, uint32_t max_chars)

@@ -162,7 +162,7 @@ static void masks_equal_the_slow_reference(void **state)
     for (size_t i = 0; i < array_length(schemas); i++) {
         struct grammar *g = compile_schema(schemas[i]);
         struct mask_cache *cache;
-        assert_int_equal(mask_cache_new(g, (SMALL_IDS + 63) / 64, 20000, &cache), 0);
+        assert_int_equal(mask_cache_new(g, w.v, 20000, &cache), 0);
         for (int walk = 0; walk < 24; walk++) walk_schema(&w, schemas[i], g, cache, 24);
         mask_cache_free(cache);
         grammar_free(g);
@@ -202,7 +202,7 @@ static void masks_of_other_notations(void **state)
                              : grammar_from_choices(choices, sizes, array_length(choices), &g, &err);
         if (status) fail_msg("%s: %s", text, err.text);
         struct mask_cache *cache;
-        assert_int_equal(mask_cache_new(g, (SMALL_IDS + 63) / 64, 20000, &cache), 0);
+        assert_int_equal(mask_cache_new(g, w.v, 20000, &cache), 0);
         for (int walk = 0; walk < 24; walk++) walk_schema(&w, text, g, cache, 24);
         mask_cache_free(cache);
         grammar_free(g);
