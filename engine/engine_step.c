@@ -91,8 +91,7 @@ static void note_entries(struct engine *e, const struct plan_entry *entries, int
 {
     for (int32_t i = 0; i < num_entries; i++) {
         int32_t slot_idx = scheduler_sequence(e->scheduler, entries[i].seq_id)->slot_idx;
-        struct step_part *part =
-            &request_slots_get(e->slots, slot_idx)->parts[step % STEPS_IN_FLIGHT_MAX];
+        struct step_part *part = &request_slots_get(e->slots, slot_idx)->parts[step % STEPS_IN_FLIGHT_MAX];
         int32_t begin = entries[i].position, end = begin + entries[i].num_tokens;
         atomic_store_explicit(&part->begin, begin, memory_order_relaxed);
         atomic_store_explicit(&part->end, end, memory_order_relaxed);

@@ -96,7 +96,8 @@ void link_reset(struct link *l)
     while (l->slots && ring_pop(&l->submitted, &item)) continue;
     for (int32_t i = 0; l->slots && i < r->facts.num_slots; i++)
         request_slots_get(l->slots, i)->with_engine = false;
-    atomic_store(&r->counters.num_steps_begun, atomic_load(&r->counters.num_steps)); /* the others never end */
+    atomic_store(&r->counters.num_steps_begun,
+                 atomic_load(&r->counters.num_steps)); /* the others never end */
     atomic_store(&r->sleeping, 0);
     atomic_store(&r->fault, false);
     atomic_store(&r->state, LINK_LOADING);
