@@ -168,20 +168,26 @@ static __device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32
     return pack_bf16(rounded.x + a.bias[n], rounded.y + a.bias[n + 1]);
 }
 
+/* Boxes of 64 columns in which a tile's results are stored. */
+template <int WIDTH, bool SILU_MUL>
+static constexpr int OUT_BOXES = ((SILU_MUL ? WIDTH / 2 : WIDTH) + OUT_COLUMNS - 1) / OUT_COLUMNS;
+
 /* A warp's 16 rows from row on, 64 columns of the result at a time; where they do not divide a tile, the last
- * ones overlap those before, with the same values. Gate and up alternate in groups of 8 columns. */
+ * ones overlap those before, with the same values. Gate and up alternate in groups of 8 columns. The buffers take turns
+ * across tiles: num_stored counts the boxes of those before, so that what is written is never what the newest store
+ * still reads. */
 template <int WIDTH, bool SILU_MUL>
 static __device__ __forceinline__ void store_tile(const large_args &a, const CUtensorMap *out_map,
-                                                  const float (&d)[WIDTH / 2], uint32_t buffers, int32_t row,
-                                                  int32_t first_n)
+                                                  const float (&d)[WIDTH / 2], uint32_t buffers, int32_t num_stored,
+                                                  int32_t row, int32_t first_n)
 {
     constexpr int SUMS = SILU_MUL ? 8 : 4; /* of a group of 8 columns of the result: a thread's share */
     constexpr int COLUMNS = SILU_MUL ? WIDTH / 2 : WIDTH;
     int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int box = 0; box * OUT_COLUMNS < COLUMNS; box++) {
+    for (int box = 0; box < OUT_BOXES<WIDTH, SILU_MUL>; box++) {
         const int first = min(box * OUT_COLUMNS, COLUMNS - OUT_COLUMNS);
-        uint32_t buffer = buffers + box % OUT_BUFFERS * OUT_BYTES;
+        uint32_t buffer = buffers + (num_stored + box) % OUT_BUFFERS * OUT_BYTES;
         if (lane == 0) bulk_wait_read<OUT_BUFFERS - 1>();
         __syncwarp();
 #pragma unroll
@@ -241,7 +247,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t x_first = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
                    w_first = wgmma_descriptor_low(r.w);
     const uint32_t buffers = r.w + T::STAGES * T::W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
-    int32_t slot = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
+    int32_t num_stored = 0, slot = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
     uint32_t parity = 0, x = x_first, w = w_first;
     float d[WIDTH / 2];
     for (int32_t index = blockIdx.x / CLUSTER; index < num_tiles; index += gridDim.x / CLUSTER) {
@@ -275,9 +281,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
         wgmma_hold(d);
         release<CLUSTER>(r.empty + 8 * before);
         struct tile_place tile = place_of(a, index);
-        store_tile<WIDTH, SILU_MUL>(a, &out_map, d, buffers,
+        store_tile<WIDTH, SILU_MUL>(a, &out_map, d, buffers, num_stored,
                                     (tile.row * CLUSTER + rank) * TILE_M + warp * OUT_ROWS,
                                     tile.column * WIDTH);
+        num_stored = (num_stored + OUT_BOXES<WIDTH, SILU_MUL>) % OUT_BUFFERS;
     }
     if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
     __syncwarp();
