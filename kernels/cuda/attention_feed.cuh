@@ -1,6 +1,10 @@
 /* attention_feed.cuh - the warp of decode attention that fetches: it walks its CTA's ranges of items, piece by piece, and says in a
  * note what it has put into a stage.
  *
+ * Pages that hold tokens of earlier steps alone are fetched ahead of the dependency on the kernel before. They are there because
+ * a step's first kernel waits for all of the steps before it (launch_after_all), and this kernel cannot begin before that one
+ * has. The last piece, with the newest token, waits for the kernel that writes it.
+ *
  * On sm_90 the copy engine brings a page of K or V as one box, else (sm_80) the lanes copy 16 bytes at a time. Either way a
  * row of K or V lies in parts of at most 128 bytes, swizzled so that 8 rows fall into distinct banks. */
 #ifndef KERNELS_CUDA_ATTENTION_FEED_CUH

@@ -98,6 +98,9 @@ static inline int32_t batch_num_rows(const struct batch *b, enum row_set rows)
 
 struct cuda_device {
     struct device base; /* first */
+    int ordinal;
+    int32_t step_deadline_ms; /* step_end gives up on a step after so long; 0: never */
+    bool hangs;               /* it has */
     cudaStream_t stream;
     cublasLtHandle_t blas;
     void *blas_workspace;
@@ -124,9 +127,26 @@ static inline struct cuda_device *cuda_of(struct device *d)
     return (struct cuda_device *)d;
 }
 
+/* For operations that do not belong to a step, and for the step's first and last: CUDA's current device is the thread's. */
+static inline struct cuda_device *cuda_enter(struct device *d)
+{
+    cudaSetDevice(cuda_of(d)->ordinal);
+    return cuda_of(d);
+}
+
 /* Keeps the first error. Returns true when result is a success. */
 bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where);
 #define CUDA_CHECK(d, call) cuda_check(d, call, #call)
+
+/* Launches so that the kernel begins when all that was queued before it has ended. A step's first kernel is launched so, and
+ * what earlier steps left in memory is then there for every kernel of the step, also ahead of its dependency: decode
+ * attention, which fetches the pages of earlier steps there, counts on it (attention_feed.cuh). */
+template <typename... Parameters, typename... Arguments>
+bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block, Arguments... arguments)
+{
+    kernel<<<grid, block, 0, d->stream>>>(Parameters(arguments)...);
+    return cuda_check(d, cudaPeekAtLastError(), "launch");
+}
 
 /* Launches so that the kernel may begin before the one ahead of it in the stream has ended: it must call dependency_wait
  * (hopper.cuh) before it touches what that one wrote. */

@@ -1,6 +1,7 @@
 /* device.cu - the CUDA device: opening it, its memory, and its table of operations. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <new>
@@ -21,7 +22,8 @@ bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where)
 
 static void close_device(struct device *device)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
+    if (d->hangs) return; /* whatever asks the device for anything would wait for the step that does not end */
     cudaDeviceSynchronize();
     if (d->blas) cublasLtDestroy(d->blas);
     cuda_weights_close_stages(d);
@@ -33,19 +35,20 @@ static void close_device(struct device *device)
 static uint64_t free_bytes(struct device *device)
 {
     size_t free_now = 0, total = 0;
-    CUDA_CHECK(cuda_of(device), cudaMemGetInfo(&free_now, &total));
+    CUDA_CHECK(cuda_enter(device), cudaMemGetInfo(&free_now, &total));
     return free_now;
 }
 
 static void *alloc(struct device *device, size_t bytes, const char *what)
 {
+    struct cuda_device *d = cuda_enter(device);
     (void)what;
     void *p = NULL;
     if (cudaMalloc(&p, bytes ? bytes : 1) != cudaSuccess) {
         cudaGetLastError(); /* no room is the caller's to report, not a device fault */
         return NULL;
     }
-    CUDA_CHECK(cuda_of(device), cudaMemsetAsync(p, 0, bytes, cuda_of(device)->stream));
+    CUDA_CHECK(d, cudaMemsetAsync(p, 0, bytes, d->stream));
     return p;
 }
 
@@ -53,14 +56,14 @@ static void *alloc(struct device *device, size_t bytes, const char *what)
  * for the default one. */
 static int upload(struct device *device, void *to, const void *from, size_t bytes)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
     CUDA_CHECK(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->stream));
     return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
 }
 
 static int download(struct device *device, void *to, const void *from, size_t bytes)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
     return CUDA_CHECK(d, cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost)) ? STATUS_OK : STATUS_DEVICE;
 }
@@ -68,7 +71,7 @@ static int download(struct device *device, void *to, const void *from, size_t by
 static int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
                    int32_t intermediate_size, const struct attention_args *attention, struct error *err)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
     if (hidden_size % 8 != 0 || intermediate_size % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants hidden and intermediate sizes that are multiples "
                                                   "of 8, got %d and %d",
@@ -103,7 +106,7 @@ static void seal(struct device *device)
 
 static int weights_done(struct device *device, struct error *err)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
     cuda_weights_close_stages(d);
     return cuda_linear_plans(d, err);
 }
@@ -151,13 +154,13 @@ static int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_
 
 static int kv_blocks_save(struct device *device, struct kv_pool *pool, const int32_t *block_ids, int num_blocks, void *host)
 {
-    return copy_blocks(cuda_of(device), pool, block_ids, num_blocks, host, true);
+    return copy_blocks(cuda_enter(device), pool, block_ids, num_blocks, host, true);
 }
 
 static int kv_blocks_load(struct device *device, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
                           const void *host)
 {
-    return copy_blocks(cuda_of(device), pool, block_ids, num_blocks, (void *)host, false);
+    return copy_blocks(cuda_enter(device), pool, block_ids, num_blocks, (void *)host, false);
 }
 
 static void attention(struct device *device, const struct batch *b, void *out, const void *qkv, const struct kv_pool *pool,
@@ -233,6 +236,23 @@ static const struct kernel_table *table(void)
     return &t;
 }
 
+static __global__ void any_kernel(void)
+{
+}
+
+/* What is compiled for older machines leaves out what launches on sm_90 count on. */
+static int check_build(struct cuda_device *d, const cudaDeviceProp *p, struct error *err)
+{
+    cudaFuncAttributes a;
+    bool has_code = CUDA_CHECK(d, cudaFuncGetAttributes(&a, any_kernel));
+    if (has_code && (!d->is_hopper || a.ptxVersion >= 90)) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "libflashd_cuda.so was built without code for %s (compute capability %d.%d): build it with "
+                     "CUDA_ARCHS=\"-gencode=arch=compute_%d%d%s,code=sm_%d%d%s\"",
+                     p->name, p->major, p->minor, p->major, p->minor, d->is_hopper ? "a" : "", p->major, p->minor,
+                     d->is_hopper ? "a" : "");
+}
+
 static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
 {
     int count = 0;
@@ -248,9 +268,12 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
     if (p.major * 10 + p.minor < SM_MIN)
         return error_set(err, STATUS_UNSUPPORTED, "%s has compute capability %d.%d; flashd needs 8.0 or newer", p.name,
                          p.major, p.minor);
+    d->ordinal = ordinal;
     d->num_sms = p.multiProcessorCount;
     d->cta_shared_bytes = (int32_t)p.sharedMemPerBlockOptin;
     d->is_hopper = p.major == 9;
+    int status = check_build(d, &p, err);
+    if (status) return status;
     snprintf(d->base.description, sizeof d->base.description, "%s, %.0f GiB, %d SMs", p.name,
              (double)p.totalGlobalMem / (1 << 30), d->num_sms);
     bool ok = CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) &&
@@ -276,6 +299,8 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
         delete d;
         return status;
     }
+    const char *deadline = getenv("FLASHD_CUDA_STEP_DEADLINE_MS"); /* for tests */
+    if (deadline) d->step_deadline_ms = atoi(deadline);
     *out = &d->base;
     return STATUS_OK;
 }

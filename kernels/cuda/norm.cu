@@ -124,8 +124,7 @@ void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, co
                      b->logit_rows, (int32_t)(row_bytes / sizeof(uint2)));
 }
 
-/* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step: it is launched the plain
- * way, so that whatever the kernels after it read ahead of their dependency was there before the step. */
+/* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step. */
 static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
                                     const int32_t *last_tokens, int32_t hidden_size)
 {
@@ -139,6 +138,6 @@ static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, cons
 
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
 {
-    embed_kernel<<<(unsigned)b->num_tokens, NORM_THREADS, 0, cuda_of(d)->stream>>>((float *)out, table->weight, b->token_ids,
-                                                                                  cuda_of(d)->last_tokens, table->k);
+    launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), (float *)out, table->weight,
+                     b->token_ids, cuda_of(d)->last_tokens, table->k);
 }

@@ -7,11 +7,13 @@
  * id 0 at position 0, write to the pool's spare block, and belong to sequences of length 0, which attention skips.
  *
  * Graphs: one for each bucket and buffer, recorded the first time that the bucket is met after seal. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <vector>
 
@@ -276,6 +278,12 @@ static __global__ void trap_kernel(void)
     asm volatile("trap;");
 }
 
+static __global__ void hang_kernel(void)
+{
+    for (int second = 0; second < 60; second++)
+        for (int64_t begin = clock64(); clock64() - begin < 1500000000;) continue;
+}
+
 /* For tests: FLASHD_CUDA_FAULT_STEP=n breaks the device for good in its n-th step. */
 static bool is_fault_step(int step)
 {
@@ -283,10 +291,17 @@ static bool is_fault_step(int step)
     return text && atoi(text) == step;
 }
 
+/* FLASHD_CUDA_HANG_STEP=n: the n-th step takes a minute. */
+static bool is_hang_step(int step)
+{
+    static const char *text = getenv("FLASHD_CUDA_HANG_STEP");
+    return text && atoi(text) == step;
+}
+
 /* The variable tail has no fixed offsets; kernels find its parts through the counts words. */
 struct batch *cuda_step_begin(struct device *device, const struct step *step)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
     struct steps *s = d->steps;
     struct step_buffer *buffer = &s->buffers[s->begin++ % STEP_BUFFERS];
     struct batch *b = &buffer->batch;
@@ -350,6 +365,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     CUDA_CHECK(d, cudaEventRecord(buffer->copied, s->copies));
     CUDA_CHECK(d, cudaStreamWaitEvent(d->stream, buffer->copied, 0));
     if (is_fault_step(s->begin)) trap_kernel<<<1, 1, 0, d->stream>>>();
+    if (is_hang_step(s->begin)) hang_kernel<<<1, 1, 0, d->stream>>>();
     return b;
 }
 
@@ -407,12 +423,31 @@ void cuda_record_end(struct device *device, struct batch *b)
     finish_launch(d, buffer);
 }
 
+/* False when the deadline has passed. A step that hangs is not an error of CUDA's: nothing but a clock ends it. */
+static bool wait_for(struct cuda_device *d, cudaEvent_t done)
+{
+    if (d->step_deadline_ms <= 0) {
+        CUDA_CHECK(d, cudaEventSynchronize(done));
+        return true;
+    }
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(d->step_deadline_ms);
+    cudaError_t result;
+    while ((result = cudaEventQuery(done)) == cudaErrorNotReady) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+        sched_yield();
+    }
+    CUDA_CHECK(d, result);
+    return true;
+}
+
 int cuda_step_end(struct device *device, struct sample_result *results, struct error *err)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
     struct step_buffer *buffer = &d->steps->buffers[d->steps->end++ % STEP_BUFFERS];
     if (!buffer->launched) finish_launch(d, buffer); /* a caller that does not record, with one step at a time */
-    CUDA_CHECK(d, cudaEventSynchronize(buffer->done));
+    d->hangs = d->hangs || !wait_for(d, buffer->done);
+    if (d->hangs)
+        return error_set(err, STATUS_DEVICE, "a step has not ended on the GPU within %d ms", d->step_deadline_ms);
     if (d->first_error != cudaSuccess)
         return error_set(err, STATUS_DEVICE, "CUDA error %d (%s) in %s", (int)d->first_error,
                          cudaGetErrorString(d->first_error), d->first_error_where);

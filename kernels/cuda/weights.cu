@@ -167,27 +167,24 @@ static bool upload_bias(struct cuda_device *d, float *out, const struct weight_v
 
 int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out, struct error *err)
 {
-    struct cuda_device *d = cuda_of(device);
+    struct cuda_device *d = cuda_enter(device);
+    bool any_bias = false, alternate = desc->kind == LINEAR_GATE_UP;
     for (int i = 0; i < desc->num_parts; i++) {
         int status = weight_view_check_plain(&desc->parts[i], err);
         if (!status) status = weight_view_check_plain(&desc->biases[i], err);
         if (status) return status;
-    }
-    struct linear *l = new struct linear();
-    bool any_bias = false;
-    for (int i = 0; i < desc->num_parts; i++) {
-        l->n += (int32_t)desc->parts[i].rows;
         any_bias |= desc->biases[i].data != NULL;
     }
+    if (alternate && desc->parts[0].rows % 8 != 0)
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants an intermediate size that is a multiple of 8");
+    if (alternate && any_bias)
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device does not add biases to the gate and up products");
+    struct linear *l = new struct linear();
+    for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)desc->parts[i].rows;
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
     l->wide_output = desc->wide_output;
     if (!desc->also_embedding || desc->wide_output) cuda_linear_plan_create(l); /* else rows are looked up, no more */
-    bool alternate = desc->kind == LINEAR_GATE_UP;
-    if (alternate && desc->parts[0].rows % 8 != 0) {
-        delete l;
-        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants an intermediate size that is a multiple of 8");
-    }
     l->weight = (__nv_bfloat16 *)device->ops->alloc(device, (size_t)l->n * l->k * 2, "weights");
     if (any_bias) l->bias = (float *)device->ops->alloc(device, (size_t)l->n * 4, "weights");
     bool ok = l->weight && (!any_bias || l->bias);

@@ -180,8 +180,53 @@ static void test_products(void **state)
     for_each_isa(products);
 }
 
+/* A device adds them or says that it cannot; it does not leave them out. */
+static void biases_of_gate_and_up(const char *isa)
+{
+    enum { N = 32, K = 64 };
+    static float weights[N * K], bias[N], x[K], y[N];
+    struct error err = {0};
+    struct device *d = test_device_open(isa, 1);
+    struct step_limits limits = {16, 1, 16, 1, 16, 1};
+    struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    assert_int_equal(d->ops->prepare(d, &limits, 64, K, N, &attention, &err), 0);
+    for (int n = 0; n < N; n++) bias[n] = 1.0f;
+    struct linear_desc desc = {.kind = LINEAR_GATE_UP, .num_parts = 2};
+    struct linear *linear;
+    for (int i = 0; i < 2; i++) {
+        desc.parts[i] = weight_view_plain(weights, DTYPE_F32, N, K);
+        desc.biases[i] = weight_view_plain(bias, DTYPE_F32, 1, N);
+    }
+    int status = d->ops->linear_create(d, &desc, &linear, &err);
+    if (status) {
+        assert_int_equal(status, STATUS_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "biases"));
+    } else {
+        void *device_x = device_floats(d, 16 * K, false), *device_y = device_floats(d, 16 * N, false);
+        struct test_step *step = test_step_new(16, 1, 1);
+        device_write(d, device_x, x, K, false);
+        test_step_add(step, &(int32_t){0}, 0, 1, false);
+        struct batch *b = d->ops->step_begin(d, &step->step);
+        d->ops->linear_silu_mul(d, b, ROWS_TOKENS, device_y, device_x, linear);
+        test_step_end(d, NULL);
+        device_read(d, y, device_y, N, false);
+        for (int n = 0; n < N; n++) assert_true(fabsf(y[n] - 0.7310586f) < 0.01f); /* silu(1) * 1 */
+        test_step_free(step);
+    }
+    d->ops->close(d);
+}
+
+static void test_biases_of_gate_and_up(void **state)
+{
+    (void)state;
+    for_each_isa(biases_of_gate_and_up);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_biases_of_gate_and_up),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
