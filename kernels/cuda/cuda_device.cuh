@@ -113,6 +113,7 @@ struct cuda_device {
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
     struct attention_args attention;
+    struct linears *linears;     /* linear.cu: choices of kernels */
     struct steps *steps;         /* step.cu: buffers, events, graphs */
     struct sampler *sampler;     /* sample.cu: history, scratch */
     float *logits;               /* [R][V] */
@@ -197,9 +198,9 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
 /* The kernel that was chosen: see linear.cu. */
 int32_t cuda_linear_choice(const struct linear *w, int32_t rows);
-void cuda_linear_plan_create(struct linear *w);
-void cuda_linears_forget(void);
-int cuda_linear_plans(struct cuda_device *d, struct error *err); /* times the candidates: weights_done */
+void cuda_linear_plan_create(struct cuda_device *d, struct linear *w);
+void cuda_linears_forget(struct cuda_device *d);
+int cuda_linear_plans(struct cuda_device *d, struct error *err); /* times and checks the candidates: weights_done */
 
 /* weights.cu */
 int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out, struct error *err);

@@ -27,7 +27,7 @@ static void close_device(struct device *device)
     cudaDeviceSynchronize();
     if (d->blas) cublasLtDestroy(d->blas);
     cuda_weights_close_stages(d);
-    cuda_linears_forget();
+    cuda_linears_forget(d);
     cudaDeviceReset(); /* this process has one CUDA device: everything on it goes at once */
     delete d;
 }

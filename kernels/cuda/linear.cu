@@ -3,7 +3,9 @@
  * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
  * "The same bits").
  *
- * For each shape and each of some numbers of rows the candidates are timed once, when the weights are in. */
+ * For each shape and each of some numbers of rows the candidates are timed once, when the weights are in. What cuBLASLt's
+ * algorithms do is not promised anywhere: each is compared then with a product of our own that walks K in order
+ * (linear_plain.cu), which takes the place of those that do not. */
 #include <math.h>
 
 #include <iterator>
@@ -14,10 +16,11 @@
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_large.cuh"
+#include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/silu.cuh"
 
-enum { SILU_THREADS = 256, FILL_THREADS = 1024, TIMED_TURNS = 3, HOLD_CYCLES = 60000, BLAS_ROWS = 128, LONG_ROWS = 1024 };
+enum { SILU_THREADS = 256, FILL_THREADS = 1024, TIMED_TURNS = 3, HOLD_CYCLES = 60000, BLAS_ROWS = 128, LONG_ROWS = 1024, ALGORITHMS_MAX = 8 };
 
 /* Up to so many rows a choice holds; the last one also beyond. */
 static const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192};
@@ -32,7 +35,7 @@ struct gemm_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    bool usable;
+    bool usable; /* else the plain product takes its place */
 };
 
 /* Of all linears of a shape. */
@@ -42,7 +45,10 @@ struct linear_plan {
     std::vector<struct linear *> linears;
 };
 
-static std::map<std::tuple<int32_t, int32_t, int, bool>, struct linear_plan> plans;
+/* Of a device. */
+struct linears {
+    std::map<std::tuple<int32_t, int32_t, int, bool>, struct linear_plan> plans;
+};
 
 /* Scratch for timing. */
 struct timing {
@@ -57,7 +63,39 @@ static int bucket_of(int32_t rows)
     return bucket;
 }
 
-static struct gemm_plan make_plan(struct cuda_device *d, const struct linear *w, int32_t rows)
+static bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out, const void *x, const struct linear *w)
+{
+    float one = 1, zero = 0;
+    return cublasLtMatmul(d->blas, p.desc, &one, w->weight, p.a, x, p.b, &zero, out, p.c, out, p.c, &p.algo,
+                          d->blas_workspace, d->blas_workspace_bytes, d->stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* The first algorithm, from what cuBLASLt holds to be the fastest on, that computes this product in order. Until a stream
+ * is recorded: comparing waits for it. */
+static void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t rows, void *out, const void *x,
+                             const struct linear *w)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX];
+    cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE; /* no split K */
+    int found = 0;
+    cudaStreamIsCapturing(d->stream, &recording);
+    if (recording != cudaStreamCaptureStatusNone) return;
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &d->blas_workspace_bytes, sizeof d->blas_workspace_bytes);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                         sizeof reductions);
+    cublasLtMatmulAlgoGetHeuristic(d->blas, p->desc, p->a, p->b, p->c, p->c, preference, ALGORITHMS_MAX, results, &found);
+    cublasLtMatmulPreferenceDestroy(preference);
+    for (int i = 0; i < found && !p->usable; i++) {
+        p->algo = results[i].algo;
+        p->usable = run_plan(d, *p, out, x, w) && cuda_linear_is_plain(d, rows, out, x, w);
+    }
+}
+
+static struct gemm_plan make_plan(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
     struct gemm_plan p = {};
     cudaDataType_t out_type = w->wide_output ? CUDA_R_32F : CUDA_R_16BF;
@@ -68,19 +106,7 @@ static struct gemm_plan make_plan(struct cuda_device *d, const struct linear *w,
     cublasLtMatrixLayoutCreate(&p.a, CUDA_R_16BF, (uint64_t)w->k, (uint64_t)w->n, w->k);
     cublasLtMatrixLayoutCreate(&p.b, CUDA_R_16BF, (uint64_t)w->k, (uint64_t)rows, w->k);
     cublasLtMatrixLayoutCreate(&p.c, out_type, (uint64_t)w->n, (uint64_t)rows, w->n);
-    cublasLtMatmulPreference_t preference;
-    cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                         &d->blas_workspace_bytes, sizeof d->blas_workspace_bytes);
-    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE; /* no split K */
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
-                                         sizeof reductions);
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
-    cublasLtMatmulAlgoGetHeuristic(d->blas, p.desc, p.a, p.b, p.c, p.c, preference, 1, &result, &found);
-    p.usable = found > 0;
-    if (p.usable) p.algo = result.algo;
-    cublasLtMatmulPreferenceDestroy(preference);
+    choose_algorithm(d, &p, rows, out, x, w);
     return p;
 }
 
@@ -95,14 +121,11 @@ static void run_blas(struct cuda_device *d, int32_t rows, void *out, const void 
 {
     std::map<int32_t, struct gemm_plan> &by_rows = w->plan->by_rows;
     auto it = by_rows.find(rows);
-    if (it == by_rows.end()) it = by_rows.emplace(rows, make_plan(d, w, rows)).first;
-    const struct gemm_plan &p = it->second;
-    float one = 1, zero = 0;
-    cublasStatus_t status =
-        p.usable ? cublasLtMatmul(d->blas, p.desc, &one, w->weight, p.a, x, p.b, &zero, out, p.c, out, p.c,
-                                  &p.algo, d->blas_workspace, d->blas_workspace_bytes, d->stream)
-                 : CUBLAS_STATUS_NOT_SUPPORTED;
-    if (status != CUBLAS_STATUS_SUCCESS) cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
+    if (it == by_rows.end()) it = by_rows.emplace(rows, make_plan(d, rows, out, x, w)).first;
+    if (!it->second.usable)
+        cuda_linear_plain(d, rows, out, x, w);
+    else if (!run_plan(d, it->second, out, x, w))
+        cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
     if (w->bias)
         add_bias_kernel<<<(unsigned)rows, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, w->bias, w->n);
 }
@@ -110,12 +133,12 @@ static void run_blas(struct cuda_device *d, int32_t rows, void *out, const void 
 /* Gate and up alternate in groups of 8 columns. */
 static __global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up, int32_t num_out)
 {
-    const __nv_bfloat16 *from = gate_up + (size_t)blockIdx.y * 2 * num_out;
-    int i = (blockIdx.x * SILU_THREADS + threadIdx.x) * 8;
+    const __nv_bfloat16 *from = gate_up + (size_t)blockIdx.x * 2 * num_out;
+    int i = (blockIdx.y * SILU_THREADS + threadIdx.x) * 8;
     if (i >= num_out) return;
     uint4 g = *(const uint4 *)(from + 2 * i), u = *(const uint4 *)(from + 2 * i + 8);
     uint4 o = make_uint4(silu_mul(g.x, u.x), silu_mul(g.y, u.y), silu_mul(g.z, u.z), silu_mul(g.w, u.w));
-    *(uint4 *)(out + (size_t)blockIdx.y * num_out + i) = o;
+    *(uint4 *)(out + (size_t)blockIdx.x * num_out + i) = o;
 }
 
 /* False where the kernel cannot. */
@@ -130,7 +153,7 @@ static bool run_kernel(struct cuda_device *d, int32_t kernel, int32_t rows, void
     run_blas(d, rows, silu_mul ? d->gate_up : out, x, w);
     if (!silu_mul) return true;
     int32_t num_out = w->n / 2;
-    dim3 grid((unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS), (unsigned)rows);
+    dim3 grid((unsigned)rows, (unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS));
     silu_mul_kernel<<<grid, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
     return true;
 }
@@ -146,13 +169,17 @@ int32_t cuda_linear_choice(const struct linear *w, int32_t rows)
     return w->plan->kernel[bucket_of(rows)];
 }
 
-/* cuBLASLt has another kernel for every 8 rows or so: to load one for the first time waits for a whole step, and some take
- * several times as long as for a few rows more (down, 96 rows: 310 us; 128 rows: 40). So it is asked for the numbers of
- * rows at which it was timed and their like. */
+/* So many or more rows, such that there are few different numbers. cuBLASLt has another kernel for every 8 rows or so: to
+ * load one for the first time waits for a whole step, some take several times as long as for a few rows more (down, 96 rows:
+ * 310 us; 128 rows: 40), and each has to be compared. */
+static int32_t blas_rows(int32_t rows)
+{
+    return rows <= LINEAR_SMALL_ROWS ? bucket_rows[bucket_of(rows)] : (rows + BLAS_ROWS - 1) / BLAS_ROWS * BLAS_ROWS;
+}
+
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
-    if (rows <= LINEAR_SMALL_ROWS || cuda_linear_choice(w, rows) != KERNEL_BLAS) return rows;
-    return min((rows + BLAS_ROWS - 1) / BLAS_ROWS * BLAS_ROWS, max(rows, room));
+    return cuda_linear_choice(w, rows) == KERNEL_BLAS ? min(blas_rows(rows), max(rows, room)) : rows;
 }
 
 void cuda_linear(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
@@ -162,16 +189,18 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
     cuda_linear_rows(d, cuda_linear_padded(w, batch_num_rows(b, rows), d->limits.num_tokens), out, x, w);
 }
 
-void cuda_linear_plan_create(struct linear *w)
+void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
 {
-    w->plan = &plans[std::make_tuple(w->n, w->k, (int)w->kind, w->wide_output)];
+    if (!d->linears) d->linears = new struct linears();
+    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->kind, w->wide_output)];
     w->plan->linears.push_back(w);
 }
 
 /* With the device everything that they name goes. */
-void cuda_linears_forget(void)
+void cuda_linears_forget(struct cuda_device *d)
 {
-    plans.clear();
+    delete d->linears;
+    d->linears = NULL;
 }
 
 /* What a product costs in power depends on its values: none of them are alike. */
@@ -248,22 +277,32 @@ static int32_t fastest(struct cuda_device *d, const struct linear_plan *plan, in
 /* Rows that a step of this device may have, of this shape. */
 static int32_t rows_max(const struct cuda_device *d, const struct linear *w)
 {
-    return min(w->wide_output ? d->limits.num_logits : d->limits.num_tokens, bucket_rows[NUM_BUCKETS - 1]);
+    return w->wide_output ? d->limits.num_logits : d->limits.num_tokens;
 }
 
 static void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
 {
-    int32_t most = rows_max(d, plan->linears[0]);
+    int32_t most = min(rows_max(d, plan->linears[0]), bucket_rows[NUM_BUCKETS - 1]);
     for (int i = 0; i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
             plan->kernel[i] = fastest(d, plan, min(bucket_rows[i], most), i > 0 ? plan->kernel[i - 1] : KERNEL_BLAS, t);
 }
 
+/* Makes, and so compares, whatever plan of cuBLASLt's a step may want. */
+static void make_plans(struct cuda_device *d, const struct linear_plan *plan, const struct timing *t)
+{
+    const struct linear *w = plan->linears[0];
+    int32_t most = rows_max(d, w);
+    for (int32_t rows = 1; rows <= most; rows = blas_rows(rows) + 1)
+        if (cuda_linear_choice(w, rows) == KERNEL_BLAS)
+            run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
+}
+
 int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {
-    if (!d->is_hopper) return STATUS_OK;
     size_t x_bytes = 0, out_bytes = 0;
-    for (auto &it : plans) {
+    if (!d->linears) return STATUS_OK;
+    for (auto &it : d->linears->plans) {
         const struct linear *w = it.second.linears[0];
         size_t rows = (size_t)rows_max(d, w);
         x_bytes = max(x_bytes, rows * w->k * 2);
@@ -275,7 +314,10 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
               CUDA_CHECK(d, cudaEventCreate(&t.begin)) && CUDA_CHECK(d, cudaEventCreate(&t.end));
     if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
     fill_kernel<<<(unsigned)d->num_sms, FILL_THREADS, 0, d->stream>>>((uint32_t *)t.x, x_bytes / 4);
-    for (auto &it : plans) choose(d, &it.second, &t);
+    for (auto &it : d->linears->plans) {
+        if (d->is_hopper) choose(d, &it.second, &t); /* elsewhere there is nothing but cuBLASLt */
+        make_plans(d, &it.second, &t);
+    }
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
     cudaEventDestroy(t.begin);
     cudaEventDestroy(t.end);

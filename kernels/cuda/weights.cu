@@ -184,7 +184,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
     l->wide_output = desc->wide_output;
-    if (!desc->also_embedding || desc->wide_output) cuda_linear_plan_create(l); /* else rows are looked up, no more */
+    if (!desc->also_embedding || desc->wide_output) cuda_linear_plan_create(d, l); /* else rows are looked up, no more */
     l->weight = (__nv_bfloat16 *)device->ops->alloc(device, (size_t)l->n * l->k * 2, "weights");
     if (any_bias) l->bias = (float *)device->ops->alloc(device, (size_t)l->n * 4, "weights");
     bool ok = l->weight && (!any_bias || l->bias);

@@ -4,12 +4,13 @@
  * and of each tile. chain: a layer's four products, as the decode step runs them. many: TFLOP/s from
  * 128 to 8192 rows, with what a layer of prefill adds to the product (SiLU), and of a layer. choice: what is
  * chosen when weights are in, five times over. alone: the own kernels against double precision, for
- * racecheck.
+ * racecheck. order: the comparison that is made when weights are in: the own kernels pass, and what cuBLASLt
+ * computes with K split does not.
  *
  * Bits must be those of cuBLASLt without split-K, or the program fails. Calls rotate over weights that exceed
  * the L2 several times; medians of replayed graphs (few) and of runs in turns (many).
  *
- *   bench_linear [alone | few | chain | many | sustained | choice]... */
+ *   bench_linear [alone | order | few | chain | many | sustained | choice]... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "kernels/cuda/linear_large.cuh"
+#include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
@@ -77,7 +79,7 @@ static struct linear *make_linear(const struct shape &s, uint32_t seed)
     size_t count = (size_t)s.n * s.k;
     check(cudaMalloc((void **)&w->weight, count * 2), "weights");
     fill_random<<<1024, 256, 0, device->stream>>>(w->weight, count, seed, 0.02f);
-    cuda_linear_plan_create(w);
+    cuda_linear_plan_create(device, w);
     return w;
 }
 
@@ -189,6 +191,33 @@ static bool same_bits(const struct linear *w, int32_t m, const std::function<boo
     return result == 1;
 }
 
+static void must_be_plain(const struct linear *w, int32_t m, bool ran, const char *kernel)
+{
+    if (ran && cuda_linear_is_plain(device, m, out, x, w)) return;
+    printf("%d x %d, %d rows: the %s product is not in order\n", w->n, w->k, m, kernel);
+    num_wrong++;
+}
+
+static void check_order(void)
+{
+    int num_split = 0, num_free = 0;
+    for (const struct shape &s : shapes) {
+        if (s.gate_up) continue; /* the own kernels leave its SiLU alone */
+        struct linear *w = make_linear(s, 5);
+        for (int32_t m : {1, 8, 17, 64, 100, 256}) {
+            must_be_plain(w, m, (cuda_linear_plain(device, m, out, x, w), true), "plain");
+            must_be_plain(w, m, cuda_linear_small(device, 112, m, out, x, w, false), "small");
+            if (!s.wide) must_be_plain(w, m, cuda_linear_large(device, 1, 0, m, out, x, w, false), "large");
+            num_free++;
+            num_split += free_choice(s, m).run(w) && !cuda_linear_is_plain(device, m, out, x, w);
+        }
+        check(cudaFree(w->weight), "weights");
+    }
+    cuda_linears_forget(device);
+    printf("order: %d of %d free choices of cuBLASLt's are found to sum in another order\n", num_split, num_free);
+    num_wrong += num_split == 0;
+}
+
 static bool same_bits_small(const struct linear *w, int32_t tile_rows, int32_t m)
 {
     return same_bits(w, m, [&](void *to) {
@@ -216,7 +245,7 @@ static void bench_shape(const struct shape &s)
         printf("   %5.2fx  %.2f TB/s\n", free_us / best, (double)s.n * s.k * 2 / best * 1e-6);
         fflush(stdout);
     }
-    cuda_linears_forget();
+    cuda_linears_forget(device);
     for (struct linear *w : all) cudaFree(w->weight);
 }
 
@@ -315,7 +344,7 @@ static void bench_many(const struct shape &s)
         printf(" %s\n", same ? "" : "wrong bits");
         fflush(stdout);
     }
-    cuda_linears_forget();
+    cuda_linears_forget(device);
     cudaFree(w->weight);
 }
 
@@ -342,7 +371,7 @@ static void check_ragged(void)
                 num_wrong += !same;
                 num_checked++;
             }
-        cuda_linears_forget();
+        cuda_linears_forget(device);
         cudaFree(w->weight);
     }
     printf("ragged: %d of %d wrong\n", num_wrong - before, num_checked);
@@ -398,7 +427,7 @@ static void check_alone(void)
                 run(m,
                     [&] { return cuda_linear_large(device, t.cluster, t.width, m, out, x, w, s.gate_up); });
         check(cudaStreamSynchronize(device->stream), "products");
-        cuda_linears_forget();
+        cuda_linears_forget(device);
         cudaFree(w->weight);
     }
     check(cudaMemcpy(&result, different, sizeof result, cudaMemcpyDeviceToHost), "count");
@@ -448,7 +477,7 @@ static void bench_sustained(void)
         }
     }
     check(device->first_error, device->first_error_where);
-    cuda_linears_forget();
+    cuda_linears_forget(device);
     for (struct linear *w : layer) cudaFree(w->weight);
 }
 
@@ -474,7 +503,7 @@ static void print_choices(void)
         }
         printf("\n");
     }
-    cuda_linears_forget();
+    cuda_linears_forget(device);
     for (struct linear *w : all) cudaFree(w->weight);
 }
 
@@ -506,6 +535,7 @@ int main(int argc, char **argv)
     device->limits.num_tokens = device->limits.num_logits = ROWS_MAX;
     allocate(ROWS_MAX_LARGE);
     if (wanted("alone")) check_alone();
+    if (wanted("order")) check_order();
     if (wanted("few")) {
         printf("shape     M  cuBLASLt ");
         for (int32_t rows : linear_small_tile_rows) printf("%5d   ", rows);
