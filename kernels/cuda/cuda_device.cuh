@@ -48,8 +48,20 @@ __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_
            ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
 }
 
+/* What a row asks of the sampler: in one word, so that a kernel need not read the others one after another to learn it. */
+enum sample_flag {
+    SAMPLE_BIAS = 1,          /* bias or bans */
+    SAMPLE_PENALTIES = 2,
+    SAMPLE_DRAW = 4,          /* not greedy */
+    SAMPLE_TOP_K = 8,
+    SAMPLE_TOP_P = 16,
+    SAMPLE_LOGPROB = 32,
+    SAMPLE_ALTERNATIVES = 64, /* log probabilities of the best tokens too */
+};
+
 /* One row's sampling parameters as the device sees them. */
 struct device_sample_params {
+    uint32_t flags;
     int32_t seq_slot, position, score_token_id, top_k, num_top_logprobs;
     float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
     uint32_t seed_low, seed_high;

@@ -19,6 +19,8 @@
 
 #include "kernels/cuda/cuda_device.cuh"
 
+#define SAMPLING_GREEDY_BELOW 1e-5f /* as kernels/cpu/sample_row.h has it */
+
 static const size_t PREFILL_L2_BYTES = (size_t)24 << 20; /* about half of an H200's */
 
 /* Word offsets of the arrays inside the packed buffer. */
@@ -136,6 +138,17 @@ static int32_t bucket_of(int32_t n)
     return (n + step - 1) / step * step;
 }
 
+static uint32_t sample_flags(const struct sample_params *p)
+{
+    const struct sampling *s = &p->sampling;
+    bool samples = p->score_token_id < 0, draws = samples && s->temperature >= SAMPLING_GREEDY_BELOW;
+    bool penalties = s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
+    return (samples && (p->num_logit_bias > 0 || p->num_banned > 0) ? SAMPLE_BIAS : 0) |
+           (samples && penalties ? SAMPLE_PENALTIES : 0) | (draws ? SAMPLE_DRAW : 0) |
+           (draws && s->top_k > 0 ? SAMPLE_TOP_K : 0) | (draws && s->top_p < 1 ? SAMPLE_TOP_P : 0) |
+           (s->num_logprobs >= 0 ? SAMPLE_LOGPROB : 0) | (s->num_logprobs > 0 ? SAMPLE_ALTERNATIVES : 0);
+}
+
 static void pack_sample(int32_t *words, const struct step_layout *l, const struct step *step, int32_t *lists,
                         size_t *num_list_words)
 {
@@ -144,6 +157,7 @@ static void pack_sample(int32_t *words, const struct step_layout *l, const struc
     for (int32_t r = 0; r < step->num_logits; r++) {
         const struct sample_params *p = &step->sample[r];
         struct device_sample_params o = {};
+        o.flags = sample_flags(p);
         o.seq_slot = p->seq_slot;
         o.position = p->position;
         o.score_token_id = p->score_token_id;

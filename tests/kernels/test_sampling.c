@@ -247,18 +247,34 @@ static void check_logprobs(const struct bench *b, int32_t row, const struct samp
 
 /* ---- tests ---- */
 
-/* Columns of different kinds: flat, ordinary, peaked, and full of ties. */
+/* Logit of token v in a row of one of eight kinds: of deviations from flat to peaked, full of ties, all
+ * equal, falling or rising with the id, and two values in turns. */
+static float random_logit(struct random *random, int32_t kind, int32_t v, int32_t vocab_size)
+{
+    static const float deviations[] = {0.3f, 2.0f, 6.0f};
+    float x = random_normal(random), place = (float)v / (float)vocab_size;
+    if (kind < 3) return deviations[kind] * x;
+    if (kind == 3) return roundf(x);
+    if (kind == 4) return 1.25f;
+    if (kind == 5) return 8.0f - 16.0f * place;
+    if (kind == 6) return 8.0f * place;
+    return v % 2 ? 0.5f : -0.5f;
+}
+
 static float *random_columns(struct random *random, int32_t vocab_size)
 {
     float *weights = malloc((size_t)vocab_size * ROWS_MAX * sizeof *weights);
-    for (int32_t v = 0; v < vocab_size; v++) {
-        for (int32_t r = 0; r < ROWS_MAX; r++) {
-            static const float deviations[] = {0.3f, 2.0f, 6.0f, 1.0f};
-            float x = deviations[r % 4] * random_normal(random);
-            weights[v * ROWS_MAX + r] = rounded_to(2, r % 4 == 3 ? roundf(x) : x);
-        }
-    }
+    for (int32_t v = 0; v < vocab_size; v++)
+        for (int32_t r = 0; r < ROWS_MAX; r++)
+            weights[v * ROWS_MAX + r] = rounded_to(2, random_logit(random, r % 8, v, vocab_size));
     return weights;
+}
+
+/* A device that splits rows gets real vocabularies; for a CPU they would only take longer, and racecheck would not
+ * come to an end (FLASHD_TEST_SMALL). */
+static int32_t large_vocab(int32_t small, int32_t large)
+{
+    return getenv("FLASHD_TEST_DEVICE") && !getenv("FLASHD_TEST_SMALL") ? large : small;
 }
 
 struct choices {
@@ -300,7 +316,7 @@ static struct sample_params random_params(struct random *random, int32_t slot, i
 
 static void random_parameters(const char *isa)
 {
-    static const int32_t vocab_sizes[] = {50, 1003, 20000};
+    const int32_t vocab_sizes[] = {50, 1003, large_vocab(1500, 130003), 20000, large_vocab(700, 151936)};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(vocab_sizes); i++) {
         int32_t V = vocab_sizes[i];
@@ -354,7 +370,7 @@ static void assert_same_result(const struct sample_result *a, const struct sampl
 static void neighbours(const char *isa)
 {
     struct random random = {.seed = test_seed()};
-    int32_t V = 3001;
+    int32_t V = large_vocab(3001, 130003);
     float *weights = random_columns(&random, V);
     struct sample_params params[ROWS_MAX];
     struct choices choices[ROWS_MAX];
