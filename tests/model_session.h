@@ -1,7 +1,7 @@
 /* model_session.h - a model opened for tests and benchmarks, one step at a time, below the scheduler.
  *
- * Sequence s owns the blocks [s * stride, (s + 1) * stride) of the pool. A step is a list of parts; the
- * prefill parts stand first, as kernels/step.h wants it. */
+ * Sequence s owns the blocks [s * seq_blocks, (s + 1) * seq_blocks) of the pool, by default as many as the
+ * longest takes. A step is a list of parts; the prefill parts stand first, as kernels/step.h wants it. */
 #ifndef TESTS_MODEL_SESSION_H
 #define TESTS_MODEL_SESSION_H
 
@@ -17,6 +17,7 @@ struct session_options {
     int threads;
     enum dtype kv_dtype;
     int32_t num_seqs, max_model_len, num_batched_tokens, num_logits;
+    int32_t num_blocks; /* of the pool; 0: room for num_seqs of the longest */
 };
 
 struct session {
@@ -24,7 +25,8 @@ struct session {
     struct model_files *files;
     struct model *model;
     struct session_options options;
-    int32_t stride;
+    int32_t stride, seq_blocks; /* seq_blocks may change between tests, not while sequences live */
+    struct sampling sampling;   /* of every row; greedy at first */
     int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k, *block_tables, *logit_rows;
     struct sample_params *sample;
     struct sample_result *results;
@@ -50,7 +52,11 @@ static inline void session_check(int status, const struct error *err)
 static inline void session_open(struct session *s, const struct session_options *o)
 {
     struct error err = {0};
-    *s = (struct session){.options = *o, .stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE)};
+    *s = (struct session){.options = *o,
+                          .stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE),
+                          .sampling = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}};
+    s->seq_blocks = s->stride;
+    if (s->options.num_blocks == 0) s->options.num_blocks = o->num_seqs * s->stride;
     struct device_options device_options = {.cpu_isa = o->isa, .num_threads = o->threads};
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
     session_check(model_files_open(o->model_path, o->load_format ? o->load_format : "auto", &s->files, &err),
@@ -62,7 +68,7 @@ static inline void session_open(struct session *s, const struct session_options 
                                  .max_model_len = o->max_model_len,
                                  .num_steps_in_flight = 1};
     session_check(model_create(s->device, s->files, &limits, NULL, NULL, &s->model, &err), &err);
-    session_check(model_kv_pool_create(s->model, o->num_seqs * s->stride, o->kv_dtype, &err), &err);
+    session_check(model_kv_pool_create(s->model, s->options.num_blocks, o->kv_dtype, &err), &err);
     s->device->ops->seal(s->device);
     size_t tokens = (size_t)o->num_batched_tokens, seqs = (size_t)o->num_seqs, rows = (size_t)o->num_logits;
     s->token_ids = calloc(tokens, sizeof(int32_t));
@@ -100,23 +106,24 @@ static inline void session_add_logit_row(struct session *s, const struct session
     s->sample[step->num_logits++] = (struct sample_params){.seq_slot = p->seq,
                                                            .position = s->positions[token] + 1,
                                                            .score_token_id = -1,
-                                                           .sampling.top_p = 1,
-                                                           .sampling.repetition_penalty = 1,
-                                                           .sampling.num_logprobs = -1};
+                                                           .sampling = s->sampling};
 }
 
 static inline void session_add_part(struct session *s, const struct session_part *p)
 {
     struct step *step = &s->step;
     int32_t seq_idx = step->num_seqs++;
-    for (int32_t b = 0; b < s->stride; b++) s->block_tables[seq_idx * s->stride + b] = p->seq * s->stride + b;
+    assert_always(p->num_done + p->num_tokens <= s->seq_blocks * BLOCK_SIZE &&
+                  (p->seq + 1) * s->seq_blocks <= s->options.num_blocks);
+    for (int32_t b = 0; b < s->seq_blocks; b++)
+        s->block_tables[seq_idx * s->stride + b] = p->seq * s->seq_blocks + b;
     for (int32_t i = 0; i < p->num_tokens; i++) {
         int32_t t = step->num_tokens++, position = p->num_done + i;
         assert_always(step->num_tokens <= s->options.num_batched_tokens &&
                       position < s->options.max_model_len);
         s->token_ids[t] = p->tokens[i];
         s->positions[t] = position;
-        s->slot_mapping[t] = p->seq * s->stride * BLOCK_SIZE + position;
+        s->slot_mapping[t] = p->seq * s->seq_blocks * BLOCK_SIZE + position;
         if (p->all_logits || (!p->no_logits && i == p->num_tokens - 1)) session_add_logit_row(s, p, t);
     }
     s->seqlens_k[seq_idx] = p->num_done + p->num_tokens;

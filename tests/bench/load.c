@@ -1,15 +1,16 @@
 /* load.c - many streams against a server at once, one thread, libuv.
  *
  *   load --port P --streams N --input I --output O [--host 127.0.0.1] [--model NAME] [--vocab V] [--rate R]
- *        [--lengths SEED] [--seed S]
+ *        [--lengths SEED] [--seed S] [--sampling MEMBERS]
  *
  * Opens N connections to /v1/completions, each with a prompt of I random token ids and a stream of exactly O
  * tokens (ignore_eos). All at once, or with --rate as Poisson arrivals of R a second. --lengths draws each
  * stream's input from 100 to I and output from 100 to O instead, the same for the same SEED; --seed makes
- * other prompts. A stream is right when its status is 200, its number of tokens is O and it ends with [DONE].
- * Prints time to first token, time between events, generated tokens a second. Tokens that came together, or
- * whose text was held back, show as fewer events than tokens. Exit code 1 when any stream was
- * not right. */
+ * other prompts; --sampling asks for something else than greedy decoding, as members of the request's object:
+ * '"temperature": 0.6, "top_k": 20'. A stream is right when its status is 200, its number of tokens is O and
+ * it ends with [DONE]. Prints time to first token, time between events, generated tokens a second. Tokens
+ * that came together, or whose text was held back, show as fewer events than tokens. Exit code 1 when any
+ * stream was not right. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +22,18 @@
 enum { READ_BYTES = 65536, LINE_BYTES_MAX = 65536, BODY_BYTES_PER_TOKEN = 8, BODY_BYTES_EXTRA = 512 };
 
 static struct {
-    const char *host, *model;
+    const char *host, *model, *sampling;
     int port, num_streams, input, output, vocab;
     double rate;
     unsigned lengths_seed, seed; /* seed: of the prompts */
     bool random_lengths;
-} options = {
-    .host = "127.0.0.1", .port = 8000, .num_streams = 64, .input = 512, .output = 128, .vocab = 40000};
+} options = {.host = "127.0.0.1",
+             .sampling = "\"temperature\":0",
+             .port = 8000,
+             .num_streams = 64,
+             .input = 512,
+             .output = 128,
+             .vocab = 40000};
 
 struct stream {
     uv_tcp_t tcp;
@@ -129,7 +135,7 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buffer)
 
 static void write_request(struct stream *s, unsigned seed)
 {
-    size_t room = (size_t)s->input * BODY_BYTES_PER_TOKEN + BODY_BYTES_EXTRA;
+    size_t room = (size_t)s->input * BODY_BYTES_PER_TOKEN + BODY_BYTES_EXTRA + strlen(options.sampling);
     char *body = malloc(room);
     size_t n = (size_t)snprintf(body, room, "{%s%s%s\"prompt\":[", options.model ? "\"model\":\"" : "",
                                 options.model ? options.model : "", options.model ? "\"," : "");
@@ -140,9 +146,9 @@ static void write_request(struct stream *s, unsigned seed)
                               100 + (x >> 8) % (unsigned)(options.vocab - 100));
     }
     n += (size_t)snprintf(body + n, room - n,
-                          "],\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+                          "],\"max_tokens\":%d,%s,\"ignore_eos\":true,\"stream\":true,"
                           "\"stream_options\":{\"include_usage\":true}}",
-                          s->output);
+                          s->output, options.sampling);
     s->request = malloc(n + BODY_BYTES_EXTRA);
     sprintf(s->request,
             "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: "
@@ -236,6 +242,7 @@ static void parse(int argc, char **argv)
         if (!strcmp(name, "--output")) options.output = atoi(value);
         if (!strcmp(name, "--vocab")) options.vocab = atoi(value);
         if (!strcmp(name, "--seed")) options.seed = (unsigned)atoi(value);
+        if (!strcmp(name, "--sampling")) options.sampling = value;
         if (!strcmp(name, "--rate")) options.rate = atof(value);
         if (!strcmp(name, "--lengths")) {
             options.random_lengths = true;

@@ -1,9 +1,10 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [decode | mixed | prefill]
+ *   bench_steps MODEL [--load-format dummy] [decode | sampling | mixed | prefill]
  *
- * Prompts are random tokens. Decode: milliseconds a step, the mean of 32 after 8. Mixed: the same for steps
+ * Prompts are random tokens. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
+ * sample add to greedy decoding, in percent of its step. Mixed: the same for steps
  * that hold prompts beside decoding sequences, 1,024 tokens in all. Prefill: tokens a second, best of 3; one
  * prompt first, while the card is not yet at its power limit. */
 #include <stdio.h>
@@ -20,7 +21,9 @@ enum {
     WARM_STEPS = 8,
     TIMED_STEPS = 32,
     MIXED_TOKENS = 1024,
-    MIXED_PROMPTS = 2 /* a step */
+    MIXED_PROMPTS = 2, /* a step */
+    STEPS_MAX = WARM_STEPS + TIMED_STEPS,
+    POOL_BLOCKS = (140 * (1024 + STEPS_MAX) + BLOCK_SIZE - 1) / BLOCK_SIZE /* 18.7 GiB of Llama-3.1-8B's */
 };
 
 static int32_t prompt[CONTEXT_MAX];
@@ -47,20 +50,25 @@ static double prefill(struct session *s, int num_seqs, int32_t length)
     return seconds_since(begin_ns);
 }
 
-/* One token of each of num_seqs sequences, and before them MIXED_PROMPTS prompts of prompt_tokens each, if
- * any. */
+/* Sequences of so many tokens from now on. */
+static void set_length(struct session *s, int32_t num_tokens)
+{
+    s->seq_blocks = (int32_t)div_up(num_tokens, BLOCK_SIZE);
+}
+
+/* One token of each of num_seqs sequences from context on, and before them MIXED_PROMPTS prompts of
+ * prompt_tokens each, if any. */
 static double steps_ms(struct session *s, int num_seqs, int32_t context, int32_t prompt_tokens)
 {
     struct session_part parts[SEQS_MAX];
     int32_t last[SEQS_MAX];
     uint64_t begin_ns = 0;
-    if (num_seqs > 0) prefill(s, num_seqs, context);
     for (int i = 0; i < num_seqs; i++) last[i] = ~i; /* the token sampled last for slot i */
-    for (int step = 0; step < WARM_STEPS + TIMED_STEPS; step++) {
+    for (int step = 0; step < STEPS_MAX; step++) {
         int n = 0;
         for (int i = 0; i < MIXED_PROMPTS && prompt_tokens > 0; i++)
             parts[n++] =
-                (struct session_part){.seq = SEQS_MAX - 1 - i, .num_tokens = prompt_tokens, .tokens = prompt};
+                (struct session_part){.seq = num_seqs + i, .num_tokens = prompt_tokens, .tokens = prompt};
         for (int i = 0; i < num_seqs; i++)
             parts[n++] = (struct session_part){
                 .seq = i, .num_done = context + step, .num_tokens = 1, .tokens = &last[i], .decode = true};
@@ -72,9 +80,57 @@ static double steps_ms(struct session *s, int num_seqs, int32_t context, int32_t
     return seconds_since(begin_ns) * 1e3 / TIMED_STEPS;
 }
 
+/* The same with sequences that are there already. */
+static double decode_ms(struct session *s, int num_seqs, int32_t context, int32_t prompt_tokens)
+{
+    set_length(s, max_of(context, prompt_tokens) + STEPS_MAX);
+    if (num_seqs > 0) prefill(s, num_seqs, context);
+    return steps_ms(s, num_seqs, context, prompt_tokens);
+}
+
+static const struct {
+    const char *name;
+    struct sampling sampling;
+} samplings[] = {
+    {"temperature 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}},
+    {"top_k 20, top_p 0.95",
+     {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .repetition_penalty = 1, .num_logprobs = -1}},
+    {"top_p 0.9", {.temperature = 0.6f, .top_p = 0.9f, .repetition_penalty = 1, .num_logprobs = -1}},
+    {"min_p 0.05",
+     {.temperature = 1, .top_p = 1, .min_p = 0.05f, .repetition_penalty = 1, .num_logprobs = -1}},
+    {"5 log probabilities", {.top_p = 1, .repetition_penalty = 1, .num_logprobs = 5}},
+    {"20 log probabilities", {.top_p = 1, .repetition_penalty = 1, .num_logprobs = 20}},
+    {"penalties",
+     {.temperature = 1,
+      .top_p = 1,
+      .presence_penalty = 0.5f,
+      .repetition_penalty = 1.1f,
+      .num_logprobs = -1}},
+};
+
+/* Greedy between all others: the card's clock moves more than some of the differences. */
+static void print_samplings(struct session *s, int num_seqs, int32_t context)
+{
+    const struct sampling greedy = s->sampling;
+    set_length(s, context + STEPS_MAX);
+    prefill(s, num_seqs, context);
+    steps_ms(s, num_seqs, context, 0);
+    for (size_t i = 0; i < array_length(samplings); i++) {
+        double plain = steps_ms(s, num_seqs, context, 0);
+        s->sampling = samplings[i].sampling;
+        double ms = steps_ms(s, num_seqs, context, 0);
+        s->sampling = greedy;
+        plain = (plain + steps_ms(s, num_seqs, context, 0)) / 2;
+        printf("sampling %3d at %4d: greedy %7.3f ms, %-22s %+7.1f us, %+5.2f %%\n", num_seqs, context, plain,
+               samplings[i].name, (ms - plain) * 1e3, (ms / plain - 1) * 100);
+        fflush(stdout);
+    }
+}
+
 static void print_prefill(struct session *s, int num_seqs, int32_t length)
 {
     double best = 1e30;
+    set_length(s, length);
     for (int run = 0; run < 4; run++) {
         double seconds = prefill(s, num_seqs, length);
         if (run > 0 && seconds < best) best = seconds;
@@ -109,6 +165,7 @@ int main(int argc, char **argv)
         .max_model_len = CONTEXT_MAX,
         .num_batched_tokens = TOKENS_MAX,
         .num_logits = SEQS_MAX,
+        .num_blocks = POOL_BLOCKS,
     };
     struct session s;
     for (int i = 0; i < CONTEXT_MAX; i++) prompt[i] = 1000 + (int32_t)((uint32_t)i * 7919u % 40000u);
@@ -117,17 +174,19 @@ int main(int argc, char **argv)
         int num_seqs, context;
     } decodes[] = {{1, 1024},  {8, 1024},   {32, 1024}, {64, 1024},
                    {96, 1024}, {128, 1024}, {192, 512}, {256, 512}},
-      mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}};
+      mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}}, sampled[] = {{1, 1024}, {64, 1024}, {256, 512}};
     if (wanted(what, "prefill")) print_prefill(&s, 1, 512);
     for (size_t i = 0; i < array_length(decodes) && wanted(what, "decode"); i++) {
-        double ms = steps_ms(&s, decodes[i].num_seqs, decodes[i].context, 0);
+        double ms = decode_ms(&s, decodes[i].num_seqs, decodes[i].context, 0);
         printf("decode  %3d at %4d: %7.3f ms a step, %8.0f tokens/s\n", decodes[i].num_seqs,
                decodes[i].context, ms, decodes[i].num_seqs / ms * 1e3);
         fflush(stdout);
     }
+    for (size_t i = 0; i < array_length(sampled) && wanted(what, "sampling"); i++)
+        print_samplings(&s, sampled[i].num_seqs, sampled[i].context);
     for (size_t i = 0; i < array_length(mixed) && wanted(what, "mixed"); i++) {
         int32_t prompt_tokens = (MIXED_TOKENS - mixed[i].num_seqs) / MIXED_PROMPTS;
-        double ms = steps_ms(&s, mixed[i].num_seqs, mixed[i].context, prompt_tokens);
+        double ms = decode_ms(&s, mixed[i].num_seqs, mixed[i].context, prompt_tokens);
         printf("mixed   %3d at %4d and %d prompts of %3d: %7.3f ms a step\n", mixed[i].num_seqs,
                mixed[i].context, MIXED_PROMPTS, prompt_tokens, ms);
         fflush(stdout);
