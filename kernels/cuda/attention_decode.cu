@@ -40,7 +40,8 @@ template <int D> struct tile_places {
     {
         int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int i = 0; i < STEPS; i++) at[i] = chunk_offset<D>(lane % 8 + lane / 16 * 8, 2 * i + lane / 8 % 2);
+        for (int i = 0; i < STEPS; i++)
+            at[i] = chunk_offset<D>(lane % 8 + lane / 16 * 8, 2 * i + lane / 8 % 2);
     }
     __device__ __forceinline__ uint32_t of(int tile) const
     {
@@ -61,7 +62,8 @@ static __device__ __forceinline__ int32_t first_query_head(const decode_args &a,
 
 /* Q of a tile's heads as A fragments; rows beyond are zero. */
 template <int D, int TILES>
-static __device__ __forceinline__ void load_queries(const decode_args &a, const struct note &n, uint32_t (*q)[4])
+static __device__ __forceinline__ void load_queries(const decode_args &a, const struct note &n,
+                                                    uint32_t (*q)[4])
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = rows_of(a, n.head);
@@ -105,7 +107,8 @@ static __device__ __forceinline__ void mask_scores(float (*s)[4], const struct n
 }
 
 /* Scores of rows g + 8 * TILE become weights. m: the maximum in log2 units. */
-template <int TILE> static __device__ __forceinline__ void weigh(float (*s)[4], float scale_log2, float *m, float *l)
+template <int TILE>
+static __device__ __forceinline__ void weigh(float (*s)[4], float scale_log2, float *m, float *l)
 {
     float top = -INFINITY, sum = 0;
 #pragma unroll
@@ -131,14 +134,16 @@ template <int D> static __device__ __noinline__ void zero_rows(uint32_t v, int32
     using T = decode_traits<D>;
     uint32_t page = v + first / BLOCK_SIZE * T::PAGE_BYTES;
     for (int32_t i = first % BLOCK_SIZE * (D / 8) + threadIdx.x % 32; i < BLOCK_SIZE * (D / 8); i += 32)
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(page + chunk_offset<D>(i / (D / 8), i % (D / 8))), "r"(0)
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
+                         page + chunk_offset<D>(i / (D / 8), i % (D / 8))),
+                     "r"(0)
                      : "memory");
 }
 
 /* O transposed, columns of V on the M side: 16 columns from first on and 8 heads a tile. */
 template <int D, int TILES>
-static __device__ __forceinline__ void multiply_values(float (*o)[TILES][4], const uint32_t (*w)[TILES][2], uint32_t v, int first,
-                                                       const tile_places<D> &places)
+static __device__ __forceinline__ void multiply_values(float (*o)[TILES][4], const uint32_t (*w)[TILES][2],
+                                                       uint32_t v, int first, const tile_places<D> &places)
 {
     using T = decode_traits<D>;
 #pragma unroll
@@ -153,7 +158,8 @@ static __device__ __forceinline__ void multiply_values(float (*o)[TILES][4], con
 }
 
 template <int D, int TILES>
-static __device__ __forceinline__ void leave_columns(float *to, const float (*o)[TILES][4], int32_t rows, int first)
+static __device__ __forceinline__ void leave_columns(float *to, const float (*o)[TILES][4], int32_t rows,
+                                                     int first)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -173,8 +179,9 @@ static __device__ __forceinline__ void leave_columns(float *to, const float (*o)
 
 /* The piece in a stage: its result, rows of D values, maximum, sum, replaces its K. */
 template <int D, int TILES>
-static __device__ __forceinline__ void compute_piece(const decode_args &a, const struct note &n, const uint32_t (*q)[4],
-                                                     unsigned char *memory, const tile_places<D> &places)
+static __device__ __forceinline__ void compute_piece(const decode_args &a, const struct note &n,
+                                                     const uint32_t (*q)[4], unsigned char *memory,
+                                                     const tile_places<D> &places)
 {
     using T = decode_traits<D>;
     uint32_t stage = shared_address(memory);
@@ -195,7 +202,8 @@ static __device__ __forceinline__ void compute_piece(const decode_args &a, const
     float *result = (float *)memory;
     if (threadIdx.x % 4 == 0)
         for (int h = 0; h < TILES; h++)
-            if (g + 8 * h < rows) *(float2 *)(result + (g + 8 * h) * T::ROW_FLOATS + D) = make_float2(m[h], l[h]);
+            if (g + 8 * h < rows)
+                *(float2 *)(result + (g + 8 * h) * T::ROW_FLOATS + D) = make_float2(m[h], l[h]);
 #pragma unroll
     for (int first = 0; first < D / 16; first += T::CHUNK) {
         float o[T::CHUNK][TILES][4] = {};
@@ -279,7 +287,8 @@ template <int D, int TILES> static __device__ void fold(const decode_args &a, co
             struct partials p = {partial, a.partial_floats, n.num_splits, rows};
             fold_partials<D, TILES>(p, a.counters + at * DECODE_FOLDERS + folder, n.num_mine, folder, out);
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) split[i] = head[i] = {}; /* not kept across the fold, which needs the registers */
+            for (int i = 0; i < ROWS; i++)
+                split[i] = head[i] = {}; /* not kept across the fold, which needs the registers */
         }
     }
 }
@@ -288,7 +297,8 @@ template <int D, int TILES> static __device__ void fold(const decode_args &a, co
 
 template <int D> static int32_t shared_bytes(int32_t num_stages)
 {
-    return ATOM_BYTES + num_stages * (decode_traits<D>::STAGE_BYTES + (int32_t)sizeof(struct note)) + 3 * STAGES_MAX * 8;
+    return ATOM_BYTES + num_stages * (decode_traits<D>::STAGE_BYTES + (int32_t)sizeof(struct note)) +
+           3 * STAGES_MAX * 8;
 }
 
 template <int D, int TILES>
@@ -340,24 +350,27 @@ template <int D> static int32_t stages_of(const struct cuda_device *d)
 }
 
 template <int D, int TILES>
-static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool, const struct attention_args *args)
+static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
+                   const struct attention_args *args)
 {
     static int32_t num_stages;
     auto kernel = decode_kernel<D, TILES>;
     if (num_stages == 0) {
         num_stages = stages_of<D>(d);
-        CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<D>(num_stages)));
+        CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           shared_bytes<D>(num_stages)));
     }
     a->num_stages = num_stages;
     CUtensorMap map = {};
     if (d->is_hopper && !encode_pool<D>(&map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
-    launch_dependent(d, kernel, dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS), (size_t)shared_bytes<D>(num_stages),
-                     *a, map);
+    launch_dependent(d, kernel, dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS),
+                     (size_t)shared_bytes<D>(num_stages), *a, map);
 }
 
 template <int D>
-static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool, const struct attention_args *args)
+static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
+                   const struct attention_args *args)
 {
     if (a->group <= 8)
         launch<D, 1>(d, a, pool, args);
@@ -365,8 +378,9 @@ static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *
         launch<D, 2>(d, a, pool, args);
 }
 
-void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
-                           const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
+void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                           const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                           const struct attention_args *args)
 {
     const struct kv_shape *shape = &pool->shape;
     decode_args a = {};
@@ -391,10 +405,20 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.partial_floats = decode_partial_floats(args);
     a.scale_log2 = args->scale * 1.4426950408889634f;
     switch (args->head_dim) {
-    case 64: launch<64>(d, &a, pool, args); break;
-    case 80: launch<80>(d, &a, pool, args); break;
-    case 96: launch<96>(d, &a, pool, args); break;
-    case 128: launch<128>(d, &a, pool, args); break;
-    case 256: launch<256>(d, &a, pool, args); break;
+    case 64:
+        launch<64>(d, &a, pool, args);
+        break;
+    case 80:
+        launch<80>(d, &a, pool, args);
+        break;
+    case 96:
+        launch<96>(d, &a, pool, args);
+        break;
+    case 128:
+        launch<128>(d, &a, pool, args);
+        break;
+    case 256:
+        launch<256>(d, &a, pool, args);
+        break;
     }
 }

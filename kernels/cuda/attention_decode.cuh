@@ -30,7 +30,8 @@ enum {
  * sequences 512, and in the longest what keeps their number at 32, or at 8 where heads are many. Few splits are folded faster,
  * many keep more CTAs busy. */
 struct cut {
-    int32_t num_pages, pages_per_split, first_split, end_split; /* splits before the window are not computed */
+    int32_t num_pages, pages_per_split, first_split,
+        end_split; /* splits before the window are not computed */
 };
 
 static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window, int32_t num_heads)
@@ -77,8 +78,8 @@ template <int D> struct decode_traits {
     static constexpr int V_OFFSET = PIECE_PAGES * PAGE_BYTES; /* in a stage: after the piece's K */
     static constexpr int STAGE_BYTES = 2 * V_OFFSET;
     static constexpr int CHUNK = D / 16 > 8 ? 8 : D / 16; /* tiles of 16 columns computed at a time */
-    static constexpr int ROW_FLOATS = D + 4;              /* a result: D values, maximum, sum, two for alignment */
-    static constexpr int VECTORS = (D / 4 + 31) / 32;     /* of 4 values of a row, a lane */
+    static constexpr int ROW_FLOATS = D + 4; /* a result: D values, maximum, sum, two for alignment */
+    static constexpr int VECTORS = (D / 4 + 31) / 32; /* of 4 values of a row, a lane */
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -94,7 +95,8 @@ struct decode_args {
     float *partial;
     int32_t *counters;
     size_t block_elements;
-    int32_t first_block, num_boxes; /* of the layer, counted over the whole pool; the first index outside its map */
+    int32_t first_block,
+        num_boxes; /* of the layer, counted over the whole pool; the first index outside its map */
     int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of query heads a K/V head */
     int32_t sliding_window, num_stages, partial_floats;
     float scale_log2;
@@ -111,11 +113,12 @@ template <int D> static __device__ __forceinline__ uint32_t chunk_offset(int row
 
 /* What the feeder tells about the piece in a stage. */
 struct alignas(16) note {
-    int32_t seq, head;             /* seq -1: there is no more */
-    int32_t token;                 /* of the step: the sequence's row of queries and outputs */
-    int32_t num_valid, num_hidden; /* tokens of the piece before the sequence's end, and of those before the window */
-    int32_t split, num_splits;     /* counted from the first that is computed */
-    int32_t num_mine;              /* splits of the head that this range has */
+    int32_t seq, head; /* seq -1: there is no more */
+    int32_t token;     /* of the step: the sequence's row of queries and outputs */
+    int32_t num_valid,
+        num_hidden; /* tokens of the piece before the sequence's end, and of those before the window */
+    int32_t split, num_splits; /* counted from the first that is computed */
+    int32_t num_mine;          /* splits of the head that this range has */
     bool begins_split, ends_split, ends_mine;
 };
 

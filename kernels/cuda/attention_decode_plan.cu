@@ -6,10 +6,7 @@
 
 #include "kernels/cuda/attention_decode.cuh"
 
-enum {
-    RANGES_PER_CTA = 8,
-    RANGE_PAGES_MIN = 16
-};
+enum { RANGES_PER_CTA = 8, RANGE_PAGES_MIN = 16 };
 
 bool cuda_attention_supports(int32_t head_dim)
 {
@@ -132,7 +129,8 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, s
 {
     struct work work(d, step);
     struct cutter cutter(d, work);
-    int64_t heads = work.heads, before = 0, items_before = 0, first_item = 0; /* of this sequence; of the newest range */
+    int64_t heads = work.heads, before = 0, items_before = 0,
+            first_item = 0; /* of this sequence; of the newest range */
     int32_t n = 0;
     for (int32_t s = step->num_prefill_seqs; s < step->num_seqs; s++) {
         struct cut c = work.cut(s);
@@ -141,7 +139,8 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, s
         int64_t per_head = by_items ? splits : pages;
         for (; cutter.next < before + heads * per_head; cutter.advance(pages)) {
             int64_t at = cutter.next - before;
-            if (!by_items && cutter.size >= pages) at -= at % pages; /* a range of a whole head begins where one does */
+            if (!by_items && cutter.size >= pages)
+                at -= at % pages; /* a range of a whole head begins where one does */
             int64_t split = by_items ? at % splits : at % pages / c.pages_per_split;
             int64_t item = items_before + at / per_head * splits + split;
             if (n > 0 && item == first_item) continue; /* the range before would be empty */

@@ -42,7 +42,8 @@ static __device__ __forceinline__ void walk_open_split(struct walk *w)
     w->end_page = min(w->page + w->cut.pages_per_split, w->cut.num_pages);
 }
 
-static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w, const struct decode_range &range)
+static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w,
+                                                 const struct decode_range &range)
 {
     w->num_left = range.num_items;
     w->seq = range.seq;
@@ -94,14 +95,16 @@ static __device__ __forceinline__ int32_t take_range(int32_t num_ranges)
     int32_t taken = 0;
     if (num_ranges <= (int32_t)gridDim.x) return num_ranges;
     dependency_wait();
-    if (threadIdx.x % 32 == 0) taken = queue_draw(&ranges_taken, num_ranges - 1); /* each CTA's last finds none */
+    if (threadIdx.x % 32 == 0)
+        taken = queue_draw(&ranges_taken, num_ranges - 1); /* each CTA's last finds none */
     return (int32_t)gridDim.x + __shfl_sync(0xffffffffu, taken, 0);
 }
 
 /* block: that of page lane % 4, -1 beyond the end. */
 template <int D>
-static __device__ __forceinline__ void copy_piece_by_engine(const decode_args &a, const CUtensorMap *map, const struct walk &w,
-                                                            int32_t block, uint32_t stage, uint32_t full)
+static __device__ __forceinline__ void copy_piece_by_engine(const decode_args &a, const CUtensorMap *map,
+                                                            const struct walk &w, int32_t block,
+                                                            uint32_t stage, uint32_t full)
 {
     using T = decode_traits<D>;
     int lane = threadIdx.x % 32;
@@ -109,12 +112,13 @@ static __device__ __forceinline__ void copy_piece_by_engine(const decode_args &a
     __syncwarp();
     int32_t which = lane / PIECE_PAGES; /* K, V */
     int32_t box = ((a.first_block + block) * 2 + which) * a.num_kv_heads + w.kv_head;
-    if (which < 2) tensor_stream_4d(stage + lane * T::PAGE_BYTES, map, full, 0, 0, 0, block < 0 ? a.num_boxes : box);
+    if (which < 2)
+        tensor_stream_4d(stage + lane * T::PAGE_BYTES, map, full, 0, 0, 0, block < 0 ? a.num_boxes : box);
 }
 
 template <int D>
-static __device__ __forceinline__ void copy_piece_by_lanes(const decode_args &a, const struct walk &w, int32_t block,
-                                                           uint32_t stage, uint32_t full)
+static __device__ __forceinline__ void copy_piece_by_lanes(const decode_args &a, const struct walk &w,
+                                                           int32_t block, uint32_t stage, uint32_t full)
 {
     using T = decode_traits<D>;
     int lane = threadIdx.x % 32;
@@ -122,7 +126,8 @@ static __device__ __forceinline__ void copy_piece_by_lanes(const decode_args &a,
 #pragma unroll 1
     for (int p = 0; p < PIECE_PAGES; p++) {
         int32_t b = __shfl_sync(0xffffffffu, block, p), num_rows = w.seqlen - (w.page + p) * BLOCK_SIZE;
-        const __nv_bfloat16 *k = a.pool + max(b, 0) * a.block_elements + (size_t)w.kv_head * BLOCK_SIZE * D + lane * 8;
+        const __nv_bfloat16 *k =
+            a.pool + max(b, 0) * a.block_elements + (size_t)w.kv_head * BLOCK_SIZE * D + lane * 8;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
             int row = (i * 32 + lane) / (D / 8), chunk = (i * 32 + lane) % (D / 8);
@@ -135,7 +140,8 @@ static __device__ __forceinline__ void copy_piece_by_lanes(const decode_args &a,
     if (lane == 0) barrier_arrive(full);
 }
 
-template <int D> static __device__ void feed(const decode_args &a, const CUtensorMap *map, const view &v, int32_t num_ranges)
+template <int D>
+static __device__ void feed(const decode_args &a, const CUtensorMap *map, const view &v, int32_t num_ranges)
 {
     int lane = threadIdx.x % 32;
     struct cursor c = {0, 1};

@@ -10,7 +10,10 @@
 static __device__ __forceinline__ int32_t add_acquire_release(int32_t *counter, int32_t count)
 {
     int32_t before;
-    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count) : "memory");
+    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(counter), "r"(count)
+                 : "memory");
     return before;
 }
 
@@ -21,7 +24,8 @@ template <int VECTORS> struct row_sum {
 };
 
 template <int D>
-static __device__ __forceinline__ void row_read(struct row_sum<decode_traits<D>::VECTORS> *r, const float *from)
+static __device__ __forceinline__ void row_read(struct row_sum<decode_traits<D>::VECTORS> *r,
+                                                const float *from)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -33,7 +37,8 @@ static __device__ __forceinline__ void row_read(struct row_sum<decode_traits<D>:
 }
 
 template <int D>
-static __device__ __forceinline__ void row_write(float *to, const struct row_sum<decode_traits<D>::VECTORS> &r)
+static __device__ __forceinline__ void row_write(float *to,
+                                                 const struct row_sum<decode_traits<D>::VECTORS> &r)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -55,7 +60,8 @@ static __device__ __forceinline__ struct factors factors_of(float m, float x)
 
 /* Appends x to r. Spelled out, so that every place where it is inlined rounds alike. */
 template <int VECTORS>
-static __device__ __forceinline__ void row_add(struct row_sum<VECTORS> *r, const float4 *o, float l, const struct factors &f)
+static __device__ __forceinline__ void row_add(struct row_sum<VECTORS> *r, const float4 *o, float l,
+                                               const struct factors &f)
 {
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
@@ -68,20 +74,23 @@ static __device__ __forceinline__ void row_add(struct row_sum<VECTORS> *r, const
 }
 
 template <int VECTORS>
-static __device__ __forceinline__ void row_append(struct row_sum<VECTORS> *r, const struct row_sum<VECTORS> &x)
+static __device__ __forceinline__ void row_append(struct row_sum<VECTORS> *r,
+                                                  const struct row_sum<VECTORS> &x)
 {
     row_add(r, x.o, x.l, factors_of(r->m, x.m));
     r->m = fmaxf(r->m, x.m);
 }
 
 template <int D>
-static __device__ __forceinline__ void row_write_out(__nv_bfloat16 *to, const struct row_sum<decode_traits<D>::VECTORS> &r)
+static __device__ __forceinline__ void row_write_out(__nv_bfloat16 *to,
+                                                     const struct row_sum<decode_traits<D>::VECTORS> &r)
 {
     int lane = threadIdx.x % 32;
     float scale = 1.0f / r.l;
 #pragma unroll
     for (int i = 0; i < decode_traits<D>::VECTORS; i++) {
-        uint2 packed = {pack_bf16(r.o[i].x * scale, r.o[i].y * scale), pack_bf16(r.o[i].z * scale, r.o[i].w * scale)};
+        uint2 packed = {pack_bf16(r.o[i].x * scale, r.o[i].y * scale),
+                        pack_bf16(r.o[i].z * scale, r.o[i].w * scale)};
         if (D % 128 == 0 || 4 * lane < D) *(uint2 *)(to + 128 * i + 4 * lane) = packed;
     }
 }
@@ -108,7 +117,8 @@ static __device__ __forceinline__ void fold_row(const struct partials &p, int ro
 #pragma unroll
             for (int v = 0; v < T::VECTORS; v++)
                 if (begin + i < p.num_splits && (D % 128 == 0 || 4 * lane < D))
-                    o[i][v] = __ldcg((const float4 *)(from + (size_t)(begin + i) * p.floats + 128 * v + 4 * lane));
+                    o[i][v] =
+                        __ldcg((const float4 *)(from + (size_t)(begin + i) * p.floats + 128 * v + 4 * lane));
     };
     float2 ml = {-INFINITY, 0};
     if (lane < p.num_splits) ml = __ldcg((const float2 *)(from + (size_t)lane * p.floats + D));
@@ -129,7 +139,8 @@ static __device__ __forceinline__ void fold_row(const struct partials &p, int ro
         for (int i = 0; i < BATCH; i++) {
             if (begin + i == 0) continue;
             if (begin + i >= p.num_splits) break;
-            struct factors g = {__shfl_sync(0xffffffffu, f.a, begin + i), __shfl_sync(0xffffffffu, f.b, begin + i)};
+            struct factors g = {__shfl_sync(0xffffffffu, f.a, begin + i),
+                                __shfl_sync(0xffffffffu, f.b, begin + i)};
             row_add(&sum, o[i], __shfl_sync(0xffffffffu, ml.y, begin + i), g);
         }
     }

@@ -42,7 +42,8 @@ struct kv_pool {
 
 /* Address of K (which = 0) or V (1) of a block and head: BLOCK_SIZE rows of head_dim. */
 __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_elements, int32_t layer,
-                                            int32_t block, int which, int32_t head, int32_t num_kv_heads, int32_t head_dim)
+                                            int32_t block, int which, int32_t head, int32_t num_kv_heads,
+                                            int32_t head_dim)
 {
     return layer * layer_elements + block * block_elements +
            ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
@@ -50,9 +51,9 @@ __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_
 
 /* What a row asks of the sampler: in one word, so that a kernel need not read the others one after another to learn it. */
 enum sample_flag {
-    SAMPLE_BIAS = 1,          /* bias or bans */
+    SAMPLE_BIAS = 1, /* bias or bans */
     SAMPLE_PENALTIES = 2,
-    SAMPLE_DRAW = 4,          /* not greedy */
+    SAMPLE_DRAW = 4, /* not greedy */
     SAMPLE_TOP_K = 8,
     SAMPLE_TOP_P = 16,
     SAMPLE_LOGPROB = 32,
@@ -81,7 +82,15 @@ struct prefill_tile {
 };
 
 /* Words at the head of a step's buffer: sizes, and where the parts of variable length begin (word offsets). */
-enum count_word { COUNT_DECODE_RANGES, COUNT_LISTS, COUNT_TABLES, COUNT_PREFILL_TILES, COUNT_REAL_LOGITS, COUNT_RANGES, COUNT_WORDS = 8 };
+enum count_word {
+    COUNT_DECODE_RANGES,
+    COUNT_LISTS,
+    COUNT_TABLES,
+    COUNT_PREFILL_TILES,
+    COUNT_REAL_LOGITS,
+    COUNT_RANGES,
+    COUNT_WORDS = 8
+};
 
 /* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */
 struct batch {
@@ -94,11 +103,11 @@ struct batch {
     const int32_t *tables;        /* + counts[COUNT_TABLES]: block ids of all sequences, one after another */
     const int32_t *logit_rows;
     const struct device_sample_params *sample;
-    const int32_t *lists;         /* + counts[COUNT_LISTS]: bias and banned words */
+    const int32_t *lists;                     /* + counts[COUNT_LISTS]: bias and banned words */
     const struct prefill_tile *prefill_tiles; /* these three are exact: steps with prefill are not recorded */
     const int32_t *prefill_tables;            /* as tables, offset included */
     int32_t num_prefill_tiles, prefill_heads_per_tile;
-    const int32_t *counts;        /* device words that recorded kernels read: see enum count_word */
+    const int32_t *counts;         /* device words that recorded kernels read: see enum count_word */
     struct sample_result *results; /* pinned host memory that the sampler writes to */
 };
 
@@ -119,7 +128,7 @@ struct cuda_device {
     size_t blas_workspace_bytes;
     int num_sms;
     int32_t cta_shared_bytes; /* at most */
-    bool is_hopper; /* sm_90: bulk copies, dependent launch */
+    bool is_hopper;           /* sm_90: bulk copies, dependent launch */
     cudaError_t first_error;
     char first_error_where[96];
     struct step_limits limits;
@@ -155,7 +164,8 @@ bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where);
  * what earlier steps left in memory is then there for every kernel of the step, also ahead of its dependency: decode
  * attention, which fetches the pages of earlier steps there, counts on it (attention_feed.cuh). */
 template <typename... Parameters, typename... Arguments>
-bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block, Arguments... arguments)
+bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                      Arguments... arguments)
 {
     kernel<<<grid, block, 0, d->stream>>>(Parameters(arguments)...);
     return cuda_check(d, cudaPeekAtLastError(), "launch");
@@ -164,8 +174,8 @@ bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3
 /* Launches so that the kernel may begin before the one ahead of it in the stream has ended: it must call dependency_wait
  * (hopper.cuh) before it touches what that one wrote. */
 template <typename... Parameters, typename... Arguments>
-bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                      Arguments... arguments)
+bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                      size_t shared_bytes, Arguments... arguments)
 {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -182,16 +192,19 @@ bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3
 
 /* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
-void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
-                   const float *weight, float eps, int32_t hidden_size);
-void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes);
-void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool, int32_t layer,
-                        const struct rope_args *args);
+void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                   const void *delta, const float *weight, float eps, int32_t hidden_size);
+void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,
+                          size_t row_bytes);
+void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
+                        int32_t layer, const struct rope_args *args);
 
-void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
-                            const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
-void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out, const __nv_bfloat16 *qkv,
-                           const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                            const struct attention_args *args);
+void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                           const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                           const struct attention_args *args);
 bool cuda_attention_supports(int32_t head_dim);
 /* Host side of decode attention: who walks what. Returns the number of ranges. */
 int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges);
@@ -204,7 +217,8 @@ int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim
 
 /* linear.cu */
 /* Of either kind. */
-void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x, const struct linear *w);
+void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                 const struct linear *w);
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
 /* Rows that a product computes for so many, where x and out have room for them. */
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
@@ -212,10 +226,12 @@ int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
 int32_t cuda_linear_choice(const struct linear *w, int32_t rows);
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w);
 void cuda_linears_forget(struct cuda_device *d);
-int cuda_linear_plans(struct cuda_device *d, struct error *err); /* times and checks the candidates: weights_done */
+int cuda_linear_plans(struct cuda_device *d,
+                      struct error *err); /* times and checks the candidates: weights_done */
 
 /* weights.cu */
-int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out, struct error *err);
+int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out,
+                       struct error *err);
 uint64_t cuda_linear_bytes(struct device *d, const struct linear *l);
 void cuda_weights_close_stages(struct cuda_device *d);
 

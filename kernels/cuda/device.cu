@@ -23,7 +23,8 @@ bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where)
 static void close_device(struct device *device)
 {
     struct cuda_device *d = cuda_enter(device);
-    if (d->hangs) return; /* whatever asks the device for anything would wait for the step that does not end */
+    if (d->hangs)
+        return; /* whatever asks the device for anything would wait for the step that does not end */
     cudaDeviceSynchronize();
     if (d->blas) cublasLtDestroy(d->blas);
     cuda_weights_close_stages(d);
@@ -68,19 +69,22 @@ static int download(struct device *device, void *to, const void *from, size_t by
     return CUDA_CHECK(d, cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost)) ? STATUS_OK : STATUS_DEVICE;
 }
 
-static int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
-                   int32_t intermediate_size, const struct attention_args *attention, struct error *err)
+static int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size,
+                   int32_t hidden_size, int32_t intermediate_size, const struct attention_args *attention,
+                   struct error *err)
 {
     struct cuda_device *d = cuda_enter(device);
     if (hidden_size % 8 != 0 || intermediate_size % 8 != 0)
-        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants hidden and intermediate sizes that are multiples "
-                                                  "of 8, got %d and %d",
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device wants hidden and intermediate sizes that are multiples "
+                         "of 8, got %d and %d",
                          hidden_size, intermediate_size);
     if (hidden_size > HIDDEN_MAX)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants a hidden size of at most %d, got %d",
                          (int)HIDDEN_MAX, hidden_size);
     if (!cuda_attention_supports(attention->head_dim))
-        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
                          attention->head_dim);
     d->limits = *limits;
     d->vocab_size = vocab_size;
@@ -88,9 +92,12 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
     d->intermediate_size = intermediate_size;
     d->attention = *attention;
     d->logits = (float *)alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
-    d->attention_partial = (float *)alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");
-    d->attention_counters = (int32_t *)alloc(device, cuda_decode_counters(limits, attention) * 4, "attention");
-    d->gate_up = (__nv_bfloat16 *)alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2, "activations");
+    d->attention_partial =
+        (float *)alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");
+    d->attention_counters =
+        (int32_t *)alloc(device, cuda_decode_counters(limits, attention) * 4, "attention");
+    d->gate_up =
+        (__nv_bfloat16 *)alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2, "activations");
     d->last_tokens = (int32_t *)alloc(device, (size_t)limits->num_seq_slots * 4, "sampling");
     if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the activations of %d tokens a step",
@@ -114,11 +121,12 @@ static int weights_done(struct device *device, struct error *err)
 static uint64_t kv_pool_bytes(struct device *device, const struct kv_shape *shape)
 {
     (void)device;
-    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * 2 * (uint64_t)shape->num_kv_heads * BLOCK_SIZE *
-           (uint64_t)shape->head_dim * 2;
+    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * 2 * (uint64_t)shape->num_kv_heads *
+           BLOCK_SIZE * (uint64_t)shape->head_dim * 2;
 }
 
-static int kv_pool_create(struct device *device, const struct kv_shape *shape, struct kv_pool **out, struct error *err)
+static int kv_pool_create(struct device *device, const struct kv_shape *shape, struct kv_pool **out,
+                          struct error *err)
 {
     struct kv_pool *pool = new struct kv_pool();
     pool->shape = *shape;
@@ -128,8 +136,9 @@ static int kv_pool_create(struct device *device, const struct kv_shape *shape, s
     pool->data = (__nv_bfloat16 *)alloc(device, bytes, "K/V cache");
     if (!pool->data) {
         delete pool;
-        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for a K/V cache of %.1f GiB: lower "
-                                                "--kv-cache-memory-bytes or --gpu-memory-utilization",
+        return error_set(err, STATUS_NO_MEMORY,
+                         "the GPU has no room for a K/V cache of %.1f GiB: lower "
+                         "--kv-cache-memory-bytes or --gpu-memory-utilization",
                          (double)bytes / (1 << 30));
     }
     cuda_steps_set_spare_block(cuda_of(device), shape->num_blocks);
@@ -138,13 +147,14 @@ static int kv_pool_create(struct device *device, const struct kv_shape *shape, s
 }
 
 /* Host layout of a saved block: [layer][block_elements]. */
-static int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks, void *host,
-                       bool save)
+static int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
+                       void *host, bool save)
 {
     size_t bytes = pool->block_elements * 2;
     for (int i = 0; i < num_blocks; i++)
         for (int32_t layer = 0; layer < pool->shape.num_layers; layer++) {
-            __nv_bfloat16 *block = pool->data + layer * pool->layer_elements + block_ids[i] * pool->block_elements;
+            __nv_bfloat16 *block =
+                pool->data + layer * pool->layer_elements + block_ids[i] * pool->block_elements;
             char *at = (char *)host + ((size_t)i * pool->shape.num_layers + layer) * bytes;
             CUDA_CHECK(d, save ? cudaMemcpyAsync(at, block, bytes, cudaMemcpyDeviceToHost, d->stream)
                                : cudaMemcpyAsync(block, at, bytes, cudaMemcpyHostToDevice, d->stream));
@@ -152,19 +162,20 @@ static int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_
     return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
 }
 
-static int kv_blocks_save(struct device *device, struct kv_pool *pool, const int32_t *block_ids, int num_blocks, void *host)
+static int kv_blocks_save(struct device *device, struct kv_pool *pool, const int32_t *block_ids,
+                          int num_blocks, void *host)
 {
     return copy_blocks(cuda_enter(device), pool, block_ids, num_blocks, host, true);
 }
 
-static int kv_blocks_load(struct device *device, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
-                          const void *host)
+static int kv_blocks_load(struct device *device, struct kv_pool *pool, const int32_t *block_ids,
+                          int num_blocks, const void *host)
 {
     return copy_blocks(cuda_enter(device), pool, block_ids, num_blocks, (void *)host, false);
 }
 
-static void attention(struct device *device, const struct batch *b, void *out, const void *qkv, const struct kv_pool *pool,
-                      int32_t layer, const struct attention_args *args)
+static void attention(struct device *device, const struct batch *b, void *out, const void *qkv,
+                      const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
 {
     struct cuda_device *d = cuda_of(device);
     if (b->num_prefill_seqs > 0)
@@ -236,9 +247,7 @@ static const struct kernel_table *table(void)
     return &t;
 }
 
-static __global__ void any_kernel(void)
-{
-}
+static __global__ void any_kernel(void) {}
 
 /* What is compiled for older machines leaves out what launches on sm_90 count on. */
 static int check_build(struct cuda_device *d, const cudaDeviceProp *p, struct error *err)
@@ -246,11 +255,12 @@ static int check_build(struct cuda_device *d, const cudaDeviceProp *p, struct er
     cudaFuncAttributes a;
     bool has_code = CUDA_CHECK(d, cudaFuncGetAttributes(&a, any_kernel));
     if (has_code && (!d->is_hopper || a.ptxVersion >= 90)) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "libflashd_cuda.so was built without code for %s (compute capability %d.%d): build it with "
-                     "CUDA_ARCHS=\"-gencode=arch=compute_%d%d%s,code=sm_%d%d%s\"",
-                     p->name, p->major, p->minor, p->major, p->minor, d->is_hopper ? "a" : "", p->major, p->minor,
-                     d->is_hopper ? "a" : "");
+    return error_set(
+        err, STATUS_UNSUPPORTED,
+        "libflashd_cuda.so was built without code for %s (compute capability %d.%d): build it with "
+        "CUDA_ARCHS=\"-gencode=arch=compute_%d%d%s,code=sm_%d%d%s\"",
+        p->name, p->major, p->minor, p->major, p->minor, d->is_hopper ? "a" : "", p->major, p->minor,
+        d->is_hopper ? "a" : "");
 }
 
 static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
@@ -261,13 +271,16 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
         return error_set(err, STATUS_NOT_FOUND, "no NVIDIA GPU can be used: %s",
                          result != cudaSuccess ? cudaGetErrorString(result) : "none was found");
     if (ordinal >= count)
-        return error_set(err, STATUS_NOT_FOUND, "--cuda-device %d: there are %d GPUs, counted from 0", ordinal, count);
+        return error_set(err, STATUS_NOT_FOUND, "--cuda-device %d: there are %d GPUs, counted from 0",
+                         ordinal, count);
     cudaDeviceProp p;
     if (!CUDA_CHECK(d, cudaSetDevice(ordinal)) || !CUDA_CHECK(d, cudaGetDeviceProperties(&p, ordinal)))
-        return error_set(err, STATUS_DEVICE, "the GPU %d cannot be opened: %s", ordinal, cudaGetErrorString(d->first_error));
+        return error_set(err, STATUS_DEVICE, "the GPU %d cannot be opened: %s", ordinal,
+                         cudaGetErrorString(d->first_error));
     if (p.major * 10 + p.minor < SM_MIN)
-        return error_set(err, STATUS_UNSUPPORTED, "%s has compute capability %d.%d; flashd needs 8.0 or newer", p.name,
-                         p.major, p.minor);
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s has compute capability %d.%d; flashd needs 8.0 or newer", p.name, p.major,
+                         p.minor);
     d->ordinal = ordinal;
     d->num_sms = p.multiProcessorCount;
     d->cta_shared_bytes = (int32_t)p.sharedMemPerBlockOptin;
@@ -280,7 +293,8 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
               CUDA_CHECK(d, cudaMalloc(&d->blas_workspace, BLAS_WORKSPACE_BYTES));
     d->blas_workspace_bytes = BLAS_WORKSPACE_BYTES;
     if (!ok || cublasLtCreate(&d->blas) != CUBLAS_STATUS_SUCCESS)
-        return error_set(err, STATUS_DEVICE, "the GPU %d cannot be opened: %s", ordinal, cudaGetErrorString(d->first_error));
+        return error_set(err, STATUS_DEVICE, "the GPU %d cannot be opened: %s", ordinal,
+                         cudaGetErrorString(d->first_error));
     return STATUS_OK;
 }
 

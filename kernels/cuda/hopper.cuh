@@ -42,7 +42,8 @@ static __device__ __forceinline__ void barrier_init_fence(void)
 
 static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
 {
-    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(barrier) : "memory");
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(barrier)
+                 : "memory");
 }
 
 /* Arrives once this thread's asynchronous copies so far have come. */
@@ -54,7 +55,8 @@ static __device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barr
 /* Arrives, and makes the phase wait for that many bytes of bulk copies. */
 static __device__ __forceinline__ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes)
 {
-    HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 
 static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
@@ -79,55 +81,62 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
 }
 
 /* Box of a 2-D tensor map at column x, row y. */
-static __device__ __forceinline__ void tensor_load_2d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier, int32_t x,
-                                                      int32_t y)
+static __device__ __forceinline__ void tensor_load_2d(uint32_t to_shared, const CUtensorMap *map,
+                                                      uint32_t barrier, int32_t x, int32_t y)
 {
-    HOPPER_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
-                   to_shared),
+    HOPPER_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+               "{%3, %4}], [%2];" ::"r"(to_shared),
                "l"(map), "r"(barrier), "r"(x), "r"(y)
                : "memory");
 }
 
 /* The same for data that is read once: it leaves the L2 first. */
-static __device__ __forceinline__ void tensor_stream_2d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier,
-                                                        int32_t x, int32_t y)
+static __device__ __forceinline__ void tensor_stream_2d(uint32_t to_shared, const CUtensorMap *map,
+                                                        uint32_t barrier, int32_t x, int32_t y)
 {
-    HOPPER_ASM("{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
-               "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-               "[%0], [%1, {%3, %4}], [%2], policy;\n\t}" ::"r"(to_shared),
-               "l"(map), "r"(barrier), "r"(x), "r"(y)
-               : "memory");
+    HOPPER_ASM(
+        "{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, %4}], [%2], policy;\n\t}" ::"r"(to_shared),
+        "l"(map), "r"(barrier), "r"(x), "r"(y)
+        : "memory");
 }
 
 /* The same to the same place of every CTA of the cluster in mask, each of whose barriers counts the bytes. */
-static __device__ __forceinline__ void tensor_multicast_2d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier,
-                                                           int32_t x, int32_t y, uint32_t mask)
+static __device__ __forceinline__ void tensor_multicast_2d(uint32_t to_shared, const CUtensorMap *map,
+                                                           uint32_t barrier, int32_t x, int32_t y,
+                                                           uint32_t mask)
 {
-    HOPPER_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-               "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to_shared),
-               "l"(map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)mask)
-               : "memory");
+    HOPPER_ASM(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to_shared),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)mask)
+        : "memory");
 }
 
 /* Box of a 4-D tensor map. */
-static __device__ __forceinline__ void tensor_load_4d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier, int32_t x,
-                                                      int32_t y, int32_t z, int32_t w)
+static __device__ __forceinline__ void tensor_load_4d(uint32_t to_shared, const CUtensorMap *map,
+                                                      uint32_t barrier, int32_t x, int32_t y, int32_t z,
+                                                      int32_t w)
 {
-    HOPPER_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+    HOPPER_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+               "{%3, %4, %5, %6}], "
                "[%2];" ::"r"(to_shared),
                "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 }
 
 /* The same for data that is read once: it leaves the L2 first. */
-static __device__ __forceinline__ void tensor_stream_4d(uint32_t to_shared, const CUtensorMap *map, uint32_t barrier, int32_t x,
-                                                        int32_t y, int32_t z, int32_t w)
+static __device__ __forceinline__ void tensor_stream_4d(uint32_t to_shared, const CUtensorMap *map,
+                                                        uint32_t barrier, int32_t x, int32_t y, int32_t z,
+                                                        int32_t w)
 {
-    HOPPER_ASM("{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
-               "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-               "[%0], [%1, {%3, %4, %5, %6}], [%2], policy;\n\t}" ::"r"(to_shared),
-               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
-               : "memory");
+    HOPPER_ASM(
+        "{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], policy;\n\t}" ::"r"(to_shared),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+        : "memory");
 }
 
 /* This thread's ordinary writes to shared memory are seen by the copy engine and the tensor cores, once they have been told
@@ -138,10 +147,11 @@ static __device__ __forceinline__ void shared_writes_fence(void)
 }
 
 /* From shared memory to a box of a 2-D tensor map; what lies outside the map is not written. */
-static __device__ __forceinline__ void tensor_store_2d(const CUtensorMap *map, uint32_t from_shared, int32_t x, int32_t y)
+static __device__ __forceinline__ void tensor_store_2d(const CUtensorMap *map, uint32_t from_shared,
+                                                       int32_t x, int32_t y)
 {
-    HOPPER_ASM("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from_shared),
-               "r"(x), "r"(y)
+    HOPPER_ASM("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(from_shared), "r"(x), "r"(y)
                : "memory");
 }
 
@@ -174,7 +184,8 @@ static __device__ __forceinline__ int32_t warp_uniform(int32_t value)
 static __device__ __forceinline__ bool elect_lane(void)
 {
     uint32_t elected = threadIdx.x % 32 == 0;
-    HOPPER_ASM("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(elected));
+    HOPPER_ASM("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+               : "=r"(elected));
     return elected;
 }
 

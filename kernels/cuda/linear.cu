@@ -20,7 +20,15 @@
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/silu.cuh"
 
-enum { SILU_THREADS = 256, FILL_THREADS = 1024, TIMED_TURNS = 3, HOLD_CYCLES = 60000, BLAS_ROWS = 128, LONG_ROWS = 1024, ALGORITHMS_MAX = 8 };
+enum {
+    SILU_THREADS = 256,
+    FILL_THREADS = 1024,
+    TIMED_TURNS = 3,
+    HOLD_CYCLES = 60000,
+    BLAS_ROWS = 128,
+    LONG_ROWS = 1024,
+    ALGORITHMS_MAX = 8
+};
 
 /* Up to so many rows a choice holds; the last one also beyond. */
 static const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192};
@@ -63,7 +71,8 @@ static int bucket_of(int32_t rows)
     return bucket;
 }
 
-static bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out, const void *x, const struct linear *w)
+static bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out, const void *x,
+                     const struct linear *w)
 {
     float one = 1, zero = 0;
     return cublasLtMatmul(d->blas, p.desc, &one, w->weight, p.a, x, p.b, &zero, out, p.c, out, p.c, &p.algo,
@@ -72,8 +81,8 @@ static bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out
 
 /* The first algorithm, from what cuBLASLt holds to be the fastest on, that computes this product in order. Until a stream
  * is recorded: comparing waits for it. */
-static void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t rows, void *out, const void *x,
-                             const struct linear *w)
+static void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t rows, void *out,
+                             const void *x, const struct linear *w)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX];
@@ -87,7 +96,8 @@ static void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t
                                          &d->blas_workspace_bytes, sizeof d->blas_workspace_bytes);
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
                                          sizeof reductions);
-    cublasLtMatmulAlgoGetHeuristic(d->blas, p->desc, p->a, p->b, p->c, p->c, preference, ALGORITHMS_MAX, results, &found);
+    cublasLtMatmulAlgoGetHeuristic(d->blas, p->desc, p->a, p->b, p->c, p->c, preference, ALGORITHMS_MAX,
+                                   results, &found);
     cublasLtMatmulPreferenceDestroy(preference);
     for (int i = 0; i < found && !p->usable; i++) {
         p->algo = results[i].algo;
@@ -95,7 +105,8 @@ static void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t
     }
 }
 
-static struct gemm_plan make_plan(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+static struct gemm_plan make_plan(struct cuda_device *d, int32_t rows, void *out, const void *x,
+                                  const struct linear *w)
 {
     struct gemm_plan p = {};
     cudaDataType_t out_type = w->wide_output ? CUDA_R_32F : CUDA_R_16BF;
@@ -174,7 +185,8 @@ int32_t cuda_linear_choice(const struct linear *w, int32_t rows)
  * 310 us; 128 rows: 40), and each has to be compared. */
 static int32_t blas_rows(int32_t rows)
 {
-    return rows <= LINEAR_SMALL_ROWS ? bucket_rows[bucket_of(rows)] : (rows + BLAS_ROWS - 1) / BLAS_ROWS * BLAS_ROWS;
+    return rows <= LINEAR_SMALL_ROWS ? bucket_rows[bucket_of(rows)]
+                                     : (rows + BLAS_ROWS - 1) / BLAS_ROWS * BLAS_ROWS;
 }
 
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
@@ -285,7 +297,8 @@ static void choose(struct cuda_device *d, struct linear_plan *plan, const struct
     int32_t most = min(rows_max(d, plan->linears[0]), bucket_rows[NUM_BUCKETS - 1]);
     for (int i = 0; i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
-            plan->kernel[i] = fastest(d, plan, min(bucket_rows[i], most), i > 0 ? plan->kernel[i - 1] : KERNEL_BLAS, t);
+            plan->kernel[i] =
+                fastest(d, plan, min(bucket_rows[i], most), i > 0 ? plan->kernel[i - 1] : KERNEL_BLAS, t);
 }
 
 /* Makes, and so compares, whatever plan of cuBLASLt's a step may want. */

@@ -178,8 +178,8 @@ static constexpr int OUT_BOXES = ((SILU_MUL ? WIDTH / 2 : WIDTH) + OUT_COLUMNS -
  * still reads. */
 template <int WIDTH, bool SILU_MUL>
 static __device__ __forceinline__ void store_tile(const large_args &a, const CUtensorMap *out_map,
-                                                  const float (&d)[WIDTH / 2], uint32_t buffers, int32_t num_stored,
-                                                  int32_t row, int32_t first_n)
+                                                  const float (&d)[WIDTH / 2], uint32_t buffers,
+                                                  int32_t num_stored, int32_t row, int32_t first_n)
 {
     constexpr int SUMS = SILU_MUL ? 8 : 4; /* of a group of 8 columns of the result: a thread's share */
     constexpr int COLUMNS = SILU_MUL ? WIDTH / 2 : WIDTH;
@@ -264,8 +264,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 release<CLUSTER>(r.empty + 8 * before);
             }
             /* the last stage of a tile is let go before its sums are stored, and filled again after that */
-            if (warp == 0 && before >= 0 && elect_lane())
-                feed.refill(before, slot > 0 ? parity : parity ^ 1);
+            if (warp == 0 && before >= 0 && elect_lane()) feed.refill(before, slot > 0 ? parity : parity ^ 1);
             __syncwarp();
             before = slot;
             x += X_BYTES / 16;

@@ -19,11 +19,14 @@ struct plain_args {
 __device__ void multiply(const plain_args &a, int32_t first_row, int32_t first_n, float (&sums)[4])
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int32_t low = min(first_row + g * a.row_step, a.rows - 1), high = min(first_row + (g + 8) * a.row_step, a.rows - 1);
+    int32_t low = min(first_row + g * a.row_step, a.rows - 1),
+            high = min(first_row + (g + 8) * a.row_step, a.rows - 1);
     const __nv_bfloat16 *x_low = a.x + (size_t)low * a.k, *x_high = a.x + (size_t)high * a.k,
                         *w = a.w + (size_t)min(first_n + g, a.n - 1) * a.k;
     for (int32_t k = 2 * t; k < a.k + 2 * t; k += STEP_K) { /* as often for every lane */
-        auto pair = [&](const __nv_bfloat16 *row, int32_t at) { return at < a.k ? *(const uint32_t *)(row + at) : 0; };
+        auto pair = [&](const __nv_bfloat16 *row, int32_t at) {
+            return at < a.k ? *(const uint32_t *)(row + at) : 0;
+        };
         const uint32_t x[] = {pair(x_low, k), pair(x_high, k), pair(x_low, k + 8), pair(x_high, k + 8)};
         mma_bf16(sums, x, pair(w, k), pair(w, k + 8));
     }
@@ -54,14 +57,16 @@ __device__ uint32_t bits_of(__nv_bfloat16 x)
 template <typename Out> __global__ void __launch_bounds__(WARPS * 32) plain_kernel(Out *out, plain_args a)
 {
     float sums[4] = {};
-    int32_t first_row = blockIdx.x * TILE_ROWS, first_n = (blockIdx.y * WARPS + threadIdx.x / 32) * TILE_COLUMNS;
+    int32_t first_row = blockIdx.x * TILE_ROWS,
+            first_n = (blockIdx.y * WARPS + threadIdx.x / 32) * TILE_COLUMNS;
     multiply(a, first_row, first_n, sums);
     for_each_sum(a, first_row, first_n, sums,
                  [&](int32_t row, int32_t column, float sum) { out[(size_t)row * a.n + column] = Out(sum); });
 }
 
 template <typename Out>
-__global__ void __launch_bounds__(WARPS * 32) compare_kernel(int32_t *num_different, const Out *out, plain_args a)
+__global__ void __launch_bounds__(WARPS * 32)
+    compare_kernel(int32_t *num_different, const Out *out, plain_args a)
 {
     float sums[4] = {};
     int32_t first_n = (blockIdx.x * WARPS + threadIdx.x / 32) * TILE_COLUMNS;
@@ -89,7 +94,8 @@ void cuda_linear_plain(struct cuda_device *d, int32_t rows, void *out, const voi
         plain_kernel<<<grid, WARPS * 32, 0, d->stream>>>((__nv_bfloat16 *)out, a);
 }
 
-bool cuda_linear_is_plain(struct cuda_device *d, int32_t rows, const void *out, const void *x, const struct linear *w)
+bool cuda_linear_is_plain(struct cuda_device *d, int32_t rows, const void *out, const void *x,
+                          const struct linear *w)
 {
     plain_args a = args_of(rows, x, w);
     int32_t columns = WARPS * TILE_COLUMNS, *counter = NULL, num_different = 1;
@@ -101,7 +107,8 @@ bool cuda_linear_is_plain(struct cuda_device *d, int32_t rows, const void *out, 
         compare_kernel<<<grid, WARPS * 32, 0, d->stream>>>(counter, (const float *)out, a);
     else
         compare_kernel<<<grid, WARPS * 32, 0, d->stream>>>(counter, (const __nv_bfloat16 *)out, a);
-    CUDA_CHECK(d, cudaMemcpyAsync(&num_different, counter, sizeof num_different, cudaMemcpyDeviceToHost, d->stream));
+    CUDA_CHECK(
+        d, cudaMemcpyAsync(&num_different, counter, sizeof num_different, cudaMemcpyDeviceToHost, d->stream));
     bool done = CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
     cudaFree(counter);
     return done && num_different == 0;

@@ -9,6 +9,7 @@ void cuda_linear_plain(struct cuda_device *d, int32_t rows, void *out, const voi
 
 /* Whether out, which another kernel has computed, has those bits: all columns of 16 rows that lie evenly among the rows.
  * Waits for the stream. */
-bool cuda_linear_is_plain(struct cuda_device *d, int32_t rows, const void *out, const void *x, const struct linear *w);
+bool cuda_linear_is_plain(struct cuda_device *d, int32_t rows, const void *out, const void *x,
+                          const struct linear *w);
 
 #endif

@@ -97,7 +97,8 @@ static __device__ __forceinline__ void store_pair(const small_args &a, int32_t m
 }
 
 /* Two neighbouring columns of the product of a gate and an up, and where they go among a.n / 2. */
-static __device__ __forceinline__ void store_silu_mul(const small_args &a, int32_t m, int32_t n, uint32_t gate, uint32_t up)
+static __device__ __forceinline__ void store_silu_mul(const small_args &a, int32_t m, int32_t n,
+                                                      uint32_t gate, uint32_t up)
 {
     if (m < a.m && n < a.n / 2)
         *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) = silu_mul(gate, up);
@@ -106,7 +107,8 @@ static __device__ __forceinline__ void store_silu_mul(const small_args &a, int32
 /* Gate and up alternate in groups of 8 columns.
  * x on the M side, d[4 j + 2 i + k]: row 16 warp + g + 8 i of x, column 8 j + 2 t + k. */
 template <int ROWS, int EPILOGUE>
-static __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)[ROWS / 2], int32_t first_n)
+static __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)[ROWS / 2],
+                                                  int32_t first_n)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
@@ -118,7 +120,8 @@ static __device__ __forceinline__ void store_tile(const small_args &a, const flo
             const float *v = row + 4 * j;
             int32_t pair = lane % 4 * 2;
             if (EPILOGUE == EPILOGUE_SILU_MUL)
-                store_silu_mul(a, m, first_n / 2 + 4 * j + pair, pack_bf16(v[0], v[1]), pack_bf16(v[4], v[5]));
+                store_silu_mul(a, m, first_n / 2 + 4 * j + pair, pack_bf16(v[0], v[1]),
+                               pack_bf16(v[4], v[5]));
             else
                 store_pair<EPILOGUE>(a, m, first_n + 8 * j + pair, v[0], v[1]);
         }
@@ -128,7 +131,8 @@ static __device__ __forceinline__ void store_tile(const small_args &a, const flo
 /* W on the M side, d[4 j + 2 i + k]: column 16 warp + g + 8 i of the product, row 8 j + 2 t + k of x. Lanes of
  * neighbouring columns trade, so that the even one has both columns of row k = 0 and the odd one of k = 1. */
 template <int ROWS, int COLS, int EPILOGUE>
-static __device__ __forceinline__ void store_tile_of_rows(const small_args &a, const float (&d)[COLS / 2], int32_t first_n)
+static __device__ __forceinline__ void store_tile_of_rows(const small_args &a, const float (&d)[COLS / 2],
+                                                          int32_t first_n)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 4 % 2, pair = lane / 8 * 2;
     if (16 * warp >= ROWS) return;
@@ -196,8 +200,8 @@ template <int ROWS> struct feeder {
     {
 #pragma unroll
         for (int i = 0; i < T::BOXES; i++)
-            tensor_load_2d(r.x + slot * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map, r.full + 8 * slot,
-                           k * T::STAGE_K + i * BOX_K, 0);
+            tensor_load_2d(r.x + slot * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
+                           r.full + 8 * slot, k * T::STAGE_K + i * BOX_K, 0);
     }
 
     /* Every CTA draws once more than there are tiles for it. */
@@ -313,7 +317,8 @@ template <int ROWS, int COLS> struct multiplier {
 
 template <int ROWS, int COLS, int EPILOGUE>
 static __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
-    small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map)
+    small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
+                 const __grid_constant__ CUtensorMap x_map)
 {
     using T = small_traits<ROWS>;
     constexpr int WARPS = side_traits<ROWS, COLS>::WARPS;
@@ -357,7 +362,8 @@ static const CUtensorMap *tensor_map(const void *data, int32_t rows, int32_t k, 
     auto it = maps.find(key);
     if (it != maps.end()) return &it->second;
     CUtensorMap map;
-    if (!tensor_map_encode_matrix(&map, data, rows, k, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) return NULL;
+    if (!tensor_map_encode_matrix(&map, data, rows, k, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_128B))
+        return NULL;
     return &maps.emplace(key, map).first->second;
 }
 
@@ -380,14 +386,17 @@ static bool launch(struct cuda_device *d, small_args a, const void *x, const str
     a.num_slots = std::min((RING_BYTES - S::BYTES_BEHIND) / stage_bytes, (int32_t)SLOTS_MAX);
     a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
     size_t shared_bytes = (size_t)a.num_slots * stage_bytes + S::BYTES_BEHIND + 1024;
-    const CUtensorMap *w_map = tensor_map(w->weight, w->n, w->k, ROWS), *x_map = tensor_map(x, a.m, w->k, a.x_rows);
+    const CUtensorMap *w_map = tensor_map(w->weight, w->n, w->k, ROWS),
+                      *x_map = tensor_map(x, a.m, w->k, a.x_rows);
     if (!w_map || !x_map) return false;
     auto kernel = small_kernel<ROWS, COLS, EPILOGUE>;
     static size_t allowed;
     if (shared_bytes > allowed)
-        CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+        CUDA_CHECK(
+            d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
     allowed = std::max(allowed, shared_bytes);
-    return launch_dependent(d, kernel, dim3((unsigned)grid), dim3(S::THREADS), shared_bytes, a, *w_map, *x_map);
+    return launch_dependent(d, kernel, dim3((unsigned)grid), dim3(S::THREADS), shared_bytes, a, *w_map,
+                            *x_map);
 }
 
 /* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other; with more than 128 they
@@ -409,13 +418,18 @@ static bool launch_side(struct cuda_device *d, const small_args &a, const void *
 }
 
 template <int EPILOGUE>
-static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x, const struct linear *w)
+static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x,
+                         const struct linear *w)
 {
     switch (tile_rows) {
-    case 32: return launch_side<32, EPILOGUE>(d, a, x, w);
-    case 48: return launch_side<48, EPILOGUE>(d, a, x, w);
-    case 64: return launch_side<64, EPILOGUE>(d, a, x, w);
-    default: return launch_side<ROWS_MAX, EPILOGUE>(d, a, x, w);
+    case 32:
+        return launch_side<32, EPILOGUE>(d, a, x, w);
+    case 48:
+        return launch_side<48, EPILOGUE>(d, a, x, w);
+    case 64:
+        return launch_side<64, EPILOGUE>(d, a, x, w);
+    default:
+        return launch_side<ROWS_MAX, EPILOGUE>(d, a, x, w);
     }
 }
 

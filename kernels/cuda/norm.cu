@@ -37,7 +37,8 @@ static __device__ void store_bf16x4(__nv_bfloat16 *out, float4 v)
  * those that it reads first. */
 template <int VECTORS, bool ADD>
 static __global__ void __launch_bounds__(NORM_THREADS)
-    rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight, float eps, int32_t hidden_size)
+    rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight, float eps,
+                    int32_t hidden_size)
 {
     float4 w[VECTORS], v[VECTORS], a[VECTORS];
     int num_vectors = hidden_size / 4;
@@ -71,20 +72,19 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
-        store_bf16x4(out + first + 4 * i,
-                     make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y, v[j].z * scale * w[j].z,
-                                 v[j].w * scale * w[j].w));
+        store_bf16x4(out + first + 4 * i, make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y,
+                                                      v[j].z * scale * w[j].z, v[j].w * scale * w[j].w));
     }
 }
 
 /* The number of vectors is a function of H, so rows have the same bits in every step. */
 template <bool ADD>
-static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void *x, const void *delta, const float *weight,
-                        float eps, int32_t hidden_size)
+static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void *x, const void *delta,
+                        const float *weight, float eps, int32_t hidden_size)
 {
     auto launch = [&](auto kernel) {
-        launch_dependent(d, kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out, (float *)x,
-                         (const __nv_bfloat16 *)delta, weight, eps, hidden_size);
+        launch_dependent(d, kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out,
+                         (float *)x, (const __nv_bfloat16 *)delta, weight, eps, hidden_size);
     };
     int32_t vectors = (hidden_size / 4 + NORM_THREADS - 1) / NORM_THREADS;
     if (vectors <= 1)
@@ -99,8 +99,8 @@ static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void
         launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD>);
 }
 
-void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x, const void *delta,
-                   const float *weight, float eps, int32_t hidden_size)
+void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
+                   const void *delta, const float *weight, float eps, int32_t hidden_size)
 {
     int32_t num_rows = batch_num_rows(b, rows);
     if (delta)
@@ -120,8 +120,8 @@ static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *ro
 
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
 {
-    launch_dependent(cuda_of(d), pick_kernel, dim3((unsigned)b->num_logits), dim3(NORM_THREADS), 0, (uint2 *)out, (const uint2 *)x,
-                     b->logit_rows, (int32_t)(row_bytes / sizeof(uint2)));
+    launch_dependent(cuda_of(d), pick_kernel, dim3((unsigned)b->num_logits), dim3(NORM_THREADS), 0,
+                     (uint2 *)out, (const uint2 *)x, b->logit_rows, (int32_t)(row_bytes / sizeof(uint2)));
 }
 
 /* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step. */
@@ -133,11 +133,12 @@ static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, cons
     if (id < 0) id = last_tokens[~id];
     const __nv_bfloat16 *from = table + (size_t)id * hidden_size;
     float *to = out + (size_t)blockIdx.x * hidden_size;
-    for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x) ((float4 *)to)[i] = load_delta(from + 4 * i);
+    for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x)
+        ((float4 *)to)[i] = load_delta(from + 4 * i);
 }
 
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
 {
-    launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS), (float *)out, table->weight,
-                     b->token_ids, cuda_of(d)->last_tokens, table->k);
+    launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS),
+                     (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
 }

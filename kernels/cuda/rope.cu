@@ -67,8 +67,8 @@ static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct
 
 static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<8> &r)
 {
-    *(uint4 *)to = make_uint4(pack_bf16(r.at[0], r.at[1]), pack_bf16(r.at[2], r.at[3]), pack_bf16(r.at[4], r.at[5]),
-                              pack_bf16(r.at[6], r.at[7]));
+    *(uint4 *)to = make_uint4(pack_bf16(r.at[0], r.at[1]), pack_bf16(r.at[2], r.at[3]),
+                              pack_bf16(r.at[4], r.at[5]), pack_bf16(r.at[6], r.at[7]));
 }
 
 /* WIDTH pairs that are rotated, as they lie in memory: two runs of elements. With ROPE_HALVES the first run
@@ -235,7 +235,8 @@ static void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_
 {
     int32_t num_threads = (a.num_heads + 2 * a.num_kv_heads) * LANES;
     dim3 grid((unsigned)num_tokens, (unsigned)((num_threads + ROPE_THREADS - 1) / ROPE_THREADS));
-    launch_dependent(d, rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX>, grid, dim3(ROPE_THREADS), 0, a);
+    launch_dependent(d, rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX>, grid, dim3(ROPE_THREADS), 0,
+                     a);
 }
 
 /* The layout is a function of the model, so a row has the same bits whatever the number of tokens. */

@@ -47,7 +47,8 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     struct sampler *s = new struct sampler();
     struct sample_args *a = &s->args;
     struct device *base = &d->base;
-    size_t rows = (size_t)d->limits.num_logits, slots = (size_t)d->limits.num_seq_slots, v = (size_t)d->vocab_size;
+    size_t rows = (size_t)d->limits.num_logits, slots = (size_t)d->limits.num_seq_slots,
+           v = (size_t)d->vocab_size;
     size_t history_words = (size_t)d->limits.max_model_len;
     d->sampler = s;
     if (d->vocab_size > TILES_MAX * TILE_IDS_MAX)
@@ -62,20 +63,25 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     a->last_tokens = d->last_tokens;
     size_t tiles = rows * (size_t)a->num_tiles;
     a->adjusted = (float *)base->ops->alloc(base, rows * v * 4, "sampling");
-    a->stats = (struct chunk_stats *)base->ops->alloc(base, rows * a->num_chunks * sizeof *a->stats, "sampling");
+    a->stats =
+        (struct chunk_stats *)base->ops->alloc(base, rows * a->num_chunks * sizeof *a->stats, "sampling");
     a->peaks = (uint32_t *)base->ops->alloc(base, tiles * 4, "sampling");
     a->raw_peaks = (uint32_t *)base->ops->alloc(base, tiles * 4, "sampling");
     a->masses = (mass *)base->ops->alloc(base, tiles * sizeof *a->masses, "sampling");
     a->history = (int32_t *)base->ops->alloc(base, slots * history_words * 4, "sampling");
-    a->history_meta = (struct history_meta *)base->ops->alloc(base, slots * sizeof *a->history_meta, "sampling");
-    if (!a->adjusted || !a->stats || !a->peaks || !a->raw_peaks || !a->masses || !a->history || !a->history_meta)
-        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the sampler of %zu rows of %zu", rows, v);
+    a->history_meta =
+        (struct history_meta *)base->ops->alloc(base, slots * sizeof *a->history_meta, "sampling");
+    if (!a->adjusted || !a->stats || !a->peaks || !a->raw_peaks || !a->masses || !a->history ||
+        !a->history_meta)
+        return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the sampler of %zu rows of %zu",
+                         rows, v);
     struct staging *t = &s->staging;
     t->half_words = std::max(history_words, (size_t)STAGING_WORDS_MIN) + sizeof(struct history_meta) / 4;
     for (int i = 0; i < 2; i++)
         if (!CUDA_CHECK(d, cudaHostAlloc((void **)&t->halves[i], t->half_words * 4, cudaHostAllocDefault)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&t->copied[i], cudaEventDisableTiming)))
-            return error_set(err, STATUS_NO_MEMORY, "no pinned memory for histories of %zu tokens", t->half_words);
+            return error_set(err, STATUS_NO_MEMORY, "no pinned memory for histories of %zu tokens",
+                             t->half_words);
     return STATUS_OK;
 }
 
@@ -105,18 +111,21 @@ int cuda_history_set(struct device *device, int32_t seq_slot, const int32_t *tok
     int32_t *from = staging_take(d, &d->sampler->staging, (size_t)num_tokens + sizeof meta / 4);
     if (num_tokens > 0) memcpy(from, token_ids, (size_t)num_tokens * 4);
     memcpy(from + num_tokens, &meta, sizeof meta);
-    bool ok = CUDA_CHECK(d, cudaMemcpyAsync(to, from, (size_t)num_tokens * 4, cudaMemcpyHostToDevice, d->stream)) &&
-              CUDA_CHECK(d, cudaMemcpyAsync(a->history_meta + seq_slot, from + num_tokens, sizeof meta,
-                                            cudaMemcpyHostToDevice, d->stream));
+    bool ok =
+        CUDA_CHECK(d, cudaMemcpyAsync(to, from, (size_t)num_tokens * 4, cudaMemcpyHostToDevice, d->stream)) &&
+        CUDA_CHECK(d, cudaMemcpyAsync(a->history_meta + seq_slot, from + num_tokens, sizeof meta,
+                                      cudaMemcpyHostToDevice, d->stream));
     return ok ? STATUS_OK : STATUS_DEVICE;
 }
 
-void cuda_logits_sample(struct device *device, const struct batch *b, const void *x, const struct linear *lm_head)
+void cuda_logits_sample(struct device *device, const struct batch *b, const void *x,
+                        const struct linear *lm_head)
 {
     if (b->num_logits == 0) return;
     struct cuda_device *d = cuda_of(device);
     unsigned rows = (unsigned)b->num_logits;
-    cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x, lm_head);
+    cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x,
+                     lm_head);
     sample_args a = d->sampler->args;
     a.results = b->results;
     a.params = b->sample;

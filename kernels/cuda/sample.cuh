@@ -48,7 +48,8 @@ struct sample_args {
     mass *masses;                /* [R][tiles], where a row is drawn from without top_k */
     int32_t *history, *last_tokens;
     struct history_meta *history_meta;
-    struct sample_result *results; /* pinned host memory: a few words a row cost less than a copy after the kernel */
+    struct sample_result
+        *results; /* pinned host memory: a few words a row cost less than a copy after the kernel */
     const struct device_sample_params *params;
     const int32_t *lists, *step_counts;
     int32_t num_rows, vocab_size, num_chunks, max_model_len;
@@ -82,7 +83,7 @@ __device__ uint32_t key_of_rank(rank r)
 
 __device__ int32_t id_of_rank(rank r)
 {
-    return (int32_t)~(uint32_t)r;
+    return (int32_t) ~(uint32_t)r;
 }
 
 /* A row of logits, raw or adjusted. */

@@ -22,7 +22,13 @@
 namespace
 {
 
-enum { LIST_MAX = DRAW_THREADS, BINS_LOG2 = 12, BINS = 1 << BINS_LOG2, BINS_A_THREAD = BINS / DRAW_THREADS, TILES_AT_A_TIME = 4 };
+enum {
+    LIST_MAX = DRAW_THREADS,
+    BINS_LOG2 = 12,
+    BINS = 1 << BINS_LOG2,
+    BINS_A_THREAD = BINS / DRAW_THREADS,
+    TILES_AT_A_TIME = 4
+};
 
 enum measure { BY_NUMBER, BY_WEIGHT };
 
@@ -263,7 +269,8 @@ __device__ __noinline__ void fill_bins(const struct row_view v, const struct spa
     __syncthreads();
 }
 
-template <enum measure BY> __device__ void fill_bins(const struct row_view &v, const struct span &s, bool by_distance)
+template <enum measure BY>
+__device__ void fill_bins(const struct row_view &v, const struct span &s, bool by_distance)
 {
     if (by_distance)
         fill_bins<BY, true>(v, s);
@@ -297,8 +304,8 @@ __device__ int32_t bin_that_reaches(mass *above, mass target)
 
 /* The least rank that stays when tokens from the best one down to floor stay until they amount to target; floor where they
  * never do. own: at most what the thread's tile amounts to; num_left: at most so many tokens there are. */
-__device__ __noinline__ rank find_cut(const struct row_view v, enum measure by, mass target, rank floor, mass own,
-                                      int32_t num_left)
+__device__ __noinline__ rank find_cut(const struct row_view v, enum measure by, mass target, rank floor,
+                                      mass own, int32_t num_left)
 {
     struct span s = {floor, RANK_MAX, -1};
     if (num_left <= LIST_MAX) {
@@ -359,7 +366,8 @@ __device__ __noinline__ mass weigh_tiles(const struct row_view v, rank cut)
 
 __device__ uint32_t philox_word(uint64_t seed, uint64_t counter)
 {
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32);
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0 = (uint32_t)counter,
+             c1 = (uint32_t)(counter >> 32);
     uint32_t c2 = 0, c3 = 0;
     for (int round = 0; round < 10; round++) {
         uint32_t h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0, h1 = __umulhi(0xCD9E8D57u, c2),
@@ -406,7 +414,8 @@ __device__ void draw_in_tile(const struct row_view &v, rank cut, int32_t tile, m
 }
 
 /* -1 where nothing can be drawn. */
-__device__ int32_t draw_token(const struct row_view &v, const struct device_sample_params &p, const mass *masses)
+__device__ int32_t draw_token(const struct row_view &v, const struct device_sample_params &p,
+                              const mass *masses)
 {
     rank cut = (rank)min_p_floor(v, p.min_p) << 32;
     int32_t num_left = v.vocab_size;
@@ -440,7 +449,8 @@ __device__ int32_t draw_token(const struct row_view &v, const struct device_samp
 }
 
 /* The num_top highest raw logits, highest first, ties by lower id, with their log probabilities. */
-__device__ void report_top(const struct row_view &raw, int32_t num_top, float log_sum, struct sample_result *out)
+__device__ void report_top(const struct row_view &raw, int32_t num_top, float log_sum,
+                           struct sample_result *out)
 {
     rank cut = find_cut(raw, BY_NUMBER, (mass)num_top, 0, 1 << raw.tile_shift, raw.vocab_size);
     gather(raw, {cut, RANK_MAX, -1});

@@ -52,7 +52,8 @@ struct chunk_part {
 #pragma unroll
         for (int j = 0; j < SCAN_VECTORS; j++) {
             int32_t id = first + j * VECTOR_IDS;
-            x[j] = make_float4(body(id, x[j].x), body(id + 1, x[j].y), body(id + 2, x[j].z), body(id + 3, x[j].w));
+            x[j] = make_float4(body(id, x[j].x), body(id + 1, x[j].y), body(id + 2, x[j].z),
+                               body(id + 3, x[j].w));
         }
     }
 
@@ -87,8 +88,8 @@ union chunk_words {
 };
 
 /* What is added to a logit, -infinity where it is banned. */
-__device__ __forceinline__ void fill_bias(const sample_args &a, const struct device_sample_params &p, int32_t begin,
-                                          union chunk_words *words)
+__device__ __forceinline__ void fill_bias(const sample_args &a, const struct device_sample_params &p,
+                                          int32_t begin, union chunk_words *words)
 {
     const int32_t *lists = a.lists + a.step_counts[COUNT_LISTS];
     words->clear();
@@ -105,8 +106,8 @@ __device__ __forceinline__ void fill_bias(const sample_args &a, const struct dev
 }
 
 /* How often an id has been generated, and whether it is in the prompt. */
-__device__ __forceinline__ void count_history(const sample_args &a, const struct device_sample_params &p, int32_t begin,
-                                              union chunk_words *words)
+__device__ __forceinline__ void count_history(const sample_args &a, const struct device_sample_params &p,
+                                              int32_t begin, union chunk_words *words)
 {
     struct history_meta meta = a.history_meta[p.seq_slot];
     const int32_t *history = a.history + (size_t)p.seq_slot * a.max_model_len;
@@ -131,8 +132,8 @@ __device__ __forceinline__ float penalised(const struct device_sample_params &p,
     return times > 0 ? x - (p.frequency_penalty * (float)times + p.presence_penalty) : x;
 }
 
-__device__ __forceinline__ void adjust_chunk(const sample_args &a, const struct device_sample_params &p, int32_t begin,
-                                             struct chunk_part *part)
+__device__ __forceinline__ void adjust_chunk(const sample_args &a, const struct device_sample_params &p,
+                                             int32_t begin, struct chunk_part *part)
 {
     __shared__ union chunk_words words;
     if (p.flags & SAMPLE_BIAS) {
@@ -199,7 +200,8 @@ __device__ void leave_peaks(uint32_t *peaks, const struct chunk_part &part, cons
     }
 }
 
-__global__ void __launch_bounds__(SCAN_THREADS, SCAN_CTAS_PER_SM) scan_kernel(const __grid_constant__ sample_args a)
+__global__ void __launch_bounds__(SCAN_THREADS, SCAN_CTAS_PER_SM)
+    scan_kernel(const __grid_constant__ sample_args a)
 {
     dependents_launch();
     int32_t row = blockIdx.x / a.num_chunks, chunk = blockIdx.x % a.num_chunks;
@@ -227,7 +229,8 @@ __global__ void __launch_bounds__(SCAN_THREADS, SCAN_CTAS_PER_SM) scan_kernel(co
 
 /* ---- weigh ---- */
 
-__device__ void weigh_chunk(const sample_args &a, const struct device_sample_params &p, int32_t row, int32_t chunk)
+__device__ void weigh_chunk(const sample_args &a, const struct device_sample_params &p, int32_t row,
+                            int32_t chunk)
 {
     struct row_view v = view_of(a, p, row, row_stats(a, row).best);
     struct chunk_part part(chunk);

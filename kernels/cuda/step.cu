@@ -26,8 +26,8 @@ static const size_t PREFILL_L2_BYTES = (size_t)24 << 20; /* about half of an H20
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
     int32_t num_tokens, num_seqs, num_logits; /* capacities */
-    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, table_offsets, logit_rows, sample,
-        tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
+    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, table_offsets, logit_rows,
+        sample, tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
 };
 
 struct step_graph {
@@ -114,7 +114,8 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
             !CUDA_CHECK(d, cudaHostAlloc((void **)&b->results, results_bytes, cudaHostAllocDefault)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&b->copied, cudaEventDisableTiming)) ||
             !CUDA_CHECK(d, cudaEventCreateWithFlags(&b->done, cudaEventDisableTiming)))
-            return error_set(err, STATUS_NO_MEMORY, "no memory for step buffers of %zu bytes", s->buffer_words * 4);
+            return error_set(err, STATUS_NO_MEMORY, "no memory for step buffers of %zu bytes",
+                             s->buffer_words * 4);
     }
     return STATUS_OK;
 }
@@ -192,14 +193,16 @@ static int32_t prefill_heads_per_tile(const struct cuda_device *d, const struct 
     int32_t longest = 0, kv_heads = a->num_kv_heads;
     for (int32_t s = 0; s < step->num_prefill_seqs; s++) longest = std::max(longest, step->seqlens_k[s]);
     size_t head_bytes = (size_t)longest * (size_t)a->head_dim * 4;
-    while (kv_heads > 1 && (a->num_kv_heads % kv_heads != 0 || (size_t)kv_heads * head_bytes > PREFILL_L2_BYTES)) kv_heads--;
+    while (kv_heads > 1 &&
+           (a->num_kv_heads % kv_heads != 0 || (size_t)kv_heads * head_bytes > PREFILL_L2_BYTES))
+        kv_heads--;
     return kv_heads * (a->num_heads / a->num_kv_heads);
 }
 
 /* Sequences from the longest on, in batches whose K and V stay in the L2 while they are read again and again; in a batch the
  * tiles whose last rows see the most keys first, so that what is left for the end is short. */
-static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, int32_t heads_per_tile,
-                                  struct prefill_tile *tiles)
+static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step,
+                                  int32_t heads_per_tile, struct prefill_tile *tiles)
 {
     const struct attention_args *a = &d->attention;
     int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d, a->head_dim);
@@ -224,20 +227,22 @@ static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step
             int32_t first_tile = n;
             for (size_t i = begin; i < end; i++) {
                 int32_t s = order[i], rows = begins[s + 1] - begins[s];
-                for (int32_t first = 0; first < rows; first += rows_per_tile) tiles[n++] = prefill_tile{s, first, head};
+                for (int32_t first = 0; first < rows; first += rows_per_tile)
+                    tiles[n++] = prefill_tile{s, first, head};
             }
-            std::sort(tiles + first_tile, tiles + n, [=](const struct prefill_tile &x, const struct prefill_tile &y) {
-                int32_t seen_x = keys_seen(x), seen_y = keys_seen(y);
-                return seen_x != seen_y ? seen_x > seen_y : x.seq < y.seq;
-            });
+            std::sort(tiles + first_tile, tiles + n,
+                      [=](const struct prefill_tile &x, const struct prefill_tile &y) {
+                          int32_t seen_x = keys_seen(x), seen_y = keys_seen(y);
+                          return seen_x != seen_y ? seen_x > seen_y : x.seq < y.seq;
+                      });
         }
     }
     return n;
 }
 
 /* Token arrays, padded from T to padded_tokens. */
-static void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_tokens,
-                        int32_t spare_slot)
+static void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step,
+                        int32_t padded_tokens, int32_t spare_slot)
 {
     size_t bytes = (size_t)step->num_tokens * 4;
     memcpy(words + l->token_ids, step->token_ids, bytes);
@@ -250,8 +255,8 @@ static void pack_tokens(int32_t *words, const struct step_layout *l, const struc
     }
 }
 
-static int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_seqs,
-                         int32_t padded_tokens, int32_t *tables, size_t *num_table_words)
+static int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step,
+                         int32_t padded_seqs, int32_t padded_tokens, int32_t *tables, size_t *num_table_words)
 {
     size_t at = 0;
     int32_t seqlen_max = 0;
@@ -260,7 +265,8 @@ static int32_t pack_seqs(int32_t *words, const struct step_layout *l, const stru
     for (int32_t s = 0; s < step->num_seqs; s++) {
         int32_t num_blocks = (step->seqlens_k[s] + BLOCK_SIZE - 1) / BLOCK_SIZE;
         words[l->table_offsets + s] = (int32_t)at;
-        memcpy(tables + at, step->block_tables + (size_t)s * step->block_table_stride, (size_t)num_blocks * 4);
+        memcpy(tables + at, step->block_tables + (size_t)s * step->block_table_stride,
+               (size_t)num_blocks * 4);
         at += (size_t)num_blocks;
         if (step->seqlens_k[s] > seqlen_max) seqlen_max = step->seqlens_k[s];
     }
@@ -458,10 +464,12 @@ int cuda_step_end(struct device *device, struct sample_result *results, struct e
 {
     struct cuda_device *d = cuda_enter(device);
     struct step_buffer *buffer = &d->steps->buffers[d->steps->end++ % STEP_BUFFERS];
-    if (!buffer->launched) finish_launch(d, buffer); /* a caller that does not record, with one step at a time */
+    if (!buffer->launched)
+        finish_launch(d, buffer); /* a caller that does not record, with one step at a time */
     d->hangs = d->hangs || !wait_for(d, buffer->done);
     if (d->hangs)
-        return error_set(err, STATUS_DEVICE, "a step has not ended on the GPU within %d ms", d->step_deadline_ms);
+        return error_set(err, STATUS_DEVICE, "a step has not ended on the GPU within %d ms",
+                         d->step_deadline_ms);
     if (d->first_error != cudaSuccess)
         return error_set(err, STATUS_DEVICE, "CUDA error %d (%s) in %s", (int)d->first_error,
                          cudaGetErrorString(d->first_error), d->first_error_where);

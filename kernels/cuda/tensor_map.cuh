@@ -12,7 +12,8 @@ bool tensor_map_encode(CUtensorMap *map, const void *data, uint32_t rank, const 
                        CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 
 /* A matrix [rows][columns] in boxes of box_rows rows and 64 columns. */
-bool tensor_map_encode_matrix(CUtensorMap *map, const void *data, int32_t rows, int32_t columns, int32_t box_rows,
+bool tensor_map_encode_matrix(CUtensorMap *map, const void *data, int32_t rows, int32_t columns,
+                              int32_t box_rows,
                               CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 
 #endif

@@ -77,8 +77,10 @@ static __device__ float unpack(int dtype, const unsigned char *p, int i)
 {
     int low = i % 16, high = i % 32 / 16;
     switch (dtype) {
-    case DTYPE_Q4_0: return (((p[2 + low] >> (4 * high)) & 15) - 8) * f16(p);
-    case DTYPE_Q4_1: return ((p[4 + low] >> (4 * high)) & 15) * f16(p) + f16(p + 2);
+    case DTYPE_Q4_0:
+        return (((p[2 + low] >> (4 * high)) & 15) - 8) * f16(p);
+    case DTYPE_Q4_1:
+        return ((p[4 + low] >> (4 * high)) & 15) * f16(p) + f16(p + 2);
     case DTYPE_Q5_0: {
         int bit = (p[2 + i / 8] >> (i % 8)) & 1;
         return ((((p[6 + low] >> (4 * high)) & 15) | bit << 4) - 16) * f16(p);
@@ -87,7 +89,8 @@ static __device__ float unpack(int dtype, const unsigned char *p, int i)
         int bit = (p[4 + i / 8] >> (i % 8)) & 1;
         return (((p[8 + low] >> (4 * high)) & 15) | bit << 4) * f16(p) + f16(p + 2);
     }
-    case DTYPE_Q8_0: return (float)(signed char)p[2 + i] * f16(p);
+    case DTYPE_Q8_0:
+        return (float)(signed char)p[2 + i] * f16(p);
     case DTYPE_Q4_K: {
         int scale, min, pair = i / 64;
         k_scale_min(p + 4, i / 32, &scale, &min);
@@ -108,14 +111,15 @@ static __device__ float unpack(int dtype, const unsigned char *p, int i)
         int scale = (signed char)p[192 + half * 8 + j / 16];
         return f16(p + 208) * scale * ((ql | qh << 4) - 32);
     }
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
 /* Row r of the stage goes to row (r / 8) * stride + offset + r % 8 of out when gate and up alternate (stride 16). */
-static __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype, int block_values,
-                                     int block_bytes, size_t row_bytes, int32_t cols, int64_t first_row, int alternate,
-                                     int part)
+static __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype,
+                                     int block_values, int block_bytes, size_t row_bytes, int32_t cols,
+                                     int64_t first_row, int alternate, int part)
 {
     int64_t row = first_row + blockIdx.x;
     int64_t to = alternate ? row / 8 * 16 + part * 8 + row % 8 : row;
@@ -123,7 +127,8 @@ static __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *st
     for (int32_t c = threadIdx.x; c < cols; c += blockDim.x) {
         float v;
         if (dtype == DTYPE_F32) {
-            uint32_t bits = from[4 * c] | from[4 * c + 1] << 8 | from[4 * c + 2] << 16 | (uint32_t)from[4 * c + 3] << 24;
+            uint32_t bits =
+                from[4 * c] | from[4 * c + 1] << 8 | from[4 * c + 2] << 16 | (uint32_t)from[4 * c + 3] << 24;
             v = __uint_as_float(bits);
         } else if (dtype == DTYPE_BF16) {
             v = __uint_as_float((uint32_t)(from[2 * c] | from[2 * c + 1] << 8) << 16);
@@ -136,7 +141,8 @@ static __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *st
     }
 }
 
-static bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v, bool alternate, int part)
+static bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v,
+                        bool alternate, int part)
 {
     const struct dtype_info *info = &dtype_infos[v->dtype];
     size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
@@ -147,11 +153,13 @@ static bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct 
         int64_t n = v->rows - row < rows_per_stage ? v->rows - row : rows_per_stage;
         struct stage *s = &stages[next++ % STAGES];
         CUDA_CHECK(d, cudaEventSynchronize(s->free));
-        copy_in_parallel(s->host, (const unsigned char *)v->data + (size_t)row * row_bytes, (size_t)n * row_bytes);
-        CUDA_CHECK(d, cudaMemcpyAsync(s->device, s->host, (size_t)n * row_bytes, cudaMemcpyHostToDevice, d->stream));
-        unpack_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(out, s->device, v->dtype, info->block_values,
-                                                                    info->block_bytes, row_bytes, (int32_t)v->cols, row,
-                                                                    alternate, part);
+        copy_in_parallel(s->host, (const unsigned char *)v->data + (size_t)row * row_bytes,
+                         (size_t)n * row_bytes);
+        CUDA_CHECK(
+            d, cudaMemcpyAsync(s->device, s->host, (size_t)n * row_bytes, cudaMemcpyHostToDevice, d->stream));
+        unpack_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(
+            out, s->device, v->dtype, info->block_values, info->block_bytes, row_bytes, (int32_t)v->cols, row,
+            alternate, part);
         CUDA_CHECK(d, cudaEventRecord(s->free, d->stream));
     }
     return d->first_error == cudaSuccess;
@@ -161,11 +169,13 @@ static bool upload_bias(struct cuda_device *d, float *out, const struct weight_v
 {
     std::vector<float> values((size_t)n);
     dtype_row_to_f32(bias->dtype, bias->data, n, values.data());
-    return CUDA_CHECK(d, cudaMemcpyAsync(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice, d->stream)) &&
+    return CUDA_CHECK(
+               d, cudaMemcpyAsync(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice, d->stream)) &&
            CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
 }
 
-int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out, struct error *err)
+int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out,
+                       struct error *err)
 {
     struct cuda_device *d = cuda_enter(device);
     bool any_bias = false, alternate = desc->kind == LINEAR_GATE_UP;
@@ -176,15 +186,18 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
         any_bias |= desc->biases[i].data != NULL;
     }
     if (alternate && desc->parts[0].rows % 8 != 0)
-        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants an intermediate size that is a multiple of 8");
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device wants an intermediate size that is a multiple of 8");
     if (alternate && any_bias)
-        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device does not add biases to the gate and up products");
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device does not add biases to the gate and up products");
     struct linear *l = new struct linear();
     for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)desc->parts[i].rows;
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
     l->wide_output = desc->wide_output;
-    if (!desc->also_embedding || desc->wide_output) cuda_linear_plan_create(d, l); /* else rows are looked up, no more */
+    if (!desc->also_embedding || desc->wide_output)
+        cuda_linear_plan_create(d, l); /* else rows are looked up, no more */
     l->weight = (__nv_bfloat16 *)device->ops->alloc(device, (size_t)l->n * l->k * 2, "weights");
     if (any_bias) l->bias = (float *)device->ops->alloc(device, (size_t)l->n * 4, "weights");
     bool ok = l->weight && (!any_bias || l->bias);

@@ -224,7 +224,7 @@ static void bench_decode(void)
     static const struct {
         int32_t num_seqs, length;
         const char *name;
-    } batches[] = {{1, 1024, "B1 1k"},   {1, 8192, "B1 8k"},   {1, 65536, "B1 64k"},  {8, 8192, "B8 8k"},
+    } batches[] = {{1, 1024, "B1 1k"},   {1, 8192, "B1 8k"},   {1, 65536, "B1 64k"}, {8, 8192, "B8 8k"},
                    {64, 576, "B64 576"}, {64, 1024, "B64 1k"}, {64, 4096, "B64 4k"}, {256, 1024, "B256 1k"}};
     static const struct heads shapes[] = {{32, 32, 128}, {32, 8, 128}};
     printf("Decode attention, paged\n");

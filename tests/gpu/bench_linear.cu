@@ -214,7 +214,8 @@ static void check_order(void)
         check(cudaFree(w->weight), "weights");
     }
     cuda_linears_forget(device);
-    printf("order: %d of %d free choices of cuBLASLt's are found to sum in another order\n", num_split, num_free);
+    printf("order: %d of %d free choices of cuBLASLt's are found to sum in another order\n", num_split,
+           num_free);
     num_wrong += num_split == 0;
 }
 
@@ -421,7 +422,8 @@ static void check_alone(void)
         for (int32_t m : {1, 9, 17, 64, 100})
             for (int32_t rows : linear_small_tile_rows)
                 run(m, [&] { return cuda_linear_small(device, rows, m, out, x, w, s.gate_up); });
-        for (int32_t m : {150, 250}) run(m, [&] { return cuda_linear_small(device, 112, m, out, x, w, s.gate_up); });
+        for (int32_t m : {150, 250})
+            run(m, [&] { return cuda_linear_small(device, 112, m, out, x, w, s.gate_up); });
         for (int32_t m : {65, 300})
             for (struct tile t : large_tiles())
                 run(m,
