@@ -321,10 +321,11 @@ void engine_host_close(struct engine_host *h)
 void engine_host_join(struct engine_host *h)
 {
     if (!h->runs) return;
-    if (world.engine && !scheduler_is_empty(world.engine->scheduler)) mark(MARK_stopped_with_work);
+    bool has_work = world.engine && !scheduler_is_empty(world.engine->scheduler);
+    if (has_work) mark(MARK_stopped_with_work);
     link_stop(h->link);
     if (process.lives) {
-        bool dies = has(FEATURE_engine_deaths) && rng_chance(&process.rng, 30);
+        bool dies = has(FEATURE_engine_deaths) && rng_chance(&process.rng, has_work ? 80 : 30);
         process.die_ns = min_of(process.die_ns, now_ns() + (dies ? 1 : JOIN_NS));
     }
     if (h->main || process.lives) pthread_join(process.thread, NULL);
