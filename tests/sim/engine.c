@@ -243,7 +243,9 @@ bool engine_gets_stuck(void)
         return false;
     link_stats(process.host->link, &stats);
     if (stats.tokens_per_second < STUCK_RATE || now_ns() > STUCK_UNTIL_S * 1000000000ull) return false;
-    if (rng_below(&process.rng, 100000) >= STUCK_PER_100000) return false;
+    /* In a drain more often: the process then ends under it. */
+    int32_t odds = world.drain_sent ? 400 * STUCK_PER_100000 : STUCK_PER_100000;
+    if (rng_below(&process.rng, 100000) >= odds) return false;
     say("a step never ends");
     process.deaths_left--;
     process.is_stuck = true;
@@ -326,7 +328,8 @@ void engine_host_join(struct engine_host *h)
     link_stop(h->link);
     if (process.lives) {
         bool dies = has(FEATURE_engine_deaths) && rng_chance(&process.rng, has_work ? 80 : 30);
-        process.die_ns = min_of(process.die_ns, now_ns() + (dies ? 1 : JOIN_NS));
+        if (dies) process.yields_left = 1 + (uint64_t)rng_below(&process.rng, 40);
+        process.die_ns = min_of(process.die_ns, now_ns() + JOIN_NS);
     }
     if (h->main || process.lives) pthread_join(process.thread, NULL);
     h->runs = false;
