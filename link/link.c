@@ -96,6 +96,7 @@ void link_destroy(struct link *l)
 {
     if (!l) return;
     request_slots_destroy(l->slots);
+    free(l->listed);
     if (l->base) munmap(l->base, l->bytes);
     close(l->fd);
     free(l);
@@ -108,6 +109,9 @@ static int map_parts(struct link *l, struct error *err)
     struct layout layout;
     if (l->slots) return 0;
     assert_always(layout_plan(&facts, &layout));
+    l->listed = calloc((size_t)facts.num_slots, sizeof l->listed[0]);
+    if (!l->listed)
+        return error_set(err, STATUS_NO_MEMORY, "no memory for %d request slots", facts.num_slots);
     int status = map(l, layout.total, err);
     if (status) return status;
     l->submitted = ring_view(&l->region->submitted, (uint32_t *)(l->base + layout.ring), layout.ring_items);

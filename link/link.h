@@ -105,8 +105,8 @@ void link_wake_front(struct link *l); /* [engine] */
  * link_hand_over. Nobody may be attached. */
 void link_reset(struct link *l);
 /* Slots that were submitted, in that order, and are neither finished nor with an engine: the first after
- * slot_idx, -1 to begin with; -1 at the end. */
-int32_t link_next_waiting(const struct link *l, int32_t slot_idx);
+ * slot_idx, -1 to begin with; -1 at the end. One walk at a time, from its beginning. */
+int32_t link_next_waiting(struct link *l, int32_t slot_idx);
 void link_hand_over(struct link *l, int32_t slot_idx);
 /* From now on submissions wait (true), or go through (false; what waits is handed over). */
 void link_hold(struct link *l, bool hold);

@@ -13,6 +13,7 @@
  * the engine to sleep, finds them different and returns at once. If it reads 1, it wakes. An idle engine uses
  * no CPU time at all. The futex is a shared one: the two sides may be processes. */
 #include <linux/futex.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -111,17 +112,30 @@ static bool is_waiting(const struct request_slot *slot)
            atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE;
 }
 
-int32_t link_next_waiting(const struct link *l, int32_t slot_idx)
+static int compare_serials(const void *a, const void *b, void *slots)
 {
-    uint64_t after = slot_idx < 0 ? 0 : request_slots_get(l->slots, slot_idx)->serial, best = UINT64_MAX;
-    int32_t next = -1;
-    for (int32_t i = 0; i < l->region->facts.num_slots; i++) {
-        const struct request_slot *slot = request_slots_get(l->slots, i);
-        if (!is_waiting(slot) || slot->serial <= after || slot->serial >= best) continue;
-        best = slot->serial;
-        next = i;
+    uint64_t x = request_slots_get(slots, *(const int32_t *)a)->serial,
+             y = request_slots_get(slots, *(const int32_t *)b)->serial;
+    return (x > y) - (x < y);
+}
+
+static void list_waiting(struct link *l)
+{
+    l->num_listed = l->list_at = 0;
+    for (int32_t i = 0; i < l->region->facts.num_slots; i++)
+        if (is_waiting(request_slots_get(l->slots, i))) l->listed[l->num_listed++] = i;
+    qsort_r(l->listed, (size_t)l->num_listed, sizeof l->listed[0], compare_serials, l->slots);
+}
+
+int32_t link_next_waiting(struct link *l, int32_t slot_idx)
+{
+    if (slot_idx < 0) list_waiting(l);
+    assert_always(slot_idx < 0 || (l->list_at > 0 && l->listed[l->list_at - 1] == slot_idx));
+    while (l->list_at < l->num_listed) {
+        int32_t next = l->listed[l->list_at++];
+        if (is_waiting(request_slots_get(l->slots, next))) return next;
     }
-    return next;
+    return -1;
 }
 
 void link_hand_over(struct link *l, int32_t slot_idx)
@@ -138,7 +152,7 @@ void link_hold(struct link *l, bool hold)
 {
     l->holding = hold;
     if (hold) return;
-    for (int32_t i; (i = link_next_waiting(l, -1)) >= 0;) link_hand_over(l, i);
+    for (int32_t i = -1; (i = link_next_waiting(l, i)) >= 0;) link_hand_over(l, i);
 }
 
 bool link_is_holding(const struct link *l)

@@ -37,6 +37,8 @@ struct link {
     void *wake_context;
     bool inherited;
     /* the front's */
+    int32_t *listed; /* [num_slots]: a walk over what waits; link_next_waiting */
+    int32_t num_listed, list_at;
     uint64_t last_serial;
     bool holding;
 };

@@ -468,7 +468,7 @@ static void finish_what_is_left(struct life *life)
     struct link *link = life->server.link;
     if (life->engine.main) return;
     link_reset(link);
-    for (int32_t i; (i = link_next_waiting(link, -1)) >= 0;)
+    for (int32_t i = -1; (i = link_next_waiting(link, i)) >= 0;)
         link_finish_waiting(link, i, FINISH_CANCELLED, NULL);
 }
 
