@@ -86,7 +86,6 @@ static int load_device(struct load *load, struct error *err)
                                      .cuda_device = (int)config->cuda_device};
     int status = device_open(config->device, &options, &load->device, err);
     if (status) return status;
-    load->free_bytes_at_open = load->device->ops->free_bytes(load->device);
     if (link_is_inherited(load->link)) {
         load->facts = *link_facts(load->link);
         return STATUS_OK;
@@ -137,9 +136,9 @@ static int choose_kv_dtype(struct load *load, struct error *err)
     return STATUS_OK;
 }
 
-uint64_t load_kv_bytes_left(uint64_t free_at_open, uint64_t free_now, double utilization)
+uint64_t load_kv_bytes_left(uint64_t gpu_bytes, uint64_t free_now, double utilization)
 {
-    uint64_t kept_free = (uint64_t)((double)free_at_open * (1 - utilization));
+    uint64_t kept_free = (uint64_t)((double)gpu_bytes * (1 - utilization));
     return free_now > kept_free ? free_now - kept_free : 0;
 }
 
@@ -149,7 +148,7 @@ static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
     uint64_t free_bytes = load->device->ops->free_bytes(load->device);
     if (load->config->kv_cache_memory_bytes) return load->config->kv_cache_memory_bytes;
     if (load->device->is_gpu)
-        return load_kv_bytes_left(load->free_bytes_at_open, free_bytes, load->config->gpu_memory_utilization);
+        return load_kv_bytes_left(load->device->gpu_bytes, free_bytes, load->config->gpu_memory_utilization);
     uint64_t tokens =
         (uint64_t)load->facts.max_num_seqs * (uint64_t)min_of(load->facts.max_model_len, CPU_TYPICAL_TOKENS);
     uint64_t typical = (uint64_t)div_up((int64_t)tokens, BLOCK_SIZE) * block_bytes;

@@ -21,15 +21,14 @@ struct load {
     struct engine *engine;
     struct link_facts facts;
     enum dtype kv_dtype;
-    uint64_t free_bytes_at_open; /* of the device */
 };
 
 /* Opens the link last of all. */
 int load_run(struct load *load, struct error *err) must_check;
 void load_release(struct load *load); /* safe after a failed load_run */
 
-/* What of free_now bytes a GPU's K/V pool may take, so that of the memory that was free before the weights
- * the share utilization is used in all. */
-uint64_t load_kv_bytes_left(uint64_t free_at_open, uint64_t free_now, double utilization);
+/* What of free_now bytes a GPU's K/V pool may take, so that of the GPU's memory the share utilization is used in
+ * all, by whomever. */
+uint64_t load_kv_bytes_left(uint64_t gpu_bytes, uint64_t free_now, double utilization);
 
 #endif

@@ -103,7 +103,8 @@ struct device {
     int num_steps_in_flight_max; /* 1: step_begin computes; 2: the next step may be scheduled meanwhile */
     bool prefill_decode_equal;   /* see "The same bits" */
     bool kv_f32_allowed;
-    bool is_gpu; /* has memory of its own, which is the K/V cache's, and a first step that is slow */
+    bool is_gpu;        /* has memory of its own, which is the K/V cache's, and a first step that is slow */
+    uint64_t gpu_bytes; /* of that memory, whoever uses it */
 };
 
 struct kernel_table {

@@ -287,6 +287,7 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
     d->is_hopper = p.major == 9;
     int status = check_build(d, &p, err);
     if (status) return status;
+    d->base.gpu_bytes = p.totalGlobalMem;
     snprintf(d->base.description, sizeof d->base.description, "%s, %.0f GiB, %d SMs", p.name,
              (double)p.totalGlobalMem / (1 << 30), d->num_sms);
     bool ok = CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) &&
