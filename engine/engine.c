@@ -16,7 +16,7 @@ void engine_step_limits(const struct engine_options *options, const struct devic
         .num_tokens = options->max_num_batched_tokens,
         .num_seqs = num_seqs,
         .num_logits = max_of(options->max_num_logits, num_seqs),
-        .num_seq_slots = num_seqs * num_steps,
+        .num_batch_slots = num_seqs * num_steps,
         .max_model_len = options->max_model_len,
         .num_steps_in_flight = num_steps,
     };
@@ -51,7 +51,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .max_num_batched_tokens = e->limits.num_tokens,
         .max_num_logits = e->limits.num_logits,
         .max_model_len = e->limits.max_model_len,
-        .num_seq_slots = e->limits.num_seq_slots,
+        .num_batch_slots = e->limits.num_batch_slots,
         .max_num_sequences = request_slots_count(e->slots),
         .num_blocks = e->options.num_blocks,
         .enable_prefix_caching = e->options.enable_prefix_caching,

@@ -4,7 +4,7 @@
  *   two:                  plan 1, begin 1, plan 2, begin 2, end 1, publish 1, plan 3, begin 3, end 2, ...
  *
  * With two, step n + 1 is planned before it is known what step n draws: a decoding sequence's input is
- * "whatever was drawn for this seq_slot", and a sequence that turns out to have stopped has drawn one token
+ * "whatever was drawn for this batch_slot", and a sequence that turns out to have stopped has drawn one token
  * too many, which is discarded. Where the plan needs to know more (to preempt) it asks for the device to be
  * drained first. */
 #include "base/check.h"
@@ -61,11 +61,11 @@ void engine_drain(struct engine *e)
 
 /* ---- forward ---- */
 
-/* The sequence has got a seq_slot: what the device and the step builder keep under it is set. */
+/* The sequence has got a batch_slot: what the device and the step builder keep under it is set. */
 static int enter_sequence(struct engine *e, const struct sequence *seq)
 {
     struct request_slot *slot = request_slots_get(e->slots, seq->slot_idx);
-    step_builder_set_request(e->builder, seq->seq_slot, &slot->input,
+    step_builder_set_request(e->builder, seq->batch_slot, &slot->input,
                              request_slots_payload(e->slots, seq->slot_idx), e->eos_ids, e->num_eos_ids);
     if (slot->scheduled_ns == 0) {
         engine_count_dequeued(e, slot);
@@ -74,7 +74,7 @@ static int enter_sequence(struct engine *e, const struct sequence *seq)
     }
     if (!sampling_uses_history(&slot->input.sampling)) return 0;
     struct device *device = model_device(e->model);
-    return device->ops->history_set(device, seq->seq_slot, seq->tokens, seq->num_prompt, seq->num_tokens);
+    return device->ops->history_set(device, seq->batch_slot, seq->tokens, seq->num_prompt, seq->num_tokens);
 }
 
 static int enter_admitted(struct engine *e, const struct plan_entry *entries, int32_t num_entries)

@@ -25,7 +25,7 @@ struct step_buffer {
 struct step_builder {
     struct step_limits limits;
     int32_t table_stride;
-    struct request_sampling *requests; /* [num_seq_slots] */
+    struct request_sampling *requests; /* [num_batch_slots] */
     struct step_buffer buffers[2];
 };
 
@@ -75,7 +75,7 @@ int step_builder_create(const struct step_limits *limits, struct step_builder **
     if (!status) {
         b->limits = *limits;
         b->table_stride = (int32_t)div_up(limits->max_model_len, BLOCK_SIZE);
-        b->requests = calloc((size_t)limits->num_seq_slots, sizeof(b->requests[0]));
+        b->requests = calloc((size_t)limits->num_batch_slots, sizeof(b->requests[0]));
         if (!b->requests) status = STATUS_NO_MEMORY;
     }
     for (int i = 0; !status && i < limits->num_steps_in_flight; i++)
@@ -108,11 +108,11 @@ static void ban(struct request_sampling *sampling, int32_t token_id)
     sampling->num_banned++;
 }
 
-void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
+void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
                               const struct request_slot_input *input, const struct request_payload *payload,
                               const int32_t *eos_ids, int32_t num_eos_ids)
 {
-    struct request_sampling *sampling = &b->requests[seq_slot];
+    struct request_sampling *sampling = &b->requests[batch_slot];
     sampling->min_tokens = input->min_tokens;
     sampling->num_banned = 0;
     for (int32_t i = 0; i < num_eos_ids && !input->ignore_eos; i++) ban(sampling, eos_ids[i]);
@@ -120,7 +120,7 @@ void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
     memcpy(sampling->logit_bias, payload->logit_bias,
            (size_t)input->num_logit_bias * sizeof(payload->logit_bias[0]));
     sampling->params = (struct sample_params){
-        .seq_slot = seq_slot,
+        .batch_slot = batch_slot,
         .score_token_id = -1,
         .sampling = input->sampling,
         .num_logit_bias = input->num_logit_bias,
@@ -142,7 +142,7 @@ static struct sample_params *add_row(struct step_buffer *buf, int32_t token_idx,
 static void add_rows(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
                      const struct plan_entry *e)
 {
-    const struct request_sampling *sampling = &b->requests[seq->seq_slot];
+    const struct request_sampling *sampling = &b->requests[seq->batch_slot];
     int32_t first_token_idx = buf->step.num_tokens - e->num_tokens;
     for (int32_t i = 0; i < e->num_score_rows; i++) {
         int32_t position = e->score_position + i;
@@ -165,7 +165,7 @@ static void add_entry(struct step_builder *b, struct step_buffer *buf, const str
     struct step *step = &buf->step;
     for (int32_t i = 0; i < e->num_tokens; i++) {
         int32_t position = e->position + i, t = step->num_tokens++;
-        buf->token_ids[t] = position < seq->num_tokens ? seq->tokens[position] : ~seq->seq_slot;
+        buf->token_ids[t] = position < seq->num_tokens ? seq->tokens[position] : ~seq->batch_slot;
         buf->positions[t] = position;
         buf->slot_mapping[t] = block_table[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
     }

@@ -1,7 +1,7 @@
 /* step_builder.h - writes a plan down as the arrays of struct step that devices read.
  *
  * Has as many step buffers as steps may be in flight, and a copy of each running request's sampling
- * parameters by seq_slot: a step refers to nothing else, so a request slot can be given back while a step
+ * parameters by batch_slot: a step refers to nothing else, so a request slot can be given back while a step
  * still runs. Thread: the engine's. */
 #ifndef ENGINE_STEP_BUILDER_H
 #define ENGINE_STEP_BUILDER_H
@@ -15,9 +15,9 @@ int step_builder_create(const struct step_limits *limits, struct step_builder **
                         struct error *err) must_check;
 void step_builder_destroy(struct step_builder *b);
 
-/* seq_slot belongs to this request from now on. eos_ids: what ends an answer beside the request's own stop
+/* batch_slot belongs to this request from now on. eos_ids: what ends an answer beside the request's own stop
  * tokens. */
-void step_builder_set_request(struct step_builder *b, int32_t seq_slot,
+void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
                               const struct request_slot_input *input, const struct request_payload *payload,
                               const int32_t *eos_ids, int32_t num_eos_ids);
 

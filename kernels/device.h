@@ -164,7 +164,7 @@ struct kernel_table {
     /* Tokens that count for penalties. Sets slot's history to prompt tokens [0, num_prompt) and generated
      * ones after them; every token sampled for the slot is appended by sample itself. Needed only for
      * sequences with penalties. Host memory, copied. */
-    int (*history_set)(struct device *d, int32_t seq_slot, const int32_t *token_ids, int32_t num_prompt,
+    int (*history_set)(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                        int32_t num_tokens) must_check;
 
     /* ---- math, all over the batch b ---- */

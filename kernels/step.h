@@ -23,7 +23,7 @@ enum { BLOCK_SIZE = 16 }; /* tokens in a K/V block */
 /* What to do with one row of logits. Either sample the next token, or (score_token_id >= 0, for
  * prompt log probabilities) report on a token that is already known. */
 struct sample_params {
-    int32_t seq_slot;         /* whose history; also where a sampled token is remembered */
+    int32_t batch_slot;       /* whose history; also where a sampled token is remembered */
     int32_t position;         /* position of the token to draw, counted in the sequence */
     int32_t score_token_id;   /* -1: sample */
     struct sampling sampling; /* scored rows report at least their token */
@@ -45,7 +45,7 @@ struct step {
     int32_t num_tokens, num_seqs, num_logits; /* T, S, R */
     int32_t num_prefill_tokens, num_prefill_seqs;
     int32_t block_table_stride;         /* entries a row of block_tables */
-    const int32_t *token_ids;           /* [T]; >= 0 an id; < 0: the token last sampled for seq_slot ~id */
+    const int32_t *token_ids;           /* [T]; >= 0 an id; < 0: the token last sampled for batch_slot ~id */
     const int32_t *positions;           /* [T] */
     const int32_t *slot_mapping;        /* [T] block_id * BLOCK_SIZE + offset: where the token's K and V go */
     const int32_t *cu_seqlens_q;        /* [S+1] */
@@ -57,7 +57,7 @@ struct step {
 
 /* The largest step that will ever be asked for: a device allocates for it once. */
 struct step_limits {
-    int32_t num_tokens, num_seqs, num_logits, num_seq_slots;
+    int32_t num_tokens, num_seqs, num_logits, num_batch_slots;
     int32_t max_model_len;       /* tokens of one sequence */
     int32_t num_steps_in_flight; /* step_begin calls before the first step_end: 1 or 2 */
 };

@@ -37,18 +37,18 @@ static int create_arrays(struct scheduler *s)
 {
     const struct scheduler_options *o = &s->options;
     s->table_stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE);
-    s->num_sequences = o->max_num_sequences + o->num_seq_slots;
+    s->num_sequences = o->max_num_sequences + o->num_batch_slots;
     s->sequences = calloc((size_t)s->num_sequences, sizeof(s->sequences[0]));
-    s->block_tables = calloc((size_t)o->num_seq_slots * (size_t)s->table_stride, sizeof(int32_t));
-    s->free_seq_slots = calloc((size_t)o->num_seq_slots, sizeof(int32_t));
-    return s->sequences && s->block_tables && s->free_seq_slots ? 0 : STATUS_NO_MEMORY;
+    s->block_tables = calloc((size_t)o->num_batch_slots * (size_t)s->table_stride, sizeof(int32_t));
+    s->free_batch_slots = calloc((size_t)o->num_batch_slots, sizeof(int32_t));
+    return s->sequences && s->block_tables && s->free_batch_slots ? 0 : STATUS_NO_MEMORY;
 }
 
 int scheduler_create(const struct scheduler_options *options, struct scheduler **out, struct error *err)
 {
     assert_always(options->max_num_seqs >= 1 && options->max_num_seqs <= options->max_num_batched_tokens &&
                   options->max_num_seqs <= options->max_num_logits &&
-                  options->max_num_seqs <= options->num_seq_slots);
+                  options->max_num_seqs <= options->num_batch_slots);
     struct scheduler *s = calloc(1, sizeof(*s));
     if (!s) return error_set(err, STATUS_NO_MEMORY, "no memory for the scheduler");
     s->options = *options;
@@ -64,7 +64,8 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
         return status;
     }
     for (int32_t i = s->num_sequences - 1; i >= 0; i--) sequence_list_insert(s, &s->free, i, NO_SEQUENCE);
-    for (int32_t i = options->num_seq_slots - 1; i >= 0; i--) s->free_seq_slots[s->num_free_seq_slots++] = i;
+    for (int32_t i = options->num_batch_slots - 1; i >= 0; i--)
+        s->free_batch_slots[s->num_free_batch_slots++] = i;
     *out = s;
     return 0;
 }
@@ -76,7 +77,7 @@ void scheduler_destroy(struct scheduler *s)
     block_manager_destroy(s->blocks);
     free(s->sequences);
     free(s->block_tables);
-    free(s->free_seq_slots);
+    free(s->free_batch_slots);
     free(s);
 }
 
@@ -119,7 +120,7 @@ struct sequence *scheduler_sequence(struct scheduler *s, int32_t seq_id)
 
 const int32_t *scheduler_block_table(const struct scheduler *s, const struct sequence *seq)
 {
-    return table_of(s, seq->seq_slot);
+    return table_of(s, seq->batch_slot);
 }
 
 /* ---- holding and giving back ---- */
@@ -129,7 +130,7 @@ void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq)
     if (!s->prefixes) return;
     int32_t num_tokens = min_of(seq->num_computed, seq->num_tokens);
     if (!s->options.prefill_decode_equal) num_tokens = min_of(num_tokens, seq->num_prompt);
-    const int32_t *table = table_of(s, seq->seq_slot);
+    const int32_t *table = table_of(s, seq->batch_slot);
     for (int32_t i = seq->num_hashed_blocks; i < num_tokens / BLOCK_SIZE; i++) {
         prefix_cache_insert(s->prefixes, table[i], seq->tokens + (size_t)i * BLOCK_SIZE, &seq->hash);
         seq->num_hashed_blocks = i + 1;
@@ -138,9 +139,9 @@ void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq)
 
 static void release_device_state(struct scheduler *s, struct sequence *seq)
 {
-    block_manager_release(s->blocks, seq->num_blocks, table_of(s, seq->seq_slot));
-    s->free_seq_slots[s->num_free_seq_slots++] = seq->seq_slot;
-    seq->seq_slot = -1;
+    block_manager_release(s->blocks, seq->num_blocks, table_of(s, seq->batch_slot));
+    s->free_batch_slots[s->num_free_batch_slots++] = seq->batch_slot;
+    seq->batch_slot = -1;
     seq->num_blocks = 0;
 }
 
@@ -167,7 +168,7 @@ static void free_sequence(struct scheduler *s, struct sequence *seq)
 /* Whatever was wrong with this sequence, its K and V are not handed to others. */
 static void forget_blocks(struct scheduler *s, const struct sequence *seq)
 {
-    const int32_t *table = table_of(s, seq->seq_slot);
+    const int32_t *table = table_of(s, seq->batch_slot);
     for (int32_t i = 0; s->prefixes && i < seq->num_blocks; i++) prefix_cache_forget(s->prefixes, table[i]);
 }
 

@@ -38,7 +38,7 @@ struct scheduler_options {
     int32_t max_num_batched_tokens; /* >= max_num_seqs */
     int32_t max_num_logits;         /* >= max_num_seqs */
     int32_t max_model_len;
-    int32_t num_seq_slots;     /* max_num_seqs times the steps in flight */
+    int32_t num_batch_slots;   /* max_num_seqs times the steps in flight */
     int32_t max_num_sequences; /* in all states but free; closing ones come on top */
     int32_t num_blocks;
     bool enable_prefix_caching, prefill_decode_equal;
@@ -54,7 +54,7 @@ struct plan_entry {
     int32_t score_position,
         num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows */
     bool samples;       /* the last token's row draws */
-    bool admitted;      /* this is the first entry since the sequence got its seq_slot */
+    bool admitted;      /* this is the first entry since the sequence got its batch_slot */
 };
 
 struct plan {

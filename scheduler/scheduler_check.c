@@ -31,7 +31,7 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     assert_always(seq->num_steps_in_flight <= s->num_steps_in_flight);
     assert_always(sequence_num_generated(seq) <= seq->max_tokens);
     assert_always(seq->num_scored >= 1 && seq->num_scored <= seq->num_prompt);
-    assert_always(has_blocks == (seq->seq_slot >= 0));
+    assert_always(has_blocks == (seq->batch_slot >= 0));
     assert_always(div_up(seq->num_computed, BLOCK_SIZE) <= seq->num_blocks);
     assert_always(seq->num_hashed_blocks * BLOCK_SIZE <= seq->num_computed);
     assert_always(seq->num_blocks <= sequence_num_blocks_max(seq->num_prompt, seq->max_tokens));
@@ -53,18 +53,18 @@ static void check_tables(const struct scheduler *s)
 {
     int32_t num_used = 0;
     int32_t *refs = calloc((size_t)s->options.num_blocks, sizeof(*refs));
-    bool *used = calloc((size_t)s->options.num_seq_slots, sizeof(*used));
+    bool *used = calloc((size_t)s->options.num_batch_slots, sizeof(*used));
     assert_always(refs && used);
     for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];
-        if (seq->state == SEQUENCE_FREE || seq->seq_slot < 0) continue;
-        assert_always(!used[seq->seq_slot]);
-        used[seq->seq_slot] = true;
+        if (seq->state == SEQUENCE_FREE || seq->batch_slot < 0) continue;
+        assert_always(!used[seq->batch_slot]);
+        used[seq->batch_slot] = true;
         num_used++;
-        for (int32_t i = 0; i < seq->num_blocks; i++) refs[table_of(s, seq->seq_slot)[i]]++;
+        for (int32_t i = 0; i < seq->num_blocks; i++) refs[table_of(s, seq->batch_slot)[i]]++;
     }
-    assert_always(num_used + s->num_free_seq_slots == s->options.num_seq_slots);
-    for (int32_t i = 0; i < s->num_free_seq_slots; i++) assert_always(!used[s->free_seq_slots[i]]);
+    assert_always(num_used + s->num_free_batch_slots == s->options.num_batch_slots);
+    for (int32_t i = 0; i < s->num_free_batch_slots; i++) assert_always(!used[s->free_batch_slots[i]]);
     for (int32_t id = 0; id < s->options.num_blocks; id++)
         assert_always(refs[id] == block_manager_ref_count(s->blocks, id));
     free(refs);

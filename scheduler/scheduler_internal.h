@@ -18,9 +18,9 @@ struct scheduler {
     struct prefix_cache *prefixes; /* NULL: off */
     int32_t num_sequences, table_stride;
     struct sequence *sequences; /* [num_sequences] */
-    int32_t *block_tables;      /* [num_seq_slots][table_stride] */
-    int32_t *free_seq_slots;    /* a stack */
-    int32_t num_free_seq_slots;
+    int32_t *block_tables;      /* [num_batch_slots][table_stride] */
+    int32_t *free_batch_slots;  /* a stack */
+    int32_t num_free_batch_slots;
     struct sequence_list free, waiting, running, closing; /* running: oldest first */
     int32_t num_steps_in_flight;
     uint64_t num_arrivals, prefix_query_tokens, prefix_hit_tokens, num_preemptions;
@@ -31,9 +31,9 @@ static inline int32_t id_of(const struct scheduler *s, const struct sequence *se
     return (int32_t)(seq - s->sequences);
 }
 
-static inline int32_t *table_of(const struct scheduler *s, int32_t seq_slot)
+static inline int32_t *table_of(const struct scheduler *s, int32_t batch_slot)
 {
-    return s->block_tables + (size_t)seq_slot * (size_t)s->table_stride;
+    return s->block_tables + (size_t)batch_slot * (size_t)s->table_stride;
 }
 
 /* after: NO_SEQUENCE for the front. */

@@ -10,7 +10,7 @@ static bool make_room(struct scheduler *s)
         struct sequence *seq = &s->sequences[id];
         if (!sequence_is_decoding(seq) || !sequence_wants_step(seq)) continue;
         if (seq->num_computed < seq->num_blocks * BLOCK_SIZE) continue;
-        while (block_manager_hold(s->blocks, 1, table_of(s, seq->seq_slot) + seq->num_blocks) != 0) {
+        while (block_manager_hold(s->blocks, 1, table_of(s, seq->batch_slot) + seq->num_blocks) != 0) {
             if (s->num_steps_in_flight > 0) return false;
             struct sequence *youngest = &s->sequences[s->running.tail];
             assert_always(s->running.count > 1);
@@ -135,10 +135,10 @@ static void count_first_admission(struct scheduler *s, struct sequence *seq)
 
 static bool admit(struct scheduler *s, struct sequence *seq)
 {
-    int32_t seq_slot = s->free_seq_slots[s->num_free_seq_slots - 1];
-    if (!hold_blocks(s, seq, table_of(s, seq_slot))) return false;
-    s->num_free_seq_slots--;
-    seq->seq_slot = seq_slot;
+    int32_t batch_slot = s->free_batch_slots[s->num_free_batch_slots - 1];
+    if (!hold_blocks(s, seq, table_of(s, batch_slot))) return false;
+    s->num_free_batch_slots--;
+    seq->batch_slot = batch_slot;
     seq->state = SEQUENCE_RUNNING;
     sequence_list_remove(s, &s->waiting, id_of(s, seq));
     int32_t older = s->running.tail;
@@ -158,7 +158,7 @@ static void count_bypass(struct scheduler *s, int32_t end)
 static bool has_room_for_sequence(const struct scheduler *s, const struct plan *plan)
 {
     const struct scheduler_options *o = &s->options;
-    return s->running.count < o->max_num_seqs && s->num_free_seq_slots > 0 &&
+    return s->running.count < o->max_num_seqs && s->num_free_batch_slots > 0 &&
            plan->num_tokens < o->max_num_batched_tokens && plan->num_logits < o->max_num_logits;
 }
 

@@ -19,7 +19,7 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
         .prompt_logprobs = input->prompt_logprobs,
         .num_tokens = input->num_prompt + input->num_generated,
         .num_scored = max_of(input->num_scored, 1), /* nothing comes before the first token to predict it */
-        .seq_slot = -1,
+        .batch_slot = -1,
         .hash = *root,
         .root = *root,
         .available_at_refusal = -1,

@@ -53,7 +53,7 @@ struct sequence {
     int32_t num_steps_in_flight; /* steps begun and not ended that name this sequence */
 
     /* while running or closing */
-    int32_t seq_slot; /* the device's name for it, and its row of the scheduler's block tables */
+    int32_t batch_slot; /* the device's name for it, and its row of the scheduler's block tables */
     int32_t num_blocks;
     int32_t num_hashed_blocks; /* the first of them, that the prefix cache was told about */
     struct block_hash hash;    /* of the last hashed block */

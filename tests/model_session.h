@@ -64,7 +64,7 @@ static inline void session_open(struct session *s, const struct session_options 
     struct step_limits limits = {.num_tokens = o->num_batched_tokens,
                                  .num_seqs = o->num_seqs,
                                  .num_logits = o->num_logits,
-                                 .num_seq_slots = o->num_seqs,
+                                 .num_batch_slots = o->num_seqs,
                                  .max_model_len = o->max_model_len,
                                  .num_steps_in_flight = 1};
     session_check(model_create(s->device, s->files, &limits, NULL, NULL, &s->model, &err), &err);
@@ -103,7 +103,7 @@ static inline void session_add_logit_row(struct session *s, const struct session
     struct step *step = &s->step;
     assert_always(step->num_logits < s->options.num_logits);
     s->logit_rows[step->num_logits] = token;
-    s->sample[step->num_logits++] = (struct sample_params){.seq_slot = p->seq,
+    s->sample[step->num_logits++] = (struct sample_params){.batch_slot = p->seq,
                                                            .position = s->positions[token] + 1,
                                                            .score_token_id = -1,
                                                            .sampling = s->sampling};

@@ -84,7 +84,7 @@ static bool alloc_step(struct cpu_device *c, const struct step_limits *l, int32_
 static bool alloc_history(struct cpu_device *c, const struct step_limits *l)
 {
     struct history *h = &c->history;
-    h->num_slots = l->num_seq_slots;
+    h->num_slots = l->num_batch_slots;
     h->max_tokens = l->max_model_len;
     h->slots = device_memory_alloc_array(&c->memory, (uint64_t)h->num_slots, sizeof *h->slots);
     h->tokens = device_memory_alloc_array(&c->memory, (uint64_t)h->num_slots * (uint64_t)h->max_tokens,
@@ -194,10 +194,10 @@ static int cpu_kv_blocks_load(struct device *d, struct kv_pool *pool, const int3
 
 /* ---- history, products, logits ---- */
 
-static int cpu_history_set(struct device *d, int32_t seq_slot, const int32_t *token_ids, int32_t num_prompt,
+static int cpu_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                            int32_t num_tokens)
 {
-    history_set(&cpu_device_of(d)->history, seq_slot, token_ids, num_prompt, num_tokens);
+    history_set(&cpu_device_of(d)->history, batch_slot, token_ids, num_prompt, num_tokens);
     return STATUS_OK;
 }
 

@@ -63,6 +63,6 @@ void cpu_logits_sample(struct device *d, const struct batch *b, const void *x, c
     for (int32_t row = 0; row < step->num_logits; row++) {
         const struct sample_params *p = &step->sample[row];
         if (p->score_token_id < 0)
-            history_append(&c->history, p->seq_slot, c->results[row].token_id, sampling_has_penalties(p));
+            history_append(&c->history, p->batch_slot, c->results[row].token_id, sampling_has_penalties(p));
     }
 }

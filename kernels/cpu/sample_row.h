@@ -41,7 +41,7 @@ static inline int32_t sampling_num_segments(int32_t vocab_size)
     return (vocab_size + ROW_SEGMENT - 1) / ROW_SEGMENT;
 }
 
-/* Fills result from logits[vocab_size]; reads the history of p->seq_slot, does not append to it. */
+/* Fills result from logits[vocab_size]; reads the history of p->batch_slot, does not append to it. */
 void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *scratch,
                   const struct history *history, const float *logits, int32_t vocab_size,
                   const struct sample_params *p, struct sample_result *result);

@@ -63,7 +63,7 @@ enum sample_flag {
 /* One row's sampling parameters as the device sees them. */
 struct device_sample_params {
     uint32_t flags;
-    int32_t seq_slot, position, score_token_id, top_k, num_top_logprobs;
+    int32_t batch_slot, position, score_token_id, top_k, num_top_logprobs;
     float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
     uint32_t seed_low, seed_high;
     int32_t bias_offset, num_bias;     /* into the step's bias words: id, float bits */
@@ -141,7 +141,7 @@ struct cuda_device {
     float *attention_partial;    /* decode: split outputs and log-sum-exps */
     int32_t *attention_counters; /* decode: arrivals per (sequence, head, folder) */
     __nv_bfloat16 *gate_up;      /* [T][2 * intermediate] for the products that do not fuse */
-    int32_t *last_tokens;        /* [num_seq_slots] last sampled token of each slot */
+    int32_t *last_tokens;        /* [num_batch_slots] last sampled token of each slot */
 };
 
 static inline struct cuda_device *cuda_of(struct device *d)
@@ -238,7 +238,7 @@ void cuda_weights_close_stages(struct cuda_device *d);
 /* sample.cu */
 int cuda_sampler_prepare(struct cuda_device *d, struct error *err);
 void cuda_logits_sample(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
-int cuda_history_set(struct device *d, int32_t seq_slot, const int32_t *token_ids, int32_t num_prompt,
+int cuda_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                      int32_t num_tokens);
 
 /* step.cu */

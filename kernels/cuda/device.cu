@@ -98,7 +98,7 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
         (int32_t *)alloc(device, cuda_decode_counters(limits, attention) * 4, "attention");
     d->gate_up =
         (__nv_bfloat16 *)alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2, "activations");
-    d->last_tokens = (int32_t *)alloc(device, (size_t)limits->num_seq_slots * 4, "sampling");
+    d->last_tokens = (int32_t *)alloc(device, (size_t)limits->num_batch_slots * 4, "sampling");
     if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the activations of %d tokens a step",
                          limits->num_tokens);

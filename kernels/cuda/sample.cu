@@ -47,7 +47,7 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     struct sampler *s = new struct sampler();
     struct sample_args *a = &s->args;
     struct device *base = &d->base;
-    size_t rows = (size_t)d->limits.num_logits, slots = (size_t)d->limits.num_seq_slots,
+    size_t rows = (size_t)d->limits.num_logits, slots = (size_t)d->limits.num_batch_slots,
            v = (size_t)d->vocab_size;
     size_t history_words = (size_t)d->limits.max_model_len;
     d->sampler = s;
@@ -101,19 +101,19 @@ static int32_t *staging_take(struct cuda_device *d, struct staging *s, size_t wo
 }
 
 /* In the stream's order: steps before this one may still add to the slot. */
-int cuda_history_set(struct device *device, int32_t seq_slot, const int32_t *token_ids, int32_t num_prompt,
+int cuda_history_set(struct device *device, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                      int32_t num_tokens)
 {
     struct cuda_device *d = cuda_enter(device);
     const struct sample_args *a = &d->sampler->args;
     struct history_meta meta = {num_prompt, num_tokens};
-    int32_t *to = a->history + (size_t)seq_slot * a->max_model_len;
+    int32_t *to = a->history + (size_t)batch_slot * a->max_model_len;
     int32_t *from = staging_take(d, &d->sampler->staging, (size_t)num_tokens + sizeof meta / 4);
     if (num_tokens > 0) memcpy(from, token_ids, (size_t)num_tokens * 4);
     memcpy(from + num_tokens, &meta, sizeof meta);
     bool ok =
         CUDA_CHECK(d, cudaMemcpyAsync(to, from, (size_t)num_tokens * 4, cudaMemcpyHostToDevice, d->stream)) &&
-        CUDA_CHECK(d, cudaMemcpyAsync(a->history_meta + seq_slot, from + num_tokens, sizeof meta,
+        CUDA_CHECK(d, cudaMemcpyAsync(a->history_meta + batch_slot, from + num_tokens, sizeof meta,
                                       cudaMemcpyHostToDevice, d->stream));
     return ok ? STATUS_OK : STATUS_DEVICE;
 }

@@ -462,12 +462,12 @@ __device__ void report_top(const struct row_view &raw, int32_t num_top, float lo
     out->logprobs.top_logprobs[threadIdx.x] = value_of_key(key_of_rank(r)) - log_sum;
 }
 
-__device__ void remember_token(const sample_args &a, int32_t seq_slot, int32_t token)
+__device__ void remember_token(const sample_args &a, int32_t batch_slot, int32_t token)
 {
-    struct history_meta *meta = &a.history_meta[seq_slot];
-    a.last_tokens[seq_slot] = token;
+    struct history_meta *meta = &a.history_meta[batch_slot];
+    a.last_tokens[batch_slot] = token;
     if (meta->num_tokens < a.max_model_len)
-        a.history[(size_t)seq_slot * a.max_model_len + meta->num_tokens++] = token;
+        a.history[(size_t)batch_slot * a.max_model_len + meta->num_tokens++] = token;
 }
 
 __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_constant__ sample_args a)
@@ -499,7 +499,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
     out->token_id = failed ? 0 : token;
     out->failed = failed;
     out->logprobs.logprob = !failed && (p.flags & SAMPLE_LOGPROB) ? raw[token] - log_sum : 0;
-    if (!scores && !failed && p.seq_slot >= 0) remember_token(a, p.seq_slot, token);
+    if (!scores && !failed && p.batch_slot >= 0) remember_token(a, p.batch_slot, token);
 }
 
 } // namespace

@@ -109,8 +109,8 @@ __device__ __forceinline__ void fill_bias(const sample_args &a, const struct dev
 __device__ __forceinline__ void count_history(const sample_args &a, const struct device_sample_params &p,
                                               int32_t begin, union chunk_words *words)
 {
-    struct history_meta meta = a.history_meta[p.seq_slot];
-    const int32_t *history = a.history + (size_t)p.seq_slot * a.max_model_len;
+    struct history_meta meta = a.history_meta[p.batch_slot];
+    const int32_t *history = a.history + (size_t)p.batch_slot * a.max_model_len;
     words->clear();
 #pragma unroll 4
     for (int i = threadIdx.x; i < meta.num_tokens; i += SCAN_THREADS) {

@@ -159,7 +159,7 @@ static void pack_sample(int32_t *words, const struct step_layout *l, const struc
         const struct sample_params *p = &step->sample[r];
         struct device_sample_params o = {};
         o.flags = sample_flags(p);
-        o.seq_slot = p->seq_slot;
+        o.batch_slot = p->batch_slot;
         o.position = p->position;
         o.score_token_id = p->score_token_id;
         o.top_k = p->sampling.top_k;
@@ -359,7 +359,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     memcpy(words + l->logit_rows, step->logit_rows, (size_t)step->num_logits * 4);
     for (int32_t r = step->num_logits; r < b->num_logits; r++) {
         struct device_sample_params idle = {};
-        idle.seq_slot = -1;
+        idle.batch_slot = -1;
         idle.score_token_id = 0;
         idle.num_top_logprobs = -1;
         words[l->logit_rows + r] = step->num_tokens + (r - step->num_logits);

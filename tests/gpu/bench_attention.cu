@@ -124,7 +124,7 @@ static struct bench *open_bench(const struct heads &h, const std::vector<int32_t
     limits.num_tokens = decode ? SEQS_MAX : PREFILL_TOKENS;
     limits.num_seqs = SEQS_MAX;
     limits.num_logits = 1;
-    limits.num_seq_slots = 1;
+    limits.num_batch_slots = 1;
     limits.max_model_len = *std::max_element(lengths.begin(), lengths.end());
     limits.num_steps_in_flight = 1;
     check(b->d->ops->prepare(b->d, &limits, 32, h.q * h.head_dim, 64, &b->args, &err), err);

@@ -100,7 +100,7 @@ static void begin_step(struct bench *b, const struct mode *m, int32_t num_rows, 
 {
     for (int32_t r = 0; r < num_rows; r++) {
         b->step->sample[r] =
-            (struct sample_params){.seq_slot = r,
+            (struct sample_params){.batch_slot = r,
                                    .position = position,
                                    .score_token_id = -1,
                                    .sampling = {.temperature = m->temperature,

@@ -48,7 +48,7 @@ static int rig_prepare(struct rig *r, int32_t num_blocks, int32_t max_tokens)
     struct device *d = r->d;
     struct error err = {0};
     struct step_limits limits = {.num_tokens = max_tokens, .num_seqs = RIG_SEQS_MAX, .num_logits = 1};
-    limits.num_seq_slots = 1;
+    limits.num_batch_slots = 1;
     limits.max_model_len = r->max_length;
     limits.num_steps_in_flight = 1;
     int32_t hidden = shape->num_heads * shape->head_dim;

@@ -84,7 +84,7 @@ static void bench_set_history(struct bench *b, int32_t slot, int32_t num_prompt,
 static struct sample_params plain_params(int32_t slot)
 {
     return (struct sample_params){
-        .seq_slot = slot,
+        .batch_slot = slot,
         .score_token_id = -1,
         .sampling.top_p = 1.0f,
         .sampling.repetition_penalty = 1.0f,
@@ -108,8 +108,8 @@ static int by_rank(const void *a, const void *b)
 
 static void reference_penalise(const struct bench *b, const struct sample_params *p, double *logits)
 {
-    const int32_t *tokens = b->history[p->seq_slot];
-    int32_t num_prompt = b->num_prompt[p->seq_slot], num = b->num_history[p->seq_slot];
+    const int32_t *tokens = b->history[p->batch_slot];
+    int32_t num_prompt = b->num_prompt[p->batch_slot], num = b->num_history[p->batch_slot];
     for (int32_t id = 0; id < b->vocab_size && num > 0; id++) {
         int32_t seen = 0, generated = 0;
         for (int32_t i = 0; i < num; i++) {

@@ -190,7 +190,7 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
             if (!p->logits) continue;
             m->step->logit_rows[s->num_logits] = token;
             m->step->sample[s->num_logits++] = (struct sample_params){
-                .seq_slot = p->seq,
+                .batch_slot = p->seq,
                 .score_token_id = -1,
                 .sampling.top_p = 1.0f,
                 .sampling.repetition_penalty = 1.0f,

@@ -362,7 +362,7 @@ void __wrap_scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
     bool failed = watches[seq->slot_idx].active && engine_is_failing_alone(seq);
     if (seq->state == SEQUENCE_RUNNING) {
         num_blocks = seq->num_blocks;
-        memcpy(blocks, table_of(s, seq->seq_slot), (size_t)num_blocks * sizeof(blocks[0]));
+        memcpy(blocks, table_of(s, seq->batch_slot), (size_t)num_blocks * sizeof(blocks[0]));
     }
     __real_scheduler_finish(s, seq_id, reusable);
     for (int32_t i = 0; i < num_blocks && failed; i++)
@@ -460,7 +460,7 @@ static void check_work_conservation(const struct engine *e)
     int newest = (e->oldest_flight + max_of(e->num_in_flight, 1) - 1) % e->limits.num_steps_in_flight;
     const struct plan *plan = &e->flights[newest].plan;
     bool fits =
-        head && s->running.count < s->options.max_num_seqs && s->num_free_seq_slots > 0 &&
+        head && s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0 &&
         plan->num_tokens < s->options.max_num_batched_tokens &&
         plan->num_logits < s->options.max_num_logits &&
         block_manager_num_available(s->blocks) >= div_up(head->num_tokens, BLOCK_SIZE) + s->running.count;

@@ -42,7 +42,7 @@ struct model {
     struct step_limits limits;
     uint64_t *kv[FAKE_LAYERS]; /* [num_blocks * BLOCK_SIZE] */
     uint64_t *reads;           /* [num_tokens] */
-    int32_t *last_tokens;      /* [num_seq_slots] */
+    int32_t *last_tokens;      /* [num_batch_slots] */
     struct fake_history *histories;
     struct fake_flight flights[FAKE_FLIGHTS_MAX];
     int oldest, num_in_flight;
@@ -74,7 +74,7 @@ static inline uint64_t fake_step_checksum(const struct step *s)
         const struct sample_params *p = &s->sample[i];
         h = fake_bytes_hash(h, p->logit_bias, (size_t)p->num_logit_bias * sizeof(p->logit_bias[0]));
         h = fake_bytes_hash(h, p->banned, (size_t)p->num_banned * sizeof(p->banned[0]));
-        h = fake_mix(h, p->sampling.seed ^ (uint64_t)p->position << 32 ^ (uint64_t)p->seq_slot);
+        h = fake_mix(h, p->sampling.seed ^ (uint64_t)p->position << 32 ^ (uint64_t)p->batch_slot);
     }
     return h;
 }
@@ -84,12 +84,12 @@ static inline int32_t fake_seq_start(const struct step *s, int32_t seq)
     return s->positions[s->cu_seqlens_q[seq]];
 }
 
-/* Which seq_slot each sequence of a step has is known only where it has a row of logits; -1: unknown. */
-static inline int32_t fake_seq_slot(const struct step *s, int32_t seq)
+/* Which batch_slot each sequence of a step has is known only where it has a row of logits; -1: unknown. */
+static inline int32_t fake_batch_slot(const struct step *s, int32_t seq)
 {
     for (int32_t r = 0; r < s->num_logits; r++)
         if (s->logit_rows[r] >= s->cu_seqlens_q[seq] && s->logit_rows[r] < s->cu_seqlens_q[seq + 1])
-            return s->sample[r].seq_slot;
+            return s->sample[r].batch_slot;
     return -1;
 }
 
@@ -120,7 +120,7 @@ static inline void fake_check_tokens(const struct model *m, const struct step *s
         assert_always(s->slot_mapping[t] == table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE);
         assert_always(s->token_ids[t] < FAKE_VOCAB);
         if (s->token_ids[t] < 0)
-            assert_always(~s->token_ids[t] < m->limits.num_seq_slots && m->num_in_flight > 0);
+            assert_always(~s->token_ids[t] < m->limits.num_batch_slots && m->num_in_flight > 0);
     }
 }
 
@@ -129,9 +129,9 @@ static inline void fake_check_tokens(const struct model *m, const struct step *s
 static inline void fake_check_overlap(const struct step *now, const struct step *before)
 {
     for (int32_t a = 0; a < before->num_seqs; a++) {
-        int32_t slot = fake_seq_slot(before, a), end = before->seqlens_k[a];
+        int32_t slot = fake_batch_slot(before, a), end = before->seqlens_k[a];
         for (int32_t b = 0; b < now->num_seqs; b++) {
-            bool same_slot = slot >= 0 && fake_seq_slot(now, b) == slot;
+            bool same_slot = slot >= 0 && fake_batch_slot(now, b) == slot;
             if (same_slot) assert_always(fake_seq_start(now, b) == end);
             bool same_block = false;
             for (int32_t i = before->cu_seqlens_q[a]; i < before->cu_seqlens_q[a + 1]; i++)
@@ -149,7 +149,7 @@ static inline void fake_check_rows(const struct model *m, const struct step *s)
         int32_t t = s->logit_rows[r];
         assert_always(t >= 0 && t < s->num_tokens && (r == 0 || t > s->logit_rows[r - 1]));
         assert_always(p->position == s->positions[t] + 1 && p->score_token_id < FAKE_VOCAB);
-        assert_always(p->seq_slot >= 0 && p->seq_slot < m->limits.num_seq_slots);
+        assert_always(p->batch_slot >= 0 && p->batch_slot < m->limits.num_batch_slots);
         for (int32_t i = 1; i < p->num_banned; i++) assert_always(p->banned[i] > p->banned[i - 1]);
     }
 }
@@ -224,13 +224,13 @@ static inline void fake_run_rows(struct model *m, const struct step *s, struct s
 {
     for (int32_t r = 0; r < s->num_logits; r++) {
         const struct sample_params *p = &s->sample[r];
-        struct fake_history *history = &m->histories[p->seq_slot];
+        struct fake_history *history = &m->histories[p->batch_slot];
         bool with_history = fake_uses_history(p) && p->score_token_id < 0;
         uint64_t hash =
             with_history ? fake_history_hash(history->ids, history->num_prompt, history->num_ids) : 0;
         results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash);
         if (p->score_token_id >= 0) continue;
-        m->last_tokens[p->seq_slot] = results[r].token_id;
+        m->last_tokens[p->batch_slot] = results[r].token_id;
         if (with_history && history->num_ids < m->limits.max_model_len)
             history->ids[history->num_ids++] = results[r].token_id;
     }
@@ -259,11 +259,11 @@ int model_step_end(struct model *m, struct sample_result *results, struct error 
     return 0;
 }
 
-static inline int fake_history_set(struct device *d, int32_t seq_slot, const int32_t *token_ids,
+static inline int fake_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids,
                                    int32_t num_prompt, int32_t num_tokens)
 {
     struct model *m = (struct model *)((char *)d - offsetof(struct model, device));
-    struct fake_history *history = &m->histories[seq_slot];
+    struct fake_history *history = &m->histories[batch_slot];
     if (++m->num_histories == m->options.fail_at_history) return STATUS_DEVICE;
     memcpy(history->ids, token_ids, (size_t)num_tokens * sizeof(token_ids[0]));
     history->num_prompt = num_prompt;
@@ -317,9 +317,9 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
     }
     m->written = fake_alloc(places, sizeof(uint8_t));
     m->reads = fake_alloc(tokens, sizeof(uint64_t));
-    m->last_tokens = fake_alloc((size_t)limits->num_seq_slots, sizeof(int32_t));
-    m->histories = fake_alloc((size_t)limits->num_seq_slots, sizeof(m->histories[0]));
-    for (int32_t i = 0; i < limits->num_seq_slots; i++)
+    m->last_tokens = fake_alloc((size_t)limits->num_batch_slots, sizeof(int32_t));
+    m->histories = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->histories[0]));
+    for (int32_t i = 0; i < limits->num_batch_slots; i++)
         m->histories[i].ids = fake_alloc((size_t)limits->max_model_len, sizeof(int32_t));
     for (int i = 0; i < FAKE_FLIGHTS_MAX; i++) {
         struct fake_flight *f = &m->flights[i];
@@ -337,7 +337,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
 static inline void fake_model_destroy(struct model *m)
 {
     for (int layer = 0; layer < FAKE_LAYERS; layer++) free(m->kv[layer]);
-    for (int32_t i = 0; i < m->limits.num_seq_slots; i++) free(m->histories[i].ids);
+    for (int32_t i = 0; i < m->limits.num_batch_slots; i++) free(m->histories[i].ids);
     for (int i = 0; i < FAKE_FLIGHTS_MAX; i++) {
         struct fake_flight *f = &m->flights[i];
         int32_t *arrays[] = {f->token_ids, f->positions,    f->slot_mapping, f->cu_seqlens_q,

@@ -195,7 +195,7 @@ static void dummy_weights_run(void **state)
     struct step_limits limits = {.num_tokens = 16,
                                  .num_seqs = 1,
                                  .num_logits = 1,
-                                 .num_seq_slots = 1,
+                                 .num_batch_slots = 1,
                                  .max_model_len = 16,
                                  .num_steps_in_flight = 1};
     if (device_open("cpu", &(struct device_options){.cpu_isa = "auto", .num_threads = 1}, &d, &err) ||

@@ -29,7 +29,7 @@ static struct scheduler_options options_default(void)
                                       .max_num_batched_tokens = 64,
                                       .max_num_logits = 8,
                                       .max_model_len = MAX_MODEL_LEN,
-                                      .num_seq_slots = 8,
+                                      .num_batch_slots = 8,
                                       .max_num_sequences = MAX_SEQS,
                                       .num_blocks = 64,
                                       .enable_prefix_caching = true,
@@ -42,7 +42,7 @@ static struct bench *create(struct scheduler_options options)
 {
     struct bench *b = calloc(1, sizeof(*b));
     assert_non_null(b);
-    options.num_seq_slots = max_of(options.num_seq_slots, options.max_num_seqs);
+    options.num_batch_slots = max_of(options.num_batch_slots, options.max_num_seqs);
     options.max_num_logits = max_of(options.max_num_logits, options.max_num_seqs);
     b->options = options;
     assert_int_equal(scheduler_create(&options, &b->scheduler, NULL), 0);
@@ -346,7 +346,7 @@ static void test_plans_ahead_of_results(void **state)
 {
     (void)state;
     struct scheduler_options options = options_default();
-    options.num_seq_slots = 16;
+    options.num_batch_slots = 16;
     struct bench *b = create(options);
     struct plan first, second;
     assert_int_equal(plan_init(&first, 8), 0);
@@ -387,7 +387,7 @@ static void test_preemption_asks_for_an_empty_device(void **state)
 {
     (void)state;
     struct scheduler_options options = options_default();
-    options.num_seq_slots = 16;
+    options.num_batch_slots = 16;
     options.num_blocks = 4;
     options.enable_prefix_caching = false;
     struct bench *b = create(options);
