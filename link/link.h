@@ -101,15 +101,15 @@ void link_wake_front(struct link *l); /* [engine] */
 
 /* ---- [loop] when an engine has died ---- */
 
-/* Ring, bits and sleeper as at the beginning, LOADING; every slot that is the engine's waits for
- * link_hand_over. Nobody may be attached. */
+/* Ring and sleeper as at the beginning, LOADING; every slot that is the engine's, and what is submitted from
+ * now on, waits for link_hand_over or link_let_through. Nobody may be attached. */
 void link_reset(struct link *l);
 /* Slots that were submitted, in that order, and are neither finished nor with an engine: the first after
  * slot_idx, -1 to begin with; -1 at the end. One walk at a time, from its beginning. */
 int32_t link_next_waiting(struct link *l, int32_t slot_idx);
 void link_hand_over(struct link *l, int32_t slot_idx);
-/* From now on submissions wait (true), or go through (false; what waits is handed over). */
-void link_hold(struct link *l, bool hold);
+/* Hands over all that waits; submissions go through from now on. */
+void link_let_through(struct link *l);
 bool link_is_holding(const struct link *l);
 /* Ends a waiting slot in the engine's place. */
 void link_finish_waiting(struct link *l, int32_t slot_idx, enum finish_reason reason, const char *error_text);

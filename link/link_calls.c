@@ -148,10 +148,9 @@ void link_hand_over(struct link *l, int32_t slot_idx)
     call_engine(l);
 }
 
-void link_hold(struct link *l, bool hold)
+void link_let_through(struct link *l)
 {
-    l->holding = hold;
-    if (hold) return;
+    l->holding = false;
     for (int32_t i = -1; (i = link_next_waiting(l, i)) >= 0;) link_hand_over(l, i);
 }
 

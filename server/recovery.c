@@ -153,5 +153,5 @@ void recovery_on_progress(struct recovery *r)
     if (r->alone >= 0)
         link_hand_over(r->link, r->alone);
     else
-        link_hold(r->link, false);
+        link_let_through(r->link);
 }

@@ -207,13 +207,13 @@ void __wrap_link_hand_over(struct link *l, int32_t slot_idx)
     __real_link_hand_over(l, slot_idx);
 }
 
-void __wrap_link_hold(struct link *l, bool hold)
+void __wrap_link_let_through(struct link *l)
 {
-    for (int32_t i = 0; i < SLOTS_MAX && !hold; i++) {
+    for (int32_t i = 0; i < SLOTS_MAX; i++) {
         if (!watch_is_unfinished(i) || watch_slot(i)->with_engine) continue;
         expect(!is_suspect(i), "%s goes to the engine with others", watches[i].request->id);
         mark(MARK_handed_over);
     }
     alone = -1;
-    __real_link_hold(l, hold);
+    __real_link_let_through(l);
 }

@@ -61,7 +61,7 @@ WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
 /* judge.c */
 WRAP(bool, recovery_on_death, struct recovery *r, bool accuses, uint64_t ns);
 WRAP(void, link_hand_over, struct link *l, int32_t slot_idx);
-WRAP(void, link_hold, struct link *l, bool hold);
+WRAP(void, link_let_through, struct link *l);
 WRAP(void, link_finish_waiting, struct link *l, int32_t slot_idx, enum finish_reason reason,
      const char *error_text);
 

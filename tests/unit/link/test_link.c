@@ -156,7 +156,7 @@ static void test_hand_over_in_order_of_submission(void **state)
     assert_int_equal(link_next_waiting(p.front, -1), ids[2]);
     assert_int_equal(link_next_waiting(p.front, ids[2]), ids[3]);
     assert_int_equal(link_next_waiting(p.front, ids[3]), -1);
-    link_hold(p.front, false);
+    link_let_through(p.front);
     assert_int_equal(next_submission(&p), ids[2]);
     assert_int_equal(next_submission(&p), ids[3]);
     assert_int_equal(next_submission(&p), -1);
@@ -175,7 +175,7 @@ static void test_what_is_submitted_while_held_waits(void **state)
     link_hand_over(p.front, second);
     assert_int_equal(next_submission(&p), second);
     int32_t third = submit(&p, 1);
-    link_hold(p.front, false);
+    link_let_through(p.front);
     assert_int_equal(next_submission(&p), first);
     assert_int_equal(next_submission(&p), third);
     int32_t fourth = submit(&p, 1);
@@ -190,7 +190,7 @@ static void test_the_ring_takes_every_slot_after_each_death(void **state)
     for (int i = 0; i < NUM_SLOTS; i++) submit(&p, 1);
     for (int death = 0; death < 3; death++) {
         die(&p);
-        link_hold(p.front, false);
+        link_let_through(p.front);
         for (int i = 0; i < 20 * death; i++) assert_true(next_submission(&p) >= 0);
     }
     for (int i = 40; i < NUM_SLOTS; i++) assert_true(next_submission(&p) >= 0);
@@ -206,7 +206,7 @@ static void test_a_cancellation_outlives_the_engine(void **state)
     link_cancel(p.front, slot_idx);
     assert_true(link_next_cancelled(p.engine, &cancelled)); /* and there it dies */
     die(&p);
-    link_hold(p.front, false);
+    link_let_through(p.front);
     assert_int_equal(next_submission(&p), slot_idx);
     assert_true(request_slots_get(link_slots(p.engine), slot_idx)->cancel);
     destroy(&p);
