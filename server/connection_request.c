@@ -41,7 +41,10 @@ static void refuse_unread(struct connection *c, const struct refusal *why)
     buffer_init(&text, 8192);
     if (why->http_status == 405) buffer_append_text(&extra, "Allow: GET, HEAD, POST, OPTIONS\r\n");
     response_append_error_headers(&extra, why->http_status, 1);
-    response_append_error(&body, error_type_of(why->http_status), NULL, NULL, why->message);
+    response_append_error(&body, &(struct failure){.http_status = why->http_status,
+                                                   .type = error_type_of(why->http_status),
+                                                   .message = why->message,
+                                                   .request_id = request_id});
     response_append_head(&text,
                          &(struct response_head){.http_status = why->http_status,
                                                  .content_type = "application/json",

@@ -147,6 +147,12 @@ static void format_message(char message[MESSAGE_BYTES_MAX], const char *format, 
     message[n] = '\0';
 }
 
+/* The protocol's of the route; before there is one, OpenAI's. */
+static append_failure *error_shape_of(const struct http_request *r)
+{
+    return r->route && r->route->append_error ? r->route->append_error : response_append_error;
+}
+
 void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,
                     const char *param, int retry_after_seconds, const char *format, ...)
 {
@@ -163,21 +169,24 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
     response_append_error_headers(&text, http_status, retry_after_seconds);
     if (text.num_bytes > 0) add_lines(r, text.data, text.num_bytes);
     buffer_clear(&text);
-    response_append_error(&text, type, code, param, message);
+    error_shape_of(r)(&text, &(struct failure){.http_status = http_status,
+                                               .type = type,
+                                               .code = code,
+                                               .param = param,
+                                               .message = message,
+                                               .request_id = x->request_id});
     bool complete = !buffer_failed(&text);
     send_whole(r, http_status, "application/json", complete ? text.data : "", complete ? text.num_bytes : 0);
     buffer_deinit(&text);
 }
 
-void exchange_start_stream(struct exchange *x)
+void exchange_start_stream(struct exchange *x, const char *content_type)
 {
     struct http_request *r = http_request_of(x);
     assert_always(!r->streaming);
     bool chunked = r->version_minor > 0;
-    struct response_head head = {.http_status = 200,
-                                 .content_type = "text/event-stream; charset=utf-8",
-                                 .chunked = chunked,
-                                 .until_close = !chunked};
+    struct response_head head = {
+        .http_status = 200, .content_type = content_type, .chunked = chunked, .until_close = !chunked};
     exchange_add_header(x, "Cache-Control", "no-cache");
     exchange_add_header(x, "X-Accel-Buffering", "no");
     struct buffer text;

@@ -71,7 +71,8 @@ void exchange_add_header(struct exchange *x, const char *name, const char *value
 void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body,
                     size_t n);
 
-/* The OpenAI error object {"error":{message,type,param,code}}; param and code may be NULL (null on the wire).
+/* An error in the shape of the route's protocol; without one OpenAI's {"error":{message,type,param,code}}, where
+ * param and code may be NULL (null on the wire).
  * 429 and 503 carry Retry-After (retry_after_seconds, 1..60; 0: not one of these). The exchange is gone. */
 void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,
                     const char *param, int retry_after_seconds, const char *format, ...)
@@ -81,8 +82,8 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
  * become empty, and what is in the arena is gone. */
 void exchange_drop_request(struct exchange *x);
 
-/* Sends 200 and the SSE headers at once. */
-void exchange_start_stream(struct exchange *x);
+/* Sends 200 and the headers of a stream at once. */
+void exchange_start_stream(struct exchange *x, const char *content_type);
 /* Queues n bytes (a whole event) as one chunk. Returns false when more than the soft limit is waiting for the
  * client: stop writing until on_writable. Past the hard limit, or when the client has not read for too long,
  * the transport closes and calls on_closed (never from inside exchange_write). */

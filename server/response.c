@@ -78,17 +78,16 @@ static void append_json_or_null(struct buffer *out, const char *text)
         buffer_append_text(out, "null");
 }
 
-void response_append_error(struct buffer *out, const char *type, const char *code, const char *param,
-                           const char *message)
+void response_append_error(struct buffer *out, const struct failure *f)
 {
     buffer_append_text(out, "{\"error\":{\"message\":");
-    append_json_or_null(out, message);
+    append_json_or_null(out, f->message);
     buffer_append_text(out, ",\"type\":");
-    append_json_or_null(out, type);
+    append_json_or_null(out, f->type);
     buffer_append_text(out, ",\"param\":");
-    append_json_or_null(out, param);
+    append_json_or_null(out, f->param);
     buffer_append_text(out, ",\"code\":");
-    append_json_or_null(out, code);
+    append_json_or_null(out, f->code);
     buffer_append_text(out, "}}");
 }
 

@@ -25,9 +25,19 @@ struct response_head {
 
 void response_append_head(struct buffer *out, const struct response_head *head);
 
-/* {"error":{"message":...,"type":...,"param":...,"code":...}}; param and code may be NULL. */
-void response_append_error(struct buffer *out, const char *type, const char *code, const char *param,
-                           const char *message);
+/* What an error's body tells, in whatever shape the protocol gives it. */
+struct failure {
+    int http_status;
+    const char *type, *code, *param; /* OpenAI's words; code and param may be NULL */
+    const char *message;
+    const char *request_id;
+};
+
+/* Appends a body of JSON. */
+typedef void append_failure(struct buffer *out, const struct failure *f);
+
+/* {"error":{"message":...,"type":...,"param":...,"code":...}} */
+void response_append_error(struct buffer *out, const struct failure *f);
 
 /* Header lines that belong to an error status: Retry-After (429, 503; clamped to 1..60 seconds),
  * WWW-Authenticate (401), x-should-retry: false where asking again gives the same answer. */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "server/exchange.h"
+#include "server/response.h"
 
 enum route_flags {
     ROUTE_OPEN = 1,   /* needs no API key; every other route does */
@@ -20,6 +21,7 @@ struct route {
     const char *pattern;
     unsigned flags; /* enum route_flags */
     void (*handler)(struct exchange *x);
+    append_failure *append_error; /* the protocol's shape of errors; NULL: OpenAI's */
 };
 
 /* The server's own (routes.c); ends with a route whose pattern is NULL. */

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/response.h"
-
 /* Bytes of the whole character at p, 0 when there is none. */
 static size_t character_length(const unsigned char *p)
 {
@@ -47,7 +45,12 @@ int api_error_set(struct api_error *e, int http_status, const char *type, const 
     return STATUS_INVALID;
 }
 
-void api_error_append(struct buffer *out, const struct api_error *e)
+struct failure api_error_failure(const struct api_error *e, const char *request_id)
 {
-    response_append_error(out, e->type, e->code, e->param[0] ? e->param : NULL, e->text);
+    return (struct failure){.http_status = e->http_status,
+                            .type = e->type,
+                            .code = e->code,
+                            .param = e->param[0] ? e->param : NULL,
+                            .message = e->text,
+                            .request_id = request_id};
 }

@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "server/exchange.h"
+#include "server/response.h"
 
 struct api_error {
     int http_status;         /* 0: none */
@@ -36,7 +37,7 @@ static inline void api_error_send(struct exchange *x, const struct api_error *e)
                    "%s", e->text);
 }
 
-/* {"error":{...}} with all four keys. */
-void api_error_append(struct buffer *out, const struct api_error *e);
+/* For its body; points into e. */
+struct failure api_error_failure(const struct api_error *e, const char *request_id);
 
 #endif

@@ -10,12 +10,12 @@ enum { PAGE_BYTES_MAX = 16 << 20 };
 
 void endpoint_completions(struct exchange *x)
 {
-    generation_start(x, API_COMPLETIONS);
+    generation_start(x, &codec_completions);
 }
 
 void endpoint_chat_completions(struct exchange *x)
 {
-    generation_start(x, API_CHAT);
+    generation_start(x, &codec_chat);
 }
 
 /* What did not fit into memory is not sent in part. */

@@ -17,19 +17,16 @@ enum {
     HTTP_STATUS_CLIENT_GONE = 499, /* in the log only */
 };
 
-static const char *const paths[] = {
-    [API_COMPLETIONS] = "/v1/completions", [API_CHAT] = "/v1/chat/completions"};
-
 /* ---- birth and death ---- */
 
-static struct generation *generation_create(struct exchange *x, enum api_kind kind)
+static struct generation *generation_create(struct exchange *x, const struct codec *codec)
 {
     struct api *api = x->server->api;
     struct generation *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     g->api = api;
     g->x = x;
-    g->kind = kind;
+    g->answer.codec = codec;
     memcpy(g->request_id, x->request_id, sizeof g->request_id);
     g->serial = x->id;
     g->api_key_idx = x->api_key_idx;
@@ -52,6 +49,7 @@ static void generation_free(struct generation *g)
     if (g->next) g->next->previous = g->previous;
     g->api->num_generations--;
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
+    if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
     arena_deinit(&g->arena);
     free(g);
 }
@@ -100,8 +98,8 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
     generation_sum_usage(g, &usage);
     request_log_write(&(struct request_record){
         .request_id = g->request_id,
-        .path = paths[g->kind],
-        .model = g->head.model,
+        .path = g->answer.codec->path,
+        .model = g->answer.model,
         .http_status = http_status,
         .finish_reason = finish_text(g, outcome),
         .stream = g->params.stream,
@@ -192,17 +190,24 @@ struct preparation {
     char body[]; /* our copy, while the worker reads it */
 };
 
-static void make_head(struct generation *g, int64_t created)
+static int make_answer(struct generation *g, struct preparation *p)
 {
     enum { STREAM_ID = 0x6964 };
     const struct rng_block b = rng_philox(g->api->id_key, g->serial, STREAM_ID);
-    g->head.kind = g->kind;
-    snprintf(g->head.id, sizeof g->head.id, "%s-%08x%08x%08x", g->kind == API_CHAT ? "chatcmpl" : "cmpl",
-             b.word[0], b.word[1], b.word[2]);
-    g->head.created = created;
-    g->head.model = g->api->server->model_names[0];
-    g->head.usage_in_chunks = g->params.include_usage;
-    g->head.reports_cached_tokens = g->api->server->config->report_cached_tokens;
+    struct answer *a = &g->answer;
+    snprintf(a->id, sizeof a->id, "%s%08x%08x%08x", a->codec->id_prefix, b.word[0], b.word[1], b.word[2]);
+    a->created = p->in.now_seconds;
+    a->model = g->api->server->model_names[0];
+    a->request_id = g->request_id;
+    a->reports_cached_tokens = g->api->server->config->report_cached_tokens;
+    a->context = &g->context;
+    a->choices = g->choices;
+    a->num_choices = g->num_choices;
+    if (a->codec->state_bytes == 0) return 0;
+    a->state = arena_alloc(&g->arena, a->codec->state_bytes);
+    if (!a->state) return api_error_no_memory(&p->error);
+    memset(a->state, 0, a->codec->state_bytes);
+    return 0;
 }
 
 /* A request without a seed gets the next of the server's (--seed); the log names it. */
@@ -256,6 +261,7 @@ static int check_admission(struct generation *g, struct preparation *p)
                                  "logit_bias must have at most %d entries",
                                  LOGIT_BIAS_MAX - g->api->num_silent_ids);
     status = make_choices(g, p);
+    if (status == 0) status = make_answer(g, p);
     return status == 0 ? acquire_slots(g, &p->error) : status;
 }
 
@@ -284,7 +290,7 @@ static void begin_stream(struct generation *g)
     g->streaming = true;
     g->last_write_ns = clock_monotonic_ns();
     api_start_pings(g->api);
-    exchange_start_stream(g->x);
+    exchange_start_stream(g->x, g->answer.codec->stream_type);
 }
 
 static void admit(struct generation *g, struct preparation *p)
@@ -295,7 +301,6 @@ static void admit(struct generation *g, struct preparation *p)
         return;
     }
     choose_seed(g);
-    make_head(g, p->in.now_seconds);
     submit(g, &p->prompts);
     if (g->params.stream) begin_stream(g);
     exchange_drop_request(g->x);
@@ -347,7 +352,7 @@ static bool queue_prepare(struct generation *g, const struct prepare_input *in)
     return g->preparing;
 }
 
-void generation_start(struct exchange *x, enum api_kind kind)
+void generation_start(struct exchange *x, const struct codec *codec)
 {
     struct api *api = x->server->api;
     struct api_error error;
@@ -355,7 +360,7 @@ void generation_start(struct exchange *x, enum api_kind kind)
         api_error_send(x, &error);
         return;
     }
-    struct generation *g = generation_create(x, kind);
+    struct generation *g = generation_create(x, codec);
     if (!g) {
         api_error_no_memory(&error);
         api_error_send(x, &error);
@@ -365,12 +370,12 @@ void generation_start(struct exchange *x, enum api_kind kind)
     x->on_writable = on_writable;
     x->on_closed = on_closed;
     const struct prepare_input in = {.server = x->server,
-                                     .kind = kind,
+                                     .codec = codec,
                                      .body = x->body,
                                      .body_bytes = x->body_bytes,
                                      .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
     /* A template may take as long as it likes within its steps, whatever the body's length. */
-    bool is_long = kind == API_CHAT || x->body_bytes > INLINE_BODY_BYTES_MAX;
+    bool is_long = codec->kind == API_CHAT || x->body_bytes > INLINE_BODY_BYTES_MAX;
     if (is_long && queue_prepare(g, &in)) return;
     struct preparation p = {.g = g, .in = in};
     prepare(&p);

@@ -17,8 +17,8 @@
 #ifndef SERVER_API_GENERATION_H
 #define SERVER_API_GENERATION_H
 
-#include "server/api/answer_json.h"
 #include "server/api/api.h"
+#include "server/api/codec.h"
 #include "server/api/prepare.h"
 #include "server/api/request_metrics.h"
 
@@ -26,7 +26,6 @@ struct generation {
     struct api *api;
     struct generation *next, *previous; /* in api->generations */
     struct exchange *x;                 /* NULL: answered, or the client is gone */
-    enum api_kind kind;
     char request_id[64];
     uint64_t serial; /* the exchange's id */
     int api_key_idx;
@@ -36,7 +35,7 @@ struct generation {
     bool preparing, admitted, streaming;
     struct params params; /* input: until the slots are filled in */
 
-    struct answer_head head;
+    struct answer answer;
     struct choice_context context;
     struct choice *choices;
     int num_choices;
@@ -48,7 +47,7 @@ struct generation {
 };
 
 /* The endpoints' common body. */
-void generation_start(struct exchange *x, enum api_kind kind);
+void generation_start(struct exchange *x, const struct codec *codec);
 
 /* Moves what the engine published towards the client, and frees the generation once all is over. */
 void generation_pump(struct generation *g);
@@ -56,7 +55,7 @@ void generation_pump(struct generation *g);
 /* Ends the answer with an error (an event if it is a stream). */
 void generation_abort(struct generation *g, const struct api_error *error, enum outcome outcome);
 
-/* A comment, if the stream has been silent for this long. */
+/* Some sign of life, if the stream has been silent for this long. */
 void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns);
 
 #endif

@@ -1,7 +1,7 @@
 /* From slots to the client: a stream event by event, for as long as the client reads; a whole answer once it
  * is complete.
  *
- * A stream's first event comes with its first token, and tells the roles before it. After that each step's
+ * A stream's first event comes with its first token, and what its codec begins with before it. After that each step's
  * tokens make an event, with or without text, and the last one has the finish_reason. The choices take turns,
  * one event each. An event is bounded in text and in tokens, so that a client that comes back after a while
  * gets what waited in pieces that its buffer can hold. */
@@ -36,12 +36,9 @@ static void finish_stream(struct generation *g)
 {
     struct exchange *x = g->x;
     struct buffer *event = &g->api->event;
-    if (g->params.include_usage) {
-        struct usage usage;
-        generation_sum_usage(g, &usage);
-        answer_append_usage_chunk(event, &g->head, &usage);
-    }
-    answer_append_done(event);
+    struct usage usage;
+    generation_sum_usage(g, &usage);
+    codec_append(event, EVENT_DONE, &g->answer, &(struct event){.usage = &usage});
     generation_flush_event(g);
     if (g->broken) {
         fail(g, &g->choices[0]);
@@ -59,29 +56,27 @@ static size_t take_text(const struct buffer *ready, size_t n)
     return n;
 }
 
-/* All of them at once and in order: clients take a choice's first chunk as its beginning. */
-static void append_roles(struct generation *g)
+static void append_start(struct generation *g)
 {
-    for (int i = 0; g->kind == API_CHAT && !g->begun && i < g->num_choices; i++)
-        answer_append_chunk(&g->api->event, &g->head, &(struct chunk){.index = i, .is_first = true});
+    if (!g->begun) codec_append(&g->api->event, EVENT_STARTED, &g->answer, &(struct event){0});
     g->begun = true;
 }
 
-static void append_chunk(struct generation *g, struct choice *c, size_t text_bytes,
+static void append_delta(struct generation *g, struct choice *c, size_t text_bytes,
                          const struct logprobs_part *logprobs, const char *finish_reason)
 {
     struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens};
     assert_debug(!c->ended && text_bytes <= c->ready.num_bytes && logprobs->begin == c->num_reported);
-    append_roles(g);
-    struct chunk chunk = {
-        .index = c->index,
+    append_start(g);
+    const struct event event = {
+        .usage = &usage,
+        .choice = c,
         .text = c->ready.data,
         .text_bytes = text_bytes,
         .logprobs = logprobs->begin < logprobs->end ? logprobs : NULL,
         .finish_reason = finish_reason,
-        .usage = g->params.include_usage && g->params.continuous_usage ? &usage : NULL,
     };
-    answer_append_chunk(&g->api->event, &g->head, &chunk);
+    codec_append(&g->api->event, EVENT_DELTA, &g->answer, &event);
     buffer_consume(&c->ready, text_bytes);
     c->num_reported = logprobs->end;
     c->ended = finish_reason != NULL;
@@ -150,7 +145,7 @@ static bool step_choice(struct generation *g, struct choice *c)
     bool is_last = c->finish_reason && text_bytes == c->ready.num_bytes &&
                    (!g->params.logprobs || logprobs.end == c->num_prompt_tokens + c->num_pulled);
     if (num_new == 0 && text_bytes == 0 && logprobs.begin == logprobs.end && !is_last) return false;
-    append_chunk(g, c, text_bytes, &logprobs, is_last ? c->finish_reason : NULL);
+    append_delta(g, c, text_bytes, &logprobs, is_last ? c->finish_reason : NULL);
     generation_flush_event(g);
     observe_first_write(g, c);
     return true;
@@ -195,7 +190,7 @@ static void reply_whole(struct generation *g)
     struct buffer body;
     buffer_init(&body, ANSWER_BYTES_MAX);
     generation_sum_usage(g, &usage);
-    answer_append_whole(&body, &g->head, g->choices, g->num_choices, &g->context, &usage);
+    codec_append(&body, EVENT_WHOLE, &g->answer, &(struct event){.usage = &usage});
     if (any_choice_is_broken(g) || buffer_failed(&body)) {
         struct api_error error;
         api_error_set(&error, 500, "server_error", NULL, NULL,
@@ -224,22 +219,14 @@ void generation_pump_whole(struct generation *g)
     if (num_complete == g->num_choices) reply_whole(g);
 }
 
-/* ---- errors and comments ---- */
+/* ---- errors and pings ---- */
 
-static void append_error_event(struct buffer *event, const struct api_error *error)
-{
-    buffer_append_text(event, "data: ");
-    api_error_append(event, error);
-    buffer_append_text(event, "\n\n");
-    answer_append_done(event);
-}
-
-void generation_reply_error(const struct generation *g, struct exchange *x, const struct api_error *error)
+void generation_reply_error(struct generation *g, struct exchange *x, const struct api_error *error)
 {
     struct buffer *out = &g->api->event;
     buffer_clear(out);
     if (g->streaming) {
-        append_error_event(out, error);
+        codec_append(out, EVENT_ERROR, &g->answer, &(struct event){.error = error});
         exchange_write(x, out->data, out->num_bytes);
         buffer_clear(out);
         exchange_end(x);
@@ -249,7 +236,8 @@ void generation_reply_error(const struct generation *g, struct exchange *x, cons
      * connection may write events before exchange_reply returns, so the scratch is given back afterwards. */
     struct buffer body = *out;
     buffer_init(out, body.max_bytes);
-    api_error_append(&body, error);
+    const struct failure f = api_error_failure(error, g->request_id);
+    g->answer.codec->append_error(&body, &f);
     if (error->retry_after_seconds > 0) {
         char seconds[16];
         snprintf(seconds, sizeof seconds, "%d", error->retry_after_seconds);
@@ -264,6 +252,6 @@ void generation_reply_error(const struct generation *g, struct exchange *x, cons
 void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns)
 {
     if (!g->x || !g->streaming || g->blocked || now_ns - g->last_write_ns < interval_ns) return;
-    buffer_append_text(&g->api->event, ": ping\n\n");
+    codec_append(&g->api->event, EVENT_PING, &g->answer, &(struct event){0});
     generation_flush_event(g);
 }

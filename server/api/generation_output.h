@@ -13,7 +13,7 @@ void generation_pump_whole(struct generation *g);
 void generation_flush_event(struct generation *g);
 
 /* The last thing a client hears of a request that was admitted and failed. x is gone afterwards. */
-void generation_reply_error(const struct generation *g, struct exchange *x, const struct api_error *error);
+void generation_reply_error(struct generation *g, struct exchange *x, const struct api_error *error);
 
 /* ---- generation.c, for the above ---- */
 

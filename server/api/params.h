@@ -1,6 +1,6 @@
 /* params.h - the one validator: what a client asked for, with every type and range checked.
  *
- * Both generation endpoints read their body through params_read, so that a limit holds on all of them.
+ * All codecs read their body through params_read, once it is canonical (codec.h), so that a limit holds on all of them.
  * Unknown fields are accepted, null equals absent, a known field of the wrong type or range is refused with
  * its dotted path in param, and a known field that would change the answer but is not there yet is refused
  * unless it holds its neutral value. What comes out needs no further check: every id is below the logits'
@@ -20,6 +20,7 @@
 #include "server/api/text_stream.h"
 #include "server/server.h"
 
+/* The two forms of a canonical body: a raw prompt, messages for the template. */
 enum api_kind { API_COMPLETIONS, API_CHAT };
 
 enum { MAX_TOKENS_DEFAULT = -1, COMPLETION_MAX_TOKENS = 16, CACHE_SALT_CHARS_MAX = 128 };

@@ -20,15 +20,24 @@ cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
     return tree;
 }
 
+/* Numbers are kept before a codec moves them: they are found in the order of the text. */
+static int make_canonical(const struct prepare_input *in, struct translation *t)
+{
+    if (t->kind == API_CHAT && chat_template_keep_numbers(t->body, in->body, in->body_bytes))
+        return api_error_no_memory(t->err);
+    return in->codec->translate ? in->codec->translate(t) : 0;
+}
+
 int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
                 struct prompts *prompts, struct api_error *err)
 {
     cJSON *body = prepare_parse(in->body, in->body_bytes, err);
     if (!body) return STATUS_INVALID;
-    int status = params_read(in->server, in->kind, body, in->body, in->body_bytes, arena, params, err);
-    if (status == 0 && in->kind == API_CHAT && chat_template_keep_numbers(body, in->body, in->body_bytes))
-        status = api_error_no_memory(err);
-    if (status == 0 && in->kind == API_CHAT)
+    struct translation t = {in->server, body, in->codec->kind, arena, err};
+    int status = make_canonical(in, &t);
+    if (status == 0)
+        status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
+    if (status == 0 && t.kind == API_CHAT)
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);

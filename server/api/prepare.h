@@ -1,4 +1,4 @@
-/* prepare.h - from a body to params and token ids: parse, validate, render, tokenise.
+/* prepare.h - from a body to params and token ids: parse, translate, validate, render, tokenise.
  *
  * One pure function of the body and of the server's immutable tables, so that a long body runs on the worker
  * pool and a short one inline, through the same code. Nothing of the parsed tree is left when it returns.
@@ -6,12 +6,12 @@
 #ifndef SERVER_API_PREPARE_H
 #define SERVER_API_PREPARE_H
 
-#include "server/api/params.h"
+#include "server/api/codec.h"
 #include "server/api/prompts.h"
 
 struct prepare_input {
     const struct server *server;
-    enum api_kind kind;
+    const struct codec *codec;
     const char *body; /* passed json_gate */
     size_t body_bytes;
     int64_t now_seconds;

@@ -79,8 +79,11 @@ static void check_prompts(const struct params *p, const struct prompts *prompts,
 
 static void prepare(enum api_kind kind, const char *text, size_t n, const cJSON *body)
 {
-    struct prepare_input in = {
-        .server = &server, .kind = kind, .body = text, .body_bytes = n, .now_seconds = 1};
+    struct prepare_input in = {.server = &server,
+                               .codec = kind == API_CHAT ? &codec_chat : &codec_completions,
+                               .body = text,
+                               .body_bytes = n,
+                               .now_seconds = 1};
     struct arena arena;
     struct request_slot_input input;
     static struct request_payload payload;

@@ -170,8 +170,9 @@ static void take_event(const char *event, size_t n)
         take_object(event + 6, n - 6);
 }
 
-void exchange_start_stream(struct exchange *x)
+void exchange_start_stream(struct exchange *x, const char *content_type)
 {
+    (void)content_type;
     (void)x;
     assert_always(!client.gone && !client.streaming);
     client.streaming = true;

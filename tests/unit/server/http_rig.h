@@ -86,7 +86,7 @@ static void endpoint_later(struct exchange *x)
 
 static void endpoint_held_stream(struct exchange *x)
 {
-    exchange_start_stream(x);
+    exchange_start_stream(x, "text/event-stream; charset=utf-8");
     exchange_write(x, "data: first\n\n", 13);
     endpoint_later(x);
 }
@@ -94,7 +94,7 @@ static void endpoint_held_stream(struct exchange *x)
 static void endpoint_stream(struct exchange *x)
 {
     num_handled++;
-    exchange_start_stream(x);
+    exchange_start_stream(x, "text/event-stream; charset=utf-8");
     exchange_write(x, ": ping\n\n", 8);
     exchange_write(x, "data: 1\n\n", 9);
     exchange_write(x, "data: [DONE]\n\n", 14);
@@ -122,7 +122,7 @@ static void endpoint_flood(struct exchange *x)
     x->context = arena_alloc(&x->arena, sizeof(int));
     x->on_writable = flood;
     x->on_closed = count_closed;
-    exchange_start_stream(x);
+    exchange_start_stream(x, "text/event-stream; charset=utf-8");
     flood(x);
 }
 
@@ -132,7 +132,7 @@ static void endpoint_burst(struct exchange *x)
     static char event[FLOOD_EVENT_BYTES];
     memset(event, 'x', sizeof event);
     x->on_closed = count_closed;
-    exchange_start_stream(x);
+    exchange_start_stream(x, "text/event-stream; charset=utf-8");
     for (int i = 0; i < FLOOD_EVENTS; i++) exchange_write(x, event, sizeof event);
 }
 
@@ -151,20 +151,20 @@ static void endpoint_busy(struct exchange *x)
 }
 
 static const struct route rig_routes[] = {
-    {HTTP_METHOD_GET, "/ok", 0, endpoint_ok},
-    {HTTP_METHOD_GET, "/open", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_ok},
-    {HTTP_METHOD_GET, "/smuggled", ROUTE_OPEN | ROUTE_ALWAYS, endpoint_smuggled},
-    {HTTP_METHOD_GET, "/path/*", 0, endpoint_path},
-    {HTTP_METHOD_POST, "/echo", ROUTE_JSON, endpoint_echo},
-    {HTTP_METHOD_POST, "/raw", 0, endpoint_echo},
-    {HTTP_METHOD_GET, "/later", 0, endpoint_later},
-    {HTTP_METHOD_POST, "/later", ROUTE_JSON, endpoint_later},
-    {HTTP_METHOD_GET, "/held-stream", 0, endpoint_held_stream},
-    {HTTP_METHOD_GET, "/stream", 0, endpoint_stream},
-    {HTTP_METHOD_GET, "/flood", 0, endpoint_flood},
-    {HTTP_METHOD_GET, "/burst", 0, endpoint_burst},
-    {HTTP_METHOD_GET, "/big", 0, endpoint_big},
-    {HTTP_METHOD_GET, "/busy", 0, endpoint_busy},
+    {HTTP_METHOD_GET, "/ok", 0, .handler = endpoint_ok},
+    {HTTP_METHOD_GET, "/open", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_ok},
+    {HTTP_METHOD_GET, "/smuggled", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_smuggled},
+    {HTTP_METHOD_GET, "/path/*", 0, .handler = endpoint_path},
+    {HTTP_METHOD_POST, "/echo", ROUTE_JSON, .handler = endpoint_echo},
+    {HTTP_METHOD_POST, "/raw", 0, .handler = endpoint_echo},
+    {HTTP_METHOD_GET, "/later", 0, .handler = endpoint_later},
+    {HTTP_METHOD_POST, "/later", ROUTE_JSON, .handler = endpoint_later},
+    {HTTP_METHOD_GET, "/held-stream", 0, .handler = endpoint_held_stream},
+    {HTTP_METHOD_GET, "/stream", 0, .handler = endpoint_stream},
+    {HTTP_METHOD_GET, "/flood", 0, .handler = endpoint_flood},
+    {HTTP_METHOD_GET, "/burst", 0, .handler = endpoint_burst},
+    {HTTP_METHOD_GET, "/big", 0, .handler = endpoint_big},
+    {HTTP_METHOD_GET, "/busy", 0, .handler = endpoint_busy},
     {.pattern = NULL},
 };
 

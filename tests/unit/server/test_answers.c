@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "server/api/answer_json.h"
+#include "server/api/codec.h"
 #include "server/api/slot_fill.h"
 #include "unit/server/fake_tokenizer.h"
 
@@ -154,15 +154,22 @@ static void chunks(void **state)
 {
     (void)state;
     struct buffer out;
-    struct answer_head head = {
-        .kind = API_CHAT, .id = "chatcmpl-1", .created = 7, .model = "m\"x", .reports_cached_tokens = true};
+    const struct choice choice = {.index = 1};
+    struct params params = {.include_usage = false};
+    const struct choice_context context = {.params = &params};
+    struct answer a = {.codec = &codec_chat,
+                       .id = "chatcmpl-1",
+                       .created = 7,
+                       .model = "m\"x",
+                       .reports_cached_tokens = true,
+                       .context = &context,
+                       .num_choices = 1};
     buffer_init(&out, 4096);
-    answer_append_chunk(&out, &head, &(struct chunk){.index = 0, .is_first = true});
-    answer_append_chunk(&out, &head, &(struct chunk){.index = 1, .text = "a\nb", .text_bytes = 2});
-    head.usage_in_chunks = true;
-    answer_append_chunk(&out, &head, &(struct chunk){.index = 1, .finish_reason = "stop"});
-    answer_append_usage_chunk(&out, &head, &(struct usage){3, 4, 2});
-    answer_append_done(&out);
+    codec_append(&out, EVENT_STARTED, &a, &(struct event){0});
+    codec_append(&out, EVENT_DELTA, &a, &(struct event){.choice = &choice, .text = "a\nb", .text_bytes = 2});
+    params.include_usage = true;
+    codec_append(&out, EVENT_DELTA, &a, &(struct event){.choice = &choice, .finish_reason = "stop"});
+    codec_append(&out, EVENT_DONE, &a, &(struct event){.usage = &(struct usage){3, 4, 2}});
 #define HEAD                                                                                                 \
     "data: "                                                                                                 \
     "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":7,\"model\":\"m\\\"x\","        \
@@ -184,7 +191,6 @@ static void whole_answers(void **state)
     struct buffer out;
     struct choice choices[2] = {{.index = 0, .finish_reason = "stop"},
                                 {.index = 1, .finish_reason = "length"}};
-    struct answer_head head = {.kind = API_COMPLETIONS, .id = "cmpl-1", .created = 7, .model = "m"};
     buffer_init(&out, 4096);
     buffer_init(&choices[0].ready, 16);
     buffer_init(&choices[1].ready, 16);
@@ -193,7 +199,14 @@ static void whole_answers(void **state)
     struct server server = {.tokenizer = tokenizer};
     const struct choice_context context = {.server = &server, .params = &params};
     choices[0].slot_idx = choices[1].slot_idx = -1;
-    answer_append_whole(&out, &head, choices, 2, &context, &(struct usage){1, 2, 0});
+    struct answer a = {.codec = &codec_completions,
+                       .id = "cmpl-1",
+                       .created = 7,
+                       .model = "m",
+                       .context = &context,
+                       .choices = choices,
+                       .num_choices = 2};
+    codec_append(&out, EVENT_WHOLE, &a, &(struct event){.usage = &(struct usage){1, 2, 0}});
     assert_string_equal(
         out.data,
         "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":["
@@ -211,9 +224,12 @@ static void cached_tokens_can_be_kept_secret(void **state)
 {
     (void)state;
     struct buffer out;
-    struct answer_head head = {.kind = API_CHAT, .id = "chatcmpl-1", .created = 7, .model = "m"};
+    const struct params params = {.include_usage = true};
+    const struct choice_context context = {.params = &params};
+    struct answer a = {
+        .codec = &codec_chat, .id = "chatcmpl-1", .created = 7, .model = "m", .context = &context};
     buffer_init(&out, 4096);
-    answer_append_usage_chunk(&out, &head, &(struct usage){3, 4, 2});
+    codec_append(&out, EVENT_DONE, &a, &(struct event){.usage = &(struct usage){3, 4, 2}});
     assert_non_null(strstr(out.data, "\"total_tokens\":7,\"prompt_tokens_details\":null}}\n\n"));
     buffer_deinit(&out);
 }

@@ -106,8 +106,9 @@ void exchange_error(struct exchange *x, int http_status, const char *type, const
     client.gone = true;
 }
 
-void exchange_start_stream(struct exchange *x)
+void exchange_start_stream(struct exchange *x, const char *content_type)
 {
+    (void)content_type;
     assert_ptr_equal(x, &client.x);
     assert_false(client.gone || client.streaming);
     client.streaming = true;

@@ -55,8 +55,11 @@ static int tear_down(void **state)
 
 static int prepare(enum api_kind kind, const char *body)
 {
-    const struct prepare_input in = {
-        .server = &server, .kind = kind, .body = body, .body_bytes = strlen(body), .now_seconds = 0};
+    const struct prepare_input in = {.server = &server,
+                                     .codec = kind == API_CHAT ? &codec_chat : &codec_completions,
+                                     .body = body,
+                                     .body_bytes = strlen(body),
+                                     .now_seconds = 0};
     prompts = (struct prompts){0};
     return prepare_run(&in, &arena, &params, &prompts, &error);
 }

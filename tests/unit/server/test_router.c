@@ -21,9 +21,9 @@ static void endpoint_b(struct exchange *x)
 }
 
 static const struct route routes[] = {
-    {HTTP_METHOD_GET, "/a", 0, endpoint_a},  {HTTP_METHOD_POST, "/a", 0, endpoint_b},
-    {HTTP_METHOD_GET, "/m", 0, endpoint_a},  {HTTP_METHOD_GET, "/m/*", 0, endpoint_b},
-    {HTTP_METHOD_POST, "/p", 0, endpoint_b}, {.pattern = NULL},
+    {HTTP_METHOD_GET, "/a", 0, .handler = endpoint_a},  {HTTP_METHOD_POST, "/a", 0, .handler = endpoint_b},
+    {HTTP_METHOD_GET, "/m", 0, .handler = endpoint_a},  {HTTP_METHOD_GET, "/m/*", 0, .handler = endpoint_b},
+    {HTTP_METHOD_POST, "/p", 0, .handler = endpoint_b}, {.pattern = NULL},
 };
 
 static void expect(enum http_method method, const char *path, void (*handler)(struct exchange *),

@@ -77,8 +77,9 @@ const char *exchange_header(const struct exchange *x, const char *name)
     return NULL;
 }
 
-void exchange_start_stream(struct exchange *x)
+void exchange_start_stream(struct exchange *x, const char *content_type)
 {
+    (void)content_type;
     (void)x;
     fail();
 }

@@ -1,0 +1,92 @@
+/* codec.h - a protocol of generation: how its bodies become the one form of request that the core knows, and
+ * how the core's events become its bytes.
+ *
+ *   body --translate--> canonical body --params, prompts--> a generation --events--> bytes
+ *
+ * The canonical body has the names of OpenAI's chat or text completions, with vLLM's further fields: one
+ * validator (params.h) and one reader of prompts stand behind all codecs. Fields that a codec does not name
+ * pass as they are, so that what params.c learns every protocol knows. Events are one table of functions,
+ * each appending bytes that are complete in themselves; the transport knows none of them. Thread: translate
+ * any (a pure function of the body), events the loop's. */
+#ifndef SERVER_API_CODEC_H
+#define SERVER_API_CODEC_H
+
+#include "server/api/choice.h"
+#include "server/response.h"
+
+struct codec;
+
+struct usage {
+    int64_t prompt_tokens, completion_tokens, cached_tokens;
+};
+
+/* An answer as its codec sees it, the same at every event. */
+struct answer {
+    const struct codec *codec;
+    char id[48];     /* the codec's prefix and 24 hexadecimal digits */
+    int64_t created; /* unix seconds */
+    const char *model;
+    const char *request_id;
+    bool reports_cached_tokens; /* --report-cached-tokens */
+    const struct choice_context *context;
+    const struct choice *choices;
+    int num_choices;
+    void *state; /* codec->state_bytes of the codec's own, zero at first; NULL: none */
+};
+
+enum event_kind {
+    EVENT_STARTED, /* once, before a stream's first delta */
+    EVENT_DELTA, /* more of one choice: a step's tokens, with or without text; its last one has the finish */
+    EVENT_DONE,  /* every choice has ended: the last bytes of a stream */
+    EVENT_ERROR, /* the last bytes of a stream that failed */
+    EVENT_PING,  /* nothing came for a while */
+    EVENT_WHOLE, /* no stream: the answer, complete */
+    NUM_EVENTS,
+};
+
+struct event {
+    const struct usage *usage; /* DONE, WHOLE: of all choices; DELTA: of this one so far */
+    /* DELTA */
+    const struct choice *choice;
+    const char *text; /* whole characters */
+    size_t text_bytes;
+    const struct logprobs_part *logprobs; /* NULL: none in this event */
+    const char *finish_reason;            /* "stop", "length"; NULL: not the last of its choice */
+    /* ERROR */
+    const struct api_error *error;
+};
+
+/* Appends the event's bytes; none: this protocol does not tell of it. */
+typedef void append_event(struct buffer *out, struct answer *a, const struct event *e);
+
+struct translation;
+
+struct codec {
+    const char *path;                        /* in the log */
+    const char *id_prefix;                   /* of answers */
+    const char *stream_type;                 /* content type of its streams */
+    enum api_kind kind;                      /* of canonical body */
+    int (*translate)(struct translation *t); /* NULL: the body is canonical */
+    append_event *events[NUM_EVENTS];        /* NULL: not told */
+    append_failure *append_error;            /* the body of an error; its routes name it, too */
+    size_t state_bytes;
+    void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */
+};
+
+/* A body on its way to the canonical one. */
+struct translation {
+    const struct server *server;
+    cJSON *body;         /* rewritten in place */
+    enum api_kind kind;  /* the codec's; translate may change it */
+    struct arena *arena; /* the request's */
+    struct api_error *err;
+};
+
+#define EVENT_STREAM_TYPE "text/event-stream; charset=utf-8"
+
+extern const struct codec codec_chat, codec_completions;
+
+/* The codec's bytes for an event. */
+void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e);
+
+#endif

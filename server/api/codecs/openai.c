@@ -1,0 +1,206 @@
+/* openai.c - chat completions and text completions: the canonical form itself, so that bodies are read as they
+ * are. Answers are written member by member in the order that OpenAI sends them; a stream's chunk is one
+ * `data: {...}` event. */
+#include "server/api/codec.h"
+
+#include <string.h>
+
+static void append_text(struct buffer *out, const char *text)
+{
+    buffer_append_json(out, text, strlen(text));
+}
+
+/* {"id":...,"object":...,"created":...,"model":...,"choices":[ */
+static void begin_object(struct buffer *out, const struct answer *a, const char *object)
+{
+    buffer_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id, object,
+                  (long long)a->created);
+    append_text(out, a->model);
+    buffer_append_text(out, ",\"choices\":[");
+}
+
+static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
+{
+    int64_t total_tokens = u->prompt_tokens + u->completion_tokens;
+    buffer_printf(out,
+                  "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+                  "\"prompt_tokens_details\":",
+                  (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)total_tokens);
+    if (a->reports_cached_tokens)
+        buffer_printf(out, "{\"cached_tokens\":%lld}}", (long long)u->cached_tokens);
+    else
+        buffer_append_text(out, "null}");
+}
+
+static void append_finish_reason(struct buffer *out, const char *finish_reason)
+{
+    buffer_append_text(out, ",\"finish_reason\":");
+    if (finish_reason)
+        append_text(out, finish_reason);
+    else
+        buffer_append_text(out, "null");
+}
+
+static void append_logprobs(struct buffer *out, const struct answer *a, const struct logprobs_part *logprobs)
+{
+    buffer_append_text(out, ",\"logprobs\":");
+    if (logprobs)
+        logprobs_append(out, a->codec->kind, logprobs);
+    else
+        buffer_append_text(out, "null");
+}
+
+/* ---- stream ---- */
+
+static bool usage_in_chunks(const struct answer *a)
+{
+    return a->context->params->include_usage;
+}
+
+static void begin_chunk(struct buffer *out, const struct answer *a)
+{
+    buffer_append_text(out, "data: ");
+    begin_object(out, a, a->codec->kind == API_CHAT ? "chat.completion.chunk" : "text_completion");
+}
+
+static void append_member(struct buffer *out, const char *name, const char *text, size_t num_bytes)
+{
+    buffer_printf(out, "\"%s\":", name);
+    buffer_append_json(out, num_bytes > 0 ? text : "", num_bytes);
+}
+
+/* Of all choices at once and in order: clients take a choice's first chunk as its beginning. */
+static void append_roles(struct buffer *out, struct answer *a, const struct event *e)
+{
+    (void)e;
+    for (int i = 0; i < a->num_choices; i++) {
+        begin_chunk(out, a);
+        buffer_printf(out,
+                      "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},"
+                      "\"logprobs\":null,\"finish_reason\":null}]%s}\n\n",
+                      i, usage_in_chunks(a) ? ",\"usage\":null" : "");
+    }
+}
+
+static void append_chunk(struct buffer *out, struct answer *a, const struct event *e)
+{
+    bool is_chat = a->codec->kind == API_CHAT;
+    begin_chunk(out, a);
+    buffer_printf(out, "{\"index\":%d,%s", e->choice->index, is_chat ? "\"delta\":{" : "");
+    append_member(out, is_chat ? "content" : "text", e->text, e->text_bytes);
+    if (is_chat) buffer_append_char(out, '}');
+    append_logprobs(out, a, e->logprobs);
+    append_finish_reason(out, e->finish_reason);
+    buffer_append_text(out, "}]");
+    if (usage_in_chunks(a)) {
+        buffer_append_text(out, ",\"usage\":");
+        if (a->context->params->continuous_usage)
+            append_usage(out, a, e->usage);
+        else
+            buffer_append_text(out, "null");
+    }
+    buffer_append_text(out, "}\n\n");
+}
+
+static void append_end_of_stream(struct buffer *out)
+{
+    buffer_append_text(out, "data: [DONE]\n\n");
+}
+
+static void append_done(struct buffer *out, struct answer *a, const struct event *e)
+{
+    if (usage_in_chunks(a)) {
+        begin_chunk(out, a);
+        buffer_append_text(out, "],\"usage\":");
+        append_usage(out, a, e->usage);
+        buffer_append_text(out, "}\n\n");
+    }
+    append_end_of_stream(out);
+}
+
+static void append_error(struct buffer *out, struct answer *a, const struct event *e)
+{
+    const struct failure f = api_error_failure(e->error, a->request_id);
+    buffer_append_text(out, "data: ");
+    response_append_error(out, &f);
+    buffer_append_text(out, "\n\n");
+    append_end_of_stream(out);
+}
+
+static void append_ping(struct buffer *out, struct answer *a, const struct event *e)
+{
+    (void)a, (void)e;
+    buffer_append_text(out, ": ping\n\n");
+}
+
+/* ---- whole ---- */
+
+static void append_content(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    bool is_chat = a->codec->kind == API_CHAT;
+    if (is_chat) buffer_append_text(out, "\"message\":{\"role\":\"assistant\",");
+    append_member(out, is_chat ? "content" : "text", c->ready.data, c->ready.num_bytes);
+    if (is_chat) buffer_append_text(out, ",\"refusal\":null}");
+}
+
+static void append_prompt_logprobs(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    if (a->context->params->num_prompt_logprobs < 0) return;
+    const struct logprobs_part part = choice_prompt_logprobs(c, a->context);
+    buffer_append_text(out, ",\"prompt_logprobs\":");
+    prompt_logprobs_append(out, &part);
+}
+
+static void append_choice(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    const struct logprobs_part part = choice_next_logprobs(c, a->context, INT32_MAX);
+    buffer_printf(out, "{\"index\":%d,", c->index);
+    append_content(out, a, c);
+    append_logprobs(out, a, a->context->params->logprobs ? &part : NULL);
+    append_finish_reason(out, c->finish_reason);
+    if (a->codec->kind == API_COMPLETIONS) append_prompt_logprobs(out, a, c);
+    buffer_append_char(out, '}');
+}
+
+static void append_whole(struct buffer *out, struct answer *a, const struct event *e)
+{
+    bool is_chat = a->codec->kind == API_CHAT;
+    begin_object(out, a, is_chat ? "chat.completion" : "text_completion");
+    for (int i = 0; i < a->num_choices; i++) {
+        if (i > 0) buffer_append_char(out, ',');
+        append_choice(out, a, &a->choices[i]);
+    }
+    buffer_append_text(out, "],\"usage\":");
+    append_usage(out, a, e->usage);
+    if (is_chat) append_prompt_logprobs(out, a, &a->choices[0]);
+    buffer_append_char(out, '}');
+}
+
+/* ---- the tables ---- */
+
+const struct codec codec_chat = {
+    .path = "/v1/chat/completions",
+    .id_prefix = "chatcmpl-",
+    .stream_type = EVENT_STREAM_TYPE,
+    .kind = API_CHAT,
+    .events = {[EVENT_STARTED] = append_roles,
+               [EVENT_DELTA] = append_chunk,
+               [EVENT_DONE] = append_done,
+               [EVENT_ERROR] = append_error,
+               [EVENT_PING] = append_ping,
+               [EVENT_WHOLE] = append_whole},
+    .append_error = response_append_error,
+};
+
+const struct codec codec_completions = {
+    .path = "/v1/completions",
+    .id_prefix = "cmpl-",
+    .stream_type = EVENT_STREAM_TYPE,
+    .kind = API_COMPLETIONS,
+    .events = {[EVENT_DELTA] = append_chunk,
+               [EVENT_DONE] = append_done,
+               [EVENT_ERROR] = append_error,
+               [EVENT_PING] = append_ping,
+               [EVENT_WHOLE] = append_whole},
+    .append_error = response_append_error,
+};
