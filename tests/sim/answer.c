@@ -138,7 +138,7 @@ struct seen {
     double logprobs[MODEL_LEN + 1]; /* NAN: null */
 };
 
-struct answer {
+struct seen_answer {
     struct seen choices[PROMPTS_MAX * CHOICES_MAX];
     bool done, has_error, has_usage;
     int64_t prompt_tokens, completion_tokens, cached_tokens, total_tokens;
@@ -164,7 +164,7 @@ static void see_logprobs(struct seen *s, const cJSON *logprobs)
     }
 }
 
-static void see_choice(struct answer *a, const struct request *r, const cJSON *choice)
+static void see_choice(struct seen_answer *a, const struct request *r, const cJSON *choice)
 {
     int index = get(choice, "index")->valueint;
     expect(index >= 0 && index < request_num_sequences(r), "choice %d", index);
@@ -181,7 +181,7 @@ static void see_choice(struct answer *a, const struct request *r, const cJSON *c
         snprintf(s->finish_reason, sizeof s->finish_reason, "%s", finish->valuestring);
 }
 
-static void see_object(struct answer *a, const struct request *r, const char *json, size_t n)
+static void see_object(struct seen_answer *a, const struct request *r, const char *json, size_t n)
 {
     cJSON *root = cJSON_ParseWithLength(json, n);
     const cJSON *choice, *usage = get(root, "usage");
@@ -200,7 +200,7 @@ static void see_object(struct answer *a, const struct request *r, const char *js
 }
 
 /* Whole events; what is left of a connection that was cut may end with part of one. */
-static void see_events(struct answer *a, const struct request *r, const struct bytes *body)
+static void see_events(struct seen_answer *a, const struct request *r, const struct bytes *body)
 {
     const char *at = body->data, *end = at + body->num;
     while (at < end) {
@@ -267,7 +267,7 @@ static void compare_choice(const struct request *r, int index, const struct seen
     if (e.solo.end == SOLO_STOP) mark(MARK_ended_by_eos_or_stop_id);
 }
 
-static void compare_usage(const struct request *r, const struct answer *a)
+static void compare_usage(const struct request *r, const struct seen_answer *a)
 {
     int64_t prompt = 0, completion = 0;
     for (int i = 0; i < request_num_sequences(r); i++) {
@@ -383,7 +383,7 @@ static void check_refusal(const struct request *r, const struct response *respon
 
 static void check_stream(const struct request *r, const struct response *response)
 {
-    struct answer *a = keep_alloc(sizeof *a);
+    struct seen_answer *a = keep_alloc(sizeof *a);
     bool complete = response->state == RESPONSE_COMPLETE;
     see_events(a, r, &response->body);
     if (complete) expect(a->done, "%s: a stream ended without [DONE]", r->id);
@@ -404,7 +404,7 @@ static void check_stream(const struct request *r, const struct response *respons
 
 static void check_whole(const struct request *r, const struct response *response)
 {
-    struct answer *a = keep_alloc(sizeof *a);
+    struct seen_answer *a = keep_alloc(sizeof *a);
     see_object(a, r, response->body.data, response->body.num);
     for (int i = 0; i < request_num_sequences(r); i++) compare_choice(r, i, &a->choices[i], true);
     compare_usage(r, a);
