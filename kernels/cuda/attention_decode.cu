@@ -26,6 +26,7 @@
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/attention_feed.cuh"
 #include "kernels/cuda/attention_fold.cuh"
+#include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 enum { THREADS = (1 + DECODE_FOLDERS + STAGES_MAX) * 32 };

@@ -8,7 +8,7 @@
 #ifndef KERNELS_CUDA_ATTENTION_DECODE_CUH
 #define KERNELS_CUDA_ATTENTION_DECODE_CUH
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/mma.cuh"
 

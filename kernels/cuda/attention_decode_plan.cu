@@ -8,11 +8,6 @@
 
 enum { RANGES_PER_CTA = 8, RANGE_PAGES_MIN = 16 };
 
-bool cuda_attention_supports(int32_t head_dim)
-{
-    return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
-}
-
 /* Items of a sequence and split: K/V heads times tiles of query heads. */
 int32_t cuda_decode_heads(const struct attention_args *a)
 {

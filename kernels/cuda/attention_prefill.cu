@@ -13,6 +13,7 @@
  * Sources: Dao, "FlashAttention-2", 2023; the split over queries and the fragment reuse are described there.
  */
 #include "kernels/cuda/attention_prefill.cuh"
+#include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum { WARPS = 4, TILE_ROWS = 64, TILE_KEYS = 64, PAD_BYTES = 16 };

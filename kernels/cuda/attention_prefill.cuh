@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_ATTENTION_PREFILL_CUH
 #define KERNELS_CUDA_ATTENTION_PREFILL_CUH
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
 
 struct prefill_args {
     __nv_bfloat16 *out;

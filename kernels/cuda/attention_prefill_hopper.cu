@@ -29,6 +29,7 @@
 
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"

@@ -6,7 +6,8 @@
 
 #include <new>
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kv_pool.cuh"
 
 enum { BLAS_WORKSPACE_BYTES = 32 << 20, SM_MIN = 80 };
 
@@ -33,42 +34,6 @@ static void close_device(struct device *device)
     delete d;
 }
 
-static uint64_t free_bytes(struct device *device)
-{
-    size_t free_now = 0, total = 0;
-    CUDA_CHECK(cuda_enter(device), cudaMemGetInfo(&free_now, &total));
-    return free_now;
-}
-
-static void *alloc(struct device *device, size_t bytes, const char *what)
-{
-    struct cuda_device *d = cuda_enter(device);
-    (void)what;
-    void *p = NULL;
-    if (cudaMalloc(&p, bytes ? bytes : 1) != cudaSuccess) {
-        cudaGetLastError(); /* no room is the caller's to report, not a device fault */
-        return NULL;
-    }
-    CUDA_CHECK(d, cudaMemsetAsync(p, 0, bytes, d->stream));
-    return p;
-}
-
-/* On the device's own stream: cudaMemcpy may return while its last part is still on the way, and that stream does not wait
- * for the default one. */
-static int upload(struct device *device, void *to, const void *from, size_t bytes)
-{
-    struct cuda_device *d = cuda_enter(device);
-    CUDA_CHECK(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->stream));
-    return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
-}
-
-static int download(struct device *device, void *to, const void *from, size_t bytes)
-{
-    struct cuda_device *d = cuda_enter(device);
-    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
-    return CUDA_CHECK(d, cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost)) ? STATUS_OK : STATUS_DEVICE;
-}
-
 static int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size,
                    int32_t hidden_size, int32_t intermediate_size, const struct attention_args *attention,
                    struct error *err)
@@ -91,14 +56,14 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
     d->hidden_size = hidden_size;
     d->intermediate_size = intermediate_size;
     d->attention = *attention;
-    d->logits = (float *)alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
+    d->logits = (float *)cuda_alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
     d->attention_partial =
-        (float *)alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");
+        (float *)cuda_alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");
     d->attention_counters =
-        (int32_t *)alloc(device, cuda_decode_counters(limits, attention) * 4, "attention");
-    d->gate_up =
-        (__nv_bfloat16 *)alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2, "activations");
-    d->last_tokens = (int32_t *)alloc(device, (size_t)limits->num_batch_slots * 4, "sampling");
+        (int32_t *)cuda_alloc(device, cuda_decode_counters(limits, attention) * 4, "attention");
+    d->gate_up = (__nv_bfloat16 *)cuda_alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2,
+                                             "activations");
+    d->last_tokens = (int32_t *)cuda_alloc(device, (size_t)limits->num_batch_slots * 4, "sampling");
     if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the activations of %d tokens a step",
                          limits->num_tokens);
@@ -118,115 +83,29 @@ static int weights_done(struct device *device, struct error *err)
     return cuda_linear_plans(d, err);
 }
 
-static uint64_t kv_pool_bytes(struct device *device, const struct kv_shape *shape)
-{
-    (void)device;
-    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * 2 * (uint64_t)shape->num_kv_heads *
-           BLOCK_SIZE * (uint64_t)shape->head_dim * 2;
-}
-
-static int kv_pool_create(struct device *device, const struct kv_shape *shape, struct kv_pool **out,
-                          struct error *err)
-{
-    struct kv_pool *pool = new struct kv_pool();
-    pool->shape = *shape;
-    pool->block_elements = (size_t)2 * shape->num_kv_heads * BLOCK_SIZE * shape->head_dim;
-    pool->layer_elements = ((size_t)shape->num_blocks + 1) * pool->block_elements;
-    size_t bytes = pool->layer_elements * shape->num_layers * 2;
-    pool->data = (__nv_bfloat16 *)alloc(device, bytes, "K/V cache");
-    if (!pool->data) {
-        delete pool;
-        return error_set(err, STATUS_NO_MEMORY,
-                         "the GPU has no room for a K/V cache of %.1f GiB: lower "
-                         "--kv-cache-memory-bytes or --gpu-memory-utilization",
-                         (double)bytes / (1 << 30));
-    }
-    cuda_steps_set_spare_block(cuda_of(device), shape->num_blocks);
-    *out = pool;
-    return STATUS_OK;
-}
-
-/* Host layout of a saved block: [layer][block_elements]. */
-static int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
-                       void *host, bool save)
-{
-    size_t bytes = pool->block_elements * 2;
-    for (int i = 0; i < num_blocks; i++)
-        for (int32_t layer = 0; layer < pool->shape.num_layers; layer++) {
-            __nv_bfloat16 *block =
-                pool->data + layer * pool->layer_elements + block_ids[i] * pool->block_elements;
-            char *at = (char *)host + ((size_t)i * pool->shape.num_layers + layer) * bytes;
-            CUDA_CHECK(d, save ? cudaMemcpyAsync(at, block, bytes, cudaMemcpyDeviceToHost, d->stream)
-                               : cudaMemcpyAsync(block, at, bytes, cudaMemcpyHostToDevice, d->stream));
-        }
-    return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
-}
-
-static int kv_blocks_save(struct device *device, struct kv_pool *pool, const int32_t *block_ids,
-                          int num_blocks, void *host)
-{
-    return copy_blocks(cuda_enter(device), pool, block_ids, num_blocks, host, true);
-}
-
-static int kv_blocks_load(struct device *device, struct kv_pool *pool, const int32_t *block_ids,
-                          int num_blocks, const void *host)
-{
-    return copy_blocks(cuda_enter(device), pool, block_ids, num_blocks, (void *)host, false);
-}
-
-static void attention(struct device *device, const struct batch *b, void *out, const void *qkv,
-                      const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
-{
-    struct cuda_device *d = cuda_of(device);
-    if (b->num_prefill_seqs > 0)
-        cuda_attention_prefill(d, b, (__nv_bfloat16 *)out, (const __nv_bfloat16 *)qkv, pool, layer, args);
-    if (b->num_seqs > b->num_prefill_seqs)
-        cuda_attention_decode(d, b, (__nv_bfloat16 *)out, (const __nv_bfloat16 *)qkv, pool, layer, args);
-}
-
 static int read_logits(struct device *device, int32_t row, float *out)
 {
     struct cuda_device *d = cuda_of(device);
-    return download(device, out, d->logits + (size_t)row * d->vocab_size, (size_t)d->vocab_size * 4);
-}
-
-static int write_f32(struct device *device, void *to, const float *from, size_t count, bool res)
-{
-    if (res) return upload(device, to, from, count * 4);
-    __nv_bfloat16 *values = new __nv_bfloat16[count];
-    for (size_t i = 0; i < count; i++) values[i] = __float2bfloat16_rn(from[i]);
-    int status = upload(device, to, values, count * 2);
-    delete[] values;
-    return status;
-}
-
-static int read_f32(struct device *device, float *to, const void *from, size_t count, bool res)
-{
-    if (res) return download(device, to, from, count * 4);
-    __nv_bfloat16 *values = new __nv_bfloat16[count];
-    int status = download(device, values, from, count * 2);
-    for (size_t i = 0; i < count; i++) to[i] = __bfloat162float(values[i]);
-    delete[] values;
-    return status;
+    return cuda_download(device, out, d->logits + (size_t)row * d->vocab_size, (size_t)d->vocab_size * 4);
 }
 
 static const struct kernel_table *table(void)
 {
     static struct kernel_table t;
     t.close = close_device;
-    t.free_bytes = free_bytes;
-    t.alloc = alloc;
-    t.upload = upload;
-    t.download = download;
+    t.free_bytes = cuda_free_bytes;
+    t.alloc = cuda_alloc;
+    t.upload = cuda_upload;
+    t.download = cuda_download;
     t.prepare = prepare;
     t.seal = seal;
     t.linear_create = cuda_linear_create;
     t.linear_bytes = cuda_linear_bytes;
     t.weights_done = weights_done;
-    t.kv_pool_bytes = kv_pool_bytes;
-    t.kv_pool_create = kv_pool_create;
-    t.kv_blocks_save = kv_blocks_save;
-    t.kv_blocks_load = kv_blocks_load;
+    t.kv_pool_bytes = cuda_kv_pool_bytes;
+    t.kv_pool_create = cuda_kv_pool_create;
+    t.kv_blocks_save = cuda_kv_blocks_save;
+    t.kv_blocks_load = cuda_kv_blocks_load;
     t.step_begin = cuda_step_begin;
     t.step_end = cuda_step_end;
     t.replay = cuda_replay;
@@ -239,11 +118,11 @@ static const struct kernel_table *table(void)
     t.linear = cuda_linear;
     t.linear_silu_mul = cuda_linear; /* the linear knows its kind */
     t.rope_kv_write = cuda_rope_kv_write;
-    t.attention = attention;
+    t.attention = cuda_attention;
     t.logits_sample = cuda_logits_sample;
     t.read_logits = read_logits;
-    t.write_f32 = write_f32;
-    t.read_f32 = read_f32;
+    t.write_f32 = cuda_write_f32;
+    t.read_f32 = cuda_read_f32;
     return &t;
 }
 

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"

@@ -21,7 +21,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/silu.cuh"

@@ -21,7 +21,7 @@
 #include <map>
 #include <tuple>
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/mma.cuh"

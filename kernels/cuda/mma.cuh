@@ -8,8 +8,9 @@
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 
-#include <cuda_bf16.h>
 #include <stdint.h>
+
+#include "kernels/cuda/bf16.cuh"
 
 static __device__ __forceinline__ void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
@@ -65,23 +66,12 @@ template <int PENDING> static __device__ __forceinline__ void copy_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
 }
 
-static __device__ __forceinline__ uint32_t pack_bf16(float low, float high)
-{
-    __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-    return *(uint32_t *)&v;
-}
-
 /* 2^x by the hardware's unit; -infinity gives 0. */
 static __device__ __forceinline__ float exp2_fast(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
-}
-
-static __device__ __forceinline__ float2 unpack_bf16(uint32_t pair)
-{
-    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
 #endif

@@ -1,5 +1,6 @@
-/* norm.cu - embedding rows, logit rows and RMSNorm: one CTA a row, sums in an order that is a function of H alone. */
-#include "kernels/cuda/cuda_device.cuh"
+/* norm.cu - RMSNorm: one CTA a row, sums in an order that is a function of H alone. */
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 
 enum { NORM_THREADS = 256, NORM_VECTORS_MAX = HIDDEN_MAX / 4 / NORM_THREADS };
@@ -14,21 +15,6 @@ static __device__ float sum_over_block(float x)
     float sum = 0;
     for (int w = 0; w < NORM_THREADS / 32; w++) sum += partial[w];
     return sum;
-}
-
-static __device__ float4 load_delta(const __nv_bfloat16 *delta)
-{
-    uint2 raw = *(const uint2 *)delta;
-    float2 low = __bfloat1622float2(*(const __nv_bfloat162 *)&raw.x);
-    float2 high = __bfloat1622float2(*(const __nv_bfloat162 *)&raw.y);
-    return make_float4(low.x, low.y, high.x, high.y);
-}
-
-static __device__ void store_bf16x4(__nv_bfloat16 *out, float4 v)
-{
-    __nv_bfloat162 low = __floats2bfloat162_rn(v.x, v.y), high = __floats2bfloat162_rn(v.z, v.w);
-    uint2 raw = {*(uint32_t *)&low, *(uint32_t *)&high};
-    *(uint2 *)out = raw;
 }
 
 /* out = norm(x) * weight. ADD: delta is added to x first. H is a multiple of 4; a thread keeps its VECTORS values of 4 in
@@ -56,7 +42,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
         v[j] = row[i];
-        if (ADD) a[j] = load_delta(delta + first + 4 * i);
+        if (ADD) a[j] = load_bf16x4(delta + first + 4 * i);
     }
     float sum = 0;
 #pragma unroll
@@ -107,38 +93,4 @@ void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, v
         launch_norm<true>(cuda_of(d), num_rows, out, x, delta, weight, eps, hidden_size);
     else
         launch_norm<false>(cuda_of(d), num_rows, out, x, NULL, weight, eps, hidden_size);
-}
-
-static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int32_t row_vectors)
-{
-    dependents_launch();
-    const uint2 *from = x + (size_t)rows[blockIdx.x] * row_vectors;
-    uint2 *to = out + (size_t)blockIdx.x * row_vectors;
-    dependency_wait();
-    for (int i = threadIdx.x; i < row_vectors; i += NORM_THREADS) to[i] = from[i];
-}
-
-void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
-{
-    launch_dependent(cuda_of(d), pick_kernel, dim3((unsigned)b->num_logits), dim3(NORM_THREADS), 0,
-                     (uint2 *)out, (const uint2 *)x, b->logit_rows, (int32_t)(row_bytes / sizeof(uint2)));
-}
-
-/* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step. */
-static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
-                                    const int32_t *last_tokens, int32_t hidden_size)
-{
-    dependents_launch();
-    int32_t id = token_ids[blockIdx.x];
-    if (id < 0) id = last_tokens[~id];
-    const __nv_bfloat16 *from = table + (size_t)id * hidden_size;
-    float *to = out + (size_t)blockIdx.x * hidden_size;
-    for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x)
-        ((float4 *)to)[i] = load_delta(from + 4 * i);
-}
-
-void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
-{
-    launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(NORM_THREADS),
-                     (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
 }

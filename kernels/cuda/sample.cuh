@@ -7,7 +7,7 @@
 #ifndef KERNELS_CUDA_SAMPLE_CUH
 #define KERNELS_CUDA_SAMPLE_CUH
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 
 enum {

@@ -17,7 +17,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
 
 #define SAMPLING_GREEDY_BELOW 1e-5f /* as kernels/cpu/sample_row.h has it */
 

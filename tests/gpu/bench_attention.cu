@@ -15,7 +15,8 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kv_pool.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 

@@ -1,17 +1,15 @@
-/* cuda_device.cuh - what the files of the CUDA device share: the device, a step's arrays on it, and one launcher for
+/* device.cuh - what the files of the CUDA device share: the device, a step's arrays on it, and one launcher for
  * each operation of the kernel table (kernels/device.h).
  *
  * Types: activations are bf16, the residual stream is f32, K and V are bf16, logits are f32.
- * K/V pool: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim]; one block more than asked for is kept as the place
- * where padding tokens write.
  *
  * A step travels to the device as one packed copy of int32 words into a buffer whose offsets depend on its size class
  * only, so that a recorded graph finds every array where it was (struct step_layout). Two buffers alternate, so that
  * the next step may be prepared while one runs; everything runs on one stream.
  *
  * Errors: launches are checked once, in step_end; the first CUDA error is kept and is final. */
-#ifndef KERNELS_CUDA_CUDA_DEVICE_CUH
-#define KERNELS_CUDA_CUDA_DEVICE_CUH
+#ifndef KERNELS_CUDA_DEVICE_CUH
+#define KERNELS_CUDA_DEVICE_CUH
 
 #include <cublasLt.h>
 #include <cuda_bf16.h>
@@ -32,22 +30,6 @@ struct linear {
     bool wide_output;
     struct linear_plan *plan; /* linear.cu: which kernel for which M */
 };
-
-struct kv_pool {
-    struct kv_shape shape;
-    __nv_bfloat16 *data;
-    size_t block_elements; /* of one layer: 2 * Hk * BLOCK_SIZE * D */
-    size_t layer_elements; /* (num_blocks + 1) * block_elements */
-};
-
-/* Address of K (which = 0) or V (1) of a block and head: BLOCK_SIZE rows of head_dim. */
-__host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_elements, int32_t layer,
-                                            int32_t block, int which, int32_t head, int32_t num_kv_heads,
-                                            int32_t head_dim)
-{
-    return layer * layer_elements + block * block_elements +
-           ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
-}
 
 /* What a row asks of the sampler: in one word, so that a kernel need not read the others one after another to learn it. */
 enum sample_flag {
@@ -190,6 +172,14 @@ bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3
     return cuda_check(d, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
 }
 
+/* device_memory.cu */
+uint64_t cuda_free_bytes(struct device *d);
+void *cuda_alloc(struct device *d, size_t bytes, const char *what);
+int cuda_upload(struct device *d, void *to, const void *from, size_t bytes);
+int cuda_download(struct device *d, void *to, const void *from, size_t bytes);
+int cuda_write_f32(struct device *d, void *to, const float *from, size_t count, bool res);
+int cuda_read_f32(struct device *d, float *to, const void *from, size_t count, bool res);
+
 /* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
@@ -199,6 +189,8 @@ void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, co
 void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                         int32_t layer, const struct rope_args *args);
 
+void cuda_attention(struct device *d, const struct batch *b, void *out, const void *qkv,
+                    const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
                             const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                             const struct attention_args *args);

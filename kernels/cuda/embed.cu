@@ -1,0 +1,40 @@
+/* embed.cu - rows that are picked: of the embedding table for the tokens of a step, of the residual stream for its logits. */
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/hopper.cuh"
+
+enum { EMBED_THREADS = 256 };
+
+/* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step. */
+static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
+                                    const int32_t *last_tokens, int32_t hidden_size)
+{
+    dependents_launch();
+    int32_t id = token_ids[blockIdx.x];
+    if (id < 0) id = last_tokens[~id];
+    const __nv_bfloat16 *from = table + (size_t)id * hidden_size;
+    float *to = out + (size_t)blockIdx.x * hidden_size;
+    for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x)
+        ((float4 *)to)[i] = load_bf16x4(from + 4 * i);
+}
+
+void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
+{
+    launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS),
+                     (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
+}
+
+static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int32_t row_vectors)
+{
+    dependents_launch();
+    const uint2 *from = x + (size_t)rows[blockIdx.x] * row_vectors;
+    uint2 *to = out + (size_t)blockIdx.x * row_vectors;
+    dependency_wait();
+    for (int i = threadIdx.x; i < row_vectors; i += EMBED_THREADS) to[i] = from[i];
+}
+
+void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
+{
+    launch_dependent(cuda_of(d), pick_kernel, dim3((unsigned)b->num_logits), dim3(EMBED_THREADS), 0,
+                     (uint2 *)out, (const uint2 *)x, b->logit_rows, (int32_t)(row_bytes / sizeof(uint2)));
+}

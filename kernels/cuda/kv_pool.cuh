@@ -1,0 +1,33 @@
+/* kv_pool.cuh - the K/V pool in device memory: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim] of bf16. One block more
+ * than asked for is kept as the place where padding tokens write. */
+#ifndef KERNELS_CUDA_KV_POOL_CUH
+#define KERNELS_CUDA_KV_POOL_CUH
+
+#include "kernels/cuda/device.cuh"
+
+struct kv_pool {
+    struct kv_shape shape;
+    __nv_bfloat16 *data;
+    size_t block_elements; /* of one layer: 2 * Hk * BLOCK_SIZE * D */
+    size_t layer_elements; /* (num_blocks + 1) * block_elements */
+};
+
+/* Address of K (which = 0) or V (1) of a block and head: BLOCK_SIZE rows of head_dim. */
+__host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_elements, int32_t layer,
+                                            int32_t block, int which, int32_t head, int32_t num_kv_heads,
+                                            int32_t head_dim)
+{
+    return layer * layer_elements + block * block_elements +
+           ((size_t)which * num_kv_heads + head) * BLOCK_SIZE * head_dim;
+}
+
+/* See kernels/device.h. The pool lives until the device is closed. */
+uint64_t cuda_kv_pool_bytes(struct device *d, const struct kv_shape *shape);
+int cuda_kv_pool_create(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
+                        struct error *err);
+int cuda_kv_blocks_save(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
+                        void *host);
+int cuda_kv_blocks_load(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
+                        const void *host);
+
+#endif
