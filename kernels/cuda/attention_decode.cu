@@ -27,6 +27,7 @@
 #include "kernels/cuda/attention_feed.cuh"
 #include "kernels/cuda/attention_fold.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 enum { THREADS = (1 + DECODE_FOLDERS + STAGES_MAX) * 32 };
@@ -333,13 +334,15 @@ static __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
 }
 
 /* The pool as boxes: index of block, K or V, and head; parts of a row; rows; columns. */
-template <int D> static bool encode_pool(CUtensorMap *map, const struct kv_pool *pool, int32_t num_boxes)
+template <int D>
+static bool encode_pool(const struct cuda_device *d, CUtensorMap *map, const struct kv_pool *pool,
+                        int32_t num_boxes)
 {
     using T = decode_traits<D>;
     cuuint64_t sizes[] = {T::COLUMNS, BLOCK_SIZE, T::PARTS, (cuuint64_t)num_boxes};
     cuuint64_t strides[] = {D * 2, T::ROW_BYTES, T::PAGE_BYTES};
     cuuint32_t box[] = {T::COLUMNS, BLOCK_SIZE, T::PARTS, 1};
-    return tensor_map_encode(map, pool->data, 4, sizes, strides, box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+    return tensor_map_encode(d, map, pool->data, 4, sizes, strides, box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 /* As many stages as a CTA has room for. */
@@ -354,19 +357,12 @@ template <int D, int TILES>
 static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
                    const struct attention_args *args)
 {
-    static int32_t num_stages;
-    auto kernel = decode_kernel<D, TILES>;
-    if (num_stages == 0) {
-        num_stages = stages_of<D>(d);
-        CUDA_CHECK(d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           shared_bytes<D>(num_stages)));
-    }
-    a->num_stages = num_stages;
+    a->num_stages = stages_of<D>(d);
     CUtensorMap map = {};
-    if (d->is_hopper && !encode_pool<D>(&map, pool, a->num_boxes))
+    if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
-    launch_dependent(d, kernel, dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS),
-                     (size_t)shared_bytes<D>(num_stages), *a, map);
+    launch_dependent(d, decode_kernel<D, TILES>, dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS),
+                     (size_t)shared_bytes<D>(a->num_stages), *a, map);
 }
 
 template <int D>

@@ -14,6 +14,7 @@
  */
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum { WARPS = 4, TILE_ROWS = 64, TILE_KEYS = 64, PAD_BYTES = 16 };
@@ -206,11 +207,7 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_ke
 template <int D> static void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
 {
     using T = prefill_traits<D>;
-    static bool allowed;
-    if (!allowed)
-        CUDA_CHECK(d, cudaFuncSetAttribute(prefill_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           T::SHARED_BYTES));
-    allowed = true;
+    if (!cuda_allow_shared(d, (const void *)prefill_kernel<D>, T::SHARED_BYTES)) return;
     dim3 grid((unsigned)num_tiles, (unsigned)a.heads_per_tile);
     prefill_kernel<D><<<grid, WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
 }

@@ -30,6 +30,7 @@
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -525,15 +526,11 @@ static bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t n
     cuuint64_t pool_sizes[] = {64, 8, T::HALVES, (cuuint64_t)h.num_groups},
                pool_strides[] = {D * 2, 128, 8 * D * 2};
     cuuint32_t pool_box[] = {64, 8, T::HALVES, BLOCK_SIZE / 8};
-    if (!tensor_map_encode_matrix(&q_map, h.a.qkv, num_tokens, row, T::ROWS) ||
-        !tensor_map_encode(&pool_map, pool, 4, pool_sizes, pool_strides, pool_box))
+    if (!tensor_map_encode_matrix(d, &q_map, h.a.qkv, num_tokens, row, T::ROWS) ||
+        !tensor_map_encode(d, &pool_map, pool, 4, pool_sizes, pool_strides, pool_box))
         return cuda_check(d, cudaErrorInvalidValue, "tensor map of prefill attention");
     auto kernel = prefill_hopper_kernel<D>;
-    static bool allowed;
-    if (!allowed)
-        CUDA_CHECK(
-            d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SHARED_BYTES));
-    allowed = true;
+    if (!cuda_allow_shared(d, (const void *)kernel, T::SHARED_BYTES)) return false;
     kernel<<<(unsigned)std::min(h.num_items, (int32_t)d->num_sms), T::THREADS, T::SHARED_BYTES, d->stream>>>(
         h, q_map, pool_map);
     return true;

@@ -8,6 +8,8 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/tensor_map.cuh"
 
 enum { BLAS_WORKSPACE_BYTES = 32 << 20, SM_MIN = 80 };
 
@@ -30,6 +32,8 @@ static void close_device(struct device *device)
     if (d->blas) cublasLtDestroy(d->blas);
     cuda_weights_close_stages(d);
     cuda_linears_forget(d);
+    tensor_maps_close(d);
+    cuda_launches_close(d);
     cudaDeviceReset(); /* this process has one CUDA device: everything on it goes at once */
     delete d;
 }
@@ -89,9 +93,9 @@ static int read_logits(struct device *device, int32_t row, float *out)
     return cuda_download(device, out, d->logits + (size_t)row * d->vocab_size, (size_t)d->vocab_size * 4);
 }
 
-static const struct kernel_table *table(void)
+static constexpr struct kernel_table make_table(void)
 {
-    static struct kernel_table t;
+    struct kernel_table t = {};
     t.close = close_device;
     t.free_bytes = cuda_free_bytes;
     t.alloc = cuda_alloc;
@@ -123,8 +127,10 @@ static const struct kernel_table *table(void)
     t.read_logits = read_logits;
     t.write_f32 = cuda_write_f32;
     t.read_f32 = cuda_read_f32;
-    return &t;
+    return t;
 }
+
+static constexpr struct kernel_table table = make_table();
 
 static __global__ void any_kernel(void) {}
 
@@ -169,6 +175,8 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
     d->base.gpu_bytes = p.totalGlobalMem;
     snprintf(d->base.description, sizeof d->base.description, "%s, %.0f GiB, %d SMs", p.name,
              (double)p.totalGlobalMem / (1 << 30), d->num_sms);
+    cuda_launches_open(d);
+    tensor_maps_open(d);
     bool ok = CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) &&
               CUDA_CHECK(d, cudaMalloc(&d->blas_workspace, BLAS_WORKSPACE_BYTES));
     d->blas_workspace_bytes = BLAS_WORKSPACE_BYTES;
@@ -182,7 +190,7 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
                                                                        struct device **out, struct error *err)
 {
     struct cuda_device *d = new struct cuda_device();
-    d->base.ops = table();
+    d->base.ops = &table;
     d->base.name = "cuda";
     d->base.act_bytes = 2;
     d->base.res_bytes = 4;
@@ -190,6 +198,8 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
     d->base.is_gpu = true;
     int status = open_gpu(d, options->cuda_device, err);
     if (status) {
+        tensor_maps_close(d);
+        cuda_launches_close(d);
         delete d;
         return status;
     }

@@ -116,14 +116,17 @@ struct cuda_device {
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
     struct attention_args attention;
-    struct linears *linears;     /* linear.cu: choices of kernels */
-    struct steps *steps;         /* step.cu: buffers, events, graphs */
-    struct sampler *sampler;     /* sample.cu: history, scratch */
-    float *logits;               /* [R][V] */
-    float *attention_partial;    /* decode: split outputs and log-sum-exps */
-    int32_t *attention_counters; /* decode: arrivals per (sequence, head, folder) */
-    __nv_bfloat16 *gate_up;      /* [T][2 * intermediate] for the products that do not fuse */
-    int32_t *last_tokens;        /* [num_batch_slots] last sampled token of each slot */
+    struct launches *launches;           /* launch.cu: what kernels have been allowed */
+    struct tensor_maps *tensor_maps;     /* tensor_map.cu: the driver's encoder, and maps of matrices */
+    struct weight_stages *weight_stages; /* weights.cu: while weights come in */
+    struct linears *linears;             /* linear.cu: choices of kernels */
+    struct steps *steps;                 /* step.cu: buffers, events, graphs */
+    struct sampler *sampler;             /* sample.cu: history, scratch */
+    float *logits;                       /* [R][V] */
+    float *attention_partial;            /* decode: split outputs and log-sum-exps */
+    int32_t *attention_counters;         /* decode: arrivals per (sequence, head, folder) */
+    __nv_bfloat16 *gate_up;              /* [T][2 * intermediate] for the products that do not fuse */
+    int32_t *last_tokens;                /* [num_batch_slots] last sampled token of each slot */
 };
 
 static inline struct cuda_device *cuda_of(struct device *d)
@@ -141,36 +144,6 @@ static inline struct cuda_device *cuda_enter(struct device *d)
 /* Keeps the first error. Returns true when result is a success. */
 bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where);
 #define CUDA_CHECK(d, call) cuda_check(d, call, #call)
-
-/* Launches so that the kernel begins when all that was queued before it has ended. A step's first kernel is launched so, and
- * what earlier steps left in memory is then there for every kernel of the step, also ahead of its dependency: decode
- * attention, which fetches the pages of earlier steps there, counts on it (attention_feed.cuh). */
-template <typename... Parameters, typename... Arguments>
-bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                      Arguments... arguments)
-{
-    kernel<<<grid, block, 0, d->stream>>>(Parameters(arguments)...);
-    return cuda_check(d, cudaPeekAtLastError(), "launch");
-}
-
-/* Launches so that the kernel may begin before the one ahead of it in the stream has ended: it must call dependency_wait
- * (hopper.cuh) before it touches what that one wrote. */
-template <typename... Parameters, typename... Arguments>
-bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                      size_t shared_bytes, Arguments... arguments)
-{
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = d->stream;
-    config.attrs = &attribute;
-    config.numAttrs = d->is_hopper ? 1 : 0;
-    return cuda_check(d, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
-}
 
 /* device_memory.cu */
 uint64_t cuda_free_bytes(struct device *d);

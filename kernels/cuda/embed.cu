@@ -1,7 +1,7 @@
 /* embed.cu - rows that are picked: of the embedding table for the tokens of a step, of the residual stream for its logits. */
 #include "kernels/cuda/bf16.cuh"
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
 
 enum { EMBED_THREADS = 256 };
 

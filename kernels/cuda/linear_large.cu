@@ -21,8 +21,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/tensor_map.cuh"
@@ -317,9 +317,9 @@ static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x
 {
     using T = large_traits<WIDTH>;
     CUtensorMap x_map, w_map, out_map;
-    if (!tensor_map_encode_matrix(&x_map, x, rows, w->k, TILE_M) ||
-        !tensor_map_encode_matrix(&w_map, w->weight, w->n, w->k, WIDTH / CLUSTER) ||
-        !tensor_map_encode_matrix(&out_map, out, rows, SILU_MUL ? w->n / 2 : w->n, OUT_ROWS))
+    if (!tensor_map_encode_matrix(d, &x_map, x, rows, w->k, TILE_M) ||
+        !tensor_map_encode_matrix(d, &w_map, w->weight, w->n, w->k, WIDTH / CLUSTER) ||
+        !tensor_map_encode_matrix(d, &out_map, out, rows, SILU_MUL ? w->n / 2 : w->n, OUT_ROWS))
         return false;
     large_args a = {};
     a.bias = w->bias;
@@ -343,12 +343,9 @@ static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x
     config.stream = d->stream;
     config.attrs = attributes;
     config.numAttrs = 2;
-    static int num_clusters; /* that the machine runs at a time */
-    if (!num_clusters &&
-        (!CUDA_CHECK(
-             d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SHARED_BYTES)) ||
-         !CUDA_CHECK(d, cudaOccupancyMaxActiveClusters(&num_clusters, kernel, &config)) || !num_clusters))
-        return false;
+    if (!cuda_allow_shared(d, (const void *)kernel, T::SHARED_BYTES)) return false;
+    int32_t num_clusters = cuda_clusters_max(d, (const void *)kernel, &config);
+    if (num_clusters == 0) return false;
     config.gridDim = dim3((unsigned)(std::min(num_clusters, a.num_tile_rows * a.num_tile_columns) * CLUSTER));
     return CUDA_CHECK(d, cudaLaunchKernelEx(&config, kernel, a, x_map, w_map, out_map));
 }

@@ -18,11 +18,9 @@
  * (cuBLASLt's included). Filling the ring with weights needs nothing of the kernel before: it begins ahead of the
  * dependency, so that the memory does not idle between kernels. */
 #include <algorithm>
-#include <map>
-#include <tuple>
 
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/silu.cuh"
@@ -353,20 +351,6 @@ static __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
 
 /* ---- host ---- */
 
-/* [rows][k] in boxes of 64 columns and box_rows rows; made once for each matrix and box. Boxes are 128 bytes wide: with more
- * fetched into the L2 at a time the memory gives 3 to 4 % less. */
-static const CUtensorMap *tensor_map(const void *data, int32_t rows, int32_t k, int32_t box_rows)
-{
-    static std::map<std::tuple<const void *, int32_t, int32_t, int32_t>, CUtensorMap> maps;
-    auto key = std::make_tuple(data, rows, k, box_rows);
-    auto it = maps.find(key);
-    if (it != maps.end()) return &it->second;
-    CUtensorMap map;
-    if (!tensor_map_encode_matrix(&map, data, rows, k, box_rows, CU_TENSOR_MAP_L2_PROMOTION_L2_128B))
-        return NULL;
-    return &maps.emplace(key, map).first->second;
-}
-
 /* Three quarters, in whole rounds of the grid; the rest is queued. */
 static int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
 {
@@ -386,17 +370,11 @@ static bool launch(struct cuda_device *d, small_args a, const void *x, const str
     a.num_slots = std::min((RING_BYTES - S::BYTES_BEHIND) / stage_bytes, (int32_t)SLOTS_MAX);
     a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
     size_t shared_bytes = (size_t)a.num_slots * stage_bytes + S::BYTES_BEHIND + 1024;
-    const CUtensorMap *w_map = tensor_map(w->weight, w->n, w->k, ROWS),
-                      *x_map = tensor_map(x, a.m, w->k, a.x_rows);
+    const CUtensorMap *w_map = tensor_map_of_matrix(d, w->weight, w->n, w->k, ROWS),
+                      *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
     if (!w_map || !x_map) return false;
-    auto kernel = small_kernel<ROWS, COLS, EPILOGUE>;
-    static size_t allowed;
-    if (shared_bytes > allowed)
-        CUDA_CHECK(
-            d, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
-    allowed = std::max(allowed, shared_bytes);
-    return launch_dependent(d, kernel, dim3((unsigned)grid), dim3(S::THREADS), shared_bytes, a, *w_map,
-                            *x_map);
+    return launch_dependent(d, small_kernel<ROWS, COLS, EPILOGUE>, dim3((unsigned)grid), dim3(S::THREADS),
+                            shared_bytes, a, *w_map, *x_map);
 }
 
 /* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other; with more than 128 they

@@ -1,7 +1,7 @@
 /* norm.cu - RMSNorm: one CTA a row, sums in an order that is a function of H alone. */
 #include "kernels/cuda/bf16.cuh"
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
 
 enum { NORM_THREADS = 256, NORM_VECTORS_MAX = HIDDEN_MAX / 4 / NORM_THREADS };
 

@@ -6,9 +6,9 @@
  * A decode step waits here for a chain of latencies: cosines and norm weights are in registers before the
  * dependency, and after it a head is read once. With many tokens what counts is how many bytes are under way at
  * a time: a head of a usual size is held by a few lanes, which read and write 16 bytes each. */
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum { ROPE_THREADS = 128, HEAD_DIM_MAX = 256 };

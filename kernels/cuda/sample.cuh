@@ -7,8 +7,8 @@
 #ifndef KERNELS_CUDA_SAMPLE_CUH
 #define KERNELS_CUDA_SAMPLE_CUH
 
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
 
 enum {
     VECTOR_IDS = 128, /* that a warp reads at a time, 4 a lane */

@@ -18,28 +18,34 @@ struct stage {
     cudaEvent_t free;
 };
 
-static struct stage stages[STAGES];
+struct weight_stages {
+    struct stage stages[STAGES];
+    int next;
+};
 
 static bool open_stages(struct cuda_device *d)
 {
-    for (int i = 0; i < STAGES && !stages[i].host; i++)
-        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&stages[i].host, STAGE_BYTES, cudaHostAllocDefault)) ||
-            !CUDA_CHECK(d, cudaMalloc((void **)&stages[i].device, STAGE_BYTES)) ||
-            !CUDA_CHECK(d, cudaEventCreateWithFlags(&stages[i].free, cudaEventDisableTiming)))
+    if (d->weight_stages) return true;
+    d->weight_stages = new struct weight_stages();
+    for (struct stage &s : d->weight_stages->stages)
+        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&s.host, STAGE_BYTES, cudaHostAllocDefault)) ||
+            !CUDA_CHECK(d, cudaMalloc((void **)&s.device, STAGE_BYTES)) ||
+            !CUDA_CHECK(d, cudaEventCreateWithFlags(&s.free, cudaEventDisableTiming)))
             return false;
     return true;
 }
 
 void cuda_weights_close_stages(struct cuda_device *d)
 {
+    if (!d->weight_stages) return;
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
-    for (int i = 0; i < STAGES; i++) {
-        if (!stages[i].host) continue;
-        cudaFreeHost(stages[i].host);
-        cudaFree(stages[i].device);
-        cudaEventDestroy(stages[i].free);
-        stages[i] = {};
+    for (struct stage &s : d->weight_stages->stages) {
+        cudaFreeHost(s.host);
+        cudaFree(s.device);
+        if (s.free) cudaEventDestroy(s.free);
     }
+    delete d->weight_stages;
+    d->weight_stages = NULL;
 }
 
 static void copy_in_parallel(unsigned char *to, const unsigned char *from, size_t n)
@@ -148,10 +154,9 @@ static bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct 
     size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
     int64_t rows_per_stage = STAGE_BYTES / (int64_t)row_bytes;
     if (rows_per_stage == 0 || !open_stages(d)) return false;
-    static int next;
     for (int64_t row = 0; row < v->rows; row += rows_per_stage) {
         int64_t n = v->rows - row < rows_per_stage ? v->rows - row : rows_per_stage;
-        struct stage *s = &stages[next++ % STAGES];
+        struct stage *s = &d->weight_stages->stages[d->weight_stages->next++ % STAGES];
         CUDA_CHECK(d, cudaEventSynchronize(s->free));
         copy_in_parallel(s->host, (const unsigned char *)v->data + (size_t)row * row_bytes,
                          (size_t)n * row_bytes);
