@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import pathlib
+import re
 import resource
 import socket
 import time
@@ -155,6 +157,23 @@ WAITING_STREAMS = {  # none of these costs more than another: what preparing nee
     "chat": request({"messages": [{"role": "user", "content": "Why is the sky blue? " * 20}], "max_tokens": 1, "stream": True,
                      "logit_bias": {str(i): 1 for i in range(100)}}, path="/v1/chat/completions", headers=OPENAI_HEADERS),
 }
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizers' own memory")
+def test_a_word_of_8_mib(start_server):
+    """Body, text and tokens of one word that is as long as a request may be: the peak beside what an idle server has."""
+    with start_server() as server:
+        assert server.post("/tokenize", {"prompt": "x"}).status_code == 200
+        status = pathlib.Path(f"/proc/{server.process.pid}/status")
+        before = resident_bytes(server)
+        pathlib.Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")  # the peak counts from here
+        at_rest = int(re.search(r"VmRSS:\s+(\d+)", status.read_text())[1]) * 1024 - before
+        for letters in "a", "qwertyuiopasdfghjklzxcvbnm":
+            word = (letters * (8 << 20))[: (8 << 20) - 100]
+            assert server.post("/tokenize", {"prompt": word}).status_code in (200, 413)
+        peak = int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) * 1024 - at_rest - before
+        print(f"{peak / 2**20:.0f} MiB")
+        assert peak < 60 << 20
 
 
 @pytest.fixture

@@ -128,6 +128,18 @@ def atoms(rng, names, marks, words):
     return "".join(rng.choice("!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\x00\x01\x1b\x7f") for _ in range(rng.randrange(1, 6)))
 
 
+def long_words(rng):
+    """Longer than what is merged at once: of one letter, of few, of a script, of parts of words, of bytes that are rare."""
+    parts = ["the", "quick", "internationalization", "ing", "house", "tion", "er", "\u00e9", "\u2581"]
+    for letters in ("a", "ab", "aab", "\u2581", "\u00e9", "\U0001f600", "=", "abcdefghijklmnopqrstuvwxyz", "eta oin".replace(" ", ""),
+                    "天地玄黃宇宙洪荒", "לומשחק", "!#$%&()*+,-./:;<=>?@[]^_`{|}~", "\u0301\u0323", "01"):
+        n = rng.randrange(4000, 20000)
+        yield letters * (n // len(letters))
+        yield "".join(rng.choices(letters, k=n))
+    for n in (5000, 9000):
+        yield "".join(rng.choices(parts, k=n))
+
+
 def corpus(names, count, sources):
     rng = random.Random(20240607)
     marks = [chr(c) for c in range(0x300, 0x110000) if unicodedata.combining(chr(c))]
@@ -142,6 +154,7 @@ def corpus(names, count, sources):
         source = rng.choice(lines)
         at = rng.randrange(len(source))
         texts.append("\n".join(source[at : at + rng.randrange(1, 12)]))
+    texts += long_words(rng)
     texts = dict.fromkeys(texts)
     while len(texts) < count:
         texts["".join(atoms(rng, names, marks, words) for _ in range(rng.randrange(1, 14)))] = None

@@ -1,18 +1,32 @@
 /* Three ways to the same result, by length of the piece:
  *   - a piece that is itself a token, and is known to come out as that token, costs one look-up;
  *   - a short piece is merged in plain arrays: a scan for the lowest rank, a memmove. Quadratic, but in cache;
- *   - a long piece is a linked list of symbols and a heap of candidate pairs: n log n.
+ *   - a long piece is a linked list of symbols and a heap of candidate pairs: n log n; a longer one is merged
+ *     window by window, in the memory of two windows.
  * A heap entry is (rank, position). It is stale when the pair at its position has another rank by now; ranks
- * belong to pairs, so an entry whose rank still agrees means the pair that is there now. */
+ * belong to pairs, so an entry whose rank still agrees means the pair that is there now.
+ *
+ * Why windows change nothing. No merge crosses the border of two tokens of a result, so the merges to its left
+ * are those of the left part alone, in the same order: (1) any run of a result's tokens is the result of its
+ * own units. And (2) if p ends the result P of one text, q begins the result Q of the next one, and p q is the
+ * result of their units, then P Q is the result of both texts: the first merge across the border would be the
+ * lowest and leftmost of the units of p and q as well. A window that begins at a border of the one before, and
+ * whose first token is that one's token there, satisfies (2) by (1). Where it is another token, because what
+ * follows reaches back that far, both windows are merged as one, and windows are twice as long from then on. */
 #include "text/tokenizer/bpe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "text/tokenizer/unicode.h"
+#include "text/tokenizer/bpe_units.h"
 
-enum { SHORT_PIECE_UNITS = 40 };
+enum {
+    SHORT_PIECE_UNITS = 40,
+    WINDOW_UNITS = 4096,
+    OVERLAP_SHARE =
+        8, /* of a window is merged again with the next one: what follows does not reach further */
+};
 
 static const uint32_t no_rank = UINT32_MAX;
 
@@ -27,7 +41,7 @@ enum memo { MEMO_UNKNOWN, MEMO_WHOLE, MEMO_NOT_WHOLE };
 
 void bpe_init(struct bpe *b)
 {
-    *b = (struct bpe){.unknown_id = -1};
+    *b = (struct bpe){.unknown_id = -1, .window_units = WINDOW_UNITS};
 }
 
 void bpe_deinit(struct bpe *b)
@@ -39,7 +53,9 @@ void bpe_deinit(struct bpe *b)
 
 void bpe_work_deinit(struct bpe_work *w)
 {
+    free(w->units);
     free(w->ids);
+    free(w->begins);
     free(w->symbols);
     free(w->heap);
     *w = (struct bpe_work){0};
@@ -84,111 +100,41 @@ static uint32_t find_merge(const struct bpe *b, int32_t left, int32_t right, int
     return slot->rank;
 }
 
-/* A token that text may turn into by itself. */
-static int32_t find_plain(const struct vocab *v, const char *key, size_t key_bytes)
-{
-    int32_t id = vocab_find(v, key, key_bytes);
-    return id >= 0 && (vocab_flags(v, id) & TOKEN_SPECIAL) ? -1 : id;
-}
-
 int bpe_finish(struct bpe *b, const struct vocab *v, struct error *err)
 {
     static const char digits[] = "0123456789ABCDEF";
     for (int byte = 0; byte < 256; byte++) {
         char c = (char)byte, name[] = {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'};
-        b->byte_ids[byte] = b->byte_level ? find_plain(v, &c, 1) : vocab_find(v, name, sizeof name);
-        if (byte < 128) b->ascii_ids[byte] = find_plain(v, &c, 1);
+        b->byte_ids[byte] = b->byte_level ? vocab_find_plain(v, &c, 1) : vocab_find(v, name, sizeof name);
+        if (byte < 128) b->ascii_ids[byte] = vocab_find_plain(v, &c, 1);
     }
     b->memo = calloc((size_t)v->num_ids + 1, sizeof *b->memo);
     return b->memo ? 0
                    : error_set(err, STATUS_NO_MEMORY, "No memory for a vocabulary of %d tokens.", v->num_ids);
 }
 
+/* What is in it may get lost, but for the units. */
 static int work_reserve(struct bpe_work *w, size_t num_units)
 {
     if (num_units <= w->capacity) return 0;
     size_t capacity = max_of(num_units, max_of(w->capacity * 2, (size_t)256));
-    bpe_work_deinit(w);
-    w->ids = malloc(capacity * sizeof *w->ids);
-    w->symbols = malloc(capacity * sizeof *w->symbols);
-    /* A merge takes one entry out and puts at most two in. */
-    w->heap = malloc(capacity * 2 * sizeof *w->heap);
-    if (!w->ids || !w->symbols || !w->heap) {
-        bpe_work_deinit(w);
+    struct bpe_work grown = {
+        .units = malloc(capacity * sizeof *w->units),
+        .ids = malloc(capacity * sizeof *w->ids),
+        .begins = malloc((capacity + 1) * sizeof *w->begins),
+        .symbols = malloc(capacity * sizeof *w->symbols),
+        /* A merge takes one entry out and puts at most two in. */
+        .heap = malloc(capacity * 2 * sizeof *w->heap),
+        .capacity = capacity,
+    };
+    if (!grown.units || !grown.ids || !grown.begins || !grown.symbols || !grown.heap) {
+        bpe_work_deinit(&grown);
         return STATUS_NO_MEMORY;
     }
-    w->capacity = capacity;
+    if (w->capacity > 0) memcpy(grown.units, w->units, w->capacity * sizeof *w->units);
+    bpe_work_deinit(w);
+    *w = grown;
     return 0;
-}
-
-/* The tokens of the units before any merge. */
-struct unit_list {
-    int32_t *ids;
-    int32_t num_ids;
-    bool unknown_pending;
-};
-
-static void add_unit(struct unit_list *units, const struct bpe *b, int32_t id)
-{
-    if (units->unknown_pending) units->ids[units->num_ids++] = b->unknown_id;
-    units->unknown_pending = false;
-    units->ids[units->num_ids++] = id;
-}
-
-static void add_unknown(struct unit_list *units, const struct bpe *b)
-{
-    if (b->unknown_id < 0) return;
-    if (units->unknown_pending && !b->fuse_unknown) units->ids[units->num_ids++] = b->unknown_id;
-    units->unknown_pending = true;
-}
-
-/* A pending unknown token stays behind these bytes, as in the reference; that matters only to a vocabulary
- * that has some of the byte tokens but not all. */
-static bool add_fallback_bytes(struct unit_list *units, const struct bpe *b, const unsigned char *p,
-                               int num_bytes)
-{
-    for (int i = 0; i < num_bytes; i++) {
-        if (b->byte_ids[p[i]] < 0) return false;
-    }
-    for (int i = 0; i < num_bytes; i++) units->ids[units->num_ids++] = b->byte_ids[p[i]];
-    return true;
-}
-
-static void add_byte(struct unit_list *units, const struct bpe *b, unsigned char byte)
-{
-    if (b->byte_ids[byte] >= 0)
-        add_unit(units, b, b->byte_ids[byte]);
-    else
-        add_unknown(units, b);
-}
-
-static void add_code_point(struct unit_list *units, const struct bpe *b, const struct vocab *v,
-                           const unsigned char *p, int num_bytes)
-{
-    int32_t id = *p < 128 ? b->ascii_ids[*p] : find_plain(v, (const char *)p, (size_t)num_bytes);
-    if (id >= 0)
-        add_unit(units, b, id);
-    else if (!b->byte_fallback || !add_fallback_bytes(units, b, p, num_bytes))
-        add_unknown(units, b);
-}
-
-static int32_t list_units(const struct bpe *b, const struct vocab *v, const char *piece, size_t piece_bytes,
-                          int32_t *ids)
-{
-    struct unit_list units = {.ids = ids};
-    const unsigned char *p = (const unsigned char *)piece, *end = p + piece_bytes;
-    while (p < end) {
-        int num_bytes = 1;
-        if (b->byte_level) {
-            add_byte(&units, b, *p);
-        } else {
-            utf8_decode(p, end, &num_bytes);
-            add_code_point(&units, b, v, p, num_bytes);
-        }
-        p += num_bytes;
-    }
-    if (units.unknown_pending) units.ids[units.num_ids++] = b->unknown_id;
-    return units.num_ids;
 }
 
 /* A unit of a short piece, and the pair that it makes with the next one. */
@@ -203,12 +149,12 @@ static void renew_short_pair(const struct bpe *b, struct short_unit *unit, const
     unit->rank = unit + 1 < end ? find_merge(b, unit[0].id, unit[1].id, &unit->product) : no_rank;
 }
 
-static int32_t merge_short(const struct bpe *b, int32_t *ids, int32_t n)
+static int32_t merge_short(const struct bpe *b, const int32_t *unit_ids, int32_t n, int32_t *ids)
 {
     struct short_unit units[SHORT_PIECE_UNITS], *end = units + n;
-    for (int32_t i = 0; i < n; i++) units[i].id = ids[i];
+    for (int32_t i = 0; i < n; i++) units[i].id = unit_ids[i];
     for (struct short_unit *unit = units; unit < end; unit++) renew_short_pair(b, unit, end);
-    for (;;) {
+    while (end > units) {
         struct short_unit *best = units;
         for (struct short_unit *unit = units + 1; unit < end; unit++) {
             if (unit->rank < best->rank) best = unit;
@@ -268,14 +214,14 @@ static void renew_pair(const struct bpe *b, struct bpe_work *w, size_t *heap_siz
     if (s->rank != no_rank) heap_push(w->heap, heap_size, (uint64_t)s->rank << 32 | (uint32_t)position);
 }
 
-static size_t start_symbols(const struct bpe *b, struct bpe_work *w, int32_t n)
+static size_t start_symbols(const struct bpe *b, struct bpe_work *w, const int32_t *units, int32_t n)
 {
     size_t heap_size = 0;
     for (int32_t i = 0; i < n; i++) {
         struct bpe_symbol *s = &w->symbols[i];
         *s = (struct bpe_symbol){
-            .id = w->ids[i], .previous = i - 1, .next = i + 1 < n ? i + 1 : -1, .rank = no_rank};
-        if (s->next >= 0) s->rank = find_merge(b, s->id, w->ids[i + 1], &s->product);
+            .id = units[i], .previous = i - 1, .next = i + 1 < n ? i + 1 : -1, .rank = no_rank};
+        if (s->next >= 0) s->rank = find_merge(b, s->id, units[i + 1], &s->product);
         if (s->rank != no_rank) w->heap[heap_size++] = (uint64_t)s->rank << 32 | (uint32_t)i;
     }
     for (size_t i = heap_size / 4 + 1; i-- > 0;) {
@@ -284,9 +230,10 @@ static size_t start_symbols(const struct bpe *b, struct bpe_work *w, int32_t n)
     return heap_size;
 }
 
-static int32_t merge_long(const struct bpe *b, struct bpe_work *w, int32_t n)
+/* Leaves the result as a list of symbols, the first at 0. */
+static void merge_symbols(const struct bpe *b, struct bpe_work *w, const int32_t *units, int32_t n)
 {
-    size_t heap_size = start_symbols(b, w, n);
+    size_t heap_size = start_symbols(b, w, units, n);
     while (heap_size > 0) {
         uint64_t top = heap_pop(w->heap, &heap_size);
         int32_t position = (int32_t)(uint32_t)top;
@@ -300,35 +247,127 @@ static int32_t merge_long(const struct bpe *b, struct bpe_work *w, int32_t n)
         renew_pair(b, w, &heap_size, position);
         if (s->previous >= 0) renew_pair(b, w, &heap_size, s->previous);
     }
+}
+
+/* ---- windows ---- */
+
+/* The symbols as tokens with the units that they begin at; one more begin is the end. */
+static int32_t list_tokens(struct bpe_work *w, int32_t num_units)
+{
     int32_t num_ids = 0;
-    for (int32_t i = 0; i >= 0; i = w->symbols[i].next) w->ids[num_ids++] = w->symbols[i].id;
+    for (int32_t i = 0; i >= 0; i = w->symbols[i].next) {
+        w->begins[num_ids] = i;
+        w->ids[num_ids++] = w->symbols[i].id;
+    }
+    w->begins[num_ids] = num_units;
     return num_ids;
 }
 
-static int32_t merge(const struct bpe *b, struct bpe_work *w, int32_t n)
+static bool begins_with_token(const struct bpe_work *w, int32_t num_units, int32_t token)
 {
-    if (n < 2) return n;
-    return n <= SHORT_PIECE_UNITS ? merge_short(b, w->ids, n) : merge_long(b, w, n);
+    int32_t end = w->symbols[0].next < 0 ? num_units : w->symbols[0].next;
+    return w->symbols[0].id == w->ids[token] && end == w->begins[token + 1] - w->begins[token];
+}
+
+/* The last token that begins early enough for what follows the units not to reach it. */
+static int32_t find_seam(const struct bpe_work *w, int32_t num_ids, int32_t limit)
+{
+    int32_t seam = num_ids - 1;
+    while (seam > 0 && w->begins[seam] > limit) seam--;
+    return seam;
+}
+
+/* What the windows of a piece have in common. w->units holds the current one, w->ids its tokens. */
+struct windows {
+    const struct bpe *b;
+    struct bpe_work *w;
+    struct unit_cursor *cursor;
+    int32_t size, num_units, num_ids;
+};
+
+/* Fills the units up to a number of them. */
+static void fill_units(struct windows *s, int32_t num_units)
+{
+    s->num_units += unit_cursor_fill(s->cursor, s->w->units + s->num_units, num_units - s->num_units);
+}
+
+static void merge_window(struct windows *s)
+{
+    merge_symbols(s->b, s->w, s->w->units, s->num_units);
+    s->num_ids = list_tokens(s->w, s->num_units);
+}
+
+/* Both as one, and longer ones from now on. */
+static int widen(struct windows *s)
+{
+    s->size *= 2;
+    int status = work_reserve(s->w, 2 * (size_t)s->size);
+    if (status) return status;
+    fill_units(s, s->size);
+    merge_window(s);
+    return 0;
+}
+
+/* The window that begins at token seam becomes the current one; the tokens before are known. */
+static int move_on(struct windows *s, int32_t seam, bpe_take *take, void *context)
+{
+    struct bpe_work *w = s->w;
+    int32_t begin = w->begins[seam];
+    int status = take(context, w->ids, seam);
+    s->num_units -= begin;
+    memmove(w->units, w->units + begin, (size_t)s->num_units * sizeof *w->units);
+    s->num_ids = list_tokens(w, s->num_units);
+    return status;
+}
+
+static int next_window(struct windows *s, bpe_take *take, void *context)
+{
+    struct bpe_work *w = s->w;
+    int32_t seam = find_seam(w, s->num_ids, s->num_units - s->size / OVERLAP_SHARE), begin = w->begins[seam];
+    if (begin < s->size / 2) return widen(s);
+    fill_units(s, begin + s->size);
+    merge_symbols(s->b, w, w->units + begin, s->num_units - begin);
+    return begins_with_token(w, s->num_units - begin, seam) ? move_on(s, seam, take, context) : widen(s);
+}
+
+static int encode_windows(struct windows *s, bpe_take *take, void *context)
+{
+    merge_window(s);
+    while (unit_cursor_has_more(s->cursor)) {
+        int status = next_window(s, take, context);
+        if (status) return status;
+    }
+    return take(context, s->w->ids, s->num_ids);
+}
+
+/* ---- a piece ---- */
+
+static void merge_all(struct windows *s)
+{
+    if (s->num_units <= SHORT_PIECE_UNITS)
+        s->num_ids = merge_short(s->b, s->w->units, s->num_units, s->w->ids);
+    else
+        merge_window(s);
 }
 
 int bpe_encode(const struct bpe *b, const struct vocab *v, const char *piece, size_t num_bytes,
-               struct bpe_work *w, int32_t *num_ids)
+               struct bpe_work *w, bpe_take *take, void *context)
 {
     if (num_bytes > BPE_PIECE_BYTES_MAX) return STATUS_LIMIT;
-    /* Units are never more than bytes; one more for an unknown token that is put off. */
-    int status = work_reserve(w, num_bytes + 1);
-    if (status) return status;
-    int32_t whole = find_plain(v, piece, num_bytes);
+    int32_t whole = vocab_find_plain(v, piece, num_bytes);
     if (whole >= 0 &&
-        (b->ignore_merges || atomic_load_explicit(&b->memo[whole], memory_order_relaxed) == MEMO_WHOLE)) {
-        w->ids[0] = whole;
-        *num_ids = 1;
-        return 0;
-    }
-    *num_ids = merge(b, w, list_units(b, v, piece, num_bytes, w->ids));
+        (b->ignore_merges || atomic_load_explicit(&b->memo[whole], memory_order_relaxed) == MEMO_WHOLE))
+        return take(context, &whole, 1);
+    int status = work_reserve(w, min_of(num_bytes + 1, 2 * (size_t)b->window_units));
+    if (status) return status;
+    struct unit_cursor cursor = unit_cursor_start(b, v, piece, num_bytes);
+    struct windows s = {.b = b, .w = w, .cursor = &cursor, .size = b->window_units};
+    fill_units(&s, s.size);
+    if (unit_cursor_has_more(&cursor)) return encode_windows(&s, take, context);
+    merge_all(&s);
     if (whole >= 0) {
-        bool came_out = *num_ids == 1 && w->ids[0] == whole;
+        bool came_out = s.num_ids == 1 && w->ids[0] == whole;
         atomic_store_explicit(&b->memo[whole], came_out ? MEMO_WHOLE : MEMO_NOT_WHOLE, memory_order_relaxed);
     }
-    return 0;
+    return take(context, w->ids, s.num_ids);
 }

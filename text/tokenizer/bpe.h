@@ -22,11 +22,12 @@ struct merge_slot {
 };
 
 struct bpe {
-    bool byte_level;    /* units are bytes, else code points */
-    bool byte_fallback; /* a code point without a token becomes its bytes' tokens */
-    bool fuse_unknown;  /* a run of units without tokens is one unknown token */
-    bool ignore_merges; /* a piece that is a token is that token */
-    int32_t unknown_id; /* -1: units without tokens are dropped */
+    bool byte_level;      /* units are bytes, else code points */
+    bool byte_fallback;   /* a code point without a token becomes its bytes' tokens */
+    bool fuse_unknown;    /* a run of units without tokens is one unknown token */
+    bool ignore_merges;   /* a piece that is a token is that token */
+    int32_t unknown_id;   /* -1: units without tokens are dropped */
+    int32_t window_units; /* of longer pieces that many units are merged at a time; at least 32 */
 
     struct merge_slot *slots; /* slot_mask + 1 entries, at most half of them used */
     uint64_t slot_mask;
@@ -37,12 +38,14 @@ struct bpe {
     _Atomic unsigned char *memo;
 };
 
-/* Memory that is used again from piece to piece. */
+/* Memory that is used again from piece to piece; it does not grow with a piece beyond two windows, but for
+ * vocabularies whose merges reach back farther than a window's end. */
 struct bpe_work {
-    int32_t *ids; /* the result */
+    int32_t *units;        /* [capacity] before any merge */
+    int32_t *ids, *begins; /* [capacity, one more]: tokens, and the units that they begin at */
     struct bpe_symbol *symbols;
     uint64_t *heap;
-    size_t capacity;
+    size_t capacity; /* units */
 };
 void bpe_work_deinit(struct bpe_work *w);
 
@@ -56,9 +59,12 @@ int bpe_finish(struct bpe *b, const struct vocab *v, struct error *err) must_che
 
 enum { BPE_PIECE_BYTES_MAX = 1 << 28 };
 
-/* Leaves the tokens of piece (1 to BPE_PIECE_BYTES_MAX bytes) in w->ids and their number in *num_ids. Never a
- * control token but the unknown one. STATUS_NO_MEMORY or STATUS_LIMIT. */
+/* Takes tokens as they become known; another status than 0 ends the encoding and is its status. */
+typedef int bpe_take(void *context, const int32_t *ids, int32_t num_ids);
+
+/* Gives the tokens of piece (1 to BPE_PIECE_BYTES_MAX bytes) to take, in order. Never a control token but the
+ * unknown one. STATUS_NO_MEMORY, STATUS_LIMIT, or what take returned. */
 int bpe_encode(const struct bpe *b, const struct vocab *v, const char *piece, size_t num_bytes,
-               struct bpe_work *w, int32_t *num_ids) must_check;
+               struct bpe_work *w, bpe_take *take, void *context) must_check;
 
 #endif

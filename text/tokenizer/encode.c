@@ -25,8 +25,9 @@ struct encoder {
     struct buffer normalized[2], rewritten[2];
 };
 
-static int append_ids(struct encoder *e, const int32_t *ids, int32_t num_ids)
+static int append_ids(void *context, const int32_t *ids, int32_t num_ids)
 {
+    struct encoder *e = context;
     struct token_list *list = e->list;
     int32_t room = max_of(e->max_tokens - list->num_ids, 0), count = min_of(num_ids, room);
     if (count > list->capacity - list->num_ids) {
@@ -51,9 +52,7 @@ static int encode_pieces(struct encoder *e, const char *text, size_t num_bytes, 
     const char *piece;
     size_t piece_bytes;
     while (piece_walk_next(&walk, &piece, &piece_bytes)) {
-        int32_t num_ids;
-        int status = bpe_encode(&t->bpe, &t->vocab, piece, piece_bytes, &e->work, &num_ids);
-        if (!status) status = append_ids(e, e->work.ids, num_ids);
+        int status = bpe_encode(&t->bpe, &t->vocab, piece, piece_bytes, &e->work, append_ids, e);
         if (status) return status;
     }
     return 0;

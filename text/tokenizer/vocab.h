@@ -68,6 +68,13 @@ static inline unsigned vocab_flags(const struct vocab *v, int32_t id)
     return v->tokens[id].flags;
 }
 
+/* A token that text may turn into by itself: the id of one that is not special, or -1. */
+static inline int32_t vocab_find_plain(const struct vocab *v, const char *key, size_t key_bytes)
+{
+    int32_t id = vocab_find(v, key, key_bytes);
+    return id >= 0 && (vocab_flags(v, id) & TOKEN_SPECIAL) ? -1 : id;
+}
+
 const char *vocab_key(const struct vocab *v, int32_t id, size_t *num_bytes);
 const char *vocab_text(const struct vocab *v, int32_t id, size_t *num_bytes);
 

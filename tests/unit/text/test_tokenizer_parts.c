@@ -383,35 +383,91 @@ static int32_t merge_naively(const struct random_model *m, int32_t *ids, int32_t
     }
 }
 
+struct taken {
+    int32_t *ids, num_ids;
+};
+
+static int take(void *context, const int32_t *ids, int32_t num_ids)
+{
+    struct taken *taken = context;
+    memcpy(taken->ids + taken->num_ids, ids, (size_t)num_ids * sizeof *ids);
+    taken->num_ids += num_ids;
+    return 0;
+}
+
+enum { LONGEST = 200, SMALLEST_WINDOW = 32 };
+
+static void compare_with_naive(const struct random_model *m, struct bpe_work *work, uint64_t *counter,
+                               int32_t n)
+{
+    char text[LONGEST];
+    int32_t ids[LONGEST], found[LONGEST];
+    uint32_t letters = 1 + draw(counter, RANDOM_LETTERS);
+    for (int32_t i = 0; i < n; i++) {
+        ids[i] = (int32_t)draw(counter, letters);
+        text[i] = (char)('a' + ids[i]);
+    }
+    size_t num_bytes = (size_t)n;
+    n = merge_naively(m, ids, n);
+    for (int again = 0; again < 2; again++) { /* the second time what was learned is used */
+        struct taken taken = {.ids = found};
+        assert_int_equal(bpe_encode(&m->bpe, &m->vocab, text, num_bytes, work, take, &taken), 0);
+        assert_int_equal(taken.num_ids, n);
+        assert_memory_equal(found, ids, (size_t)n * sizeof *ids);
+    }
+}
+
 static void test_bpe_against_naive(void **state)
 {
     (void)state;
-    enum { LONGEST = 200 };
     uint64_t counter = 0;
     struct bpe_work work = {0};
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 120; round++) {
         struct random_model m;
         make_random_model(&m, &counter);
-        for (int k = 0; k < 60; k++) {
-            char text[LONGEST];
-            int32_t ids[LONGEST], n = 1 + (int32_t)draw(&counter, k % 2 ? 45 : LONGEST), num_ids;
-            uint32_t letters = 1 + draw(&counter, RANDOM_LETTERS);
-            for (int32_t i = 0; i < n; i++) {
-                ids[i] = (int32_t)draw(&counter, letters);
-                text[i] = (char)('a' + ids[i]);
-            }
-            size_t num_bytes = (size_t)n;
-            n = merge_naively(&m, ids, n);
-            for (int again = 0; again < 2; again++) { /* the second time what was learned is used */
-                assert_int_equal(bpe_encode(&m.bpe, &m.vocab, text, num_bytes, &work, &num_ids), 0);
-                assert_int_equal(num_ids, n);
-                assert_memory_equal(work.ids, ids, (size_t)n * sizeof *ids);
-            }
-        }
+        if (round % 2) m.bpe.window_units = SMALLEST_WINDOW;
+        for (int k = 0; k < 60; k++)
+            compare_with_naive(&m, &work, &counter, 1 + (int32_t)draw(&counter, k % 2 ? 45 : LONGEST));
         vocab_deinit(&m.vocab);
         bpe_deinit(&m.bpe);
     }
     bpe_work_deinit(&work);
+}
+
+static int count(void *context, const int32_t *ids, int32_t num_ids)
+{
+    (void)ids;
+    *(int32_t *)context += num_ids;
+    return 0;
+}
+
+/* One letter, and a merge of each power of two of it: the memory beside text and tokens does not grow. */
+static void test_bpe_of_a_huge_piece(void **state)
+{
+    (void)state;
+    enum { BYTES = (8 << 20) + 7, DOUBLINGS = 6 };
+    struct random_model m = {0};
+    struct bpe_work work = {0};
+    char *text = malloc(BYTES);
+    int32_t num_ids = 0;
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    vocab_init(&m.vocab);
+    bpe_init(&m.bpe);
+    m.bpe.byte_level = true;
+    for (int i = 0; i <= DOUBLINGS; i++)
+        assert_int_equal(vocab_add(&m.vocab, i, text, 1u << i, text, 1u << i, 0, NULL), 0);
+    assert_int_equal(vocab_index(&m.vocab, false, NULL), 0);
+    assert_int_equal(bpe_reserve(&m.bpe, DOUBLINGS, NULL), 0);
+    for (int i = 0; i < DOUBLINGS; i++) bpe_add_merge(&m.bpe, i, i, (uint32_t)i, i + 1);
+    assert_int_equal(bpe_finish(&m.bpe, &m.vocab, NULL), 0);
+    assert_int_equal(bpe_encode(&m.bpe, &m.vocab, text, BYTES, &work, count, &num_ids), 0);
+    assert_int_equal(num_ids, (BYTES >> DOUBLINGS) + 3); /* 7 is 4, 2 and 1 */
+    assert_in_range(work.capacity, 1, 16 << 10);
+    bpe_work_deinit(&work);
+    vocab_deinit(&m.vocab);
+    bpe_deinit(&m.bpe);
+    free(text);
 }
 
 int main(void)
@@ -424,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_pieces_cover),         cmocka_unit_test(test_regex_names),
         cmocka_unit_test(test_nfc_against_utf8proc), cmocka_unit_test(test_nfc_leaves_newer_marks),
         cmocka_unit_test(test_nfc_many_marks),       cmocka_unit_test(test_bpe_against_naive),
+        cmocka_unit_test(test_bpe_of_a_huge_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
