@@ -9,6 +9,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 enum { BLAS_WORKSPACE_BYTES = 32 << 20, SM_MIN = 80 };
@@ -120,7 +121,7 @@ static constexpr struct kernel_table make_table(void)
     t.pick_logit_rows = cuda_pick_logit_rows;
     t.rms_norm = cuda_rms_norm;
     t.linear = cuda_linear;
-    t.linear_silu_mul = cuda_linear; /* the linear knows its kind */
+    t.linear_silu_mul = cuda_linear;
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
     t.logits_sample = cuda_logits_sample;

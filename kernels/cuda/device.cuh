@@ -22,15 +22,6 @@ extern "C" {
 
 enum { STEP_BUFFERS = 2, GRAPH_BUCKETS_MAX = 64, HIDDEN_MAX = 16384 };
 
-struct linear {
-    __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
-    float *bias;           /* [N] or NULL */
-    int32_t n, k;
-    enum linear_kind kind;
-    bool wide_output;
-    struct linear_plan *plan; /* linear.cu: which kernel for which M */
-};
-
 /* What a row asks of the sampler: in one word, so that a kernel need not read the others one after another to learn it. */
 enum sample_flag {
     SAMPLE_BIAS = 1, /* bias or bans */
@@ -179,20 +170,6 @@ int32_t cuda_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 size_t cuda_decode_counters(const struct step_limits *limits, const struct attention_args *args);
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
-
-/* linear.cu */
-/* Of either kind. */
-void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
-                 const struct linear *w);
-void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
-/* Rows that a product computes for so many, where x and out have room for them. */
-int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
-/* The kernel that was chosen: see linear.cu. */
-int32_t cuda_linear_choice(const struct linear *w, int32_t rows);
-void cuda_linear_plan_create(struct cuda_device *d, struct linear *w);
-void cuda_linears_forget(struct cuda_device *d);
-int cuda_linear_plans(struct cuda_device *d,
-                      struct error *err); /* times and checks the candidates: weights_done */
 
 /* weights.cu */
 int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out,

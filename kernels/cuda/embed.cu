@@ -2,6 +2,7 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
 
 enum { EMBED_THREADS = 256 };
 

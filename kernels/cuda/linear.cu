@@ -8,12 +8,10 @@
  * (linear_plain.cu), which takes the place of those that do not. */
 #include <math.h>
 
-#include <iterator>
 #include <map>
 #include <tuple>
 #include <vector>
 
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"
@@ -34,10 +32,6 @@ enum {
 static const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192};
 enum { NUM_BUCKETS = sizeof bucket_rows / sizeof *bucket_rows };
 
-/* A kernel: rows of W a CTA of the one for few rows, minus CTAs a cluster of the one for many, or
- * cuBLASLt. */
-enum { KERNEL_BLAS = 0 };
-
 /* A product of one shape: rows x N, K. */
 struct gemm_plan {
     cublasLtMatmulDesc_t desc;
@@ -49,7 +43,7 @@ struct gemm_plan {
 /* Of all linears of a shape. */
 struct linear_plan {
     std::map<int32_t, struct gemm_plan> by_rows;
-    int32_t kernel[NUM_BUCKETS]; /* what was measured to be fastest */
+    struct linear_choice choices[NUM_BUCKETS]; /* what was measured to be fastest */
     std::vector<struct linear *> linears;
 };
 
@@ -153,14 +147,15 @@ static __global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *
 }
 
 /* False where the kernel cannot. */
-static bool run_kernel(struct cuda_device *d, int32_t kernel, int32_t rows, void *out, const void *x,
-                       const struct linear *w)
+static bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out,
+                       const void *x, const struct linear *w)
 {
     bool silu_mul = w->kind == LINEAR_GATE_UP;
-    if (kernel < 0)
-        return cuda_linear_large_fits(d, w) && cuda_linear_large(d, -kernel, 0, rows, out, x, w, silu_mul);
-    if (kernel > 0)
-        return cuda_linear_small_fits(d, w, rows) && cuda_linear_small(d, kernel, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_LARGE)
+        return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_SMALL)
+        return cuda_linear_small_fits(d, w, rows) &&
+               cuda_linear_small(d, c.tile_rows, rows, out, x, w, silu_mul);
     run_blas(d, rows, silu_mul ? d->gate_up : out, x, w);
     if (!silu_mul) return true;
     int32_t num_out = w->n / 2;
@@ -171,13 +166,12 @@ static bool run_kernel(struct cuda_device *d, int32_t kernel, int32_t rows, void
 
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
-    if (!run_kernel(d, w->plan->kernel[bucket_of(rows)], rows, out, x, w))
-        run_kernel(d, KERNEL_BLAS, rows, out, x, w);
+    if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) run_choice(d, {}, rows, out, x, w);
 }
 
-int32_t cuda_linear_choice(const struct linear *w, int32_t rows)
+struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows)
 {
-    return w->plan->kernel[bucket_of(rows)];
+    return w->plan->choices[bucket_of(rows)];
 }
 
 /* So many or more rows, such that there are few different numbers. cuBLASLt has another kernel for every 8 rows or so: to
@@ -191,7 +185,7 @@ static int32_t blas_rows(int32_t rows)
 
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
-    return cuda_linear_choice(w, rows) == KERNEL_BLAS ? min(blas_rows(rows), max(rows, room)) : rows;
+    return cuda_linear_choice(w, rows).kernel == LINEAR_BLAS ? min(blas_rows(rows), max(rows, room)) : rows;
 }
 
 void cuda_linear(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
@@ -235,8 +229,8 @@ static __global__ void hold_kernel(void)
 
 /* Milliseconds of some products, huge where the kernel cannot; each with the weights of another linear of the
  * shape, so that none of a big one is in a cache. */
-static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, int32_t kernel, int32_t rows,
-                         const struct timing *t)
+static float time_choice(struct cuda_device *d, const struct linear_plan *plan, const struct linear_choice &c,
+                         int32_t rows, const struct timing *t)
 {
     float ms = HUGE_VALF;
     const struct linear *w = plan->linears[0];
@@ -249,7 +243,7 @@ static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, 
     if (rows <= LINEAR_SMALL_ROWS_MAX) hold_kernel<<<1, 1, 0, d->stream>>>();
     cudaEventRecord(t->begin, d->stream);
     for (int i = 0; i < num_runs; i++)
-        if (!run_kernel(d, kernel, rows, t->out, t->x, plan->linears[(size_t)i % plan->linears.size()]))
+        if (!run_choice(d, c, rows, t->out, t->x, plan->linears[(size_t)i % plan->linears.size()]))
             return HUGE_VALF;
     cudaEventRecord(t->end, d->stream);
     cudaEventSynchronize(t->end);
@@ -257,33 +251,39 @@ static float time_kernel(struct cuda_device *d, const struct linear_plan *plan, 
     return ms;
 }
 
+/* fewer: what was chosen for the bucket of fewer rows, LINEAR_BLAS where there is none. */
+static std::vector<struct linear_choice> candidates_for(int32_t rows, const struct linear_choice &fewer)
+{
+    std::vector<struct linear_choice> candidates;
+    if (rows <= LINEAR_SMALL_ROWS)
+        for (int32_t tile_rows : linear_small_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0});
+    else if (rows <= LINEAR_SMALL_ROWS_MAX && fewer.kernel == LINEAR_SMALL)
+        candidates.push_back(fewer);
+    if (rows > LINEAR_SMALL_ROWS)
+        for (int32_t cluster : linear_large_clusters) candidates.push_back({LINEAR_LARGE, 0, cluster});
+    candidates.push_back({LINEAR_BLAS, 0, 0});
+    return candidates;
+}
+
 /* Kernels take turns, so that the clocks, which go down under load, are the same for all. The first turn
  * makes plans and tensor maps and does not count. A kernel must be so much faster than those before it in the
  * list: runs differ by 1 %, and for many rows what counts in the end, power, is not seen in milliseconds; the
- * first one there takes the least. Beyond LONG_ROWS, most of the time that this takes, one turn does.
- * fewer: what was chosen for fewer rows, or KERNEL_BLAS. */
-static int32_t fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows, int32_t fewer,
-                       const struct timing *t)
+ * first one there takes the least. Beyond LONG_ROWS, most of the time that this takes, one turn does. */
+static struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
+                                    const struct linear_choice &fewer, const struct timing *t)
 {
-    std::vector<int32_t> kernels;
-    if (rows <= LINEAR_SMALL_ROWS)
-        kernels.assign(std::begin(linear_small_tile_rows), std::end(linear_small_tile_rows));
-    else if (rows <= LINEAR_SMALL_ROWS_MAX && fewer > 0)
-        kernels.push_back(fewer);
-    if (rows > LINEAR_SMALL_ROWS)
-        for (int32_t cluster : linear_large_clusters) kernels.push_back(-cluster);
-    kernels.push_back(KERNEL_BLAS);
-    std::vector<float> best(kernels.size(), HUGE_VALF);
+    const std::vector<struct linear_choice> candidates = candidates_for(rows, fewer);
+    std::vector<float> best(candidates.size(), HUGE_VALF);
     int num_turns = rows > LONG_ROWS ? 1 : TIMED_TURNS;
     for (int turn = 0; turn <= num_turns; turn++)
-        for (size_t i = 0; i < kernels.size(); i++) {
-            float ms = time_kernel(d, plan, kernels[i], rows, t);
+        for (size_t i = 0; i < candidates.size(); i++) {
+            float ms = time_choice(d, plan, candidates[i], rows, t);
             if (turn > 0 && ms < best[i]) best[i] = ms;
         }
     size_t winner = 0;
-    for (size_t i = 1; i < kernels.size(); i++)
+    for (size_t i = 1; i < candidates.size(); i++)
         if (best[i] < (rows > LINEAR_SMALL_ROWS ? 0.98f : 0.99f) * best[winner]) winner = i;
-    return kernels[winner];
+    return candidates[winner];
 }
 
 /* Rows that a step of this device may have, of this shape. */
@@ -297,8 +297,8 @@ static void choose(struct cuda_device *d, struct linear_plan *plan, const struct
     int32_t most = min(rows_max(d, plan->linears[0]), bucket_rows[NUM_BUCKETS - 1]);
     for (int i = 0; i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
-            plan->kernel[i] =
-                fastest(d, plan, min(bucket_rows[i], most), i > 0 ? plan->kernel[i - 1] : KERNEL_BLAS, t);
+            plan->choices[i] = fastest(d, plan, min(bucket_rows[i], most),
+                                       i > 0 ? plan->choices[i - 1] : linear_choice{}, t);
 }
 
 /* Makes, and so compares, whatever plan of cuBLASLt's a step may want. */
@@ -307,7 +307,7 @@ static void make_plans(struct cuda_device *d, const struct linear_plan *plan, co
     const struct linear *w = plan->linears[0];
     int32_t most = rows_max(d, w);
     for (int32_t rows = 1; rows <= most; rows = blas_rows(rows) + 1)
-        if (cuda_linear_choice(w, rows) == KERNEL_BLAS)
+        if (cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
             run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
 }
 

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_LINEAR_LARGE_CUH
 #define KERNELS_CUDA_LINEAR_LARGE_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/linear.cuh"
 
 /* CTAs of a cluster: they change speed and power and nothing else. Two take less power, one leaves less of a
  * short product's last tile empty and chooses how wide tiles are. */

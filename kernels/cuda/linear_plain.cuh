@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_LINEAR_PLAIN_CUH
 #define KERNELS_CUDA_LINEAR_PLAIN_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/linear.cuh"
 
 /* out = x W^T, without bias or SiLU, for any shape with an even K. */
 void cuda_linear_plain(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);

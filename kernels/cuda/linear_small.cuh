@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_LINEAR_SMALL_CUH
 #define KERNELS_CUDA_LINEAR_SMALL_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/linear.cuh"
 
 enum {
     LINEAR_SMALL_ROWS = 64,     /* up to so many there is nothing better */

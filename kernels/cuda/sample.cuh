@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
 
 enum {
     VECTOR_IDS = 128, /* that a warp reads at a time, 4 a lane */

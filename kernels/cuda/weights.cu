@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/linear.cuh"
 
 enum { STAGE_BYTES = 32 << 20, STAGES = 2, COPY_THREADS = 8, UNPACK_THREADS = 128 };
 

@@ -3,7 +3,8 @@
  * few: for each shape of an 8B model and each number of rows up to 64, microseconds of cuBLASLt's own choice
  * and of each tile. chain: a layer's four products, as the decode step runs them. many: TFLOP/s from
  * 128 to 8192 rows, with what a layer of prefill adds to the product (SiLU), and of a layer. choice: what is
- * chosen when weights are in, five times over. alone: the own kernels against double precision, for
+ * chosen when weights are in, five times over (s48: linear_small with 48 rows of W a CTA; l2: linear_large in
+ * clusters of 2; b: cuBLASLt). alone: the own kernels against double precision, for
  * racecheck. order: the comparison that is made when weights are in: the own kernels pass, and what cuBLASLt
  * computes with K split does not.
  *
@@ -250,6 +251,16 @@ static void bench_shape(const struct shape &s)
     for (struct linear *w : all) cudaFree(w->weight);
 }
 
+static void print_choice(const struct linear_choice &c)
+{
+    if (c.kernel == LINEAR_SMALL)
+        printf(" s%d", c.tile_rows);
+    else if (c.kernel == LINEAR_LARGE)
+        printf(" l%d", c.cluster);
+    else
+        printf(" b");
+}
+
 static void bench_chain(void)
 {
     std::vector<std::vector<struct linear *>> layers(CHAIN_LAYERS);
@@ -268,7 +279,7 @@ static void bench_chain(void)
         });
         printf("chain    %3d cuBLASLt %.1f us a layer, own %.1f: %.2fx  (chosen:", m, free_us * 4, us * 4,
                free_us / us);
-        for (struct linear *w : layers[0]) printf(" %d", cuda_linear_choice(w, m));
+        for (struct linear *w : layers[0]) print_choice(cuda_linear_choice(w, m));
         printf(")\n");
     }
 }
@@ -501,7 +512,7 @@ static void print_choices(void)
         for (int j = 0; j < 5; j++) {
             printf("  %s", shapes[j].name);
             for (int32_t m : {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192})
-                printf(" %d", cuda_linear_choice(j < 4 ? all[j] : all.back(), m));
+                print_choice(cuda_linear_choice(j < 4 ? all[j] : all.back(), m));
         }
         printf("\n");
     }

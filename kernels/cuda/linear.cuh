@@ -1,0 +1,44 @@
+/* linear.cuh - matrix products x W^T: the weights, and which kernel computes a product of so many rows. */
+#ifndef KERNELS_CUDA_LINEAR_CUH
+#define KERNELS_CUDA_LINEAR_CUH
+
+#include "kernels/cuda/device.cuh"
+
+struct linear {
+    __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
+    float *bias;           /* [N] or NULL */
+    int32_t n, k;
+    enum linear_kind kind;
+    bool wide_output;
+    struct linear_plan *plan; /* shared by all linears of a shape; NULL: its rows are only looked up */
+};
+
+enum linear_kernel {
+    LINEAR_BLAS, /* cuBLASLt, or the plain product where none of its algorithms keeps the order (linear_plain.cu) */
+    LINEAR_SMALL, /* linear_small.cu */
+    LINEAR_LARGE, /* linear_large.cu */
+};
+
+/* What computes a product. It changes the speed and nothing else. */
+struct linear_choice {
+    enum linear_kernel kernel;
+    int32_t tile_rows; /* LINEAR_SMALL: rows of W a CTA owns, one of linear_small_tile_rows */
+    int32_t cluster;   /* LINEAR_LARGE: CTAs of a cluster, one of linear_large_clusters */
+};
+
+/* In a step. The linear knows its kind: this is both products of kernels/device.h. */
+void cuda_linear(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                 const struct linear *w);
+void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w);
+/* Rows that a product computes for so many, where x and out have room for them. */
+int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
+/* What was measured to be fastest for so many rows: LINEAR_BLAS until cuda_linear_plans. */
+struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows);
+
+/* Makes w one of the device's linears of its shape. */
+void cuda_linear_plan_create(struct cuda_device *d, struct linear *w);
+/* When all weights are in: times and checks the candidates. */
+int cuda_linear_plans(struct cuda_device *d, struct error *err);
+void cuda_linears_forget(struct cuda_device *d);
+
+#endif
