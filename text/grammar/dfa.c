@@ -121,15 +121,23 @@ static void expand_product(struct product *p, struct dfa *out, uint32_t state, d
                            const void *context)
 {
     uint32_t from[DFA_PARTS_MAX] = {0}, to[DFA_PARTS_MAX] = {0}, labels[DFA_PARTS_MAX];
+    uint32_t last = DFA_DEAD; /* where the class before led, as state and as tuple; many go the same way */
     if (state != DFA_DEAD) memcpy(from, tuple_set_at(&p->tuples, state), (size_t)p->num_parts * sizeof *from);
     for (int i = 0; i < p->num_parts; i++) labels[i] = p->parts[i]->labels[from[i]];
     uint32_t *own = pool_push(&p->labels, 1), *next = pool_push(&p->next, out->num_classes);
     if (!own || !next) return;
     *own = state == DFA_DEAD ? 0 : label(labels, p->num_parts, context);
     for (uint32_t c = 0; c < out->num_classes; c++) {
-        for (int i = 0; i < p->num_parts; i++) to[i] = dfa_step(p->parts[i], from[i], p->representative[c]);
-        next[c] =
-            state == DFA_DEAD || to[0] == DFA_DEAD ? DFA_DEAD : tuple_set_add(&p->tuples, to, p->num_parts);
+        bool is_same = c > 0;
+        for (int i = 0; i < p->num_parts; i++) {
+            uint32_t target = dfa_step(p->parts[i], from[i], p->representative[c]);
+            is_same = is_same && target == to[i];
+            to[i] = target;
+        }
+        if (!is_same)
+            last = state == DFA_DEAD || to[0] == DFA_DEAD ? DFA_DEAD
+                                                          : tuple_set_add(&p->tuples, to, p->num_parts);
+        next[c] = last;
     }
 }
 

@@ -189,7 +189,7 @@ static uint32_t shape_state(struct compiler *c, const struct conjunction *k, str
     struct calls calls;
     if (s->has_choice) return choice_state(c, s);
     refuse_unevaluated_beside_not(c, k, s);
-    if (s->has_literals) return schema_literals_state(c, k, s);
+    if (s->has_literals) return schema_literals_state(c, s);
     pool_init(&calls.items, sizeof(struct rule_call), UINT16_MAX);
     for (int i = 0; i < s->excluded.count; i++) {
         if (cJSON_IsNull(s->excluded.nodes[i])) s->types &= ~(unsigned)TYPE_NULL;

@@ -105,11 +105,31 @@ static uint32_t utf8_state(struct encoder *e, uint32_t state, uint32_t bits, uin
                    missing == num_more ? limiting_bits(bits, missing) : ANY_BITS);
 }
 
+/* Bytes that begin a code point which leads to target whatever it is: few states, shared by many bytes. */
+static void any_lead_bytes(struct encoder *e, uint32_t target, uint32_t row[256])
+{
+    uint32_t last_missing = 0, last_bits = 0, state = DFA_DEAD;
+    for (uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
+        uint32_t missing = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+        uint32_t bits = limiting_bits(byte & (0x3Fu >> missing), missing);
+        if (missing != last_missing || bits != last_bits)
+            state = add_key(e, IN_ANY_UTF8, target, missing, bits);
+        row[byte] = state;
+        last_missing = missing;
+        last_bits = bits;
+    }
+}
+
 static void lead_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
 {
     uint32_t target;
-    if (uniform_target(e, state, 0x80, CODE_POINT_MAX, &target) && target == DFA_DEAD) return;
+    bool is_uniform = uniform_target(e, state, 0x80, CODE_POINT_MAX, &target);
+    if (is_uniform && target == DFA_DEAD) return;
     e->has_leads = true;
+    if (is_uniform) {
+        any_lead_bytes(e, target, row);
+        return;
+    }
     for (uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
         uint32_t num_more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
         row[byte] = utf8_state(e, state, byte & (0x3Fu >> num_more), num_more, num_more);
@@ -247,12 +267,11 @@ static void find_twins(const struct encoder *e, uint8_t twin[256])
     }
 }
 
-/* Bytes whose columns are equal become one class. */
-static int join_columns(const uint32_t *wide, uint32_t num_states, const uint8_t twin[256], struct dfa *out)
+/* Bytes with equal columns get one class, by the columns' hashes. */
+static void classes_by_hash(const uint32_t *wide, uint32_t num_states, const uint8_t twin[256],
+                            struct dfa *out, uint8_t representative[256])
 {
     uint64_t hashes[256] = {0};
-    uint8_t representative[256];
-    out->num_classes = 0;
     uint8_t own[256];
     int num_own = 0;
     for (int byte = 0; byte < 256; byte++)
@@ -260,21 +279,36 @@ static int join_columns(const uint32_t *wide, uint32_t num_states, const uint8_t
     for (uint32_t s = 0; s < num_states; s++)
         for (int i = 0; i < num_own; i++)
             hashes[own[i]] = (hashes[own[i]] ^ wide[s * 256 + own[i]]) * 0x9E3779B97F4A7C15u + 1;
+    out->num_classes = 0;
     for (unsigned byte = 0; byte < 256; byte++) {
-        uint32_t c = 0;
-        if (twin[byte] != byte) {
-            out->class_of[byte] = out->class_of[twin[byte]];
-            continue;
-        }
-        for (; c < out->num_classes; c++) {
-            if (hashes[representative[c]] != hashes[byte]) continue;
-            uint32_t s = 0;
-            while (s < num_states && wide[s * 256 + byte] == wide[s * 256 + representative[c]]) s++;
-            if (s == num_states) break;
-        }
+        uint32_t c = twin[byte] == byte ? 0 : out->class_of[twin[byte]];
+        if (twin[byte] == byte)
+            while (c < out->num_classes && hashes[representative[c]] != hashes[byte]) c++;
         if (c == out->num_classes) representative[out->num_classes++] = (uint8_t)byte;
         out->class_of[byte] = (uint8_t)c;
     }
+}
+
+/* A byte whose column only has the hash of its class gets a class of its own: more classes than needed are no
+ * harm. Row by row, as they lie in memory. */
+static void split_false_classes(const uint32_t *wide, uint32_t num_states, struct dfa *out,
+                                uint8_t representative[256])
+{
+    for (uint32_t s = 0; s < num_states; s++) {
+        const uint32_t *row = wide + s * 256;
+        for (unsigned byte = 0; byte < 256; byte++) {
+            if (row[byte] == row[representative[out->class_of[byte]]]) continue;
+            representative[out->num_classes] = (uint8_t)byte;
+            out->class_of[byte] = (uint8_t)out->num_classes++;
+        }
+    }
+}
+
+static int join_columns(const uint32_t *wide, uint32_t num_states, const uint8_t twin[256], struct dfa *out)
+{
+    uint8_t representative[256];
+    classes_by_hash(wide, num_states, twin, out, representative);
+    split_false_classes(wide, num_states, out, representative);
     out->next = malloc((size_t)num_states * out->num_classes * sizeof *out->next);
     if (!out->next) return STATUS_NO_MEMORY;
     for (uint32_t s = 0; s < num_states; s++)
@@ -312,11 +346,13 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
 }
 
 static int compile_node(const struct regex_tree *tree, uint32_t node, const struct regex_options *options,
-                        bool whole, struct dfa *out)
+                        struct dfa *out)
 {
     struct symbol_dfa symbols;
     *out = (struct dfa){0};
-    int status = symbol_dfa_make(tree, node, whole, &symbols);
+    int status = symbol_dfa_make(tree, node, options->whole, &symbols);
+    if (status == 0 && options->has_lengths)
+        status = symbol_dfa_limit(&symbols, options->min_length, options->max_length);
     if (status == 0) status = encode(&symbols, options->text, out);
     symbol_dfa_deinit(&symbols);
     if (status) dfa_deinit(out);
@@ -337,9 +373,10 @@ static int compile_tree(const struct regex_tree *tree, const struct regex_option
 {
     struct dfa parts[1 + REGEX_LOOKS_MAX] = {0};
     const struct dfa *pointers[1 + REGEX_LOOKS_MAX];
-    int num_parts = 0, status = compile_node(tree, tree->root, options, options->whole, &parts[0]);
+    const struct regex_options look = {.text = options->text};
+    int num_parts = 0, status = compile_node(tree, tree->root, options, &parts[0]);
     for (; status == 0 && num_parts < tree->num_looks; num_parts++)
-        status = compile_node(tree, tree->looks[num_parts].node, options, false, &parts[num_parts + 1]);
+        status = compile_node(tree, tree->looks[num_parts].node, &look, &parts[num_parts + 1]);
     for (int i = 0; i <= num_parts; i++) pointers[i] = &parts[i];
     if (status == 0 && num_parts == 0) {
         *out = parts[0];
@@ -394,7 +431,7 @@ bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text 
     *out = (struct regex_repetition){0};
     bool ok = regex_parse(pattern, num_bytes, &tree, NULL) == 0;
     const struct regex_node *repeat = ok ? repeated_set(&tree) : NULL;
-    if (repeat && compile_node(&tree, repeat->a, &options, true, &out->one) == 0) {
+    if (repeat && compile_node(&tree, repeat->a, &options, &out->one) == 0) {
         const struct regex_node *set = pool_items(struct regex_node, &tree.nodes) + repeat->a;
         out->min = (uint32_t)repeat->min;
         out->max = repeat->max == REGEX_UNBOUNDED ? REGEX_ANY : (uint32_t)repeat->max;

@@ -13,11 +13,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 #include "text/grammar/dfa.h"
 
 enum { REGEX_NODES_MAX = 1 << 16, REGEX_DEPTH_MAX = 64, REGEX_REPEAT_MAX = 20000 };
+
+#define REGEX_ANY UINT32_MAX
 
 enum regex_text {
     REGEX_UTF8,        /* any valid UTF-8 */
@@ -26,7 +29,9 @@ enum regex_text {
 
 struct regex_options {
     enum regex_text text;
-    bool whole; /* matches the whole text; otherwise anywhere in it */
+    bool whole;                      /* matches the whole text; otherwise anywhere in it */
+    bool has_lengths;                /* the whole text has min_length to max_length characters, too */
+    uint32_t min_length, max_length; /* max_length REGEX_ANY: any number */
 };
 
 /* Label 1 is what matches. */
@@ -35,7 +40,6 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
 
 /* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number). Then
  * out matches one character of it, and has_all_utf8 tells whether everything behind ASCII belongs to it. */
-#define REGEX_ANY UINT32_MAX
 struct regex_repetition {
     struct dfa one;
     uint32_t min, max;

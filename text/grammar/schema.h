@@ -161,6 +161,8 @@ void schema_free_resources(struct compiler *c);
 
 /* schema_value.c: whether a value that stands in the schema fulfils a conjunction. */
 bool schema_accepts(struct compiler *c, const struct conjunction *k, const cJSON *value);
+/* The same for one of the literals of a shape. */
+bool schema_literal_fits(struct compiler *c, const struct shape *s, const cJSON *value);
 
 /* schema_rule.c: RULE_NEVER when nothing fulfils it. */
 uint32_t schema_rule(struct compiler *c, const struct conjunction *k);
@@ -171,7 +173,7 @@ uint32_t schema_number_state(struct compiler *c, const struct shape *s);
 uint32_t schema_string_state(struct compiler *c, const struct shape *s);
 uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, const struct shape *s);
 uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, const struct shape *s);
-uint32_t schema_literals_state(struct compiler *c, const struct conjunction *k, const struct shape *s);
+uint32_t schema_literals_state(struct compiler *c, const struct shape *s);
 
 /* What the element at index, the property of a name must fulfil. */
 struct conjunction schema_element(struct compiler *c, const struct shape *s, int index);
@@ -185,8 +187,7 @@ bool schema_has_string_limits(const struct shape *s);
 /* The insides of strings that fulfil the shape; the caller frees it. */
 bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *out);
 /* The same for an enum or const: the strings among them. */
-void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, const struct shape *s,
-                              struct dfa *out);
+void schema_literal_names_dfa(struct compiler *c, const struct shape *s, struct dfa *out);
 bool schema_string_fits(struct compiler *c, const struct shape *s, const char *text);
 /* The canonical inside of a JSON string. */
 const char *schema_escape(struct compiler *c, const char *text, size_t *num_bytes);

@@ -124,15 +124,14 @@ static uint32_t choose(struct compiler *c, const uint32_t *states, uint32_t n)
     return state;
 }
 
-uint32_t schema_literals_state(struct compiler *c, const struct conjunction *k, const struct shape *s)
+uint32_t schema_literals_state(struct compiler *c, const struct shape *s)
 {
     uint32_t num_states = 0, num_scalars = 0, n = (uint32_t)s->literals.count;
     uint32_t *states = schema_alloc(c, (n + 1) * sizeof *states);
     struct literal *scalars = schema_alloc(c, (n + 1) * sizeof *scalars);
-    bool is_plain = k->num_atoms == 1 && s->types == TYPE_ALL; /* nothing but the literals themselves */
     for (uint32_t i = 0; i < n && !c->status; i++) {
         const cJSON *value = s->literals.nodes[i];
-        if (!is_plain && !schema_accepts(c, k, value)) continue;
+        if (!schema_literal_fits(c, s, value)) continue;
         if (cJSON_IsArray(value) || cJSON_IsObject(value))
             states[num_states++] = value_state(c, value, BUILDER_FINAL, 0);
         else if (!literal_text(c, value, &scalars[num_scalars++]) && !c->status)

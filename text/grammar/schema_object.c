@@ -462,7 +462,7 @@ static void names_dfa(struct object *o, struct dfa *out)
                     "\"propertyNames\" at %s is not supported with anyOf, oneOf, not or if",
                     schema_path(o->c, o->s->names.nodes[0]));
     else if (s.has_literals || !(s.types & TYPE_STRING))
-        schema_literal_names_dfa(o->c, &k, &s, out);
+        schema_literal_names_dfa(o->c, &s, out);
     else
         (void)schema_string_dfa(o->c, &s, out);
 }

@@ -11,16 +11,32 @@ struct regex_memo {
     struct regex_memo *next;
     const char *text;
     bool is_format;
+    uint32_t min_length, max_length;
     struct dfa dfa;
 };
 
-const struct dfa *schema_regex(struct compiler *c, const struct pattern *p)
+static const struct dfa *find_regex(const struct compiler *c, const struct pattern *p, uint32_t min_length,
+                                    uint32_t max_length)
 {
     for (struct regex_memo *m = c->regexes; m; m = m->next)
-        if (m->is_format == p->is_format && !strcmp(m->text, p->text)) return &m->dfa;
-    struct regex_memo *m = schema_alloc(c, sizeof *m);
-    if (c->status) return NULL;
-    const struct regex_options options = {.text = REGEX_JSON_STRING, .whole = p->is_format};
+        if (m->is_format == p->is_format && m->min_length == min_length && m->max_length == max_length &&
+            !strcmp(m->text, p->text))
+            return &m->dfa;
+    return NULL;
+}
+
+/* The pattern's texts of min_length to max_length characters. */
+static const struct dfa *limited_regex(struct compiler *c, const struct pattern *p, uint32_t min_length,
+                                       uint32_t max_length)
+{
+    const struct dfa *known = find_regex(c, p, min_length, max_length);
+    struct regex_memo *m = known ? NULL : schema_alloc(c, sizeof *m);
+    if (known || c->status) return known;
+    const struct regex_options options = {.text = REGEX_JSON_STRING,
+                                          .whole = p->is_format,
+                                          .has_lengths = min_length > 0 || max_length != NO_LIMIT,
+                                          .min_length = min_length,
+                                          .max_length = max_length};
     int status = regex_compile(p->text, strlen(p->text), &options, &m->dfa, c->err);
     if (status) {
         c->status = status;
@@ -28,9 +44,16 @@ const struct dfa *schema_regex(struct compiler *c, const struct pattern *p)
     }
     m->text = p->text;
     m->is_format = p->is_format;
+    m->min_length = min_length;
+    m->max_length = max_length;
     m->next = c->regexes;
     c->regexes = m;
     return &m->dfa;
+}
+
+const struct dfa *schema_regex(struct compiler *c, const struct pattern *p)
+{
+    return limited_regex(c, p, 0, NO_LIMIT);
 }
 
 void schema_free_regexes(struct compiler *c)
@@ -109,14 +132,12 @@ static uint32_t label_all(const uint32_t *labels, int num_parts, const void *con
     return 1;
 }
 
-static const struct dfa *length_dfa(struct compiler *c, const struct shape *s)
+/* The shape's pattern that is not negated and bounds the others, or any text; -1 for any text. */
+static int bounding_pattern(const struct shape *s)
 {
-    char *text = schema_alloc(c, 48);
-    if (s->max_length == NO_LIMIT)
-        snprintf(text, 48, "[\\s\\S]{%u,}", s->min_length);
-    else
-        snprintf(text, 48, "[\\s\\S]{%u,%u}", s->min_length, s->max_length);
-    return schema_regex(c, &(struct pattern){text, false, true});
+    for (int i = 0; i < s->patterns.count; i++)
+        if (!s->patterns.items[i].negated) return i;
+    return -1;
 }
 
 static void excluded_dfa(struct compiler *c, const struct shape *s, struct dfa *out)
@@ -138,10 +159,13 @@ bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *ou
     const struct dfa *parts[DFA_PARTS_MAX + 4];
     uint32_t negated = 0;
     struct dfa excluded = {0};
-    int n = 0;
+    int n = 0, bound = bounding_pattern(s);
+    const struct pattern any = {.text = ""};
     *out = (struct dfa){0};
-    parts[n++] = length_dfa(c, s);
+    parts[n++] =
+        limited_regex(c, bound >= 0 ? &s->patterns.items[bound] : &any, s->min_length, s->max_length);
     for (int i = 0; i < s->patterns.count && n < DFA_PARTS_MAX && !c->status; i++) {
+        if (i == bound) continue;
         if (s->patterns.items[i].negated) negated |= 1u << n;
         parts[n++] = schema_regex(c, &s->patterns.items[i]);
     }
@@ -158,15 +182,14 @@ bool schema_string_dfa(struct compiler *c, const struct shape *s, struct dfa *ou
     return !c->status;
 }
 
-void schema_literal_names_dfa(struct compiler *c, const struct conjunction *k, const struct shape *s,
-                              struct dfa *out)
+void schema_literal_names_dfa(struct compiler *c, const struct shape *s, struct dfa *out)
 {
     const char **texts = schema_alloc(c, (size_t)(s->literals.count + 1) * sizeof *texts);
     size_t *sizes = schema_alloc(c, (size_t)(s->literals.count + 1) * sizeof *sizes);
     int n = 0;
     for (int i = 0; i < s->literals.count && !c->status; i++) {
         const cJSON *literal = s->literals.nodes[i];
-        if (!cJSON_IsString(literal) || !schema_accepts(c, k, literal)) continue;
+        if (!cJSON_IsString(literal) || !schema_literal_fits(c, s, literal)) continue;
         texts[n] = schema_escape(c, literal->valuestring, &sizes[n]);
         n++;
     }
@@ -208,8 +231,6 @@ static uint32_t repetition_state(struct compiler *c, const struct shape *s, cons
 static uint32_t pattern_state(struct compiler *c, const struct shape *s)
 {
     const uint32_t exits[] = {STATE_DEAD, BUILDER_FINAL};
-    bool is_single = s->patterns.count == 1 && !s->patterns.items[0].negated && s->min_length == 0 &&
-                     s->max_length == NO_LIMIT && !excludes_strings(s);
     bool is_alone = s->patterns.count == 1 && !s->patterns.items[0].negated && !excludes_strings(s);
     struct regex_repetition repetition;
     const char *text = s->patterns.count > 0 ? s->patterns.items[0].text : NULL;
@@ -219,8 +240,8 @@ static uint32_t pattern_state(struct compiler *c, const struct shape *s)
         dfa_deinit(&repetition.one);
         return state;
     }
-    if (is_single) {
-        const struct dfa *d = schema_regex(c, &s->patterns.items[0]);
+    if (is_alone) {
+        const struct dfa *d = limited_regex(c, &s->patterns.items[0], s->min_length, s->max_length);
         return d ? builder_dfa(&c->b, d, '"', exits, 2) : STATE_DEAD;
     }
     struct dfa all;

@@ -73,21 +73,33 @@ static bool some_alternative(struct compiler *c, const struct shape *s, const cJ
     return false;
 }
 
+/* has_value: what the literals say is known. */
+static bool shape_fits(struct compiler *c, const struct shape *s, const cJSON *value, bool has_value)
+{
+    unsigned type = type_of(value);
+    bool fits = !c->status && s->types & type && !among(&s->excluded, value);
+    if (fits && s->has_literals && !has_value) fits = among(&s->literals, value);
+    if (fits && type & TYPE_NUMBER) fits = schema_number_fits(c, s, value->valuedouble);
+    if (fits && type == TYPE_STRING) fits = schema_string_fits(c, s, value->valuestring);
+    if (fits && type == TYPE_ARRAY) fits = array_fits(c, s, value);
+    if (fits && type == TYPE_OBJECT) fits = object_fits(c, s, value);
+    if (fits && s->has_choice) fits = some_alternative(c, s, value);
+    return fits && !c->status;
+}
+
+bool schema_literal_fits(struct compiler *c, const struct shape *s, const cJSON *value)
+{
+    return shape_fits(c, s, value, true);
+}
+
 bool schema_accepts(struct compiler *c, const struct conjunction *from, const cJSON *value)
 {
     struct shape s;
-    unsigned type = type_of(value);
     if (c->status) return false;
     if (++c->depth > SCHEMA_DEPTH_MAX) schema_fail(c, STATUS_LIMIT, "the schema is nested too deeply");
     struct conjunction k = conjunction_flatten(c, from);
     shape_read(c, &k, &s);
-    bool fits = !c->status && s.types & type && !among(&s.excluded, value);
-    if (fits && s.has_literals) fits = among(&s.literals, value);
-    if (fits && type & TYPE_NUMBER) fits = schema_number_fits(c, &s, value->valuedouble);
-    if (fits && type == TYPE_STRING) fits = schema_string_fits(c, &s, value->valuestring);
-    if (fits && type == TYPE_ARRAY) fits = array_fits(c, &s, value);
-    if (fits && type == TYPE_OBJECT) fits = object_fits(c, &s, value);
-    if (fits && s.has_choice) fits = some_alternative(c, &s, value);
+    bool fits = shape_fits(c, &s, value, false);
     c->depth--;
-    return fits && !c->status;
+    return fits;
 }

@@ -280,13 +280,13 @@ static int explore(struct builder *b, uint32_t start, uint32_t match)
     struct symbol_dfa *d = b->d;
     struct pool next, labels;
     pool_init(&next, sizeof(uint32_t), 1u << 22);
-    pool_init(&labels, sizeof(uint8_t), DFA_STATES_MAX);
+    pool_init(&labels, sizeof(uint32_t), DFA_STATES_MAX);
     tuple_set_init(&b->subsets, DFA_STATES_MAX);
     (void)tuple_set_add(&b->subsets, NULL, 0); /* the dead state */
     d->start = first_subset(b, start, match);
     for (uint32_t s = 0; s < b->subsets.count && !b->subsets.status; s++) {
         uint32_t *row = pool_push(&next, d->num_symbols);
-        uint8_t *label = pool_push(&labels, 1);
+        uint32_t *label = pool_push(&labels, 1);
         if (!row || !label) break;
         *label = accepts(b, s);
         for (uint32_t symbol = 0; symbol < d->num_symbols; symbol++)
@@ -331,6 +331,20 @@ static void free_builder(struct builder *b)
     free(b->stack);
 }
 
+/* What no text that matches passes through would be spelled out in bytes for nothing. */
+static int trim(struct symbol_dfa *d)
+{
+    struct dfa view = {.num_classes = d->num_symbols,
+                       .num_states = d->num_states,
+                       .start = d->start,
+                       .next = d->next,
+                       .labels = d->accepts};
+    int status = dfa_trim(&view);
+    d->num_states = view.num_states;
+    d->start = view.start;
+    return status;
+}
+
 int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, struct symbol_dfa *out)
 {
     *out = (struct symbol_dfa){0};
@@ -342,7 +356,55 @@ int symbol_dfa_make(const struct regex_tree *tree, uint32_t node, bool whole, st
     if (status == 0) status = make_automaton(&b, node, whole);
     if (b.closure.status) status = b.closure.status;
     free_builder(&b);
-    return status;
+    return status ? status : trim(out);
+}
+
+/* ---- lengths ---- */
+
+struct counted {
+    const struct symbol_dfa *d;
+    uint32_t min, max;
+    struct tuple_set states; /* state and symbols read; without a max no more than min are counted */
+    struct pool next, accepts;
+};
+
+static uint32_t counted_step(struct counted *k, const uint32_t from[2], uint32_t symbol)
+{
+    const uint32_t to[2] = {k->d->next[from[0] * k->d->num_symbols + symbol],
+                            k->max == UINT32_MAX ? min_of(from[1] + 1, k->min) : from[1] + 1};
+    return to[0] == DFA_DEAD || from[1] == k->max ? DFA_DEAD : tuple_set_add(&k->states, to, 2);
+}
+
+static void expand_counted(struct counted *k, uint32_t number)
+{
+    uint32_t from[2] = {DFA_DEAD}, *row = pool_push(&k->next, k->d->num_symbols);
+    uint32_t *accepts = pool_push(&k->accepts, 1);
+    if (!row || !accepts) return;
+    if (number != DFA_DEAD) memcpy(from, tuple_set_at(&k->states, number), sizeof from);
+    *accepts = k->d->accepts[from[0]] && from[1] >= k->min;
+    for (uint32_t symbol = 0; symbol < k->d->num_symbols; symbol++)
+        row[symbol] = from[0] == DFA_DEAD ? DFA_DEAD : counted_step(k, from, symbol);
+}
+
+int symbol_dfa_limit(struct symbol_dfa *d, uint32_t min, uint32_t max)
+{
+    struct counted k = {.d = d, .min = min, .max = max};
+    uint32_t start = DFA_DEAD;
+    tuple_set_init(&k.states, DFA_STATES_MAX);
+    pool_init(&k.next, sizeof(uint32_t), 1u << 22);
+    pool_init(&k.accepts, sizeof(uint32_t), DFA_STATES_MAX);
+    (void)tuple_set_add(&k.states, NULL, 0); /* the dead state */
+    if (d->start != DFA_DEAD) start = tuple_set_add(&k.states, (const uint32_t[]){d->start, 0}, 2);
+    for (uint32_t s = 0; s < k.states.count && !k.states.status && !k.next.status; s++) expand_counted(&k, s);
+    int status = k.states.status ? k.states.status : k.next.status ? k.next.status : k.accepts.status;
+    free(d->next);
+    free(d->accepts);
+    d->start = start;
+    d->num_states = k.states.count;
+    d->next = k.next.items;
+    d->accepts = k.accepts.items;
+    tuple_set_deinit(&k.states);
+    return status ? status : trim(d);
 }
 
 void symbol_dfa_deinit(struct symbol_dfa *d)

@@ -1,5 +1,6 @@
 #include "text/grammar/tuple_set.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,15 +42,20 @@ int tuple_set_length(const struct tuple_set *s, uint32_t id)
     return (int)((id + 1 < s->count ? begins[id + 1] : s->numbers.count) - begins[id]);
 }
 
+/* Lists are short: a call of memcmp costs more than the comparison. */
+static bool is_list(const struct tuple_set *s, uint32_t id, const uint32_t *numbers, int n)
+{
+    if (tuple_set_length(s, id) != n) return false;
+    const uint32_t *own = tuple_set_at(s, id);
+    int i = 0;
+    while (i < n && own[i] == numbers[i]) i++;
+    return i == n;
+}
+
 static uint32_t *find_slot(const struct tuple_set *s, const uint32_t *numbers, int n)
 {
     uint32_t i = hash_numbers(numbers, n) & s->slot_mask;
-    for (; s->slots[i]; i = (i + 1) & s->slot_mask) {
-        uint32_t id = s->slots[i] - 1;
-        if (tuple_set_length(s, id) == n &&
-            (n == 0 || !memcmp(tuple_set_at(s, id), numbers, (size_t)n * sizeof *numbers)))
-            break;
-    }
+    while (s->slots[i] && !is_list(s, s->slots[i] - 1, numbers, n)) i = (i + 1) & s->slot_mask;
     return &s->slots[i];
 }
 

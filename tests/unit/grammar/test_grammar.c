@@ -58,6 +58,18 @@ static void schemas_accept_their_values(void **state)
         {"{\"type\":\"number\",\"exclusiveMinimum\":0.5}",
          {"0.51", "1", "100.0", "!0.5", "!0.50", "!-1", "!0.49999"}},
         {"{\"const\":1.5}", {"1.5", "!1.50", "!1"}},
+        {"{\"type\":\"string\",\"pattern\":\"^a.*b$\",\"minLength\":3,\"maxLength\":4}",
+         {"\"axb\"",
+          "\"a\xC3\xA9\xF0\x9F\x98\x80"
+          "b\"",
+          "\"a\\\\\\tb\"", "!\"ab\"", "!\"axxxb\"", "!\"axbx\""}},
+        {"{\"type\":\"string\",\"pattern\":\"b\",\"maxLength\":100}", {"\"aba\"", "\"b\"", "!\"aa\""}},
+        {"{\"type\":\"string\",\"pattern\":\"b\",\"minLength\":2,\"not\":{\"pattern\":\"c\"}}",
+         {"\"ab\"", "\"bbbb\"", "!\"b\"", "!\"abc\"", "!\"aa\""}},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3,\"not\":{\"pattern\":\"c\"}}",
+         {"\"ab\"", "\"abb\"", "!\"a\"", "!\"ac\"", "!\"abbb\""}},
+        {"{\"type\":\"string\",\"enum\":[\"a\",\"bb\",\"ccc\"],\"maxLength\":2}",
+         {"\"a\"", "\"bb\"", "!\"ccc\""}},
         {"false", {"!1"}},
     };
     (void)state;
