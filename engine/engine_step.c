@@ -119,6 +119,7 @@ static bool begin_flight(struct engine *e, int flight_idx)
     if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
     flight->begin_ns = clock_monotonic_ns();
     model_step_begin(e->model, step_builder_build(e->builder, flight_idx, e->scheduler, plan));
+    model_step_sample(e->model);
     return true;
 }
 

@@ -43,7 +43,7 @@ struct linear_desc {
     int num_parts;
     struct weight_view parts[LINEAR_PARTS_MAX];
     struct weight_view biases[LINEAR_PARTS_MAX]; /* rows 1, cols N of the part; data NULL: none */
-    bool wide_output;    /* results are f32 logits (lm_head): read by sample, not by other operations */
+    bool wide_output;    /* results are f32 logits (lm_head): for logits, not for other operations */
     bool also_embedding; /* the same matrix serves embed (tied embeddings): store it once */
 };
 
@@ -154,12 +154,16 @@ struct kernel_table {
     struct batch *(*step_begin)(struct device *d, const struct step *step);
     /* Waits for the oldest step begun and writes its num_logits results, in row order. */
     int (*step_end)(struct device *d, struct sample_result *results, struct error *err) must_check;
-    /* GPU graphs; a CPU has NULL in all three. replay returns true when this batch's whole forward was
-     * launched from a recorded graph; otherwise the caller runs the forward between record_begin
-     * and record_end (which may or may not record). */
+    /* GPU graphs; a CPU has NULL in all three. replay returns true when this batch's whole forward, logits
+     * included, was launched from a recorded graph; otherwise the caller runs the forward between
+     * record_begin and record_end (which may or may not record). */
     bool (*replay)(struct device *d, struct batch *b);
     void (*record_begin)(struct device *d, struct batch *b);
     void (*record_end)(struct device *d, struct batch *b);
+
+    /* Ids that no row may draw from now on, whatever it asks for: a token_mask (step.h). Once for a model,
+     * while no step is in flight, before or after seal. Host memory, copied. */
+    void (*forbid)(struct device *d, const uint64_t *ids);
 
     /* Tokens that count for penalties. Sets slot's history to prompt tokens [0, num_prompt) and generated
      * ones after them; every token sampled for the slot is appended by sample itself. Needed only for
@@ -202,11 +206,14 @@ struct kernel_table {
     void (*attention)(struct device *d, const struct batch *b, void *out, const void *qkv,
                       const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 
-    /* logits[R][V] f32 in device scratch = x[R][H] W^T, where x has room for limits.num_logits rows; then
-     * applies each row's sample_params and keeps the results for step_end. In one operation so that a device
-     * may fuse them. */
-    void (*logits_sample)(struct device *d, const struct batch *b, const void *x,
-                          const struct linear *lm_head);
+    /* The forward's last operation: logits[R][V] f32 in device scratch = x[R][H] W^T, where x has room for
+     * limits.num_logits rows. A device may keep less than the logits where the rows' parameters say that
+     * nobody reads them. */
+    void (*logits)(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+
+    /* Behind the forward, once for each step, before another step begins: applies each row's sample_params and
+     * keeps the results for step_end. It is here that allowed and withheld are read. */
+    void (*sample)(struct device *d, struct batch *b);
 
     /* ---- for tests and tools ---- */
 

@@ -32,15 +32,34 @@ struct sample_params {
                                             valid until step_end */
     int32_t num_banned;    /* tokens that may not be drawn now (min_tokens, ignore_eos does not ban) */
     const int32_t *banned; /* as logit_bias */
+    /* What the row may draw is learned while the forward pass runs: allowed and withheld are read by the
+     * device's sample and may be set until then; without constrained they are NULL and false. Not with
+     * score_token_id. */
+    bool constrained;
+    bool withheld;           /* the row draws nothing in this step */
+    const uint64_t *allowed; /* a token_mask; NULL: every id. Host memory that stays valid and unchanged from
+                                sample until step_end */
 };
 
 struct sample_result {
     int32_t token_id; /* the drawn token, or score_token_id */
     bool failed;      /* the row held a NaN, or nothing could be drawn: token_id is meaningless */
+    bool withheld;    /* as it was asked: nothing was drawn, and all else here is meaningless */
     struct token_logprobs logprobs; /* logprob 0 and num_top 0 unless asked for */
 };
 
-/* Host memory, owned by the caller, valid and unchanged until step_end returns. */
+/* A set of token ids: bit id % 64 of word id / 64. Bits from the vocabulary's end on mean nothing. */
+static inline int32_t token_mask_words(int32_t vocab_size)
+{
+    return (vocab_size + 63) / 64;
+}
+
+static inline bool token_mask_has(const uint64_t *mask, int32_t id)
+{
+    return mask[id / 64] >> (id % 64) & 1;
+}
+
+/* Host memory, owned by the caller, valid and unchanged until step_end returns (but see constrained). */
 struct step {
     int32_t num_tokens, num_seqs, num_logits; /* T, S, R */
     int32_t num_prefill_tokens, num_prefill_seqs;

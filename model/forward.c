@@ -49,5 +49,5 @@ void forward_llama(const struct model *m, const struct batch *b, const struct st
         k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
     }
     k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, m->output_norm, eps, hidden);
-    k->logits_sample(d, b, m->logit_rows, m->lm_head);
+    k->logits(d, b, m->logit_rows, m->lm_head);
 }

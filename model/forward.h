@@ -22,6 +22,7 @@ struct model {
     const float *output_norm;
     struct linear *embedding, *lm_head; /* one and the same when tied */
     struct kv_pool *kv_pool;
+    struct batch *batch; /* of the step begun last */
     /* device memory for the largest step */
     void *residual;                              /* [T][H] (res) */
     void *normed, *qkv, *attended, *delta, *mlp; /* (act) [T][H] [T][Q+2KV] [T][Q] [T][H] [T][I] */
@@ -29,7 +30,7 @@ struct model {
     void *logit_rows;                            /* [R][H] (act) */
 };
 
-/* Queues one step of a Llama-like model: Llama, Mistral, Qwen2 (biases), Qwen3 (q and k norms). */
+/* Queues one step of a Llama-like model, up to the logits: Llama, Mistral, Qwen2 (biases), Qwen3 (q and k norms). */
 void forward_llama(const struct model *m, const struct batch *b, const struct step *step);
 
 #endif

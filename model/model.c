@@ -359,13 +359,20 @@ uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype)
 void model_step_begin(struct model *m, const struct step *step)
 {
     struct device *d = m->device;
-    assert_always(m->kv_pool);
+    assert_always(m->kv_pool && !m->batch);
     assert_debug(step->num_tokens > 0 && step->num_logits <= step->num_tokens);
-    struct batch *b = d->ops->step_begin(d, step);
+    struct batch *b = m->batch = d->ops->step_begin(d, step);
     if (d->ops->replay && d->ops->replay(d, b)) return;
     if (d->ops->record_begin) d->ops->record_begin(d, b);
     forward_llama(m, b, step);
     if (d->ops->record_end) d->ops->record_end(d, b);
+}
+
+void model_step_sample(struct model *m)
+{
+    assert_always(m->batch);
+    m->device->ops->sample(m->device, m->batch);
+    m->batch = NULL;
 }
 
 int model_step_end(struct model *m, struct sample_result *results, struct error *err)

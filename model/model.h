@@ -24,9 +24,11 @@ int model_kv_pool_create(struct model *m, int32_t num_blocks, enum dtype kv_dtyp
 uint64_t model_kv_block_bytes(const struct model *m,
                               enum dtype kv_dtype); /* one block, all layers, K and V */
 
-/* Launches one step (may return before it is computed) and later waits for the oldest one launched.
- * results: step->num_logits entries. */
+/* Launches one step's forward pass (may return before it is computed), then the drawing of its tokens, before
+ * another step begins: until model_step_sample it may still be decided what constrained rows may draw. Later
+ * waits for the oldest step launched. results: step->num_logits entries. */
 void model_step_begin(struct model *m, const struct step *step);
+void model_step_sample(struct model *m);
 int model_step_end(struct model *m, struct sample_result *results, struct error *err) must_check;
 
 struct device *model_device(struct model *m);

@@ -20,6 +20,7 @@ static int run_step(struct model *m, struct step step, struct error *err)
     step.cu_seqlens_q = cu_seqlens_q;
     step.seqlens_k = &seqlen_k;
     model_step_begin(m, &step);
+    model_step_sample(m);
     return model_step_end(m, &result, err);
 }
 

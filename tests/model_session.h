@@ -149,6 +149,7 @@ static inline void session_step(struct session *s, const struct session_part *pa
                             .sample = s->sample};
     for (int i = 0; i < num_parts; i++) session_add_part(s, &parts[i]);
     model_step_begin(s->model, &s->step);
+    model_step_sample(s->model);
 }
 
 static inline void session_finish_step(struct session *s)

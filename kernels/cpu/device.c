@@ -77,8 +77,10 @@ static bool alloc_step(struct cpu_device *c, const struct step_limits *l, int32_
     c->greedy_tokens = device_memory_alloc_array(m, (uint64_t)l->num_logits, sizeof *c->greedy_tokens);
     c->argmax = device_memory_alloc_array(
         m, (uint64_t)l->num_logits * (uint64_t)thread_pool_num_threads(c->pool), sizeof *c->argmax);
+    c->forbidden =
+        device_memory_alloc_array(m, (uint64_t)token_mask_words(c->vocab_size), sizeof *c->forbidden);
     return c->batch.token_ids && c->linear_scratch && c->logits && c->results && c->greedy_tokens &&
-           c->argmax;
+           c->argmax && c->forbidden;
 }
 
 static bool alloc_history(struct cpu_device *c, const struct step_limits *l)
@@ -237,6 +239,7 @@ static const struct kernel_table cpu_kernel_table = {
     .kv_blocks_load = cpu_kv_blocks_load,
     .step_begin = cpu_step_begin,
     .step_end = cpu_step_end,
+    .forbid = cpu_forbid,
     .history_set = cpu_history_set,
     .embed = cpu_embed,
     .pick_logit_rows = cpu_pick_logit_rows,
@@ -245,7 +248,8 @@ static const struct kernel_table cpu_kernel_table = {
     .linear_silu_mul = cpu_linear, /* the linear knows its kind */
     .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
-    .logits_sample = cpu_logits_sample,
+    .logits = cpu_logits,
+    .sample = cpu_sample,
     .read_logits = cpu_read_logits,
     .write_f32 = cpu_write_f32,
     .read_f32 = cpu_read_f32,

@@ -43,6 +43,8 @@ struct cpu_device {
     float *logits;          /* [R][V] */
     struct argmax *argmax;  /* [threads][R] */
     int32_t *greedy_tokens; /* [R] */
+    uint64_t *forbidden;    /* a token_mask */
+    bool forbids;           /* any */
     /* Of a greedy step, which writes no logits: what they are the product of. read_logits computes a row
      * again, with the same bits. NULL: logits are written. */
     const struct linear *greedy_head;
@@ -56,6 +58,12 @@ struct cpu_device {
 static inline struct cpu_device *cpu_device_of(struct device *d)
 {
     return (struct cpu_device *)d;
+}
+
+/* Ids that no row may draw; NULL: there are none. */
+static inline const uint64_t *cpu_forbidden(const struct cpu_device *c)
+{
+    return c->forbids ? c->forbidden : NULL;
 }
 
 /* Runs the task on all threads if its work (values touched, roughly) is worth waking them for. */
@@ -73,6 +81,8 @@ void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struc
 void cpu_attention(struct device *d, const struct batch *b, void *out, const void *qkv,
                    const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 void cpu_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes);
-void cpu_logits_sample(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+void cpu_forbid(struct device *d, const uint64_t *ids);
+void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+void cpu_sample(struct device *d, struct batch *b);
 
 #endif

@@ -15,6 +15,7 @@
 enum {
     CHUNK_BYTES_MAX = 256 << 10,
     CHUNKS_PER_THREAD = 8,
+    PANEL_COLS = (1 << PANEL_ROWS) - 1,
     SERIAL_PACK_VALUES = 8192, /* packing fewer activations takes less time than waking the threads */
 };
 
@@ -28,8 +29,9 @@ struct run {
     const struct linear *l;
     int32_t num_rows;
     const float *x;
-    float *out;            /* NULL: the results go to argmax */
-    struct argmax *argmax; /* [threads][num_rows] */
+    float *out;                /* NULL: the results go to argmax */
+    struct argmax *argmax;     /* [threads][num_rows] */
+    const uint64_t *forbidden; /* columns that argmax leaves out; NULL: none */
     struct packed packed[ACT_FORM_COUNT];
     int64_t num_units,
         units_per_chunk; /* unit: PANELS_MAX panels of a part, or a gate panel with its up panel */
@@ -138,10 +140,26 @@ static void store(const float *acc, int num_rows, int num_cols, int64_t out_stri
     }
 }
 
+/* Of the panel from first_col on, which does not straddle a word. */
+static uint32_t forbidden_cols(const struct run *run, int32_t first_col)
+{
+    return run->forbidden ? (uint32_t)(run->forbidden[first_col / 64] >> (first_col % 64)) & PANEL_COLS : 0;
+}
+
+/* A NaN or a +infinity still spoils its row. */
+static void leave_out(float *acc, int num_rows, uint32_t cols)
+{
+    for (int t = 0; t < num_rows; t++)
+        for (int r = 0; r < PANEL_ROWS; r++)
+            if ((cols >> r & 1) && acc[t * PANEL_ROWS + r] < INFINITY) acc[t * PANEL_ROWS + r] = -INFINITY;
+}
+
 /* Instead of storing them: the highest of each row so far. Columns past N are out of the race. */
 static void add_to_argmax(const struct run *run, struct argmax *rows, float *acc, int num_rows, int num_cols,
                           int32_t first_col)
 {
+    const uint32_t forbidden = forbidden_cols(run, first_col);
+    if (forbidden) leave_out(acc, num_rows, forbidden);
     for (int t = 0; t < num_rows && num_cols < PANEL_ROWS; t++)
         for (int r = num_cols; r < PANEL_ROWS; r++) acc[t * PANEL_ROWS + r] = -INFINITY;
     run->l->kernels->argmax_add(num_rows, acc, first_col, rows);
@@ -245,10 +263,11 @@ void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scra
 }
 
 void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *scratch, struct argmax *shares,
-                       int32_t num_rows, const float *x, int32_t *cols)
+                       int32_t num_rows, const float *x, const uint64_t *forbidden, int32_t *cols)
 {
-    assert_debug(l->kind == LINEAR_PLAIN);
-    run_all(&(struct run){.l = l, .num_rows = num_rows, .x = x, .argmax = shares}, pool, scratch);
+    assert_debug(l->kind == LINEAR_PLAIN && l->num_parts == 1);
+    run_all(&(struct run){.l = l, .num_rows = num_rows, .x = x, .argmax = shares, .forbidden = forbidden},
+            pool, scratch);
     for (int32_t row = 0; row < num_rows; row++)
         cols[row] = argmax_col(shares + row, thread_pool_num_threads(pool), num_rows);
 }

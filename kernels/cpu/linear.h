@@ -39,10 +39,11 @@ void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scra
                     const float *x, float *out);
 
 /* cols[row] = the column of the highest result of each row, the lowest of equal ones; -1 for a row with a NaN
- * or a +infinity, or with nothing but -infinity. The same results, which go nowhere. LINEAR_PLAIN only.
- * shares: [threads of pool][num_rows], aligned to 64. */
+ * or a +infinity, or with nothing but -infinity. The same results, which go nowhere. LINEAR_PLAIN of one part
+ * only. shares: [threads of pool][num_rows], aligned to 64. forbidden: columns that count as -infinity unless they
+ * spoil the row, a token_mask; NULL: none. */
 void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *scratch, struct argmax *shares,
-                       int32_t num_rows, const float *x, int32_t *cols);
+                       int32_t num_rows, const float *x, const uint64_t *forbidden, int32_t *cols);
 
 /* out[K] = row of the stacked weight, exactly as dtype_row_to_f32 has it. */
 void cpu_linear_embed_row(const struct linear *l, int32_t row, float *out);

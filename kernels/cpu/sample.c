@@ -1,8 +1,11 @@
-/* sample.c - logits and their tokens: the head's product, then each row by itself. */
+/* sample.c - the logits: the head's product, or of greedy steps what of it matters; then each row's token by itself. */
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/linear.h"
 
 #include <stdatomic.h>
+#include <string.h>
+
+#include "base/check.h"
 
 struct sampling_task {
     struct cpu_device *device;
@@ -18,8 +21,8 @@ static void sample_rows(void *context, int thread_idx, int num_threads)
     int32_t row;
     while ((row = atomic_fetch_add(&t->next_row, 1)) < t->step->num_logits)
         sampling_row(c->isa->rows, &c->sampling[thread_idx], &c->history,
-                     c->logits + (int64_t)row * c->vocab_size, c->vocab_size, &t->step->sample[row],
-                     &c->results[row]);
+                     c->logits + (int64_t)row * c->vocab_size, c->vocab_size, cpu_forbidden(c),
+                     &t->step->sample[row], &c->results[row]);
 }
 
 static bool all_plain_greedy(const struct step *step)
@@ -29,11 +32,9 @@ static bool all_plain_greedy(const struct step *step)
     return true;
 }
 
-/* The same tokens as sampling_row chooses, without the logits. */
-static void run_greedy(struct cpu_device *c, const struct step *step)
+/* The fused product has found the same tokens as sampling_row would choose, without the logits. */
+static void take_greedy(struct cpu_device *c, const struct step *step)
 {
-    cpu_linear_argmax(c->greedy_head, c->pool, c->linear_scratch, c->argmax, step->num_logits, c->greedy_rows,
-                      c->greedy_tokens);
     for (int32_t row = 0; row < step->num_logits; row++) {
         const int32_t token_id = c->greedy_tokens[row];
         c->results[row] =
@@ -41,28 +42,46 @@ static void run_greedy(struct cpu_device *c, const struct step *step)
     }
 }
 
-static void run_general(struct cpu_device *c, const struct step *step, const float *x,
-                        const struct linear *lm_head)
+static void sample_all(struct cpu_device *c, const struct step *step)
 {
-    cpu_linear_run(lm_head, c->pool, c->linear_scratch, step->num_logits, x, c->logits);
     struct sampling_task t = {.device = c, .step = step};
     cpu_device_run(c, step->num_logits > 1 ? (int64_t)step->num_logits * c->vocab_size : 0, sample_rows, &t);
 }
 
-void cpu_logits_sample(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head)
+void cpu_forbid(struct device *d, const uint64_t *ids)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    assert_always(!c->in_step);
+    c->forbids = false;
+    for (int32_t id = 0; id < c->vocab_size; id++) c->forbids = c->forbids || token_mask_has(ids, id);
+    memcpy(c->forbidden, ids, (size_t)token_mask_words(c->vocab_size) * sizeof *ids);
+}
+
+void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    const struct step *step = b->step;
+    c->greedy_head = all_plain_greedy(step) ? lm_head : NULL;
+    c->greedy_rows = x;
+    if (c->greedy_head)
+        cpu_linear_argmax(lm_head, c->pool, c->linear_scratch, c->argmax, step->num_logits, x,
+                          cpu_forbidden(c), c->greedy_tokens);
+    else
+        cpu_linear_run(lm_head, c->pool, c->linear_scratch, step->num_logits, x, c->logits);
+}
+
+void cpu_sample(struct device *d, struct batch *b)
 {
     struct cpu_device *c = cpu_device_of(d);
     const struct step *step = b->step;
     if (step->num_logits == 0) return;
-    c->greedy_head = all_plain_greedy(step) ? lm_head : NULL;
-    c->greedy_rows = x;
     if (c->greedy_head)
-        run_greedy(c, step);
+        take_greedy(c, step);
     else
-        run_general(c, step, x, lm_head);
+        sample_all(c, step);
     for (int32_t row = 0; row < step->num_logits; row++) {
         const struct sample_params *p = &step->sample[row];
-        if (p->score_token_id < 0)
+        if (p->score_token_id < 0 && !p->withheld)
             history_append(&c->history, p->batch_slot, c->results[row].token_id, sampling_has_penalties(p));
     }
 }

@@ -17,7 +17,7 @@ bool sampling_has_penalties(const struct sample_params *p)
 
 static bool changes_logits(const struct sample_params *p)
 {
-    return sampling_has_penalties(p) || p->num_logit_bias > 0 || p->num_banned > 0;
+    return sampling_has_penalties(p) || p->num_logit_bias > 0 || p->num_banned > 0 || p->constrained;
 }
 
 bool sampling_is_plain_greedy(const struct sample_params *p)
@@ -58,6 +58,27 @@ static void apply_bias(float *values, const struct sample_params *p)
     for (int32_t i = 0; i < p->num_logit_bias; i++)
         values[p->logit_bias[i].token_id] += p->logit_bias[i].bias;
     for (int32_t i = 0; i < p->num_banned; i++) values[p->banned[i]] = -INFINITY;
+}
+
+/* Those of 64 values that have their bit; masks mostly have all of them, or few. */
+static void exclude_word(float *values, uint64_t bits)
+{
+    if (bits == UINT64_MAX)
+        for (int i = 0; i < 64; i++) values[i] = -INFINITY;
+    else
+        for (; bits != 0; bits &= bits - 1) values[__builtin_ctzll(bits)] = -INFINITY;
+}
+
+/* What is not allowed, or forbidden: each may be NULL. */
+static void exclude(float *values, int32_t num, const uint64_t *allowed, const uint64_t *forbidden)
+{
+    if (!allowed && !forbidden) return;
+    for (int32_t word = 0; word < token_mask_words(num); word++) {
+        uint64_t bits = (allowed ? ~allowed[word] : 0) | (forbidden ? forbidden[word] : 0);
+        int32_t num_here = num - word * 64;
+        if (num_here < 64) bits &= ((uint64_t)1 << num_here) - 1;
+        exclude_word(values + (int64_t)word * 64, bits);
+    }
 }
 
 static float repetition_penalised(float value, float penalty)
@@ -136,10 +157,11 @@ static int32_t draw(struct ranking *r, float *values, double *segment_sums, cons
 }
 
 static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
-                            const struct history *history, const struct sample_params *p)
+                            const struct history *history, const uint64_t *forbidden,
+                            const struct sample_params *p)
 {
     bool greedy = p->sampling.temperature < SAMPLING_GREEDY_BELOW, penalties = sampling_has_penalties(p);
-    bool raw = !changes_logits(p);
+    bool raw = !changes_logits(p) && !forbidden;
     if (!raw || !greedy) {
         memcpy(scratch->values, r->values, (size_t)r->num_values * sizeof *r->values);
         r->values = scratch->values;
@@ -148,6 +170,7 @@ static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
         bool has_nan;
         const struct history_slot *slot = &history->slots[p->batch_slot];
         apply_bias(scratch->values, p);
+        exclude(scratch->values, r->num_values, p->allowed, forbidden);
         if (penalties)
             apply_penalties(scratch->values, scratch->counts, history_tokens(history, p->batch_slot), slot,
                             p);
@@ -163,21 +186,23 @@ static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,
 
 void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *scratch,
                   const struct history *history, const float *logits, int32_t vocab_size,
-                  const struct sample_params *p, struct sample_result *result)
+                  const uint64_t *forbidden, const struct sample_params *p, struct sample_result *result)
 {
     bool has_nan;
+    *result = (struct sample_result){.withheld = p->withheld};
+    if (p->withheld) return;
     struct ranking raw = {
         .kernels = kernels, .values = logits, .num_values = vocab_size, .ids = scratch->ids};
     raw.max = kernels->max(logits, vocab_size, &has_nan);
     raw.scale = log2_e;
     raw.floor = -INFINITY;
-    *result = (struct sample_result){.failed = has_nan || !isfinite(raw.max)};
+    result->failed = has_nan || !isfinite(raw.max);
     if (result->failed) return;
     if (p->score_token_id >= 0) {
         result->token_id = p->score_token_id;
     } else {
         struct ranking chosen = raw;
-        int32_t token_id = choose_token(&chosen, scratch, history, p);
+        int32_t token_id = choose_token(&chosen, scratch, history, forbidden, p);
         result->failed = token_id < 0;
         if (result->failed) return;
         result->token_id = token_id;

@@ -4,7 +4,8 @@
  *
  *   1. Raw logits x. A row with a NaN, a +infinity, or nothing but -infinity fails.
  *      Log probabilities are log softmax of x, whatever follows.
- *   2. x[id] += bias, for each entry of logit_bias; then banned tokens get -infinity.
+ *   2. x[id] += bias, for each entry of logit_bias; then tokens that are banned, not allowed, or forbidden to all
+ *      rows get -infinity. A row fails of which nothing else is left.
  *   3. Penalties. repetition r, for tokens of prompt and output: x = x > 0 ? x / r : x * r; then, for
  *      tokens of the output, x -= frequency * (times it occurs) + presence.
  *   4. temperature < SAMPLING_GREEDY_BELOW: the highest x, the lowest id among equals. Done.
@@ -41,12 +42,13 @@ static inline int32_t sampling_num_segments(int32_t vocab_size)
     return (vocab_size + ROW_SEGMENT - 1) / ROW_SEGMENT;
 }
 
-/* Fills result from logits[vocab_size]; reads the history of p->batch_slot, does not append to it. */
+/* Fills result from logits[vocab_size]; reads the history of p->batch_slot, does not append to it. forbidden: a
+ * token_mask; NULL: none. A row that is withheld is not looked at. */
 void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *scratch,
                   const struct history *history, const float *logits, int32_t vocab_size,
-                  const struct sample_params *p, struct sample_result *result);
+                  const uint64_t *forbidden, const struct sample_params *p, struct sample_result *result);
 
-/* Whether all that p wants is the token of step 4, straight from the raw logits. */
+/* Whether all that p wants is the token of step 4, of the raw logits of what is not forbidden. */
 bool sampling_is_plain_greedy(const struct sample_params *p);
 
 /* Whether p's penalties look at the history at all. */

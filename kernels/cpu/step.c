@@ -39,6 +39,7 @@ static void check_logit_row(const struct cpu_device *c, const struct step *s, in
         assert_debug(p->logit_bias[i].token_id >= 0 && p->logit_bias[i].token_id < c->vocab_size);
     for (int32_t i = 0; i < p->num_banned; i++)
         assert_debug(p->banned[i] >= 0 && p->banned[i] < c->vocab_size);
+    assert_debug(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
 }
 
 /* What kernels/step.h promises: everything that an operation indexes by. */

@@ -116,6 +116,7 @@ static constexpr struct kernel_table make_table(void)
     t.replay = cuda_replay;
     t.record_begin = cuda_record_begin;
     t.record_end = cuda_record_end;
+    t.forbid = cuda_forbid;
     t.history_set = cuda_history_set;
     t.embed = cuda_embed;
     t.pick_logit_rows = cuda_pick_logit_rows;
@@ -124,7 +125,8 @@ static constexpr struct kernel_table make_table(void)
     t.linear_silu_mul = cuda_linear;
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
-    t.logits_sample = cuda_logits_sample;
+    t.logits = cuda_logits;
+    t.sample = cuda_sample;
     t.read_logits = read_logits;
     t.write_f32 = cuda_write_f32;
     t.read_f32 = cuda_read_f32;

@@ -31,7 +31,12 @@ enum sample_flag {
     SAMPLE_TOP_P = 16,
     SAMPLE_LOGPROB = 32,
     SAMPLE_ALTERNATIVES = 64, /* log probabilities of the best tokens too */
+    SAMPLE_FORBIDDEN = 128,   /* there are ids that no row may draw */
+    SAMPLE_CONSTRAINED = 256, /* a mask, or nothing to be drawn: known when the forward has been queued */
 };
+
+/* Where a constrained row's mask is, counted from the step's first one; or one of these. */
+enum { MASK_NONE = -1, MASK_WITHHELD = -2 };
 
 /* One row's sampling parameters as the device sees them. */
 struct device_sample_params {
@@ -80,6 +85,10 @@ struct batch {
     const struct prefill_tile *prefill_tiles; /* these three are exact: steps with prefill are not recorded */
     const int32_t *prefill_tables;            /* as tables, offset included */
     int32_t num_prefill_tiles, prefill_heads_per_tile;
+    const struct step *step;       /* the host's */
+    bool is_constrained;           /* some row is */
+    const int32_t *mask_places;    /* [R] of constrained rows: see MASK_NONE */
+    const uint32_t *masks;         /* [constrained rows][mask_words] */
     const int32_t *counts;         /* device words that recorded kernels read: see enum count_word */
     struct sample_result *results; /* pinned host memory that the sampler writes to */
 };
@@ -118,6 +127,7 @@ struct cuda_device {
     int32_t *attention_counters;         /* decode: arrivals per (sequence, head, folder) */
     __nv_bfloat16 *gate_up;              /* [T][2 * intermediate] for the products that do not fuse */
     int32_t *last_tokens;                /* [num_batch_slots] last sampled token of each slot */
+    bool forbids;                        /* there are ids that no row may draw */
 };
 
 static inline struct cuda_device *cuda_of(struct device *d)
@@ -179,7 +189,10 @@ void cuda_weights_close_stages(struct cuda_device *d);
 
 /* sample.cu */
 int cuda_sampler_prepare(struct cuda_device *d, struct error *err);
-void cuda_logits_sample(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+void cuda_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
+/* follows: the stream's last kernel is of the same step and the first one may begin before that ends. */
+void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows);
+void cuda_forbid(struct device *d, const uint64_t *ids);
 int cuda_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                      int32_t num_tokens);
 
@@ -188,6 +201,7 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err);
 struct batch *cuda_step_begin(struct device *d, const struct step *step);
 int cuda_step_end(struct device *d, struct sample_result *results, struct error *err);
 bool cuda_replay(struct device *d, struct batch *b);
+void cuda_sample(struct device *d, struct batch *b);
 void cuda_record_begin(struct device *d, struct batch *b);
 void cuda_record_end(struct device *d, struct batch *b);
 /* Where padding tokens write; the pool keeps one block more for them. */

@@ -2,8 +2,8 @@
  *
  * Three launches, whatever the rows ask for, since they stand in recorded graphs:
  *
- *   scan:  many CTAs a row. Its maximum, the sum of its exponentials, and, where the row wants them, bias, bans and
- *          penalties (into a copy) and the highest logit of each tile (sample_scan.cuh)
+ *   scan:  many CTAs a row. Its maximum, the sum of its exponentials, and, where the row wants them, bias, bans,
+ *          penalties and masks (into a copy) and the highest logit of each tile (sample_scan.cuh)
  *   weigh: many CTAs a row. Weights of its tiles, if it is drawn from without top_k (sample_scan.cuh)
  *   draw:  one CTA a row. Where it is cut, the draw, the report (sample_draw.cuh)
  *
@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cuda/sample_draw.cuh"
 #include "kernels/cuda/sample_scan.cuh"
@@ -71,8 +72,11 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     a->history = (int32_t *)base->ops->alloc(base, slots * history_words * 4, "sampling");
     a->history_meta =
         (struct history_meta *)base->ops->alloc(base, slots * sizeof *a->history_meta, "sampling");
+    a->mask_words = 2 * token_mask_words(d->vocab_size);
+    a->forbidden = (uint32_t *)base->ops->alloc(base, (size_t)a->mask_words * 4, "sampling");
+    a->chunk_forbids = (int32_t *)base->ops->alloc(base, (size_t)a->num_chunks * 4, "sampling");
     if (!a->adjusted || !a->stats || !a->peaks || !a->raw_peaks || !a->masses || !a->history ||
-        !a->history_meta)
+        !a->history_meta || !a->forbidden || !a->chunk_forbids)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the sampler of %zu rows of %zu",
                          rows, v);
     struct staging *t = &s->staging;
@@ -118,22 +122,44 @@ int cuda_history_set(struct device *device, int32_t batch_slot, const int32_t *t
     return ok ? STATUS_OK : STATUS_DEVICE;
 }
 
-void cuda_logits_sample(struct device *device, const struct batch *b, const void *x,
-                        const struct linear *lm_head)
+/* A fault shows up in the next step_end. */
+void cuda_forbid(struct device *device, const uint64_t *ids)
 {
-    if (b->num_logits == 0) return;
+    struct cuda_device *d = cuda_enter(device);
+    const struct sample_args *a = &d->sampler->args;
+    const struct kernel_table *ops = device->ops;
+    std::vector<int32_t> chunks((size_t)a->num_chunks);
+    bool any = false;
+    for (int32_t id = 0; id < d->vocab_size; id++)
+        if (token_mask_has(ids, id)) any = chunks[(size_t)(id / SCAN_CHUNK)] = true;
+    d->forbids = any && !ops->upload(device, (void *)a->forbidden, ids, (size_t)a->mask_words * 4) &&
+                 !ops->upload(device, (void *)a->chunk_forbids, chunks.data(), chunks.size() * 4);
+}
+
+void cuda_logits(struct device *device, const struct batch *b, const void *x, const struct linear *lm_head)
+{
     struct cuda_device *d = cuda_of(device);
-    unsigned rows = (unsigned)b->num_logits;
+    if (b->num_logits == 0) return;
     cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x,
                      lm_head);
+}
+
+void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows)
+{
+    unsigned rows = (unsigned)b->num_logits;
     sample_args a = d->sampler->args;
     a.results = b->results;
     a.params = b->sample;
     a.lists = b->lists;
     a.step_counts = b->counts;
+    a.mask_places = b->mask_places;
+    a.masks = b->masks;
     a.num_rows = b->num_logits;
     unsigned chunks = rows * (unsigned)a.num_chunks, weigh_ctas = (unsigned)(d->num_sms * WEIGH_CTAS_PER_SM);
-    launch_dependent(d, scan_kernel, dim3(chunks), dim3(SCAN_THREADS), 0, a);
+    if (follows)
+        launch_dependent(d, scan_kernel, dim3(chunks), dim3(SCAN_THREADS), 0, a);
+    else
+        launch_after_all(d, scan_kernel, dim3(chunks), dim3(SCAN_THREADS), a);
     launch_dependent(d, weigh_kernel, dim3(std::min(chunks, weigh_ctas)), dim3(SCAN_THREADS), 0, a);
     launch_dependent(d, draw_kernel, dim3(rows), dim3(DRAW_THREADS), 0, a);
 }

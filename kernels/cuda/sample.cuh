@@ -18,7 +18,7 @@ enum {
     SCAN_CHUNK = SCAN_THREADS / 32 * SCAN_VECTORS * VECTOR_IDS,
     DRAW_THREADS = 1024,
     TILES_MAX = DRAW_THREADS,
-    SAMPLE_ADJUSTED = SAMPLE_BIAS | SAMPLE_PENALTIES,
+    SAMPLE_ADJUSTED = SAMPLE_BIAS | SAMPLE_PENALTIES | SAMPLE_FORBIDDEN | SAMPLE_CONSTRAINED,
     TILE_IDS_MAX = SCAN_VECTORS * VECTOR_IDS /* a tile lies in one warp's share of a chunk */
 };
 
@@ -53,6 +53,11 @@ struct sample_args {
         *results; /* pinned host memory: a few words a row cost less than a copy after the kernel */
     const struct device_sample_params *params;
     const int32_t *lists, *step_counts;
+    const uint32_t *forbidden;    /* [mask_words] */
+    const int32_t *chunk_forbids; /* [chunks] whether a chunk has ids of them */
+    const int32_t *mask_places;   /* [R] of constrained rows */
+    const uint32_t *masks;        /* [constrained rows][mask_words] */
+    int32_t mask_words;
     int32_t num_rows, vocab_size, num_chunks, max_model_len;
     int32_t tile_shift, num_tiles; /* a tile has 2^tile_shift ids */
 };

@@ -477,7 +477,13 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
     struct device_sample_params p = a.params[row]; /* there before the step's first kernel */
     struct sample_result *out = &a.results[row];
     const float *raw = a.logits + (size_t)row * a.vocab_size;
+    bool withheld = (p.flags & SAMPLE_CONSTRAINED) && a.mask_places[row] == MASK_WITHHELD;
     dependency_wait();
+    if (threadIdx.x == 0) out->withheld = withheld;
+    if (withheld) {
+        if (threadIdx.x == 0) out->failed = false;
+        return;
+    }
     struct chunk_stats all = row_stats(a, row);
     bool scores = p.score_token_id >= 0;
     bool failed = all.is_bad || all.raw_best == -INFINITY || (!scores && all.best == -INFINITY);

@@ -71,7 +71,7 @@ struct chunk_part {
     }
 };
 
-/* ---- adjust: bias, bans, penalties of one chunk ---- */
+/* ---- adjust: bias, bans, penalties, masks of one chunk ---- */
 
 /* A word for each id of a chunk. */
 union chunk_words {
@@ -132,10 +132,28 @@ __device__ __forceinline__ float penalised(const struct device_sample_params &p,
     return times > 0 ? x - (p.frequency_penalty * (float)times + p.presence_penalty) : x;
 }
 
-__device__ __forceinline__ void adjust_chunk(const sample_args &a, const struct device_sample_params &p,
-                                             int32_t begin, struct chunk_part *part)
+/* Ids whose bit in mask is not as kept_bit get -infinity. A thread's four ids lie in one word. */
+__device__ __forceinline__ void keep_masked(const uint32_t *mask, uint32_t kept_bit, int32_t vocab_size,
+                                            struct chunk_part *part)
+{
+#pragma unroll
+    for (int j = 0; j < SCAN_VECTORS; j++) {
+        int32_t id = part->first + j * VECTOR_IDS;
+        if (id >= vocab_size) continue;
+        uint32_t bits = (kept_bit ? mask[id / 32] : ~mask[id / 32]) >> (id % 32);
+        float4 x = part->x[j];
+        part->x[j] = make_float4(bits & 1 ? x.x : -INFINITY, bits & 2 ? x.y : -INFINITY,
+                                 bits & 4 ? x.z : -INFINITY, bits & 8 ? x.w : -INFINITY);
+    }
+}
+
+/* Whether anything can have changed, the same for all threads. */
+__device__ __forceinline__ bool adjust_chunk(const sample_args &a, const struct device_sample_params &p,
+                                             int32_t row, int32_t chunk, struct chunk_part *part)
 {
     __shared__ union chunk_words words;
+    int32_t begin = chunk * SCAN_CHUNK, place = p.flags & SAMPLE_CONSTRAINED ? a.mask_places[row] : MASK_NONE;
+    bool forbids = (p.flags & SAMPLE_FORBIDDEN) && a.chunk_forbids[chunk];
     if (p.flags & SAMPLE_BIAS) {
         fill_bias(a, p, begin, &words);
         part->change([&](int32_t id, float x) { return x + words.bias[id - begin]; });
@@ -144,6 +162,9 @@ __device__ __forceinline__ void adjust_chunk(const sample_args &a, const struct 
         count_history(a, p, begin, &words);
         part->change([&](int32_t id, float x) { return penalised(p, x, words.counts[id - begin]); });
     }
+    if (forbids) keep_masked(a.forbidden, 0, a.vocab_size, part);
+    if (place >= 0) keep_masked(a.masks + (size_t)place * a.mask_words, 1, a.vocab_size, part);
+    return (p.flags & (SAMPLE_BIAS | SAMPLE_PENALTIES)) || forbids || place >= 0;
 }
 
 /* ---- scan ---- */
@@ -218,8 +239,7 @@ __global__ void __launch_bounds__(SCAN_THREADS, SCAN_CTAS_PER_SM)
     float raw_sum = flags & SAMPLE_LOGPROB ? sum_of_chunk(part, raw.x) : 0;
     if (flags & SAMPLE_ALTERNATIVES) leave_peaks(a.raw_peaks + tiles, part, a);
     if (flags & SAMPLE_ADJUSTED) {
-        adjust_chunk(a, p, chunk * SCAN_CHUNK, &part);
-        best = best_of_chunk(part);
+        if (adjust_chunk(a, p, row, chunk, &part)) best = best_of_chunk(part);
         if (flags & SAMPLE_DRAW) part.store(a.adjusted + (size_t)row * a.vocab_size, a.vocab_size);
     }
     if (flags & (SAMPLE_TOP_K | SAMPLE_TOP_P)) leave_peaks(a.peaks + tiles, part, a);

@@ -6,7 +6,9 @@
  * length stand last, so only the used part is copied. Decode-only steps are padded up to a bucket: padding tokens are
  * id 0 at position 0, write to the pool's spare block, and belong to sequences of length 0, which attention skips.
  *
- * Graphs: one for each bucket and buffer, recorded the first time that the bucket is met after seal. */
+ * Graphs: two for each bucket and buffer, recorded the first time that the bucket is met after seal: the forward pass, and
+ * the sampler behind it. They are two because what constrained rows may draw is learned while the forward runs; their masks
+ * follow in a copy of their own, whose place is the buffer's too. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +32,13 @@ struct step_layout {
         sample, tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
 };
 
-struct step_graph {
-    cudaGraphExec_t exec;
-    int32_t bucket;
+/* Of one kind, by bucket. */
+struct step_graphs {
+    struct {
+        cudaGraphExec_t exec;
+        int32_t bucket;
+    } items[GRAPH_BUCKETS_MAX];
+    int num;
 };
 
 struct step_buffer {
@@ -41,9 +47,9 @@ struct step_buffer {
     struct sample_result *results; /* pinned */
     cudaEvent_t copied, done;
     struct batch batch;
-    bool launched; /* done is queued */
-    struct step_graph graphs[GRAPH_BUCKETS_MAX];
-    int num_graphs;
+    bool launched;        /* done is queued */
+    int32_t *mask_places; /* device: [R], and behind them the masks, in one piece */
+    struct step_graphs forward, sampling;
 };
 
 struct steps {
@@ -51,7 +57,10 @@ struct steps {
     struct step_layout small, large;
     size_t buffer_words;
     cudaStream_t copies; /* beside the device's: a step's arrays arrive while the step before runs */
-    int begin, end;      /* counts of steps begun and ended */
+    int32_t *masks;      /* pinned: what a buffer's mask_places gets, of one step after the other */
+    cudaEvent_t masks_copied;
+    size_t mask_places_words, mask_words; /* of all rows; of one mask */
+    int begin, end;                       /* counts of steps begun and ended */
     bool recording;
     int32_t spare_slot; /* first token slot of the spare block; set when the pool is made */
     bool sealed;
@@ -95,6 +104,21 @@ static size_t tail_words_max(const struct cuda_device *d)
     return 3 * tiles + lists + blocks + 4 * (size_t)cuda_decode_ranges_max(d, &d->attention) + 64;
 }
 
+/* Allocates for as many masks as there may be rows. */
+static bool prepare_masks(struct cuda_device *d, struct steps *s)
+{
+    size_t cursor = 0, rows = (size_t)d->limits.num_logits;
+    take(&cursor, rows);
+    s->mask_places_words = cursor;
+    s->mask_words = 2 * (size_t)token_mask_words(d->vocab_size);
+    size_t bytes = (s->mask_places_words + rows * s->mask_words) * 4;
+    bool ok = CUDA_CHECK(d, cudaHostAlloc((void **)&s->masks, bytes, cudaHostAllocDefault)) &&
+              CUDA_CHECK(d, cudaEventCreateWithFlags(&s->masks_copied, cudaEventDisableTiming));
+    for (int i = 0; i < STEP_BUFFERS && ok; i++)
+        ok = CUDA_CHECK(d, cudaMalloc((void **)&s->buffers[i].mask_places, bytes));
+    return ok;
+}
+
 int cuda_steps_prepare(struct cuda_device *d, struct error *err)
 {
     struct steps *s = new struct steps();
@@ -117,6 +141,8 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
             return error_set(err, STATUS_NO_MEMORY, "no memory for step buffers of %zu bytes",
                              s->buffer_words * 4);
     }
+    if (!prepare_masks(d, s))
+        return error_set(err, STATUS_NO_MEMORY, "no memory for the masks of %d rows", d->limits.num_logits);
     return STATUS_OK;
 }
 
@@ -139,26 +165,27 @@ static int32_t bucket_of(int32_t n)
     return (n + step - 1) / step * step;
 }
 
-static uint32_t sample_flags(const struct sample_params *p)
+static uint32_t sample_flags(const struct cuda_device *d, const struct sample_params *p)
 {
     const struct sampling *s = &p->sampling;
     bool samples = p->score_token_id < 0, draws = samples && s->temperature >= SAMPLING_GREEDY_BELOW;
     bool penalties = s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
     return (samples && (p->num_logit_bias > 0 || p->num_banned > 0) ? SAMPLE_BIAS : 0) |
-           (samples && penalties ? SAMPLE_PENALTIES : 0) | (draws ? SAMPLE_DRAW : 0) |
+           (samples && penalties ? SAMPLE_PENALTIES : 0) | (samples && d->forbids ? SAMPLE_FORBIDDEN : 0) |
+           (samples && p->constrained ? SAMPLE_CONSTRAINED : 0) | (draws ? SAMPLE_DRAW : 0) |
            (draws && s->top_k > 0 ? SAMPLE_TOP_K : 0) | (draws && s->top_p < 1 ? SAMPLE_TOP_P : 0) |
            (s->num_logprobs >= 0 ? SAMPLE_LOGPROB : 0) | (s->num_logprobs > 0 ? SAMPLE_ALTERNATIVES : 0);
 }
 
-static void pack_sample(int32_t *words, const struct step_layout *l, const struct step *step, int32_t *lists,
-                        size_t *num_list_words)
+static void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_layout *l,
+                        const struct step *step, int32_t *lists, size_t *num_list_words)
 {
     struct device_sample_params *out = (struct device_sample_params *)(words + l->sample);
     size_t at = 0;
     for (int32_t r = 0; r < step->num_logits; r++) {
         const struct sample_params *p = &step->sample[r];
         struct device_sample_params o = {};
-        o.flags = sample_flags(p);
+        o.flags = sample_flags(d, p);
         o.batch_slot = p->batch_slot;
         o.position = p->position;
         o.score_token_id = p->score_token_id;
@@ -342,6 +369,9 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->num_prefill_seqs = step->num_prefill_seqs;
     b->graph_candidate = decode_only && s->sealed;
     b->results = buffer->results;
+    b->step = step;
+    for (int32_t r = 0; r < step->num_logits; r++)
+        b->is_constrained = b->is_constrained || step->sample[r].constrained;
 
     pack_tokens(words, l, step, padded, s->spare_slot);
     size_t tail = l->tail, n;
@@ -351,7 +381,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     size_t tiles_at = tail;
     tail += ((size_t)b->num_prefill_tiles * 3 + 3) / 4 * 4;
     size_t lists_at = tail;
-    pack_sample(words, l, step, words + tail, &n);
+    pack_sample(d, words, l, step, words + tail, &n);
     tail += (n + 3) / 4 * 4;
     size_t tables_at = tail;
     b->seqlen_k_max = pack_seqs(words, l, step, b->num_seqs, padded, words + tail, &n);
@@ -381,6 +411,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->prefill_tables = buffer->device + tables_at;
     b->lists = buffer->device;
     b->tables = buffer->device;
+    b->mask_places = buffer->mask_places;
+    b->masks = (const uint32_t *)(buffer->mask_places + s->mask_places_words);
     CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, s->copies));
     CUDA_CHECK(d, cudaEventRecord(buffer->copied, s->copies));
     CUDA_CHECK(d, cudaStreamWaitEvent(d->stream, buffer->copied, 0));
@@ -403,45 +435,94 @@ static void finish_launch(struct cuda_device *d, struct step_buffer *buffer)
     buffer->launched = true;
 }
 
+/* ---- graphs ---- */
+
+static bool replay(struct cuda_device *d, const struct step_graphs *graphs, const struct batch *b)
+{
+    for (int i = 0; b->graph_candidate && i < graphs->num; i++)
+        if (graphs->items[i].bucket == b->num_tokens)
+            return CUDA_CHECK(d, cudaGraphLaunch(graphs->items[i].exec, d->stream));
+    return false;
+}
+
+static void record_begin(struct cuda_device *d, const struct step_graphs *graphs, const struct batch *b)
+{
+    if (!b->graph_candidate || graphs->num == GRAPH_BUCKETS_MAX) return;
+    d->steps->recording = CUDA_CHECK(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
+}
+
+/* And launches what was recorded. */
+static void record_end(struct cuda_device *d, struct step_graphs *graphs, const struct batch *b)
+{
+    if (!d->steps->recording) return;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t *exec = &graphs->items[graphs->num].exec;
+    d->steps->recording = false;
+    if (CUDA_CHECK(d, cudaStreamEndCapture(d->stream, &graph)) &&
+        CUDA_CHECK(d, cudaGraphInstantiate(exec, graph, 0))) {
+        graphs->items[graphs->num++].bucket = b->num_tokens;
+        CUDA_CHECK(d, cudaGraphLaunch(*exec, d->stream));
+    }
+    if (graph) cudaGraphDestroy(graph);
+}
+
 bool cuda_replay(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
-    struct step_buffer *buffer = buffer_of(d, b);
-    for (int i = 0; b->graph_candidate && i < buffer->num_graphs; i++) {
-        if (buffer->graphs[i].bucket != b->num_tokens) continue;
-        CUDA_CHECK(d, cudaGraphLaunch(buffer->graphs[i].exec, d->stream));
-        finish_launch(d, buffer);
-        return true;
-    }
-    return false;
+    return replay(d, &buffer_of(d, b)->forward, b);
 }
 
 void cuda_record_begin(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
-    struct step_buffer *buffer = buffer_of(d, b);
-    if (!b->graph_candidate || buffer->num_graphs == GRAPH_BUCKETS_MAX) return;
-    d->steps->recording = CUDA_CHECK(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
+    record_begin(d, &buffer_of(d, b)->forward, b);
 }
 
 void cuda_record_end(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
+    record_end(d, &buffer_of(d, b)->forward, b);
+}
+
+/* ---- sampling ---- */
+
+/* Places of all rows and the masks of those that have one, in one copy, which the sampler waits for. The copy before it has
+ * long ended: it waited for nothing. */
+static void send_masks(struct cuda_device *d, struct step_buffer *buffer)
+{
+    struct steps *s = d->steps;
+    const struct step *step = buffer->batch.step;
+    int32_t *places = s->masks, num = 0;
+    CUDA_CHECK(d, cudaEventSynchronize(s->masks_copied));
+    for (int32_t r = 0; r < step->num_logits; r++) {
+        const struct sample_params *p = &step->sample[r];
+        places[r] = p->withheld ? MASK_WITHHELD : MASK_NONE;
+        if (p->withheld || !p->allowed) continue;
+        places[r] = num++;
+        memcpy(s->masks + s->mask_places_words + (size_t)places[r] * s->mask_words, p->allowed,
+               s->mask_words * 4);
+    }
+    size_t words = s->mask_places_words + (size_t)num * s->mask_words;
+    CUDA_CHECK(d,
+               cudaMemcpyAsync(buffer->mask_places, s->masks, words * 4, cudaMemcpyHostToDevice, s->copies));
+    CUDA_CHECK(d, cudaEventRecord(s->masks_copied, s->copies));
+    CUDA_CHECK(d, cudaStreamWaitEvent(d->stream, s->masks_copied, 0));
+}
+
+void cuda_sample(struct device *device, struct batch *b)
+{
+    struct cuda_device *d = cuda_of(device);
     struct step_buffer *buffer = buffer_of(d, b);
-    if (d->steps->recording) {
-        cudaGraph_t graph = NULL;
-        struct step_graph *g = &buffer->graphs[buffer->num_graphs];
-        d->steps->recording = false;
-        if (CUDA_CHECK(d, cudaStreamEndCapture(d->stream, &graph)) &&
-            CUDA_CHECK(d, cudaGraphInstantiate(&g->exec, graph, 0))) {
-            g->bucket = b->num_tokens;
-            buffer->num_graphs++;
-            CUDA_CHECK(d, cudaGraphLaunch(g->exec, d->stream));
-        }
-        if (graph) cudaGraphDestroy(graph);
+    if (b->is_constrained) send_masks(d, buffer);
+    if (b->num_logits > 0 && !replay(d, &buffer->sampling, b)) {
+        record_begin(d, &buffer->sampling, b);
+        cuda_sampler_launch(d, b, !b->graph_candidate && !b->is_constrained);
+        record_end(d, &buffer->sampling, b);
     }
     finish_launch(d, buffer);
 }
+
+/* ---- the end ---- */
 
 /* False when the deadline has passed. A step that hangs is not an error of CUDA's: nothing but a clock ends it. */
 static bool wait_for(struct cuda_device *d, cudaEvent_t done)
@@ -465,7 +546,7 @@ int cuda_step_end(struct device *device, struct sample_result *results, struct e
     struct cuda_device *d = cuda_enter(device);
     struct step_buffer *buffer = &d->steps->buffers[d->steps->end++ % STEP_BUFFERS];
     if (!buffer->launched)
-        finish_launch(d, buffer); /* a caller that does not record, with one step at a time */
+        finish_launch(d, buffer); /* a caller that samples nothing, with one step at a time */
     d->hangs = d->hangs || !wait_for(d, buffer->done);
     if (d->hangs)
         return error_set(err, STATUS_DEVICE, "a step has not ended on the GPU within %d ms",

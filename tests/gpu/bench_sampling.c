@@ -115,10 +115,12 @@ static void begin_step(struct bench *b, const struct mode *m, int32_t num_rows, 
                                    .num_logit_bias = m->bans ? BANNED : 0};
     }
     struct batch *batch = b->d->ops->step_begin(b->d, &b->step->step);
-    if (b->d->ops->replay(b->d, batch)) return;
-    b->d->ops->record_begin(b->d, batch);
-    b->d->ops->logits_sample(b->d, batch, b->x, b->head);
-    b->d->ops->record_end(b->d, batch);
+    if (!b->d->ops->replay(b->d, batch)) {
+        b->d->ops->record_begin(b->d, batch);
+        b->d->ops->logits(b->d, batch, b->x, b->head);
+        b->d->ops->record_end(b->d, batch);
+    }
+    b->d->ops->sample(b->d, batch);
 }
 
 static double microseconds(struct bench *b, const struct mode *m, int32_t num_rows)

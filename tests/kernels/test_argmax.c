@@ -32,9 +32,11 @@ static int below(int limit)
 }
 
 /* What the path with logits makes of a row; -1: it failed. */
-static int32_t token_of_logits(enum cpu_isa_level isa, const float *logits, int32_t num)
+static int32_t token_of_logits(enum cpu_isa_level isa, const float *logits, int32_t num,
+                               const uint64_t *forbidden)
 {
-    struct sampling_scratch scratch = {.ids = test_alloc((size_t)num * sizeof(int32_t))};
+    struct sampling_scratch scratch = {.ids = test_alloc((size_t)num * sizeof(int32_t)),
+                                       .values = test_alloc((size_t)num * sizeof(float))};
     const struct sample_params greedy = {.score_token_id = -1,
                                          .sampling.top_p = 1,
                                          .sampling.repetition_penalty = 1,
@@ -42,20 +44,22 @@ static int32_t token_of_logits(enum cpu_isa_level isa, const float *logits, int3
     struct history history = {0};
     struct sample_result result;
     assert_true(sampling_is_plain_greedy(&greedy));
-    sampling_row(cpu_isa_kernels(isa)->rows, &scratch, &history, logits, num, &greedy, &result);
+    sampling_row(cpu_isa_kernels(isa)->rows, &scratch, &history, logits, num, forbidden, &greedy, &result);
     free(scratch.ids);
+    free(scratch.values);
     return result.failed ? -1 : result.token_id;
 }
 
 /* The same by sample_row.h's words. */
-static int32_t token_by_definition(const float *logits, int32_t num)
+static int32_t token_by_definition(const float *logits, int32_t num, const uint64_t *forbidden)
 {
-    int32_t best = 0;
+    int32_t best = -1;
     for (int32_t i = 0; i < num; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY) return -1;
-        if (logits[i] > logits[best]) best = i;
+        if (forbidden && token_mask_has(forbidden, i)) continue;
+        if (logits[i] > (best < 0 ? -INFINITY : logits[best])) best = i;
     }
-    return logits[best] == -INFINITY ? -1 : best;
+    return best;
 }
 
 /* Values that are often equal; the worse kinds are rare, so that most rows have a token. */
@@ -93,8 +97,8 @@ static void test_panels_against_rows(void **state)
             const int32_t num = 1 + below(i % 2 ? VALUES_MAX : 40);
             const int kind = i % 100 == 0 ? 0 : 1 + below(3);
             for (int32_t v = 0; v < num; v++) values[v] = hostile_value(kind);
-            const int32_t expected = token_by_definition(values, num);
-            assert_int_equal(token_of_logits(isa, values, num), expected);
+            const int32_t expected = token_by_definition(values, num, NULL);
+            assert_int_equal(token_of_logits(isa, values, num, NULL), expected);
             assert_int_equal(token_of_panels(isa, values, num, 1 + below(THREADS_MAX)), expected);
             num_failed += expected < 0;
         }
@@ -112,28 +116,43 @@ static void repeat_rows(struct linear_case *c, int num_different)
                c->data[0] + 1 + (uint64_t)below(num_different) * row_bytes, row_bytes);
 }
 
+static void check_argmax(const struct linear_case *c, const struct linear *l, int num_threads,
+                         const float *out, const uint64_t *forbidden)
+{
+    struct thread_pool *const pool = pools[num_threads - 1];
+    int32_t *const cols = test_alloc((size_t)c->num_tokens * sizeof *cols);
+    const size_t share_bytes = (size_t)c->num_tokens * (size_t)num_threads * sizeof(struct argmax);
+    struct argmax *const shares = test_alloc(share_bytes);
+    void *const scratch = poisoned(cpu_linear_scratch_bytes(c->num_tokens, c->cols) / sizeof(float));
+    memset(shares, 0xa5, share_bytes);
+    cpu_linear_argmax(l, pool, scratch, shares, c->num_tokens, c->x, forbidden, cols);
+    for (int t = 0; t < c->num_tokens; t++) {
+        const float *const row = out + (int64_t)t * c->rows;
+        assert_int_equal(cols[t], token_by_definition(row, c->rows, forbidden));
+        assert_int_equal(cols[t], token_of_logits(c->isa, row, c->rows, forbidden));
+    }
+    assert_int_equal(cols[c->num_tokens / 2], -1); /* it holds a NaN */
+    free(scratch);
+    free(shares);
+    free(cols);
+}
+
 static void check_product(struct linear_case *c)
 {
+    const int chances[] = {1, 2, 30}; /* one in so many is forbidden; with 1 there is nothing left */
+    uint64_t *const forbidden = test_alloc((size_t)token_mask_words(c->rows) * sizeof *forbidden);
     for (int i = 0; i < THREADS_MAX; i++) {
         struct linear *const l = case_create(c, pools[i]);
         float *const out = case_run(c, l, pools[i], c->num_tokens, c->x);
-        int32_t *const cols = test_alloc((size_t)c->num_tokens * sizeof *cols);
-        struct argmax *const shares = test_alloc((size_t)c->num_tokens * (size_t)(i + 1) * sizeof *shares);
-        void *const scratch = poisoned(cpu_linear_scratch_bytes(c->num_tokens, c->cols) / sizeof(float));
-        memset(shares, 0xa5, (size_t)c->num_tokens * (size_t)(i + 1) * sizeof *shares);
-        cpu_linear_argmax(l, pools[i], scratch, shares, c->num_tokens, c->x, cols);
-        for (int t = 0; t < c->num_tokens; t++) {
-            const float *const row = out + (int64_t)t * c->rows;
-            assert_int_equal(cols[t], token_by_definition(row, c->rows));
-            assert_int_equal(cols[t], token_of_logits(c->isa, row, c->rows));
-        }
-        assert_int_equal(cols[c->num_tokens / 2], -1); /* it holds a NaN */
-        free(scratch);
-        free(shares);
-        free(cols);
+        memset(forbidden, 0, (size_t)token_mask_words(c->rows) * sizeof *forbidden);
+        for (int id = 0; id < c->rows; id++)
+            forbidden[id / 64] |= (uint64_t)(below(chances[i]) == 0) << id % 64;
+        check_argmax(c, l, i + 1, out, NULL);
+        check_argmax(c, l, i + 1, out, forbidden);
         free(out);
         cpu_linear_destroy(l);
     }
+    free(forbidden);
 }
 
 /* The product that keeps its results to itself, against the one that writes them. */

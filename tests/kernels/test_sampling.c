@@ -5,7 +5,7 @@
  * falls within rounding of a token, either side is right. */
 #include "fixture.h"
 
-enum { ROWS_MAX = 32, HISTORY_MAX = 200 };
+enum { ROWS_MAX = 32, HISTORY_MAX = 200, VOCAB_MAX = 151936, MASK_WORDS_MAX = VOCAB_MAX / 64 };
 
 struct bench {
     struct device *d;
@@ -13,6 +13,7 @@ struct bench {
     struct test_step *step;
     void *x;
     int32_t vocab_size;
+    uint64_t forbidden[MASK_WORDS_MAX];
     float *logits; /* [ROWS_MAX][V] as the device had them in the last run */
     struct sample_result results[ROWS_MAX];
     int32_t history[ROWS_MAX][HISTORY_MAX];
@@ -47,7 +48,8 @@ static void bench_free(struct bench *b)
     free(b);
 }
 
-/* Row i has the logits of column columns[i] and the parameters params[i]. */
+/* Row i has the logits of column columns[i] and the parameters params[i], of which the device learns only behind
+ * the logits what a constrained row may draw. */
 static void bench_run(struct bench *b, int32_t num_rows, const int32_t *columns,
                       const struct sample_params *params)
 {
@@ -58,16 +60,29 @@ static void bench_run(struct bench *b, int32_t num_rows, const int32_t *columns,
         x[r * ROWS_MAX + columns[r]] = 1.0f;
         b->step->logit_rows[r] = r;
         b->step->sample[r] = params[r];
+        b->step->sample[r].allowed = NULL;
+        b->step->sample[r].withheld = false;
     }
     b->step->step.num_logits = num_rows;
     device_write(b->d, b->x, x, ROWS_MAX * ROWS_MAX, false);
     free(x);
     struct batch *batch = b->d->ops->step_begin(b->d, &b->step->step);
-    b->d->ops->logits_sample(b->d, batch, b->x, b->head);
+    b->d->ops->logits(b->d, batch, b->x, b->head);
+    for (int32_t r = 0; r < num_rows; r++) b->step->sample[r] = params[r];
+    b->d->ops->sample(b->d, batch);
     for (int32_t r = 0; r < num_rows; r++)
         assert_int_equal(b->d->ops->read_logits(b->d, r, b->logits + (size_t)r * (size_t)b->vocab_size), 0);
     memset(b->results, 0xa5, sizeof b->results);
     test_step_end(b->d, b->results);
+}
+
+/* Each id with a chance of one in n. */
+static void bench_forbid(struct bench *b, int32_t n, struct random *random)
+{
+    memset(b->forbidden, 0, sizeof b->forbidden);
+    for (int32_t id = 0; id < b->vocab_size; id++)
+        if (random_below(random, n) == 0) b->forbidden[id / 64] |= (uint64_t)1 << id % 64;
+    b->d->ops->forbid(b->d, b->forbidden);
 }
 
 static void bench_set_history(struct bench *b, int32_t slot, int32_t num_prompt, int32_t num_tokens,
@@ -134,6 +149,9 @@ static struct ranked *reference_rank(const struct bench *b, int32_t row, const s
     for (int32_t i = 0; i < p->num_logit_bias; i++)
         logits[p->logit_bias[i].token_id] += (double)p->logit_bias[i].bias;
     for (int32_t i = 0; i < p->num_banned; i++) logits[p->banned[i]] = -INFINITY;
+    for (int32_t i = 0; i < V; i++)
+        if (token_mask_has(b->forbidden, i) || (p->allowed && !token_mask_has(p->allowed, i)))
+            logits[i] = -INFINITY;
     reference_penalise(b, p, logits);
     for (int32_t i = 0; i < V; i++) ranked[i] = (struct ranked){logits[i], 0, i};
     free(logits);
@@ -196,9 +214,12 @@ static bool reference_draws(const struct ranked *ranked, int32_t num, double u, 
 static void check_row(const struct bench *b, int32_t row, const struct sample_params *p)
 {
     const struct sample_result *result = &b->results[row];
-    assert_false(result->failed);
     struct ranked *ranked = reference_rank(b, row, p);
-    if (p->sampling.temperature == 0) {
+    assert_int_equal(result->withheld, p->withheld);
+    assert_int_equal(result->failed, !p->withheld && ranked[0].logit == -INFINITY);
+    if (result->failed || result->withheld) {
+        /* there is no token to look at */
+    } else if (p->sampling.temperature == 0) {
         /* f32 penalties may round two logits onto each other: equal within rounding is right. */
         double chosen = -INFINITY;
         for (int32_t i = 0; i < b->vocab_size; i++)
@@ -227,8 +248,10 @@ static void check_logprobs(const struct bench *b, int32_t row, const struct samp
 {
     const struct sample_result *result = &b->results[row];
     struct sample_params raw = plain_params(0);
-    struct bench plain = *b;
+    static struct bench plain;
+    plain = *b;
     plain.num_history[0] = 0;
+    memset(plain.forbidden, 0, sizeof plain.forbidden);
     struct ranked *ranked = reference_rank(&plain, row, &raw);
     double sum = 0, expected = NAN;
     for (int32_t i = 0; i < b->vocab_size; i++) sum += exp(ranked[i].logit - ranked[0].logit);
@@ -280,11 +303,40 @@ static int32_t large_vocab(int32_t small, int32_t large)
 struct choices {
     struct logit_bias bias[8];
     int32_t banned[8];
+    uint64_t allowed[MASK_WORDS_MAX];
 };
 
 static bool one_in(struct random *random, int32_t n)
 {
     return random_below(random, n) == 0;
+}
+
+/* One id, some, every second, all but some, or a run of them; sometimes none at all. */
+static void random_mask(struct random *random, int32_t vocab_size, uint64_t *allowed)
+{
+    int32_t kind = random_below(random, 6), begin = random_below(random, vocab_size),
+            num = one_in(random, 4) ? 1 : random_below(random, 60);
+    bool all_but = kind == 3;
+    memset(allowed, all_but ? 0xff : 0, sizeof(uint64_t) * MASK_WORDS_MAX);
+    if (kind == 0) num = 1;
+    if (kind == 2) num = vocab_size / 2;
+    if (kind == 4) num = vocab_size - begin;
+    for (int32_t i = 0; i < num; i++) {
+        int32_t id = kind == 4 ? begin + i : random_below(random, vocab_size);
+        if (all_but)
+            allowed[id / 64] &= ~((uint64_t)1 << id % 64);
+        else
+            allowed[id / 64] |= (uint64_t)1 << id % 64;
+    }
+}
+
+static void constrain(struct random *random, int32_t vocab_size, struct sample_params *p, struct choices *c)
+{
+    p->constrained = true;
+    p->withheld = one_in(random, 5);
+    if (one_in(random, 8)) return;
+    random_mask(random, vocab_size, c->allowed);
+    p->allowed = c->allowed;
 }
 
 static struct sample_params random_params(struct random *random, int32_t slot, int32_t vocab_size,
@@ -305,6 +357,7 @@ static struct sample_params random_params(struct random *random, int32_t slot, i
     p.banned = c->banned;
     p.num_logit_bias = one_in(random, 3) ? 8 : 0;
     p.num_banned = one_in(random, 3) ? 8 : 0;
+    if (one_in(random, 3)) constrain(random, vocab_size, &p, c);
     int32_t at = 0;
     for (int i = 0; i < 8; i++) {
         at += random_below(random, vocab_size / 16) + 1;
@@ -316,7 +369,8 @@ static struct sample_params random_params(struct random *random, int32_t slot, i
 
 static void random_parameters(const char *isa)
 {
-    const int32_t vocab_sizes[] = {50, 1003, large_vocab(1500, 130003), 20000, large_vocab(700, 151936)};
+    const int32_t vocab_sizes[] = {50, 1003, large_vocab(1500, 130003), 20000, large_vocab(700, VOCAB_MAX)};
+    static struct choices choices[ROWS_MAX];
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(vocab_sizes); i++) {
         int32_t V = vocab_sizes[i];
@@ -324,14 +378,15 @@ static void random_parameters(const char *isa)
         struct bench *b = bench_new(isa, 1 + random_below(&random, 3), V, weights);
         for (int round = 0; round < (V > 5000 ? 4 : 20); round++) {
             struct sample_params params[ROWS_MAX];
-            struct choices choices[ROWS_MAX];
             int32_t columns[ROWS_MAX], num_rows = V > 5000 ? 8 : ROWS_MAX;
             random_permutation(&random, columns, ROWS_MAX);
+            if (round == 2 || round == 10) bench_forbid(b, 2 + random_below(&random, 100), &random);
             for (int32_t r = 0; r < num_rows; r++) {
                 int32_t num = random_below(&random, HISTORY_MAX);
                 bench_set_history(b, r, num > 0 ? random_below(&random, num) : 0, num, &random);
                 params[r] = random_params(&random, r, V, &choices[r]);
-                if (one_in(&random, 10)) params[r].score_token_id = random_below(&random, V);
+                if (!params[r].constrained && one_in(&random, 10))
+                    params[r].score_token_id = random_below(&random, V);
             }
             bench_run(b, num_rows, columns, params);
             for (int32_t r = 0; r < num_rows; r++) {
@@ -339,7 +394,8 @@ static void random_parameters(const char *isa)
                     check_row(b, r, &params[r]);
                 else
                     assert_int_equal(b->results[r].token_id, params[r].score_token_id);
-                if (params[r].sampling.num_logprobs >= 0) check_logprobs(b, r, &params[r]);
+                if (params[r].sampling.num_logprobs >= 0 && !b->results[r].failed && !b->results[r].withheld)
+                    check_logprobs(b, r, &params[r]);
             }
         }
         bench_free(b);
@@ -356,6 +412,8 @@ static void test_random_parameters(void **state)
 static void assert_same_result(const struct sample_result *a, const struct sample_result *b)
 {
     assert_int_equal(a->failed, b->failed);
+    assert_int_equal(a->withheld, b->withheld);
+    if (a->failed || a->withheld) return;
     assert_int_equal(a->token_id, b->token_id);
     assert_int_equal(num_bits_different(&a->logprobs.logprob, &b->logprobs.logprob, 1), 0);
     assert_int_equal(a->logprobs.num_top, b->logprobs.num_top);
@@ -370,16 +428,20 @@ static void assert_same_result(const struct sample_result *a, const struct sampl
 static void neighbours(const char *isa)
 {
     struct random random = {.seed = test_seed()};
+    static uint64_t forbidden[MASK_WORDS_MAX];
     int32_t V = large_vocab(3001, 130003);
     float *weights = random_columns(&random, V);
+    static struct choices choices[ROWS_MAX];
     struct sample_params params[ROWS_MAX];
-    struct choices choices[ROWS_MAX];
     struct sample_result first[ROWS_MAX];
     int32_t columns[ROWS_MAX];
     random_permutation(&random, columns, ROWS_MAX);
     for (int32_t r = 0; r < ROWS_MAX; r++) params[r] = random_params(&random, r, V, &choices[r]);
     for (int num_threads = 1; num_threads <= 3; num_threads++) {
         struct bench *b = bench_new(isa, num_threads, V, weights);
+        if (num_threads == 1) bench_forbid(b, 50, &random);
+        if (num_threads == 1) memcpy(forbidden, b->forbidden, sizeof forbidden);
+        b->d->ops->forbid(b->d, forbidden);
         bench_run(b, ROWS_MAX, columns, params);
         if (num_threads == 1) memcpy(first, b->results, sizeof first);
         for (int32_t r = 0; r < ROWS_MAX; r++) assert_same_result(&first[r], &b->results[r]);
@@ -473,7 +535,8 @@ static void test_greedy_ties(void **state)
     for_each_isa(greedy_ties);
 }
 
-/* A step of greedy rows alone may take another path than one that asks for more: the tokens are the same. */
+/* A step of greedy rows alone may take another path than one that asks for more: the tokens are the same, whatever
+ * is forbidden. */
 static void greedy_with_and_without_logprobs(const char *isa)
 {
     static const int32_t vocab_sizes[] = {1, 15, 50, 1003, 20000};
@@ -486,15 +549,17 @@ static void greedy_with_and_without_logprobs(const char *isa)
             struct bench *b = bench_new(isa, num_threads, V, weights);
             struct sample_params params[ROWS_MAX];
             random_permutation(&random, columns, ROWS_MAX);
+            if (num_threads > 1) bench_forbid(b, num_threads == 2 ? 2 : 40, &random);
             for (int32_t r = 0; r < ROWS_MAX; r++) params[r] = plain_params(r);
             bench_run(b, ROWS_MAX, columns, params);
             for (int32_t r = 0; r < ROWS_MAX; r++) {
-                tokens[r] = b->results[r].token_id;
+                tokens[r] = b->results[r].failed ? -1 : b->results[r].token_id;
                 check_row(b, r, &params[r]);
                 params[r].sampling.num_logprobs = r % 2 ? 0 : -1;
             }
             bench_run(b, ROWS_MAX, columns, params);
-            for (int32_t r = 0; r < ROWS_MAX; r++) assert_int_equal(b->results[r].token_id, tokens[r]);
+            for (int32_t r = 0; r < ROWS_MAX; r++)
+                assert_int_equal(b->results[r].failed ? -1 : b->results[r].token_id, tokens[r]);
             bench_free(b);
         }
         free(weights);
@@ -531,6 +596,15 @@ static void failed_rows(const char *isa)
     assert_false(b->results[2].failed);
     assert_int_equal(b->results[2].token_id, V - 1);
     int32_t expected = b->results[3].token_id;
+    static const uint64_t none[MASK_WORDS_MAX];
+    params[0].constrained = params[3].constrained = true;
+    params[0].allowed = params[3].allowed = none;
+    params[0].sampling.num_logprobs = 3;
+    bench_run(b, 4, columns, params);
+    for (int32_t r = 0; r < 4; r++) assert_int_equal(b->results[r].failed, r != 2);
+    params[0] = plain_params(0);
+    params[3].constrained = false;
+    params[3].allowed = NULL;
     bench_free(b);
     weights[(V - 1) * ROWS_MAX] = NAN; /* 0 * NaN: every row has it now */
     b = bench_new(isa, 2, V, weights);
@@ -566,6 +640,11 @@ static void sampled_tokens_count(const char *isa)
         p.sampling.frequency_penalty = 0.6f;
         p.sampling.seed = 1;
         p.position = step;
+        p.constrained = step % 3 == 0;
+        p.withheld = p.constrained; /* leaves no trace */
+        if (p.constrained) bench_run(b, 1, &(int32_t){1}, &p);
+        if (p.constrained) assert_true(b->results[0].withheld && !b->results[0].failed);
+        p.withheld = false;
         bench_run(b, 1, &(int32_t){1}, &p);
         check_row(b, 0, &p);
         b->history[3][b->num_history[3]++] = b->results[0].token_id;

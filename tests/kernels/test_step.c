@@ -36,6 +36,7 @@ struct small_model {
     void *picked_x, *picked_attended; /* logit rows */
     struct test_step *step;
     int32_t blocks[SEQS][LENGTH_MAX / BLOCK_SIZE];
+    bool withholds; /* rows draw nothing */
 };
 
 static void weights_init(struct weights *w, struct random *random)
@@ -163,7 +164,7 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
         ops->linear(d, b, rows, m->narrow, m->wide, m->down[i]);
     }
     ops->rms_norm(d, b, rows, m->normed, x, m->narrow, m->norm, 1e-5f, HIDDEN);
-    ops->logits_sample(d, b, m->normed, m->embedding);
+    ops->logits(d, b, m->normed, m->embedding);
 }
 
 /* Tokens [first, first + count) of a sequence, with one logit row each. */
@@ -195,11 +196,14 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
                 .sampling.top_p = 1.0f,
                 .sampling.repetition_penalty = 1.0f,
                 .sampling.num_logprobs = -1,
+                .constrained = m->withholds,
+                .withheld = m->withholds,
             };
         }
     }
     struct batch *b = d->ops->step_begin(d, s);
     forward(m, b, s);
+    d->ops->sample(d, b);
     int32_t row = 0;
     for (int i = 0; i < num_parts; i++)
         for (int32_t t = 0; parts[i].logits && t < parts[i].count; t++)
@@ -280,7 +284,8 @@ static void test_same_logits(void **state)
     for_each_isa(same_logits);
 }
 
-/* Greedy tokens fed as ids, and as "the token last sampled", make the same sequence. */
+/* Greedy tokens fed as ids, and as "the token last sampled", make the same sequence; a step that draws nothing
+ * leaves that token as it is. */
 static void last_sampled(const char *isa)
 {
     enum { STEPS = 20, SLOT = 4 };
@@ -295,8 +300,13 @@ static void last_sampled(const char *isa)
         for (int32_t i = 0; i < STEPS; i++) {
             struct sample_result result;
             int32_t fed = way && i > 0 ? ~SLOT : id;
-            model_run(m, &(struct part){SLOT, i, 1, i > 0, &fed, logits}, 1, &result);
-            assert_false(result.failed);
+            struct part part = {SLOT, i, 1, i > 0, &fed, logits};
+            m->withholds = i % 2;
+            if (m->withholds) model_run(m, &part, 1, &result);
+            if (m->withholds) assert_true(result.withheld && !result.failed);
+            m->withholds = false;
+            model_run(m, &part, 1, &result);
+            assert_false(result.failed || result.withheld);
             for (int32_t v = 0; v < VOCAB; v++) {
                 assert_true(logits[v] <= logits[result.token_id]);
                 if (v < result.token_id) assert_true(logits[v] < logits[result.token_id]);

@@ -32,6 +32,8 @@ struct fake_flight {
     struct step step; /* with arrays of its own */
     int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k, *block_tables, *logit_rows;
     struct sample_params *sample;
+    uint64_t *allowed; /* [num_logits] masks as they were when it was sampled */
+    bool sampled;
 };
 
 struct model {
@@ -46,7 +48,8 @@ struct model {
     struct fake_history *histories;
     struct fake_flight flights[FAKE_FLIGHTS_MAX];
     int oldest, num_in_flight;
-    uint8_t *written; /* [num_blocks * BLOCK_SIZE], by the step being checked */
+    uint64_t forbidden; /* a token_mask */
+    uint8_t *written;   /* [num_blocks * BLOCK_SIZE], by the step being checked */
     int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories;
 };
 
@@ -151,6 +154,7 @@ static inline void fake_check_rows(const struct model *m, const struct step *s)
         assert_always(p->position == s->positions[t] + 1 && p->score_token_id < FAKE_VOCAB);
         assert_always(p->batch_slot >= 0 && p->batch_slot < m->limits.num_batch_slots);
         for (int32_t i = 1; i < p->num_banned; i++) assert_always(p->banned[i] > p->banned[i - 1]);
+        assert_always(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
     }
 }
 
@@ -174,9 +178,16 @@ static inline int32_t *fake_copy_ids(int32_t *to, const int32_t *from, size_t co
     return to;
 }
 
+static inline struct fake_flight *fake_newest_flight(struct model *m)
+{
+    assert_always(m->num_in_flight > 0);
+    return &m->flights[(m->oldest + m->num_in_flight - 1) % FAKE_FLIGHTS_MAX];
+}
+
 void model_step_begin(struct model *m, const struct step *s)
 {
     assert_always(m->num_in_flight < m->options.num_steps_in_flight);
+    if (m->num_in_flight > 0) assert_always(fake_newest_flight(m)->sampled);
     fake_check_step(m, s);
     struct fake_flight *f = &m->flights[(m->oldest + m->num_in_flight++) % FAKE_FLIGHTS_MAX];
     size_t tokens = (size_t)s->num_tokens, seqs = (size_t)s->num_seqs, logits = (size_t)s->num_logits;
@@ -193,7 +204,30 @@ void model_step_begin(struct model *m, const struct step *s)
     f->step.logit_rows = fake_copy_ids(f->logit_rows, s->logit_rows, logits);
     memcpy(f->sample, s->sample, logits * sizeof(f->sample[0]));
     f->step.sample = f->sample;
+    f->sampled = false;
     if (m->options.on_begin) m->options.on_begin(s);
+}
+
+/* Only now is it read what constrained rows may draw. */
+void model_step_sample(struct model *m)
+{
+    struct fake_flight *f = fake_newest_flight(m);
+    assert_always(!f->sampled);
+    f->sampled = true;
+    for (int32_t r = 0; r < f->step.num_logits; r++) {
+        const struct sample_params *p = &f->original->sample[r];
+        f->sample[r].withheld = p->withheld;
+        f->sample[r].allowed = p->allowed ? &f->allowed[r] : NULL;
+        if (p->allowed) f->allowed[r] = p->allowed[0];
+    }
+}
+
+static inline void fake_check_masks(const struct fake_flight *f)
+{
+    for (int32_t r = 0; r < f->step.num_logits; r++) {
+        const uint64_t *allowed = f->original->sample[r].allowed;
+        assert_always(!allowed == !f->sample[r].allowed && (!allowed || allowed[0] == f->allowed[r]));
+    }
 }
 
 /* What each of the sequence's tokens in the step reads: all from position 0 to its own. */
@@ -228,8 +262,8 @@ static inline void fake_run_rows(struct model *m, const struct step *s, struct s
         bool with_history = fake_uses_history(p) && p->score_token_id < 0;
         uint64_t hash =
             with_history ? fake_history_hash(history->ids, history->num_prompt, history->num_ids) : 0;
-        results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash);
-        if (p->score_token_id >= 0) continue;
+        results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash, m->forbidden);
+        if (p->score_token_id >= 0 || p->withheld) continue;
         m->last_tokens[p->batch_slot] = results[r].token_id;
         if (with_history && history->num_ids < m->limits.max_model_len)
             history->ids[history->num_ids++] = results[r].token_id;
@@ -245,7 +279,8 @@ int model_step_end(struct model *m, struct sample_result *results, struct error 
     m->num_in_flight--;
     if (m->num_steps_ended++ == m->options.fail_at_step)
         return error_set(err, STATUS_DEVICE, "the fake device broke");
-    assert_always(fake_step_checksum(f->original) == f->checksum);
+    assert_always(f->sampled && fake_step_checksum(f->original) == f->checksum);
+    fake_check_masks(f);
     const struct step *s = &f->step;
     for (int32_t t = 0; t < s->num_tokens; t++) {
         if (f->token_ids[t] >= 0) continue;
@@ -269,6 +304,13 @@ static inline int fake_history_set(struct device *d, int32_t batch_slot, const i
     history->num_prompt = num_prompt;
     history->num_ids = num_tokens;
     return 0;
+}
+
+static inline void fake_forbid(struct device *d, const uint64_t *ids)
+{
+    struct model *m = (struct model *)((char *)d - offsetof(struct model, device));
+    assert_always(m->num_in_flight == 0);
+    m->forbidden = ids[0];
 }
 
 const struct model_config *model_config(const struct model *m)
@@ -295,6 +337,7 @@ static inline struct model *fake_model_create(const struct fake_options *options
     struct model *m = fake_alloc(1, sizeof(*m));
     m->options = *options;
     m->ops.history_set = fake_history_set;
+    m->ops.forbid = fake_forbid;
     m->device.ops = &m->ops;
     m->device.name = "fake";
     m->device.num_steps_in_flight_max = options->num_steps_in_flight;
@@ -331,6 +374,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
         f->block_tables = fake_alloc(tables, sizeof(int32_t));
         f->logit_rows = fake_alloc((size_t)limits->num_logits, sizeof(int32_t));
         f->sample = fake_alloc((size_t)limits->num_logits, sizeof(f->sample[0]));
+        f->allowed = fake_alloc((size_t)limits->num_logits, sizeof(f->allowed[0]));
     }
 }
 
@@ -344,6 +388,7 @@ static inline void fake_model_destroy(struct model *m)
                              f->seqlens_k, f->block_tables, f->logit_rows};
         for (size_t k = 0; k < array_length(arrays); k++) free(arrays[k]);
         free(f->sample);
+        free(f->allowed);
     }
     free(m->written);
     free(m->reads);

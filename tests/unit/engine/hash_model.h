@@ -39,13 +39,15 @@ static inline bool fake_uses_history(const struct sample_params *p)
            p->sampling.repetition_penalty != 1;
 }
 
-static inline bool fake_is_allowed(const struct sample_params *p, int32_t token_id)
+/* A token_mask of the one word that it takes. */
+static inline uint64_t fake_allowed_ids(const struct sample_params *p, uint64_t forbidden)
 {
-    for (int32_t i = 0; i < p->num_banned; i++)
-        if (p->banned[i] == token_id) return false;
+    uint64_t ids = (((uint64_t)1 << FAKE_VOCAB) - 1) & ~forbidden;
+    if (p->allowed) ids &= p->allowed[0];
+    for (int32_t i = 0; i < p->num_banned; i++) ids &= ~((uint64_t)1 << p->banned[i]);
     for (int32_t i = 0; i < p->num_logit_bias; i++)
-        if (p->logit_bias[i].token_id == token_id && p->logit_bias[i].bias < -1e30f) return false;
-    return true;
+        if (p->logit_bias[i].bias < -1e30f) ids &= ~((uint64_t)1 << p->logit_bias[i].token_id);
+    return ids;
 }
 
 /* A request with this seed has a NaN in the row that draws position. */
@@ -61,13 +63,16 @@ static inline uint64_t fake_float_bits(float f)
     return bits;
 }
 
-/* logits: the fold over all that the last layer reaches. history: hash of it, 0 where there is none. */
+/* logits: the fold over all that the last layer reaches. history: hash of it, 0 where there is none. forbidden:
+ * ids that no row draws. */
 static inline struct sample_result fake_sample(uint64_t logits, const struct sample_params *p,
-                                               uint64_t history)
+                                               uint64_t history, uint64_t forbidden)
 {
-    struct sample_result r = {.token_id = p->score_token_id};
-    r.failed = p->sampling.seed == fake_failing_seed(p->position);
-    if (p->score_token_id < 0) {
+    uint64_t allowed = fake_allowed_ids(p, forbidden);
+    struct sample_result r = {.token_id = p->score_token_id, .withheld = p->withheld};
+    if (p->withheld) return r;
+    r.failed = p->sampling.seed == fake_failing_seed(p->position) || (p->score_token_id < 0 && allowed == 0);
+    if (p->score_token_id < 0 && allowed != 0) {
         uint64_t h = fake_mix(fake_mix(logits, p->sampling.seed), (uint64_t)p->position);
         h = fake_mix(h, fake_float_bits(p->sampling.temperature) ^ fake_float_bits(p->sampling.top_p) << 16 ^
                             (uint64_t)p->sampling.top_k << 32);
@@ -76,7 +81,7 @@ static inline struct sample_result fake_sample(uint64_t logits, const struct sam
             h = fake_mix(h,
                          fake_float_bits(p->logit_bias[i].bias) ^ (uint64_t)p->logit_bias[i].token_id << 32);
         do h = fake_mix(h, 1);
-        while (!fake_is_allowed(p, (int32_t)(h % FAKE_VOCAB)));
+        while (!(allowed >> h % FAKE_VOCAB & 1));
         r.token_id = (int32_t)(h % FAKE_VOCAB);
     }
     if (p->sampling.num_logprobs < 0) return r;
@@ -102,6 +107,7 @@ struct reference {
     bool prefill_decode_equal;
     int32_t num_prompt, num_tokens;
     const struct logit_bias *logit_bias; /* the input's num_logit_bias */
+    uint64_t forbidden;                  /* ids that no row draws */
     uint64_t reads[FAKE_LAYERS];         /* folds up to the last token */
 };
 
@@ -146,7 +152,7 @@ static inline struct sample_result reference_row(const struct reference *ref,
     uint64_t history = fake_uses_history(&p) && score_token_id < 0
                            ? fake_history_hash(tokens, ref->num_prompt, ref->num_tokens)
                            : 0;
-    return fake_sample(ref->reads[FAKE_LAYERS - 1], &p, history);
+    return fake_sample(ref->reads[FAKE_LAYERS - 1], &p, history, ref->forbidden);
 }
 
 static inline bool logprobs_equal(const struct token_logprobs *a, const struct sample_result *b)
