@@ -30,9 +30,13 @@ static bool take_cancels(struct engine *e)
     return any;
 }
 
+/* With the first submission, so nothing is in flight. */
 static void learn_text(struct engine *e)
 {
-    if (!e->knows_text) engine_add_eos(e, link_tokenizer_eos_id(e->link));
+    struct device *device = model_device(e->model);
+    if (e->knows_text) return;
+    engine_add_eos(e, link_tokenizer_eos_id(e->link));
+    device->ops->forbid(device, link_silent_ids(e->link));
     e->knows_text = true;
 }
 

@@ -16,7 +16,7 @@ enum { REGION_ALIGNMENT = 4096 };
 /* Where the parts lie, from the region's begin. */
 struct layout {
     uint32_t ring_items;
-    uint64_t ring, bits, slots, total;
+    uint64_t ring, bits, silent, slots, total;
 };
 
 static bool layout_plan(const struct link_facts *facts, struct layout *out)
@@ -27,8 +27,9 @@ static bool layout_plan(const struct link_facts *facts, struct layout *out)
     out->ring = align_up(sizeof(struct region), REGION_ALIGNMENT);
     out->bits = out->ring + out->ring_items * sizeof(uint32_t);
     out->bits = align_up(out->bits, 64);
+    out->silent = out->bits + (uint64_t)div_up((int64_t)count, 64) * sizeof(uint64_t);
     out->slots =
-        align_up(out->bits + (uint64_t)div_up((int64_t)count, 64) * sizeof(uint64_t), REGION_ALIGNMENT);
+        align_up(out->silent + (uint64_t)div_up(facts->vocab_size, 64) * sizeof(uint64_t), REGION_ALIGNMENT);
     slots_bytes = request_slots_bytes(facts->num_slots, facts->max_model_len);
     return slots_bytes > 0 && checked_add(out->slots, slots_bytes, &out->total) && out->total <= INT64_MAX;
 }
@@ -116,6 +117,7 @@ static int map_parts(struct link *l, struct error *err)
     if (status) return status;
     l->submitted = ring_view(&l->region->submitted, (uint32_t *)(l->base + layout.ring), layout.ring_items);
     l->cancel_bits = (_Atomic uint64_t *)(l->base + layout.bits);
+    l->silent_ids = (uint64_t *)(l->base + layout.silent);
     return request_slots_create(l->base + layout.slots, facts.num_slots, facts.max_model_len, &l->slots, err);
 }
 
@@ -222,6 +224,11 @@ void link_set_text(struct link *l, int32_t tokenizer_eos_id)
 int32_t link_tokenizer_eos_id(const struct link *l)
 {
     return atomic_load_explicit(&l->region->tokenizer_eos_id, memory_order_relaxed);
+}
+
+uint64_t *link_silent_ids(struct link *l)
+{
+    return l->silent_ids;
 }
 
 /* ---- to the front ---- */

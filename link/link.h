@@ -12,7 +12,7 @@
  * a process of its own. A struct link is one process's view of it; where the engine is a thread, both sides
  * use the same.
  *
- *   | header: state, facts, counters, ring's ends | ring's items | cancel bits | request slots ... |
+ *   | header: state, facts, counters, ring's ends | ring's items | cancel bits | silent ids | request slots ... |
  *
  * When an engine dies the region stays: link_reset puts back what was the engine's, each slot that had been
  * submitted and is not finished is handed to the next engine with what it has published (link_hand_over), and
@@ -69,6 +69,9 @@ void link_stats(const struct link *l, struct link_stats *out);
 /* [loop] What only the tokenizer knows: its own end token (-1: none). Before the first submission. */
 void link_set_text(struct link *l, int32_t tokenizer_eos_id);
 int32_t link_tokenizer_eos_id(const struct link *l); /* [engine] */
+/* Ids below vocab_size that stand for no text and are never drawn: bit id % 64 of word id / 64. None at first;
+ * [loop] sets them before the first submission, [engine] reads. After link_open or link_join. */
+uint64_t *link_silent_ids(struct link *l);
 
 /* ---- to the engine ---- */
 

@@ -32,6 +32,7 @@ struct link {
     struct region *region;
     struct ring submitted;
     _Atomic uint64_t *cancel_bits; /* one a slot: look at its cancel flag */
+    uint64_t *silent_ids;          /* [vocab_size bits] */
     struct request_slots *slots;
     void (*wake_front)(void *context);
     void *wake_context;

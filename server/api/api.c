@@ -11,12 +11,7 @@
 #include "server/api/request_metrics.h"
 #include "server/loop_watch.h"
 
-enum {
-    EVENT_BYTES_MAX = 16 << 20,
-    EVENT_BYTES_READY = 16 << 10,
-    PING_TICK_MS = 250,
-    SILENT_IDS_MAX = LOGIT_BIAS_MAX / 2
-};
+enum { EVENT_BYTES_MAX = 16 << 20, EVENT_BYTES_READY = 16 << 10, PING_TICK_MS = 250 };
 
 static void on_ping_timer(uv_timer_t *timer)
 {
@@ -63,30 +58,21 @@ static bool is_eos(const struct link_facts *model, int32_t id)
 }
 
 /* Embeddings are often padded: rows of the logits that no token stands behind. They are never drawn. */
-static void find_silent_ids(struct api *api)
+static void find_silent_ids(const struct server *server)
 {
-    const struct server *server = api->server;
-    int32_t num_tokens = tokenizer_vocab_size(server->tokenizer), num_more = 0;
-    api->silent_ids = malloc(SILENT_IDS_MAX * sizeof *api->silent_ids);
-    assert_always(api->silent_ids);
+    int32_t num_tokens = tokenizer_vocab_size(server->tokenizer);
+    uint64_t *silent = link_silent_ids(server->link);
     for (int32_t id = 0; id < server->facts->vocab_size; id++) {
         size_t n = 0;
         if (id < num_tokens) tokenizer_token_bytes(server->tokenizer, id, &n);
-        if (n > 0 || is_eos(server->facts, id)) continue;
-        if (api->num_silent_ids < SILENT_IDS_MAX)
-            api->silent_ids[api->num_silent_ids++] = id;
-        else
-            num_more++;
+        if (n == 0 && !is_eos(server->facts, id)) silent[id / 64] |= (uint64_t)1 << (id % 64);
     }
-    if (num_more > 0)
-        log_warning("%d token ids stand for no text; the last %d of them are not kept from being drawn",
-                    api->num_silent_ids + num_more, num_more);
 }
 
 void api_on_loaded(struct server *server, const char *const *phase_names, const double *phase_seconds,
                    int num_phases)
 {
-    find_silent_ids(server->api);
+    find_silent_ids(server);
     request_metrics_register(server, phase_names, phase_seconds, num_phases);
 }
 
@@ -146,7 +132,6 @@ static void on_timer_closed(uv_handle_t *handle)
 {
     struct api *api = handle->data;
     buffer_deinit(&api->event);
-    free(api->silent_ids);
     free(api);
 }
 

@@ -17,13 +17,11 @@ struct api {
     struct admission admission; /* what waits */
     uint64_t num_unseeded;      /* requests that brought no seed: each gets the next one */
     uint64_t id_key;            /* random: ids of answers cannot be guessed */
-    int32_t *silent_ids;        /* ids below the logits' width that stand for no text: never drawn */
-    int32_t num_silent_ids;
-    size_t num_unread_bytes;  /* of slots that were given back, in copies (choice.c) */
-    struct job *waiting_jobs; /* tokenize.c's, the oldest first */
-    int num_jobs;             /* /tokenize and /detokenize that are not answered; */
-    int num_long_jobs;        /* of those: with a long body, on the worker pool */
-    struct buffer event;      /* scratch for one write */
+    size_t num_unread_bytes;    /* of slots that were given back, in copies (choice.c) */
+    struct job *waiting_jobs;   /* tokenize.c's, the oldest first */
+    int num_jobs;               /* /tokenize and /detokenize that are not answered; */
+    int num_long_jobs;          /* of those: with a long body, on the worker pool */
+    struct buffer event;        /* scratch for one write */
     uv_timer_t ping_timer;
 };
 

@@ -256,10 +256,6 @@ static int check_admission(struct generation *g, struct preparation *p)
         num_tokens += (uint64_t)g->params.n * (uint64_t)p->prompts.items[i].tokens.num_ids;
     int status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
     if (status < 0) return status;
-    if (!slot_fill_ban(&p->input, &p->payload, g->api->silent_ids, g->api->num_silent_ids))
-        return api_error_invalid(&p->error, "invalid_value", "logit_bias",
-                                 "logit_bias must have at most %d entries",
-                                 LOGIT_BIAS_MAX - g->api->num_silent_ids);
     status = make_choices(g, p);
     if (status == 0) status = make_answer(g, p);
     return status == 0 ? acquire_slots(g, &p->error) : status;

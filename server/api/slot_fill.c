@@ -1,6 +1,5 @@
 #include "server/api/slot_fill.h"
 
-#include <math.h>
 #include <nettle/sha2.h>
 #include <string.h>
 
@@ -43,29 +42,6 @@ void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t ca
     hash_with_length(&hash, api_key ? api_key : "", api_key ? strlen(api_key) : 0);
     hash_with_length(&hash, cache_salt, cache_salt_bytes);
     sha256_digest(&hash, CACHE_SALT_BYTES, out);
-}
-
-bool slot_fill_ban(struct request_slot_input *input, struct request_payload *payload, const int32_t *ids,
-                   int32_t num_ids)
-{
-    struct logit_bias merged[LOGIT_BIAS_MAX], *biases = payload->logit_bias;
-    int32_t count = 0, b = 0;
-    for (int32_t i = 0; i < num_ids; i++) {
-        for (; b < input->num_logit_bias && biases[b].token_id < ids[i]; b++) {
-            if (count == LOGIT_BIAS_MAX) return false;
-            merged[count++] = biases[b];
-        }
-        if (b < input->num_logit_bias && biases[b].token_id == ids[i]) b++;
-        if (count == LOGIT_BIAS_MAX) return false;
-        merged[count++] = (struct logit_bias){ids[i], -INFINITY};
-    }
-    for (; b < input->num_logit_bias; b++) {
-        if (count == LOGIT_BIAS_MAX) return false;
-        merged[count++] = biases[b];
-    }
-    memcpy(biases, merged, (size_t)count * sizeof *merged);
-    input->num_logit_bias = count;
-    return true;
 }
 
 void slot_fill(const struct generation *g, struct choice *c, const struct token_list *prompt,

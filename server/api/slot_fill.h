@@ -20,8 +20,4 @@ void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t ca
 void slot_fill(const struct generation *g, struct choice *c, const struct token_list *prompt,
                const uint8_t cache_salt[CACHE_SALT_BYTES]);
 
-/* Adds -inf for every silent id; false when biases and silent ids are more than a slot holds. */
-bool slot_fill_ban(struct request_slot_input *input, struct request_payload *payload, const int32_t *ids,
-                   int32_t num_ids);
-
 #endif

@@ -21,7 +21,8 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
     const struct request_slot_input *input = &expected->input;
     struct reference ref = {.prefill_decode_equal = !has(FEATURE_unequal_halves),
                             .num_prompt = input->num_prompt_tokens,
-                            .logit_bias = expected->logit_bias};
+                            .logit_bias = expected->logit_bias,
+                            .forbidden = SILENT_IDS};
     int64_t most = (int64_t)input->num_prompt_tokens + max_of(input->max_tokens - 1, 0);
     out->num_tokens = 0;
     out->end = SOLO_TOO_BIG;

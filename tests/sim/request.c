@@ -254,5 +254,4 @@ void request_expected_input(const struct request *r, int prompt_idx, int i, uint
     if (r->stop_token_id >= 0) in->stop_token_ids[in->num_stop_token_ids++] = r->stop_token_id;
     if (r->bias_id >= 0)
         out->logit_bias[in->num_logit_bias++] = (struct logit_bias){r->bias_id, (float)r->bias};
-    out->logit_bias[in->num_logit_bias++] = (struct logit_bias){SILENT_ID, -INFINITY};
 }

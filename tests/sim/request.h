@@ -6,6 +6,8 @@
 
 enum { PROMPTS_MAX = 2, STOPS_MAX = 2, CHOICES_MAX = 4, SILENT_ID = FAKE_VOCAB - 1 };
 
+#define SILENT_IDS ((uint64_t)1 << SILENT_ID)
+
 /* Why a request must be refused whatever else happens. */
 enum request_flaw { FLAW_NONE, FLAW_TOO_LONG, FLAW_BAD_FIELD, FLAW_BAD_KEY, FLAW_TOO_MANY };
 

@@ -100,7 +100,8 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
     w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
                                 .num_prompt = w->expected.input.num_prompt_tokens,
-                                .logit_bias = w->expected.logit_bias};
+                                .logit_bias = w->expected.logit_bias,
+                                .forbidden = SILENT_IDS};
     memcpy(w->tokens, w->prompt, (size_t)w->expected.input.num_prompt_tokens * sizeof(int32_t));
     for (int32_t p = 0; p < w->expected.input.num_prompt_tokens; p++) reference_push(&w->ref, w->prompt[p]);
     if (w->expected.input.max_tokens == 0) w->due = FINISH_LENGTH;
@@ -174,7 +175,8 @@ static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
     const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
     struct reference ref = {.prefill_decode_equal = w->ref.prefill_decode_equal,
                             .num_prompt = w->expected.input.num_prompt_tokens,
-                            .logit_bias = w->expected.logit_bias};
+                            .logit_bias = w->expected.logit_bias,
+                            .forbidden = SILENT_IDS};
     for (int32_t p = 0; p + 1 < w->expected.input.num_prompt_tokens; p++) {
         reference_push(&ref, w->prompt[p]);
         struct sample_result row = reference_row(&ref, &w->expected.input, w->prompt, w->prompt[p + 1]);

@@ -95,6 +95,9 @@ static void test_two_mappings_are_one_link(void **state)
     assert_ptr_not_equal(link_slots(p.front), link_slots(p.engine));
     link_set_text(p.front, 7);
     assert_int_equal(link_tokenizer_eos_id(p.engine), 7);
+    for (int i = 0; i < 320 / 64; i++) assert_int_equal(link_silent_ids(p.engine)[i], 0);
+    link_silent_ids(p.front)[4] = 1u << 31;
+    assert_int_equal(link_silent_ids(p.engine)[4], 1u << 31);
     int32_t slot_idx = submit(&p, 3);
     assert_int_equal(next_submission(&p), slot_idx);
     assert_int_equal(next_submission(&p), -1);
@@ -120,7 +123,9 @@ static void test_what_an_engine_inherits(void **state)
     struct error err = {0};
     struct pair p = create();
     assert_false(link_is_inherited(p.engine));
+    link_silent_ids(p.front)[1] = 5;
     die(&p);
+    assert_int_equal(link_silent_ids(p.engine)[1], 5);
     assert_true(link_is_inherited(p.engine));
     assert_int_equal(link_facts(p.engine)->vocab_size, 320);
     struct link_facts others[] = {facts, facts, facts};

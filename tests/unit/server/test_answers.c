@@ -265,31 +265,6 @@ static void salts(void **state)
     assert_memory_equal(again, salt[3], CACHE_SALT_BYTES);
 }
 
-static void bans(void **state)
-{
-    (void)state;
-    static struct request_slot_input input;
-    static struct request_payload payload;
-    static const int32_t silent[] = {5, 9, 10};
-    payload.logit_bias[0] = (struct logit_bias){3, 1};
-    payload.logit_bias[1] = (struct logit_bias){9, 100};
-    payload.logit_bias[2] = (struct logit_bias){20, -1};
-    input.num_logit_bias = 3;
-    assert_true(slot_fill_ban(&input, &payload, silent, 3));
-    static const int32_t ids[] = {3, 5, 9, 10, 20};
-    assert_int_equal(input.num_logit_bias, 5);
-    for (int i = 0; i < 5; i++) {
-        assert_int_equal(payload.logit_bias[i].token_id, ids[i]);
-        assert_int_equal(isinf(payload.logit_bias[i].bias) != 0, i >= 1 && i <= 3);
-    }
-    for (int i = 0; i < LOGIT_BIAS_MAX; i++) payload.logit_bias[i] = (struct logit_bias){100 + i, 0};
-    input.num_logit_bias = LOGIT_BIAS_MAX;
-    assert_false(slot_fill_ban(&input, &payload, silent, 1));
-    input.num_logit_bias = LOGIT_BIAS_MAX - 1;
-    assert_true(slot_fill_ban(&input, &payload, silent, 1));
-    assert_int_equal(input.num_logit_bias, LOGIT_BIAS_MAX);
-}
-
 static void max_tokens(void **state)
 {
     (void)state;
@@ -323,7 +298,6 @@ int main(void)
         cmocka_unit_test(cached_tokens_can_be_kept_secret),
         cmocka_unit_test(seeds),
         cmocka_unit_test(salts),
-        cmocka_unit_test(bans),
         cmocka_unit_test(max_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
