@@ -391,6 +391,7 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.table_offsets = b->table_offsets;
     a.partial = d->attention_partial;
     a.counters = d->attention_counters;
+    a.ranges_taken = &d->queues->decode_ranges;
     a.block_elements = pool->block_elements;
     a.first_block = layer * (shape->num_blocks + 1);
     a.num_boxes = shape->num_layers * (shape->num_blocks + 1) * 2 * shape->num_kv_heads;

@@ -100,6 +100,7 @@ struct decode_args {
     int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of query heads a K/V head */
     int32_t sliding_window, num_stages, partial_floats;
     float scale_log2;
+    int32_t *ranges_taken; /* the queue */
 };
 
 /* Place of a chunk of 16 bytes in a page's K or V. */

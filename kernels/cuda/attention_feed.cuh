@@ -86,17 +86,14 @@ static __device__ __forceinline__ struct note note_of(const decode_args &a, cons
     return n;
 }
 
-/* Ranges taken from the queue. */
-static __device__ int32_t ranges_taken;
-
 /* The range after a CTA's first one, and after that one. There is none from num_ranges on. */
-static __device__ __forceinline__ int32_t take_range(int32_t num_ranges)
+static __device__ __forceinline__ int32_t take_range(const decode_args &a, int32_t num_ranges)
 {
     int32_t taken = 0;
     if (num_ranges <= (int32_t)gridDim.x) return num_ranges;
     dependency_wait();
     if (threadIdx.x % 32 == 0)
-        taken = queue_draw(&ranges_taken, num_ranges - 1); /* each CTA's last finds none */
+        taken = queue_draw(a.ranges_taken, num_ranges - 1); /* each CTA's last finds none */
     return (int32_t)gridDim.x + __shfl_sync(0xffffffffu, taken, 0);
 }
 
@@ -147,7 +144,7 @@ static __device__ void feed(const decode_args &a, const CUtensorMap *map, const 
     struct cursor c = {0, 1};
     const struct decode_range *ranges = (const struct decode_range *)(a.base + a.counts[COUNT_RANGES]);
     int32_t blocks = 0;
-    for (int32_t range = blockIdx.x; range < num_ranges; range = take_range(num_ranges)) {
+    for (int32_t range = blockIdx.x; range < num_ranges; range = take_range(a, num_ranges)) {
         struct walk w;
         for (walk_open(a, &w, ranges[range]); w.num_left > 0; walk_next(a, &w)) {
 #pragma unroll 1

@@ -62,8 +62,9 @@ template <int D> struct hopper_traits {
 struct hopper_args {
     struct prefill_args a;
     int32_t num_items;
-    int32_t first_block; /* of the layer, counted over the whole pool */
-    int32_t num_groups;  /* groups of 8 rows in the pool: the first index outside it */
+    int32_t first_block;               /* of the layer, counted over the whole pool */
+    int32_t num_groups;                /* groups of 8 rows in the pool: the first index outside it */
+    uint32_t *items_taken, *ctas_gone; /* the queue */
 };
 
 /* What the feeder tells the groups about an item. */
@@ -110,15 +111,13 @@ static __device__ __forceinline__ void key_tiles(const struct item &w, int32_t s
     *end = last_row < first_row ? *begin : (offset + last_row) / TILE_KEYS + 1;
 }
 
-/* Items taken and CTAs gone: whoever comes takes the next item, and the last to leave sets both back. One
- * launch runs at a time: a process has one device and one stream. */
-static __device__ uint32_t items_taken, ctas_gone;
-
-static __device__ __forceinline__ void leave_queue(void)
+/* Whoever comes takes the next item, and the last to leave sets the queue back. One launch runs at a time: a device has one
+ * stream. */
+static __device__ __forceinline__ void leave_queue(const hopper_args &h)
 {
     __threadfence();
-    if (atomicAdd(&ctas_gone, 1) + 1 < gridDim.x) return;
-    items_taken = ctas_gone = 0;
+    if (atomicAdd(h.ctas_gone, 1) + 1 < gridDim.x) return;
+    *h.items_taken = *h.ctas_gone = 0;
 }
 
 template <int D>
@@ -178,7 +177,7 @@ static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, cons
 {
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32;
-    auto take = [&] { return lane == 0 ? (int32_t)(gridDim.x + atomicAdd(&items_taken, 1)) : 0; };
+    auto take = [&] { return lane == 0 ? (int32_t)(gridDim.x + atomicAdd(h.items_taken, 1)) : 0; };
     struct cursor q = {0, 0}, c = {0, 0};
     struct item w = find_item(h, blockIdx.x);
     int32_t after = take();
@@ -189,7 +188,7 @@ static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, cons
             s.items[q.stage] = w;
             if (w.head < 0) {
                 barrier_arrive(full);
-                leave_queue();
+                leave_queue(h);
             } else {
                 barrier_arrive_expect(full, T::Q_BYTES);
                 for (int half = 0; half < T::HALVES; half++)
@@ -548,6 +547,8 @@ bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *arg
     const struct kv_shape *shape = &pool->shape;
     hopper_args h = {};
     h.a = *args;
+    h.items_taken = &d->queues->prefill_items;
+    h.ctas_gone = &d->queues->prefill_ctas_gone;
     h.num_items = b->num_prefill_tiles * b->prefill_heads_per_tile;
     h.first_block = layer * (shape->num_blocks + 1);
     h.num_groups = shape->num_layers * (shape->num_blocks + 1) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);

@@ -181,7 +181,8 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
     cuda_launches_open(d);
     tensor_maps_open(d);
     bool ok = CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) &&
-              CUDA_CHECK(d, cudaMalloc(&d->blas_workspace, BLAS_WORKSPACE_BYTES));
+              CUDA_CHECK(d, cudaMalloc(&d->blas_workspace, BLAS_WORKSPACE_BYTES)) &&
+              (d->queues = (struct work_queues *)cuda_alloc(&d->base, sizeof *d->queues, "queues"));
     d->blas_workspace_bytes = BLAS_WORKSPACE_BYTES;
     if (!ok || cublasLtCreate(&d->blas) != CUBLAS_STATUS_SUCCESS)
         return error_set(err, STATUS_DEVICE, "the GPU %d cannot be opened: %s", ordinal,

@@ -99,6 +99,15 @@ static inline int32_t batch_num_rows(const struct batch *b, enum row_set rows)
     return rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
 }
 
+/* In device memory: what CTAs that stay on their SM have taken of a launch's work so far. All 0 between launches: whoever is
+ * the last to come sets it back. Apart, since a kernel may begin before the one ahead of it has ended. */
+struct work_queues {
+    alignas(128) int32_t linear_tiles;   /* linear_small.cu */
+    alignas(128) int32_t decode_ranges;  /* attention_feed.cuh */
+    alignas(128) uint32_t prefill_items; /* attention_prefill_hopper.cu */
+    uint32_t prefill_ctas_gone;
+};
+
 struct cuda_device {
     struct device base; /* first */
     int ordinal;
@@ -116,6 +125,7 @@ struct cuda_device {
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
     struct attention_args attention;
+    struct work_queues *queues;
     struct launches *launches;           /* launch.cu: what kernels have been allowed */
     struct tensor_maps *tensor_maps;     /* tensor_map.cu: the driver's encoder, and maps of matrices */
     struct weight_stages *weight_stages; /* weights.cu: while weights come in */

@@ -48,6 +48,7 @@ struct small_args {
     int32_t num_tiles, num_k; /* tiles of ROWS rows of W; stages of a tile */
     int32_t num_dealt;        /* the first so many tiles are not in the queue */
     int32_t num_slots;        /* stages in the ring */
+    int32_t *tiles_taken;     /* the queue */
 };
 
 template <int ROWS> struct small_traits {
@@ -174,9 +175,6 @@ struct ring_place {
     }
 };
 
-/* From the queue. */
-static __device__ int32_t tiles_taken;
-
 /* The one thread that fetches. */
 template <int ROWS> struct feeder {
     using T = small_traits<ROWS>;
@@ -207,7 +205,7 @@ template <int ROWS> struct feeder {
     {
         int32_t next = tile + (int32_t)gridDim.x;
         if (next < a.num_dealt || a.num_dealt >= a.num_tiles) return next;
-        int32_t num_taken = queue_draw(&tiles_taken, a.num_tiles - a.num_dealt + (int32_t)gridDim.x - 1);
+        int32_t num_taken = queue_draw(a.tiles_taken, a.num_tiles - a.num_dealt + (int32_t)gridDim.x - 1);
         return a.num_dealt + num_taken;
     }
 
@@ -421,6 +419,7 @@ bool cuda_linear_small(struct cuda_device *d, int32_t tile_rows, int32_t rows, v
 {
     small_args a = {};
     a.out = out;
+    a.tiles_taken = &d->queues->linear_tiles;
     a.bias = w->bias;
     a.m = rows;
     a.n = w->n;
