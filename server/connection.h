@@ -111,6 +111,8 @@ void connection_send_text(struct connection *c, const char *text);
 /* connection_request.c */
 /* Answers, and closes; nothing more of this connection is parsed. */
 void connection_refuse(struct connection *c, const struct refusal *why);
+/* Likewise of a head that was read at least in part: in the shape of what it asks for. */
+void connection_refuse_head(struct connection *c, const struct gate_head *head, const struct refusal *why);
 void connection_begin_request(struct connection *c, const struct gate_head *head);
 void connection_end_body(struct connection *c); /* the whole body is here */
 

@@ -39,7 +39,7 @@ static size_t read_head(struct connection *c, const char *bytes, size_t n)
     size_t head_bytes = size > 0 ? (size_t)size - c->scan.head_start : 0;
     if (size < 0 || gate_check(start, head_bytes, &l->limits, &head, &why) ||
         http_reader_begin(&c->reader, start, head_bytes, &head, &why)) {
-        connection_refuse(c, &why);
+        connection_refuse_head(c, &head, &why);
         return n;
     }
     connection_begin_request(c, &head);

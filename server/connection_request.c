@@ -1,5 +1,6 @@
 /* connection_request.c - from a checked head to the endpoint, and refusals of what never gets there. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -23,8 +24,23 @@ static const char *error_type_of(int http_status)
     return http_status == 429 ? "rate_limit_error" : "invalid_request_error";
 }
 
+/* The shape of errors of the route that a head asks for, as far as it was read; OpenAI's where there is none. */
+static append_failure *shape_for(const struct listener *l, const struct gate_head *head)
+{
+    char path[128];
+    const char *rest;
+    bool path_exists;
+    size_t n = 0;
+    while (n < head->target_bytes && head->target[n] != '?') n++;
+    if (n >= sizeof path) return response_append_error;
+    memcpy(path, head->target, n);
+    path[n] = '\0';
+    const struct route *route = router_find(l->routes, head->method, path, n, &rest, &path_exists);
+    return route && route->append_error ? route->append_error : response_append_error;
+}
+
 /* Answers a request that never became one. */
-static void refuse_unread(struct connection *c, const struct refusal *why)
+static void refuse_unread(struct connection *c, append_failure *append_error, const struct refusal *why)
 {
     struct listener *l = c->listener;
     char request_id[64], client[64];
@@ -41,10 +57,10 @@ static void refuse_unread(struct connection *c, const struct refusal *why)
     buffer_init(&text, 8192);
     if (why->http_status == 405) buffer_append_text(&extra, "Allow: GET, HEAD, POST, OPTIONS\r\n");
     response_append_error_headers(&extra, why->http_status, 1);
-    response_append_error(&body, &(struct failure){.http_status = why->http_status,
-                                                   .type = error_type_of(why->http_status),
-                                                   .message = why->message,
-                                                   .request_id = request_id});
+    append_error(&body, &(struct failure){.http_status = why->http_status,
+                                          .type = error_type_of(why->http_status),
+                                          .message = why->message,
+                                          .request_id = request_id});
     response_append_head(&text,
                          &(struct response_head){.http_status = why->http_status,
                                                  .content_type = "application/json",
@@ -73,11 +89,17 @@ void connection_refuse(struct connection *c, const struct refusal *why)
 {
     c->closes = true;
     if (!c->request) {
-        refuse_unread(c, why);
+        refuse_unread(c, response_append_error, why);
         return;
     }
     exchange_error(&c->request->x, why->http_status, error_type_of(why->http_status), NULL, NULL,
                    why->http_status == 503, "%s", why->message);
+}
+
+void connection_refuse_head(struct connection *c, const struct gate_head *head, const struct refusal *why)
+{
+    c->closes = true;
+    refuse_unread(c, head->target ? shape_for(c->listener, head) : response_append_error, why);
 }
 
 /* ---- requests ---- */

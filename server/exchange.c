@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -25,18 +26,6 @@ const char *exchange_header(const struct exchange *x, const char *name)
     for (int i = 0; i < r->num_headers; i++)
         if (!strcmp(r->headers[i].name, name)) return r->headers[i].value;
     return NULL;
-}
-
-void exchange_drop_request(struct exchange *x)
-{
-    struct http_request *r = http_request_of(x);
-    x->path = x->query = x->path_rest = x->body = "";
-    x->body_bytes = 0;
-    r->headers = NULL;
-    r->num_headers = 0;
-    r->extra_headers = NULL;
-    arena_deinit(&x->arena);
-    connection_release_body(x->connection);
 }
 
 /* A value that would end its line early is left out: it can only come from a client. */
@@ -65,6 +54,22 @@ void exchange_add_header(struct exchange *x, const char *name, const char *value
     buffer_printf(&line, "%s: %s\r\n", name, value);
     if (!buffer_failed(&line)) add_lines(http_request_of(x), line.data, line.num_bytes);
     buffer_deinit(&line);
+}
+
+/* Headers that were added wait for the response. */
+void exchange_drop_request(struct exchange *x)
+{
+    struct http_request *r = http_request_of(x);
+    x->path = x->query = x->path_rest = x->body = "";
+    x->body_bytes = 0;
+    r->headers = NULL;
+    r->num_headers = 0;
+    char *lines = r->extra_headers && !r->streaming ? strdup(r->extra_headers) : NULL;
+    r->extra_headers = NULL;
+    arena_deinit(&x->arena);
+    if (lines) add_lines(r, lines, strlen(lines));
+    free(lines);
+    connection_release_body(x->connection);
 }
 
 /* Fills in what depends on the request, and renders. */

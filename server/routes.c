@@ -15,6 +15,8 @@ const struct route server_routes[] = {
     {HTTP_METHOD_GET, "/v1/models/*", 0, .handler = endpoint_models},
     {HTTP_METHOD_POST, "/v1/completions", ROUTE_JSON, .handler = endpoint_completions},
     {HTTP_METHOD_POST, "/v1/chat/completions", ROUTE_JSON, .handler = endpoint_chat_completions},
+    {HTTP_METHOD_POST, "/v1/messages", ROUTE_JSON, endpoint_messages, messages_append_error},
+    {HTTP_METHOD_POST, "/v1/messages/count_tokens", ROUTE_JSON, endpoint_count_tokens, messages_append_error},
     {HTTP_METHOD_POST, "/tokenize", ROUTE_JSON, .handler = endpoint_tokenize},
     {HTTP_METHOD_POST, "/detokenize", ROUTE_JSON, .handler = endpoint_detokenize},
     {.pattern = NULL},

@@ -9,6 +9,7 @@
 #include "link/link.h"
 #include "server/engine_host.h"
 #include "server/exchange.h"
+#include "server/response.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -72,11 +73,16 @@ void api_deinit(struct server *server);
 void endpoint_models(struct exchange *x);           /* GET /v1/models, /v1/models/<id> (path_rest) */
 void endpoint_completions(struct exchange *x);      /* POST /v1/completions */
 void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions */
+void endpoint_messages(struct exchange *x);         /* POST /v1/messages */
+void endpoint_count_tokens(struct exchange *x);     /* POST /v1/messages/count_tokens */
 void endpoint_tokenize(struct exchange *x);         /* POST /tokenize */
 void endpoint_detokenize(struct exchange *x);       /* POST /detokenize */
 void endpoint_health(struct exchange *x);           /* GET /health: 200 ready, 503 else */
 void endpoint_livez(struct exchange *x);            /* GET /livez: loop and engine alive */
 void endpoint_version(struct exchange *x);          /* GET /version */
 void endpoint_metrics(struct exchange *x);          /* GET /metrics */
+
+/* ---- errors as protocols tell them, where not as OpenAI ---- */
+append_failure messages_append_error;
 
 #endif

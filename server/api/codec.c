@@ -1,5 +1,81 @@
 #include "server/api/codec.h"
 
+#include <string.h>
+
+/* ---- fields in ---- */
+
+int codec_put(struct translation *t, cJSON *object, const char *name, cJSON *item)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(object, name);
+    if (item && cJSON_AddItemToObject(object, name, item)) return 0;
+    cJSON_Delete(item);
+    return api_error_no_memory(t->err);
+}
+
+static int take_field(struct translation *t, const struct codec_field *f)
+{
+    cJSON *value = cJSON_DetachItemFromObjectCaseSensitive(t->body, f->name);
+    if (value && !cJSON_IsNull(value) && f->canonical) return codec_put(t, t->body, f->canonical, value);
+    int status = value && !cJSON_IsNull(value) && f->read ? f->read(t, value) : 0;
+    cJSON_Delete(value);
+    return status;
+}
+
+int codec_translate(const struct codec *codec, struct translation *t)
+{
+    int status = 0;
+    for (const struct codec_field *f = codec->fields; f && f->name && status == 0; f++)
+        status = take_field(t, f);
+    if (status == 0 && codec->translate) status = codec->translate(t);
+    if (status == 0 && t->messages) return codec_put(t, t->body, "messages", t->messages);
+    cJSON_Delete(t->messages);
+    return status;
+}
+
+cJSON *translation_messages(struct translation *t)
+{
+    if (!t->messages) t->messages = cJSON_CreateArray();
+    return t->messages;
+}
+
+/* Whether path is name, or something inside it. */
+static bool is_path_of(const char *path, const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(path, name, n) && (!path[n] || strchr(".[ ", path[n]));
+}
+
+/* name instead of the canonical one at the beginning of text. */
+static void rename_start(char *text, size_t capacity, const struct codec_field *f)
+{
+    char renamed[sizeof((struct api_error *)NULL)->text];
+    if (!is_path_of(text, f->canonical)) return;
+    snprintf(renamed, sizeof renamed, "%s%s", f->name, text + strlen(f->canonical));
+    snprintf(text, capacity, "%s", renamed);
+}
+
+void codec_name_error(const struct codec *codec, struct api_error *err)
+{
+    for (const struct codec_field *f = codec->fields; f && f->name; f++) {
+        if (!f->canonical || !is_path_of(err->param, f->canonical)) continue;
+        rename_start(err->param, sizeof err->param, f);
+        rename_start(err->text, sizeof err->text, f);
+        return;
+    }
+}
+
+/* ---- events out ---- */
+
+void codec_begin_event(struct buffer *out, const char *name)
+{
+    buffer_printf(out, "event: %s\ndata: {\"type\":\"%s\"", name, name);
+}
+
+void codec_end_event(struct buffer *out)
+{
+    buffer_append_text(out, "}\n\n");
+}
+
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e)
 {
     if (a->codec->events[kind]) a->codec->events[kind](out, a, e);

@@ -66,17 +66,27 @@ struct codec {
     const char *id_prefix;                   /* of answers */
     const char *stream_type;                 /* content type of its streams */
     enum api_kind kind;                      /* of canonical body */
-    int (*translate)(struct translation *t); /* NULL: the body is canonical */
+    const struct codec_field *fields;        /* in; ends with a name of NULL. NULL: the body is canonical */
+    int (*translate)(struct translation *t); /* afterwards, what takes several fields; NULL: nothing */
     append_event *events[NUM_EVENTS];        /* NULL: not told */
     append_failure *append_error;            /* the body of an error; its routes name it, too */
     size_t state_bytes;
     void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */
 };
 
+/* A member of a body that is not canonical. Members without a row pass as they are. */
+struct codec_field {
+    const char *name;
+    const char *canonical; /* its name in the canonical body; NULL: read makes of it what it means */
+    /* Takes what it needs out of value, which is not in the body any more; NULL: it is dropped. */
+    int (*read)(struct translation *t, cJSON *value);
+};
+
 /* A body on its way to the canonical one. */
 struct translation {
     const struct server *server;
     cJSON *body;         /* rewritten in place */
+    cJSON *messages;     /* canonical ones that fields have made, which become the body's; NULL: none */
     enum api_kind kind;  /* the codec's; translate may change it */
     struct arena *arena; /* the request's */
     struct api_error *err;
@@ -84,7 +94,24 @@ struct translation {
 
 #define EVENT_STREAM_TYPE "text/event-stream; charset=utf-8"
 
-extern const struct codec codec_chat, codec_completions;
+extern const struct codec codec_chat, codec_completions, codec_messages;
+
+/* Makes t->body canonical. Refusals name the protocol's own fields. */
+int codec_translate(const struct codec *codec, struct translation *t) must_check;
+/* After a refusal of the canonical body: names the field as its protocol does. */
+void codec_name_error(const struct codec *codec, struct api_error *err);
+
+/* t->messages, made when there is none; NULL: out of memory. */
+cJSON *translation_messages(struct translation *t);
+
+/* Puts item into object in place of what stands there, or frees it. A NULL item is memory that ran out, as is
+ * every failure. */
+int codec_put(struct translation *t, cJSON *object, const char *name, cJSON *item) must_check;
+
+/* The beginning of an event whose name stands in its data, too; what follows are further members, "}" and an
+ * empty line. */
+void codec_begin_event(struct buffer *out, const char *name);
+void codec_end_event(struct buffer *out);
 
 /* The codec's bytes for an event. */
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e);

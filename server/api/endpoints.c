@@ -18,6 +18,12 @@ void endpoint_chat_completions(struct exchange *x)
     generation_start(x, &codec_chat);
 }
 
+void endpoint_messages(struct exchange *x)
+{
+    exchange_add_header(x, "request-id", x->request_id); /* its name there */
+    generation_start(x, &codec_messages);
+}
+
 /* What did not fit into memory is not sent in part. */
 static void reply_page(struct exchange *x, const char *content_type, const struct buffer *page)
 {

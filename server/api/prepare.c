@@ -25,7 +25,7 @@ static int make_canonical(const struct prepare_input *in, struct translation *t)
 {
     if (t->kind == API_CHAT && chat_template_keep_numbers(t->body, in->body, in->body_bytes))
         return api_error_no_memory(t->err);
-    return in->codec->translate ? in->codec->translate(t) : 0;
+    return codec_translate(in->codec, t);
 }
 
 int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
@@ -33,7 +33,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
 {
     cJSON *body = prepare_parse(in->body, in->body_bytes, err);
     if (!body) return STATUS_INVALID;
-    struct translation t = {in->server, body, in->codec->kind, arena, err};
+    struct translation t = {
+        .server = in->server, .body = body, .kind = in->codec->kind, .arena = arena, .err = err};
     int status = make_canonical(in, &t);
     if (status == 0)
         status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
@@ -41,6 +42,7 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
+    if (status < 0) codec_name_error(in->codec, err);
     cJSON_Delete(body);
     return status;
 }

@@ -1,9 +1,10 @@
-/* tokenize.c - POST /tokenize and /detokenize: text to ids and back, with the same tables and rules as
+/* tokenize.c - POST /tokenize, /detokenize and /v1/messages/count_tokens: text to ids and back, with the same tables and rules as
  * generation.
  *
  *   /tokenize    {prompt | messages, add_special_tokens, parse_special, add_generation_prompt, return_token_strs}
  *                -> {count, max_model_len, tokens[, token_strs]}
  *   /detokenize  {tokens} -> {prompt}
+ *   /v1/messages/count_tokens  a body of Messages -> {input_tokens}
  *
  * The work is a pure function of the body and runs on the worker pool; when the client leaves meanwhile, its
  * result is dropped. Of long bodies only a few are on the pool at once, so that they never keep chats from
@@ -59,8 +60,9 @@ static void append_token_strings(struct buffer *out, const struct tokenizer *t, 
     buffer_deinit(&text);
 }
 
-static void append_tokens(struct job *job, const struct token_list *list, bool with_strings)
+static void append_tokens(struct job *job, const struct token_list *list, const cJSON *body)
 {
+    bool with_strings = cJSON_IsTrue(json_field_find(body, "return_token_strs"));
     struct buffer *out = &job->answer;
     buffer_printf(out, "{\"count\":%d,\"max_model_len\":%d,\"tokens\":[", list->num_ids,
                   job->server->facts->max_model_len);
@@ -130,28 +132,50 @@ static int encode_source(struct job *job, const struct params *params, const str
     return 0;
 }
 
-static int run_tokenize(struct job *job, cJSON *body)
+static void append_count(struct job *job, const struct token_list *list, const cJSON *body)
 {
-    bool with_strings = false;
+    (void)body;
+    buffer_printf(&job->answer, "{\"input_tokens\":%d}", list->num_ids);
+}
+
+/* Hands the ids of a canonical body to append. */
+static int tokenize(struct job *job, enum api_kind kind, cJSON *body,
+                    void (*append)(struct job *job, const struct token_list *list, const cJSON *body))
+{
     struct request_slot_input input;
     struct request_payload payload;
     struct params params = {.input = &input, .payload = &payload};
     struct arena arena;
     struct token_list list = {0};
     struct source source = {0};
-    enum api_kind kind = json_field_find(body, "messages") ? API_CHAT : API_COMPLETIONS;
     buffer_init(&source.rendered, chat_template_limits_default.output_bytes);
     arena_init(&arena, ARENA_BYTES_MAX);
     int status =
         params_read(job->server, kind, body, job->text, job->text_bytes, &arena, &params, &job->error);
-    if (status == 0) status = json_field_bool(body, "return_token_strs", &with_strings, &job->error);
     if (status == 0) status = read_source(job, body, &params, &source);
     if (status == 0) status = encode_source(job, &params, &source, &list);
-    if (status == 0) append_tokens(job, &list, with_strings);
+    if (status == 0) append(job, &list, body);
     token_list_deinit(&list);
     free(source.untrusted);
     buffer_deinit(&source.rendered);
     arena_deinit(&arena);
+    return status;
+}
+
+static int run_tokenize(struct job *job, cJSON *body)
+{
+    bool checked;
+    int status = json_field_bool(body, "return_token_strs", &checked, &job->error);
+    if (status < 0) return status;
+    return tokenize(job, json_field_find(body, "messages") ? API_CHAT : API_COMPLETIONS, body, append_tokens);
+}
+
+static int run_count_tokens(struct job *job, cJSON *body)
+{
+    struct translation t = {.server = job->server, .body = body, .kind = API_CHAT, .err = &job->error};
+    int status = codec_translate(&codec_messages, &t);
+    if (status == 0) status = tokenize(job, API_CHAT, body, append_count);
+    if (status < 0) codec_name_error(&codec_messages, &job->error);
     return status;
 }
 
@@ -331,6 +355,11 @@ static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *bod
 void endpoint_tokenize(struct exchange *x)
 {
     start_job(x, run_tokenize);
+}
+
+void endpoint_count_tokens(struct exchange *x)
+{
+    start_job(x, run_count_tokens);
 }
 
 void endpoint_detokenize(struct exchange *x)

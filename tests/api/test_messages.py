@@ -1,0 +1,162 @@
+"""Anthropic's own client against /v1/messages. What all protocols share (keys, limits, pings, clients that leave) is in
+test_protocols.py."""
+
+import anthropic
+import httpx
+import pytest
+
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+@pytest.fixture
+def claude(server):
+    return anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+
+
+GREEDY = {"temperature": 0}
+
+
+def chat(client, model, messages, **options):
+    return client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=16, **options)
+
+
+def test_a_message_is_a_chat(claude, client, model):
+    answer = claude.messages.create(model=model, messages=QUESTION, extra_body=GREEDY, max_tokens=16)
+    same = chat(client, model, QUESTION)
+    assert answer.type == "message" and answer.role == "assistant" and answer.id.startswith("msg_")
+    assert answer.model == model and answer.stop_sequence is None
+    assert [b.type for b in answer.content] == ["text"]
+    assert answer.content[0].text == same.choices[0].message.content
+    assert answer.stop_reason == {"stop": "end_turn", "length": "max_tokens"}[same.choices[0].finish_reason]
+    usage = answer.usage
+    assert usage.input_tokens + usage.cache_read_input_tokens == same.usage.prompt_tokens
+    assert usage.output_tokens == same.usage.completion_tokens
+    assert answer._request_id
+
+
+def test_a_stream_adds_up(claude, model):
+    options = dict(model=model, messages=QUESTION, extra_body=GREEDY, max_tokens=16)
+    whole = claude.messages.create(**options)
+    kinds = []
+    with claude.messages.stream(**options) as stream:
+        for event in stream:
+            kinds.append(event.type)
+        final = stream.get_final_message()
+    assert final.content[0].text == whole.content[0].text and final.stop_reason == whole.stop_reason
+    assert final.usage.output_tokens == whole.usage.output_tokens
+    raw = [k for k in kinds if k != "text"]
+    assert raw[:2] == ["message_start", "content_block_start"]
+    assert raw[-3:] == ["content_block_stop", "message_delta", "message_stop"]
+    assert set(raw[2:-3]) == {"content_block_delta"}
+
+
+def test_system_and_blocks(claude, client, model):
+    """A system field, in blocks or not, is a system message; what a client sends for billing is left out."""
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}, *QUESTION]
+    same = chat(client, model, [{"role": "system", "content": "Be brief."}, *turns])
+    blocks = [{"role": t["role"], "content": [{"type": "text", "text": t["content"], "cache_control": {
+        "type": "ephemeral"}}]} for t in turns]
+    billed = [{"type": "text", "text": "x-anthropic-billing-header: cc_version=1"}, {"type": "text", "text": "Be brief."}]
+    for system, messages in (("Be brief.", turns), (billed, blocks)):
+        answer = claude.messages.create(model=model, system=system, messages=messages, extra_body=GREEDY, max_tokens=16)
+        assert answer.content[0].text == same.choices[0].message.content
+        assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens == same.usage.prompt_tokens
+
+
+def test_a_system_message_among_messages(claude, client, model):
+    turns = [{"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}, *QUESTION]
+    answer = claude.messages.create(model=model, messages=turns, extra_body=GREEDY, max_tokens=8)
+    assert chat(client, model, turns).choices[0].message.content.startswith(answer.content[0].text)
+
+
+def test_the_last_turn_of_an_assistant_is_continued(claude, model):
+    turns = [*QUESTION, {"role": "assistant", "content": "The capital of France is"}]
+    answer = claude.messages.create(model=model, messages=turns, extra_body=GREEDY, max_tokens=4)
+    assert "Paris" in answer.content[0].text
+
+
+def test_stop_sequences(claude, model):
+    answer = claude.messages.create(model=model, messages=QUESTION, extra_body=GREEDY, max_tokens=32,
+                                    stop_sequences=["France", "zzz"])
+    assert answer.stop_reason == "stop_sequence" and answer.stop_sequence == "France"
+    assert "France" not in answer.content[0].text
+    with claude.messages.stream(model=model, messages=QUESTION, extra_body=GREEDY, max_tokens=32,
+                                stop_sequences=["France"]) as stream:
+        assert stream.get_final_message().stop_sequence == "France"
+
+
+def test_turns_with_tools_are_read(claude, model):
+    """Calls and results of earlier turns, text beside them, thinking."""
+    turns = [*QUESTION,
+             {"role": "assistant", "content": [
+                 {"type": "thinking", "thinking": "look it up", "signature": "s"},
+                 {"type": "redacted_thinking", "data": "x"},
+                 {"type": "text", "text": "One moment."},
+                 {"type": "tool_use", "id": "t1", "name": "look_up", "input": {"of": "France", "n": 1.0}}]},
+             {"role": "user", "content": [
+                 {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "Paris"}]},
+                 {"type": "tool_result", "tool_use_id": "t1"},
+                 {"type": "text", "text": "Well?"}]}]
+    counted = claude.messages.count_tokens(model=model, messages=turns).input_tokens
+    answer = claude.messages.create(model=model, messages=turns, max_tokens=4)
+    assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens == counted
+    results = claude.messages.count_tokens(model=model, messages=[*turns[:2], {
+        "role": "user", "content": turns[2]["content"][:2]}]).input_tokens
+    assert results < counted
+
+
+def test_what_betas_add_is_accepted(server, claude, model):
+    answer = claude.beta.messages.create(
+        model=model, messages=QUESTION, max_tokens=4, betas=["interleaved-thinking-2025-05-14", "some-beta-2099-01-01"],
+        thinking={"type": "adaptive", "display": "omitted"}, metadata={"user_id": '{"device":"x"}'}, service_tier="auto",
+        context_management={"edits": [{"type": "clear_thinking_20251015"}]},
+        extra_body={"output_config": {"effort": "high"}, "mcp_servers": [], "container": None, "n": 3})
+    assert answer.stop_reason in ("end_turn", "max_tokens")
+    assert httpx.post(server.url + "/v1/messages?beta=true", headers={"x-api-key": "k", "anthropic-version": "2099-01-01"},
+                      json={"model": model, "max_tokens": 1, "messages": QUESTION, "seed": 3}).status_code == 200
+
+
+@pytest.mark.parametrize("change, named", [
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}]}, "messages[0].content[0]"),
+    ({"messages": [3]}, "messages[0]"),
+    ({"messages": "hello"}, "messages"),
+    ({"system": 5}, "system"),
+    ({"system": [{"type": "image"}]}, "system[0]"),
+    ({"stop_sequences": ["a", ""]}, "stop_sequences[1]"),
+    ({"stop_sequences": 5}, "stop_sequences"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"tool_choice": {"type": "some"}}, "tool_choice"),
+    ({"thinking": True}, "thinking"),
+    ({"output_format": {"type": "xml"}}, "output_format"),
+])
+def test_refusals_name_the_field(server, model, change, named):
+    body = {"model": model, "max_tokens": 4, "messages": QUESTION, **change}
+    answer = httpx.post(server.url + "/v1/messages", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert named in answer.json()["error"]["message"]
+
+
+def test_errors_are_the_clients_own(claude, model):
+    with pytest.raises(anthropic.NotFoundError) as caught:
+        claude.messages.create(model="nobody", messages=QUESTION, max_tokens=1)
+    assert caught.value.body["type"] == "error" and caught.value.body["error"]["type"] == "not_found_error"
+    assert caught.value.body["request_id"]
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        claude.messages.create(model=model, messages=[{"role": "user", "content": "word " * 20000}], max_tokens=1)
+    assert "maximum context length" in caught.value.body["error"]["message"]
+
+
+def test_count_tokens(claude, client, model):
+    counted = claude.messages.count_tokens(model=model, system="Be brief.", messages=QUESTION).input_tokens
+    same = chat(client, model, [{"role": "system", "content": "Be brief."}, *QUESTION])
+    assert counted == same.usage.prompt_tokens
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.count_tokens(model=model, messages=[])
