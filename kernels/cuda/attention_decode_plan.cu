@@ -1,7 +1,29 @@
 /* attention_decode_plan.cu - host side of decode attention: how much memory it takes, and who walks what.
  *
  * Every CTA begins with one range and takes further ones from a queue as it comes to the end of its own: SMs do not get
- * equal shares of the memory. */
+ * equal shares of the memory.
+ *
+ * An example: 2 K/V heads, sequences a, b, c of 600, 2,000 and 100 tokens, which are 38, 125 and 7 pages. A split has 16 pages
+ * here, so a head of a has 3 items, one of b 8, one of c 1, and the step 24 items of 340 pages.
+ *
+ *   8 CTAs, 2 on each of 4 SMs, get 24 / 8 = 3 items each: 3 * 16 pages are no more than 5/4 of a CTA's share, 42.5. There is
+ *   no queue (a0 is head 0 of a, and behind it are the splits):
+ *
+ *     a0 0-2 | a1 0-2 | b0 0-2 | b0 3-5 | b0 6-7, b1 0 | b1 1-3 | b1 4-6 | b1 7, c0 0, c1 0
+ *
+ *   4 CTAs, 2 on each of 2 SMs: there is enough to do to leave heads whole, since two of the longest have 250 of the 340 pages.
+ *   So positions are pages, a0 from 0, a1 38, b0 76, b1 201, c0 326, c1 333 to 340, and a range has 2 / (3 * 4) of what is left
+ *   at its beginning, but at least 16:
+ *
+ *     left                     340    284    237   198   165     138   115    96    80    64    48    32    16
+ *     the range has             56     47     39    33    27      23    19    16    16    16    16    16    16
+ *     the next begins at        56    103    142   175   202     225   244   260   276   292   308   324   340
+ *     which is page          a1 18  b0 27  b0 66    99  b1 1      24    43    59    75    91   107   123   the end
+ *     so it takes splits from  a1 0   b0 1   b0 4     6  b1 0       1     2     3     4     5     6     7
+ *
+ *   Page 18 of a1 would be in its split 1; but a range that has as much as a whole head of its sequence begins where one does.
+ *   b0 is not left whole: at 103 two heads like it would be more than the 237 that are left. The first 4 ranges are the CTAs'
+ *   own, the other 9 are queued, smaller and smaller; c comes with the last one. */
 #include <algorithm>
 
 #include "kernels/cuda/attention_decode.cuh"
@@ -21,7 +43,7 @@ size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct
 
 size_t cuda_decode_counters(const struct step_limits *limits, const struct attention_args *args)
 {
-    return (size_t)limits->num_seqs * cuda_decode_heads(args) * DECODE_FOLDERS;
+    return (size_t)limits->num_seqs * cuda_decode_heads(args) * MERGE_WARPS;
 }
 
 int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *a)
