@@ -1,17 +1,17 @@
 /* attention_decode.cu - Flash-Decoding over the paged pool.
  *
  * One generated token a sequence. The query heads that share a K/V head are computed together, so K and V are read once for
- * all of them. The keys of a sequence are cut into splits, and those into pieces of 64 tokens, by its own length, never by a neighbour's
+ * all of them. The keys of a sequence are cut into splits, and those into kv tiles of 64 tokens, by its own length, never by a neighbour's
  * (attention_decode.cuh). A CTA stays on its SM, two of them on each, and walks ranges of items. Its warps do one thing each:
  *
- *   feeder:   waits for an empty stage, has a piece's K and V copied into it, leaves a note (attention_feed.cuh)
- *   computer: softmax(Q K) V of the whole piece at once; the result goes over the piece's K. Each has a stage of its own
- *   folder:   appends the results to those before them, piece by piece, split by split (attention_fold.cuh)
+ *   producer: waits for an empty stage, has a tile's K and V copied into it, says what it is (attention_decode_producer.cuh)
+ *   consumer: softmax(Q K) V of the whole tile at once; the result goes over the tile's K. Each has a stage of its own
+ *   merger:   merges the results into those before them, tile by tile, split by split (attention_decode_merge.cuh)
  *
- *   stage:    empty --feeder--> full --computer--> done --folders--> empty
- *   piece:     0 1 2 3 4 5 ...                 folder 0 has query heads 0, 4, 8 ...
+ *   stage:    empty --producer--> full --consumer--> done --mergers--> empty
+ *   tile:      0 1 2 3 4 5 ...                   merger 0 has query heads 0, 4, 8 ...
  *
- * So bytes flow whatever the others do, across items and ranges. Pieces are folded in order into a split's result, and
+ * So bytes flow whatever the others do, across items and ranges. Tiles are merged in order into a split's result, and
  * those in order into a head's: in registers by the CTA that walks all of a head, else from partial results in memory by
  * whichever CTA finishes last, with the same operations. So the bits are a function of the sequence alone, not of where the
  * ranges were cut or who walked them.
@@ -24,15 +24,15 @@
  *
  * Source: Dao et al., "Flash-Decoding for long-context inference", 2023; the GQA packing is FlashInfer's. */
 #include "kernels/cuda/attention_decode.cuh"
-#include "kernels/cuda/attention_feed.cuh"
-#include "kernels/cuda/attention_fold.cuh"
+#include "kernels/cuda/attention_decode_producer.cuh"
+#include "kernels/cuda/attention_decode_merge.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
-enum { THREADS = (1 + DECODE_FOLDERS + STAGES_MAX) * 32 };
+enum { THREADS = (1 + MERGE_WARPS + STAGES_MAX) * 32 };
 
-/* ---- computers ---- */
+/* ---- consumers ---- */
 
 /* A lane's places in a 16 x 16 tile of a page's K or V: as B fragments of K, and transposed as A fragments of V. */
 template <int D> struct tile_places {
@@ -64,12 +64,13 @@ static __device__ __forceinline__ int32_t first_query_head(const decode_args &a,
 
 /* Q of a tile's heads as A fragments; rows beyond are zero. */
 template <int D, int TILES>
-static __device__ __forceinline__ void load_queries(const decode_args &a, const struct note &n,
+static __device__ __forceinline__ void load_queries(const decode_args &a, const struct kv_tile &tile,
                                                     uint32_t (*q)[4])
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = rows_of(a, n.head);
-    const __nv_bfloat16 *from = a.qkv + ((size_t)n.token * row_heads + first_query_head(a, n.head) + g) * D;
+    int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = rows_of(a, tile.head);
+    const __nv_bfloat16 *from =
+        a.qkv + ((size_t)tile.token * row_heads + first_query_head(a, tile.head) + g) * D;
     const uint32_t *low = (const uint32_t *)from + t, *high = low + 8 * D / 2;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
@@ -88,7 +89,7 @@ static __device__ __forceinline__ void multiply_keys(float (*s)[4], const uint32
 #pragma unroll
     for (int i = 0; i < D / 16; i++)
 #pragma unroll
-        for (int p = 0; p < PIECE_PAGES; p++) {
+        for (int p = 0; p < KV_TILE_PAGES; p++) {
             uint32_t b[4]; /* tokens 0-7: columns 0-7, 8-15; tokens 8-15: the same */
             load_matrix(b, k + p * decode_traits<D>::PAGE_BYTES + places.of(i));
             mma_bf16(s[2 * p], q[i], b[0], b[1]);
@@ -96,38 +97,35 @@ static __device__ __forceinline__ void multiply_keys(float (*s)[4], const uint32
         }
 }
 
-static __device__ __forceinline__ void mask_scores(float (*s)[4], const struct note &n)
+static __device__ __forceinline__ void mask_scores(float (*s)[4], const struct kv_tile &tile)
 {
-    if (n.num_valid == PIECE_TOKENS && n.num_hidden <= 0) return;
+    if (tile.num_valid == KV_TILE_TOKENS && tile.num_hidden <= 0) return;
 #pragma unroll
-    for (int j = 0; j < PIECE_TOKENS / 8; j++)
+    for (int j = 0; j < KV_TILE_TOKENS / 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int32_t token = 8 * j + 2 * (threadIdx.x % 4) + i % 2;
-            if (token >= n.num_valid || token < n.num_hidden) s[j][i] = -INFINITY;
+            if (token >= tile.num_valid || token < tile.num_hidden) s[j][i] = -INFINITY;
         }
 }
 
-/* Scores of rows g + 8 * TILE become weights. m: the maximum in log2 units. */
+/* Scores of rows g + 8 * TILE become weights. Returns the state of their softmax, its maximum in log2 units. */
 template <int TILE>
-static __device__ __forceinline__ void weigh(float (*s)[4], float scale_log2, float *m, float *l)
+static __device__ __forceinline__ struct softmax_state weigh(float (*s)[4], float scale_log2)
 {
     float top = -INFINITY, sum = 0;
 #pragma unroll
-    for (int j = 0; j < PIECE_TOKENS / 8; j++) top = fmaxf(top, fmaxf(s[j][2 * TILE], s[j][2 * TILE + 1]));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    for (int j = 0; j < KV_TILE_TOKENS / 8; j++) top = fmaxf(top, fmaxf(s[j][2 * TILE], s[j][2 * TILE + 1]));
+    top = quad_max(top);
     float base = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2); /* a row that sees nothing */
 #pragma unroll
-    for (int j = 0; j < PIECE_TOKENS / 8; j++)
+    for (int j = 0; j < KV_TILE_TOKENS / 8; j++)
 #pragma unroll
         for (int i = 2 * TILE; i < 2 * TILE + 2; i++) {
             s[j][i] = exp2_fast(__fmaf_rn(s[j][i], scale_log2, -base));
             sum = __fadd_rn(sum, s[j][i]);
         }
-    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
-    *l = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-    *m = top == -INFINITY ? top : base;
+    return {top == -INFINITY ? top : base, quad_sum(sum)};
 }
 
 /* Where the copy engine brought the last page whole: V's rows from first to the page's end. */
@@ -149,7 +147,7 @@ static __device__ __forceinline__ void multiply_values(float (*o)[TILES][4], con
 {
     using T = decode_traits<D>;
 #pragma unroll
-    for (int p = 0; p < PIECE_PAGES; p++)
+    for (int p = 0; p < KV_TILE_PAGES; p++)
 #pragma unroll
         for (int n = 0; n < T::CHUNK; n++) {
             uint32_t b[4];
@@ -160,7 +158,7 @@ static __device__ __forceinline__ void multiply_values(float (*o)[TILES][4], con
 }
 
 template <int D, int TILES>
-static __device__ __forceinline__ void leave_columns(float *to, const float (*o)[TILES][4], int32_t rows,
+static __device__ __forceinline__ void store_columns(float *to, const float (*o)[TILES][4], int32_t rows,
                                                      int first)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -179,24 +177,26 @@ static __device__ __forceinline__ void leave_columns(float *to, const float (*o)
         }
 }
 
-/* The piece in a stage: its result, rows of D values, maximum, sum, replaces its K. */
+/* The tile in a stage: its result, rows of D values, maximum, sum, replaces its K. */
 template <int D, int TILES>
-static __device__ __forceinline__ void compute_piece(const decode_args &a, const struct note &n,
-                                                     const uint32_t (*q)[4], unsigned char *memory,
-                                                     const tile_places<D> &places)
+static __device__ __forceinline__ void consume_tile(const decode_args &a, const struct kv_tile &tile,
+                                                    const uint32_t (*q)[4], unsigned char *memory,
+                                                    const tile_places<D> &places)
 {
     using T = decode_traits<D>;
     uint32_t stage = shared_address(memory);
-    int g = threadIdx.x % 32 / 4, rows = rows_of(a, n.head);
-    float s[PIECE_TOKENS / 8][4] = {}, m[TILES], l[TILES];
+    int g = threadIdx.x % 32 / 4, rows = rows_of(a, tile.head);
+    float s[KV_TILE_TOKENS / 8][4] = {};
+    struct softmax_state softmax[TILES];
     multiply_keys<D>(s, q, stage, places);
-    if (HAS_COPY_ENGINE && n.num_valid % BLOCK_SIZE != 0) zero_rows<D>(stage + T::V_OFFSET, n.num_valid);
-    mask_scores(s, n);
-    weigh<0>(s, a.scale_log2, &m[0], &l[0]);
-    if (TILES > 1) weigh<TILES - 1>(s, a.scale_log2, &m[TILES - 1], &l[TILES - 1]);
-    uint32_t w[PIECE_PAGES][TILES][2];
+    if (HAS_COPY_ENGINE && tile.num_valid % BLOCK_SIZE != 0)
+        zero_rows<D>(stage + T::V_OFFSET, tile.num_valid);
+    mask_scores(s, tile);
+    softmax[0] = weigh<0>(s, a.scale_log2);
+    if (TILES > 1) softmax[TILES - 1] = weigh<TILES - 1>(s, a.scale_log2);
+    uint32_t w[KV_TILE_PAGES][TILES][2];
 #pragma unroll
-    for (int p = 0; p < PIECE_PAGES; p++)
+    for (int p = 0; p < KV_TILE_PAGES; p++)
 #pragma unroll
         for (int h = 0; h < TILES; h++)
             for (int i = 0; i < 2; i++) w[p][h][i] = pack_bf16(s[2 * p + i][2 * h], s[2 * p + i][2 * h + 1]);
@@ -205,16 +205,17 @@ static __device__ __forceinline__ void compute_piece(const decode_args &a, const
     if (threadIdx.x % 4 == 0)
         for (int h = 0; h < TILES; h++)
             if (g + 8 * h < rows)
-                *(float2 *)(result + (g + 8 * h) * T::ROW_FLOATS + D) = make_float2(m[h], l[h]);
+                *(float2 *)(result + (g + 8 * h) * T::ROW_FLOATS + D) =
+                    make_float2(softmax[h].maximum, softmax[h].sum);
 #pragma unroll
     for (int first = 0; first < D / 16; first += T::CHUNK) {
         float o[T::CHUNK][TILES][4] = {};
         multiply_values<D, TILES>(o, w, stage + T::V_OFFSET, first, places);
-        leave_columns<D, TILES>(result, o, rows, first);
+        store_columns<D, TILES>(result, o, rows, first);
     }
 }
 
-template <int D, int TILES> static __device__ void compute(const decode_args &a, const view &v, int stage)
+template <int D, int TILES> static __device__ void consume(const decode_args &a, const view &v, int stage)
 {
     tile_places<D> places;
     uint32_t q[D / 16][4], parity = 0;
@@ -222,75 +223,76 @@ template <int D, int TILES> static __device__ void compute(const decode_args &a,
     dependency_wait();
     for (;; parity ^= 1) {
         barrier_wait(v.full(stage), parity);
-        struct note n = v.notes[stage];
-        if (n.seq >= 0) {
-            if (n.seq != seq || n.head != head) load_queries<D, TILES>(a, n, q);
-            seq = n.seq;
-            head = n.head;
-            compute_piece<D, TILES>(a, n, q, v.stages + stage * decode_traits<D>::STAGE_BYTES, places);
+        struct kv_tile tile = v.tiles[stage];
+        if (tile.seq >= 0) {
+            if (tile.seq != seq || tile.head != head) load_queries<D, TILES>(a, tile, q);
+            seq = tile.seq;
+            head = tile.head;
+            consume_tile<D, TILES>(a, tile, q, v.stages + stage * decode_traits<D>::STAGE_BYTES, places);
             shared_writes_fence();
         }
-        pass_on(v.done(stage));
-        if (n.seq < 0) return;
+        release(v.done(stage));
+        if (tile.seq < 0) return;
     }
 }
 
-/* ---- folders ---- */
+/* ---- mergers ---- */
 
-template <int D, int TILES> static __device__ void fold(const decode_args &a, const view &v, int folder)
+template <int D, int TILES>
+static __device__ void merge_results(const decode_args &a, const view &v, int merger)
 {
     using T = decode_traits<D>;
-    constexpr int ROWS = (8 * TILES + DECODE_FOLDERS - 1) / DECODE_FOLDERS; /* of one folder */
-    struct row_sum<T::VECTORS> split[ROWS], head[ROWS];
-    struct cursor c = {0, 0};
+    constexpr int ROWS = (8 * TILES + MERGE_WARPS - 1) / MERGE_WARPS; /* of one merger */
+    struct row_result<T::VECTORS> split[ROWS], head[ROWS];
+    struct pipeline_state c = {0, 0};
     dependency_wait();
     for (int num_ends = 0; num_ends < a.num_stages; c.advance(a.num_stages)) {
         barrier_wait(v.done(c.stage), c.parity);
-        struct note n = v.notes[c.stage];
-        if (n.seq < 0) {
+        struct kv_tile tile = v.tiles[c.stage];
+        if (tile.seq < 0) {
             num_ends++;
-            pass_on(v.empty(c.stage));
+            release(v.empty(c.stage));
             continue;
         }
-        int32_t rows = rows_of(a, n.head);
+        int32_t rows = rows_of(a, tile.head);
         const float *result = (const float *)(v.stages + c.stage * T::STAGE_BYTES);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            int row = folder + i * DECODE_FOLDERS;
+            int row = merger + i * MERGE_WARPS;
             if (row >= rows) break;
-            struct row_sum<T::VECTORS> piece;
-            row_read<D>(&piece, result + row * T::ROW_FLOATS);
-            if (n.begins_split)
-                split[i] = piece;
+            struct row_result<T::VECTORS> x;
+            row_read<D>(&x, result + row * T::ROW_FLOATS);
+            if (tile.begins_split)
+                split[i] = x;
             else
-                row_append(&split[i], piece);
+                row_merge(&split[i], x);
         }
-        pass_on(v.empty(c.stage));
-        if (!n.ends_split) continue;
-        bool whole = n.num_mine == n.num_splits;
-        size_t at = (size_t)n.seq * a.num_kv_heads * a.head_tiles + n.head;
+        release(v.empty(c.stage));
+        if (!tile.ends_split) continue;
+        bool whole = tile.num_mine == tile.num_splits;
+        size_t at = (size_t)tile.seq * a.num_kv_heads * a.head_tiles + tile.head;
         float *partial = a.partial + at * SPLITS_MAX * a.partial_floats;
-        __nv_bfloat16 *out = a.out + ((size_t)n.token * a.num_heads + first_query_head(a, n.head)) * D;
+        __nv_bfloat16 *out = a.out + ((size_t)tile.token * a.num_heads + first_query_head(a, tile.head)) * D;
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            int row = folder + i * DECODE_FOLDERS;
+            int row = merger + i * MERGE_WARPS;
             if (row >= rows) break;
             if (!whole) {
-                row_write<D>(partial + (size_t)n.split * a.partial_floats + row * T::ROW_FLOATS, split[i]);
+                row_write<D>(partial + (size_t)tile.split * a.partial_floats + row * T::ROW_FLOATS, split[i]);
                 continue;
             }
-            if (n.split == 0)
+            if (tile.split == 0)
                 head[i] = split[i];
             else
-                row_append(&head[i], split[i]);
-            if (n.ends_mine) row_write_out<D>(out + row * D, head[i]);
+                row_merge(&head[i], split[i]);
+            if (tile.ends_mine) row_write_out<D>(out + row * D, head[i]);
         }
-        if (n.ends_mine && !whole && folder < rows) {
-            struct partials p = {partial, a.partial_floats, n.num_splits, rows};
-            fold_partials<D, TILES>(p, a.counters + at * DECODE_FOLDERS + folder, n.num_mine, folder, out);
+        if (tile.ends_mine && !whole && merger < rows) {
+            struct partials p = {partial, a.partial_floats, tile.num_splits, rows};
+            merge_partials<D, TILES>(p, a.counters + at * MERGE_WARPS + merger, tile.num_mine, merger, out);
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
-                split[i] = head[i] = {}; /* not kept across the fold, which needs the registers */
+                split[i] = head[i] = {}; /* not kept across the merge, which needs the registers */
         }
     }
 }
@@ -299,7 +301,7 @@ template <int D, int TILES> static __device__ void fold(const decode_args &a, co
 
 template <int D> static int32_t shared_bytes(int32_t num_stages)
 {
-    return ATOM_BYTES + num_stages * (decode_traits<D>::STAGE_BYTES + (int32_t)sizeof(struct note)) +
+    return ATOM_BYTES + num_stages * (decode_traits<D>::STAGE_BYTES + (int32_t)sizeof(struct kv_tile)) +
            3 * STAGES_MAX * 8;
 }
 
@@ -320,17 +322,17 @@ static __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
         for (int i = 0; i < a.num_stages; i++) {
             barrier_init(v.full(i), HAS_COPY_ENGINE ? 1 : 33);
             barrier_init(v.done(i), 32);
-            barrier_init(v.empty(i), 32 * DECODE_FOLDERS);
+            barrier_init(v.empty(i), 32 * MERGE_WARPS);
         }
         barrier_init_fence();
     }
     __syncthreads();
     if (warp == 0)
-        feed<D>(a, &map, v, num_ranges);
-    else if (warp <= DECODE_FOLDERS)
-        fold<D, TILES>(a, v, warp - 1);
-    else if (warp <= DECODE_FOLDERS + a.num_stages)
-        compute<D, TILES>(a, v, warp - 1 - DECODE_FOLDERS);
+        produce<D>(a, &map, v, num_ranges);
+    else if (warp <= MERGE_WARPS)
+        merge_results<D, TILES>(a, v, warp - 1);
+    else if (warp <= MERGE_WARPS + a.num_stages)
+        consume<D, TILES>(a, v, warp - 1 - MERGE_WARPS);
 }
 
 /* The pool as boxes: index of block, K or V, and head; parts of a row; rows; columns. */

@@ -1,8 +1,8 @@
 /* attention_decode.cuh - how decode attention cuts its work, which the plan (host) and the kernel agree on, and what the warps
- * of a CTA share: stages of a ring, and a note on what is in each.
+ * of a CTA share: stages of a ring, and what each has in it.
  *
  *   sequence of one K/V head: | split 0             | split 1             | split 2  |   of its length, see cut_of
- *   split:                    | piece | piece | ... |                                    64 tokens, 4 pages
+ *   split:                    | kv tile | kv tile | ... |                                64 tokens, 4 pages
  *
  * An item is (sequence, head, split); a range is a run of items in that order, cut anywhere between two items. */
 #ifndef KERNELS_CUDA_ATTENTION_DECODE_CUH
@@ -14,11 +14,11 @@
 
 enum {
     DECODE_TILE_ROWS = 16, /* query heads of one K/V head that are computed together */
-    DECODE_FOLDERS = 4,    /* warps that fold results, each its own query heads */
+    MERGE_WARPS = 4,       /* that merge results, each those of its own query heads */
     STAGES_MAX = 3,        /* of 64 tokens' K and V */
     ATOM_BYTES = 1024,     /* what a swizzle repeats after */
-    PIECE_PAGES = 4,
-    PIECE_TOKENS = PIECE_PAGES * BLOCK_SIZE,
+    KV_TILE_PAGES = 4,
+    KV_TILE_TOKENS = KV_TILE_PAGES * BLOCK_SIZE,
     SPLITS_MAX = 32, /* lanes of a warp */
     SPLITS_FEW = 8,
     SPLITS_ALL_HEADS = 256, /* about the CTAs of an H200 */
@@ -27,7 +27,7 @@ enum {
 };
 
 /* How a sequence is cut: a function of its length, and of the model's window and heads, alone. Splits have 256 tokens, in longer
- * sequences 512, and in the longest what keeps their number at 32, or at 8 where heads are many. Few splits are folded faster,
+ * sequences 512, and in the longest what keeps their number at 32, or at 8 where heads are many. Few splits are merged faster,
  * many keep more CTAs busy. */
 struct cut {
     int32_t num_pages, pages_per_split, first_split,
@@ -45,7 +45,7 @@ static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t wind
     if (pages < SPLIT_PAGES) pages = SPLIT_PAGES;
     if (pages > few) pages = few;
     if (pages < SPLIT_PAGES_MIN) pages = SPLIT_PAGES_MIN;
-    c.pages_per_split = (pages + PIECE_PAGES - 1) / PIECE_PAGES * PIECE_PAGES;
+    c.pages_per_split = (pages + KV_TILE_PAGES - 1) / KV_TILE_PAGES * KV_TILE_PAGES;
     c.first_split = window > 0 && seqlen > window ? (seqlen - window) / BLOCK_SIZE / c.pages_per_split : 0;
     c.end_split = (c.num_pages + c.pages_per_split - 1) / c.pages_per_split;
     return c;
@@ -56,7 +56,7 @@ static inline int32_t decode_group(const struct attention_args *a)
     return a->num_heads / a->num_kv_heads;
 }
 
-/* CTAs of one SM: while one of them folds or begins, the other's bytes flow. */
+/* CTAs of one SM: while one of them merges or begins, the other's bytes flow. */
 static constexpr __host__ __device__ int32_t decode_ctas_per_sm(int32_t head_dim)
 {
     return head_dim >= 256 ? 1 : 2;
@@ -74,8 +74,8 @@ template <int D> struct decode_traits {
     static constexpr int ROW_BYTES = COLUMNS * 2;
     static constexpr int PARTS = D / COLUMNS;
     static constexpr int PART_BYTES = BLOCK_SIZE * ROW_BYTES;
-    static constexpr int PAGE_BYTES = PARTS * PART_BYTES;     /* K or V of a page */
-    static constexpr int V_OFFSET = PIECE_PAGES * PAGE_BYTES; /* in a stage: after the piece's K */
+    static constexpr int PAGE_BYTES = PARTS * PART_BYTES;       /* K or V of a page */
+    static constexpr int V_OFFSET = KV_TILE_PAGES * PAGE_BYTES; /* in a stage: after the tile's K */
     static constexpr int STAGE_BYTES = 2 * V_OFFSET;
     static constexpr int CHUNK = D / 16 > 8 ? 8 : D / 16; /* tiles of 16 columns computed at a time */
     static constexpr int ROW_FLOATS = D + 4; /* a result: D values, maximum, sum, two for alignment */
@@ -112,22 +112,22 @@ template <int D> static __device__ __forceinline__ uint32_t chunk_offset(int row
     return chunk / CHUNKS * T::PART_BYTES + (in_part ^ ((in_part / 128 % CHUNKS) * 16));
 }
 
-/* What the feeder tells about the piece in a stage. */
-struct alignas(16) note {
+/* What the producer says of the kv tile in a stage. */
+struct alignas(16) kv_tile {
     int32_t seq, head; /* seq -1: there is no more */
     int32_t token;     /* of the step: the sequence's row of queries and outputs */
     int32_t num_valid,
-        num_hidden; /* tokens of the piece before the sequence's end, and of those before the window */
+        num_hidden; /* tokens of the tile before the sequence's end, and of those before the window */
     int32_t split, num_splits; /* counted from the first that is computed */
     int32_t num_mine;          /* splits of the head that this range has */
     bool begins_split, ends_split, ends_mine;
 };
 
-/* Shared memory: stages, barriers, notes. */
+/* Shared memory: stages, barriers, what the stages have in them. */
 struct view {
     uint32_t ring, barriers;
     unsigned char *stages;
-    struct note *notes;
+    struct kv_tile *tiles;
 
     template <int D> static __device__ view of(unsigned char *shared, int32_t num_stages)
     {
@@ -135,8 +135,8 @@ struct view {
         uint32_t begin = shared_address(shared);
         v.ring = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
         v.stages = shared + (v.ring - begin);
-        v.notes = (struct note *)(v.stages + num_stages * decode_traits<D>::STAGE_BYTES);
-        v.barriers = shared_address(v.notes + num_stages);
+        v.tiles = (struct kv_tile *)(v.stages + num_stages * decode_traits<D>::STAGE_BYTES);
+        v.barriers = shared_address(v.tiles + num_stages);
         return v;
     }
     __device__ uint32_t full(int stage) const { return barriers + 8 * stage; }
@@ -145,7 +145,7 @@ struct view {
 };
 
 /* A warp is through with a stage. Each lane answers for what it read and wrote itself. */
-static __device__ __forceinline__ void pass_on(uint32_t barrier)
+static __device__ __forceinline__ void release(uint32_t barrier)
 {
     __syncwarp();
     barrier_arrive(barrier);

@@ -1,10 +1,11 @@
-/* attention_fold.cuh - how the results of decode attention are added up: each row (a query head) has D values, the maximum of
- * its scores in log2 units, and the sum of its weights. A warp has whole rows, a lane four columns at a time. */
-#ifndef KERNELS_CUDA_ATTENTION_FOLD_CUH
-#define KERNELS_CUDA_ATTENTION_FOLD_CUH
+/* attention_decode_merge.cuh - how partial results of decode attention become one: each row (a query head) has D values and the
+ * state of its softmax, whose maximum is in log2 units. A warp has whole rows, a lane four columns at a time. */
+#ifndef KERNELS_CUDA_ATTENTION_DECODE_MERGE_CUH
+#define KERNELS_CUDA_ATTENTION_DECODE_MERGE_CUH
 
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/softmax.cuh"
 
 /* Publishes what this warp wrote, and sees what those wrote that added before. Returns the value before. */
 static __device__ __forceinline__ int32_t add_acquire_release(int32_t *counter, int32_t count)
@@ -18,75 +19,65 @@ static __device__ __forceinline__ int32_t add_acquire_release(int32_t *counter, 
 }
 
 /* A lane's columns of one row's running result. */
-template <int VECTORS> struct row_sum {
+template <int VECTORS> struct row_result {
     float4 o[VECTORS];
-    float m, l;
+    struct softmax_state softmax;
 };
 
 template <int D>
-static __device__ __forceinline__ void row_read(struct row_sum<decode_traits<D>::VECTORS> *r,
+static __device__ __forceinline__ void row_read(struct row_result<decode_traits<D>::VECTORS> *r,
                                                 const float *from)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < decode_traits<D>::VECTORS; i++)
         if (D % 128 == 0 || 4 * lane < D) r->o[i] = *(const float4 *)(from + 128 * i + 4 * lane);
-    float2 ml = *(const float2 *)(from + D);
-    r->m = ml.x;
-    r->l = ml.y;
+    float2 state = *(const float2 *)(from + D);
+    r->softmax.maximum = state.x;
+    r->softmax.sum = state.y;
 }
 
 template <int D>
 static __device__ __forceinline__ void row_write(float *to,
-                                                 const struct row_sum<decode_traits<D>::VECTORS> &r)
+                                                 const struct row_result<decode_traits<D>::VECTORS> &r)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < decode_traits<D>::VECTORS; i++)
         if (D % 128 == 0 || 4 * lane < D) __stcg((float4 *)(to + 128 * i + 4 * lane), r.o[i]);
-    if (lane == 0) __stcg((float2 *)(to + D), make_float2(r.m, r.l));
+    if (lane == 0) __stcg((float2 *)(to + D), make_float2(r.softmax.maximum, r.softmax.sum));
 }
 
-/* What a running result of maximum m and a new one of maximum x are scaled by when they are added: exactly 1 for the larger. */
-struct factors {
-    float a, b;
-};
-
-static __device__ __forceinline__ struct factors factors_of(float m, float x)
-{
-    float top = fmaxf(m, x), base = top == -INFINITY ? 0.0f : top;
-    return factors{exp2_fast(__fsub_rn(m, base)), exp2_fast(__fsub_rn(x, base))};
-}
-
-/* Appends x to r. Spelled out, so that every place where it is inlined rounds alike. */
+/* r becomes the values and the sum of both; its maximum is the caller's. */
 template <int VECTORS>
-static __device__ __forceinline__ void row_add(struct row_sum<VECTORS> *r, const float4 *o, float l,
-                                               const struct factors &f)
+static __device__ __forceinline__ void row_merge_by(struct row_result<VECTORS> *r, const float4 *o, float sum,
+                                                    const struct merge_factors &f)
 {
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
-        r->o[i].x = __fmaf_rn(r->o[i].x, f.a, __fmul_rn(o[i].x, f.b));
-        r->o[i].y = __fmaf_rn(r->o[i].y, f.a, __fmul_rn(o[i].y, f.b));
-        r->o[i].z = __fmaf_rn(r->o[i].z, f.a, __fmul_rn(o[i].z, f.b));
-        r->o[i].w = __fmaf_rn(r->o[i].w, f.a, __fmul_rn(o[i].w, f.b));
+        r->o[i].x = merge(r->o[i].x, o[i].x, f);
+        r->o[i].y = merge(r->o[i].y, o[i].y, f);
+        r->o[i].z = merge(r->o[i].z, o[i].z, f);
+        r->o[i].w = merge(r->o[i].w, o[i].w, f);
     }
-    r->l = __fmaf_rn(r->l, f.a, __fmul_rn(l, f.b));
+    r->softmax.sum = merge(r->softmax.sum, sum, f);
 }
 
+/* r becomes the result of both: x comes behind it in the sequence. */
 template <int VECTORS>
-static __device__ __forceinline__ void row_append(struct row_sum<VECTORS> *r,
-                                                  const struct row_sum<VECTORS> &x)
+static __device__ __forceinline__ void row_merge(struct row_result<VECTORS> *r,
+                                                 const struct row_result<VECTORS> &x)
 {
-    row_add(r, x.o, x.l, factors_of(r->m, x.m));
-    r->m = fmaxf(r->m, x.m);
+    row_merge_by(r, x.o, x.softmax.sum, merge_factors_of(r->softmax.maximum, x.softmax.maximum));
+    r->softmax.maximum = fmaxf(r->softmax.maximum, x.softmax.maximum);
 }
 
 template <int D>
 static __device__ __forceinline__ void row_write_out(__nv_bfloat16 *to,
-                                                     const struct row_sum<decode_traits<D>::VECTORS> &r)
+                                                     const struct row_result<decode_traits<D>::VECTORS> &r)
 {
     int lane = threadIdx.x % 32;
-    float scale = 1.0f / r.l;
+    float scale = 1.0f / r.softmax.sum;
 #pragma unroll
     for (int i = 0; i < decode_traits<D>::VECTORS; i++) {
         uint2 packed = {pack_bf16(r.o[i].x * scale, r.o[i].y * scale),
@@ -95,16 +86,16 @@ static __device__ __forceinline__ void row_write_out(__nv_bfloat16 *to,
     }
 }
 
-/* What the splits of a head have left in memory. */
+/* What the splits of a head have left in memory: rows of D values, maximum, sum. */
 struct partials {
     const float *first;
     int32_t floats, num_splits, rows; /* floats: from split to split */
 };
 
-/* One row's partial results, appended in order. All factors are known at once: lane i has those of split i, from the
+/* One row's partial results, merged in order. All factors are known at once: lane i has those of split i, from the
  * maximum of the splits before. */
 template <int D, int TILES>
-static __device__ __forceinline__ void fold_row(const struct partials &p, int row, __nv_bfloat16 *out)
+static __device__ __forceinline__ void merge_row(const struct partials &p, int row, __nv_bfloat16 *out)
 {
     using T = decode_traits<D>;
     constexpr int BATCH = 16 / T::VECTORS / TILES; /* splits whose values are fetched at a time */
@@ -129,28 +120,28 @@ static __device__ __forceinline__ void fold_row(const struct partials &p, int ro
         if (lane >= i) top = fmaxf(top, before);
     }
     float before = __shfl_up_sync(0xffffffffu, top, 1);
-    struct factors f = factors_of(lane > 0 ? before : -INFINITY, ml.x);
-    struct row_sum<T::VECTORS> sum;
+    struct merge_factors f = merge_factors_of(lane > 0 ? before : -INFINITY, ml.x);
+    struct row_result<T::VECTORS> sum;
     for (int v = 0; v < T::VECTORS; v++) sum.o[v] = o[0][v];
-    sum.l = __shfl_sync(0xffffffffu, ml.y, 0);
+    sum.softmax.sum = __shfl_sync(0xffffffffu, ml.y, 0);
     for (int32_t begin = 0; begin < p.num_splits; begin += BATCH) {
         if (begin > 0) fetch(begin);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (begin + i == 0) continue;
             if (begin + i >= p.num_splits) break;
-            struct factors g = {__shfl_sync(0xffffffffu, f.a, begin + i),
-                                __shfl_sync(0xffffffffu, f.b, begin + i)};
-            row_add(&sum, o[i], __shfl_sync(0xffffffffu, ml.y, begin + i), g);
+            struct merge_factors g = {__shfl_sync(0xffffffffu, f.first, begin + i),
+                                      __shfl_sync(0xffffffffu, f.second, begin + i)};
+            row_merge_by(&sum, o[i], __shfl_sync(0xffffffffu, ml.y, begin + i), g);
         }
     }
     row_write_out<D>(out + row * D, sum);
 }
 
-/* A folder's rows of a head whose splits were walked by several CTAs: the last one to arrive folds them. */
+/* A warp's rows of a head whose splits were walked by several CTAs: the last one to arrive merges them. */
 template <int D, int TILES>
-static __device__ void fold_partials(struct partials p, int32_t *counter, int32_t num_mine, int folder,
-                                     __nv_bfloat16 *out)
+static __device__ void merge_partials(struct partials p, int32_t *counter, int32_t num_mine, int warp,
+                                      __nv_bfloat16 *out)
 {
     int32_t num_arrived = 0;
     __syncwarp();
@@ -162,7 +153,7 @@ static __device__ void fold_partials(struct partials p, int32_t *counter, int32_
     __syncwarp();
     if (num_arrived < p.num_splits) return;
 #pragma unroll 1
-    for (int row = folder; row < p.rows; row += DECODE_FOLDERS) fold_row<D, TILES>(p, row, out);
+    for (int row = warp; row < p.rows; row += MERGE_WARPS) merge_row<D, TILES>(p, row, out);
 }
 
 #endif

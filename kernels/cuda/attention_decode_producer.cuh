@@ -1,22 +1,22 @@
-/* attention_feed.cuh - the warp of decode attention that fetches: it walks its CTA's ranges of items, piece by piece, and says in a
- * note what it has put into a stage.
+/* attention_decode_producer.cuh - the warp of decode attention that fetches: it walks its CTA's ranges of items, kv tile by kv tile,
+ * and says what it has put into a stage.
  *
  * Pages that hold tokens of earlier steps alone are fetched ahead of the dependency on the kernel before. They are there because
  * a step's first kernel waits for all of the steps before it (launch_after_all), and this kernel cannot begin before that one
- * has. The last piece, with the newest token, waits for the kernel that writes it.
+ * has. The last tile, with the newest token, waits for the kernel that writes it.
  *
  * On sm_90 the copy engine brings a page of K or V as one box, else (sm_80) the lanes copy 16 bytes at a time. Either way a
  * row of K or V lies in parts of at most 128 bytes, swizzled so that 8 rows fall into distinct banks. */
-#ifndef KERNELS_CUDA_ATTENTION_FEED_CUH
-#define KERNELS_CUDA_ATTENTION_FEED_CUH
+#ifndef KERNELS_CUDA_ATTENTION_DECODE_PRODUCER_CUH
+#define KERNELS_CUDA_ATTENTION_DECODE_PRODUCER_CUH
 
 #include "kernels/cuda/attention_decode.cuh"
 
-/* Where the feeder stands in its range of items. */
+/* Where the producer stands in its range of items. */
 struct walk {
     int32_t num_left; /* items, this one included */
     int32_t seq, head, split, num_mine;
-    int32_t seqlen, token, page, end_page; /* the next piece's first page; of the split */
+    int32_t seqlen, token, page, end_page; /* the next tile's first page; of the split */
     struct cut cut;
     const int32_t *table;
     int32_t kv_head;
@@ -69,21 +69,21 @@ static __device__ __forceinline__ void walk_next(const decode_args &a, struct wa
     walk_open_split(w);
 }
 
-static __device__ __forceinline__ struct note note_of(const decode_args &a, const struct walk &w)
+static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a, const struct walk &w)
 {
-    struct note n;
-    n.seq = w.seq;
-    n.head = w.head;
-    n.token = w.token;
-    n.num_valid = min(w.seqlen - w.page * BLOCK_SIZE, (int32_t)PIECE_TOKENS);
-    n.num_hidden = a.sliding_window > 0 ? w.seqlen - a.sliding_window - w.page * BLOCK_SIZE : 0;
-    n.split = w.split - w.cut.first_split;
-    n.num_splits = w.cut.end_split - w.cut.first_split;
-    n.num_mine = w.num_mine;
-    n.begins_split = w.page == w.split * w.cut.pages_per_split;
-    n.ends_split = w.page + PIECE_PAGES >= w.end_page;
-    n.ends_mine = n.ends_split && (w.num_left == 1 || w.split + 1 == w.cut.end_split);
-    return n;
+    struct kv_tile tile;
+    tile.seq = w.seq;
+    tile.head = w.head;
+    tile.token = w.token;
+    tile.num_valid = min(w.seqlen - w.page * BLOCK_SIZE, (int32_t)KV_TILE_TOKENS);
+    tile.num_hidden = a.sliding_window > 0 ? w.seqlen - a.sliding_window - w.page * BLOCK_SIZE : 0;
+    tile.split = w.split - w.cut.first_split;
+    tile.num_splits = w.cut.end_split - w.cut.first_split;
+    tile.num_mine = w.num_mine;
+    tile.begins_split = w.page == w.split * w.cut.pages_per_split;
+    tile.ends_split = w.page + KV_TILE_PAGES >= w.end_page;
+    tile.ends_mine = tile.ends_split && (w.num_left == 1 || w.split + 1 == w.cut.end_split);
+    return tile;
 }
 
 /* The range after a CTA's first one, and after that one. There is none from num_ranges on. */
@@ -99,29 +99,29 @@ static __device__ __forceinline__ int32_t take_range(const decode_args &a, int32
 
 /* block: that of page lane % 4, -1 beyond the end. */
 template <int D>
-static __device__ __forceinline__ void copy_piece_by_engine(const decode_args &a, const CUtensorMap *map,
-                                                            const struct walk &w, int32_t block,
-                                                            uint32_t stage, uint32_t full)
+static __device__ __forceinline__ void copy_tile_by_engine(const decode_args &a, const CUtensorMap *map,
+                                                           const struct walk &w, int32_t block,
+                                                           uint32_t stage, uint32_t full)
 {
     using T = decode_traits<D>;
     int lane = threadIdx.x % 32;
     if (lane == 0) barrier_arrive_expect(full, T::STAGE_BYTES);
     __syncwarp();
-    int32_t which = lane / PIECE_PAGES; /* K, V */
+    int32_t which = lane / KV_TILE_PAGES; /* K, V */
     int32_t box = ((a.first_block + block) * 2 + which) * a.num_kv_heads + w.kv_head;
     if (which < 2)
         tensor_stream_4d(stage + lane * T::PAGE_BYTES, map, full, 0, 0, 0, block < 0 ? a.num_boxes : box);
 }
 
 template <int D>
-static __device__ __forceinline__ void copy_piece_by_lanes(const decode_args &a, const struct walk &w,
-                                                           int32_t block, uint32_t stage, uint32_t full)
+static __device__ __forceinline__ void copy_tile_by_lanes(const decode_args &a, const struct walk &w,
+                                                          int32_t block, uint32_t stage, uint32_t full)
 {
     using T = decode_traits<D>;
     int lane = threadIdx.x % 32;
     size_t v_elements = (size_t)a.num_kv_heads * BLOCK_SIZE * D;
 #pragma unroll 1
-    for (int p = 0; p < PIECE_PAGES; p++) {
+    for (int p = 0; p < KV_TILE_PAGES; p++) {
         int32_t b = __shfl_sync(0xffffffffu, block, p), num_rows = w.seqlen - (w.page + p) * BLOCK_SIZE;
         const __nv_bfloat16 *k =
             a.pool + max(b, 0) * a.block_elements + (size_t)w.kv_head * BLOCK_SIZE * D + lane * 8;
@@ -138,34 +138,35 @@ static __device__ __forceinline__ void copy_piece_by_lanes(const decode_args &a,
 }
 
 template <int D>
-static __device__ void feed(const decode_args &a, const CUtensorMap *map, const view &v, int32_t num_ranges)
+static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v,
+                               int32_t num_ranges)
 {
     int lane = threadIdx.x % 32;
-    struct cursor c = {0, 1};
+    struct pipeline_state c = {0, 1};
     const struct decode_range *ranges = (const struct decode_range *)(a.base + a.counts[COUNT_RANGES]);
     int32_t blocks = 0;
     for (int32_t range = blockIdx.x; range < num_ranges; range = take_range(a, num_ranges)) {
         struct walk w;
         for (walk_open(a, &w, ranges[range]); w.num_left > 0; walk_next(a, &w)) {
 #pragma unroll 1
-            for (int32_t i = 0; w.page < w.end_page; i += PIECE_PAGES, w.page += PIECE_PAGES) {
+            for (int32_t i = 0; w.page < w.end_page; i += KV_TILE_PAGES, w.page += KV_TILE_PAGES) {
                 if (i % 32 == 0) blocks = w.page + lane < w.cut.num_pages ? w.table[w.page + lane] : -1;
-                if (w.page + PIECE_PAGES >= w.cut.num_pages) dependency_wait(); /* the newest token */
+                if (w.page + KV_TILE_PAGES >= w.cut.num_pages) dependency_wait(); /* the newest token */
                 barrier_wait(v.empty(c.stage), c.parity);
-                if (lane == 0) v.notes[c.stage] = note_of(a, w);
-                int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % PIECE_PAGES);
+                if (lane == 0) v.tiles[c.stage] = kv_tile_of(a, w);
+                int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % KV_TILE_PAGES);
                 uint32_t stage = v.ring + c.stage * decode_traits<D>::STAGE_BYTES;
                 if (HAS_COPY_ENGINE)
-                    copy_piece_by_engine<D>(a, map, w, block, stage, v.full(c.stage));
+                    copy_tile_by_engine<D>(a, map, w, block, stage, v.full(c.stage));
                 else
-                    copy_piece_by_lanes<D>(a, w, block, stage, v.full(c.stage));
+                    copy_tile_by_lanes<D>(a, w, block, stage, v.full(c.stage));
                 c.advance(a.num_stages);
             }
         }
     }
-    for (int i = 0; i < a.num_stages; i++) { /* one end for each computer */
+    for (int i = 0; i < a.num_stages; i++) { /* one end for each consumer */
         barrier_wait(v.empty(c.stage), c.parity);
-        if (lane == 0) v.notes[c.stage].seq = -1;
+        if (lane == 0) v.tiles[c.stage].seq = -1;
         if (!HAS_COPY_ENGINE) barrier_arrive_after_copies(v.full(c.stage));
         if (lane == 0) barrier_arrive(v.full(c.stage));
         c.advance(a.num_stages);

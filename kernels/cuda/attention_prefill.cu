@@ -1,7 +1,7 @@
 /* attention_prefill.cu - FlashAttention-2 forward over the paged pool: the portable kernel (sm_80 and newer).
  *
  * One CTA is 64 query rows of one head of one sequence: 4 warps of 16 rows, each over all keys, so that no
- * score is exchanged between warps. Q stays in registers. K and V come in tiles of 64 tokens through a
+ * score is exchanged between warps. Q stays in registers. K and V come in kv tiles of 64 tokens through a
  * two-stage ring of asynchronous copies. Tiles beyond the diagonal are not visited, tiles below it run
  * without masks, those that cross it are masked. The output is divided by the sum once, at the end.
  *
@@ -16,30 +16,31 @@
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/softmax.cuh"
 
-enum { WARPS = 4, TILE_ROWS = 64, TILE_KEYS = 64, PAD_BYTES = 16 };
+enum { WARPS = 4, Q_TILE_ROWS = 64, KV_TILE_TOKENS = 64, PAD_BYTES = 16 };
 
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
 {
     int32_t rows = prefill_hopper_rows_per_tile(d, head_dim);
-    return rows ? rows : TILE_ROWS;
+    return rows ? rows : Q_TILE_ROWS;
 }
 
 template <int D> struct prefill_traits {
     static constexpr int PITCH = D * 2 + PAD_BYTES;
-    static constexpr int TILE_BYTES = TILE_KEYS * PITCH;
+    static constexpr int TILE_BYTES = KV_TILE_TOKENS * PITCH;
     static constexpr int STAGES = D >= 256 ? 1 : 2;
     static constexpr int SHARED_BYTES = STAGES * 2 * TILE_BYTES;
 };
 
 /* Copies K and V of keys [first, first + 64); rows at or beyond seqlen become zero. */
 template <int D>
-static __device__ void load_tile(const prefill_args &a, const int32_t *table, int32_t kv_head, int32_t first,
-                                 int32_t seqlen, uint32_t stage)
+static __device__ void load_kv_tile(const prefill_args &a, const int32_t *table, int32_t kv_head,
+                                    int32_t first, int32_t seqlen, uint32_t stage)
 {
     using T = prefill_traits<D>;
     constexpr int CHUNKS = D / 8;
-    for (int i = threadIdx.x; i < TILE_KEYS * CHUNKS; i += WARPS * 32) {
+    for (int i = threadIdx.x; i < KV_TILE_TOKENS * CHUNKS; i += WARPS * 32) {
         int row = i / CHUNKS, column = i % CHUNKS;
         int32_t token = first + row;
         bool valid = token < seqlen;
@@ -54,31 +55,27 @@ static __device__ void load_tile(const prefill_args &a, const int32_t *table, in
     }
 }
 
-struct row_state {
-    float m[2], l[2];
-};
-
 /* One K/V tile for this warp's 16 rows. row_position: position of row g; row g + 8 is 8 later. */
 template <int D, bool MASKED>
-static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4],
-                                 struct row_state *s, uint32_t stage, int32_t first, int32_t row_position,
-                                 int lane)
+static __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4],
+                                      struct softmax_state (&s)[2], uint32_t stage, int32_t first,
+                                      int32_t row_position, int lane)
 {
     using T = prefill_traits<D>;
-    float p[TILE_KEYS / 8][4] = {};
+    float p[KV_TILE_TOKENS / 8][4] = {};
     uint32_t k_row = stage + (lane % 8 + (lane / 16) * 8) * T::PITCH + ((lane / 8) % 2) * 16;
 #pragma unroll
     for (int k = 0; k < D / 16; k++)
 #pragma unroll
-        for (int n = 0; n < TILE_KEYS / 16; n++) {
+        for (int n = 0; n < KV_TILE_TOKENS / 16; n++) {
             uint32_t b[4];
             load_matrix(b, k_row + n * 16 * T::PITCH + k * 32);
             mma_bf16(p[2 * n], q[k], b[0], b[1]);
             mma_bf16(p[2 * n + 1], q[k], b[2], b[3]);
         }
-    float m_new[2] = {s->m[0], s->m[1]};
+    float top[2] = {s[0].maximum, s[1].maximum};
 #pragma unroll
-    for (int n = 0; n < TILE_KEYS / 8; n++)
+    for (int n = 0; n < KV_TILE_TOKENS / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (MASKED) {
@@ -86,18 +83,15 @@ static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], 
                 if (key > position || (a.sliding_window > 0 && key <= position - a.sliding_window))
                     p[n][i] = -INFINITY;
             }
-            m_new[i / 2] = fmaxf(m_new[i / 2], p[n][i]);
+            top[i / 2] = fmaxf(top[i / 2], p[n][i]);
         }
     float base[2], rescale[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        m_new[i] = fmaxf(m_new[i], __shfl_xor_sync(0xffffffffu, m_new[i], 1));
-        m_new[i] = fmaxf(m_new[i], __shfl_xor_sync(0xffffffffu, m_new[i], 2));
-        float top = m_new[i] == -INFINITY ? 0.0f : m_new[i];
-        base[i] = top * a.scale_log2;
-        rescale[i] = exp2_fast((s->m[i] - top) * a.scale_log2); /* exactly 1 when the maximum stays */
-        s->m[i] = m_new[i];
-        s->l[i] *= rescale[i];
+        top[i] = quad_max(top[i]);
+        base[i] = softmax_base(top[i]) * a.scale_log2;
+        rescale[i] = softmax_raise(&s[i], top[i], a.scale_log2);
+        s[i].sum *= rescale[i];
     }
 #pragma unroll
     for (int n = 0; n < D / 8; n++)
@@ -105,7 +99,7 @@ static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], 
         for (int i = 0; i < 4; i++) o[n][i] *= rescale[i / 2];
     uint32_t v_row = stage + T::TILE_BYTES + (lane % 16) * T::PITCH + (lane / 16) * 16;
 #pragma unroll
-    for (int k = 0; k < TILE_KEYS / 16; k++) {
+    for (int k = 0; k < KV_TILE_TOKENS / 16; k++) {
         uint32_t pa[4];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -113,7 +107,7 @@ static __device__ void take_tile(const prefill_args &a, const uint32_t (*q)[4], 
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 c[i] = exp2_fast(c[i] * a.scale_log2 - base[i / 2]);
-                s->l[i / 2] += c[i];
+                s[i / 2].sum += c[i];
             }
             pa[2 * h] = pack_bf16(c[0], c[1]);
             pa[2 * h + 1] = pack_bf16(c[2], c[3]);
@@ -154,48 +148,47 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_ke
         q[k][3] = row + 8 < num_rows ? high[8 * k + 4] : 0;
     }
 
-    int32_t last_position = offset + min(tile.first_row + TILE_ROWS, num_rows) - 1;
-    int32_t end_tile = last_position / TILE_KEYS + 1;
+    int32_t last_position = offset + min(tile.first_row + Q_TILE_ROWS, num_rows) - 1;
+    int32_t end_tile = last_position / KV_TILE_TOKENS + 1;
     int32_t full_end =
-        (offset + tile.first_row + 1) / TILE_KEYS; /* tiles before it are seen whole by every row */
+        (offset + tile.first_row + 1) / KV_TILE_TOKENS; /* tiles before it are seen whole by every row */
     int32_t begin_tile = 0, full_begin = 0;
     if (a.sliding_window > 0) {
-        begin_tile = max(offset + tile.first_row - a.sliding_window + 1, 0) / TILE_KEYS;
-        full_begin = (max(last_position - a.sliding_window + 1, 0) + TILE_KEYS - 1) / TILE_KEYS;
+        begin_tile = max(offset + tile.first_row - a.sliding_window + 1, 0) / KV_TILE_TOKENS;
+        full_begin = (max(last_position - a.sliding_window + 1, 0) + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     }
     float o[D / 8][4] = {};
-    struct row_state s = {{-INFINITY, -INFINITY}, {0, 0}};
+    struct softmax_state s[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
     uint32_t ring = shared_address(shared);
     if (T::STAGES == 2) {
-        load_tile<D>(a, table, kv_head, begin_tile * TILE_KEYS, seqlen, ring);
+        load_kv_tile<D>(a, table, kv_head, begin_tile * KV_TILE_TOKENS, seqlen, ring);
         copy_commit();
     }
     for (int32_t n = begin_tile; n < end_tile; n++) {
         uint32_t stage = ring + (T::STAGES == 2 ? ((n - begin_tile) % 2) * 2 * T::TILE_BYTES : 0);
         if (T::STAGES == 2) {
             uint32_t other = ring + ((n - begin_tile + 1) % 2) * 2 * T::TILE_BYTES;
-            if (n + 1 < end_tile) load_tile<D>(a, table, kv_head, (n + 1) * TILE_KEYS, seqlen, other);
+            if (n + 1 < end_tile) load_kv_tile<D>(a, table, kv_head, (n + 1) * KV_TILE_TOKENS, seqlen, other);
             copy_commit();
             copy_wait<1>();
         } else {
-            load_tile<D>(a, table, kv_head, n * TILE_KEYS, seqlen, stage);
+            load_kv_tile<D>(a, table, kv_head, n * KV_TILE_TOKENS, seqlen, stage);
             copy_commit();
             copy_wait<0>();
         }
         __syncthreads();
         if (n >= full_begin && n < full_end)
-            take_tile<D, false>(a, q, o, &s, stage, n * TILE_KEYS, offset + row, lane);
+            attend_kv_tile<D, false>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
         else
-            take_tile<D, true>(a, q, o, &s, stage, n * TILE_KEYS, offset + row, lane);
+            attend_kv_tile<D, true>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
         __syncthreads();
     }
     copy_wait<0>();
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        s.l[i] += __shfl_xor_sync(0xffffffffu, s.l[i], 1);
-        s.l[i] += __shfl_xor_sync(0xffffffffu, s.l[i], 2);
+        float sum = quad_sum(s[i].sum);
         if (row + 8 * i >= num_rows) continue;
-        float inverse = 1.0f / s.l[i];
+        float inverse = 1.0f / sum;
         uint32_t *to =
             (uint32_t *)(a.out + ((size_t)(first_token + row + 8 * i) * a.num_heads + head) * D) + t;
 #pragma unroll

@@ -1,12 +1,12 @@
 /* attention_prefill_hopper.cu - FlashAttention-2 forward over the paged pool for sm_90a, head_dim 64 and 128.
  *
  * A CTA stays on its SM and takes one item (tile of query rows, head) after another from a common queue. One
- * warp feeds: it has the copy engine bring Q and, tile by tile of 128 keys, K and V. Two (head_dim 128) or
- * three (64) groups of four warps compute, 64 query rows each, so no score leaves its thread's registers or
- * its group.
+ * warp is the producer: it has the copy engine bring Q and, by kv tiles of 128 tokens, K and V. Two (head_dim
+ * 128) or three (64) groups of four warps are the consumers, 64 query rows each, so no score leaves its
+ * thread's registers or its group.
  *
- *   feeder:  Q K V K V K V ...   next item's Q K V ...        runs ahead as far as the rings have room
- *   group:   S = Q K(n) | S = Q K(n-1)  and meanwhile  O += P(n) V(n) | softmax of S while that runs | ...
+ *   producer: Q K V K V K V ...   next item's Q K V ...        runs ahead as far as the rings have room
+ *   consumer: S = Q K(n) | S = Q K(n-1)  and meanwhile  O += P(n) V(n) | softmax of S while that runs | ...
  *
  * A page of one head is 16 rows, 4 KB for head_dim 128. The pool is described to the copy engine as
  * (64 columns, 8 rows, D / 64 halves, groups of 8 rows), so that one copy brings a page and what lies in
@@ -14,7 +14,7 @@
  * one descriptor a tile, whatever pages it is made of. The layer is part of the index of a group: a single
  * map serves the pool.
  *
- * Tiles of keys are walked from the last to the first, so that masks are met at the start. They begin at
+ * Kv tiles are walked from the last to the first, so that masks are met at the start. They begin at
  * multiples of 128 whatever the chunk; a tile beyond a row's position leaves its sums as they were (all
  * weights 0, maximum unchanged, and the rescale factor of an unchanged maximum is exactly 1). So a row's bits
  * depend on its position and its sequence's keys alone, not on which rows share its tile. Products and sums
@@ -32,31 +32,32 @@
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/softmax.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 enum {
-    TILE_KEYS = 128,
-    TILE_PAGES = TILE_KEYS / BLOCK_SIZE,
+    KV_TILE_TOKENS = 128,
+    KV_TILE_PAGES = KV_TILE_TOKENS / BLOCK_SIZE,
     GROUP_ROWS = 64,
     GROUP_THREADS = 128,
     ATOM_BYTES = 1024
 };
 
 template <int D> struct hopper_traits {
-    static constexpr int GROUPS = D == 64 ? 3 : 2; /* of warps that compute */
-    static constexpr int ROWS = GROUPS * GROUP_ROWS;
-    static constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
+    static constexpr int CONSUMERS = D == 64 ? 3 : 2; /* groups of warps */
+    static constexpr int ROWS = CONSUMERS * GROUP_ROWS;
+    static constexpr int THREADS = (CONSUMERS + 1) * GROUP_THREADS;
     static constexpr int HALVES = D / 64;
     static constexpr int STAGES = 3;
     static constexpr int Q_STAGES = D == 64 ? 2 : 1; /* Q in registers frees its buffer at once */
     static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
-    static constexpr int TILE_BYTES = TILE_KEYS * D * 2;
+    static constexpr int TILE_BYTES = KV_TILE_TOKENS * D * 2;
     static constexpr int Q_BYTES = ROWS * D * 2;
     static constexpr int SHARED_BYTES = ATOM_BYTES + Q_STAGES * Q_BYTES + 2 * STAGES * TILE_BYTES + 256;
-    static constexpr bool Q_IN_REGISTERS = GROUPS == 2;
-    static constexpr int FEEDER_REGISTERS = GROUPS == 3 ? 32 : 40;
-    static constexpr int GROUP_REGISTERS = GROUPS == 3 ? 160 : 232;
+    static constexpr bool Q_IN_REGISTERS = CONSUMERS == 2;
+    static constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 40;
+    static constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 232;
 };
 
 struct hopper_args {
@@ -67,7 +68,7 @@ struct hopper_args {
     uint32_t *items_taken, *ctas_gone; /* the queue */
 };
 
-/* What the feeder tells the groups about an item. */
+/* What the producer tells the consumers about an item. */
 struct item {
     int32_t head; /* -1: there is no more */
     int32_t first_token, first_row, num_rows, seqlen, table_offset;
@@ -101,14 +102,13 @@ template <int D> struct view {
     __device__ uint32_t empty(bool v, int stage) const { return full(v, stage) + 8 * 2 * T::STAGES; }
 };
 
-/* Tiles of keys that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end). */
-static __device__ __forceinline__ void key_tiles(const struct item &w, int32_t sliding_window,
-                                                 int32_t first_row, int32_t rows, int32_t *begin,
-                                                 int32_t *end)
+/* Kv tiles that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end). */
+static __device__ __forceinline__ void kv_tiles(const struct item &w, int32_t sliding_window,
+                                                int32_t first_row, int32_t rows, int32_t *begin, int32_t *end)
 {
     int32_t offset = w.seqlen - w.num_rows, last_row = min(first_row + rows, w.num_rows) - 1;
-    *begin = sliding_window > 0 ? max(offset + first_row - sliding_window + 1, 0) / TILE_KEYS : 0;
-    *end = last_row < first_row ? *begin : (offset + last_row) / TILE_KEYS + 1;
+    *begin = sliding_window > 0 ? max(offset + first_row - sliding_window + 1, 0) / KV_TILE_TOKENS : 0;
+    *end = last_row < first_row ? *begin : (offset + last_row) / KV_TILE_TOKENS + 1;
 }
 
 /* Whoever comes takes the next item, and the last to leave sets the queue back. One launch runs at a time: a device has one
@@ -121,18 +121,18 @@ static __device__ __forceinline__ void leave_queue(const hopper_args &h)
 }
 
 template <int D>
-static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
-                                 const struct item &w, struct cursor *c)
+static __device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
+                                  const struct item &w, struct pipeline_state *c)
 {
     using T = hopper_traits<D>;
     const prefill_args &a = h.a;
     int lane = threadIdx.x % 32;
     const int32_t *table = a.tables + w.table_offset;
     int32_t num_pages = (w.seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE, kv_head = w.head / a.group, begin, end;
-    key_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
+    kv_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
     auto block_of = [&](int32_t n) {
-        int32_t page = n * TILE_PAGES + lane;
-        return lane < TILE_PAGES && page < num_pages ? table[page] : -1;
+        int32_t page = n * KV_TILE_PAGES + lane;
+        return lane < KV_TILE_PAGES && page < num_pages ? table[page] : -1;
     };
     int32_t next = block_of(end - 1);
     for (int32_t n = end - 1; n >= begin; n--) {
@@ -145,7 +145,7 @@ static __device__ void feed_keys(const hopper_args &h, const CUtensorMap *pool_m
             barrier_wait(s.empty(v, c->stage), c->parity ^ 1);
             if (lane == 0) barrier_arrive_expect(full, T::TILE_BYTES);
             __syncwarp();
-            if (lane < TILE_PAGES)
+            if (lane < KV_TILE_PAGES)
                 tensor_load_4d(s.tile(v, c->stage) + lane * T::PAGE_BYTES, pool_map, full, 0, 0, 0, group);
         }
         c->advance(T::STAGES);
@@ -169,16 +169,16 @@ static __device__ __forceinline__ struct item find_item(const hopper_args &h, in
     return w;
 }
 
-/* The items after this one are looked up while this one's keys are fed: what follows is known when it is
+/* The items after this one are looked up while this one's K and V are fetched: what follows is known when it is
  * needed. */
 template <int D>
-static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
-                            const view<D> &s)
+static __device__ void produce(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
+                               const view<D> &s)
 {
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32;
     auto take = [&] { return lane == 0 ? (int32_t)(gridDim.x + atomicAdd(h.items_taken, 1)) : 0; };
-    struct cursor q = {0, 0}, c = {0, 0};
+    struct pipeline_state q = {0, 0}, c = {0, 0};
     struct item w = find_item(h, blockIdx.x);
     int32_t after = take();
     for (;; q.advance(T::Q_STAGES)) {
@@ -199,14 +199,10 @@ static __device__ void feed(const hopper_args &h, const CUtensorMap *q_map, cons
         if (w.head < 0) return;
         struct item next = find_item(h, __shfl_sync(0xffffffffu, after, 0));
         after = take();
-        feed_keys<D>(h, pool_map, s, w, &c);
+        produce_kv<D>(h, pool_map, s, w, &c);
         w = next;
     }
 }
-
-struct row_state {
-    float m[2], l[2], rescale[2];
-};
 
 /* first: position of s[0]'s row minus that of its key. Row half 1 is 8 positions later. */
 static __device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first, int32_t sliding_window)
@@ -218,22 +214,19 @@ static __device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first
     }
 }
 
-/* Scores become weights; m, l and rescale are brought up to date. */
-static __device__ __forceinline__ void softmax(float (&s)[64], struct row_state *r, float scale_log2)
+/* Scores of rows g and g + 8 become weights. rescale: what the rows' accumulators are to be multiplied by. */
+static __device__ __forceinline__ void softmax(float (&s)[64], struct softmax_state (&r)[2],
+                                               float (&rescale)[2], float scale_log2)
 {
-    float top[2][2] = {{r->m[0], -INFINITY}, {r->m[1], -INFINITY}}, sum[2][2] = {};
+    float top[2][2] = {{r[0].maximum, -INFINITY}, {r[1].maximum, -INFINITY}}, sum[2][2] = {};
 #pragma unroll
     for (int i = 0; i < 64; i++) top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], s[i]);
     float base[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float m = fmaxf(top[i][0], top[i][1]);
-        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
-        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-        float finite = m == -INFINITY ? 0.0f : m; /* nothing seen so far */
-        base[i] = -__fmul_rn(finite, scale_log2);
-        r->rescale[i] = exp2_fast(__fmul_rn(__fsub_rn(r->m[i], finite), scale_log2));
-        r->m[i] = m;
+        float maximum = quad_max(fmaxf(top[i][0], top[i][1]));
+        base[i] = -__fmul_rn(softmax_base(maximum), scale_log2);
+        rescale[i] = softmax_raise(&r[i], maximum, scale_log2);
     }
 #pragma unroll
     for (int i = 0; i < 64; i++) {
@@ -241,7 +234,7 @@ static __device__ __forceinline__ void softmax(float (&s)[64], struct row_state 
         sum[i / 2 % 2][i % 2] = __fadd_rn(sum[i / 2 % 2][i % 2], s[i]);
     }
 #pragma unroll
-    for (int i = 0; i < 2; i++) r->l[i] = __fmaf_rn(r->l[i], r->rescale[i], __fadd_rn(sum[i][0], sum[i][1]));
+    for (int i = 0; i < 2; i++) r[i].sum = __fmaf_rn(r[i].sum, rescale[i], __fadd_rn(sum[i][0], sum[i][1]));
 }
 
 static __device__ __forceinline__ void pack_weights(uint32_t (&p)[32], const float (&s)[64])
@@ -289,7 +282,7 @@ static __device__ __forceinline__ void multiply_values(float (&o)[D / 2], const 
     uint64_t v_tile = wgmma_descriptor(v, T::HALVES * ATOM_BYTES, ATOM_BYTES);
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < TILE_KEYS / 16; i++)
+    for (int i = 0; i < KV_TILE_TOKENS / 16; i++)
         wgmma_registers<1>(o, p + 4 * i, v_tile + ((i * T::PAGE_BYTES) >> 4), 1);
     wgmma_commit();
 }
@@ -326,7 +319,7 @@ template <int D> static __device__ __forceinline__ void turn_begin(int group)
 
 template <int D> static __device__ __forceinline__ void turn_end(int group)
 {
-    named_barrier_arrive(8 + (group + 1) % hopper_traits<D>::GROUPS, 2 * GROUP_THREADS);
+    named_barrier_arrive(8 + (group + 1) % hopper_traits<D>::CONSUMERS, 2 * GROUP_THREADS);
 }
 
 /* Lane t of a quad holds w[k], k = 0..3, of row k; afterwards it holds row t, whose elements are in order of
@@ -349,16 +342,14 @@ static __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4])
 /* Divides by the sums, and stores 16 bytes a lane. */
 template <int D>
 static __device__ __forceinline__ void store_rows(const prefill_args &a, const struct item &w, int32_t row,
-                                                  float (&o)[D / 2], struct row_state *r)
+                                                  float (&o)[D / 2], const struct softmax_state (&r)[2])
 {
     int t = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float l = r->l[i];
-        l += __shfl_xor_sync(0xffffffffu, l, 1);
-        l += __shfl_xor_sync(0xffffffffu, l, 2);
+        float sum = quad_sum(r[i].sum);
         bool valid = row + 8 * i < w.num_rows;
-        float inverse = 1.0f / l;
+        float inverse = 1.0f / sum;
         __nv_bfloat16 *to = a.out + ((size_t)(w.first_token + row + 8 * i) * a.num_heads + w.head) * D;
 #pragma unroll
         for (int n = 0; n < D / 8; n += 4) {
@@ -374,15 +365,15 @@ static __device__ __forceinline__ void store_rows(const prefill_args &a, const s
 
 /* One item's 64 rows of this group. c stands at the item's first tile and is left behind its last. */
 template <int D>
-static __device__ __forceinline__ void compute_item(const prefill_args &a, const view<D> &s,
+static __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D> &s,
                                                     const struct item &w, int group, int q_stage,
-                                                    struct cursor *c)
+                                                    struct pipeline_state *c)
 {
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     int32_t begin, end, own_begin, own_end, first_row = w.first_row + group * GROUP_ROWS;
-    key_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
-    key_tiles(w, a.sliding_window, first_row, GROUP_ROWS, &own_begin, &own_end);
+    kv_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
+    kv_tiles(w, a.sliding_window, first_row, GROUP_ROWS, &own_begin, &own_end);
     int32_t n = end - 1;
     for (; n >= own_end || (n >= begin && own_end == own_begin); n--) { /* seen by later groups only */
         turn_begin<D>(group);
@@ -398,17 +389,20 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         return;
     }
     int32_t offset = w.seqlen - w.num_rows, row = first_row + warp * 16 + lane / 4;
-    int32_t full_end = (offset + first_row + 1) / TILE_KEYS; /* tiles before it are seen whole by every row */
+    int32_t full_end =
+        (offset + first_row + 1) / KV_TILE_TOKENS; /* tiles before it are seen whole by every row */
     int32_t full_begin =
         a.sliding_window > 0
-            ? (max(offset + first_row + GROUP_ROWS - a.sliding_window, 0) + TILE_KEYS - 1) / TILE_KEYS
+            ? (max(offset + first_row + GROUP_ROWS - a.sliding_window, 0) + KV_TILE_TOKENS - 1) /
+                  KV_TILE_TOKENS
             : 0;
     int32_t tail =
-        w.seqlen % BLOCK_SIZE ? (w.seqlen - 1) / TILE_KEYS : -1; /* tile whose last page is not full */
+        w.seqlen % BLOCK_SIZE ? (w.seqlen - 1) / KV_TILE_TOKENS : -1; /* tile whose last page is not full */
     uint32_t q_address = s.q(q_stage) + group * GROUP_ROWS * 128, q[D / 16][4];
     float scores[64], o[D / 2] = {};
     uint32_t p[32];
-    struct row_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+    struct softmax_state r[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
+    float rescale[2];
 
     if (T::Q_IN_REGISTERS) {
         load_queries<D>(q, q_address);
@@ -422,14 +416,14 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
     wgmma_hold(scores);
     release(s.empty(false, c->stage));
     if (n >= full_end || n < full_begin)
-        mask_scores(scores, offset + row - n * TILE_KEYS - lane % 4 * 2, a.sliding_window);
-    softmax(scores, &r, a.scale_log2);
+        mask_scores(scores, offset + row - n * KV_TILE_TOKENS - lane % 4 * 2, a.sliding_window);
+    softmax(scores, r, rescale, a.scale_log2);
     pack_weights(p, scores);
     if (n == tail) {
         barrier_wait(s.full(true, c->stage), c->parity);
-        zero_rows<D>(s.tile(true, c->stage), w.seqlen - n * TILE_KEYS, group);
+        zero_rows<D>(s.tile(true, c->stage), w.seqlen - n * KV_TILE_TOKENS, group);
     }
-    struct cursor v = *c; /* values are one tile behind */
+    struct pipeline_state v = *c; /* values are one tile behind */
     c->advance(T::STAGES);
     for (n--; n >= begin; n--) {
         barrier_wait(s.full(false, c->stage), c->parity);
@@ -442,13 +436,13 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
         wgmma_hold(scores);
         release(s.empty(false, c->stage));
         if (n >= full_end || n < full_begin)
-            mask_scores(scores, offset + row - n * TILE_KEYS - lane % 4 * 2, a.sliding_window);
-        softmax(scores, &r, a.scale_log2);
+            mask_scores(scores, offset + row - n * KV_TILE_TOKENS - lane % 4 * 2, a.sliding_window);
+        softmax(scores, r, rescale, a.scale_log2);
         wgmma_wait<0>();
         wgmma_hold(o);
         release(s.empty(true, v.stage));
 #pragma unroll
-        for (int i = 0; i < D / 2; i++) o[i] *= r.rescale[i / 2 % 2];
+        for (int i = 0; i < D / 2; i++) o[i] *= rescale[i / 2 % 2];
         pack_weights(p, scores);
         v = *c;
         c->advance(T::STAGES);
@@ -459,7 +453,7 @@ static __device__ __forceinline__ void compute_item(const prefill_args &a, const
     wgmma_wait<0>();
     wgmma_hold(o);
     release(s.empty(true, v.stage));
-    store_rows<D>(a, w, row, o, &r);
+    store_rows<D>(a, w, row, o, r);
 }
 
 /* One lane reads for its warp: the one that later says that the item has been read. */
@@ -487,28 +481,28 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < T::Q_STAGES; stage++) {
             barrier_init(s.q_full(stage), 1);
-            barrier_init(s.q_empty(stage), T::GROUPS * 4);
+            barrier_init(s.q_empty(stage), T::CONSUMERS * 4);
         }
         for (int stage = 0; stage < T::STAGES; stage++)
             for (int v = 0; v < 2; v++) {
                 barrier_init(s.full(v, stage), 1);
-                barrier_init(s.empty(v, stage), T::GROUPS * 4);
+                barrier_init(s.empty(v, stage), T::CONSUMERS * 4);
             }
         barrier_init_fence();
     }
     __syncthreads();
-    if (group == T::GROUPS) {
-        registers_lower<T::FEEDER_REGISTERS>();
-        if (threadIdx.x % GROUP_THREADS < 32) feed<D>(h, &q_map, &pool_map, s);
+    if (group == T::CONSUMERS) {
+        registers_lower<T::PRODUCER_REGISTERS>();
+        if (threadIdx.x % GROUP_THREADS < 32) produce<D>(h, &q_map, &pool_map, s);
     } else {
-        registers_raise<T::GROUP_REGISTERS>();
-        if (group == T::GROUPS - 1) turn_end<D>(group); /* the first turn is group 0's */
-        struct cursor q = {0, 0}, c = {0, 0};
+        registers_raise<T::CONSUMER_REGISTERS>();
+        if (group == T::CONSUMERS - 1) turn_end<D>(group); /* the first turn is group 0's */
+        struct pipeline_state q = {0, 0}, c = {0, 0};
         for (;; q.advance(T::Q_STAGES)) {
             barrier_wait(s.q_full(q.stage), q.parity);
             struct item w = read_item(s.items[q.stage]);
             if (w.head < 0) break;
-            compute_item<D>(h.a, s, w, group, q.stage, &c);
+            consume_item<D>(h.a, s, w, group, q.stage, &c);
         }
     }
 }

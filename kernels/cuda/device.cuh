@@ -103,7 +103,7 @@ static inline int32_t batch_num_rows(const struct batch *b, enum row_set rows)
  * the last to come sets it back. Apart, since a kernel may begin before the one ahead of it has ended. */
 struct work_queues {
     alignas(128) int32_t linear_tiles;   /* linear_small.cu */
-    alignas(128) int32_t decode_ranges;  /* attention_feed.cuh */
+    alignas(128) int32_t decode_ranges;  /* attention_decode_producer.cuh */
     alignas(128) uint32_t prefill_items; /* attention_prefill_hopper.cu */
     uint32_t prefill_ctas_gone;
 };
@@ -134,7 +134,7 @@ struct cuda_device {
     struct sampler *sampler;             /* sample.cu: history, scratch */
     float *logits;                       /* [R][V] */
     float *attention_partial;            /* decode: split outputs and log-sum-exps */
-    int32_t *attention_counters;         /* decode: arrivals per (sequence, head, folder) */
+    int32_t *attention_counters;         /* decode: arrivals per (sequence, head, merger) */
     __nv_bfloat16 *gate_up;              /* [T][2 * intermediate] for the products that do not fuse */
     int32_t *last_tokens;                /* [num_batch_slots] last sampled token of each slot */
     bool forbids;                        /* there are ids that no row may draw */

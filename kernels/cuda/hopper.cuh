@@ -173,7 +173,7 @@ static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *ma
 }
 
 /* A value that all lanes of the warp have, in a way that the compiler sees it: only then do it and what is computed from it
- * (roles, slots, descriptors of products) live in registers of the warp, and products need not wait for them. */
+ * (roles, stages, descriptors of products) live in registers of the warp, and products need not wait for them. */
 static __device__ __forceinline__ int32_t warp_uniform(int32_t value)
 {
     return __shfl_sync(0xffffffff, value, 0);
@@ -189,8 +189,8 @@ static __device__ __forceinline__ bool elect_lane(void)
     return elected;
 }
 
-/* Place in a ring of stages, and the phase of its barriers. */
-struct cursor {
+/* Where a producer or a consumer stands in a ring of stages, and the parity of its barriers there. */
+struct pipeline_state {
     int32_t stage;
     uint32_t parity;
     __device__ __forceinline__ void advance(int32_t num_stages)

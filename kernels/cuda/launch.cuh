@@ -17,7 +17,7 @@ int32_t cuda_clusters_max(struct cuda_device *d, const void *kernel, const cudaL
 
 /* Launches so that the kernel begins when all that was queued before it has ended. A step's first kernel is launched so, and
  * what earlier steps left in memory is then there for every kernel of the step, also ahead of its dependency: decode
- * attention, which fetches the pages of earlier steps there, counts on it (attention_feed.cuh). */
+ * attention, which fetches the pages of earlier steps there, counts on it (attention_decode_producer.cuh). */
 template <typename... Parameters, typename... Arguments>
 bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                       Arguments... arguments)

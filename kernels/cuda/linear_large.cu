@@ -4,7 +4,7 @@
  * A CTA computes tiles of 128 rows of x times up to 256 rows of W (WIDTH), 64 of the rows in each of two
  * groups of four warps, whose sums stay in registers. The CTAs of a cluster have the same rows of W: each
  * fetches a part of them for all, which saves the energy of moving them from the L2 more than once. A ring of
- * stages of 64 columns runs on across tiles; the thread that fills it is one of a group, since filling a
+ * stages of 64 columns runs on across tiles; the producer, the thread that fills it, is one of a group, since filling a
  * stage again waits for what the groups have just computed anyway:
  *
  *   x [128][K], own            -> |s0|s1|s2|s3|  ring in shared memory
@@ -77,8 +77,8 @@ struct ring {
     uint32_t x, w, full, empty;
 };
 
-/* Feeds the ring: stages over all tiles of the CTA, one after another. */
-template <int WIDTH, int CLUSTER> struct feeder {
+/* Fills the ring: stages over all tiles of the CTA, one after another. */
+template <int WIDTH, int CLUSTER> struct producer {
     using T = large_traits<WIDTH>;
     const large_args &a;
     const CUtensorMap *x_map, *w_map;
@@ -99,10 +99,10 @@ template <int WIDTH, int CLUSTER> struct feeder {
         return index >= a.num_tile_rows * a.num_tile_columns;
     }
 
-    __device__ __forceinline__ void load_w(int32_t slot) const
+    __device__ __forceinline__ void load_w(int32_t stage) const
     {
         constexpr int PART_ROWS = WIDTH / CLUSTER;
-        uint32_t to = r.w + slot * T::W_BYTES + rank * PART_ROWS * ROW_BYTES, full = r.full + 8 * slot;
+        uint32_t to = r.w + stage * T::W_BYTES + rank * PART_ROWS * ROW_BYTES, full = r.full + 8 * stage;
         barrier_arrive_expect(full, X_BYTES + T::W_BYTES);
         if (CLUSTER > 1)
             tensor_multicast_2d(to, w_map, full, k * STAGE_K, tile.column * WIDTH + rank * PART_ROWS,
@@ -111,9 +111,9 @@ template <int WIDTH, int CLUSTER> struct feeder {
             tensor_load_2d(to, w_map, full, k * STAGE_K, tile.column * WIDTH);
     }
 
-    __device__ __forceinline__ void load_x(int32_t slot) const
+    __device__ __forceinline__ void load_x(int32_t stage) const
     {
-        tensor_load_2d(r.x + slot * X_BYTES, x_map, r.full + 8 * slot, k * STAGE_K,
+        tensor_load_2d(r.x + stage * X_BYTES, x_map, r.full + 8 * stage, k * STAGE_K,
                        (tile.row * CLUSTER + rank) * TILE_M);
     }
 
@@ -132,18 +132,18 @@ template <int WIDTH, int CLUSTER> struct feeder {
     __device__ __forceinline__ void fill(void)
     {
         begin();
-        for (int32_t slot = 0; slot < T::STAGES && !is_done(); slot++, advance()) load_w(slot);
+        for (int32_t stage = 0; stage < T::STAGES && !is_done(); stage++, advance()) load_w(stage);
         dependency_wait();
         begin();
-        for (int32_t slot = 0; slot < T::STAGES && !is_done(); slot++, advance()) load_x(slot);
+        for (int32_t stage = 0; stage < T::STAGES && !is_done(); stage++, advance()) load_x(stage);
     }
 
-    __device__ __forceinline__ void refill(int32_t slot, uint32_t parity)
+    __device__ __forceinline__ void refill(int32_t stage, uint32_t parity)
     {
         if (is_done()) return;
-        barrier_wait(r.empty + 8 * slot, parity);
-        load_w(slot);
-        load_x(slot);
+        barrier_wait(r.empty + 8 * stage, parity);
+        load_w(stage);
+        load_x(stage);
         advance();
     }
 };
@@ -226,7 +226,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     r.empty = r.full + 8 * T::STAGES;
     int warp = warp_uniform(threadIdx.x / 32);
     int32_t rank = (int32_t)blockIdx.x % CLUSTER;
-    feeder<WIDTH, CLUSTER> feed = {a, &x_map, &w_map, r, rank};
+    producer<WIDTH, CLUSTER> producer = {a, &x_map, &w_map, r, rank};
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&x_map);
         tensor_map_prefetch(&w_map);
@@ -242,17 +242,17 @@ static __global__ void __launch_bounds__(THREADS, 1)
         cluster_sync();
     else
         __syncthreads();
-    if (warp == 0 && elect_lane()) feed.fill();
+    if (warp == 0 && elect_lane()) producer.fill();
     __syncwarp();
     const uint32_t x_first = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
                    w_first = wgmma_descriptor_low(r.w);
     const uint32_t buffers = r.w + T::STAGES * T::W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
-    int32_t num_stored = 0, slot = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
+    int32_t num_stored = 0, stage = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
     uint32_t parity = 0, x = x_first, w = w_first;
     float d[WIDTH / 2];
     for (int32_t index = blockIdx.x / CLUSTER; index < num_tiles; index += gridDim.x / CLUSTER) {
         for (int32_t k = 0; k < a.num_k; k++) {
-            barrier_wait(r.full + 8 * slot, parity);
+            barrier_wait(r.full + 8 * stage, parity);
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < STAGE_K / 16; i++)
@@ -264,13 +264,14 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 release<CLUSTER>(r.empty + 8 * before);
             }
             /* the last stage of a tile is let go before its sums are stored, and filled again after that */
-            if (warp == 0 && before >= 0 && elect_lane()) feed.refill(before, slot > 0 ? parity : parity ^ 1);
+            if (warp == 0 && before >= 0 && elect_lane())
+                producer.refill(before, stage > 0 ? parity : parity ^ 1);
             __syncwarp();
-            before = slot;
+            before = stage;
             x += X_BYTES / 16;
             w += T::W_BYTES / 16;
-            if (++slot == T::STAGES) {
-                slot = 0;
+            if (++stage == T::STAGES) {
+                stage = 0;
                 parity ^= 1;
                 x = x_first;
                 w = w_first;

@@ -1,0 +1,65 @@
+/* softmax.cuh - the online softmax of attention: what a row keeps of the scores that it has seen, so that more may follow. The
+ * row's accumulators, sums of weighted values, go with it and are multiplied by the same factors.
+ *
+ * Spelled out in roundings, so that every place where it is inlined has the same bits. A row that has seen nothing has the
+ * maximum -infinity and the sum 0; it adds nothing to another one. */
+#ifndef KERNELS_CUDA_SOFTMAX_CUH
+#define KERNELS_CUDA_SOFTMAX_CUH
+
+#include <math.h>
+
+#include "kernels/cuda/mma.cuh"
+
+struct softmax_state {
+    float maximum; /* of the scores */
+    float sum;     /* of the weights, 2 to the power of (score - maximum) in log2 units */
+};
+
+/* What scores are compared with: a row that has seen nothing must not compute infinity - infinity. */
+static __device__ __forceinline__ float softmax_base(float maximum)
+{
+    return maximum == -INFINITY ? 0.0f : maximum;
+}
+
+/* What two states are multiplied by when they become one: exactly 1 for that of the larger maximum. */
+struct merge_factors {
+    float first, second;
+};
+
+/* Of two maxima in log2 units. */
+static __device__ __forceinline__ struct merge_factors merge_factors_of(float first, float second)
+{
+    float base = softmax_base(fmaxf(first, second));
+    return merge_factors{exp2_fast(__fsub_rn(first, base)), exp2_fast(__fsub_rn(second, base))};
+}
+
+/* A sum, or an element of an accumulator, of both. */
+static __device__ __forceinline__ float merge(float first, float second, const struct merge_factors &f)
+{
+    return __fmaf_rn(first, f.first, __fmul_rn(second, f.second));
+}
+
+/* Takes in a tile whose weights are computed from the new maximum, which is not below the old one. Returns what the sum and
+ * the accumulators are to be multiplied by: exactly 1 where the maximum stays. scale_log2: from scores to log2 units. */
+static __device__ __forceinline__ float softmax_raise(struct softmax_state *s, float maximum,
+                                                      float scale_log2)
+{
+    float factor = exp2_fast(__fmul_rn(__fsub_rn(s->maximum, softmax_base(maximum)), scale_log2));
+    s->maximum = maximum;
+    return factor;
+}
+
+/* Over the four lanes that share a row of a product's C (mma.cuh). */
+static __device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+static __device__ __forceinline__ float quad_sum(float x)
+{
+    x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+#endif
