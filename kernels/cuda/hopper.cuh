@@ -195,9 +195,10 @@ struct pipeline_state {
     uint32_t parity;
     __device__ __forceinline__ void advance(int32_t num_stages)
     {
-        if (++stage < num_stages) return;
-        stage = 0;
-        parity ^= 1;
+        if (++stage == num_stages) {
+            stage = 0;
+            parity ^= 1;
+        }
     }
 };
 

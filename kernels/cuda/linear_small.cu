@@ -1,7 +1,7 @@
 /* linear_small.cu - products of few rows (M <= 256) on sm_90a, bound by the bytes of W.
  *
  * Both operands come straight from shared memory, so a group of four warps, or a few, keep up with an SM's share of the memory.
- * One thread feeds a ring of stages of STAGE_K columns through the bulk copy engine, running on across tiles:
+ * One thread, the producer, fills a ring of stages of STAGE_K columns through the bulk copy engine, running on across tiles:
  *
  *      W [ROWS][K]  -> |s0|s1|s2|s3| ... ring in shared memory ... -> wgmma -> out[m][n]
  *      x [M][K]     -> |s0|s1|s2|s3|
@@ -33,7 +33,7 @@ enum {
     GROUP_WARPS = 4, /* that multiply together */
     GROUP_ROWS = 64, /* of wgmma's M side */
     ROWS_MAX = 112,  /* of W in a tile */
-    SLOTS_MAX = 32,
+    STAGES_MAX = 32,
     RING_BYTES = 225 << 10,
     NO_TILE = -1
 };
@@ -45,9 +45,9 @@ struct small_args {
     const float *bias;
     int32_t m, n;
     int32_t x_rows;           /* m rounded up to 8: rows of x in a stage */
-    int32_t num_tiles, num_k; /* tiles of ROWS rows of W; stages of a tile */
+    int32_t num_tiles, num_k; /* tiles of ROWS rows of W; stages that one fills */
     int32_t num_dealt;        /* the first so many tiles are not in the queue */
-    int32_t num_slots;        /* stages in the ring */
+    int32_t num_stages;       /* stages in the ring */
     int32_t *tiles_taken;     /* the queue */
 };
 
@@ -68,8 +68,9 @@ static constexpr int x_first(int groups)
 template <int ROWS, int COLS> struct side_traits {
     static constexpr bool W_FIRST = COLS > 0;
     static constexpr int GROUPS = W_FIRST ? (ROWS + GROUP_ROWS - 1) / GROUP_ROWS : 1 - COLS;
-    static constexpr int WARPS = GROUPS * GROUP_WARPS, THREADS = (WARPS + 1) * 32; /* one feeds */
-    static constexpr int SUMS = (W_FIRST ? COLS : ROWS) / 2;                       /* a thread */
+    static constexpr int WARPS = GROUPS * GROUP_WARPS,
+                         THREADS = (WARPS + 1) * 32;         /* one warp is the producer's */
+    static constexpr int SUMS = (W_FIRST ? COLS : ROWS) / 2; /* a thread */
     /* of W, read beyond the ring's end */
     static constexpr int BYTES_BEHIND = W_FIRST ? (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES : 0;
 };
@@ -157,47 +158,34 @@ static __device__ __forceinline__ void store_tile_of_rows(const small_args &a, c
 
 /* What the roles of a CTA share. Addresses of shared memory. */
 struct ring {
-    uint32_t w, x;        /* stages: [slot][box][ROWS or x_rows][64], swizzled */
-    uint32_t full, empty; /* barriers of the slots */
-    int32_t *tiles;       /* [slot]: the tile that begins there, or NO_TILE */
+    uint32_t w, x;        /* [stage][box][ROWS or x_rows][64], swizzled */
+    uint32_t full, empty; /* barriers of the stages */
+    int32_t *tiles;       /* [stage]: the tile that begins there, or NO_TILE */
 };
 
-/* A slot and the phase of its barriers. */
-struct ring_place {
-    int32_t slot;
-    uint32_t parity;
-    __device__ __forceinline__ void advance(int32_t num_slots)
-    {
-        if (++slot == num_slots) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
-
-/* The one thread that fetches. */
-template <int ROWS> struct feeder {
+/* The one thread that fetches: it fills stage after stage, tile after tile. */
+template <int ROWS> struct producer {
     using T = small_traits<ROWS>;
     const small_args &a;
     const ring &r;
     const CUtensorMap *w_map, *x_map;
 
-    __device__ __forceinline__ void load_w(int32_t slot, int32_t tile, int32_t k) const
+    __device__ __forceinline__ void load_w(int32_t stage, int32_t tile, int32_t k) const
     {
-        if (k == 0) r.tiles[slot] = tile;
-        barrier_arrive_expect(r.full + 8 * slot, T::W_BYTES + T::x_bytes(a.x_rows));
+        if (k == 0) r.tiles[stage] = tile;
+        barrier_arrive_expect(r.full + 8 * stage, T::W_BYTES + T::x_bytes(a.x_rows));
 #pragma unroll
         for (int i = 0; i < T::BOXES; i++)
-            tensor_stream_2d(r.w + slot * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, r.full + 8 * slot,
+            tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, r.full + 8 * stage,
                              k * T::STAGE_K + i * BOX_K, tile * ROWS);
     }
 
-    __device__ __forceinline__ void load_x(int32_t slot, int32_t k) const
+    __device__ __forceinline__ void load_x(int32_t stage, int32_t k) const
     {
 #pragma unroll
         for (int i = 0; i < T::BOXES; i++)
-            tensor_load_2d(r.x + slot * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
-                           r.full + 8 * slot, k * T::STAGE_K + i * BOX_K, 0);
+            tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
+                           r.full + 8 * stage, k * T::STAGE_K + i * BOX_K, 0);
     }
 
     /* Every CTA draws once more than there are tiles for it. */
@@ -212,14 +200,14 @@ template <int ROWS> struct feeder {
     /* One ring before what is likely its end, the next kernel may begin. */
     __device__ __forceinline__ bool near_end(int32_t tile, int32_t k) const
     {
-        return tile + (int32_t)gridDim.x >= a.num_tiles && k + a.num_slots >= a.num_k;
+        return tile + (int32_t)gridDim.x >= a.num_tiles && k + a.num_stages >= a.num_k;
     }
 
     /* What the ring holds is asked for ahead of the dependency, as far as that needs no queue. */
     __device__ __forceinline__ void run(void) const
     {
         int32_t tile = blockIdx.x, k = 0, num_ahead = 0;
-        for (; num_ahead < a.num_slots; num_ahead++, k++) {
+        for (; num_ahead < a.num_stages; num_ahead++, k++) {
             if (k == a.num_k) {
                 if (tile + (int32_t)gridDim.x >= a.num_dealt) break;
                 tile += gridDim.x;
@@ -231,7 +219,7 @@ template <int ROWS> struct feeder {
         if (launched) dependents_launch();
         dependency_wait();
         for (int32_t s = 0; s < num_ahead; s++) load_x(s, s % a.num_k);
-        ring_place p = {num_ahead % a.num_slots, num_ahead < a.num_slots};
+        pipeline_state p = {num_ahead % a.num_stages, num_ahead < a.num_stages};
         for (;; k++) {
             if (k == a.num_k) {
                 tile = tile_after(tile);
@@ -242,26 +230,26 @@ template <int ROWS> struct feeder {
                 launched = true;
                 dependents_launch();
             }
-            barrier_wait(r.empty + 8 * p.slot, p.parity);
-            load_w(p.slot, tile, k);
-            load_x(p.slot, k);
-            p.advance(a.num_slots);
+            barrier_wait(r.empty + 8 * p.stage, p.parity);
+            load_w(p.stage, tile, k);
+            load_x(p.stage, k);
+            p.advance(a.num_stages);
         }
-        barrier_wait(r.empty + 8 * p.slot, p.parity);
-        r.tiles[p.slot] = NO_TILE;
-        barrier_arrive(r.full + 8 * p.slot);
+        barrier_wait(r.empty + 8 * p.stage, p.parity);
+        r.tiles[p.stage] = NO_TILE;
+        barrier_arrive(r.full + 8 * p.stage);
     }
 };
 
-/* Of the warps that multiply. */
-template <int ROWS, int COLS> struct multiplier {
+/* The warps that multiply. */
+template <int ROWS, int COLS> struct consumer {
     using T = small_traits<ROWS>;
     using S = side_traits<ROWS, COLS>;
     const small_args &a;
     const ring &r;
     int32_t group;
-    ring_place p;
-    int32_t before; /* the slot that the products under way read */
+    pipeline_state p;
+    int32_t before; /* the stage that the products under way read */
     float d[S::SUMS];
 
     __device__ __forceinline__ void release(void) const
@@ -269,13 +257,13 @@ template <int ROWS, int COLS> struct multiplier {
         if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * before);
     }
 
-    /* The products of stage k of a tile; those of the stage before it are over when this returns. */
+    /* The products of a tile's k-th stage; those of the stage before it are over when this returns. */
     __device__ __forceinline__ void multiply(int32_t k)
     {
-        barrier_wait(r.full + 8 * p.slot, p.parity);
+        barrier_wait(r.full + 8 * p.stage, p.parity);
         const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
-        uint32_t x = wgmma_descriptor_low(r.x) + p.slot * T::BOXES * x_box;
-        uint32_t w = wgmma_descriptor_low(r.w) + p.slot * T::BOXES * w_box;
+        uint32_t x = wgmma_descriptor_low(r.x) + p.stage * T::BOXES * x_box;
+        uint32_t w = wgmma_descriptor_low(r.w) + p.stage * T::BOXES * w_box;
         if (S::GROUPS > 1) (S::W_FIRST ? w : x) += group * GROUP_ROWS * BOX_ROW_BYTES / 16;
         wgmma_fence();
 #pragma unroll
@@ -289,15 +277,15 @@ template <int ROWS, int COLS> struct multiplier {
             wgmma_wait<1>();
             release();
         }
-        before = p.slot;
-        p.advance(a.num_slots);
+        before = p.stage;
+        p.advance(a.num_stages);
     }
 
     template <int EPILOGUE> __device__ __forceinline__ void run(void)
     {
         for (;;) {
-            barrier_wait(r.full + 8 * p.slot, p.parity);
-            int32_t tile = warp_uniform(r.tiles[p.slot]);
+            barrier_wait(r.full + 8 * p.stage, p.parity);
+            int32_t tile = warp_uniform(r.tiles[p.stage]);
             if (tile == NO_TILE) return;
             for (int32_t k = 0; k < a.num_k; k++) multiply(k);
             wgmma_wait<0>();
@@ -319,19 +307,19 @@ static __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     using T = small_traits<ROWS>;
     constexpr int WARPS = side_traits<ROWS, COLS>::WARPS;
     extern __shared__ unsigned char shared[];
-    __shared__ uint64_t barriers[2 * SLOTS_MAX];
-    __shared__ int32_t tiles[SLOTS_MAX];
+    __shared__ uint64_t barriers[2 * STAGES_MAX];
+    __shared__ int32_t tiles[STAGES_MAX];
     ring r;
     r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
     /* W behind x: products read on behind the rows that there are */
-    r.w = r.x + a.num_slots * T::x_bytes(a.x_rows);
+    r.w = r.x + a.num_stages * T::x_bytes(a.x_rows);
     r.full = shared_address(barriers);
-    r.empty = r.full + 8 * SLOTS_MAX;
+    r.empty = r.full + 8 * STAGES_MAX;
     r.tiles = tiles;
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&x_map);
-        for (int s = 0; s < a.num_slots; s++) {
+        for (int s = 0; s < a.num_stages; s++) {
             barrier_init(r.full + 8 * s, 1);
             barrier_init(r.empty + 8 * s, WARPS);
         }
@@ -340,11 +328,11 @@ static __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == WARPS) {
-        if (elect_lane()) feeder<ROWS>{a, r, &w_map, &x_map}.run();
+        if (elect_lane()) producer<ROWS>{a, r, &w_map, &x_map}.run();
         return;
     }
     dependency_wait(); /* the results overwrite what kernels before may still read */
-    multiplier<ROWS, COLS>{a, r, warp / GROUP_WARPS, {}, 0, {}}.template run<EPILOGUE>();
+    consumer<ROWS, COLS>{a, r, warp / GROUP_WARPS, {}, 0, {}}.template run<EPILOGUE>();
 }
 
 /* ---- host ---- */
@@ -365,9 +353,9 @@ static bool launch(struct cuda_device *d, small_args a, const void *x, const str
     a.num_tiles = (w->n + ROWS - 1) / ROWS;
     a.num_k = (w->k + T::STAGE_K - 1) / T::STAGE_K;
     int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows), grid = std::min(d->num_sms, a.num_tiles);
-    a.num_slots = std::min((RING_BYTES - S::BYTES_BEHIND) / stage_bytes, (int32_t)SLOTS_MAX);
+    a.num_stages = std::min((RING_BYTES - S::BYTES_BEHIND) / stage_bytes, (int32_t)STAGES_MAX);
     a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
-    size_t shared_bytes = (size_t)a.num_slots * stage_bytes + S::BYTES_BEHIND + 1024;
+    size_t shared_bytes = (size_t)a.num_stages * stage_bytes + S::BYTES_BEHIND + 1024;
     const CUtensorMap *w_map = tensor_map_of_matrix(d, w->weight, w->n, w->k, ROWS),
                       *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
     if (!w_map || !x_map) return false;
