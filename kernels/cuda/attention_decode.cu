@@ -30,6 +30,9 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
+namespace
+{
+
 enum { THREADS = (1 + MERGE_WARPS + STAGES_MAX) * 32 };
 
 /* ---- consumers ---- */
@@ -51,21 +54,21 @@ template <int D> struct tile_places {
     }
 };
 
-static __device__ __forceinline__ int32_t rows_of(const decode_args &a, int32_t head)
+__device__ __forceinline__ int32_t rows_of(const decode_args &a, int32_t head)
 {
     return min(a.group - head % a.head_tiles * DECODE_TILE_ROWS, (int32_t)DECODE_TILE_ROWS);
 }
 
 /* The first query head of a tile, counted over the model's. */
-static __device__ __forceinline__ int32_t first_query_head(const decode_args &a, int32_t head)
+__device__ __forceinline__ int32_t first_query_head(const decode_args &a, int32_t head)
 {
     return head / a.head_tiles * a.group + head % a.head_tiles * DECODE_TILE_ROWS;
 }
 
 /* Q of a tile's heads as A fragments; rows beyond are zero. */
 template <int D, int TILES>
-static __device__ __forceinline__ void load_queries(const decode_args &a, const struct kv_tile &tile,
-                                                    uint32_t (*q)[4])
+__device__ __forceinline__ void load_queries(const decode_args &a, const struct kv_tile &tile,
+                                             uint32_t (*q)[4])
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     int32_t row_heads = a.num_heads + 2 * a.num_kv_heads, rows = rows_of(a, tile.head);
@@ -83,8 +86,8 @@ static __device__ __forceinline__ void load_queries(const decode_args &a, const 
 
 /* Scores: s[j] are tokens 8j to 8j + 7. */
 template <int D>
-static __device__ __forceinline__ void multiply_keys(float (*s)[4], const uint32_t (*q)[4], uint32_t k,
-                                                     const tile_places<D> &places)
+__device__ __forceinline__ void multiply_keys(float (*s)[4], const uint32_t (*q)[4], uint32_t k,
+                                              const tile_places<D> &places)
 {
 #pragma unroll
     for (int i = 0; i < D / 16; i++)
@@ -97,7 +100,7 @@ static __device__ __forceinline__ void multiply_keys(float (*s)[4], const uint32
         }
 }
 
-static __device__ __forceinline__ void mask_scores(float (*s)[4], const struct kv_tile &tile)
+__device__ __forceinline__ void mask_scores(float (*s)[4], const struct kv_tile &tile)
 {
     if (tile.num_valid == KV_TILE_TOKENS && tile.num_hidden <= 0) return;
 #pragma unroll
@@ -110,8 +113,7 @@ static __device__ __forceinline__ void mask_scores(float (*s)[4], const struct k
 }
 
 /* Scores of rows g + 8 * TILE become weights. Returns the state of their softmax, its maximum in log2 units. */
-template <int TILE>
-static __device__ __forceinline__ struct softmax_state weigh(float (*s)[4], float scale_log2)
+template <int TILE> __device__ __forceinline__ struct softmax_state weigh(float (*s)[4], float scale_log2)
 {
     float top = -INFINITY, sum = 0;
 #pragma unroll
@@ -129,7 +131,7 @@ static __device__ __forceinline__ struct softmax_state weigh(float (*s)[4], floa
 }
 
 /* Where the copy engine brought the last page whole: V's rows from first to the page's end. */
-template <int D> static __device__ __noinline__ void zero_rows(uint32_t v, int32_t first)
+template <int D> __device__ __noinline__ void zero_rows(uint32_t v, int32_t first)
 {
     using T = decode_traits<D>;
     uint32_t page = v + first / BLOCK_SIZE * T::PAGE_BYTES;
@@ -142,8 +144,8 @@ template <int D> static __device__ __noinline__ void zero_rows(uint32_t v, int32
 
 /* O transposed, columns of V on the M side: 16 columns from first on and 8 heads a tile. */
 template <int D, int TILES>
-static __device__ __forceinline__ void multiply_values(float (*o)[TILES][4], const uint32_t (*w)[TILES][2],
-                                                       uint32_t v, int first, const tile_places<D> &places)
+__device__ __forceinline__ void multiply_values(float (*o)[TILES][4], const uint32_t (*w)[TILES][2],
+                                                uint32_t v, int first, const tile_places<D> &places)
 {
     using T = decode_traits<D>;
 #pragma unroll
@@ -158,8 +160,7 @@ static __device__ __forceinline__ void multiply_values(float (*o)[TILES][4], con
 }
 
 template <int D, int TILES>
-static __device__ __forceinline__ void store_columns(float *to, const float (*o)[TILES][4], int32_t rows,
-                                                     int first)
+__device__ __forceinline__ void store_columns(float *to, const float (*o)[TILES][4], int32_t rows, int first)
 {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -179,9 +180,9 @@ static __device__ __forceinline__ void store_columns(float *to, const float (*o)
 
 /* The tile in a stage: its result, rows of D values, maximum, sum, replaces its K. */
 template <int D, int TILES>
-static __device__ __forceinline__ void consume_tile(const decode_args &a, const struct kv_tile &tile,
-                                                    const uint32_t (*q)[4], unsigned char *memory,
-                                                    const tile_places<D> &places)
+__device__ __forceinline__ void consume_tile(const decode_args &a, const struct kv_tile &tile,
+                                             const uint32_t (*q)[4], unsigned char *memory,
+                                             const tile_places<D> &places)
 {
     using T = decode_traits<D>;
     uint32_t stage = shared_address(memory);
@@ -215,7 +216,7 @@ static __device__ __forceinline__ void consume_tile(const decode_args &a, const 
     }
 }
 
-template <int D, int TILES> static __device__ void consume(const decode_args &a, const view &v, int stage)
+template <int D, int TILES> __device__ void consume(const decode_args &a, const view &v, int stage)
 {
     tile_places<D> places;
     uint32_t q[D / 16][4], parity = 0;
@@ -238,8 +239,7 @@ template <int D, int TILES> static __device__ void consume(const decode_args &a,
 
 /* ---- mergers ---- */
 
-template <int D, int TILES>
-static __device__ void merge_results(const decode_args &a, const view &v, int merger)
+template <int D, int TILES> __device__ void merge_results(const decode_args &a, const view &v, int merger)
 {
     using T = decode_traits<D>;
     constexpr int ROWS = (8 * TILES + MERGE_WARPS - 1) / MERGE_WARPS; /* of one merger */
@@ -299,14 +299,14 @@ static __device__ void merge_results(const decode_args &a, const view &v, int me
 
 /* ---- launch ---- */
 
-template <int D> static int32_t shared_bytes(int32_t num_stages)
+template <int D> int32_t shared_bytes(int32_t num_stages)
 {
     return ATOM_BYTES + num_stages * (decode_traits<D>::STAGE_BYTES + (int32_t)sizeof(struct kv_tile)) +
            3 * STAGES_MAX * 8;
 }
 
 template <int D, int TILES>
-static __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
+__global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ __align__(128) unsigned char shared[];
@@ -337,8 +337,7 @@ static __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
 
 /* The pool as boxes: index of block, K or V, and head; parts of a row; rows; columns. */
 template <int D>
-static bool encode_pool(const struct cuda_device *d, CUtensorMap *map, const struct kv_pool *pool,
-                        int32_t num_boxes)
+bool encode_pool(const struct cuda_device *d, CUtensorMap *map, const struct kv_pool *pool, int32_t num_boxes)
 {
     using T = decode_traits<D>;
     cuuint64_t sizes[] = {T::COLUMNS, BLOCK_SIZE, T::PARTS, (cuuint64_t)num_boxes};
@@ -348,7 +347,7 @@ static bool encode_pool(const struct cuda_device *d, CUtensorMap *map, const str
 }
 
 /* As many stages as a CTA has room for. */
-template <int D> static int32_t stages_of(const struct cuda_device *d)
+template <int D> int32_t stages_of(const struct cuda_device *d)
 {
     int32_t n = 1;
     while (n < STAGES_MAX && shared_bytes<D>(n + 1) <= d->cta_shared_bytes) n++;
@@ -356,8 +355,8 @@ template <int D> static int32_t stages_of(const struct cuda_device *d)
 }
 
 template <int D, int TILES>
-static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
-                   const struct attention_args *args)
+void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
+            const struct attention_args *args)
 {
     a->num_stages = stages_of<D>(d);
     CUtensorMap map = {};
@@ -368,14 +367,16 @@ static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *
 }
 
 template <int D>
-static void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
-                   const struct attention_args *args)
+void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
+            const struct attention_args *args)
 {
     if (a->group <= 8)
         launch<D, 1>(d, a, pool, args);
     else
         launch<D, 2>(d, a, pool, args);
 }
+
+} // namespace
 
 void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,

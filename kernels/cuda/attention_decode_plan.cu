@@ -28,7 +28,12 @@
 
 #include "kernels/cuda/attention_decode.cuh"
 
+namespace
+{
+
 enum { RANGES_PER_CTA = 8, RANGE_PAGES_MIN = 16 };
+
+} // namespace
 
 /* Items of a sequence and split: K/V heads times tiles of query heads. */
 int32_t cuda_decode_heads(const struct attention_args *a)
@@ -55,6 +60,9 @@ int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attenti
 {
     return cuda_decode_ctas(d, a) * RANGES_PER_CTA;
 }
+
+namespace
+{
 
 /* The decoding sequences of a step: what there is to walk. */
 struct work {
@@ -140,6 +148,8 @@ struct cutter {
         next += num_left > 0 ? size : left;
     }
 };
+
+} // namespace
 
 /* Cuts the step's items into ranges. Returns their number. */
 int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges)

@@ -18,13 +18,21 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/softmax.cuh"
 
+namespace
+{
+
 enum { WARPS = 4, Q_TILE_ROWS = 64, KV_TILE_TOKENS = 64, PAD_BYTES = 16 };
+
+} // namespace
 
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
 {
     int32_t rows = prefill_hopper_rows_per_tile(d, head_dim);
     return rows ? rows : Q_TILE_ROWS;
 }
+
+namespace
+{
 
 template <int D> struct prefill_traits {
     static constexpr int PITCH = D * 2 + PAD_BYTES;
@@ -35,8 +43,8 @@ template <int D> struct prefill_traits {
 
 /* Copies K and V of keys [first, first + 64); rows at or beyond seqlen become zero. */
 template <int D>
-static __device__ void load_kv_tile(const prefill_args &a, const int32_t *table, int32_t kv_head,
-                                    int32_t first, int32_t seqlen, uint32_t stage)
+__device__ void load_kv_tile(const prefill_args &a, const int32_t *table, int32_t kv_head, int32_t first,
+                             int32_t seqlen, uint32_t stage)
 {
     using T = prefill_traits<D>;
     constexpr int CHUNKS = D / 8;
@@ -57,9 +65,9 @@ static __device__ void load_kv_tile(const prefill_args &a, const int32_t *table,
 
 /* One K/V tile for this warp's 16 rows. row_position: position of row g; row g + 8 is 8 later. */
 template <int D, bool MASKED>
-static __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4],
-                                      struct softmax_state (&s)[2], uint32_t stage, int32_t first,
-                                      int32_t row_position, int lane)
+__device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4],
+                               struct softmax_state (&s)[2], uint32_t stage, int32_t first,
+                               int32_t row_position, int lane)
 {
     using T = prefill_traits<D>;
     float p[KV_TILE_TOKENS / 8][4] = {};
@@ -122,7 +130,7 @@ static __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)
     }
 }
 
-template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
+template <int D> __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
 {
     using T = prefill_traits<D>;
     extern __shared__ __align__(128) unsigned char shared[];
@@ -197,13 +205,15 @@ template <int D> static __global__ void __launch_bounds__(WARPS * 32) prefill_ke
     }
 }
 
-template <int D> static void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
+template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
 {
     using T = prefill_traits<D>;
     if (!cuda_allow_shared(d, (const void *)prefill_kernel<D>, T::SHARED_BYTES)) return;
     dim3 grid((unsigned)num_tiles, (unsigned)a.heads_per_tile);
     prefill_kernel<D><<<grid, WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
 }
+
+} // namespace
 
 void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
                             const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,

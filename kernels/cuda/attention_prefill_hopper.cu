@@ -36,6 +36,9 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
+namespace
+{
+
 enum {
     KV_TILE_TOKENS = 128,
     KV_TILE_PAGES = KV_TILE_TOKENS / BLOCK_SIZE,
@@ -103,8 +106,8 @@ template <int D> struct view {
 };
 
 /* Kv tiles that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end). */
-static __device__ __forceinline__ void kv_tiles(const struct item &w, int32_t sliding_window,
-                                                int32_t first_row, int32_t rows, int32_t *begin, int32_t *end)
+__device__ __forceinline__ void kv_tiles(const struct item &w, int32_t sliding_window, int32_t first_row,
+                                         int32_t rows, int32_t *begin, int32_t *end)
 {
     int32_t offset = w.seqlen - w.num_rows, last_row = min(first_row + rows, w.num_rows) - 1;
     *begin = sliding_window > 0 ? max(offset + first_row - sliding_window + 1, 0) / KV_TILE_TOKENS : 0;
@@ -113,7 +116,7 @@ static __device__ __forceinline__ void kv_tiles(const struct item &w, int32_t sl
 
 /* Whoever comes takes the next item, and the last to leave sets the queue back. One launch runs at a time: a device has one
  * stream. */
-static __device__ __forceinline__ void leave_queue(const hopper_args &h)
+__device__ __forceinline__ void leave_queue(const hopper_args &h)
 {
     __threadfence();
     if (atomicAdd(h.ctas_gone, 1) + 1 < gridDim.x) return;
@@ -121,8 +124,8 @@ static __device__ __forceinline__ void leave_queue(const hopper_args &h)
 }
 
 template <int D>
-static __device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
-                                  const struct item &w, struct pipeline_state *c)
+__device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
+                           const struct item &w, struct pipeline_state *c)
 {
     using T = hopper_traits<D>;
     const prefill_args &a = h.a;
@@ -153,7 +156,7 @@ static __device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_
 }
 
 /* The item of this index, or the one that says that there is no more. */
-static __device__ __forceinline__ struct item find_item(const hopper_args &h, int32_t index)
+__device__ __forceinline__ struct item find_item(const hopper_args &h, int32_t index)
 {
     struct item w = {};
     w.head = -1;
@@ -172,8 +175,8 @@ static __device__ __forceinline__ struct item find_item(const hopper_args &h, in
 /* The items after this one are looked up while this one's K and V are fetched: what follows is known when it is
  * needed. */
 template <int D>
-static __device__ void produce(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
-                               const view<D> &s)
+__device__ void produce(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
+                        const view<D> &s)
 {
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32;
@@ -205,7 +208,7 @@ static __device__ void produce(const hopper_args &h, const CUtensorMap *q_map, c
 }
 
 /* first: position of s[0]'s row minus that of its key. Row half 1 is 8 positions later. */
-static __device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first, int32_t sliding_window)
+__device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first, int32_t sliding_window)
 {
 #pragma unroll
     for (int i = 0; i < 64; i++) {
@@ -215,8 +218,8 @@ static __device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first
 }
 
 /* Scores of rows g and g + 8 become weights. rescale: what the rows' accumulators are to be multiplied by. */
-static __device__ __forceinline__ void softmax(float (&s)[64], struct softmax_state (&r)[2],
-                                               float (&rescale)[2], float scale_log2)
+__device__ __forceinline__ void softmax(float (&s)[64], struct softmax_state (&r)[2], float (&rescale)[2],
+                                        float scale_log2)
 {
     float top[2][2] = {{r[0].maximum, -INFINITY}, {r[1].maximum, -INFINITY}}, sum[2][2] = {};
 #pragma unroll
@@ -237,14 +240,14 @@ static __device__ __forceinline__ void softmax(float (&s)[64], struct softmax_st
     for (int i = 0; i < 2; i++) r[i].sum = __fmaf_rn(r[i].sum, rescale[i], __fadd_rn(sum[i][0], sum[i][1]));
 }
 
-static __device__ __forceinline__ void pack_weights(uint32_t (&p)[32], const float (&s)[64])
+__device__ __forceinline__ void pack_weights(uint32_t (&p)[32], const float (&s)[64])
 {
 #pragma unroll
     for (int i = 0; i < 32; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
 /* This warp's 16 rows of Q as A operands. */
-template <int D> static __device__ __forceinline__ void load_queries(uint32_t (&q)[D / 16][4], uint32_t from)
+template <int D> __device__ __forceinline__ void load_queries(uint32_t (&q)[D / 16][4], uint32_t from)
 {
     using T = hopper_traits<D>;
     int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 16, chunk = threadIdx.x / 16 % 2;
@@ -256,8 +259,8 @@ template <int D> static __device__ __forceinline__ void load_queries(uint32_t (&
 /* Q from registers for head_dim 128, where shared memory is what the products wait for; for 64 registers are
  * short. */
 template <int D>
-static __device__ __forceinline__ void multiply_keys(float (&s)[64], const uint32_t (&q)[D / 16][4],
-                                                     uint32_t q_address, uint32_t k)
+__device__ __forceinline__ void multiply_keys(float (&s)[64], const uint32_t (&q)[D / 16][4],
+                                              uint32_t q_address, uint32_t k)
 {
     using T = hopper_traits<D>;
     uint64_t q_tile = wgmma_descriptor(q_address, ATOM_BYTES, 16),
@@ -276,7 +279,7 @@ static __device__ __forceinline__ void multiply_keys(float (&s)[64], const uint3
 }
 
 template <int D>
-static __device__ __forceinline__ void multiply_values(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v)
+__device__ __forceinline__ void multiply_values(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v)
 {
     using T = hopper_traits<D>;
     uint64_t v_tile = wgmma_descriptor(v, T::HALVES * ATOM_BYTES, ATOM_BYTES);
@@ -289,7 +292,7 @@ static __device__ __forceinline__ void multiply_values(float (&o)[D / 2], const 
 
 /* Rows [first, next multiple of BLOCK_SIZE) of a tile of V. Every group does it for itself: all write the
  * same zeros. */
-template <int D> static __device__ __noinline__ void zero_rows(uint32_t tile, int32_t first, int group)
+template <int D> __device__ __noinline__ void zero_rows(uint32_t tile, int32_t first, int group)
 {
     using T = hopper_traits<D>;
     constexpr int CHUNKS = T::HALVES * 8;
@@ -304,7 +307,7 @@ template <int D> static __device__ __noinline__ void zero_rows(uint32_t tile, in
 }
 
 /* A warp has read a tile of K or V to the end. */
-static __device__ __forceinline__ void release(uint32_t barrier)
+__device__ __forceinline__ void release(uint32_t barrier)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
@@ -312,19 +315,19 @@ static __device__ __forceinline__ void release(uint32_t barrier)
 
 /* Groups take turns at issuing products, so that one's products run under the others' softmax. A turn a tile,
  * whether or not the group computes it. Barrier 8 + group: this group's turn. */
-template <int D> static __device__ __forceinline__ void turn_begin(int group)
+template <int D> __device__ __forceinline__ void turn_begin(int group)
 {
     named_barrier_sync(8 + group, 2 * GROUP_THREADS);
 }
 
-template <int D> static __device__ __forceinline__ void turn_end(int group)
+template <int D> __device__ __forceinline__ void turn_end(int group)
 {
     named_barrier_arrive(8 + (group + 1) % hopper_traits<D>::CONSUMERS, 2 * GROUP_THREADS);
 }
 
 /* Lane t of a quad holds w[k], k = 0..3, of row k; afterwards it holds row t, whose elements are in order of
  * lanes. */
-static __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4])
+__device__ __forceinline__ void transpose_quad(uint32_t (&w)[4])
 {
     bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
 #pragma unroll
@@ -341,8 +344,8 @@ static __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4])
 
 /* Divides by the sums, and stores 16 bytes a lane. */
 template <int D>
-static __device__ __forceinline__ void store_rows(const prefill_args &a, const struct item &w, int32_t row,
-                                                  float (&o)[D / 2], const struct softmax_state (&r)[2])
+__device__ __forceinline__ void store_rows(const prefill_args &a, const struct item &w, int32_t row,
+                                           float (&o)[D / 2], const struct softmax_state (&r)[2])
 {
     int t = threadIdx.x % 4;
 #pragma unroll
@@ -365,9 +368,8 @@ static __device__ __forceinline__ void store_rows(const prefill_args &a, const s
 
 /* One item's 64 rows of this group. c stands at the item's first tile and is left behind its last. */
 template <int D>
-static __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D> &s,
-                                                    const struct item &w, int group, int q_stage,
-                                                    struct pipeline_state *c)
+__device__ __forceinline__ void consume_item(const prefill_args &a, const view<D> &s, const struct item &w,
+                                             int group, int q_stage, struct pipeline_state *c)
 {
     using T = hopper_traits<D>;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -457,7 +459,7 @@ static __device__ __forceinline__ void consume_item(const prefill_args &a, const
 }
 
 /* One lane reads for its warp: the one that later says that the item has been read. */
-static __device__ __forceinline__ struct item read_item(const struct item &from)
+__device__ __forceinline__ struct item read_item(const struct item &from)
 {
     struct item w = {};
     if (threadIdx.x % 32 == 0) w = from;
@@ -470,7 +472,7 @@ static __device__ __forceinline__ struct item read_item(const struct item &from)
 }
 
 template <int D>
-static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
+__global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     prefill_hopper_kernel(hopper_args h, const __grid_constant__ CUtensorMap q_map,
                           const __grid_constant__ CUtensorMap pool_map)
 {
@@ -510,8 +512,7 @@ static __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
 /* ---- host ---- */
 
 template <int D>
-static bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_tokens,
-                   const __nv_bfloat16 *pool)
+bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_tokens, const __nv_bfloat16 *pool)
 {
     using T = hopper_traits<D>;
     CUtensorMap q_map, pool_map;
@@ -528,6 +529,8 @@ static bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t n
         h, q_map, pool_map);
     return true;
 }
+
+} // namespace
 
 int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
 {

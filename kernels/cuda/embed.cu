@@ -4,11 +4,14 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
 
+namespace
+{
+
 enum { EMBED_THREADS = 256 };
 
 /* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step. */
-static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
-                                    const int32_t *last_tokens, int32_t hidden_size)
+__global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
+                             const int32_t *last_tokens, int32_t hidden_size)
 {
     dependents_launch();
     int32_t id = token_ids[blockIdx.x];
@@ -19,13 +22,18 @@ static __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, cons
         ((float4 *)to)[i] = load_bf16x4(from + 4 * i);
 }
 
+} // namespace
+
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
 {
     launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS),
                      (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
 }
 
-static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int32_t row_vectors)
+namespace
+{
+
+__global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int32_t row_vectors)
 {
     dependents_launch();
     const uint2 *from = x + (size_t)rows[blockIdx.x] * row_vectors;
@@ -33,6 +41,8 @@ static __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *ro
     dependency_wait();
     for (int i = threadIdx.x; i < row_vectors; i += EMBED_THREADS) to[i] = from[i];
 }
+
+} // namespace
 
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
 {

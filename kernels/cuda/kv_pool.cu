@@ -29,9 +29,12 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     return STATUS_OK;
 }
 
+namespace
+{
+
 /* Host layout of a saved block: [layer][block_elements]. */
-static int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
-                       void *host, bool save)
+int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
+                void *host, bool save)
 {
     size_t bytes = pool->block_elements * 2;
     for (int i = 0; i < num_blocks; i++)
@@ -44,6 +47,8 @@ static int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_
         }
     return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
 }
+
+} // namespace
 
 int cuda_kv_blocks_save(struct device *device, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
                         void *host)

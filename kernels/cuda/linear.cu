@@ -18,6 +18,9 @@
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/silu.cuh"
 
+namespace
+{
+
 enum {
     SILU_THREADS = 256,
     FILL_THREADS = 1024,
@@ -29,7 +32,8 @@ enum {
 };
 
 /* Up to so many rows a choice holds; the last one also beyond. */
-static const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192};
+const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192};
+
 enum { NUM_BUCKETS = sizeof bucket_rows / sizeof *bucket_rows };
 
 /* A product of one shape: rows x N, K. */
@@ -39,6 +43,8 @@ struct gemm_plan {
     cublasLtMatmulAlgo_t algo;
     bool usable; /* else the plain product takes its place */
 };
+
+} // namespace
 
 /* Of all linears of a shape. */
 struct linear_plan {
@@ -52,21 +58,24 @@ struct linears {
     std::map<std::tuple<int32_t, int32_t, int, bool>, struct linear_plan> plans;
 };
 
+namespace
+{
+
 /* Scratch for timing. */
 struct timing {
     void *x, *out;
     cudaEvent_t begin, end;
 };
 
-static int bucket_of(int32_t rows)
+int bucket_of(int32_t rows)
 {
     int bucket = 0;
     while (bucket < NUM_BUCKETS - 1 && rows > bucket_rows[bucket]) bucket++;
     return bucket;
 }
 
-static bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out, const void *x,
-                     const struct linear *w)
+bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out, const void *x,
+              const struct linear *w)
 {
     float one = 1, zero = 0;
     return cublasLtMatmul(d->blas, p.desc, &one, w->weight, p.a, x, p.b, &zero, out, p.c, out, p.c, &p.algo,
@@ -75,8 +84,8 @@ static bool run_plan(struct cuda_device *d, const struct gemm_plan &p, void *out
 
 /* The first algorithm, from what cuBLASLt holds to be the fastest on, that computes this product in order. Until a stream
  * is recorded: comparing waits for it. */
-static void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t rows, void *out,
-                             const void *x, const struct linear *w)
+void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t rows, void *out, const void *x,
+                      const struct linear *w)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t results[ALGORITHMS_MAX];
@@ -99,8 +108,8 @@ static void choose_algorithm(struct cuda_device *d, struct gemm_plan *p, int32_t
     }
 }
 
-static struct gemm_plan make_plan(struct cuda_device *d, int32_t rows, void *out, const void *x,
-                                  const struct linear *w)
+struct gemm_plan make_plan(struct cuda_device *d, int32_t rows, void *out, const void *x,
+                           const struct linear *w)
 {
     struct gemm_plan p = {};
     cudaDataType_t out_type = w->wide_output ? CUDA_R_32F : CUDA_R_16BF;
@@ -115,14 +124,14 @@ static struct gemm_plan make_plan(struct cuda_device *d, int32_t rows, void *out
     return p;
 }
 
-static __global__ void add_bias_kernel(__nv_bfloat16 *out, const float *bias, int32_t n)
+__global__ void add_bias_kernel(__nv_bfloat16 *out, const float *bias, int32_t n)
 {
     __nv_bfloat16 *row = out + (size_t)blockIdx.x * n;
     for (int i = threadIdx.x; i < n; i += SILU_THREADS)
         row[i] = __float2bfloat16_rn(__bfloat162float(row[i]) + bias[i]);
 }
 
-static void run_blas(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+void run_blas(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
     std::map<int32_t, struct gemm_plan> &by_rows = w->plan->by_rows;
     auto it = by_rows.find(rows);
@@ -136,7 +145,7 @@ static void run_blas(struct cuda_device *d, int32_t rows, void *out, const void 
 }
 
 /* Gate and up alternate in groups of 8 columns. */
-static __global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up, int32_t num_out)
+__global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up, int32_t num_out)
 {
     const __nv_bfloat16 *from = gate_up + (size_t)blockIdx.x * 2 * num_out;
     int i = (blockIdx.y * SILU_THREADS + threadIdx.x) * 8;
@@ -147,8 +156,8 @@ static __global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *
 }
 
 /* False where the kernel cannot. */
-static bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out,
-                       const void *x, const struct linear *w)
+bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
+                const struct linear *w)
 {
     bool silu_mul = w->kind == LINEAR_GATE_UP;
     if (c.kernel == LINEAR_LARGE)
@@ -164,6 +173,8 @@ static bool run_choice(struct cuda_device *d, const struct linear_choice &c, int
     return true;
 }
 
+} // namespace
+
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
     if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) run_choice(d, {}, rows, out, x, w);
@@ -174,14 +185,19 @@ struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows)
     return w->plan->choices[bucket_of(rows)];
 }
 
+namespace
+{
+
 /* So many or more rows, such that there are few different numbers. cuBLASLt has another kernel for every 8 rows or so: to
  * load one for the first time waits for a whole step, some take several times as long as for a few rows more (down, 96 rows:
  * 310 us; 128 rows: 40), and each has to be compared. */
-static int32_t blas_rows(int32_t rows)
+int32_t blas_rows(int32_t rows)
 {
     return rows <= LINEAR_SMALL_ROWS ? bucket_rows[bucket_of(rows)]
                                      : (rows + BLAS_ROWS - 1) / BLAS_ROWS * BLAS_ROWS;
 }
+
+} // namespace
 
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
@@ -209,8 +225,11 @@ void cuda_linears_forget(struct cuda_device *d)
     d->linears = NULL;
 }
 
+namespace
+{
+
 /* What a product costs in power depends on its values: none of them are alike. */
-static __global__ void fill_kernel(uint32_t *pairs, size_t count)
+__global__ void fill_kernel(uint32_t *pairs, size_t count)
 {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
          i += (size_t)gridDim.x * blockDim.x) {
@@ -221,7 +240,7 @@ static __global__ void fill_kernel(uint32_t *pairs, size_t count)
 }
 
 /* Holds the stream up while what is to be timed is launched: the CPU's time is not in it then. */
-static __global__ void hold_kernel(void)
+__global__ void hold_kernel(void)
 {
     for (int64_t begin = clock64(); clock64() - begin < HOLD_CYCLES;) {
     }
@@ -229,8 +248,8 @@ static __global__ void hold_kernel(void)
 
 /* Milliseconds of some products, huge where the kernel cannot; each with the weights of another linear of the
  * shape, so that none of a big one is in a cache. */
-static float time_choice(struct cuda_device *d, const struct linear_plan *plan, const struct linear_choice &c,
-                         int32_t rows, const struct timing *t)
+float time_choice(struct cuda_device *d, const struct linear_plan *plan, const struct linear_choice &c,
+                  int32_t rows, const struct timing *t)
 {
     float ms = HUGE_VALF;
     const struct linear *w = plan->linears[0];
@@ -252,7 +271,7 @@ static float time_choice(struct cuda_device *d, const struct linear_plan *plan, 
 }
 
 /* fewer: what was chosen for the bucket of fewer rows, LINEAR_BLAS where there is none. */
-static std::vector<struct linear_choice> candidates_for(int32_t rows, const struct linear_choice &fewer)
+std::vector<struct linear_choice> candidates_for(int32_t rows, const struct linear_choice &fewer)
 {
     std::vector<struct linear_choice> candidates;
     if (rows <= LINEAR_SMALL_ROWS)
@@ -269,8 +288,8 @@ static std::vector<struct linear_choice> candidates_for(int32_t rows, const stru
  * makes plans and tensor maps and does not count. A kernel must be so much faster than those before it in the
  * list: runs differ by 1 %, and for many rows what counts in the end, power, is not seen in milliseconds; the
  * first one there takes the least. Beyond LONG_ROWS, most of the time that this takes, one turn does. */
-static struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
-                                    const struct linear_choice &fewer, const struct timing *t)
+struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
+                             const struct linear_choice &fewer, const struct timing *t)
 {
     const std::vector<struct linear_choice> candidates = candidates_for(rows, fewer);
     std::vector<float> best(candidates.size(), HUGE_VALF);
@@ -287,12 +306,12 @@ static struct linear_choice fastest(struct cuda_device *d, const struct linear_p
 }
 
 /* Rows that a step of this device may have, of this shape. */
-static int32_t rows_max(const struct cuda_device *d, const struct linear *w)
+int32_t rows_max(const struct cuda_device *d, const struct linear *w)
 {
     return w->wide_output ? d->limits.num_logits : d->limits.num_tokens;
 }
 
-static void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
+void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
 {
     int32_t most = min(rows_max(d, plan->linears[0]), bucket_rows[NUM_BUCKETS - 1]);
     for (int i = 0; i < NUM_BUCKETS; i++)
@@ -302,7 +321,7 @@ static void choose(struct cuda_device *d, struct linear_plan *plan, const struct
 }
 
 /* Makes, and so compares, whatever plan of cuBLASLt's a step may want. */
-static void make_plans(struct cuda_device *d, const struct linear_plan *plan, const struct timing *t)
+void make_plans(struct cuda_device *d, const struct linear_plan *plan, const struct timing *t)
 {
     const struct linear *w = plan->linears[0];
     int32_t most = rows_max(d, w);
@@ -310,6 +329,8 @@ static void make_plans(struct cuda_device *d, const struct linear_plan *plan, co
         if (cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
             run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
 }
+
+} // namespace
 
 int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {

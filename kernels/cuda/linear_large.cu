@@ -28,6 +28,9 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
+namespace
+{
+
 enum {
     STAGE_K = 64, /* columns: 128 bytes */
     ROW_BYTES = STAGE_K * 2,
@@ -66,7 +69,7 @@ struct tile_place {
 };
 
 /* Tiles in the order in which clusters take them. */
-static __device__ __forceinline__ struct tile_place place_of(const large_args &a, int32_t index)
+__device__ __forceinline__ struct tile_place place_of(const large_args &a, int32_t index)
 {
     int32_t first = index / (a.band * a.num_tile_columns) * a.band;
     int32_t within = index - first * a.num_tile_columns, rows = min(a.band, a.num_tile_rows - first);
@@ -149,7 +152,7 @@ template <int WIDTH, int CLUSTER> struct producer {
 };
 
 /* A warp has read a stage to the end: it tells all CTAs that fetch for it. */
-template <int CLUSTER> static __device__ __forceinline__ void release(uint32_t barrier)
+template <int CLUSTER> __device__ __forceinline__ void release(uint32_t barrier)
 {
     uint32_t lane = threadIdx.x % 32;
     if (lane >= CLUSTER) return;
@@ -160,7 +163,7 @@ template <int CLUSTER> static __device__ __forceinline__ void release(uint32_t b
 }
 
 /* Columns n and n + 1. */
-static __device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32_t n, float x, float y)
+__device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32_t n, float x, float y)
 {
     uint32_t sums = pack_bf16(x, y);
     if (!a.bias || n >= a.n) return sums;
@@ -170,16 +173,16 @@ static __device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32
 
 /* Boxes of 64 columns in which a tile's results are stored. */
 template <int WIDTH, bool SILU_MUL>
-static constexpr int OUT_BOXES = ((SILU_MUL ? WIDTH / 2 : WIDTH) + OUT_COLUMNS - 1) / OUT_COLUMNS;
+constexpr int OUT_BOXES = ((SILU_MUL ? WIDTH / 2 : WIDTH) + OUT_COLUMNS - 1) / OUT_COLUMNS;
 
 /* A warp's 16 rows from row on, 64 columns of the result at a time; where they do not divide a tile, the last
  * ones overlap those before, with the same values. Gate and up alternate in groups of 8 columns. The buffers take turns
  * across tiles: num_stored counts the boxes of those before, so that what is written is never what the newest store
  * still reads. */
 template <int WIDTH, bool SILU_MUL>
-static __device__ __forceinline__ void store_tile(const large_args &a, const CUtensorMap *out_map,
-                                                  const float (&d)[WIDTH / 2], uint32_t buffers,
-                                                  int32_t num_stored, int32_t row, int32_t first_n)
+__device__ __forceinline__ void store_tile(const large_args &a, const CUtensorMap *out_map,
+                                           const float (&d)[WIDTH / 2], uint32_t buffers, int32_t num_stored,
+                                           int32_t row, int32_t first_n)
 {
     constexpr int SUMS = SILU_MUL ? 8 : 4; /* of a group of 8 columns of the result: a thread's share */
     constexpr int COLUMNS = SILU_MUL ? WIDTH / 2 : WIDTH;
@@ -212,7 +215,7 @@ static __device__ __forceinline__ void store_tile(const large_args &a, const CUt
 }
 
 template <int WIDTH, bool SILU_MUL, int CLUSTER>
-static __global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
@@ -295,10 +298,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 /* Shared memory is read and written at 128 bytes a cycle at most: narrow tiles need more of it for their
  * products. */
-static const struct {
+const struct {
     int32_t width;
     float cycles; /* of a tile, over those of its products */
 } widths[] = {{256, 1.0f}, {224, 1.02f}, {192, 1.06f}, {128, 1.22f}};
+
+} // namespace
 
 int32_t linear_large_width(int32_t num_sms, int32_t rows, int32_t n)
 {
@@ -313,8 +318,11 @@ int32_t linear_large_width(int32_t num_sms, int32_t rows, int32_t n)
     return best;
 }
 
+namespace
+{
+
 template <int WIDTH, bool SILU_MUL, int CLUSTER>
-static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
     using T = large_traits<WIDTH>;
     CUtensorMap x_map, w_map, out_map;
@@ -351,14 +359,19 @@ static bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x
     return CUDA_CHECK(d, cudaLaunchKernelEx(&config, kernel, a, x_map, w_map, out_map));
 }
 
+} // namespace
+
 bool cuda_linear_large_fits(const struct cuda_device *d, const struct linear *w)
 {
     return d->is_hopper && !w->wide_output && w->k % 8 == 0 && w->n % 16 == 0;
 }
 
+namespace
+{
+
 template <bool SILU_MUL>
-static bool launch_width(struct cuda_device *d, int32_t width, int32_t rows, void *out, const void *x,
-                         const struct linear *w)
+bool launch_width(struct cuda_device *d, int32_t width, int32_t rows, void *out, const void *x,
+                  const struct linear *w)
 {
     switch (width) {
     case 128:
@@ -371,6 +384,8 @@ static bool launch_width(struct cuda_device *d, int32_t width, int32_t rows, voi
         return launch<256, SILU_MUL, 1>(d, rows, out, x, w);
     }
 }
+
+} // namespace
 
 bool cuda_linear_large(struct cuda_device *d, int32_t cluster, int32_t width, int32_t rows, void *out,
                        const void *x, const struct linear *w, bool silu_mul)

@@ -27,6 +27,9 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
+namespace
+{
+
 enum {
     BOX_K = 64, /* columns of a box: 128 bytes */
     BOX_ROW_BYTES = BOX_K * 2,
@@ -59,7 +62,7 @@ template <int ROWS> struct small_traits {
 };
 
 /* What COLS is when x is the M side: 0, -1, -2, -3 for one, two, three, four groups. */
-static constexpr int x_first(int groups)
+constexpr int x_first(int groups)
 {
     return 1 - groups;
 }
@@ -75,14 +78,14 @@ template <int ROWS, int COLS> struct side_traits {
     static constexpr int BYTES_BEHIND = W_FIRST ? (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES : 0;
 };
 
-static __device__ float round_bf16(float x)
+__device__ float round_bf16(float x)
 {
     return __bfloat162float(__float2bfloat16_rn(x));
 }
 
 /* Two neighbouring columns n of row m of the product. */
 template <int EPILOGUE>
-static __device__ __forceinline__ void store_pair(const small_args &a, int32_t m, int32_t n, float x, float y)
+__device__ __forceinline__ void store_pair(const small_args &a, int32_t m, int32_t n, float x, float y)
 {
     if (m >= a.m || n >= a.n) return;
     if (EPILOGUE == EPILOGUE_F32) {
@@ -97,8 +100,8 @@ static __device__ __forceinline__ void store_pair(const small_args &a, int32_t m
 }
 
 /* Two neighbouring columns of the product of a gate and an up, and where they go among a.n / 2. */
-static __device__ __forceinline__ void store_silu_mul(const small_args &a, int32_t m, int32_t n,
-                                                      uint32_t gate, uint32_t up)
+__device__ __forceinline__ void store_silu_mul(const small_args &a, int32_t m, int32_t n, uint32_t gate,
+                                               uint32_t up)
 {
     if (m < a.m && n < a.n / 2)
         *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) = silu_mul(gate, up);
@@ -107,8 +110,7 @@ static __device__ __forceinline__ void store_silu_mul(const small_args &a, int32
 /* Gate and up alternate in groups of 8 columns.
  * x on the M side, d[4 j + 2 i + k]: row 16 warp + g + 8 i of x, column 8 j + 2 t + k. */
 template <int ROWS, int EPILOGUE>
-static __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)[ROWS / 2],
-                                                  int32_t first_n)
+__device__ __forceinline__ void store_tile(const small_args &a, const float (&d)[ROWS / 2], int32_t first_n)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
@@ -131,8 +133,8 @@ static __device__ __forceinline__ void store_tile(const small_args &a, const flo
 /* W on the M side, d[4 j + 2 i + k]: column 16 warp + g + 8 i of the product, row 8 j + 2 t + k of x. Lanes of
  * neighbouring columns trade, so that the even one has both columns of row k = 0 and the odd one of k = 1. */
 template <int ROWS, int COLS, int EPILOGUE>
-static __device__ __forceinline__ void store_tile_of_rows(const small_args &a, const float (&d)[COLS / 2],
-                                                          int32_t first_n)
+__device__ __forceinline__ void store_tile_of_rows(const small_args &a, const float (&d)[COLS / 2],
+                                                   int32_t first_n)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 4 % 2, pair = lane / 8 * 2;
     if (16 * warp >= ROWS) return;
@@ -300,7 +302,7 @@ template <int ROWS, int COLS> struct consumer {
 };
 
 template <int ROWS, int COLS, int EPILOGUE>
-static __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
+__global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
                  const __grid_constant__ CUtensorMap x_map)
 {
@@ -338,14 +340,14 @@ static __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
 /* ---- host ---- */
 
 /* Three quarters, in whole rounds of the grid; the rest is queued. */
-static int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
+int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
 {
     int32_t num_rounds = num_tiles / grid;
     return num_tiles == grid ? num_tiles : std::max(num_rounds * 3 / 4, 1) * grid;
 }
 
 template <int ROWS, int COLS, int EPILOGUE>
-static bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w)
+bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w)
 {
     using T = small_traits<ROWS>;
     using S = side_traits<ROWS, COLS>;
@@ -366,7 +368,7 @@ static bool launch(struct cuda_device *d, small_args a, const void *x, const str
 /* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other; with more than 128 they
  * would fetch more of x than of W. */
 template <int ROWS, int EPILOGUE>
-static bool launch_side(struct cuda_device *d, const small_args &a, const void *x, const struct linear *w)
+bool launch_side(struct cuda_device *d, const small_args &a, const void *x, const struct linear *w)
 {
     if (a.m <= 8) return launch<ROWS, 8, EPILOGUE>(d, a, x, w);
     if (a.m <= 16) return launch<ROWS, 16, EPILOGUE>(d, a, x, w);
@@ -382,8 +384,8 @@ static bool launch_side(struct cuda_device *d, const small_args &a, const void *
 }
 
 template <int EPILOGUE>
-static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x,
-                         const struct linear *w)
+bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_args &a, const void *x,
+                  const struct linear *w)
 {
     switch (tile_rows) {
     case 32:
@@ -396,6 +398,8 @@ static bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const small_a
         return launch_side<ROWS_MAX, EPILOGUE>(d, a, x, w);
     }
 }
+
+} // namespace
 
 bool cuda_linear_small_fits(const struct cuda_device *d, const struct linear *w, int32_t rows)
 {

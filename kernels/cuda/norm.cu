@@ -3,10 +3,13 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 
+namespace
+{
+
 enum { NORM_THREADS = 256, NORM_VECTORS_MAX = HIDDEN_MAX / 4 / NORM_THREADS };
 
 /* Sum over the CTA, the same bits in every thread: lanes by xor-shuffle, then warps in order. */
-static __device__ float sum_over_block(float x)
+__device__ float sum_over_block(float x)
 {
     __shared__ float partial[NORM_THREADS / 32];
     for (int mask = 16; mask > 0; mask /= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
@@ -22,7 +25,7 @@ static __device__ float sum_over_block(float x)
  * row comes first: of many rows the L2 still holds those that the product before wrote last, and leaves to the product after
  * those that it reads first. */
 template <int VECTORS, bool ADD>
-static __global__ void __launch_bounds__(NORM_THREADS)
+__global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, const float *weight, float eps,
                     int32_t hidden_size)
 {
@@ -65,8 +68,8 @@ static __global__ void __launch_bounds__(NORM_THREADS)
 
 /* The number of vectors is a function of H, so rows have the same bits in every step. */
 template <bool ADD>
-static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void *x, const void *delta,
-                        const float *weight, float eps, int32_t hidden_size)
+void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void *x, const void *delta,
+                 const float *weight, float eps, int32_t hidden_size)
 {
     auto launch = [&](auto kernel) {
         launch_dependent(d, kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out,
@@ -84,6 +87,8 @@ static void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void
     else
         launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD>);
 }
+
+} // namespace
 
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                    const void *delta, const float *weight, float eps, int32_t hidden_size)

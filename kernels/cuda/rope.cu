@@ -11,6 +11,9 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 
+namespace
+{
+
 enum { ROPE_THREADS = 128, HEAD_DIM_MAX = 256 };
 
 struct rope_kernel_args {
@@ -26,19 +29,19 @@ template <int WIDTH> struct run {
     float at[WIDTH];
 };
 
-static __device__ __forceinline__ void read_run(struct run<1> *r, const __nv_bfloat16 *from)
+__device__ __forceinline__ void read_run(struct run<1> *r, const __nv_bfloat16 *from)
 {
     r->at[0] = __bfloat162float(*from);
 }
 
-static __device__ __forceinline__ void read_run(struct run<2> *r, const __nv_bfloat16 *from)
+__device__ __forceinline__ void read_run(struct run<2> *r, const __nv_bfloat16 *from)
 {
     float2 v = __bfloat1622float2(*(const __nv_bfloat162 *)from);
     r->at[0] = v.x;
     r->at[1] = v.y;
 }
 
-static __device__ __forceinline__ void read_run(struct run<8> *r, const __nv_bfloat16 *from)
+__device__ __forceinline__ void read_run(struct run<8> *r, const __nv_bfloat16 *from)
 {
     uint4 v = *(const uint4 *)from;
     const uint32_t words[] = {v.x, v.y, v.z, v.w};
@@ -50,23 +53,23 @@ static __device__ __forceinline__ void read_run(struct run<8> *r, const __nv_bfl
     }
 }
 
-template <int WIDTH> static __device__ __forceinline__ void read_run(struct run<WIDTH> *r, const float *from)
+template <int WIDTH> __device__ __forceinline__ void read_run(struct run<WIDTH> *r, const float *from)
 {
 #pragma unroll
     for (int i = 0; i < WIDTH; i++) r->at[i] = from[i];
 }
 
-static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<1> &r)
+__device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<1> &r)
 {
     *to = __float2bfloat16_rn(r.at[0]);
 }
 
-static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<2> &r)
+__device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<2> &r)
 {
     *(uint32_t *)to = pack_bf16(r.at[0], r.at[1]);
 }
 
-static __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<8> &r)
+__device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<8> &r)
 {
     *(uint4 *)to = make_uint4(pack_bf16(r.at[0], r.at[1]), pack_bf16(r.at[2], r.at[3]),
                               pack_bf16(r.at[4], r.at[5]), pack_bf16(r.at[6], r.at[7]));
@@ -164,8 +167,7 @@ template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX> struct lane_part {
 
 /* The elements behind rotary_dim: few models have any. Each lane returns the sum of squares of its own. */
 template <int LANES>
-static __device__ __forceinline__ float tail_sum(const __nv_bfloat16 *head, const rope_kernel_args &a,
-                                                 int lane)
+__device__ __forceinline__ float tail_sum(const __nv_bfloat16 *head, const rope_kernel_args &a, int lane)
 {
     float sum = 0;
     for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES) sum += (float)head[i] * (float)head[i];
@@ -173,9 +175,8 @@ static __device__ __forceinline__ float tail_sum(const __nv_bfloat16 *head, cons
 }
 
 template <int LANES>
-static __device__ __forceinline__ void tail_write(__nv_bfloat16 *head, __nv_bfloat16 *pool_head,
-                                                  const float *norm, float scale, const rope_kernel_args &a,
-                                                  int lane)
+__device__ __forceinline__ void tail_write(__nv_bfloat16 *head, __nv_bfloat16 *pool_head, const float *norm,
+                                           float scale, const rope_kernel_args &a, int lane)
 {
     for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES) {
         if (norm) head[i] = __float2bfloat16_rn((float)head[i] * (scale * norm[i]));
@@ -185,7 +186,7 @@ static __device__ __forceinline__ void tail_write(__nv_bfloat16 *head, __nv_bflo
 
 /* A head of one token, of Q, K or V, for LANES lanes. */
 template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX>
-static __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel_args a)
+__global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel_args a)
 {
     using part = lane_part<STYLE, WIDTH, LANES, ROTARY_MAX>;
     dependents_launch();
@@ -232,7 +233,7 @@ static __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope
 }
 
 template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX>
-static void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
+void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
 {
     int32_t num_threads = (a.num_heads + 2 * a.num_kv_heads) * LANES;
     dim3 grid((unsigned)num_tokens, (unsigned)((num_threads + ROPE_THREADS - 1) / ROPE_THREADS));
@@ -241,8 +242,7 @@ static void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_
 }
 
 /* The layout is a function of the model, so a row has the same bits whatever the number of tokens. */
-template <int STYLE>
-static void launch_style(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
+template <int STYLE> void launch_style(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
 {
     if (a.rotary_dim == 64)
         launch<STYLE, 8, 4, 64>(d, num_tokens, a);
@@ -253,6 +253,8 @@ static void launch_style(struct cuda_device *d, int32_t num_tokens, const rope_k
     else
         launch<STYLE, 1, 32, HEAD_DIM_MAX>(d, num_tokens, a);
 }
+
+} // namespace
 
 void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                         int32_t layer, const struct rope_args *args)

@@ -4,10 +4,15 @@
 #include <map>
 #include <tuple>
 
+namespace
+{
+
 typedef CUresult encode_function(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
                                  CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                  CUtensorMapFloatOOBfill);
+
+} // namespace
 
 struct tensor_maps {
     encode_function *encode; /* NULL: the driver has none */

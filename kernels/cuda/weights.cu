@@ -11,6 +11,9 @@
 
 #include "kernels/cuda/linear.cuh"
 
+namespace
+{
+
 enum { STAGE_BYTES = 32 << 20, STAGES = 2, COPY_THREADS = 8, UNPACK_THREADS = 128 };
 
 struct stage {
@@ -18,12 +21,17 @@ struct stage {
     cudaEvent_t free;
 };
 
+} // namespace
+
 struct weight_stages {
     struct stage stages[STAGES];
     int next;
 };
 
-static bool open_stages(struct cuda_device *d)
+namespace
+{
+
+bool open_stages(struct cuda_device *d)
 {
     if (d->weight_stages) return true;
     d->weight_stages = new struct weight_stages();
@@ -34,6 +42,8 @@ static bool open_stages(struct cuda_device *d)
             return false;
     return true;
 }
+
+} // namespace
 
 void cuda_weights_close_stages(struct cuda_device *d)
 {
@@ -48,7 +58,10 @@ void cuda_weights_close_stages(struct cuda_device *d)
     d->weight_stages = NULL;
 }
 
-static void copy_in_parallel(unsigned char *to, const unsigned char *from, size_t n)
+namespace
+{
+
+void copy_in_parallel(unsigned char *to, const unsigned char *from, size_t n)
 {
     if (n < (4u << 20)) {
         memcpy(to, from, n);
@@ -61,13 +74,13 @@ static void copy_in_parallel(unsigned char *to, const unsigned char *from, size_
     for (auto &t : threads) t.join();
 }
 
-static __device__ float f16(const unsigned char *p)
+__device__ float f16(const unsigned char *p)
 {
     uint16_t bits = (uint16_t)(p[0] | p[1] << 8);
     return __half2float(__ushort_as_half(bits));
 }
 
-static __device__ void k_scale_min(const unsigned char *q, int j, int *scale, int *min)
+__device__ void k_scale_min(const unsigned char *q, int j, int *scale, int *min)
 {
     if (j < 4) {
         *scale = q[j] & 63;
@@ -79,7 +92,7 @@ static __device__ void k_scale_min(const unsigned char *q, int j, int *scale, in
 }
 
 /* Value i of a packed block, in f32: the layouts of files/dtype.h. */
-static __device__ float unpack(int dtype, const unsigned char *p, int i)
+__device__ float unpack(int dtype, const unsigned char *p, int i)
 {
     int low = i % 16, high = i % 32 / 16;
     switch (dtype) {
@@ -123,9 +136,9 @@ static __device__ float unpack(int dtype, const unsigned char *p, int i)
 }
 
 /* Row r of the stage goes to row (r / 8) * stride + offset + r % 8 of out when gate and up alternate (stride 16). */
-static __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype,
-                                     int block_values, int block_bytes, size_t row_bytes, int32_t cols,
-                                     int64_t first_row, int alternate, int part)
+__global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype, int block_values,
+                              int block_bytes, size_t row_bytes, int32_t cols, int64_t first_row,
+                              int alternate, int part)
 {
     int64_t row = first_row + blockIdx.x;
     int64_t to = alternate ? row / 8 * 16 + part * 8 + row % 8 : row;
@@ -147,8 +160,8 @@ static __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *st
     }
 }
 
-static bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v,
-                        bool alternate, int part)
+bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v, bool alternate,
+                 int part)
 {
     const struct dtype_info *info = &dtype_infos[v->dtype];
     size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
@@ -170,7 +183,7 @@ static bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct 
     return d->first_error == cudaSuccess;
 }
 
-static bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bias, int64_t n)
+bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bias, int64_t n)
 {
     std::vector<float> values((size_t)n);
     dtype_row_to_f32(bias->dtype, bias->data, n, values.data());
@@ -178,6 +191,8 @@ static bool upload_bias(struct cuda_device *d, float *out, const struct weight_v
                d, cudaMemcpyAsync(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice, d->stream)) &&
            CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
 }
+
+} // namespace
 
 int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out,
                        struct error *err)
