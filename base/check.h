@@ -25,7 +25,7 @@
 #define assert_debug(condition) ((void)sizeof(condition))
 #endif
 
-_Noreturn static inline void check_failed(const char *condition, const char *file, int line)
+__attribute__((noreturn)) static inline void check_failed(const char *condition, const char *file, int line)
 {
     fprintf(stderr, "flashd: %s:%d: invariant broken: %s\n", file, line, condition);
     abort();

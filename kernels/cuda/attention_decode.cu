@@ -359,6 +359,7 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
     a->num_stages = stages_of<D>(d);
+    assert_always(shared_bytes<D>(a->num_stages) <= d->cta_shared_bytes);
     CUtensorMap map = {};
     if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
@@ -383,6 +384,7 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
                            const struct attention_args *args)
 {
     const struct kv_shape *shape = &pool->shape;
+    assert_always(args->num_heads % args->num_kv_heads == 0 && args->head_dim == shape->head_dim);
     decode_args a = {};
     a.out = out;
     a.qkv = qkv;

@@ -78,6 +78,7 @@ struct work {
         num_heads = heads * (step->num_seqs - step->num_prefill_seqs);
         for (int32_t seq = step->num_prefill_seqs; seq < step->num_seqs; seq++) {
             struct cut c = cut(seq);
+            assert_always(c.first_split < c.end_split && c.end_split - c.first_split <= SPLITS_MAX);
             num_pages += heads * pages_of(c);
             num_items += heads * (c.end_split - c.first_split);
             head_pages_max = std::max(head_pages_max, pages_of(c));
@@ -179,5 +180,6 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, s
         items_before += heads * splits;
     }
     if (n > 0) ranges[n - 1].num_items = (int32_t)(work.num_items - first_item);
+    assert_always(n <= cuda_decode_ranges_max(d, &d->attention));
     return n;
 }

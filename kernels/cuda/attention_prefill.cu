@@ -210,7 +210,7 @@ template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32
     using T = prefill_traits<D>;
     if (!cuda_allow_shared(d, (const void *)prefill_kernel<D>, T::SHARED_BYTES)) return;
     dim3 grid((unsigned)num_tiles, (unsigned)a.heads_per_tile);
-    prefill_kernel<D><<<grid, WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
+    prefill_kernel<D><<<checked_grid(grid), WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
 }
 
 } // namespace
@@ -219,6 +219,7 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
                             const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                             const struct attention_args *args)
 {
+    assert_always(b->num_prefill_tiles > 0 && args->num_heads % b->prefill_heads_per_tile == 0);
     prefill_args a = {};
     a.out = out;
     a.qkv = qkv;

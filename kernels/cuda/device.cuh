@@ -16,6 +16,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "base/check.h"
+
 extern "C" {
 #include "kernels/device.h"
 }

@@ -16,6 +16,8 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     pool->block_elements = (size_t)2 * shape->num_kv_heads * BLOCK_SIZE * shape->head_dim;
     pool->layer_elements = ((size_t)shape->num_blocks + 1) * pool->block_elements;
     size_t bytes = pool->layer_elements * shape->num_layers * 2;
+    /* kernels count it in groups of 8 rows of a head */
+    assert_always(bytes / ((size_t)8 * shape->head_dim * 2) < INT32_MAX);
     pool->data = (__nv_bfloat16 *)device->ops->alloc(device, bytes, "K/V cache");
     if (!pool->data) {
         delete pool;

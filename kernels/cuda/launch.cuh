@@ -15,6 +15,14 @@ bool cuda_allow_shared(struct cuda_device *d, const void *kernel, size_t bytes);
 /* Clusters of this configuration that the machine runs at a time, asked of CUDA once for a kernel. 0: an error. */
 int32_t cuda_clusters_max(struct cuda_device *d, const void *kernel, const cudaLaunchConfig_t *config);
 
+/* A grid as CUDA takes them: along y and z there are fewer CTAs than along x. Rows, of which there may be many, are along x. */
+static inline dim3 checked_grid(dim3 grid)
+{
+    assert_always(grid.x > 0 && grid.x <= INT32_MAX && grid.y > 0 && grid.y <= 65535 && grid.z > 0 &&
+                  grid.z <= 65535);
+    return grid;
+}
+
 /* Launches so that the kernel begins when all that was queued before it has ended. A step's first kernel is launched so, and
  * what earlier steps left in memory is then there for every kernel of the step, also ahead of its dependency: decode
  * attention, which fetches the pages of earlier steps there, counts on it (attention_decode_producer.cuh). */
@@ -22,7 +30,7 @@ template <typename... Parameters, typename... Arguments>
 bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                       Arguments... arguments)
 {
-    kernel<<<grid, block, 0, d->stream>>>(Parameters(arguments)...);
+    kernel<<<checked_grid(grid), block, 0, d->stream>>>(Parameters(arguments)...);
     return cuda_check(d, cudaPeekAtLastError(), "launch");
 }
 
@@ -37,7 +45,7 @@ bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
+    config.gridDim = checked_grid(grid);
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = d->stream;

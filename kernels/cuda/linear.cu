@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
@@ -70,6 +70,7 @@ struct timing {
 int bucket_of(int32_t rows)
 {
     int bucket = 0;
+    assert_always(rows > 0);
     while (bucket < NUM_BUCKETS - 1 && rows > bucket_rows[bucket]) bucket++;
     return bucket;
 }
@@ -169,7 +170,8 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
     if (!silu_mul) return true;
     int32_t num_out = w->n / 2;
     dim3 grid((unsigned)rows, (unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS));
-    silu_mul_kernel<<<grid, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
+    silu_mul_kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up,
+                                                                        num_out);
     return true;
 }
 
@@ -182,6 +184,7 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
 
 struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows)
 {
+    assert_always(w->plan); /* an embedding table is no factor of a product */
     return w->plan->choices[bucket_of(rows)];
 }
 

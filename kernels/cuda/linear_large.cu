@@ -339,6 +339,9 @@ bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const
     a.band =
         ((size_t)BAND_ROWS_MAX * w->k * 2 <= BAND_BYTES ? BAND_ROWS_MAX : BAND_ROWS_MIN) / (CLUSTER * TILE_M);
 
+    assert_always(a.num_k > 0 && a.band > 0);
+    assert_always((int64_t)a.band * a.num_tile_columns <= INT32_MAX); /* place_of divides by it */
+
     auto kernel = large_kernel<WIDTH, SILU_MUL, CLUSTER>;
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;

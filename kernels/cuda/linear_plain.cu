@@ -1,6 +1,7 @@
 /* linear_plain.cu - a matrix product by the definition of its bits: one f32 accumulator for each output, mma.sync m16n8k16
  * over K in order, rounded once. Nothing here is fast. It tells whether an algorithm of cuBLASLt keeps that order, and
  * computes where none does. */
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -85,13 +86,14 @@ plain_args args_of(int32_t rows, const void *x, const struct linear *w)
 
 void cuda_linear_plain(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
+    assert_always(w->k % 2 == 0); /* values are read in pairs */
     plain_args a = args_of(rows, x, w);
     int32_t columns = WARPS * TILE_COLUMNS;
     dim3 grid((unsigned)((rows + TILE_ROWS - 1) / TILE_ROWS), (unsigned)((w->n + columns - 1) / columns));
     if (w->wide_output)
-        plain_kernel<<<grid, WARPS * 32, 0, d->stream>>>((float *)out, a);
+        plain_kernel<<<checked_grid(grid), WARPS * 32, 0, d->stream>>>((float *)out, a);
     else
-        plain_kernel<<<grid, WARPS * 32, 0, d->stream>>>((__nv_bfloat16 *)out, a);
+        plain_kernel<<<checked_grid(grid), WARPS * 32, 0, d->stream>>>((__nv_bfloat16 *)out, a);
 }
 
 bool cuda_linear_is_plain(struct cuda_device *d, int32_t rows, const void *out, const void *x,

@@ -39,6 +39,10 @@ bool tensor_map_encode(const struct cuda_device *d, CUtensorMap *map, const void
                        CUtensorMapL2promotion promotion)
 {
     encode_function *encode = d->tensor_maps->encode;
+    assert_always(rank >= 2 && rank <= 4);
+    assert_always(box[0] == 64 || box[0] == 32 || box[0] == 16); /* as wide as a swizzle */
+    for (uint32_t i = 0; i < rank; i++)
+        assert_always(sizes[i] > 0 && box[i] > 0 && box[i] <= 256 && (i == 0 || strides[i - 1] % 16 == 0));
     const cuuint32_t steps[] = {1, 1, 1, 1};
     CUtensorMapSwizzle swizzle = box[0] == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
                                  : box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
