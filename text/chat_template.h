@@ -31,6 +31,8 @@ extern const struct chat_template_limits chat_template_limits_default;
 /* A sentence with the line number when the source is not a template that flashd understands. */
 int chat_template_parse(const char *source, struct chat_template **out, struct error *err) must_check;
 void chat_template_free(struct chat_template *t);
+/* What it was parsed from. */
+const char *chat_template_source(const struct chat_template *t);
 
 /* context: a JSON object, its members the template's variables (messages, tools, add_generation_prompt,
  * bos_token, ...). trusted: names of members whose strings count as the template's own (bos_token,

@@ -18,6 +18,7 @@ const struct chat_template_limits chat_template_limits_default = {
 
 struct chat_template {
     struct template parsed;
+    const char *source; /* in the heap of parsed */
     bool wants_parts;
 };
 
@@ -38,6 +39,11 @@ int chat_template_parse(const char *source, struct chat_template **out, struct e
         chat_template_free(t);
         return status;
     }
+    t->source = arena_copy(&t->parsed.heap.arena, source, n);
+    if (!t->source) {
+        chat_template_free(t);
+        return error_set(err, STATUS_NO_MEMORY, "no memory for the chat template");
+    }
     t->wants_parts = template_loops_over_content(&t->parsed);
     *out = t;
     return 0;
@@ -48,6 +54,11 @@ void chat_template_free(struct chat_template *t)
     if (!t) return;
     heap_deinit(&t->parsed.heap);
     free(t);
+}
+
+const char *chat_template_source(const struct chat_template *t)
+{
+    return t->source;
 }
 
 bool chat_template_wants_parts(const struct chat_template *t)
