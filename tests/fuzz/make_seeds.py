@@ -200,6 +200,15 @@ seed("tokenizer", "bytes", b"\x0b\x02\x08hello world's <|im_start|>user\n\n 1234
 seed("tokenizer", "text", b"\x07\x02\x08hello  world \xe2\x96\x81 \xf0\x9f\x98\x80\n<tool> aaaa <s>")
 seed("tokenizer", "ids", b"\x00\xff\xff\x00\x01\x04\x01\xc5\x00\xac\x00\x85\x00\xe2\x00")
 
+# ---- answers with calls: the first byte picks the format ----
+
+seed("tools", "json", '\x06Let me see.\n<tool_call>\n{"name": "look", "arguments": {"city": "a}\\"b"}}\n</tool_call>')
+seed("tools", "raw", "\x07<calls>\n<invoke=look>\n<parameter=city>\n17\n</parameter>\n<parameter=days>\n17\n</parameter>\n</invoke>\n</calls>")
+seed("tools", "python", "\x08<|run|>[look(city=\"a, b)\", days=3, note={'k': [True, None]}), look_up()]")
+seed("tools", "bare", '\x09{"name": "look", "parameters": {}}')
+seed("tools", "string", '\x0a[CALL]look[ID]ab-12[ARGS]"{\\"city\\": \\"x\\"}"')
+seed("tools", "numbered", "\x0b<think>\nhm\n</think>\n\n<begin><call>look:0<arguments>{}</call><finish>and so on")
+
 # ---- templates ----
 
 CHATML = ("{%- for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message.content | trim }}"

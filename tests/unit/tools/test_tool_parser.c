@@ -1,0 +1,209 @@
+/* test_tool_parser.c - answers as events: calls, reasoning, what only looks like them, what breaks off. Whole
+ * templates are tests/golden/test_tools.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/tools/tool_answers.h"
+
+static struct tool_format *formats[NUM_FORMATS];
+
+static int derive_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_FORMATS; i++) formats[i] = format_of(format_templates[i]);
+    return 0;
+}
+
+static int free_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_FORMATS; i++) tool_format_free(formats[i]);
+    return 0;
+}
+
+/* In one piece and in pieces of 1 to 9 bytes. */
+static void check_from(int format, bool in_reasoning, const char *text, const char *expected)
+{
+    for (size_t step = 0; step < 10; step++) {
+        struct buffer out;
+        parse_joined(formats[format], in_reasoning, text, strlen(text), step, &out);
+        assert_string_equal(out.data, expected);
+        buffer_deinit(&out);
+    }
+}
+
+static void check(int format, const char *text, const char *expected)
+{
+    check_from(format, false, text, expected);
+}
+
+static void derived(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_FORMATS; i++) assert_int_equal(tool_format_origin(formats[i]), TOOLS_DERIVED);
+    assert_false(tool_format_is_parallel(formats[FORMAT_BARE]));
+    assert_true(tool_format_is_parallel(formats[FORMAT_RAW]));
+    assert_int_equal(tool_format_content_beside_calls(formats[FORMAT_JSON]), CONTENT_KEPT);
+}
+
+static void calls(void **state)
+{
+    (void)state;
+    check(FORMAT_JSON,
+          "Let me see.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": "
+          "\"a}\\\"b\"}}\n</tool_call>",
+          "T(Let me see.)C(look)A({\"city\": \"a}\\\"b\"})E(whole)");
+    check(FORMAT_JSON,
+          "<tool_call>{ \"name\":\"look\",\"arguments\":{} }</tool_call>\n\n<tool_call>\n{\"name\": "
+          "\"look_up\", "
+          "\"arguments\": {\"a\":\n[1]}}\n</tool_call>\n",
+          "C(look)A({})E(whole)C(look_up)A({\"a\":\n[1]})E(whole)");
+    check(FORMAT_STRING, "[CALL]look[ID]ab-12[ARGS]\"{\\\"city\\\": \\\"x\\\\ny\\\"}\"",
+          "C(look|ab-12)A({\"city\": \"x\\ny\"})E(whole)");
+    check(FORMAT_NUMBERED,
+          "<begin><call>look:0<arguments>{}</call><call>look_up:1<arguments>{}</call><finish>and so on",
+          "C(look)A({})E(whole)C(look_up)A({})E(whole)T(and so on)");
+    check(FORMAT_BARE, "{\"name\": \"look\", \"parameters\": {}}", "C(look)A({})E(whole)");
+}
+
+static void parameters(void **state)
+{
+    (void)state;
+    check(FORMAT_RAW,
+          "<calls>\n<invoke=look>\n<parameter=city>\n\n17 "
+          "\"x\"\n\n</parameter>\n<parameter=days>\n17\n</parameter>\n"
+          "<parameter=note>\n[1, {\"a\": null}]\n</parameter>\n</invoke>\n</calls>",
+          "C(look)A({\"city\": \"\\n17 \\\"x\\\"\\n\", \"days\": 17, \"note\": [1, {\"a\": null}]})E(whole)");
+    /* What is no number stays what was written; without line breaks; without parameters. */
+    check(FORMAT_RAW,
+          "<calls><invoke=look><parameter=days>soon</parameter></invoke><invoke=look_up></invoke></calls>",
+          "C(look)A({\"days\": \"soon\"})E(whole)C(look_up)A({})E(whole)");
+    check(FORMAT_PYTHON, "<|run|>[look(city=\"a, b)\", days=3, note={'k': [True, None]}), look_up()]",
+          "C(look)A({\"city\": \"a, b)\", \"days\": 3, \"note\": {\"k\": [true, "
+          "null]}})E(whole)C(look_up)A({})E(whole)");
+}
+
+static void reasoning(void **state)
+{
+    (void)state;
+    check(FORMAT_JSON, "<think>\nhm <b>\n\nso\n</think>\n\nYes.", "R(hm <b>\n\nso)T(Yes.)");
+    check_from(FORMAT_JSON, true,
+               "\nhm</think>\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>",
+               "R(hm)C(look)A({})E(whole)");
+    check_from(FORMAT_JSON, true, "never ends \n", "R(never ends)");
+    check(FORMAT_JSON, "</think>\n\nYes.", "T(Yes.)");
+}
+
+static void mentions(void **state)
+{
+    (void)state;
+    check(FORMAT_JSON, "Use <tool_call> and </tool_call>, <think",
+          "T(Use <tool_call> and </tool_call>, <think)");
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"argument\": 1}",
+          "T(<tool_call>\n{\"name\": \"look\", \"argument\": 1})");
+    check(FORMAT_JSON, "a  \n", "T(a  \n)");
+    check(FORMAT_PYTHON, "<|run|>[look", "T(<|run|>[look)");
+    check(FORMAT_BARE, "{\"name\": \"other\", \"parameters\": {}}",
+          "T({\"name\": \"other\", \"parameters\": {}})");
+    check(FORMAT_BARE, "So: {\"name\": \"look\", \"parameters\": {}}",
+          "T(So: {\"name\": \"look\", \"parameters\": {}})");
+}
+
+static void broken(void **state)
+{
+    (void)state;
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": [1}} tail",
+          "C(look)A({\"a\": [1)E(broken)T(}} tail)");
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": \"b",
+          "C(look)A({\"a\": \"b)E(broken)");
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}", "C(look)A({})E(whole)");
+    check(FORMAT_RAW, "<calls><invoke=look><parameter=city>x</parameter>oops",
+          "C(look)A({\"city\": \"x\")E(broken)T(oops)");
+    check(FORMAT_PYTHON, "<|run|>[look(days=3, note=?)]",
+          "C(look)A({\"days\": 3, \"note\": )E(broken)T(?)])");
+}
+
+/* Text that mentions a trigger waits for no more than 64 bytes behind it. */
+static void released(void **state)
+{
+    (void)state;
+    static const char text[] = "<tool_call>\n{\"name\": \"";
+    cJSON *tools = cJSON_Parse(tools_of_answers);
+    for (int i = 0; i < NUM_FORMATS; i++) {
+        struct joined j;
+        struct tool_parser *p;
+        size_t n = 0;
+        joined_init(&j);
+        assert_int_equal(tool_parser_new(formats[i], tools, false, join, &j, &p), 0);
+        assert_int_equal(tool_parser_push(p, text, strlen(text)), 0);
+        for (; j.out.num_bytes < strlen("T(") + strlen(text) && n <= 64; n++)
+            assert_int_equal(tool_parser_push(p, "x", 1), 0);
+        assert_true(n <= 64);
+        tool_parser_free(p);
+        buffer_deinit(&j.out);
+    }
+    cJSON_Delete(tools);
+}
+
+/* Every split in two, and bytes that mean nothing. */
+static void splits(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"<tool_call>",
+                                         "\n{\"name\": \"look\", \"arguments\": ",
+                                         "{\"a\": 1}",
+                                         "}\n</tool_call>",
+                                         "<calls>\n<invoke=look>",
+                                         "<parameter=city>",
+                                         "x\n</parameter>",
+                                         "</invoke>",
+                                         "</calls>",
+                                         "<|run|>[look(",
+                                         "city='a'",
+                                         ", ",
+                                         ")]",
+                                         "<think>",
+                                         "</think>",
+                                         " ",
+                                         "\n",
+                                         "text",
+                                         "[CALL]look[ID]7[ARGS]",
+                                         "\"{}\"",
+                                         "<begin><call>look:0<arguments>",
+                                         "{}</call>",
+                                         "<finish>",
+                                         "\xC3",
+                                         "\xA9",
+                                         "{",
+                                         "}"};
+    uint32_t random = 1;
+    for (int round = 0; round < 600; round++) {
+        char text[512] = "";
+        for (int i = 0; i < 12; i++) {
+            random = random * 1664525u + 1013904223u;
+            strcat(text, pieces[(random >> 8) % (sizeof pieces / sizeof *pieces)]);
+        }
+        for (int f = 0; f < NUM_FORMATS; f++) {
+            struct buffer whole, cut;
+            parse_joined(formats[f], round & 1, text, strlen(text), 0, &whole);
+            parse_joined(formats[f], round & 1, text, strlen(text), 1 + (size_t)round % 7, &cut);
+            assert_string_equal(whole.data, cut.data);
+            buffer_deinit(&whole);
+            buffer_deinit(&cut);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(derived),   cmocka_unit_test(calls),    cmocka_unit_test(parameters),
+        cmocka_unit_test(reasoning), cmocka_unit_test(mentions), cmocka_unit_test(broken),
+        cmocka_unit_test(released),  cmocka_unit_test(splits),
+    };
+    return cmocka_run_group_tests(tests, derive_all, free_all);
+}

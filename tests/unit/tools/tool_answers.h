@@ -1,0 +1,114 @@
+/* tool_answers.h - formats of small templates, and an answer's events joined into one text.
+ *
+ *   T(text) R(reasoning) C(name|id) A(arguments) E(whole) or E(broken) */
+#ifndef UNIT_TOOLS_TOOL_ANSWERS_H
+#define UNIT_TOOLS_TOOL_ANSWERS_H
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/tools/tool_parser.h"
+
+#define TEMPLATE(think, calls)                                                                               \
+    "{%- if tools %}{{ tools | tojson }}{% endif %}{%- for m in messages %}{{ '<|' + m.role + '|>' }}" think \
+    "{{ m.content or '' }}{%- if m.tool_calls %}" calls "{% endif %}{{ '<|end|>' }}{% endfor %}"             \
+    "{%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+#define THINK                                                                                                \
+    "{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}"
+
+enum { FORMAT_JSON, FORMAT_RAW, FORMAT_PYTHON, FORMAT_BARE, FORMAT_STRING, FORMAT_NUMBERED, NUM_FORMATS };
+
+static const char *const format_templates[NUM_FORMATS] = {
+    [FORMAT_JSON] = TEMPLATE(THINK, "{%- for c in m.tool_calls %}{{ '\n<tool_call>\n{\"name\": \"' + "
+                                    "c.function.name + '\", \"arguments\": ' }}"
+                                    "{{ c.function.arguments | tojson }}{{ '}\n</tool_call>' }}{% endfor %}"),
+    [FORMAT_RAW] = TEMPLATE(
+        THINK, "{{ '<calls>\n' }}{%- for c in m.tool_calls %}{{ '<invoke=' + c.function.name + '>\n' }}"
+               "{%- for k, v in c.function.arguments.items() %}{{ '<parameter=' + k + '>\n' }}"
+               "{{ v if v is string else v | tojson }}{{ '\n</parameter>\n' }}{% endfor %}{{ '</invoke>\n' "
+               "}}{% endfor %}"
+               "{{ '</calls>' }}"),
+    [FORMAT_PYTHON] = TEMPLATE(
+        "",
+        "{{ '<|run|>[' }}{%- for c in m.tool_calls %}{{ ', ' if not loop.first }}{{ c.function.name + '(' }}"
+        "{%- for k, v in c.function.arguments.items() %}{{ ', ' if not loop.first }}{{ k }}={{ v | tojson }}"
+        "{% endfor %}{{ ')' }}{% endfor %}{{ ']' }}"),
+    [FORMAT_BARE] =
+        TEMPLATE("", "{{ '{\"name\": \"' + m.tool_calls[0].function.name + '\", \"parameters\": ' }}"
+                     "{{ m.tool_calls[0].function.arguments | tojson }}{{ '}' }}"),
+    [FORMAT_STRING] =
+        TEMPLATE("", "{%- for c in m.tool_calls %}{{ '[CALL]' + c.function.name + '[ID]' + c.id + '[ARGS]' }}"
+                     "{{ c.function.arguments | tojson | tojson }}{% endfor %}"),
+    [FORMAT_NUMBERED] = TEMPLATE(
+        THINK,
+        "{{ '<begin>' }}{%- for c in m.tool_calls %}{{ '<call>' + c.function.name + ':' + (loop.index0 | "
+        "string) }}"
+        "{{ '<arguments>' }}{{ c.function.arguments | tojson }}{{ '</call>' }}{% endfor %}{{ '<finish>' }}"),
+};
+
+static const char tools_of_answers[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{"
+    "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"note\":{}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"look_up\",\"parameters\":{}}}]";
+
+static struct tool_format *format_of(const char *source)
+{
+    struct chat_template *t = NULL;
+    struct tool_format *f = NULL;
+    struct error err = {0};
+    assert_always(chat_template_parse(source, &t, &err) == 0);
+    assert_always(tool_format_derive(t, NULL, &f, &err) == 0);
+    chat_template_free(t);
+    return f;
+}
+
+struct joined {
+    struct buffer out;
+    int last; /* kind of the last event; -1: none */
+};
+
+static void join(void *context, const struct tool_event *e)
+{
+    static const char *const names[] = {[TOOL_TEXT] = "T(",
+                                        [TOOL_REASONING] = "R(",
+                                        [TOOL_CALL_BEGIN] = "C(",
+                                        [TOOL_ARGUMENTS] = "A(",
+                                        [TOOL_CALL_END] = "E("};
+    struct joined *j = context;
+    bool goes_on = j->last == (int)e->kind && e->kind != TOOL_CALL_BEGIN && e->kind != TOOL_CALL_END;
+    if (!goes_on && j->last >= 0) buffer_append_char(&j->out, ')');
+    if (!goes_on) buffer_append_text(&j->out, names[e->kind]);
+    buffer_append(&j->out, e->bytes, e->num_bytes);
+    if (e->kind == TOOL_CALL_BEGIN && *e->id) buffer_printf(&j->out, "|%s", e->id);
+    if (e->kind == TOOL_CALL_END) buffer_append_text(&j->out, e->is_complete ? "whole" : "broken");
+    j->last = (int)e->kind;
+}
+
+static void joined_init(struct joined *j)
+{
+    buffer_init(&j->out, SIZE_MAX / 2);
+    j->last = -1;
+}
+
+/* The whole answer, in pieces of at most step bytes (0: at once); the caller deinits out. */
+static void parse_joined(const struct tool_format *f, bool in_reasoning, const char *text, size_t n,
+                         size_t step, struct buffer *out)
+{
+    struct joined j;
+    struct tool_parser *p = NULL;
+    cJSON *tools = cJSON_Parse(tools_of_answers);
+    joined_init(&j);
+    assert_always(tool_parser_new(f, tools, in_reasoning, join, &j, &p) == 0);
+    for (size_t at = 0; at < n; at += step ? step : n)
+        assert_always(tool_parser_push(p, text + at, step && step < n - at ? step : n - at) == 0);
+    assert_always(tool_parser_finish(p) == 0);
+    tool_parser_free(p);
+    cJSON_Delete(tools);
+    if (j.last >= 0) buffer_append_char(&j.out, ')');
+    buffer_append(&j.out, "", 1);
+    *out = j.out;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* format.h - the parts of a format. Every text is NUL-terminated, never NULL, "" where there is none.
+ *
+ *   answer    [think_open reasoning think_close] [content_open] content [content_close] section
+ *   section   section_begin call (call_separator call)* section_end
+ *   call      call_begin NAME name_end ARGUMENTS call_end
+ *   ARGUMENTS (tagged)  parameter (parameter_separator parameter)*
+ *   parameter key_begin KEY key_end VALUE value_end
+ *
+ * SLOT_ID and SLOT_INDEX in a text stand for the id of a call and for a running number. White space at the
+ * ends of the texts around content and reasoning is not kept: it belongs to neither. */
+#ifndef TEXT_TOOLS_FORMAT_H
+#define TEXT_TOOLS_FORMAT_H
+
+#include "base/arena.h"
+#include "text/tools/tool_format.h"
+
+#define SLOT_ID '\x01'
+#define SLOT_INDEX '\x02'
+
+enum argument_notation {
+    ARGUMENTS_JSON,        /* an object */
+    ARGUMENTS_JSON_STRING, /* an object's text, as a JSON string */
+    ARGUMENTS_TAGGED,      /* each parameter by itself */
+};
+
+enum value_notation {
+    VALUES_RAW,     /* strings as they are, until value_end; others as literals */
+    VALUES_LITERAL, /* literals, which end by themselves; strings stand in quote */
+};
+
+enum { FOR_STRING, FOR_OTHER, NUM_VALUE_KINDS };
+
+struct tool_format {
+    struct arena arena; /* of the texts */
+    enum tool_format_origin origin;
+    bool renders_calls, renders_tools, wants_argument_text, is_parallel;
+    enum content_beside_calls content_beside_calls;
+    /* The first call begins with what any text may begin with: it counts at the start of an answer only. */
+    bool is_bare;
+    const char *think_open, *think_close, *content_open, *content_close;
+    const char *section_begin, *section_end;
+    const char *call_begin, *name_end, *call_end, *call_separator;
+    /* A second way in which a call may begin; "" for none. */
+    const char *other_call_begin, *other_name_end;
+    enum argument_notation notation;
+    enum value_notation values;
+    bool is_python; /* True, None */
+    const char *key_begin, *key_end[NUM_VALUE_KINDS], *value_end, *parameter_separator;
+    const char *quote; /* "": JSON's or Python's */
+    /* What stands around an answer in a conversation, for re-rendering: behind the user's text, behind an
+     * answer, behind one that ends with calls. */
+    const char *header, *answer_end, *calls_end;
+};
+
+/* families.c: a format of the table for a template's source, NULL when it has none. */
+const struct tool_format *tool_family_find(const char *source);
+extern const struct tool_format tool_format_generic;
+
+#endif

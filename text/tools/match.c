@@ -1,0 +1,77 @@
+#include "text/tools/match.h"
+
+#include <string.h>
+
+#include "text/tools/format.h"
+
+static ssize_t more(struct span at)
+{
+    return at.is_whole ? MATCH_NOT : MATCH_MORE;
+}
+
+static bool is_punctuation(char c)
+{
+    return c && strchr("{}[]:,", c);
+}
+
+static bool is_id_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+ssize_t match_spaces(struct span at)
+{
+    size_t n = 0;
+    while (n < at.num_bytes && match_is_space(at.bytes[n])) n++;
+    return n < at.num_bytes || at.is_whole ? (ssize_t)n : MATCH_MORE;
+}
+
+ssize_t match_exact(const char *text, size_t num_bytes, struct span at)
+{
+    size_t known = num_bytes < at.num_bytes ? num_bytes : at.num_bytes;
+    if (memcmp(text, at.bytes, known) != 0) return MATCH_NOT;
+    return known == num_bytes ? (ssize_t)num_bytes : more(at);
+}
+
+static size_t skip_spaces(struct span at)
+{
+    size_t n = 0;
+    while (n < at.num_bytes && n < MATCH_SPACES_MAX && match_is_space(at.bytes[n])) n++;
+    return n;
+}
+
+/* An id or a number; at least one byte, and the byte behind it must be known. */
+static ssize_t match_slot(char slot, struct span at, struct match_id *id)
+{
+    size_t n = 0;
+    while (n < at.num_bytes && n < MATCH_ID_MAX &&
+           (slot == SLOT_ID ? is_id_byte(at.bytes[n]) : at.bytes[n] >= '0' && at.bytes[n] <= '9'))
+        n++;
+    if (n == at.num_bytes) return more(at);
+    if (n > 0 && slot == SLOT_ID && id) {
+        memcpy(id->text, at.bytes, n);
+        id->text[n] = '\0';
+    }
+    return n > 0 ? (ssize_t)n : MATCH_NOT;
+}
+
+ssize_t match_text(const char *text, struct span at, struct match_id *id)
+{
+    size_t j = 0, n = strlen(text);
+    while (n > 0 && match_is_space(text[n - 1])) n--;
+    for (size_t i = 0; i < n; i++) {
+        bool loose =
+            match_is_space(text[i]) || (i > 0 && (is_punctuation(text[i]) || is_punctuation(text[i - 1])));
+        if (loose) j += skip_spaces(span_from(at, j));
+        if (match_is_space(text[i])) continue;
+        if (j == at.num_bytes) return more(at);
+        if (text[i] == SLOT_ID || text[i] == SLOT_INDEX) {
+            ssize_t length = match_slot(text[i], span_from(at, j), id);
+            if (length < 0) return length;
+            j += (size_t)length;
+        } else if (at.bytes[j++] != text[i]) {
+            return MATCH_NOT;
+        }
+    }
+    return (ssize_t)j;
+}

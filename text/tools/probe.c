@@ -1,0 +1,127 @@
+#include "text/tools/probe.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tools/tool_prompt.h"
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"fn_alpha\",\"description\":\"does\",\"parameters\":"
+    "{\"type\":\"object\",\"properties\":{\"key_one\":{\"type\":\"string\",\"description\":\"one\"},"
+    "\"key_two\":{\"description\":\"two\"}},\"required\":[\"key_one\"]}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"fn_beta\",\"description\":\"does\",\"parameters\":"
+    "{\"type\":\"object\",\"properties\":{\"key_one\":{\"type\":\"string\",\"description\":\"one\"},"
+    "\"key_two\":{\"description\":\"two\"}},\"required\":[]}}}]";
+
+static const char *const trusted[] = {"bos_token", "eos_token", NULL};
+
+int probe_init(struct probe *p, const struct chat_template *t, const cJSON *variables)
+{
+    *p = (struct probe){.template = t, .variables = variables, .tools = cJSON_Parse(tools_text)};
+    return p->tools ? 0 : STATUS_NO_MEMORY;
+}
+
+void probe_deinit(struct probe *p)
+{
+    cJSON_Delete(p->tools);
+}
+
+cJSON *probe_calls(const struct probe *p, const struct probe_answer *answer)
+{
+    static const char *const names[] = {PROBE_NAME_1, PROBE_NAME_2, PROBE_NAME_1};
+    static const char *const ids[] = {PROBE_ID_1, PROBE_ID_2, "idCCCCCC3"};
+    cJSON *calls = cJSON_CreateArray();
+    for (int i = 0; i < 3 && answer->arguments[i]; i++) {
+        cJSON *call = cJSON_CreateObject(), *function = cJSON_CreateObject();
+        cJSON_AddStringToObject(call, "id", ids[i]);
+        cJSON_AddStringToObject(call, "type", "function");
+        cJSON_AddStringToObject(function, "name", names[i]);
+        cJSON_AddItemToObject(function, "arguments",
+                              p->arguments_are_text ? cJSON_CreateString(answer->arguments[i])
+                                                    : cJSON_Parse(answer->arguments[i]));
+        cJSON_AddItemToObject(call, "function", function);
+        cJSON_AddItemToArray(calls, call);
+    }
+    return calls;
+}
+
+static void add_text(cJSON *object, const char *name, const char *text)
+{
+    cJSON_AddItemToObject(object, name, text ? cJSON_CreateString(text) : cJSON_CreateNull());
+}
+
+static cJSON *answer_message(const struct probe *p, const struct probe_answer *answer)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "role", "assistant");
+    add_text(message, "content", answer->content);
+    for (size_t i = 0; answer->reasoning && i < sizeof names / sizeof *names; i++)
+        cJSON_AddStringToObject(message, names[i], answer->reasoning);
+    if (answer->arguments[0]) cJSON_AddItemToObject(message, "tool_calls", probe_calls(p, answer));
+    return message;
+}
+
+static void add_thinking(const struct probe *p, cJSON *context)
+{
+    if (!p->thinks) return;
+    cJSON_AddTrueToObject(context, "enable_thinking");
+    cJSON_AddTrueToObject(context, "thinking");
+    cJSON_AddStringToObject(context, "thinking_mode", "enabled");
+    cJSON_AddStringToObject(context, "reasoning_effort", "high");
+}
+
+static cJSON *context_of(const struct probe *p, const struct probe_answer *answer)
+{
+    cJSON *context = p->variables ? cJSON_Duplicate(p->variables, true) : cJSON_CreateObject();
+    cJSON *messages = cJSON_AddArrayToObject(context, "messages"), *user = cJSON_CreateObject();
+    cJSON_AddStringToObject(user, "role", "user");
+    cJSON_AddStringToObject(user, "content", PROBE_USER);
+    cJSON_AddItemToArray(messages, user);
+    if (answer) cJSON_AddItemToArray(messages, answer_message(p, answer));
+    if (!p->hides_tools) (void)!tool_prompt_add_variables(NULL, context, p->tools, 0);
+    cJSON_AddBoolToObject(context, "add_generation_prompt", !answer);
+    add_thinking(p, context);
+    return context;
+}
+
+static bool render(const struct probe *p, const cJSON *context, struct buffer *out)
+{
+    struct text_range *untrusted = NULL;
+    int num_untrusted;
+    struct error why = {0};
+    buffer_clear(out);
+    int status = chat_template_render(p->template, context, trusted, 0, &chat_template_limits_default, out,
+                                      &untrusted, &num_untrusted, &why);
+    free(untrusted);
+    return status == 0 && out->data;
+}
+
+static const char *find_last(const char *text, const char *word)
+{
+    const char *found = NULL;
+    for (const char *at = text; (at = strstr(at, word)); at++) found = at;
+    return found;
+}
+
+bool probe_render(const struct probe *p, const struct probe_answer *answer, struct buffer *out)
+{
+    cJSON *context = context_of(p, answer);
+    bool rendered = render(p, context, out);
+    cJSON_Delete(context);
+    const char *user = rendered ? find_last(out->data, PROBE_USER) : NULL;
+    if (user) buffer_consume(out, (size_t)(user - out->data) + strlen(PROBE_USER));
+    return user;
+}
+
+bool probe_shows_tools(const struct probe *p)
+{
+    struct buffer out;
+    buffer_init(&out, chat_template_limits_default.output_bytes);
+    cJSON *context = context_of(p, NULL);
+    bool shown = render(p, context, &out) && strstr(out.data, PROBE_NAME_1) && strstr(out.data, PROBE_KEY_1);
+    cJSON_Delete(context);
+    buffer_deinit(&out);
+    return shown;
+}

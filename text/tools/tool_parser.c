@@ -1,0 +1,737 @@
+/* tool_parser.c - the state machine. Every step looks at the bytes that are held and either takes some of
+ * them, for a reason that more bytes would not change, or asks for more. */
+#include "text/tools/tool_parser.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text/tools/format.h"
+#include "text/tools/literal_json.h"
+#include "text/tools/match.h"
+#include "text/tools/tool_types.h"
+
+enum state {
+    IN_REASONING,
+    IN_TEXT,
+    AFTER_CALL,
+    IN_JSON,        /* ARGUMENTS_JSON */
+    IN_JSON_STRING, /* ARGUMENTS_JSON_STRING */
+    BEFORE_KEY,
+    IN_STRING,  /* of VALUES_RAW, known to be one */
+    IN_VALUE,   /* of VALUES_RAW, looked at whole */
+    IN_LITERAL, /* of VALUES_LITERAL */
+    AFTER_VALUE,
+    AFTER_ARGUMENTS,
+};
+
+/* A name that no tool has is held back no longer than this. */
+enum { JSON_DEPTH_MAX = 256, UNKNOWN_NAME_MAX = 48 };
+
+/* Brackets and strings of a JSON text, not its grammar: what is in between is the client's to judge. */
+struct json_scan {
+    char closing[JSON_DEPTH_MAX];
+    int depth;
+    bool in_string, is_escaped;
+};
+
+struct tool_parser {
+    const struct tool_format *format;
+    const cJSON *tools, *function;
+    tool_sink *sink;
+    void *context;
+    enum state state;
+    bool is_whole, failed, has_text, has_calls, is_start, has_parameters;
+    bool drops_spaces; /* white space at the front belongs to a mark that has been taken */
+    unsigned types;    /* of the parameter */
+    struct json_scan json;
+    struct literal_scan literal;
+    size_t num_scanned; /* bytes of held that were looked at already */
+    struct buffer held, out;
+};
+
+int tool_parser_new(const struct tool_format *f, const cJSON *tools, bool in_reasoning, tool_sink *sink,
+                    void *context, struct tool_parser **out)
+{
+    struct tool_parser *p = calloc(1, sizeof *p);
+    *out = p;
+    if (!p) return STATUS_NO_MEMORY;
+    p->format = f;
+    p->tools = cJSON_GetArraySize(tools) > 0 ? tools : NULL;
+    p->sink = sink;
+    p->context = context;
+    p->state = in_reasoning ? IN_REASONING : IN_TEXT;
+    p->is_start = p->drops_spaces = true;
+    if (!in_reasoning) p->drops_spaces = *f->think_open || *f->content_open;
+    buffer_init(&p->held, SIZE_MAX / 2);
+    buffer_init(&p->out, SIZE_MAX / 2);
+    return 0;
+}
+
+void tool_parser_free(struct tool_parser *p)
+{
+    if (!p) return;
+    buffer_deinit(&p->held);
+    buffer_deinit(&p->out);
+    free(p);
+}
+
+bool tool_parser_in_reasoning(const struct tool_parser *p)
+{
+    return p->state == IN_REASONING;
+}
+
+bool tool_parser_in_call(const struct tool_parser *p)
+{
+    return p->state > AFTER_CALL;
+}
+
+/* ---- events ---- */
+
+static void emit(struct tool_parser *p, enum tool_event_kind kind, const char *bytes, size_t n)
+{
+    const struct tool_event event = {.kind = kind, .bytes = bytes, .num_bytes = n};
+    if (n > 0) p->sink(p->context, &event);
+}
+
+static void take(struct tool_parser *p, size_t n)
+{
+    buffer_consume(&p->held, n);
+    p->num_scanned -= min_of(n, p->num_scanned);
+}
+
+static void emit_held(struct tool_parser *p, enum tool_event_kind kind, size_t n)
+{
+    emit(p, kind, p->held.data, n);
+    take(p, n);
+}
+
+static void emit_arguments(struct tool_parser *p)
+{
+    emit(p, TOOL_ARGUMENTS, p->out.data, p->out.num_bytes);
+    if (buffer_failed(&p->out)) p->failed = true;
+    buffer_clear(&p->out);
+}
+
+static void end_call(struct tool_parser *p, bool is_complete, enum state next)
+{
+    const struct tool_event event = {.kind = TOOL_CALL_END, .bytes = "", .is_complete = is_complete};
+    p->sink(p->context, &event);
+    p->state = next;
+    p->drops_spaces = false;
+}
+
+/* A call that broke off: what follows is text. */
+static void break_call(struct tool_parser *p)
+{
+    end_call(p, false, IN_TEXT);
+    p->num_scanned = 0;
+}
+
+static struct span held_from(const struct tool_parser *p, size_t n)
+{
+    return (struct span){p->held.data + n, p->held.num_bytes - n, p->is_whole};
+}
+
+static ssize_t more(const struct tool_parser *p)
+{
+    return p->is_whole ? MATCH_NOT : MATCH_MORE;
+}
+
+/* Where the next part begins behind white space; false when that is not known yet. More white space than is
+ * skipped is not skipped at all. */
+static bool skip_spaces(const struct tool_parser *p, size_t *at)
+{
+    size_t n = 0;
+    while (n < p->held.num_bytes && match_is_space(p->held.data[n])) n++;
+    *at = n <= MATCH_SPACES_MAX ? n : 0;
+    return n < p->held.num_bytes || n > MATCH_SPACES_MAX || p->is_whole;
+}
+
+/* ---- the head of a call ---- */
+
+struct head {
+    size_t name_at, name_bytes;
+    struct match_id id;
+};
+
+static bool is_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr("_-./", c)) || (c & 0x80);
+}
+
+static ssize_t match_name(const struct tool_parser *p, size_t at)
+{
+    const char *name = p->held.data + at;
+    size_t n = 0, left = p->held.num_bytes - at;
+    while (n < left && n <= TOOL_NAME_MAX && is_name_byte(name[n])) n++;
+    bool may_be_known = tool_any_begins(p->tools, name, n);
+    if (n > (may_be_known ? (size_t)TOOL_NAME_MAX : (size_t)UNKNOWN_NAME_MAX)) return MATCH_NOT;
+    if (p->format->is_bare && !may_be_known) return MATCH_NOT;
+    if (n == left) return more(p);
+    if (n == 0 || (p->format->is_bare && !tool_find(p->tools, name, n))) return MATCH_NOT;
+    return (ssize_t)n;
+}
+
+/* What arguments begin with, so that a call is known to be one before it is announced. */
+static ssize_t match_arguments_begin(const struct tool_parser *p, size_t at)
+{
+    const struct tool_format *f = p->format;
+    ssize_t spaces = match_spaces(held_from(p, at));
+    if (spaces < 0) return spaces;
+    if (spaces > MATCH_SPACES_MAX) return MATCH_NOT;
+    if (f->notation != ARGUMENTS_TAGGED) {
+        at += (size_t)spaces;
+        if (at == p->held.num_bytes) return MATCH_NOT;
+        return p->held.data[at] == (f->notation == ARGUMENTS_JSON ? '{' : '"') ? spaces : MATCH_NOT;
+    }
+    ssize_t key = match_text(f->key_begin, held_from(p, at + (size_t)spaces), NULL);
+    ssize_t end = match_text(f->call_end, held_from(p, at + (size_t)spaces), NULL);
+    if (key >= 0 || end >= 0) return 0;
+    return key == MATCH_MORE || end == MATCH_MORE ? MATCH_MORE : MATCH_NOT;
+}
+
+/* begin NAME name_end and what must follow; the length up to the arguments. */
+static ssize_t match_head(const struct tool_parser *p, size_t at, const char *first, const char *begin,
+                          const char *name_end, struct head *head)
+{
+    const char *parts[] = {first, begin};
+    head->id.text[0] = '\0';
+    for (int i = 0; i < 2; i++) {
+        ssize_t n = match_text(parts[i], held_from(p, at), &head->id);
+        if (n < 0) return n;
+        at += (size_t)n;
+        /* White space that the text ends with is still to be taken. */
+        if (*parts[i]) {
+            n = match_spaces(held_from(p, at));
+            if (n < 0 || n > MATCH_SPACES_MAX) return n < 0 ? n : MATCH_NOT;
+            at += (size_t)n;
+        }
+    }
+    ssize_t name = match_name(p, at);
+    if (name < 0) return name;
+    head->name_at = at;
+    head->name_bytes = (size_t)name;
+    at += (size_t)name;
+    ssize_t n = match_text(name_end, held_from(p, at), &head->id);
+    if (n < 0) return n;
+    at += (size_t)n;
+    n = match_arguments_begin(p, at);
+    return n < 0 ? n : (ssize_t)(at + (size_t)n);
+}
+
+/* Either way to begin; first: what stands before the call. */
+static ssize_t match_call(const struct tool_parser *p, size_t at, const char *first, struct head *head)
+{
+    const struct tool_format *f = p->format;
+    if (!p->tools) return MATCH_NOT;
+    ssize_t n = match_head(p, at, first, f->call_begin, f->name_end, head);
+    if (n != MATCH_NOT || !*f->other_call_begin) return n;
+    return match_head(p, at, "", f->other_call_begin, f->other_name_end, head);
+}
+
+static void begin_call(struct tool_parser *p, const struct head *head, size_t num_bytes)
+{
+    static const enum state states[] = {[ARGUMENTS_JSON] = IN_JSON,
+                                        [ARGUMENTS_JSON_STRING] = IN_JSON_STRING,
+                                        [ARGUMENTS_TAGGED] = BEFORE_KEY};
+    const char *name = p->held.data + head->name_at;
+    const struct tool_event event = {
+        .kind = TOOL_CALL_BEGIN, .bytes = name, .num_bytes = head->name_bytes, .id = head->id.text};
+    p->function = tool_find(p->tools, name, head->name_bytes);
+    p->sink(p->context, &event);
+    take(p, num_bytes);
+    p->state = states[p->format->notation];
+    p->json = (struct json_scan){.depth = 0};
+    p->has_calls = true;
+    p->has_parameters = false;
+    p->num_scanned = 0;
+    if (p->format->notation == ARGUMENTS_JSON_STRING) take(p, 1); /* the quote */
+}
+
+/* ---- text and reasoning ---- */
+
+enum mark { MARK_NONE, MARK_THINK_OPEN, MARK_THINK_CLOSE, MARK_DROP, MARK_CALL };
+
+static bool stands(const char *text, struct span at, ssize_t *length)
+{
+    if (!*text) return false;
+    *length = match_text(text, at, NULL);
+    return *length != MATCH_NOT;
+}
+
+/* The white space that ends before at, as far as it is held back. */
+static size_t spaces_before(const struct tool_parser *p, size_t at)
+{
+    size_t n = 0;
+    while (n < at && n < MATCH_SPACES_MAX && match_is_space(p->held.data[at - 1 - n])) n++;
+    return n;
+}
+
+/* The mark at a place, with its length or MATCH_MORE. */
+static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length, struct head *head)
+{
+    const struct tool_format *f = p->format;
+    const struct span here = held_from(p, at);
+    if (p->state == IN_REASONING) return stands(f->think_close, here, length) ? MARK_THINK_CLOSE : MARK_NONE;
+    bool at_start = !p->has_text && spaces_before(p, at) == at;
+    if (!f->is_bare || at_start) {
+        *length = match_call(p, at, f->section_begin, head);
+        if (*length != MATCH_NOT) return MARK_CALL;
+    }
+    if (stands(f->think_open, here, length)) return MARK_THINK_OPEN;
+    if (at_start && stands(f->think_close, here, length)) return MARK_DROP;
+    if (stands(f->content_open, here, length) || stands(f->content_close, here, length)) return MARK_DROP;
+    return MARK_NONE;
+}
+
+static void take_mark(struct tool_parser *p, enum mark mark, size_t length, const struct head *head)
+{
+    if (mark == MARK_CALL) {
+        begin_call(p, head, length);
+        return;
+    }
+    take(p, length);
+    p->num_scanned = 0;
+    p->drops_spaces = true;
+    if (mark == MARK_THINK_OPEN) p->state = IN_REASONING;
+    if (mark == MARK_THINK_CLOSE) p->state = IN_TEXT;
+}
+
+static void emit_plain(struct tool_parser *p, size_t n)
+{
+    if (n == 0) return;
+    if (p->state == IN_TEXT) p->has_text = true;
+    emit_held(p, p->state == IN_TEXT ? TOOL_TEXT : TOOL_REASONING, n);
+}
+
+/* At the end white space that might have been a mark's is the text's after all. */
+static void emit_rest(struct tool_parser *p)
+{
+    bool keeps = p->state == IN_TEXT && !p->has_calls;
+    size_t spaces = keeps ? 0 : spaces_before(p, p->held.num_bytes);
+    emit_plain(p, p->held.num_bytes - spaces);
+    take(p, p->held.num_bytes);
+}
+
+static bool step_plain(struct tool_parser *p)
+{
+    struct head head;
+    ssize_t length = 0;
+    if (p->drops_spaces) {
+        size_t n = 0;
+        while (n < p->held.num_bytes && match_is_space(p->held.data[n])) n++;
+        take(p, n);
+        if (p->held.num_bytes == 0) return false;
+        p->drops_spaces = false;
+        p->num_scanned = 0;
+    }
+    for (size_t at = p->num_scanned; at < p->held.num_bytes; at++) {
+        enum mark mark = mark_at(p, at, &length, &head);
+        if (mark == MARK_NONE) continue;
+        /* Text in front of it goes out first: lengths are counted from the front. */
+        size_t before = at - spaces_before(p, at);
+        if (length < 0) {
+            emit_plain(p, before);
+            p->num_scanned = at - before;
+            return false;
+        }
+        if (at > 0) {
+            emit_plain(p, before);
+            take(p, at - before);
+            p->num_scanned = 0;
+            return true;
+        }
+        take_mark(p, mark, (size_t)length, &head);
+        return true;
+    }
+    if (p->is_whole) {
+        emit_rest(p);
+        return false;
+    }
+    emit_plain(p, p->held.num_bytes - spaces_before(p, p->held.num_bytes));
+    p->num_scanned = p->held.num_bytes;
+    return false;
+}
+
+/* ---- between calls ---- */
+
+static bool step_after_call(struct tool_parser *p)
+{
+    const struct tool_format *f = p->format;
+    struct head head;
+    size_t at;
+    if (!skip_spaces(p, &at)) return false;
+    ssize_t call =
+        *f->call_begin || *f->call_separator ? match_call(p, at, f->call_separator, &head) : MATCH_NOT;
+    if (call >= 0) {
+        begin_call(p, &head, (size_t)call);
+        return true;
+    }
+    ssize_t end = *f->section_end ? match_text(f->section_end, held_from(p, at), NULL) : MATCH_NOT;
+    if (call == MATCH_MORE) return false;
+    if (end == MATCH_MORE) return false;
+    if (end >= 0) take(p, at + (size_t)end);
+    p->state = IN_TEXT;
+    p->drops_spaces = !p->has_text;
+    p->num_scanned = 0;
+    return true;
+}
+
+static bool step_after_arguments(struct tool_parser *p)
+{
+    size_t at;
+    if (!skip_spaces(p, &at)) return false;
+    ssize_t n = match_text(p->format->call_end, held_from(p, at), NULL);
+    if (n == MATCH_MORE) return false;
+    if (n >= 0) take(p, at + (size_t)n);
+    end_call(p, true, AFTER_CALL);
+    return true;
+}
+
+/* ---- arguments as JSON ---- */
+
+/* False when a bracket closes what was not opened. */
+static bool scan_json_byte(struct json_scan *s, char c)
+{
+    if (s->is_escaped) {
+        s->is_escaped = false;
+    } else if (s->in_string) {
+        s->is_escaped = c == '\\';
+        s->in_string = c != '"';
+    } else if (c == '"') {
+        s->in_string = true;
+    } else if (c == '{' || c == '[') {
+        if (s->depth == JSON_DEPTH_MAX) return false;
+        s->closing[s->depth++] = c == '{' ? '}' : ']';
+    } else if (c == '}' || c == ']') {
+        if (s->depth == 0 || s->closing[s->depth - 1] != c) return false;
+        s->depth--;
+    }
+    return true;
+}
+
+static bool step_json(struct tool_parser *p)
+{
+    size_t n = 0;
+    bool fits = true, ended = false;
+    while (n < p->held.num_bytes && fits && !ended) {
+        fits = scan_json_byte(&p->json, p->held.data[n]);
+        n += fits;
+        ended = fits && p->json.depth == 0 && !p->json.in_string;
+    }
+    bool some = n > 0;
+    emit_held(p, TOOL_ARGUMENTS, n);
+    if (!fits)
+        break_call(p);
+    else if (ended)
+        p->state = AFTER_ARGUMENTS;
+    return some || !fits;
+}
+
+/* The text within a JSON string; \u escapes stay, since the arguments are JSON too, but for quotes. */
+static ssize_t unescape(struct tool_parser *p, size_t at)
+{
+    static const char names[] = "nrtbf/\"\\", values[] = "\n\r\t\b\f/\"\\";
+    size_t left = p->held.num_bytes - at;
+    if (left < 2) return MATCH_MORE;
+    char c = p->held.data[at + 1];
+    const char *known = c ? strchr(names, c) : NULL;
+    if (known) {
+        buffer_append_char(&p->out, values[known - names]);
+        return 2;
+    }
+    buffer_append(&p->out, p->held.data + at, 2);
+    return 2;
+}
+
+static bool step_json_string(struct tool_parser *p)
+{
+    size_t n = 0;
+    while (n < p->held.num_bytes && p->held.data[n] != '"') {
+        ssize_t taken = 1;
+        if (p->held.data[n] == '\\')
+            taken = unescape(p, n);
+        else
+            buffer_append_char(&p->out, p->held.data[n]);
+        if (taken < 0) break;
+        n += (size_t)taken;
+    }
+    bool ended = n < p->held.num_bytes && p->held.data[n] == '"';
+    emit_arguments(p);
+    take(p, n + ended);
+    if (ended) p->state = AFTER_ARGUMENTS;
+    return ended;
+}
+
+/* ---- tagged arguments ---- */
+
+static bool is_key_byte(char c)
+{
+    return is_name_byte(c) || c == ' ' || c == '$' || c == '@';
+}
+
+static void begin_value(struct tool_parser *p, const char *key, size_t n, bool is_string, bool is_told)
+{
+    buffer_append_text(&p->out, p->has_parameters ? ", " : "{");
+    buffer_append_json(&p->out, key, n);
+    buffer_append_text(&p->out, ": ");
+    emit_arguments(p);
+    p->has_parameters = true;
+    p->types = is_told ? (is_string ? LITERAL_STRING : ~(unsigned)LITERAL_STRING)
+                       : tool_parameter_types(p->function, key, n);
+    p->num_scanned = 0;
+    p->literal = (struct literal_scan){.quote = p->format->quote};
+    p->state = IN_LITERAL;
+    if (p->format->values == VALUES_RAW) p->state = p->types == LITERAL_STRING ? IN_STRING : IN_VALUE;
+    if (p->state == IN_STRING) emit(p, TOOL_ARGUMENTS, "\"", 1);
+}
+
+/* White space that a text ends with is taken as far as it stands there; MATCH_MORE while it may still. */
+static ssize_t match_tail(const struct tool_parser *p, const char *text, size_t at)
+{
+    size_t n = strlen(text), begin = n;
+    while (begin > 0 && match_is_space(text[begin - 1])) begin--;
+    ssize_t length = match_exact(text + begin, n - begin, held_from(p, at));
+    return length == MATCH_NOT ? 0 : length;
+}
+
+/* KEY key_end: the length of all, and which of the two ends it was. */
+static ssize_t match_key(const struct tool_parser *p, size_t at, size_t *key_bytes, int *kind)
+{
+    const struct tool_format *f = p->format;
+    ssize_t best = MATCH_NOT;
+    size_t n = 0;
+    while (at + n < p->held.num_bytes && n <= TOOL_LITERAL_MAX && is_key_byte(p->held.data[at + n])) n++;
+    if (n == 0 || n > TOOL_LITERAL_MAX) return at == p->held.num_bytes ? more(p) : MATCH_NOT;
+    if (at + n == p->held.num_bytes) return more(p);
+    for (*kind = FOR_STRING; *kind < NUM_VALUE_KINDS; ++*kind) {
+        best = match_text(f->key_end[*kind], held_from(p, at + n), NULL);
+        if (best != MATCH_NOT) break;
+    }
+    if (best < 0) return best;
+    *key_bytes = n;
+    at += n + (size_t)best;
+    ssize_t tail = match_tail(p, f->key_end[*kind], at);
+    return tail < 0 ? tail : (ssize_t)at + tail;
+}
+
+static void end_parameters(struct tool_parser *p, size_t num_bytes)
+{
+    emit(p, TOOL_ARGUMENTS, "{}", p->has_parameters ? 0 : 2);
+    emit(p, TOOL_ARGUMENTS, "}", p->has_parameters ? 1 : 0);
+    take(p, num_bytes);
+    p->state = AFTER_ARGUMENTS;
+}
+
+/* A key, or the end of the call, which is left for the next state. */
+static bool step_before_key(struct tool_parser *p)
+{
+    const struct tool_format *f = p->format;
+    size_t at;
+    if (!skip_spaces(p, &at)) return false;
+    ssize_t end = match_text(f->call_end, held_from(p, at), NULL);
+    if (end >= 0) {
+        end_parameters(p, at);
+        return true;
+    }
+    if (end == MATCH_MORE && !*f->key_begin) return false;
+    ssize_t n = match_text(f->key_begin, held_from(p, at), NULL), key = MATCH_NOT;
+    size_t key_bytes = 0;
+    int kind = 0;
+    if (n >= 0) key = match_key(p, at + (size_t)n, &key_bytes, &kind);
+    if (n == MATCH_MORE || key == MATCH_MORE || (n < 0 && end == MATCH_MORE)) return false;
+    if (key < 0) {
+        break_call(p);
+        return true;
+    }
+    bool is_told = strcmp(f->key_end[FOR_STRING], f->key_end[FOR_OTHER]) != 0;
+    begin_value(p, p->held.data + at + (size_t)n, key_bytes, kind == FOR_STRING, is_told);
+    take(p, (size_t)key);
+    return true;
+}
+
+/* Where the value ends: value_end with all the white space in front of it, or without. */
+static ssize_t match_value_end(const struct tool_parser *p, size_t at, size_t *value_bytes)
+{
+    const char *text = p->format->value_end, *core = text;
+    size_t n = strlen(text);
+    while (match_is_space(*core)) core++, n--;
+    while (n > 0 && match_is_space(core[n - 1])) n--;
+    size_t lead = (size_t)(core - text);
+    *value_bytes = at;
+    ssize_t length = lead > 0 ? match_exact(text, lead + n, held_from(p, at)) : MATCH_NOT;
+    if (length == MATCH_NOT) length = match_exact(core, n, held_from(p, at));
+    return length;
+}
+
+/* Looks for the end from where it looked last: the bytes of the value so far, and in *end the length of
+ * value_end behind them, or a MATCH_. */
+static size_t find_value_end(struct tool_parser *p, ssize_t *end)
+{
+    size_t value_bytes;
+    for (size_t at = p->num_scanned; at < p->held.num_bytes; at++) {
+        *end = match_value_end(p, at, &value_bytes);
+        if (*end == MATCH_NOT) continue;
+        p->num_scanned = at;
+        return at;
+    }
+    p->num_scanned = p->held.num_bytes;
+    *end = MATCH_NOT;
+    return p->held.num_bytes;
+}
+
+static bool step_string(struct tool_parser *p)
+{
+    ssize_t end;
+    size_t n = find_value_end(p, &end);
+    literal_append_escaped(&p->out, p->held.data, n);
+    if (end >= 0) buffer_append_char(&p->out, '"');
+    emit_arguments(p);
+    take(p, n + (size_t)max_of(end, (ssize_t)0));
+    if (end >= 0) p->state = AFTER_VALUE;
+    return end >= 0;
+}
+
+/* A value that is no string where its schema or its look says so; else a string. */
+static void append_value(struct tool_parser *p, const char *text, size_t n)
+{
+    struct buffer json;
+    buffer_init(&json, SIZE_MAX / 2);
+    enum literal_type type = literal_to_json(text, n, p->format->quote, &json);
+    bool allowed = p->types == 0 || (p->types & type);
+    if (type != LITERAL_NONE && type != LITERAL_STRING && allowed) {
+        buffer_append(&p->out, json.data, json.num_bytes);
+    } else {
+        buffer_append_char(&p->out, '"');
+        literal_append_escaped(&p->out, text, n);
+        buffer_append_char(&p->out, '"');
+    }
+    if (buffer_failed(&json)) p->failed = true;
+    buffer_deinit(&json);
+}
+
+static bool step_value(struct tool_parser *p)
+{
+    ssize_t end;
+    size_t n = find_value_end(p, &end);
+    if (end >= 0) {
+        append_value(p, p->held.data, n);
+        emit_arguments(p);
+        take(p, n + (size_t)end);
+        p->state = AFTER_VALUE;
+    } else if (n > TOOL_VALUE_MAX) {
+        emit(p, TOOL_ARGUMENTS, "\"", 1);
+        p->num_scanned = 0;
+        p->state = IN_STRING;
+    }
+    return end >= 0 || n > TOOL_VALUE_MAX;
+}
+
+static bool step_literal(struct tool_parser *p)
+{
+    bool ended;
+    const char *at = p->held.data + p->num_scanned;
+    p->num_scanned += literal_scan(&p->literal, at, p->held.num_bytes - p->num_scanned, &ended);
+    if (!ended && p->num_scanned <= TOOL_VALUE_MAX) return false;
+    enum literal_type type = LITERAL_NONE;
+    if (ended) type = literal_to_json(p->held.data, p->num_scanned, p->format->quote, &p->out);
+    if (type == LITERAL_NONE) {
+        break_call(p);
+        return true;
+    }
+    emit_arguments(p);
+    take(p, p->num_scanned);
+    p->num_scanned = 0;
+    p->state = AFTER_VALUE;
+    return true;
+}
+
+/* The separator, when there is one, or the end. */
+static bool step_after_value(struct tool_parser *p)
+{
+    const struct tool_format *f = p->format;
+    if (*f->parameter_separator) {
+        size_t at;
+        if (!skip_spaces(p, &at)) return false;
+        ssize_t n = match_text(f->parameter_separator, held_from(p, at), NULL);
+        if (n == MATCH_MORE) return false;
+        if (n >= 0) take(p, at + (size_t)n);
+    }
+    p->state = BEFORE_KEY;
+    return true;
+}
+
+/* ---- the whole ---- */
+
+/* False when more bytes are needed. */
+static bool step(struct tool_parser *p)
+{
+    switch (p->state) {
+    case IN_REASONING:
+    case IN_TEXT:
+        return step_plain(p);
+    case AFTER_CALL:
+        return step_after_call(p);
+    case IN_JSON:
+        return step_json(p);
+    case IN_JSON_STRING:
+        return step_json_string(p);
+    case BEFORE_KEY:
+        return step_before_key(p);
+    case IN_STRING:
+        return step_string(p);
+    case IN_VALUE:
+        return step_value(p);
+    case IN_LITERAL:
+        return step_literal(p);
+    case AFTER_VALUE:
+        return step_after_value(p);
+    case AFTER_ARGUMENTS:
+        return step_after_arguments(p);
+    }
+    return false;
+}
+
+static int run(struct tool_parser *p)
+{
+    while (!p->failed && p->held.num_bytes > 0 && step(p)) {
+    }
+    return p->failed ? STATUS_NO_MEMORY : 0;
+}
+
+int tool_parser_push(struct tool_parser *p, const char *bytes, size_t num_bytes)
+{
+    buffer_append(&p->held, bytes, num_bytes);
+    if (buffer_failed(&p->held)) p->failed = true;
+    return run(p);
+}
+
+/* The answer ended within a call: what is left of it. */
+static void finish_call(struct tool_parser *p)
+{
+    if (p->state == AFTER_ARGUMENTS) {
+        end_call(p, true, AFTER_CALL);
+        return;
+    }
+    bool is_parameters = p->state == BEFORE_KEY || p->state == AFTER_VALUE;
+    if (is_parameters && p->held.num_bytes == 0 && !p->failed) {
+        end_parameters(p, 0);
+        end_call(p, true, AFTER_CALL);
+        return;
+    }
+    break_call(p);
+}
+
+int tool_parser_finish(struct tool_parser *p)
+{
+    p->is_whole = true;
+    int status = run(p);
+    if (tool_parser_in_call(p)) {
+        finish_call(p);
+        status = run(p);
+    }
+    return status;
+}

@@ -1,0 +1,114 @@
+#include "text/tools/tool_types.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+#include "text/tools/literal_json.h"
+
+enum { SCHEMA_DEPTH = 8 };
+
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static bool is_text(const char *text, const char *bytes, size_t num_bytes)
+{
+    return text && strlen(text) == num_bytes && !memcmp(text, bytes, num_bytes);
+}
+
+static const cJSON *function_of(const cJSON *tool)
+{
+    const cJSON *function = get(tool, "function");
+    return function ? function : tool;
+}
+
+const cJSON *tool_find(const cJSON *tools, const char *name, size_t num_bytes)
+{
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools)
+    {
+        const cJSON *function = function_of(tool);
+        if (is_text(cJSON_GetStringValue(get(function, "name")), name, num_bytes)) return function;
+    }
+    return NULL;
+}
+
+bool tool_any_begins(const cJSON *tools, const char *name, size_t num_bytes)
+{
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools)
+    {
+        const char *text = cJSON_GetStringValue(get(function_of(tool), "name"));
+        if (text && strlen(text) >= num_bytes && !memcmp(text, name, num_bytes)) return true;
+    }
+    return false;
+}
+
+static unsigned type_named(const char *name)
+{
+    static const struct {
+        const char *name;
+        unsigned type;
+    } names[] = {
+        {"string", LITERAL_STRING},   {"number", LITERAL_NUMBER | LITERAL_INTEGER},
+        {"integer", LITERAL_INTEGER}, {"boolean", LITERAL_BOOLEAN},
+        {"null", LITERAL_NULL},       {"array", LITERAL_ARRAY},
+        {"object", LITERAL_OBJECT},
+    };
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i].name, name)) return names[i].type;
+    return 0;
+}
+
+static unsigned type_of_value(const cJSON *value)
+{
+    if (cJSON_IsString(value)) return LITERAL_STRING;
+    if (cJSON_IsNumber(value)) return LITERAL_NUMBER | LITERAL_INTEGER;
+    if (cJSON_IsBool(value)) return LITERAL_BOOLEAN;
+    if (cJSON_IsNull(value)) return LITERAL_NULL;
+    return cJSON_IsArray(value) ? LITERAL_ARRAY : LITERAL_OBJECT;
+}
+
+static unsigned types_of(const cJSON *schema, int depth);
+
+/* 0 as soon as one alternative does not say. */
+static unsigned types_of_alternatives(const cJSON *list, int depth)
+{
+    unsigned types = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        unsigned more = types_of(item, depth);
+        if (more == 0) return 0;
+        types |= more;
+    }
+    return types;
+}
+
+static unsigned types_of(const cJSON *schema, int depth)
+{
+    const cJSON *type = get(schema, "type"), *item;
+    unsigned types = type_named(cJSON_GetStringValue(type));
+    if (depth == 0) return 0;
+    if (cJSON_IsArray(type)) {
+        cJSON_ArrayForEach(item, type) types |= type_named(cJSON_GetStringValue(item));
+    }
+    if (types == 0) {
+        cJSON_ArrayForEach(item, get(schema, "enum")) types |= type_of_value(item);
+    }
+    if (types == 0 && get(schema, "const")) types = type_of_value(get(schema, "const"));
+    if (types == 0) types = types_of_alternatives(get(schema, "anyOf"), depth - 1);
+    if (types == 0) types = types_of_alternatives(get(schema, "oneOf"), depth - 1);
+    return types;
+}
+
+unsigned tool_parameter_types(const cJSON *function, const char *key, size_t num_bytes)
+{
+    const cJSON *property;
+    cJSON_ArrayForEach(property, get(get(function, "parameters"), "properties"))
+    {
+        if (is_text(property->string, key, num_bytes)) return types_of(property, SCHEMA_DEPTH);
+    }
+    return 0;
+}
