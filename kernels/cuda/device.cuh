@@ -133,7 +133,8 @@ struct cuda_device {
     struct weight_stages *weight_stages; /* weights.cu: while weights come in */
     struct linears *linears;             /* linear.cu: choices of kernels */
     struct steps *steps;                 /* step.cu: buffers, events, graphs */
-    struct sampler *sampler;             /* sample.cu: history, scratch */
+    struct history *history;             /* history.cu */
+    struct sampler *sampler;             /* sample.cu: scratch */
     float *logits;                       /* [R][V] */
     float *attention_partial;            /* decode: split outputs and log-sum-exps */
     int32_t *attention_counters;         /* decode: arrivals per (sequence, head, merger) */
@@ -199,14 +200,16 @@ int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct 
 uint64_t cuda_linear_bytes(struct device *d, const struct linear *l);
 void cuda_weights_close_stages(struct cuda_device *d);
 
+/* history.cu */
+int cuda_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
+                     int32_t num_tokens);
+
 /* sample.cu */
 int cuda_sampler_prepare(struct cuda_device *d, struct error *err);
 void cuda_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 /* follows: the stream's last kernel is of the same step and the first one may begin before that ends. */
 void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows);
 void cuda_forbid(struct device *d, const uint64_t *ids);
-int cuda_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
-                     int32_t num_tokens);
 
 /* step.cu */
 int cuda_steps_prepare(struct cuda_device *d, struct error *err);

@@ -20,27 +20,15 @@
  *            running totals of the shortlist: 100, 190: the second, (2.9, id 4), is the cut of top_p
  *            weights from there up, by tiles: 0 | 100 | 90 | 0, together 190
  *            u = 0.6: target 114, 14 into the third tile, whose first token has 90: id 4 */
-#include <string.h>
-
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/history.cuh"
 #include "kernels/cuda/sample_draw.cuh"
 #include "kernels/cuda/sample_scan.cuh"
 
-enum { STAGING_WORDS_MIN = 1 << 19 };
-
-/* Pinned words on their way to the device, in two halves: one is filled while the copies out of the other end. */
-struct staging {
-    int32_t *halves[2];
-    cudaEvent_t copied[2];
-    size_t half_words, taken;
-    int current;
-};
-
 struct sampler {
     struct sample_args args; /* what is the same for every step */
-    struct staging staging;
 };
 
 int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
@@ -48,9 +36,7 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     struct sampler *s = new struct sampler();
     struct sample_args *a = &s->args;
     struct device *base = &d->base;
-    size_t rows = (size_t)d->limits.num_logits, slots = (size_t)d->limits.num_batch_slots,
-           v = (size_t)d->vocab_size;
-    size_t history_words = (size_t)d->limits.max_model_len;
+    size_t rows = (size_t)d->limits.num_logits, v = (size_t)d->vocab_size;
     d->sampler = s;
     if (d->vocab_size > TILES_MAX * TILE_IDS_MAX)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device samples from at most %d tokens, not %d",
@@ -69,57 +55,18 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     a->peaks = (uint32_t *)base->ops->alloc(base, tiles * 4, "sampling");
     a->raw_peaks = (uint32_t *)base->ops->alloc(base, tiles * 4, "sampling");
     a->masses = (mass *)base->ops->alloc(base, tiles * sizeof *a->masses, "sampling");
-    a->history = (int32_t *)base->ops->alloc(base, slots * history_words * 4, "sampling");
-    a->history_meta =
-        (struct history_meta *)base->ops->alloc(base, slots * sizeof *a->history_meta, "sampling");
+    int status = cuda_history_prepare(d, err);
+    if (status) return status;
+    a->history = d->history->tokens;
+    a->history_meta = d->history->meta;
     a->mask_words = 2 * token_mask_words(d->vocab_size);
     a->forbidden = (uint32_t *)base->ops->alloc(base, (size_t)a->mask_words * 4, "sampling");
     a->chunk_forbids = (int32_t *)base->ops->alloc(base, (size_t)a->num_chunks * 4, "sampling");
-    if (!a->adjusted || !a->stats || !a->peaks || !a->raw_peaks || !a->masses || !a->history ||
-        !a->history_meta || !a->forbidden || !a->chunk_forbids)
+    if (!a->adjusted || !a->stats || !a->peaks || !a->raw_peaks || !a->masses || !a->forbidden ||
+        !a->chunk_forbids)
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the sampler of %zu rows of %zu",
                          rows, v);
-    struct staging *t = &s->staging;
-    t->half_words = std::max(history_words, (size_t)STAGING_WORDS_MIN) + sizeof(struct history_meta) / 4;
-    for (int i = 0; i < 2; i++)
-        if (!CUDA_CHECK(d, cudaHostAlloc((void **)&t->halves[i], t->half_words * 4, cudaHostAllocDefault)) ||
-            !CUDA_CHECK(d, cudaEventCreateWithFlags(&t->copied[i], cudaEventDisableTiming)))
-            return error_set(err, STATUS_NO_MEMORY, "no pinned memory for histories of %zu tokens",
-                             t->half_words);
     return STATUS_OK;
-}
-
-/* Room for so many words until the stream has passed what is queued next. Waits only where more than a half has been asked
- * for since the stream was last here. */
-static int32_t *staging_take(struct cuda_device *d, struct staging *s, size_t words)
-{
-    if (s->taken + words > s->half_words) {
-        CUDA_CHECK(d, cudaEventRecord(s->copied[s->current], d->stream));
-        s->current ^= 1;
-        s->taken = 0;
-        CUDA_CHECK(d, cudaEventSynchronize(s->copied[s->current]));
-    }
-    int32_t *at = s->halves[s->current] + s->taken;
-    s->taken += words;
-    return at;
-}
-
-/* In the stream's order: steps before this one may still add to the slot. */
-int cuda_history_set(struct device *device, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
-                     int32_t num_tokens)
-{
-    struct cuda_device *d = cuda_enter(device);
-    const struct sample_args *a = &d->sampler->args;
-    struct history_meta meta = {num_prompt, num_tokens};
-    int32_t *to = a->history + (size_t)batch_slot * a->max_model_len;
-    int32_t *from = staging_take(d, &d->sampler->staging, (size_t)num_tokens + sizeof meta / 4);
-    if (num_tokens > 0) memcpy(from, token_ids, (size_t)num_tokens * 4);
-    memcpy(from + num_tokens, &meta, sizeof meta);
-    bool ok =
-        CUDA_CHECK(d, cudaMemcpyAsync(to, from, (size_t)num_tokens * 4, cudaMemcpyHostToDevice, d->stream)) &&
-        CUDA_CHECK(d, cudaMemcpyAsync(a->history_meta + batch_slot, from + num_tokens, sizeof meta,
-                                      cudaMemcpyHostToDevice, d->stream));
-    return ok ? STATUS_OK : STATUS_DEVICE;
 }
 
 /* A fault shows up in the next step_end. */

@@ -7,6 +7,7 @@
 #ifndef KERNELS_CUDA_SAMPLE_CUH
 #define KERNELS_CUDA_SAMPLE_CUH
 
+#include "kernels/cuda/history.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
@@ -29,10 +30,6 @@ namespace
 
 typedef unsigned long long mass; /* a sum of weights in units of 2^-40 */
 typedef unsigned long long rank; /* higher logit first, then lower id: no two tokens of a row have the same */
-
-struct history_meta {
-    int32_t num_prompt, num_tokens;
-};
 
 /* What scan learns about one chunk of a row. */
 struct chunk_stats {
