@@ -18,6 +18,9 @@
 
 #include <stdint.h>
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#error "CUDA_ARCHS: 9.0 wants compute_90a and sm_90a, without the a there are no wgmma instructions"
+#endif
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define WGMMA_BODY(...) __VA_ARGS__
 #else
