@@ -61,6 +61,8 @@ struct steps {
     cudaEvent_t masks_copied;
     size_t mask_places_words, mask_words; /* of all rows; of one mask */
     int begin, end;                       /* counts of steps begun and ended */
+    int fault_step,
+        hang_step; /* for tests: the step that breaks the device for good, and the one that takes a minute */
     bool recording;
     int32_t spare_slot; /* first token slot of the spare block; set when the pool is made */
     bool sealed;
@@ -119,10 +121,19 @@ static bool prepare_masks(struct cuda_device *d, struct steps *s)
     return ok;
 }
 
+/* Of a variable of the environment; 0 where it is not set. */
+static int number_of(const char *variable)
+{
+    const char *text = getenv(variable);
+    return text ? atoi(text) : 0;
+}
+
 int cuda_steps_prepare(struct cuda_device *d, struct error *err)
 {
     struct steps *s = new struct steps();
     d->steps = s;
+    s->fault_step = number_of("FLASHD_CUDA_FAULT_STEP");
+    s->hang_step = number_of("FLASHD_CUDA_HANG_STEP");
     s->small = make_layout(d, d->limits.num_seqs);
     s->large = make_layout(d, d->limits.num_tokens);
     s->buffer_words = s->large.tail + tail_words_max(d);
@@ -331,20 +342,6 @@ static __global__ void hang_kernel(void)
         for (int64_t begin = clock64(); clock64() - begin < 1500000000;) continue;
 }
 
-/* For tests: FLASHD_CUDA_FAULT_STEP=n breaks the device for good in its n-th step. */
-static bool is_fault_step(int step)
-{
-    static const char *text = getenv("FLASHD_CUDA_FAULT_STEP");
-    return text && atoi(text) == step;
-}
-
-/* FLASHD_CUDA_HANG_STEP=n: the n-th step takes a minute. */
-static bool is_hang_step(int step)
-{
-    static const char *text = getenv("FLASHD_CUDA_HANG_STEP");
-    return text && atoi(text) == step;
-}
-
 /* The variable tail has no fixed offsets; kernels find its parts through the counts words. */
 struct batch *cuda_step_begin(struct device *device, const struct step *step)
 {
@@ -359,6 +356,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     if (padded > d->limits.num_seqs && decode_only) padded = step->num_tokens;
     int32_t padding = padded - step->num_tokens;
     int32_t *words = buffer->host;
+    assert_always(step->num_tokens > 0 && step->num_tokens <= l->num_tokens && padded <= l->num_tokens);
+    assert_always(step->num_seqs + padding <= l->num_seqs && step->num_logits + padding <= l->num_logits);
     *b = batch{};
     buffer->launched = false;
     b->num_tokens = padded;
@@ -405,6 +404,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     counts[COUNT_REAL_LOGITS] = b->num_real_logits;
     counts[COUNT_RANGES] = (int32_t)tail;
     tail += (size_t)num_ranges * 4;
+    assert_always(tail <= s->buffer_words);
 
     point_batch(b, buffer->device, l);
     b->prefill_tiles = (const struct prefill_tile *)(buffer->device + tiles_at);
@@ -416,8 +416,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, s->copies));
     CUDA_CHECK(d, cudaEventRecord(buffer->copied, s->copies));
     CUDA_CHECK(d, cudaStreamWaitEvent(d->stream, buffer->copied, 0));
-    if (is_fault_step(s->begin)) trap_kernel<<<1, 1, 0, d->stream>>>();
-    if (is_hang_step(s->begin)) hang_kernel<<<1, 1, 0, d->stream>>>();
+    if (s->begin == s->fault_step) trap_kernel<<<1, 1, 0, d->stream>>>();
+    if (s->begin == s->hang_step) hang_kernel<<<1, 1, 0, d->stream>>>();
     return b;
 }
 
@@ -425,7 +425,7 @@ static struct step_buffer *buffer_of(struct cuda_device *d, const struct batch *
 {
     for (int i = 0; i < STEP_BUFFERS; i++)
         if (&d->steps->buffers[i].batch == b) return &d->steps->buffers[i];
-    return NULL;
+    check_failed("the batch is of a step that has begun", __FILE__, __LINE__);
 }
 
 static void finish_launch(struct cuda_device *d, struct step_buffer *buffer)

@@ -2,7 +2,7 @@
 is one. FOLDER has the objects (build/kernels/cuda).
 
 What the CUDA device remembers hangs on struct cuda_device: it goes when the device is closed, and two devices share nothing.
-Let through are what nvcc adds to register kernels, and what ALLOWED names with a reason.
+Let through is what nvcc adds to register kernels.
 """
 import pathlib
 import re
@@ -12,10 +12,6 @@ import sys
 SYMBOL = re.compile(r"^[0-9a-f]+ ......O (\S+)\t[0-9a-f]+ (?:\.hidden )?(\S+)$", re.M)
 WRITABLE = re.compile(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)\b|\*COM\*")
 OF_NVCC = re.compile(r"__cudaFatCubinHandle|__device_stub__|DW\.ref\.__gxx_personality_v0$")
-ALLOWED = {
-    "is_fault_step": "a switch of tests, read from the environment once",
-    "is_hang_step": "a switch of tests, read from the environment once",
-}
 
 
 def variables(obj):
@@ -29,7 +25,7 @@ def main():
     objects = [obj for obj in objects if obj.exists()]
     if not objects:
         print("check: the CUDA device was not built; its variables were not looked at")
-    found = [(obj, name) for obj in objects for name in variables(obj) if not any(a in name for a in ALLOWED)]
+    found = [(obj, name) for obj in objects for name in variables(obj)]
     for obj, name in found:
         print(f"{obj}: {name} is a variable of the process: it belongs into struct cuda_device")
     return 1 if found else 0
