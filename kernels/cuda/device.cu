@@ -33,6 +33,9 @@ static void close_device(struct device *device)
     if (d->blas) cublasLtDestroy(d->blas);
     cuda_weights_close_stages(d);
     cuda_linears_forget(d);
+    cuda_steps_forget(d);
+    cuda_sampler_forget(d);
+    cuda_history_forget(d);
     tensor_maps_close(d);
     cuda_launches_close(d);
     cudaDeviceReset(); /* this process has one CUDA device: everything on it goes at once */

@@ -200,12 +200,16 @@ int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct 
 uint64_t cuda_linear_bytes(struct device *d, const struct linear *l);
 void cuda_weights_close_stages(struct cuda_device *d);
 
+/* Each file's forget lets go of what it has on the host; memory, events and graphs go with the device. */
+
 /* history.cu */
+void cuda_history_forget(struct cuda_device *d);
 int cuda_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                      int32_t num_tokens);
 
 /* sample.cu */
 int cuda_sampler_prepare(struct cuda_device *d, struct error *err);
+void cuda_sampler_forget(struct cuda_device *d);
 void cuda_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 /* follows: the stream's last kernel is of the same step and the first one may begin before that ends. */
 void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows);
@@ -213,6 +217,7 @@ void cuda_forbid(struct device *d, const uint64_t *ids);
 
 /* step.cu */
 int cuda_steps_prepare(struct cuda_device *d, struct error *err);
+void cuda_steps_forget(struct cuda_device *d);
 struct batch *cuda_step_begin(struct device *d, const struct step *step);
 int cuda_step_end(struct device *d, struct sample_result *results, struct error *err);
 bool cuda_replay(struct device *d, struct batch *b);

@@ -48,6 +48,12 @@ int cuda_history_prepare(struct cuda_device *d, struct error *err)
     return STATUS_OK;
 }
 
+void cuda_history_forget(struct cuda_device *d)
+{
+    delete d->history;
+    d->history = NULL;
+}
+
 /* In the stream's order: steps before this one may still add to the slot. */
 int cuda_history_set(struct device *device, int32_t batch_slot, const int32_t *token_ids, int32_t num_prompt,
                      int32_t num_tokens)

@@ -69,6 +69,12 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     return STATUS_OK;
 }
 
+void cuda_sampler_forget(struct cuda_device *d)
+{
+    delete d->sampler;
+    d->sampler = NULL;
+}
+
 /* A fault shows up in the next step_end. */
 void cuda_forbid(struct device *device, const uint64_t *ids)
 {

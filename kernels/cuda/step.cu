@@ -157,6 +157,12 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     return STATUS_OK;
 }
 
+void cuda_steps_forget(struct cuda_device *d)
+{
+    delete d->steps;
+    d->steps = NULL;
+}
+
 void cuda_steps_set_spare_block(struct cuda_device *d, int32_t block)
 {
     d->steps->spare_slot = block * BLOCK_SIZE;
