@@ -33,6 +33,7 @@
 #include "server/listener.h"
 #include "server/loop_watch.h"
 #include "server/recovery.h"
+#include "server/service_manager.h"
 #include "text/model_text.h"
 
 enum {
@@ -50,6 +51,7 @@ struct life {
     struct listener listener;
     struct engine_host engine;
     struct recovery recovery;
+    struct service_manager manager;
     uv_loop_t loop;
     uv_async_t text_done, quiet;
     uv_signal_t sigterm, sigint, ignored[array_length(ignored_signals)];
@@ -86,10 +88,11 @@ static void end(struct life *life)
     life->ending = true;
     listener_close(&life->listener);
     engine_host_close(&life->engine);
-    uv_handle_t *own[] = {(uv_handle_t *)&life->text_done,    (uv_handle_t *)&life->quiet,
-                          (uv_handle_t *)&life->sigterm,      (uv_handle_t *)&life->sigint,
-                          (uv_handle_t *)&life->deadline,     (uv_handle_t *)&life->restart,
-                          (uv_handle_t *)&life->engine_watch, (uv_handle_t *)&life->before_wait};
+    uv_handle_t *own[] = {(uv_handle_t *)&life->text_done,       (uv_handle_t *)&life->quiet,
+                          (uv_handle_t *)&life->sigterm,         (uv_handle_t *)&life->sigint,
+                          (uv_handle_t *)&life->deadline,        (uv_handle_t *)&life->restart,
+                          (uv_handle_t *)&life->engine_watch,    (uv_handle_t *)&life->before_wait,
+                          (uv_handle_t *)&life->manager.watchdog};
     for (size_t i = 0; i < array_length(own); i++) close_handle(own[i], NULL);
 }
 
@@ -141,6 +144,7 @@ static void begin_drain(struct life *life)
     log_info("draining: %d requests in flight, at most %lld s (--drain-timeout)",
              api_num_in_flight(&life->server), (long long)config->drain_timeout);
     life->server.state = SERVER_DRAINING;
+    service_manager_tell(&life->manager, "STOPPING=1\nSTATUS=draining");
     uv_timer_start(&life->deadline, on_deadline, (uint64_t)config->drain_timeout * 1000, 0);
     listener_drain(&life->listener);
     end_if_quiet(life);
@@ -265,6 +269,7 @@ static void become_ready(struct life *life)
     life->server.engine_ready_ns = clock_monotonic_ns();
     log_info("ready after %.3f s: serving %s", (double)(clock_monotonic_ns() - life->server.start_ns) / 1e9,
              life->server.model_names[0]);
+    service_manager_tell_ready(&life->manager);
 }
 
 static void on_text_done(uv_async_t *async)
@@ -425,6 +430,7 @@ static void init_handles(struct life *life)
     uv_timer_init(&life->loop, &life->restart);
     uv_timer_init(&life->loop, &life->engine_watch);
     engine_host_init(&life->engine);
+    service_manager_init(&life->manager, &life->loop);
     uv_signal_init(&life->loop, &life->sigterm);
     uv_signal_init(&life->loop, &life->sigint);
     life->text_done.data = life->quiet.data = life->sigterm.data = life->sigint.data = life;
@@ -485,6 +491,7 @@ static void release(struct life *life)
     link_destroy(life->server.link);
     model_text_close(&life->text);
     listener_deinit(&life->listener);
+    service_manager_deinit(&life->manager);
     free(life->default_name);
     for (size_t i = 0; i < array_length(ignored_signals); i++)
         uv_close((uv_handle_t *)&life->ignored[i], NULL);
