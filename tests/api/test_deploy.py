@@ -1,14 +1,19 @@
 """What deploy/ holds, under the programs that it is for; each part is skipped where its program is not installed."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
 import shutil
 import socket
 import subprocess
+import time
 
+import httpx
 import pytest
+
+from conftest import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -98,3 +103,129 @@ def test_the_unit_lets_the_server_do_what_it_does(start_server, tmp_path):
         assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 4}).status_code == 200
     used = set(re.findall(r"^\d+ +([a-z]\w*)\(", trace.read_text(), re.MULTILINE))
     assert {"sendto", "execve", "epoll_pwait"} & used and used <= filtered_calls()
+
+
+# ---- Prometheus, Grafana ----
+
+RULES = DEPLOY / "prometheus/flashd.rules.yml"
+
+
+def names_on(page):
+    return set(re.findall(r"^([\w:]+)(?:\{| )", page, re.MULTILINE))
+
+
+def named_in(expressions):
+    return set(re.findall(r"\b(?:vllm:|flashd_)\w+", expressions))
+
+
+def test_alerts_ask_for_what_there_is(server):
+    expressions = "".join(re.findall(r"expr: (?:>-\n)?(.*(?:\n +/.*)?)", RULES.read_text()))
+    assert len(named_in(expressions)) >= 7
+    assert named_in(expressions) <= names_on(httpx.get(server.url + "/metrics").text)
+
+
+@needs("promtool")
+def test_alerts_fire():
+    output_of("promtool", "check", "rules", str(RULES))
+    output_of("promtool", "test", "rules", "flashd.rules.test.yml", cwd=RULES.parent)
+    tested = (RULES.parent / "flashd.rules.test.yml").read_text()
+    for name in re.findall(r"alert: (\w+)", RULES.read_text()):
+        assert re.search(rf"alertname: {name}\n +exp_alerts: \[\{{", tested), f"no test fires {name}"
+
+
+def test_the_dashboard_shows_every_metric(server, tmp_path):
+    page = httpx.get(server.url + "/metrics").text
+    made = json.loads(output_of(str(DEPLOY / "grafana-dashboard"), input=page))
+    assert {p["title"] for p in made["panels"]} == {
+        name for name in re.findall(r"^# TYPE (\S+)", page, re.MULTILINE) if not name.endswith("_info")}
+    assert len({p["id"] for p in made["panels"]}) == len(made["panels"]) > 40
+    expressions = [t["expr"] for p in made["panels"] for t in p["targets"]]
+    assert named_in("".join(expressions)) <= names_on(page)
+    if shutil.which("promtool"):
+        rules = [{"record": f"r{i}", "expr": e.replace("$__rate_interval", "5m")} for i, e in enumerate(expressions)]
+        (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "g", "rules": rules}]}))
+        output_of("promtool", "check", "rules", str(tmp_path / "rules.yml"))
+
+
+# ---- proxies ----
+
+
+@contextlib.contextmanager
+def proxy(command, port):
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def changed(path, *changes):
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text, f"{path}: {old}"
+        text = text.replace(old, new)
+    return text
+
+
+@contextlib.contextmanager
+def nginx(server, folder):
+    port = free_port()
+    site = changed(DEPLOY / "proxies/nginx.conf", ("127.0.0.1:8000", server.url[7:]), ("listen 80", f"listen 127.0.0.1:{port}"))
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind}; " for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    config = folder / "nginx.conf"
+    config.write_text(f"daemon off; master_process off; pid {folder}/pid; error_log stderr;\nevents {{}}\n"
+                      f"http {{ access_log off; {temporary}\n{site} }}\n")
+    with proxy(["nginx", "-p", str(folder), "-c", str(config), "-e", "stderr"], port) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def haproxy(server, folder):
+    port = free_port()
+    config = folder / "haproxy.cfg"
+    config.write_text(changed(DEPLOY / "proxies/haproxy.cfg", ("server one 127.0.0.1:8000", f"server one {server.url[7:]}"),
+                              ("bind :80", f"bind 127.0.0.1:{port}")))
+    output_of("haproxy", "-c", "-f", str(config))
+    with proxy(["haproxy", "-f", str(config)], port) as url:
+        yield url
+
+
+PROXIES = [pytest.param(nginx, marks=needs("nginx")), pytest.param(haproxy, marks=needs("haproxy"))]
+LONG = {"prompt": "One, two,", "max_tokens": 60, "min_tokens": 60, "temperature": 0, "stream": True}
+
+
+def events(lines):
+    return [line for line in lines if line.startswith("data: ")]
+
+
+def texts(found):
+    return [json.loads(e[6:])["choices"][0]["text"] for e in found if e != "data: [DONE]"]
+
+
+@pytest.mark.parametrize("make", PROXIES)
+def test_streams_through_a_proxy(server, tmp_path, make):
+    with httpx.stream("POST", server.url + "/v1/completions", json=LONG, timeout=300) as answer:
+        expected = texts(events(answer.iter_lines()))
+    with make(server, tmp_path) as url, httpx.Client(timeout=300) as client:
+        assert client.get(url + "/health").status_code == 200
+        assert client.get(url + "/").headers["content-security-policy"]
+        origin = {"Origin": url}
+        assert client.post(url + "/tokenize", json={"prompt": "a"}, headers=origin).status_code == 200
+        with client.stream("POST", url + "/v1/completions", json=LONG) as answer:
+            lines = answer.iter_lines()
+            first = next(line for line in lines if line.startswith("data: "))
+            assert server.metrics()["flashd_requests_in_flight"] == 1, "nothing came before the end"
+            assert "".join(texts([first, *events(lines)])) == "".join(expected)
+        large = {"prompt": "a " * 3_500_000, "max_tokens": -1}
+        assert client.post(url + "/v1/completions", json=large).json()["error"]["param"] == "max_tokens"
+        before = server.metrics()['flashd_requests_finished_total{outcome="client_gone"}']
+        with client.stream("POST", url + "/v1/completions", json={**LONG, "max_tokens": 4000, "min_tokens": 4000}) as answer:
+            next(answer.iter_lines())
+        assert server.wait_idle()['flashd_requests_finished_total{outcome="client_gone"}'] == before + 1
