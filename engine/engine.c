@@ -54,6 +54,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .num_batch_slots = e->limits.num_batch_slots,
         .max_num_sequences = request_slots_count(e->slots),
         .num_blocks = e->options.num_blocks,
+        .target_us = e->options.target_us,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .prefill_decode_equal = model_device(e->model)->prefill_decode_equal,
         .model_key = key,
@@ -74,6 +75,34 @@ static int create_arrays(struct engine *e)
         if (plan_init(&e->flights[i].plan, e->limits.num_seqs) != 0) return STATUS_NO_MEMORY;
     for (size_t i = 0; i < num_slots; i++) e->seq_of_slot[i] = NO_SEQUENCE;
     return 0;
+}
+
+static void set_prices(struct engine *e, const struct step_prices *prices)
+{
+    step_cost_init(&e->cost, prices);
+    scheduler_set_prices(e->scheduler, prices);
+}
+
+void engine_guess_prices(struct engine *e, const struct step_prices *prices)
+{
+    if (!engine_knows_prices(e)) set_prices(e, prices);
+}
+
+bool engine_knows_prices(const struct engine *e)
+{
+    return step_cost_prices(&e->cost).prompt_token > 0;
+}
+
+static void inherit_prices(struct engine *e)
+{
+    const struct link_stats *s = &e->inherited;
+    const struct step_prices prices = {.prompt_token = s->prompt_token_us,
+                                       .prompt_pair = s->prompt_pair_us,
+                                       .prompt_step = s->prompt_step_us,
+                                       .decode_token = s->decode_token_us,
+                                       .decode_pair = s->decode_pair_us,
+                                       .decode_step = s->decode_step_us};
+    set_prices(e, &prices);
 }
 
 int engine_create(struct model *model, struct link *link, const struct engine_options *options,
@@ -99,6 +128,7 @@ int engine_create(struct model *model, struct link *link, const struct engine_op
         engine_destroy(e);
         return status;
     }
+    inherit_prices(e);
     engine_copy_scheduler_stats(e);
     *out = e;
     return 0;

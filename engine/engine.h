@@ -11,6 +11,7 @@
 
 #include "link/link.h"
 #include "model/model.h"
+#include "scheduler/step_cost.h"
 
 struct engine;
 
@@ -19,6 +20,7 @@ struct engine_options {
     int32_t max_num_logits; /* rows of logits in a step, >= max_num_seqs; what exceeds the sampled ones
                                serves prompt log probabilities. 0: max_num_seqs */
     int32_t num_blocks;     /* of the K/V pool, already created in the model */
+    double target_us;       /* that a step with decoding sequences may take; 0: any */
     bool enable_prefix_caching;
     bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;
@@ -33,6 +35,10 @@ void engine_step_limits(const struct engine_options *options, const struct devic
 int engine_create(struct model *model, struct link *link, const struct engine_options *options,
                   struct engine **out, struct error *err) must_check;
 void engine_destroy(struct engine *e);
+
+/* What steps take, roughly, before the first of them; unless another engine has learned it over this link. */
+void engine_guess_prices(struct engine *e, const struct step_prices *prices);
+bool engine_knows_prices(const struct engine *e);
 
 /* Turns until link_stop or the device's failure, on the caller's thread. Afterwards nothing is the engine's
  * but, with leaves_requests, what a failure left. */

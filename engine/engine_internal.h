@@ -40,6 +40,7 @@ struct engine {
     struct link_counters *counters;
     struct link_stats inherited; /* what counters said when this engine was made */
     struct step_rates rates;
+    struct step_cost cost;
 };
 
 /* engine.c */

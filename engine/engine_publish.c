@@ -91,7 +91,8 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .num_scored = atomic_load_explicit(&slot->num_prompt_published, memory_order_relaxed),
         .prompt_logprobs = input->prompt_logprobs,
         .salt = input->cache_salt,
-        .salt_bytes = sizeof(input->cache_salt)};
+        .salt_bytes = sizeof(input->cache_salt),
+        .arrival_us = input->arrival_ns / 1000};
     if (scheduler_add(e->scheduler, &sequence, &e->seq_of_slot[slot_idx]) != 0)
         finish_slot(e, slot, FINISH_ERROR, "the request needs more K/V blocks than there are");
 }

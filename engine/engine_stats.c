@@ -31,6 +31,20 @@ static void count_step_tokens(struct link_counters *c, int32_t num_tokens)
     counter_add(&c->step_tokens_sum, (uint64_t)num_tokens);
 }
 
+static void learn_cost(struct engine *e, const struct flight *flight, double us)
+{
+    struct link_counters *c = e->counters;
+    step_cost_learn(&e->cost, &flight->plan.work, us);
+    struct step_prices p = step_cost_prices(&e->cost);
+    scheduler_set_prices(e->scheduler, &p);
+    store_known(&c->prompt_token_us, p.prompt_token);
+    store_known(&c->prompt_pair_us, p.prompt_pair);
+    store_known(&c->prompt_step_us, p.prompt_step);
+    store_known(&c->decode_token_us, p.decode_token);
+    store_known(&c->decode_pair_us, p.decode_pair);
+    store_known(&c->decode_step_us, p.decode_step);
+}
+
 void engine_count_step(struct engine *e, const struct flight *flight)
 {
     struct link_counters *c = e->counters;
@@ -49,6 +63,7 @@ void engine_count_step(struct engine *e, const struct flight *flight)
                    flight->plan.num_tokens - flight->plan.num_prefill_tokens);
     store_known(&c->prefill_seconds_per_token, step_rates_prefill_seconds_per_token(&e->rates));
     store_known(&c->decode_seconds_per_step, step_rates_decode_seconds_per_step(&e->rates));
+    learn_cost(e, flight, seconds * 1e6);
     counter_add(&c->num_steps, 1);
     store64(&c->last_step_end_ns, end_ns);
     count_step_tokens(c, flight->plan.num_tokens);

@@ -19,7 +19,10 @@ enum {
     GPU_BATCHED_TOKENS_MAX = 8192,
     CPU_TYPICAL_TOKENS = 1024, /* of one sequence, when a CPU's K/V cache is sized by default */
     LOGIT_ROWS_MIN = 64,       /* room for prompt log probabilities in a step */
-    WARM_UP_TOKENS = 128,
+    GPU_WARM_UP_TOKENS = 128,
+    CPU_WARM_UP_TOKENS = 16,
+    CPU_TARGET_ITL_MS = 50,
+    GPU_TARGET_ITL_MS = 25,
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
     PROGRESS_LINE_NS = 1000000000,
 };
@@ -96,6 +99,14 @@ static int load_device(struct load *load, struct error *err)
     return choose_limits(load, err);
 }
 
+static double target_us(const struct load *load)
+{
+    int64_t ms = load->config->target_itl ? load->config->target_itl
+                 : load->device->is_gpu   ? GPU_TARGET_ITL_MS
+                                          : CPU_TARGET_ITL_MS;
+    return 1000.0 * (double)ms;
+}
+
 static struct engine_options engine_options_of(const struct load *load)
 {
     return (struct engine_options){
@@ -104,6 +115,7 @@ static struct engine_options engine_options_of(const struct load *load)
         .max_num_batched_tokens = load->facts.max_num_batched_tokens,
         .max_num_logits = max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
         .num_blocks = load->facts.num_blocks,
+        .target_us = target_us(load),
         .enable_prefix_caching = load->config->enable_prefix_caching,
         .leaves_requests = load->leaves_requests,
         .kv_dtype = load->kv_dtype,
@@ -189,14 +201,32 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              load->facts.max_num_batched_tokens);
 }
 
-/* A CPU has nothing to load or to choose that would be worth a step. */
+/* Of attention over a key to all products of a token, in operations. */
+static double pair_per_token(const struct model_config *c)
+{
+    return 2.0 * c->num_layers * c->num_heads * c->head_dim / (double)model_config_num_parameters(c);
+}
+
+/* A GPU loads and chooses much in its first steps, so that the second ones are measured. A CPU has nothing of
+ * the kind: it makes two small steps when nobody has told what steps take. */
 static int warm_up(const struct load *load, struct error *err)
 {
+    bool gpu = load->device->is_gpu;
     int64_t most =
         min_of((int64_t)load->facts.num_blocks * BLOCK_SIZE, (int64_t)load->facts.max_model_len) - 1;
-    int32_t num_tokens =
-        (int32_t)min_of(most, (int64_t)min_of(load->facts.max_num_batched_tokens, WARM_UP_TOKENS));
-    return load->device->is_gpu && num_tokens > 0 ? model_warm_up(load->model, num_tokens, err) : STATUS_OK;
+    int32_t wanted = min_of(load->facts.max_num_batched_tokens,
+                            gpu ? (int32_t)GPU_WARM_UP_TOKENS : (int32_t)CPU_WARM_UP_TOKENS);
+    int32_t num_tokens = (int32_t)min_of(most, (int64_t)wanted);
+    if (num_tokens < 2 || (!gpu && engine_knows_prices(load->engine))) return STATUS_OK;
+    struct warm_up_times times;
+    int status = STATUS_OK;
+    for (int i = 0; i < (gpu ? 2 : 1) && !status; i++)
+        status = model_warm_up(load->model, num_tokens, &times, err);
+    if (status) return status;
+    struct step_prices prices = step_prices_guess(times.prompt_us, num_tokens, times.token_us,
+                                                  pair_per_token(model_files_config(load->files)));
+    engine_guess_prices(load->engine, &prices);
+    return STATUS_OK;
 }
 
 /* What is left on the device decides the number of blocks, unless an engine before this one has decided. */

@@ -30,6 +30,13 @@ extern const double step_tokens_bounds[STEP_TOKENS_BOUNDS];
     X(uint64_t, dequeued_prompt_tokens)                                                                      \
     X(double, prefill_seconds_per_token) /* engine/step_rates.h; 0: not known yet */                         \
     X(double, decode_seconds_per_step)                                                                       \
+    /* scheduler/step_cost.h; 0: not known yet */                                                            \
+    X(double, prompt_token_us)                                                                               \
+    X(double, prompt_pair_us)                                                                                \
+    X(double, prompt_step_us)                                                                                \
+    X(double, decode_token_us)                                                                               \
+    X(double, decode_pair_us)                                                                                \
+    X(double, decode_step_us)                                                                                \
     X(double, tokens_per_second) /* prompt and generated, smoothed over seconds of work */
 
 /* As they lie in shared memory. */

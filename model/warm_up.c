@@ -3,9 +3,10 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 /* Fills in what a step of one sequence leaves open. */
-static int run_step(struct model *m, struct step step, struct error *err)
+static int run_step(struct model *m, struct step step, double *us, struct error *err)
 {
     struct sample_params greedy = {.score_token_id = -1,
                                    .sampling.top_p = 1,
@@ -19,12 +20,15 @@ static int run_step(struct model *m, struct step step, struct error *err)
     step.logit_rows = &last_token;
     step.cu_seqlens_q = cu_seqlens_q;
     step.seqlens_k = &seqlen_k;
+    uint64_t begin_ns = clock_monotonic_ns();
     model_step_begin(m, &step);
     model_step_sample(m);
-    return model_step_end(m, &result, err);
+    int status = model_step_end(m, &result, err);
+    *us = (double)(clock_monotonic_ns() - begin_ns) * 1e-3;
+    return status;
 }
 
-int model_warm_up(struct model *m, int32_t num_tokens, struct error *err)
+int model_warm_up(struct model *m, int32_t num_tokens, struct warm_up_times *times, struct error *err)
 {
     assert_always(num_tokens > 0);
     size_t num_positions = (size_t)num_tokens + 1;
@@ -46,8 +50,8 @@ int model_warm_up(struct model *m, int32_t num_tokens, struct error *err)
                         .slot_mapping = positions + num_tokens,
                         .block_tables = blocks,
                         .block_table_stride = (int32_t)num_positions};
-    int status = run_step(m, prompt, err);
-    if (!status) status = run_step(m, next, err);
+    int status = run_step(m, prompt, &times->prompt_us, err);
+    if (!status) status = run_step(m, next, &times->token_us, err);
     free(positions);
     return status;
 }

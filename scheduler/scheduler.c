@@ -41,7 +41,10 @@ static int create_arrays(struct scheduler *s)
     s->sequences = calloc((size_t)s->num_sequences, sizeof(s->sequences[0]));
     s->block_tables = calloc((size_t)o->num_batch_slots * (size_t)s->table_stride, sizeof(int32_t));
     s->free_batch_slots = calloc((size_t)o->num_batch_slots, sizeof(int32_t));
-    return s->sequences && s->block_tables && s->free_batch_slots ? 0 : STATUS_NO_MEMORY;
+    s->tenants = calloc((size_t)s->num_sequences, sizeof(s->tenants[0]));
+    s->active = calloc((size_t)s->num_sequences, sizeof(s->active[0]));
+    bool all = s->sequences && s->block_tables && s->free_batch_slots && s->tenants && s->active;
+    return all ? 0 : STATUS_NO_MEMORY;
 }
 
 int scheduler_create(const struct scheduler_options *options, struct scheduler **out, struct error *err)
@@ -52,7 +55,7 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
     struct scheduler *s = calloc(1, sizeof(*s));
     if (!s) return error_set(err, STATUS_NO_MEMORY, "no memory for the scheduler");
     s->options = *options;
-    s->free = s->waiting = s->running = s->closing = (struct sequence_list){NO_SEQUENCE, NO_SEQUENCE, 0};
+    s->free = s->urgent = s->running = s->closing = (struct sequence_list){NO_SEQUENCE, NO_SEQUENCE, 0};
     int status = create_arrays(s);
     if (status) error_set(err, status, "no memory for the scheduler's tables");
     if (!status) status = block_manager_create(options->num_blocks, &s->blocks, err);
@@ -78,6 +81,8 @@ void scheduler_destroy(struct scheduler *s)
     free(s->sequences);
     free(s->block_tables);
     free(s->free_batch_slots);
+    free(s->tenants);
+    free(s->active);
     free(s);
 }
 
@@ -96,6 +101,20 @@ void plan_deinit(struct plan *plan)
     *plan = (struct plan){0};
 }
 
+void scheduler_set_prices(struct scheduler *s, const struct step_prices *prices)
+{
+    s->prices = *prices;
+}
+
+/* The longer its prompt takes, the longer it may wait. */
+static uint64_t due_us_of(const struct scheduler *s, const struct sequence_input *input)
+{
+    double patience = PATIENCE * step_prices_prompt_us(&s->prices, 0, input->num_prompt);
+    int64_t due = (int64_t)(input->arrival_us + (uint64_t)patience) + input->patience_us;
+    uint64_t due_us = (uint64_t)max_of(due, (int64_t)0);
+    return input->deadline_us > 0 ? min_of(due_us, input->deadline_us) : due_us;
+}
+
 int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id)
 {
     assert_always(input->num_prompt + input->max_tokens <= s->options.max_model_len);
@@ -106,8 +125,11 @@ int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32
     int32_t id = s->free.head;
     assert_always(id != NO_SEQUENCE);
     sequence_list_remove(s, &s->free, id);
-    sequence_init(&s->sequences[id], input, ++s->num_arrivals, &root);
-    sequence_list_insert(s, &s->waiting, id, s->waiting.tail);
+    struct sequence *seq = &s->sequences[id];
+    sequence_init(seq, input, ++s->num_arrivals, &root);
+    seq->due_us = due_us_of(s, input);
+    scheduler_join_tenant(s, seq, input->tenant_id, input->weight > 0 ? input->weight : 1);
+    scheduler_enqueue(s, seq);
     *seq_id = id;
     return 0;
 }
@@ -152,10 +174,11 @@ void scheduler_preempt(struct scheduler *s, struct sequence *seq)
     sequence_forget_computed(seq);
     seq->state = SEQUENCE_WAITING;
     seq->num_preemptions++;
-    seq->num_bypassed = BYPASS_MAX;
     seq->available_at_refusal = -1;
     s->num_preemptions++;
-    sequence_list_insert(s, &s->waiting, id_of(s, seq), NO_SEQUENCE);
+    seq->num_bypassed = BYPASS_MAX;
+    sequence_list_insert(s, &s->urgent, id_of(s, seq), NO_SEQUENCE);
+    s->num_waiting++;
 }
 
 static void free_sequence(struct scheduler *s, struct sequence *seq)
@@ -175,8 +198,9 @@ static void forget_blocks(struct scheduler *s, const struct sequence *seq)
 void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
 {
     struct sequence *seq = scheduler_sequence(s, seq_id);
+    scheduler_leave_tenant(s, seq);
     if (seq->state == SEQUENCE_WAITING) {
-        sequence_list_remove(s, &s->waiting, seq_id);
+        scheduler_dequeue(s, seq);
         free_sequence(s, seq);
         return;
     }
@@ -225,12 +249,29 @@ void scheduler_append_token(struct scheduler *s, int32_t seq_id)
     seq->num_tokens++;
 }
 
+/* The first of the waiting tenants from active[i] on. */
+static int32_t first_of_tenants(const struct scheduler *s, int32_t i)
+{
+    for (; i < s->num_active; i++)
+        if (s->tenants[s->active[i]].waiting.count > 0) return s->tenants[s->active[i]].waiting.head;
+    return NO_SEQUENCE;
+}
+
+static int32_t place_of_tenant(const struct scheduler *s, int32_t tenant)
+{
+    int32_t i = 0;
+    while (s->active[i] != tenant) i++;
+    return i;
+}
+
 int32_t scheduler_next(const struct scheduler *s, int32_t seq_id)
 {
-    if (seq_id == NO_SEQUENCE) return s->running.head != NO_SEQUENCE ? s->running.head : s->waiting.head;
-    const struct sequence *seq = &s->sequences[seq_id];
-    if (seq->next == NO_SEQUENCE && seq->state == SEQUENCE_RUNNING) return s->waiting.head;
-    return seq->next;
+    const struct sequence *seq = seq_id == NO_SEQUENCE ? NULL : &s->sequences[seq_id];
+    if (seq && seq->next != NO_SEQUENCE) return seq->next;
+    if (!seq && s->running.count > 0) return s->running.head;
+    if ((!seq || seq->state == SEQUENCE_RUNNING) && s->urgent.count > 0) return s->urgent.head;
+    bool of_tenant = seq && seq->state == SEQUENCE_WAITING && !sequence_is_urgent(seq);
+    return first_of_tenants(s, of_tenant ? place_of_tenant(s, seq->tenant) + 1 : 0);
 }
 
 bool scheduler_is_empty(const struct scheduler *s)
@@ -242,7 +283,7 @@ void scheduler_stats(const struct scheduler *s, struct scheduler_stats *out)
 {
     *out = (struct scheduler_stats){
         .num_running = s->running.count,
-        .num_waiting = s->waiting.count,
+        .num_waiting = s->num_waiting,
         .num_blocks = s->options.num_blocks,
         .num_free_blocks = block_manager_num_free(s->blocks),
         .num_cached_blocks = block_manager_num_cached(s->blocks),

@@ -1,20 +1,30 @@
 /* scheduler.h - which sequences compute which tokens in the next step. Policy and bookkeeping only: no
  * thread, no device, no clock; the same calls give the same plans.
  *
- * A plan is made in this order, each line with what the lines above left of the step's tokens and logit rows:
+ * A plan is made in this order, each line with what the lines above left of the step:
  *
  *   1. room     every decoding sequence, oldest first, gets the block that its next token needs; when there
- *               is none, the youngest running sequence is preempted: its blocks go, it waits at the front,
- *               and will compute its prompt and what it generated again
+ *               is none, the youngest running sequence is preempted: its blocks go, it waits before all
+ *               others, and will compute its prompt and what it generated again
  *   2. decode   one token of every decoding sequence
- *   3. prefill  the running sequences that have more than that to compute, oldest first, as much as fits
- *   4. admit    waiting sequences, first come first served
+ *   3. prompts  of running sequences and of waiting ones, which are admitted for it, in the order below
+ *
+ * A step has so many tokens, so many rows of logits, and so much time: target_us at most as the prices say
+ * (step_cost.h), twice that when nobody decodes; prompts get a quarter of it whatever decoding takes, and on
+ * a machine too slow for it more, so that a step's fixed cost stays the smaller part. Prices come in as numbers;
+ * at zero time does not matter.
+ *
+ * The order. Among tenants the one goes first that has received least, in microseconds by weight: deficit
+ * round robin without the rounds. Who comes, or comes back, starts where those are that are being served, so
+ * nobody saves up. Within a tenant goes first what is due first. A sequence is due some time after it has
+ * come, PATIENCE times what its prompt will take: so short ones pass long ones, and no longer than that.
+ * Where the first does not fit into the step, a quarter of the step goes to shorter ones before it; at most
+ * these two kinds are in a step, so that long prompts are not all begun and none ended.
  *
  * A sequence is admitted when all tokens that it has fit into blocks and one more block remains for each that
  * runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
- * bypassed by smaller ones behind it (nothing idles that somebody could use), but only BYPASS_MAX times: then
- * nobody behind it is admitted until it is, so its waiting is bounded whatever arrives (aging). A preempted
- * one is never bypassed.
+ * bypassed by others (nothing idles that somebody could use), but only BYPASS_MAX times: then it is urgent,
+ * as preempted ones are at once, and nobody else is admitted until all urgent ones are.
  *
  * Promise: the oldest running sequence can always finish, since the blocks of all others can be had for it
  * and scheduler_add refuses what does not fit into the whole pool. So does, in turn, everyone.
@@ -30,7 +40,9 @@
 #define SCHEDULER_SCHEDULER_H
 
 #include "scheduler/sequence.h"
+#include "scheduler/step_cost.h"
 
+enum { PATIENCE = 4 };
 enum { BYPASS_MAX = 16, BYPASS_LOOK_AHEAD = 32 };
 
 struct scheduler_options {
@@ -41,6 +53,7 @@ struct scheduler_options {
     int32_t num_batch_slots;   /* max_num_seqs times the steps in flight */
     int32_t max_num_sequences; /* in all states but free; closing ones come on top */
     int32_t num_blocks;
+    double target_us; /* that a step may take; 0: any */
     bool enable_prefix_caching, prefill_decode_equal;
     const void *model_key; /* for the prefix cache; not kept */
     size_t model_key_bytes;
@@ -60,6 +73,9 @@ struct plan_entry {
 struct plan {
     int32_t num_prefills, num_decodes; /* entries; decodes have one token each */
     int32_t num_tokens, num_prefill_tokens, num_logits;
+    struct step_work work;
+    double us;                             /* that it will take, as the prices say */
+    double us_left;                        /* for prompts: what nobody needed */
     struct plan_entry *prefills, *decodes; /* [max_num_seqs] each */
 };
 
@@ -88,6 +104,9 @@ void plan_deinit(struct plan *plan);
 int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id) must_check;
 struct sequence *scheduler_sequence(struct scheduler *s, int32_t seq_id);
 
+/* For the plans from now on, and for sequences that are added. */
+void scheduler_set_prices(struct scheduler *s, const struct step_prices *prices);
+
 enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan);
 /* Blocks of a running sequence, in order: [num_blocks]. */
 const int32_t *scheduler_block_table(const struct scheduler *s, const struct sequence *seq);
@@ -104,7 +123,7 @@ void scheduler_append_token(struct scheduler *s, int32_t seq_id);
  * and V may be wrong (NaN), so that the prefix cache forgets them. */
 void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable);
 
-/* The next sequence that is not finished, waiting or running; start with NO_SEQUENCE. */
+/* The next sequence that is not finished, running ones before waiting ones; start with NO_SEQUENCE. */
 int32_t scheduler_next(const struct scheduler *s, int32_t seq_id);
 /* No sequence in any state, closing ones included. */
 bool scheduler_is_empty(const struct scheduler *s);

@@ -15,6 +15,7 @@ static void check_list(const struct scheduler *s, const struct sequence_list *li
         assert_always(++count <= list->count);
         assert_always(seq->state == state && seq->prev == prev);
         assert_always(state != SEQUENCE_RUNNING || seq->arrival > arrival);
+        assert_always(state != SEQUENCE_WAITING || sequence_is_urgent(seq) == (list == &s->urgent));
         arrival = seq->arrival;
         prev = id;
     }
@@ -71,13 +72,46 @@ static void check_tables(const struct scheduler *s)
     free(used);
 }
 
+/* Each has as many sequences as it counts, and lists those that wait by when they are due. */
+static void check_tenant(const struct scheduler *s, int32_t tenant)
+{
+    const struct tenant *t = &s->tenants[tenant];
+    int32_t count = 0;
+    check_list(s, &t->waiting, SEQUENCE_WAITING);
+    for (int32_t id = t->waiting.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        assert_always(seq->tenant == tenant);
+        if (seq->next != NO_SEQUENCE) assert_always(sequence_is_due_before(seq, &s->sequences[seq->next]));
+    }
+    for (int32_t id = 0; id < s->num_sequences; id++) {
+        const struct sequence *seq = &s->sequences[id];
+        bool is_open = seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_WAITING;
+        count += is_open && seq->tenant == tenant;
+    }
+    assert_always(count == t->num_sequences);
+}
+
+static void check_queues(const struct scheduler *s)
+{
+    int32_t num_waiting = s->urgent.count, num_open = 0;
+    for (int32_t i = 0; i < s->num_active; i++) {
+        const struct tenant *t = &s->tenants[s->active[i]];
+        assert_always(t->num_sequences > 0 && t->weight > 0);
+        check_tenant(s, s->active[i]);
+        num_waiting += t->waiting.count;
+        num_open += t->num_sequences;
+    }
+    assert_always(num_waiting == s->num_waiting && num_open == s->num_waiting + s->running.count);
+}
+
 void scheduler_check(const struct scheduler *s)
 {
     check_list(s, &s->free, SEQUENCE_FREE);
-    check_list(s, &s->waiting, SEQUENCE_WAITING);
+    check_list(s, &s->urgent, SEQUENCE_WAITING);
+    check_queues(s);
     check_list(s, &s->running, SEQUENCE_RUNNING);
     check_list(s, &s->closing, SEQUENCE_CLOSING);
-    assert_always(s->free.count + s->waiting.count + s->running.count + s->closing.count == s->num_sequences);
+    assert_always(s->free.count + s->num_waiting + s->running.count + s->closing.count == s->num_sequences);
     assert_always(s->running.count <= s->options.max_num_seqs);
     for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];

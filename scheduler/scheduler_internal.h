@@ -1,6 +1,7 @@
 /* scheduler_internal.h - what the scheduler's files share: its state, and lists of sequences in one array.
  *
  *   scheduler.c        life, and giving back what a sequence held
+ *   scheduler_queue.c  tenants, and who waits in which order
  *   scheduler_plan.c   the policy
  *   scheduler_check.c  the invariants */
 #ifndef SCHEDULER_SCHEDULER_INTERNAL_H
@@ -12,6 +13,17 @@ struct sequence_list {
     int32_t head, tail, count;
 };
 
+/* Whoever shares with whom: sequences of one owner. */
+struct tenant {
+    uint64_t id;
+    double weight;
+    double service_us;            /* received by weight; only differences between tenants mean anything */
+    int32_t num_sequences;        /* waiting and running; an entry without any may be given to another id */
+    struct sequence_list waiting; /* by due_us, but for urgent ones */
+    /* while a plan is made */
+    int32_t prompts; /* chain of running sequences with more than a token to compute, by due_us */
+};
+
 struct scheduler {
     struct scheduler_options options;
     struct block_manager *blocks;
@@ -21,7 +33,17 @@ struct scheduler {
     int32_t *block_tables;      /* [num_batch_slots][table_stride] */
     int32_t *free_batch_slots;  /* a stack */
     int32_t num_free_batch_slots;
-    struct sequence_list free, waiting, running, closing; /* running: oldest first */
+    struct sequence_list free, urgent, running, closing; /* running: oldest first; urgent: they wait, too */
+    int32_t num_waiting;
+    struct tenant *tenants; /* [num_sequences] */
+    int32_t *active;        /* [num_sequences] tenants that have sequences */
+    int32_t num_tenants, num_active;
+    double virtual_us; /* service_us of the tenant that was served last: where others come in */
+    struct step_prices prices;
+    uint64_t num_plans;
+    /* while a plan is made: who did not fit */
+    struct sequence *refused[BYPASS_LOOK_AHEAD];
+    int32_t num_refused;
     int32_t num_steps_in_flight;
     uint64_t num_arrivals, prefix_query_tokens, prefix_hit_tokens, num_preemptions;
 };
@@ -40,10 +62,35 @@ static inline int32_t *table_of(const struct scheduler *s, int32_t batch_slot)
 void sequence_list_insert(struct scheduler *s, struct sequence_list *list, int32_t id, int32_t after);
 void sequence_list_remove(struct scheduler *s, struct sequence_list *list, int32_t id);
 
+/* ---- scheduler_queue.c ---- */
+
+/* The tenant of this id gets the sequence. */
+void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, uint64_t tenant_id, double weight);
+void scheduler_leave_tenant(struct scheduler *s, struct sequence *seq);
+static inline struct tenant *tenant_of(struct scheduler *s, const struct sequence *seq)
+{
+    return &s->tenants[seq->tenant];
+}
+
+/* In and out of the list that it waits in: its tenant's or, since it was passed over too often, urgent. */
+void scheduler_enqueue(struct scheduler *s, struct sequence *seq);
+void scheduler_dequeue(struct scheduler *s, struct sequence *seq);
+void scheduler_make_urgent(struct scheduler *s, struct sequence *seq);
+static inline bool sequence_is_urgent(const struct sequence *seq)
+{
+    return seq->num_bypassed >= BYPASS_MAX;
+}
+static inline bool sequence_is_due_before(const struct sequence *a, const struct sequence *b)
+{
+    return a->due_us != b->due_us ? a->due_us < b->due_us : a->arrival < b->arrival;
+}
+
+/* ---- scheduler.c ---- */
+
 /* Tells the prefix cache about every block that is full of known tokens by now. */
 void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq);
-/* Takes everything from a running sequence that no step in flight names and puts it at the front of the
- * queue. */
+/* Takes everything from a running sequence that no step in flight names and puts it before all who
+ * wait. */
 void scheduler_preempt(struct scheduler *s, struct sequence *seq);
 
 #endif

@@ -1,7 +1,13 @@
-/* scheduler_plan.c - the policy; its four parts and its promises are in scheduler.h. */
-#include "scheduler/scheduler_internal.h"
+/* scheduler_plan.c - the policy; its parts and its promises are in scheduler.h. */
+#include <math.h>
 
 #include "base/check.h"
+#include "scheduler/scheduler_internal.h"
+
+/* What is left of a step for prompts, at least, and of that for shorter ones when the first is a long one. */
+static const double PROMPTS_SHARE = 0.25, SHORT_SHARE = 0.25;
+/* Of prompts in a step where nobody decodes, at least: in what a step costs in any case. */
+static const double STEPS_WORTH_ALONE = 16;
 
 /* 1. room. False: only a preemption helps, and a step in flight is in the way. */
 static bool make_room(struct scheduler *s)
@@ -26,7 +32,10 @@ static bool make_room(struct scheduler *s)
 static struct plan_entry entry_make(const struct scheduler *s, const struct sequence *seq, int32_t num_tokens)
 {
     int32_t end = seq->num_computed + num_tokens;
-    struct plan_entry e = {.seq_id = id_of(s, seq), .position = seq->num_computed, .num_tokens = num_tokens};
+    struct plan_entry e = {.seq_id = id_of(s, seq),
+                           .position = seq->num_computed,
+                           .num_tokens = num_tokens,
+                           .admitted = !seq->is_entered};
     e.samples = num_tokens == sequence_num_uncomputed(seq) && sequence_num_generated(seq) < seq->max_tokens;
     if (seq->prompt_logprobs) {
         e.score_position = max_of(e.position, seq->num_scored - 1);
@@ -40,18 +49,39 @@ static int32_t entry_num_logits(const struct plan_entry *e)
     return e->num_score_rows + e->samples;
 }
 
-/* Puts the entry into the plan and moves the sequence's marks: from here on it counts as computed. */
+static double entry_us(const struct scheduler *s, const struct plan_entry *e, bool prefill)
+{
+    return prefill ? step_prices_prompt_us(&s->prices, e->position, e->num_tokens)
+                   : step_prices_decode_us(&s->prices, e->position + 1);
+}
+
+static void count_work(struct plan *plan, const struct plan_entry *e, bool prefill)
+{
+    double pairs = step_num_pairs(e->position, e->num_tokens);
+    *(prefill ? &plan->work.prompt_tokens : &plan->work.decode_tokens) += e->num_tokens;
+    *(prefill ? &plan->work.prompt_pairs : &plan->work.decode_pairs) += pairs;
+}
+
+/* Puts the entry into the plan and moves the sequence's marks: from here on it counts as computed. Its tenant
+ * has received what it takes, and of the decoding rows' step a share. */
 static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e, bool prefill)
 {
     struct sequence *seq = &s->sequences[e.seq_id];
+    struct tenant *tenant = tenant_of(s, seq);
+    double us = entry_us(s, &e, prefill);
     if (prefill) {
         plan->prefills[plan->num_prefills++] = e;
         plan->num_prefill_tokens += e.num_tokens;
+        tenant->service_us += us / tenant->weight;
     } else {
         plan->decodes[plan->num_decodes++] = e;
+        tenant->service_us += (us + s->prices.decode_step / s->running.count) / tenant->weight;
     }
+    plan->us_left -= us;
+    count_work(plan, &e, prefill);
     plan->num_tokens += e.num_tokens;
     plan->num_logits += entry_num_logits(&e);
+    seq->is_entered = true;
     seq->num_computed += e.num_tokens;
     seq->num_pending += e.samples;
     seq->num_steps_in_flight++;
@@ -69,32 +99,38 @@ static void plan_decodes(struct scheduler *s, struct plan *plan)
     }
 }
 
-/* As many of the sequence's tokens as fit into what the plan has left. */
-static void plan_prefill(struct scheduler *s, struct plan *plan, const struct sequence *seq, bool admitted)
+/* 3. prompts: what a sequence computes of its own. */
+
+static int32_t num_tokens_left(const struct scheduler *s, const struct sequence *seq, const struct plan *plan)
 {
-    int32_t num_tokens =
-        min_of(sequence_num_uncomputed(seq), s->options.max_num_batched_tokens - plan->num_tokens);
+    int32_t left = s->options.max_num_batched_tokens - plan->num_tokens,
+            num_tokens = min_of(sequence_num_uncomputed(seq), left);
+    if (s->options.prefill_decode_equal) return num_tokens;
     bool generated = seq->num_computed >= seq->num_prompt;
-    if (!s->options.prefill_decode_equal)
-        num_tokens = min_of(num_tokens, generated ? 1 : seq->num_prompt - seq->num_computed);
+    return min_of(num_tokens, generated ? 1 : seq->num_prompt - seq->num_computed);
+}
+
+/* The tokens of the most that take us microseconds; a larger step ends where tiles of matrix products do. */
+static int32_t cut_to_time(const struct scheduler *s, const struct sequence *seq, const struct plan *plan,
+                           int32_t most, double us)
+{
+    int32_t num_tokens = isinf(us) ? most : step_prices_num_tokens(&s->prices, seq->num_computed, us, most);
+    if (num_tokens == most) return most;
+    int32_t total = plan->num_tokens + num_tokens, tile = total >= 512 ? 64 : total >= 128 ? 16 : 1;
+    int32_t in_tiles = total - total % tile - plan->num_tokens;
+    return max_of(in_tiles > 0 ? in_tiles : num_tokens, 1);
+}
+
+/* As many of the sequence's tokens as fit into what the plan has left, and into us microseconds. */
+static void plan_prompt(struct scheduler *s, struct plan *plan, const struct sequence *seq, double us)
+{
+    int32_t num_tokens = cut_to_time(s, seq, plan, num_tokens_left(s, seq, plan), us);
     int32_t max_logits = s->options.max_num_logits - plan->num_logits;
     struct plan_entry e = entry_make(s, seq, num_tokens);
     while (e.num_tokens > 0 && entry_num_logits(&e) > max_logits)
         e = entry_make(s, seq, e.num_tokens - (entry_num_logits(&e) - max_logits));
-    assert_always(e.num_tokens > 0 || !admitted);
     if (e.num_tokens <= 0) return;
-    e.admitted = admitted;
-    plan_add(s, plan, e, s->options.prefill_decode_equal || !generated);
-}
-
-/* 3. prefill. */
-static void plan_prefills(struct scheduler *s, struct plan *plan)
-{
-    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
-        const struct sequence *seq = &s->sequences[id];
-        if (sequence_is_decoding(seq) || sequence_num_uncomputed(seq) == 0) continue;
-        if (sequence_wants_step(seq)) plan_prefill(s, plan, seq, false);
-    }
+    plan_add(s, plan, e, s->options.prefill_decode_equal || seq->num_computed < seq->num_prompt);
 }
 
 /* Blocks for all tokens that the sequence has, those found in the prefix cache shared. False: not enough. */
@@ -139,8 +175,9 @@ static bool admit(struct scheduler *s, struct sequence *seq)
     if (!hold_blocks(s, seq, table_of(s, batch_slot))) return false;
     s->num_free_batch_slots--;
     seq->batch_slot = batch_slot;
+    scheduler_dequeue(s, seq);
     seq->state = SEQUENCE_RUNNING;
-    sequence_list_remove(s, &s->waiting, id_of(s, seq));
+    seq->is_entered = false;
     int32_t older = s->running.tail;
     while (older != NO_SEQUENCE && s->sequences[older].arrival > seq->arrival)
         older = s->sequences[older].prev;
@@ -149,45 +186,199 @@ static bool admit(struct scheduler *s, struct sequence *seq)
     return true;
 }
 
-/* All that still wait before `end` in the queue were passed over. */
-static void count_bypass(struct scheduler *s, int32_t end)
+/* Somebody was admitted after these had been refused. */
+static void count_bypass(struct scheduler *s)
 {
-    for (int32_t id = s->waiting.head; id != end; id = s->sequences[id].next) s->sequences[id].num_bypassed++;
-}
-
-static bool has_room_for_sequence(const struct scheduler *s, const struct plan *plan)
-{
-    const struct scheduler_options *o = &s->options;
-    return s->running.count < o->max_num_seqs && s->num_free_batch_slots > 0 &&
-           plan->num_tokens < o->max_num_batched_tokens && plan->num_logits < o->max_num_logits;
-}
-
-/* 4. admit. */
-static void admit_waiting(struct scheduler *s, struct plan *plan)
-{
-    int32_t id = s->waiting.head;
-    for (int32_t n = 0; n < BYPASS_LOOK_AHEAD && id != NO_SEQUENCE && has_room_for_sequence(s, plan); n++) {
-        struct sequence *seq = &s->sequences[id];
-        int32_t next = seq->next;
-        if (admit(s, seq)) {
-            count_bypass(s, next);
-            plan_prefill(s, plan, seq, true);
-        } else if (seq->num_bypassed >= BYPASS_MAX) {
-            return;
-        }
-        id = next;
+    for (int32_t i = 0; i < s->num_refused; i++) {
+        struct sequence *seq = s->refused[i];
+        if (sequence_is_urgent(seq)) continue;
+        if (seq->num_bypassed + 1 == BYPASS_MAX)
+            scheduler_make_urgent(s, seq);
+        else
+            seq->num_bypassed++;
     }
+}
+
+static void refuse(struct scheduler *s, struct sequence *seq)
+{
+    seq->refused_plan = s->num_plans;
+    if (!sequence_is_urgent(seq)) s->refused[s->num_refused++] = seq;
+}
+
+/* ---- whose turn it is ---- */
+
+static bool may_admit(const struct scheduler *s, bool is_urgent)
+{
+    bool is_place = s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0;
+    return is_place && (is_urgent || (s->urgent.count == 0 && s->num_refused < BYPASS_LOOK_AHEAD));
+}
+
+/* The first of those who wait that was not refused yet; behind an urgent one nobody is looked at. */
+static struct sequence *next_waiting(struct scheduler *s, const struct sequence_list *list)
+{
+    bool is_urgent = list == &s->urgent;
+    if (!may_admit(s, is_urgent)) return NULL;
+    for (int32_t id = list->head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        if (s->sequences[id].refused_plan != s->num_plans) return &s->sequences[id];
+        if (is_urgent) return NULL;
+    }
+    return NULL;
+}
+
+static struct sequence *next_of_tenant(struct scheduler *s, const struct tenant *t)
+{
+    struct sequence *running = t->prompts == NO_SEQUENCE ? NULL : &s->sequences[t->prompts];
+    struct sequence *waiting = next_waiting(s, &t->waiting);
+    if (!running || !waiting) return running ? running : waiting;
+    return sequence_is_due_before(waiting, running) ? waiting : running;
+}
+
+/* Urgent ones, then what is due first of the tenant that has received least. */
+static struct sequence *next_prompt(struct scheduler *s)
+{
+    struct sequence *first = next_waiting(s, &s->urgent);
+    for (int32_t i = 0; i < s->num_active && (!first || !sequence_is_urgent(first)); i++) {
+        struct sequence *seq = next_of_tenant(s, &s->tenants[s->active[i]]);
+        if (!seq) continue;
+        double service = tenant_of(s, seq)->service_us, least = first ? tenant_of(s, first)->service_us : 0;
+        if (!first || service < least || (service == least && sequence_is_due_before(seq, first)))
+            first = seq;
+    }
+    return first;
+}
+
+/* Of the same tenant's, one that has less than half as much left to compute: the one with the least. */
+static struct sequence *shortest_beside(struct scheduler *s, const struct sequence *first)
+{
+    const struct tenant *t = tenant_of(s, first);
+    struct sequence *shortest = NULL, *seq = next_waiting(s, &t->waiting);
+    int32_t least = (sequence_num_uncomputed(first) + 1) / 2;
+    for (int32_t n = 0; seq && n < BYPASS_LOOK_AHEAD; n++) {
+        if (seq != first && seq->refused_plan != s->num_plans && sequence_num_uncomputed(seq) < least) {
+            shortest = seq;
+            least = sequence_num_uncomputed(seq);
+        }
+        seq = seq->next == NO_SEQUENCE ? NULL : &s->sequences[seq->next];
+    }
+    for (int32_t id = t->prompts; id != NO_SEQUENCE; id = s->sequences[id].next_prompt) {
+        seq = &s->sequences[id];
+        if (seq == first || sequence_num_uncomputed(seq) >= least) continue;
+        shortest = seq;
+        least = sequence_num_uncomputed(seq);
+    }
+    return shortest;
+}
+
+static void leave_chain(struct scheduler *s, const struct sequence *seq)
+{
+    int32_t *at = &tenant_of(s, seq)->prompts;
+    while (*at != id_of(s, seq)) at = &s->sequences[*at].next_prompt;
+    *at = seq->next_prompt;
+}
+
+static void enter_chain(struct scheduler *s, struct sequence *seq)
+{
+    int32_t *at = &tenant_of(s, seq)->prompts;
+    while (*at != NO_SEQUENCE && !sequence_is_due_before(seq, &s->sequences[*at]))
+        at = &s->sequences[*at].next_prompt;
+    seq->next_prompt = *at;
+    *at = id_of(s, seq);
+}
+
+static void collect_prompts(struct scheduler *s)
+{
+    for (int32_t i = 0; i < s->num_active; i++) s->tenants[s->active[i]].prompts = NO_SEQUENCE;
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        struct sequence *seq = &s->sequences[id];
+        if (sequence_is_decoding(seq) || sequence_num_uncomputed(seq) == 0) continue;
+        if (sequence_wants_step(seq)) enter_chain(s, seq);
+    }
+}
+
+/* From among those whose turn may come, admitted if it waits. False: not enough blocks. */
+static bool take(struct scheduler *s, struct sequence *seq)
+{
+    s->virtual_us = max_of(s->virtual_us, tenant_of(s, seq)->service_us);
+    if (seq->state == SEQUENCE_RUNNING) {
+        leave_chain(s, seq);
+        return true;
+    }
+    if (!admit(s, seq)) {
+        refuse(s, seq);
+        return false;
+    }
+    count_bypass(s);
+    return true;
+}
+
+static bool has_room(const struct scheduler *s, const struct plan *plan)
+{
+    return plan->num_tokens < s->options.max_num_batched_tokens &&
+           plan->num_logits < s->options.max_num_logits && (plan->us_left > 0 || plan->num_prefills == 0);
+}
+
+/* More than the step has left for it. What is computed again a token at a time is not. */
+static bool is_long(const struct scheduler *s, const struct plan *plan, const struct sequence *seq)
+{
+    bool by_token = !s->options.prefill_decode_equal && seq->num_computed >= seq->num_prompt;
+    int32_t num_tokens = by_token ? 1 : sequence_num_uncomputed(seq);
+    return num_tokens > s->options.max_num_batched_tokens - plan->num_tokens ||
+           step_prices_prompt_us(&s->prices, seq->num_computed, num_tokens) > plan->us_left;
+}
+
+static void plan_shorter(struct scheduler *s, struct plan *plan, const struct sequence *first)
+{
+    double us_kept = plan->us_left * (1 - SHORT_SHARE);
+    struct sequence *seq;
+    while (plan->us_left > us_kept && has_room(s, plan) && (seq = shortest_beside(s, first)))
+        if (take(s, seq)) plan_prompt(s, plan, seq, plan->us_left - us_kept);
+}
+
+/* A long prompt ends the plan: it takes what is left. */
+static void plan_prompts(struct scheduler *s, struct plan *plan)
+{
+    struct sequence *first;
+    bool any_long = false;
+    collect_prompts(s);
+    while (!any_long && has_room(s, plan) && (first = next_prompt(s))) {
+        if (!take(s, first)) continue;
+        any_long = is_long(s, plan, first);
+        if (any_long) plan_shorter(s, plan, first);
+        if (has_room(s, plan)) plan_prompt(s, plan, first, plan->us_left);
+    }
+}
+
+/* Time for prompts: what decoding leaves of the target. On a machine that cannot keep it, enough that what a
+ * step costs in any case is not most of it; when nobody's next token is late, nearly nothing of it. */
+static double us_for_prompts(const struct scheduler *s, const struct plan *plan)
+{
+    const struct step_prices *p = &s->prices;
+    double target = s->options.target_us;
+    if (target <= 0) return INFINITY;
+    if (plan->num_decodes == 0) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
+    double spent = p->prompt_step + step_prices_us(p, &plan->work) - p->decode_step;
+    return fmax(target - spent, fmax(target * PROMPTS_SHARE, p->prompt_step));
+}
+
+static void plan_clear(struct plan *plan)
+{
+    plan->num_prefills = plan->num_decodes = 0;
+    plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = 0;
+    plan->work = (struct step_work){0};
+    plan->us = plan->us_left = 0;
 }
 
 enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)
 {
-    plan->num_prefills = plan->num_decodes = 0;
-    plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = 0;
+    plan_clear(plan);
+    s->num_plans++;
+    s->num_refused = 0;
     if (!make_room(s)) return SCHEDULE_DRAIN;
     plan_decodes(s, plan);
-    plan_prefills(s, plan);
-    admit_waiting(s, plan);
+    plan->us_left = us_for_prompts(s, plan);
+    plan_prompts(s, plan);
     if (plan->num_tokens == 0) return SCHEDULE_IDLE;
+    plan->us = step_prices_us(&s->prices, &plan->work);
     s->num_steps_in_flight++;
     return SCHEDULE_STEP;
 }

@@ -37,12 +37,20 @@ struct sequence_input {
     bool prompt_logprobs;  /* a row of logits for each prompt token but the first */
     const void *salt;
     int32_t salt_bytes;
+    uint64_t tenant_id;
+    double weight;        /* its tenant's, > 0; 0: 1 */
+    uint64_t arrival_us;  /* on any clock that does not go back */
+    int64_t patience_us;  /* a class of priority, as a head start (below 0) or a handicap */
+    uint64_t deadline_us; /* on the same clock: nobody waits for it later; 0: none */
 };
 
 struct sequence {
     enum sequence_state state;
-    int32_t prev, next; /* in the list of its state */
-    uint64_t arrival;   /* ascending; decides who is older */
+    int32_t prev, next;  /* in the list of its state */
+    uint64_t arrival;    /* ascending; decides who is older */
+    uint64_t due_us;     /* virtual deadline: who waits goes in this order within a tenant */
+    int32_t tenant;      /* index */
+    int32_t next_prompt; /* while a plan is made: in its tenant's chain */
     int32_t slot_idx;
     const int32_t *tokens;
     int32_t num_prompt, max_tokens;
@@ -53,13 +61,15 @@ struct sequence {
     int32_t num_steps_in_flight; /* steps begun and not ended that name this sequence */
 
     /* while running or closing */
+    bool is_entered;    /* a step has named it since it was admitted */
     int32_t batch_slot; /* the device's name for it, and its row of the scheduler's block tables */
     int32_t num_blocks;
     int32_t num_hashed_blocks; /* the first of them, that the prefix cache was told about */
     struct block_hash hash;    /* of the last hashed block */
     struct block_hash root;
 
-    int32_t num_bypassed;         /* younger sequences admitted while this one waited */
+    int32_t num_bypassed;         /* sequences admitted after this one had been refused in the same plan */
+    uint64_t refused_plan;        /* the last plan that had no blocks for it */
     int32_t available_at_refusal; /* blocks; tried again when there are more */
     int32_t num_cached_tokens;    /* found in the prefix cache when first admitted; -1: not admitted yet */
     int32_t num_preemptions;

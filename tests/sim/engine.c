@@ -56,6 +56,7 @@ static int create_engine(struct link *link, struct engine **out, struct error *e
                                            .max_num_batched_tokens = world.max_num_batched_tokens,
                                            .max_num_logits = world.max_num_logits,
                                            .num_blocks = world.num_blocks,
+                                           .target_us = world.target_us,
                                            .enable_prefix_caching = world.config.enable_prefix_caching,
                                            .leaves_requests = process.host->main == NULL};
     const struct link_facts facts = link_is_inherited(link) ? *link_facts(link) : make_facts();
@@ -95,6 +96,8 @@ static void load(struct link *link)
     int status = create_engine(link, &engine, &err);
     expect(status == 0, "the engine does not start: %s", err.text);
     if (process.num_starts == 1) fail_starts();
+    const struct step_prices guess = step_prices_guess(400, 16, 100, 0.01);
+    if (world.target_us > 0) engine_guess_prices(engine, &guess);
     judge_engine(engine);
     world.engine = engine;
     link_set_state(link, LINK_READY, NULL);

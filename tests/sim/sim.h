@@ -49,6 +49,7 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(early_drains, 20)                                                                                      \
     X(short_drains, 30)                                                                                      \
     X(second_signals, 30)                                                                                    \
+    X(time_targets, 50)                                                                                      \
     X(thread_switches, 80)                                                                                   \
     X(two_steps, 50)                                                                                         \
     X(unequal_halves, 40)                                                                                    \
@@ -110,6 +111,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(full_pools)                                                                                            \
     X(bypassed)                                                                                              \
     X(aged)                                                                                                  \
+    X(cut_to_time)                                                                                           \
     X(closing_sequences)                                                                                     \
     X(device_drained)                                                                                        \
     X(late_inputs)                                                                                           \
@@ -225,6 +227,7 @@ extern struct world {
     int num_clients;
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
     int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks;
+    double target_us;
 } world;
 
 static inline bool has(enum feature f)

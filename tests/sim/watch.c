@@ -333,25 +333,62 @@ static bool engine_is_failing_alone(const struct sequence *seq)
            !engine_failed(world.engine) && !world.ending && !world.aborted;
 }
 
-/* S9, counted by the simulator itself: how often younger ones came in first. */
+static bool is_due_before(const struct sequence *a, const struct sequence *b)
+{
+    return a->due_us < b->due_us || (a->due_us == b->due_us && a->arrival < b->arrival);
+}
+
+/* S9, counted by the simulator itself: among one tenant's, who is due later comes in first only if it is
+ * shorter, or if there were no blocks; and that not for ever. */
 static void count_passing(const struct scheduler *s, const struct sequence *admitted)
 {
-    if (admitted->num_preemptions > 0) return;
-    for (int32_t id = s->waiting.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+    if (admitted->num_bypassed >= BYPASS_MAX) return;
+    const struct tenant *t = &s->tenants[admitted->tenant];
+    int32_t id = t->waiting.head;
+    for (int n = 0; n < BYPASS_LOOK_AHEAD && id != NO_SEQUENCE; n++, id = s->sequences[id].next) {
         const struct sequence *seq = &s->sequences[id];
-        if (seq->arrival > admitted->arrival) continue;
+        if (!is_due_before(seq, admitted)) break;
         struct watch *w = &watches[seq->slot_idx];
-        expect(++w->num_passed <= BYPASS_MAX + s->options.max_num_seqs, "%s: %d younger ones came in first",
-               w->request->id, w->num_passed);
+        bool was_refused = seq->refused_plan == s->num_plans;
+        expect(was_refused || admitted->num_tokens <= seq->num_tokens,
+               "%s: one that is due later and not shorter came in first", w->request->id);
+        w->num_passed += was_refused;
+        expect(w->num_passed <= BYPASS_MAX + s->options.max_num_seqs, "%s: %d came in first", w->request->id,
+               w->num_passed);
     }
+}
+
+/* A step is no longer than it may be, by the prices that it was planned with. What is computed again a token at
+ * a time stands among the decodes and makes it somebody's prompt all the same. */
+static void check_time(const struct scheduler *s, const struct plan *plan)
+{
+    const struct step_prices *p = &s->prices;
+    double target = s->options.target_us;
+    if (target <= 0 || plan->num_prefills == 0 || plan->num_decodes == 0 || has(FEATURE_unequal_halves))
+        return;
+    double decode = p->prompt_step + p->decode_token * plan->work.decode_tokens +
+                    p->decode_pair * plan->work.decode_pairs;
+    double prompts = p->prompt_token * plan->work.prompt_tokens + p->prompt_pair * plan->work.prompt_pairs;
+    double most = max_of(target - decode, max_of(target / 4, p->prompt_step));
+    double a_token_each = plan->num_prefills * (p->prompt_token + p->prompt_pair * MODEL_LEN);
+    expect(prompts <= most * 1.000001 + a_token_each, "prompts take %.0f us of a step that has %.0f for them",
+           prompts, most);
+    if (decode + p->prompt_token * (plan->work.prompt_tokens + 1) > target) mark(MARK_cut_to_time);
 }
 
 enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
 {
+    int32_t urgent = s->urgent.head;
     enum schedule_result result = __real_scheduler_plan(s, plan);
     if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
-    for (int32_t i = 0; i < plan->num_prefills && result == SCHEDULE_STEP; i++)
-        if (plan->prefills[i].admitted) count_passing(s, &s->sequences[plan->prefills[i].seq_id]);
+    if (result != SCHEDULE_STEP) return result;
+    for (int32_t i = 0; i < plan->num_prefills; i++) {
+        if (!plan->prefills[i].admitted) continue;
+        const struct sequence *seq = &s->sequences[plan->prefills[i].seq_id];
+        count_passing(s, seq);
+        expect(urgent == NO_SEQUENCE || s->urgent.head != urgent, "somebody came in before an urgent one");
+    }
+    check_time(s, plan);
     return result;
 }
 
@@ -453,18 +490,30 @@ const struct plan *watch_step(const struct step *step)
 
 /* ---- after a turn ---- */
 
+/* Of those who wait the one that nobody may pass, or that is due first. */
+static const struct sequence *first_waiting(const struct scheduler *s)
+{
+    const struct sequence *first = s->urgent.count > 0 ? &s->sequences[s->urgent.head] : NULL;
+    for (int32_t i = 0; i < s->num_active && s->urgent.count == 0; i++) {
+        int32_t id = s->tenants[s->active[i]].waiting.head;
+        if (id != NO_SEQUENCE && (!first || is_due_before(&s->sequences[id], first)))
+            first = &s->sequences[id];
+    }
+    return first;
+}
+
 /* S8: the head of the queue is not left waiting while there is room for it. */
 static void check_work_conservation(const struct engine *e)
 {
     const struct scheduler *s = e->scheduler;
-    const struct sequence *head = s->waiting.head == NO_SEQUENCE ? NULL : &s->sequences[s->waiting.head];
+    const struct sequence *head = first_waiting(s);
     uint64_t steps = atomic_load(&e->counters->num_steps);
     int newest = (e->oldest_flight + max_of(e->num_in_flight, 1) - 1) % e->limits.num_steps_in_flight;
     const struct plan *plan = &e->flights[newest].plan;
     bool fits =
         head && s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0 &&
         plan->num_tokens < s->options.max_num_batched_tokens &&
-        plan->num_logits < s->options.max_num_logits &&
+        plan->num_logits < s->options.max_num_logits && isinf(plan->us_left) &&
         block_manager_num_available(s->blocks) >= div_up(head->num_tokens, BLOCK_SIZE) + s->running.count;
     if (!fits || head->arrival != head_arrival) head_waits_for = 0;
     if (fits) head_arrival = head->arrival;
@@ -476,12 +525,12 @@ static void check_work_conservation(const struct engine *e)
 /* S9: who was passed over too often is passed over no more; a preempted one never. */
 static void check_aging(const struct scheduler *s)
 {
-    for (int32_t id = s->waiting.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+    for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];
+        if (seq->state != SEQUENCE_WAITING) continue;
         if (seq->num_bypassed > 0 && seq->num_preemptions == 0) mark(MARK_bypassed);
         if (seq->num_bypassed >= BYPASS_MAX && seq->num_preemptions == 0) mark(MARK_aged);
-        expect(seq->num_bypassed < BYPASS_MAX + BYPASS_LOOK_AHEAD, "a request was bypassed %d times",
-               seq->num_bypassed);
+        expect(seq->num_bypassed <= BYPASS_MAX, "a request was bypassed %d times", seq->num_bypassed);
         expect(seq->num_preemptions == 0 || seq->num_bypassed == BYPASS_MAX, "a preempted one was bypassed");
     }
 }

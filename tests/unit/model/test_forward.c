@@ -174,7 +174,8 @@ static void a_warm_up_leaves_nothing_behind(void **state)
     run_open(&r, &tiny_goldens[0], "auto", 2, DTYPE_BF16);
     run_logits(&r, TINY_TOKENS, false, 0, cold);
     for (int32_t num_tokens = 1; num_tokens < 2 * TINY_TOKENS; num_tokens += 31) {
-        if (model_warm_up(r.session.model, num_tokens, &err)) fail_msg("%s", err.text);
+        struct warm_up_times times;
+        if (model_warm_up(r.session.model, num_tokens, &times, &err)) fail_msg("%s", err.text);
         run_logits(&r, 16, false, 0, warm);
         assert_memory_equal(cold, warm, sizeof cold);
     }

@@ -58,9 +58,14 @@ static void destroy(struct bench *b)
     free(b);
 }
 
+struct who {
+    uint64_t tenant_id, arrival_us;
+    double weight;
+};
+
 /* prefix: prompts with the same one begin alike, all over; -1: alone in the world. */
-static int32_t add(struct bench *b, int32_t num_prompt, int32_t max_tokens, int32_t prefix,
-                   bool prompt_logprobs)
+static int32_t add_of(struct bench *b, struct who who, int32_t num_prompt, int32_t max_tokens, int32_t prefix,
+                      bool prompt_logprobs)
 {
     int32_t slot = b->num_added++, seq_id;
     for (int32_t i = 0; i < MAX_MODEL_LEN; i++)
@@ -70,10 +75,19 @@ static int32_t add(struct bench *b, int32_t num_prompt, int32_t max_tokens, int3
                                    .num_prompt = num_prompt,
                                    .max_tokens = max_tokens,
                                    .prompt_logprobs = prompt_logprobs,
-                                   .salt = ""};
+                                   .salt = "",
+                                   .tenant_id = who.tenant_id,
+                                   .weight = who.weight,
+                                   .arrival_us = who.arrival_us};
     assert_int_equal(scheduler_add(b->scheduler, &input, &seq_id), 0);
     scheduler_check(b->scheduler);
     return seq_id;
+}
+
+static int32_t add(struct bench *b, int32_t num_prompt, int32_t max_tokens, int32_t prefix,
+                   bool prompt_logprobs)
+{
+    return add_of(b, (struct who){0}, num_prompt, max_tokens, prefix, prompt_logprobs);
 }
 
 static void end_entry(struct bench *b, const struct plan_entry *e)
@@ -436,6 +450,149 @@ static void test_nan_blocks_are_not_handed_on(void **state)
     destroy(b);
 }
 
+/* A token 100 us, a key 1 us, a step 200 us. */
+static const struct step_prices prices = {100, 0.1, 200, 100, 1, 200};
+
+static struct bench *create_timed(double target_us)
+{
+    struct scheduler_options options = options_default();
+    options.max_num_batched_tokens = 512;
+    options.num_blocks = 256;
+    options.target_us = target_us;
+    options.enable_prefix_caching = false;
+    struct bench *b = create(options);
+    scheduler_set_prices(b->scheduler, &prices);
+    return b;
+}
+
+/* The further a prompt has come the more its tokens cost, and the fewer are in a step. */
+static void test_steps_keep_their_time(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(5000);
+    int32_t stream = add(b, 8, 200, -1, false);
+    turn(b);
+    add(b, 500, 1, -1, false);
+    int32_t first_chunk = 0, last_chunk = 0;
+    while (turn(b) == SCHEDULE_STEP && b->plan.num_prefills == 1) {
+        assert_true(b->plan.us <= 5000);
+        assert_int_equal(b->plan.decodes[0].seq_id, stream);
+        last_chunk = b->plan.prefills[0].num_tokens;
+        if (first_chunk == 0) first_chunk = last_chunk;
+        if (b->plan.prefills[0].samples) break;
+        assert_true(b->plan.us > 3500);
+    }
+    assert_true(first_chunk < 50 && first_chunk > 30 && last_chunk < first_chunk);
+    run_all(b);
+    destroy(b);
+}
+
+/* What decodes alone takes longer than a step should: prompts get on all the same. */
+static void test_a_target_that_cannot_be_kept(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(10);
+    for (int i = 0; i < 4; i++) add(b, 1, 300, -1, false);
+    turn(b);
+    int32_t id = add(b, 100, 1, -1, false);
+    int32_t num_turns = 0;
+    while (scheduler_sequence(b->scheduler, id)->state != SEQUENCE_FREE) {
+        assert_int_equal(turn(b), SCHEDULE_STEP);
+        assert_true(++num_turns <= 100);
+    }
+    run_all(b);
+    destroy(b);
+}
+
+static void test_short_before_long(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(5000);
+    int32_t first = add_of(b, (struct who){.arrival_us = 1000}, 500, 1, -1, false);
+    turn(b);
+    int32_t second = add_of(b, (struct who){.arrival_us = 1000}, 510, 1, -1, false);
+    int32_t brief = add_of(b, (struct who){.arrival_us = 3000}, 20, 1, -1, false);
+    turn(b);
+    expect_entry(&b->plan.prefills[0], brief, 0, 20, true);
+    assert_int_equal(b->plan.prefills[1].seq_id, first);
+    assert_int_equal(b->plan.num_prefills, 2); /* the second long one waits for the first */
+    assert_int_equal(scheduler_sequence(b->scheduler, second)->state, SEQUENCE_WAITING);
+    run_all(b);
+    destroy(b);
+}
+
+/* A long prompt that has waited for long enough is passed by nobody, but for a quarter of each step. */
+static void test_long_before_short_in_the_end(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(5000);
+    int32_t first = add_of(b, (struct who){.arrival_us = 0}, 500, 1, -1, false);
+    int32_t num_turns = 0;
+    for (; scheduler_sequence(b->scheduler, first)->state != SEQUENCE_FREE; num_turns++) {
+        add_of(b, (struct who){.arrival_us = 1000000}, 90, 1, -1, false);
+        turn(b);
+        int32_t num_long = 0, num_short = 0;
+        bool is_done = false;
+        for (int32_t i = 0; i < b->plan.num_prefills; i++) {
+            const struct plan_entry *e = &b->plan.prefills[i];
+            *(e->seq_id == first ? &num_long : &num_short) += e->num_tokens;
+            is_done |= e->seq_id == first && e->samples;
+        }
+        assert_true(num_short > 0 && (is_done || num_long > 2 * num_short));
+    }
+    assert_in_range(num_turns, 6, 12);
+    run_all(b);
+    destroy(b);
+}
+
+/* Three tenants that always have more to do, and one that seldom has. */
+static void test_shares_follow_weights(void **state)
+{
+    (void)state;
+    static const double weights[] = {1, 2, 5};
+    struct bench *b = create_timed(20000);
+    double received[3] = {0};
+    int32_t tenant_of_slot[MAX_SEQS] = {0}, num_open[3] = {0};
+    for (uint64_t now_us = 0; b->num_added < MAX_SEQS - 40; now_us += 20000) {
+        for (int t = 0; t < 3; t++)
+            for (; num_open[t] < 12; num_open[t]++) {
+                struct rng_block r = rng_philox(3, (uint64_t)b->num_added, 0);
+                tenant_of_slot[b->num_added] = t;
+                add_of(b, (struct who){(uint64_t)t + 1, now_us, weights[t]}, 20 + (int32_t)(r.word[0] % 400),
+                       1 + (int32_t)(r.word[1] % 9), -1, false);
+            }
+        int32_t num_finished = b->num_finished;
+        assert_int_equal(turn(b), SCHEDULE_STEP);
+        for (int32_t i = 0; i < b->plan.num_prefills; i++) {
+            const struct plan_entry *e = &b->plan.prefills[i];
+            int32_t slot = scheduler_sequence(b->scheduler, e->seq_id)->slot_idx;
+            received[tenant_of_slot[slot]] += step_prices_prompt_us(&prices, e->position, e->num_tokens);
+        }
+        for (; num_finished < b->num_finished; num_finished++)
+            num_open[tenant_of_slot[b->finished[num_finished]]]--;
+    }
+    for (int t = 0; t < 3; t++) {
+        double share = received[t] / (received[0] + received[1] + received[2]);
+        assert_true(share > weights[t] / 8 * 0.9 && share < weights[t] / 8 * 1.1);
+    }
+    run_all(b);
+    destroy(b);
+}
+
+/* A key with many requests does not stand before one that has just come. */
+static void test_a_flood_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(5000);
+    for (int i = 0; i < 60; i++) add_of(b, (struct who){.tenant_id = 1}, 200, 2, -1, false);
+    for (int i = 0; i < 20; i++) turn(b);
+    int32_t guest = add_of(b, (struct who){.tenant_id = 2, .arrival_us = 100}, 30, 1, -1, false);
+    turn(b);
+    expect_entry(&b->plan.prefills[0], guest, 0, 30, true);
+    run_all(b);
+    destroy(b);
+}
+
 /* Reported, not asserted: 256 decoding sequences of 256 tokens. */
 static void test_cost_of_a_plan(void **state)
 {
@@ -478,6 +635,12 @@ int main(void)
         cmocka_unit_test(test_plans_ahead_of_results),
         cmocka_unit_test(test_preemption_asks_for_an_empty_device),
         cmocka_unit_test(test_nan_blocks_are_not_handed_on),
+        cmocka_unit_test(test_steps_keep_their_time),
+        cmocka_unit_test(test_a_target_that_cannot_be_kept),
+        cmocka_unit_test(test_short_before_long),
+        cmocka_unit_test(test_long_before_short_in_the_end),
+        cmocka_unit_test(test_shares_follow_weights),
+        cmocka_unit_test(test_a_flood_holds_nobody_up),
         cmocka_unit_test(test_cost_of_a_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,64 @@
+/* scheduler_queue.c - tenants, and who waits in which order. */
+#include "base/check.h"
+#include "scheduler/scheduler_internal.h"
+
+/* ---- tenants ---- */
+
+/* Its entry, or a new one, or one that nobody uses: there are as many as sequences. */
+static int32_t find_tenant(struct scheduler *s, uint64_t id)
+{
+    int32_t unused = -1;
+    for (int32_t i = 0; i < s->num_tenants; i++) {
+        if (s->tenants[i].id == id) return i;
+        if (s->tenants[i].num_sequences == 0) unused = i;
+    }
+    if (s->num_tenants < s->num_sequences) unused = s->num_tenants++;
+    assert_always(unused >= 0);
+    s->tenants[unused] =
+        (struct tenant){.id = id, .waiting = {NO_SEQUENCE, NO_SEQUENCE, 0}, .prompts = NO_SEQUENCE};
+    return unused;
+}
+
+void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, uint64_t tenant_id, double weight)
+{
+    seq->tenant = find_tenant(s, tenant_id);
+    struct tenant *t = tenant_of(s, seq);
+    t->weight = weight;
+    if (t->waiting.count == 0) t->service_us = max_of(t->service_us, s->virtual_us);
+    if (t->num_sequences++ == 0) s->active[s->num_active++] = seq->tenant;
+}
+
+void scheduler_leave_tenant(struct scheduler *s, struct sequence *seq)
+{
+    if (--tenant_of(s, seq)->num_sequences > 0) return;
+    int32_t i = 0;
+    while (s->active[i] != seq->tenant) i++;
+    s->active[i] = s->active[--s->num_active];
+}
+
+/* ---- who waits ---- */
+
+void scheduler_enqueue(struct scheduler *s, struct sequence *seq)
+{
+    struct sequence_list *list = &tenant_of(s, seq)->waiting;
+    int32_t before = list->tail;
+    while (before != NO_SEQUENCE && sequence_is_due_before(seq, &s->sequences[before]))
+        before = s->sequences[before].prev;
+    sequence_list_insert(s, list, id_of(s, seq), before);
+    s->num_waiting++;
+}
+
+void scheduler_dequeue(struct scheduler *s, struct sequence *seq)
+{
+    struct sequence_list *list = sequence_is_urgent(seq) ? &s->urgent : &tenant_of(s, seq)->waiting;
+    sequence_list_remove(s, list, id_of(s, seq));
+    s->num_waiting--;
+}
+
+void scheduler_make_urgent(struct scheduler *s, struct sequence *seq)
+{
+    scheduler_dequeue(s, seq);
+    seq->num_bypassed = BYPASS_MAX;
+    sequence_list_insert(s, &s->urgent, id_of(s, seq), s->urgent.tail);
+    s->num_waiting++;
+}

@@ -1,0 +1,128 @@
+#include "scheduler/step_cost.h"
+
+#include <math.h>
+
+#include "base/check.h"
+
+enum { PER_TOKEN, PER_PAIR, PER_STEP };
+
+static const double NOISE = 0.1;  /* of a step's time: what equal steps differ by */
+static const double DRIFT = 0.02; /* of a coefficient, from step to step */
+static const double DOUBT = 1.0;  /* of a coefficient, at most and in the beginning */
+static const double LIKELY = 3;   /* standard deviations */
+
+/* ---- one fit ---- */
+
+static double size_of(const struct cost_fit *f, int i)
+{
+    return fmax(f->us[i], 0.1 * f->scale[i]);
+}
+
+static void fit_init(struct cost_fit *f, double token, double pair, double step)
+{
+    *f = (struct cost_fit){.us = {token, pair, step}, .scale = {token, pair, step}};
+    for (int i = 0; i < COST_TERMS; i++) f->covariance[i][i] = DOUBT * DOUBT * f->us[i] * f->us[i];
+}
+
+static double fit_us(const struct cost_fit *f, const double x[COST_TERMS])
+{
+    double us = 0;
+    for (int i = 0; i < COST_TERMS; i++) us += f->us[i] * x[i];
+    return us;
+}
+
+static void let_drift(struct cost_fit *f)
+{
+    for (int i = 0; i < COST_TERMS; i++) {
+        double size = size_of(f, i), most = DOUBT * DOUBT * size * size;
+        if (f->covariance[i][i] < most) f->covariance[i][i] += DRIFT * DRIFT * size * size;
+    }
+}
+
+static void fit_learn(struct cost_fit *f, const double x[COST_TERMS], double us)
+{
+    double gain[COST_TERMS] = {0}, expected = fit_us(f, x), variance = 0;
+    for (int i = 0; i < COST_TERMS; i++)
+        for (int k = 0; k < COST_TERMS; k++) gain[i] += f->covariance[i][k] * x[k];
+    for (int i = 0; i < COST_TERMS; i++) variance += x[i] * gain[i];
+    double noise = NOISE * fmax(expected, 1), total = variance + noise * noise;
+    double most = LIKELY * sqrt(total), error = fmin(fmax(us - expected, -most), most);
+    for (int i = 0; i < COST_TERMS; i++) f->us[i] = fmax(f->us[i] + gain[i] / total * error, 0);
+    for (int i = 0; i < COST_TERMS; i++)
+        for (int k = 0; k < COST_TERMS; k++) f->covariance[i][k] -= gain[i] * gain[k] / total;
+    let_drift(f);
+}
+
+/* ---- both ---- */
+
+void step_cost_init(struct step_cost *c, const struct step_prices *start)
+{
+    fit_init(&c->prompt, start->prompt_token, start->prompt_pair, start->prompt_step);
+    fit_init(&c->decode, start->decode_token, start->decode_pair, start->decode_step);
+}
+
+void step_cost_learn(struct step_cost *c, const struct step_work *work, double us)
+{
+    if (c->prompt.scale[PER_TOKEN] <= 0 || !(us > 0)) return;
+    double decode[] = {work->decode_tokens, work->decode_pairs, 1};
+    if (work->prompt_tokens > 0) {
+        decode[PER_STEP] = 0;
+        double prompt[] = {work->prompt_tokens, work->prompt_pairs, 1};
+        fit_learn(&c->prompt, prompt, fmax(us - fit_us(&c->decode, decode), 0));
+    } else if (work->decode_tokens > 0) {
+        fit_learn(&c->decode, decode, us);
+    }
+}
+
+struct step_prices step_cost_prices(const struct step_cost *c)
+{
+    return (struct step_prices){.prompt_token = c->prompt.us[PER_TOKEN],
+                                .prompt_pair = c->prompt.us[PER_PAIR],
+                                .prompt_step = c->prompt.us[PER_STEP],
+                                .decode_token = c->decode.us[PER_TOKEN],
+                                .decode_pair = c->decode.us[PER_PAIR],
+                                .decode_step = c->decode.us[PER_STEP]};
+}
+
+struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, double token_us,
+                                     double pair_per_token)
+{
+    assert_debug(num_tokens > 1);
+    double token = fmax(prompt_us - token_us, prompt_us / 4) / (num_tokens - 1);
+    double step = fmax(token_us - token, token_us / 4);
+    return (struct step_prices){.prompt_token = token,
+                                .prompt_pair = token * pair_per_token,
+                                .prompt_step = step,
+                                .decode_token = token,
+                                .decode_pair = token * pair_per_token,
+                                .decode_step = step};
+}
+
+/* ---- prices ---- */
+
+double step_prices_prompt_us(const struct step_prices *p, int32_t position, int32_t num_tokens)
+{
+    return p->prompt_token * num_tokens + p->prompt_pair * step_num_pairs(position, num_tokens);
+}
+
+/* n tokens cost n (token + pair (position + 1/2)) + n^2 pair / 2. */
+int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, double us, int32_t max_tokens)
+{
+    double linear = p->prompt_token + p->prompt_pair * (position + 0.5), square = 0.5 * p->prompt_pair;
+    if (us <= 0) return 0;
+    if (linear * max_tokens + square * max_tokens * max_tokens <= us) return max_tokens;
+    /* The root in the form that subtracts nothing: square may be zero. */
+    return (int32_t)(2 * us / (linear + sqrt(linear * linear + 4 * square * us)));
+}
+
+double step_prices_decode_us(const struct step_prices *p, int32_t num_keys)
+{
+    return p->decode_token + p->decode_pair * num_keys;
+}
+
+double step_prices_us(const struct step_prices *p, const struct step_work *work)
+{
+    return (work->prompt_tokens > 0 ? p->prompt_step : p->decode_step) +
+           p->prompt_token * work->prompt_tokens + p->prompt_pair * work->prompt_pairs +
+           p->decode_token * work->decode_tokens + p->decode_pair * work->decode_pairs;
+}

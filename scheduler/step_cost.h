@@ -1,0 +1,65 @@
+/* step_cost.h - what a step will take, learned from the steps that were made.
+ *
+ *   microseconds = per token * tokens + per pair * (query, key) pairs + per step
+ *
+ * Decoding rows and prompts have terms of their own: a decoding row's pairs are bytes of K and V to be read, a
+ * prompt's are products to be computed. A step without prompts teaches the terms of decoding; of a step with
+ * prompts the decoding rows' part is taken off, and the rest teaches the prompts' terms.
+ *
+ * Each of the two fits is a Kalman filter over three coefficients: a recursive least squares whose
+ * uncertainty grows a little with each step, so that it follows a machine that gets slower, and never beyond
+ * the coefficients' own size, so that an hour of equal steps unlearns nothing. A step that took absurdly long
+ * (somebody else had the machine) moves it no further than a likely one. Bounded memory; the same steps give
+ * the same numbers. Thread: its owner's. */
+#ifndef SCHEDULER_STEP_COST_H
+#define SCHEDULER_STEP_COST_H
+
+#include <stdint.h>
+
+/* What was, or is to be, in a step. */
+struct step_work {
+    double prompt_tokens, prompt_pairs, decode_tokens, decode_pairs;
+};
+
+/* Microseconds. All zero: not known. */
+struct step_prices {
+    double prompt_token, prompt_pair, prompt_step; /* prompt_step: of a step with prompts */
+    double decode_token, decode_pair, decode_step; /* decode_step: of a step without */
+};
+
+enum { COST_TERMS = 3 };
+
+struct cost_fit {
+    double us[COST_TERMS];    /* a token, a pair, a step */
+    double scale[COST_TERMS]; /* of the uncertainty, should a coefficient come to be zero */
+    double covariance[COST_TERMS][COST_TERMS];
+};
+
+struct step_cost {
+    struct cost_fit prompt, decode;
+};
+
+/* start: a guess that may be wrong by a factor of a few. */
+void step_cost_init(struct step_cost *c, const struct step_prices *start);
+void step_cost_learn(struct step_cost *c, const struct step_work *work, double us);
+struct step_prices step_cost_prices(const struct step_cost *c);
+
+/* Prices from two measured steps of one sequence, of num_tokens tokens and of one, and from the ratio of the
+ * work that a pair and a token are. */
+struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, double token_us,
+                                     double pair_per_token);
+
+/* Of num_tokens more tokens of a prompt behind position tokens: without what a step costs in any case. */
+double step_prices_prompt_us(const struct step_prices *p, int32_t position, int32_t num_tokens);
+/* The most such tokens for us microseconds, at most max_tokens, at least 0. */
+int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, double us, int32_t max_tokens);
+double step_prices_decode_us(const struct step_prices *p, int32_t num_keys);
+double step_prices_us(const struct step_prices *p, const struct step_work *work);
+
+/* (query, key) pairs of num_tokens tokens behind position others. */
+static inline double step_num_pairs(int32_t position, int32_t num_tokens)
+{
+    return (double)num_tokens * position + 0.5 * num_tokens * (num_tokens + 1.0);
+}
+
+#endif

@@ -1,0 +1,168 @@
+/* What steps take, learned from simulated machines whose prices are known. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "scheduler/step_cost.h"
+
+/* An 8B model on a GPU, roughly. */
+static const struct step_prices gpu = {.prompt_token = 22,
+                                       .prompt_pair = 0.0008,
+                                       .prompt_step = 2000,
+                                       .decode_token = 8,
+                                       .decode_pair = 0.033,
+                                       .decode_step = 3800};
+
+static struct step_prices times(const struct step_prices *p, double factor)
+{
+    return (struct step_prices){p->prompt_token * factor, p->prompt_pair * factor, p->prompt_step * factor,
+                                p->decode_token * factor, p->decode_pair * factor, p->decode_step * factor};
+}
+
+static double uniform(uint64_t i, uint64_t stream)
+{
+    return rng_uniform(11, i, stream);
+}
+
+/* Step i of a day: prompts of all lengths beside up to 64 streams. */
+static struct step_work work_of(uint64_t i)
+{
+    int32_t num_tokens = uniform(i, 0) < 0.5 ? 0 : 16 + (int32_t)(uniform(i, 1) * 1000),
+            position = (int32_t)(uniform(i, 2) * uniform(i, 3) * 100000);
+    double num_decodes = floor(uniform(i, 4) * 64);
+    if (num_tokens == 0 && num_decodes == 0) num_decodes = 1;
+    return (struct step_work){.prompt_tokens = num_tokens,
+                              .prompt_pairs = step_num_pairs(position, num_tokens),
+                              .decode_tokens = num_decodes,
+                              .decode_pairs = num_decodes * uniform(i, 5) * 8000};
+}
+
+/* noise: of a step's time, either way; hiccup: the chance that a step takes ten times as long. */
+static void live(struct step_cost *c, const struct step_prices *truth, uint64_t begin, uint64_t end,
+                 double noise, double hiccup)
+{
+    for (uint64_t i = begin; i < end; i++) {
+        struct step_work work = work_of(i);
+        double us = step_prices_us(truth, &work) * (1 + noise * (2 * uniform(i, 6) - 1));
+        step_cost_learn(c, &work, uniform(i, 7) < hiccup ? 10 * us : us);
+    }
+}
+
+/* The mean of |predicted / true - 1| over steps that it has not seen. */
+static double mean_error(const struct step_cost *c, const struct step_prices *truth)
+{
+    double sum = 0;
+    struct step_prices learned = step_cost_prices(c);
+    for (uint64_t i = 1000000; i < 1001000; i++) {
+        struct step_work work = work_of(i);
+        sum += fabs(step_prices_us(&learned, &work) / step_prices_us(truth, &work) - 1);
+    }
+    return sum / 1000;
+}
+
+static void test_a_guess_becomes_knowledge(void **state)
+{
+    (void)state;
+    for (double factor = 0.3; factor < 4; factor *= 1.7) {
+        struct step_prices start = times(&gpu, factor);
+        struct step_cost c;
+        step_cost_init(&c, &start);
+        live(&c, &gpu, 0, 40, 0.05, 0);
+        assert_true(mean_error(&c, &gpu) < 0.15);
+        live(&c, &gpu, 40, 1000, 0.05, 0);
+        assert_true(mean_error(&c, &gpu) < 0.05);
+    }
+}
+
+/* Others take the machine now and then; and one day it is half as fast. */
+static void test_hiccups_are_no_news_and_a_slower_machine_is(void **state)
+{
+    (void)state;
+    struct step_prices slow = times(&gpu, 2);
+    struct step_cost c;
+    step_cost_init(&c, &gpu);
+    live(&c, &gpu, 0, 1000, 0.05, 0.01);
+    assert_true(mean_error(&c, &gpu) < 0.15);
+    live(&c, &slow, 1000, 1200, 0.05, 0);
+    assert_true(mean_error(&c, &slow) < 0.1);
+}
+
+/* An hour of equal decode steps says nothing about prompts, and nothing wrong. */
+static void test_what_is_not_seen_is_not_forgotten(void **state)
+{
+    (void)state;
+    struct step_cost c;
+    step_cost_init(&c, &gpu);
+    live(&c, &gpu, 0, 1000, 0.05, 0);
+    const struct step_work same = {.decode_tokens = 8, .decode_pairs = 8000};
+    for (int i = 0; i < 1000000; i++) step_cost_learn(&c, &same, step_prices_us(&gpu, &same));
+    assert_true(mean_error(&c, &gpu) < 0.15);
+    struct step_prices p = step_cost_prices(&c);
+    assert_true(fabs(step_prices_us(&p, &same) / step_prices_us(&gpu, &same) - 1) < 0.01);
+    live(&c, &gpu, 0, 100, 0.05, 0);
+    assert_true(mean_error(&c, &gpu) < 0.06);
+}
+
+static void test_nothing_is_learned_from_nothing(void **state)
+{
+    (void)state;
+    struct step_cost c;
+    const struct step_prices unknown = {0};
+    const struct step_work work = {.prompt_tokens = 100, .prompt_pairs = 5050};
+    step_cost_init(&c, &unknown);
+    step_cost_learn(&c, &work, 1000);
+    assert_true(step_cost_prices(&c).prompt_token == 0);
+    step_cost_init(&c, &gpu);
+    step_cost_learn(&c, &work, NAN);
+    step_cost_learn(&c, &work, -1);
+    step_cost_learn(&c, &(struct step_work){0}, 1000);
+    assert_true(step_cost_prices(&c).prompt_token == gpu.prompt_token);
+}
+
+static void test_tokens_for_a_time(void **state)
+{
+    (void)state;
+    for (int32_t position = 0; position <= 100000; position += 12500) {
+        for (double us = 30; us < 100000; us *= 3) {
+            int32_t n = step_prices_num_tokens(&gpu, position, us, 100000);
+            if (n > 0) assert_true(step_prices_prompt_us(&gpu, position, n) <= us * 1.000001);
+            assert_true(step_prices_prompt_us(&gpu, position, n + 1) > us);
+            assert_int_equal(step_prices_num_tokens(&gpu, position, us, 1), min_of(n, 1));
+        }
+    }
+    struct step_prices flat = {.prompt_token = 10};
+    assert_int_equal(step_prices_num_tokens(&flat, 5000, 1000, 1000000), 100);
+    assert_int_equal(step_prices_num_tokens(&gpu, 0, -5, 100), 0);
+    const struct step_prices unknown = {0};
+    assert_int_equal(step_prices_num_tokens(&unknown, 0, 1, 100), 100);
+}
+
+static void test_a_guess_from_two_steps(void **state)
+{
+    (void)state;
+    struct step_prices p = step_prices_guess(20000, 16, 8000, 0.001);
+    assert_true(fabs(p.prompt_step + 16 * p.prompt_token - 20000) < 1);
+    assert_true(fabs(p.decode_step + p.decode_token - 8000) < 1);
+    assert_true(p.prompt_pair == p.prompt_token * 0.001);
+    p = step_prices_guess(5000, 16, 8000, 0.001); /* the first was slow */
+    assert_true(p.prompt_token > 0 && p.prompt_step > 0 && p.decode_step > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_guess_becomes_knowledge),
+        cmocka_unit_test(test_hiccups_are_no_news_and_a_slower_machine_is),
+        cmocka_unit_test(test_what_is_not_seen_is_not_forgotten),
+        cmocka_unit_test(test_nothing_is_learned_from_nothing),
+        cmocka_unit_test(test_tokens_for_a_time),
+        cmocka_unit_test(test_a_guess_from_two_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
