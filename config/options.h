@@ -45,6 +45,7 @@ SECTION("Engine") \
 X(TEXT,  engine, "engine", "process", 0, 0, "process|thread", "process: a process of its own, whose death no request notices; thread: a thread of this one") \
 X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the engine in ten minutes, after which the server ends with code 70; 0: never") \
 SECTION("API") \
+X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of a chat model is told beside the content (reasoning_content), unless a request says separate_reasoning: false") \
 X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
 X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
 SECTION("Listening") \

@@ -250,6 +250,7 @@ static int publish_model(struct life *life, struct error *err)
     server->slots = link_slots(link);
     server->tokenizer = life->text.tokenizer;
     server->chat_template = life->text.chat_template;
+    server->tool_format = life->text.tool_format;
     tell_phases(life);
     return 0;
 }

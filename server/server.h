@@ -12,6 +12,7 @@
 #include "server/response.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "text/tools/tool_format.h"
 
 enum server_state {
     SERVER_LOADING, /* listening; /health is 503, API calls get 503 with Retry-After */
@@ -30,6 +31,7 @@ struct server {
     const struct link_facts *facts;
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template; /* NULL: the model has none */
+    const struct tool_format *tool_format;     /* NULL: likewise */
     struct link *link;
     struct request_slots *slots;    /* the link's */
     bool engine_is_down;            /* another is being started; what is submitted waits */

@@ -1,5 +1,6 @@
 #include "text/model_text.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,28 @@ static int parse_own_template(const char *path, struct model_text *t, struct err
     return STATUS_OK;
 }
 
+static bool add_token(cJSON *variables, const char *name, const struct tokenizer *t, int32_t id)
+{
+    size_t n = 0;
+    const char *bytes = id >= 0 ? tokenizer_token_bytes(t, id, &n) : "";
+    char *text = copy_text(bytes, n);
+    bool added = text && cJSON_AddStringToObject(variables, name, text);
+    free(text);
+    return added;
+}
+
+static int derive_tool_format(struct model_text *t, struct error *err)
+{
+    if (!t->chat_template || !t->tokenizer) return STATUS_OK;
+    cJSON *variables = cJSON_CreateObject();
+    bool added = add_token(variables, "bos_token", t->tokenizer, tokenizer_bos_id(t->tokenizer)) &&
+                 add_token(variables, "eos_token", t->tokenizer, tokenizer_eos_id(t->tokenizer));
+    int status = added ? tool_format_derive(t->chat_template, variables, &t->tool_format, err)
+                       : error_set(err, STATUS_NO_MEMORY, "no memory for the chat template's variables");
+    cJSON_Delete(variables);
+    return status;
+}
+
 static int open_all(const char *path, const char *template_path, struct model_text *t, struct error *err)
 {
     struct stat st;
@@ -135,12 +158,14 @@ int model_text_open(const char *path, const char *template_path, struct model_te
 {
     *out = (struct model_text){0};
     int status = open_all(path, template_path, out, err);
+    if (!status) status = derive_tool_format(out, err);
     if (status && status != STATUS_NOT_FOUND) model_text_close(out);
     return status;
 }
 
 void model_text_close(struct model_text *t)
 {
+    tool_format_free(t->tool_format);
     if (t->chat_template) chat_template_free(t->chat_template);
     if (t->tokenizer) tokenizer_close(t->tokenizer);
     gguf_close(t->gguf);

@@ -5,12 +5,14 @@
 
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "text/tools/tool_format.h"
 
 struct gguf;
 
 struct model_text {
     struct tokenizer *tokenizer;         /* NULL: a directory without one */
     struct chat_template *chat_template; /* NULL: none, or none that can be used */
+    struct tool_format *tool_format;     /* its tool calls and reasoning; NULL without it or a tokenizer */
     struct gguf *gguf;                   /* the tokenizer's memory; NULL for a directory */
 };
 

@@ -7,10 +7,12 @@
 #include "server/api/json_field.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
+#include "text/tools/tool_prompt.h"
 
 const char *const chat_context_trusted[] = {"bos_token", "eos_token", NULL};
 
 struct message {
+    const struct server *server;
     cJSON *json;
     int idx;
     bool wants_parts;
@@ -162,13 +164,28 @@ static int refuse_arguments(const struct message *m, const char *why)
                              path, why);
 }
 
-/* Templates want the arguments of a call as an object; the API has them as JSON text. */
+/* The text of arguments that came as an object. */
+static int print_arguments(const struct message *m, cJSON *function, const cJSON *arguments)
+{
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    tool_prompt_write_json(arguments, &text);
+    cJSON *printed = buffer_failed(&text) ? NULL : cJSON_CreateString(text.data);
+    buffer_deinit(&text);
+    if (printed && cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", printed)) return 0;
+    cJSON_Delete(printed);
+    return api_error_no_memory(m->err);
+}
+
+/* Most templates want the arguments of a call as an object, some as text; the API has them as JSON text. */
 static int settle_arguments(const struct message *m, cJSON *function)
 {
     static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 100000, .max_keys = 4096};
     cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
     struct error why;
-    if (!cJSON_IsString(arguments) || !arguments->valuestring[0]) return 0;
+    bool wants_text = m->server->tool_format && tool_format_wants_argument_text(m->server->tool_format);
+    if (wants_text && cJSON_IsObject(arguments)) return print_arguments(m, function, arguments);
+    if (wants_text || !cJSON_IsString(arguments) || !arguments->valuestring[0]) return 0;
     size_t n = strlen(arguments->valuestring);
     if (json_gate_check(arguments->valuestring, n, &limits, &why) < 0) return refuse_arguments(m, why.text);
     if (nul_text_is_in(arguments->valuestring, n)) return refuse_arguments(m, "they have a text with U+0000");
@@ -201,6 +218,82 @@ static int check_tool_calls(const struct message *m)
     return status;
 }
 
+/* ---- what templates lose ---- */
+
+/* Behind the message's text. */
+static int append_content(const struct message *m, cJSON *message, const char *more)
+{
+    cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content"), *settled;
+    if (cJSON_IsArray(content)) {
+        cJSON *part = cJSON_CreateObject();
+        if (cJSON_AddStringToObject(part, "type", "text") && cJSON_AddStringToObject(part, "text", more) &&
+            cJSON_AddItemToArray(content, part))
+            return 0;
+        cJSON_Delete(part);
+        return api_error_no_memory(m->err);
+    }
+    const char *text = cJSON_IsString(content) ? content->valuestring : "";
+    struct buffer joined;
+    buffer_init(&joined, SIZE_MAX / 2);
+    buffer_append_text(&joined, text);
+    if (*text) buffer_append_char(&joined, '\n');
+    buffer_append_text(&joined, more);
+    settled = buffer_failed(&joined) ? NULL : cJSON_CreateString(joined.data);
+    buffer_deinit(&joined);
+    cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
+    if (settled && cJSON_AddItemToObject(message, "content", settled)) return 0;
+    cJSON_Delete(settled);
+    return api_error_no_memory(m->err);
+}
+
+/* Calls that the template does not show become a part of the content. */
+static int write_calls(const struct message *m, const cJSON *calls)
+{
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    tool_prompt_write_calls(m->server->tool_format, calls, &text);
+    int status = buffer_failed(&text) ? api_error_no_memory(m->err) : append_content(m, m->json, text.data);
+    buffer_deinit(&text);
+    cJSON_DeleteItemFromObjectCaseSensitive(m->json, "tool_calls");
+    return status;
+}
+
+/* Content that the template would lose its calls over. */
+static int clear_content(const struct message *m, bool to_null)
+{
+    if (!to_null) return settle_absent_content(m);
+    bool replaced = cJSON_ReplaceItemInObjectCaseSensitive(m->json, "content", cJSON_CreateNull());
+    return replaced ? 0 : api_error_no_memory(m->err);
+}
+
+static int settle_calls(const struct message *m)
+{
+    const struct tool_format *f = m->server->tool_format;
+    const cJSON *calls = cJSON_GetObjectItemCaseSensitive(m->json, "tool_calls");
+    if (!f || !calls || !calls->child) return 0;
+    if (!tool_format_renders_calls(f)) return write_calls(m, calls);
+    enum content_beside_calls kept = tool_format_content_beside_calls(f);
+    return kept == CONTENT_KEPT ? 0 : clear_content(m, kept == CONTENT_NULL);
+}
+
+/* Each family has its own name for the reasoning of an earlier answer. */
+static int settle_reasoning(const struct message *m)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    const cJSON *given = NULL;
+    for (size_t i = 0; i < array_length(names) && !given; i++) {
+        const cJSON *value = json_field_find(m->json, names[i]);
+        if (cJSON_IsString(value) && value->valuestring[0]) given = value;
+    }
+    for (size_t i = 0; i < array_length(names) && given; i++) {
+        if (json_field_find(m->json, names[i])) continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(m->json, names[i]);
+        if (!cJSON_AddStringToObject(m->json, names[i], given->valuestring))
+            return api_error_no_memory(m->err);
+    }
+    return 0;
+}
+
 static int check_message(const struct message *m)
 {
     char path[96];
@@ -210,12 +303,14 @@ static int check_message(const struct message *m)
     int status = check_role(m, &is_assistant);
     if (status == 0) status = check_content(m, is_assistant);
     if (status == 0) status = check_tool_calls(m);
+    if (status == 0 && is_assistant) status = settle_calls(m);
+    if (status == 0 && is_assistant) status = settle_reasoning(m);
     return status;
 }
 
 /* ---- the whole context ---- */
 
-static int check_messages(cJSON *messages, bool wants_parts, struct api_error *err)
+static int check_messages(const struct server *server, cJSON *messages, struct api_error *err)
 {
     if (!messages || cJSON_IsNull(messages))
         return api_error_invalid(err, "missing_required_parameter", "messages",
@@ -224,7 +319,10 @@ static int check_messages(cJSON *messages, bool wants_parts, struct api_error *e
         return json_field_refuse_type(messages, "messages", "an array of messages", err);
     if (!messages->child)
         return api_error_invalid(err, "invalid_value", "messages", "messages must hold at least one message");
-    struct message m = {.json = messages->child, .wants_parts = wants_parts, .err = err};
+    struct message m = {.server = server,
+                        .json = messages->child,
+                        .wants_parts = chat_template_wants_parts(server->chat_template),
+                        .err = err};
     int status = 0;
     for (; m.json && status == 0; m.json = m.json->next, m.idx++) status = check_message(&m);
     return status;
@@ -299,12 +397,47 @@ static int add_reasoning_effort(cJSON *context, const cJSON *body, struct api_er
     return cJSON_AddFalseToObject(context, "enable_thinking") ? 0 : api_error_no_memory(err);
 }
 
+/* The first message says which tools there are, a system message where there is none yet. */
+static int write_tools(const struct message *m, cJSON *messages, const cJSON *tools)
+{
+    struct buffer text;
+    cJSON *first = messages->child;
+    const cJSON *role = json_field_find(first, "role");
+    if (!cJSON_IsString(role) || strcmp(role->valuestring, "system") != 0) {
+        first = cJSON_CreateObject();
+        if (!cJSON_AddStringToObject(first, "role", "system") ||
+            !cJSON_InsertItemInArray(messages, 0, first)) {
+            cJSON_Delete(first);
+            return api_error_no_memory(m->err);
+        }
+        if (m->wants_parts && !cJSON_AddArrayToObject(first, "content")) return api_error_no_memory(m->err);
+    }
+    buffer_init(&text, SIZE_MAX / 2);
+    tool_prompt_write_tools(m->server->tool_format, tools, &text);
+    int status = buffer_failed(&text) ? api_error_no_memory(m->err) : append_content(m, first, text.data);
+    buffer_deinit(&text);
+    return status;
+}
+
+/* As the template takes them, or in words. */
+static int add_tools(struct chat_context *c, const struct server *server, const cJSON *tools,
+                     int64_t now_seconds, struct api_error *err)
+{
+    const struct message m = {
+        .server = server, .wants_parts = chat_template_wants_parts(server->chat_template), .err = err};
+    if (!tool_format_renders_tools(server->tool_format))
+        return write_tools(&m, cJSON_GetObjectItemCaseSensitive(c->json, "messages"), tools);
+    return tool_prompt_add_variables(server->tool_format, c->json, tools, now_seconds) == 0
+               ? 0
+               : api_error_no_memory(err);
+}
+
 int chat_context_init(struct chat_context *c, const struct server *server, const struct params *params,
-                      cJSON *body, struct api_error *err)
+                      cJSON *body, int64_t now_seconds, struct api_error *err)
 {
     *c = (struct chat_context){.json = cJSON_CreateObject()};
     cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(body, "messages");
-    int status = check_messages(messages, chat_template_wants_parts(server->chat_template), err);
+    int status = check_messages(server, messages, err);
     if (status < 0) {
         cJSON_Delete(messages);
         return status;
@@ -322,7 +455,9 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
         !add_token_text(c->json, "bos_token", server->tokenizer, tokenizer_bos_id(server->tokenizer)) ||
         !add_token_text(c->json, "eos_token", server->tokenizer, tokenizer_eos_id(server->tokenizer)))
         return api_error_no_memory(err);
-    status = add_kwargs(c->json, body, err);
+    if (params->uses_tools && server->tool_format)
+        status = add_tools(c, server, json_field_find(body, "tools"), now_seconds, err);
+    if (status == 0) status = add_kwargs(c->json, body, err);
     return status < 0 ? status : add_reasoning_effort(c->json, body, err);
 }
 

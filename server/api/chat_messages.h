@@ -19,7 +19,7 @@ extern const char *const chat_context_trusted[];
 
 /* Moves what it needs out of body. On failure too, chat_context_deinit is due. */
 int chat_context_init(struct chat_context *c, const struct server *server, const struct params *params,
-                      cJSON *body, struct api_error *err) must_check;
+                      cJSON *body, int64_t now_seconds, struct api_error *err) must_check;
 void chat_context_deinit(struct chat_context *c);
 
 #endif

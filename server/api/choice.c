@@ -43,6 +43,19 @@ static bool add_offsets(struct choice *c, const struct choice_context *context, 
     return c->offsets != NULL;
 }
 
+/* Where a chat's answer may hold more than text. */
+static bool add_pieces(struct choice *c, const struct choice_context *context, const struct prompt *prompt)
+{
+    const struct params *p = context->params;
+    const struct tool_format *f = context->server->tool_format;
+    enum tool_reasoning reasoning = TOOL_REASONING_IN_TEXT;
+    bool splits = p->separate_reasoning && f && tool_format_has_reasoning(f);
+    if (p->kind != API_CHAT || !f || (!p->tools && !splits)) return true;
+    if (splits) reasoning = prompt->opens_reasoning ? TOOL_REASONING_OPEN : TOOL_REASONING_SPLIT;
+    c->pieces = pieces_create(f, p->tools, reasoning, p->parallel_tool_calls);
+    return c->pieces != NULL;
+}
+
 bool choice_init(struct choice *c, const struct choice_context *context, const struct prompt *prompt,
                  struct arena *arena)
 {
@@ -52,8 +65,9 @@ bool choice_init(struct choice *c, const struct choice_context *context, const s
     c->num_prompt_tokens = prompt->tokens.num_ids;
     c->num_reported = p->echo && p->logprobs ? 0 : c->num_prompt_tokens;
     if (prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
-    return text_stream_init(&c->text, context->server->tokenizer, p->skip_special_tokens, &p->stop,
-                            p->include_stop_str_in_output, HELD_BYTES_MAX, arena) &&
+    if (!add_pieces(c, context, prompt)) return false;
+    return text_stream_init(&c->text, context->server->tokenizer, p->skip_special_tokens && !c->pieces,
+                            &p->stop, p->include_stop_str_in_output, HELD_BYTES_MAX, arena) &&
            add_offsets(c, context, prompt, arena) && !buffer_failed(&c->ready);
 }
 
@@ -71,6 +85,7 @@ void choice_deinit(struct choice *c, const struct choice_context *context)
     unread_free(c, context->server->api);
     text_stream_deinit(&c->text);
     buffer_deinit(&c->ready);
+    pieces_free(c->pieces);
     if (c->offsets) token_offsets_deinit(c->offsets);
 }
 
@@ -134,13 +149,23 @@ static int32_t num_ready(const struct choice *c, const struct choice_context *co
     return v->num_published - ends;
 }
 
+/* A control token that is none of the marks that the answer is taken apart by. */
+static bool is_hidden(const struct choice *c, const struct choice_context *context, int32_t id)
+{
+    const struct tokenizer *t = context->server->tokenizer;
+    size_t n;
+    if (!c->pieces || !context->params->skip_special_tokens || !tokenizer_is_special(t, id)) return false;
+    const char *text = tokenizer_token_bytes(t, id, &n);
+    return !pieces_want(c->pieces, text, n);
+}
+
 /* A token that ends the answer leaves no text behind, whatever it stands for. */
 static void take_token(struct choice *c, const struct choice_context *context, const struct view *v)
 {
     assert_debug(!c->failed && c->num_pulled < c->max_tokens);
     int32_t id = generated_token(c, v, c->num_pulled++);
     bool is_stop = id == v->stop_token_id && c->num_pulled == v->num_published;
-    if (is_stop && !context->params->include_stop_str_in_output) return;
+    if ((is_stop && !context->params->include_stop_str_in_output) || is_hidden(c, context, id)) return;
     if (!text_stream_push(&c->text, id, c->num_pulled > v->min_tokens, &c->ready)) return;
     c->finish_reason = "stop";
     if (c->slot_idx >= 0) link_cancel(context->server->link, c->slot_idx);
@@ -167,6 +192,13 @@ static void take_times(struct choice *c, const struct choice_context *context, c
     c->first_token_ns = slot->first_token_ns;
 }
 
+static void take_pieces(struct choice *c)
+{
+    pieces_take(c->pieces, &c->ready, c->finish_reason != NULL);
+    if (c->finish_reason && !strcmp(c->finish_reason, "stop") && c->pieces->num_calls > 0)
+        c->finish_reason = "tool_calls";
+}
+
 int choice_pull(struct choice *c, const struct choice_context *context, int max_tokens)
 {
     const struct view v = view_of(c, context);
@@ -177,6 +209,7 @@ int choice_pull(struct choice *c, const struct choice_context *context, int max_
     while (c->num_pulled < end && !c->finish_reason) take_token(c, context, &v);
     if (!c->finish_reason && c->num_pulled == v.num_published && v.finish != FINISH_NONE)
         take_finish(c, v.finish);
+    if (c->pieces) take_pieces(c);
     return c->num_pulled - before;
 }
 
@@ -217,7 +250,7 @@ struct logprobs_part choice_prompt_logprobs(const struct choice *c, const struct
 
 bool choice_is_broken(const struct choice *c)
 {
-    return buffer_failed(&c->ready) || buffer_failed(&c->text.held);
+    return buffer_failed(&c->ready) || buffer_failed(&c->text.held) || (c->pieces && c->pieces->failed);
 }
 
 /* Of a finished slot: the positions that will still be read. */

@@ -12,6 +12,7 @@
 
 #include "server/api/logprobs_text.h"
 #include "server/api/params.h"
+#include "server/api/pieces.h"
 #include "server/api/prompts.h"
 #include "server/api/text_stream.h"
 
@@ -24,15 +25,16 @@ struct choice {
     int32_t max_tokens;        /* as submitted */
     int32_t num_pulled;        /* generated tokens that were decoded: what usage counts */
     int32_t num_reported;      /* positions of the sequence whose log probabilities were written */
-    const char *finish_reason; /* "stop", "length"; NULL: not yet */
+    const char *finish_reason; /* "stop", "tool_calls", "length"; NULL: not yet */
     bool failed;               /* the engine ended it otherwise; see failure, and the slot's error_text */
     enum finish_reason failure;
     bool ended;            /* stream: the chunk with the finish_reason was written */
     bool prompt_counted;   /* in the metrics */
     struct unread *unread; /* NULL: nothing, or still in the slot */
     struct text_stream text;
-    struct buffer ready;                                  /* text for the client, not written yet */
-    struct token_offsets *offsets;                        /* NULL: none are told */
+    struct buffer ready;           /* text for the client, not written yet */
+    struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */
+    struct token_offsets *offsets; /* NULL: none are told */
     uint64_t scheduled_ns, first_token_ns, last_token_ns; /* 0: not yet */
     uint64_t ttft_ns; /* since arrival, at the write of the first token; 0: not yet */
 };

@@ -80,3 +80,13 @@ void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, co
 {
     if (a->codec->events[kind]) a->codec->events[kind](out, a, e);
 }
+
+void codec_append_call_id(struct buffer *out, const struct answer *a, const struct choice *c,
+                          const struct call *call)
+{
+    const char *answer = a->id + strlen(a->codec->id_prefix);
+    if (*call->id)
+        buffer_append_json(out, call->id, strlen(call->id));
+    else
+        buffer_printf(out, "\"call_%.16s%04x%04x\"", answer, (unsigned)c->index, (unsigned)call->index);
+}

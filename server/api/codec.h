@@ -52,6 +52,8 @@ struct event {
     size_t text_bytes;
     const struct logprobs_part *logprobs; /* NULL: none in this event */
     const char *finish_reason;            /* "stop", "length"; NULL: not the last of its choice */
+    enum piece_kind piece;                /* what text is more of; PIECE_CALL has none */
+    const struct call *call;              /* CALL, ARGUMENTS */
     /* ERROR */
     const struct api_error *error;
 };
@@ -70,6 +72,7 @@ struct codec {
     int (*translate)(struct translation *t); /* afterwards, what takes several fields; NULL: nothing */
     append_event *events[NUM_EVENTS];        /* NULL: not told */
     append_failure *append_error;            /* the body of an error; its routes name it, too */
+    bool tells_pieces;                       /* reasoning and calls, each as what it is */
     size_t state_bytes;
     void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */
 };
@@ -112,6 +115,10 @@ int codec_put(struct translation *t, cJSON *object, const char *name, cJSON *ite
  * empty line. */
 void codec_begin_event(struct buffer *out, const char *name);
 void codec_end_event(struct buffer *out);
+
+/* The id of a call: the model's own, or one made of the answer's. */
+void codec_append_call_id(struct buffer *out, const struct answer *a, const struct choice *c,
+                          const struct call *call);
 
 /* The codec's bytes for an event. */
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e);

@@ -50,6 +50,7 @@ static void generation_free(struct generation *g)
     g->api->num_generations--;
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
+    cJSON_Delete(g->params.tools);
     arena_deinit(&g->arena);
     free(g);
 }

@@ -62,22 +62,54 @@ static void append_start(struct generation *g)
     g->begun = true;
 }
 
-static void append_delta(struct generation *g, struct choice *c, size_t text_bytes,
+/* What of a choice is told next: text, where it is not taken apart. */
+struct part {
+    enum piece_kind kind;
+    const struct call *call;
+    const char *text;
+    size_t num_bytes;
+    bool is_last; /* of what is known */
+};
+
+static struct part next_part(const struct choice *c)
+{
+    const struct pieces *p = c->pieces;
+    if (!p) {
+        size_t n = take_text(&c->ready, EVENT_TEXT_BYTES);
+        return (struct part){.text = c->ready.data, .num_bytes = n, .is_last = n == c->ready.num_bytes};
+    }
+    if (p->count == 0) return (struct part){.is_last = true};
+    const struct buffer text = {.data = p->bytes.data, .num_bytes = p->items[0].end};
+    const struct call *call = p->items[0].call_idx >= 0 ? &p->calls[p->items[0].call_idx] : NULL;
+    return (struct part){p->items[0].kind, call, p->bytes.data, take_text(&text, EVENT_TEXT_BYTES), false};
+}
+
+static void consume_part(struct choice *c, size_t num_bytes)
+{
+    if (!c->pieces)
+        buffer_consume(&c->ready, num_bytes);
+    else if (c->pieces->count > 0)
+        pieces_consume(c->pieces, num_bytes);
+}
+
+static void append_delta(struct generation *g, struct choice *c, const struct part *part,
                          const struct logprobs_part *logprobs, const char *finish_reason)
 {
     struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens};
-    assert_debug(!c->ended && text_bytes <= c->ready.num_bytes && logprobs->begin == c->num_reported);
+    assert_debug(!c->ended && logprobs->begin == c->num_reported);
     append_start(g);
     const struct event event = {
         .usage = &usage,
         .choice = c,
-        .text = c->ready.data,
-        .text_bytes = text_bytes,
+        .text = part->text,
+        .text_bytes = part->num_bytes,
+        .piece = part->kind,
+        .call = part->call,
         .logprobs = logprobs->begin < logprobs->end ? logprobs : NULL,
         .finish_reason = finish_reason,
     };
     codec_append(&g->api->event, EVENT_DELTA, &g->answer, &event);
-    buffer_consume(&c->ready, text_bytes);
+    consume_part(c, part->num_bytes);
     c->num_reported = logprobs->end;
     c->ended = finish_reason != NULL;
 }
@@ -128,7 +160,8 @@ static void fail(struct generation *g, const struct choice *c)
 static bool is_behind(const struct generation *g, const struct choice *c)
 {
     bool owes_logprobs = g->params.logprobs && c->num_reported < c->num_prompt_tokens + c->num_pulled;
-    return c->num_pulled > 0 && (owes_logprobs || c->ready.num_bytes > EVENT_TEXT_BYTES);
+    size_t waiting = c->pieces ? c->pieces->bytes.num_bytes : c->ready.num_bytes;
+    return c->num_pulled > 0 && (owes_logprobs || waiting > EVENT_TEXT_BYTES);
 }
 
 /* Takes up some tokens of a choice and writes one event. False: nothing came and nothing is to be written. */
@@ -141,11 +174,12 @@ static bool step_choice(struct generation *g, struct choice *c)
     if (c->num_pulled == 0 && !c->finish_reason)
         return false; /* an echoed prompt waits for the first token */
     const struct logprobs_part logprobs = choice_next_logprobs(c, &g->context, most);
-    size_t text_bytes = take_text(&c->ready, EVENT_TEXT_BYTES);
-    bool is_last = c->finish_reason && text_bytes == c->ready.num_bytes &&
+    const struct part part = next_part(c);
+    bool has_part = part.num_bytes > 0 || part.kind == PIECE_CALL;
+    bool is_last = c->finish_reason && part.is_last &&
                    (!g->params.logprobs || logprobs.end == c->num_prompt_tokens + c->num_pulled);
-    if (num_new == 0 && text_bytes == 0 && logprobs.begin == logprobs.end && !is_last) return false;
-    append_delta(g, c, text_bytes, &logprobs, is_last ? c->finish_reason : NULL);
+    if (num_new == 0 && !has_part && logprobs.begin == logprobs.end && !is_last) return false;
+    append_delta(g, c, &part, &logprobs, is_last ? c->finish_reason : NULL);
     generation_flush_event(g);
     observe_first_write(g, c);
     return true;

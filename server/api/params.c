@@ -11,6 +11,7 @@
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
 #include "server/api/token_offsets.h"
+#include "server/api/tool_params.h"
 
 enum {
     ON_COMPLETIONS = 1 << API_COMPLETIONS,
@@ -61,6 +62,8 @@ static const struct field fields[] = {
     {"parse_special", ON_COMPLETIONS, FIELD_BOOL, PARAM(parse_special), 0, 0},
     {"add_generation_prompt", ON_CHAT, FIELD_BOOL, PARAM(add_generation_prompt), 0, 0},
     {"continue_final_message", ON_CHAT, FIELD_BOOL, PARAM(continue_final_message), 0, 0},
+    {"parallel_tool_calls", ON_CHAT, FIELD_BOOL, PARAM(parallel_tool_calls), 0, 0},
+    {"separate_reasoning", ON_CHAT, FIELD_BOOL, PARAM(separate_reasoning), 0, 0},
 };
 
 static int read_plain_field(struct reader *r, const struct field *f)
@@ -130,20 +133,6 @@ static bool text_equals(const cJSON *value, const char *text)
     return value && cJSON_IsString(value) && !strcmp(value->valuestring, text);
 }
 
-static int check_tools(struct reader *r)
-{
-    const cJSON *choice = json_field_find(r->body, "tool_choice");
-    bool none = !choice || text_equals(choice, "none");
-    if (!says_nothing(json_field_find(r->body, "tools")) && !text_equals(choice, "none"))
-        return api_error_invalid(r->err, "unsupported_parameter", "tools",
-                                 "tools are not supported by this server unless tool_choice is \"none\"");
-    if (!none && !text_equals(choice, "auto"))
-        return api_error_invalid(
-            r->err, "unsupported_value", "tool_choice",
-            "tool_choice must be \"none\", or \"auto\" without tools; this server calls no tools");
-    return 0;
-}
-
 static int check_response_format(struct reader *r)
 {
     const cJSON *format = json_field_find(r->body, "response_format");
@@ -181,7 +170,7 @@ static int check_unsupported(struct reader *r)
             return refuse_unsupported(r, unsupported[i].name);
     }
     int status = check_response_format(r);
-    if (status == 0 && r->out->kind == API_CHAT) status = check_tools(r);
+    if (status == 0 && r->out->kind == API_CHAT) status = tool_params_read(r->body, r->out, r->err);
     if (status == 0 && r->out->kind == API_CHAT) status = check_modalities(r);
     return status;
 }
@@ -471,6 +460,8 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
         .add_special_tokens = kind == API_COMPLETIONS,
         .parse_special = kind == API_COMPLETIONS && server->config->completions_parse_special,
         .add_generation_prompt = true,
+        .parallel_tool_calls = true,
+        .separate_reasoning = server->config->separate_reasoning,
     };
 }
 

@@ -45,6 +45,10 @@ struct params {
     bool skip_special_tokens, include_stop_str_in_output;
     bool add_special_tokens, parse_special;
     bool add_generation_prompt, continue_final_message;
+    bool uses_tools;          /* the body has some, and the model may call them */
+    bool parallel_tool_calls; /* more than one at once */
+    bool separate_reasoning;
+    cJSON *tools; /* of a prepared request that uses them; the owner of params frees it */
     struct stop_strings stop;
     char *cache_salt; /* NULL: none */
     size_t cache_salt_bytes;

@@ -28,6 +28,16 @@ static int make_canonical(const struct prepare_input *in, struct translation *t)
     return codec_translate(in->codec, t);
 }
 
+/* What a protocol cannot tell is not asked for, nor taken apart. */
+static int check_codec(const struct codec *codec, struct params *params, struct api_error *err)
+{
+    if (codec->tells_pieces) return 0;
+    params->separate_reasoning = false;
+    if (!params->uses_tools) return 0;
+    return api_error_invalid(err, "unsupported_parameter", "tools",
+                             "tools are not supported by this endpoint yet");
+}
+
 int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
                 struct prompts *prompts, struct api_error *err)
 {
@@ -38,11 +48,14 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     int status = make_canonical(in, &t);
     if (status == 0)
         status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
+    if (status == 0) status = check_codec(in->codec, params, err);
     if (status == 0 && t.kind == API_CHAT)
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
     if (status < 0) codec_name_error(in->codec, err);
+    if (status == 0 && params->uses_tools)
+        params->tools = cJSON_DetachItemFromObjectCaseSensitive(body, "tools");
     cJSON_Delete(body);
     return status;
 }

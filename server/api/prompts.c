@@ -286,7 +286,7 @@ int prompts_render_chat(const struct server *server, const struct params *params
             "this model has no chat template; start the server with --chat-template FILE, or use "
             "/v1/completions");
     struct chat_context context;
-    int status = chat_context_init(&context, server, params, body, err);
+    int status = chat_context_init(&context, server, params, body, now_seconds, err);
     if (status == 0)
         status = render(server, params, &context, now_seconds, out, untrusted, num_untrusted, err);
     chat_context_deinit(&context);
@@ -309,6 +309,9 @@ int prompts_read_chat(const struct server *server, const struct params *params, 
     if (status == 0)
         status = prompts_encode(server, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted,
                                 flags, "messages", &out->items[0].tokens, err);
+    if (status == 0 && server->tool_format)
+        out->items[0].opens_reasoning =
+            tool_format_opens_reasoning(server->tool_format, text.data, text.num_bytes);
     if (status == 0) status = finish_prompt(&r, &out->items[0].tokens, "messages");
     buffer_deinit(&text);
     free(untrusted);

@@ -267,7 +267,7 @@ void request_metrics_observe_first_token(uint64_t ttft_ns)
 
 static enum finished_reason finished_reason_of(const struct choice *c, enum outcome outcome)
 {
-    if (c->finish_reason) return !strcmp(c->finish_reason, "stop") ? FINISHED_STOP : FINISHED_LENGTH;
+    if (c->finish_reason) return strcmp(c->finish_reason, "length") != 0 ? FINISHED_STOP : FINISHED_LENGTH;
     return outcome == OUTCOME_ENGINE_FAULT ? FINISHED_ERROR : FINISHED_ABORT;
 }
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-enum { MATCH_SPACES_MAX = 64, MATCH_ID_MAX = 64 };
+enum { MATCH_SPACES_MAX = 64, MATCH_ID_MAX = 64 /* TOOL_ID_MAX */ };
 enum { MATCH_NOT = -1, MATCH_MORE = -2 }; /* not; more bytes are needed to tell */
 
 struct match_id {

@@ -42,7 +42,7 @@ struct tool_parser {
     tool_sink *sink;
     void *context;
     enum state state;
-    bool is_whole, failed, has_text, has_calls, is_start, has_parameters;
+    bool keeps_reasoning, is_whole, failed, has_text, has_calls, is_start, has_parameters;
     bool drops_spaces; /* white space at the front belongs to a mark that has been taken */
     unsigned types;    /* of the parameter */
     struct json_scan json;
@@ -51,8 +51,8 @@ struct tool_parser {
     struct buffer held, out;
 };
 
-int tool_parser_new(const struct tool_format *f, const cJSON *tools, bool in_reasoning, tool_sink *sink,
-                    void *context, struct tool_parser **out)
+int tool_parser_new(const struct tool_format *f, const cJSON *tools, enum tool_reasoning reasoning,
+                    tool_sink *sink, void *context, struct tool_parser **out)
 {
     struct tool_parser *p = calloc(1, sizeof *p);
     *out = p;
@@ -61,9 +61,10 @@ int tool_parser_new(const struct tool_format *f, const cJSON *tools, bool in_rea
     p->tools = cJSON_GetArraySize(tools) > 0 ? tools : NULL;
     p->sink = sink;
     p->context = context;
-    p->state = in_reasoning ? IN_REASONING : IN_TEXT;
+    p->state = reasoning == TOOL_REASONING_OPEN ? IN_REASONING : IN_TEXT;
+    p->keeps_reasoning = reasoning == TOOL_REASONING_IN_TEXT;
     p->is_start = p->drops_spaces = true;
-    if (!in_reasoning) p->drops_spaces = *f->think_open || *f->content_open;
+    if (reasoning != TOOL_REASONING_OPEN) p->drops_spaces = *f->think_open || *f->content_open;
     buffer_init(&p->held, SIZE_MAX / 2);
     buffer_init(&p->out, SIZE_MAX / 2);
     return 0;
@@ -281,6 +282,7 @@ static enum mark mark_at(const struct tool_parser *p, size_t at, ssize_t *length
         *length = match_call(p, at, f->section_begin, head);
         if (*length != MATCH_NOT) return MARK_CALL;
     }
+    if (p->keeps_reasoning) return MARK_NONE;
     if (stands(f->think_open, here, length)) return MARK_THINK_OPEN;
     if (at_start && stands(f->think_close, here, length)) return MARK_DROP;
     if (stands(f->content_open, here, length) || stands(f->content_close, here, length)) return MARK_DROP;

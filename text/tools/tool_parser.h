@@ -34,9 +34,16 @@ typedef void tool_sink(void *context, const struct tool_event *event);
 
 struct tool_parser;
 
+/* What becomes of reasoning. */
+enum tool_reasoning {
+    TOOL_REASONING_SPLIT,
+    TOOL_REASONING_OPEN,    /* likewise; the prompt opened the block */
+    TOOL_REASONING_IN_TEXT, /* it stays in the text, with its marks */
+};
+
 /* tools: the request's list (an array of {"type": "function", "function": {...}}), NULL for none: then no
- * call is looked for. in_reasoning: the prompt opened the block. */
-int tool_parser_new(const struct tool_format *f, const struct cJSON *tools, bool in_reasoning,
+ * call is looked for. */
+int tool_parser_new(const struct tool_format *f, const struct cJSON *tools, enum tool_reasoning reasoning,
                     tool_sink *sink, void *context, struct tool_parser **out) must_check;
 void tool_parser_free(struct tool_parser *p);
 

@@ -115,6 +115,11 @@ static void append_literal(const struct tool_format *f, struct buffer *out, cons
     }
 }
 
+void tool_prompt_write_json(const cJSON *value, struct buffer *out)
+{
+    append_literal(&tool_format_generic, out, value);
+}
+
 static void append_parameters(const struct tool_format *f, struct buffer *out, const cJSON *arguments)
 {
     const cJSON *value;

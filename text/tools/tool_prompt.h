@@ -15,6 +15,9 @@ struct cJSON;
 int tool_prompt_add_variables(const struct tool_format *f, struct cJSON *context, const struct cJSON *tools,
                               int64_t now_seconds) must_check;
 
+/* JSON in the spacing that models see most. */
+void tool_prompt_write_json(const struct cJSON *value, struct buffer *out);
+
 /* The text of calls: an array of {"id", "function": {"name", "arguments"}}, arguments an object or JSON text.
  */
 void tool_prompt_write_calls(const struct tool_format *f, const struct cJSON *calls, struct buffer *out);

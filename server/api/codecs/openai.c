@@ -3,6 +3,7 @@
  * `data: {...}` event. */
 #include "server/api/codec.h"
 
+#include <stdint.h>
 #include <string.h>
 
 static void append_text(struct buffer *out, const char *text)
@@ -82,12 +83,46 @@ static void append_roles(struct buffer *out, struct answer *a, const struct even
     }
 }
 
+static void append_call_piece(struct buffer *out, const struct answer *a, const struct event *e)
+{
+    buffer_printf(out, "\"tool_calls\":[{\"index\":%d,", e->call->index);
+    if (e->piece == PIECE_CALL) {
+        buffer_append_text(out, "\"id\":");
+        codec_append_call_id(out, a, e->choice, e->call);
+        buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
+        append_text(out, e->call->name);
+        buffer_append_text(out, ",\"arguments\":\"\"}}]");
+        return;
+    }
+    buffer_append_text(out, "\"function\":{");
+    append_member(out, "arguments", e->text, e->text_bytes);
+    buffer_append_text(out, "}}]");
+}
+
+/* Both names that clients look for. */
+static void append_reasoning(struct buffer *out, const char *text, size_t num_bytes)
+{
+    append_member(out, "reasoning_content", text, num_bytes);
+    buffer_append_char(out, ',');
+    append_member(out, "reasoning", text, num_bytes);
+}
+
+static void append_piece(struct buffer *out, const struct answer *a, const struct event *e)
+{
+    if (e->piece == PIECE_CALL || e->piece == PIECE_ARGUMENTS)
+        append_call_piece(out, a, e);
+    else if (e->piece == PIECE_REASONING)
+        append_reasoning(out, e->text, e->text_bytes);
+    else if (!e->choice->pieces || e->text_bytes > 0)
+        append_member(out, a->codec->kind == API_CHAT ? "content" : "text", e->text, e->text_bytes);
+}
+
 static void append_chunk(struct buffer *out, struct answer *a, const struct event *e)
 {
     bool is_chat = a->codec->kind == API_CHAT;
     begin_chunk(out, a);
     buffer_printf(out, "{\"index\":%d,%s", e->choice->index, is_chat ? "\"delta\":{" : "");
-    append_member(out, is_chat ? "content" : "text", e->text, e->text_bytes);
+    append_piece(out, a, e);
     if (is_chat) buffer_append_char(out, '}');
     append_logprobs(out, a, e->logprobs);
     append_finish_reason(out, e->finish_reason);
@@ -135,9 +170,60 @@ static void append_ping(struct buffer *out, struct answer *a, const struct event
 
 /* ---- whole ---- */
 
+/* All pieces of a kind as one member; call_idx: of this call. */
+static void append_pieces(struct buffer *out, const char *name, const struct choice *c, enum piece_kind kind,
+                          int call_idx)
+{
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    pieces_collect(c->pieces, kind, call_idx, &text);
+    append_member(out, name, text.data, text.num_bytes);
+    if (buffer_failed(&text)) out->failed = true;
+    buffer_deinit(&text);
+}
+
+static void append_calls(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    buffer_append_text(out, ",\"tool_calls\":[");
+    for (int i = 0; i < c->pieces->num_calls; i++) {
+        buffer_append_text(out, i > 0 ? ",{\"id\":" : "{\"id\":");
+        codec_append_call_id(out, a, c, &c->pieces->calls[i]);
+        buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
+        append_text(out, c->pieces->calls[i].name);
+        buffer_append_char(out, ',');
+        append_pieces(out, "arguments", c, PIECE_ARGUMENTS, i);
+        buffer_append_text(out, "}}");
+    }
+    buffer_append_char(out, ']');
+}
+
+/* The message of an answer that was taken apart. */
+static void append_taken_apart(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    const struct pieces *p = c->pieces;
+    buffer_append_text(out, "\"message\":{\"role\":\"assistant\",");
+    if (p->num_calls > 0 && !pieces_have(p, PIECE_TEXT))
+        buffer_append_text(out, "\"content\":null");
+    else
+        append_pieces(out, "content", c, PIECE_TEXT, -1);
+    buffer_append_text(out, ",\"refusal\":null");
+    if (pieces_have(p, PIECE_REASONING)) {
+        buffer_append_char(out, ',');
+        append_pieces(out, "reasoning_content", c, PIECE_REASONING, -1);
+        buffer_append_char(out, ',');
+        append_pieces(out, "reasoning", c, PIECE_REASONING, -1);
+    }
+    if (p->num_calls > 0) append_calls(out, a, c);
+    buffer_append_char(out, '}');
+}
+
 static void append_content(struct buffer *out, const struct answer *a, const struct choice *c)
 {
     bool is_chat = a->codec->kind == API_CHAT;
+    if (c->pieces) {
+        append_taken_apart(out, a, c);
+        return;
+    }
     if (is_chat) buffer_append_text(out, "\"message\":{\"role\":\"assistant\",");
     append_member(out, is_chat ? "content" : "text", c->ready.data, c->ready.num_bytes);
     if (is_chat) buffer_append_text(out, ",\"refusal\":null}");
@@ -183,6 +269,7 @@ const struct codec codec_chat = {
     .id_prefix = "chatcmpl-",
     .stream_type = EVENT_STREAM_TYPE,
     .kind = API_CHAT,
+    .tells_pieces = true,
     .events = {[EVENT_STARTED] = append_roles,
                [EVENT_DELTA] = append_chunk,
                [EVENT_DONE] = append_done,

@@ -145,9 +145,8 @@ static struct link_facts facts = {.vocab_size = FAKE_LOGITS_WIDTH,
 static const char *const names[] = {"m"};
 static uv_loop_t loop;
 
-static int set_up(void **state)
+static int set_up_for(int32_t max_model_len)
 {
-    (void)state;
     static char tokenizer;
     static const char *const phases[] = {"all"};
     static const double seconds[] = {1};
@@ -162,7 +161,8 @@ static int set_up(void **state)
                              .model_names = names,
                              .num_model_names = 1};
     num_submitted = num_cancels = 0;
-    server.link = link_rig_create(NUM_SLOTS, MAX_MODEL_LEN);
+    facts.max_model_len = max_model_len;
+    server.link = link_rig_create(NUM_SLOTS, max_model_len);
     server.slots = link_slots(server.link);
     atomic_store(&link_counters(server.link)->prefill_seconds_per_token, 0.001);
     atomic_store(&link_counters(server.link)->decode_seconds_per_step, 0.1);
@@ -170,6 +170,18 @@ static int set_up(void **state)
     if (api_init(&server, NULL) < 0) return -1;
     api_on_loaded(&server, phases, seconds, 1);
     return 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return set_up_for(MAX_MODEL_LEN);
+}
+
+static int set_up_long(void **state)
+{
+    (void)state;
+    return set_up_for(2048);
 }
 
 /* Whatever a test did, nothing may be left. */
@@ -489,6 +501,167 @@ static void a_chat_is_rendered_off_the_loop(void **state)
     chat_template_free(template);
 }
 
+/* ---- calls and reasoning ---- */
+
+static struct chat_template *calling_template;
+static struct tool_format *calling_format;
+
+static int set_up_calls(void **state)
+{
+    static const char text[] =
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ '<' + m.role + '>' }}"
+        "{% if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}{{ "
+        "m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ '<call>' + c.function.name + ' ' + c.function.arguments | "
+        "tojson }}"
+        "{{ '</call>' }}{% endfor %}{{ '<end>' }}{% endfor %}{% if add_generation_prompt %}{{ '<assistant>' "
+        "}}{% endif %}";
+    if (set_up_long(state) || chat_template_parse(text, &calling_template, NULL) ||
+        tool_format_derive(calling_template, NULL, &calling_format, NULL))
+        return -1;
+    server.chat_template = calling_template;
+    server.tool_format = calling_format;
+    return 0;
+}
+
+static int tear_down_calls(void **state)
+{
+    tool_format_free(calling_format);
+    chat_template_free(calling_template);
+    return tear_down(state);
+}
+
+#define TOOLS                                                                                                \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{\"type\":\"object\"}" \
+    "}}]"
+#define ASK "\"messages\":[{\"role\":\"user\",\"content\":\"p\"}]"
+
+/* The engine's answer, a wake-up for each part. */
+static void answer_chat(const char *body, const char *const *parts, int num_parts)
+{
+    num_submitted = 0;
+    request_chat(body);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(num_submitted, 1);
+    for (int i = 0; i < num_parts; i++) {
+        publish(0, parts[i]);
+        wake();
+    }
+    finish(0, FINISH_STOP);
+    wake();
+    assert_true(client.gone);
+}
+
+static bool body_has(const char *what)
+{
+    return strstr(client.body, what) != NULL;
+}
+
+static void calls_are_streamed(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {
+        "<think>why", " not</th", "ink>So: <ca", "ll>look {\"a\"", ": 1}</call><call>look {}", "</call>"};
+    answer_chat("{" ASK "," TOOLS ",\"stream\":true}", parts, 6);
+    assert_true(has("\"delta\":{\"reasoning_content\":\"why\",\"reasoning\":\"why\"}"));
+    assert_true(has("\"delta\":{\"content\":\"So:\"}"));
+    assert_int_equal(count("\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"\"}}]}"),
+                     2);
+    assert_true(has("{\"tool_calls\":[{\"index\":0,\"id\":\"call_"));
+    assert_true(has("{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\"\"}}]}"));
+    assert_true(has("{\"tool_calls\":[{\"index\":1,\"function\":{\"arguments\":\"{}\"}}]}"));
+    assert_true(has("\"delta\":{},\"logprobs\":null,\"finish_reason\":\"tool_calls\""));
+    assert_int_equal(count("\"finish_reason\":\"tool_calls\""), 1);
+    assert_false(has("<call") || has("think>") || has("<think"));
+}
+
+static void calls_of_a_whole_answer(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"<think>hm</think><call>look {\"a\": 1}</call><call>look {}</call>"};
+    answer_chat("{" ASK "," TOOLS "}", parts, 1);
+    assert_true(body_has("\"content\":null,\"refusal\":null,\"reasoning_content\":\"hm\",\"reasoning\":"
+                         "\"hm\",\"tool_calls\":["));
+    assert_true(body_has("\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\": 1}\"}}"));
+    assert_true(body_has("\"finish_reason\":\"tool_calls\""));
+    answer_chat("{" ASK "," TOOLS ",\"parallel_tool_calls\":false}", parts, 1);
+    assert_true(body_has("\\\"a\\\": 1") && !body_has("\"arguments\":\"{}\""));
+    /* Nobody asked for calls: text. */
+    answer_chat("{" ASK "," TOOLS ",\"tool_choice\":\"none\"}", parts, 1);
+    assert_true(body_has("\"content\":\"<call>look") && body_has("\"finish_reason\":\"stop\""));
+    answer_chat("{" ASK ",\"separate_reasoning\":false}", parts, 1);
+    assert_true(body_has("\"content\":\"<think>hm</think><call>look"));
+}
+
+static void broken_calls_and_mentions(void **state)
+{
+    (void)state;
+    static const char *const mention[] = {"Say <call>", "nobody", "? "}, *const broken[] = {
+                                                                             "<call>look {\"a\": ]"};
+    answer_chat("{" ASK "," TOOLS ",\"stream\":true}", mention, 3);
+    assert_true(has("\"finish_reason\":\"stop\"") && !has("tool_calls"));
+    answer_chat("{" ASK "," TOOLS "}", broken, 1);
+    assert_true(body_has("\"arguments\":\"{\\\"a\\\": \"") && body_has("\"content\":\"]\""));
+}
+
+/* The prompt of a request, as far as the test's tokenizer goes: a token a byte. */
+static const char *prompt_of(const char *body)
+{
+    static char text[2048];
+    num_submitted = 0;
+    request_chat(body);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(num_submitted, 1);
+    const struct request_slot *slot = request_slots_get(server.slots, submitted[0]);
+    const int32_t *tokens = request_slots_tokens(server.slots, submitted[0]);
+    for (int i = 0; i < slot->input.num_prompt_tokens; i++) text[i] = (char)tokens[i];
+    text[slot->input.num_prompt_tokens] = '\0';
+    finish(0, FINISH_STOP);
+    wake();
+    return text;
+}
+
+static void earlier_calls_and_reasoning_are_rendered(void **state)
+{
+    (void)state;
+    const char *prompt = prompt_of(
+        "{" TOOLS ",\"messages\":[{\"role\":\"user\",\"content\":\"p\"},"
+        "{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"hm\",\"tool_calls\":[{\"id\":\"x\","
+        "\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\":1.0}\"}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"x\",\"content\":\"r\"}]}");
+    assert_non_null(strstr(prompt, "\"name\": \"look\""));
+    assert_non_null(strstr(
+        prompt, "<user>p<end><assistant><think>hm</think><call>look {\"a\": 1.0}</call><end><tool>r<end>"
+                "<assistant>"));
+    assert_null(strstr(prompt_of("{" ASK "," TOOLS ",\"tool_choice\":\"none\"}"), "look"));
+}
+
+static void tools_are_checked(void **state)
+{
+    (void)state;
+    static const char *const refused[][2] = {
+        {"{" ASK ",\"tools\":{}}", "tools must be an array"},
+        {"{" ASK ",\"tools\":[{\"type\":\"web_search\"}]}", "tools[0].type"},
+        {"{" ASK ",\"tools\":[{\"type\":\"function\",\"function\":{}}]}",
+         "tools[0].function.name is missing"},
+        {"{" ASK ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]}",
+         "tools[0].function.name must have"},
+        {"{" ASK ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":[]}}]}",
+         "JSON schema"},
+        {"{" ASK "," TOOLS ",\"tool_choice\":\"required\"}", "cannot make the model call"},
+        {"{" ASK ",\"tool_choice\":\"required\"}", "needs tools"},
+        {"{" ASK ",\"tool_choice\":7}", "tool_choice must be a string or an object"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        num_submitted = 0;
+        request_chat(refused[i][0]);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        assert_int_equal(num_submitted, 0);
+        assert_int_equal(client.http_status, 400);
+        if (!body_has(refused[i][1])) fail_msg("%s: %s", refused[i][0], client.body);
+    }
+}
+
 static void a_long_body_is_prepared_on_the_pool(void **state)
 {
     (void)state;
@@ -771,6 +944,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(pings_keep_their_interval_on_a_young_machine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(states_refuse, set_up, tear_down),
         cmocka_unit_test_setup_teardown(silence_is_pinged, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calls_are_streamed, set_up_calls, tear_down_calls),
+        cmocka_unit_test_setup_teardown(calls_of_a_whole_answer, set_up_calls, tear_down_calls),
+        cmocka_unit_test_setup_teardown(broken_calls_and_mentions, set_up_calls, tear_down_calls),
+        cmocka_unit_test_setup_teardown(earlier_calls_and_reasoning_are_rendered, set_up_calls,
+                                        tear_down_calls),
+        cmocka_unit_test_setup_teardown(tools_are_checked, set_up_calls, tear_down_calls),
         cmocka_unit_test_setup_teardown(slots_get_what_was_asked_for, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
