@@ -35,11 +35,11 @@ def free_port():
 class Server:
     """One flashd process; emulator is what its command begins with."""
 
-    def __init__(self, *options, env=None, model=MODEL, emulator=(), **popen):
+    def __init__(self, *options, env=None, model=MODEL, emulator=(), binary=BINARY, **popen):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_file = tempfile.NamedTemporaryFile(prefix="flashd-", suffix=".log")
-        command = [*emulator, str(BINARY), "serve", str(model), "--port", str(self.port), *options]
+        command = [*emulator, str(binary), "serve", str(model), "--port", str(self.port), *options]
         popen = {"stderr": self.log_file, "stdout": subprocess.DEVNULL, **popen}
         self.process = subprocess.Popen(command, env={**os.environ, **(env or {})}, **popen)
         self.wait_until_ready()

@@ -1,0 +1,157 @@
+"""Tool calls and reasoning with the openai SDK, before a scripted model: streamed and whole, one round with a tool."""
+import json
+
+import openai
+import pytest
+
+from scripted import scripted_server
+
+TOOLS = [{"type": "function", "function": {
+    "name": "get_weather", "description": "Weather", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}}},
+    {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}]
+# Hermes' notation and thinking, as Qwen3 has them.
+TEMPLATE = """{%- if tools %}{{ '<|im_start|>system\\n' }}{% for t in tools %}{{ t | tojson + '\\n' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif %}
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}{{- m.content }}
+{%- for c in m.tool_calls or [] %}{{- '\\n<tool_call>\\n{"name": "' + c.function.name + '", "arguments": ' }}{{- c.function.arguments | tojson }}{{- '}\\n</tool_call>' }}{% endfor %}
+{{- '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"""
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich \\"am\\" See", "days": 2}}\n</tool_call>'
+PING = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
+ASK = [{"role": "user", "content": "What about the weather?"}]
+
+
+@pytest.fixture(scope="module")
+def thinking():
+    with scripted_server(template=TEMPLATE) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The model's own template, which knows of no tools."""
+    with scripted_server() as both:
+        yield both
+
+
+def ask(server, messages=ASK, tools=TOOLS, **more):
+    return server.client().chat.completions.create(model="SmolLM2-135M-Instruct.Q4_1.gguf", messages=messages, tools=tools, **more)
+
+
+def joined(chunks):
+    """What a client makes of a stream: (content, reasoning, calls, finish_reason)."""
+    content, reasoning, calls, finish = "", "", [], None
+    for chunk in chunks:
+        choice = chunk.choices[0]
+        content += choice.delta.content or ""
+        reasoning += getattr(choice.delta, "reasoning_content", None) or ""
+        for call in choice.delta.tool_calls or []:
+            if call.index == len(calls):
+                assert call.id and call.type == "function" and call.function.name
+                calls.append([call.id, call.function.name, ""])
+            else:
+                assert call.id is None and call.function.name is None
+            calls[call.index][2] += call.function.arguments
+        finish = finish or choice.finish_reason
+    return content, reasoning, calls, finish
+
+
+def whole(answer):
+    choice = answer.choices[0]
+    calls = [[c.id, c.function.name, c.function.arguments] for c in choice.message.tool_calls or []]
+    return choice.message.content or "", getattr(choice.message, "reasoning_content", None) or "", calls, choice.finish_reason
+
+
+def both_ways(server, **more):
+    """Whole and streamed; ids differ, all else is equal."""
+    one, other = whole(ask(server, **more)), joined(ask(server, stream=True, **more))
+    assert [c[0] for c in one[2]] == [] or {len(c[0]) for c in one[2] + other[2]} == {29}
+    strip = lambda parts: (*parts[:2], [c[1:] for c in parts[2]], parts[3])  # noqa: E731
+    assert strip(one) == strip(other)
+    return strip(one)
+
+
+def test_calls_and_reasoning(thinking):
+    server, script = thinking
+    script([("weather", f"<think>\nHm. <b>\n</think>\n\nLet me see.\n{CALL}\n{PING}")])
+    content, reasoning, calls, finish = both_ways(server)
+    assert (content, reasoning, finish) == ("Let me see.", "Hm. <b>", "tool_calls")
+    assert [(name, json.loads(arguments)) for name, arguments in calls] == [
+        ("get_weather", {"city": 'Zürich "am" See', "days": 2}), ("ping", {})]
+    answer = ask(server)
+    assert answer.choices[0].message.reasoning == "Hm. <b>"
+
+
+def test_calls_alone_have_null_content(thinking):
+    server, script = thinking
+    script([("weather", CALL)])
+    message = ask(server).choices[0].message
+    assert message.content is None and len(message.tool_calls) == 1
+
+
+def test_text_that_mentions_the_notation(thinking):
+    server, script = thinking
+    text = 'Write <tool_call> and then {"name": ...}; </tool_call> ends it. <tool_call>'
+    script([("weather", text)])
+    assert both_ways(server) == (text, "", [], "stop")
+
+
+def test_reasoning_stays_in_the_text_on_demand(thinking):
+    server, script = thinking
+    script([("weather", f"<think>\nHm.\n</think>\n\n{CALL}")])
+    content, reasoning, calls, _ = both_ways(server, extra_body={"separate_reasoning": False})
+    assert "<think>\nHm.\n</think>" in content and not reasoning and len(calls) == 1
+
+
+def test_one_call_at_most(thinking):
+    server, script = thinking
+    script([("weather", f"{CALL}\n{PING}")])
+    assert len(both_ways(server, parallel_tool_calls=False)[2]) == 1
+
+
+def test_no_calls_without_tools_or_with_none(thinking):
+    server, script = thinking
+    script([("weather", CALL)])
+    assert both_ways(server, tool_choice="none") == (CALL, "", [], "stop")
+    assert both_ways(server, tools=openai.NOT_GIVEN) == (CALL, "", [], "stop")
+
+
+def test_an_answer_cut_within_a_call(thinking):
+    server, script = thinking
+    script([("weather", CALL)])
+    _, _, calls, finish = both_ways(server, max_tokens=25)
+    assert finish == "length" and calls[0][0] == "get_weather" and CALL.find(calls[0][1]) > 0
+
+
+@pytest.mark.parametrize("which", ["thinking", "plain"])
+def test_a_round_with_a_tool(which, request):
+    server, script = request.getfixturevalue(which)
+    script([("weather?", CALL), ("21 degrees", "It is warm.")])
+    answer = ask(server).choices[0].message
+    assert answer.tool_calls[0].function.name == "get_weather"
+    messages = [*ASK, answer.model_dump(exclude_none=True),
+                {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "21 degrees"}]
+    assert whole(ask(server, messages=messages))[0] == "It is warm."
+    # The model reads the call as it has written it, so that the prefix cache holds.
+    tokens = server.post("/tokenize", {"messages": messages, "tools": TOOLS}).json()["tokens"]
+    assert CALL in server.post("/detokenize", {"tokens": tokens}).json()["prompt"]
+
+
+def test_a_template_without_tools_is_told_of_them(plain):
+    server, script = plain
+    script([('"name":"get_weather"', CALL)])
+    assert [c[0] for c in both_ways(server)[2]] == ["get_weather"]
+
+
+@pytest.mark.parametrize("more, param", [
+    (dict(tool_choice="required"), "tool_choice"),
+    (dict(tool_choice={"type": "function", "function": {"name": "ping"}}), "tool_choice"),
+    (dict(tools=[{"type": "function", "function": {"name": "f", "strict": True}}]), "tools[0].function.strict"),
+    (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
+    (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name"),
+])
+def test_what_cannot_be_done_is_said(thinking, more, param):
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(thinking[0], **more)
+    assert refused.value.param == param
