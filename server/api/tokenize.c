@@ -230,11 +230,18 @@ static int run_detokenize(struct job *job, cJSON *body)
 
 /* ---- the job ---- */
 
+/* As a generation reads it: numbers as they were written. */
+static int run_with_numbers(struct job *job, cJSON *body)
+{
+    if (chat_template_keep_numbers(body, job->text, job->text_bytes)) return api_error_no_memory(&job->error);
+    return job->run(job, body);
+}
+
 static void work_job(uv_work_t *work)
 {
     struct job *job = work->data;
     cJSON *body = prepare_parse(job->text, job->text_bytes, &job->error);
-    job->status = body ? job->run(job, body) : STATUS_INVALID;
+    job->status = body ? run_with_numbers(job, body) : STATUS_INVALID;
     if (job->status == 0 && buffer_failed(&job->answer)) job->status = api_error_no_memory(&job->error);
     cJSON_Delete(body);
 }
