@@ -222,6 +222,9 @@ static int warm_up(const struct load *load, struct error *err)
     int status = STATUS_OK;
     for (int i = 0; i < (gpu ? 2 : 1) && !status; i++)
         status = model_warm_up(load->model, num_tokens, &times, err);
+    if (!status)
+        status =
+            model_record_graphs(load->model, min_of(load->facts.max_num_seqs, load->facts.num_blocks), err);
     if (status) return status;
     struct step_prices prices = step_prices_guess(times.prompt_us, num_tokens, times.token_us,
                                                   pair_per_token(model_files_config(load->files)));

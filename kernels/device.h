@@ -154,13 +154,16 @@ struct kernel_table {
     struct batch *(*step_begin)(struct device *d, const struct step *step);
     /* Waits for the oldest step begun and writes its num_logits results, in row order. */
     int (*step_end)(struct device *d, struct sample_result *results, struct error *err) must_check;
-    /* GPU graphs; a CPU has NULL in all three. replay returns true when this batch's whole forward, logits
+    /* GPU graphs; a CPU has NULL in all of them. replay returns true when this batch's whole forward, logits
      * included, was launched from a recorded graph; otherwise the caller runs the forward between
      * record_begin and record_end (which may or may not record). */
     bool (*replay)(struct device *d, struct batch *b);
     void (*record_begin)(struct device *d, struct batch *b);
     void (*record_end)(struct device *d, struct batch *b);
 
+    /* The number of decoding sequences, n or more, for which a step of n of them is recorded (and padded to). A
+     * CPU has NULL. */
+    int32_t (*graph_size)(const struct device *d, int32_t n);
     /* Ids that no row may draw from now on, whatever it asks for: a token_mask (step.h). Once for a model,
      * while no step is in flight, before or after seal. Host memory, copied. */
     void (*forbid)(struct device *d, const uint64_t *ids);

@@ -5,13 +5,26 @@
 #include "base/check.h"
 #include "base/clock.h"
 
+static struct sample_params greedy_of(int32_t batch_slot)
+{
+    return (struct sample_params){.batch_slot = batch_slot,
+                                  .score_token_id = -1,
+                                  .sampling.top_p = 1,
+                                  .sampling.repetition_penalty = 1,
+                                  .sampling.num_logprobs = -1};
+}
+
+static int run(struct model *m, const struct step *step, struct sample_result *results, struct error *err)
+{
+    model_step_begin(m, step);
+    model_step_sample(m);
+    return model_step_end(m, results, err);
+}
+
 /* Fills in what a step of one sequence leaves open. */
 static int run_step(struct model *m, struct step step, double *us, struct error *err)
 {
-    struct sample_params greedy = {.score_token_id = -1,
-                                   .sampling.top_p = 1,
-                                   .sampling.repetition_penalty = 1,
-                                   .sampling.num_logprobs = -1};
+    struct sample_params greedy = greedy_of(0);
     struct sample_result result;
     int32_t last_token = step.num_tokens - 1, cu_seqlens_q[] = {0, step.num_tokens},
             seqlen_k = step.positions[last_token] + 1;
@@ -21,9 +34,7 @@ static int run_step(struct model *m, struct step step, double *us, struct error 
     step.cu_seqlens_q = cu_seqlens_q;
     step.seqlens_k = &seqlen_k;
     uint64_t begin_ns = clock_monotonic_ns();
-    model_step_begin(m, &step);
-    model_step_sample(m);
-    int status = model_step_end(m, &result, err);
+    int status = run(m, &step, &result, err);
     *us = (double)(clock_monotonic_ns() - begin_ns) * 1e-3;
     return status;
 }
@@ -53,5 +64,80 @@ int model_warm_up(struct model *m, int32_t num_tokens, struct warm_up_times *tim
     int status = run_step(m, prompt, &times->prompt_us, err);
     if (!status) status = run_step(m, next, &times->token_us, err);
     free(positions);
+    return status;
+}
+
+/* ---- graphs ---- */
+
+/* What steps of so many sequences' first tokens are made of, each in a block of its own. */
+struct firsts {
+    int32_t *zeros, *ones, *ascending, *block_begins; /* 0 0 0, 1 1 1, 0 1 2, 0 16 32 */
+    struct sample_params *greedy;
+    struct sample_result *results;
+};
+
+static void firsts_destroy(struct firsts *f)
+{
+    free(f->zeros);
+    free(f->ones);
+    free(f->ascending);
+    free(f->block_begins);
+    free(f->greedy);
+    free(f->results);
+}
+
+static bool firsts_create(struct firsts *f, int32_t num_seqs)
+{
+    size_t count = (size_t)num_seqs + 1;
+    *f = (struct firsts){.zeros = calloc(count, sizeof *f->zeros),
+                         .ones = calloc(count, sizeof *f->ones),
+                         .ascending = calloc(count, sizeof *f->ascending),
+                         .block_begins = calloc(count, sizeof *f->block_begins),
+                         .greedy = calloc(count, sizeof *f->greedy),
+                         .results = calloc(count, sizeof *f->results)};
+    if (!f->zeros || !f->ones || !f->ascending || !f->block_begins || !f->greedy || !f->results) return false;
+    for (int32_t i = 0; i <= num_seqs; i++) {
+        f->ones[i] = 1;
+        f->ascending[i] = i;
+        f->block_begins[i] = i * BLOCK_SIZE;
+        f->greedy[i] = greedy_of(i);
+    }
+    return true;
+}
+
+/* As many times as there may be steps in flight: each has arrays of its own, which graphs point to. */
+static int record(struct model *m, const struct firsts *f, int32_t num_seqs, struct error *err)
+{
+    const struct step step = {.num_tokens = num_seqs,
+                              .num_seqs = num_seqs,
+                              .num_logits = num_seqs,
+                              .token_ids = f->zeros,
+                              .positions = f->zeros,
+                              .slot_mapping = f->block_begins,
+                              .cu_seqlens_q = f->ascending,
+                              .seqlens_k = f->ones,
+                              .block_tables = f->ascending,
+                              .block_table_stride = 1,
+                              .logit_rows = f->ascending,
+                              .sample = f->greedy};
+    int status = 0;
+    for (int i = 0; i < model_device(m)->num_steps_in_flight_max && !status; i++)
+        status = run(m, &step, f->results, err);
+    return status;
+}
+
+int model_record_graphs(struct model *m, int32_t num_seqs, struct error *err)
+{
+    struct device *d = model_device(m);
+    struct firsts f;
+    int status = 0;
+    if (!d->ops->graph_size) return 0;
+    if (!firsts_create(&f, num_seqs))
+        status = error_set(err, STATUS_NO_MEMORY, "no memory for the first steps");
+    for (int32_t n = 0; n < num_seqs && !status;) {
+        n = min_of(d->ops->graph_size(d, n + 1), num_seqs);
+        status = record(m, &f, n, err);
+    }
+    firsts_destroy(&f);
     return status;
 }

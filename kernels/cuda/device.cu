@@ -119,6 +119,7 @@ static constexpr struct kernel_table make_table(void)
     t.replay = cuda_replay;
     t.record_begin = cuda_record_begin;
     t.record_end = cuda_record_end;
+    t.graph_size = cuda_graph_size;
     t.forbid = cuda_forbid;
     t.history_set = cuda_history_set;
     t.embed = cuda_embed;

@@ -224,6 +224,7 @@ bool cuda_replay(struct device *d, struct batch *b);
 void cuda_sample(struct device *d, struct batch *b);
 void cuda_record_begin(struct device *d, struct batch *b);
 void cuda_record_end(struct device *d, struct batch *b);
+int32_t cuda_graph_size(const struct device *d, int32_t n);
 /* Where padding tokens write; the pool keeps one block more for them. */
 void cuda_steps_set_spare_block(struct cuda_device *d, int32_t block);
 void cuda_steps_seal(struct cuda_device *d);

@@ -6,9 +6,9 @@
  * length stand last, so only the used part is copied. Decode-only steps are padded up to a bucket: padding tokens are
  * id 0 at position 0, write to the pool's spare block, and belong to sequences of length 0, which attention skips.
  *
- * Graphs: two for each bucket and buffer, recorded the first time that the bucket is met after seal: the forward pass, and
- * the sampler behind it. They are two because what constrained rows may draw is learned while the forward runs; their masks
- * follow in a copy of their own, whose place is the buffer's too. */
+ * Graphs: two for each bucket and buffer, recorded the first time that the bucket is met after seal, which is before the first
+ * request (model/warm_up.h): the forward pass, and the sampler behind it. They are two because what constrained rows may draw is
+ * learned while the forward runs; their masks follow in a copy of their own, whose place is the buffer's too. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,6 +180,11 @@ static int32_t bucket_of(int32_t n)
     if (n <= 2) return n;
     int32_t step = n <= 4 ? 4 : n <= 32 ? 8 : n <= 256 ? 16 : 32;
     return (n + step - 1) / step * step;
+}
+
+int32_t cuda_graph_size(const struct device *device, int32_t n)
+{
+    return std::min(bucket_of(n), ((const struct cuda_device *)device)->limits.num_seqs);
 }
 
 static uint32_t sample_flags(const struct cuda_device *d, const struct sample_params *p)
@@ -358,8 +363,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     bool decode_only = step->num_prefill_seqs == 0 && step->num_logits == step->num_tokens;
     bool small = step->num_tokens <= s->small.num_tokens && step->num_prefill_seqs == 0;
     const struct step_layout *l = small ? &s->small : &s->large;
-    int32_t padded = decode_only ? bucket_of(step->num_tokens) : step->num_tokens;
-    if (padded > d->limits.num_seqs && decode_only) padded = step->num_tokens;
+    int32_t padded = decode_only ? cuda_graph_size(device, step->num_tokens) : step->num_tokens;
     int32_t padding = padded - step->num_tokens;
     int32_t *words = buffer->host;
     assert_always(step->num_tokens > 0 && step->num_tokens <= l->num_tokens && padded <= l->num_tokens);

@@ -1,9 +1,10 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [decode | sampling | mixed | prefill]
+ *   bench_steps MODEL [--load-format dummy] [first | decode | sampling | mixed | prefill]
  *
- * Prompts are random tokens. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
+ * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
+ * later ones, which they should not. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
  * sample add to greedy decoding, in percent of its step. Mixed: the same for steps
  * that hold prompts beside decoding sequences, 1,024 tokens in all. Prefill: tokens a second, best of 3; one
  * prompt first, while the card is not yet at its power limit. */
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "model/warm_up.h"
 #include "model_session.h"
 
 enum {
@@ -86,6 +88,44 @@ static double decode_ms(struct session *s, int num_seqs, int32_t context, int32_
     set_length(s, max_of(context, prompt_tokens) + STEPS_MAX);
     if (num_seqs > 0) prefill(s, num_seqs, context);
     return steps_ms(s, num_seqs, context, prompt_tokens);
+}
+
+/* The slowest of two steps, one at a time. */
+static double slower_of_two_ms(struct session *s, int num_seqs, int32_t context)
+{
+    struct session_part parts[SEQS_MAX];
+    double slowest = 0;
+    for (int step = 0; step < 2; step++) {
+        for (int i = 0; i < num_seqs; i++)
+            parts[i] = (struct session_part){
+                .seq = i, .num_done = context + step, .num_tokens = 1, .tokens = prompt, .decode = true};
+        uint64_t begin_ns = clock_monotonic_ns();
+        session_step(s, parts, num_seqs);
+        session_finish_step(s);
+        slowest = max_of(slowest, seconds_since(begin_ns) * 1e3);
+    }
+    return slowest;
+}
+
+/* Before anything else has run. */
+static void print_first(struct session *s)
+{
+    static const int sizes[] = {1, 2, 3, 5, 13, 30, 47, 64, 111, 200, 256};
+    struct error err = {0};
+    struct warm_up_times times;
+    uint64_t begin_ns = clock_monotonic_ns();
+    for (int i = 0; i < 2; i++) session_check(model_warm_up(s->model, 128, &times, &err), &err);
+    printf("warm-up: %.3f s; ", seconds_since(begin_ns));
+    begin_ns = clock_monotonic_ns();
+    session_check(model_record_graphs(s->model, SEQS_MAX, &err), &err);
+    printf("graphs: %.3f s\n", seconds_since(begin_ns));
+    set_length(s, 512 + 6);
+    for (size_t i = 0; i < array_length(sizes); i++) {
+        double first = slower_of_two_ms(s, sizes[i], 512), later = slower_of_two_ms(s, sizes[i], 514);
+        printf("first steps of %3d: %7.3f ms, later ones %7.3f\n", sizes[i], first,
+               min_of(later, slower_of_two_ms(s, sizes[i], 516)));
+    }
+    fflush(stdout);
 }
 
 static const struct {
@@ -175,6 +215,7 @@ int main(int argc, char **argv)
     } decodes[] = {{1, 1024},  {8, 1024},   {32, 1024}, {64, 1024},
                    {96, 1024}, {128, 1024}, {192, 512}, {256, 512}},
       mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}}, sampled[] = {{1, 1024}, {64, 1024}, {256, 512}};
+    if (wanted(what, "first")) print_first(&s);
     if (wanted(what, "prefill")) print_prefill(&s, 1, 512);
     for (size_t i = 0; i < array_length(decodes) && wanted(what, "decode"); i++) {
         double ms = decode_ms(&s, decodes[i].num_seqs, decodes[i].context, 0);

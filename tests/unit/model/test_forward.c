@@ -10,7 +10,7 @@
 #include "tiny_gguf.h"
 #include "tiny_goldens.h"
 
-enum { STEP_TOKENS = 2 * TINY_TOKENS };
+enum { STEP_TOKENS = 2 * TINY_TOKENS, SEQS = 6 };
 
 struct tiny_run {
     struct session session;
@@ -29,7 +29,7 @@ static void run_open_files(struct tiny_run *r, const char *name, const char *isa
                                       .isa = isa,
                                       .threads = threads,
                                       .kv_dtype = kv_dtype,
-                                      .num_seqs = 2,
+                                      .num_seqs = SEQS,
                                       .max_model_len = 2 * TINY_TOKENS,
                                       .num_batched_tokens = STEP_TOKENS,
                                       .num_logits = STEP_TOKENS};
@@ -182,6 +182,42 @@ static void a_warm_up_leaves_nothing_behind(void **state)
     run_close(&r);
 }
 
+static const struct kernel_table *plain_ops;
+static int num_decodes[SEQS + 1]; /* by sequences */
+
+static struct batch *count_decode(struct device *d, const struct step *step)
+{
+    if (step->num_prefill_seqs == 0) num_decodes[step->num_seqs]++;
+    return plain_ops->step_begin(d, step);
+}
+
+static int32_t size_of_graph(const struct device *d, int32_t n)
+{
+    (void)d;
+    return n <= 2 ? n : (int32_t)align_up((size_t)n, 4);
+}
+
+/* As a device that records would see it, with two steps in flight: each size twice, the largest as it can be. */
+static void every_size_of_graphs_is_met(void **state)
+{
+    (void)state;
+    struct tiny_run r;
+    struct error err = {0};
+    static const int expected[SEQS + 1] = {[1] = 2, [2] = 2, [4] = 2, [SEQS] = 2};
+    run_open(&r, &tiny_goldens[0], "auto", 1, DTYPE_F32);
+    struct device *d = r.session.device;
+    assert_int_equal(model_record_graphs(r.session.model, SEQS, &err), 0); /* a CPU records nothing */
+    struct kernel_table ops = *d->ops;
+    plain_ops = d->ops;
+    ops.step_begin = count_decode;
+    ops.graph_size = size_of_graph;
+    d->ops = &ops;
+    d->num_steps_in_flight_max = 2;
+    if (model_record_graphs(r.session.model, SEQS, &err)) fail_msg("%s", err.text);
+    assert_memory_equal(num_decodes, expected, sizeof expected);
+    run_close(&r);
+}
+
 /* The same model from config.json alone: finite logits of a sensible size. */
 static void dummy_weights_run(void **state)
 {
@@ -249,6 +285,7 @@ int main(void)
         cmocka_unit_test(the_same_bits_in_every_cut),
         cmocka_unit_test(steps_without_logits_fill_the_cache),
         cmocka_unit_test(a_warm_up_leaves_nothing_behind),
+        cmocka_unit_test(every_size_of_graphs_is_met),
         cmocka_unit_test(dummy_weights_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
