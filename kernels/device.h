@@ -118,11 +118,11 @@ struct kernel_table {
     void *(*alloc)(struct device *d, size_t bytes, const char *what);
     int (*upload)(struct device *d, void *to_device, const void *from_host, size_t bytes) must_check;
     int (*download)(struct device *d, void *to_host, const void *from_device, size_t bytes) must_check;
-    /* Scratch for the largest step of a model of these shapes. attention: the first layer's. Called once,
-     * before seal. */
+    /* Scratch for the largest step of a model of these shapes. layers: each layer's attention; they differ in
+     * their windows alone. Called once, before seal. */
     int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size,
-                   int32_t hidden_size, int32_t intermediate_size, const struct attention_args *attention,
-                   struct error *err) must_check;
+                   int32_t hidden_size, int32_t intermediate_size, const struct attention_args *layers,
+                   int32_t num_layers, struct error *err) must_check;
     void (*seal)(struct device *d);
 
     /* ---- weights ---- */

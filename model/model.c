@@ -259,8 +259,15 @@ static void prepare_device(struct builder *b)
 {
     struct device *d = b->m->device;
     const struct model_config *c = &b->m->config;
-    b->status = d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, c->intermediate_size,
-                                &b->m->layers[0].attention, b->err);
+    struct attention_args *attention = calloc((size_t)c->num_layers, sizeof *attention);
+    if (!attention) {
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a model of %d layers", c->num_layers);
+        return;
+    }
+    for (int32_t i = 0; i < c->num_layers; i++) attention[i] = b->m->layers[i].attention;
+    b->status = d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, c->intermediate_size, attention,
+                                c->num_layers, b->err);
+    free(attention);
 }
 
 static void create_weights(struct builder *b)

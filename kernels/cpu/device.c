@@ -114,10 +114,12 @@ static bool alloc_sampling(struct cpu_device *c)
 }
 
 static int cpu_prepare(struct device *d, const struct step_limits *limits, int32_t vocab_size,
-                       int32_t hidden_size, int32_t intermediate_size, const struct attention_args *attention,
-                       struct error *err)
+                       int32_t hidden_size, int32_t intermediate_size, const struct attention_args *layers,
+                       int32_t num_layers, struct error *err)
 {
     struct cpu_device *c = cpu_device_of(d);
+    const struct attention_args *attention = &layers[0];
+    (void)num_layers; /* no window needs scratch of its own */
     assert_always(!c->sealed && !c->logits);
     c->limits = *limits;
     c->vocab_size = vocab_size;

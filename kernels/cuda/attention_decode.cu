@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
     dependents_launch();
-    int32_t num_ranges = a.counts[COUNT_DECODE_RANGES];
+    int32_t num_ranges = a.plan[0];
     if ((int32_t)blockIdx.x >= num_ranges) return;
     view v = view::of<D>(shared, a.num_stages);
     if (threadIdx.x == 0) {
@@ -377,6 +377,15 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
         launch<D, 2>(d, a, pool, args);
 }
 
+/* Of the plans. */
+int window_idx(struct cuda_device *d, int32_t window)
+{
+    for (int i = 0; i < d->num_windows; i++)
+        if (d->windows[i] == window) return i;
+    cuda_check(d, cudaErrorInvalidValue, "decode attention of a window that no plan is made for");
+    return 0;
+}
+
 } // namespace
 
 void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
@@ -391,6 +400,7 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.pool = pool->data + layer * pool->layer_elements;
     a.counts = b->counts;
     a.base = b->tables;
+    a.plan = b->counts + COUNT_DECODE_PLANS + 2 * window_idx(d, args->sliding_window);
     a.cu_seqlens_q = b->cu_seqlens_q;
     a.seqlens_k = b->seqlens_k;
     a.table_offsets = b->table_offsets;

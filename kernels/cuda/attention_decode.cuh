@@ -93,6 +93,7 @@ struct decode_args {
     __nv_bfloat16 *out;
     const __nv_bfloat16 *qkv, *pool; /* pool: of the layer */
     const int32_t *counts, *base, *cu_seqlens_q, *seqlens_k, *table_offsets;
+    const int32_t *plan; /* of counts: the number of ranges, and where in base they begin */
     float *partial;
     int32_t *counters;
     size_t block_elements;

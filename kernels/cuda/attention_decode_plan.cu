@@ -71,9 +71,9 @@ struct work {
     int32_t window;
     int64_t num_pages, num_items, num_heads, head_pages_max, item_pages_max;
 
-    work(const struct cuda_device *d, const struct step *s) : step(s), heads(cuda_decode_heads(&d->attention))
+    work(const struct cuda_device *d, const struct step *s, int32_t sliding_window)
+        : step(s), heads(cuda_decode_heads(&d->attention)), window(sliding_window)
     {
-        window = d->attention.sliding_window;
         num_pages = num_items = head_pages_max = item_pages_max = 0;
         num_heads = heads * (step->num_seqs - step->num_prefill_seqs);
         for (int32_t seq = step->num_prefill_seqs; seq < step->num_seqs; seq++) {
@@ -152,10 +152,20 @@ struct cutter {
 
 } // namespace
 
-/* Cuts the step's items into ranges. Returns their number. */
-int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges)
+bool cuda_window_add(struct cuda_device *d, int32_t window)
 {
-    struct work work(d, step);
+    for (int i = 0; i < d->num_windows; i++)
+        if (d->windows[i] == window) return true;
+    if (d->num_windows == WINDOWS_MAX) return false;
+    d->windows[d->num_windows++] = window;
+    return true;
+}
+
+/* Cuts the step's items into ranges. Returns their number. */
+int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, int32_t window,
+                         struct decode_range *ranges)
+{
+    struct work work(d, step, window);
     struct cutter cutter(d, work);
     int64_t heads = work.heads, before = 0, items_before = 0,
             first_item = 0; /* of this sequence; of the newest range */

@@ -143,7 +143,7 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
 {
     int lane = threadIdx.x % 32;
     struct pipeline_state c = {0, 1};
-    const struct decode_range *ranges = (const struct decode_range *)(a.base + a.counts[COUNT_RANGES]);
+    const struct decode_range *ranges = (const struct decode_range *)(a.base + a.plan[1]);
     int32_t blocks = 0;
     for (int32_t range = blockIdx.x; range < num_ranges; range = take_range(a, num_ranges)) {
         struct walk w;

@@ -43,9 +43,10 @@ static void close_device(struct device *device)
 }
 
 static int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size,
-                   int32_t hidden_size, int32_t intermediate_size, const struct attention_args *attention,
-                   struct error *err)
+                   int32_t hidden_size, int32_t intermediate_size, const struct attention_args *layers,
+                   int32_t num_layers, struct error *err)
 {
+    const struct attention_args *attention = &layers[0];
     struct cuda_device *d = cuda_enter(device);
     if (hidden_size % 8 != 0 || intermediate_size % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
@@ -64,6 +65,11 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
     d->hidden_size = hidden_size;
     d->intermediate_size = intermediate_size;
     d->attention = *attention;
+    for (int32_t i = 0; i < num_layers; i++)
+        if (!cuda_window_add(d, layers[i].sliding_window))
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "the CUDA device has decode attention for at most %d different windows",
+                             (int)WINDOWS_MAX);
     d->logits = (float *)cuda_alloc(device, (size_t)limits->num_logits * vocab_size * 4, "logits");
     d->attention_partial =
         (float *)cuda_alloc(device, cuda_decode_partial_floats(limits, attention) * 4, "attention");

@@ -22,7 +22,7 @@ extern "C" {
 #include "kernels/device.h"
 }
 
-enum { STEP_BUFFERS = 2, GRAPH_BUCKETS_MAX = 64, HIDDEN_MAX = 16384 };
+enum { STEP_BUFFERS = 2, WINDOWS_MAX = 4, GRAPH_BUCKETS_MAX = 64, HIDDEN_MAX = 16384 };
 
 /* What a row asks of the sampler: in one word, so that a kernel need not read the others one after another to learn it. */
 enum sample_flag {
@@ -63,13 +63,12 @@ struct prefill_tile {
 
 /* Words at the head of a step's buffer: sizes, and where the parts of variable length begin (word offsets). */
 enum count_word {
-    COUNT_DECODE_RANGES,
     COUNT_LISTS,
     COUNT_TABLES,
     COUNT_PREFILL_TILES,
     COUNT_REAL_LOGITS,
-    COUNT_RANGES,
-    COUNT_WORDS = 8
+    COUNT_DECODE_PLANS, /* for each window: the number of ranges, and where they begin */
+    COUNT_WORDS = COUNT_DECODE_PLANS + 2 * WINDOWS_MAX
 };
 
 /* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */
@@ -126,7 +125,8 @@ struct cuda_device {
     char first_error_where[96];
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
-    struct attention_args attention;
+    struct attention_args attention;           /* the first layer's */
+    int32_t windows[WINDOWS_MAX], num_windows; /* the layers' different ones */
     struct work_queues *queues;
     struct launches *launches;           /* launch.cu: what kernels have been allowed */
     struct tensor_maps *tensor_maps;     /* tensor_map.cu: the driver's encoder, and maps of matrices */
@@ -186,7 +186,10 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
                            const struct attention_args *args);
 bool cuda_attention_supports(int32_t head_dim);
 /* Host side of decode attention: who walks what. Returns the number of ranges. */
-int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, struct decode_range *ranges);
+int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, int32_t window,
+                         struct decode_range *ranges);
+/* Plans are made for each window that layers have: false where there are too many. */
+bool cuda_window_add(struct cuda_device *d, int32_t window);
 int32_t cuda_decode_ctas(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_ranges_max(const struct cuda_device *d, const struct attention_args *args);
 int32_t cuda_decode_heads(const struct attention_args *args);

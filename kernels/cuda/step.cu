@@ -103,7 +103,8 @@ static size_t tail_words_max(const struct cuda_device *d)
     tiles *= (size_t)d->attention.num_kv_heads;
     size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
     size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
-    return 3 * tiles + lists + blocks + 4 * (size_t)cuda_decode_ranges_max(d, &d->attention) + 64;
+    size_t ranges = (size_t)d->num_windows * (size_t)cuda_decode_ranges_max(d, &d->attention);
+    return 3 * tiles + lists + blocks + 4 * ranges + 64;
 }
 
 /* Allocates for as many masks as there may be rows. */
@@ -405,15 +406,17 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
         ((struct device_sample_params *)(words + l->sample))[r] = idle;
     }
     tail = (tail + 3) / 4 * 4;
-    int32_t num_ranges = cuda_decode_plan(d, step, (struct decode_range *)(words + tail));
     int32_t *counts = words + l->counts;
-    counts[COUNT_DECODE_RANGES] = num_ranges;
+    for (int i = 0; i < d->num_windows; i++) {
+        int32_t *plan = counts + COUNT_DECODE_PLANS + 2 * i;
+        plan[0] = cuda_decode_plan(d, step, d->windows[i], (struct decode_range *)(words + tail));
+        plan[1] = (int32_t)tail;
+        tail += (size_t)plan[0] * 4;
+    }
     counts[COUNT_LISTS] = (int32_t)lists_at;
     counts[COUNT_TABLES] = (int32_t)tables_at;
     counts[COUNT_PREFILL_TILES] = (int32_t)tiles_at;
     counts[COUNT_REAL_LOGITS] = b->num_real_logits;
-    counts[COUNT_RANGES] = (int32_t)tail;
-    tail += (size_t)num_ranges * 4;
     assert_always(tail <= s->buffer_words);
 
     point_batch(b, buffer->device, l);

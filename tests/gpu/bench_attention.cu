@@ -128,7 +128,7 @@ static struct bench *open_bench(const struct heads &h, const std::vector<int32_t
     limits.num_batch_slots = 1;
     limits.max_model_len = *std::max_element(lengths.begin(), lengths.end());
     limits.num_steps_in_flight = 1;
-    check(b->d->ops->prepare(b->d, &limits, 32, h.q * h.head_dim, 64, &b->args, &err), err);
+    check(b->d->ops->prepare(b->d, &limits, 32, h.q * h.head_dim, 64, &b->args, 1, &err), err);
     int32_t num_blocks = 0;
     for (int32_t length : lengths) num_blocks += (length + BLOCK_SIZE - 1) / BLOCK_SIZE;
     size_t layer_bytes = (size_t)num_blocks * 2 * h.kv * BLOCK_SIZE * h.head_dim * 2;

@@ -85,7 +85,7 @@ static void bench_open(struct bench *b)
     b->d = test_device_open("auto", 0);
     struct step_limits limits = {ROWS_MAX, ROWS_MAX, ROWS_MAX, ROWS_MAX, 2 * HISTORY, 2};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
-    if (b->d->ops->prepare(b->d, &limits, VOCAB, HIDDEN, 64, &attention, &err)) fail_msg("%s", err.text);
+    if (b->d->ops->prepare(b->d, &limits, VOCAB, HIDDEN, 64, &attention, 1, &err)) fail_msg("%s", err.text);
     struct linear_desc desc = {.kind = LINEAR_PLAIN, .num_parts = 1, .wide_output = true};
     desc.parts[0] = weight_view_plain(weights, DTYPE_BF16, VOCAB, HIDDEN);
     if (b->d->ops->linear_create(b->d, &desc, &b->head, &err)) fail_msg("%s", err.text);

@@ -9,7 +9,8 @@
 enum { RIG_SEQS_MAX = 64 };
 
 struct rig_shape {
-    int32_t num_heads, num_kv_heads, head_dim, sliding_window;
+    int32_t num_heads, num_kv_heads, head_dim;
+    int32_t sliding_window, other_window; /* of layer 1, which is checked; of layer 0, which runs before it */
     enum dtype kv_dtype;
     int32_t num_seqs, lengths[RIG_SEQS_MAX]; /* tokens of each sequence in all */
 };
@@ -19,7 +20,7 @@ struct rig {
     struct device *d;
     struct kv_pool *pool;
     struct rope_args rope;
-    struct attention_args attention;
+    struct attention_args attention, layers[2]; /* attention: layer 1's */
     struct test_step *step;
     void *qkv, *out; /* device */
     int32_t max_tokens, max_length;
@@ -52,7 +53,7 @@ static int rig_prepare(struct rig *r, int32_t num_blocks, int32_t max_tokens)
     limits.max_model_len = r->max_length;
     limits.num_steps_in_flight = 1;
     int32_t hidden = shape->num_heads * shape->head_dim;
-    int status = d->ops->prepare(d, &limits, 32, hidden, hidden, &r->attention, &err);
+    int status = d->ops->prepare(d, &limits, 32, hidden, hidden, r->layers, 2, &err);
     struct kv_shape kv = {.num_layers = 2, .num_blocks = num_blocks, .num_kv_heads = shape->num_kv_heads};
     kv.head_dim = shape->head_dim;
     kv.dtype = shape->kv_dtype;
@@ -81,6 +82,8 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
     if (shape->kv_dtype == DTYPE_F32 && !r->d->kv_f32_allowed) goto unsupported;
     r->attention = (struct attention_args){shape->num_heads, shape->num_kv_heads, shape->head_dim,
                                            1.0f / sqrtf((float)shape->head_dim), shape->sliding_window};
+    r->layers[0] = r->layers[1] = r->attention;
+    r->layers[0].sliding_window = shape->other_window;
     int32_t num_blocks = 0;
     for (int32_t s = 0; s < shape->num_seqs; s++) {
         r->max_length = max_of(r->max_length, shape->lengths[s]);
@@ -145,8 +148,10 @@ UNUSED_FUNCTION static void rig_run(struct rig *r, const struct rig_part *parts,
     size_t out_row = (size_t)(r->shape.num_heads * r->shape.head_dim);
     device_poison(d, r->out, (size_t)r->step->step.num_tokens * out_row, false);
     struct batch *b = d->ops->step_begin(d, &r->step->step);
-    d->ops->rope_kv_write(d, b, r->qkv, r->pool, 1, &r->rope);
-    if (attend) d->ops->attention(d, b, r->out, r->qkv, r->pool, 1, &r->attention);
+    for (int32_t layer = r->shape.other_window == r->shape.sliding_window; layer < 2; layer++) {
+        d->ops->rope_kv_write(d, b, r->qkv, r->pool, layer, &r->rope);
+        if (attend) d->ops->attention(d, b, r->out, r->qkv, r->pool, layer, &r->layers[layer]);
+    }
     test_step_end(d, NULL);
     size_t done = 0;
     for (int i = 0; i < num_parts; i++) {

@@ -157,7 +157,7 @@ static void products(const char *isa)
     struct device *d = test_device_open(isa, 2);
     struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
-    assert_int_equal(d->ops->prepare(d, &limits, 64, COLS_MAX, ROWS_MAX, &attention, &err), 0);
+    assert_int_equal(d->ops->prepare(d, &limits, 64, COLS_MAX, ROWS_MAX, &attention, 1, &err), 0);
     struct product p[PRODUCTS] = {0};
     for (int i = 0; i < PRODUCTS; i++) product_make(&p[i], d, &random, i % 3 == 2, i % 3 == 1);
     assert_int_equal(d->ops->weights_done(d, &err), 0);
@@ -189,7 +189,7 @@ static void biases_of_gate_and_up(const char *isa)
     struct device *d = test_device_open(isa, 1);
     struct step_limits limits = {16, 1, 16, 1, 16, 1};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
-    assert_int_equal(d->ops->prepare(d, &limits, 64, K, N, &attention, &err), 0);
+    assert_int_equal(d->ops->prepare(d, &limits, 64, K, N, &attention, 1, &err), 0);
     for (int n = 0; n < N; n++) bias[n] = 1.0f;
     struct linear_desc desc = {.kind = LINEAR_GATE_UP, .num_parts = 2};
     struct linear *linear;

@@ -102,7 +102,7 @@ static struct small_model *model_new(const char *isa, int num_threads, const str
     struct error err = {0};
     struct step_limits limits = {TOKENS_MAX, SEQS, TOKENS_MAX, SEQS, LENGTH_MAX, 1};
     m->attention = (struct attention_args){HEADS, KV_HEADS, DIM, 1.0f / sqrtf(DIM), 0};
-    if (d->ops->prepare(d, &limits, VOCAB, HIDDEN, INNER, &m->attention, &err)) fail_msg("%s", err.text);
+    if (d->ops->prepare(d, &limits, VOCAB, HIDDEN, INNER, &m->attention, 1, &err)) fail_msg("%s", err.text);
     for (int i = 0; i < LAYERS; i++) {
         m->qkv[i] = take(d, LINEAR_PLAIN, w->qkv[i], QKV, HIDDEN, false);
         m->o[i] = take(d, LINEAR_PLAIN, w->o[i], HIDDEN, HEADS * DIM, false);
