@@ -94,13 +94,15 @@ static void model_shuffle_blocks(struct small_model *m, struct random *random)
     memcpy(m->blocks, order, sizeof order);
 }
 
-static struct small_model *model_new(const char *isa, int num_threads, const struct weights *w,
-                                     struct random *random)
+/* For steps of so many tokens, sequences and rows of logits. */
+static struct small_model *model_new_sized(const char *isa, int num_threads, const struct weights *w,
+                                           int32_t num_tokens, int32_t num_seqs, int32_t num_logits)
 {
     struct small_model *m = calloc(1, sizeof *m);
     struct device *d = m->d = test_device_open(isa, num_threads);
     struct error err = {0};
-    struct step_limits limits = {TOKENS_MAX, SEQS, TOKENS_MAX, SEQS, LENGTH_MAX, 1};
+    struct step_limits limits = {num_tokens, num_seqs, num_logits, num_seqs, LENGTH_MAX, 1};
+    size_t tokens = (size_t)num_tokens;
     m->attention = (struct attention_args){HEADS, KV_HEADS, DIM, 1.0f / sqrtf(DIM), 0};
     if (d->ops->prepare(d, &limits, VOCAB, HIDDEN, INNER, &m->attention, 1, &err)) fail_msg("%s", err.text);
     for (int i = 0; i < LAYERS; i++) {
@@ -118,14 +120,21 @@ static struct small_model *model_new(const char *isa, int num_threads, const str
         (struct rope_args){.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM, .rotary_dim = DIM};
     m->rope.style = ROPE_HALVES;
     m->rope.cos_sin = device_upload(d, w->cos_sin, LENGTH_MAX * DIM);
-    m->x = device_floats(d, TOKENS_MAX * HIDDEN, true);
-    m->normed = device_floats(d, TOKENS_MAX * HIDDEN, false);
-    m->narrow = device_floats(d, TOKENS_MAX * HEADS * DIM, false);
-    m->picked_x = device_floats(d, TOKENS_MAX * HIDDEN, true);
-    m->picked_attended = device_floats(d, TOKENS_MAX * HEADS * DIM, false);
-    m->wide = device_floats(d, TOKENS_MAX * QKV, false);
-    m->step = test_step_new(TOKENS_MAX, SEQS, LENGTH_MAX / BLOCK_SIZE);
+    m->x = device_floats(d, tokens * HIDDEN, true);
+    m->normed = device_floats(d, tokens * HIDDEN, false);
+    m->narrow = device_floats(d, tokens * HEADS * DIM, false);
+    m->picked_x = device_floats(d, tokens * HIDDEN, true);
+    m->picked_attended = device_floats(d, tokens * HEADS * DIM, false);
+    m->wide = device_floats(d, tokens * QKV, false);
+    m->step = test_step_new(num_tokens, num_seqs, LENGTH_MAX / BLOCK_SIZE);
     d->ops->seal(d);
+    return m;
+}
+
+static struct small_model *model_new(const char *isa, int num_threads, const struct weights *w,
+                                     struct random *random)
+{
+    struct small_model *m = model_new_sized(isa, num_threads, w, TOKENS_MAX, SEQS, TOKENS_MAX);
     model_shuffle_blocks(m, random);
     return m;
 }
@@ -425,13 +434,60 @@ static void test_first_logits(void **state)
     for_each_isa(first_logits);
 }
 
+/* More rows than the second dimension of a GPU's grids can have: as many times the same sequence, in the same blocks.
+ * Only on a GPU; a CPU would take long. */
+static void many_rows(const char *isa)
+{
+    enum { LENGTH = 164, MANY_SEQS = 401 };
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    struct small_model *m = model_new_sized(isa, 1, &w, LENGTH * MANY_SEQS, MANY_SEQS, MANY_SEQS);
+    struct step *s = &m->step->step;
+    int32_t *ids = random_tokens(&random, LENGTH);
+    for (int32_t i = 0; i < LENGTH_MAX / BLOCK_SIZE; i++) m->blocks[0][i] = i;
+    static float alone[VOCAB], logits[VOCAB];
+    static struct sample_result results[MANY_SEQS];
+    for (int32_t num_seqs = 1; num_seqs <= MANY_SEQS; num_seqs += MANY_SEQS - 1) {
+        test_step_clear(m->step);
+        for (int32_t i = 0; i < num_seqs; i++) {
+            test_step_add(m->step, m->blocks[0], 0, LENGTH, false);
+            memcpy(m->step->token_ids + i * LENGTH, ids, LENGTH * sizeof *ids);
+            m->step->logit_rows[i] = s->num_tokens - 1;
+            m->step->sample[i] = (struct sample_params){.batch_slot = i,
+                                                        .score_token_id = -1,
+                                                        .sampling.top_p = 1.0f,
+                                                        .sampling.repetition_penalty = 1.0f,
+                                                        .sampling.num_logprobs = -1};
+        }
+        s->num_logits = num_seqs;
+        struct batch *b = m->d->ops->step_begin(m->d, s);
+        forward(m, b, s);
+        m->d->ops->sample(m->d, b);
+        for (int32_t i = 0; i < num_seqs; i++) {
+            assert_int_equal(m->d->ops->read_logits(m->d, i, num_seqs == 1 ? alone : logits), 0);
+            if (num_seqs > 1) assert_int_equal(num_bits_different(alone, logits, VOCAB), 0);
+        }
+        test_step_end(m->d, results);
+        for (int32_t i = 1; i < num_seqs; i++) assert_int_equal(results[i].token_id, results[0].token_id);
+    }
+    free(ids);
+    model_free(m);
+    weights_free(&w);
+}
+
+static void test_many_rows(void **state)
+{
+    (void)state;
+    if (getenv("FLASHD_TEST_DEVICE") && !getenv("FLASHD_TEST_SMALL")) for_each_isa(many_rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_logits),
-        cmocka_unit_test(test_same_logits),
-        cmocka_unit_test(test_last_sampled),
-        cmocka_unit_test(test_saved_blocks),
+        cmocka_unit_test(test_first_logits), cmocka_unit_test(test_same_logits),
+        cmocka_unit_test(test_last_sampled), cmocka_unit_test(test_saved_blocks),
+        cmocka_unit_test(test_many_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
