@@ -27,6 +27,7 @@ struct session {
     struct session_options options;
     int32_t stride, seq_blocks; /* seq_blocks may change between tests, not while sequences live */
     struct sampling sampling;   /* of every row; greedy at first */
+    const uint64_t *masks;      /* of every sequence, one after another: what its rows may draw; NULL: all */
     int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k, *block_tables, *logit_rows;
     struct sample_params *sample;
     struct sample_result *results;
@@ -102,11 +103,15 @@ static inline void session_add_logit_row(struct session *s, const struct session
 {
     struct step *step = &s->step;
     assert_always(step->num_logits < s->options.num_logits);
+    const int32_t mask_words = token_mask_words(model_config(s->model)->vocab_size);
     s->logit_rows[step->num_logits] = token;
-    s->sample[step->num_logits++] = (struct sample_params){.batch_slot = p->seq,
-                                                           .position = s->positions[token] + 1,
-                                                           .score_token_id = -1,
-                                                           .sampling = s->sampling};
+    s->sample[step->num_logits++] =
+        (struct sample_params){.batch_slot = p->seq,
+                               .position = s->positions[token] + 1,
+                               .score_token_id = -1,
+                               .sampling = s->sampling,
+                               .constrained = s->masks != NULL,
+                               .allowed = s->masks ? s->masks + p->seq * mask_words : NULL};
 }
 
 static inline void session_add_part(struct session *s, const struct session_part *p)

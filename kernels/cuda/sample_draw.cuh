@@ -479,9 +479,8 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
     const float *raw = a.logits + (size_t)row * a.vocab_size;
     bool withheld = (p.flags & SAMPLE_CONSTRAINED) && a.mask_places[row] == MASK_WITHHELD;
     dependency_wait();
-    if (threadIdx.x == 0) out->withheld = withheld;
     if (withheld) {
-        if (threadIdx.x == 0) out->failed = false;
+        if (threadIdx.x == 0) out->withheld = true, out->failed = false;
         return;
     }
     struct chunk_stats all = row_stats(a, row);
@@ -504,6 +503,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
     if (threadIdx.x != 0) return;
     out->token_id = failed ? 0 : token;
     out->failed = failed;
+    out->withheld = false;
     out->logprobs.logprob = !failed && (p.flags & SAMPLE_LOGPROB) ? raw[token] - log_sum : 0;
     if (!scores && !failed && p.batch_slot >= 0) remember_token(a, p.batch_slot, token);
 }

@@ -5,7 +5,7 @@
  *
  * Rows are like a trained model's (most tokens far below some tens of good ones) or flat (normally
  * distributed with a deviation of 0.3, as a model of random weights has them). Every row of a step asks for
- * the same. */
+ * the same; masks are each row's own. */
 #include "base/clock.h"
 #include "kernels/fixture.h"
 
@@ -20,13 +20,15 @@ enum {
 };
 
 static struct logit_bias banned[BANNED];
+static uint64_t forbidden[VOCAB / 64], none[VOCAB / 64]; /* the same ids, and none */
+static uint64_t masks[ROWS_MAX][VOCAB / 64];             /* half of the ids */
 
 /* What is 0 or false is off. */
 struct mode {
     const char *name;
     float temperature, top_p, min_p;
     int32_t top_k, alternatives;
-    bool flat, logprob, bans, penalties;
+    bool flat, logprob, bans, penalties, forbids, masks;
 };
 
 static const struct mode modes[] = {
@@ -45,6 +47,11 @@ static const struct mode modes[] = {
     {"20 alternatives", .logprob = true, .alternatives = 20},
     {"20 alternatives, flat", .logprob = true, .alternatives = 20, .flat = true},
     {"267 banned", .bans = true},
+    {"267 forbidden", .forbids = true},
+    {"267 forbidden, temperature", .temperature = 1, .forbids = true},
+    {"masks", .masks = true},
+    {"masks, temperature", .temperature = 1, .masks = true},
+    {"masks, top_k 20, top_p 0.95", .temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .masks = true},
     {"penalties over 2,048 tokens", .temperature = 1, .penalties = true},
     {"top_k, top_p, penalties, bans, 20", .temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .logprob = true,
      .alternatives = 20, .bans = true, .penalties = true},
@@ -112,7 +119,9 @@ static void begin_step(struct bench *b, const struct mode *m, int32_t num_rows, 
                                                 .seed = (uint64_t)r,
                                                 .num_logprobs = m->logprob ? m->alternatives : -1},
                                    .logit_bias = banned,
-                                   .num_logit_bias = m->bans ? BANNED : 0};
+                                   .num_logit_bias = m->bans ? BANNED : 0,
+                                   .constrained = m->masks,
+                                   .allowed = m->masks ? masks[r] : NULL};
     }
     struct batch *batch = b->d->ops->step_begin(b->d, &b->step->step);
     if (!b->d->ops->replay(b->d, batch)) {
@@ -139,6 +148,7 @@ static double microseconds(struct bench *b, const struct mode *m, int32_t num_ro
         assert_int_equal(b->d->ops->history_set(b->d, r, history, HISTORY / 2, HISTORY), 0);
     }
     b->step->step.num_logits = num_rows;
+    b->d->ops->forbid(b->d, m->forbids ? forbidden : none);
     device_write(b->d, b->x, x, ROWS_MAX * HIDDEN, false);
     uint64_t begin_ns = 0;
     for (int i = 0; i < WARM_STEPS + TIMED_STEPS; i++) {
@@ -157,7 +167,15 @@ static void print_table(void **state)
     struct bench b;
     double greedy[array_length(rows)];
     (void)state;
-    for (int32_t i = 0; i < BANNED; i++) banned[i] = (struct logit_bias){VOCAB - BANNED + i, -INFINITY};
+    struct random random = {.seed = 11};
+    for (int32_t i = 0; i < BANNED; i++) {
+        int32_t id = VOCAB - BANNED + i;
+        banned[i] = (struct logit_bias){id, -INFINITY};
+        forbidden[id / 64] |= (uint64_t)1 << id % 64;
+    }
+    for (int32_t r = 0; r < ROWS_MAX; r++)
+        for (int32_t i = 0; i < VOCAB / 64; i++)
+            masks[r][i] = (uint64_t)random_bits(&random) << 32 | random_bits(&random);
     bench_open(&b);
     printf("%-34s", "us a step and beyond greedy");
     for (size_t i = 0; i < array_length(rows); i++) printf("%11d rows    ", rows[i]);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "model/warm_up.h"
 #include "model_session.h"
 
@@ -131,7 +132,9 @@ static void print_first(struct session *s)
 static const struct {
     const char *name;
     struct sampling sampling;
+    bool masks;
 } samplings[] = {
+    {"masks, each its own", {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}, .masks = true},
     {"temperature 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}},
     {"top_k 20, top_p 0.95",
      {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .repetition_penalty = 1, .num_logprobs = -1}},
@@ -148,23 +151,40 @@ static const struct {
       .num_logprobs = -1}},
 };
 
+/* Half of the ids for each sequence. */
+static uint64_t *make_masks(const struct session *s)
+{
+    size_t num_words = (size_t)SEQS_MAX * (size_t)token_mask_words(model_config(s->model)->vocab_size);
+    uint64_t *masks = calloc(num_words, sizeof *masks);
+    assert_always(masks);
+    for (size_t i = 0; i < num_words; i++) {
+        struct rng_block b = rng_philox(1, i, 0);
+        masks[i] = (uint64_t)b.word[0] << 32 | b.word[1];
+    }
+    return masks;
+}
+
 /* Greedy between all others: the card's clock moves more than some of the differences. */
 static void print_samplings(struct session *s, int num_seqs, int32_t context)
 {
     const struct sampling greedy = s->sampling;
+    uint64_t *masks = make_masks(s);
     set_length(s, context + STEPS_MAX);
     prefill(s, num_seqs, context);
     steps_ms(s, num_seqs, context, 0);
     for (size_t i = 0; i < array_length(samplings); i++) {
         double plain = steps_ms(s, num_seqs, context, 0);
         s->sampling = samplings[i].sampling;
+        s->masks = samplings[i].masks ? masks : NULL;
         double ms = steps_ms(s, num_seqs, context, 0);
         s->sampling = greedy;
+        s->masks = NULL;
         plain = (plain + steps_ms(s, num_seqs, context, 0)) / 2;
         printf("sampling %3d at %4d: greedy %7.3f ms, %-22s %+7.1f us, %+5.2f %%\n", num_seqs, context, plain,
                samplings[i].name, (ms - plain) * 1e3, (ms / plain - 1) * 100);
         fflush(stdout);
     }
+    free(masks);
 }
 
 static void print_prefill(struct session *s, int num_seqs, int32_t length)
