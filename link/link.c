@@ -158,7 +158,7 @@ bool link_is_inherited(const struct link *l)
 
 int link_join(struct link *l, struct error *err)
 {
-    assert_always(link_state(l) == LINK_READY);
+    assert_always(atomic_load(&l->region->num_opened) > 0);
     return map_parts(l, err);
 }
 

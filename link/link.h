@@ -51,7 +51,7 @@ void link_destroy(struct link *l);
 int link_open(struct link *l, const struct link_facts *facts, struct error *err) must_check;
 /* True when another engine has opened the region before: link_facts are the limits to keep to. */
 bool link_is_inherited(const struct link *l);
-/* [loop] Once the state is READY: maps what the engine made room for, unless it is mapped. */
+/* [loop] Once the state was READY: maps what the engine made room for, unless it is mapped. */
 int link_join(struct link *l, struct error *err) must_check;
 
 enum link_state link_state(const struct link *l);

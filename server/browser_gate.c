@@ -56,6 +56,7 @@ int browser_gate_init(struct browser_gate *g, const struct config *config, const
     g->any_origin = find(g->origins, "*", 1) || (has_keys && g->origins->num_items == 0);
     g->varies = !g->any_origin && g->origins->num_items > 0;
     g->any_host = find(g->hosts, "*", 1) || has_keys || !is_loopback(bound);
+    g->shows_page = has_keys || is_loopback(bound);
     return STATUS_OK;
 }
 

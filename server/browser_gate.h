@@ -21,7 +21,8 @@ struct sockaddr;
 struct browser_gate {
     const struct text_list *origins, *hosts; /* the configuration's */
     bool any_origin, any_host;
-    bool varies; /* answers differ by Origin: caches must know */
+    bool varies;     /* answers differ by Origin: caches must know */
+    bool shows_page; /* page/page.h: to people who have a key, or who sit at this machine */
 };
 
 /* bound: where the server listens; NULL for a Unix socket. Refuses an --allowed-origin that cannot be one. */

@@ -1,8 +1,10 @@
 /* routes.c - the server's routes: exactly these exist, and all but the ones marked ROUTE_OPEN need a key. */
+#include "server/page/page.h"
 #include "server/router.h"
 #include "server/server.h"
 
 const struct route server_routes[] = {
+    {HTTP_METHOD_GET, "/", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_page},
     {HTTP_METHOD_GET, "/health", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_health},
     {HTTP_METHOD_GET, "/readyz", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_health},
     {HTTP_METHOD_GET, "/ping", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_health},

@@ -5,8 +5,8 @@
  *      `--failed--> exit 1
  *
  * Two things are loaded side by side: the texts (tokenizer, template) on a thread, the model by the engine.
- * Where the engine is a process it may die while READY or DRAINING; recovery.c then says who goes on, and
- * another one is started. Requests wait meanwhile, new ones too.
+ * Where the engine is a process it may die once it has served; recovery.c then says who goes on, and another
+ * one is started. Requests wait meanwhile, new ones too.
  *
  * It listens before it loads, so that health checks and clients get an answer (503) at once. Draining takes
  * no new API requests, but health, metrics and refusals are still answered, so that load balancers see it; it
@@ -27,7 +27,6 @@
 #include "base/log.h"
 #include "base/log_writer.h"
 #include "base/metrics.h"
-#include "server/api/request_metrics.h"
 #include "server/engine_watch.h"
 #include "server/http_metrics.h"
 #include "server/listener.h"
@@ -64,8 +63,9 @@ struct life {
     int text_status;
     double text_seconds;
     struct error text_error;
-    uint64_t engine_start_ns;
+    bool knows_engine;     /* one has served: the link is joined, and a death is no failed start */
     bool engine_was_stuck; /* and was killed for it */
+    struct metric *engine_deaths;
     char *default_name;
     const char *model_name[1];
     bool last_words; /* everything was aborted; only flushing is left */
@@ -240,10 +240,7 @@ static int publish_model(struct life *life, struct error *err)
 {
     struct server *server = &life->server;
     struct link *link = server->link;
-    int status = link_join(link, err);
-    if (!status) status = fit_tokenizer(life, link_facts(link), err);
-    if (!status)
-        status = recovery_init(&life->recovery, link, (int32_t)server->config->max_engine_deaths, err);
+    int status = fit_tokenizer(life, link_facts(link), err);
     if (status) return status;
     link_set_text(link, tokenizer_eos_id(life->text.tokenizer));
     server->facts = link_facts(link);
@@ -259,15 +256,12 @@ static int publish_model(struct life *life, struct error *err)
 static void become_ready(struct life *life)
 {
     struct error err = {0};
-    if (life->server.state != SERVER_LOADING || !life->has_text ||
-        link_state(life->server.link) != LINK_READY)
-        return;
+    if (life->server.state != SERVER_LOADING || !life->has_text || !life->knows_engine) return;
     if (publish_model(life, &err)) {
         refuse_to_start(life, err.text);
         return;
     }
     life->server.state = SERVER_READY;
-    life->server.engine_ready_ns = clock_monotonic_ns();
     log_info("ready after %.3f s: serving %s", (double)(clock_monotonic_ns() - life->server.start_ns) / 1e9,
              life->server.model_names[0]);
     service_manager_tell_ready(&life->manager);
@@ -298,7 +292,7 @@ static void on_restart(uv_timer_t *timer)
     loop_watch_enter("the engine's start");
     struct life *life = timer->data;
     struct error err = {0};
-    life->engine_start_ns = clock_monotonic_ns();
+    life->server.engine_start_ns = clock_monotonic_ns();
     if (life->server.state == SERVER_FAILED || engine_host_start(&life->engine, &err) == 0) return;
     log_error("%s", err.text);
     replace_engine(life, false, RESTART_MS);
@@ -309,8 +303,9 @@ static void replace_engine(struct life *life, bool accuses, uint64_t after_ms)
 {
     struct server *server = &life->server;
     server->engine_is_down = true;
+    server->engine_start_ns = clock_monotonic_ns();
     bool goes_on = recovery_on_death(&life->recovery, accuses, clock_monotonic_ns());
-    request_metrics_count_engine_death();
+    metric_add(life->engine_deaths, 1);
     api_on_engine_death(server);
     if (goes_on)
         uv_timer_start(&life->restart, on_restart, after_ms, 0);
@@ -318,11 +313,32 @@ static void replace_engine(struct life *life, bool accuses, uint64_t after_ms)
         fail_device(life);
 }
 
-static void take_engine_back(struct life *life)
+/* The first that serves. It may be dead by now. */
+static int get_to_know_engine(struct life *life, struct error *err)
 {
-    life->server.engine_is_down = false;
-    life->server.engine_ready_ns = clock_monotonic_ns();
-    log_info("the engine is back after %.3f s", (double)(clock_monotonic_ns() - life->engine_start_ns) / 1e9);
+    struct server *server = &life->server;
+    int status = link_join(server->link, err);
+    if (!status)
+        status =
+            recovery_init(&life->recovery, server->link, (int32_t)server->config->max_engine_deaths, err);
+    life->knows_engine = status == 0;
+    return status;
+}
+
+static void welcome_engine(struct life *life)
+{
+    struct server *server = &life->server;
+    struct error err = {0};
+    bool is_first = !life->knows_engine;
+    if (is_first && get_to_know_engine(life, &err)) {
+        refuse_to_start(life, err.text);
+        return;
+    }
+    server->engine_is_down = false;
+    server->engine_ready_ns = clock_monotonic_ns();
+    double seconds = (double)(server->engine_ready_ns - server->engine_start_ns) / 1e9;
+    server->engine_load_seconds = max_of(server->engine_load_seconds, seconds);
+    if (!is_first) log_info("the engine is back after %.3f s", seconds);
 }
 
 static void on_engine_wake(void *context)
@@ -330,14 +346,15 @@ static void on_engine_wake(void *context)
     struct life *life = context;
     struct server *server = &life->server;
     enum link_state state = link_state(server->link);
-    if (server->state == SERVER_LOADING && state == LINK_REFUSED) {
+    if (life->ending) return;
+    if (!life->knows_engine && state == LINK_REFUSED) {
         refuse_to_start(life, link_error_text(server->link));
         return;
     }
+    if (server->engine_is_down && state == LINK_READY) welcome_engine(life);
+    if (life->knows_engine && state == LINK_READY) recovery_on_progress(&life->recovery);
     become_ready(life);
     if (!server->facts) return;
-    if (server->engine_is_down && state == LINK_READY) take_engine_back(life);
-    if (state == LINK_READY) recovery_on_progress(&life->recovery);
     api_on_engine_wake(server);
     if (server->state != SERVER_FAILED && state == LINK_FAILED && life->engine.main) fail_device(life);
     end_if_quiet(life);
@@ -349,18 +366,22 @@ static void on_engine_end(void *context, const struct engine_end *end_of)
     struct life *life = context;
     struct server *server = &life->server;
     if (life->ending || server->state == SERVER_FAILED) return;
-    if (server->state == SERVER_LOADING || !server->facts) {
-        refuse_to_start(life, link_state(server->link) == LINK_REFUSED ? link_error_text(server->link)
-                                                                       : "the engine died while it loaded");
-        return;
-    }
     enum link_state last = link_state(server->link);
     bool has_said = last == LINK_REFUSED || last == LINK_FAILED;
     bool has_served = last == LINK_READY || last == LINK_FAILED;
+    struct error err = {0};
+    if (has_served && !life->knows_engine && get_to_know_engine(life, &err)) {
+        refuse_to_start(life, err.text);
+        return;
+    }
+    if (!life->knows_engine) {
+        refuse_to_start(life, has_said ? link_error_text(server->link) : "the engine died while it loaded");
+        return;
+    }
     bool accuses = link_has_fault(server->link) || end_of->signal == 0 || life->engine_was_stuck;
     life->engine_was_stuck = false;
     log_error("the engine died of %s after %.3f s%s%s", end_of->text,
-              (double)(clock_monotonic_ns() - life->engine_start_ns) / 1e9, has_said ? ": " : "",
+              (double)(clock_monotonic_ns() - server->engine_start_ns) / 1e9, has_said ? ": " : "",
               has_said ? link_error_text(server->link) : "");
     replace_engine(life, accuses, has_served ? 0 : RESTART_MS);
 }
@@ -370,7 +391,7 @@ static int start_load(struct life *life, struct error *err)
     int uv_status = uv_thread_create(&life->text_thread, text_main, life);
     if (uv_status) return error_set(err, STATUS_IO, "cannot start a thread: %s", uv_strerror(uv_status));
     life->loading_text = true;
-    life->engine_start_ns = clock_monotonic_ns();
+    life->server.engine_start_ns = clock_monotonic_ns();
     return engine_host_start(&life->engine, err);
 }
 
@@ -403,11 +424,16 @@ static int choose_model_names(struct life *life, struct error *err)
 }
 
 /* An idle server does not tick. */
+static bool needs_watch(const struct life *life)
+{
+    return life->knows_engine && (life->server.engine_is_down || api_num_in_flight(&life->server) > 0);
+}
+
 static void on_engine_watch(uv_timer_t *timer)
 {
     loop_watch_enter("the engine's watch");
     struct life *life = timer->data;
-    if (api_num_in_flight(&life->server) == 0) uv_timer_stop(timer);
+    if (!needs_watch(life)) uv_timer_stop(timer);
     if (life->engine.main || !engine_is_stuck(&life->server)) return;
     log_error("the engine is stuck: it is ended");
     life->engine_was_stuck = true;
@@ -417,8 +443,7 @@ static void on_engine_watch(uv_timer_t *timer)
 static void on_before_wait(uv_prepare_t *prepare)
 {
     struct life *life = prepare->data;
-    if (life->server.facts && api_num_in_flight(&life->server) > 0 &&
-        !uv_is_active((uv_handle_t *)&life->engine_watch))
+    if (needs_watch(life) && !uv_is_active((uv_handle_t *)&life->engine_watch))
         uv_timer_start(&life->engine_watch, on_engine_watch, ENGINE_WATCH_MS, ENGINE_WATCH_MS);
     loop_watch_leave();
 }
@@ -457,6 +482,8 @@ static int start(struct life *life, struct error *err)
     if (!status) status = api_init(server, err);
     if (status) return status;
     http_metrics_register();
+    life->engine_deaths = metric_register(METRIC_COUNTER, "flashd_engine_deaths_total",
+                                          "Engines that died and were replaced.", "", NULL, 0);
     metric_register_counter(
         "flashd_log_lines_dropped_total",
         "Log lines that nobody will see: their reader was too slow, or the disk was full.",
@@ -513,6 +540,7 @@ int server_run(const struct config *config, engine_main *engine)
     life->server = (struct server){.loop = &life->loop,
                                    .config = config,
                                    .start_ns = clock_monotonic_ns(),
+                                   .engine_is_down = true,
                                    .created = (int64_t)(clock_wall_ns() / 1000000000)};
     life->engine = (struct engine_host){.loop = &life->loop,
                                         .config = config,

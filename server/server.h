@@ -34,8 +34,10 @@ struct server {
     const struct tool_format *tool_format;     /* NULL: likewise */
     struct link *link;
     struct request_slots *slots;    /* the link's */
-    bool engine_is_down;            /* another is being started; what is submitted waits */
+    bool engine_is_down;            /* it loads, for the first time or again; what is submitted waits */
+    uint64_t engine_start_ns;       /* monotonic: when it was started, or the one before it died */
     uint64_t engine_ready_ns;       /* monotonic: since when the engine serves */
+    double engine_load_seconds;     /* from a start until it served, the longest so far; 0: not known */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
     int num_model_names;
     struct api *api; /* server/api's own: from api_init to api_deinit */

@@ -41,7 +41,6 @@ static struct {
     struct metric *length_prompt, *length_generation, *length_most, *params_max_tokens, *params_n,
         *kv_computed;
     struct metric *iteration_tokens;
-    struct metric *engine_deaths;
     struct metric *admitted, *finished[NUM_OUTCOMES], *in_flight, *slots_free, *arena_bytes;
     struct metric *blocks_free, *blocks_cached, *blocks_held;
 } m;
@@ -206,8 +205,6 @@ static void register_own(const char *const *phase_names, const double *phase_sec
     m.blocks_free = add_own(METRIC_GAUGE, "flashd_kv_blocks", "K/V blocks by state.", "state=\"free\"");
     m.blocks_cached = add_own(METRIC_GAUGE, "flashd_kv_blocks", "K/V blocks by state.", "state=\"cached\"");
     m.blocks_held = add_own(METRIC_GAUGE, "flashd_kv_blocks", "K/V blocks by state.", "state=\"held\"");
-    m.engine_deaths =
-        add_own(METRIC_COUNTER, "flashd_engine_deaths_total", "Engines that died and were replaced.", "");
     m.arena_bytes = add_own(METRIC_GAUGE, "flashd_arena_bytes", "Memory of requests in flight.", "");
     m.steps.metric = add_own(METRIC_COUNTER, "flashd_engine_steps_total", "Forward steps.", "");
     m.discarded.metric = add_own(METRIC_COUNTER, "flashd_discarded_tokens_total",
@@ -232,11 +229,6 @@ void request_metrics_register(struct server *server, const char *const *phase_na
 static double seconds_of(uint64_t from_ns, uint64_t to_ns)
 {
     return to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
-}
-
-void request_metrics_count_engine_death(void)
-{
-    metric_add(m.engine_deaths, 1);
 }
 
 void request_metrics_count_admitted(void)

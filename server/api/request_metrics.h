@@ -25,7 +25,6 @@ extern const char *const outcome_names[NUM_OUTCOMES];
 void request_metrics_register(struct server *server, const char *const *phase_names,
                               const double *phase_seconds, int num_phases);
 
-void request_metrics_count_engine_death(void);
 void request_metrics_count_admitted(void);
 void request_metrics_count_prompt(int32_t num_tokens, int32_t num_cached_tokens);
 /* num_new tokens came previous_ns..now_ns; previous_ns 0: the first one is the answer's first. */

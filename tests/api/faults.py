@@ -86,9 +86,9 @@ def plan_and_environment():
 
 
 @contextlib.contextmanager
-def running(*options):
+def running(*options, engine="thread"):
     with plan_and_environment() as (plan, environment):
-        with conftest.running("--engine", "thread", *options, env=environment) as server:
+        with conftest.running("--engine", engine, *options, env=environment) as server:
             yield server, plan
 
 

@@ -1,5 +1,6 @@
 """The engine as a process: what dies, what goes on, what is told. tests/oracle/kills.py kills it a thousand times."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 import conftest
+import faults
 from test_signals import BODY, Stream
 
 LONG = {**BODY, "max_tokens": 150, "logprobs": 2, "presence_penalty": 0.5}
@@ -142,6 +144,61 @@ def test_a_device_that_fails_is_replaced(tmp_path):
     os.kill(engine_pid(server), signal.SIGKILL)
     assert server.process.wait(30) == 70
     assert "no such file" in server.log()
+
+
+@pytest.mark.skipif(conftest.SANITIZED, reason="the shim is for the plain build")
+def test_an_engine_that_hangs_as_it_loads_again_is_replaced():
+    with faults.running("--no-log-requests", engine="process") as (server, plan):
+        expected = Stream(server).result()
+        deaths = server.metrics()["flashd_engine_deaths_total"]
+        first = engine_pid(server)
+        stopped = stop_next_engine(server, first)
+        stream = Stream(server)
+        time.sleep(1.5)
+        assert engine_pid(server) == stopped and httpx.get(server.url + "/livez").status_code == 200
+        plan.move_clock(700)
+        wait_until(lambda: "the engine is stuck" in server.log())
+        assert stream.result() == expected
+        assert server.metrics()["flashd_engine_deaths_total"] == deaths + 2
+
+
+def stop_next_engine(server, pid):
+    """Kills that engine and stops the one behind it before it serves; its pid."""
+    os.kill(pid, signal.SIGKILL)
+    while True:
+        with contextlib.suppress(AssertionError, ProcessLookupError):
+            if (after := engine_pid(server)) != pid:
+                os.kill(after, signal.SIGSTOP)
+                assert httpx.get(server.url + "/health").status_code == 503
+                return after
+
+
+class DiesBeforeTheTexts(conftest.Server):
+    """The front stands still from its engine's start on, until that one has served and died."""
+
+    def wait_until_ready(self):
+        wait_until(lambda: engine_name(self))
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: engine_name(self) == "engine")
+        os.kill(engine_pid(self), signal.SIGSEGV)
+        self.process.send_signal(signal.SIGCONT)
+        super().wait_until_ready()
+
+
+def engine_name(server):
+    """It changes when the engine is ready; None: there is no engine yet."""
+    with contextlib.suppress(AssertionError, OSError):
+        return pathlib.Path(f"/proc/{engine_pid(server)}/comm").read_text().strip()
+
+
+def test_an_engine_that_dies_before_the_texts_are_there():
+    server = DiesBeforeTheTexts("--no-log-requests")
+    try:
+        assert server.metrics()["flashd_engine_deaths_total"] == 1
+        assert Stream(server).result()[1] == "done"
+        assert server.stop() == 0
+    finally:
+        server.process.kill()
 
 
 def test_the_front_answers_while_the_engine_stands(mortal):

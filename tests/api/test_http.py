@@ -325,9 +325,9 @@ def test_garbage(server):
 
 def test_every_route_but_health_version_metrics_needs_a_key(start_server):
     with start_server("--api-key", "one", "--api-key", "two") as server:
-        for path in ["/health", "/readyz", "/ping", "/livez", "/version", "/metrics"]:
+        for path in ["/", "/health", "/readyz", "/ping", "/livez", "/version", "/metrics"]:
             assert status(ask(server, get(path))) == 200
-        for path in ["/v1/models", "/v1/models/x", "/", "/v1", "/docs", "/metrics/", "/health/", "//health"]:
+        for path in ["/v1/models", "/v1/models/x", "/v1", "/docs", "/metrics/", "/health/", "//health"]:
             answer = ask(server, get(path))
             assert status(answer) == 401 and split(answer)[0]["www-authenticate"] == "Bearer"
         for path in ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"]:

@@ -17,6 +17,7 @@ enum {
     LOAD_NS_MAX = 50000000,
     JOIN_NS = 2000000000,
     STUCK_PER_100000 = 60,
+    STUCK_LOADING_PER_100000 = 1500,
     STUCK_UNTIL_S = 100,
     STUCK_RATE = 100
 };
@@ -27,6 +28,7 @@ static struct {
     pthread_t thread;
     struct rng rng;
     bool lives, wake_is_lost, is_stuck, is_ended; /* is_ended: by the front, for being stuck */
+    bool has_served;                              /* one of them */
     int num_starts, deaths_left;
     uint64_t die_ns, told_ns; /* UINT64_MAX: not */
     uint64_t yields_left;     /* until it dies at one; 0: not */
@@ -100,6 +102,7 @@ static void load(struct link *link)
     if (world.target_us > 0) engine_guess_prices(engine, &guess);
     judge_engine(engine);
     world.engine = engine;
+    process.has_served = true;
     link_set_state(link, LINK_READY, NULL);
 }
 
@@ -107,6 +110,45 @@ static void take_time(void)
 {
     struct rng rng = rng_of("loading", (uint64_t)process.num_starts);
     thread_sleep_until(now_ns() + rng_skewed(&rng, LOAD_NS_MAX));
+}
+
+/* Ready, and the front may still wait for its texts. */
+static void may_die_early(void)
+{
+    if (process.num_starts > 1 || world.server || !has(FEATURE_engine_deaths)) return;
+    if (rng_chance(&process.rng, 10)) process.die_ns = now_ns() + rng_skewed(&process.rng, LOAD_NS_MAX / 5);
+}
+
+/* ---- what never ends ---- */
+
+static bool gets_stuck(int32_t per_100000, const char *what)
+{
+    if (!has(FEATURE_engine_deaths) || !process.lives || process.deaths_left == 0 ||
+        now_ns() > STUCK_UNTIL_S * 1000000000ull || rng_below(&process.rng, 100000) >= per_100000)
+        return false;
+    say("%s never ends", what);
+    process.deaths_left--;
+    process.is_stuck = true;
+    return true;
+}
+
+/* The watch knows how long a step may take, once the engine has a speed. */
+bool engine_gets_stuck(void)
+{
+    struct link_stats stats;
+    if (!world.server) return false;
+    link_stats(process.host->link, &stats);
+    /* In a drain more often: the process then ends under it. */
+    int32_t odds = world.drain_sent ? 400 * STUCK_PER_100000 : STUCK_PER_100000;
+    return stats.tokens_per_second >= STUCK_RATE && gets_stuck(odds, "a step");
+}
+
+/* The first load takes as long as it takes. */
+static void may_hang_loading(void)
+{
+    if (process.num_starts == 1 || !gets_stuck(STUCK_LOADING_PER_100000, "loading")) return;
+    mark(MARK_engine_hung_loading);
+    thread_sleep_until(UINT64_MAX);
 }
 
 /* ---- a thread ---- */
@@ -156,7 +198,9 @@ static void *run_process(void *context)
     assert_always(link_attach(dup(link_fd(h->link)), &link, &err) == 0);
     link_set_front_wake(link, wake, h);
     take_time();
+    may_hang_loading();
     load(link);
+    may_die_early();
     engine_serve(world.engine);
     if (engine_failed(world.engine)) {
         mark(MARK_engine_failed_and_replaced);
@@ -207,10 +251,11 @@ static void on_end(uv_async_t *async)
 {
     struct engine_host *h = async->data;
     h->runs = false;
-    if (!world.server) {
+    if (!process.has_served) {
         mark(MARK_engine_died_before_the_first_ready);
         world.exit_code = 1;
-    }
+    } else if (!world.server)
+        mark(MARK_engine_died_before_the_texts);
     h->on_end(h->context, &h->end);
 }
 
@@ -236,23 +281,6 @@ void engine_may_die(uint64_t weight)
     if (!process.lives || !world.engine || process.yields_left == 0) return;
     process.yields_left -= min_of(process.yields_left, weight);
     if (process.yields_left == 0) engine_end_process(0, rng_chance(&process.rng, 60) ? SIGSEGV : SIGKILL);
-}
-
-/* The watch knows how long a step may take, once the engine has a speed. */
-bool engine_gets_stuck(void)
-{
-    struct link_stats stats;
-    if (!has(FEATURE_engine_deaths) || !process.lives || !world.server || process.deaths_left == 0)
-        return false;
-    link_stats(process.host->link, &stats);
-    if (stats.tokens_per_second < STUCK_RATE || now_ns() > STUCK_UNTIL_S * 1000000000ull) return false;
-    /* In a drain more often: the process then ends under it. */
-    int32_t odds = world.drain_sent ? 400 * STUCK_PER_100000 : STUCK_PER_100000;
-    if (rng_below(&process.rng, 100000) >= odds) return false;
-    say("a step never ends");
-    process.deaths_left--;
-    process.is_stuck = true;
-    return true;
 }
 
 void engine_act(void)

@@ -135,6 +135,8 @@ extern const char *const feature_names[NUM_FEATURES];
     X(engine_died_with_two_steps)                                                                            \
     X(engine_died_alone)                                                                                     \
     X(engine_died_before_the_first_ready)                                                                    \
+    X(engine_died_before_the_texts)                                                                          \
+    X(engine_hung_loading)                                                                                   \
     X(engine_failed_and_replaced)                                                                            \
     X(engine_not_started)                                                                                    \
     X(stuck_engine_killed)                                                                                   \

@@ -113,27 +113,26 @@ int bpe_finish(struct bpe *b, const struct vocab *v, struct error *err)
                    : error_set(err, STATUS_NO_MEMORY, "No memory for a vocabulary of %d tokens.", v->num_ids);
 }
 
-/* What is in it may get lost, but for the units. */
+/* Keeps the units. */
 static int work_reserve(struct bpe_work *w, size_t num_units)
 {
     if (num_units <= w->capacity) return 0;
     size_t capacity = max_of(num_units, max_of(w->capacity * 2, (size_t)256));
-    struct bpe_work grown = {
-        .units = malloc(capacity * sizeof *w->units),
-        .ids = malloc(capacity * sizeof *w->ids),
-        .begins = malloc((capacity + 1) * sizeof *w->begins),
-        .symbols = malloc(capacity * sizeof *w->symbols),
-        /* A merge takes one entry out and puts at most two in. */
-        .heap = malloc(capacity * 2 * sizeof *w->heap),
-        .capacity = capacity,
-    };
-    if (!grown.units || !grown.ids || !grown.begins || !grown.symbols || !grown.heap) {
-        bpe_work_deinit(&grown);
+    int32_t *units = realloc(w->units, capacity * sizeof *units);
+    if (!units) return STATUS_NO_MEMORY;
+    w->units = NULL;
+    bpe_work_deinit(w);
+    w->units = units;
+    w->ids = malloc(capacity * sizeof *w->ids);
+    w->begins = malloc((capacity + 1) * sizeof *w->begins);
+    w->symbols = malloc(capacity * sizeof *w->symbols);
+    /* A merge takes one entry out and puts at most two in. */
+    w->heap = malloc(capacity * 2 * sizeof *w->heap);
+    if (!w->ids || !w->begins || !w->symbols || !w->heap) {
+        bpe_work_deinit(w);
         return STATUS_NO_MEMORY;
     }
-    if (w->capacity > 0) memcpy(grown.units, w->units, w->capacity * sizeof *w->units);
-    bpe_work_deinit(w);
-    *w = grown;
+    w->capacity = capacity;
     return 0;
 }
 
@@ -255,7 +254,7 @@ static void merge_symbols(const struct bpe *b, struct bpe_work *w, const int32_t
 static int32_t list_tokens(struct bpe_work *w, int32_t num_units)
 {
     int32_t num_ids = 0;
-    for (int32_t i = 0; i >= 0; i = w->symbols[i].next) {
+    for (int32_t i = num_units > 0 ? 0 : -1; i >= 0; i = w->symbols[i].next) {
         w->begins[num_ids] = i;
         w->ids[num_ids++] = w->symbols[i].id;
     }
@@ -323,8 +322,9 @@ static int move_on(struct windows *s, int32_t seam, bpe_take *take, void *contex
 static int next_window(struct windows *s, bpe_take *take, void *context)
 {
     struct bpe_work *w = s->w;
-    int32_t seam = find_seam(w, s->num_ids, s->num_units - s->size / OVERLAP_SHARE), begin = w->begins[seam];
-    if (begin < s->size / 2) return widen(s);
+    int32_t seam = find_seam(w, s->num_ids, s->num_units - s->size / OVERLAP_SHARE);
+    if (seam <= 0 || w->begins[seam] < s->size / 2) return widen(s);
+    int32_t begin = w->begins[seam];
     fill_units(s, begin + s->size);
     merge_symbols(s->b, w, w->units + begin, s->num_units - begin);
     return begins_with_token(w, s->num_units - begin, seam) ? move_on(s, seam, take, context) : widen(s);

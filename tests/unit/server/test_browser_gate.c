@@ -58,23 +58,27 @@ static void test_hosts(void **state)
     }
     static const struct {
         const char *bound, *name, *value;
-        bool takes;
+        bool takes, shows_page;
     } others[] = {
-        {"0.0.0.0", NULL, NULL, true},
-        {"10.1.2.3", NULL, NULL, true},
-        {"::", NULL, NULL, true},
-        {NULL, NULL, NULL, true},
-        {"127.0.0.1", "api-key", "k", true}, /* pages do not know it */
-        {"127.0.0.1", "allowed-host", "evil.example", true},
-        {"127.0.0.1", "allowed-host", "EVIL.example", true},
-        {"127.0.0.1", "allowed-host", "*", true},
-        {"127.0.0.1", "allowed-host", "example", false},
-        {"127.0.0.1", "allowed-origin", "*", false},
+        {"0.0.0.0", NULL, NULL, true, false},
+        {"10.1.2.3", NULL, NULL, true, false},
+        {"::", NULL, NULL, true, false},
+        {NULL, NULL, NULL, true, false},
+        {"0.0.0.0", "allowed-origin", "*", true, false},
+        {"0.0.0.0", "api-key", "k", true, true},
+        {NULL, "api-key", "k", true, true},
+        {"127.0.0.1", "api-key", "k", true, true}, /* pages do not know it */
+        {"127.0.0.1", "allowed-host", "evil.example", true, true},
+        {"127.0.0.1", "allowed-host", "EVIL.example", true, true},
+        {"127.0.0.1", "allowed-host", "*", true, true},
+        {"127.0.0.1", "allowed-host", "example", false, true},
+        {"127.0.0.1", "allowed-origin", "*", false, true},
     };
     for (size_t i = 0; i < array_length(others); i++) {
         struct browser_gate gate =
             open_gate(&config, others[i].bound, OPTIONS(others[i].name, others[i].value));
         assert_int_equal(browser_gate_takes_host(&gate, "evil.example:8000", 17), others[i].takes);
+        assert_int_equal(gate.shows_page, others[i].shows_page);
         config_deinit(&config);
     }
 }

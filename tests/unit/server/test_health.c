@@ -148,6 +148,35 @@ static void an_engine_that_never_took_the_work_is_stuck(void **state)
     assert_int_equal(livez(), 503);
 }
 
+/* Ten of its longest loads, at least half a minute. */
+static void an_engine_that_never_gets_ready_again_is_stuck(void **state)
+{
+    static const struct {
+        double load_seconds;
+        uint64_t patience;
+    } cases[] = {{0.3, 30}, {5, 50}, {200, 600}};
+    (void)state;
+    server.engine_is_down = true;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        server.engine_load_seconds = cases[i].load_seconds;
+        server.engine_start_ns = now_ns;
+        now_ns += (cases[i].patience - 1) * second_ns;
+        assert_int_equal(livez(), 200);
+        now_ns += 2 * second_ns;
+        assert_int_equal(livez(), 503);
+        assert_string_equal(reason, "the engine is stuck");
+    }
+}
+
+static void the_first_load_takes_as_long_as_it_takes(void **state)
+{
+    (void)state;
+    server = (struct server){.config = &config, .state = SERVER_LOADING, .engine_is_down = true};
+    server.engine_start_ns = now_ns;
+    now_ns += 100000 * second_ns;
+    assert_int_equal(livez(), 200);
+}
+
 static void states(void **state)
 {
     (void)state;
@@ -179,6 +208,8 @@ int main(void)
         cmocka_unit_test_setup(busy_is_not_dead, set_up),
         cmocka_unit_test_setup(an_engine_that_ends_no_step_is_stuck, set_up),
         cmocka_unit_test_setup(an_engine_that_never_took_the_work_is_stuck, set_up),
+        cmocka_unit_test_setup(an_engine_that_never_gets_ready_again_is_stuck, set_up),
+        cmocka_unit_test_setup(the_first_load_takes_as_long_as_it_takes, set_up),
         cmocka_unit_test_setup(states, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
