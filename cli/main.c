@@ -1,4 +1,4 @@
-/* main.c - the command line: serve, inspect, help, version. */
+/* main.c - the command line: serve, chat, inspect, help, version. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include "files/file_map.h"
 #include "kernels/device.h"
 #include "files/model_path.h"
+#include "cli/chat.h"
 #include "cli/inspect.h"
 #include "cli/process.h"
 #include "engine/run.h"
@@ -33,6 +34,9 @@ static void print_help(FILE *out)
         "flashd %s - a network inference server for language models\n\n"
         "usage:\n"
         "  flashd serve MODEL [options]    serve a GGUF file or a Hugging Face directory\n"
+        "  flashd chat MODEL [options]     talk to it on the terminal, by a server that is started for it\n"
+        "  flashd chat --url URL [--model NAME] [--api-key-file FILE]\n"
+        "                                  talk to a server that runs\n"
         "  flashd inspect MODEL [options]  what the model is, what a token costs, what would fit\n"
         "  flashd --print-example-config   a YAML file with every option\n"
         "  flashd --version | --help\n\n"
@@ -132,8 +136,8 @@ static bool asks_for_help(int num_args, char **args)
 
 static int fail_unknown(const char *command)
 {
-    static const char *const commands[] = {
-        "serve", "inspect", "help", "version", "--help", "--version", "--print-example-config"};
+    static const char *const commands[] = {"serve",   "chat",   "inspect",   "help",
+                                           "version", "--help", "--version", "--print-example-config"};
     const char *meant = closest_word(command, strlen(command), commands, array_length(commands));
     fprintf(stderr, "flashd: there is no command \"%s\"; ", command);
     if (meant)
@@ -163,6 +167,7 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     if (!strcmp(command, "serve")) return run_command(serve, argc - 2, argv + 2, environ);
+    if (!strcmp(command, "chat")) return chat_run(argc - 2, argv + 2);
     if (!strcmp(command, "inspect")) return run_command(inspect, argc - 2, argv + 2, environ);
     if (!strcmp(command, ENGINE_COMMAND) && argc > 3) {
         front_pid = (pid_t)atoi(argv[2]);
