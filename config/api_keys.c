@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -55,12 +56,73 @@ static int read_file(struct config *config, struct error *err)
     return STATUS_OK;
 }
 
+/* ---- what stands behind a key ---- */
+
+static const struct api_key_terms default_terms = {.weight = 1};
+
+static bool read_count(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return !errno && end != text && !*end && *out >= 1;
+}
+
+static bool read_weight(const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && !*end && *out >= 0.001 && *out <= 1000;
+}
+
+static bool read_name(const char *text, struct api_key_terms *terms)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strspn(text, allowed);
+    if (n == 0 || text[n] || n >= sizeof terms->name) return false;
+    memcpy(terms->name, text, n + 1);
+    return true;
+}
+
+static bool read_term(const char *term, struct api_key_terms *terms)
+{
+    if (!strncmp(term, "name=", 5)) return read_name(term + 5, terms);
+    if (!strncmp(term, "weight=", 7)) return read_weight(term + 7, &terms->weight);
+    if (!strncmp(term, "max-seqs=", 9)) return read_count(term + 9, &terms->max_seqs);
+    if (!strncmp(term, "max-tokens=", 11)) return read_count(term + 11, &terms->max_tokens);
+    return false;
+}
+
+/* Cuts an entry into its key, which stays, and its terms. */
+static int read_entry(char *entry, int number, struct api_key_terms *terms, struct error *err)
+{
+    char *rest = NULL;
+    *terms = default_terms;
+    strtok_r(entry, " \t", &rest); /* leaves the key in place: an entry begins with it */
+    for (const char *term; (term = strtok_r(NULL, " \t", &rest));)
+        if (!read_term(term, terms))
+            return error_set(err, STATUS_INVALID,
+                             "api-key: behind key %d stands something else than name=NAME, "
+                             "weight=0.001..1000, max-seqs=N and max-tokens=N",
+                             number);
+    return check_key(entry, number, err);
+}
+
 int api_keys_load(struct config *config, struct error *err)
 {
     int status = config->api_key_file ? read_file(config, err) : STATUS_OK;
-    for (int i = 0; i < config->api_key.num_items && !status; i++)
-        status = check_key(config->api_key.items[i], i + 1, err);
+    int num_keys = config->api_key.num_items;
+    if (status || num_keys == 0) return status;
+    config->api_key_terms = calloc((size_t)num_keys, sizeof *config->api_key_terms);
+    if (!config->api_key_terms) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    for (int i = 0; i < num_keys && !status; i++)
+        status = read_entry(config->api_key.items[i], i + 1, &config->api_key_terms[i], err);
     return status;
+}
+
+struct api_key_terms api_keys_terms(const struct config *config, int key_idx)
+{
+    return key_idx >= 0 && config->api_key_terms ? config->api_key_terms[key_idx] : default_terms;
 }
 
 static void hide(char *text)

@@ -47,6 +47,7 @@ void config_deinit(struct config *c)
         if (options[i].type == OPTION_TEXT) free(*(char **)option_field(c, &options[i]));
         if (options[i].type == OPTION_LIST) text_list_deinit(option_field(c, &options[i]));
     }
+    free(c->api_key_terms);
     free(c->model);
     memset(c, 0, sizeof *c);
 }

@@ -19,6 +19,14 @@
 #include "config/options.h"
 #include "config/text_list.h"
 
+/* What stands behind a key: "KEY name=acme weight=3 max-seqs=8 max-tokens=100000", each of these optional. */
+struct api_key_terms {
+    double weight;      /* of its share of the machine, beside other keys */
+    int64_t max_seqs;   /* in flight, running and waiting; 0: as many as fit */
+    int64_t max_tokens; /* of prompts in flight; 0: any */
+    char name[32];      /* for logs and messages; "": none */
+};
+
 struct config {
 #define CONFIG_FIELD_TEXT(field) char *field;
 #define CONFIG_FIELD_LIST(field) struct text_list field;
@@ -31,7 +39,8 @@ struct config {
     OPTION_TABLE(SECTION, X)
 #undef X
 #undef SECTION
-    char *model; /* the positional argument, or `model:` in the file */
+    struct api_key_terms *api_key_terms; /* [api_key.num_items] once loaded; NULL: all as by default */
+    char *model;                         /* the positional argument, or `model:` in the file */
 };
 
 /* Everything at its default. Call config_deinit in the end. */

@@ -46,13 +46,14 @@ X(TEXT,  engine, "engine", "process", 0, 0, "process|thread", "process: a proces
 X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the engine in ten minutes, after which the server ends with code 70; 0: never") \
 SECTION("API") \
 X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of a chat model is told beside the content (reasoning_content), unless a request says separate_reasoning: false") \
+X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is, so that tenants of one key take turns, too; for a proxy that sets it") \
 X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
 X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
 SECTION("Listening") \
 X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
 X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \
 X(TEXT,  uds, "uds", NULL, 0, 0, "path", "listen on this Unix socket instead") \
-X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one") \
+X(LIST,  api_key, "api-key", NULL, 0, 0, "key", "client key(s); when any is given every route but health, version and metrics needs one; name=, weight=, max-seqs=, max-tokens= may stand behind each") \
 X(TEXT,  api_key_file, "api-key-file", NULL, 0, 0, "file", "more client keys, one a line; `ps` and the environment do not show them") \
 X(LIST,  allowed_origin, "allowed-origin", NULL, 0, 0, "origin", "web page(s) that may ask, as scheme://host[:port], or *; by default any with --api-key, else none but this server's own") \
 X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that a server without --api-key on a loopback address answers to (against DNS rebinding); *: any") \

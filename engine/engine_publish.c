@@ -8,6 +8,9 @@
 #include "base/clock.h"
 #include "engine/engine_internal.h"
 
+/* Of arrival, for a step of priority: who is so much less urgent goes before one that comes so much later. */
+enum { PRIORITY_US = 10000000 };
+
 static void finish_slot(struct engine *e, struct request_slot *slot, enum finish_reason reason,
                         const char *error_text)
 {
@@ -92,7 +95,11 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .prompt_logprobs = input->prompt_logprobs,
         .salt = input->cache_salt,
         .salt_bytes = sizeof(input->cache_salt),
-        .arrival_us = input->arrival_ns / 1000};
+        .tenant_id = input->tenant_id,
+        .weight = input->weight,
+        .arrival_us = input->arrival_ns / 1000,
+        .patience_us = input->priority * (int64_t)PRIORITY_US,
+        .deadline_us = input->deadline_ns / 1000};
     if (scheduler_add(e->scheduler, &sequence, &e->seq_of_slot[slot_idx]) != 0)
         finish_slot(e, slot, FINISH_ERROR, "the request needs more K/V blocks than there are");
 }

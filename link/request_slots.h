@@ -55,6 +55,10 @@ enum { STOP_TOKEN_IDS_MAX = 64, CACHE_SALT_BYTES = 32, STEPS_IN_FLIGHT_MAX = 2 }
 struct request_slot_input {
     uint64_t request_id;       /* for logs: the HTTP request that it belongs to */
     uint64_t arrival_ns;       /* monotonic */
+    uint64_t deadline_ns;      /* nobody waits for it later; 0: none */
+    uint64_t tenant_id;        /* whose it is: tenants take turns, */
+    double weight;             /* in shares like these; > 0, 0: 1 */
+    int32_t priority;          /* among its tenant's, -100 to 100: the lower, the earlier */
     int32_t num_prompt_tokens; /* >= 1 */
     int32_t max_tokens;        /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs */
     int32_t min_tokens;        /* until then eos and stop_token_ids cannot be drawn */

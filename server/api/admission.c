@@ -86,13 +86,16 @@ static bool look_at(const struct admission *a, const struct generation *g, const
     return true;
 }
 
-/* Appends those that run, or those that wait, the oldest first. */
-static void collect(const struct admission *a, const struct api *api, bool running, struct backlog *b,
-                    struct backlog_sequence *sequences, int capacity)
+enum { ANY_KEY = -2 };
+
+/* Appends those of a key that run, or those that wait, the oldest first. */
+static void collect(const struct admission *a, const struct api *api, int api_key_idx, bool running,
+                    struct backlog *b, struct backlog_sequence *sequences, int capacity)
 {
     const struct generation *g = api->generations;
     while (g && g->next) g = g->next;
     for (; g; g = g->previous) {
+        if (api_key_idx != ANY_KEY && g->api_key_idx != api_key_idx) continue;
         for (int i = 0; i < g->num_choices && b->num_sequences < capacity; i++) {
             bool runs;
             if (look_at(a, g, &g->choices[i], &sequences[b->num_sequences], &runs) && runs == running)
@@ -102,7 +105,7 @@ static void collect(const struct admission *a, const struct api *api, bool runni
 }
 
 static double seconds_to_room(const struct admission *a, const struct server *server,
-                              const struct link_stats *stats, int32_t missing_sequences,
+                              const struct link_stats *stats, int api_key_idx, int32_t missing_sequences,
                               uint64_t missing_tokens)
 {
     int capacity = request_slots_count(server->slots);
@@ -112,13 +115,26 @@ static double seconds_to_room(const struct admission *a, const struct server *se
                         .prefill_seconds_per_token = stats->prefill_seconds_per_token,
                         .decode_seconds_per_step = stats->decode_seconds_per_step};
     if (!sequences) return 1;
-    collect(a, server->api, true, &b, sequences, capacity);
+    collect(a, server->api, api_key_idx, true, &b, sequences, capacity);
     b.num_running = b.num_sequences;
-    collect(a, server->api, false, &b, sequences, capacity);
-    b.num_places = max_of(stats->num_running, 1);
+    collect(a, server->api, api_key_idx, false, &b, sequences, capacity);
+    b.num_places = max_of(api_key_idx == ANY_KEY ? stats->num_running : b.num_running, 1);
     double seconds = backlog_seconds(&b, missing_sequences, (double)missing_tokens, RETRY_AFTER_MAX_S);
     free(sequences);
     return seconds;
+}
+
+static int whole_seconds(double seconds)
+{
+    return (int)fmin(fmax(ceil(seconds), 1), RETRY_AFTER_MAX_S);
+}
+
+int admission_retry_after(const struct admission *a, const struct server *server, int api_key_idx,
+                          int32_t num_missing)
+{
+    struct link_stats stats;
+    link_stats(server->link, &stats);
+    return whole_seconds(seconds_to_room(a, server, &stats, api_key_idx, num_missing, 0));
 }
 
 static int refuse(struct admission *a, const struct server *server, const struct link_stats *stats,
@@ -127,8 +143,8 @@ static int refuse(struct admission *a, const struct server *server, const struct
 {
     uint64_t now_ns = clock_monotonic_ns();
     if (a->estimated_ns == 0 || now_ns - a->estimated_ns >= ESTIMATE_NS) {
-        double seconds = seconds_to_room(a, server, stats, missing_sequences, missing_tokens);
-        a->retry_after_seconds = (int)fmin(fmax(ceil(seconds), 1), RETRY_AFTER_MAX_S);
+        double seconds = seconds_to_room(a, server, stats, ANY_KEY, missing_sequences, missing_tokens);
+        a->retry_after_seconds = whole_seconds(seconds);
         a->estimated_ns = now_ns;
     }
     api_error_set(

@@ -33,6 +33,10 @@ int admission_check(struct admission *a, const struct server *server, int32_t nu
  */
 int admission_check_early(struct admission *a, const struct server *server, struct api_error *err) must_check;
 
+/* Seconds until so many of this key's sequences have ended, 1 at least. */
+int admission_retry_after(const struct admission *a, const struct server *server, int api_key_idx,
+                          int32_t num_missing);
+
 /* Before its slots go to the engine. */
 void admission_count_submitted(struct admission *a, const struct generation *g);
 /* An answer came to its end: estimates learn from its length. */

@@ -20,7 +20,11 @@ static void on_ping_timer(uv_timer_t *timer)
     uint64_t interval_ns = (uint64_t)api->server->config->ping_interval * 1000000000u,
              now_ns = clock_monotonic_ns();
     if (!api->generations) uv_timer_stop(timer); /* an idle server does not wake up */
-    for (struct generation *g = api->generations; g; g = g->next) generation_ping(g, now_ns, interval_ns);
+    for (struct generation *g = api->generations, *next; g; g = next) {
+        next = g->next;
+        generation_ping(g, now_ns, interval_ns);
+        generation_check_deadline(g, now_ns);
+    }
 }
 
 void api_start_pings(struct api *api)
@@ -35,9 +39,12 @@ int api_init(struct server *server, struct error *err)
     if (!api) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     api->server = server;
     admission_init(&api->admission);
+    api->key_use = calloc((size_t)server->config->api_key.num_items + 1, sizeof *api->key_use);
     buffer_init(&api->event, EVENT_BYTES_MAX);
     /* What ends a stream, well or badly, needs no memory then. */
-    if (!buffer_reserve(&api->event, EVENT_BYTES_READY)) {
+    if (!api->key_use || !buffer_reserve(&api->event, EVENT_BYTES_READY)) {
+        buffer_deinit(&api->event);
+        free(api->key_use);
         free(api);
         return error_set(err, STATUS_NO_MEMORY, "out of memory");
     }
@@ -132,6 +139,7 @@ static void on_timer_closed(uv_handle_t *handle)
 {
     struct api *api = handle->data;
     buffer_deinit(&api->event);
+    free(api->key_use);
     free(api);
 }
 

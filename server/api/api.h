@@ -4,6 +4,7 @@
 #define SERVER_API_API_H
 
 #include "server/api/admission.h"
+#include "server/api/tenant.h"
 #include "server/server.h"
 
 struct generation;
@@ -15,6 +16,7 @@ struct api {
     int num_generations;
     int num_admitted;           /* of those: admitted and not ended, the ledger's in_flight */
     struct admission admission; /* what waits */
+    struct key_use *key_use;    /* [keys + 1]: the first is of requests without a key */
     uint64_t num_unseeded;      /* requests that brought no seed: each gets the next one */
     uint64_t id_key;            /* random: ids of answers cannot be guessed */
     size_t num_unread_bytes;    /* of slots that were given back, in copies (choice.c) */

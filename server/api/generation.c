@@ -15,6 +15,7 @@ enum {
     INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds */
     ARENA_BYTES_MAX = 64 << 20,
     HTTP_STATUS_CLIENT_GONE = 499, /* in the log only */
+    TIMEOUT_MAX_S = 1000000,
 };
 
 /* ---- birth and death ---- */
@@ -31,6 +32,7 @@ static struct generation *generation_create(struct exchange *x, const struct cod
     g->serial = x->id;
     g->api_key_idx = x->api_key_idx;
     g->arrival_ns = x->arrival_ns;
+    g->tenant_id = tenant_id(x->server, x->api_key_idx, exchange_header(x, "x-tenant"));
     arena_init(&g->arena, ARENA_BYTES_MAX);
     g->next = api->generations;
     if (g->next) g->next->previous = g;
@@ -51,6 +53,7 @@ static void generation_free(struct generation *g)
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
     cJSON_Delete(g->params.tools);
+    tenant_forget(g);
     arena_deinit(&g->arena);
     free(g);
 }
@@ -248,6 +251,25 @@ static int acquire_slots(struct generation *g, struct api_error *err)
     return 0;
 }
 
+/* A deadline that even an idle machine could not keep: the longest prompt, unless it may be cached, and the
+ * tokens that the answer must have. */
+static int check_timeout(struct generation *g, struct preparation *p)
+{
+    if (g->deadline_ns == 0) return 0;
+    struct link_stats stats;
+    link_stats(g->api->server->link, &stats);
+    int32_t num_prompt = 0, num_answer = max_of(p->input.min_tokens, 1);
+    for (int i = 0; i < p->prompts.count && !g->api->server->config->enable_prefix_caching; i++)
+        num_prompt = max_of(num_prompt, p->prompts.items[i].tokens.num_ids);
+    if (p->input.ignore_eos) num_answer = max_of(g->params.max_tokens, num_answer);
+    double seconds =
+        num_prompt * stats.prefill_seconds_per_token + num_answer * stats.decode_seconds_per_step;
+    if (clock_monotonic_ns() + (uint64_t)(seconds * 1e9) <= g->deadline_ns) return 0;
+    return api_error_set(&p->error, 504, "timeout_error", "deadline_exceeded", NULL,
+                         "The answer takes %.3f s at least; x-request-timeout allows %.3f s", seconds,
+                         (double)(g->deadline_ns - g->arrival_ns) * 1e-9);
+}
+
 static int check_admission(struct generation *g, struct preparation *p)
 {
     const struct server *server = g->api->server;
@@ -255,7 +277,10 @@ static int check_admission(struct generation *g, struct preparation *p)
     uint64_t num_tokens = 0;
     for (int i = 0; i < p->prompts.count; i++)
         num_tokens += (uint64_t)g->params.n * (uint64_t)p->prompts.items[i].tokens.num_ids;
-    int status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
+    int status = tenant_check(g->api, g->api_key_idx, num_sequences, num_tokens, &p->error);
+    if (status == 0) status = check_timeout(g, p);
+    if (status == 0)
+        status = admission_check(&g->api->admission, server, num_sequences, num_tokens, &p->error);
     if (status < 0) return status;
     status = make_choices(g, p);
     if (status == 0) status = make_answer(g, p);
@@ -279,6 +304,8 @@ static void submit(struct generation *g, const struct prompts *prompts)
     g->params.payload = NULL;
     g->api->num_admitted++;
     g->admitted = true;
+    tenant_count(g);
+    if (g->deadline_ns > 0) api_start_pings(g->api);
     request_metrics_count_admitted();
 }
 
@@ -349,11 +376,39 @@ static bool queue_prepare(struct generation *g, const struct prepare_input *in)
     return g->preparing;
 }
 
+void generation_check_deadline(struct generation *g, uint64_t now_ns)
+{
+    struct api_error error;
+    if (!g->x || !g->admitted || g->deadline_ns == 0 || now_ns < g->deadline_ns) return;
+    api_error_set(&error, 504, "timeout_error", "deadline_exceeded", NULL,
+                  "The answer is not complete after the %.3f s that x-request-timeout allows",
+                  (double)(g->deadline_ns - g->arrival_ns) * 1e-9);
+    generation_abort(g, &error, OUTCOME_ABORTED);
+}
+
+/* Seconds, as a decimal number. */
+static int read_timeout(const struct exchange *x, uint64_t *deadline_ns, struct api_error *err)
+{
+    const char *text = exchange_header(x, "x-request-timeout");
+    *deadline_ns = 0;
+    if (!text) return 0;
+    char *end = NULL;
+    double seconds = strtod(text, &end);
+    if (strspn(text, "0123456789.") != strlen(text) || *end || !(seconds > 0 && seconds <= TIMEOUT_MAX_S))
+        return api_error_invalid(err, "invalid_value", NULL,
+                                 "x-request-timeout must be a number of seconds, above 0 and at most %d",
+                                 TIMEOUT_MAX_S);
+    *deadline_ns = x->arrival_ns + (uint64_t)(seconds * 1e9);
+    return 0;
+}
+
 void generation_start(struct exchange *x, const struct codec *codec)
 {
     struct api *api = x->server->api;
     struct api_error error;
-    if (admission_check_early(&api->admission, x->server, &error) < 0) {
+    uint64_t deadline_ns;
+    if (admission_check_early(&api->admission, x->server, &error) < 0 ||
+        read_timeout(x, &deadline_ns, &error) < 0) {
         api_error_send(x, &error);
         return;
     }
@@ -363,6 +418,7 @@ void generation_start(struct exchange *x, const struct codec *codec)
         api_error_send(x, &error);
         return;
     }
+    g->deadline_ns = deadline_ns;
     x->context = g;
     x->on_writable = on_writable;
     x->on_closed = on_closed;

@@ -30,6 +30,8 @@ struct generation {
     uint64_t serial; /* the exchange's id */
     int api_key_idx;
     uint64_t arrival_ns;
+    uint64_t tenant_id, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
+    bool counts_for_key;             /* tenant.h */
 
     struct arena arena;
     bool preparing, admitted, streaming;
@@ -54,6 +56,9 @@ void generation_pump(struct generation *g);
 
 /* Ends the answer with an error (an event if it is a stream). */
 void generation_abort(struct generation *g, const struct api_error *error, enum outcome outcome);
+
+/* Ends it, if the time that x-request-timeout allows has passed. */
+void generation_check_deadline(struct generation *g, uint64_t now_ns);
 
 /* Some sign of life, if the stream has been silent for this long. */
 void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns);

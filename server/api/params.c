@@ -111,7 +111,6 @@ static const struct unsupported unsupported[] = {
     {"guided_json", ON_BOTH},       {"guided_regex", ON_BOTH},
     {"guided_choice", ON_BOTH},     {"guided_grammar", ON_BOTH},
     {"grammar", ON_BOTH},           {"json_schema", ON_BOTH},
-    {"priority", ON_BOTH},
 };
 
 static bool says_nothing(const cJSON *value)
@@ -218,6 +217,14 @@ static int read_n(struct reader *r)
             "best_of must not be more than n (%lld): this server returns all it generates", (long long)n);
     r->out->n = (int32_t)n;
     return 0;
+}
+
+static int read_priority(struct reader *r)
+{
+    int64_t priority = 0;
+    int status = json_field_int(r->body, "priority", -PRIORITY_MAX, PRIORITY_MAX, &priority, r->err);
+    r->out->priority = (int32_t)priority;
+    return status;
 }
 
 static int read_seed(struct reader *r)
@@ -504,9 +511,10 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err)
 {
     static int (*const steps[])(struct reader *) = {
-        read_plain_fields, check_unsupported,   read_max_tokens, read_n,
-        read_seed,         read_logprobs,       read_stop,       read_stop_token_ids,
-        read_logit_bias,   read_stream_options, read_cache_salt, check_combinations,
+        read_plain_fields,   check_unsupported, read_max_tokens,     read_n,
+        read_priority,       read_seed,         read_logprobs,       read_stop,
+        read_stop_token_ids, read_logit_bias,   read_stream_options, read_cache_salt,
+        check_combinations,
     };
     struct reader r = {server, body, text, text_bytes, arena, out, err};
     set_defaults(server, kind, out);

@@ -23,7 +23,7 @@
 /* The two forms of a canonical body: a raw prompt, messages for the template. */
 enum api_kind { API_COMPLETIONS, API_CHAT };
 
-enum { MAX_TOKENS_DEFAULT = -1, COMPLETION_MAX_TOKENS = 16, CACHE_SALT_CHARS_MAX = 128 };
+enum { MAX_TOKENS_DEFAULT = -1, COMPLETION_MAX_TOKENS = 16, CACHE_SALT_CHARS_MAX = 128, PRIORITY_MAX = 100 };
 
 struct params {
     enum api_kind kind;
@@ -33,6 +33,7 @@ struct params {
     struct request_payload *payload;
     int32_t n;
     int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
+    int32_t priority;   /* the lower, the earlier */
     bool has_seed;
     int64_t seed;
     bool has_nul; /* texts of the body have stand-ins: nul_text.h */

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "config/api_keys.h"
 
 int32_t slot_fill_max_tokens(const struct server *server, const struct params *params,
                              int32_t num_prompt_tokens)
@@ -54,6 +55,10 @@ void slot_fill(const struct generation *g, struct choice *c, const struct token_
            (size_t)input->num_logit_bias * sizeof(struct logit_bias));
     input->request_id = g->serial;
     input->arrival_ns = g->arrival_ns;
+    input->deadline_ns = g->deadline_ns;
+    input->tenant_id = g->tenant_id;
+    input->weight = api_keys_terms(server->config, g->api_key_idx).weight;
+    input->priority = g->params.priority;
     input->num_prompt_tokens = prompt->num_ids;
     c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, prompt->num_ids);
     /* The slot's arrays are no longer: prompts.c has refused what would not fit. */

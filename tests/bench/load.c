@@ -1,10 +1,15 @@
 /* load.c - many streams against a server at once, one thread, libuv.
  *
  *   load --port P --streams N --input I --output O [--host 127.0.0.1] [--model NAME] [--vocab V] [--rate R]
- *        [--lengths SEED] [--seed S] [--sampling MEMBERS]
+ *        [--lengths SEED] [--seed S] [--sampling MEMBERS] [--key K]
+ *        [--burst CV] [--spread SIGMA] [--groups G --prefix N] [--slo-first MS --slo-gap MS]
  *
  * Opens N connections to /v1/completions, each with a prompt of I random token ids and a stream of exactly O
- * tokens (ignore_eos). All at once, or with --rate as Poisson arrivals of R a second. --lengths draws each
+ * tokens (ignore_eos). All at once, or with --rate as Poisson arrivals of R a second. Traces as public ones are
+ * (Azure's, Mooncake's): --burst makes times between arrivals gamma distributed with this coefficient of
+ * variation; --spread makes lengths log-normal with medians I and O; --groups makes streams of one group begin
+ * with the same N tokens. Then a table by the prompts' lengths comes last, and how many streams kept both
+ * limits, of the first token and of the longest gap but for one in a hundred. --key is the API key. --lengths draws each
  * stream's input from 100 to I and output from 100 to O instead, the same for the same SEED; --seed makes
  * other prompts; --sampling asks for something else than greedy decoding, as members of the request's object:
  * '"temperature": 0.6, "top_k": 20'. A stream is right when its status is 200, its number of tokens is O and
@@ -22,9 +27,9 @@
 enum { READ_BYTES = 65536, LINE_BYTES_MAX = 65536, BODY_BYTES_PER_TOKEN = 8, BODY_BYTES_EXTRA = 512 };
 
 static struct {
-    const char *host, *model, *sampling;
-    int port, num_streams, input, output, vocab;
-    double rate;
+    const char *host, *model, *sampling, *key;
+    int port, num_streams, input, output, vocab, num_groups, prefix;
+    double rate, burst, spread, slo_first_ms, slo_gap_ms;
     unsigned lengths_seed, seed; /* seed: of the prompts */
     bool random_lengths;
 } options = {.host = "127.0.0.1",
@@ -33,7 +38,8 @@ static struct {
              .num_streams = 64,
              .input = 512,
              .output = 128,
-             .vocab = 40000};
+             .vocab = 40000,
+             .burst = 1};
 
 struct stream {
     uv_tcp_t tcp;
@@ -42,7 +48,8 @@ struct stream {
     uv_timer_t timer;
     char *request, *line;
     size_t line_bytes;
-    int input, output, num_events, usage_tokens, status;
+    int input, output, group, num_events, usage_tokens, status;
+    double *gaps_ms; /* its own */
     bool in_body, done, closed;
     uint64_t begin_ns, last_ns, first_ns;
 };
@@ -58,6 +65,35 @@ static double random_uniform(void)
 {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     return (double)(random_state >> 11) * 0x1p-53;
+}
+
+static double random_normal(void)
+{
+    return sqrt(-2 * log(1 - random_uniform())) * cos(2 * M_PI * random_uniform());
+}
+
+/* Of mean 1 (Marsaglia and Tsang). */
+static double random_gamma(double shape)
+{
+    double boost = shape < 1 ? pow(1 - random_uniform(), 1 / shape) : 1, k = shape < 1 ? shape + 1 : shape;
+    double d = k - 1.0 / 3, c = 1 / sqrt(9 * d);
+    for (;;) {
+        double x = random_normal(), v = pow(fmax(1 + c * x, 0), 3);
+        if (v > 0 && log(1 - random_uniform()) < 0.5 * x * x + d - d * v + d * log(v))
+            return d * v * boost / shape;
+    }
+}
+
+static double random_arrival_gap(void)
+{
+    return random_gamma(1 / (options.burst * options.burst)) / options.rate;
+}
+
+static int random_length(int length)
+{
+    if (options.spread > 0)
+        return (int)fmin(fmax(length * exp(options.spread * random_normal()), 4), 16.0 * length);
+    return options.random_lengths ? 100 + (int)(random_uniform() * (length - 99)) : length;
 }
 
 /* ---- what a server sends ---- */
@@ -83,7 +119,7 @@ static void take_event(struct stream *s, const char *data)
     if (s->num_events++ == 0)
         s->first_ns = now;
     else if (num_gaps < num_gaps_max)
-        gaps_ms[num_gaps++] = (double)(now - s->last_ns) / 1e6;
+        gaps_ms[num_gaps++] = s->gaps_ms[s->num_events - 2] = (double)(now - s->last_ns) / 1e6;
     s->last_ns = now;
 }
 
@@ -141,6 +177,8 @@ static void write_request(struct stream *s, unsigned seed)
                                 options.model ? options.model : "", options.model ? "\"," : "");
     uint32_t x = seed * 2654435761u + 12345u;
     for (int i = 0; i < s->input; i++) {
+        if (i == 0 && options.num_groups > 0) x = (uint32_t)s->group * 2654435761u + 777u;
+        if (i == options.prefix && options.num_groups > 0) x = seed * 2654435761u + 12345u;
         x = x * 1664525u + 1013904223u;
         n += (size_t)snprintf(body + n, room - n, "%s%u", i ? "," : "",
                               100 + (x >> 8) % (unsigned)(options.vocab - 100));
@@ -152,9 +190,10 @@ static void write_request(struct stream *s, unsigned seed)
     s->request = malloc(n + BODY_BYTES_EXTRA);
     sprintf(s->request,
             "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: "
-            "%zu\r\n"
+            "%zu\r\n%s%s%s"
             "Connection: close\r\n\r\n%s",
-            options.host, n, body);
+            options.host, n, options.key ? "Authorization: Bearer " : "", options.key ? options.key : "",
+            options.key ? "\r\n" : "", body);
     free(body);
 }
 
@@ -202,6 +241,30 @@ static double percentile(const double *sorted, size_t n, double p)
     return n ? sorted[(size_t)(p * (double)(n - 1) + 0.5)] : NAN;
 }
 
+/* Streams whose prompts have at most so many tokens and more than the line above. */
+static void print_lengths(int above, int most)
+{
+    double *first_ms = malloc((size_t)options.num_streams * sizeof *first_ms);
+    size_t count = 0, num_kept = 0;
+    for (int i = 0; i < options.num_streams; i++) {
+        const struct stream *s = &streams[i];
+        if (s->input <= above || s->input > most || s->num_events == 0) continue;
+        size_t n = (size_t)(s->num_events - 1);
+        qsort(s->gaps_ms, n, sizeof *s->gaps_ms, compare);
+        first_ms[count++] = (double)(s->first_ns - s->begin_ns) / 1e6;
+        bool first_kept = options.slo_first_ms <= 0 || first_ms[count - 1] <= options.slo_first_ms;
+        num_kept += first_kept && (options.slo_gap_ms <= 0 || n == 0 ||
+                                   percentile(s->gaps_ms, n, 0.99) <= options.slo_gap_ms);
+    }
+    qsort(first_ms, count, sizeof *first_ms, compare);
+    if (count > 0)
+        printf(
+            "  prompts up to %7d: %5zu, first token, ms %10.1f median %10.1f p99, limits kept by %5.1f %%\n",
+            most, count, percentile(first_ms, count, 0.5), percentile(first_ms, count, 0.99),
+            100.0 * (double)num_kept / (double)count);
+    free(first_ms);
+}
+
 static int print_table(void)
 {
     double *first_ms = malloc((size_t)options.num_streams * sizeof *first_ms);
@@ -227,6 +290,9 @@ static int print_table(void)
            percentile(gaps_ms, num_gaps, 0.5), percentile(gaps_ms, num_gaps, 0.9),
            percentile(gaps_ms, num_gaps, 0.99), percentile(gaps_ms, num_gaps, 1));
     free(first_ms);
+    bool by_length = options.spread > 0 || options.slo_first_ms > 0 || options.slo_gap_ms > 0;
+    for (int most = 64, above = 0; by_length && above < 2000000; above = most, most *= 4)
+        print_lengths(above, most);
     return num_right == options.num_streams ? 0 : 1;
 }
 
@@ -244,6 +310,13 @@ static void parse(int argc, char **argv)
         if (!strcmp(name, "--seed")) options.seed = (unsigned)atoi(value);
         if (!strcmp(name, "--sampling")) options.sampling = value;
         if (!strcmp(name, "--rate")) options.rate = atof(value);
+        if (!strcmp(name, "--key")) options.key = value;
+        if (!strcmp(name, "--burst")) options.burst = fmax(atof(value), 0.01);
+        if (!strcmp(name, "--spread")) options.spread = atof(value);
+        if (!strcmp(name, "--groups")) options.num_groups = atoi(value);
+        if (!strcmp(name, "--prefix")) options.prefix = atoi(value);
+        if (!strcmp(name, "--slo-first")) options.slo_first_ms = atof(value);
+        if (!strcmp(name, "--slo-gap")) options.slo_gap_ms = atof(value);
         if (!strcmp(name, "--lengths")) {
             options.random_lengths = true;
             options.lengths_seed = (unsigned)atoi(value);
@@ -261,16 +334,16 @@ int main(int argc, char **argv)
     uv_ip4_addr(options.host, options.port, &address);
     for (int i = 0; i < options.num_streams; i++) {
         struct stream *s = &streams[i];
-        s->input =
-            options.random_lengths ? 100 + (int)(random_uniform() * (options.input - 99)) : options.input;
-        s->output =
-            options.random_lengths ? 100 + (int)(random_uniform() * (options.output - 99)) : options.output;
+        s->input = random_length(options.input);
+        s->output = random_length(options.output);
+        s->group = options.num_groups > 0 ? (int)(random_uniform() * options.num_groups) : 0;
+        s->gaps_ms = malloc((size_t)s->output * sizeof *s->gaps_ms);
         s->line = malloc(LINE_BYTES_MAX);
         num_gaps_max += (size_t)s->output;
         write_request(s, options.seed * 10007u + (unsigned)i + 1);
         s->timer.data = s;
         uv_timer_init(loop, &s->timer);
-        if (options.rate > 0) at_s += -log(1 - random_uniform()) / options.rate;
+        if (options.rate > 0) at_s += random_arrival_gap();
         uv_timer_start(&s->timer, stream_begin, (uint64_t)(at_s * 1e3), 0);
     }
     gaps_ms = malloc(num_gaps_max * sizeof *gaps_ms);
@@ -279,6 +352,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < options.num_streams; i++) {
         free(streams[i].request);
         free(streams[i].line);
+        free(streams[i].gaps_ms);
     }
     free(streams);
     free(gaps_ms);

@@ -111,6 +111,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(full_pools)                                                                                            \
     X(bypassed)                                                                                              \
     X(aged)                                                                                                  \
+    X(tenants_took_turns)                                                                                    \
     X(cut_to_time)                                                                                           \
     X(closing_sequences)                                                                                     \
     X(device_drained)                                                                                        \

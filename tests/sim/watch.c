@@ -17,7 +17,7 @@
 #include "sim/device.h"
 #include "sim/wraps.h"
 
-enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5 };
+enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5, SEQUENCES_MAX = 1024 };
 
 struct watch watches[SLOTS_MAX];
 static uint32_t *tenant_of_place; /* [num_blocks * BLOCK_SIZE]: who wrote it */
@@ -105,6 +105,8 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     memcpy(w->tokens, w->prompt, (size_t)w->expected.input.num_prompt_tokens * sizeof(int32_t));
     for (int32_t p = 0; p < w->expected.input.num_prompt_tokens; p++) reference_push(&w->ref, w->prompt[p]);
     if (w->expected.input.max_tokens == 0) w->due = FINISH_LENGTH;
+    uint64_t tenant_id = has(FEATURE_salts) ? (uint64_t)r->key + 1 : 0;
+    expect(slot_of(slot_idx)->input.tenant_id == tenant_id, "%s: the slot is another tenant's", r->id);
     check_salt(w, &slot_of(slot_idx)->input);
     trace((uint64_t)slot_idx << 32 ^ (uint64_t)choice_idx);
     __real_link_submit(l, slot_idx);
@@ -376,19 +378,77 @@ static void check_time(const struct scheduler *s, const struct plan *plan)
     if (decode + p->prompt_token * (plan->work.prompt_tokens + 1) > target) mark(MARK_cut_to_time);
 }
 
+/* Microseconds of a tenant's prompts in the plan. *has_urgent: one of them waited for nobody's turn. */
+static double prompts_us(const struct scheduler *s, const struct plan *plan, int32_t tenant, bool *has_urgent)
+{
+    double us = 0;
+    for (int32_t i = 0; i < plan->num_prefills; i++) {
+        const struct plan_entry *e = &plan->prefills[i];
+        const struct sequence *seq = &s->sequences[e->seq_id];
+        if (seq->tenant != tenant) continue;
+        us += step_prices_prompt_us(&s->prices, e->position, e->num_tokens);
+        *has_urgent |= seq->num_bypassed >= BYPASS_MAX;
+    }
+    return us;
+}
+
+/* Whether a prompt of the tenant's could have gone on in this plan: it runs, and no step but this names it. */
+static bool is_left_out(const struct scheduler *s, const struct plan *plan, int32_t tenant)
+{
+    bool has_urgent = false;
+    if (prompts_us(s, plan, tenant, &has_urgent) > 0) return false;
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        if (seq->tenant == tenant && seq->num_computed < seq->num_prompt) return true;
+    }
+    return false;
+}
+
+/* Nobody's prompts are computed while another tenant's, that has received less by weight, are left lying. What is
+ * computed again a token at a time is not told from decoding here. */
+static void check_turns(const struct scheduler *s, const struct plan *plan)
+{
+    if (has(FEATURE_unequal_halves)) return;
+    for (int32_t i = 0; i < s->num_active; i++) {
+        const struct tenant *served = &s->tenants[s->active[i]];
+        bool has_urgent = false;
+        double us = prompts_us(s, plan, s->active[i], &has_urgent);
+        if (us == 0 || has_urgent) continue;
+        for (int32_t k = 0; k < s->num_active; k++) {
+            const struct tenant *other = &s->tenants[s->active[k]];
+            if (!is_left_out(s, plan, s->active[k])) continue;
+            mark(MARK_tenants_took_turns);
+            expect(served->service_us - us / served->weight <= other->service_us * (1 + 1e-9) + 1e-3,
+                   "a tenant that has received %.0f us is left out for one with %.0f", other->service_us,
+                   served->service_us - us / served->weight);
+        }
+    }
+}
+
+/* One may be admitted in one plan and have its first entry in a later one. */
+static bool waited[SEQUENCES_MAX];
+
+static void note_waiting(const struct scheduler *s)
+{
+    expect(s->num_sequences <= SEQUENCES_MAX, "%d sequences", s->num_sequences);
+    for (int32_t id = 0; id < s->num_sequences; id++) waited[id] = s->sequences[id].state == SEQUENCE_WAITING;
+}
+
 enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
 {
     int32_t urgent = s->urgent.head;
+    note_waiting(s);
     enum schedule_result result = __real_scheduler_plan(s, plan);
     if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
     if (result != SCHEDULE_STEP) return result;
     for (int32_t i = 0; i < plan->num_prefills; i++) {
-        if (!plan->prefills[i].admitted) continue;
+        if (!waited[plan->prefills[i].seq_id]) continue;
         const struct sequence *seq = &s->sequences[plan->prefills[i].seq_id];
         count_passing(s, seq);
         expect(urgent == NO_SEQUENCE || s->urgent.head != urgent, "somebody came in before an urgent one");
     }
     check_time(s, plan);
+    check_turns(s, plan);
     return result;
 }
 

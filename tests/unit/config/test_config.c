@@ -240,6 +240,38 @@ static void keys_come_from_a_file(void **state)
     }
 }
 
+static void terms_stand_behind_keys(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error err = {0};
+    char *path = write_file("one name=acme weight=2.5\ttwo\n");
+    assert_int_not_equal(LOAD(&c, NULL, &err, "m", "--api-key-file", path), 0);
+    assert_null(strstr(err.text, "two")); /* it may be a key */
+    config_deinit(&c);
+    unlink(path);
+    path = write_file("one name=acme  weight=2.5 max-seqs=3 max-tokens=1000\ntwo\n");
+    assert_int_equal(LOAD(&c, NULL, &err, "m", "--api-key-file", path), 0);
+    assert_string_equal(c.api_key.items[0], "one");
+    struct api_key_terms one = api_keys_terms(&c, 0), two = api_keys_terms(&c, 1);
+    assert_string_equal(one.name, "acme");
+    assert_true(one.weight == 2.5 && one.max_seqs == 3 && one.max_tokens == 1000);
+    assert_true(two.weight == 1 && two.max_seqs == 0 && two.max_tokens == 0 && !two.name[0]);
+    assert_true(api_keys_terms(&c, -1).weight == 1);
+    config_deinit(&c);
+    unlink(path);
+    static const char *const wrong[] = {
+        "weight=0", "weight=-1",  "weight=nan",   "weight=1001",
+        "weight=",  "max-seqs=0", "max-seqs=1e3", "max-tokens=x",
+        "name=",    "name=a/b",   "Weight=1",     "max-seqs=99999999999999999999"};
+    for (size_t i = 0; i < array_length(wrong); i++) {
+        char entry[64];
+        snprintf(entry, sizeof entry, "key %s", wrong[i]);
+        assert_int_not_equal(LOAD(&c, NULL, &err, "m", "--api-key", entry), 0);
+        config_deinit(&c);
+    }
+}
+
 static void what_ps_shows_has_no_keys(void **state)
 {
     (void)state;
@@ -360,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_key_that_is_none_is_refused),
         cmocka_unit_test(keys_are_split_alike_everywhere),
         cmocka_unit_test(keys_come_from_a_file),
+        cmocka_unit_test(terms_stand_behind_keys),
         cmocka_unit_test(what_ps_shows_has_no_keys),
         cmocka_unit_test(a_variable_that_looks_like_a_slip_is_refused),
         cmocka_unit_test(lists_take_several_arguments),

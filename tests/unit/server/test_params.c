@@ -373,6 +373,9 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
         "\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],\"use_beam_search\":false,"
         "\"priority\":0,\"guided_json\":null,\"suffix\":\"x\",\"best_of\":\"x\"}");
     assert_refused(API_CHAT, "{\"tools\":[{}]}", "tools[0].type", "unsupported_value");
+    assert_ok(API_CHAT, "{\"priority\":-100}");
+    assert_refused(API_CHAT, "{\"priority\":101}", "priority", "invalid_value");
+    assert_refused(API_CHAT, "{\"priority\":\"1\"}", "priority", "invalid_type");
     assert_ok(API_CHAT, "{\"tools\":[{}],\"tool_choice\":\"none\"}");
     assert_refused(API_CHAT, "{\"tool_choice\":\"required\"}", "tool_choice", "invalid_value");
     assert_refused(API_CHAT, "{\"response_format\":{\"type\":\"json_object\"}}", "response_format.type",
@@ -382,9 +385,9 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
     assert_refused(API_COMPLETIONS, "{\"best_of\":2}", "best_of", "unsupported_value");
     assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2}");
-    static const char *const fields[] = {"use_beam_search", "prompt_embeds",         "allowed_token_ids",
-                                         "bad_words",       "structured_outputs",    "guided_regex",
-                                         "priority",        "truncate_prompt_tokens"};
+    static const char *const fields[] = {
+        "use_beam_search",    "prompt_embeds", "allowed_token_ids",     "bad_words",
+        "structured_outputs", "guided_regex",  "truncate_prompt_tokens"};
     for (size_t i = 0; i < array_length(fields); i++) {
         char text[128];
         snprintf(text, sizeof text, "{\"%s\":[1]}", fields[i]);

@@ -1,0 +1,32 @@
+/* tenant.h - whose a request is, and what its key may have in flight.
+ *
+ * A tenant is an API key or, with --tenant-header, an x-tenant of one. Tenants take turns by weight; that is the
+ * scheduler's. What a key may have in flight is looked at here, before a request is admitted: its own quotas
+ * and, where there are several keys, three quarters of all places, so that one key alone never makes the
+ * server full for the others. Thread: the loop's. */
+#ifndef SERVER_API_TENANT_H
+#define SERVER_API_TENANT_H
+
+#include "link/request_slots.h"
+#include "server/api/api_error.h"
+
+struct api;
+struct generation;
+
+/* Sequences admitted and not freed yet, and the tokens of their prompts. */
+struct key_use {
+    int64_t num_sequences;
+    uint64_t num_prompt_tokens;
+};
+
+/* Of a request with this key (-1: none) and this x-tenant (NULL: none). */
+uint64_t tenant_id(const struct server *server, int api_key_idx, const char *x_tenant);
+
+/* 0, or 429 in err. */
+int tenant_check(struct api *api, int api_key_idx, int32_t num_sequences, uint64_t num_prompt_tokens,
+                 struct api_error *err) must_check;
+/* Once the generation's slots are filled in, and when it is freed. */
+void tenant_count(struct generation *g);
+void tenant_forget(struct generation *g);
+
+#endif

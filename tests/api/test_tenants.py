@@ -1,0 +1,91 @@
+"""Who shares a server: quotas of keys, turns of tenants, priorities, deadlines."""
+
+import concurrent.futures
+import threading
+import time
+
+KEYS = ("--api-key", "big weight=3 name=acme", "--api-key", "small", "--api-key", "tight max-seqs=2 max-tokens=60")
+
+
+def ask(server, key, num_prompt=8, max_tokens=4, **body):
+    body = {"prompt": [100 + i for i in range(num_prompt)], "max_tokens": max_tokens, "ignore_eos": True, **body}
+    return server.post("/v1/completions", body, headers={"Authorization": f"Bearer {key}"})
+
+
+def test_a_key_keeps_to_its_quota(start_server):
+    with start_server(*KEYS, "--max-model-len", "2048") as server:
+        assert ask(server, "tight", n=3, temperature=1).status_code == 400  # never
+        assert ask(server, "tight", num_prompt=61).status_code == 400
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            running = pool.submit(ask, server, "tight", 20, 600, n=2, temperature=1)
+            while server.metrics().get("vllm:num_requests_running", 0) < 2:
+                time.sleep(0.01)
+            refused = ask(server, "tight")
+            assert refused.status_code == 429 and refused.json()["error"]["code"] == "rate_limit_exceeded"
+            assert "max-seqs" in refused.json()["error"]["message"] and 1 <= int(refused.headers["retry-after"]) <= 60
+            assert ask(server, "small").status_code == 200  # others do not notice
+            assert running.result().status_code == 200
+        server.wait_idle()
+        assert ask(server, "tight", num_prompt=60).status_code == 200
+
+
+def test_a_flood_of_one_key_keeps_no_other_out(start_server):
+    """Two sequences at once and long prompts of one key waiting for them: another key is next."""
+    with start_server(*KEYS, "--max-num-seqs", "2", "--max-model-len", "2048") as server:
+        order, lock = [], threading.Lock()
+
+        def one(key, num_prompt):
+            assert ask(server, key, num_prompt, 8).status_code == 200
+            with lock:
+                order.append(key)
+
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            flood = [pool.submit(one, "big", 300 + i) for i in range(10)]
+            while server.metrics().get("vllm:num_requests_waiting", 0) < 7:
+                time.sleep(0.01)
+            guest = pool.submit(one, "small", 20)
+            for future in [*flood, guest]:
+                future.result()
+        assert order.index("small") < 6, order
+        server.wait_idle()
+
+
+def test_a_key_alone_does_not_fill_the_server(start_server):
+    with start_server(*KEYS, "--max-num-seqs", "1", "--max-queued-requests", "7", "--max-model-len", "2048") as server:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = [pool.submit(ask, server, "big", 30, 100) for _ in range(8)]
+            while sum(a.done() for a in answers) < 2:
+                time.sleep(0.01)  # six are in flight, two were refused
+            assert ask(server, "small").status_code == 200
+            statuses = sorted(a.result().status_code for a in answers)
+        assert statuses == [200] * 6 + [429] * 2
+        server.wait_idle()
+
+
+def test_deadlines(start_server):
+    with start_server("--max-num-seqs", "1", "--max-model-len", "4096") as server:
+
+        def late(timeout, **body):
+            body = {"prompt": [100] * 8, "ignore_eos": True, "temperature": 0, **body}
+            return server.post("/v1/completions", body, headers={"x-request-timeout": timeout})
+
+        endless = {"max_tokens": 3000, "ignore_eos": False, "logit_bias": {"0": -100, "2": -100}}
+        assert late("30", max_tokens=4).status_code == 200
+        for timeout in ("0", "-1", "soon", "", "1e3", "nan", "1.2.3"):
+            refused = late(timeout, max_tokens=4)
+            assert refused.status_code == 400 and "x-request-timeout" in refused.json()["error"]["message"]
+        impossible = late("0.5", max_tokens=4000)  # known from what steps take
+        assert impossible.status_code == 504 and impossible.json()["error"]["code"] == "deadline_exceeded"
+        assert "at least" in impossible.json()["error"]["message"]
+        passed = late("1.5", **endless)
+        assert passed.status_code == 504 and "not complete" in passed.json()["error"]["message"]
+        server.wait_idle()  # dropped: nobody computes for it any more
+        stream = late("1.5", stream=True, **endless)
+        assert stream.status_code == 200 and '"deadline_exceeded"' in stream.text
+        server.wait_idle()
+
+
+def test_priority_is_read(server):
+    assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "priority": -3}).status_code == 200
+    refused = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "priority": 1000})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "priority"
