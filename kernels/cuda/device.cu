@@ -12,7 +12,12 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
+namespace
+{
+
 enum { BLAS_WORKSPACE_BYTES = 32 << 20, SM_MIN = 80 };
+
+} // namespace
 
 bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where)
 {
@@ -24,7 +29,10 @@ bool cuda_check(struct cuda_device *d, cudaError_t result, const char *where)
     return false;
 }
 
-static void close_device(struct device *device)
+namespace
+{
+
+void close_device(struct device *device)
 {
     struct cuda_device *d = cuda_enter(device);
     if (d->hangs)
@@ -42,9 +50,9 @@ static void close_device(struct device *device)
     delete d;
 }
 
-static int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size,
-                   int32_t hidden_size, int32_t intermediate_size, const struct attention_args *layers,
-                   int32_t num_layers, struct error *err)
+int prepare(struct device *device, const struct step_limits *limits, int32_t vocab_size, int32_t hidden_size,
+            int32_t intermediate_size, const struct attention_args *layers, int32_t num_layers,
+            struct error *err)
 {
     const struct attention_args *attention = &layers[0];
     struct cuda_device *d = cuda_enter(device);
@@ -85,25 +93,25 @@ static int prepare(struct device *device, const struct step_limits *limits, int3
     return status ? status : cuda_sampler_prepare(d, err);
 }
 
-static void seal(struct device *device)
+void seal(struct device *device)
 {
     cuda_steps_seal(cuda_of(device));
 }
 
-static int weights_done(struct device *device, struct error *err)
+int weights_done(struct device *device, struct error *err)
 {
     struct cuda_device *d = cuda_enter(device);
     cuda_weights_close_stages(d);
     return cuda_linear_plans(d, err);
 }
 
-static int read_logits(struct device *device, int32_t row, float *out)
+int read_logits(struct device *device, int32_t row, float *out)
 {
     struct cuda_device *d = cuda_of(device);
     return cuda_download(device, out, d->logits + (size_t)row * d->vocab_size, (size_t)d->vocab_size * 4);
 }
 
-static constexpr struct kernel_table make_table(void)
+constexpr struct kernel_table make_table(void)
 {
     struct kernel_table t = {};
     t.close = close_device;
@@ -143,12 +151,12 @@ static constexpr struct kernel_table make_table(void)
     return t;
 }
 
-static constexpr struct kernel_table table = make_table();
+constexpr struct kernel_table table = make_table();
 
-static __global__ void any_kernel(void) {}
+__global__ void any_kernel(void) {}
 
 /* What is compiled for older machines leaves out what launches on sm_90 count on. */
-static int check_build(struct cuda_device *d, const cudaDeviceProp *p, struct error *err)
+int check_build(struct cuda_device *d, const cudaDeviceProp *p, struct error *err)
 {
     cudaFuncAttributes a;
     bool has_code = CUDA_CHECK(d, cudaFuncGetAttributes(&a, any_kernel));
@@ -161,7 +169,7 @@ static int check_build(struct cuda_device *d, const cudaDeviceProp *p, struct er
         d->is_hopper ? "a" : "");
 }
 
-static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
+int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
 {
     int count = 0;
     cudaError_t result = cudaGetDeviceCount(&count);
@@ -199,6 +207,8 @@ static int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
                          cudaGetErrorString(d->first_error));
     return STATUS_OK;
 }
+
+} // namespace
 
 extern "C" __attribute__((visibility("default"))) int cuda_device_open(const struct device_options *options,
                                                                        struct device **out, struct error *err)

@@ -23,7 +23,10 @@
 
 #define SAMPLING_GREEDY_BELOW 1e-5f /* as kernels/cpu/sample_row.h has it */
 
-static const size_t PREFILL_L2_BYTES = (size_t)24 << 20; /* about half of an H200's */
+namespace
+{
+
+const size_t PREFILL_L2_BYTES = (size_t)24 << 20; /* about half of an H200's */
 
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
@@ -52,6 +55,8 @@ struct step_buffer {
     struct step_graphs forward, sampling;
 };
 
+} // namespace
+
 struct steps {
     struct step_buffer buffers[STEP_BUFFERS];
     struct step_layout small, large;
@@ -69,14 +74,17 @@ struct steps {
     std::vector<int32_t> prefill_order; /* scratch of pack_prefill_tiles */
 };
 
-static size_t take(size_t *cursor, size_t words)
+namespace
+{
+
+size_t take(size_t *cursor, size_t words)
 {
     size_t at = *cursor;
     *cursor += (words + 3) / 4 * 4; /* 16-byte aligned */
     return at;
 }
 
-static struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens)
+struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens)
 {
     struct step_layout l = {};
     l.num_tokens = num_tokens;
@@ -97,7 +105,7 @@ static struct step_layout make_layout(const struct cuda_device *d, int32_t num_t
 }
 
 /* Most words behind tail: prefill tiles, lists, block tables. */
-static size_t tail_words_max(const struct cuda_device *d)
+size_t tail_words_max(const struct cuda_device *d)
 {
     size_t tiles = (size_t)d->limits.num_tokens / 64 + (size_t)d->limits.num_seqs;
     tiles *= (size_t)d->attention.num_kv_heads;
@@ -108,7 +116,7 @@ static size_t tail_words_max(const struct cuda_device *d)
 }
 
 /* Allocates for as many masks as there may be rows. */
-static bool prepare_masks(struct cuda_device *d, struct steps *s)
+bool prepare_masks(struct cuda_device *d, struct steps *s)
 {
     size_t cursor = 0, rows = (size_t)d->limits.num_logits;
     take(&cursor, rows);
@@ -123,11 +131,13 @@ static bool prepare_masks(struct cuda_device *d, struct steps *s)
 }
 
 /* Of a variable of the environment; 0 where it is not set. */
-static int number_of(const char *variable)
+int number_of(const char *variable)
 {
     const char *text = getenv(variable);
     return text ? atoi(text) : 0;
 }
+
+} // namespace
 
 int cuda_steps_prepare(struct cuda_device *d, struct error *err)
 {
@@ -174,21 +184,29 @@ void cuda_steps_seal(struct cuda_device *d)
     d->steps->sealed = true;
 }
 
+namespace
+{
+
 /* Decode batches run at these sizes. A padding row costs little up to 64, where weights are what is waited for, but each size
  * costs two graphs of some 2 MB of host memory. */
-static int32_t bucket_of(int32_t n)
+int32_t bucket_of(int32_t n)
 {
     if (n <= 2) return n;
     int32_t step = n <= 4 ? 4 : n <= 32 ? 8 : n <= 256 ? 16 : 32;
     return (n + step - 1) / step * step;
 }
 
+} // namespace
+
 int32_t cuda_graph_size(const struct device *device, int32_t n)
 {
     return std::min(bucket_of(n), ((const struct cuda_device *)device)->limits.num_seqs);
 }
 
-static uint32_t sample_flags(const struct cuda_device *d, const struct sample_params *p)
+namespace
+{
+
+uint32_t sample_flags(const struct cuda_device *d, const struct sample_params *p)
 {
     const struct sampling *s = &p->sampling;
     bool samples = p->score_token_id < 0, draws = samples && s->temperature >= SAMPLING_GREEDY_BELOW;
@@ -200,8 +218,8 @@ static uint32_t sample_flags(const struct cuda_device *d, const struct sample_pa
            (s->num_logprobs >= 0 ? SAMPLE_LOGPROB : 0) | (s->num_logprobs > 0 ? SAMPLE_ALTERNATIVES : 0);
 }
 
-static void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_layout *l,
-                        const struct step *step, int32_t *lists, size_t *num_list_words)
+void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_layout *l,
+                 const struct step *step, int32_t *lists, size_t *num_list_words)
 {
     struct device_sample_params *out = (struct device_sample_params *)(words + l->sample);
     size_t at = 0;
@@ -237,7 +255,7 @@ static void pack_sample(const struct cuda_device *d, int32_t *words, const struc
 
 /* Heads that prefill attention works on at a time: K and V of so many of the longest sequence should stay in the L2 while
  * tile after tile reads them. */
-static int32_t prefill_heads_per_tile(const struct cuda_device *d, const struct step *step)
+int32_t prefill_heads_per_tile(const struct cuda_device *d, const struct step *step)
 {
     const struct attention_args *a = &d->attention;
     int32_t longest = 0, kv_heads = a->num_kv_heads;
@@ -251,8 +269,8 @@ static int32_t prefill_heads_per_tile(const struct cuda_device *d, const struct 
 
 /* Sequences from the longest on, in batches whose K and V stay in the L2 while they are read again and again; in a batch the
  * tiles whose last rows see the most keys first, so that what is left for the end is short. */
-static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step,
-                                  int32_t heads_per_tile, struct prefill_tile *tiles)
+int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, int32_t heads_per_tile,
+                           struct prefill_tile *tiles)
 {
     const struct attention_args *a = &d->attention;
     int32_t n = 0, rows_per_tile = cuda_prefill_rows_per_tile(d, a->head_dim);
@@ -291,8 +309,8 @@ static int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step
 }
 
 /* Token arrays, padded from T to padded_tokens. */
-static void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step,
-                        int32_t padded_tokens, int32_t spare_slot)
+void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_tokens,
+                 int32_t spare_slot)
 {
     size_t bytes = (size_t)step->num_tokens * 4;
     memcpy(words + l->token_ids, step->token_ids, bytes);
@@ -305,8 +323,8 @@ static void pack_tokens(int32_t *words, const struct step_layout *l, const struc
     }
 }
 
-static int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step,
-                         int32_t padded_seqs, int32_t padded_tokens, int32_t *tables, size_t *num_table_words)
+int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_seqs,
+                  int32_t padded_tokens, int32_t *tables, size_t *num_table_words)
 {
     size_t at = 0;
     int32_t seqlen_max = 0;
@@ -330,7 +348,7 @@ static int32_t pack_seqs(int32_t *words, const struct step_layout *l, const stru
     return seqlen_max;
 }
 
-static void point_batch(struct batch *b, const int32_t *base, const struct step_layout *l)
+void point_batch(struct batch *b, const int32_t *base, const struct step_layout *l)
 {
     b->counts = base + l->counts;
     b->token_ids = base + l->token_ids;
@@ -343,16 +361,18 @@ static void point_batch(struct batch *b, const int32_t *base, const struct step_
     b->sample = (const struct device_sample_params *)(base + l->sample);
 }
 
-static __global__ void trap_kernel(void)
+__global__ void trap_kernel(void)
 {
     asm volatile("trap;");
 }
 
-static __global__ void hang_kernel(void)
+__global__ void hang_kernel(void)
 {
     for (int second = 0; second < 60; second++)
         for (int64_t begin = clock64(); clock64() - begin < 1500000000;) continue;
 }
+
+} // namespace
 
 /* The variable tail has no fixed offsets; kernels find its parts through the counts words. */
 struct batch *cuda_step_begin(struct device *device, const struct step *step)
@@ -434,14 +454,17 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     return b;
 }
 
-static struct step_buffer *buffer_of(struct cuda_device *d, const struct batch *b)
+namespace
+{
+
+struct step_buffer *buffer_of(struct cuda_device *d, const struct batch *b)
 {
     for (int i = 0; i < STEP_BUFFERS; i++)
         if (&d->steps->buffers[i].batch == b) return &d->steps->buffers[i];
     check_failed("the batch is of a step that has begun", __FILE__, __LINE__);
 }
 
-static void finish_launch(struct cuda_device *d, struct step_buffer *buffer)
+void finish_launch(struct cuda_device *d, struct step_buffer *buffer)
 {
     CUDA_CHECK(d, cudaGetLastError());
     CUDA_CHECK(d, cudaEventRecord(buffer->done, d->stream));
@@ -450,7 +473,7 @@ static void finish_launch(struct cuda_device *d, struct step_buffer *buffer)
 
 /* ---- graphs ---- */
 
-static bool replay(struct cuda_device *d, const struct step_graphs *graphs, const struct batch *b)
+bool replay(struct cuda_device *d, const struct step_graphs *graphs, const struct batch *b)
 {
     for (int i = 0; b->graph_candidate && i < graphs->num; i++)
         if (graphs->items[i].bucket == b->num_tokens)
@@ -458,14 +481,14 @@ static bool replay(struct cuda_device *d, const struct step_graphs *graphs, cons
     return false;
 }
 
-static void record_begin(struct cuda_device *d, const struct step_graphs *graphs, const struct batch *b)
+void record_begin(struct cuda_device *d, const struct step_graphs *graphs, const struct batch *b)
 {
     if (!b->graph_candidate || graphs->num == GRAPH_BUCKETS_MAX) return;
     d->steps->recording = CUDA_CHECK(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
 }
 
 /* And launches what was recorded. */
-static void record_end(struct cuda_device *d, struct step_graphs *graphs, const struct batch *b)
+void record_end(struct cuda_device *d, struct step_graphs *graphs, const struct batch *b)
 {
     if (!d->steps->recording) return;
     cudaGraph_t graph = NULL;
@@ -478,6 +501,8 @@ static void record_end(struct cuda_device *d, struct step_graphs *graphs, const 
     }
     if (graph) cudaGraphDestroy(graph);
 }
+
+} // namespace
 
 bool cuda_replay(struct device *device, struct batch *b)
 {
@@ -497,11 +522,14 @@ void cuda_record_end(struct device *device, struct batch *b)
     record_end(d, &buffer_of(d, b)->forward, b);
 }
 
+namespace
+{
+
 /* ---- sampling ---- */
 
 /* Places of all rows and the masks of those that have one, in one copy, which the sampler waits for. The copy before it has
  * long ended: it waited for nothing. */
-static void send_masks(struct cuda_device *d, struct step_buffer *buffer)
+void send_masks(struct cuda_device *d, struct step_buffer *buffer)
 {
     struct steps *s = d->steps;
     const struct step *step = buffer->batch.step;
@@ -522,6 +550,8 @@ static void send_masks(struct cuda_device *d, struct step_buffer *buffer)
     CUDA_CHECK(d, cudaStreamWaitEvent(d->stream, s->masks_copied, 0));
 }
 
+} // namespace
+
 void cuda_sample(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
@@ -535,10 +565,13 @@ void cuda_sample(struct device *device, struct batch *b)
     finish_launch(d, buffer);
 }
 
+namespace
+{
+
 /* ---- the end ---- */
 
 /* False when the deadline has passed. A step that hangs is not an error of CUDA's: nothing but a clock ends it. */
-static bool wait_for(struct cuda_device *d, cudaEvent_t done)
+bool wait_for(struct cuda_device *d, cudaEvent_t done)
 {
     if (d->step_deadline_ms <= 0) {
         CUDA_CHECK(d, cudaEventSynchronize(done));
@@ -553,6 +586,8 @@ static bool wait_for(struct cuda_device *d, cudaEvent_t done)
     CUDA_CHECK(d, result);
     return true;
 }
+
+} // namespace
 
 int cuda_step_end(struct device *device, struct sample_result *results, struct error *err)
 {
