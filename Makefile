@@ -242,10 +242,16 @@ install: all ## into PREFIX (/usr/local)
 	if [ -f build/libflashd_cuda.so ]; then install -D -m 755 build/libflashd_cuda.so $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so; fi
 	install -D -m 644 deploy/flashd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service
 	install -D -m 644 deploy/flashd.example.yaml $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml
+	build/flashd --print-man | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/man/man1/flashd.1
+	build/flashd --print-completion bash | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flashd
+	build/flashd --print-completion zsh | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_flashd
+	build/flashd --print-completion fish | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flashd.fish
 
 uninstall: ## what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/flashd $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so \
-		$(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml \
+		$(DESTDIR)$(PREFIX)/share/man/man1/flashd.1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flashd \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_flashd $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flashd.fish
 
 .PHONY: clean help
 clean: ## remove what was built

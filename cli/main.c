@@ -12,6 +12,7 @@
 #include "config/api_keys.h"
 #include "config/closest.h"
 #include "config/config.h"
+#include "config/manual.h"
 #include "files/file_map.h"
 #include "kernels/device.h"
 #include "files/model_path.h"
@@ -27,23 +28,34 @@ extern char **environ;
 
 enum { EXIT_USAGE = 2 };
 
-static void print_help(FILE *out)
+static const struct command commands[] = {
+    {"serve", "MODEL [options]", "serve a GGUF file or a Hugging Face directory"},
+    {"chat", "MODEL [options] | --url URL [--model NAME] [--api-key-file FILE]",
+     "talk on the terminal to a model, or to a server that runs"},
+    {"inspect", "MODEL [options]", "what the model is, what a token costs, what would fit"},
+    {"help", "", "every option; -h: the commands alone"},
+    {"version", "", "what runs"},
+    {"--print-example-config", "", "a YAML file with every option"},
+    {"--print-man", "", "the manual page flashd(1)"},
+    {"--print-completion", "bash|zsh|fish", "the completion of that shell"},
+    {.name = NULL},
+};
+
+static void print_help(FILE *out, bool every_option)
 {
-    fprintf(
-        out,
-        "flashd %s - a network inference server for language models\n\n"
-        "usage:\n"
-        "  flashd serve MODEL [options]    serve a GGUF file or a Hugging Face directory\n"
-        "  flashd chat MODEL [options]     talk to it on the terminal, by a server that is started for it\n"
-        "  flashd chat --url URL [--model NAME] [--api-key-file FILE]\n"
-        "                                  talk to a server that runs\n"
-        "  flashd inspect MODEL [options]  what the model is, what a token costs, what would fit\n"
-        "  flashd --print-example-config   a YAML file with every option\n"
-        "  flashd --version | --help\n\n"
-        "Every option may also stand in --config FILE (YAML, name: value) and in the environment\n"
-        "(FLASHD_MAX_NUM_SEQS=8); the command line wins over the environment, and that over the file.\n\n",
-        flashd_version());
-    config_print_help(out);
+    fprintf(out, "flashd %s - a network inference server for language models\n\nusage:\n", flashd_version());
+    for (const struct command *c = commands; c->name; c++)
+        fprintf(out, "  flashd %s%s%s\n      %s\n", c->name, c->arguments[0] ? " " : "", c->arguments,
+                c->help);
+    fprintf(out,
+            "\nEvery option may also stand in --config FILE (YAML, name: value) and in the environment\n"
+            "(FLASHD_MAX_NUM_SEQS=8); the command line wins over the environment, and that over the file.\n");
+    if (every_option) {
+        fprintf(out, "\n");
+        config_print_help(out);
+    } else {
+        fprintf(out, "flashd --help lists them.\n");
+    }
 }
 
 static enum log_level log_level_of(const char *name)
@@ -127,18 +139,18 @@ static int run_command(int (*command)(struct config *), int num_args, char **arg
     return code;
 }
 
-static bool asks_for_help(int num_args, char **args)
+static bool has_argument(const char *wanted, int num_args, char **args)
 {
     for (int i = 0; i < num_args; i++)
-        if (!strcmp(args[i], "--help") || !strcmp(args[i], "-h")) return true;
+        if (!strcmp(args[i], wanted)) return true;
     return false;
 }
 
 static int fail_unknown(const char *command)
 {
-    static const char *const commands[] = {"serve",   "chat",   "inspect",   "help",
-                                           "version", "--help", "--version", "--print-example-config"};
-    const char *meant = closest_word(command, strlen(command), commands, array_length(commands));
+    const char *names[array_length(commands) + 1] = {"--help", "--version"}; /* and those of commands */
+    for (size_t i = 0; commands[i].name; i++) names[i + 2] = commands[i].name;
+    const char *meant = closest_word(command, strlen(command), names, array_length(names));
     fprintf(stderr, "flashd: there is no command \"%s\"; ", command);
     if (meant)
         fprintf(stderr, "did you mean \"%s\"?\n", meant);
@@ -149,13 +161,20 @@ static int fail_unknown(const char *command)
     return EXIT_USAGE;
 }
 
+static int print_completion(const char *shell)
+{
+    struct error err = {0};
+    return manual_print_completion(shell, commands, stdout, &err) ? fail(&err) : EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
     if (!process_open_standard_descriptors()) return EXIT_FAILURE;
     process_settle_signals();
-    const char *command = argc > 1 ? argv[1] : "--help";
-    if (asks_for_help(argc - 1, argv + 1) || !strcmp(command, "help") || argc < 2) {
-        print_help(argc < 2 ? stderr : stdout);
+    const char *command = argc > 1 ? argv[1] : "";
+    bool every_option = has_argument("--help", argc - 1, argv + 1) || !strcmp(command, "help");
+    if (every_option || has_argument("-h", argc - 1, argv + 1) || argc < 2) {
+        print_help(argc < 2 ? stderr : stdout, every_option);
         return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;
     }
     if (!strcmp(command, "--version") || !strcmp(command, "version")) {
@@ -166,6 +185,11 @@ int main(int argc, char **argv)
         config_print_example(stdout);
         return EXIT_SUCCESS;
     }
+    if (!strcmp(command, "--print-man")) {
+        manual_print(commands, flashd_version(), stdout);
+        return EXIT_SUCCESS;
+    }
+    if (!strcmp(command, "--print-completion")) return print_completion(argc > 2 ? argv[2] : "");
     if (!strcmp(command, "serve")) return run_command(serve, argc - 2, argv + 2, environ);
     if (!strcmp(command, "chat")) return chat_run(argc - 2, argv + 2);
     if (!strcmp(command, "inspect")) return run_command(inspect, argc - 2, argv + 2, environ);

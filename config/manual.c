@@ -1,0 +1,203 @@
+#include "config/manual.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "config/option_table.h"
+
+/* ---- man ---- */
+
+static void print_roff(const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '-')
+            fputs("\\-", out);
+        else if (*text == '\\')
+            fputs("\\e", out);
+        else
+            fputc(*text, out);
+    }
+}
+
+/* A paragraph: its tag, an argument, and what it is. \& keeps a first dot from being a request. */
+static void print_entry(const char *tag, const char *argument, const char *help, FILE *out)
+{
+    fputs(".TP\n\\fB", out);
+    print_roff(tag, out);
+    fputs("\\fR", out);
+    if (argument[0]) fputs(" \\fI", out);
+    print_roff(argument, out);
+    if (argument[0]) fputs("\\fR", out);
+    fputs("\n\\&", out);
+    print_roff(help, out);
+    fputs("\n", out);
+}
+
+static void print_option(const struct option *o, FILE *out)
+{
+    char tag[128];
+    if (o->type == OPTION_SECTION) {
+        fprintf(out, ".SS %s\n", o->name);
+        return;
+    }
+    if (o->type == OPTION_FLAG)
+        snprintf(tag, sizeof tag, "--%s, --no-%s", o->name, o->name);
+    else
+        snprintf(tag, sizeof tag, "--%s", o->name);
+    print_entry(tag, o->unit, o->help, out);
+}
+
+void manual_print(const struct command *commands, const char *version, FILE *out)
+{
+    fprintf(
+        out,
+        ".TH FLASHD 1 \"\" \"flashd %s\" \"User Commands\"\n.SH NAME\nflashd \\- a network inference server "
+        "for language models\n.SH SYNOPSIS\n.B flashd\n\\fIcommand\\fR [\\fIoptions\\fR]\n.SH COMMANDS\n",
+        version);
+    for (const struct command *c = commands; c->name; c++) print_entry(c->name, c->arguments, c->help, out);
+    fputs(".SH OPTIONS\nEvery option may also stand in the file of \\fB\\-\\-config\\fR (YAML, name: value) "
+          "and "
+          "in the environment\n(FLASHD_MAX_NUM_SEQS=8). The command line wins over the environment, and that "
+          "over "
+          "the file.\n",
+          out);
+    print_entry("--config", "file", "YAML file of options: name: value", out);
+    for (size_t i = 0; i < NUM_OPTIONS; i++) print_option(&options[i], out);
+    fputs(".SH EXIT STATUS\n", out);
+    print_entry("0", "", "It ended as it was told to.", out);
+    print_entry("1", "", "It could not start.", out);
+    print_entry("2", "", "The command line is wrong.", out);
+    print_entry("70", "", "The device failed, or the engine died too often: to be started again.", out);
+}
+
+/* ---- shells ---- */
+
+static bool has_choices(const struct option *o)
+{
+    return strchr(o->unit, '|');
+}
+
+static bool is_file(const struct option *o)
+{
+    return !strcmp(o->unit, "file") || !strcmp(o->unit, "path");
+}
+
+/* text with the bytes of special after a backslash, and quotes as a single-quoted word of the shell has them. */
+static void print_quoted(const char *text, const char *special, const char *quote, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '\'') {
+            fputs(quote, out);
+            continue;
+        }
+        if (strchr(special, *text)) fputc('\\', out);
+        fputc(*text, out);
+    }
+}
+
+static void print_choices(const struct option *o, FILE *out)
+{
+    for (const char *c = o->unit; *c; c++) fputc(*c == '|' ? ' ' : *c, out);
+}
+
+static void print_bash(const struct command *commands, FILE *out)
+{
+    fputs("_flashd() {\n    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
+          "    COMPREPLY=()\n    case $before in\n",
+          out);
+    for (size_t i = 0; i < NUM_OPTIONS; i++) {
+        if (options[i].type == OPTION_SECTION || !has_choices(&options[i])) continue;
+        fprintf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W \"", options[i].name);
+        print_choices(&options[i], out);
+        fputs("\" -- \"$word\"); return ;;\n", out);
+    }
+    fputs("    esac\n    if [[ $word == -* ]]; then\n        mapfile -t COMPREPLY < <(compgen -W \"--config",
+          out);
+    for (size_t i = 0; i < NUM_OPTIONS; i++) {
+        if (options[i].type == OPTION_SECTION) continue;
+        fprintf(out, " --%s", options[i].name);
+        if (options[i].type == OPTION_FLAG) fprintf(out, " --no-%s", options[i].name);
+    }
+    fputs("\" -- \"$word\")\n    elif ((COMP_CWORD == 1)); then\n        mapfile -t COMPREPLY < <(compgen -W "
+          "\"",
+          out);
+    for (const struct command *c = commands; c->name; c++)
+        fprintf(out, "%s%s", c == commands ? "" : " ", c->name);
+    fputs("\" -- \"$word\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n    fi\n}\n"
+          "complete -o filenames -F _flashd flashd\n",
+          out);
+}
+
+static void print_zsh_option(const struct option *o, FILE *out)
+{
+    fprintf(out, "  '--%s%s[", o->name, o->type == OPTION_FLAG ? "" : "=");
+    print_quoted(o->help, "[]:\\", "'\\''", out);
+    fputs("]", out);
+    if (o->type == OPTION_FLAG) {
+        fprintf(out, "' \\\n  '--no-%s[not: %s]", o->name, o->name);
+    } else if (has_choices(o)) {
+        fputs(":value:(", out);
+        print_choices(o, out);
+        fputs(")", out);
+    } else {
+        fprintf(out, ":%s:%s", o->unit, is_file(o) ? "_files" : "");
+    }
+    fputs("' \\\n", out);
+}
+
+static void print_zsh(const struct command *commands, FILE *out)
+{
+    fputs("#compdef flashd\n_arguments \\\n  '--config=[YAML file of options]:file:_files' \\\n", out);
+    for (size_t i = 0; i < NUM_OPTIONS; i++)
+        if (options[i].type != OPTION_SECTION) print_zsh_option(&options[i], out);
+    fputs("  '1:command:((", out);
+    for (const struct command *c = commands; c->name; c++) {
+        fprintf(out, "%s%s\\:\"", c == commands ? "" : " ", c->name);
+        print_quoted(c->help, ":\\", "'\\''", out);
+        fputs("\"", out);
+    }
+    fputs("))' \\\n  '*:model:_files'\n", out);
+}
+
+static void print_fish_option(const struct option *o, FILE *out)
+{
+    fprintf(out, "complete -c flashd -l %s -d '", o->name);
+    print_quoted(o->help, "\\", "\\'", out);
+    fputs("'", out);
+    if (has_choices(o)) {
+        fputs(" -x -a '", out);
+        print_choices(o, out);
+        fputs("'", out);
+    } else if (o->type != OPTION_FLAG) {
+        fputs(is_file(o) ? " -r -F" : " -x", out);
+    }
+    fputs("\n", out);
+    if (o->type == OPTION_FLAG) fprintf(out, "complete -c flashd -l no-%s -d 'not: %s'\n", o->name, o->name);
+}
+
+static void print_fish(const struct command *commands, FILE *out)
+{
+    for (const struct command *c = commands; c->name; c++) {
+        fprintf(out, "complete -c flashd -n __fish_use_subcommand -f -a %s -d '", c->name);
+        print_quoted(c->help, "\\", "\\'", out);
+        fputs("'\n", out);
+    }
+    fputs("complete -c flashd -l config -d 'YAML file of options' -r -F\n", out);
+    for (size_t i = 0; i < NUM_OPTIONS; i++)
+        if (options[i].type != OPTION_SECTION) print_fish_option(&options[i], out);
+}
+
+int manual_print_completion(const char *shell, const struct command *commands, FILE *out, struct error *err)
+{
+    static const struct {
+        const char *name;
+        void (*print)(const struct command *commands, FILE *out);
+    } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
+    for (size_t i = 0; i < array_length(shells); i++) {
+        if (strcmp(shells[i].name, shell) != 0) continue;
+        shells[i].print(commands, out);
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_INVALID, "--print-completion: bash, zsh or fish is expected, not \"%s\"",
+                     shell);
+}

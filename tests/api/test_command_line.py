@@ -1,0 +1,86 @@
+"""What the program prints about itself: help in short and long, the manual page, the completions of three shells. Each
+under the program that it is for; skipped where that is not installed."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import BINARY
+
+COMMANDS = {"serve", "chat", "inspect", "help", "version"}
+
+
+def printed(*args):
+    done = subprocess.run([str(BINARY), *args], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return done.stdout
+
+
+def options():
+    names = set(re.findall(r"--([a-z-]+)", " ".join(re.findall(r"^ {6}(--.*)", printed("--help"), re.MULTILINE))))
+    assert len(names) > 60
+    return names
+
+
+def test_help_is_short_or_long():
+    short, long = printed("-h"), printed("--help")
+    assert short.count("\n") < 30 and "--max-num-seqs" not in short
+    assert "--max-num-seqs" in long and printed("help") == long == printed("serve", "--help")
+    for name in COMMANDS:
+        assert f"flashd {name}" in short and f"flashd {name}" in long
+
+
+@pytest.mark.skipif(not shutil.which("man"), reason="no man")
+def test_manual_page(tmp_path):
+    (tmp_path / "flashd.1").write_text(printed("--print-man"))
+    done = subprocess.run(["man", "--warnings", "-E", "ascii", "-l", str(tmp_path / "flashd.1")], capture_output=True, text=True,
+                          env={"MANWIDTH": "120", "PATH": "/usr/bin:/bin", "LC_ALL": "C"})
+    assert done.returncode == 0 and done.stderr == ""
+    text = re.sub(".\b", "", done.stdout)
+    assert all("--" + name in text for name in options()) and all(name in text for name in COMMANDS)
+
+
+def shell(program, script, *args):
+    if not shutil.which(program):
+        pytest.skip(f"no {program}")
+    done = subprocess.run([program, "-c", script, program, *args], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return done.stdout.split("\n")
+
+
+@pytest.mark.parametrize("words, expected", [
+    (["flashd", "ser"], {"serve"}), (["flashd", "serve", "--device", ""], {"auto", "cpu", "cuda"}),
+    (["flashd", "serve", "--max-num-s"], {"--max-num-seqs"}), (["flashd", "serve", "--no-log"], {"--no-log-requests"}),
+    (["flashd", "serve", "/etc/passw"], {"/etc/passwd"})])
+def test_bash(words, expected):
+    script = 'eval "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _flashd; printf "%s\\n" "${COMPREPLY[@]}"'
+    found = set(shell("bash", script, printed("--print-completion", "bash"), *words)) - {""}
+    assert expected <= found and all(word.startswith(words[-1]) for word in found)
+
+
+def test_bash_knows_every_option():
+    page = printed("--print-completion", "bash")
+    assert set(re.findall(r"--([a-z-]+)", page)) >= options()
+
+
+@pytest.mark.parametrize("line, expected", [
+    ("flashd ser", "serve\t"), ("flashd serve --device ", "cuda\t"), ("flashd serve --max-num-s", "--max-num-seqs\t"),
+    ("flashd serve --no-log", "--no-log-requests\t")])
+def test_fish(tmp_path, line, expected):
+    (tmp_path / "page").write_text(printed("--print-completion", "fish"))
+    found = shell("fish", 'source $argv[2]; complete -C $argv[3]', str(tmp_path / "page"), line)
+    assert any(entry.startswith(expected) for entry in found), found
+
+
+def test_zsh(tmp_path):
+    (tmp_path / "_flashd").write_text(printed("--print-completion", "zsh"))
+    found = shell("zsh", '_arguments() { print -rl -- "$@" }; source "$1"', str(tmp_path / "_flashd"))
+    assert {name for name in options() if any(re.match(rf"--{name}\b", spec) for spec in found)} == options()
+    assert all(re.fullmatch(r"--[a-z-]+(=\[.*\]:[^:]*:.*|\[.*\])|(1:command|\*:model):.*", spec) for spec in found if spec)
+
+
+def test_another_shell():
+    done = subprocess.run([str(BINARY), "--print-completion", "csh"], capture_output=True, text=True)
+    assert done.returncode == 2 and "bash, zsh or fish" in done.stderr
