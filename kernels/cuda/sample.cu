@@ -95,6 +95,7 @@ void cuda_logits(struct device *device, const struct batch *b, const void *x, co
     if (b->num_logits == 0) return;
     cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x,
                      lm_head);
+    if (!b->is_constrained) cuda_sampler_launch(d, b, true);
 }
 
 void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows)

@@ -6,9 +6,10 @@
  * length stand last, so only the used part is copied. Decode-only steps are padded up to a bucket: padding tokens are
  * id 0 at position 0, write to the pool's spare block, and belong to sequences of length 0, which attention skips.
  *
- * Graphs: two for each bucket and buffer, recorded the first time that the bucket is met after seal, which is before the first
- * request (model/warm_up.h): the forward pass, and the sampler behind it. They are two because what constrained rows may draw is
- * learned while the forward runs; their masks follow in a copy of their own, whose place is the buffer's too. */
+ * Graphs: one for each bucket and buffer, recorded the first time that the bucket is met after seal, which is before the first
+ * request (model/warm_up.h). Steps with constrained rows have two, recorded when the first such step of a bucket comes: the forward
+ * pass, and the sampler behind it, since what these rows may draw is learned while the forward runs; their masks follow in a
+ * copy of their own, whose place is the buffer's too. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +53,9 @@ struct step_buffer {
     struct batch batch;
     bool launched;        /* done is queued */
     int32_t *mask_places; /* device: [R], and behind them the masks, in one piece */
-    struct step_graphs forward, sampling;
+    /* A step without constrained rows is one graph; one with them is a forward pass, and when its masks are there the
+     * sampling. */
+    struct step_graphs whole, forward, sampling;
 };
 
 } // namespace
@@ -502,24 +505,30 @@ void record_end(struct cuda_device *d, struct step_graphs *graphs, const struct 
     if (graph) cudaGraphDestroy(graph);
 }
 
+struct step_graphs *graphs_of(struct cuda_device *d, const struct batch *b)
+{
+    struct step_buffer *buffer = buffer_of(d, b);
+    return b->is_constrained ? &buffer->forward : &buffer->whole;
+}
+
 } // namespace
 
 bool cuda_replay(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
-    return replay(d, &buffer_of(d, b)->forward, b);
+    return replay(d, graphs_of(d, b), b);
 }
 
 void cuda_record_begin(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
-    record_begin(d, &buffer_of(d, b)->forward, b);
+    record_begin(d, graphs_of(d, b), b);
 }
 
 void cuda_record_end(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
-    record_end(d, &buffer_of(d, b)->forward, b);
+    record_end(d, graphs_of(d, b), b);
 }
 
 namespace
@@ -556,11 +565,13 @@ void cuda_sample(struct device *device, struct batch *b)
 {
     struct cuda_device *d = cuda_of(device);
     struct step_buffer *buffer = buffer_of(d, b);
-    if (b->is_constrained) send_masks(d, buffer);
-    if (b->num_logits > 0 && !replay(d, &buffer->sampling, b)) {
-        record_begin(d, &buffer->sampling, b);
-        cuda_sampler_launch(d, b, !b->graph_candidate && !b->is_constrained);
-        record_end(d, &buffer->sampling, b);
+    if (b->is_constrained && b->num_logits > 0) {
+        send_masks(d, buffer);
+        if (!replay(d, &buffer->sampling, b)) {
+            record_begin(d, &buffer->sampling, b);
+            cuda_sampler_launch(d, b, false);
+            record_end(d, &buffer->sampling, b);
+        }
     }
     finish_launch(d, buffer);
 }
