@@ -215,7 +215,8 @@ struct kernel_table {
     void (*logits)(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 
     /* Behind the forward, once for each step, before another step begins: applies each row's sample_params and
-     * keeps the results for step_end. It is here that allowed and withheld are read. */
+     * keeps the results for step_end. It is here that allowed and withheld are read; what a step without
+     * constrained rows draws may have been drawn before. */
     void (*sample)(struct device *d, struct batch *b);
 
     /* ---- for tests and tools ---- */
