@@ -47,7 +47,7 @@ const cJSON *schema_get(const cJSON *object, const char *key)
     return NULL;
 }
 
-void node_list_add(struct compiler *c, struct node_list *l, const cJSON *node)
+void schema_list_add(struct compiler *c, struct schema_list *l, const cJSON *node)
 {
     if (l->count > 0 && l->nodes[l->count - 1] == node) return;
     if (l->count == l->capacity) {

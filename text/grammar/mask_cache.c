@@ -61,9 +61,12 @@ void mask_cache_free(struct mask_cache *c)
     free(c);
 }
 
-size_t mask_cache_bytes(const struct mask_cache *c)
+size_t mask_cache_bytes(struct mask_cache *c)
 {
-    return c->num_bytes;
+    pthread_mutex_lock(&c->mutex);
+    size_t num_bytes = c->num_bytes;
+    pthread_mutex_unlock(&c->mutex);
+    return num_bytes;
 }
 
 /* Where no token reaches a limit of a loop's counter, its value does not matter. */

@@ -24,7 +24,7 @@ struct grammar;
 int mask_cache_new(const struct grammar *g, const struct vocabulary *v, size_t max_bytes,
                    struct mask_cache **out) must_check;
 void mask_cache_free(struct mask_cache *c);
-size_t mask_cache_bytes(const struct mask_cache *c);
+size_t mask_cache_bytes(struct mask_cache *c);
 
 /* Copies the mask of a place to words. */
 bool mask_cache_find(struct mask_cache *c, const struct thread *threads, int n, const struct frames *f,

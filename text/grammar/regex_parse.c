@@ -63,8 +63,10 @@ static uint32_t add_set(struct parser *p, struct pool *set, bool complement)
         code_points_normalize(set);
     struct pool *s = pool_push(&p->tree->sets, 1);
     if (!s || set->status) {
+        int status = s ? set->status : p->tree->sets.status;
         if (s) p->tree->sets.count--;
         pool_deinit(set);
+        if (status == STATUS_NO_MEMORY) return fail(p, status, "found no memory");
         return fail(p, STATUS_LIMIT, "too many sets of characters");
     }
     *s = *set;

@@ -62,7 +62,7 @@ enum value_type {
     TYPE_ALL = 127,
 };
 
-struct node_list {
+struct schema_list {
     const cJSON **nodes;
     int count, capacity;
 };
@@ -85,19 +85,19 @@ struct alternative_list {
 struct shape {
     unsigned types;
     bool has_literals;
-    struct node_list literals, excluded; /* enum and const; what not allows not */
+    struct schema_list literals, excluded; /* enum and const; what not allows not */
     double min, max;
     bool min_open, max_open;
-    struct node_list multiples;
+    struct schema_list multiples;
     uint32_t min_length, max_length;
     struct pattern_list patterns;
     uint32_t min_items, max_items;
-    struct node_list arrays;   /* atoms that have items, prefixItems or additionalItems */
-    struct node_list contains; /* atoms that have contains */
+    struct schema_list arrays;   /* atoms that have items, prefixItems or additionalItems */
+    struct schema_list contains; /* atoms that have contains */
     uint32_t min_properties, max_properties;
-    struct node_list objects;  /* atoms that have properties, patternProperties or additionalProperties */
-    struct node_list names;    /* values of propertyNames */
-    struct node_list required; /* strings */
+    struct schema_list objects;  /* atoms that have properties, patternProperties or additionalProperties */
+    struct schema_list names;    /* values of propertyNames */
+    struct schema_list required; /* strings */
     const cJSON *unevaluated_properties, *unevaluated_items, *unique_items;
 
     /* The first choice that is open: its alternatives are atoms to add. */
@@ -130,7 +130,7 @@ const char *schema_path(struct compiler *c, const cJSON *node);
 void *schema_alloc(struct compiler *c, size_t bytes); /* never NULL: a failure gives scratch */
 
 const cJSON *schema_get(const cJSON *object, const char *key);
-void node_list_add(struct compiler *c, struct node_list *l, const cJSON *node);
+void schema_list_add(struct compiler *c, struct schema_list *l, const cJSON *node);
 
 /* conjunction.c */
 struct conjunction conjunction_of(struct compiler *c, const cJSON *node);

@@ -14,7 +14,7 @@ static unsigned type_of(const cJSON *v)
     return cJSON_IsArray(v) ? TYPE_ARRAY : TYPE_OBJECT;
 }
 
-static bool among(const struct node_list *l, const cJSON *value)
+static bool among(const struct schema_list *l, const cJSON *value)
 {
     for (int i = 0; i < l->count; i++)
         if (cJSON_Compare(l->nodes[i], value, true)) return true;

@@ -55,7 +55,7 @@ static void read_type(struct reader *r, const cJSON *keyword)
     r->s->types &= types;
 }
 
-static void keep_common(struct reader *r, const struct node_list *list)
+static void keep_common(struct reader *r, const struct schema_list *list)
 {
     struct shape *s = r->s;
     if (!s->has_literals) {
@@ -75,16 +75,16 @@ static void keep_common(struct reader *r, const struct node_list *list)
 
 static void read_enum(struct reader *r, const cJSON *keyword)
 {
-    struct node_list list = {0};
+    struct schema_list list = {0};
     if (!cJSON_IsArray(keyword)) bad_value(r, keyword, "a list");
-    for (const cJSON *v = keyword->child; v; v = v->next) node_list_add(r->c, &list, v);
+    for (const cJSON *v = keyword->child; v; v = v->next) schema_list_add(r->c, &list, v);
     keep_common(r, &list);
 }
 
 static void read_const(struct reader *r, const cJSON *keyword)
 {
-    struct node_list list = {0};
-    node_list_add(r->c, &list, keyword);
+    struct schema_list list = {0};
+    schema_list_add(r->c, &list, keyword);
     keep_common(r, &list);
 }
 
@@ -125,7 +125,7 @@ static void read_bound(struct reader *r, const cJSON *keyword)
 static void read_multiple_of(struct reader *r, const cJSON *keyword)
 {
     if (!cJSON_IsNumber(keyword) || !(keyword->valuedouble > 0)) bad_value(r, keyword, "a number above 0");
-    node_list_add(r->c, &r->s->multiples, keyword);
+    schema_list_add(r->c, &r->s->multiples, keyword);
 }
 
 static uint32_t read_count(struct reader *r, const cJSON *keyword)
@@ -201,13 +201,13 @@ static void read_format(struct reader *r, const cJSON *keyword)
 static void read_array_part(struct reader *r, const cJSON *keyword)
 {
     (void)keyword;
-    node_list_add(r->c, &r->s->arrays, r->atom->node);
+    schema_list_add(r->c, &r->s->arrays, r->atom->node);
 }
 
 static void read_contains(struct reader *r, const cJSON *keyword)
 {
     (void)keyword;
-    node_list_add(r->c, &r->s->contains, r->atom->node);
+    schema_list_add(r->c, &r->s->contains, r->atom->node);
 }
 
 static void read_unique(struct reader *r, const cJSON *keyword)
@@ -218,12 +218,12 @@ static void read_unique(struct reader *r, const cJSON *keyword)
 static void read_object_part(struct reader *r, const cJSON *keyword)
 {
     if (keyword->string[0] == 'p' && !cJSON_IsObject(keyword)) bad_value(r, keyword, "an object");
-    node_list_add(r->c, &r->s->objects, r->atom->node);
+    schema_list_add(r->c, &r->s->objects, r->atom->node);
 }
 
 static void read_names(struct reader *r, const cJSON *keyword)
 {
-    node_list_add(r->c, &r->s->names, keyword);
+    schema_list_add(r->c, &r->s->names, keyword);
 }
 
 static void read_required(struct reader *r, const cJSON *keyword)
@@ -234,7 +234,7 @@ static void read_required(struct reader *r, const cJSON *keyword)
         if (!cJSON_IsString(name))
             bad_value(r, keyword, "a list of names");
         else
-            node_list_add(r->c, &r->s->required, name);
+            schema_list_add(r->c, &r->s->required, name);
     }
 }
 
@@ -363,7 +363,7 @@ static void read_dependencies(struct reader *r, const cJSON *keyword)
 
 static void read_excluded(struct reader *r, const cJSON *keyword)
 {
-    for (const cJSON *v = keyword->child; v; v = v->next) node_list_add(r->c, &r->s->excluded, v);
+    for (const cJSON *v = keyword->child; v; v = v->next) schema_list_add(r->c, &r->s->excluded, v);
 }
 
 /* ---- all of them ---- */
