@@ -26,6 +26,7 @@ extern const double step_tokens_bounds[STEP_TOKENS_BOUNDS];
     X(uint64_t, prefix_hit_tokens)                                                                           \
     X(uint64_t, num_preemptions)                                                                             \
     X(uint64_t, discarded_tokens) /* generated but not delivered: cancelled or beyond a stop */              \
+    X(uint64_t, num_withheld)     /* rows that waited for their mask and were computed again */              \
     X(uint64_t, num_dequeued)     /* sequences that wait no more: their first step began, or they ended */   \
     X(uint64_t, dequeued_prompt_tokens)                                                                      \
     X(double, prefill_seconds_per_token) /* engine/step_rates.h; 0: not known yet */                         \

@@ -16,21 +16,22 @@ enum { REGION_ALIGNMENT = 4096 };
 /* Where the parts lie, from the region's begin. */
 struct layout {
     uint32_t ring_items;
-    uint64_t ring, bits, silent, slots, total;
+    uint64_t ring, cancel_bits, mask_bits, silent, slots, total;
 };
 
 static bool layout_plan(const struct link_facts *facts, struct layout *out)
 {
-    uint64_t count = (uint64_t)facts->num_slots, slots_bytes;
+    uint64_t count = (uint64_t)facts->num_slots, bits_bytes, slots_bytes;
     out->ring_items = 1;
     while (out->ring_items < count) out->ring_items *= 2;
     out->ring = align_up(sizeof(struct region), REGION_ALIGNMENT);
-    out->bits = out->ring + out->ring_items * sizeof(uint32_t);
-    out->bits = align_up(out->bits, 64);
-    out->silent = out->bits + (uint64_t)div_up((int64_t)count, 64) * sizeof(uint64_t);
+    bits_bytes = align_up((uint64_t)div_up((int64_t)count, 64) * sizeof(uint64_t), 64);
+    out->cancel_bits = align_up(out->ring + out->ring_items * sizeof(uint32_t), 64);
+    out->mask_bits = out->cancel_bits + bits_bytes;
+    out->silent = out->mask_bits + bits_bytes;
     out->slots =
         align_up(out->silent + (uint64_t)div_up(facts->vocab_size, 64) * sizeof(uint64_t), REGION_ALIGNMENT);
-    slots_bytes = request_slots_bytes(facts->num_slots, facts->max_model_len);
+    slots_bytes = request_slots_bytes(facts->num_slots, facts->max_model_len, facts->vocab_size);
     return slots_bytes > 0 && checked_add(out->slots, slots_bytes, &out->total) && out->total <= INT64_MAX;
 }
 
@@ -116,9 +117,11 @@ static int map_parts(struct link *l, struct error *err)
     int status = map(l, layout.total, err);
     if (status) return status;
     l->submitted = ring_view(&l->region->submitted, (uint32_t *)(l->base + layout.ring), layout.ring_items);
-    l->cancel_bits = (_Atomic uint64_t *)(l->base + layout.bits);
+    l->cancel_bits = (_Atomic uint64_t *)(l->base + layout.cancel_bits);
+    l->mask_bits = (_Atomic uint64_t *)(l->base + layout.mask_bits);
     l->silent_ids = (uint64_t *)(l->base + layout.silent);
-    return request_slots_create(l->base + layout.slots, facts.num_slots, facts.max_model_len, &l->slots, err);
+    return request_slots_create(l->base + layout.slots, facts.num_slots, facts.max_model_len,
+                                facts.vocab_size, &l->slots, err);
 }
 
 static int make_room(struct link *l, const struct link_facts *facts, struct error *err)

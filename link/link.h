@@ -6,19 +6,22 @@
  *   link_join, link_set_text
  *   link_submit, link_cancel ------- submit ring, bits ---> link_next_submission, link_next_cancelled
  *   request slots <------------- tokens, finish reasons --- link_wake_front
+ *   link_next_wanted <------- a token of an answer with a form --- link_want_mask
+ *   masks in the slots ---------------------------------> link_sleep_until_made
  *   link_stats, link_facts
  *
  * The mapping is a memory file without pointers in it, so that the engine may be a thread of this process or
  * a process of its own. A struct link is one process's view of it; where the engine is a thread, both sides
  * use the same.
  *
- *   | header: state, facts, counters, ring's ends | ring's items | cancel bits | silent ids | request slots ... |
+ *   | header: state, facts, counters, ring's ends | ring's items | cancel bits | mask bits | silent ids |
+ *   | request slots ... |
  *
  * When an engine dies the region stays: link_reset puts back what was the engine's, each slot that had been
  * submitted and is not finished is handed to the next engine with what it has published (link_hand_over), and
  * totals go on. What an engine of a known region resolves must be what the first one did: the facts stay.
  *
- * Threads: [loop] and [engine] name the side that may call. */
+ * Threads: [loop] and [engine] name the side that may call, [mask] the front's threads that make masks. */
 #ifndef LINK_LINK_H
 #define LINK_LINK_H
 
@@ -101,6 +104,23 @@ bool link_has_fault(const struct link *l); /* [loop] until link_reset */
 /* How this side wakes the other: uv_async_send, or a byte down a pipe. Any thread; calls may merge. */
 void link_set_front_wake(struct link *l, void (*wake)(void *context), void *context);
 void link_wake_front(struct link *l); /* [engine] */
+
+/* ---- masks: what may be drawn next, for slots that are constrained (request_slots.h) ---- */
+
+/* [engine] The slot's next token is to be drawn. Also for one that another engine may have asked for. */
+void link_want_mask(struct link *l, int32_t slot_idx);
+/* [mask] Starts with *slot_idx = -1. The bit may be left over from a request that has finished. */
+bool link_next_wanted(struct link *l, int32_t *slot_idx);
+/* [mask] As link_sleep. */
+uint32_t link_num_wanted(const struct link *l);
+void link_sleep_until_wanted(struct link *l, uint32_t seen);
+/* [loop] Wakes one of them for something else. */
+void link_call_mask_threads(struct link *l);
+/* [mask] The slot's mask was written. */
+void link_say_mask_is_made(struct link *l);
+/* [engine] Sleeps until a mask was made after seen = link_num_made(), at most timeout_ns. */
+uint32_t link_num_made(const struct link *l);
+void link_sleep_until_made(struct link *l, uint32_t seen, uint64_t timeout_ns);
 
 /* ---- [loop] when an engine has died ---- */
 

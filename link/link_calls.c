@@ -1,43 +1,24 @@
 /* link_calls.c - what crosses the link: submissions, cancellations, wake-ups of the engine, and what is left
  * of them when an engine has died.
- *
- * Sleeping. The loop must never miss waking a sleeping engine, and a submission to a busy one should cost no
- * system call. Each call of the loop does, in this order:
- *
- *   loop:    push or set the bit;  num_calls += 1;  if (sleeping) futex_wake(num_calls)
- *   engine:  seen = num_calls;  a turn that finds nothing;
- *            sleeping = 1;  futex_wait(num_calls, seen);  sleeping = 0
- *
- * num_calls and sleeping are accessed in one total order (seq_cst). If the loop reads sleeping as 0, its
- * addition came before the engine's store, so the kernel, which compares num_calls with seen before it puts
- * the engine to sleep, finds them different and returns at once. If it reads 1, it wakes. An idle engine uses
- * no CPU time at all. The futex is a shared one: the two sides may be processes. */
-#include <linux/futex.h>
+ * Each ends with a call of the engine (wake_word.h). */
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "link/region.h"
 
 static void call_engine(struct link *l)
 {
-    struct region *r = l->region;
-    atomic_fetch_add(&r->num_calls, 1);
-    if (atomic_load(&r->sleeping)) syscall(SYS_futex, &r->num_calls, FUTEX_WAKE, 1, NULL, NULL, 0);
+    wake_word_call(&l->region->calls);
 }
 
 uint32_t link_num_calls(const struct link *l)
 {
-    return atomic_load(&l->region->num_calls);
+    return atomic_load(&l->region->calls.calls);
 }
 
 void link_sleep(struct link *l, uint32_t seen)
 {
-    struct region *r = l->region;
-    atomic_store(&r->sleeping, 1);
-    syscall(SYS_futex, &r->num_calls, FUTEX_WAIT, seen, NULL, NULL, 0);
-    atomic_store(&r->sleeping, 0);
+    wake_word_sleep(&l->region->calls, seen, 0);
 }
 
 void link_submit(struct link *l, int32_t slot_idx)
@@ -49,7 +30,7 @@ void link_submit(struct link *l, int32_t slot_idx)
 void link_cancel(struct link *l, int32_t slot_idx)
 {
     atomic_store_explicit(&request_slots_get(l->slots, slot_idx)->cancel, true, memory_order_release);
-    atomic_fetch_or_explicit(&l->cancel_bits[slot_idx / 64], 1ull << (slot_idx % 64), memory_order_release);
+    link_set_bit(l->cancel_bits, slot_idx);
     call_engine(l);
 }
 
@@ -74,18 +55,7 @@ bool link_next_submission(struct link *l, int32_t *slot_idx)
 
 bool link_next_cancelled(struct link *l, int32_t *slot_idx)
 {
-    int32_t num_words = (int32_t)div_up(l->region->facts.num_slots, 64);
-    for (int32_t word = (*slot_idx + 1) / 64; word < num_words; word++) {
-        uint64_t bits = atomic_load_explicit(&l->cancel_bits[word], memory_order_relaxed);
-        int32_t first = *slot_idx + 1 - word * 64;
-        if (first > 0) bits &= ~0ull << first;
-        if (bits == 0) continue;
-        uint64_t bit = bits & -bits;
-        atomic_fetch_and_explicit(&l->cancel_bits[word], ~bit, memory_order_acquire);
-        *slot_idx = word * 64 + __builtin_ctzll(bit);
-        return true;
-    }
-    return false;
+    return link_take_bit(l, l->cancel_bits, slot_idx);
 }
 
 /* ---- when an engine has died ---- */
@@ -99,7 +69,8 @@ void link_reset(struct link *l)
         request_slots_get(l->slots, i)->with_engine = false;
     atomic_store(&r->counters.num_steps_begun,
                  atomic_load(&r->counters.num_steps)); /* the others never end */
-    atomic_store(&r->sleeping, 0);
+    atomic_store(&r->calls.sleepers, 0);
+    atomic_store(&r->masks_made.sleepers, 0);
     atomic_store(&r->fault, false);
     atomic_store(&r->state, LINK_LOADING);
     l->holding = true;

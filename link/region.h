@@ -4,8 +4,10 @@
 
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "base/ring.h"
 #include "link/link.h"
+#include "link/wake_word.h"
 
 enum { ERROR_TEXT_BYTES = 512 };
 
@@ -20,9 +22,12 @@ struct region {
     struct link_counters counters;
 
     /* from the loop */
-    _Atomic uint32_t num_calls, sleeping; /* link_calls.c: "Sleeping" */
+    struct wake_word calls; /* the engine sleeps on it */
     _Atomic bool stopping;
     struct ring_ends submitted;
+
+    struct wake_word masks_wanted; /* the mask threads sleep on it, */
+    struct wake_word masks_made;   /* the engine on this one */
 };
 
 struct link {
@@ -32,6 +37,7 @@ struct link {
     struct region *region;
     struct ring submitted;
     _Atomic uint64_t *cancel_bits; /* one a slot: look at its cancel flag */
+    _Atomic uint64_t *mask_bits;   /* likewise: it wants a mask */
     uint64_t *silent_ids;          /* [vocab_size bits] */
     struct request_slots *slots;
     void (*wake_front)(void *context);
@@ -43,5 +49,29 @@ struct link {
     uint64_t last_serial;
     bool holding;
 };
+
+/* A set of slots that one side adds to and the other takes from. What was written before a bit was set is seen
+ * by who takes it. */
+static inline void link_set_bit(_Atomic uint64_t *bits, int32_t slot_idx)
+{
+    atomic_fetch_or_explicit(&bits[slot_idx / 64], 1ull << (slot_idx % 64), memory_order_release);
+}
+
+/* The first one after *slot_idx; any number may take at once. */
+static inline bool link_take_bit(const struct link *l, _Atomic uint64_t *all_bits, int32_t *slot_idx)
+{
+    int32_t num_words = (int32_t)div_up(l->region->facts.num_slots, 64);
+    for (int32_t word = (*slot_idx + 1) / 64; word < num_words; word++) {
+        uint64_t bits = atomic_load_explicit(&all_bits[word], memory_order_relaxed);
+        int32_t first = *slot_idx + 1 - word * 64;
+        if (first > 0) bits &= ~0ull << first;
+        if (bits == 0) continue;
+        uint64_t bit = bits & -bits;
+        *slot_idx = word * 64 + __builtin_ctzll(bit);
+        if (atomic_fetch_and_explicit(&all_bits[word], ~bit, memory_order_acquire) & bit) return true;
+        word = (*slot_idx + 1) / 64 - 1; /* somebody else took it */
+    }
+    return false;
+}
 
 #endif

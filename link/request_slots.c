@@ -1,8 +1,8 @@
-/* request_slots.c - one region, four arrays in it: slots, payloads, tokens, log probabilities.
+/* request_slots.c - one region, five arrays in it: slots, payloads, masks, tokens, log probabilities.
  *
- *   | slot 0 | slot 1 | ... | payloads | tokens of 0 | tokens of 1 | ... | logprobs of 0 | ... |
+ *   | slot 0 | slot 1 | ... | payloads | masks | tokens of 0 | tokens of 1 | ... | logprobs of 0 | ... |
  *
- * Each slot's payload, tokens and log probabilities begin on a page, so that a release can give whole pages
+ * Each slot's payload, mask, tokens and log probabilities begin on a page, so that a release can give whole pages
  * back. A release puts all that was touched back to zero: short ranges by writing zeros (the pages stay, the
  * next request finds them warm), long ones and those of slots that never ran by madvise. */
 #include "link/request_slots.h"
@@ -17,8 +17,9 @@
 enum { PAGE_BYTES = 4096, KEEP_BYTES_MAX = 16 * PAGE_BYTES };
 
 struct layout {
-    uint64_t slot_stride, payload_stride, tokens_stride, logprobs_stride; /* bytes */
-    uint64_t payloads_offset, tokens_offset, logprobs_offset, bytes;
+    uint64_t slot_stride, payload_stride, mask_stride, tokens_stride, logprobs_stride; /* bytes */
+    uint64_t payloads_offset, masks_offset, tokens_offset, logprobs_offset, bytes;
+    int32_t mask_words;
 };
 
 struct request_slots {
@@ -39,36 +40,39 @@ static bool layout_add(uint64_t *end, uint64_t num_slots, uint64_t stride, uint6
            *end <= INT64_MAX;
 }
 
-static bool layout_plan(struct layout *l, int32_t num_slots, int32_t max_model_len)
+static bool layout_plan(struct layout *l, int32_t num_slots, int32_t max_model_len, int32_t vocab_size)
 {
     uint64_t count = (uint64_t)num_slots, slots_offset;
     l->slot_stride = align_up(sizeof(struct request_slot), 64);
     l->payload_stride = align_up(sizeof(struct request_payload), PAGE_BYTES);
+    l->mask_words = (int32_t)div_up(vocab_size, 64);
+    l->mask_stride = align_up((size_t)l->mask_words * sizeof(uint64_t), PAGE_BYTES);
     l->tokens_stride = align_up((size_t)max_model_len * sizeof(int32_t), PAGE_BYTES);
     l->logprobs_stride = align_up((size_t)max_model_len * sizeof(struct token_logprobs), PAGE_BYTES);
     l->bytes = 0;
     return layout_add(&l->bytes, count, l->slot_stride, &slots_offset) &&
            layout_add(&l->bytes, count, l->payload_stride, &l->payloads_offset) &&
+           layout_add(&l->bytes, count, l->mask_stride, &l->masks_offset) &&
            layout_add(&l->bytes, count, l->tokens_stride, &l->tokens_offset) &&
            layout_add(&l->bytes, count, l->logprobs_stride, &l->logprobs_offset);
 }
 
-uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len)
+uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len, int32_t vocab_size)
 {
     struct layout layout;
-    assert_always(num_slots >= 1 && max_model_len >= 1);
-    return layout_plan(&layout, num_slots, max_model_len) ? layout.bytes : 0;
+    assert_always(num_slots >= 1 && max_model_len >= 1 && vocab_size >= 0);
+    return layout_plan(&layout, num_slots, max_model_len, vocab_size) ? layout.bytes : 0;
 }
 
-int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, struct request_slots **out,
-                         struct error *err)
+int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, int32_t vocab_size,
+                         struct request_slots **out, struct error *err)
 {
     struct request_slots *s = calloc(1, sizeof(*s) + (size_t)num_slots * (sizeof(int32_t) + sizeof(bool)));
     if (!s) return error_set(err, STATUS_NO_MEMORY, "no memory for %d request slots", num_slots);
     s->num_slots = s->num_free = num_slots;
     s->region = region;
     s->acquired = (bool *)(s->free_ids + num_slots);
-    assert_always(layout_plan(&s->layout, num_slots, max_model_len));
+    assert_always(layout_plan(&s->layout, num_slots, max_model_len, vocab_size));
     for (int32_t i = 0; i < num_slots; i++) s->free_ids[i] = num_slots - 1 - i;
     *out = s;
     return 0;
@@ -105,6 +109,16 @@ struct request_payload *request_slots_payload(struct request_slots *s, int32_t s
     return part_of(s, s->layout.payloads_offset, s->layout.payload_stride, slot_idx);
 }
 
+uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx)
+{
+    return part_of(s, s->layout.masks_offset, s->layout.mask_stride, slot_idx);
+}
+
+int32_t request_slots_mask_words(const struct request_slots *s)
+{
+    return s->layout.mask_words;
+}
+
 int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx)
 {
     return part_of(s, s->layout.tokens_offset, s->layout.tokens_stride, slot_idx);
@@ -136,6 +150,7 @@ static void assert_initial(struct request_slots *s, int32_t slot_idx)
     const struct layout *l = &s->layout;
     uint64_t most = KEEP_BYTES_MAX;
     assert_always(is_zero(request_slots_get(s, slot_idx), sizeof(struct request_slot)));
+    assert_always(is_zero(request_slots_mask(s, slot_idx), min_of(l->mask_stride, most)));
     assert_always(is_zero(request_slots_tokens(s, slot_idx), min_of(l->tokens_stride, most)));
     assert_always(is_zero(request_slots_logprobs(s, slot_idx), min_of(l->logprobs_stride, most)));
 }
@@ -188,6 +203,7 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
                     ran ? used * sizeof(struct token_logprobs) : l->logprobs_stride, l->logprobs_stride);
     clear_range(request_slots_payload(s, slot_idx),
                 (uint64_t)slot->input.num_logit_bias * sizeof(struct logit_bias), l->payload_stride);
+    if (slot->input.constrained) clear_range(request_slots_mask(s, slot_idx), l->mask_stride, l->mask_stride);
     memset(slot, 0, sizeof(*slot));
     s->acquired[slot_idx] = false;
     s->free_ids[s->num_free++] = slot_idx;

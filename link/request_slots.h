@@ -23,12 +23,15 @@
  *   passes it and never again, so that reading below the count races with nothing.
  * - engine to loop, everything else: finish_reason, the engine's last access to the slot. The loop loads it
  *   before num_published; the other way round it could see the finish with an older count and lose tokens.
+ * - mask threads to engine, the mask: mask_state. It says for which token the mask is, and is written again only
+ *   after that token was published.
  * - cancel carries no data: a late look costs one step. It is set before its bit in the engine's cancel words
  *   (release), which the engine takes with acquire.
  *
  * Sleeping and waking, where two flags must not pass each other, are seq_cst: link_calls.c.
  *
- * Threads: functions marked [loop] and [engine] belong to that thread alone. */
+ * Threads: functions marked [loop] and [engine] belong to that thread alone. Mask threads read tokens and write
+ * masks of slots whose loop lets them (server/masks.h). */
 #ifndef LINK_REQUEST_SLOTS_H
 #define LINK_REQUEST_SLOTS_H
 
@@ -63,6 +66,7 @@ struct request_slot_input {
     int32_t max_tokens;        /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs */
     int32_t min_tokens;        /* until then eos and stop_token_ids cannot be drawn */
     bool ignore_eos;
+    bool constrained;     /* draws from masks */
     bool prompt_logprobs; /* report every prompt token but the first, too (echo with logprobs) */
     struct sampling sampling;
     int32_t num_stop_token_ids;
@@ -77,6 +81,13 @@ struct request_payload {
     struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates */
 };
 
+/* What is known of the next token of a constrained slot. k + 1: the mask of generated token k is there. */
+enum mask_state {
+    MASK_NONE = 0,    /* of no token yet */
+    MASK_ENDED = -1,  /* nothing may be drawn: the answer is whole */
+    MASK_FAILED = -2, /* there will be no mask */
+};
+
 /* What a step was to compute of a sequence. */
 struct step_part {
     _Atomic uint64_t step; /* its number, link_counters.num_steps_begun; 0: none */
@@ -89,6 +100,7 @@ struct request_slot {
     _Atomic int32_t num_prompt_published;       /* prompt positions whose logprobs the loop may read */
     _Atomic int32_t num_prompt_computed;        /* progress of the prefill, for pings and logs */
     _Atomic int finish_reason;                  /* enum finish_reason; the last store of the engine */
+    _Atomic int32_t mask_state;                 /* [mask] enum mask_state, or k + 1 */
     /* Of the last steps, by their number: those that have not ended are what the engine died at. */
     struct step_part parts[STEPS_IN_FLIGHT_MAX];
     /* written by the engine before finish_reason, or before the first published token */
@@ -106,11 +118,11 @@ struct request_slot {
 struct request_slots;
 
 /* Bytes of the region; 0: more than 63 bits can say. */
-uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len);
+uint64_t request_slots_bytes(int32_t num_slots, int32_t max_model_len, int32_t vocab_size);
 /* A view of a region, which stays the caller's: zeros are slots in their initial state. Log probabilities
  * have as many positions as tokens. Only the loop's view acquires and releases. */
-int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, struct request_slots **out,
-                         struct error *err) must_check;
+int request_slots_create(void *region, int32_t num_slots, int32_t max_model_len, int32_t vocab_size,
+                         struct request_slots **out, struct error *err) must_check;
 void request_slots_destroy(struct request_slots *s);
 
 /* The last store into a slot, by whoever has it: the loop owns it afterwards. error_text: NULL for none. */
@@ -123,6 +135,9 @@ int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx);
 /* Log probabilities by position in the sequence (entry p describes tokens[p]): [max_model_len]. */
 struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t slot_idx);
 struct request_payload *request_slots_payload(struct request_slots *s, int32_t slot_idx);
+/* Which ids may be drawn next, bit id % 64 of word id / 64: [request_slots_mask_words]. */
+uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx);
+int32_t request_slots_mask_words(const struct request_slots *s);
 
 /* [loop] All count slots or none (STATUS_NO_SLOT). Every field of an acquired slot is in its initial state.
  */
