@@ -2,6 +2,7 @@
  *
  *   engine.c          life, and the loop around the turns
  *   engine_step.c     the turn: drain, schedule, forward, publish
+ *   engine_masks.c    what constrained rows may draw
  *   engine_publish.c  results into request slots, and how a request ends
  *   engine_stats.c    the counters */
 #ifndef ENGINE_ENGINE_INTERNAL_H
@@ -51,6 +52,13 @@ void engine_add_eos(struct engine *e, int32_t id);
 void engine_drain(struct engine *e);
 /* Ends the steps in flight, or forgets them when the device is dead; what they drew goes nowhere. */
 void engine_abandon_flights(struct engine *e);
+
+/* engine_masks.c */
+/* Before the tokens of the newest flight, the only one, are drawn: gives each constrained row its mask. Waits a little
+ * for those that are not there; after that the row is withheld. */
+void engine_settle_masks(struct engine *e, int flight_idx);
+/* The sequence's row was withheld: because nothing may follow, or nothing is known? */
+void engine_end_if_masked(struct engine *e, int32_t seq_id);
 
 /* engine_publish.c */
 /* Takes a slot in: queues a sequence for it, or finishes it at once. */

@@ -102,6 +102,8 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .deadline_us = input->deadline_ns / 1000};
     if (scheduler_add(e->scheduler, &sequence, &e->seq_of_slot[slot_idx]) != 0)
         finish_slot(e, slot, FINISH_ERROR, "the request needs more K/V blocks than there are");
+    else if (input->constrained)
+        link_want_mask(e->link, slot_idx); /* the next token's, whoever has drawn the last */
 }
 
 void engine_accept(struct engine *e, int32_t slot_idx)
@@ -160,12 +162,16 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
     atomic_store_explicit(&slot->num_published, num_generated, memory_order_release);
     e->published = true;
     enum finish_reason finish = finish_of(e, slot, num_generated, row->token_id);
-    if (finish != FINISH_NONE) engine_finish(e, seq_id, finish, NULL);
+    if (finish != FINISH_NONE)
+        engine_finish(e, seq_id, finish, NULL);
+    else if (slot->input.constrained)
+        link_want_mask(e->link, slot_idx);
 }
 
 void engine_publish_entry(struct engine *e, const struct plan_entry *entry, const struct sample_result *rows)
 {
-    const struct sample_result *drawn = entry->samples ? &rows[entry->num_score_rows] : NULL;
+    const struct sample_result *drawn =
+        entry->samples && !entry->withheld ? &rows[entry->num_score_rows] : NULL;
     if (!scheduler_end_entry(e->scheduler, entry)) {
         if (drawn && !drawn->failed) {
             counter_add(&e->counters->generated_tokens, 1);
@@ -175,7 +181,7 @@ void engine_publish_entry(struct engine *e, const struct plan_entry *entry, cons
     }
     const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
     struct request_slot *slot = request_slots_get(e->slots, seq->slot_idx);
-    for (int32_t i = 0; i < entry->num_score_rows + entry->samples; i++) {
+    for (int32_t i = 0; i < entry->num_score_rows + (drawn != NULL); i++) {
         if (!rows[i].failed) continue;
         engine_finish(e, entry->seq_id, FINISH_ERROR, "the model's output is not a number for this request");
         return;
@@ -183,6 +189,8 @@ void engine_publish_entry(struct engine *e, const struct plan_entry *entry, cons
     publish_prompt(e, slot, seq->slot_idx, entry, rows);
     if (drawn)
         publish_token(e, slot, entry->seq_id, drawn);
+    else if (entry->withheld)
+        engine_end_if_masked(e, entry->seq_id);
     else if (seq->max_tokens == 0 && entry->position + entry->num_tokens == seq->num_prompt)
         engine_finish(e, entry->seq_id, FINISH_LENGTH, NULL);
 }

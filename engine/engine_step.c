@@ -6,7 +6,12 @@
  * With two, step n + 1 is planned before it is known what step n draws: a decoding sequence's input is
  * "whatever was drawn for this batch_slot", and a sequence that turns out to have stopped has drawn one token
  * too many, which is discarded. Where the plan needs to know more (to preempt) it asks for the device to be
- * drained first. */
+ * drained first.
+ *
+ * What a constrained row may draw depends on the token before it: step n + 1 computes while step n ends and is published
+ * and masks are made, and only then draws:
+ *
+ *   ..., plan 2, begin 2, end 1, publish 1, masks of 2, sample 2, plan 3, begin 3, ... */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -123,7 +128,6 @@ static bool begin_flight(struct engine *e, int flight_idx)
     if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
     flight->begin_ns = clock_monotonic_ns();
     model_step_begin(e->model, step_builder_build(e->builder, flight_idx, e->scheduler, plan));
-    model_step_sample(e->model);
     return true;
 }
 
@@ -195,6 +199,24 @@ static void end_flight(struct engine *e)
 
 /* ---- the turn ---- */
 
+static void wake_front(struct engine *e)
+{
+    if (e->published) link_wake_front(e->link);
+    e->published = false;
+}
+
+/* What was begun last draws its tokens. */
+static void sample_flight(struct engine *e, int flight_idx)
+{
+    if (step_builder_num_constrained(e->builder, flight_idx) > 0) {
+        if (e->num_in_flight > 1) end_flight(e);
+        if (e->failed) return;
+        wake_front(e);
+        engine_settle_masks(e, flight_idx);
+    }
+    model_step_sample(e->model);
+}
+
 static bool forward(struct engine *e)
 {
     int flight_idx = (e->oldest_flight + e->num_in_flight) % e->limits.num_steps_in_flight;
@@ -203,6 +225,8 @@ static bool forward(struct engine *e)
         fail(e, "the device did not take a request's history");
         return true;
     }
+    if (result == SCHEDULE_STEP) sample_flight(e, flight_idx);
+    if (e->failed) return true;
     if (result == SCHEDULE_STEP && e->num_in_flight < e->limits.num_steps_in_flight) return true;
     if (e->num_in_flight > 0) {
         end_flight(e);
@@ -218,9 +242,6 @@ bool engine_step(struct engine *e)
     bool worked = drain(e);
     if (!e->failed) worked = forward(e) || worked;
     if (worked) engine_copy_scheduler_stats(e);
-    if (e->published) {
-        e->published = false;
-        link_wake_front(e->link);
-    }
+    wake_front(e);
     return worked;
 }

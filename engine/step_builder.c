@@ -20,6 +20,7 @@ struct step_buffer {
     int32_t *cu_seqlens_q, *seqlens_k, *block_tables; /* [num_seqs + 1], [num_seqs], [num_seqs][stride] */
     int32_t *logit_rows;                              /* [num_logits] */
     struct sample_params *sample;                     /* [num_logits] */
+    int32_t num_constrained;
 };
 
 struct step_builder {
@@ -123,6 +124,7 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
         .batch_slot = batch_slot,
         .score_token_id = -1,
         .sampling = input->sampling,
+        .constrained = input->constrained,
         .num_logit_bias = input->num_logit_bias,
         .logit_bias = sampling->logit_bias,
     };
@@ -149,11 +151,13 @@ static void add_rows(struct step_builder *b, struct step_buffer *buf, const stru
         struct sample_params *row = add_row(buf, first_token_idx + position - e->position, sampling);
         row->position = position + 1;
         row->score_token_id = seq->tokens[position + 1];
+        row->constrained = false;
         row->sampling.num_logprobs = max_of(row->sampling.num_logprobs, 0);
     }
     if (!e->samples) return;
     struct sample_params *row = add_row(buf, buf->step.num_tokens - 1, sampling);
     row->position = e->position + e->num_tokens;
+    buf->num_constrained += row->constrained;
     if (row->position - seq->num_prompt >= sampling->min_tokens) return;
     row->num_banned = sampling->num_banned;
     row->banned = sampling->banned;
@@ -185,6 +189,7 @@ const struct step *step_builder_build(struct step_builder *b, int buffer_idx, st
     assert_always(plan->num_tokens <= b->limits.num_tokens && plan->num_logits <= b->limits.num_logits);
     assert_always(plan->num_prefills + plan->num_decodes <= b->limits.num_seqs);
     step->num_tokens = step->num_seqs = step->num_logits = 0;
+    buf->num_constrained = 0;
     step->num_prefill_tokens = plan->num_prefill_tokens;
     step->num_prefill_seqs = plan->num_prefills;
     for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
@@ -195,4 +200,22 @@ const struct step *step_builder_build(struct step_builder *b, int buffer_idx, st
     }
     assert_always(step->num_tokens == plan->num_tokens && step->num_logits == plan->num_logits);
     return step;
+}
+
+bool step_builder_is_constrained(const struct step_builder *b, int32_t batch_slot)
+{
+    return b->requests[batch_slot].params.constrained;
+}
+
+int32_t step_builder_num_constrained(const struct step_builder *b, int buffer_idx)
+{
+    return b->buffers[buffer_idx].num_constrained;
+}
+
+void step_builder_set_allowed(struct step_builder *b, int buffer_idx, int32_t row, const uint64_t *allowed)
+{
+    struct sample_params *params = &b->buffers[buffer_idx].sample[row];
+    assert_always(params->constrained);
+    params->allowed = allowed;
+    params->withheld = !allowed;
 }

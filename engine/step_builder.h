@@ -25,4 +25,10 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
 const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,
                                       const struct plan *plan);
 
+/* Of the step in the buffer, while its tokens are not drawn yet: how many rows draw from masks, and what a row
+ * may draw (kernels/step.h). allowed: NULL, the row is withheld. */
+bool step_builder_is_constrained(const struct step_builder *b, int32_t batch_slot);
+int32_t step_builder_num_constrained(const struct step_builder *b, int buffer_idx);
+void step_builder_set_allowed(struct step_builder *b, int buffer_idx, int32_t row, const uint64_t *allowed);
+
 #endif

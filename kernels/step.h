@@ -37,8 +37,8 @@ struct sample_params {
      * score_token_id. */
     bool constrained;
     bool withheld;           /* the row draws nothing in this step */
-    const uint64_t *allowed; /* a token_mask; NULL: every id. Host memory that stays valid and unchanged from
-                                sample until step_end */
+    const uint64_t *allowed; /* a token_mask; NULL: every id. Host memory, not read any more when sample has
+                                returned */
 };
 
 struct sample_result {

@@ -220,6 +220,15 @@ void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
     free_sequence(s, seq);
 }
 
+void scheduler_withhold(struct scheduler *s, struct plan_entry *entry)
+{
+    struct sequence *seq = scheduler_sequence(s, entry->seq_id);
+    assert_always(entry->samples && !entry->withheld && seq->num_pending > 0);
+    entry->withheld = true;
+    seq->num_pending--;
+    if (seq->state == SEQUENCE_RUNNING) seq->num_computed--;
+}
+
 void scheduler_end_step(struct scheduler *s)
 {
     assert_always(s->num_steps_in_flight > 0);
@@ -231,7 +240,7 @@ bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
     struct sequence *seq = scheduler_sequence(s, entry->seq_id);
     assert_always(seq->num_steps_in_flight > 0);
     seq->num_steps_in_flight--;
-    seq->num_pending -= entry->samples;
+    seq->num_pending -= entry->samples && !entry->withheld;
     if (seq->state == SEQUENCE_RUNNING) return true;
     assert_always(seq->state == SEQUENCE_CLOSING);
     if (seq->num_steps_in_flight == 0) {

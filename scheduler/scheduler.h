@@ -66,7 +66,8 @@ struct plan_entry {
     int32_t position, num_tokens; /* computes tokens [position, position + num_tokens) */
     int32_t score_position,
         num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows */
-    bool samples;       /* the last token's row draws */
+    bool samples;       /* the last token's row draws, */
+    bool withheld;      /* but not in this step: scheduler_withhold */
     bool admitted;      /* this is the first entry since the sequence got its batch_slot */
 };
 
@@ -110,6 +111,10 @@ void scheduler_set_prices(struct scheduler *s, const struct step_prices *prices)
 enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan);
 /* Blocks of a running sequence, in order: [num_blocks]. */
 const int32_t *scheduler_block_table(const struct scheduler *s, const struct sequence *seq);
+
+/* The row of an entry that samples, in the newest step in flight, draws nothing after all: the sequence's last
+ * token will be computed again, and its row then draws. */
+void scheduler_withhold(struct scheduler *s, struct plan_entry *entry);
 
 /* The oldest step in flight ended. */
 void scheduler_end_step(struct scheduler *s);

@@ -34,7 +34,8 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     assert_always(seq->num_scored >= 1 && seq->num_scored <= seq->num_prompt);
     assert_always(has_blocks == (seq->batch_slot >= 0));
     assert_always(div_up(seq->num_computed, BLOCK_SIZE) <= seq->num_blocks);
-    assert_always(seq->num_hashed_blocks * BLOCK_SIZE <= seq->num_computed);
+    /* The last token may be computed once more, to the same bits. */
+    assert_always(seq->num_hashed_blocks * BLOCK_SIZE <= seq->num_computed + 1);
     assert_always(seq->num_blocks <= sequence_num_blocks_max(seq->num_prompt, seq->max_tokens));
     if (seq->state == SEQUENCE_CLOSING) assert_always(seq->num_steps_in_flight > 0);
     if (seq->state == SEQUENCE_WAITING) assert_always(seq->num_blocks == 0 && seq->num_steps_in_flight == 0);

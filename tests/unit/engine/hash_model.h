@@ -108,6 +108,7 @@ struct reference {
     int32_t num_prompt, num_tokens;
     const struct logit_bias *logit_bias; /* the input's num_logit_bias */
     uint64_t forbidden;                  /* ids that no row draws */
+    uint64_t allowed;                    /* constrained: those that the next row draws from */
     uint64_t reads[FAKE_LAYERS];         /* folds up to the last token */
 };
 
@@ -147,6 +148,7 @@ static inline struct sample_result reference_row(const struct reference *ref,
         .logit_bias = ref->logit_bias,
         .num_banned = ban ? num_banned : 0,
         .banned = banned,
+        .allowed = input->constrained && score_token_id < 0 ? &ref->allowed : NULL,
     };
     if (score_token_id >= 0) p.sampling.num_logprobs = max_of(p.sampling.num_logprobs, 0);
     uint64_t history = fake_uses_history(&p) && score_token_id < 0

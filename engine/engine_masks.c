@@ -1,0 +1,94 @@
+/* engine_masks.c - what constrained rows may draw: masks that the front makes while the device computes.
+ *
+ * A step waits for masks at most MASK_WAIT_NS in all. A row without its mask then draws nothing: its token is
+ * computed again by the next step, to the same bits, so that a late mask changes when a token comes and never
+ * which, and nobody else waits. */
+#include "base/check.h"
+#include "base/clock.h"
+#include "engine/engine_internal.h"
+
+enum { MASK_WAIT_NS = 1000000 };
+
+/* A row that draws from a mask. */
+struct drawing {
+    struct plan_entry *entry;
+    const struct sequence *seq;
+    int32_t row;
+};
+
+/* What is known of the token that the row draws: a mask_state, k + 1 when its mask is there. */
+static int32_t look(struct engine *e, const struct drawing *d)
+{
+    const struct request_slot *slot = request_slots_get(e->slots, d->seq->slot_idx);
+    return atomic_load_explicit(&slot->mask_state, memory_order_acquire);
+}
+
+static bool is_there(struct engine *e, const struct drawing *d)
+{
+    int32_t state = look(e, d);
+    return state < 0 || state == d->seq->num_tokens - d->seq->num_prompt + 1;
+}
+
+/* The next drawing of the flight behind *at, which begins with entry -1; rows are counted along. False: none. */
+static bool next_drawing(struct engine *e, struct plan *plan, int32_t *at, int32_t *next_row,
+                         struct drawing *out)
+{
+    while (++*at < plan->num_prefills + plan->num_decodes) {
+        struct plan_entry *entry =
+            *at < plan->num_prefills ? &plan->prefills[*at] : &plan->decodes[*at - plan->num_prefills];
+        *next_row += entry->num_score_rows + entry->samples;
+        if (!entry->samples) continue;
+        const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
+        *out = (struct drawing){entry, seq, *next_row - 1};
+        if (step_builder_is_constrained(e->builder, seq->batch_slot)) return true;
+    }
+    return false;
+}
+
+static void wait_for(struct engine *e, const struct drawing *d, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint32_t seen = link_num_made(e->link);
+        if (is_there(e, d)) return;
+        uint64_t now_ns = clock_monotonic_ns();
+        if (now_ns >= deadline_ns) return;
+        link_sleep_until_made(e->link, seen, deadline_ns - now_ns);
+    }
+}
+
+static void settle(struct engine *e, int flight_idx, const struct drawing *d)
+{
+    bool runs = d->seq->state == SEQUENCE_RUNNING; /* or it has ended meanwhile */
+    if (runs && is_there(e, d) && look(e, d) > 0) {
+        step_builder_set_allowed(e->builder, flight_idx, d->row,
+                                 request_slots_mask(e->slots, d->seq->slot_idx));
+        return;
+    }
+    if (runs && !is_there(e, d)) counter_add(&e->counters->num_withheld, 1);
+    step_builder_set_allowed(e->builder, flight_idx, d->row, NULL);
+    scheduler_withhold(e->scheduler, d->entry);
+}
+
+void engine_settle_masks(struct engine *e, int flight_idx)
+{
+    struct plan *plan = &e->flights[flight_idx].plan;
+    struct drawing d;
+    uint64_t deadline_ns = clock_monotonic_ns() + MASK_WAIT_NS;
+    assert_always(e->num_in_flight == 1);
+    for (int32_t at = -1, row = 0; next_drawing(e, plan, &at, &row, &d);)
+        if (d.seq->state == SEQUENCE_RUNNING) wait_for(e, &d, deadline_ns);
+    for (int32_t at = -1, row = 0; next_drawing(e, plan, &at, &row, &d);) settle(e, flight_idx, &d);
+}
+
+void engine_end_if_masked(struct engine *e, int32_t seq_id)
+{
+    struct request_slot *slot =
+        request_slots_get(e->slots, scheduler_sequence(e->scheduler, seq_id)->slot_idx);
+    int32_t state = atomic_load_explicit(&slot->mask_state, memory_order_acquire);
+    if (state == MASK_ENDED) {
+        slot->stop_token_id = -1;
+        engine_finish(e, seq_id, FINISH_STOP, NULL);
+    } else if (state == MASK_FAILED) {
+        engine_finish(e, seq_id, FINISH_ERROR, "the form of the answer could not be followed");
+    }
+}
