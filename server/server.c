@@ -31,6 +31,7 @@
 #include "server/http_metrics.h"
 #include "server/listener.h"
 #include "server/loop_watch.h"
+#include "server/masks.h"
 #include "server/recovery.h"
 #include "server/service_manager.h"
 #include "text/model_text.h"
@@ -241,6 +242,8 @@ static int publish_model(struct life *life, struct error *err)
     struct server *server = &life->server;
     struct link *link = server->link;
     int status = fit_tokenizer(life, link_facts(link), err);
+    if (!status) status = grammars_create(life->text.tokenizer, link_facts(link), &server->grammars, err);
+    if (!status) status = masks_create(link, server->grammars, &server->masks, err);
     if (status) return status;
     link_set_text(link, tokenizer_eos_id(life->text.tokenizer));
     server->facts = link_facts(link);
@@ -515,6 +518,8 @@ static void release(struct life *life)
         api_on_engine_wake(&life->server);
     }
     if (life->server.api) api_deinit(&life->server);
+    masks_destroy(life->server.masks);
+    grammars_destroy(life->server.grammars);
     recovery_deinit(&life->recovery);
     link_destroy(life->server.link);
     model_text_close(&life->text);

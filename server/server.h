@@ -14,6 +14,9 @@
 #include "text/tokenizer.h"
 #include "text/tools/tool_format.h"
 
+struct grammars;
+struct masks;
+
 enum server_state {
     SERVER_LOADING, /* listening; /health is 503, API calls get 503 with Retry-After */
     SERVER_READY,
@@ -34,6 +37,8 @@ struct server {
     const struct tool_format *tool_format;     /* NULL: likewise */
     struct link *link;
     struct request_slots *slots;    /* the link's */
+    struct grammars *grammars;      /* of answers that must have a form, */
+    struct masks *masks;            /* and what follows them */
     bool engine_is_down;            /* it loads, for the first time or again; what is submitted waits */
     uint64_t engine_start_ns;       /* monotonic: when it was started, or the one before it died */
     uint64_t engine_ready_ns;       /* monotonic: since when the engine serves */

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "server/api/api.h"
+#include "server/masks.h"
 
 enum {
     TEXT_BYTES_MAX = 64 << 20,
@@ -310,6 +311,7 @@ bool choice_release_slot(struct choice *c, const struct choice_context *context)
     const struct request_slot *slot = slot_of(c, context);
     if (atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE) return false;
     assert_debug(c->num_pulled <= atomic_load_explicit(&slot->num_published, memory_order_relaxed));
+    if (slot->input.constrained) masks_end(context->server->masks, c->slot_idx);
     request_slots_release(context->server->slots, c->slot_idx);
     c->slot_idx = -1;
     return true;

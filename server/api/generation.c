@@ -10,6 +10,7 @@
 #include "server/api/request_log.h"
 #include "server/api/slot_fill.h"
 #include "server/loop_watch.h"
+#include "server/masks.h"
 
 enum {
     INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds */
@@ -52,6 +53,7 @@ static void generation_free(struct generation *g)
     g->api->num_generations--;
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
+    grammars_release(g->api->server->grammars, g->params.form.grammar);
     cJSON_Delete(g->params.tools);
     tenant_forget(g);
     arena_deinit(&g->arena);
@@ -108,6 +110,7 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
         .finish_reason = finish_text(g, outcome),
         .stream = g->params.stream,
         .n = g->params.n,
+        .constraint = constraint_kind_names[g->params.form.constraint.kind],
         .prompt_tokens = usage.prompt_tokens,
         .cached_tokens = usage.cached_tokens,
         .completion_tokens = usage.completion_tokens,
@@ -298,6 +301,8 @@ static void submit(struct generation *g, const struct prompts *prompts)
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
         slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);
+        if (g->params.form.grammar)
+            masks_begin(server->masks, c->slot_idx, g->params.form.grammar, g->params.form.trigger);
         link_submit(server->link, c->slot_idx);
     }
     g->params.input = NULL; /* each slot has them now */
@@ -427,8 +432,9 @@ void generation_start(struct exchange *x, const struct codec *codec)
                                      .body = x->body,
                                      .body_bytes = x->body_bytes,
                                      .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
-    /* A template may take as long as it likes within its steps, whatever the body's length. */
-    bool is_long = codec->kind == API_CHAT || x->body_bytes > INLINE_BODY_BYTES_MAX;
+    /* A template and a grammar may take as long as they like within their limits, whatever the body's length. */
+    bool is_long = codec->kind == API_CHAT || x->body_bytes > INLINE_BODY_BYTES_MAX ||
+                   constraint_may_be_in(x->body, x->body_bytes);
     if (is_long && queue_prepare(g, &in)) return;
     struct preparation p = {.g = g, .in = in};
     prepare(&p);

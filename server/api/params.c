@@ -1,6 +1,6 @@
 /* Most fields are rows of one table; those with a shape of their own (lists, maps, objects) follow below. A
  * new plain field is one row. Fields that vLLM or OpenAI know and flashd does not have yet stand in a second
- * table with their neutral values: to ignore response_format would be to give a wrong answer, politely. */
+ * table with their neutral values: to ignore bad_words would be to give a wrong answer, politely. */
 #include "server/api/params.h"
 
 #include <math.h>
@@ -107,10 +107,8 @@ static const struct unsupported unsupported[] = {
     {"use_beam_search", ON_BOTH},   {"truncate_prompt_tokens", ON_BOTH},
     {"prompt_embeds", ON_BOTH},     {"logprob_token_ids", ON_BOTH},
     {"allowed_token_ids", ON_BOTH}, {"bad_words", ON_BOTH},
-    {"return_token_ids", ON_BOTH},  {"structured_outputs", ON_BOTH},
-    {"guided_json", ON_BOTH},       {"guided_regex", ON_BOTH},
-    {"guided_choice", ON_BOTH},     {"guided_grammar", ON_BOTH},
-    {"grammar", ON_BOTH},           {"json_schema", ON_BOTH},
+    {"return_token_ids", ON_BOTH},  {"grammar", ON_BOTH},
+    {"json_schema", ON_BOTH},
 };
 
 static bool says_nothing(const cJSON *value)
@@ -130,22 +128,6 @@ static int refuse_unsupported(struct reader *r, const char *name)
 static bool text_equals(const cJSON *value, const char *text)
 {
     return value && cJSON_IsString(value) && !strcmp(value->valuestring, text);
-}
-
-static int check_response_format(struct reader *r)
-{
-    const cJSON *format = json_field_find(r->body, "response_format");
-    if (!format) return 0;
-    if (!cJSON_IsObject(format))
-        return json_field_refuse_type(format, "response_format", "an object", r->err);
-    const cJSON *type = json_field_find(format, "type");
-    if (!cJSON_IsString(type))
-        return api_error_invalid(r->err, "invalid_type", "response_format.type",
-                                 "response_format.type must be a string, such as \"text\"");
-    if (text_equals(type, "text")) return 0;
-    return api_error_invalid(
-        r->err, "unsupported_value", "response_format.type",
-        "response_format.type must be \"text\"; this server does not constrain answers yet");
 }
 
 static int check_modalities(struct reader *r)
@@ -168,8 +150,7 @@ static int check_unsupported(struct reader *r)
         if (!says_nothing(json_field_find(r->body, unsupported[i].name)))
             return refuse_unsupported(r, unsupported[i].name);
     }
-    int status = check_response_format(r);
-    if (status == 0 && r->out->kind == API_CHAT) status = tool_params_read(r->body, r->out, r->err);
+    int status = r->out->kind == API_CHAT ? tool_params_read(r->body, r->out, r->err) : 0;
     if (status == 0 && r->out->kind == API_CHAT) status = check_modalities(r);
     return status;
 }
@@ -421,6 +402,11 @@ static int read_stream_options(struct reader *r)
     return status;
 }
 
+static int read_form(struct reader *r)
+{
+    return constraint_read(r->server, r->body, r->out->has_nul, r->arena, &r->out->form, r->err);
+}
+
 static int read_cache_salt(struct reader *r)
 {
     const cJSON *salt = json_field_find(r->body, "cache_salt");
@@ -485,6 +471,12 @@ static int check_combinations(struct reader *r)
     if (p->continue_final_message && p->add_generation_prompt)
         return api_error_invalid(r->err, "invalid_value", "continue_final_message",
                                  "continue_final_message needs add_generation_prompt: false");
+    if (p->uses_tools && p->form.constraint.kind != CONSTRAINT_NONE)
+        return api_error_invalid(
+            r->err, "unsupported_value", p->form.param,
+            "%s stands beside tools: an answer that has a form calls none; leave one of them "
+            "out, or say tool_choice: \"none\"",
+            p->form.param);
     return 0;
 }
 
@@ -511,10 +503,10 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err)
 {
     static int (*const steps[])(struct reader *) = {
-        read_plain_fields,   check_unsupported, read_max_tokens,     read_n,
-        read_priority,       read_seed,         read_logprobs,       read_stop,
-        read_stop_token_ids, read_logit_bias,   read_stream_options, read_cache_salt,
-        check_combinations,
+        read_plain_fields,   check_unsupported,  read_max_tokens,     read_n,
+        read_priority,       read_seed,          read_logprobs,       read_stop,
+        read_stop_token_ids, read_logit_bias,    read_stream_options, read_cache_salt,
+        read_form,           check_combinations,
     };
     struct reader r = {server, body, text, text_bytes, arena, out, err};
     set_defaults(server, kind, out);

@@ -17,6 +17,7 @@
 
 #include "base/arena.h"
 #include "server/api/api_error.h"
+#include "server/api/constraint.h"
 #include "server/api/text_stream.h"
 #include "server/server.h"
 
@@ -51,7 +52,8 @@ struct params {
     bool separate_reasoning;
     cJSON *tools; /* of a prepared request that uses them; the owner of params frees it */
     struct stop_strings stop;
-    char *cache_salt; /* NULL: none */
+    struct answer_form form; /* its grammar is compiled when all else is good */
+    char *cache_salt;        /* NULL: none */
     size_t cache_salt_bytes;
 };
 

@@ -53,6 +53,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
+    if (status == 0) status = constraint_compile(in->server, &prompts->items[0].tokens, &params->form, err);
+    if (status == 0) params->input->constrained = params->form.grammar != NULL;
     if (status < 0) codec_name_error(in->codec, err);
     if (status == 0 && params->uses_tools)
         params->tools = cJSON_DetachItemFromObjectCaseSensitive(body, "tools");

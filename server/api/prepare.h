@@ -1,4 +1,5 @@
-/* prepare.h - from a body to params and token ids: parse, translate, validate, render, tokenise.
+/* prepare.h - from a body to params and token ids: parse, translate, validate, render, tokenise,
+ * compile.
  *
  * One pure function of the body and of the server's immutable tables, so that a long body runs on the worker
  * pool and a short one inline, through the same code. Nothing of the parsed tree is left when it returns.
@@ -17,7 +18,7 @@ struct prepare_input {
     int64_t now_seconds;
 };
 
-/* prompts_deinit is due on failure too. */
+/* prompts_deinit is due on failure too; params->form.grammar, unless NULL, is to be released. */
 int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
                 struct prompts *prompts, struct api_error *err) must_check;
 

@@ -11,7 +11,7 @@ static double ms_of(uint64_t ns)
 
 void request_log_write(const struct request_record *r)
 {
-    struct log_field fields[18];
+    struct log_field fields[19];
     int count = 0;
 #define TEXT(name, value)                                                                                    \
     fields[count++] = (struct log_field){.key = name, .type = LOG_FIELD_TEXT, .text = value}
@@ -39,6 +39,7 @@ void request_log_write(const struct request_record *r)
     TEXT("finish_reason", r->finish_reason);
     INT("stream", r->stream);
     INT("n", r->n);
+    if (r->constraint) TEXT("constraint", r->constraint);
     INT("seed", (int64_t)r->seed);
 #undef TEXT
 #undef INT

@@ -13,6 +13,7 @@ struct request_record {
     const char *finish_reason; /* "stop", "length", "client_gone", "engine_fault", "aborted" */
     bool stream;
     int32_t n;
+    const char *constraint; /* of the answer's form; NULL: none */
     int64_t prompt_tokens, cached_tokens, completion_tokens;
     uint64_t seed; /* of the first choice: the request again with this seed gives the same answer */
     uint64_t queue_ns, ttft_ns; /* 0: never got that far */

@@ -6,6 +6,8 @@
 #include "base/check.h"
 #include "base/metrics.h"
 #include "base/version.h"
+#include "server/grammars.h"
+#include "server/masks.h"
 
 const char *const outcome_names[NUM_OUTCOMES] = {"done", "client_gone", "engine_fault", "aborted"};
 
@@ -43,6 +45,8 @@ static struct {
     struct metric *iteration_tokens;
     struct metric *admitted, *finished[NUM_OUTCOMES], *in_flight, *slots_free, *arena_bytes;
     struct metric *blocks_free, *blocks_cached, *blocks_held;
+    struct follower grammars_compiled, grammars_refused, grammars_found, compile_seconds, masks, withheld;
+    struct metric *grammar_bytes;
 } m;
 
 /* ---- registration ---- */
@@ -211,6 +215,21 @@ static void register_own(const char *const *phase_names, const double *phase_sec
                                  "Tokens computed for a sequence that had ended.", "");
 }
 
+static void register_forms(void)
+{
+    static const char name[] = "flashd_grammars_total", help[] = "Grammars that requests asked for.";
+    m.grammars_compiled.metric = add_own(METRIC_COUNTER, name, help, "result=\"compiled\"");
+    m.grammars_refused.metric = add_own(METRIC_COUNTER, name, help, "result=\"refused\"");
+    m.grammars_found.metric = add_own(METRIC_COUNTER, name, help, "result=\"cached\"");
+    m.compile_seconds.metric =
+        add_own(METRIC_COUNTER, "flashd_grammar_compile_seconds_total", "Time that compiling took.", "");
+    m.grammar_bytes = add_own(METRIC_GAUGE, "flashd_grammar_bytes",
+                              "Memory of grammars and of the masks kept for them.", "");
+    m.masks.metric = add_own(METRIC_COUNTER, "flashd_masks_total", "Masks of tokens made.", "");
+    m.withheld.metric = add_own(METRIC_COUNTER, "flashd_rows_withheld_total",
+                                "Tokens that were computed again since their mask came late.", "");
+}
+
 void request_metrics_register(struct server *server, const char *const *phase_names,
                               const double *phase_seconds, int num_phases)
 {
@@ -221,6 +240,7 @@ void request_metrics_register(struct server *server, const char *const *phase_na
     register_times();
     register_sizes(server);
     register_own(phase_names, phase_seconds, num_phases);
+    register_forms();
     m.registered = true;
 }
 
@@ -289,11 +309,23 @@ void request_metrics_count_finished(enum outcome outcome, int32_t most_generated
     metric_observe(m.length_most, most_generated_tokens);
 }
 
-static void follow(struct follower *f, uint64_t total)
+static void follow(struct follower *f, double total)
 {
-    if ((double)total <= f->seen) return;
-    metric_add(f->metric, (double)total - f->seen);
-    f->seen = (double)total;
+    if (total <= f->seen) return;
+    metric_add(f->metric, total - f->seen);
+    f->seen = total;
+}
+
+static void refresh_forms(const struct server *server)
+{
+    struct grammars_stats s;
+    grammars_stats(server->grammars, &s);
+    follow(&m.grammars_compiled, (double)s.num_compiled);
+    follow(&m.grammars_refused, (double)s.num_refused);
+    follow(&m.grammars_found, (double)s.num_found);
+    follow(&m.compile_seconds, s.compile_seconds);
+    metric_set(m.grammar_bytes, (double)s.num_bytes);
+    follow(&m.masks, (double)masks_num_made(server->masks));
 }
 
 void request_metrics_refresh(const struct server *server, int num_in_flight)
@@ -310,11 +342,13 @@ void request_metrics_refresh(const struct server *server, int num_in_flight)
     metric_set(m.in_flight, num_in_flight);
     metric_set(m.slots_free, request_slots_num_free(server->slots));
     metric_set(m.arena_bytes, (double)arena_total_bytes());
-    follow(&m.preemptions, s.num_preemptions);
-    follow(&m.prefix_queries, s.prefix_query_tokens);
-    follow(&m.prefix_hits, s.prefix_hit_tokens);
-    follow(&m.discarded, s.discarded_tokens);
-    follow(&m.steps, s.num_steps);
+    follow(&m.preemptions, (double)s.num_preemptions);
+    follow(&m.prefix_queries, (double)s.prefix_query_tokens);
+    follow(&m.prefix_hits, (double)s.prefix_hit_tokens);
+    follow(&m.discarded, (double)s.discarded_tokens);
+    follow(&m.steps, (double)s.num_steps);
+    follow(&m.withheld, (double)s.num_withheld);
+    if (server->masks) refresh_forms(server);
     const struct link_counters *c = link_counters(server->link);
     metric_copy_histogram(m.iteration_tokens, c->step_tokens, (double)atomic_load(&c->step_tokens_sum));
 }

@@ -368,7 +368,7 @@ BAD = [
     (dict(stop=[""]), "stop[0]", "invalid_value"),
     (dict(top_logprobs=3), "top_logprobs", "invalid_value"),
     (dict(seed=2**63), "seed", "invalid_value"),
-    (dict(response_format={"type": "json_object"}), "response_format.type", "unsupported_value"),
+    (dict(response_format={"type": "xml"}), "response_format.type", "unsupported_value"),
     (dict(tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="required"), "tool_choice",
      "unsupported_value"),
     (dict(extra_body={"stop_token_ids": [10**6]}), "stop_token_ids[0]", "invalid_value"),

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "server/api/json_gate.h"
+#include "server/api/nul_text.h"
 #include "server/api/params.h"
 #include "unit/server/fake_tokenizer.h"
 
@@ -40,7 +41,8 @@ static int tear_down(void **state)
 
 static int read_as(enum api_kind kind, const char *text)
 {
-    cJSON *body = cJSON_Parse(text);
+    bool conflict;
+    cJSON *body = nul_text_parse(text, strlen(text), &conflict);
     assert_non_null(body);
     int status = params_read(&server, kind, body, text, strlen(text), &arena, &params, &error);
     cJSON_Delete(body);
@@ -378,21 +380,87 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     assert_refused(API_CHAT, "{\"priority\":\"1\"}", "priority", "invalid_type");
     assert_ok(API_CHAT, "{\"tools\":[{}],\"tool_choice\":\"none\"}");
     assert_refused(API_CHAT, "{\"tool_choice\":\"required\"}", "tool_choice", "invalid_value");
-    assert_refused(API_CHAT, "{\"response_format\":{\"type\":\"json_object\"}}", "response_format.type",
-                   "unsupported_value");
-    assert_refused(API_CHAT, "{\"response_format\":\"text\"}", "response_format", "invalid_type");
     assert_refused(API_CHAT, "{\"modalities\":[\"text\",\"audio\"]}", "modalities", "unsupported_value");
     assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
     assert_refused(API_COMPLETIONS, "{\"best_of\":2}", "best_of", "unsupported_value");
     assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2}");
-    static const char *const fields[] = {
-        "use_beam_search",    "prompt_embeds", "allowed_token_ids",     "bad_words",
-        "structured_outputs", "guided_regex",  "truncate_prompt_tokens"};
+    static const char *const fields[] = {"use_beam_search", "prompt_embeds", "allowed_token_ids", "bad_words",
+                                         "truncate_prompt_tokens"};
     for (size_t i = 0; i < array_length(fields); i++) {
         char text[128];
         snprintf(text, sizeof text, "{\"%s\":[1]}", fields[i]);
         assert_refused(API_COMPLETIONS, text, fields[i], "unsupported_parameter");
         assert_refused(API_CHAT, text, fields[i], "unsupported_parameter");
+    }
+}
+
+static void assert_form(const char *body, enum constraint_kind kind, const char *text, int max_spaces)
+{
+    assert_ok(API_CHAT, body);
+    const struct constraint *c = &params.form.constraint;
+    assert_int_equal(c->kind, kind);
+    assert_string_equal(c->text ? c->text : "", text);
+    assert_int_equal(c->max_spaces, max_spaces);
+}
+
+static void forms_become_one_constraint(void **state)
+{
+    (void)state;
+    assert_form("{\"response_format\":{\"type\":\"text\"}}", CONSTRAINT_NONE, "", 20);
+    assert_form("{\"response_format\":{\"type\":\"json_object\"}}", CONSTRAINT_JSON_OBJECT, "", 20);
+    assert_form(
+        "{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,"
+        "\"schema\":{\"type\" : \"string\"}}}}",
+        CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\"}", 20);
+    assert_form("{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true,\"regex\":null}}",
+                CONSTRAINT_JSON_SCHEMA, "{}", 0);
+    assert_form("{\"structured_outputs\":{\"json_object\":true}}", CONSTRAINT_JSON_OBJECT, "", 20);
+    assert_form("{\"structured_outputs\":{}}", CONSTRAINT_NONE, "", 20);
+    assert_form("{\"guided_json\":\"{\\\"type\\\": 1}\"}", CONSTRAINT_JSON_SCHEMA, "{\"type\": 1}", 20);
+    assert_form("{\"guided_regex\":\"a+\",\"guided_json\":null}", CONSTRAINT_REGEX, "a+", 20);
+    assert_form("{\"guided_choice\":[\"a\",\"b\"]}", CONSTRAINT_CHOICE, "[\"a\",\"b\"]", 20);
+    assert_form("{\"guided_grammar\":\"root ::= \\\"a\\\"\"}", CONSTRAINT_EBNF, "root ::= \"a\"", 20);
+}
+
+static void forms_that_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *param, *code;
+    } cases[] = {
+        {"{\"response_format\":\"text\"}", "response_format", "invalid_type"},
+        {"{\"response_format\":{}}", "response_format.type", "invalid_type"},
+        {"{\"response_format\":{\"type\":\"xml\"}}", "response_format.type", "unsupported_value"},
+        {"{\"response_format\":{\"type\":\"json_schema\"}}", "response_format.json_schema", "invalid_type"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\"}}}",
+         "response_format.json_schema.schema", "invalid_type"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"strict\":1,\"schema\":{}}}}",
+         "response_format.json_schema.strict", "invalid_type"},
+        {"{\"structured_outputs\":[]}", "structured_outputs", "invalid_type"},
+        {"{\"structured_outputs\":{\"regexp\":\"a\"}}", "structured_outputs.regexp", "unsupported_parameter"},
+        {"{\"structured_outputs\":{\"whitespace_pattern\":\" \"}}", "structured_outputs.whitespace_pattern",
+         "unsupported_parameter"},
+        {"{\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"a\"]}}", "structured_outputs.choice",
+         "invalid_value"},
+        {"{\"structured_outputs\":{\"regex\":\"a\"},\"guided_choice\":[\"a\"]}", "guided_choice",
+         "invalid_value"},
+        {"{\"response_format\":{\"type\":\"json_object\"},\"guided_json\":{}}", "guided_json",
+         "invalid_value"},
+        {"{\"guided_choice\":[]}", "guided_choice", "invalid_value"},
+        {"{\"guided_choice\":[\"a\",1]}", "guided_choice[1]", "invalid_type"},
+        {"{\"guided_regex\":\"\"}", "guided_regex", "invalid_value"},
+        {"{\"guided_grammar\":[]}", "guided_grammar", "invalid_type"},
+        {"{\"guided_json\":[]}", "guided_json", "invalid_type"},
+        {"{\"guided_json\":\"{\"}", "guided_json", "invalid_value"},
+        {"{\"guided_json\":\"\\\"\\\\u0000\\\"\"}", "guided_json", "invalid_value"},
+        {"{\"guided_json\":{\"const\":\"\\u0000\"}}", "guided_json", "invalid_value"},
+        {"{\"guided_regex\":\"a\\u0000\"}", "guided_regex", "invalid_value"},
+        {"{\"guided_whitespace_pattern\":\" \",\"guided_json\":{}}", "guided_whitespace_pattern",
+         "unsupported_parameter"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        assert_refused(API_CHAT, cases[i].body, cases[i].param, cases[i].code);
+        assert_refused(API_COMPLETIONS, cases[i].body, cases[i].param, cases[i].code);
     }
 }
 
@@ -541,6 +609,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(max_tokens_of_nothing_needs_echo, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(forms_become_one_constraint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(forms_that_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stream_options, set_up, tear_down),
         cmocka_unit_test_setup_teardown(models_have_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(salts, set_up, tear_down),

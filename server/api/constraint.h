@@ -1,0 +1,39 @@
+/* constraint.h - what a request says of its answers' form, and the grammar that comes of it.
+ *
+ *   response_format       {"type": "text" | "json_object" | "json_schema", "json_schema": {"schema": ...}}
+ *   structured_outputs    {json | regex | choice | grammar | json_object, disable_any_whitespace}
+ *   guided_json, guided_regex, guided_choice, guided_grammar, guided_json_object
+ *
+ * One of them at most; another beside it is refused, as is what would change the answer and is not known. However
+ * it was written, it becomes one struct constraint. Thread: any. */
+#ifndef SERVER_API_CONSTRAINT_H
+#define SERVER_API_CONSTRAINT_H
+
+#include <cjson/cJSON.h>
+
+#include "base/arena.h"
+#include "server/api/api_error.h"
+#include "server/grammars.h"
+#include "server/server.h"
+
+/* What answers must look like. */
+struct answer_form {
+    struct constraint constraint;
+    const char *param;                    /* where it stands in the body; static text */
+    const struct shared_grammar *grammar; /* NULL: none */
+    const char *trigger; /* NULL: from the first token; else the form begins behind this text */
+};
+
+/* False only when the body's members name no constraint, so that preparing it is no work. */
+bool constraint_may_be_in(const char *body, size_t num_bytes);
+
+/* has_nul: nul_text.h. Text goes into the arena. */
+int constraint_read(const struct server *server, const cJSON *body, bool has_nul, struct arena *arena,
+                    struct answer_form *out, struct api_error *err) must_check;
+
+/* Sets form->grammar; grammars_release is due. prompt: what the answers go on from. Where it opens a block of
+ * reasoning the form begins behind that. */
+int constraint_compile(const struct server *server, const struct token_list *prompt, struct answer_form *form,
+                       struct api_error *err) must_check;
+
+#endif

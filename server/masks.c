@@ -1,0 +1,335 @@
+#include "server/masks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "text/grammar/mask.h"
+#include "text/grammar/matcher.h"
+#include "text/tokenizer.h"
+
+enum { NUM_THREADS = 2 };
+
+/* One slot's answer on its way. Its thread's while is_busy, else under the mutex. */
+struct follower {
+    const struct shared_grammar *shared;
+    struct matcher *matcher; /* NULL: nothing was asked yet */
+    bool is_busy, asked_again;
+    bool is_dropped;    /* while busy: the slot is gone */
+    int32_t num_taken;  /* generated tokens */
+    int32_t mask_state; /* as published last */
+    int32_t num_prompt_tokens, min_tokens;
+    bool ignore_eos;
+    int32_t num_stop_token_ids;
+    int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
+    size_t trigger_bytes, matched_bytes; /* equal: the grammar has begun */
+    char trigger[TRIGGER_BYTES_MAX];
+};
+
+struct worker {
+    struct masks *masks;
+    pthread_t thread;
+    struct mask_maker *maker; /* NULL: no mask was made yet */
+    uint64_t *words;
+};
+
+struct masks {
+    struct link *link;
+    struct request_slots *slots;
+    struct grammars *grammars;
+    const int32_t *end_ids;
+    int32_t num_end_ids;
+    size_t num_words; /* of a mask */
+    pthread_mutex_t mutex;
+    struct follower **followers; /* by slot */
+    struct worker workers[NUM_THREADS];
+    int num_workers;
+    _Atomic bool stopping;
+    _Atomic uint64_t num_made;
+};
+
+/* ---- what may come next: the follower's thread, without the mutex ---- */
+
+static bool contains(const int32_t *ids, int32_t num_ids, int32_t id)
+{
+    for (int32_t i = 0; i < num_ids; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* The engine ends the answer with it. */
+static bool is_stop(const struct masks *m, const struct follower *f, int32_t id)
+{
+    return (!f->ignore_eos && contains(m->end_ids, m->num_end_ids, id)) ||
+           contains(f->stop_token_ids, f->num_stop_token_ids, id);
+}
+
+static void add_id(uint64_t *words, int32_t id)
+{
+    words[id / 64] |= 1ull << (id % 64);
+}
+
+static void remove_id(uint64_t *words, int32_t id)
+{
+    words[id / 64] &= ~(1ull << (id % 64));
+}
+
+static bool is_empty(const uint64_t *words, size_t num_words)
+{
+    for (size_t i = 0; i < num_words; i++)
+        if (words[i]) return false;
+    return true;
+}
+
+/* How many bytes of a free text's begin complete the trigger; num_bytes + 1: it is not there yet. */
+static size_t find_trigger(struct follower *f, const char *bytes, size_t num_bytes)
+{
+    for (size_t i = 0; i < num_bytes; i++) {
+        /* A trigger is short: what was matched is looked through again where it fails. */
+        while (f->matched_bytes > 0 && f->trigger[f->matched_bytes] != bytes[i]) {
+            size_t shorter = f->matched_bytes - 1;
+            while (shorter > 0 && memcmp(f->trigger, f->trigger + f->matched_bytes - shorter, shorter) != 0)
+                shorter--;
+            f->matched_bytes = shorter;
+        }
+        if (f->trigger[f->matched_bytes] == bytes[i]) f->matched_bytes++;
+        if (f->matched_bytes == f->trigger_bytes) return i + 1;
+    }
+    return num_bytes + 1;
+}
+
+static bool is_free(const struct follower *f)
+{
+    return f->matched_bytes < f->trigger_bytes;
+}
+
+static int take_token(const struct masks *m, struct follower *f, int32_t id)
+{
+    size_t num_bytes, skip = 0;
+    const char *bytes = tokenizer_token_bytes(grammars_tokenizer(m->grammars), id, &num_bytes);
+    f->num_taken++;
+    if (is_stop(m, f, id)) return 0;
+    if (is_free(f)) skip = find_trigger(f, bytes, num_bytes);
+    return skip < num_bytes ? matcher_accept(f->matcher, bytes + skip, num_bytes - skip) : 0;
+}
+
+/* What ends an answer, beside the grammar. */
+static void add_ends(const struct masks *m, const struct follower *f, uint64_t *words)
+{
+    bool may_stop = f->num_taken >= f->min_tokens;
+    bool may_end = may_stop && matcher_can_end(f->matcher);
+    for (int32_t i = 0; i < m->num_end_ids && may_end && !f->ignore_eos; i++) add_id(words, m->end_ids[i]);
+    for (int32_t i = 0; i < f->num_stop_token_ids; i++) {
+        int32_t id = f->stop_token_ids[i];
+        if (!may_stop) remove_id(words, id);
+        if (may_end) add_id(words, id);
+    }
+}
+
+static int make_mask(const struct masks *m, struct worker *w, struct follower *f, int32_t *state)
+{
+    if (is_free(f)) {
+        memset(w->words, 0xFF, m->num_words * sizeof *w->words);
+    } else {
+        if (!w->maker && mask_maker_new(f->shared->vocabulary, &w->maker)) return STATUS_NO_MEMORY;
+        int status = mask_fill(w->maker, f->matcher, f->shared->masks, w->words);
+        if (status == STATUS_NO_MEMORY) return status;
+        /* STATUS_LIMIT: what was not looked at is left out, and what is there is allowed. */
+        add_ends(m, f, w->words);
+    }
+    *state = is_empty(w->words, m->num_words) ? MASK_ENDED : f->num_taken + 1;
+    return 0;
+}
+
+/* token_id: -1 before the first. */
+static int follow(const struct masks *m, struct worker *w, struct follower *f, int32_t token_id,
+                  int32_t *state)
+{
+    int status = f->matcher ? 0 : matcher_new(f->shared->grammar, &f->matcher);
+    if (status == 0 && token_id >= 0) status = take_token(m, f, token_id);
+    return status ? status : make_mask(m, w, f, state);
+}
+
+/* ---- one slot: under the mutex ---- */
+
+static void free_follower(struct masks *m, struct follower *f)
+{
+    matcher_free(f->matcher);
+    grammars_release(m->grammars, f->shared);
+    free(f);
+}
+
+/* The next published token that was not taken; -1: none. There is at most one: the next needs its mask. */
+static int32_t next_token(struct masks *m, const struct follower *f, int32_t slot_idx)
+{
+    const struct request_slot *slot = request_slots_get(m->slots, slot_idx);
+    int32_t published = atomic_load_explicit(&slot->num_published, memory_order_acquire);
+    if (published == f->num_taken) return -1;
+    return request_slots_tokens(m->slots, slot_idx)[f->num_prompt_tokens + f->num_taken];
+}
+
+/* The token before it was published: nobody reads the last mask any more. */
+static void publish(struct masks *m, const struct worker *w, struct follower *f, int32_t slot_idx,
+                    int32_t state)
+{
+    struct request_slot *slot = request_slots_get(m->slots, slot_idx);
+    if (state > 0) memcpy(request_slots_mask(m->slots, slot_idx), w->words, m->num_words * sizeof *w->words);
+    f->mask_state = state;
+    atomic_store_explicit(&slot->mask_state, state, memory_order_release);
+    atomic_fetch_add_explicit(&m->num_made, 1, memory_order_relaxed);
+}
+
+static void log_failure(const struct masks *m, int32_t slot_idx, const struct follower *f, int status)
+{
+    log_error("request %llu: its answer cannot be followed behind token %d: %s",
+              (unsigned long long)request_slots_get(m->slots, slot_idx)->input.request_id, f->num_taken,
+              status_text(status));
+}
+
+/* One round of a follower that this thread is busy with. */
+static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
+{
+    struct masks *m = w->masks;
+    int32_t token_id = next_token(m, f, slot_idx), state = MASK_NONE;
+    f->asked_again = false;
+    /* Another engine asks again for what is there; and what has failed stays so. */
+    if ((token_id < 0 && f->mask_state != MASK_NONE) || f->mask_state == MASK_FAILED) return;
+    pthread_mutex_unlock(&m->mutex);
+    int status = follow(m, w, f, token_id, &state);
+    pthread_mutex_lock(&m->mutex);
+    if (f->is_dropped) return;
+    if (status) log_failure(m, slot_idx, f, status);
+    publish(m, w, f, slot_idx, status ? MASK_FAILED : state);
+}
+
+static void serve(struct worker *w, int32_t slot_idx)
+{
+    struct masks *m = w->masks;
+    pthread_mutex_lock(&m->mutex);
+    struct follower *f = m->followers[slot_idx];
+    if (f && f->is_busy) {
+        f->asked_again = true;
+    } else if (f) {
+        f->is_busy = f->asked_again = true;
+        while (f->asked_again && !f->is_dropped) serve_round(w, f, slot_idx);
+        f->is_busy = false;
+        if (f->is_dropped) free_follower(m, f);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    if (f) link_say_mask_is_made(m->link);
+}
+
+/* ---- threads ---- */
+
+static void *work(void *context)
+{
+    struct worker *w = context;
+    struct masks *m = w->masks;
+    pthread_setname_np(pthread_self(), "masks");
+    while (!atomic_load(&m->stopping)) {
+        uint32_t seen = link_num_wanted(m->link);
+        int32_t slot_idx = -1;
+        bool any = false;
+        for (; link_next_wanted(m->link, &slot_idx); any = true) serve(w, slot_idx);
+        if (!any && !atomic_load(&m->stopping)) link_sleep_until_wanted(m->link, seen);
+    }
+    return NULL;
+}
+
+static int start(struct masks *m, struct error *err)
+{
+    for (; m->num_workers < NUM_THREADS; m->num_workers++) {
+        struct worker *w = &m->workers[m->num_workers];
+        w->masks = m;
+        w->words = malloc(m->num_words * sizeof *w->words);
+        if (w->words && pthread_create(&w->thread, NULL, work, w) == 0) continue;
+        free(w->words);
+        return error_set(err, STATUS_NO_MEMORY, "cannot start a thread for masks");
+    }
+    return 0;
+}
+
+int masks_create(struct link *link, struct grammars *grammars, struct masks **out, struct error *err)
+{
+    struct masks *m = calloc(1, sizeof *m);
+    if (!m) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    m->link = link;
+    m->slots = link_slots(link);
+    m->grammars = grammars;
+    m->num_end_ids = grammars_end_ids(grammars, &m->end_ids);
+    m->num_words = (size_t)request_slots_mask_words(m->slots);
+    m->followers = calloc((size_t)request_slots_count(m->slots), sizeof(struct follower *));
+    pthread_mutex_init(&m->mutex, NULL);
+    int status = m->followers ? start(m, err) : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    if (status) {
+        masks_destroy(m);
+        return status;
+    }
+    *out = m;
+    return 0;
+}
+
+void masks_destroy(struct masks *m)
+{
+    if (!m) return;
+    atomic_store(&m->stopping, true);
+    for (int i = 0; i < m->num_workers; i++) link_call_mask_threads(m->link);
+    for (int i = 0; i < m->num_workers; i++) {
+        pthread_join(m->workers[i].thread, NULL);
+        mask_maker_free(m->workers[i].maker);
+        free(m->workers[i].words);
+    }
+    free(m->followers);
+    pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+/* ---- the loop's ---- */
+
+static struct follower *make_follower(struct masks *m, const struct request_slot_input *input,
+                                      const struct shared_grammar *grammar, const char *trigger)
+{
+    struct follower *f = calloc(1, sizeof *f);
+    if (!f) return NULL;
+    f->shared = grammars_hold(m->grammars, grammar);
+    f->num_prompt_tokens = input->num_prompt_tokens;
+    f->min_tokens = input->min_tokens;
+    f->ignore_eos = input->ignore_eos;
+    f->num_stop_token_ids = input->num_stop_token_ids;
+    memcpy(f->stop_token_ids, input->stop_token_ids, sizeof f->stop_token_ids);
+    f->trigger_bytes = trigger ? strlen(trigger) : 0;
+    assert_always(f->trigger_bytes <= TRIGGER_BYTES_MAX);
+    memcpy(f->trigger, trigger ? trigger : "", f->trigger_bytes);
+    return f;
+}
+
+void masks_begin(struct masks *m, int32_t slot_idx, const struct shared_grammar *grammar, const char *trigger)
+{
+    struct request_slot *slot = request_slots_get(m->slots, slot_idx);
+    struct follower *f = make_follower(m, &slot->input, grammar, trigger);
+    assert_always(slot->input.constrained);
+    if (!f) atomic_store_explicit(&slot->mask_state, MASK_FAILED, memory_order_release);
+    pthread_mutex_lock(&m->mutex);
+    assert_always(!m->followers[slot_idx]);
+    m->followers[slot_idx] = f;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+void masks_end(struct masks *m, int32_t slot_idx)
+{
+    pthread_mutex_lock(&m->mutex);
+    struct follower *f = m->followers[slot_idx];
+    m->followers[slot_idx] = NULL;
+    if (f && f->is_busy)
+        f->is_dropped = true;
+    else if (f)
+        free_follower(m, f);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+uint64_t masks_num_made(const struct masks *m)
+{
+    return atomic_load_explicit(&m->num_made, memory_order_relaxed);
+}

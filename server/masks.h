@@ -1,0 +1,43 @@
+/* masks.h - which tokens a constrained answer may go on with, made beside the engine's steps.
+ *
+ *   loop    masks_begin(slot)  ->  link_submit
+ *   engine  publishes token k of the slot, link_want_mask
+ *   mask thread  follows the slot's published tokens through its grammar, writes the mask of token k + 1 into
+ *           the slot, mask_state = k + 2 (release), link_say_mask_is_made
+ *   engine  draws token k + 1 from what the mask allows
+ *   loop    masks_end(slot)  ->  request_slots_release
+ *
+ * What follows a slot lives here, in the front: an engine's death changes nothing. In a mask are the tokens
+ * whose bytes the grammar allows; where the answer may end there are also the ids that end it (unless
+ * ignore_eos), and the request's stop tokens; before min_tokens neither. A mask in which nothing is left is
+ * MASK_ENDED. Control tokens are in no mask. The bits of a mask depend on the slot's tokens alone.
+ *
+ * An answer may be free until a trigger's text stands in it: until then its masks allow everything, and the grammar
+ * begins with the byte behind it.
+ *
+ * Failures (no memory; a token that the grammar does not take; too many readings) are the slot's alone: a log
+ * line, and MASK_FAILED. Thread: the loop's, except where said; the threads touch nothing of a slot after masks_end. */
+#ifndef SERVER_MASKS_H
+#define SERVER_MASKS_H
+
+#include "link/link.h"
+#include "server/grammars.h"
+
+enum { TRIGGER_BYTES_MAX = 64 };
+
+struct masks;
+
+/* Starts the threads. */
+int masks_create(struct link *link, struct grammars *grammars, struct masks **out,
+                 struct error *err) must_check;
+/* No slot is followed any more. */
+void masks_destroy(struct masks *m);
+
+/* The slot is filled in, constrained, and not submitted yet. trigger: NULL, or what the answer is free until. */
+void masks_begin(struct masks *m, int32_t slot_idx, const struct shared_grammar *grammar,
+                 const char *trigger);
+void masks_end(struct masks *m, int32_t slot_idx);
+
+uint64_t masks_num_made(const struct masks *m); /* any thread */
+
+#endif

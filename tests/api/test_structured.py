@@ -1,0 +1,200 @@
+"""Answers that must have a form: every way to ask for one, with the real model, and what is refused."""
+
+import json
+import re
+import threading
+
+import jsonschema
+import pydantic
+import pytest
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+QUESTION = [{"role": "user", "content": "Tell me about a person."}]
+
+
+def format_of(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+
+
+def chat(server, **fields):
+    reply = server.post("/v1/chat/completions", {"messages": QUESTION, "max_tokens": 200, "seed": 1, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def content(server, **fields):
+    choice = chat(server, **fields)["choices"][0]
+    assert choice["finish_reason"] == "stop", choice
+    return choice["message"]["content"]
+
+
+def completion(server, **fields):
+    reply = server.post("/v1/completions", {"prompt": "It is", "max_tokens": 60, "seed": 1, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()["choices"]
+
+
+def test_json_schema(server):
+    jsonschema.validate(json.loads(content(server, response_format=format_of(PERSON), temperature=0)), PERSON)
+    for temperature in (1, 2):
+        reply = chat(server, structured_outputs={"json": PERSON, "disable_any_whitespace": True}, n=6,
+                     temperature=temperature)
+        for choice in reply["choices"]:
+            assert choice["finish_reason"] == "stop", choice
+            jsonschema.validate(json.loads(choice["message"]["content"]), PERSON)
+
+
+def test_json_object(server):
+    body = {"response_format": {"type": "json_object"}, "temperature": 0, "max_tokens": 100}
+    choice = chat(server, **body)["choices"][0]
+    assert choice["message"]["content"].startswith("{")
+    if choice["finish_reason"] == "stop":
+        assert isinstance(json.loads(choice["message"]["content"]), dict)
+
+
+@pytest.mark.parametrize("fields", [
+    {"structured_outputs": {"choice": ["yes", "no", "maybe so"]}}, {"guided_choice": ["yes", "no", "maybe so"]}])
+def test_choice(server, fields):
+    assert {c["text"] for c in completion(server, n=8, temperature=2, **fields)} <= {"yes", "no", "maybe so"}
+
+
+@pytest.mark.parametrize("fields", [{"structured_outputs": {"regex": r"[a-z]{3}-\d{2,4}é?"}},
+                                    {"guided_regex": r"[a-z]{3}-\d{2,4}é?"}])
+def test_regex(server, fields):
+    for choice in completion(server, n=8, temperature=2, **fields):
+        assert choice["finish_reason"] == "stop" and re.fullmatch(r"[a-z]{3}-\d{2,4}é?", choice["text"])
+
+
+@pytest.mark.parametrize("name", ["guided_grammar", "grammar"])
+def test_grammar(server, name):
+    grammar = 'root ::= sum\nsum ::= number (" + " number){1,3}\nnumber ::= [1-9] [0-9]{0,2}'
+    fields = {name: grammar} if name == "guided_grammar" else {"structured_outputs": {name: grammar}}
+    for choice in completion(server, n=4, temperature=2, **fields):
+        assert re.fullmatch(r"[1-9]\d{0,2}( \+ [1-9]\d{0,2}){1,3}", choice["text"])
+
+
+def test_schema_as_text_and_no_spaces(server):
+    text = content(server, guided_json=json.dumps({"enum": [[1, 2], {"a": None}]}), temperature=0)
+    assert json.loads(text) in ([1, 2], {"a": None})
+    text = content(server, structured_outputs={"json": PERSON, "disable_any_whitespace": True}, temperature=0)
+    assert text == json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False) or "\\" in text
+
+
+def test_a_stream_is_the_same_answer(server, client, model):
+    whole = content(server, response_format=format_of(PERSON), temperature=0)
+    chunks = list(client.chat.completions.create(model=model, messages=QUESTION, max_tokens=200, seed=1, stream=True, temperature=0,
+                                                 response_format=format_of(PERSON)))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_the_same_alone_and_among_others(server):
+    bodies = [{"response_format": format_of(PERSON), "seed": 1}, {"guided_choice": ["red", "green"], "seed": 2},
+              {"seed": 3}, {"guided_regex": "[a-z ]{5,40}\\.", "seed": 4}]
+    bodies = [{**b, "max_tokens": 24, "temperature": 1.5, "logprobs": True} for b in bodies * 2]
+    alone = [chat(server, **b)["choices"] for b in bodies[:4]] * 2
+    together = [None] * len(bodies)
+
+    def ask(i):
+        together[i] = chat(server, **bodies[i])["choices"]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(bodies))]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert together == alone
+
+
+def test_length_and_stop_cut_it(server):
+    choice = chat(server, response_format=format_of(PERSON), max_tokens=4)["choices"][0]
+    assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("{")
+    text = content(server, response_format=format_of(PERSON), stop='"name"')
+    assert text.startswith("{") and "name" not in text
+
+
+def test_the_end(server):
+    """What may be drawn where nothing but the end is left."""
+    for fields in ({}, {"ignore_eos": True}, {"min_tokens": 20}, {"ignore_eos": True, "min_tokens": 20}):
+        choice = completion(server, guided_choice=["abc"], **fields)[0]
+        assert (choice["text"], choice["finish_reason"]) == ("abc", "stop")
+    longest = completion(server, guided_regex="[ab]{1,30}", min_tokens=20, temperature=2)[0]
+    assert re.fullmatch("[ab]{20,30}", longest["text"]) and longest["finish_reason"] == "stop"
+    endless = completion(server, guided_regex="[ab]+", ignore_eos=True, max_tokens=30)[0]
+    assert re.fullmatch("[ab]+", endless["text"]) and endless["finish_reason"] == "length"
+
+
+def test_log_probabilities_are_raw(server):
+    entry = chat(server, guided_choice=["zebra"], logprobs=True, top_logprobs=3)["choices"][0]["logprobs"]["content"][0]
+    assert entry["logprob"] < entry["top_logprobs"][0]["logprob"]
+
+
+def test_several_prompts(server):
+    choices = completion(server, prompt=["One", "Two"], n=2, guided_choice=["left", "right"])
+    assert len(choices) == 4 and all(c["text"] in ("left", "right") for c in choices)
+
+
+class Colour(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=12)
+    warm: bool
+    shades: list[str] = pydantic.Field(max_length=2)
+
+
+def test_parse(loose_client, model):
+    reply = loose_client.chat.completions.parse(model=model, messages=QUESTION, response_format=Colour, max_tokens=300,
+                                                temperature=0)
+    assert reply.choices[0].finish_reason == "stop"
+    assert isinstance(reply.choices[0].message.parsed, Colour)
+
+
+BAD = [
+    (format_of({"type": "array", "uniqueItems": True}), "response_format.json_schema.schema", "unsupported_value",
+     "uniqueItems"),
+    (format_of({"type": "spam"}), "response_format.json_schema.schema", "invalid_value", "name of a type"),
+    (format_of({"pattern": "("}), "response_format.json_schema.schema", "invalid_value", "("),
+    (format_of({"$ref": "http://example.org/x"}), "response_format.json_schema.schema", "unsupported_value", "$ref"),
+    (format_of({"const": "\0"}), "response_format.json_schema.schema", "invalid_value", "U+0000"),
+]
+
+
+@pytest.mark.parametrize("response_format, param, code, says", BAD)
+def test_refusals(server, response_format, param, code, says):
+    reply = server.post("/v1/chat/completions", {"messages": QUESTION, "response_format": response_format})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"], error["code"]) == (400, param, code) and says in error["message"]
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"guided_regex": "(a"}, "guided_regex"), ({"guided_regex": "(a)\\1"}, "guided_regex"),
+    ({"guided_grammar": "root ::= a"}, "guided_grammar"), ({"guided_regex": "a{1,100000}{1,100000}"}, "guided_regex"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+    ({"guided_choice": ["a"], "guided_regex": "a"}, "guided_choice")])
+def test_more_refusals(server, fields, param):
+    for path, body in (("completions", {"prompt": "x"}), ("chat/completions", {"messages": QUESTION})):
+        reply = server.post("/v1/" + path, {**body, **fields})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
+
+
+def test_it_is_counted_and_logged(server):
+    before = server.wait_idle()
+    for _ in range(2):
+        completion(server, guided_regex="counted [a-z]{3}")
+    server.post("/v1/completions", {"prompt": "x", "guided_regex": "("})
+    after = server.wait_idle()
+
+    def gained(name):
+        return after[name] - before[name]
+
+    assert gained('flashd_grammars_total{result="compiled"}') == 1
+    assert gained('flashd_grammars_total{result="cached"}') == 1
+    assert gained('flashd_grammars_total{result="refused"}') == 1
+    assert gained("flashd_grammar_compile_seconds_total") > 0 and after["flashd_grammar_bytes"] > 0
+    assert gained("flashd_masks_total") >= 4
+    assert '"constraint":"regex"' in server.log()
