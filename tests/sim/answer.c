@@ -10,6 +10,7 @@
 
 #include "server/api/slot_fill.h"
 #include "sim/client.h"
+#include "sim/form.h"
 
 enum { TEXT_MAX = 1024 };
 
@@ -25,6 +26,7 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
                             .forbidden = SILENT_IDS};
     int64_t most = (int64_t)input->num_prompt_tokens + max_of(input->max_tokens - 1, 0);
     out->num_tokens = 0;
+    out->by_form = false;
     out->end = SOLO_TOO_BIG;
     if (div_up(most, BLOCK_SIZE) > world.num_blocks) return;
     out->end = SOLO_BAD_ROW;
@@ -38,6 +40,13 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
     }
     out->end = SOLO_LENGTH;
     while (out->num_tokens < input->max_tokens) {
+        if (expected->form > 0)
+            ref.allowed = form_allowed(expected->form, input, out->tokens, out->num_tokens);
+        if (expected->form > 0 && ref.allowed == 0) {
+            out->end = SOLO_STOP;
+            out->by_form = true;
+            return;
+        }
         struct sample_result row = reference_row(&ref, input, all, -1);
         if (row.failed) out->end = SOLO_BAD_ROW;
         if (row.failed) return;
@@ -261,10 +270,13 @@ static void compare_choice(const struct request *r, int index, const struct seen
            s->num_logprobs, num_logprobs);
     /* A chunk has tokens, so that clients can count them; a prompt's log probabilities come in pieces. */
     if (e.first_logprob > 0 || r->num_logprobs < 0)
-        expect(s->num_parts <= max_of(e.num_tokens, 1), "%s: choice %d: %d chunks for %d tokens", r->id,
-               index, s->num_parts, e.num_tokens);
+        expect(s->num_parts <= max_of(e.num_tokens, 1) + e.solo.by_form,
+               "%s: choice %d: %d chunks for %d tokens", r->id, index, s->num_parts, e.num_tokens);
     if (e.first_logprob == 0) mark(MARK_prompts_scored);
     if (!strcmp(e.finish_reason, "length")) mark(MARK_ended_by_length);
+    if (r->form > 0) mark(MARK_constrained_answers);
+    if (e.solo.by_form) mark(MARK_ended_by_form);
+    if (r->form > 0 && r->was_handed_over) mark(MARK_constrained_handed_over);
     if (e.solo.end == SOLO_STOP) mark(MARK_ended_by_eos_or_stop_id);
 }
 

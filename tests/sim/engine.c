@@ -330,7 +330,7 @@ int engine_host_start(struct engine_host *h, struct error *err)
     if (process.lives) plan_death();
     if (h->main) link_set_front_wake(h->link, wake, h);
     if (world.server && world.server->state == SERVER_DRAINING) mark(MARK_restarted_in_drain);
-    pthread_create(&process.thread, NULL, h->main ? run_thread : run_process, h);
+    thread_create_engine(&process.thread, h->main ? run_thread : run_process, h);
     h->runs = true;
     return 0;
 }

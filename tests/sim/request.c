@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/api/slot_fill.h"
+#include "sim/form.h"
 
 /* ---- by chance ---- */
 
@@ -129,6 +130,7 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
     if (idx > 0 && has(FEATURE_conversations) && rng_chance(rng, 70) && r[-1].has_seed &&
         r[-1].flaw == FLAW_NONE)
         continue_conversation(r, &r[-1]);
+    if (has(FEATURE_constraints) && rng_chance(rng, 50)) r->form = 1 + rng_below(rng, NUM_FORMS - 1);
     make_poison(r, rng);
     make_flaw(r, rng);
     int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
@@ -207,6 +209,7 @@ static void append_body(const struct request *r, struct bytes *out)
     if (r->num_stops > 0) append_stops(r, out);
     if (r->stop_token_id >= 0) append_text(out, ",\"stop_token_ids\":[%d]", r->stop_token_id);
     if (r->bias_id >= 0) append_text(out, ",\"logit_bias\":{\"%d\":%d}", r->bias_id, r->bias);
+    if (r->form > 0) append_text(out, ",%s", form_members(r->form));
     if (r->salt > 0) append_text(out, ",\"cache_salt\":\"salt %d\"", r->salt);
     if (r->stream && r->include_usage) append_text(out, ",\"stream_options\":{\"include_usage\":true}");
     if (r->padding_bytes > 0) {
@@ -242,6 +245,8 @@ void request_expected_input(const struct request *r, int prompt_idx, int i, uint
     in->max_tokens = r->max_tokens;
     in->min_tokens = r->min_tokens;
     in->ignore_eos = r->ignore_eos;
+    in->constrained = r->form > 0;
+    out->form = r->form;
     in->prompt_logprobs = r->echo && (r->num_logprobs >= 0 || r->max_tokens == 0);
     in->sampling = (struct sampling){.temperature = r->temperature,
                                      .top_p = 1,

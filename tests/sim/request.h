@@ -27,6 +27,7 @@ struct request {
     int32_t stop_token_id; /* -1: none */
     int32_t bias_id;       /* -1: none */
     int32_t bias;
+    int form;      /* form.h; 0: none */
     int key, salt; /* salt 0: none */
     int padding_bytes;
     bool is_poison, kills_at_launch; /* or when the step runs */
@@ -51,6 +52,7 @@ void request_append_http(const struct request *r, struct bytes *out);
 struct expected_input {
     struct request_slot_input input;
     struct logit_bias logit_bias[2];
+    int form;
 };
 void request_expected_input(const struct request *r, int prompt_idx, int i, uint64_t seed,
                             struct expected_input *out);
@@ -68,6 +70,7 @@ enum solo_end { SOLO_STOP, SOLO_LENGTH, SOLO_BAD_ROW, SOLO_TOO_BIG };
 
 struct solo {
     enum solo_end end;
+    bool by_form; /* SOLO_STOP, but without a token: nothing may follow */
     int32_t num_tokens;
     int32_t tokens[MODEL_LEN];
     float logprobs[MODEL_LEN]; /* by position; [0] unused */

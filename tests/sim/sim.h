@@ -8,6 +8,7 @@
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,7 +60,9 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(small_buffers, 15)                                                                                     \
     X(engine_process, 65)                                                                                    \
     X(engine_deaths, 55)                                                                                     \
-    X(poison, 25)
+    X(poison, 25)                                                                                            \
+    X(constraints, 50)                                                                                       \
+    X(slow_masks, 50)
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -148,7 +151,12 @@ extern const char *const feature_names[NUM_FEATURES];
     X(poison_failed)                                                                                         \
     X(exits_70_by_deaths)                                                                                    \
     X(restarted_in_drain)                                                                                    \
-    X(died_while_stopping)
+    X(died_while_stopping)                                                                                   \
+    X(constrained_answers)                                                                                   \
+    X(ended_by_form)                                                                                         \
+    X(rows_withheld)                                                                                         \
+    X(masks_failed)                                                                                          \
+    X(constrained_handed_over)
 
 enum marker {
 #define X(name) MARK_##name,
@@ -281,6 +289,8 @@ void thread_sleep_until(uint64_t ns);
 /* Blocks the loop's thread until loop_is_ready. */
 void thread_poll(void);
 bool thread_is_engine(void);
+/* As pthread_create, for the engine: it may die. */
+void thread_create_engine(pthread_t *thread, void *(*main)(void *), void *argument);
 /* The engine's thread is no more, wherever it was. Returns unless it is the one that runs. */
 void thread_kill_engine(void);
 /* It sleeps until the front calls. */

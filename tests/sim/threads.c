@@ -17,7 +17,7 @@
 #include "sim/sim.h"
 #include "sim/wraps.h"
 
-enum { THREADS_MAX = 4, STACK_BYTES = 1 << 20 };
+enum { THREADS_MAX = 6, STACK_BYTES = 1 << 20, PAGE_BYTES = 4096 };
 
 enum thread_state {
     THREAD_FREE,
@@ -25,6 +25,7 @@ enum thread_state {
     THREAD_SLEEPS,
     THREAD_POLLS,
     THREAD_IN_FUTEX,
+    THREAD_IN_MUTEX,
     THREAD_JOINS,
     THREAD_DONE
 };
@@ -34,7 +35,11 @@ static struct thread {
     enum thread_state state;
     void *(*main)(void *);
     void *argument;
+    bool is_engine;
     uint64_t wake_ns;
+    uintptr_t futex;        /* its place in a page: addresses differ between mappings */
+    pthread_mutex_t *mutex; /* that it waits for */
+    int num_locked;
     int joined;
     const void *stack; /* of thread 0: known once another has run */
     size_t stack_bytes;
@@ -54,13 +59,23 @@ uint64_t now_ns(void)
 
 /* ---- who goes on ---- */
 
+static bool is_unlocked(pthread_mutex_t *mutex)
+{
+    bool is = pthread_mutex_trylock(mutex) == 0;
+    if (is) __real_pthread_mutex_unlock(mutex);
+    return is;
+}
+
 static bool can_run(const struct thread *t)
 {
     switch (t->state) {
     case THREAD_RUNS:
         return true;
     case THREAD_SLEEPS:
+    case THREAD_IN_FUTEX:
         return t->wake_ns <= clock_ns;
+    case THREAD_IN_MUTEX:
+        return is_unlocked(t->mutex);
     case THREAD_POLLS:
         return loop_is_ready();
     case THREAD_JOINS:
@@ -74,7 +89,8 @@ static uint64_t next_event_ns(void)
 {
     uint64_t next = world_next_ns();
     for (int i = 0; i < THREADS_MAX; i++) {
-        if (threads[i].state == THREAD_SLEEPS) next = min_of(next, threads[i].wake_ns);
+        if (threads[i].state == THREAD_SLEEPS || threads[i].state == THREAD_IN_FUTEX)
+            next = min_of(next, threads[i].wake_ns);
         if (threads[i].state == THREAD_POLLS) next = min_of(next, loop_next_timer_ns());
     }
     return next;
@@ -166,13 +182,13 @@ void thread_poll(void)
 
 bool thread_is_engine(void)
 {
-    return running != 0 && !choosing;
+    return threads[running].is_engine && !choosing;
 }
 
 static struct thread *engine_thread(void)
 {
     int id = 1;
-    while (id < THREADS_MAX && threads[id].state == THREAD_FREE) id++;
+    while (id < THREADS_MAX && (!threads[id].is_engine || threads[id].state == THREAD_FREE)) id++;
     return id < THREADS_MAX ? &threads[id] : NULL;
 }
 
@@ -246,23 +262,63 @@ static void *stack_of(const struct thread *t)
     return stack;
 }
 
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *),
-                          void *argument)
+static int create(void *(*main)(void *), void *argument, bool is_engine)
 {
-    (void)attributes;
     int id = find_free();
     struct thread *t = &threads[id];
     *t = (struct thread){.state = THREAD_RUNS,
                          .main = main,
                          .argument = argument,
+                         .is_engine = is_engine,
                          .stack = stack_of(t),
                          .stack_bytes = STACK_BYTES};
     getcontext(&t->context);
     t->context.uc_stack.ss_sp = (void *)(uintptr_t)t->stack;
     t->context.uc_stack.ss_size = STACK_BYTES;
     makecontext(&t->context, (void (*)(void))begin, 1, id);
-    *thread = (pthread_t)id;
+    return id;
+}
+
+void thread_create_engine(pthread_t *thread, void *(*main)(void *), void *argument)
+{
+    *thread = (pthread_t)create(main, argument, true);
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *),
+                          void *argument)
+{
+    (void)attributes;
+    *thread = (pthread_t)create(main, argument, false);
     return 0;
+}
+
+/* A mask may take longer than a step. */
+static void be_slow(void)
+{
+    const struct thread *t = &threads[running];
+    bool makes_masks = running != 0 && !t->is_engine && !choosing && t->num_locked == 0;
+    if (makes_masks && has(FEATURE_slow_masks) && rng_chance(&order, 10))
+        thread_sleep_until(clock_ns + rng_skewed(&order, 30000000));
+}
+
+/* Who holds it has been interrupted, and goes on some time. */
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    be_slow();
+    while (pthread_mutex_trylock(mutex) != 0) {
+        expect(!choosing, "a worker waits for a mutex");
+        threads[running].state = THREAD_IN_MUTEX;
+        threads[running].mutex = mutex;
+        give_way();
+    }
+    threads[running].num_locked += !choosing;
+    return 0;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    threads[running].num_locked -= !choosing;
+    return __real_pthread_mutex_unlock(mutex);
 }
 
 int __wrap_pthread_join(pthread_t thread, void **result)
@@ -280,24 +336,37 @@ int __wrap_pthread_setname_np(pthread_t thread, const char *name)
     return 0;
 }
 
-long __wrap_syscall(long number, const void *address, int operation, uint32_t value)
+static uint64_t wake_time(const struct timespec *timeout)
+{
+    return timeout ? clock_ns + (uint64_t)timeout->tv_sec * 1000000000 + (uint64_t)timeout->tv_nsec
+                   : UINT64_MAX;
+}
+
+long __wrap_syscall(long number, const void *address, int operation, uint32_t value,
+                    const struct timespec *timeout)
 {
     const uint32_t *futex = address;
+    uintptr_t place = (uintptr_t)address % PAGE_BYTES;
+    bool is_engine = thread_is_engine();
     assert_always(number == SYS_futex);
     thread_pause();
     if (operation == FUTEX_WAIT) {
         if (*futex != value) {
-            mark(MARK_engine_sleep_refused);
+            if (is_engine && !timeout) mark(MARK_engine_sleep_refused);
             return -1;
         }
-        mark(MARK_engine_slept);
+        if (is_engine && !timeout) mark(MARK_engine_slept);
         threads[running].state = THREAD_IN_FUTEX;
+        threads[running].wake_ns = wake_time(timeout);
+        threads[running].futex = place;
         give_way();
         return 0;
     }
-    /* There is one futex, the link's; its address is another in each mapping. */
-    for (int i = 0; i < THREADS_MAX; i++)
-        if (threads[i].state == THREAD_IN_FUTEX) threads[i].state = THREAD_RUNS;
+    for (int i = 0; i < THREADS_MAX && value > 0; i++) {
+        if (threads[i].state != THREAD_IN_FUTEX || threads[i].futex != place) continue;
+        threads[i].state = THREAD_RUNS;
+        value--;
+    }
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "server/api/generation.h"
 #include "sim/client.h"
 #include "sim/device.h"
+#include "sim/form.h"
 #include "sim/wraps.h"
 
 enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5, SEQUENCES_MAX = 1024 };
@@ -42,6 +43,16 @@ bool watch_is_unfinished(int32_t slot_idx)
 
 /* ---- submission ---- */
 
+/* What may come next, and whether anything may. */
+static void look_at_form(struct watch *w)
+{
+    const struct request_slot_input *in = &w->expected.input;
+    if (w->expected.form == 0 || w->due != FINISH_NONE) return;
+    w->ref.allowed = form_allowed(w->expected.form, in, w->tokens + in->num_prompt_tokens, w->num_seen);
+    if (w->ref.allowed == 0) w->due = FINISH_STOP;
+    w->ends_by_form = w->ref.allowed == 0;
+}
+
 static struct generation *find_generation(int32_t slot_idx, int *choice_idx)
 {
     for (struct generation *g = world.server->api->generations; g; g = g->next)
@@ -63,7 +74,7 @@ static bool inputs_equal(const struct expected_input *expected, int32_t slot_idx
             return false;
     return a->num_prompt_tokens == b->num_prompt_tokens && a->max_tokens == b->max_tokens &&
            a->min_tokens == b->min_tokens && a->ignore_eos == b->ignore_eos &&
-           a->prompt_logprobs == b->prompt_logprobs &&
+           a->prompt_logprobs == b->prompt_logprobs && a->constrained == b->constrained &&
            !memcmp(&a->sampling, &b->sampling, sizeof a->sampling) &&
            a->num_logit_bias == b->num_logit_bias && a->num_stop_token_ids == b->num_stop_token_ids &&
            !memcmp(a->stop_token_ids, b->stop_token_ids, sizeof a->stop_token_ids);
@@ -105,6 +116,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     memcpy(w->tokens, w->prompt, (size_t)w->expected.input.num_prompt_tokens * sizeof(int32_t));
     for (int32_t p = 0; p < w->expected.input.num_prompt_tokens; p++) reference_push(&w->ref, w->prompt[p]);
     if (w->expected.input.max_tokens == 0) w->due = FINISH_LENGTH;
+    look_at_form(w);
     uint64_t tenant_id = has(FEATURE_salts) ? (uint64_t)r->key + 1 : 0;
     expect(slot_of(slot_idx)->input.tenant_id == tenant_id, "%s: the slot is another tenant's", r->id);
     check_salt(w, &slot_of(slot_idx)->input);
@@ -154,7 +166,7 @@ static void look_at_tokens(struct watch *w, int32_t slot_idx)
     int32_t published = atomic_load(&slot->num_published), num_prompt = w->expected.input.num_prompt_tokens;
     expect(published >= w->num_seen && published <= w->expected.input.max_tokens, "%s: %d tokens published",
            w->request->id, published);
-    for (; w->num_seen < published; w->num_seen++) {
+    while (w->num_seen < published) {
         expect(w->due == FINISH_NONE, "%s: a token after the end", w->request->id);
         struct sample_result row = reference_row(&w->ref, &w->expected.input, w->tokens, -1);
         int32_t p = num_prompt + w->num_seen, id = tokens[p];
@@ -169,6 +181,8 @@ static void look_at_tokens(struct watch *w, int32_t slot_idx)
         report->num_tokens++;
         if (w->num_seen + 1 == w->expected.input.max_tokens) w->due = FINISH_LENGTH;
         if (reference_is_stop(&w->expected.input, id)) w->due = FINISH_STOP;
+        w->num_seen++;
+        look_at_form(w);
     }
 }
 
@@ -206,7 +220,9 @@ static void look_at_finish(struct watch *w, int32_t slot_idx)
     case FINISH_STOP:
     case FINISH_LENGTH:
         expect(reason == w->due, "%s: finish %d instead of %d", w->request->id, reason, w->due);
-        if (reason == FINISH_STOP)
+        if (reason == FINISH_STOP && w->ends_by_form)
+            expect(slot->stop_token_id == -1, "%s: a stop token where nothing may follow", w->request->id);
+        else if (reason == FINISH_STOP)
             expect(slot->stop_token_id == w->tokens[in->num_prompt_tokens + w->num_seen - 1],
                    "%s: the stop token", w->request->id);
         if (in->prompt_logprobs) {
@@ -221,6 +237,10 @@ static void look_at_finish(struct watch *w, int32_t slot_idx)
     case FINISH_ERROR: {
         struct solo solo;
         if (w->failed_by_recovery) break;
+        if (atomic_load(&slot->mask_state) == MASK_FAILED && heap_num_failed() > 0) {
+            mark(MARK_masks_failed);
+            break;
+        }
         solo_run(&w->expected, w->prompt, &solo);
         expect(solo.end == SOLO_TOO_BIG || (solo.end == SOLO_BAD_ROW && solo.num_tokens == w->num_seen),
                "%s: failed for no reason: %s", w->request->id, slot->error_text);
@@ -611,6 +631,7 @@ static void check_stats(const struct link *link)
            (unsigned long long)on_the_way, (unsigned long long)s.discarded_tokens);
     report->markers[MARK_preemptions] += s.num_preemptions - before.num_preemptions;
     report->markers[MARK_prefix_hits] += s.prefix_hit_tokens - before.prefix_hit_tokens;
+    report->markers[MARK_rows_withheld] += s.num_withheld - before.num_withheld;
     report->markers[MARK_discarded_tokens] += s.discarded_tokens - before.discarded_tokens;
     if (s.num_free_blocks + s.num_cached_blocks == 0) mark(MARK_full_pools);
     before = s;
@@ -741,6 +762,13 @@ void __wrap_scheduler_append_token(struct scheduler *s, int32_t seq_id)
 {
     if (thread_is_engine()) engine_may_die(20);
     __real_scheduler_append_token(s, seq_id);
+}
+
+/* It is published and nobody is asked what may follow. */
+void __wrap_link_want_mask(struct link *l, int32_t slot_idx)
+{
+    engine_may_die(20);
+    __real_link_want_mask(l, slot_idx);
 }
 
 bool __wrap_engine_step(struct engine *e)

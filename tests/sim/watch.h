@@ -17,6 +17,7 @@ struct watch {
     int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
     int32_t num_seen, num_passed;
     enum finish_reason due; /* FINISH_STOP, FINISH_LENGTH once the tokens say so */
+    bool ends_by_form;      /* FINISH_STOP since nothing may follow */
     /* judge.c: the deaths in a row that it was on board of, at one place, and the last one's */
     int num_deaths;
     int32_t death_published, death_begin, death_end;

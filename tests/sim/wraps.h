@@ -31,7 +31,10 @@ WRAP(int, pthread_create, pthread_t *thread, const pthread_attr_t *attributes, v
      void *argument);
 WRAP(int, pthread_join, pthread_t thread, void **result);
 WRAP(int, pthread_setname_np, pthread_t thread, const char *name);
-WRAP(long, syscall, long number, const void *address, int operation, uint32_t value);
+WRAP(int, pthread_mutex_lock, pthread_mutex_t *mutex);
+WRAP(int, pthread_mutex_unlock, pthread_mutex_t *mutex);
+WRAP(long, syscall, long number, const void *address, int operation, uint32_t value,
+     const struct timespec *timeout);
 WRAP(ssize_t, getrandom, void *to, size_t bytes, unsigned flags);
 /* world.c */
 WRAP(_Noreturn void, _exit, int exit_code);
@@ -57,6 +60,7 @@ WRAP(int, listener_open, struct listener *l, struct server *server, const struct
      struct error *err);
 WRAP(void, engine_publish_entry, struct engine *e, const struct plan_entry *entry,
      const struct sample_result *rows);
+WRAP(void, link_want_mask, struct link *l, int32_t slot_idx);
 WRAP(void, scheduler_append_token, struct scheduler *s, int32_t seq_id);
 /* judge.c */
 WRAP(bool, recovery_on_death, struct recovery *r, bool accuses, uint64_t ns);

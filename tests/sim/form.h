@@ -1,0 +1,17 @@
+/* form.h - forms that answers must have, told to the server in its own notations and to the checks as plain
+ * predicates over a text: what the grammar engine makes of them is compared with the obvious. */
+#ifndef TESTS_SIM_FORM_H
+#define TESTS_SIM_FORM_H
+
+#include "sim/sim.h"
+
+enum { NUM_FORMS = 5 }; /* 0: none */
+
+/* The members of the body that ask for it. */
+const char *form_members(int form);
+
+/* Which tokens may come behind these, as the bits of a token_mask; 0: the answer has ended. */
+uint64_t form_allowed(int form, const struct request_slot_input *input, const int32_t *generated,
+                      int32_t num_generated);
+
+#endif
