@@ -94,6 +94,7 @@ static void prepare(const struct codec *codec, const char *text, size_t n, const
     } else {
         assert_always(err.http_status >= 400 && err.text[0]);
     }
+    grammars_release(server.grammars, params.form.grammar);
     prompts_deinit(&prompts);
     arena_deinit(&arena);
 }

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "fuzz/memory_files.h"
+#include "server/grammars.h"
 #include "server/server.h"
 #include "unit/text/small_tokenizer.h"
 
@@ -81,6 +82,7 @@ static inline void fuzz_server_init(struct server *server)
                               .chat_template = chat_template,
                               .model_names = fuzz_names,
                               .num_model_names = 1};
+    assert_always(!grammars_create(t, &fuzz_facts, &server->grammars, NULL));
 }
 
 #endif

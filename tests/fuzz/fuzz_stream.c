@@ -11,6 +11,7 @@
 #include "fuzz/fuzz_server.h"
 #include "server/api/generation.h"
 #include "server/api/json_gate.h"
+#include "server/masks.h"
 #include "unit/link/link_rig.h"
 
 enum { NUM_SLOTS = 32, INDEX_MAX = NUM_SLOTS, STREAM_BYTES_MAX = 64 << 20 };
@@ -333,6 +334,7 @@ static void start(void)
     server.loop = &loop;
     server.link = link_rig_create(NUM_SLOTS, FUZZ_MODEL_LEN);
     server.slots = link_slots(server.link);
+    assert_always(masks_create(server.link, server.grammars, &server.masks, NULL) == 0);
     atomic_store(&link_counters(server.link)->tokens_per_second, 10);
     assert_always(api_init(&server, NULL) == 0);
     api_on_loaded(&server, phases, seconds, 1);

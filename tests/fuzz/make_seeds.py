@@ -46,6 +46,12 @@ seed("request", "chat", json.dumps({
     "max_completion_tokens": 5, "logprobs": True, "top_logprobs": 3, "chat_template_kwargs": {"k": 1.0},
     "add_generation_prompt": False, "continue_final_message": True, "reasoning_effort": "none",
     "response_format": {"type": "text"}, "tools": None, "tool_choice": "none"}))
+for name, form in [("schema", {"response_format": {"type": "json_schema", "json_schema": {
+        "name": "n", "strict": True, "schema": {"type": "object", "properties": {"a": {"enum": [1, "b"]}}}}}}),
+                   ("structured", {"structured_outputs": {"regex": "[a-z]{1,3}", "disable_any_whitespace": True}}),
+                   ("choice", {"guided_choice": ["a", "bc"]}), ("grammar", {"guided_grammar": 'root ::= "a" root?'}),
+                   ("schema-text", {"guided_json": '{"type": "integer"}'})]:
+    seed("request", name, json.dumps({"prompt": "x", **form}))
 seed("request", "ids", '{"prompt":[[1,2,3],[4]],"ignore_eos":true,"best_of":1,"suffix":null}')
 seed("request", "texts", '{"prompt":["a","\\ud83d\\ude00\\n"],"max_tokens":0,"echo":true,"logprobs":0}')
 seed("request", "nested", '{"a":[[[{"b":[1e5,-0,0.5E-3,true,false,null,""]}]]],"prompt":""}')

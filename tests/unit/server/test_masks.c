@@ -1,0 +1,270 @@
+/* Masks of constrained slots: the test is the engine, which publishes tokens and asks for what may follow. The
+ * tokens are bytes and a few words (fake_tokenizer.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/step.h"
+#include "server/masks.h"
+#include "unit/server/fake_tokenizer.h"
+
+enum { NUM_SLOTS = 4, MAX_MODEL_LEN = 64, NUM_PROMPT = 2 };
+
+static struct link *link_;
+static struct grammars *grammars;
+static struct masks *masks;
+static struct tokenizer *const tokenizer = (struct tokenizer *)(uintptr_t)1;
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct error err;
+    const struct link_facts facts = {.num_slots = NUM_SLOTS,
+                                     .max_model_len = MAX_MODEL_LEN,
+                                     .vocab_size = FAKE_LOGITS_WIDTH,
+                                     .eos_ids = {FAKE_EOS},
+                                     .num_eos_ids = 1};
+    assert_int_equal(link_create(&link_, &err), 0);
+    assert_int_equal(link_open(link_, &facts, &err), 0);
+    assert_int_equal(grammars_create(tokenizer, &facts, &grammars, &err), 0);
+    assert_int_equal(masks_create(link_, grammars, &masks, &err), 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    masks_destroy(masks);
+    grammars_destroy(grammars);
+    link_destroy(link_);
+    return 0;
+}
+
+static struct request_slot *slot_of(int32_t slot_idx)
+{
+    return request_slots_get(link_slots(link_), slot_idx);
+}
+
+static const struct shared_grammar *regex(const char *pattern)
+{
+    struct error err;
+    const struct shared_grammar *g;
+    const struct constraint c = {.kind = CONSTRAINT_REGEX, .text = pattern, .num_bytes = strlen(pattern)};
+    if (grammars_get(grammars, &c, &g, &err)) fail_msg("%s", err.text);
+    return g;
+}
+
+static int32_t begin(const char *pattern, const char *trigger, struct request_slot_input input)
+{
+    int32_t slot_idx;
+    const struct shared_grammar *g = regex(pattern);
+    assert_int_equal(request_slots_acquire(link_slots(link_), 1, &slot_idx), 0);
+    input.constrained = true;
+    input.num_prompt_tokens = NUM_PROMPT;
+    slot_of(slot_idx)->input = input;
+    masks_begin(masks, slot_idx, g, trigger);
+    grammars_release(grammars, g); /* the slot holds it */
+    return slot_idx;
+}
+
+static void end(int32_t slot_idx)
+{
+    masks_end(masks, slot_idx);
+    request_slot_finish(slot_of(slot_idx), FINISH_STOP, NULL);
+    request_slots_release(link_slots(link_), slot_idx);
+}
+
+/* What is known of the next token, once somebody has looked. */
+static int32_t ask(int32_t slot_idx)
+{
+    int32_t next = atomic_load(&slot_of(slot_idx)->num_published) + 1, state;
+    link_want_mask(link_, slot_idx);
+    for (;;) {
+        uint32_t seen = link_num_made(link_);
+        state = atomic_load(&slot_of(slot_idx)->mask_state);
+        if (state == next || state < 0) return state;
+        link_sleep_until_made(link_, seen, 1000000);
+    }
+}
+
+static void publish(int32_t slot_idx, int32_t token_id)
+{
+    struct request_slot *slot = slot_of(slot_idx);
+    int32_t count = atomic_load(&slot->num_published);
+    request_slots_tokens(link_slots(link_), slot_idx)[NUM_PROMPT + count] = token_id;
+    atomic_store(&slot->num_published, count + 1);
+}
+
+/* The ids that may come next, as a text: bytes as they are, words by their number, the end as $. */
+static const char *allowed(int32_t slot_idx)
+{
+    static char text[FAKE_LOGITS_WIDTH + 1];
+    size_t n = 0;
+    int32_t state = ask(slot_idx);
+    if (state == MASK_ENDED) return "ended";
+    if (state == MASK_FAILED) return "failed";
+    const uint64_t *mask = request_slots_mask(link_slots(link_), slot_idx);
+    for (int32_t id = 0; id < FAKE_LOGITS_WIDTH; id++)
+        if (token_mask_has(mask, id))
+            text[n++] = id < FAKE_WORD ? (char)id : id == FAKE_EOS ? '$' : (char)('0' + id - FAKE_WORD);
+    text[n] = '\0';
+    return text;
+}
+
+static void a_mask_for_each_token(void **state)
+{
+    (void)state;
+    int32_t slot = begin("hello( world)?!", NULL, (struct request_slot_input){0});
+    assert_string_equal(allowed(slot), "h0");
+    publish(slot, FAKE_WORD);
+    assert_string_equal(allowed(slot), " !1");
+    publish(slot, FAKE_WORD + 1);
+    assert_string_equal(allowed(slot), "!");
+    publish(slot, '!');
+    assert_string_equal(allowed(slot), "$");
+    publish(slot, FAKE_EOS);
+    end(slot);
+}
+
+static void asked_again_by_another_engine(void **state)
+{
+    (void)state;
+    int32_t slot = begin("ab|cd", NULL, (struct request_slot_input){0});
+    assert_string_equal(allowed(slot), "ac");
+    publish(slot, 'c'); /* and dies before it asks */
+    assert_string_equal(allowed(slot), "d");
+    for (int i = 0; i < 3; i++) assert_string_equal(allowed(slot), "d");
+    assert_int_equal(masks_num_made(masks), 2);
+    end(slot);
+}
+
+static void what_ends_an_answer(void **state)
+{
+    (void)state;
+    int32_t slot = begin("ab?", NULL, (struct request_slot_input){.min_tokens = 2});
+    publish(slot, (allowed(slot), 'a'));
+    assert_string_equal(allowed(slot), "b"); /* before min_tokens */
+    publish(slot, 'b');
+    assert_string_equal(allowed(slot), "$");
+    end(slot);
+    slot = begin("a", NULL, (struct request_slot_input){.min_tokens = 2});
+    publish(slot, (allowed(slot), 'a'));
+    assert_string_equal(allowed(slot), "ended");
+    end(slot);
+    slot = begin("ab?", NULL, (struct request_slot_input){.ignore_eos = true});
+    publish(slot, (allowed(slot), 'a'));
+    assert_string_equal(allowed(slot), "b");
+    publish(slot, 'b');
+    assert_string_equal(allowed(slot), "ended");
+    end(slot);
+    slot = begin("ab?", NULL,
+                 (struct request_slot_input){.num_stop_token_ids = 2, .stop_token_ids = {FAKE_BOS, 'x'}});
+    assert_string_equal(allowed(slot), "a");
+    publish(slot, 'a');
+    assert_string_equal(allowed(slot), "bx4$"); /* <s> is id 260 */
+    end(slot);
+}
+
+static void free_until_a_trigger(void **state)
+{
+    (void)state;
+    int32_t slot = begin("ab", "</t>", (struct request_slot_input){0});
+    for (const char *p = "x</</t"; *p; p++) {
+        assert_true(token_mask_has((allowed(slot), request_slots_mask(link_slots(link_), slot)), FAKE_EOS));
+        publish(slot, *p);
+    }
+    assert_int_equal(ask(slot), 7);
+    publish(slot, '>');
+    assert_string_equal(allowed(slot), "a");
+    end(slot);
+}
+
+static void failures_stay_with_their_slot(void **state)
+{
+    (void)state;
+    int32_t bad = begin("ab", NULL, (struct request_slot_input){0});
+    int32_t good = begin("ab", NULL, (struct request_slot_input){0});
+    assert_string_equal(allowed(bad), "a");
+    publish(bad, 'z'); /* no engine draws it */
+    assert_string_equal(allowed(bad), "failed");
+    assert_string_equal(allowed(bad), "failed");
+    publish(good, (allowed(good), 'a'));
+    assert_string_equal(allowed(good), "b");
+    end(bad);
+    end(good);
+}
+
+static void a_slot_is_used_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        char pattern[] = "?[0-9]{1,9}";
+        pattern[0] = (char)('a' + i % 20);
+        int32_t slot = begin(pattern, NULL, (struct request_slot_input){0});
+        if (i % 3 > 0) assert_int_equal(allowed(slot)[0], pattern[0]);
+        link_want_mask(link_, slot); /* is on its way when the slot goes */
+        end(slot);
+    }
+}
+
+static void grammars_are_shared_and_kept(void **state)
+{
+    (void)state;
+    struct error err;
+    struct grammars_stats stats;
+    const struct shared_grammar *a = regex("a"), *b = regex("b"), *again = regex("a"), *none;
+    assert_ptr_equal(a, again);
+    assert_ptr_not_equal(a, b);
+    const struct constraint bad = {.kind = CONSTRAINT_REGEX, .text = "(", .num_bytes = 1};
+    assert_int_equal(grammars_get(grammars, &bad, &none, &err), STATUS_INVALID);
+    assert_null(none);
+    const struct constraint choice = {.kind = CONSTRAINT_CHOICE, .text = "[\"a\"]", .num_bytes = 5};
+    assert_int_equal(grammars_get(grammars, &choice, &none, &err), 0);
+    grammars_release(grammars, none);
+    for (int i = 0; i < 3; i++) grammars_release(grammars, i < 2 ? a : b);
+    assert_ptr_equal(regex("a"), a); /* though nobody held it */
+    grammars_release(grammars, a);
+    grammars_stats(grammars, &stats);
+    assert_int_equal(stats.num_compiled, 3);
+    assert_int_equal(stats.num_refused, 1);
+    assert_int_equal(stats.num_found, 2);
+    assert_true(stats.num_bytes > 0 && stats.compile_seconds > 0);
+}
+
+/* More than are kept: the oldest go, those that are held stay. */
+static void old_grammars_go(void **state)
+{
+    (void)state;
+    struct grammars_stats stats;
+    const struct shared_grammar *held = regex("held");
+    for (int i = 0; i < 1100; i++) {
+        char pattern[16];
+        snprintf(pattern, sizeof pattern, "p%d", i);
+        grammars_release(grammars, regex(pattern));
+    }
+    grammars_release(grammars, regex("p0"));
+    assert_ptr_equal(regex("held"), held);
+    grammars_release(grammars, held);
+    grammars_release(grammars, held);
+    grammars_stats(grammars, &stats);
+    assert_int_equal(stats.num_compiled, 1102); /* p0 twice */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_mask_for_each_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(asked_again_by_another_engine, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_ends_an_answer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(free_until_a_trigger, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(failures_stay_with_their_slot, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_slot_is_used_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(grammars_are_shared_and_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(old_grammars_go, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
