@@ -222,6 +222,11 @@ check: ## format, include arrows, clang-tidy
 oracle: all model ## mixed requests alone, then together: every answer equal byte for byte (ARGS="--requests 10000")
 	@python3 tests/oracle/oracle.py $(ARGS)
 
+N ?= 10000
+.PHONY: structured
+structured: all model ## N (10000) answers that must have a form: each that ends by itself is valid (ARGS="--maskbench DIRECTORY")
+	@.venv/bin/python tests/oracle/structured.py --requests $(N) $(ARGS)
+
 KILLS ?= 1000
 .PHONY: kills
 kills: all ## kill the engine KILLS (1000) times under 64 mixed streams: every answer equal byte for byte

@@ -100,6 +100,21 @@ def chat(rng, number):
     return "/v1/chat/completions", body
 
 
+def set_form(rng, body):
+    """The answer must have a form."""
+    schema = {"type": "object", "required": ["a"], "additionalProperties": False,
+              "properties": {"a": {"type": "string", "maxLength": 12}, "b": {"enum": [1, "two", None]},
+                             "c": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}}}
+    body.update(rng.choice([
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}},
+        {"response_format": {"type": "json_object"}},
+        {"structured_outputs": {"json": schema, "disable_any_whitespace": True}},
+        {"structured_outputs": {"choice": rng.sample(WORDS, 3)}},
+        {"structured_outputs": {"regex": rng.choice([r"[a-z]+( [a-z]+){2,9}[.?!]", r"\d{1,3}(,\d{3})*", "(yes|no)+ ?"])}},
+        {"guided_grammar": 'root ::= item (", " item)* "."\nitem ::= [a-z]+ | "\\"" [^"]* "\\""'},
+    ]))
+
+
 def request(number):
     rng = random.Random("request %d" % number)
     path, body = (completion if rng.random() < 0.6 else chat)(rng, number)
@@ -108,4 +123,6 @@ def request(number):
     set_stream(rng, body)
     if rng.random() < 0.1:
         body["cache_salt"] = "tenant %d" % rng.randrange(3)
+    if rng.random() < 0.2:
+        set_form(rng, body)
     return path, body
