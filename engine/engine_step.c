@@ -78,6 +78,7 @@ static int enter_sequence(struct engine *e, const struct sequence *seq)
                              request_slots_payload(e->slots, seq->slot_idx), e->eos_ids, e->num_eos_ids);
     if (slot->scheduled_ns == 0) {
         engine_count_dequeued(e, slot);
+        engine_count_lookup(e, seq);
         slot->scheduled_ns = clock_monotonic_ns();
         slot->num_cached_tokens = seq->num_cached_tokens;
     }

@@ -160,15 +160,6 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *tabl
     return true;
 }
 
-static void count_first_admission(struct scheduler *s, struct sequence *seq)
-{
-    if (seq->num_cached_tokens >= 0) return;
-    seq->num_cached_tokens = seq->num_computed;
-    if (!s->prefixes || seq->prompt_logprobs) return;
-    s->prefix_query_tokens += (uint64_t)seq->num_prompt;
-    s->prefix_hit_tokens += (uint64_t)seq->num_cached_tokens;
-}
-
 static bool admit(struct scheduler *s, struct sequence *seq)
 {
     int32_t batch_slot = s->free_batch_slots[s->num_free_batch_slots - 1];
@@ -182,7 +173,7 @@ static bool admit(struct scheduler *s, struct sequence *seq)
     while (older != NO_SEQUENCE && s->sequences[older].arrival > seq->arrival)
         older = s->sequences[older].prev;
     sequence_list_insert(s, &s->running, id_of(s, seq), older);
-    count_first_admission(s, seq);
+    if (seq->num_cached_tokens < 0) seq->num_cached_tokens = seq->num_computed;
     return true;
 }
 
