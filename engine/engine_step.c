@@ -191,11 +191,11 @@ static void end_flight(struct engine *e)
         return;
     }
     const struct flight *flight = pop_flight(e);
-    engine_count_step(e, flight);
     const struct sample_result *rows = e->results;
     rows = publish_entries(e, flight->plan.prefills, flight->plan.num_prefills, rows);
     rows = publish_entries(e, flight->plan.decodes, flight->plan.num_decodes, rows);
     assert_always(rows == e->results + flight->plan.num_logits);
+    engine_count_step(e, flight); /* who is on board is so until all of it is published */
 }
 
 /* ---- the turn ---- */

@@ -755,6 +755,7 @@ void __wrap_engine_publish_entry(struct engine *e, const struct plan_entry *entr
     is_publishing = true;
     __real_engine_publish_entry(e, entry, rows);
     is_publishing = false;
+    judge_published();
 }
 
 /* The token is stored and not published. */
