@@ -6,8 +6,8 @@
 
 /* What is left of a step for prompts, at least, and of that for shorter ones when the first is a long one. */
 static const double PROMPTS_SHARE = 0.25, SHORT_SHARE = 0.25;
-/* Of prompts in a step where nobody decodes, at least: in what a step costs in any case. */
-static const double STEPS_WORTH_ALONE = 16;
+/* Time for prompts in a step, at least, in what a step costs in any case; and where nobody decodes. */
+static const double STEPS_WORTH = 4, STEPS_WORTH_ALONE = 16;
 
 /* 1. room. False: only a preemption helps, and a step in flight is in the way. */
 static bool make_room(struct scheduler *s)
@@ -348,7 +348,7 @@ static double us_for_prompts(const struct scheduler *s, const struct plan *plan)
     if (target <= 0) return INFINITY;
     if (plan->num_decodes == 0) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
     double spent = p->prompt_step + step_prices_us(p, &plan->work) - p->decode_step;
-    return fmax(target - spent, fmax(target * PROMPTS_SHARE, p->prompt_step));
+    return fmax(target - spent, fmax(target * PROMPTS_SHARE, STEPS_WORTH * p->prompt_step));
 }
 
 static void plan_clear(struct plan *plan)
