@@ -258,6 +258,10 @@ uninstall: ## what install put there
 		$(DESTDIR)$(PREFIX)/share/man/man1/flashd.1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flashd \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_flashd $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flashd.fish
 
+.PHONY: deb
+deb: all ## a Debian package in build/
+	@deploy/make-deb build
+
 .PHONY: clean help
 clean: ## remove what was built
 	rm -rf build build-san build-tsan build-fuzz build-debug build-mutants

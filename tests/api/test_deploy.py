@@ -229,3 +229,23 @@ def test_streams_through_a_proxy(server, tmp_path, make):
         with client.stream("POST", url + "/v1/completions", json={**LONG, "max_tokens": 4000, "min_tokens": 4000}) as answer:
             next(answer.iter_lines())
         assert server.wait_idle()['flashd_requests_finished_total{outcome="client_gone"}'] == before + 1
+
+
+# ---- the Debian package ----
+
+
+@pytest.mark.slow
+@needs("lintian")
+@needs("dpkg-shlibdeps")
+@pytest.mark.skipif("FLASHD_BIN" in os.environ, reason="packs build/flashd")
+def test_the_package(tmp_path):
+    output_of(str(DEPLOY / "make-deb"), str(tmp_path), env={**os.environ, "MAKEFLAGS": "NVCC="})
+    (package,) = tmp_path.glob("flashd_*.deb")
+    assert output_of("lintian", "--allow-root", "--fail-on", "error,warning", str(package)).strip() == ""
+    output_of("dpkg-deb", "-x", str(package), str(tmp_path / "root"))
+    root = tmp_path / "root"
+    assert "flashd" in output_of(str(root / "usr/bin/flashd"), "--version")
+    assert "/usr/bin/flashd serve" in (root / "lib/systemd/system/flashd.service").read_text()
+    config = str(root / "etc/flashd/flashd.yaml")
+    done = subprocess.run([str(root / "usr/bin/flashd"), "serve", "--config", config], capture_output=True, text=True)
+    assert done.returncode == 2 and "a MODEL is expected" in done.stderr
