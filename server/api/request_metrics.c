@@ -106,6 +106,17 @@ static struct metric *add_lengths(const char *name, const char *help, const doub
     return metric_register(METRIC_HISTOGRAM, name, help, model_labels, bounds, num_bounds);
 }
 
+/* This engine never sleeps; dashboards take one that does not say so for down. */
+static void register_sleep_state(void)
+{
+    static const char *const labels[] = {"sleep_state=\"awake\"", "sleep_state=\"weights_offloaded\"",
+                                         "sleep_state=\"discard_all\""};
+    for (size_t i = 0; i < array_length(labels); i++)
+        metric_set(add_labelled(METRIC_GAUGE, "vllm:engine_sleep_state",
+                                "Whether the engine is in this state: 1 or 0.", labels[i]),
+                   i == 0);
+}
+
 static void register_state(const struct server *server)
 {
     m.running = add_gauge("vllm:num_requests_running", "Sequences in the running batch.");
@@ -118,6 +129,7 @@ static void register_state(const struct server *server)
              server->config->enable_prefix_caching ? "True" : "False");
     m.cache_config = add_labelled(METRIC_GAUGE, "vllm:cache_config_info", "Shape of the K/V cache.", label);
     metric_set(m.cache_config, 1);
+    register_sleep_state();
 }
 
 static void register_tokens(void)

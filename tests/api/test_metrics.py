@@ -30,7 +30,8 @@ def test_both_formats_parse(server):
     assert all(f.documentation for f in found.values())
 
 
-GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info"]
+GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info",
+          "vllm:engine_sleep_state"]
 COUNTERS = ["vllm:prompt_tokens", "vllm:prompt_tokens_cached", "vllm:generation_tokens", "vllm:request_success",
             "vllm:num_preemptions", "vllm:prefix_cache_queries", "vllm:prefix_cache_hits"]
 HISTOGRAMS = ["vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
@@ -51,6 +52,8 @@ def test_series_exist_from_the_start(start_server):
                 for sample in found[name].samples:
                     assert sample.labels["model_name"] == 'odd "name"\\' and sample.labels["engine"] == "0"
                     assert sample.value == 0 or kind == "gauge"
+        states = {s.labels["sleep_state"]: s.value for s in found["vllm:engine_sleep_state"].samples}
+        assert states == {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
         config = found["vllm:cache_config_info"].samples[0].labels
         assert int(config["block_size"]) == 16 and int(config["num_gpu_blocks"]) > 0
         build = found["flashd_build_info"].samples[0].labels
