@@ -19,7 +19,7 @@
 /* clang-format off */
 #define OPTION_TABLE(SECTION, X) \
 SECTION("Model") \
-X(LIST,  served_model_name, "served-model-name", NULL, 0, 0, "name", "name(s) of the model in the API; the first is echoed in answers (default: the last part of MODEL)") \
+X(LIST,  served_model_name, "served-model-name", NULL, 0, 0, "name", "name(s) of the model in the API, such as claude-*; the first is echoed in answers (default: the last part of MODEL)") \
 X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random weights from config.json alone") \
 X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
 X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json; vllm: none") \
@@ -50,6 +50,7 @@ X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of
 X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is, so that tenants of one key take turns, too; for a proxy that sets it") \
 X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
 X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
+X(BYTES, response_store_bytes, "response-store-bytes", 64 * MIB, 0, 1LL << 40, "bytes", "finished /v1/responses kept for previous_response_id and GET, the newest; 0: none") \
 SECTION("Listening") \
 X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
 X(INT,   port, "port", 8000, 0, 65535, "port", "TCP port; 0: the system picks one, which is logged") \
@@ -83,7 +84,7 @@ X(INT,   body_timeout, "body-timeout", 60, 1, 3600, "seconds", "for the whole bo
 X(BYTES, body_min_rate, "body-min-rate", 1 * KIB, 0, 1 * GIB, "bytes/s", "slowest body after 5 seconds (408); 0: any") \
 X(INT,   idle_timeout, "idle-timeout", 75, 1, 86400, "seconds", "keep-alive connection without a request") \
 X(INT,   write_timeout, "write-timeout", 30, 1, 86400, "seconds", "a client that reads nothing for this long is cut off") \
-X(INT,   ping_interval, "ping-interval", 15, 1, 3600, "seconds", "SSE comment while a stream has nothing else to send") \
+X(INT,   ping_interval, "ping-interval", 5, 1, 3600, "seconds", "a sign of life, as the protocol has one, while a stream has nothing else to send") \
 X(BYTES, stream_buffer_soft, "stream-buffer-soft", 64 * KIB, 4 * KIB, 64 * MIB, "bytes", "unsent bytes of a stream after which it pauses") \
 X(BYTES, stream_buffer_hard, "stream-buffer-hard", 256 * KIB, 16 * KIB, 256 * MIB, "bytes", "unsent bytes of a connection after which it is cut off") \
 SECTION("Logs") \

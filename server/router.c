@@ -86,8 +86,10 @@ void router_list(const struct route *routes, char *text, size_t n)
 {
     text[0] = '\0';
     for (const struct route *r = routes; r->pattern && n > 1; r++) {
-        int written = snprintf(text, n, "%s%s %s", r == routes ? "" : ", ",
-                               r->method == HTTP_METHOD_GET ? "GET" : "POST", r->pattern);
+        const char *method = r->method == HTTP_METHOD_GET      ? "GET"
+                             : r->method == HTTP_METHOD_DELETE ? "DELETE"
+                                                               : "POST";
+        int written = snprintf(text, n, "%s%s %s", r == routes ? "" : ", ", method, r->pattern);
         size_t step = min_of((size_t)written, n - 1);
         text += step;
         n -= step;

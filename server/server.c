@@ -413,6 +413,9 @@ static char *name_of_model(const char *path)
 static int choose_model_names(struct life *life, struct error *err)
 {
     const struct text_list *names = &life->server.config->served_model_name;
+    if (names->num_items > 0 && names->items[0][strlen(names->items[0]) - 1] == '*')
+        return error_set(err, STATUS_INVALID,
+                         "--served-model-name: the first name is the one in answers; it must not end in *");
     if (names->num_items > 0) {
         life->server.model_names = (const char *const *)names->items;
         life->server.num_model_names = names->num_items;

@@ -82,6 +82,19 @@ void endpoint_completions(struct exchange *x);      /* POST /v1/completions */
 void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions */
 void endpoint_messages(struct exchange *x);         /* POST /v1/messages */
 void endpoint_count_tokens(struct exchange *x);     /* POST /v1/messages/count_tokens */
+void endpoint_responses(struct exchange *x);        /* POST /v1/responses */
+void endpoint_response(struct exchange *x);         /* GET /v1/responses/<id> */
+void endpoint_response_delete(struct exchange *x);  /* DELETE /v1/responses/<id> */
+void endpoint_response_cancel(struct exchange *x);  /* POST /v1/responses/<id>/cancel */
+void endpoint_apply_template(struct exchange *x);   /* POST /apply-template */
+void endpoint_props(struct exchange *x);            /* GET /props */
+void endpoint_slots(struct exchange *x);            /* GET /slots */
+void endpoint_ollama_chat(struct exchange *x);      /* POST /api/chat */
+void endpoint_ollama_generate(struct exchange *x);  /* POST /api/generate */
+void endpoint_ollama_show(struct exchange *x);      /* POST /api/show */
+void endpoint_ollama_tags(struct exchange *x);      /* GET /api/tags */
+void endpoint_ollama_ps(struct exchange *x);        /* GET /api/ps */
+void endpoint_ollama_version(struct exchange *x);   /* GET /api/version */
 void endpoint_tokenize(struct exchange *x);         /* POST /tokenize */
 void endpoint_detokenize(struct exchange *x);       /* POST /detokenize */
 void endpoint_health(struct exchange *x);           /* GET /health: 200 ready, 503 else */
@@ -90,6 +103,6 @@ void endpoint_version(struct exchange *x);          /* GET /version */
 void endpoint_metrics(struct exchange *x);          /* GET /metrics */
 
 /* ---- errors as protocols tell them, where not as OpenAI ---- */
-append_failure messages_append_error;
+append_failure messages_append_error, ollama_append_error;
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "server/api/generation.h"
 #include "server/api/request_metrics.h"
+#include "server/api/response_store.h"
 #include "server/loop_watch.h"
 
 enum { EVENT_BYTES_MAX = 16 << 20, EVENT_BYTES_READY = 16 << 10, PING_TICK_MS = 250 };
@@ -39,10 +40,12 @@ int api_init(struct server *server, struct error *err)
     if (!api) return error_set(err, STATUS_NO_MEMORY, "out of memory");
     api->server = server;
     admission_init(&api->admission);
+    api->responses = response_store_create(server->config->response_store_bytes);
     api->key_use = calloc((size_t)server->config->api_key.num_items + 1, sizeof *api->key_use);
     buffer_init(&api->event, EVENT_BYTES_MAX);
     /* What ends a stream, well or badly, needs no memory then. */
-    if (!api->key_use || !buffer_reserve(&api->event, EVENT_BYTES_READY)) {
+    if (!api->key_use || !api->responses || !buffer_reserve(&api->event, EVENT_BYTES_READY)) {
+        response_store_destroy(api->responses);
         buffer_deinit(&api->event);
         free(api->key_use);
         free(api);
@@ -140,6 +143,7 @@ static void on_timer_closed(uv_handle_t *handle)
     struct api *api = handle->data;
     buffer_deinit(&api->event);
     free(api->key_use);
+    response_store_destroy(api->responses);
     free(api);
 }
 

@@ -9,6 +9,7 @@
 
 struct generation;
 struct job;
+struct response_store;
 
 struct api {
     struct server *server;
@@ -23,7 +24,8 @@ struct api {
     struct job *waiting_jobs;   /* tokenize.c's, the oldest first */
     int num_jobs;               /* /tokenize and /detokenize that are not answered; */
     int num_long_jobs;          /* of those: with a long body, on the worker pool */
-    struct buffer event;        /* scratch for one write */
+    struct response_store *responses;
+    struct buffer event; /* scratch for one write */
     uv_timer_t ping_timer;
 };
 

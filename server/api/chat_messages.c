@@ -432,6 +432,21 @@ static int add_tools(struct chat_context *c, const struct server *server, const 
                : api_error_no_memory(err);
 }
 
+/* Whatever they hold is the template's to read. */
+static int add_documents(cJSON *context, cJSON *body, struct api_error *err)
+{
+    cJSON *documents = cJSON_DetachItemFromObjectCaseSensitive(body, "documents");
+    if (documents && !cJSON_IsNull(documents) && !cJSON_IsArray(documents)) {
+        int status = json_field_refuse_type(documents, "documents", "an array of objects", err);
+        cJSON_Delete(documents);
+        return status;
+    }
+    if (!documents) documents = cJSON_CreateNull();
+    if (documents && cJSON_AddItemToObject(context, "documents", documents)) return 0;
+    cJSON_Delete(documents);
+    return api_error_no_memory(err);
+}
+
 int chat_context_init(struct chat_context *c, const struct server *server, const struct params *params,
                       cJSON *body, int64_t now_seconds, struct api_error *err)
 {
@@ -450,7 +465,9 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
         cJSON_Delete(messages);
         return api_error_no_memory(err);
     }
-    if (!cJSON_AddNullToObject(c->json, "tools") || !cJSON_AddNullToObject(c->json, "documents") ||
+    status = add_documents(c->json, body, err);
+    if (status < 0) return status;
+    if (!cJSON_AddNullToObject(c->json, "tools") ||
         !cJSON_AddBoolToObject(c->json, "add_generation_prompt", params->add_generation_prompt) ||
         !add_token_text(c->json, "bos_token", server->tokenizer, tokenizer_bos_id(server->tokenizer)) ||
         !add_token_text(c->json, "eos_token", server->tokenizer, tokenizer_eos_id(server->tokenizer)))

@@ -1,5 +1,6 @@
 #include "server/api/codec.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 /* ---- fields in ---- */
@@ -23,13 +24,23 @@ static int take_field(struct translation *t, const struct codec_field *f)
 
 int codec_translate(const struct codec *codec, struct translation *t)
 {
-    int status = 0;
+    int status = codec->begin ? codec->begin(t) : 0;
     for (const struct codec_field *f = codec->fields; f && f->name && status == 0; f++)
         status = take_field(t, f);
     if (status == 0 && codec->translate) status = codec->translate(t);
     if (status == 0 && t->messages) return codec_put(t, t->body, "messages", t->messages);
     cJSON_Delete(t->messages);
     return status;
+}
+
+void translation_warn(struct translation *t, const char *format, ...)
+{
+    size_t n = strlen(t->warnings), room = sizeof t->warnings - n;
+    va_list args;
+    va_start(args, format);
+    if (n > 0) n += (size_t)snprintf(t->warnings + n, room, "; ");
+    if (n < sizeof t->warnings) vsnprintf(t->warnings + n, sizeof t->warnings - n, format, args);
+    va_end(args);
 }
 
 cJSON *translation_messages(struct translation *t)

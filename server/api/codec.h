@@ -27,6 +27,8 @@ struct answer {
     int64_t created; /* unix seconds */
     const char *model;
     const char *request_id;
+    int api_key_idx;
+    uint64_t arrival_ns;
     bool reports_cached_tokens; /* --report-cached-tokens */
     const struct choice_context *context;
     const struct choice *choices;
@@ -58,17 +60,22 @@ struct event {
     const struct api_error *error;
 };
 
+/* "2026-11-22T13:00:00.000000Z", as a JSON string. */
+void ollama_append_time(struct buffer *out, uint64_t wall_ns);
+
 /* Appends the event's bytes; none: this protocol does not tell of it. */
 typedef void append_event(struct buffer *out, struct answer *a, const struct event *e);
 
 struct translation;
 
 struct codec {
-    const char *path;                        /* in the log */
-    const char *id_prefix;                   /* of answers */
-    const char *stream_type;                 /* content type of its streams */
-    enum api_kind kind;                      /* of canonical body */
-    const struct codec_field *fields;        /* in; ends with a name of NULL. NULL: the body is canonical */
+    const char *path;                    /* in the log */
+    const char *id_prefix;               /* of answers */
+    const char *stream_type;             /* content type of its streams */
+    enum api_kind kind;                  /* of canonical body */
+    bool starts_at_once;                 /* STARTED comes with a stream's head, not with its first token */
+    int (*begin)(struct translation *t); /* before the fields are taken; NULL: nothing */
+    const struct codec_field *fields;    /* in; ends with a name of NULL. NULL: the body is canonical */
     int (*translate)(struct translation *t); /* afterwards, what takes several fields; NULL: nothing */
     append_event *events[NUM_EVENTS];        /* NULL: not told */
     append_failure *append_error;            /* the body of an error; its routes name it, too */
@@ -92,12 +99,17 @@ struct translation {
     cJSON *messages;     /* canonical ones that fields have made, which become the body's; NULL: none */
     enum api_kind kind;  /* the codec's; translate may change it */
     struct arena *arena; /* the request's */
+    int api_key_idx;
+    void *kept;         /* params->kept */
+    char warnings[256]; /* params->warnings */
+    bool fills_context; /* params->fills_context */
     struct api_error *err;
 };
 
 #define EVENT_STREAM_TYPE "text/event-stream; charset=utf-8"
 
-extern const struct codec codec_chat, codec_completions, codec_messages;
+extern const struct codec codec_chat, codec_completions, codec_messages, codec_responses, codec_ollama_chat,
+    codec_ollama_generate;
 
 /* Makes t->body canonical. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;
@@ -106,6 +118,9 @@ void codec_name_error(const struct codec *codec, struct api_error *err);
 
 /* t->messages, made when there is none; NULL: out of memory. */
 cJSON *translation_messages(struct translation *t);
+
+/* One more thing that the answer's head shall say; what is too much is left out. */
+void translation_warn(struct translation *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts item into object in place of what stands there, or frees it. A NULL item is memory that ran out, as is
  * every failure. */

@@ -4,6 +4,7 @@
 
 #include "base/metrics.h"
 #include "server/api/generation.h"
+#include "server/api/model_names.h"
 #include "server/api/request_metrics.h"
 
 enum { PAGE_BYTES_MAX = 16 << 20 };
@@ -49,17 +50,11 @@ static void append_models(struct buffer *out, const struct server *server)
 {
     buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < server->num_model_names; i++) {
+        if (model_name_is_pattern(server->model_names[i])) continue; /* the first is none */
         if (i > 0) buffer_append_char(out, ',');
         append_model(out, server, server->model_names[i]);
     }
     buffer_append_text(out, "]}");
-}
-
-static const char *find_model(const struct server *server, const char *name)
-{
-    for (int i = 0; i < server->num_model_names; i++)
-        if (!strcmp(server->model_names[i], name)) return server->model_names[i];
-    return NULL;
 }
 
 static void refuse_model(struct exchange *x)
@@ -71,8 +66,8 @@ static void refuse_model(struct exchange *x)
 
 void endpoint_models(struct exchange *x)
 {
-    const char *name = x->path_rest[0] ? find_model(x->server, x->path_rest) : NULL;
-    if (x->path_rest[0] && !name) {
+    const char *name = x->path_rest[0] ? x->path_rest : NULL;
+    if (name && !model_name_is_served(x->server, name)) {
         refuse_model(x);
         return;
     }

@@ -107,6 +107,7 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
         .path = g->answer.codec->path,
         .model = g->answer.model,
         .http_status = http_status,
+        .ignored_fields = g->params.ignored ? g->params.ignored->names : NULL,
         .finish_reason = finish_text(g, outcome),
         .stream = g->params.stream,
         .n = g->params.n,
@@ -206,6 +207,8 @@ static int make_answer(struct generation *g, struct preparation *p)
     a->created = p->in.now_seconds;
     a->model = g->api->server->model_names[0];
     a->request_id = g->request_id;
+    a->api_key_idx = g->api_key_idx;
+    a->arrival_ns = g->arrival_ns;
     a->reports_cached_tokens = g->api->server->config->report_cached_tokens;
     a->context = &g->context;
     a->choices = g->choices;
@@ -321,6 +324,7 @@ static void begin_stream(struct generation *g)
     g->last_write_ns = clock_monotonic_ns();
     api_start_pings(g->api);
     exchange_start_stream(g->x, g->answer.codec->stream_type);
+    if (g->answer.codec->starts_at_once) generation_write_start(g);
 }
 
 static void admit(struct generation *g, struct preparation *p)
@@ -332,6 +336,7 @@ static void admit(struct generation *g, struct preparation *p)
     }
     choose_seed(g);
     submit(g, &p->prompts);
+    if (g->params.warnings) exchange_add_header(g->x, "x-flashd-warning", g->params.warnings);
     if (g->params.stream) begin_stream(g);
     exchange_drop_request(g->x);
 }
@@ -432,6 +437,7 @@ void generation_start(struct exchange *x, const struct codec *codec)
                                      .codec = codec,
                                      .body = x->body,
                                      .body_bytes = x->body_bytes,
+                                     .api_key_idx = x->api_key_idx,
                                      .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
     /* A template and a grammar may take as long as they like within their limits, whatever the body's length. */
     bool is_long = codec->kind == API_CHAT || x->body_bytes > INLINE_BODY_BYTES_MAX ||

@@ -92,6 +92,12 @@ static void consume_part(struct choice *c, size_t num_bytes)
         pieces_consume(c->pieces, num_bytes);
 }
 
+void generation_write_start(struct generation *g)
+{
+    append_start(g);
+    generation_flush_event(g);
+}
+
 static void append_delta(struct generation *g, struct choice *c, const struct part *part,
                          const struct logprobs_part *logprobs, const char *finish_reason)
 {

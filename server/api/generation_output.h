@@ -9,6 +9,9 @@
 void generation_pump_stream(struct generation *g);
 void generation_pump_whole(struct generation *g);
 
+/* The stream's first event, where it does not wait for the first token. */
+void generation_write_start(struct generation *g);
+
 /* Writes the event that was put into api->event. */
 void generation_flush_event(struct generation *g);
 

@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+enum { NUMBER_BYTES_MAX = 32 };
 
 const cJSON *json_field_find(const cJSON *object, const char *name)
 {
@@ -27,34 +30,59 @@ int json_field_refuse_type(const cJSON *value, const char *path, const char *wha
                              json_field_type_name(value));
 }
 
+static bool read_truth(const char *text, bool *out)
+{
+    *out = !strcasecmp(text, "true");
+    return *out || !strcasecmp(text, "false");
+}
+
 int json_field_bool(const cJSON *object, const char *name, bool *out, struct api_error *err)
 {
     const cJSON *value = json_field_find(object, name);
     if (!value) return 0;
+    if (cJSON_IsString(value) && read_truth(value->valuestring, out)) return 0;
     if (!cJSON_IsBool(value)) return json_field_refuse_type(value, name, "a boolean", err);
     *out = cJSON_IsTrue(value);
     return 0;
 }
 
-bool json_field_as_int(const cJSON *value, int64_t min, int64_t max, int64_t *out)
+static bool is_int(double v, int64_t min, int64_t max, int64_t *out)
 {
-    if (!cJSON_IsNumber(value)) return false;
-    double v = value->valuedouble;
     if (!(v >= (double)min && v <= (double)max) || v != trunc(v)) return false;
     *out = (int64_t)v;
     return true;
+}
+
+bool json_field_as_int(const cJSON *value, int64_t min, int64_t max, int64_t *out)
+{
+    return cJSON_IsNumber(value) && is_int(value->valuedouble, min, max, out);
+}
+
+/* A number, or a text that is one and nothing else: what pydantic takes, so do clients' older bodies. */
+static bool read_number(const cJSON *value, double *out)
+{
+    *out = value->valuedouble;
+    if (cJSON_IsNumber(value)) return true;
+    if (!cJSON_IsString(value)) return false;
+    const char *text = value->valuestring;
+    size_t n = strlen(text);
+    char *end;
+    if (n == 0 || n > NUMBER_BYTES_MAX || strspn(text, "+-.0123456789eE") != n) return false;
+    *out = strtod(text, &end);
+    return *end == '\0';
 }
 
 int json_field_int(const cJSON *object, const char *name, int64_t min, int64_t max, int64_t *out,
                    struct api_error *err)
 {
     const cJSON *value = json_field_find(object, name);
+    double number;
     if (!value) return 0;
-    if (!cJSON_IsNumber(value)) return json_field_refuse_type(value, name, "an integer", err);
-    if (!json_field_as_int(value, min, max, out))
+    if (!read_number(value, &number)) return json_field_refuse_type(value, name, "an integer", err);
+    if (!is_int(number, min, max, out))
         return api_error_invalid(err, "invalid_value", name,
                                  "%s must be an integer from %lld to %lld; got %.17g", name, (long long)min,
-                                 (long long)max, value->valuedouble);
+                                 (long long)max, number);
     return 0;
 }
 
@@ -63,8 +91,8 @@ int json_field_real(const cJSON *object, const char *name, double min, double ma
 {
     const cJSON *value = json_field_find(object, name);
     if (!value) return 0;
-    if (!cJSON_IsNumber(value)) return json_field_refuse_type(value, name, "a number", err);
-    double v = value->valuedouble;
+    double v;
+    if (!read_number(value, &v)) return json_field_refuse_type(value, name, "a number", err);
     if (!(v >= min && v <= max))
         return api_error_invalid(err, "invalid_value", name, "%s must be a number from %g to %g; got %.9g",
                                  name, min, max, v);

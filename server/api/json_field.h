@@ -1,6 +1,7 @@
 /* json_field.h - typed reading of one member of a JSON object, with the refusal that goes with it.
  *
- * null equals absent: readers leave *out alone and return 0. A wrong type is invalid_type, a wrong value
+ * null equals absent: readers leave *out alone and return 0. A text that is a number, or true or false, counts
+ * as that, as in pydantic. A wrong type is invalid_type, a wrong value
  * invalid_value, each with the member's dotted path (`path`, or the name for a top-level member).
  * The text was checked by json_gate before cJSON parsed it. Thread: any. */
 #ifndef SERVER_API_JSON_FIELD_H

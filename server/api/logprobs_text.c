@@ -235,6 +235,11 @@ void logprobs_append(struct buffer *out, enum api_kind kind, const struct logpro
     buffer_append_char(out, '}');
 }
 
+void logprobs_append_entries(struct buffer *out, const struct logprobs_part *part)
+{
+    append_array(part, out, append_chat_position);
+}
+
 void prompt_logprobs_append(struct buffer *out, const struct logprobs_part *part)
 {
     append_array(part, out, append_prompt_position);

@@ -25,6 +25,8 @@ struct logprobs_part {
 };
 
 void logprobs_append(struct buffer *out, enum api_kind kind, const struct logprobs_part *part);
+/* The array of chat's content alone. */
+void logprobs_append_entries(struct buffer *out, const struct logprobs_part *part);
 void prompt_logprobs_append(struct buffer *out, const struct logprobs_part *part);
 
 #endif

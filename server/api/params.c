@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "server/api/json_field.h"
+#include "server/api/model_names.h"
 #include "server/api/nul_text.h"
 #include "server/api/token_offsets.h"
 #include "server/api/tool_params.h"
@@ -60,6 +61,8 @@ static const struct field fields[] = {
     {"include_stop_str_in_output", ON_BOTH, FIELD_BOOL, PARAM(include_stop_str_in_output), 0, 0},
     {"add_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(add_special_tokens), 0, 0},
     {"parse_special", ON_COMPLETIONS, FIELD_BOOL, PARAM(parse_special), 0, 0},
+    {"timings_per_token", ON_BOTH, FIELD_BOOL, PARAM(timings), 0, 0},
+    {"truncate_prompt_tokens", ON_BOTH, FIELD_INT32, PARAM(truncate_prompt_tokens), -1, INT32_MAX},
     {"add_generation_prompt", ON_CHAT, FIELD_BOOL, PARAM(add_generation_prompt), 0, 0},
     {"continue_final_message", ON_CHAT, FIELD_BOOL, PARAM(continue_final_message), 0, 0},
     {"parallel_tool_calls", ON_CHAT, FIELD_BOOL, PARAM(parallel_tool_calls), 0, 0},
@@ -101,20 +104,52 @@ struct unsupported {
 
 /* Accepted when they say nothing: null, false, 0, "" , [] or {}. */
 static const struct unsupported unsupported[] = {
-    {"suffix", ON_COMPLETIONS},     {"echo", ON_CHAT},
-    {"functions", ON_CHAT},         {"audio", ON_CHAT},
-    {"documents", ON_CHAT},         {"chat_template", ON_CHAT},
-    {"use_beam_search", ON_BOTH},   {"truncate_prompt_tokens", ON_BOTH},
-    {"prompt_embeds", ON_BOTH},     {"logprob_token_ids", ON_BOTH},
-    {"allowed_token_ids", ON_BOTH}, {"bad_words", ON_BOTH},
-    {"return_token_ids", ON_BOTH},  {"grammar", ON_BOTH},
+    {"suffix", ON_COMPLETIONS},
+    {"echo", ON_CHAT},
+    {"functions", ON_CHAT},
+    {"audio", ON_CHAT},
+    {"chat_template", ON_CHAT},
+    {"use_beam_search", ON_BOTH},
+    {"prompt_embeds", ON_BOTH},
+    {"logprob_token_ids", ON_BOTH},
+    {"allowed_token_ids", ON_BOTH},
+    {"bad_words", ON_BOTH},
+    {"return_token_ids", ON_BOTH},
+    {"grammar", ON_BOTH},
     {"json_schema", ON_BOTH},
+    {"thinking_token_budget", ON_BOTH},
+    {"repetition_detection", ON_BOTH},
+    {"kv_transfer_params", ON_BOTH},
+    {"vllm_xargs", ON_BOTH},
+    {"logits_processors", ON_BOTH},
+    {"length_penalty", ON_BOTH},
+    {"spaces_between_special_tokens", ON_BOTH},
+    {"typical_p", ON_BOTH},
+    {"mirostat", ON_BOTH},
+    {"dry_multiplier", ON_BOTH},
+    {"xtc_probability", ON_BOTH},
+    {"dynatemp_range", ON_BOTH},
+    {"samplers", ON_BOTH},
+    {"n_probs", ON_BOTH},
+    {"lora", ON_BOTH},
+    {"n_predict", ON_BOTH},
+    {"t_max_predict_ms", ON_BOTH},
 };
+
+/* Numbers and booleans that say nothing, where it is not 0 or false that does. */
+static double neutral_of(const char *name)
+{
+    static const char *const ones[] = {"length_penalty", "spaces_between_special_tokens", "typical_p"};
+    for (size_t i = 0; i < array_length(ones); i++)
+        if (!strcmp(ones[i], name)) return 1;
+    return 0;
+}
 
 static bool says_nothing(const cJSON *value)
 {
-    if (!value || cJSON_IsFalse(value)) return true;
-    if (cJSON_IsNumber(value)) return value->valuedouble == 0;
+    if (!value) return true;
+    if (cJSON_IsBool(value)) return cJSON_IsTrue(value) == (neutral_of(value->string) != 0);
+    if (cJSON_IsNumber(value)) return value->valuedouble == neutral_of(value->string);
     if (cJSON_IsString(value)) return value->valuestring[0] == '\0';
     return (cJSON_IsArray(value) || cJSON_IsObject(value)) && !value->child;
 }
@@ -422,6 +457,58 @@ static int read_cache_salt(struct reader *r)
     return r->out->cache_salt ? 0 : api_error_no_memory(r->err);
 }
 
+/* ---- what nothing reads ---- */
+
+/* Beside the tables: what the steps below and the readers of prompts look for. */
+static const char *const read_elsewhere[] = {
+    "priority",
+    "model",
+    "messages",
+    "prompt",
+    "max_tokens",
+    "max_completion_tokens",
+    "min_tokens",
+    "n",
+    "best_of",
+    "seed",
+    "logprobs",
+    "top_logprobs",
+    "prompt_logprobs",
+    "stop",
+    "stop_token_ids",
+    "logit_bias",
+    "stream_options",
+    "cache_salt",
+    "response_format",
+    "tools",
+    "tool_choice",
+    "modalities",
+    "reasoning_effort",
+    "chat_template_kwargs",
+    "documents",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_whitespace_pattern",
+    "guided_decoding_backend",
+};
+
+static int note_ignored(struct reader *r)
+{
+    const char *known[array_length(fields) + array_length(unsupported) + array_length(read_elsewhere)];
+    size_t n = 0;
+    for (size_t i = 0; i < array_length(fields); i++) known[n++] = fields[i].name;
+    for (size_t i = 0; i < array_length(unsupported); i++) known[n++] = unsupported[i].name;
+    for (size_t i = 0; i < array_length(read_elsewhere); i++) known[n++] = read_elsewhere[i];
+    struct ignored_fields ignored;
+    field_names_find_ignored(r->body, known, n, &ignored);
+    if (!ignored.names[0]) return 0;
+    r->out->ignored = (void *)arena_copy(r->arena, &ignored, sizeof ignored);
+    return r->out->ignored ? 0 : api_error_no_memory(r->err);
+}
+
 /* ---- defaults, and all together ---- */
 
 static float default_of(float from_model, float least, float most, float otherwise)
@@ -471,6 +558,9 @@ static int check_combinations(struct reader *r)
     if (p->continue_final_message && p->add_generation_prompt)
         return api_error_invalid(r->err, "invalid_value", "continue_final_message",
                                  "continue_final_message needs add_generation_prompt: false");
+    if (p->truncate_prompt_tokens && p->echo)
+        return api_error_invalid(r->err, "invalid_value", "truncate_prompt_tokens",
+                                 "truncate_prompt_tokens needs echo: false");
     if (p->uses_tools && p->form.constraint.kind != CONSTRAINT_NONE)
         return api_error_invalid(
             r->err, "unsupported_value", p->form.param,
@@ -494,8 +584,7 @@ int params_check_model(const struct server *server, const cJSON *body, struct ap
     const cJSON *model = json_field_find(body, "model");
     if (!model) return 0;
     if (!cJSON_IsString(model)) return json_field_refuse_type(model, "model", "a string", err);
-    for (int i = 0; i < server->num_model_names; i++)
-        if (!strcmp(server->model_names[i], model->valuestring)) return 0;
+    if (model_name_is_served(server, model->valuestring)) return 0;
     return params_refuse_model(server, model->valuestring, err);
 }
 
@@ -503,10 +592,10 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err)
 {
     static int (*const steps[])(struct reader *) = {
-        read_plain_fields,   check_unsupported,  read_max_tokens,     read_n,
-        read_priority,       read_seed,          read_logprobs,       read_stop,
-        read_stop_token_ids, read_logit_bias,    read_stream_options, read_cache_salt,
-        read_form,           check_combinations,
+        read_plain_fields,   check_unsupported, read_max_tokens,     read_n,
+        read_priority,       read_seed,         read_logprobs,       read_stop,
+        read_stop_token_ids, read_logit_bias,   read_stream_options, read_cache_salt,
+        read_form,           note_ignored,      check_combinations,
     };
     struct reader r = {server, body, text, text_bytes, arena, out, err};
     set_defaults(server, kind, out);

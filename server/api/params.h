@@ -18,6 +18,7 @@
 #include "base/arena.h"
 #include "server/api/api_error.h"
 #include "server/api/constraint.h"
+#include "server/api/field_names.h"
 #include "server/api/text_stream.h"
 #include "server/server.h"
 
@@ -44,17 +45,23 @@ struct params {
     int32_t num_prompt_logprobs; /* prompt_logprobs: likewise, of the prompt; -1: none. input.sampling has the
                                     most of both */
     bool echo, return_tokens_as_token_ids;
+    bool timings; /* the last chunk of a choice, or the whole answer, says how long it took */
     bool skip_special_tokens, include_stop_str_in_output;
     bool add_special_tokens, parse_special;
     bool add_generation_prompt, continue_final_message;
     bool uses_tools;          /* the body has some, and the model may call them */
     bool parallel_tool_calls; /* more than one at once */
     bool separate_reasoning;
-    cJSON *tools; /* of a prepared request that uses them; the owner of params frees it */
+    cJSON *tools;                   /* of a prepared request that uses them; the owner of params frees it */
+    int32_t truncate_prompt_tokens; /* the last so many of a prompt; -1: as fit; 0: it is not cut */
     struct stop_strings stop;
     struct answer_form form; /* its grammar is compiled when all else is good */
     char *cache_salt;        /* NULL: none */
     size_t cache_salt_bytes;
+    const struct ignored_fields *ignored; /* NULL: none */
+    const void *kept;                     /* the codec's, of the body: for its events */
+    bool fills_context;   /* without max_tokens a text completion has all the room there is, too */
+    const char *warnings; /* what the answer's head shall say; NULL: nothing */
 };
 
 /* out->input and out->payload are set by the caller. */

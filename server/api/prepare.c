@@ -1,5 +1,7 @@
 #include "server/api/prepare.h"
 
+#include <string.h>
+
 #include "server/api/nul_text.h"
 
 cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
@@ -38,17 +40,33 @@ static int check_codec(const struct codec *codec, struct params *params, struct 
                              "tools are not supported by this endpoint yet");
 }
 
+/* Of the translation, for the answer. */
+static int keep_what_was_said(struct translation *t, struct params *params)
+{
+    params->kept = t->kept;
+    params->fills_context = t->fills_context;
+    if (params->ignored && params->ignored->misspelt[0]) translation_warn(t, "%s", params->ignored->misspelt);
+    if (!t->warnings[0]) return 0;
+    params->warnings = arena_copy(t->arena, t->warnings, strlen(t->warnings));
+    return params->warnings ? 0 : api_error_no_memory(t->err);
+}
+
 int prepare_run(const struct prepare_input *in, struct arena *arena, struct params *params,
                 struct prompts *prompts, struct api_error *err)
 {
     cJSON *body = prepare_parse(in->body, in->body_bytes, err);
     if (!body) return STATUS_INVALID;
-    struct translation t = {
-        .server = in->server, .body = body, .kind = in->codec->kind, .arena = arena, .err = err};
+    struct translation t = {.server = in->server,
+                            .body = body,
+                            .kind = in->codec->kind,
+                            .arena = arena,
+                            .err = err,
+                            .api_key_idx = in->api_key_idx};
     int status = make_canonical(in, &t);
     if (status == 0)
         status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
     if (status == 0) status = check_codec(in->codec, params, err);
+    if (status == 0) status = keep_what_was_said(&t, params);
     if (status == 0 && t.kind == API_CHAT)
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0)

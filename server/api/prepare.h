@@ -16,6 +16,7 @@ struct prepare_input {
     const char *body; /* passed json_gate */
     size_t body_bytes;
     int64_t now_seconds;
+    int api_key_idx;
 };
 
 /* prompts_deinit is due on failure too; params->form.grammar, unless NULL, is to be released. */

@@ -34,17 +34,30 @@ static int refuse_too_long(const struct server *server, const char *param, const
         server->facts->max_model_len, amount, num_tokens);
 }
 
-int prompts_encode(const struct server *server, const char *text, size_t num_bytes,
-                   const struct text_range *untrusted, int num_untrusted, unsigned flags, const char *param,
-                   struct token_list *list, struct api_error *err)
+/* Appends the ids of one text. What will be cut may be longer than the model's context. */
+static int encode(struct prompt_reader *r, const char *text, size_t num_bytes,
+                  const struct text_range *untrusted, int num_untrusted, unsigned flags, const char *param,
+                  struct token_list *list)
 {
-    int status = tokenizer_encode(server->tokenizer, text, num_bytes, untrusted, num_untrusted, flags,
-                                  server->facts->max_model_len, list);
-    if (status == STATUS_LIMIT)
-        return refuse_too_long(server, param, "more than ", server->facts->max_model_len, err);
+    int32_t limit = r->server->facts->max_model_len;
+    if (r->params->truncate_prompt_tokens)
+        limit = max_of(limit, (int32_t)r->server->config->max_tokenize_tokens);
+    int status =
+        tokenizer_encode(r->server->tokenizer, text, num_bytes, untrusted, num_untrusted, flags, limit, list);
+    if (status == STATUS_LIMIT) return refuse_too_long(r->server, param, "more than ", limit, r->err);
     if (status < 0)
-        return api_error_set(err, 500, "server_error", NULL, NULL, "tokenising: %s", status_text(status));
+        return api_error_set(r->err, 500, "server_error", NULL, NULL, "tokenising: %s", status_text(status));
     return 0;
+}
+
+/* truncate_prompt_tokens: the last so many stay; -1: as many as leave room for the answer. */
+static void truncate_list(const struct prompt_reader *r, struct token_list *list)
+{
+    int32_t wanted = r->params->truncate_prompt_tokens;
+    if (wanted < 0) wanted = r->server->facts->max_model_len - max_of(r->params->max_tokens, (int32_t)1);
+    if (r->params->truncate_prompt_tokens == 0 || wanted < 1 || list->num_ids <= wanted) return;
+    memmove(list->ids, list->ids + list->num_ids - wanted, (size_t)wanted * sizeof *list->ids);
+    list->num_ids = wanted;
 }
 
 /* An empty prompt is continued from the model's beginning-of-sequence token. */
@@ -78,6 +91,7 @@ static int check_length(struct prompt_reader *r, const struct token_list *list, 
 
 static int finish_prompt(struct prompt_reader *r, struct token_list *list, const char *param)
 {
+    truncate_list(r, list);
     int status = add_bos_if_empty(r, list, param);
     return status < 0 ? status : check_length(r, list, param);
 }
@@ -104,7 +118,7 @@ static int count_added(struct prompt_reader *r, struct prompt *p)
 {
     struct token_list added = {0};
     if (!r->params->add_special_tokens) return 0;
-    int status = prompts_encode(r->server, "", 0, NULL, 0, TOKENIZER_ADD_SPECIAL, "prompt", &added, r->err);
+    int status = encode(r, "", 0, NULL, 0, TOKENIZER_ADD_SPECIAL, "prompt", &added);
     while (p->num_added < min_of(added.num_ids, p->tokens.num_ids) &&
            added.ids[p->num_added] == p->tokens.ids[p->num_added])
         p->num_added++;
@@ -138,7 +152,7 @@ static int read_text(struct prompt_reader *r, char *text, const char *path, stru
                      (r->params->parse_special ? TOKENIZER_PARSE_SPECIAL : 0u);
     size_t n = strlen(text);
     if (r->params->has_nul) n = nul_text_restore(text, n);
-    int status = prompts_encode(r->server, text, n, NULL, 0, flags, "prompt", &p->tokens, r->err);
+    int status = encode(r, text, n, NULL, 0, flags, "prompt", &p->tokens);
     if (status == 0) status = finish_prompt(r, &p->tokens, path);
     return status == 0 && r->params->echo ? keep_client_text(r, p, text, n) : status;
 }
@@ -147,7 +161,7 @@ static int read_ids(struct prompt_reader *r, const cJSON *array, const char *pat
 {
     const cJSON *item;
     int32_t count = cJSON_GetArraySize(array), last = r->server->facts->vocab_size - 1;
-    if (count > r->server->facts->max_model_len)
+    if (count > r->server->facts->max_model_len && !r->params->truncate_prompt_tokens)
         return refuse_too_long(r->server, "prompt", "", count, r->err);
     p->tokens.ids = malloc(max_of((size_t)count, (size_t)1) * sizeof *p->tokens.ids);
     if (!p->tokens.ids) return api_error_no_memory(r->err);
@@ -307,8 +321,8 @@ int prompts_read_chat(const struct server *server, const struct params *params, 
         prompts_render_chat(server, params, body, now_seconds, &text, &untrusted, &num_untrusted, err);
     if (status == 0) status = allocate(&r, 1);
     if (status == 0)
-        status = prompts_encode(server, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted,
-                                flags, "messages", &out->items[0].tokens, err);
+        status = encode(&r, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted, flags,
+                        "messages", &out->items[0].tokens);
     if (status == 0 && server->tool_format)
         out->items[0].opens_reasoning =
             tool_format_opens_reasoning(server->tool_format, text.data, text.num_bytes);

@@ -36,11 +36,6 @@ int prompts_read_chat(const struct server *server, const struct params *params, 
 /* Also after a failed read. */
 void prompts_deinit(struct prompts *p);
 
-/* Appends the ids of one text. STATUS_LIMIT past max_model_len becomes context_length_exceeded at param. */
-int prompts_encode(const struct server *server, const char *text, size_t num_bytes,
-                   const struct text_range *untrusted, int num_untrusted, unsigned flags, const char *param,
-                   struct token_list *list, struct api_error *err) must_check;
-
 /* Renders body's messages with the template into out (chat, and /tokenize with messages). */
 int prompts_render_chat(const struct server *server, const struct params *params, cJSON *body,
                         int64_t now_seconds, struct buffer *out, struct text_range **untrusted,

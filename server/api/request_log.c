@@ -41,6 +41,7 @@ void request_log_write(const struct request_record *r)
     INT("n", r->n);
     if (r->constraint) TEXT("constraint", r->constraint);
     INT("seed", (int64_t)r->seed);
+    if (r->ignored_fields) TEXT("ignored_fields", r->ignored_fields);
 #undef TEXT
 #undef INT
 #undef MS

@@ -9,8 +9,9 @@
 
 struct request_record {
     const char *request_id, *path, *model;
-    int http_status;           /* of the head that was sent; 499: the client left before one */
-    const char *finish_reason; /* "stop", "length", "client_gone", "engine_fault", "aborted" */
+    int http_status;            /* of the head that was sent; 499: the client left before one */
+    const char *ignored_fields; /* of its body; NULL: none */
+    const char *finish_reason;  /* "stop", "length", "client_gone", "engine_fault", "aborted" */
     bool stream;
     int32_t n;
     const char *constraint; /* of the answer's form; NULL: none */

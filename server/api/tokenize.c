@@ -4,6 +4,7 @@
  *   /tokenize    {prompt | messages, add_special_tokens, parse_special, add_generation_prompt, return_token_strs}
  *                -> {count, max_model_len, tokens[, token_strs]}
  *   /detokenize  {tokens} -> {prompt}
+ *   /apply-template  {messages} -> {prompt}
  *   /v1/messages/count_tokens  a body of Messages -> {input_tokens}
  *
  * The work is a pure function of the body and runs on the worker pool; when the client leaves meanwhile, its
@@ -168,6 +169,33 @@ static int run_tokenize(struct job *job, cJSON *body)
     int status = json_field_bool(body, "return_token_strs", &checked, &job->error);
     if (status < 0) return status;
     return tokenize(job, json_field_find(body, "messages") ? API_CHAT : API_COMPLETIONS, body, append_tokens);
+}
+
+/* POST /apply-template: the messages as the model's template writes them. */
+static int run_apply_template(struct job *job, cJSON *body)
+{
+    struct request_slot_input input;
+    struct request_payload payload;
+    struct params params = {.input = &input, .payload = &payload};
+    struct arena arena;
+    struct source source = {0};
+    buffer_init(&source.rendered, chat_template_limits_default.output_bytes);
+    arena_init(&arena, ARENA_BYTES_MAX);
+    int status =
+        chat_template_keep_numbers(body, job->text, job->text_bytes) ? api_error_no_memory(&job->error) : 0;
+    if (status == 0)
+        status = params_read(job->server, API_CHAT, body, job->text, job->text_bytes, &arena, &params,
+                             &job->error);
+    if (status == 0) status = read_source(job, body, &params, &source);
+    if (status == 0) {
+        buffer_append_text(&job->answer, "{\"prompt\":");
+        buffer_append_json(&job->answer, source.text, source.num_bytes);
+        buffer_append_char(&job->answer, '}');
+    }
+    free(source.untrusted);
+    buffer_deinit(&source.rendered);
+    arena_deinit(&arena);
+    return status;
 }
 
 static int run_count_tokens(struct job *job, cJSON *body)
@@ -362,6 +390,11 @@ static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *bod
 void endpoint_tokenize(struct exchange *x)
 {
     start_job(x, run_tokenize);
+}
+
+void endpoint_apply_template(struct exchange *x)
+{
+    start_job(x, run_apply_template);
 }
 
 void endpoint_count_tokens(struct exchange *x)

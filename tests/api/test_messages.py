@@ -138,7 +138,7 @@ def test_what_betas_add_is_accepted(server, claude, model):
 ])
 def test_refusals_name_the_field(server, model, change, named):
     body = {"model": model, "max_tokens": 4, "messages": QUESTION, **change}
-    answer = httpx.post(server.url + "/v1/messages", json=body)
+    answer = httpx.post(server.url + "/v1/messages", timeout=60, json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert named in answer.json()["error"]["message"]

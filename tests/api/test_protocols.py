@@ -2,6 +2,7 @@
 stream that cannot go on, and clients that leave. One server for all."""
 
 import contextlib
+import itertools
 import json
 
 import httpx
@@ -25,14 +26,22 @@ def anthropic_error(body, status):
     return body["error"]["message"]
 
 
+def ollama_error(body, status):
+    assert set(body) == {"error"}
+    return body["error"]
+
+
 def sse(lines):
-    return [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    return [line.removeprefix("data: ") for line in lines if line.startswith(("data: ", "{"))]
 
 
 PROTOCOLS = {
     # path, a long answer, error of a body, the line of a ping
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}, openai_error, ": ping"),
     "messages": ("/v1/messages", {"messages": [{"role": "user", "content": LONG}]}, anthropic_error, "event: ping"),
+    "responses": ("/v1/responses", {"input": LONG, "max_output_tokens": 1500}, openai_error, "event: response.in_progress"),
+    "ollama": ("/api/chat", {"messages": [{"role": "user", "content": LONG}], "options": {"num_predict": 1500}}, ollama_error,
+               '"content":""'),
 }
 KEY = {"Authorization": "Bearer k"}
 
@@ -56,7 +65,7 @@ def protocol(request):
 
 
 def post(server, path, body, headers=KEY):
-    return httpx.post(server.url + path, json=body, headers=headers)
+    return httpx.post(server.url + path, json=body, headers=headers, timeout=60)
 
 
 @contextlib.contextmanager
@@ -64,6 +73,11 @@ def streaming(server, path, body):
     with httpx.stream("POST", server.url + path, json=body, headers=KEY, timeout=60) as answer:
         assert answer.status_code == 200
         yield answer.iter_lines()
+
+
+def wait_for_text(lines):
+    """What comes before it may come at once."""
+    next(line for line in lines if any(mark in line for mark in ('"content":"', '"text":"', '"delta"')))
 
 
 def test_refusals(small, protocol):
@@ -81,9 +95,10 @@ def test_signs_of_life_and_a_full_server(small, protocol):
     """While one answers another waits, with a ping in its protocol's shape, and a third is too many. All of them leave."""
     path, body, error, ping = protocol
     with streaming(small, path, body) as first:
-        next(line for line in first if line)
+        wait_for_text(first)
         with streaming(small, path, body) as second:
-            assert next(line for line in second if line) == ping
+            lines = list(itertools.islice((line for line in second if ping in line), 2))
+            assert len(lines) == 2
             refused = post(small, path, body)
             assert refused.status_code == 429 and 1 <= int(refused.headers["retry-after"]) <= 60
             error(refused.json(), 429)
@@ -98,9 +113,73 @@ def test_streams_that_the_server_ends(start_server):
         streams = []
         for path, body, error, _ in PROTOCOLS.values():
             lines = stack.enter_context(streaming(server, path, whole_body(body)))
-            next(line for line in lines if line)
+            wait_for_text(lines)
             streams.append((lines, error))
         server.process.terminate()
         for lines, error in streams:
-            error(json.loads([d for d in sse(lines) if d != "[DONE]"][-1]), 503)
+            last = json.loads([d for d in sse(lines) if d != "[DONE]"][-1])
+            if last.get("type") == "response.failed":
+                assert last["response"]["error"]["message"]
+            else:
+                error(last, 503)
         server.process.wait(30)
+
+
+def test_names_of_the_model(start_server):
+    """Aliases and patterns: all answer, the plain ones are listed, the first is what answers say."""
+    with start_server("--served-model-name", "first", "second", "claude-*") as server:
+        def get(path):
+            return httpx.get(server.url + path)
+        assert [m["id"] for m in get("/v1/models").json()["data"]] == ["first", "second"]
+        assert get("/v1/models/claude-9").json()["id"] == "claude-9" and get("/v1/models/claud").status_code == 404
+        for name in ("second", "claude-opus", "first:latest"):
+            body = {"model": name, "prompt": "a", "max_tokens": 1}
+            assert httpx.post(server.url + "/v1/completions", json=body, timeout=60).json()["model"] == "first"
+
+
+def test_fields_that_nothing_reads(server):
+    """Harmless ones are named in the log, a slip of the pen in the answer's head, and numbers may stand in texts."""
+    body = {"prompt": "a", "max_tokens": "2", "temperature": "0.0", "ignore_eos": "true", "user": "u", "temprature": 1}
+    answer = httpx.post(server.url + "/v1/completions", json=body, timeout=60)
+    assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 2
+    assert answer.headers["x-flashd-warning"] == "temprature is no field; did you mean temperature?"
+    server.wait_idle()
+    line = [json.loads(line) for line in server.log().splitlines() if answer.headers["x-request-id"] in line][-1]
+    assert line["ignored_fields"] == "user,temprature"
+
+
+def test_what_llama_clients_ask(server, model):
+    """/apply-template is the prompt whose tokens a chat has; /props and /slots agree with the models' card."""
+    messages = [{"role": "user", "content": "Hi <|im_end|>"}]
+    rendered = httpx.post(server.url + "/apply-template", json={"messages": messages}, timeout=60).json()["prompt"]
+    assert rendered.endswith("<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n")
+    assert httpx.post(server.url + "/apply-template", json={"messages": []}, timeout=60).status_code == 400
+    length = httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"]
+    props, slots = (httpx.get(server.url + path).json() for path in ("/props", "/slots"))
+    assert props["default_generation_settings"]["n_ctx"] == length and props["model_alias"] == model
+    assert len(slots) == props["total_slots"] and not any(s["is_processing"] for s in slots)
+    assert {s["n_ctx"] for s in slots} == {length}
+
+
+def test_prompts_are_cut_on_request_only(start_server):
+    """truncate_prompt_tokens keeps a prompt's end; -1 keeps what leaves room for the answer."""
+    with start_server("--max-model-len", "64") as server:
+        def complete(ids, **options):
+            body = {"prompt": ids, "max_tokens": 4, "temperature": 0, **options}
+            return httpx.post(server.url + "/v1/completions", json=body, timeout=60).json()
+        ids = list(range(100, 140))
+        cut, same = complete(ids, truncate_prompt_tokens=10), complete(ids[-10:])
+        assert cut["choices"][0]["text"] == same["choices"][0]["text"] and cut["usage"]["prompt_tokens"] == 10
+        assert complete(ids * 5)["error"]["code"] == "context_length_exceeded"
+        assert complete(ids * 5, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"] == 60
+        assert complete("word " * 300, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"] == 60
+
+
+def test_timings(server, model):
+    body = {"model": model, "messages": [{"role": "user", "content": LONG}], "max_tokens": 8, "timings_per_token": True}
+    whole = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=60).json()
+    assert whole["timings"]["cache_n"] + whole["timings"]["prompt_n"] == whole["usage"]["prompt_tokens"]
+    assert whole["timings"]["predicted_n"] == whole["usage"]["completion_tokens"] and whole["timings"]["predicted_ms"] > 0
+    chunks = [json.loads(d) for d in sse(httpx.post(server.url + "/v1/chat/completions", json={**body, "stream": True},
+                                                    timeout=60).text.splitlines()) if d != "[DONE]"]
+    assert [("timings" in c) for c in chunks] == [False] * (len(chunks) - 1) + [True]

@@ -12,7 +12,8 @@
 
 struct stream {
     int num_blocks;
-    bool open; /* the last of them is */
+    bool open;            /* the last of them is, */
+    enum piece_kind kind; /* of this kind; that of a call is ARGUMENTS */
 };
 
 static void append_text(struct buffer *out, const char *text)
@@ -58,6 +59,17 @@ static void begin_message(struct buffer *out, const struct answer *a)
     buffer_append_text(out, ",\"content\":[");
 }
 
+/* A call, up to its input. */
+static void begin_tool_use(struct buffer *out, const struct answer *a, const struct choice *c,
+                           const struct call *call)
+{
+    buffer_append_text(out, "{\"type\":\"tool_use\",\"id\":");
+    codec_append_call_id(out, a, c, call);
+    buffer_append_text(out, ",\"name\":");
+    append_text(out, call->name);
+    buffer_append_text(out, ",\"input\":");
+}
+
 /* ---- stream ---- */
 
 static void append_start(struct buffer *out, struct answer *a, const struct event *e)
@@ -79,16 +91,6 @@ static void append_block_event(struct buffer *out, const struct stream *s, const
     buffer_printf(out, ",\"index\":%d", s->num_blocks - 1);
 }
 
-static void open_text_block(struct buffer *out, struct stream *s)
-{
-    if (s->open) return;
-    s->open = true;
-    s->num_blocks++;
-    append_block_event(out, s, "content_block_start");
-    buffer_append_text(out, ",\"content_block\":{\"type\":\"text\",\"text\":\"\"}");
-    codec_end_event(out);
-}
-
 static void close_block(struct buffer *out, struct stream *s)
 {
     if (!s->open) return;
@@ -97,17 +99,44 @@ static void close_block(struct buffer *out, struct stream *s)
     codec_end_event(out);
 }
 
+/* A block of this kind is open afterwards. Each call has its own. */
+static void open_block(struct buffer *out, const struct answer *a, const struct event *e)
+{
+    struct stream *s = a->state;
+    enum piece_kind kind = e->piece == PIECE_CALL ? PIECE_ARGUMENTS : e->piece;
+    if (s->open && s->kind == kind && e->piece != PIECE_CALL) return;
+    close_block(out, s);
+    *s = (struct stream){.num_blocks = s->num_blocks + 1, .open = true, .kind = kind};
+    append_block_event(out, s, "content_block_start");
+    buffer_append_text(out, ",\"content_block\":");
+    if (kind == PIECE_TEXT) buffer_append_text(out, "{\"type\":\"text\",\"text\":\"\"}");
+    if (kind == PIECE_REASONING)
+        buffer_append_text(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+    if (kind == PIECE_ARGUMENTS) {
+        begin_tool_use(out, a, e->choice, e->call);
+        buffer_append_text(out, "{}}");
+    }
+    codec_end_event(out);
+}
+
+static void append_block_delta(struct buffer *out, const struct answer *a, const struct event *e)
+{
+    static const char *const deltas[][2] = {[PIECE_TEXT] = {"text_delta", "text"},
+                                            [PIECE_REASONING] = {"thinking_delta", "thinking"},
+                                            [PIECE_CALL] = {"input_json_delta", "partial_json"},
+                                            [PIECE_ARGUMENTS] = {"input_json_delta", "partial_json"}};
+    append_block_event(out, a->state, "content_block_delta");
+    buffer_printf(out, ",\"delta\":{\"type\":\"%s\",\"%s\":", deltas[e->piece][0], deltas[e->piece][1]);
+    buffer_append_json(out, e->text, e->text_bytes);
+    buffer_append_char(out, '}');
+    codec_end_event(out);
+}
+
 static void append_delta(struct buffer *out, struct answer *a, const struct event *e)
 {
     struct stream *s = a->state;
-    if (e->text_bytes > 0) {
-        open_text_block(out, s);
-        append_block_event(out, s, "content_block_delta");
-        buffer_append_text(out, ",\"delta\":{\"type\":\"text_delta\",\"text\":");
-        buffer_append_json(out, e->text, e->text_bytes);
-        buffer_append_char(out, '}');
-        codec_end_event(out);
-    }
+    if (e->text_bytes > 0 || e->piece == PIECE_CALL) open_block(out, a, e);
+    if (e->text_bytes > 0) append_block_delta(out, a, e);
     if (!e->finish_reason) return;
     close_block(out, s);
     codec_begin_event(out, "message_delta");
@@ -134,15 +163,68 @@ static void append_ping(struct buffer *out, struct answer *a, const struct event
 
 /* ---- whole ---- */
 
+static void append_text_block(struct buffer *out, const char *type, const char *member, const char *text,
+                              size_t n)
+{
+    if (n == 0) return;
+    if (out->data[out->num_bytes - 1] != '[') buffer_append_char(out, ',');
+    buffer_printf(out, "{\"type\":\"%s\",\"%s\":", type, member);
+    buffer_append_json(out, text, n);
+    if (!strcmp(type, "thinking")) buffer_append_text(out, ",\"signature\":\"\"");
+    buffer_append_char(out, '}');
+}
+
+/* Arguments that were cut off are no object: there is none, then. */
+static void append_input(struct buffer *out, const struct buffer *arguments)
+{
+    cJSON *input = cJSON_ParseWithLength(arguments->data ? arguments->data : "", arguments->num_bytes);
+    if (cJSON_IsObject(input))
+        buffer_append(out, arguments->data, arguments->num_bytes);
+    else
+        buffer_append_text(out, "{}");
+    cJSON_Delete(input);
+}
+
+static void append_tool_use(struct buffer *out, const struct answer *a, const struct choice *c, int call_idx)
+{
+    struct buffer arguments;
+    buffer_init(&arguments, SIZE_MAX / 2);
+    pieces_collect(c->pieces, PIECE_ARGUMENTS, call_idx, &arguments);
+    if (out->data[out->num_bytes - 1] != '[') buffer_append_char(out, ',');
+    begin_tool_use(out, a, c, &c->pieces->calls[call_idx]);
+    append_input(out, &arguments);
+    buffer_append_char(out, '}');
+    if (buffer_failed(&arguments)) out->failed = true;
+    buffer_deinit(&arguments);
+}
+
+static void append_pieces(struct buffer *out, const char *type, const char *member, const struct choice *c,
+                          enum piece_kind kind)
+{
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    pieces_collect(c->pieces, kind, -1, &text);
+    append_text_block(out, type, member, text.data, text.num_bytes);
+    if (buffer_failed(&text)) out->failed = true;
+    buffer_deinit(&text);
+}
+
+static void append_content(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    if (!c->pieces) {
+        append_text_block(out, "text", "text", c->ready.data, c->ready.num_bytes);
+        return;
+    }
+    append_pieces(out, "thinking", "thinking", c, PIECE_REASONING);
+    append_pieces(out, "text", "text", c, PIECE_TEXT);
+    for (int i = 0; i < c->pieces->num_calls; i++) append_tool_use(out, a, c, i);
+}
+
 static void append_whole(struct buffer *out, struct answer *a, const struct event *e)
 {
     const struct choice *c = &a->choices[0];
     begin_message(out, a);
-    if (c->ready.num_bytes > 0) {
-        buffer_append_text(out, "{\"type\":\"text\",\"text\":");
-        buffer_append_json(out, c->ready.data, c->ready.num_bytes);
-        buffer_append_char(out, '}');
-    }
+    if (!buffer_failed(out)) append_content(out, a, c);
     buffer_append_text(out, "],");
     append_stop(out, c, c->finish_reason);
     buffer_append_text(out, ",\"usage\":");
@@ -203,5 +285,6 @@ const struct codec codec_messages = {
                [EVENT_PING] = append_ping,
                [EVENT_WHOLE] = append_whole},
     .append_error = messages_append_error,
+    .tells_pieces = true,
     .state_bytes = sizeof(struct stream),
 };

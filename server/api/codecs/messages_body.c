@@ -5,56 +5,24 @@
  * accepted: it steers Anthropic's service and says nothing to a model. */
 #include <string.h>
 
+#include "server/api/codecs/canonical.h"
 #include "server/api/codecs/messages.h"
 #include "server/api/json_field.h"
 
-/* Where in the body something stands that is refused. */
-struct place {
-    struct translation *t;
-    char path[96];
-};
-
-static int refuse_type(const struct place *p, const cJSON *value, const char *what)
-{
-    return json_field_refuse_type(value, p->path, what, p->t->err);
-}
-
-static const char *text_of(const cJSON *object, const char *name)
-{
-    const cJSON *value = json_field_find(object, name);
-    return cJSON_IsString(value) ? value->valuestring : NULL;
-}
-
-static bool is_type(const cJSON *block, const char *type)
-{
-    const char *is = text_of(block, "type");
-    return is && !strcmp(is, type);
-}
-
 /* ---- text ---- */
-
-static int add_part(const struct place *p, cJSON *parts, const char *text)
-{
-    cJSON *part = cJSON_CreateObject();
-    if (part && cJSON_AddStringToObject(part, "type", "text") &&
-        cJSON_AddStringToObject(part, "text", text) && cJSON_AddItemToArray(parts, part))
-        return 0;
-    cJSON_Delete(part);
-    return api_error_no_memory(p->t->err);
-}
 
 static int add_text_block(const struct place *p, cJSON *parts, const cJSON *block)
 {
-    const char *text = text_of(block, "text");
+    const char *text = canonical_text(block, "text");
     if (!text)
         return api_error_invalid(p->t->err, "invalid_type", p->path, "%s.text must be a string", p->path);
-    return add_part(p, parts, text);
+    return canonical_add_part(p, parts, text);
 }
 
 static int refuse_block(const struct place *p, const cJSON *block)
 {
-    const char *type = cJSON_IsObject(block) ? text_of(block, "type") : NULL;
-    if (!cJSON_IsObject(block)) return refuse_type(p, block, "an object");
+    const char *type = cJSON_IsObject(block) ? canonical_text(block, "type") : NULL;
+    if (!cJSON_IsObject(block)) return canonical_refuse_type(p, block, "an object");
     if (!type)
         return api_error_invalid(p->t->err, "missing_required_parameter", p->path,
                                  "%s.type must be a string, such as \"text\"", p->path);
@@ -69,74 +37,47 @@ static int add_texts(const struct place *p, cJSON *parts, const cJSON *content)
 {
     const cJSON *block;
     int i = 0, status = 0;
-    if (cJSON_IsString(content)) return add_part(p, parts, content->valuestring);
-    if (!cJSON_IsArray(content)) return refuse_type(p, content, "a string or an array of blocks");
+    if (cJSON_IsString(content)) return canonical_add_part(p, parts, content->valuestring);
+    if (!cJSON_IsArray(content)) return canonical_refuse_type(p, content, "a string or an array of blocks");
     cJSON_ArrayForEach(block, content)
     {
         struct place at = {.t = p->t};
         snprintf(at.path, sizeof at.path, "%.60s[%d]", p->path, i++);
         if (status < 0) break;
-        status = is_type(block, "text") ? add_text_block(&at, parts, block) : refuse_block(&at, block);
+        status = canonical_is(block, "text") ? add_text_block(&at, parts, block) : refuse_block(&at, block);
     }
     return status;
 }
 
 /* ---- messages ---- */
 
-/* A message with content to be filled in, at the end of out; NULL: out of memory. */
-static cJSON *add_message(cJSON *out, const char *role, cJSON **parts)
-{
-    cJSON *message = cJSON_CreateObject();
-    if (!message || !cJSON_AddStringToObject(message, "role", role) ||
-        !(*parts = cJSON_AddArrayToObject(message, "content")) || !cJSON_AddItemToArray(out, message)) {
-        cJSON_Delete(message);
-        return NULL;
-    }
-    return message;
-}
-
-/* A canonical message has at least one part. */
-static int fill_if_empty(const struct place *p, cJSON *parts)
-{
-    return parts->child ? 0 : add_part(p, parts, "");
-}
-
 static int add_tool_result(const struct place *p, cJSON *out, const cJSON *block)
 {
     const cJSON *content = json_field_find(block, "content");
-    const char *id = text_of(block, "tool_use_id");
-    cJSON *parts, *message = add_message(out, "tool", &parts);
+    const char *id = canonical_text(block, "tool_use_id");
+    cJSON *parts, *message = canonical_add_message(out, "tool", &parts);
     if (!id)
         return api_error_invalid(p->t->err, "missing_required_parameter", p->path,
                                  "%s.tool_use_id must be a string", p->path);
     if (!message || !cJSON_AddStringToObject(message, "tool_call_id", id))
         return api_error_no_memory(p->t->err);
     int status = content ? add_texts(p, parts, content) : 0;
-    return status == 0 ? fill_if_empty(p, parts) : status;
+    return status == 0 ? canonical_fill(p, parts) : status;
 }
 
 static int add_tool_use(const struct place *p, cJSON *message, cJSON *block)
 {
-    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
-    const char *id = text_of(block, "id"), *name = text_of(block, "name");
+    const char *id = canonical_text(block, "id"), *name = canonical_text(block, "name");
     if (!id || !name || !cJSON_IsObject(json_field_find(block, "input")))
         return api_error_invalid(p->t->err, "invalid_value", p->path,
                                  "%s needs id and name (strings) and input (an object)", p->path);
-    if (!calls) calls = cJSON_AddArrayToObject(message, "tool_calls");
-    cJSON *call = cJSON_CreateObject(), *function = cJSON_AddObjectToObject(call, "function");
-    bool added = function && cJSON_AddStringToObject(call, "id", id) &&
-                 cJSON_AddStringToObject(call, "type", "function") &&
-                 cJSON_AddStringToObject(function, "name", name) && cJSON_AddItemToArray(calls, call);
-    if (!added) {
-        cJSON_Delete(call);
-        return api_error_no_memory(p->t->err);
-    }
-    return codec_put(p->t, function, "arguments", cJSON_DetachItemFromObjectCaseSensitive(block, "input"));
+    return canonical_add_call(p->t, message, id, name,
+                              cJSON_DetachItemFromObjectCaseSensitive(block, "input"));
 }
 
 static int add_thinking(const struct place *p, cJSON *message, const cJSON *block)
 {
-    const char *thinking = text_of(block, "thinking");
+    const char *thinking = canonical_text(block, "thinking");
     if (!thinking)
         return api_error_invalid(p->t->err, "invalid_type", p->path, "%s.thinking must be a string", p->path);
     return codec_put(p->t, message, "reasoning_content", cJSON_CreateString(thinking));
@@ -151,18 +92,18 @@ static int add_results(const struct place *p, cJSON *out, const cJSON *blocks)
     {
         struct place at = {.t = p->t};
         snprintf(at.path, sizeof at.path, "%.60s[%d]", p->path, i++);
-        if (status == 0 && is_type(block, "tool_result")) status = add_tool_result(&at, out, block);
+        if (status == 0 && canonical_is(block, "tool_result")) status = add_tool_result(&at, out, block);
     }
     return status;
 }
 
 static int add_block(const struct place *p, cJSON *message, cJSON *parts, cJSON *block, bool is_assistant)
 {
-    if (is_type(block, "text")) return add_text_block(p, parts, block);
-    if (is_assistant && is_type(block, "tool_use")) return add_tool_use(p, message, block);
-    if (is_assistant && is_type(block, "thinking")) return add_thinking(p, message, block);
-    if (is_assistant && is_type(block, "redacted_thinking")) return 0; /* nobody can read it */
-    if (!is_assistant && is_type(block, "tool_result")) return 0;      /* add_results */
+    if (canonical_is(block, "text")) return add_text_block(p, parts, block);
+    if (is_assistant && canonical_is(block, "tool_use")) return add_tool_use(p, message, block);
+    if (is_assistant && canonical_is(block, "thinking")) return add_thinking(p, message, block);
+    if (is_assistant && canonical_is(block, "redacted_thinking")) return 0; /* nobody can read it */
+    if (!is_assistant && canonical_is(block, "tool_result")) return 0;      /* add_results */
     return refuse_block(p, block);
 }
 
@@ -170,7 +111,7 @@ static bool has_only_results(const cJSON *blocks)
 {
     const cJSON *block;
     bool only = blocks->child != NULL;
-    cJSON_ArrayForEach(block, blocks) only &= is_type(block, "tool_result");
+    cJSON_ArrayForEach(block, blocks) only &= canonical_is(block, "tool_result");
     return only;
 }
 
@@ -180,7 +121,7 @@ static int add_blocks(const struct place *p, cJSON *out, const char *role, cJSON
     cJSON *block, *parts, *message;
     int i = 0, status = is_assistant ? 0 : add_results(p, out, blocks);
     if (status < 0 || (!is_assistant && has_only_results(blocks))) return status;
-    message = add_message(out, role, &parts);
+    message = canonical_add_message(out, role, &parts);
     if (!message) return api_error_no_memory(p->t->err);
     cJSON_ArrayForEach(block, blocks)
     {
@@ -188,15 +129,15 @@ static int add_blocks(const struct place *p, cJSON *out, const char *role, cJSON
         snprintf(at.path, sizeof at.path, "%.60s[%d]", p->path, i++);
         if (status == 0) status = add_block(&at, message, parts, block, is_assistant);
     }
-    return status == 0 ? fill_if_empty(p, parts) : status;
+    return status == 0 ? canonical_fill(p, parts) : status;
 }
 
 static int add_turn(struct translation *t, cJSON *out, const cJSON *turn, int idx)
 {
     struct place at = {.t = t};
     snprintf(at.path, sizeof at.path, "messages[%d]", idx);
-    if (!cJSON_IsObject(turn)) return refuse_type(&at, turn, "an object");
-    const char *role = text_of(turn, "role");
+    if (!cJSON_IsObject(turn)) return canonical_refuse_type(&at, turn, "an object");
+    const char *role = canonical_text(turn, "role");
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 && strcmp(role, "system") != 0))
         return api_error_invalid(t->err, role ? "invalid_value" : "missing_required_parameter", at.path,
                                  "%s.role must be user, assistant or system", at.path);
@@ -205,9 +146,10 @@ static int add_turn(struct translation *t, cJSON *out, const cJSON *turn, int id
     if (!content)
         return api_error_invalid(t->err, "missing_required_parameter", at.path, "%s is missing", at.path);
     if (cJSON_IsArray(content)) return add_blocks(&at, out, role, content);
-    if (!cJSON_IsString(content)) return refuse_type(&at, content, "a string or an array of blocks");
-    return add_message(out, role, &parts) ? add_part(&at, parts, content->valuestring)
-                                          : api_error_no_memory(t->err);
+    if (!cJSON_IsString(content))
+        return canonical_refuse_type(&at, content, "a string or an array of blocks");
+    return canonical_add_message(out, role, &parts) ? canonical_add_part(&at, parts, content->valuestring)
+                                                    : api_error_no_memory(t->err);
 }
 
 /* Some clients begin with a block for billing that differs from call to call: it is nothing to the model, and
@@ -215,7 +157,7 @@ static int add_turn(struct translation *t, cJSON *out, const cJSON *turn, int id
 static bool is_for_billing(const cJSON *block)
 {
     static const char mark[] = "x-anthropic-billing-header:";
-    const char *text = text_of(block, "text");
+    const char *text = canonical_text(block, "text");
     return text && !strncmp(text, mark, sizeof mark - 1);
 }
 
@@ -225,7 +167,7 @@ static int read_system(struct translation *t, cJSON *value)
     cJSON *messages = translation_messages(t), *parts;
     if (cJSON_IsArray(value) && is_for_billing(value->child)) cJSON_DeleteItemFromArray(value, 0);
     if (cJSON_IsArray(value) && !value->child) return 0;
-    if (!messages || !add_message(messages, "system", &parts)) return api_error_no_memory(t->err);
+    if (!messages || !canonical_add_message(messages, "system", &parts)) return api_error_no_memory(t->err);
     return add_texts(&at, parts, value);
 }
 
@@ -235,7 +177,7 @@ static int read_messages(struct translation *t, cJSON *value)
     cJSON *messages = translation_messages(t);
     const cJSON *turn;
     int idx = 0, status = messages ? 0 : api_error_no_memory(t->err);
-    if (!cJSON_IsArray(value)) return refuse_type(&at, value, "an array of messages");
+    if (!cJSON_IsArray(value)) return canonical_refuse_type(&at, value, "an array of messages");
     if (!value->child)
         return api_error_invalid(t->err, "invalid_value", "messages",
                                  "messages must hold at least one message");
@@ -250,10 +192,10 @@ static int read_messages(struct translation *t, cJSON *value)
 int messages_translate(struct translation *t)
 {
     const cJSON *last = t->messages ? t->messages->child->prev : NULL;
-    const char *role = text_of(last, "role");
+    const char *role = canonical_text(last, "role");
     cJSON_DeleteItemFromObjectCaseSensitive(t->body, "n"); /* there is one answer */
     if (!role || strcmp(role, "assistant") != 0 || json_field_find(last, "tool_calls")) return 0;
-    const char *text = text_of(json_field_find(last, "content")->child->prev, "text");
+    const char *text = canonical_text(json_field_find(last, "content")->child->prev, "text");
     if (!text[strspn(text, " \t\r\n")]) return 0;
     int status = codec_put(t, t->body, "continue_final_message", cJSON_CreateTrue());
     return status == 0 ? codec_put(t, t->body, "add_generation_prompt", cJSON_CreateFalse()) : status;
@@ -264,21 +206,11 @@ int messages_translate(struct translation *t)
 /* What the service itself would do (its types have a date) is left out; a tool of the client's has a schema. */
 static int add_tool(struct translation *t, cJSON *out, cJSON *tool)
 {
+    const char *name = canonical_text(tool, "name");
     cJSON *schema = cJSON_DetachItemFromObjectCaseSensitive(tool, "input_schema");
-    const char *name = text_of(tool, "name"), *description = text_of(tool, "description");
-    if (!schema || !name) {
-        cJSON_Delete(schema);
-        return 0;
-    }
-    cJSON *canonical = cJSON_CreateObject(), *function = cJSON_AddObjectToObject(canonical, "function");
-    bool added = function && cJSON_AddStringToObject(canonical, "type", "function") &&
-                 cJSON_AddStringToObject(function, "name", name) &&
-                 (!description || cJSON_AddStringToObject(function, "description", description)) &&
-                 cJSON_AddItemToArray(out, canonical);
-    if (added) return codec_put(t, function, "parameters", schema);
+    if (schema && name) return canonical_add_tool(t, out, tool, schema);
     cJSON_Delete(schema);
-    cJSON_Delete(canonical);
-    return api_error_no_memory(t->err);
+    return 0;
 }
 
 static int read_tools(struct translation *t, cJSON *value)
@@ -297,26 +229,18 @@ static int read_tools(struct translation *t, cJSON *value)
     return status;
 }
 
-static cJSON *make_named_choice(const char *name)
-{
-    cJSON *choice = cJSON_CreateObject(), *function = cJSON_AddObjectToObject(choice, "function");
-    if (function && cJSON_AddStringToObject(choice, "type", "function") &&
-        cJSON_AddStringToObject(function, "name", name))
-        return choice;
-    cJSON_Delete(choice);
-    return NULL;
-}
-
 static int read_tool_choice(struct translation *t, cJSON *value)
 {
-    const char *name = text_of(value, "name");
+    const char *name = canonical_text(value, "name");
     if (cJSON_IsTrue(json_field_find(value, "disable_parallel_tool_use")) &&
         codec_put(t, t->body, "parallel_tool_calls", cJSON_CreateFalse()) < 0)
         return STATUS_NO_MEMORY;
-    if (is_type(value, "auto") || is_type(value, "none"))
-        return codec_put(t, t->body, "tool_choice", cJSON_CreateString(text_of(value, "type")));
-    if (is_type(value, "any")) return codec_put(t, t->body, "tool_choice", cJSON_CreateString("required"));
-    if (is_type(value, "tool") && name) return codec_put(t, t->body, "tool_choice", make_named_choice(name));
+    if (canonical_is(value, "auto") || canonical_is(value, "none"))
+        return codec_put(t, t->body, "tool_choice", cJSON_CreateString(canonical_text(value, "type")));
+    if (canonical_is(value, "any"))
+        return codec_put(t, t->body, "tool_choice", cJSON_CreateString("required"));
+    if (canonical_is(value, "tool") && name)
+        return codec_put(t, t->body, "tool_choice", canonical_named_choice(name));
     return api_error_invalid(t->err, "invalid_value", "tool_choice",
                              "tool_choice.type must be auto, any, none, or tool with a name");
 }
@@ -329,28 +253,16 @@ static int read_thinking(struct translation *t, cJSON *value)
     cJSON *kwargs = cJSON_GetObjectItemCaseSensitive(t->body, "chat_template_kwargs");
     if (!kwargs) kwargs = cJSON_AddObjectToObject(t->body, "chat_template_kwargs");
     if (kwargs && !cJSON_IsObject(kwargs)) return 0; /* refused later */
-    return codec_put(t, kwargs, "enable_thinking", cJSON_CreateBool(!is_type(value, "disabled")));
+    return codec_put(t, kwargs, "enable_thinking", cJSON_CreateBool(!canonical_is(value, "disabled")));
 }
 
 /* {"type":"json_schema","schema":{}} as a canonical response_format. */
 static int read_output_format(struct translation *t, cJSON *value)
 {
-    if (!is_type(value, "json_schema"))
+    if (!canonical_is(value, "json_schema"))
         return api_error_invalid(t->err, "invalid_value", "output_format",
                                  "output_format.type must be \"json_schema\"");
-    cJSON *schema = cJSON_DetachItemFromObjectCaseSensitive(value, "schema"), *format = cJSON_CreateObject();
-    cJSON *inner = cJSON_AddObjectToObject(format, "json_schema");
-    if (!inner || !cJSON_AddStringToObject(format, "type", "json_schema") ||
-        !cJSON_AddStringToObject(inner, "name", "answer")) {
-        cJSON_Delete(schema);
-        cJSON_Delete(format);
-        return api_error_no_memory(t->err);
-    }
-    if (schema && codec_put(t, inner, "schema", schema) < 0) {
-        cJSON_Delete(format);
-        return STATUS_NO_MEMORY;
-    }
-    return codec_put(t, t->body, "response_format", format);
+    return canonical_put_schema(t, "answer", cJSON_DetachItemFromObjectCaseSensitive(value, "schema"));
 }
 
 static int read_output_config(struct translation *t, cJSON *value)

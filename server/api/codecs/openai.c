@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 static void append_text(struct buffer *out, const char *text)
 {
     buffer_append_json(out, text, strlen(text));
@@ -49,6 +51,26 @@ static void append_logprobs(struct buffer *out, const struct answer *a, const st
         logprobs_append(out, a->codec->kind, logprobs);
     else
         buffer_append_text(out, "null");
+}
+
+/* NAME_n, NAME_ms and the two quotients of them. */
+static void append_pace(struct buffer *out, const char *name, int32_t count, uint64_t begin_ns,
+                        uint64_t end_ns)
+{
+    double ms = begin_ns > 0 && end_ns > begin_ns ? (double)(end_ns - begin_ns) / 1e6 : 0;
+    buffer_printf(out, ",\"%s_n\":%d,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", name,
+                  count, name, ms, name, count > 0 ? ms / count : 0, name, ms > 0 ? count * 1e3 / ms : 0);
+}
+
+/* llama.cpp's, of one choice. */
+static void append_timings(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    if (!a->context->params->timings) return;
+    int32_t cached = a->reports_cached_tokens ? c->num_cached_tokens : 0;
+    buffer_printf(out, ",\"timings\":{\"cache_n\":%d", cached);
+    append_pace(out, "prompt", c->num_prompt_tokens - cached, c->scheduled_ns, c->first_token_ns);
+    append_pace(out, "predicted", c->num_pulled, c->first_token_ns, clock_monotonic_ns());
+    buffer_append_char(out, '}');
 }
 
 /* ---- stream ---- */
@@ -134,6 +156,7 @@ static void append_chunk(struct buffer *out, struct answer *a, const struct even
         else
             buffer_append_text(out, "null");
     }
+    if (e->finish_reason) append_timings(out, a, e->choice);
     buffer_append_text(out, "}\n\n");
 }
 
@@ -258,6 +281,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
     }
     buffer_append_text(out, "],\"usage\":");
     append_usage(out, a, e->usage);
+    append_timings(out, a, &a->choices[0]);
     if (is_chat) append_prompt_logprobs(out, a, &a->choices[0]);
     buffer_append_char(out, '}');
 }

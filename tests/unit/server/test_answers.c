@@ -219,6 +219,70 @@ static void whole_answers(void **state)
     buffer_deinit(&out);
 }
 
+/* Blocks of Messages follow the pieces: thinking, text, and one for each call. */
+static void blocks_of_messages(void **state)
+{
+    (void)state;
+    char memory[64] = {0};
+    struct buffer out;
+    const struct choice choice = {.num_prompt_tokens = 5, .text.stop_idx = -1};
+    const struct params params = {.n = 1};
+    const struct choice_context context = {.params = &params};
+    const struct call calls[] = {{.index = 0, .name = "f", .id = "x"}, {.index = 1, .name = "g", .id = "y"}};
+    struct answer a = {.codec = &codec_messages,
+                       .id = "msg_1",
+                       .model = "m",
+                       .context = &context,
+                       .choices = &choice,
+                       .num_choices = 1,
+                       .state = memory};
+    const struct event events[] = {
+        {.piece = PIECE_REASONING, .text = "hm", .text_bytes = 2},
+        {.piece = PIECE_TEXT, .text = "Let me", .text_bytes = 6},
+        {.piece = PIECE_TEXT, .text = " see", .text_bytes = 4},
+        {.piece = PIECE_CALL, .call = &calls[0]},
+        {.piece = PIECE_ARGUMENTS, .call = &calls[0], .text = "{\"a\":", .text_bytes = 5},
+        {.piece = PIECE_ARGUMENTS, .call = &calls[0], .text = "1}", .text_bytes = 2},
+        {.piece = PIECE_CALL, .call = &calls[1]},
+        {.piece = PIECE_TEXT, .finish_reason = "tool_calls", .usage = &(struct usage){5, 9, 0}},
+    };
+    assert_true(codec_messages.state_bytes <= sizeof memory);
+    buffer_init(&out, 1 << 16);
+    for (size_t i = 0; i < array_length(events); i++) {
+        struct event e = events[i];
+        e.choice = &choice;
+        codec_append(&out, EVENT_DELTA, &a, &e);
+    }
+    const char *at = out.data;
+    static const char *const expected[] = {
+        "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",",
+        "\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}",
+        "{\"type\":\"content_block_stop\",\"index\":0}",
+        "\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}",
+        "\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\"Let me\"}}",
+        "\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\" see\"}}",
+        "{\"type\":\"content_block_stop\",\"index\":1}",
+        "\"index\":2,\"content_block\":{\"type\":\"tool_use\",\"id\":\"x\",\"name\":\"f\",\"input\":{}}}",
+        "\"index\":2,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"a\\\":\"}}",
+        "\"index\":2,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"1}\"}}",
+        "{\"type\":\"content_block_stop\",\"index\":2}",
+        "\"index\":3,\"content_block\":{\"type\":\"tool_use\",\"id\":\"y\",\"name\":\"g\",\"input\":{}}}",
+        "{\"type\":\"content_block_stop\",\"index\":3}",
+        "\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null}",
+    };
+    for (size_t i = 0; i < array_length(expected); i++) {
+        at = strstr(at, expected[i]);
+        if (!at) fail_msg("%s is not in %s", expected[i], out.data);
+    }
+    buffer_clear(&out);
+    codec_messages.append_error(&out,
+                                &(struct failure){.http_status = 500, .message = "m", .request_id = "r"});
+    assert_string_equal(
+        out.data,
+        "{\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\"},\"request_id\":\"r\"}");
+    buffer_deinit(&out);
+}
+
 /* What the cache held is nobody's business but who says so. */
 static void cached_tokens_can_be_kept_secret(void **state)
 {
@@ -294,6 +358,8 @@ int main(void)
         cmocka_unit_test(equal_texts_stand_once),
         cmocka_unit_test(prompt_logprobs_are_vllms),
         cmocka_unit_test(chunks),
+        cmocka_unit_test(blocks_of_messages),
+        cmocka_unit_test(blocks_of_messages),
         cmocka_unit_test(whole_answers),
         cmocka_unit_test(cached_tokens_can_be_kept_secret),
         cmocka_unit_test(seeds),

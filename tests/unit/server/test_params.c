@@ -143,13 +143,19 @@ static void numbers_have_ranges(void **state)
             snprintf(text, sizeof text, "{\"%s\":%s}", r->name, r->in[k]);
             assert_ok(API_COMPLETIONS, text);
             assert_ok(API_CHAT, text);
+            snprintf(text, sizeof text, "{\"%s\":\"%s\"}", r->name, r->in[k]);
+            assert_ok(API_CHAT, text);
         }
         for (int k = 0; k < 6 && r->out[k]; k++) {
             snprintf(text, sizeof text, "{\"%s\":%s}", r->name, r->out[k]);
             assert_refused(API_COMPLETIONS, text, r->name, "invalid_value");
             assert_refused(API_CHAT, text, r->name, "invalid_value");
+            snprintf(text, sizeof text, "{\"%s\":\"%s\"}", r->name,
+                     r->out[k]); /* a number in a text is one */
+            assert_refused(API_CHAT, text, r->name, "invalid_value");
         }
-        static const char *const wrong[] = {"\"1\"", "true", "[]", "{}"};
+        static const char *const wrong[] = {"\"one\"", "\"1 \"", "\"\"", "\"0x1\"",
+                                            "\"nan\"", "true",   "[]",   "{}"};
         for (size_t k = 0; k < array_length(wrong); k++) {
             snprintf(text, sizeof text, "{\"%s\":%s}", r->name, wrong[k]);
             assert_refused(API_COMPLETIONS, text, r->name, "invalid_type");
@@ -170,7 +176,7 @@ static void booleans_are_booleans(void **state)
                                          "return_tokens_as_token_ids"};
     char text[128];
     for (size_t i = 0; i < array_length(common); i++) {
-        static const char *const wrong[] = {"0", "1", "\"true\"", "[]", "{}"};
+        static const char *const wrong[] = {"0", "1", "\"yes\"", "[]", "{}"};
         for (size_t k = 0; k < array_length(wrong); k++) {
             snprintf(text, sizeof text, "{\"%s\":%s}", common[i], wrong[k]);
             assert_refused(API_COMPLETIONS, text, common[i], "invalid_type");
@@ -181,6 +187,36 @@ static void booleans_are_booleans(void **state)
         snprintf(text, sizeof text, "{\"%s\":null}", common[i]);
         assert_ok(API_CHAT, text);
     }
+}
+
+/* What nothing reads is named, and a slip of the pen explained; what would change the answer is refused. */
+static void ignored_fields_are_named(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT, "{\"temperature\":0,\"user\":null,\"messages\":[],\"chat_template_kwargs\":{}}");
+    assert_null(params.ignored);
+    assert_ok(API_CHAT, "{\"user\":\"u\",\"metadata\":{},\"whatever\":1}");
+    assert_string_equal(params.ignored->names, "user,metadata,whatever");
+    assert_string_equal(params.ignored->misspelt, "");
+    assert_ok(API_CHAT, "{\"user\":\"u\",\"temprature\":1}");
+    assert_string_equal(params.ignored->misspelt, "temprature is no field; did you mean temperature?");
+    assert_ok(API_COMPLETIONS, "{\"max_token\":1}");
+    assert_string_equal(params.ignored->misspelt, "max_token is no field; did you mean max_tokens?");
+    char text[8192] = "{\"a\":1", name[64];
+    for (int i = 0; i < 200; i++) { /* bounded, whatever a client names */
+        snprintf(name, sizeof name, ",\"%d\\r\\n\\u00e9\":1", i);
+        strcat(text, name);
+    }
+    strcat(text, "}");
+    assert_ok(API_CHAT, text);
+    assert_true(strlen(params.ignored->names) < IGNORED_NAMES_BYTES);
+    assert_string_equal(params.ignored->misspelt, "");
+    assert_refused(API_CHAT, "{\"thinking_token_budget\":5}", "thinking_token_budget",
+                   "unsupported_parameter");
+    assert_refused(API_CHAT, "{\"typical_p\":0.5}", "typical_p", "unsupported_parameter");
+    assert_refused(API_CHAT, "{\"spaces_between_special_tokens\":false}", "spaces_between_special_tokens",
+                   "unsupported_parameter");
+    assert_ok(API_CHAT, "{\"typical_p\":1,\"spaces_between_special_tokens\":true,\"length_penalty\":1.0}");
 }
 
 /* A raw prompt may hold control tokens; a chat's texts never do, whoever asks for it. */
@@ -377,15 +413,15 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     assert_refused(API_CHAT, "{\"tools\":[{}]}", "tools[0].type", "unsupported_value");
     assert_ok(API_CHAT, "{\"priority\":-100}");
     assert_refused(API_CHAT, "{\"priority\":101}", "priority", "invalid_value");
-    assert_refused(API_CHAT, "{\"priority\":\"1\"}", "priority", "invalid_type");
+    assert_refused(API_CHAT, "{\"priority\":\"one\"}", "priority", "invalid_type");
     assert_ok(API_CHAT, "{\"tools\":[{}],\"tool_choice\":\"none\"}");
     assert_refused(API_CHAT, "{\"tool_choice\":\"required\"}", "tool_choice", "invalid_value");
     assert_refused(API_CHAT, "{\"modalities\":[\"text\",\"audio\"]}", "modalities", "unsupported_value");
     assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
     assert_refused(API_COMPLETIONS, "{\"best_of\":2}", "best_of", "unsupported_value");
     assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2}");
-    static const char *const fields[] = {"use_beam_search", "prompt_embeds", "allowed_token_ids", "bad_words",
-                                         "truncate_prompt_tokens"};
+    static const char *const fields[] = {"use_beam_search", "prompt_embeds",     "allowed_token_ids",
+                                         "bad_words",       "logprob_token_ids", "return_token_ids"};
     for (size_t i = 0; i < array_length(fields); i++) {
         char text[128];
         snprintf(text, sizeof text, "{\"%s\":[1]}", fields[i]);
@@ -598,6 +634,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_models_defaults_come_between, set_up, tear_down),
         cmocka_unit_test_setup_teardown(numbers_have_ranges, set_up, tear_down),
         cmocka_unit_test_setup_teardown(booleans_are_booleans, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ignored_fields_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(control_tokens_are_parsed_in_raw_prompts_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stop_strings, set_up, tear_down),
         cmocka_unit_test_setup_teardown(seeds_are_exact, set_up, tear_down),

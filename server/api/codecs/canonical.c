@@ -1,0 +1,109 @@
+#include "server/api/codecs/canonical.h"
+
+#include <string.h>
+
+const char *canonical_text(const cJSON *object, const char *name)
+{
+    const cJSON *value = json_field_find(object, name);
+    return cJSON_IsString(value) ? value->valuestring : NULL;
+}
+
+bool canonical_is(const cJSON *object, const char *type)
+{
+    const char *is = canonical_text(object, "type");
+    return is && !strcmp(is, type);
+}
+
+int canonical_refuse_type(const struct place *p, const cJSON *value, const char *what)
+{
+    return json_field_refuse_type(value, p->path, what, p->t->err);
+}
+
+/* ---- messages ---- */
+
+cJSON *canonical_add_message(cJSON *messages, const char *role, cJSON **parts)
+{
+    cJSON *message = cJSON_CreateObject();
+    if (message && cJSON_AddStringToObject(message, "role", role) &&
+        (*parts = cJSON_AddArrayToObject(message, "content")) && cJSON_AddItemToArray(messages, message))
+        return message;
+    cJSON_Delete(message);
+    return NULL;
+}
+
+int canonical_add_part(const struct place *p, cJSON *parts, const char *text)
+{
+    cJSON *part = cJSON_CreateObject();
+    if (part && cJSON_AddStringToObject(part, "type", "text") &&
+        cJSON_AddStringToObject(part, "text", text) && cJSON_AddItemToArray(parts, part))
+        return 0;
+    cJSON_Delete(part);
+    return api_error_no_memory(p->t->err);
+}
+
+int canonical_fill(const struct place *p, cJSON *parts)
+{
+    return parts->child ? 0 : canonical_add_part(p, parts, "");
+}
+
+/* ---- tools ---- */
+
+/* An object of type function whose inner object has the name; *function becomes the inner one. */
+static cJSON *make_function(const char *name, cJSON **function)
+{
+    cJSON *outer = cJSON_CreateObject();
+    *function = cJSON_AddObjectToObject(outer, "function");
+    if (*function && cJSON_AddStringToObject(outer, "type", "function") &&
+        cJSON_AddStringToObject(*function, "name", name))
+        return outer;
+    cJSON_Delete(outer);
+    return NULL;
+}
+
+cJSON *canonical_named_choice(const char *name)
+{
+    cJSON *function;
+    return make_function(name, &function);
+}
+
+int canonical_add_call(struct translation *t, cJSON *message, const char *id, const char *name,
+                       cJSON *arguments)
+{
+    cJSON *function, *call = make_function(name, &function);
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    if (!calls) calls = cJSON_AddArrayToObject(message, "tool_calls");
+    if (!call || !calls || !cJSON_AddStringToObject(call, "id", id) || !cJSON_AddItemToArray(calls, call)) {
+        cJSON_Delete(call);
+        cJSON_Delete(arguments);
+        return api_error_no_memory(t->err);
+    }
+    return codec_put(t, function, "arguments", arguments);
+}
+
+int canonical_add_tool(struct translation *t, cJSON *tools, const cJSON *flat, cJSON *schema)
+{
+    const char *description = canonical_text(flat, "description");
+    cJSON *function, *tool = make_function(canonical_text(flat, "name"), &function);
+    if (!tool || (description && !cJSON_AddStringToObject(function, "description", description)) ||
+        (cJSON_IsTrue(json_field_find(flat, "strict")) && !cJSON_AddTrueToObject(function, "strict")) ||
+        !cJSON_AddItemToArray(tools, tool)) {
+        cJSON_Delete(tool);
+        cJSON_Delete(schema);
+        return api_error_no_memory(t->err);
+    }
+    return schema ? codec_put(t, function, "parameters", schema) : 0;
+}
+
+/* ---- the form of the answer ---- */
+
+int canonical_put_schema(struct translation *t, const char *name, cJSON *schema)
+{
+    cJSON *format = cJSON_CreateObject(), *inner = cJSON_AddObjectToObject(format, "json_schema");
+    if (inner && cJSON_AddStringToObject(format, "type", "json_schema") &&
+        cJSON_AddStringToObject(inner, "name", name) &&
+        (!schema || cJSON_AddItemToObject(inner, "schema", schema)))
+        return codec_put(t, t->body, "response_format", format);
+    cJSON_Delete(format);
+    cJSON_Delete(schema);
+    return api_error_no_memory(t->err);
+}

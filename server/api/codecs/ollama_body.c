@@ -1,0 +1,206 @@
+/* ollama_body.c - Ollama's /api/chat and /api/generate: a body as a canonical one.
+ *
+ * Sampling stands in an object of its own, options; what there is about how Ollama runs a model (num_ctx,
+ * num_gpu, keep_alive, ...) says nothing to this server and is dropped. An answer streams unless it is told not
+ * to, and may fill the context unless num_predict says otherwise. */
+#include <string.h>
+
+#include "base/check.h"
+#include "server/api/codecs/canonical.h"
+#include "server/api/codecs/ollama.h"
+
+static int refuse_field(struct translation *t, const char *name)
+{
+    return api_error_invalid(t->err, "unsupported_parameter", name,
+                             "%s is not supported by this server; leave it out", name);
+}
+
+/* ---- options ---- */
+
+/* Those that a name of the canonical body stands for. */
+static const struct {
+    const char *name, *canonical;
+} options[] = {
+    {"temperature", "temperature"},
+    {"top_k", "top_k"},
+    {"top_p", "top_p"},
+    {"min_p", "min_p"},
+    {"seed", "seed"},
+    {"stop", "stop"},
+    {"repeat_penalty", "repetition_penalty"},
+    {"presence_penalty", "presence_penalty"},
+    {"frequency_penalty", "frequency_penalty"},
+};
+
+/* Those that would change the answer, with the value that says nothing. */
+static const struct {
+    const char *name;
+    double neutral;
+} refused_options[] = {{"mirostat", 0}, {"typical_p", 1}, {"tfs_z", 1}};
+
+static int refuse_options(struct translation *t, const cJSON *value)
+{
+    for (size_t i = 0; i < array_length(refused_options); i++) {
+        const cJSON *item = json_field_find(value, refused_options[i].name);
+        if (item && (!cJSON_IsNumber(item) || item->valuedouble != refused_options[i].neutral))
+            return refuse_field(t, refused_options[i].name);
+    }
+    return 0;
+}
+
+/* Below zero: as many as there is room for, which is the default. */
+static int read_num_predict(struct translation *t, cJSON *value)
+{
+    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(value, "num_predict");
+    if (item && (!cJSON_IsNumber(item) || item->valuedouble >= 0))
+        return codec_put(t, t->body, "max_tokens", item);
+    cJSON_Delete(item);
+    return 0;
+}
+
+static int read_options(struct translation *t, cJSON *value)
+{
+    int status = 0;
+    if (!cJSON_IsObject(value)) return json_field_refuse_type(value, "options", "an object", t->err);
+    for (size_t i = 0; i < array_length(options) && status == 0; i++) {
+        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(value, options[i].name);
+        if (item) status = codec_put(t, t->body, options[i].canonical, item);
+    }
+    if (status == 0) status = read_num_predict(t, value);
+    return status == 0 ? refuse_options(t, value) : status;
+}
+
+/* ---- the form of the answer, thinking ---- */
+
+static int read_format(struct translation *t, cJSON *value)
+{
+    cJSON *format;
+    if (cJSON_IsObject(value)) return canonical_put_schema(t, "answer", cJSON_Duplicate(value, true));
+    if (!cJSON_IsString(value) || (value->valuestring[0] && strcmp(value->valuestring, "json") != 0))
+        return api_error_invalid(t->err, "invalid_value", "format",
+                                 "format must be \"json\" or a JSON schema");
+    if (!value->valuestring[0]) return 0;
+    format = cJSON_CreateObject();
+    if (cJSON_AddStringToObject(format, "type", "json_object"))
+        return codec_put(t, t->body, "response_format", format);
+    cJSON_Delete(format);
+    return api_error_no_memory(t->err);
+}
+
+static int read_think(struct translation *t, cJSON *value)
+{
+    if (cJSON_IsString(value))
+        return codec_put(t, t->body, "reasoning_effort", cJSON_CreateString(value->valuestring));
+    if (!cJSON_IsBool(value)) return json_field_refuse_type(value, "think", "a boolean or a string", t->err);
+    cJSON *kwargs = cJSON_CreateObject();
+    if (cJSON_AddBoolToObject(kwargs, "enable_thinking", cJSON_IsTrue(value)))
+        return codec_put(t, t->body, "chat_template_kwargs", kwargs);
+    cJSON_Delete(kwargs);
+    return api_error_no_memory(t->err);
+}
+
+static int stream_by_default(struct translation *t)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(t->body, "n"); /* there is one answer */
+    t->fills_context = true;
+    if (json_field_find(t->body, "stream")) return 0;
+    return codec_put(t, t->body, "stream", cJSON_CreateTrue());
+}
+
+/* ---- chat ---- */
+
+static int read_message(struct translation *t, cJSON *message, int idx)
+{
+    struct place at = {.t = t};
+    int status = 0;
+    snprintf(at.path, sizeof at.path, "messages[%d]", idx);
+    if (!cJSON_IsObject(message)) return canonical_refuse_type(&at, message, "an object");
+    const cJSON *images = json_field_find(message, "images");
+    if (images && images->child)
+        return api_error_invalid(t->err, "unsupported_value", at.path,
+                                 "%s has images; this model reads text only", at.path);
+    cJSON *thinking = cJSON_DetachItemFromObjectCaseSensitive(message, "thinking");
+    cJSON *name = cJSON_DetachItemFromObjectCaseSensitive(message, "tool_name");
+    if (thinking) status = codec_put(t, message, "reasoning_content", thinking);
+    if (name && status == 0)
+        status = codec_put(t, message, "name", name);
+    else
+        cJSON_Delete(name);
+    if (status == 0 && !json_field_find(message, "content") && !json_field_find(message, "tool_calls"))
+        status = codec_put(t, message, "content", cJSON_CreateString(""));
+    return status;
+}
+
+int ollama_translate_chat(struct translation *t)
+{
+    cJSON *messages = cJSON_GetObjectItemCaseSensitive(t->body, "messages"), *message;
+    int idx = 0, status = stream_by_default(t);
+    if (!cJSON_IsArray(messages)) return status; /* the validator says so */
+    cJSON_ArrayForEach(message, messages)
+    {
+        if (status == 0) status = read_message(t, message, idx++);
+    }
+    return status;
+}
+
+/* ---- generate ---- */
+
+static int refuse_suffix(struct translation *t, cJSON *value)
+{
+    return cJSON_IsString(value) && !value->valuestring[0] ? 0 : refuse_field(t, "suffix");
+}
+
+static int refuse_template(struct translation *t, cJSON *value)
+{
+    return cJSON_IsString(value) && !value->valuestring[0] ? 0 : refuse_field(t, "template");
+}
+
+static int refuse_images(struct translation *t, cJSON *value)
+{
+    return value->child ? refuse_field(t, "images") : 0;
+}
+
+static int refuse_context(struct translation *t, cJSON *value)
+{
+    return value->child ? refuse_field(t, "context") : 0;
+}
+
+/* A prompt is a user's message, unless it is raw. */
+int ollama_translate_generate(struct translation *t)
+{
+    bool raw = false;
+    struct place at = {t, "prompt"};
+    cJSON *parts;
+    int status = json_field_bool(t->body, "raw", &raw, t->err);
+    if (status == 0) status = stream_by_default(t);
+    if (status < 0) return status;
+    const char *system = canonical_text(t->body, "system");
+    const cJSON *prompt = json_field_find(t->body, "prompt");
+    if (prompt && !cJSON_IsString(prompt)) return canonical_refuse_type(&at, prompt, "a string");
+    if (raw) {
+        t->kind = API_COMPLETIONS;
+        return 0;
+    }
+    cJSON *messages = translation_messages(t);
+    if (!messages ||
+        (system && system[0] &&
+         (!canonical_add_message(messages, "system", &parts) || canonical_add_part(&at, parts, system) < 0)))
+        return api_error_no_memory(t->err);
+    return canonical_add_message(messages, "user", &parts)
+               ? canonical_add_part(&at, parts, prompt ? prompt->valuestring : "")
+               : api_error_no_memory(t->err);
+}
+
+const struct codec_field ollama_chat_fields[] = {
+    {.name = "options", .read = read_options},
+    {.name = "format", .read = read_format},
+    {.name = "think", .read = read_think},
+    {.name = NULL},
+};
+
+const struct codec_field ollama_generate_fields[] = {
+    {.name = "options", .read = read_options},     {.name = "format", .read = read_format},
+    {.name = "think", .read = read_think},         {.name = "suffix", .read = refuse_suffix},
+    {.name = "template", .read = refuse_template}, {.name = "images", .read = refuse_images},
+    {.name = "context", .read = refuse_context},   {.name = NULL},
+};

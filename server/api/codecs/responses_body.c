@@ -1,0 +1,401 @@
+/* responses_body.c - OpenAI's Responses: a body as a canonical one.
+ *
+ * Items of the input become messages: those of an assistant that follow each other (reasoning, text, calls) are
+ * one. What previous_response_id names stands before them, the instructions before all. Tools of kinds that
+ * only OpenAI's service has are skipped, and the answer's head says so. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "server/api/api.h"
+#include "server/api/codecs/canonical.h"
+#include "server/api/codecs/responses.h"
+#include "server/api/response_store.h"
+
+enum { ECHO_BYTES_MAX = 16 << 20 };
+
+/* ---- what the answer tells of the request ---- */
+
+static const struct {
+    const char *name, *otherwise;
+} echoed[] = {
+    {"instructions", "null"},
+    {"max_output_tokens", "null"},
+    {"max_tool_calls", "null"},
+    {"metadata", "{}"},
+    {"parallel_tool_calls", "true"},
+    {"previous_response_id", "null"},
+    {"prompt_cache_key", "null"},
+    {"reasoning", "{\"effort\":null,\"summary\":null}"},
+    {"safety_identifier", "null"},
+    {"service_tier", "\"default\""},
+    {"store", "true"},
+    {"temperature", "1"},
+    {"text", "{\"format\":{\"type\":\"text\"}}"},
+    {"tool_choice", "\"auto\""},
+    {"tools", "[]"},
+    {"top_logprobs", "0"},
+    {"top_p", "1"},
+    {"truncation", "\"disabled\""},
+    {"user", "null"},
+};
+
+static char *keep_text(struct translation *t, const struct buffer *text)
+{
+    return buffer_failed(text) ? NULL : arena_copy(t->arena, text->data, text->num_bytes);
+}
+
+static void append_echo(struct buffer *out, const cJSON *body)
+{
+    for (size_t i = 0; i < array_length(echoed); i++) {
+        const cJSON *value = json_field_find(body, echoed[i].name);
+        char *printed = value ? cJSON_PrintUnformatted(value) : NULL;
+        if (value && !printed) out->failed = true;
+        buffer_printf(out, ",\"%s\":", echoed[i].name);
+        buffer_append_text(out, printed ? printed : echoed[i].otherwise);
+        cJSON_free(printed);
+    }
+}
+
+/* Before the fields are taken. */
+int responses_begin(struct translation *t)
+{
+    struct responses_request *kept = arena_alloc(t->arena, sizeof *kept);
+    struct buffer echo;
+    if (!kept) return api_error_no_memory(t->err);
+    buffer_init(&echo, ECHO_BYTES_MAX);
+    append_echo(&echo, t->body);
+    *kept = (struct responses_request){.echo = keep_text(t, &echo)};
+    buffer_deinit(&echo);
+    t->kept = kept;
+    return kept->echo ? 0 : api_error_no_memory(t->err);
+}
+
+/* ---- input ---- */
+
+static int add_text_part(const struct place *p, cJSON *parts, const cJSON *part)
+{
+    static const char *const kinds[] = {"input_text", "output_text", "text", "summary_text",
+                                        "reasoning_text"};
+    const char *type = canonical_text(part, "type"), *text = canonical_text(part, "text");
+    if (!cJSON_IsObject(part)) return canonical_refuse_type(p, part, "an object");
+    if (canonical_is(part, "refusal")) text = canonical_text(part, type = "refusal");
+    bool known = type && !strcmp(type, "refusal");
+    for (size_t i = 0; type && i < array_length(kinds); i++) known |= !strcmp(type, kinds[i]);
+    if (!known)
+        return api_error_invalid(
+            p->t->err, type ? "unsupported_value" : "missing_required_parameter", p->path,
+            "%s.type must be input_text or output_text; this model reads text only", p->path);
+    if (!text)
+        return api_error_invalid(p->t->err, "invalid_type", p->path, "%s.text must be a string", p->path);
+    return canonical_add_part(p, parts, text);
+}
+
+/* A string, or an array of parts. */
+static int add_content(const struct place *p, cJSON *parts, const cJSON *content)
+{
+    const cJSON *part;
+    int i = 0, status = 0;
+    if (!content)
+        return api_error_invalid(p->t->err, "missing_required_parameter", p->path, "%s is missing", p->path);
+    if (cJSON_IsString(content)) return canonical_add_part(p, parts, content->valuestring);
+    if (!cJSON_IsArray(content)) return canonical_refuse_type(p, content, "a string or an array of parts");
+    cJSON_ArrayForEach(part, content)
+    {
+        struct place at = {.t = p->t};
+        snprintf(at.path, sizeof at.path, "%.60s[%d]", p->path, i++);
+        if (status == 0) status = add_text_part(&at, parts, part);
+    }
+    return status == 0 ? canonical_fill(p, parts) : status;
+}
+
+/* The last message if it is an assistant's that can take more parts, else a new one. */
+static cJSON *assistant_message(cJSON *messages, cJSON **parts)
+{
+    cJSON *last = messages->child ? messages->child->prev : NULL;
+    const char *role = canonical_text(last, "role");
+    *parts = cJSON_GetObjectItemCaseSensitive(last, "content");
+    if (role && !strcmp(role, "assistant") && cJSON_IsArray(*parts)) return last;
+    return canonical_add_message(messages, "assistant", parts);
+}
+
+static int add_message_item(const struct place *p, cJSON *messages, const cJSON *item)
+{
+    static const char *const roles[] = {"user", "assistant", "system", "developer"};
+    const char *role = canonical_text(item, "role");
+    struct place at = {.t = p->t};
+    cJSON *parts = NULL;
+    bool known = false, is_assistant = role && !strcmp(role, "assistant");
+    for (size_t i = 0; role && i < array_length(roles); i++) known |= !strcmp(role, roles[i]);
+    if (!known)
+        return api_error_invalid(p->t->err, "invalid_value", p->path,
+                                 "%s.role must be user, assistant, system or developer", p->path);
+    cJSON *message =
+        is_assistant ? assistant_message(messages, &parts) : canonical_add_message(messages, role, &parts);
+    if (!message) return api_error_no_memory(p->t->err);
+    snprintf(at.path, sizeof at.path, "%.60s.content", p->path);
+    return add_content(&at, parts, json_field_find(item, "content"));
+}
+
+static int add_call_item(const struct place *p, cJSON *messages, cJSON *item)
+{
+    const char *id = canonical_text(item, "call_id"), *name = canonical_text(item, "name");
+    cJSON *parts, *message;
+    if (!id || !name || !canonical_text(item, "arguments"))
+        return api_error_invalid(p->t->err, "invalid_value", p->path,
+                                 "%s needs call_id, name and arguments (strings)", p->path);
+    message = assistant_message(messages, &parts);
+    if (!message) return api_error_no_memory(p->t->err);
+    return canonical_add_call(p->t, message, id, name,
+                              cJSON_DetachItemFromObjectCaseSensitive(item, "arguments"));
+}
+
+static int add_output_item(const struct place *p, cJSON *messages, const cJSON *item)
+{
+    const char *id = canonical_text(item, "call_id");
+    struct place at = {.t = p->t};
+    cJSON *parts, *message = canonical_add_message(messages, "tool", &parts);
+    if (!id)
+        return api_error_invalid(p->t->err, "missing_required_parameter", p->path,
+                                 "%s.call_id must be a string", p->path);
+    if (!message || !cJSON_AddStringToObject(message, "tool_call_id", id))
+        return api_error_no_memory(p->t->err);
+    snprintf(at.path, sizeof at.path, "%.60s.output", p->path);
+    return add_content(&at, parts, json_field_find(item, "output"));
+}
+
+/* What is encrypted nobody here can read. */
+static int add_reasoning_item(const struct place *p, cJSON *messages, const cJSON *item)
+{
+    const cJSON *content = json_field_find(item, "content");
+    const char *text = cJSON_IsArray(content) ? canonical_text(content->child, "text") : NULL;
+    cJSON *parts, *message;
+    if (!text) return 0;
+    message = assistant_message(messages, &parts);
+    if (!message) return api_error_no_memory(p->t->err);
+    return codec_put(p->t, message, "reasoning_content", cJSON_CreateString(text));
+}
+
+static int add_item(const struct place *p, cJSON *messages, cJSON *item)
+{
+    const char *type = canonical_text(item, "type");
+    if (!cJSON_IsObject(item)) return canonical_refuse_type(p, item, "an object");
+    if (!type || !strcmp(type, "message")) return add_message_item(p, messages, item);
+    if (!strcmp(type, "function_call")) return add_call_item(p, messages, item);
+    if (!strcmp(type, "function_call_output")) return add_output_item(p, messages, item);
+    if (!strcmp(type, "reasoning")) return add_reasoning_item(p, messages, item);
+    return api_error_invalid(p->t->err, "unsupported_value", p->path,
+                             "%s has the type `%.40s`; this server reads message, function_call, "
+                             "function_call_output and reasoning",
+                             p->path, type);
+}
+
+static int read_input(struct translation *t, cJSON *value)
+{
+    struct place at = {t, "input"};
+    cJSON *messages = translation_messages(t), *parts, *item;
+    int i = 0, status = 0;
+    if (!messages) return api_error_no_memory(t->err);
+    if (cJSON_IsString(value))
+        return canonical_add_message(messages, "user", &parts)
+                   ? canonical_add_part(&at, parts, value->valuestring)
+                   : api_error_no_memory(t->err);
+    if (!cJSON_IsArray(value)) return canonical_refuse_type(&at, value, "a string or an array of items");
+    cJSON_ArrayForEach(item, value)
+    {
+        snprintf(at.path, sizeof at.path, "input[%d]", i++);
+        if (status == 0) status = add_item(&at, messages, item);
+    }
+    return status;
+}
+
+/* ---- the conversation so far ---- */
+
+static int read_previous(struct translation *t, cJSON *value)
+{
+    size_t n;
+    if (!cJSON_IsString(value))
+        return json_field_refuse_type(value, "previous_response_id", "a string", t->err);
+    char *history = response_store_get(t->server->api->responses, t->api_key_idx, value->valuestring,
+                                       RESPONSE_HISTORY, &n);
+    if (!history)
+        return api_error_invalid(
+            t->err, "previous_response_not_found", "previous_response_id",
+            "there is no response `%.60s` here; it was not stored, or newer ones took its "
+            "place (--response-store-bytes). Send the conversation in input",
+            value->valuestring);
+    t->messages = cJSON_ParseWithLength(history, n);
+    free(history);
+    return t->messages ? 0 : api_error_no_memory(t->err);
+}
+
+/* Kept for later, without the instructions, which hold for one response. */
+static int keep_history(struct translation *t)
+{
+    struct responses_request *kept = t->kept;
+    char *printed = cJSON_PrintUnformatted(t->messages);
+    if (printed) kept->history = arena_copy(t->arena, printed, strlen(printed));
+    cJSON_free(printed);
+    return kept->history ? 0 : api_error_no_memory(t->err);
+}
+
+static int add_instructions(struct translation *t, const char *text)
+{
+    struct place at = {t, "instructions"};
+    cJSON *only = cJSON_CreateArray(), *parts;
+    if (!only || !canonical_add_message(only, "system", &parts)) {
+        cJSON_Delete(only);
+        return api_error_no_memory(t->err);
+    }
+    int status = canonical_add_part(&at, parts, text);
+    cJSON_InsertItemInArray(t->messages, 0, cJSON_DetachItemFromArray(only, 0));
+    cJSON_Delete(only);
+    return status;
+}
+
+/* An assistant's message that is calls or reasoning alone: beside calls the content may be absent, else it is
+ * empty. */
+static int settle_contents(struct translation *t)
+{
+    struct place at = {t, "input"};
+    cJSON *message;
+    int status = 0;
+    cJSON_ArrayForEach(message, t->messages)
+    {
+        cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+        if (status < 0 || !cJSON_IsArray(content) || content->child) continue;
+        if (cJSON_GetObjectItemCaseSensitive(message, "tool_calls"))
+            cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
+        else
+            status = canonical_fill(&at, content);
+    }
+    return status;
+}
+
+/* After the fields were taken. */
+int responses_translate(struct translation *t)
+{
+    bool store = true, background = false;
+    cJSON *instructions = cJSON_DetachItemFromObjectCaseSensitive(t->body, "instructions");
+    int status = json_field_bool(t->body, "store", &store, t->err);
+    if (status == 0) status = json_field_bool(t->body, "background", &background, t->err);
+    if (status == 0 && background)
+        status = api_error_invalid(t->err, "unsupported_value", "background",
+                                   "background must be false: this server answers while you wait");
+    if (status == 0 && (!t->messages || !t->messages->child))
+        status = api_error_invalid(t->err, "missing_required_parameter", "input",
+                                   "input is missing: a string or an array of items");
+    if (status == 0) status = settle_contents(t);
+    if (status == 0 && store) status = keep_history(t);
+    if (status == 0 && instructions && !cJSON_IsNull(instructions))
+        status = cJSON_IsString(instructions)
+                     ? add_instructions(t, instructions->valuestring)
+                     : json_field_refuse_type(instructions, "instructions", "a string", t->err);
+    cJSON_Delete(instructions);
+    cJSON_DeleteItemFromObjectCaseSensitive(t->body, "n"); /* there is one answer */
+    return status;
+}
+
+static int refuse_field(struct translation *t, const char *name)
+{
+    return api_error_invalid(t->err, "unsupported_parameter", name,
+                             "%s is not supported by this server; leave it out", name);
+}
+
+static int read_conversation(struct translation *t, cJSON *value)
+{
+    (void)value;
+    return refuse_field(t, "conversation");
+}
+
+static int read_prompt(struct translation *t, cJSON *value)
+{
+    (void)value;
+    return refuse_field(t, "prompt");
+}
+
+/* ---- tools ---- */
+
+static int read_tools(struct translation *t, cJSON *value)
+{
+    cJSON *tools, *tool;
+    int status = 0;
+    if (!cJSON_IsArray(value)) return json_field_refuse_type(value, "tools", "an array of tools", t->err);
+    tools = cJSON_AddArrayToObject(t->body, "tools");
+    if (!tools) return api_error_no_memory(t->err);
+    cJSON_ArrayForEach(tool, value)
+    {
+        if (status < 0) break;
+        if (canonical_is(tool, "function") && canonical_text(tool, "name"))
+            status = canonical_add_tool(t, tools, tool,
+                                        cJSON_DetachItemFromObjectCaseSensitive(tool, "parameters"));
+        else
+            translation_warn(t, "skipped a tool of type %.32s",
+                             canonical_text(tool, "type") ? canonical_text(tool, "type") : "?");
+    }
+    return status;
+}
+
+static int read_tool_choice(struct translation *t, cJSON *value)
+{
+    const char *name = canonical_text(value, "name");
+    if (canonical_is(value, "function") && name)
+        return codec_put(t, t->body, "tool_choice", canonical_named_choice(name));
+    return codec_put(t, t->body, "tool_choice", cJSON_Duplicate(value, true));
+}
+
+/* ---- the form of the answer ---- */
+
+static int read_text(struct translation *t, cJSON *value)
+{
+    cJSON *format = cJSON_DetachItemFromObjectCaseSensitive(value, "format");
+    const char *name = canonical_text(format, "name");
+    int status = 0;
+    if (!format || cJSON_IsNull(format) || canonical_is(format, "text")) {
+        cJSON_Delete(format);
+        return 0;
+    }
+    if (!canonical_is(format, "json_schema")) return codec_put(t, t->body, "response_format", format);
+    status = canonical_put_schema(t, name ? name : "answer",
+                                  cJSON_DetachItemFromObjectCaseSensitive(format, "schema"));
+    cJSON_Delete(format);
+    return status;
+}
+
+static int read_reasoning(struct translation *t, cJSON *value)
+{
+    cJSON *effort = cJSON_DetachItemFromObjectCaseSensitive(value, "effort");
+    return effort ? codec_put(t, t->body, "reasoning_effort", effort) : 0;
+}
+
+static int read_include(struct translation *t, cJSON *value)
+{
+    const cJSON *item;
+    bool wanted = false;
+    cJSON_ArrayForEach(item, value) wanted |=
+        cJSON_IsString(item) && !strcmp(item->valuestring, "message.output_text.logprobs");
+    return wanted ? codec_put(t, t->body, "logprobs", cJSON_CreateTrue()) : 0;
+}
+
+/* Its alternatives are told where include asks for log probabilities. */
+static int read_top_logprobs(struct translation *t, cJSON *value)
+{
+    if (!cJSON_IsTrue(json_field_find(t->body, "logprobs"))) return 0;
+    return codec_put(t, t->body, "top_logprobs", cJSON_Duplicate(value, false));
+}
+
+const struct codec_field responses_fields[] = {
+    {.name = "conversation", .read = read_conversation},
+    {.name = "prompt", .read = read_prompt},
+    {.name = "previous_response_id", .read = read_previous},
+    {.name = "input", .read = read_input},
+    {.name = "max_output_tokens", .canonical = "max_tokens"},
+    {.name = "tools", .read = read_tools},
+    {.name = "tool_choice", .read = read_tool_choice},
+    {.name = "text", .read = read_text},
+    {.name = "reasoning", .read = read_reasoning},
+    {.name = "include", .read = read_include},
+    {.name = "top_logprobs", .read = read_top_logprobs},
+    {.name = "stream_options"}, /* of usage, which every response has */
+    {.name = NULL},
+};

@@ -1,0 +1,49 @@
+/* endpoint_llama.c - what llama.cpp's clients ask about the server: /props and /slots. */
+#include <string.h>
+
+#include "base/version.h"
+#include "server/api/generation.h"
+
+enum { PAGE_BYTES_MAX = 4 << 20 };
+
+static void reply(struct exchange *x, struct buffer *body)
+{
+    if (buffer_failed(body))
+        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
+    else
+        exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
+    buffer_deinit(body);
+}
+
+void endpoint_props(struct exchange *x)
+{
+    const struct server *server = x->server;
+    const char *name = server->model_names[0];
+    struct buffer body;
+    buffer_init(&body, PAGE_BYTES_MAX);
+    buffer_printf(&body,
+                  "{\"default_generation_settings\":{\"n_ctx\":%d},\"total_slots\":%d,\"model_alias\":",
+                  server->facts->max_model_len, server->facts->max_num_seqs);
+    buffer_append_json(&body, name, strlen(name));
+    buffer_append_text(&body, ",\"model_path\":");
+    buffer_append_json(&body, name, strlen(name));
+    buffer_printf(&body, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"flashd %s\"}",
+                  flashd_version());
+    reply(x, &body);
+}
+
+/* One for each sequence that may run at once; those in use come first. */
+void endpoint_slots(struct exchange *x)
+{
+    const struct server *server = x->server;
+    struct link_stats stats;
+    struct buffer body;
+    link_stats(server->link, &stats);
+    buffer_init(&body, PAGE_BYTES_MAX);
+    buffer_append_char(&body, '[');
+    for (int i = 0; i < server->facts->max_num_seqs; i++)
+        buffer_printf(&body, "%s{\"id\":%d,\"n_ctx\":%d,\"is_processing\":%s}", i > 0 ? "," : "", i,
+                      server->facts->max_model_len, i < stats.num_running ? "true" : "false");
+    buffer_append_char(&body, ']');
+    reply(x, &body);
+}

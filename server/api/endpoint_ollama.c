@@ -1,0 +1,129 @@
+/* endpoint_ollama.c - Ollama's routes: the two that generate, and what its clients ask about models. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/api/generation.h"
+#include "server/api/model_names.h"
+
+enum { PAGE_BYTES_MAX = 1 << 20 };
+
+/* The level of the interface that is spoken here: clients refuse to talk to older ones. */
+#define OLLAMA_VERSION "0.12.6"
+
+void endpoint_ollama_chat(struct exchange *x)
+{
+    generation_start(x, &codec_ollama_chat);
+}
+
+void endpoint_ollama_generate(struct exchange *x)
+{
+    generation_start(x, &codec_ollama_generate);
+}
+
+static void reply(struct exchange *x, struct buffer *body)
+{
+    if (buffer_failed(body))
+        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
+    else
+        exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
+    buffer_deinit(body);
+}
+
+void endpoint_ollama_version(struct exchange *x)
+{
+    static const char body[] = "{\"version\":\"" OLLAMA_VERSION "\"}";
+    exchange_reply(x, 200, "application/json", body, sizeof body - 1);
+}
+
+/* "details":{...} */
+static void append_details(struct buffer *out, const struct server *server)
+{
+    const char *family = server->facts->family;
+    buffer_printf(
+        out,
+        "\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":\"%s\",\"families\":[\"%s\"],"
+        "\"parameter_size\":\"\",\"quantization_level\":\"\"}",
+        family, family);
+}
+
+/* A card of /api/tags, left open. */
+static void begin_model(struct buffer *out, const struct server *server, const char *name)
+{
+    size_t n = strlen(name);
+    buffer_append_text(out, "{\"name\":");
+    buffer_append_json(out, name, n);
+    buffer_append_text(out, ",\"model\":");
+    buffer_append_json(out, name, n);
+    buffer_append_text(out, ",\"modified_at\":");
+    ollama_append_time(out, (uint64_t)server->created * 1000000000u);
+    buffer_append_text(out, ",\"size\":0,\"digest\":\"\",");
+    append_details(out, server);
+}
+
+static void reply_models(struct exchange *x, bool running)
+{
+    const struct server *server = x->server;
+    struct buffer body;
+    int count = 0;
+    buffer_init(&body, PAGE_BYTES_MAX);
+    buffer_append_text(&body, "{\"models\":[");
+    for (int i = 0; i < server->num_model_names; i++) {
+        if (model_name_is_pattern(server->model_names[i])) continue;
+        if (count++ > 0) buffer_append_char(&body, ',');
+        begin_model(&body, server, server->model_names[i]);
+        if (running) {
+            buffer_append_text(&body, ",\"size_vram\":0,\"expires_at\":\"9999-12-31T23:59:59Z\"");
+            buffer_printf(&body, ",\"context_length\":%d", server->facts->max_model_len);
+        }
+        buffer_append_char(&body, '}');
+    }
+    buffer_append_text(&body, "]}");
+    reply(x, &body);
+}
+
+void endpoint_ollama_tags(struct exchange *x)
+{
+    reply_models(x, false);
+}
+
+void endpoint_ollama_ps(struct exchange *x)
+{
+    reply_models(x, true);
+}
+
+/* Whether the body names a served model, under "model" or its older name. */
+static int check_model(const struct exchange *x, struct api_error *err)
+{
+    cJSON *body = prepare_parse(x->body, x->body_bytes, err);
+    if (!body) return STATUS_INVALID;
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(body, "model");
+    if (!name) name = cJSON_GetObjectItemCaseSensitive(body, "name");
+    int status = 0;
+    if (!cJSON_IsString(name))
+        status = api_error_invalid(err, "missing_required_parameter", "model", "model must be a string");
+    else if (!model_name_is_served(x->server, name->valuestring))
+        status = params_refuse_model(x->server, name->valuestring, err);
+    cJSON_Delete(body);
+    return status;
+}
+
+void endpoint_ollama_show(struct exchange *x)
+{
+    const struct link_facts *facts = x->server->facts;
+    struct api_error error;
+    struct buffer body;
+    if (check_model(x, &error) < 0) {
+        api_error_send(x, &error);
+        return;
+    }
+    buffer_init(&body, PAGE_BYTES_MAX);
+    buffer_append_text(&body, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",");
+    append_details(&body, x->server);
+    buffer_printf(&body,
+                  ",\"model_info\":{\"general.architecture\":\"%s\",\"%s.context_length\":%d,"
+                  "\"%s.vocab_size\":%d},\"capabilities\":[\"completion\"],\"modified_at\":",
+                  facts->family, facts->family, facts->max_model_len, facts->family, facts->vocab_size);
+    ollama_append_time(&body, (uint64_t)x->server->created * 1000000000u);
+    buffer_append_char(&body, '}');
+    reply(x, &body);
+}

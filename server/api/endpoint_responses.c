@@ -1,0 +1,94 @@
+/* endpoint_responses.c - /v1/responses and the responses that have a name: GET, DELETE, cancel. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/generation.h"
+#include "server/api/response_store.h"
+
+void endpoint_responses(struct exchange *x)
+{
+    generation_start(x, &codec_responses);
+}
+
+static void refuse_unknown(struct exchange *x, const char *id)
+{
+    exchange_error(x, 404, "invalid_request_error", "response_not_found", NULL, 0,
+                   "there is no response `%.60s` here; it was not stored, or newer ones took its place "
+                   "(--response-store-bytes)",
+                   id);
+}
+
+void endpoint_response(struct exchange *x)
+{
+    size_t n;
+    char *body =
+        response_store_get(x->server->api->responses, x->api_key_idx, x->path_rest, RESPONSE_BODY, &n);
+    if (body)
+        exchange_reply(x, 200, "application/json", body, n);
+    else
+        refuse_unknown(x, x->path_rest);
+    free(body);
+}
+
+void endpoint_response_delete(struct exchange *x)
+{
+    struct buffer body;
+    if (!response_store_remove(x->server->api->responses, x->api_key_idx, x->path_rest)) {
+        refuse_unknown(x, x->path_rest);
+        return;
+    }
+    buffer_init(&body, 4096);
+    buffer_append_text(&body, "{\"id\":");
+    buffer_append_json(&body, x->path_rest, strlen(x->path_rest));
+    buffer_append_text(&body, ",\"object\":\"response\",\"deleted\":true}");
+    exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
+    buffer_deinit(&body);
+}
+
+static struct generation *find_running(const struct exchange *x, const char *id)
+{
+    for (struct generation *g = x->server->api->generations; g; g = g->next)
+        if (g->x && g->admitted && g->answer.codec == &codec_responses && g->api_key_idx == x->api_key_idx &&
+            !strcmp(g->answer.id, id))
+            return g;
+    return NULL;
+}
+
+static void reply_cancelled(struct exchange *x, const char *id)
+{
+    char body[256];
+    int n = snprintf(body, sizeof body,
+                     "{\"id\":\"%s\",\"object\":\"response\",\"status\":\"cancelled\",\"output\":[]}", id);
+    exchange_reply(x, 200, "application/json", body, (size_t)n);
+}
+
+/* POST /v1/responses/ID/cancel: one that runs ends with an error for who waits for it. */
+void endpoint_response_cancel(struct exchange *x)
+{
+    char id[48];
+    const char *end = strchr(x->path_rest, '/');
+    size_t n = end ? (size_t)(end - x->path_rest) : 0, num_bytes;
+    if (!end || strcmp(end, "/cancel") != 0 || n >= sizeof id) {
+        exchange_error(x, 404, "invalid_request_error", "unknown_url", NULL, 0,
+                       "POST /v1/responses/ID/cancel is what there is below /v1/responses");
+        return;
+    }
+    memcpy(id, x->path_rest, n);
+    id[n] = '\0';
+    struct generation *g = find_running(x, id);
+    char *stored =
+        g ? NULL
+          : response_store_get(x->server->api->responses, x->api_key_idx, id, RESPONSE_BODY, &num_bytes);
+    if (g) {
+        struct api_error error;
+        api_error_set(&error, 409, "invalid_request_error", "cancelled", NULL, "this response was cancelled");
+        generation_abort(g, &error, OUTCOME_ABORTED);
+        generation_pump(g);
+        reply_cancelled(x, id);
+    } else if (stored) {
+        exchange_error(x, 400, "invalid_request_error", NULL, NULL, 0, "the response is complete already");
+    } else {
+        refuse_unknown(x, id);
+    }
+    free(stored);
+}

@@ -1,0 +1,37 @@
+/* response_store.h - finished responses that clients may name again, within a limit of bytes: the oldest makes
+ * room. A response is found by the key that it was made with and by no other. Thread: any; it has a lock. */
+#ifndef SERVER_API_RESPONSE_STORE_H
+#define SERVER_API_RESPONSE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct response_store;
+
+/* NULL: out of memory. max_bytes 0: it keeps nothing. */
+struct response_store *response_store_create(size_t max_bytes);
+void response_store_destroy(struct response_store *s);
+
+enum response_text {
+    RESPONSE_BODY,    /* the response object */
+    RESPONSE_HISTORY, /* the messages up to its answer, as a JSON array */
+    NUM_RESPONSE_TEXTS
+};
+
+struct response_texts {
+    const char *bytes[NUM_RESPONSE_TEXTS];
+    size_t num_bytes[NUM_RESPONSE_TEXTS];
+};
+
+/* Copies. What is larger than the store, or finds no memory, is not kept. */
+void response_store_put(struct response_store *s, int api_key_idx, const char *id,
+                        const struct response_texts *texts);
+
+/* A copy with a NUL behind it (free it); NULL: there is none (or no memory). */
+char *response_store_get(struct response_store *s, int api_key_idx, const char *id, enum response_text which,
+                         size_t *num_bytes);
+
+/* False: there is none. */
+bool response_store_remove(struct response_store *s, int api_key_idx, const char *id);
+
+#endif

@@ -1,0 +1,169 @@
+"""OpenAI's own client against /v1/responses. What all protocols share is in test_protocols.py."""
+
+import json
+
+import httpx
+import openai
+import pytest
+
+QUESTION = "What is the capital of France?"
+
+
+def chat(client, model, messages, max_tokens=16):
+    return client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=max_tokens)
+
+
+def text_of(response):
+    assert [i.type for i in response.output] == ["message"]
+    return response.output[0].content[0].text
+
+
+def test_a_response_is_a_chat(client, model):
+    """Validated strictly by the client, and every field of the request that it echoes."""
+    response = client.responses.create(model=model, input=QUESTION, instructions="Be brief.", temperature=0,
+                                       max_output_tokens=16, metadata={"a": "b"}, user="u")
+    same = chat(client, model, [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}])
+    assert response.output_text == same.choices[0].message.content == text_of(response)
+    assert response.id.startswith("resp_") and response.object == "response" and response.model == model
+    assert response.instructions == "Be brief." and response.metadata == {"a": "b"} and response.max_output_tokens == 16
+    assert response.temperature == 0 and response.tools == [] and response.tool_choice == "auto" and response.user == "u"
+    cut = same.choices[0].finish_reason == "length"
+    assert response.status == ("incomplete" if cut else "completed")
+    assert (response.incomplete_details.reason if cut else None) == ("max_output_tokens" if cut else None)
+    assert response.usage.input_tokens == same.usage.prompt_tokens
+    assert response.usage.output_tokens == same.usage.completion_tokens
+    assert response.usage.total_tokens == same.usage.total_tokens
+
+
+def test_a_stream_adds_up(client, model):
+    options = dict(model=model, input=[{"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}],
+                   temperature=0, max_output_tokens=12)
+    whole = client.responses.create(**options)
+    events = list(client.responses.create(**options, stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    kinds = [e.type for e in events]
+    assert kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added",
+                         "response.content_part.added"]
+    assert kinds[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done",
+                          f"response.{whole.status}"]
+    assert set(kinds[4:-4]) == {"response.output_text.delta"}
+    assert "".join(e.delta for e in events[4:-4]) == whole.output_text == events[-4].text
+    assert events[-1].response.output_text == whole.output_text
+    assert events[-1].response.usage.output_tokens == whole.usage.output_tokens
+    assert events[0].response.id == events[-1].response.id != whole.id
+    assert len({e.item_id for e in events[4:-2] if hasattr(e, "item_id")}) == 1
+
+
+def test_the_stream_helper(client, model):
+    with client.responses.stream(model=model, input=QUESTION, temperature=0, extra_body={"stop": " "}) as stream:
+        kinds = [e.type for e in stream]
+        final = stream.get_final_response()
+    assert kinds[0] == "response.created" and final.output_text
+
+
+def test_items_are_messages(client, model):
+    """Roles, calls with their results and reasoning become one conversation."""
+    items = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+             {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
+              "content": [{"type": "output_text", "text": "Hello.", "annotations": []}]},
+             {"role": "user", "content": QUESTION}]
+    same = chat(client, model, [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+                                {"role": "assistant", "content": "Hello."}, {"role": "user", "content": QUESTION}])
+    response = client.responses.create(model=model, input=items, temperature=0, max_output_tokens=16)
+    assert response.output_text == same.choices[0].message.content
+    assert response.usage.input_tokens == same.usage.prompt_tokens
+    items += [{"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}],
+               "encrypted_content": "x"},
+              {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"of":"France"}'},
+              {"type": "function_call_output", "call_id": "c", "output": "Paris"}]
+    assert client.responses.create(model=model, input=items, max_output_tokens=16).usage.input_tokens > 40
+
+
+def test_previous_responses(client, loose_client, model):
+    first = client.responses.create(model=model, input="My name is Ada.", instructions="Be brief.", temperature=0,
+                                    max_output_tokens=16)
+    second = client.responses.create(model=model, input="What is my name?", previous_response_id=first.id, temperature=0,
+                                     max_output_tokens=16)
+    turns = [{"role": "user", "content": "My name is Ada."}, {"role": "assistant", "content": first.output_text},
+             {"role": "user", "content": "What is my name?"}]
+    same = chat(client, model, turns)
+    assert second.output_text == same.choices[0].message.content, "instructions are not carried over"
+    assert second.usage.input_tokens == same.usage.prompt_tokens
+    assert second.previous_response_id == first.id
+    streamed = list(client.responses.create(model=model, input="And again?", previous_response_id=second.id,
+                                            max_output_tokens=4, stream=True))[-1].response
+    again = client.responses.retrieve(streamed.id)
+    assert again == streamed
+    loose_client.responses.delete(streamed.id)
+    for call in (client.responses.retrieve, client.responses.delete, client.responses.cancel):
+        with pytest.raises(openai.NotFoundError):
+            call(streamed.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model=model, input="x", previous_response_id=streamed.id)
+    assert caught.value.code == "previous_response_not_found" and caught.value.param == "previous_response_id"
+    with pytest.raises(openai.BadRequestError):
+        client.responses.cancel(first.id)
+    kept_not = client.responses.create(model=model, input="x", store=False, max_output_tokens=1)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(kept_not.id)
+
+
+def test_a_running_response_is_cancelled(client, server, model):
+    stream = client.responses.create(model=model, input="Count to ten thousand, in words.", stream=True,
+                                     max_output_tokens=4000, extra_body={"ignore_eos": True})
+    events = iter(stream)
+    running = next(events).response.id
+    answer = httpx.post(f"{server.url}/v1/responses/{running}/cancel")
+    assert answer.status_code == 200 and answer.json()["status"] == "cancelled"
+    last = list(events)[-1]
+    assert last.type == "response.failed" and last.response.status == "failed"
+    assert last.response.error.message == "this response was cancelled"
+
+
+def test_tools_that_only_the_service_has(server, model):
+    answer = httpx.post(server.url + "/v1/responses", timeout=60, json={
+        "model": model, "input": "hi", "max_output_tokens": 2, "tools": [{"type": "web_search"}, {"type": "custom",
+                                                                                                  "name": "x"}]})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-flashd-warning"] == "skipped a tool of type web_search; skipped a tool of type custom"
+
+
+def test_log_probabilities(client, model):
+    response = client.responses.create(model=model, input=QUESTION, temperature=0, max_output_tokens=4, top_logprobs=2,
+                                       include=["message.output_text.logprobs"])
+    logprobs = response.output[0].content[0].logprobs
+    assert len(logprobs) == 4 and all(len(t.top_logprobs) == 2 for t in logprobs)
+    assert response.output_text.startswith(logprobs[0].token)
+
+
+@pytest.mark.parametrize("change, param", [
+    ({"input": None}, "input"), ({"input": []}, "input"), ({"input": 5}, "input"), ({"input": [5]}, "input[0]"),
+    ({"input": [{"role": "x", "content": "y"}]}, "input[0]"),
+    ({"input": [{"role": "user"}]}, "input[0].content"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+    ({"input": [{"type": "function_call", "name": "x"}]}, "input[0]"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+    ({"max_output_tokens": 0}, "max_output_tokens"), ({"max_output_tokens": "many"}, "max_output_tokens"),
+    ({"temperature": 9}, "temperature"), ({"instructions": 5}, "instructions"), ({"store": "x"}, "store"),
+    ({"background": True}, "background"), ({"conversation": "c"}, "conversation"), ({"prompt": {"id": "p"}}, "prompt"),
+    ({"previous_response_id": 5}, "previous_response_id"), ({"tools": {}}, "tools"),
+])
+def test_refusals_name_the_field(server, model, change, param):
+    answer = httpx.post(server.url + "/v1/responses", timeout=60, json={"model": model, "input": "hi", **change})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+
+
+def test_responses_are_their_keys(start_server):
+    """What one key stored another does not see; with no room nothing is kept."""
+    with start_server("--api-key", "one", "--api-key", "two", "--response-store-bytes", "20KiB") as server:
+        def ask(key, method, path, **body):
+            return httpx.request(method, server.url + path, headers={"Authorization": f"Bearer {key}"},
+                                 json=body or None, timeout=60)
+        first = ask("one", "POST", "/v1/responses", input="hi", max_output_tokens=1).json()["id"]
+        assert ask("one", "GET", f"/v1/responses/{first}").status_code == 200
+        assert ask("two", "GET", f"/v1/responses/{first}").status_code == 404
+        assert ask("two", "POST", "/v1/responses", input="hi", previous_response_id=first).status_code == 400
+        for _ in range(10):
+            ask("two", "POST", "/v1/responses", input="x" * 2000, max_output_tokens=1)
+        assert ask("one", "GET", f"/v1/responses/{first}").status_code == 404
+        assert json.loads(ask("one", "GET", "/v1/responses/none").text)["error"]["code"] == "response_not_found"

@@ -1,0 +1,101 @@
+/* Finished responses: found by their own key alone, the oldest makes room, the bytes stay within the limit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/api/response_store.h"
+
+static void put(struct response_store *s, int key, const char *id, const char *body, const char *history)
+{
+    const struct response_texts texts = {.bytes = {body, history},
+                                         .num_bytes = {strlen(body), strlen(history)}};
+    response_store_put(s, key, id, &texts);
+}
+
+static void expect(struct response_store *s, int key, const char *id, enum response_text which,
+                   const char *expected)
+{
+    size_t n = 0;
+    char *text = response_store_get(s, key, id, which, &n);
+    if (!expected) {
+        assert_null(text);
+        return;
+    }
+    assert_string_equal(text, expected);
+    assert_int_equal(n, strlen(expected));
+    free(text);
+}
+
+static void found_by_their_key_alone(void **state)
+{
+    (void)state;
+    struct response_store *s = response_store_create(1 << 20);
+    put(s, 0, "resp_a", "body", "[]");
+    expect(s, 0, "resp_a", RESPONSE_BODY, "body");
+    expect(s, 0, "resp_a", RESPONSE_HISTORY, "[]");
+    expect(s, 1, "resp_a", RESPONSE_BODY, NULL);
+    assert_false(response_store_remove(s, 1, "resp_a"));
+    assert_true(response_store_remove(s, 0, "resp_a"));
+    assert_false(response_store_remove(s, 0, "resp_a"));
+    expect(s, 0, "resp_a", RESPONSE_BODY, NULL);
+    response_store_destroy(s);
+}
+
+static void the_oldest_makes_room(void **state)
+{
+    (void)state;
+    static char body[1000];
+    char id[32];
+    struct response_store *s = response_store_create(20000);
+    memset(body, 'x', sizeof body - 1);
+    for (int i = 0; i < 100; i++) {
+        snprintf(id, sizeof id, "resp_%d", i);
+        put(s, -1, id, body, "");
+    }
+    expect(s, -1, "resp_0", RESPONSE_BODY, NULL);
+    expect(s, -1, "resp_50", RESPONSE_BODY, NULL);
+    expect(s, -1, "resp_99", RESPONSE_BODY, body);
+    expect(s, -1, "resp_90", RESPONSE_BODY, body);
+    assert_true(response_store_remove(s, -1, "resp_95")); /* from the middle */
+    for (int i = 100; i < 200; i++) {
+        snprintf(id, sizeof id, "resp_%d", i);
+        put(s, -1, id, body, "");
+    }
+    expect(s, -1, "resp_99", RESPONSE_BODY, NULL);
+    expect(s, -1, "resp_199", RESPONSE_BODY, body);
+    response_store_destroy(s);
+}
+
+static void what_is_too_large_is_not_kept(void **state)
+{
+    (void)state;
+    struct response_store *none = response_store_create(0), *small = response_store_create(500);
+    put(none, 0, "resp_a", "", "");
+    expect(none, 0, "resp_a", RESPONSE_BODY, NULL);
+    put(small, 0, "resp_a", "one", "[1]");
+    static char large[600];
+    memset(large, 'y', sizeof large - 1);
+    put(small, 0, "resp_b", large, "");
+    expect(small, 0, "resp_a", RESPONSE_BODY, "one");
+    expect(small, 0, "resp_b", RESPONSE_BODY, NULL);
+    put(small, 0, "resp_a", "two", "[2]"); /* the same again */
+    expect(small, 0, "resp_a", RESPONSE_HISTORY, "[2]");
+    response_store_destroy(none);
+    response_store_destroy(small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(found_by_their_key_alone),
+        cmocka_unit_test(the_oldest_makes_room),
+        cmocka_unit_test(what_is_too_large_is_not_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
