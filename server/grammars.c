@@ -226,8 +226,14 @@ static bool is_of(const struct entry *e, const struct constraint *c)
 
 static void unlink_entry(struct grammars *g, struct entry *e)
 {
-    *(e->newer ? &e->newer->older : &g->newest) = e->older;
-    *(e->older ? &e->older->newer : &g->oldest) = e->newer;
+    if (e->newer)
+        e->newer->older = e->older;
+    else
+        g->newest = e->older;
+    if (e->older)
+        e->older->newer = e->newer;
+    else
+        g->oldest = e->newer;
     e->newer = e->older = NULL;
     g->num_entries--;
 }
@@ -235,7 +241,10 @@ static void unlink_entry(struct grammars *g, struct entry *e)
 static void link_newest(struct grammars *g, struct entry *e)
 {
     e->older = g->newest;
-    *(g->newest ? &g->newest->newer : &g->oldest) = e;
+    if (g->newest)
+        g->newest->newer = e;
+    else
+        g->oldest = e;
     g->newest = e;
     g->num_entries++;
 }
@@ -268,14 +277,15 @@ static void hold(struct grammars *g, struct entry *e)
 
 static struct entry *find(struct grammars *g, const struct constraint *c)
 {
-    struct entry *e = g->newest;
-    while (e && !is_of(e, c)) e = e->older;
-    if (!e) return NULL;
-    unlink_entry(g, e);
-    link_newest(g, e);
-    hold(g, e);
-    g->stats.num_found++;
-    return e;
+    for (struct entry *e = g->newest; e; e = e->older) {
+        if (!is_of(e, c)) continue;
+        unlink_entry(g, e);
+        link_newest(g, e);
+        hold(g, e);
+        g->stats.num_found++;
+        return e;
+    }
+    return NULL;
 }
 
 /* ---- what others call ---- */
@@ -306,7 +316,7 @@ int grammars_get(struct grammars *g, const struct constraint *c, const struct sh
     uint64_t ns = clock_monotonic_ns() - begin_ns;
     pthread_mutex_lock(&g->mutex);
     count_compiled(g, ns, status);
-    if (status == 0) {
+    if (e) {
         link_newest(g, e);
         hold(g, e);
         make_room(g);
