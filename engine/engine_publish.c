@@ -170,10 +170,9 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
 
 void engine_publish_entry(struct engine *e, const struct plan_entry *entry, const struct sample_result *rows)
 {
-    const struct sample_result *drawn =
-        entry->samples && !entry->withheld ? &rows[entry->num_score_rows] : NULL;
+    bool draws = entry->samples && !entry->withheld;
     if (!scheduler_end_entry(e->scheduler, entry)) {
-        if (drawn && !drawn->failed) {
+        if (draws && !rows[entry->num_score_rows].failed) {
             counter_add(&e->counters->generated_tokens, 1);
             counter_add(&e->counters->discarded_tokens, 1);
         }
@@ -181,14 +180,14 @@ void engine_publish_entry(struct engine *e, const struct plan_entry *entry, cons
     }
     const struct sequence *seq = scheduler_sequence(e->scheduler, entry->seq_id);
     struct request_slot *slot = request_slots_get(e->slots, seq->slot_idx);
-    for (int32_t i = 0; i < entry->num_score_rows + (drawn != NULL); i++) {
+    for (int32_t i = 0; i < entry->num_score_rows + draws; i++) {
         if (!rows[i].failed) continue;
         engine_finish(e, entry->seq_id, FINISH_ERROR, "the model's output is not a number for this request");
         return;
     }
     publish_prompt(e, slot, seq->slot_idx, entry, rows);
-    if (drawn)
-        publish_token(e, slot, entry->seq_id, drawn);
+    if (draws)
+        publish_token(e, slot, entry->seq_id, &rows[entry->num_score_rows]);
     else if (entry->withheld)
         engine_end_if_masked(e, entry->seq_id);
     else if (seq->max_tokens == 0 && entry->position + entry->num_tokens == seq->num_prompt)
