@@ -242,17 +242,18 @@ static struct sequence *next_prompt(struct scheduler *s)
 static struct sequence *shortest_beside(struct scheduler *s, const struct sequence *first)
 {
     const struct tenant *t = tenant_of(s, first);
-    struct sequence *shortest = NULL, *seq = next_waiting(s, &t->waiting);
-    int32_t least = (sequence_num_uncomputed(first) + 1) / 2;
-    for (int32_t n = 0; seq && n < BYPASS_LOOK_AHEAD; n++) {
-        if (seq != first && seq->refused_plan != s->num_plans && sequence_num_uncomputed(seq) < least) {
-            shortest = seq;
-            least = sequence_num_uncomputed(seq);
-        }
-        seq = seq->next == NO_SEQUENCE ? NULL : &s->sequences[seq->next];
+    struct sequence *shortest = NULL, *waiting = next_waiting(s, &t->waiting);
+    int32_t least = (sequence_num_uncomputed(first) + 1) / 2,
+            next = waiting ? id_of(s, waiting) : NO_SEQUENCE;
+    for (int32_t n = 0; next != NO_SEQUENCE && n < BYPASS_LOOK_AHEAD; n++, next = s->sequences[next].next) {
+        struct sequence *seq = &s->sequences[next];
+        if (seq == first || seq->refused_plan == s->num_plans || sequence_num_uncomputed(seq) >= least)
+            continue;
+        shortest = seq;
+        least = sequence_num_uncomputed(seq);
     }
     for (int32_t id = t->prompts; id != NO_SEQUENCE; id = s->sequences[id].next_prompt) {
-        seq = &s->sequences[id];
+        struct sequence *seq = &s->sequences[id];
         if (seq == first || sequence_num_uncomputed(seq) >= least) continue;
         shortest = seq;
         least = sequence_num_uncomputed(seq);
