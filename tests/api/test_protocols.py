@@ -183,3 +183,21 @@ def test_timings(server, model):
     chunks = [json.loads(d) for d in sse(httpx.post(server.url + "/v1/chat/completions", json={**body, "stream": True},
                                                     timeout=60).text.splitlines()) if d != "[DONE]"]
     assert [("timings" in c) for c in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
+def test_the_form_of_an_answer(server):
+    """Every protocol has its own words for a schema; the answer follows it in each."""
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": False}
+    messages = [{"role": "user", "content": "Give JSON."}]
+    form = {"type": "json_schema", "name": "n", "schema": schema}
+    asked = {
+        "/v1/messages": ({"messages": messages, "max_tokens": 60, "output_config": {"format": form}},
+                         lambda a: a["content"][0]["text"]),
+        "/v1/responses": ({"input": messages, "max_output_tokens": 60, "text": {"format": form}},
+                          lambda a: a["output"][0]["content"][0]["text"]),
+        "/api/chat": ({"messages": messages, "stream": False, "format": schema, "options": {"num_predict": 60}},
+                      lambda a: a["message"]["content"]),
+    }
+    for path, (body, text) in asked.items():
+        answer = httpx.post(server.url + path, json={**body, "temperature": 0, "seed": 1}, timeout=60)
+        assert answer.status_code == 200 and json.loads(text(answer.json()))["a"] in "xy", path

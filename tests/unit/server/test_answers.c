@@ -359,7 +359,6 @@ int main(void)
         cmocka_unit_test(prompt_logprobs_are_vllms),
         cmocka_unit_test(chunks),
         cmocka_unit_test(blocks_of_messages),
-        cmocka_unit_test(blocks_of_messages),
         cmocka_unit_test(whole_answers),
         cmocka_unit_test(cached_tokens_can_be_kept_secret),
         cmocka_unit_test(seeds),
