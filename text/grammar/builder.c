@@ -458,7 +458,8 @@ static void mark_returns(struct finisher *f)
             bool returns = s->flags & STATE_FINAL;
             for (uint32_t k = 0; k < s->num_calls && !returns; k++) {
                 const struct rule_call *call = &f->calls[s->calls + k];
-                returns = f->rules[call->rule].nullable && f->states[call->back].flags & STATE_RETURNS;
+                unsigned behind = f->states[call->back].flags;
+                returns = f->rules[call->rule].nullable && behind & (STATE_RETURNS | STATE_FINAL);
             }
             if (!returns || s->flags & STATE_RETURNS) continue;
             s->flags |= STATE_RETURNS;

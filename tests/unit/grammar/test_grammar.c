@@ -183,6 +183,24 @@ static void other_notations_have_sentences(void **state)
     assert_int_not_equal(grammar_from_choices(NULL, NULL, 0, &g, &err), 0);
 }
 
+static void a_grammar_may_end_with_what_is_optional(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"root ::= \"a\" \"b\"?", "root ::= \"a\" b\nb ::= \"c\"*",
+                                        "root ::= \"a\" (/b+/ | \"c\"){0,2}"};
+    for (size_t i = 0; i < array_length(texts); i++) {
+        struct grammar *g = NULL;
+        struct matcher *m;
+        assert_int_equal(grammar_from_ebnf(texts[i], strlen(texts[i]), &g, NULL), 0);
+        assert_int_equal(matcher_new(g, &m), 0);
+        assert_false(matcher_can_end(m));
+        assert_int_equal(matcher_accept(m, "a", 1), 0);
+        assert_true(matcher_can_end(m));
+        matcher_free(m);
+        grammar_free(g);
+    }
+}
+
 static void matchers_go_back_and_copy(void **state)
 {
     struct grammar *g = compile_schema("{\"type\":\"array\",\"items\":{\"type\":\"array\"}}");
@@ -236,9 +254,13 @@ static void forced_bytes_are_the_only_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(schemas_accept_their_values), cmocka_unit_test(refusals_have_sentences),
-        cmocka_unit_test(patterns_match_as_ecma_says), cmocka_unit_test(other_notations_have_sentences),
-        cmocka_unit_test(matchers_go_back_and_copy),   cmocka_unit_test(forced_bytes_are_the_only_ones),
+        cmocka_unit_test(schemas_accept_their_values),
+        cmocka_unit_test(refusals_have_sentences),
+        cmocka_unit_test(patterns_match_as_ecma_says),
+        cmocka_unit_test(other_notations_have_sentences),
+        cmocka_unit_test(a_grammar_may_end_with_what_is_optional),
+        cmocka_unit_test(matchers_go_back_and_copy),
+        cmocka_unit_test(forced_bytes_are_the_only_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
