@@ -6,6 +6,7 @@
 #include "text/grammar/builder.h"
 #include "text/grammar/code_points.h"
 #include "text/grammar/regex.h"
+#include "text/grammar/schema.h"
 
 enum node_kind {
     NODE_TEXT,      /* begin, length: of bytes */
@@ -35,6 +36,7 @@ struct ebnf {
     size_t at, num_bytes;
     struct pool nodes, bytes, rules;
     struct builder b;
+    const cJSON *schemas; /* what names without a rule stand for; NULL: nothing */
     struct error *err;
     int status, depth;
 };
@@ -200,9 +202,22 @@ static uint32_t parse_class(struct ebnf *e)
         e, (struct node){.kind = NODE_CLASS, .begin = (uint32_t)begin, .length = (uint32_t)(e->at - begin)});
 }
 
+/* The whole of what stands between the slashes. */
+static uint32_t parse_pattern(struct ebnf *e)
+{
+    size_t begin = ++e->at;
+    for (; e->at < e->num_bytes && e->text[e->at] != '/'; e->at++)
+        if (e->text[e->at] == '\\') e->at++;
+    if (e->at >= e->num_bytes) return fail(e, STATUS_INVALID, "a / without its /");
+    return add_node(
+        e,
+        (struct node){.kind = NODE_CLASS, .begin = (uint32_t)begin, .length = (uint32_t)(e->at++ - begin)});
+}
+
 static uint32_t parse_item(struct ebnf *e)
 {
     char c = e->text[e->at];
+    if (c == '/') return parse_pattern(e);
     if (c == '"' || c == '\'') return parse_text(e, c);
     if (c == '[') return parse_class(e);
     if (c == '.') {
@@ -451,11 +466,27 @@ static uint32_t node_state(struct ebnf *e, uint32_t node, uint32_t next)
     return STATE_DEAD;
 }
 
+/* A name that is a schema's: whether it is one. */
+static bool build_schema(struct ebnf *e, const struct named_rule *r)
+{
+    const cJSON *schema;
+    uint32_t rule = RULE_NEVER;
+    cJSON_ArrayForEach(schema, e->schemas)
+    {
+        if (strlen(schema->string) != r->length || memcmp(schema->string, r->name, r->length) != 0) continue;
+        e->status = schema_compile_into(&e->b, schema, &rule, e->err);
+        if (!e->status) builder_set_start(&e->b, r->rule, call_state(e, rule, BUILDER_FINAL));
+        return true;
+    }
+    return false;
+}
+
 static uint32_t build(struct ebnf *e)
 {
     uint32_t root = 0;
     for (uint32_t i = 0; i < e->rules.count && !e->status; i++) {
         struct named_rule r = pool_items(struct named_rule, &e->rules)[i];
+        if (!r.node && build_schema(e, &r)) continue;
         if (!r.node) {
             e->status = error_set(e->err, STATUS_INVALID, "the grammar has no rule \"%.*s\"",
                                   (int)min_of(r.length, 100u), r.name);
@@ -470,9 +501,18 @@ static uint32_t build(struct ebnf *e)
 
 int grammar_from_ebnf(const char *text, size_t num_bytes, struct grammar **out, struct error *err)
 {
-    struct ebnf e = {.text = text, .num_bytes = num_bytes, .err = err};
+    const struct grammar_options options = {.max_spaces = 0};
+    return grammar_from_ebnf_with_schemas(text, num_bytes, NULL, &options, out, err);
+}
+
+int grammar_from_ebnf_with_schemas(const char *text, size_t num_bytes, const cJSON *schemas,
+                                   const struct grammar_options *options, struct grammar **out,
+                                   struct error *err)
+{
+    struct ebnf e = {.text = text, .num_bytes = num_bytes, .schemas = schemas, .err = err};
     *out = NULL;
-    builder_init(&e.b, 0);
+    builder_init(&e.b, (uint32_t)max_of(options->max_spaces, 0));
+    if (schemas) json_add_classes(&e.b);
     pool_init(&e.nodes, sizeof(struct node), EBNF_NODES_MAX);
     pool_init(&e.bytes, 1, 1 << 24);
     pool_init(&e.rules, sizeof(struct named_rule), EBNF_RULES_MAX);

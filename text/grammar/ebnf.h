@@ -1,7 +1,7 @@
 /* ebnf.h - the notation of grammar_from_ebnf, a subset of GBNF and of W3C's EBNF.
  *
  *   root   ::= item ("," " "? item)* end     rules; the first one is "root", or else the first of the text
- *   item   ::= "text\n" | [a-zA-Z_0-9] | [^"\\] | . | name | ( ... )
+ *   item   ::= "text\n" | [a-zA-Z_0-9] | [^"\\] | . | /regular expression/ | name | ( ... )
  *   suffix     * + ? {3} {3,} {3,5}
  *   # a comment, until the end of the line
  *

@@ -45,6 +45,11 @@ int grammar_from_choices(const char *const *texts, const size_t *num_bytes, int 
 /* A text in the notation of ebnf.h. */
 int grammar_from_ebnf(const char *text, size_t num_bytes, struct grammar **out, struct error *err) must_check;
 
+/* The same; a name without a rule of its own is a member of schemas, an object of JSON schemas. */
+int grammar_from_ebnf_with_schemas(const char *text, size_t num_bytes, const struct cJSON *schemas,
+                                   const struct grammar_options *options, struct grammar **out,
+                                   struct error *err) must_check;
+
 void grammar_free(struct grammar *g);
 
 /* What it holds in memory. */

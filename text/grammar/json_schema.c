@@ -258,22 +258,54 @@ static int finish(struct compiler *c, uint32_t rule, struct grammar **out)
     return builder_finish(&c->b, rule, false, out, c->err);
 }
 
-static void init_compiler(struct compiler *c, const cJSON *schema, const struct grammar_options *options,
-                          struct error *err)
+/* b is the compiler's until release_compiler. */
+static void init_compiler(struct compiler *c, const struct builder *b, const cJSON *schema, struct error *err)
 {
-    *c = (struct compiler){.root = schema, .err = err};
-    builder_init(&c->b, (uint32_t)max_of(options->max_spaces, 0));
-    json_add_classes(&c->b);
+    *c = (struct compiler){.root = schema, .err = err, .b = *b};
     arena_init(&c->arena, SCHEMA_ARENA_BYTES);
     c->memos = schema_alloc(c, MEMO_SLOTS * sizeof(struct memo *));
 }
 
-static void deinit_compiler(struct compiler *c)
+static void start_compiler(struct compiler *c, const cJSON *schema, const struct grammar_options *options,
+                           struct error *err)
+{
+    struct builder b;
+    builder_init(&b, (uint32_t)max_of(options->max_spaces, 0));
+    json_add_classes(&b);
+    init_compiler(c, &b, schema, err);
+}
+
+/* All but the builder. */
+static void release_compiler(struct compiler *c)
 {
     schema_free_regexes(c);
     schema_free_resources(c);
     arena_deinit(&c->arena);
+}
+
+static void deinit_compiler(struct compiler *c)
+{
+    release_compiler(c);
     builder_deinit(&c->b);
+}
+
+static uint32_t compile_root(struct compiler *c, const cJSON *schema)
+{
+    struct conjunction k = conjunction_of(c, schema);
+    if (!cJSON_IsBool(schema) && !cJSON_IsObject(schema))
+        schema_fail(c, STATUS_INVALID, "a schema must be an object or a boolean");
+    return schema_rule(c, &k);
+}
+
+int schema_compile_into(struct builder *b, const cJSON *schema, uint32_t *rule, struct error *err)
+{
+    struct compiler c;
+    init_compiler(&c, b, schema, err);
+    *rule = compile_root(&c, schema);
+    if (*rule == RULE_NEVER) schema_fail(&c, STATUS_INVALID, "no value fulfils the schema");
+    *b = c.b;
+    release_compiler(&c);
+    return c.status;
 }
 
 int grammar_from_json_schema(const cJSON *schema, const struct grammar_options *options, struct grammar **out,
@@ -281,11 +313,8 @@ int grammar_from_json_schema(const cJSON *schema, const struct grammar_options *
 {
     struct compiler c;
     *out = NULL;
-    init_compiler(&c, schema, options, err);
-    struct conjunction k = conjunction_of(&c, schema);
-    if (!cJSON_IsBool(schema) && !cJSON_IsObject(schema))
-        schema_fail(&c, STATUS_INVALID, "a schema must be an object or a boolean");
-    uint32_t rule = schema_rule(&c, &k);
+    start_compiler(&c, schema, options, err);
+    uint32_t rule = compile_root(&c, schema);
     int status = finish(&c, rule, out);
     deinit_compiler(&c);
     return status;
@@ -295,7 +324,7 @@ int grammar_from_json_object(const struct grammar_options *options, struct gramm
 {
     struct compiler c;
     *out = NULL;
-    init_compiler(&c, NULL, options, err);
+    start_compiler(&c, NULL, options, err);
     (void)schema_any_rule(&c);
     int status = finish(&c, c.any.object, out);
     deinit_compiler(&c);

@@ -155,6 +155,9 @@ const cJSON *schema_make_required(struct compiler *c, const cJSON *dependency);
 /* Whether no value can fulfil both (when in doubt: no). */
 bool schema_disjoint(struct compiler *c, const cJSON *a, const cJSON *b);
 
+/* json_schema.c: a schema as a rule of a program that is being built and has JSON's classes (json_text.h). */
+int schema_compile_into(struct builder *b, const cJSON *schema, uint32_t *rule, struct error *err) must_check;
+
 /* references.c: NULL and a failure when there is nothing. */
 const cJSON *schema_resolve(struct compiler *c, const cJSON *node, const char *reference);
 void schema_free_resources(struct compiler *c);
