@@ -47,7 +47,7 @@ static const char *const format_templates[NUM_FORMATS] = {
         "{{ '<arguments>' }}{{ c.function.arguments | tojson }}{{ '</call>' }}{% endfor %}{{ '<finish>' }}"),
 };
 
-static const char tools_of_answers[] =
+static const char tools_of_answers[] __attribute__((unused)) =
     "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{\"type\":\"object\","
     "\"properties\":{"
     "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"note\":{}}}}},"
@@ -69,7 +69,7 @@ struct joined {
     int last; /* kind of the last event; -1: none */
 };
 
-static void join(void *context, const struct tool_event *e)
+static inline void join(void *context, const struct tool_event *e)
 {
     static const char *const names[] = {[TOOL_TEXT] = "T(",
                                         [TOOL_REASONING] = "R(",
@@ -86,15 +86,15 @@ static void join(void *context, const struct tool_event *e)
     j->last = (int)e->kind;
 }
 
-static void joined_init(struct joined *j)
+static inline void joined_init(struct joined *j)
 {
     buffer_init(&j->out, SIZE_MAX / 2);
     j->last = -1;
 }
 
 /* The whole answer, in pieces of at most step bytes (0: at once); the caller deinits out. */
-static void parse_joined(const struct tool_format *f, bool in_reasoning, const char *text, size_t n,
-                         size_t step, struct buffer *out)
+static inline void parse_joined(const struct tool_format *f, bool in_reasoning, const char *text, size_t n,
+                                size_t step, struct buffer *out)
 {
     struct joined j;
     struct tool_parser *p = NULL;

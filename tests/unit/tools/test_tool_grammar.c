@@ -1,0 +1,156 @@
+/* test_tool_grammar.c - grammars of calls: what templates write is let in, what a schema does not allow is
+ * not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "text/grammar/matcher.h"
+#include "text/tools/tool_grammar.h"
+#include "unit/tools/tool_answers.h"
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{"
+    "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},\"unit\":{\"type\":\"string\",\"enum\":["
+    "\"C\",\"F\"]},"
+    "\"at\":{\"$ref\":\"#/$defs/place\"}},\"required\":[\"city\"],\"additionalProperties\":false,"
+    "\"$defs\":{\"place\":{\"type\":\"array\",\"items\":{\"type\":\"number\"},\"minItems\":2}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"ping\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{},"
+    "\"additionalProperties\":false}}}]";
+
+struct rig {
+    struct tool_format *format;
+    cJSON *tools;
+    struct tool_demand demand;
+    struct grammar *grammar;
+};
+
+static void set_up(struct rig *r, int format, struct tool_demand demand)
+{
+    const struct grammar_options options = {.max_spaces = 4};
+    struct error err = {0};
+    *r = (struct rig){
+        .format = format_of(format_templates[format]), .tools = cJSON_Parse(tools_text), .demand = demand};
+    r->demand.tools = r->tools;
+    if (tool_grammar_make(r->format, &r->demand, &options, &r->grammar, &err) != 0) fail_msg("%s", err.text);
+}
+
+static void tear_down(struct rig *r)
+{
+    grammar_free(r->grammar);
+    cJSON_Delete(r->tools);
+    tool_format_free(r->format);
+}
+
+/* Byte by byte, as the shortest tokens would come. */
+static bool accepts(const struct rig *r, const char *text)
+{
+    struct matcher *m;
+    bool fits = true;
+    assert_int_equal(matcher_new(r->grammar, &m), 0);
+    for (const char *c = text; *c && fits; c++) fits = matcher_accept(m, c, 1) == 0;
+    fits = fits && matcher_can_end(m);
+    matcher_free(m);
+    return fits;
+}
+
+#define HERMES(name, arguments)                                                                              \
+    "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
+
+static void calls_in_json(void **state)
+{
+    (void)state;
+    struct rig r;
+    set_up(&r, FORMAT_JSON, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(
+        &r, HERMES("look", "{\"city\": \"a\\\"b\", \"days\": 3, \"unit\": \"F\", \"at\": [1.5, 2]}")));
+    assert_true(accepts(&r, HERMES("look", "{\"city\": \"a\"}") "\n" HERMES("ping", "{}")));
+    assert_false(accepts(&r, HERMES("look", "{}")));
+    assert_false(accepts(&r, HERMES("look", "{\"city\": 3}")));
+    assert_false(accepts(&r, HERMES("look", "{\"city\": \"a\", \"at\": [1]}")));
+    assert_false(accepts(&r, HERMES("other", "{}")));
+    assert_false(accepts(&r, "Well: " HERMES("ping", "{}")));
+    tear_down(&r);
+    set_up(&r, FORMAT_JSON, (struct tool_demand){.name = "ping"});
+    assert_true(accepts(&r, HERMES("ping", "{}")));
+    assert_false(accepts(&r, HERMES("look", "{\"city\": \"a\"}")));
+    assert_false(accepts(&r, HERMES("ping", "{}") "\n" HERMES("ping", "{}")));
+    tear_down(&r);
+}
+
+static void calls_behind_a_trigger(void **state)
+{
+    (void)state;
+    struct rig r;
+    set_up(&r, FORMAT_JSON, (struct tool_demand){.is_parallel = true, .behind_trigger = true});
+    assert_string_equal(tool_grammar_trigger(r.format), "<tool_call>\n{\"name\": \"");
+    assert_true(
+        accepts(&r, "ping\", \"arguments\": {}}\n</tool_call>\n" HERMES("look", "{\"city\": \"a\"}")));
+    assert_false(accepts(&r, HERMES("ping", "{}")));
+    tear_down(&r);
+    set_up(&r, FORMAT_NUMBERED, (struct tool_demand){.is_parallel = true, .behind_trigger = true});
+    assert_string_equal(tool_grammar_trigger(r.format), "<begin>");
+    assert_true(accepts(&r, "<call>ping:0<arguments>{}</call><call>ping:1<arguments>{}</call><finish>"));
+    tear_down(&r);
+}
+
+static void calls_in_parameters(void **state)
+{
+    (void)state;
+    struct rig r;
+    set_up(&r, FORMAT_RAW, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(
+        &r, "<calls>\n<invoke=look>\n<parameter=city>\na <b> "
+            "\"c\"\n\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+            "<parameter=unit>\nF\n</parameter>\n<parameter=at>\n[1, 2]\n</parameter>\n</invoke>\n</calls>"));
+    assert_true(accepts(&r, "<calls>\n<invoke=look>\n<parameter=city>\nx\n</parameter>\n</"
+                            "invoke>\n<invoke=ping>\n</invoke>\n</calls>"));
+    assert_false(accepts(&r, "<calls>\n<invoke=look>\n</invoke>\n</calls>"));
+    assert_false(accepts(&r, "<calls>\n<invoke=look>\n<parameter=city>\nx\n</"
+                             "parameter>\n<parameter=days>\nsoon\n</parameter>\n</invoke>\n</calls>"));
+    assert_false(accepts(&r, "<calls>\n<invoke=look>\n<parameter=city>\nx\n</"
+                             "parameter>\n<parameter=unit>\nK\n</parameter>\n</invoke>\n</calls>"));
+    assert_false(
+        accepts(&r, "<calls>\n<invoke=look>\n<parameter=town>\nx\n</parameter>\n</invoke>\n</calls>"));
+    tear_down(&r);
+    set_up(&r, FORMAT_PYTHON, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(&r, "<|run|>[look(city=\"a, b)\", days=3), ping()]"));
+    assert_true(accepts(&r, "<|run|>[look(city=\"a\", at=[1, 2])]"));
+    assert_false(accepts(&r, "<|run|>[look(days=3)]"));
+    assert_false(accepts(&r, "<|run|>[look(, city=\"a\")]"));
+    tear_down(&r);
+    set_up(&r, FORMAT_BARE, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(&r, "{\"name\": \"ping\", \"parameters\": {}}"));
+    tear_down(&r);
+}
+
+static void what_cannot_be_held_is_refused(void **state)
+{
+    (void)state;
+    const struct grammar_options options = {.max_spaces = 4};
+    struct grammar *g;
+    struct error err = {0};
+    cJSON *tools = cJSON_Parse(tools_text);
+    struct tool_format *f = format_of(format_templates[FORMAT_STRING]);
+    assert_int_equal(tool_grammar_make(f, &(struct tool_demand){.tools = tools}, &options, &g, &err),
+                     STATUS_UNSUPPORTED);
+    tool_format_free(f);
+    f = format_of(format_templates[FORMAT_JSON]);
+    assert_int_equal(
+        tool_grammar_make(f, &(struct tool_demand){.tools = tools, .name = "no"}, &options, &g, &err),
+        STATUS_INVALID);
+    tool_format_free(f);
+    cJSON_Delete(tools);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_in_json), cmocka_unit_test(calls_behind_a_trigger),
+        cmocka_unit_test(calls_in_parameters), cmocka_unit_test(what_cannot_be_held_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,307 @@
+#include "text/tools/tool_grammar.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "text/tools/format.h"
+#include "text/tools/literal_json.h"
+#include "text/tools/match.h"
+#include "text/tools/slice.h"
+#include "text/tools/tool_types.h"
+
+enum { EBNF_BYTES_MAX = 16 << 20 };
+
+struct writer {
+    const struct tool_format *format;
+    struct buffer *out;
+    cJSON *schemas;
+    struct error *err;
+    int status;
+};
+
+/* ---- texts ---- */
+
+static void write_bytes(struct writer *w, const char *text, size_t n)
+{
+    buffer_append_char(w->out, '"');
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            buffer_printf(w->out, "\\%c", c);
+        else if (c < 0x20)
+            buffer_printf(w->out, "\\x%02x", c);
+        else
+            buffer_append_char(w->out, (char)c);
+    }
+    buffer_append_text(w->out, "\" ");
+}
+
+/* A text of the format, its slots filled by the model. */
+static void write_text(struct writer *w, const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, "\x01\x02");
+        if (n > 0) write_bytes(w, text, n);
+        text += n;
+        if (*text == SLOT_ID) buffer_append_text(w->out, "[a-zA-Z0-9]{9} ");
+        if (*text == SLOT_INDEX) buffer_append_text(w->out, "[0-9]{1,4} ");
+        text += *text != '\0';
+    }
+}
+
+/* Any text that does not hold the mark. */
+static void write_until(struct writer *w, struct slice mark)
+{
+    buffer_append_text(w->out, "/^(?![\\s\\S]*");
+    for (size_t i = 0; i < mark.n; i++) {
+        if (strchr("/\\^$.*+?()[]{}|", mark.bytes[i])) buffer_append_char(w->out, '\\');
+        buffer_append_char(w->out, mark.bytes[i]);
+    }
+    buffer_append_text(w->out, ")[\\s\\S]*$/ ");
+}
+
+/* ---- schemas ---- */
+
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static void fail(struct writer *w, int status, const char *what)
+{
+    if (w->status == 0) w->status = error_set(w->err, status, "%s", what);
+}
+
+/* Adds a schema under a name of its own and writes the name. */
+static void write_schema(struct writer *w, cJSON *schema)
+{
+    char name[32];
+    snprintf(name, sizeof name, "schema-%d", cJSON_GetArraySize(w->schemas));
+    if (!schema || !cJSON_AddItemToObject(w->schemas, name, schema)) {
+        cJSON_Delete(schema);
+        fail(w, STATUS_NO_MEMORY, "no memory for a schema");
+    }
+    buffer_printf(w->out, "%s ", name);
+}
+
+/* The arguments as one object. */
+static void write_object(struct writer *w, const cJSON *parameters)
+{
+    cJSON *schema = parameters ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
+    if (schema && !get(schema, "type") && !cJSON_AddStringToObject(schema, "type", "object")) {
+        cJSON_Delete(schema);
+        schema = NULL;
+    }
+    write_schema(w, schema);
+}
+
+/* A parameter's schema, with what it may refer to. */
+static void write_value_schema(struct writer *w, const cJSON *property, const cJSON *parameters)
+{
+    static const char *const names[] = {"$defs", "definitions"};
+    cJSON *schema = cJSON_Duplicate(property, true);
+    for (size_t i = 0; schema && cJSON_IsObject(schema) && i < 2; i++) {
+        const cJSON *definitions = get(parameters, names[i]);
+        if (definitions && !get(schema, names[i]))
+            cJSON_AddItemToObject(schema, names[i], cJSON_Duplicate(definitions, true));
+    }
+    write_schema(w, schema);
+}
+
+/* ---- parameters ---- */
+
+/* The strings of an enum or const, or any text without the mark. */
+static void write_raw(struct writer *w, const cJSON *property, struct slice mark)
+{
+    const cJSON *value = get(property, "const"), *items = get(property, "enum"), *item;
+    if (cJSON_IsString(value)) {
+        write_bytes(w, value->valuestring, strlen(value->valuestring));
+        return;
+    }
+    if (!items || !items->child) {
+        write_until(w, mark);
+        return;
+    }
+    buffer_append_text(w->out, "( ");
+    cJSON_ArrayForEach(item, items)
+    {
+        if (item != items->child) buffer_append_text(w->out, "| ");
+        char *text = cJSON_IsString(item) ? item->valuestring : cJSON_PrintUnformatted(item);
+        if (text) write_bytes(w, text, strlen(text));
+        if (!cJSON_IsString(item)) cJSON_free(text);
+    }
+    buffer_append_text(w->out, ") ");
+}
+
+static void write_value_end(struct writer *w)
+{
+    struct slice all = slice_text(w->format->value_end), core = slice_strip(all);
+    if (core.n == 0) return;
+    write_bytes(w, all.bytes, (size_t)(core.bytes - all.bytes) + core.n);
+    buffer_append_text(w->out, "gap ");
+}
+
+static void write_value(struct writer *w, const cJSON *property, const cJSON *parameters, bool is_text)
+{
+    const struct tool_format *f = w->format;
+    if (f->values == VALUES_RAW && is_text) {
+        write_raw(w, property, slice_strip(slice_text(f->value_end)));
+    } else if (*f->quote && is_text) {
+        write_text(w, f->quote);
+        write_raw(w, property, slice_text(f->quote));
+        write_text(w, f->quote);
+    } else {
+        write_value_schema(w, property, parameters);
+    }
+    write_value_end(w);
+}
+
+/* KEY key_end VALUE value_end */
+static void write_parameter(struct writer *w, const cJSON *property, const cJSON *parameters, unsigned types)
+{
+    const struct tool_format *f = w->format;
+    bool is_text = types == 0 || (types & LITERAL_STRING);
+    if (*f->quote && (types == 0 || (types & (LITERAL_ARRAY | LITERAL_OBJECT))))
+        fail(w, STATUS_UNSUPPORTED,
+             "this model writes lists and objects in a notation that cannot be held to a schema");
+    write_text(w, f->key_begin);
+    write_bytes(w, property->string, strlen(property->string));
+    write_text(w, f->key_end[is_text ? FOR_STRING : FOR_OTHER]);
+    write_value(w, property, parameters, is_text);
+}
+
+static bool is_required(const cJSON *parameters, const char *name)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, get(parameters, "required"))
+    {
+        if (cJSON_IsString(item) && !strcmp(item->valuestring, name)) return true;
+    }
+    return false;
+}
+
+/* Two rules for each parameter: what may come from it on when none has come, and when some has. */
+static void write_parameters(struct writer *w, const cJSON *function, int tool)
+{
+    const cJSON *parameters = get(function, "parameters"), *properties = get(parameters, "properties"),
+                *property;
+    int i = 0;
+    cJSON_ArrayForEach(property, properties)
+    {
+        unsigned types = tool_parameter_types(function, property->string, strlen(property->string));
+        for (int some = 0; some < 2; some++) {
+            buffer_printf(w->out, "%s-%d-%d ::= ", some ? "more" : "none", tool, i);
+            if (some) write_text(w, w->format->parameter_separator);
+            if (some && *w->format->parameter_separator) buffer_append_text(w->out, "gap ");
+            buffer_printf(w->out, "value-%d-%d more-%d-%d ", tool, i, tool, i + 1);
+            if (!is_required(parameters, property->string))
+                buffer_printf(w->out, "| %s-%d-%d ", some ? "more" : "none", tool, i + 1);
+            buffer_append_char(w->out, '\n');
+        }
+        buffer_printf(w->out, "value-%d-%d ::= ", tool, i++);
+        write_parameter(w, property, parameters, types);
+        buffer_append_char(w->out, '\n');
+    }
+    buffer_printf(w->out, "none-%d-%d ::= \"\"\nmore-%d-%d ::= \"\"\n", tool, i, tool, i);
+}
+
+/* ---- calls ---- */
+
+static void write_call(struct writer *w, const cJSON *function, int tool, const char *begin, const char *rule)
+{
+    const struct tool_format *f = w->format;
+    const char *name = cJSON_GetStringValue(get(function, "name"));
+    buffer_printf(w->out, "%s-%d ::= ", rule, tool);
+    write_text(w, begin);
+    write_bytes(w, name, strlen(name));
+    write_text(w, f->name_end);
+    if (f->notation == ARGUMENTS_TAGGED)
+        buffer_printf(w->out, "gap none-%d-0 ", tool);
+    else
+        write_object(w, get(function, "parameters"));
+    if (f->notation == ARGUMENTS_JSON && !*f->call_end) {
+        buffer_append_char(w->out, '\n');
+        return;
+    }
+    buffer_append_text(w->out, *f->call_end == '}' || *f->call_end == ')' ? "" : "gap ");
+    write_text(w, f->call_end);
+    buffer_append_char(w->out, '\n');
+}
+
+static const cJSON *function_of(const cJSON *tool)
+{
+    const cJSON *function = get(tool, "function");
+    return function ? function : tool;
+}
+
+/* The rules of every call that may be made, and in *names what they are called. */
+static int write_calls(struct writer *w, const struct tool_demand *d, const char *begin, const char *rule,
+                       bool with_parameters)
+{
+    const cJSON *tool;
+    int i = 0, count = 0;
+    struct buffer names;
+    buffer_init(&names, EBNF_BYTES_MAX);
+    cJSON_ArrayForEach(tool, d->tools)
+    {
+        const cJSON *function = function_of(tool);
+        const char *name = cJSON_GetStringValue(get(function, "name"));
+        i++;
+        if (!name || (d->name && strcmp(d->name, name) != 0)) continue;
+        write_call(w, function, i, begin, rule);
+        if (with_parameters && w->format->notation == ARGUMENTS_TAGGED) write_parameters(w, function, i);
+        buffer_printf(&names, "%s%s-%d ", count++ ? "| " : "", rule, i);
+    }
+    buffer_printf(w->out, "%s ::= %s\n", rule, names.data ? names.data : "");
+    buffer_deinit(&names);
+    return count;
+}
+
+const char *tool_grammar_trigger(const struct tool_format *f)
+{
+    return *f->section_begin ? f->section_begin : f->call_begin;
+}
+
+int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d, struct buffer *ebnf,
+                       cJSON *schemas, struct error *err)
+{
+    struct writer w = {.format = f, .out = ebnf, .schemas = schemas, .err = err};
+    bool is_parallel = d->is_parallel && f->is_parallel;
+    if (f->notation == ARGUMENTS_JSON_STRING)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "this model writes arguments as a string, which cannot be held to a schema");
+    bool begins_with_call = !*f->section_begin && d->behind_trigger;
+    buffer_append_text(ebnf, "root ::= ");
+    if (!d->behind_trigger) write_text(&w, f->section_begin);
+    buffer_append_text(ebnf, begins_with_call ? "first " : "gap call ");
+    if (is_parallel) {
+        buffer_append_text(ebnf, "( gap ");
+        write_text(&w, f->call_separator);
+        buffer_append_text(ebnf, "gap call )* ");
+    }
+    buffer_append_text(ebnf, "gap ");
+    write_text(&w, f->section_end);
+    buffer_append_text(ebnf, "\ngap ::= [ \\n]{0,2}\n");
+    int count = write_calls(&w, d, f->call_begin, "call", true);
+    if (begins_with_call) write_calls(&w, d, "", "first", false);
+    if (count == 0) fail(&w, STATUS_INVALID, "there is no function of this name to call");
+    if (buffer_failed(ebnf)) fail(&w, STATUS_NO_MEMORY, "no memory for the grammar of calls");
+    return w.status;
+}
+
+int tool_grammar_make(const struct tool_format *f, const struct tool_demand *demand,
+                      const struct grammar_options *options, struct grammar **out, struct error *err)
+{
+    struct buffer text;
+    cJSON *schemas = cJSON_CreateObject();
+    buffer_init(&text, EBNF_BYTES_MAX);
+    *out = NULL;
+    int status = schemas ? tool_grammar_write(f, demand, &text, schemas, err)
+                         : error_set(err, STATUS_NO_MEMORY, "no memory for the grammar of calls");
+    if (status == 0)
+        status = grammar_from_ebnf_with_schemas(text.data, text.num_bytes, schemas, options, out, err);
+    cJSON_Delete(schemas);
+    buffer_deinit(&text);
+    return status;
+}

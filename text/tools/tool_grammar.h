@@ -1,0 +1,32 @@
+/* tool_grammar.h - answers that must be calls, as a grammar.
+ *
+ * Names and arguments are those of the request's tools: JSON by each function's schema, tagged parameters in the
+ * schema's order, each by its own. A raw string is any text without its closing mark, or one of its enum.
+ * Refused with a sentence: a notation whose arguments cannot be held to a schema, and what grammar.h refuses.
+ * Thread: pure functions. */
+#ifndef TEXT_TOOLS_TOOL_GRAMMAR_H
+#define TEXT_TOOLS_TOOL_GRAMMAR_H
+
+#include "text/grammar/grammar.h"
+#include "text/tools/tool_format.h"
+
+struct tool_demand {
+    const struct cJSON *tools;
+    const char *name; /* the one function that may be called; NULL: any */
+    bool is_parallel; /* more than one call */
+    bool
+        behind_trigger; /* the answer's text is free until tool_grammar_trigger, the grammar begins behind it */
+};
+
+/* What a call begins with and plain text does not; never empty. */
+const char *tool_grammar_trigger(const struct tool_format *f);
+
+/* The EBNF's text and the schemas that it names (an empty object, which is filled). */
+int tool_grammar_write(const struct tool_format *f, const struct tool_demand *demand, struct buffer *ebnf,
+                       struct cJSON *schemas, struct error *err) must_check;
+/* Both, compiled. */
+int tool_grammar_make(const struct tool_format *f, const struct tool_demand *demand,
+                      const struct grammar_options *options, struct grammar **out,
+                      struct error *err) must_check;
+
+#endif
