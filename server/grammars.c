@@ -26,6 +26,7 @@ const char *const constraint_kind_names[NUM_CONSTRAINT_KINDS] = {
     [CONSTRAINT_REGEX] = "regex",
     [CONSTRAINT_CHOICE] = "choice",
     [CONSTRAINT_EBNF] = "grammar",
+    [CONSTRAINT_CALLS] = "tool_calls",
 };
 
 struct entry {
@@ -176,6 +177,18 @@ static int compile_choice(const struct constraint *c, struct grammar **out, stru
     return status;
 }
 
+static int compile_calls(const struct constraint *c, const struct grammar_options *options,
+                         struct grammar **out, struct error *err)
+{
+    cJSON *both = cJSON_ParseWithLength(c->text, c->num_bytes);
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(both, "ebnf"));
+    const cJSON *schemas = cJSON_GetObjectItemCaseSensitive(both, "schemas");
+    int status = text ? grammar_from_ebnf_with_schemas(text, strlen(text), schemas, options, out, err)
+                      : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    cJSON_Delete(both);
+    return status;
+}
+
 static int compile(const struct constraint *c, struct grammar **out, struct error *err)
 {
     const struct grammar_options options = {.max_spaces = c->max_spaces};
@@ -190,6 +203,8 @@ static int compile(const struct constraint *c, struct grammar **out, struct erro
         return compile_choice(c, out, err);
     case CONSTRAINT_EBNF:
         return grammar_from_ebnf(c->text, c->num_bytes, out, err);
+    case CONSTRAINT_CALLS:
+        return compile_calls(c, &options, out, err);
     default:
         return error_set(err, STATUS_INVALID, "no constraint");
     }

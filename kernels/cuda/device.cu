@@ -227,7 +227,8 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
         delete d;
         return status;
     }
-    d->step_timeout_ms = options->step_timeout_ms;
+    const char *deadline = getenv("FLASHD_CUDA_STEP_DEADLINE_MS"); /* for tests */
+    if (deadline) d->step_deadline_ms = atoi(deadline);
     *out = &d->base;
     return STATUS_OK;
 }

@@ -284,6 +284,6 @@ int constraint_compile(const struct server *server, const struct token_list *pro
     if (form->constraint.kind == CONSTRAINT_NONE) return 0;
     if (grammars_get(server->grammars, &form->constraint, &form->grammar, &why))
         return refuse_grammar(form, &why, err);
-    if (is_thinking(server->tokenizer, prompt)) form->trigger = "</think>";
+    if (!form->trigger && is_thinking(server->tokenizer, prompt)) form->trigger = "</think>";
     return 0;
 }

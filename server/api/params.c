@@ -185,7 +185,7 @@ static int check_unsupported(struct reader *r)
         if (!says_nothing(json_field_find(r->body, unsupported[i].name)))
             return refuse_unsupported(r, unsupported[i].name);
     }
-    int status = r->out->kind == API_CHAT ? tool_params_read(r->body, r->out, r->err) : 0;
+    int status = r->out->kind == API_CHAT ? tool_params_read(r->body, r->arena, r->out, r->err) : 0;
     if (status == 0 && r->out->kind == API_CHAT) status = check_modalities(r);
     return status;
 }

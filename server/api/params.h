@@ -50,6 +50,9 @@ struct params {
     bool add_special_tokens, parse_special;
     bool add_generation_prompt, continue_final_message;
     bool uses_tools;          /* the body has some, and the model may call them */
+    bool must_call;           /* tool_choice required, or a name */
+    bool strict_calls;        /* some tool's arguments must fulfil its schema */
+    const char *tool_name;    /* the one to call, in the arena; NULL: any */
     bool parallel_tool_calls; /* more than one at once */
     bool separate_reasoning;
     cJSON *tools;                   /* of a prepared request that uses them; the owner of params frees it */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/api/nul_text.h"
+#include "server/api/tool_params.h"
 
 cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
 {
@@ -71,6 +72,7 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
+    if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
     if (status == 0) status = constraint_compile(in->server, &prompts->items[0].tokens, &params->form, err);
     if (status == 0) params->input->constrained = params->form.grammar != NULL;
     if (status < 0) codec_name_error(in->codec, err);

@@ -3,6 +3,12 @@
 #include <string.h>
 
 #include "server/api/json_field.h"
+#include "server/masks.h"
+#include "text/tools/tool_grammar.h"
+#include "text/tools/tool_types.h"
+
+/* White space between two tokens of arguments. */
+enum { CALL_SPACES_MAX = 2 };
 
 static bool is_text(const cJSON *value, const char *text)
 {
@@ -34,10 +40,9 @@ static int check_function(const cJSON *function, const char *path, struct api_er
     if (parameters && !cJSON_IsObject(parameters))
         return json_field_refuse_type(parameters, at, "a JSON schema", err);
     snprintf(at, sizeof at, "%s.function.strict", path);
-    if (!cJSON_IsTrue(json_field_find(function, "strict"))) return 0;
-    return api_error_invalid(err, "unsupported_value", at,
-                             "%s is not supported yet: arguments are not held to their schema; leave it out",
-                             at);
+    const cJSON *strict = json_field_find(function, "strict");
+    if (strict && !cJSON_IsBool(strict)) return json_field_refuse_type(strict, at, "a boolean", err);
+    return 0;
 }
 
 static int check_tools(const cJSON *tools, struct api_error *err)
@@ -60,29 +65,104 @@ static int check_tools(const cJSON *tools, struct api_error *err)
     return 0;
 }
 
-/* Calls that must come need answers that are held to a grammar. */
-static int refuse_forced(struct api_error *err)
+static bool any_is_strict(const cJSON *tools)
 {
-    return api_error_invalid(
-        err, "unsupported_value", "tool_choice",
-        "tool_choice must be \"none\" or \"auto\": this server cannot make the model call a "
-        "function yet");
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools)
+    {
+        if (cJSON_IsTrue(json_field_find(json_field_find(tool, "function"), "strict"))) return true;
+    }
+    return false;
 }
 
-int tool_params_read(const cJSON *body, struct params *out, struct api_error *err)
+/* tool_choice, of a request with tools. */
+static int read_choice(const cJSON *choice, const cJSON *tools, struct arena *arena, struct params *out,
+                       struct api_error *err)
+{
+    if (!choice || is_text(choice, "auto")) return 0;
+    out->must_call = true;
+    if (is_text(choice, "required")) return 0;
+    const cJSON *name = json_field_find(json_field_find(choice, "function"), "name");
+    if (!cJSON_IsObject(choice) || !cJSON_IsString(name))
+        return api_error_invalid(
+            err, "invalid_value", "tool_choice",
+            "tool_choice must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", "
+            "\"function\": {\"name\": ...}}");
+    if (!tool_find(tools, name->valuestring, strlen(name->valuestring)))
+        return api_error_invalid(err, "invalid_value", "tool_choice",
+                                 "tool_choice names `%.64s`, which is none of the tools", name->valuestring);
+    out->tool_name = arena_copy(arena, name->valuestring, strlen(name->valuestring));
+    return out->tool_name ? 0 : api_error_no_memory(err);
+}
+
+int tool_params_read(const cJSON *body, struct arena *arena, struct params *out, struct api_error *err)
 {
     const cJSON *tools = json_field_find(body, "tools"), *choice = json_field_find(body, "tool_choice");
     bool has_tools = tools && !(cJSON_IsArray(tools) && !tools->child);
     if (choice && !cJSON_IsString(choice) && !cJSON_IsObject(choice))
         return json_field_refuse_type(choice, "tool_choice", "a string or an object", err);
     bool none = is_text(choice, "none");
-    int status = has_tools && !none ? check_tools(tools, err) : 0;
-    if (status < 0) return status;
-    bool known = !choice || none || is_text(choice, "auto");
-    if (!known && !has_tools)
+    if (none) return 0;
+    if (!has_tools && choice && !is_text(choice, "auto"))
         return api_error_invalid(err, "invalid_value", "tool_choice",
                                  "tool_choice needs tools to choose from");
-    if (!known) return refuse_forced(err);
-    out->uses_tools = has_tools && !none;
-    return 0;
+    if (!has_tools) return 0;
+    int status = check_tools(tools, err);
+    if (status < 0) return status;
+    out->uses_tools = true;
+    out->strict_calls = any_is_strict(tools);
+    return read_choice(choice, tools, arena, out, err);
+}
+
+/* ---- what calls must look like ---- */
+
+/* {"ebnf": text, "schemas": schemas}, which are taken. */
+static int keep_text(const struct buffer *ebnf, cJSON *schemas, struct arena *arena, struct constraint *out,
+                     struct api_error *err)
+{
+    cJSON *both = cJSON_CreateObject();
+    char *text = NULL;
+    bool added = cJSON_AddItemToObject(both, "schemas", schemas);
+    if (!added) cJSON_Delete(schemas);
+    if (added && cJSON_AddStringToObject(both, "ebnf", ebnf->data)) text = cJSON_PrintUnformatted(both);
+    if (text) {
+        out->num_bytes = strlen(text);
+        out->text = arena_copy(arena, text, out->num_bytes);
+    }
+    cJSON_free(text);
+    cJSON_Delete(both);
+    return out->text ? 0 : api_error_no_memory(err);
+}
+
+int tool_params_demand(const struct server *server, const cJSON *body, struct arena *arena, struct params *p,
+                       struct api_error *err)
+{
+    enum { EBNF_BYTES_MAX = 16 << 20 };
+    const struct tool_format *f = server->tool_format;
+    if (!p->must_call && !p->strict_calls) return 0;
+    const struct tool_demand demand = {.tools = json_field_find(body, "tools"),
+                                       .name = p->tool_name,
+                                       .is_parallel = p->parallel_tool_calls,
+                                       .behind_trigger = !p->must_call};
+    struct error why = {0};
+    struct buffer ebnf;
+    cJSON *schemas = cJSON_CreateObject();
+    if (!schemas) return api_error_no_memory(err);
+    buffer_init(&ebnf, EBNF_BYTES_MAX);
+    int status = tool_grammar_write(f, &demand, &ebnf, schemas, &why);
+    if (status == 0 && !p->must_call && strlen(tool_grammar_trigger(f)) > TRIGGER_BYTES_MAX)
+        status = error_set(&why, STATUS_UNSUPPORTED, "this model's calls begin with too long a text");
+    if (status == 0) {
+        p->form =
+            (struct answer_form){.param = p->must_call ? "tool_choice" : "tools",
+                                 .trigger = p->must_call ? NULL : tool_grammar_trigger(f),
+                                 .constraint = {.kind = CONSTRAINT_CALLS, .max_spaces = CALL_SPACES_MAX}};
+        status = keep_text(&ebnf, schemas, arena, &p->form.constraint, err);
+    } else {
+        cJSON_Delete(schemas);
+        status = api_error_invalid(err, "unsupported_value", p->must_call ? "tool_choice" : "tools", "%s",
+                                   why.text);
+    }
+    buffer_deinit(&ebnf);
+    return status;
 }

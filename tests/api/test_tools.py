@@ -144,10 +144,54 @@ def test_a_template_without_tools_is_told_of_them(plain):
     assert [c[0] for c in both_ways(server)[2]] == ["get_weather"]
 
 
+# ---- the real model, which would hardly call anything by itself ----
+
+ORDER = {"type": "function", "function": {"name": "order", "strict": True, "parameters": {
+    "type": "object", "additionalProperties": False, "required": ["what", "size", "count"], "properties": {
+        "what": {"type": "string", "maxLength": 20}, "size": {"enum": ["small", "large"]},
+        "count": {"type": "integer", "minimum": 1, "maximum": 9}}}}}
+PING_ONLY = {"type": "function", "function": {"name": "ping", "parameters": {
+    "type": "object", "properties": {}, "additionalProperties": False}}}
+
+
+def check_order(arguments):
+    order = json.loads(arguments)
+    assert set(order) == {"what", "size", "count"} and len(order["what"]) <= 20
+    assert order["size"] in ("small", "large") and order["count"] in range(1, 10)
+
+
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_calls_that_must_come(server, temperature):
+    options = dict(messages=[{"role": "user", "content": "Two large pizzas, please."}], tools=[ORDER, PING_ONLY],
+                   temperature=temperature, seed=3, max_tokens=300, parallel_tool_calls=False)
+    for choice in ("required", {"type": "function", "function": {"name": "order"}}):
+        content, _, calls, finish = both_ways(server, tool_choice=choice, **options)
+        assert content == "" and finish == "tool_calls" and len(calls) == 1
+        if calls[0][0] == "order":
+            check_order(calls[0][1])
+        else:
+            assert choice == "required" and calls[0][0] == "ping" and json.loads(calls[0][1]) == {}
+    named = {"type": "function", "function": {"name": "ping"}}
+    name, arguments = both_ways(server, tool_choice=named, **options)[2][0]
+    assert name == "ping" and json.loads(arguments) == {}
+
+
+def test_strict_tools_leave_text_alone(server):
+    """Until a call begins the answer is free: the same as without strict."""
+    free = {**ORDER, "function": {**ORDER["function"], "strict": False}}
+    options = dict(temperature=0, max_tokens=30, messages=[{"role": "user", "content": "What is the capital of France?"}])
+    strict = whole(ask(server, tools=[ORDER], **options))
+    assert strict[0] and strict[2] == []
+    assert whole(ask(server, tools=[free], **options))[3] == strict[3]
+
+
 @pytest.mark.parametrize("more, param", [
-    (dict(tool_choice="required"), "tool_choice"),
-    (dict(tool_choice={"type": "function", "function": {"name": "ping"}}), "tool_choice"),
-    (dict(tools=[{"type": "function", "function": {"name": "f", "strict": True}}]), "tools[0].function.strict"),
+    (dict(tool_choice={"type": "function", "function": {"name": "pong"}}), "tool_choice"),
+    (dict(tool_choice="sometimes"), "tool_choice"),
+    (dict(tools=openai.NOT_GIVEN, tool_choice="required"), "tool_choice"),
+    (dict(tools=[{"type": "function", "function": {"name": "f", "strict": 1}}]), "tools[0].function.strict"),
+    (dict(tool_choice="required", tools=[{"type": "function", "function": {
+        "name": "f", "parameters": {"properties": {"a": {"uniqueItems": True, "type": "array"}}}}}]), "tool_choice"),
     (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
     (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name"),
 ])

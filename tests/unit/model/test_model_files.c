@@ -1,10 +1,26 @@
 /* A model's files as a whole: GGUF keys, names and shapes of weights, chat templates, dummy weights. */
-#include "tiny_model.h"
+#include "model_bytes.h"
 
 #include <math.h>
 
 #include "model/model_files.h"
-#include "unit/model/in_directory.h"
+#include "tiny_model.h"
+
+static char directory[TEST_PATH_BYTES];
+
+static int set_up(void **state)
+{
+    (void)state;
+    make_directory(directory);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_directory(directory);
+    return 0;
+}
 
 static struct model_files *open_good(const char *name, const char *load_format)
 {

@@ -648,7 +648,9 @@ static void tools_are_checked(void **state)
          "tools[0].function.name must have"},
         {"{" ASK ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":[]}}]}",
          "JSON schema"},
-        {"{" ASK "," TOOLS ",\"tool_choice\":\"required\"}", "cannot make the model call"},
+        {"{" ASK "," TOOLS ",\"tool_choice\":\"sometimes\"}", "tool_choice must be"},
+        {"{" ASK "," TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"no\"}}}",
+         "none of the tools"},
         {"{" ASK ",\"tool_choice\":\"required\"}", "needs tools"},
         {"{" ASK ",\"tool_choice\":7}", "tool_choice must be a string or an object"},
     };
