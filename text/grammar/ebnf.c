@@ -11,6 +11,7 @@
 enum node_kind {
     NODE_TEXT,      /* begin, length: of bytes */
     NODE_CLASS,     /* begin, length: of the notation */
+    NODE_PATTERN,   /* likewise: a regular expression */
     NODE_NAME,      /* rule */
     NODE_SEQUENCE,  /* first: linked by next */
     NODE_ALTERNATE, /* first */
@@ -211,7 +212,7 @@ static uint32_t parse_pattern(struct ebnf *e)
     if (e->at >= e->num_bytes) return fail(e, STATUS_INVALID, "a / without its /");
     return add_node(
         e,
-        (struct node){.kind = NODE_CLASS, .begin = (uint32_t)begin, .length = (uint32_t)(e->at++ - begin)});
+        (struct node){.kind = NODE_PATTERN, .begin = (uint32_t)begin, .length = (uint32_t)(e->at++ - begin)});
 }
 
 static uint32_t parse_item(struct ebnf *e)
@@ -376,7 +377,7 @@ static uint32_t class_state(struct ebnf *e, const struct node *n, uint32_t next)
     const char *text = e->text + n->begin;
     size_t length = n->length;
     struct dfa d;
-    if (*text == '.') {
+    if (n->kind == NODE_CLASS && *text == '.') {
         text = "[\\s\\S]";
         length = 6;
     }
@@ -453,6 +454,7 @@ static uint32_t node_state(struct ebnf *e, uint32_t node, uint32_t next)
     case NODE_TEXT:
         return builder_text(&e->b, pool_items(char, &e->bytes) + n.begin, n.length, next);
     case NODE_CLASS:
+    case NODE_PATTERN:
         return class_state(e, &n, next);
     case NODE_NAME:
         return call_state(e, pool_items(struct named_rule, &e->rules)[n.rule].rule, next);

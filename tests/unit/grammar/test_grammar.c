@@ -183,6 +183,16 @@ static void other_notations_have_sentences(void **state)
     assert_int_not_equal(grammar_from_choices(NULL, NULL, 0, &g, &err), 0);
 }
 
+static void patterns_stand_between_slashes(void **state)
+{
+    (void)state;
+    static const char text[] = "root ::= \"<\" /.{2}\\/|[^x]+/ \">\"";
+    struct grammar *g = NULL;
+    assert_int_equal(grammar_from_ebnf(text, sizeof text - 1, &g, NULL), 0);
+    assert_accepts(g, text, (const char *const[]){"<ab/>", "<abc>", "!<xb>", "!<>", "!<ab/", "<xy/>", NULL});
+    grammar_free(g);
+}
+
 static void a_grammar_may_end_with_what_is_optional(void **state)
 {
     (void)state;
@@ -258,6 +268,7 @@ int main(void)
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(patterns_match_as_ecma_says),
         cmocka_unit_test(other_notations_have_sentences),
+        cmocka_unit_test(patterns_stand_between_slashes),
         cmocka_unit_test(a_grammar_may_end_with_what_is_optional),
         cmocka_unit_test(matchers_go_back_and_copy),
         cmocka_unit_test(forced_bytes_are_the_only_ones),
