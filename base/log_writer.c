@@ -33,11 +33,26 @@ static struct half halves[2], *filling = &halves[0];
 static bool running, stopping;
 static pthread_t thread;
 static _Atomic bool idle = true; /* all that was queued is written or given up */
-static _Atomic uint64_t num_dropped;
+static _Atomic uint64_t own_count, *num_dropped = &own_count;
+
+static void count_dropped(void)
+{
+    pthread_mutex_lock(&lock);
+    atomic_fetch_add(num_dropped, 1);
+    pthread_mutex_unlock(&lock);
+}
 
 uint64_t log_writer_num_dropped(void)
 {
-    return atomic_load(&num_dropped);
+    return atomic_load(&own_count);
+}
+
+void log_writer_count_at(_Atomic uint64_t *counter)
+{
+    pthread_mutex_lock(&lock);
+    num_dropped = counter ? counter : &own_count;
+    if (counter) atomic_fetch_add(counter, atomic_exchange(&own_count, 0));
+    pthread_mutex_unlock(&lock);
 }
 
 /* In one piece unless the system cuts it; waits timeout_ms for a reader that stalls, -1: for ever. A pipe
@@ -79,7 +94,7 @@ static uint64_t write_half(const struct half *half, uint64_t untold)
         const char *line = half->bytes + at;
         n = (size_t)((const char *)memchr(line, '\n', half->num_bytes - at) - line) + 1;
         if (!write_line(line, n, -1)) {
-            atomic_fetch_add(&num_dropped, 1);
+            count_dropped();
             untold++;
         } else if (untold > 0) {
             untold = tell_missing(untold);
@@ -133,7 +148,7 @@ void log_writer_put(const char *line, size_t n)
     bool direct = !running, kept = !direct && queue_line(line, n);
     pthread_mutex_unlock(&lock);
     if (direct) kept = write_line(line, n, DIRECT_MS);
-    if (!kept) atomic_fetch_add(&num_dropped, 1);
+    if (!kept) count_dropped();
 }
 
 /* ---- life ---- */

@@ -23,7 +23,9 @@ void log_writer_stop(void);
 /* At most LOG_LINE_BYTES_MAX bytes, the newline among them. */
 void log_writer_put(const char *line, size_t n);
 
-/* Lines that nobody will see: the queue was full, or the disk. */
+/* Lines that nobody will see, for the queue was full, or the disk; but for those that are counted elsewhere. */
 uint64_t log_writer_num_dropped(void);
+/* From now on they are counted there, with those until now; NULL: here again. */
+void log_writer_count_at(_Atomic uint64_t *counter);
 
 #endif

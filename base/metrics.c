@@ -14,7 +14,8 @@ struct metric {
     char *name, *help, *labels;
     double bounds[METRIC_BUCKETS_MAX];
     int num_bounds;
-    uint64_t (*read)(void);                                 /* NULL: value is it */
+    double (*read)(const void *context);                    /* NULL: value is it */
+    const void *context;                                    /* read's */
     _Atomic double value;                                   /* counter, gauge; a histogram's sum */
     _Atomic uint64_t bucket_counts[METRIC_BUCKETS_MAX + 1]; /* not cumulative; last is +Inf */
     struct metric *next;
@@ -46,9 +47,12 @@ struct metric *metric_register(enum metric_type type, const char *name, const ch
     return m;
 }
 
-void metric_register_counter(const char *name, const char *help, uint64_t (*read)(void))
+void metric_register_read(enum metric_type type, const char *name, const char *help,
+                          double (*read)(const void *context), const void *context)
 {
-    metric_register(METRIC_COUNTER, name, help, "", NULL, 0)->read = read;
+    struct metric *m = metric_register(type, name, help, "", NULL, 0);
+    m->read = read;
+    m->context = context;
 }
 
 static void add_relaxed(_Atomic double *value, double amount)
@@ -96,7 +100,7 @@ static uint64_t histogram_count(const struct metric *m)
 double metric_value(const struct metric *m)
 {
     if (m->type == METRIC_HISTOGRAM) return (double)histogram_count(m);
-    return m->read ? (double)m->read() : atomic_load_explicit(&m->value, memory_order_relaxed);
+    return m->read ? m->read(m->context) : atomic_load_explicit(&m->value, memory_order_relaxed);
 }
 
 /* The shortest decimal that reads back as the same double; with dot, integers get ".0". */

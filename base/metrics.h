@@ -22,8 +22,9 @@ struct metric;
 struct metric *metric_register(enum metric_type type, const char *name, const char *help, const char *labels,
                                const double *bounds, int num_bounds);
 
-/* A counter that somebody else keeps: read is called for each page. */
-void metric_register_counter(const char *name, const char *help, uint64_t (*read)(void));
+/* A value that somebody else keeps: read is called with context for each page. Counters and gauges. */
+void metric_register_read(enum metric_type type, const char *name, const char *help,
+                          double (*read)(const void *context), const void *context);
 
 void metric_add(struct metric *m, double amount);    /* counters (amount >= 0) and gauges */
 void metric_set(struct metric *m, double value);     /* gauges */

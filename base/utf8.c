@@ -21,17 +21,24 @@ bool utf8_may_follow(unsigned char first, int idx, unsigned char byte)
     return byte >= low && byte <= high;
 }
 
+int utf8_length(const unsigned char *p, const unsigned char *end)
+{
+    int n = utf8_sequence_bytes(p[0]);
+    if (end - p < n) return 0;
+    for (int i = 1; i < n; i++) {
+        if (!utf8_may_follow(p[0], i, p[i])) return 0;
+    }
+    return n;
+}
+
 uint32_t utf8_decode(const unsigned char *p, const unsigned char *end, int *num_bytes)
 {
     *num_bytes = 1;
     if (p[0] < 0x80) return p[0];
-    int n = utf8_sequence_bytes(p[0]);
-    if (n == 0 || end - p < n) return 0xFFFD;
+    int n = utf8_length(p, end);
+    if (n == 0) return 0xFFFD;
     uint32_t code_point = p[0] & (0x7Fu >> n);
-    for (int i = 1; i < n; i++) {
-        if (!utf8_may_follow(p[0], i, p[i])) return 0xFFFD;
-        code_point = code_point << 6 | (p[i] & 0x3Fu);
-    }
+    for (int i = 1; i < n; i++) code_point = code_point << 6 | (p[i] & 0x3Fu);
     *num_bytes = n;
     return code_point;
 }
@@ -64,15 +71,8 @@ bool utf8_is_valid(const unsigned char *p, size_t num_bytes)
 {
     const unsigned char *end = p + num_bytes;
     while (p < end) {
-        if (*p < 0x80) {
-            p++;
-            continue;
-        }
-        int n = utf8_sequence_bytes(*p);
-        if (n == 0 || end - p < n) return false;
-        for (int i = 1; i < n; i++) {
-            if (!utf8_may_follow(p[0], i, p[i])) return false;
-        }
+        int n = *p < 0x80 ? 1 : utf8_length(p, end);
+        if (n == 0) return false;
         p += n;
     }
     return true;

@@ -11,6 +11,9 @@
  * no UTF-8 give U+FFFD, one byte at a time. */
 uint32_t utf8_decode(const unsigned char *p, const unsigned char *end, int *num_bytes);
 
+/* The bytes of the code point at p, where p < end: 1 to 4; 0: what is there is no UTF-8. */
+int utf8_length(const unsigned char *p, const unsigned char *end);
+
 /* Writes 1 to 4 bytes and returns how many. */
 int utf8_encode(uint32_t code_point, unsigned char *out);
 

@@ -44,6 +44,7 @@ X(INT,   max_queued_tokens, "max-queued-tokens", 33554432, 0, 1LL << 40, "tokens
 SECTION("Engine") \
 X(TEXT,  engine, "engine", "process", 0, 0, "process|thread", "process: a process of its own, whose death no request notices; thread: a thread of this one") \
 X(INT,   max_engine_deaths, "max-engine-deaths", 5, 0, 64, "deaths", "of the engine in ten minutes, after which the server ends with code 70; 0: never") \
+X(INT,   step_timeout, "step-timeout", 0, 0, 86400, "seconds", "a step that takes longer ends the engine; 0: as long as ten of its longest steps take, 30 to 600 seconds") \
 SECTION("API") \
 X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of a chat model is told beside the content (reasoning_content), unless a request says separate_reasoning: false") \
 X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is, so that tenants of one key take turns, too; for a proxy that sets it") \

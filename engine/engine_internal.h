@@ -74,5 +74,7 @@ void engine_count_step(struct engine *e, const struct flight *flight);
 void engine_copy_scheduler_stats(struct engine *e);
 /* Once for each slot: its first step begins, or it ends without one. */
 void engine_count_dequeued(struct engine *e, const struct request_slot *slot);
+/* Once for each slot: what its prompt found in the prefix cache when its first step began. */
+void engine_count_lookup(struct engine *e, const struct sequence *seq);
 
 #endif

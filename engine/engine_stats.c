@@ -75,6 +75,13 @@ void engine_count_dequeued(struct engine *e, const struct request_slot *slot)
     counter_add(&e->counters->dequeued_prompt_tokens, (uint64_t)max_of(slot->input.num_prompt_tokens, 0));
 }
 
+void engine_count_lookup(struct engine *e, const struct sequence *seq)
+{
+    if (!e->options.enable_prefix_caching || seq->prompt_logprobs) return;
+    counter_add(&e->counters->prefix_query_tokens, (uint64_t)seq->num_prompt);
+    counter_add(&e->counters->prefix_hit_tokens, (uint64_t)seq->num_cached_tokens);
+}
+
 void engine_copy_scheduler_stats(struct engine *e)
 {
     struct link_counters *c = e->counters;
@@ -85,7 +92,5 @@ void engine_copy_scheduler_stats(struct engine *e)
     store32(&c->num_free_blocks, s.num_free_blocks);
     store32(&c->num_cached_blocks, s.num_cached_blocks);
     store32(&c->num_held_blocks, s.num_held_blocks);
-    store64(&c->prefix_query_tokens, e->inherited.prefix_query_tokens + s.prefix_query_tokens);
-    store64(&c->prefix_hit_tokens, e->inherited.prefix_hit_tokens + s.prefix_hit_tokens);
     store64(&c->num_preemptions, e->inherited.num_preemptions + s.num_preemptions);
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/log_writer.h"
 #include "engine/last_words.h"
 #include "engine/load.h"
 
@@ -23,20 +24,27 @@ static void block_signals(void)
     pthread_sigmask(SIG_SETMASK, &all, NULL);
 }
 
+/* What the log of an own process drops is counted where the front sees it, once the counters have their place. */
+static int serve(struct link *link, struct engine *engine, bool is_process)
+{
+    if (is_process) log_writer_count_at(&link_counters(link)->num_log_lines_dropped);
+    link_set_state(link, LINK_READY, NULL);
+    pthread_setname_np(pthread_self(), "engine"); /* not the threads that it has started */
+    engine_serve(engine);
+    log_writer_count_at(NULL);
+    return engine_failed(engine) ? EXIT_DEVICE : EXIT_SUCCESS;
+}
+
 static int run(struct link *link, const struct config *config, bool leaves_requests)
 {
     struct load load = {.config = config, .link = link, .leaves_requests = leaves_requests};
     struct error err = {0};
     int exit_code = EXIT_FAILURE;
     block_signals();
-    if (load_run(&load, &err)) {
+    if (load_run(&load, &err))
         link_set_state(link, LINK_REFUSED, err.text);
-    } else {
-        link_set_state(link, LINK_READY, NULL);
-        pthread_setname_np(pthread_self(), "engine"); /* not the threads that it has started */
-        engine_serve(load.engine);
-        exit_code = engine_failed(load.engine) ? EXIT_DEVICE : EXIT_SUCCESS;
-    }
+    else
+        exit_code = serve(link, load.engine, leaves_requests);
     /* A device that failed may never give its memory back. */
     if (exit_code != EXIT_DEVICE) load_release(&load);
     return exit_code;

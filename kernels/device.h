@@ -93,6 +93,7 @@ struct device_options {
     const char *cpu_isa; /* "auto": the best that the machine has; or the name of a set (cpu/isa.h) */
     int num_threads;     /* CPU device: 0 = as many as the process may use */
     int cuda_device;     /* ordinal */
+    int step_timeout_ms; /* CUDA device: a step that takes longer has failed; 0: none is too long */
 };
 
 struct device {
@@ -160,10 +161,10 @@ struct kernel_table {
     bool (*replay)(struct device *d, struct batch *b);
     void (*record_begin)(struct device *d, struct batch *b);
     void (*record_end)(struct device *d, struct batch *b);
-
     /* The number of decoding sequences, n or more, for which a step of n of them is recorded (and padded to). A
      * CPU has NULL. */
     int32_t (*graph_size)(const struct device *d, int32_t n);
+
     /* Ids that no row may draw from now on, whatever it asks for: a token_mask (step.h). Once for a model,
      * while no step is in flight, before or after seal. Host memory, copied. */
     void (*forbid)(struct device *d, const uint64_t *ids);

@@ -1,5 +1,5 @@
 /* counters.h - what the engine counts and the front shows. Written by the engine alone, relaxed, in shared
- * memory: totals go on when another engine takes over. */
+ * memory: totals go on when another engine takes over. The log's thread counts, too. */
 #ifndef LINK_COUNTERS_H
 #define LINK_COUNTERS_H
 
@@ -29,6 +29,7 @@ extern const double step_tokens_bounds[STEP_TOKENS_BOUNDS];
     X(uint64_t, num_withheld)     /* rows that waited for their mask and were computed again */              \
     X(uint64_t, num_dequeued)     /* sequences that wait no more: their first step began, or they ended */   \
     X(uint64_t, dequeued_prompt_tokens)                                                                      \
+    X(uint64_t, num_log_lines_dropped)   /* by an engine that is a process */                                \
     X(double, prefill_seconds_per_token) /* engine/step_rates.h; 0: not known yet */                         \
     X(double, decode_seconds_per_step)                                                                       \
     /* scheduler/step_cost.h; 0: not known yet */                                                            \

@@ -297,8 +297,6 @@ void scheduler_stats(const struct scheduler *s, struct scheduler_stats *out)
         .num_free_blocks = block_manager_num_free(s->blocks),
         .num_cached_blocks = block_manager_num_cached(s->blocks),
         .num_held_blocks = block_manager_num_held(s->blocks),
-        .prefix_query_tokens = s->prefix_query_tokens,
-        .prefix_hit_tokens = s->prefix_hit_tokens,
         .num_preemptions = s->num_preemptions,
     };
 }

@@ -89,7 +89,7 @@ enum schedule_result {
 struct scheduler_stats {
     int32_t num_running, num_waiting;
     int32_t num_blocks, num_free_blocks, num_cached_blocks, num_held_blocks;
-    uint64_t prefix_query_tokens, prefix_hit_tokens, num_preemptions;
+    uint64_t num_preemptions;
 };
 
 struct scheduler;

@@ -45,7 +45,7 @@ struct scheduler {
     struct sequence *refused[BYPASS_LOOK_AHEAD];
     int32_t num_refused;
     int32_t num_steps_in_flight;
-    uint64_t num_arrivals, prefix_query_tokens, prefix_hit_tokens, num_preemptions;
+    uint64_t num_arrivals, num_preemptions;
 };
 
 static inline int32_t id_of(const struct scheduler *s, const struct sequence *seq)

@@ -6,8 +6,8 @@
 
 /* What is left of a step for prompts, at least, and of that for shorter ones when the first is a long one. */
 static const double PROMPTS_SHARE = 0.25, SHORT_SHARE = 0.25;
-/* Of prompts in a step where nobody decodes, at least: in what a step costs in any case. */
-static const double STEPS_WORTH_ALONE = 16;
+/* Time for prompts in a step, at least, in what a step costs in any case; and where nobody decodes. */
+static const double STEPS_WORTH = 4, STEPS_WORTH_ALONE = 16;
 
 /* 1. room. False: only a preemption helps, and a step in flight is in the way. */
 static bool make_room(struct scheduler *s)
@@ -160,15 +160,6 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *tabl
     return true;
 }
 
-static void count_first_admission(struct scheduler *s, struct sequence *seq)
-{
-    if (seq->num_cached_tokens >= 0) return;
-    seq->num_cached_tokens = seq->num_computed;
-    if (!s->prefixes || seq->prompt_logprobs) return;
-    s->prefix_query_tokens += (uint64_t)seq->num_prompt;
-    s->prefix_hit_tokens += (uint64_t)seq->num_cached_tokens;
-}
-
 static bool admit(struct scheduler *s, struct sequence *seq)
 {
     int32_t batch_slot = s->free_batch_slots[s->num_free_batch_slots - 1];
@@ -182,7 +173,7 @@ static bool admit(struct scheduler *s, struct sequence *seq)
     while (older != NO_SEQUENCE && s->sequences[older].arrival > seq->arrival)
         older = s->sequences[older].prev;
     sequence_list_insert(s, &s->running, id_of(s, seq), older);
-    count_first_admission(s, seq);
+    if (seq->num_cached_tokens < 0) seq->num_cached_tokens = seq->num_computed;
     return true;
 }
 
@@ -358,7 +349,7 @@ static double us_for_prompts(const struct scheduler *s, const struct plan *plan)
     if (target <= 0) return INFINITY;
     if (plan->num_decodes == 0) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
     double spent = p->prompt_step + step_prices_us(p, &plan->work) - p->decode_step;
-    return fmax(target - spent, fmax(target * PROMPTS_SHARE, p->prompt_step));
+    return fmax(target - spent, fmax(target * PROMPTS_SHARE, STEPS_WORTH * p->prompt_step));
 }
 
 static void plan_clear(struct plan *plan)

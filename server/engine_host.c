@@ -4,6 +4,7 @@
  * one that runs, whatever has been installed since. */
 #include "server/engine_host.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +49,23 @@ static void on_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         uv_read_stop(stream);
     else if (n > 0)
         h->on_wake(h->context);
+}
+
+/* ---- descriptors ---- */
+
+static void give_up_spares(struct engine_host *h)
+{
+    for (int i = 0; i < ENGINE_SPARES; i++) {
+        if (h->spares[i] >= 0) close(h->spares[i]);
+        h->spares[i] = -1;
+    }
+}
+
+/* As many as there are: clients may hold the others. */
+static void take_spares(struct engine_host *h)
+{
+    for (int i = 0; i < ENGINE_SPARES; i++)
+        if (h->spares[i] < 0) h->spares[i] = fcntl(link_fd(h->link), F_DUPFD_CLOEXEC, 0);
 }
 
 /* ---- a process ---- */
@@ -105,7 +123,9 @@ static int start_process(struct engine_host *h, struct error *err)
 {
     struct text_list args = {0};
     int status = engine_process_args(h->config, &args, err);
+    give_up_spares(h);
     if (!status) status = spawn(h, args.items, err);
+    take_spares(h);
     text_list_deinit(&args);
     return status;
 }
@@ -131,6 +151,7 @@ void engine_host_init(struct engine_host *h)
 {
     uv_async_init(h->loop, &h->wake, on_async);
     h->wake.data = h;
+    for (int i = 0; i < ENGINE_SPARES; i++) h->spares[i] = -1;
     h->inited = true;
 }
 
@@ -151,6 +172,7 @@ void engine_host_close(struct engine_host *h)
 {
     if (!h->inited || uv_is_closing((uv_handle_t *)&h->wake)) return;
     uv_close((uv_handle_t *)&h->wake, NULL);
+    give_up_spares(h);
     if (h->num_open == 0 || uv_is_closing((uv_handle_t *)&h->process)) return;
     uv_close((uv_handle_t *)&h->process, NULL);
     uv_close((uv_handle_t *)&h->wake_pipe, NULL);

@@ -15,6 +15,8 @@
 /* Loads what config names and serves over the link until link_stop; engine/run.h has it. */
 typedef void engine_main(struct link *link, const struct config *config);
 
+enum { ENGINE_SPARES = 8 };
+
 struct engine_end {
     int exit_code, signal; /* signal 0: it exited */
     char text[96];         /* "signal 11 (Segmentation fault)", "exit code 1" */
@@ -35,7 +37,8 @@ struct engine_host {
     uv_process_t process;
     uv_pipe_t wake_pipe;
     struct engine_end end;
-    int num_open; /* of process and wake_pipe: handles that are not closed yet */
+    int spares[ENGINE_SPARES]; /* descriptors that a start needs and nobody else may take; -1: none */
+    int num_open;              /* of process and wake_pipe: handles that are not closed yet */
     bool inited, runs;
 };
 

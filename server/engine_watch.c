@@ -29,6 +29,12 @@ static double longest_step_seconds(const struct server *server, const struct lin
     return server->facts->max_num_batched_tokens / stats->tokens_per_second;
 }
 
+static double step_patience_seconds(const struct server *server, const struct link_stats *stats)
+{
+    if (server->config->step_timeout > 0) return (double)server->config->step_timeout;
+    return patience_seconds(longest_step_seconds(server, stats));
+}
+
 bool engine_is_stuck(const struct server *server)
 {
     struct link_stats stats;
@@ -37,5 +43,5 @@ bool engine_is_stuck(const struct server *server)
     if (since_ns == 0) return false;
     link_stats(server->link, &stats);
     since_ns = max_of(since_ns, max_of(stats.last_step_end_ns, server->engine_ready_ns));
-    return is_over(since_ns, patience_seconds(longest_step_seconds(server, &stats)));
+    return is_over(since_ns, step_patience_seconds(server, &stats));
 }

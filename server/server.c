@@ -479,6 +479,15 @@ static void init_handles(struct life *life)
     }
 }
 
+/* The front's and the engine's. */
+static double num_log_lines_dropped(const void *context)
+{
+    const struct server *server = context;
+    struct link_stats stats = {0};
+    if (server->link) link_stats(server->link, &stats);
+    return (double)(log_writer_num_dropped() + stats.num_log_lines_dropped);
+}
+
 static int start(struct life *life, struct error *err)
 {
     struct server *server = &life->server;
@@ -490,10 +499,9 @@ static int start(struct life *life, struct error *err)
     http_metrics_register();
     life->engine_deaths = metric_register(METRIC_COUNTER, "flashd_engine_deaths_total",
                                           "Engines that died and were replaced.", "", NULL, 0);
-    metric_register_counter(
-        "flashd_log_lines_dropped_total",
-        "Log lines that nobody will see: their reader was too slow, or the disk was full.",
-        log_writer_num_dropped);
+    metric_register_read(METRIC_COUNTER, "flashd_log_lines_dropped_total",
+                         "Log lines that nobody will see: their reader was too slow, or the disk was full.",
+                         num_log_lines_dropped, server);
     status = listener_open(&life->listener, server, server_routes, err);
     life->listener.on_quiet = on_quiet;
     life->listener.quiet_context = life;
@@ -525,6 +533,7 @@ static void release(struct life *life)
     grammars_destroy(life->server.grammars);
     recovery_deinit(&life->recovery);
     link_destroy(life->server.link);
+    life->server.link = NULL;
     model_text_close(&life->text);
     listener_deinit(&life->listener);
     service_manager_deinit(&life->manager);

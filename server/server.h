@@ -69,7 +69,7 @@ void api_on_engine_wake(struct server *server);
 void api_on_engine_death(struct server *server);
 /* Number of API requests not finished yet: draining is done at 0. */
 int api_num_in_flight(const struct server *server);
-/* Arrival of the oldest request that the engine has not finished; 0: it owes none. Monotonic. */
+/* When the oldest request that the engine has not finished was handed to it; 0: it owes none. Monotonic. */
 uint64_t api_engine_owes_since_ns(const struct server *server);
 /* Draining timed out or the device failed: end every request with this error (an SSE error event for
  * streams). */

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "server/gate.h"
 
 static int hex_value(char c)
@@ -41,15 +42,8 @@ static long decode(const char *text, size_t n, char *out, size_t *plain_bytes)
 static size_t printable_size(const unsigned char *t, size_t n)
 {
     if (t[0] < 0x80) return t[0] >= ' ' && t[0] != 0x7f;
-    size_t size = t[0] >= 0xf0 ? 4 : t[0] >= 0xe0 ? 3 : 2;
-    if (t[0] < 0xc2 || t[0] > 0xf4 || size > n) return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((t[i] & 0xc0) != 0x80) return 0;
-    bool overlong = (t[0] == 0xe0 && t[1] < 0xa0) || (t[0] == 0xf0 && t[1] < 0x90);
-    bool surrogate = t[0] == 0xed && t[1] >= 0xa0;
-    bool too_high = t[0] == 0xf4 && t[1] >= 0x90;
-    bool control = t[0] == 0xc2 && t[1] < 0xa0;
-    return overlong || surrogate || too_high || control ? 0 : size;
+    bool control = t[0] == 0xc2 && n > 1 && t[1] < 0xa0;
+    return control ? 0 : (size_t)utf8_length(t, t + n);
 }
 
 static bool is_printable(const char *text, size_t n)

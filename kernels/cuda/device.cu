@@ -227,8 +227,7 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
         delete d;
         return status;
     }
-    const char *deadline = getenv("FLASHD_CUDA_STEP_DEADLINE_MS"); /* for tests */
-    if (deadline) d->step_deadline_ms = atoi(deadline);
+    d->step_timeout_ms = options->step_timeout_ms;
     *out = &d->base;
     return STATUS_OK;
 }

@@ -112,8 +112,8 @@ struct work_queues {
 struct cuda_device {
     struct device base; /* first */
     int ordinal;
-    int32_t step_deadline_ms; /* step_end gives up on a step after so long; 0: never */
-    bool hangs;               /* it has */
+    int32_t step_timeout_ms; /* step_end gives up on a step after so long; 0: never */
+    bool hangs;              /* it has */
     cudaStream_t stream;
     cublasLtHandle_t blas;
     void *blas_workspace;

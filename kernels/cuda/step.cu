@@ -584,11 +584,11 @@ namespace
 /* False when the deadline has passed. A step that hangs is not an error of CUDA's: nothing but a clock ends it. */
 bool wait_for(struct cuda_device *d, cudaEvent_t done)
 {
-    if (d->step_deadline_ms <= 0) {
+    if (d->step_timeout_ms <= 0) {
         CUDA_CHECK(d, cudaEventSynchronize(done));
         return true;
     }
-    auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(d->step_deadline_ms);
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(d->step_timeout_ms);
     cudaError_t result;
     while ((result = cudaEventQuery(done)) == cudaErrorNotReady) {
         if (std::chrono::steady_clock::now() > deadline) return false;
@@ -609,7 +609,7 @@ int cuda_step_end(struct device *device, struct sample_result *results, struct e
     d->hangs = d->hangs || !wait_for(d, buffer->done);
     if (d->hangs)
         return error_set(err, STATUS_DEVICE, "a step has not ended on the GPU within %d ms",
-                         d->step_deadline_ms);
+                         d->step_timeout_ms);
     if (d->first_error != cudaSuccess)
         return error_set(err, STATUS_DEVICE, "CUDA error %d (%s) in %s", (int)d->first_error,
                          cudaGetErrorString(d->first_error), d->first_error_where);

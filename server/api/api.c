@@ -119,7 +119,7 @@ uint64_t api_engine_owes_since_ns(const struct server *server)
     for (const struct generation *g = server->api->generations; g; g = g->next) {
         bool owed = false;
         for (int i = 0; i < g->num_choices && !owed; i++) owed = is_owed(server, &g->choices[i]);
-        if (owed && (oldest_ns == 0 || g->arrival_ns < oldest_ns)) oldest_ns = g->arrival_ns;
+        if (owed && (oldest_ns == 0 || g->submitted_ns < oldest_ns)) oldest_ns = g->submitted_ns;
     }
     return oldest_ns;
 }

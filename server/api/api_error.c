@@ -4,26 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the whole character at p, 0 when there is none. */
-static size_t character_length(const unsigned char *p)
-{
-    size_t length = p[0] < 0x80   ? 1
-                    : p[0] < 0xC2 ? 0
-                    : p[0] < 0xE0 ? 2
-                    : p[0] < 0xF0 ? 3
-                    : p[0] < 0xF5 ? 4
-                                  : 0;
-    for (size_t i = 1; i < length; i++)
-        if ((p[i] & 0xC0) != 0x80) return 0; /* also at the NUL */
-    return length;
-}
+#include "base/utf8.h"
 
 /* Quoting the client, "%.60s" may have cut a character anywhere in the text: what is left of it goes. */
 static void drop_partial_characters(char *text)
 {
     char *to = text;
+    const unsigned char *end = (const unsigned char *)text + strlen(text);
     for (const char *from = text; *from;) {
-        size_t length = character_length((const unsigned char *)from);
+        size_t length = (size_t)utf8_length((const unsigned char *)from, end);
         memmove(to, from, length);
         to += length;
         from += length > 0 ? length : 1;

@@ -310,6 +310,7 @@ static void submit(struct generation *g, const struct prompts *prompts)
     }
     g->params.input = NULL; /* each slot has them now */
     g->params.payload = NULL;
+    g->submitted_ns = clock_monotonic_ns();
     g->api->num_admitted++;
     g->admitted = true;
     tenant_count(g);

@@ -29,7 +29,7 @@ struct generation {
     char request_id[64];
     uint64_t serial; /* the exchange's id */
     int api_key_idx;
-    uint64_t arrival_ns;
+    uint64_t arrival_ns, submitted_ns;
     uint64_t tenant_id, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
     bool counts_for_key;             /* tenant.h */
 

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 enum { NUMBER_BYTES_MAX = 63 /* cJSON looks at no more */, FEW_KEYS = 64 };
 
@@ -62,22 +63,6 @@ static void skip_space(struct gate *g)
     while (g->i < g->n &&
            (g->text[g->i] == ' ' || g->text[g->i] == '\t' || g->text[g->i] == '\n' || g->text[g->i] == '\r'))
         g->i++;
-}
-
-/* Returns the number of bytes of the UTF-8 sequence at p (0: not valid UTF-8) and its code point. */
-static int decode_utf8(const unsigned char *p, size_t n, uint32_t *code_point)
-{
-    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
-    int length = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
-    if (length == 0 || (size_t)length > n) return 0;
-    uint32_t c = length == 1 ? p[0] : p[0] & (0x7Fu >> length);
-    for (int k = 1; k < length; k++) {
-        if ((p[k] & 0xC0) != 0x80) return 0;
-        c = c << 6 | (p[k] & 0x3Fu);
-    }
-    if (c < smallest[length] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return 0;
-    *code_point = c;
-    return length;
 }
 
 static int hex_value(unsigned char c)
@@ -135,8 +120,10 @@ static int read_character(struct gate *g, uint32_t *code_point)
     if (g->text[g->i] < 0x20)
         return fail(g, "control character 0x%02x at byte %zu of the JSON: escape it inside a string",
                     g->text[g->i], g->i);
-    int length = decode_utf8(g->text + g->i, g->n - g->i, code_point);
-    if (length == 0) return fail(g, "invalid UTF-8 at byte %zu of the JSON", g->i);
+    int length;
+    const unsigned char *at = g->text + g->i, *end = g->text + g->n;
+    if (utf8_length(at, end) == 0) return fail(g, "invalid UTF-8 at byte %zu of the JSON", g->i);
+    *code_point = utf8_decode(at, end, &length);
     g->i += (size_t)length;
     return 0;
 }

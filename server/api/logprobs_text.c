@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 static const float LOGPROB_FLOOR = -9999.0f;
 
@@ -15,29 +16,13 @@ struct token_text {
     size_t num_bytes;
 };
 
-static size_t utf8_length(const unsigned char *p, size_t n)
-{
-    size_t length = p[0] < 0x80   ? 1
-                    : p[0] < 0xC2 ? 0
-                    : p[0] < 0xE0 ? 2
-                    : p[0] < 0xF0 ? 3
-                    : p[0] < 0xF5 ? 4
-                                  : 0;
-    if (length == 0 || length > n) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((p[i] & 0xC0) != 0x80) return 0;
-    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
-    bool beyond = (p[0] == 0xED && p[1] > 0x9F) || (p[0] == 0xF4 && p[1] > 0x8F);
-    return overlong || beyond ? 0 : length;
-}
-
 static void decode_token(const struct tokenizer *tokenizer, int32_t id, struct token_text *out)
 {
     size_t n, i = 0;
     const unsigned char *bytes = (const unsigned char *)tokenizer_token_bytes(tokenizer, id, &n);
     out->num_bytes = 0;
     while (i < n && out->num_bytes + 4 <= sizeof out->text) {
-        size_t length = utf8_length(bytes + i, n - i);
+        size_t length = (size_t)utf8_length(bytes + i, bytes + n);
         memcpy(out->text + out->num_bytes, length ? (const char *)bytes + i : "\xEF\xBF\xBD",
                length ? length : 3);
         out->num_bytes += length ? length : 3;

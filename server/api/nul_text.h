@@ -2,8 +2,9 @@
  *
  * JSON has it as \u0000; cJSON and the templates keep texts as C strings, which it would cut. So a body is
  * parsed with a stand-in at its place, U+10FFFF, which is no character and means nothing in any text, and
- * NULs are put back where texts become bytes for the tokenizer. A body that has both is refused. Thread: any.
- */
+ * NULs are put back where texts become bytes for the tokenizer. A body that has both is refused. So are
+ * arguments of a tool call with \u0000 in their own JSON: a template writes them as JSON again (tojson), where the
+ * stand-in would have to become the escape and not the character. Thread: any. */
 #ifndef SERVER_API_NUL_TEXT_H
 #define SERVER_API_NUL_TEXT_H
 

@@ -135,6 +135,16 @@ def test_an_engine_that_cannot_start_is_a_sentence(tmp_path):
     assert done.returncode == 1 and b"model.gguf" in done.stderr
 
 
+def test_a_step_that_takes_too_long_ends_the_engine():
+    with conftest.running("--step-timeout", "3") as server:
+        expected = Stream(server, LONG).result()
+        stream = Stream(server, LONG)
+        stream.begun.wait()
+        os.kill(engine_pid(server), signal.SIGSTOP)
+        assert stream.result() == expected and expected[1] == "done"
+        assert "the engine is stuck: it is ended" in server.log()
+
+
 def test_a_device_that_fails_is_replaced(tmp_path):
     """An engine whose model file is cut dies of it and cannot come back; the server says so and ends."""
     model = tmp_path / "model.gguf"

@@ -1,6 +1,7 @@
 """Hostile surroundings: closed descriptors, tiny limits, logs that nobody reads, signals at any moment. The server serves,
 or it says in a sentence why not and ends with 1 or 2."""
 
+import contextlib
 import fcntl
 import itertools
 import json
@@ -19,6 +20,7 @@ import pytest
 
 import faults
 from conftest import BINARY, MODEL, ROOT, SANITIZED, START_SECONDS, Server, free_port, running
+from test_engine_process import engine_pid, kill_engine, wait_ready, wait_until
 from test_signals import Stream
 
 REFUSED = {"prompt": "x", "max_tokens": -1}
@@ -106,10 +108,40 @@ def test_files_may_not_grow():
         assert answers(server) and "ready after" in server.log()
 
 
-def test_lines_that_a_full_disk_refuses_are_counted():
-    with open("/dev/full", "w") as full, running("--log-level", "debug", stderr=full) as server:
+def test_an_engine_that_dies_while_clients_hold_every_descriptor():
+    """What another engine's start needs is kept back from them."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    with running(preexec_fn=limits(NOFILE=(64, 64))) as server, contextlib.ExitStack() as stack:
+        for i in range(1, 100):
+            client = stack.enter_context(socket.socket())
+            client.bind((f"127.0.0.{1 + i}", 0))
+            with contextlib.suppress(ConnectionError):
+                client.connect(("127.0.0.1", server.port))
+                client.sendall(head)
+        while server.num_fds() < 64:
+            time.sleep(0.01)
+        for number in range(1, 4):
+            os.kill(engine_pid(server), signal.SIGKILL)
+            wait_until(lambda: server.process.poll() is not None or server.log().count("the engine is back") == number)
+            assert server.process.poll() is None, server.log()
+        stack.close()
+        wait_ready(server)
         assert answers(server)
-        assert server.metrics()["flashd_log_lines_dropped_total"] > 0
+
+
+def test_lines_that_a_full_disk_refuses_are_counted():
+    """Those of the engines' processes with the front's."""
+    with running("--log-level", "debug") as server:
+        of_engine = len(re.findall("load: |memory plan: |info model ", server.log()))
+    assert of_engine > 5
+    with open("/dev/full", "w") as full, running("--log-level", "debug", stderr=full) as server:
+        for _ in range(2):
+            kill_engine(server)
+            wait_ready(server)
+        deadline = time.monotonic() + 10
+        while (dropped := server.metrics()["flashd_log_lines_dropped_total"]) < 3 * of_engine:
+            assert time.monotonic() < deadline, f"{dropped} of {3 * of_engine}"
+        assert answers(server)
 
 
 SMALL = ["--kv-cache-memory-bytes", "64MiB", "--max-model-len", "512", "--max-queued-requests", "8", "--max-num-seqs", "4"]

@@ -24,9 +24,10 @@ static struct launch {
     int num_parts;
     struct part parts[SLOTS_MAX];
 } launches[STEPS_MAX];
-static uint64_t num_launched, begun_before, ended_before; /* by the engine that runs, before it */
-static int32_t alone = -1;                                /* the slot that is tried */
-static int num_on_board;                                  /* of the last death */
+static uint64_t num_launched, num_ended, begun_before; /* by the engine that runs, before it */
+static int num_entries_ended;                          /* of the oldest launch that has not ended */
+static int32_t alone = -1;                             /* the slot that is tried */
+static int num_on_board;                               /* of the last death */
 static bool last_accuses;
 static int64_t num_deaths; /* that the server was told of */
 
@@ -56,10 +57,10 @@ static bool runs_alone(int32_t slot_idx)
 
 void judge_engine(const struct engine *e)
 {
-    num_launched = 0;
+    num_launched = num_ended = 0;
+    num_entries_ended = 0;
     for (int32_t i = 0; i < SLOTS_MAX; i++) watches[i].was_tried = false;
     begun_before = atomic_load(&e->counters->num_steps_begun);
-    ended_before = atomic_load(&e->counters->num_steps);
 }
 
 static void add_parts(struct launch *l, const struct engine *e, const struct plan_entry *entries, int32_t n)
@@ -85,6 +86,14 @@ void judge_launch(const struct engine *e, const struct plan *plan)
                "%s was on board of %d deaths and runs with others", watches[slot_idx].request->id,
                watches[slot_idx].num_deaths);
     }
+}
+
+/* A step is over when all that it brought is published. */
+void judge_published(void)
+{
+    if (++num_entries_ended < launches[num_ended % STEPS_MAX].num_parts) return;
+    num_entries_ended = 0;
+    num_ended++;
 }
 
 /* ---- deaths ---- */
@@ -145,7 +154,6 @@ void judge_death(const struct engine *e, bool accuses)
     last_accuses = accuses;
     if (!e) return;
     if (alone >= 0) mark(MARK_engine_died_alone);
-    uint64_t num_ended = atomic_load(&e->counters->num_steps) - ended_before;
     uint64_t num_begun = atomic_load(&e->counters->num_steps_begun) - begun_before;
     for (uint64_t k = num_ended; k < num_launched; k++) on_board[n++] = launches[k % STEPS_MAX];
     if (num_begun > num_launched) {
@@ -153,7 +161,7 @@ void judge_death(const struct engine *e, bool accuses)
         add_noted(e, &on_board[n++]);
     }
     count_parts(on_board, n);
-    num_launched = 0;
+    num_launched = num_ended = 0;
 }
 
 /* ---- what the server does about it ---- */

@@ -391,7 +391,7 @@ static void check_time(const struct scheduler *s, const struct plan *plan)
     double decode = p->prompt_step + p->decode_token * plan->work.decode_tokens +
                     p->decode_pair * plan->work.decode_pairs;
     double prompts = p->prompt_token * plan->work.prompt_tokens + p->prompt_pair * plan->work.prompt_pairs;
-    double most = max_of(target - decode, max_of(target / 4, p->prompt_step));
+    double most = max_of(target - decode, max_of(target / 4, 4 * p->prompt_step));
     double a_token_each = plan->num_prefills * (p->prompt_token + p->prompt_pair * MODEL_LEN);
     expect(prompts <= most * 1.000001 + a_token_each, "prompts take %.0f us of a step that has %.0f for them",
            prompts, most);
@@ -755,6 +755,7 @@ void __wrap_engine_publish_entry(struct engine *e, const struct plan_entry *entr
     is_publishing = true;
     __real_engine_publish_entry(e, entry, rows);
     is_publishing = false;
+    judge_published();
 }
 
 /* The token is stored and not published. */

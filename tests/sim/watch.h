@@ -43,6 +43,7 @@ void watch_death(void);
 
 void judge_engine(const struct engine *e); /* a new one */
 void judge_launch(const struct engine *e, const struct plan *plan);
+void judge_published(void); /* an entry of the oldest launch */
 /* e NULL: it was not made yet. accuses: it died of what it was computing. */
 void judge_death(const struct engine *e, bool accuses);
 

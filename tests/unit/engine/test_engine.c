@@ -319,6 +319,7 @@ static void test_a_preempted_request_gives_the_same(void **state)
         assert_int_equal(stats.num_preemptions, num_preemptions);
         assert_int_equal(stats.generated_tokens, 4 * 60); /* nothing is drawn twice */
         assert_int_equal(stats.prompt_tokens + stats.prefix_hit_tokens, 4 * 20);
+        assert_int_equal(stats.prefix_query_tokens, options.enable_prefix_caching ? 4 * 20 : 0);
         assert_int_equal(request_slots_get(rig.slots, slots[0])->num_preemptions, 0); /* never the oldest */
         rig_destroy(&rig);
     }

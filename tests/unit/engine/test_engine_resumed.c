@@ -85,6 +85,7 @@ static void resume(const struct setup *setup, const struct request_slot_input *i
     assert_memory_equal(&answer, whole, sizeof(answer));
     link_stats(rig.link, &stats);
     assert_int_equal(stats.generated_tokens - stats.discarded_tokens, whole->num_tokens - num_published);
+    assert_int_equal(stats.prefix_query_tokens, 0); /* the dead one has counted it */
     /* What ended with its last token needs no step. */
     if (num_published == whole->num_tokens && num_published > 0) assert_int_equal(stats.num_steps, 0);
     rig_destroy(&rig);

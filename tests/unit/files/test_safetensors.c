@@ -1,24 +1,8 @@
 /* safetensors files: one, several with an index, and ones that are cut short, damaged or lie about
  * themselves. */
-#include "unit/model/model_bytes.h"
+#include "unit/model/in_directory.h"
 
 #include "files/safetensors.h"
-
-static char directory[TEST_PATH_BYTES];
-
-static int set_up(void **state)
-{
-    (void)state;
-    make_directory(directory);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_directory(directory);
-    return 0;
-}
 
 /* header: with its quotes as ' for reading. */
 static void write_tensors(const char *name, const char *header, const void *data, size_t data_bytes)

@@ -1,26 +1,10 @@
 /* config.json and generation_config.json: the families as their makers publish them, old and new forms, and
  * what is refused. */
-#include "model_bytes.h"
+#include "unit/model/in_directory.h"
 
 #include <math.h>
 
 #include "model/hf_config.h"
-
-static char directory[TEST_PATH_BYTES];
-
-static int set_up(void **state)
-{
-    (void)state;
-    make_directory(directory);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_directory(directory);
-    return 0;
-}
 
 /* JSON with ' for quotes. */
 static void write_json(const char *name, const char *text)

@@ -1,26 +1,10 @@
 /* A model's files as a whole: GGUF keys, names and shapes of weights, chat templates, dummy weights. */
-#include "model_bytes.h"
+#include "tiny_model.h"
 
 #include <math.h>
 
 #include "model/model_files.h"
-#include "tiny_model.h"
-
-static char directory[TEST_PATH_BYTES];
-
-static int set_up(void **state)
-{
-    (void)state;
-    make_directory(directory);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_directory(directory);
-    return 0;
-}
+#include "unit/model/in_directory.h"
 
 static struct model_files *open_good(const char *name, const char *load_format)
 {

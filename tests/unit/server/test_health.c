@@ -137,6 +137,19 @@ static void an_engine_that_ends_no_step_is_stuck(void **state)
     assert_int_equal(livez(), 200);
 }
 
+static void patience_may_be_told(void **state)
+{
+    (void)state;
+    config.step_timeout = 3;
+    owed_since_ns = now_ns;
+    now_ns += 3 * second_ns;
+    assert_int_equal(livez(), 200);
+    now_ns += second_ns / 10;
+    assert_int_equal(livez(), 503);
+    config.step_timeout = 0;
+    assert_int_equal(livez(), 200);
+}
+
 static void an_engine_that_never_took_the_work_is_stuck(void **state)
 {
     (void)state;
@@ -210,6 +223,7 @@ int main(void)
         cmocka_unit_test_setup(an_engine_that_never_took_the_work_is_stuck, set_up),
         cmocka_unit_test_setup(an_engine_that_never_gets_ready_again_is_stuck, set_up),
         cmocka_unit_test_setup(the_first_load_takes_as_long_as_it_takes, set_up),
+        cmocka_unit_test_setup(patience_may_be_told, set_up),
         cmocka_unit_test_setup(states, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,23 +1,7 @@
 /* Where a model's tokenizer and chat template come from. */
-#include "unit/model/model_bytes.h"
+#include "unit/model/in_directory.h"
 
 #include "text/model_text.h"
-
-static char directory[TEST_PATH_BYTES];
-
-static int set_up(void **state)
-{
-    (void)state;
-    make_directory(directory);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_directory(directory);
-    return 0;
-}
 
 static void expect_source(const char *expected)
 {

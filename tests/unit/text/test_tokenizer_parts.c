@@ -27,10 +27,12 @@ static void test_utf8_round_trip(void **state)
         unsigned char bytes[4];
         int n = utf8_encode(c, bytes), length;
         assert_true(utf8_is_valid(bytes, (size_t)n));
+        assert_int_equal(utf8_length(bytes, bytes + n), n);
         assert_int_equal(utf8_decode(bytes, bytes + n, &length), c);
         assert_int_equal(length, n);
         assert_ptr_equal(utf8_previous(bytes, bytes + n), bytes);
         if (n > 1) assert_false(utf8_is_valid(bytes, (size_t)n - 1));
+        if (n > 1) assert_int_equal(utf8_length(bytes, bytes + n - 1), 0);
     }
 }
 
