@@ -115,6 +115,11 @@ def set_form(rng, body):
     ]))
 
 
+def has_form(body):
+    """Then an answer may be whole before min_tokens."""
+    return any(name in body for name in ("response_format", "structured_outputs", "guided_grammar"))
+
+
 def request(number):
     rng = random.Random("request %d" % number)
     path, body = (completion if rng.random() < 0.6 else chat)(rng, number)
