@@ -22,7 +22,7 @@ enum {
     GPU_WARM_UP_TOKENS = 128,
     CPU_WARM_UP_TOKENS = 16,
     CPU_TARGET_ITL_MS = 50,
-    GPU_TARGET_ITL_MS = 30,
+    GPU_TARGET_ITL_MS = 25,
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
     PROGRESS_LINE_NS = 1000000000,
 };

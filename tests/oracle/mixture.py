@@ -49,7 +49,7 @@ def set_sampling(rng, body):
 
 
 def set_ending(rng, body):
-    body["max_tokens"] = rng.choice([1, 2, 8, 16, 16, 24, 40]) if rng.random() < 0.95 else 150
+    body["max_tokens"] = rng.choice([1, 2, 8, 16, 16, 24, 40]) if rng.random() < 0.95 else 120
     if rng.random() < 0.3:
         body["stop"] = rng.choice([rng.choice(STOPS), rng.sample(STOPS, 3)])
         body["include_stop_str_in_output"] = rng.random() < 0.3
