@@ -204,7 +204,7 @@ int messages_translate(struct translation *t)
 /* ---- tools ---- */
 
 /* What the service itself would do (its types have a date) is left out; a tool of the client's has a schema. */
-static int add_tool(struct translation *t, cJSON *out, cJSON *tool)
+static int read_tool(struct translation *t, cJSON *out, cJSON *tool)
 {
     const char *name = canonical_text(tool, "name");
     cJSON *schema = cJSON_DetachItemFromObjectCaseSensitive(tool, "input_schema");
@@ -215,18 +215,7 @@ static int add_tool(struct translation *t, cJSON *out, cJSON *tool)
 
 static int read_tools(struct translation *t, cJSON *value)
 {
-    cJSON *tools, *tool;
-    int status = 0;
-    if (!cJSON_IsArray(value)) return json_field_refuse_type(value, "tools", "an array of tools", t->err);
-    tools = cJSON_AddArrayToObject(t->body, "tools");
-    if (!tools) return api_error_no_memory(t->err);
-    cJSON_ArrayForEach(tool, value)
-    {
-        if (status == 0 && !cJSON_IsObject(tool))
-            status = json_field_refuse_type(tool, "tools", "an array of objects", t->err);
-        if (status == 0) status = add_tool(t, tools, tool);
-    }
-    return status;
+    return canonical_read_tools(t, value, read_tool);
 }
 
 static int read_tool_choice(struct translation *t, cJSON *value)

@@ -316,24 +316,18 @@ static int read_prompt(struct translation *t, cJSON *value)
 
 /* ---- tools ---- */
 
+static int read_tool(struct translation *t, cJSON *out, cJSON *tool)
+{
+    const char *type = canonical_text(tool, "type");
+    if (canonical_is(tool, "function") && canonical_text(tool, "name"))
+        return canonical_add_tool(t, out, tool, cJSON_DetachItemFromObjectCaseSensitive(tool, "parameters"));
+    translation_warn(t, "skipped a tool of type %.32s", type ? type : "?");
+    return 0;
+}
+
 static int read_tools(struct translation *t, cJSON *value)
 {
-    cJSON *tools, *tool;
-    int status = 0;
-    if (!cJSON_IsArray(value)) return json_field_refuse_type(value, "tools", "an array of tools", t->err);
-    tools = cJSON_AddArrayToObject(t->body, "tools");
-    if (!tools) return api_error_no_memory(t->err);
-    cJSON_ArrayForEach(tool, value)
-    {
-        if (status < 0) break;
-        if (canonical_is(tool, "function") && canonical_text(tool, "name"))
-            status = canonical_add_tool(t, tools, tool,
-                                        cJSON_DetachItemFromObjectCaseSensitive(tool, "parameters"));
-        else
-            translation_warn(t, "skipped a tool of type %.32s",
-                             canonical_text(tool, "type") ? canonical_text(tool, "type") : "?");
-    }
-    return status;
+    return canonical_read_tools(t, value, read_tool);
 }
 
 static int read_tool_choice(struct translation *t, cJSON *value)
