@@ -37,11 +37,12 @@ static void run_child(const struct chat_server *s, int num_args, char **args, pi
     _exit(EXIT_FAILURE);
 }
 
-static void ignore_bytes(void *context, const char *bytes, size_t n)
+static bool ignore_bytes(void *context, const char *bytes, size_t n)
 {
     (void)context;
     (void)bytes;
     (void)n;
+    return true;
 }
 
 static bool is_ready(const struct chat_server *s)

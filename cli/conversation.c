@@ -36,7 +36,9 @@ static volatile sig_atomic_t interrupted, ended;
 static void on_signal(int number)
 {
     interrupted = 1;
-    ended = number != SIGINT;
+    if (number == SIGINT) return;
+    ended = 1;
+    close(STDIN_FILENO); /* a read that is about to begin would not be interrupted */
 }
 
 /* ---- the answer ---- */
@@ -96,7 +98,7 @@ static void take_event(struct reply *r, const char *text)
     cJSON_Delete(event);
 }
 
-static void on_bytes(void *context, const char *bytes, size_t n)
+static bool on_bytes(void *context, const char *bytes, size_t n)
 {
     static const char field[] = "data: ";
     struct reply *r = context;
@@ -106,6 +108,7 @@ static void on_bytes(void *context, const char *bytes, size_t n)
         if (!strncmp(r->rest.data, field, strlen(field))) take_event(r, r->rest.data + strlen(field));
         buffer_consume(&r->rest, (size_t)(end + 1 - r->rest.data));
     }
+    return !interrupted;
 }
 
 static void tell_figures(const struct reply *r)
@@ -263,9 +266,10 @@ static void take_turns(struct conversation *c)
     free(line);
 }
 
-static void append_bytes(void *context, const char *bytes, size_t n)
+static bool append_bytes(void *context, const char *bytes, size_t n)
 {
     buffer_append(context, bytes, n);
+    return true;
 }
 
 /* The first in the server's list. */

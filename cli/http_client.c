@@ -138,8 +138,7 @@ struct answer {
 static int hand_over(llhttp_t *parser, const char *bytes, size_t n)
 {
     struct answer *a = parser->data;
-    a->on_body(a->context, bytes, n);
-    return 0;
+    return a->on_body(a->context, bytes, n) ? HPE_OK : HPE_USER;
 }
 
 static int end_answer(llhttp_t *parser)
@@ -155,13 +154,14 @@ static int receive(int fd, struct answer *a, int *http_status, struct error *err
     char bytes[READ_BYTES];
     while (!a->complete) {
         ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-        if (n < 0 && errno == EINTR) {
+        if (n < 0 && errno != EINTR) return error_set(err, STATUS_IO, "reading failed: %s", strerror(errno));
+        llhttp_errno_t problem = n > 0    ? llhttp_execute(&a->parser, bytes, (size_t)n)
+                                 : n == 0 ? llhttp_finish(&a->parser)
+                                          : HPE_USER;
+        if (problem == HPE_USER) {
             *http_status = 0;
             return STATUS_OK;
         }
-        if (n < 0) return error_set(err, STATUS_IO, "reading failed: %s", strerror(errno));
-        llhttp_errno_t problem =
-            n > 0 ? llhttp_execute(&a->parser, bytes, (size_t)n) : llhttp_finish(&a->parser);
         if ((problem != HPE_OK && problem != HPE_PAUSED) || (n == 0 && !a->complete))
             return error_set(err, STATUS_IO, "the server's answer ends early, or is not HTTP");
     }

@@ -3,6 +3,7 @@
 #ifndef CLI_HTTP_CLIENT_H
 #define CLI_HTTP_CLIENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -17,7 +18,8 @@ struct http_client {
 /* url: http://host[:port][/path], with or without /v1 behind it, or unix:PATH. */
 int http_client_init(struct http_client *c, const char *url, const char *key, struct error *err) must_check;
 
-typedef void http_body(void *context, const char *bytes, size_t n);
+/* False: no more is wanted, as when a signal comes while it waits. */
+typedef bool http_body(void *context, const char *bytes, size_t n);
 
 /* body NULL: GET, else POST of JSON. on_body gets the answer's body in pieces, whatever its status. A signal that
  * is caught without SA_RESTART ends the answer: STATUS_OK and *http_status 0. */

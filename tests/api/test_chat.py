@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import pty
+import select
 import signal
 import subprocess
 import threading
@@ -139,7 +140,8 @@ class Terminal:
     def wait_for(self, text, seconds=START_SECONDS):
         deadline = time.monotonic() + seconds
         while text not in self.seen:
-            assert time.monotonic() < deadline, self.seen
+            left = deadline - time.monotonic()
+            assert left > 0 and select.select([self.fd], [], [], left)[0], self.seen
             with contextlib.suppress(OSError):
                 self.seen += os.read(self.fd, 4096)
         self.seen = self.seen.split(text, 1)[1]
@@ -158,6 +160,17 @@ def children(pid):
     return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
+def stop_an_answer(terminal):
+    """Ctrl-C while it is written; a short one may be over before, and Ctrl-C at the prompt would end the chat."""
+    terminal.write(b"/system You write very long stories.\n")
+    terminal.wait_for(b"> ")
+    terminal.write(b"Tell me all about the sea, in a thousand words.\n")
+    terminal.wait_for(b"words.\r\n")
+    terminal.wait_for(b" ")
+    terminal.write(b"\x03")
+    terminal.wait_for(b"[stopped]\r\n> ")
+
+
 @pytest.mark.parametrize("ending", [b"/quit\n", b"\x04", signal.SIGTERM])
 def test_on_a_terminal(tmp_path, ending):
     folder = tmp_path if len(str(tmp_path)) <= 32 else pathlib.Path("/tmp")
@@ -165,11 +178,7 @@ def test_on_a_terminal(tmp_path, ending):
     terminal = Terminal(folder, str(MODEL))
     terminal.wait_for(b"/help lists the commands\r\n> ")
     (server,) = children(terminal.pid)
-    terminal.write(b"Count from one to one thousand.\n")
-    terminal.wait_for(b"thousand.\r\n")
-    terminal.wait_for(b" ")
-    terminal.write(b"\x03")
-    terminal.wait_for(b"[stopped]\r\n> ")
+    stop_an_answer(terminal)
     terminal.write(b"/hepl\n")
     terminal.wait_for(b"did you mean /help\r\n> ")
     if isinstance(ending, bytes):
