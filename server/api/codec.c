@@ -87,6 +87,16 @@ void codec_end_event(struct buffer *out)
     buffer_append_text(out, "}\n\n");
 }
 
+void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
+{
+    cJSON *object = cJSON_ParseWithLength(arguments->data ? arguments->data : "", arguments->num_bytes);
+    if (cJSON_IsObject(object))
+        buffer_append(out, arguments->data, arguments->num_bytes);
+    else
+        buffer_append_text(out, "{}");
+    cJSON_Delete(object);
+}
+
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e)
 {
     if (a->codec->events[kind]) a->codec->events[kind](out, a, e);

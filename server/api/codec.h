@@ -135,6 +135,9 @@ void codec_end_event(struct buffer *out);
 void codec_append_call_id(struct buffer *out, const struct answer *a, const struct choice *c,
                           const struct call *call);
 
+/* A call's arguments as an object; those that were cut off are none, so that it is empty then. */
+void codec_append_arguments(struct buffer *out, const struct buffer *arguments);
+
 /* The codec's bytes for an event. */
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e);
 

@@ -174,17 +174,6 @@ static void append_text_block(struct buffer *out, const char *type, const char *
     buffer_append_char(out, '}');
 }
 
-/* Arguments that were cut off are no object: there is none, then. */
-static void append_input(struct buffer *out, const struct buffer *arguments)
-{
-    cJSON *input = cJSON_ParseWithLength(arguments->data ? arguments->data : "", arguments->num_bytes);
-    if (cJSON_IsObject(input))
-        buffer_append(out, arguments->data, arguments->num_bytes);
-    else
-        buffer_append_text(out, "{}");
-    cJSON_Delete(input);
-}
-
 static void append_tool_use(struct buffer *out, const struct answer *a, const struct choice *c, int call_idx)
 {
     struct buffer arguments;
@@ -192,7 +181,7 @@ static void append_tool_use(struct buffer *out, const struct answer *a, const st
     pieces_collect(c->pieces, PIECE_ARGUMENTS, call_idx, &arguments);
     if (out->data[out->num_bytes - 1] != '[') buffer_append_char(out, ',');
     begin_tool_use(out, a, c, &c->pieces->calls[call_idx]);
-    append_input(out, &arguments);
+    codec_append_arguments(out, &arguments);
     buffer_append_char(out, '}');
     if (buffer_failed(&arguments)) out->failed = true;
     buffer_deinit(&arguments);

@@ -1,12 +1,21 @@
 /* ollama.c - Ollama's /api/chat and /api/generate: a line of JSON an event, the last one with counts and times.
  *
- * JSON lines have no comments: the sign of life is a line with no text. Times are in nanoseconds. */
+ * JSON lines have no comments: the sign of life is a line with no text. A call is told when it is whole. Times
+ * are in nanoseconds. */
 #include "server/api/codecs/ollama.h"
 
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+
+enum { ARGUMENTS_BYTES_MAX = 64 << 20 };
+
+struct stream {
+    bool begun, open; /* a call is */
+    struct call call;
+    struct buffer arguments;
+};
 
 static void append_text(struct buffer *out, const char *text)
 {
@@ -27,8 +36,9 @@ static bool is_chat(const struct answer *a)
     return a->codec == &codec_ollama_chat;
 }
 
-/* {"model":...,"created_at":...,"message" or "response": text */
-static void begin_line(struct buffer *out, const struct answer *a, const char *text, size_t n)
+/* {"model":...,"created_at":...,"message" or "response": text, and a message's further members */
+static void begin_line(struct buffer *out, const struct answer *a, const struct buffer *text,
+                       const struct buffer *members)
 {
     buffer_append_text(out, "{\"model\":");
     append_text(out, a->model);
@@ -36,8 +46,28 @@ static void begin_line(struct buffer *out, const struct answer *a, const char *t
     ollama_append_time(out, clock_wall_ns());
     buffer_append_text(out,
                        is_chat(a) ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"response\":");
-    buffer_append_json(out, n > 0 ? text : "", n);
-    if (is_chat(a)) buffer_append_char(out, '}');
+    buffer_append_json(out, text->num_bytes > 0 ? text->data : "", text->num_bytes);
+    if (!is_chat(a)) return;
+    buffer_append(out, members->data, members->num_bytes);
+    buffer_append_char(out, '}');
+}
+
+static const struct buffer nothing;
+
+static void append_thinking(struct buffer *members, const char *text, size_t n)
+{
+    if (n == 0) return;
+    buffer_append_text(members, ",\"thinking\":");
+    buffer_append_json(members, text, n);
+}
+
+static void append_call(struct buffer *out, const char *name, const struct buffer *arguments)
+{
+    buffer_append_text(out, "{\"function\":{\"name\":");
+    append_text(out, name);
+    buffer_append_text(out, ",\"arguments\":");
+    codec_append_arguments(out, arguments);
+    buffer_append_text(out, "}}");
 }
 
 static uint64_t since(uint64_t now_ns, uint64_t then_ns)
@@ -53,39 +83,122 @@ static void append_end(struct buffer *out, const struct answer *a, const struct 
                   ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%llu,\"load_duration\":0,"
                   "\"prompt_eval_count\":%lld,\"prompt_eval_duration\":%llu,\"eval_count\":%lld,"
                   "\"eval_duration\":%llu}",
-                  c->finish_reason, (unsigned long long)since(now_ns, a->arrival_ns),
-                  (long long)u->prompt_tokens, (unsigned long long)since(c->first_token_ns, c->scheduled_ns),
+                  strcmp(c->finish_reason, "tool_calls") ? c->finish_reason : "stop",
+                  (unsigned long long)since(now_ns, a->arrival_ns), (long long)u->prompt_tokens,
+                  (unsigned long long)since(c->first_token_ns, c->scheduled_ns),
                   (long long)u->completion_tokens, (unsigned long long)since(now_ns, c->first_token_ns));
 }
 
 /* ---- events ---- */
 
-static void append_line(struct buffer *out, struct answer *a, const struct event *e)
+/* Takes members, and its failure. */
+static void append_line(struct buffer *out, const struct answer *a, const struct buffer *text,
+                        struct buffer *members)
 {
-    if (e->text_bytes == 0) return; /* the last line says the rest */
-    begin_line(out, a, e->text, e->text_bytes);
+    begin_line(out, a, text, members);
     buffer_append_text(out, ",\"done\":false}\n");
+    if (buffer_failed(members)) out->failed = true;
+    buffer_deinit(members);
+}
+
+static void close_call(struct buffer *out, struct answer *a)
+{
+    struct stream *s = a->state;
+    struct buffer members;
+    if (!s->open) return;
+    s->open = false;
+    buffer_init(&members, ARGUMENTS_BYTES_MAX);
+    buffer_append_text(&members, ",\"tool_calls\":[");
+    append_call(&members, s->call.name, &s->arguments);
+    buffer_append_char(&members, ']');
+    if (buffer_failed(&s->arguments)) out->failed = true;
+    append_line(out, a, &nothing, &members);
+}
+
+static void open_call(struct answer *a, const struct call *call)
+{
+    struct stream *s = a->state;
+    if (!s->begun) buffer_init(&s->arguments, ARGUMENTS_BYTES_MAX);
+    s->begun = s->open = true;
+    s->call = *call;
+    buffer_clear(&s->arguments);
+}
+
+/* The last line says the rest. */
+static void append_delta(struct buffer *out, struct answer *a, const struct event *e)
+{
+    struct stream *s = a->state;
+    const struct buffer text = {.data = (char *)e->text, .num_bytes = e->text_bytes};
+    struct buffer members;
+    buffer_init(&members, ARGUMENTS_BYTES_MAX);
+    bool is_other = e->piece == PIECE_CALL || (e->piece != PIECE_ARGUMENTS && e->text_bytes > 0);
+    if (is_other || e->finish_reason) close_call(out, a);
+    if (e->piece == PIECE_CALL) {
+        open_call(a, e->call);
+    } else if (e->piece == PIECE_ARGUMENTS) {
+        buffer_append(&s->arguments, e->text, e->text_bytes);
+    } else if (e->piece == PIECE_REASONING) {
+        append_thinking(&members, e->text, e->text_bytes);
+        append_line(out, a, &nothing, &members);
+    } else if (e->text_bytes > 0) {
+        append_line(out, a, &text, &members);
+    }
+    buffer_deinit(&members);
+}
+
+static void forget(void *state)
+{
+    struct stream *s = state;
+    if (s->begun) buffer_deinit(&s->arguments);
 }
 
 static void append_ping(struct buffer *out, struct answer *a, const struct event *e)
 {
     (void)e;
-    begin_line(out, a, "", 0);
+    begin_line(out, a, &nothing, &nothing);
     buffer_append_text(out, ",\"done\":false}\n");
 }
 
 static void append_done(struct buffer *out, struct answer *a, const struct event *e)
 {
-    begin_line(out, a, "", 0);
+    begin_line(out, a, &nothing, &nothing);
     append_end(out, a, e->usage);
     buffer_append_char(out, '\n');
+}
+
+/* The pieces of a whole answer: its text, and what else a message has. */
+static void collect(const struct pieces *p, struct buffer *text, struct buffer *members)
+{
+    struct buffer part;
+    buffer_init(&part, ARGUMENTS_BYTES_MAX);
+    pieces_collect(p, PIECE_TEXT, -1, text);
+    pieces_collect(p, PIECE_REASONING, -1, &part);
+    append_thinking(members, part.data, part.num_bytes);
+    for (int i = 0; i < p->num_calls; i++) {
+        bool is_broken = buffer_failed(&part);
+        buffer_clear(&part);
+        pieces_collect(p, PIECE_ARGUMENTS, i, &part);
+        buffer_append_text(members, i == 0 ? ",\"tool_calls\":[" : ",");
+        append_call(members, p->calls[i].name, &part);
+        if (is_broken) members->failed = true;
+    }
+    if (p->num_calls > 0) buffer_append_char(members, ']');
+    if (buffer_failed(&part)) members->failed = true;
+    buffer_deinit(&part);
 }
 
 static void append_whole(struct buffer *out, struct answer *a, const struct event *e)
 {
     const struct choice *c = &a->choices[0];
-    begin_line(out, a, c->ready.data, c->ready.num_bytes);
+    struct buffer text, members;
+    buffer_init(&text, ARGUMENTS_BYTES_MAX);
+    buffer_init(&members, ARGUMENTS_BYTES_MAX);
+    if (c->pieces) collect(c->pieces, &text, &members);
+    begin_line(out, a, c->pieces ? &text : &c->ready, &members);
     append_end(out, a, e->usage);
+    if (buffer_failed(&text) || buffer_failed(&members)) out->failed = true;
+    buffer_deinit(&text);
+    buffer_deinit(&members);
 }
 
 void ollama_append_error(struct buffer *out, const struct failure *f)
@@ -104,7 +217,7 @@ static void append_error_line(struct buffer *out, struct answer *a, const struct
 
 #define EVENTS                                                                                               \
     {                                                                                                        \
-        [EVENT_DELTA] = append_line, [EVENT_DONE] = append_done, [EVENT_ERROR] = append_error_line,          \
+        [EVENT_DELTA] = append_delta, [EVENT_DONE] = append_done, [EVENT_ERROR] = append_error_line,         \
         [EVENT_PING] = append_ping, [EVENT_WHOLE] = append_whole                                             \
     }
 
@@ -117,6 +230,9 @@ const struct codec codec_ollama_chat = {
     .translate = ollama_translate_chat,
     .events = EVENTS,
     .append_error = ollama_append_error,
+    .tells_pieces = true,
+    .state_bytes = sizeof(struct stream),
+    .forget = forget,
 };
 
 const struct codec codec_ollama_generate = {
@@ -128,4 +244,6 @@ const struct codec codec_ollama_generate = {
     .translate = ollama_translate_generate,
     .events = EVENTS,
     .append_error = ollama_append_error,
+    .state_bytes = sizeof(struct stream),
+    .forget = forget,
 };

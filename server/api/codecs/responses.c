@@ -1,23 +1,31 @@
 /* responses.c - OpenAI's Responses: events, and responses that are named again.
  *
- *   created in_progress (output_item.added content_part.added output_text.delta* output_text.done
- *   content_part.done output_item.done) completed | incomplete | failed
+ *   created in_progress item* completed | incomplete | failed
+ *
+ *   item: output_item.added ... output_item.done, and between them
+ *     a message  content_part.added output_text.delta* output_text.done content_part.done
+ *     reasoning  content_part.added reasoning_text.delta* reasoning_text.done content_part.done
+ *     a call     function_call_arguments.delta* function_call_arguments.done
  *
  * Each event has its name in front of its data, and its number in it. A stream begins before its first token:
- * clients want response.created first, and response.in_progress is also the sign of life. */
+ * clients want response.created first, and response.in_progress is also the sign of life. An answer without
+ * anything in it is an empty message. */
 #include "server/api/codecs/responses.h"
 
 #include <string.h>
 
 #include "server/api/api.h"
+#include "server/api/codecs/response_items.h"
 #include "server/api/response_store.h"
 
 enum { TEXT_BYTES_MAX = 64 << 20 };
 
 struct stream {
     int sequence;
-    bool begun, open; /* the message */
-    struct buffer text;
+    bool begun, open;          /* an item is */
+    struct response_item item; /* the last one */
+    struct buffer text;        /* of it */
+    struct response_output output;
 };
 
 static void append_text(struct buffer *out, const char *text)
@@ -32,43 +40,9 @@ static const struct responses_request *request_of(const struct answer *a)
 
 /* ---- parts of responses ---- */
 
-/* As the id of the response, so that it is unique and the same in all events. */
-static void append_item_id(struct buffer *out, const struct answer *a)
-{
-    buffer_printf(out, "\"msg_%s\"", a->id + strlen(a->codec->id_prefix));
-}
-
-static void append_part(struct buffer *out, const char *text, size_t n, const struct logprobs_part *logprobs)
-{
-    buffer_append_text(out, "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":");
-    if (logprobs)
-        logprobs_append_entries(out, logprobs);
-    else
-        buffer_append_text(out, "[]");
-    buffer_append_text(out, ",\"text\":");
-    buffer_append_json(out, n > 0 ? text : "", n);
-    buffer_append_char(out, '}');
-}
-
-static void begin_item(struct buffer *out, const struct answer *a, const char *status)
-{
-    buffer_append_text(out, "{\"id\":");
-    append_item_id(out, a);
-    buffer_printf(out, ",\"type\":\"message\",\"role\":\"assistant\",\"status\":\"%s\",\"content\":[",
-                  status);
-}
-
 static const char *status_of(const char *finish_reason)
 {
     return finish_reason && !strcmp(finish_reason, "length") ? "incomplete" : "completed";
-}
-
-static void append_item(struct buffer *out, const struct answer *a, const char *finish_reason,
-                        const char *text, size_t n, const struct logprobs_part *logprobs)
-{
-    begin_item(out, a, status_of(finish_reason));
-    append_part(out, text, n, logprobs);
-    buffer_append_text(out, "]}");
 }
 
 static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
@@ -102,32 +76,32 @@ static void append_unfinished(struct buffer *out, const struct answer *a, const 
     buffer_append_text(out, ",\"error\":null,\"output\":[],\"usage\":null}");
 }
 
-/* The answer's text in a response, where n bytes of it are. */
-static void append_finished(struct buffer *out, const struct answer *a, const char *text, size_t n,
-                            const struct logprobs_part *logprobs, const struct usage *usage)
+static void append_finished(struct buffer *out, const struct answer *a, const struct response_output *o,
+                            const struct usage *usage)
 {
-    const char *finish_reason = a->choices[0].finish_reason;
-    begin_response(out, a, status_of(finish_reason));
+    begin_response(out, a, status_of(a->choices[0].finish_reason));
     buffer_append_text(out, ",\"error\":null,\"output\":[");
-    append_item(out, a, finish_reason, text, n, logprobs);
+    buffer_append(out, o->items.data, o->items.num_bytes);
     buffer_append_char(out, ']');
     append_usage(out, a, usage);
     buffer_append_char(out, '}');
+    if (response_output_failed(o)) out->failed = true;
 }
 
 /* ---- the store ---- */
 
-/* Keeps the response that stands in out from begin on, and the conversation with its text. */
-static void keep(const struct answer *a, const struct buffer *out, size_t begin, const char *text, size_t n)
+/* Keeps the response that stands in out from begin on, and the conversation with what it says. */
+static void keep(const struct answer *a, const struct buffer *out, size_t begin,
+                 const struct response_output *o)
 {
     const char *before = request_of(a)->history;
     struct buffer history;
     if (!before || buffer_failed(out)) return;
     buffer_init(&history, TEXT_BYTES_MAX);
     buffer_append(&history, before, strlen(before) - 1); /* without the bracket */
-    buffer_append_text(&history, ",{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":");
-    buffer_append_json(&history, n > 0 ? text : "", n);
-    buffer_append_text(&history, "}]}]");
+    buffer_append_char(&history, ',');
+    response_output_append_message(&history, o);
+    buffer_append_char(&history, ']');
     const struct response_texts texts = {
         .bytes = {[RESPONSE_BODY] = out->data + begin, [RESPONSE_HISTORY] = history.data},
         .num_bytes = {[RESPONSE_BODY] = out->num_bytes - begin, [RESPONSE_HISTORY] = history.num_bytes}};
@@ -158,6 +132,7 @@ static void append_start(struct buffer *out, struct answer *a, const struct even
     struct stream *s = a->state;
     (void)e;
     buffer_init(&s->text, TEXT_BYTES_MAX);
+    response_output_init(&s->output);
     s->begun = true;
     append_response_event(out, a, "response.created");
     append_response_event(out, a, "response.in_progress");
@@ -169,74 +144,124 @@ static void append_ping(struct buffer *out, struct answer *a, const struct event
     append_response_event(out, a, "response.in_progress");
 }
 
-/* Of the one item, or of its one part. */
+/* ---- items of a stream ---- */
+
+/* Of the item that is open, with its place. */
 static void begin_item_event(struct buffer *out, struct answer *a, const char *name)
 {
+    const struct stream *s = a->state;
     begin_event(out, a, name);
-    buffer_append_text(out, ",\"output_index\":0");
+    buffer_printf(out, ",\"output_index\":%d", s->item.index);
 }
 
+/* Of its one part, where it has parts. */
 static void begin_part_event(struct buffer *out, struct answer *a, const char *name)
 {
+    const struct stream *s = a->state;
     begin_item_event(out, a, name);
-    buffer_append_text(out, ",\"content_index\":0,\"item_id\":");
-    append_item_id(out, a);
+    if (s->item.kind != PIECE_ARGUMENTS) buffer_append_text(out, ",\"content_index\":0");
+    buffer_append_text(out, ",\"item_id\":");
+    response_item_append_id(out, a, &s->item);
 }
 
-static void open_item(struct buffer *out, struct answer *a)
-{
-    struct stream *s = a->state;
-    if (s->open) return;
-    s->open = true;
-    begin_item_event(out, a, "response.output_item.added");
-    buffer_append_text(out, ",\"item\":");
-    begin_item(out, a, "in_progress");
-    buffer_append_text(out, "]}");
-    codec_end_event(out);
-    begin_part_event(out, a, "response.content_part.added");
-    buffer_append_text(out, ",\"part\":");
-    append_part(out, "", 0, NULL);
-    codec_end_event(out);
-}
-
-static void append_text_delta(struct buffer *out, struct answer *a, const struct event *e)
-{
-    begin_part_event(out, a, "response.output_text.delta");
-    buffer_append_text(out, ",\"delta\":");
-    buffer_append_json(out, e->text_bytes > 0 ? e->text : "", e->text_bytes);
-    buffer_append_text(out, ",\"logprobs\":");
-    if (e->logprobs)
-        logprobs_append_entries(out, e->logprobs);
-    else
-        buffer_append_text(out, "[]");
-    codec_end_event(out);
-}
-
-static void close_item(struct buffer *out, struct answer *a, const char *finish_reason)
+static void append_item_event(struct buffer *out, struct answer *a, const char *name, const char *status,
+                              const struct buffer *text)
 {
     const struct stream *s = a->state;
-    begin_part_event(out, a, "response.output_text.done");
-    buffer_append_text(out, ",\"logprobs\":[],\"text\":");
-    buffer_append_json(out, s->text.num_bytes > 0 ? s->text.data : "", s->text.num_bytes);
-    codec_end_event(out);
-    begin_part_event(out, a, "response.content_part.done");
-    buffer_append_text(out, ",\"part\":");
-    append_part(out, s->text.data, s->text.num_bytes, NULL);
-    codec_end_event(out);
-    begin_item_event(out, a, "response.output_item.done");
+    begin_item_event(out, a, name);
     buffer_append_text(out, ",\"item\":");
-    append_item(out, a, finish_reason, s->text.data, s->text.num_bytes, NULL);
+    response_item_append(out, a, &s->item, status, text, NULL);
     codec_end_event(out);
 }
 
+static void append_part_event(struct buffer *out, struct answer *a, const char *name,
+                              const struct buffer *text)
+{
+    const struct stream *s = a->state;
+    if (s->item.kind == PIECE_ARGUMENTS) return;
+    begin_part_event(out, a, name);
+    buffer_append_text(out, ",\"part\":");
+    response_item_append_part(out, &s->item, text->data, text->num_bytes, NULL);
+    codec_end_event(out);
+}
+
+/* The names of the events with more of an item, and with all of it, and of its text in them. */
+static const struct {
+    const char *delta, *done, *member;
+} item_events[] = {
+    [PIECE_TEXT] = {"response.output_text.delta", "response.output_text.done", "text"},
+    [PIECE_REASONING] = {"response.reasoning_text.delta", "response.reasoning_text.done", "text"},
+    [PIECE_ARGUMENTS] = {"response.function_call_arguments.delta", "response.function_call_arguments.done",
+                         "arguments"},
+};
+
+static void append_item_delta(struct buffer *out, struct answer *a, const struct event *e)
+{
+    struct stream *s = a->state;
+    begin_part_event(out, a, item_events[s->item.kind].delta);
+    buffer_append_text(out, ",\"delta\":");
+    buffer_append_json(out, e->text_bytes > 0 ? e->text : "", e->text_bytes);
+    if (s->item.kind == PIECE_TEXT) {
+        buffer_append_text(out, ",\"logprobs\":");
+        if (e->logprobs)
+            logprobs_append_entries(out, e->logprobs);
+        else
+            buffer_append_text(out, "[]");
+    }
+    codec_end_event(out);
+    buffer_append(&s->text, e->text, e->text_bytes);
+}
+
+static void append_item_text(struct buffer *out, struct answer *a)
+{
+    const struct stream *s = a->state;
+    begin_part_event(out, a, item_events[s->item.kind].done);
+    if (s->item.kind == PIECE_TEXT) buffer_append_text(out, ",\"logprobs\":[]");
+    if (s->item.kind == PIECE_ARGUMENTS) {
+        buffer_append_text(out, ",\"name\":");
+        append_text(out, s->item.call.name);
+    }
+    buffer_printf(out, ",\"%s\":", item_events[s->item.kind].member);
+    buffer_append_json(out, s->text.num_bytes > 0 ? s->text.data : "", s->text.num_bytes);
+    codec_end_event(out);
+}
+
+static void close_item(struct buffer *out, struct answer *a, const char *status)
+{
+    struct stream *s = a->state;
+    if (!s->open) return;
+    append_item_text(out, a);
+    append_part_event(out, a, "response.content_part.done", &s->text);
+    append_item_event(out, a, "response.output_item.done", status, &s->text);
+    response_output_add(&s->output, a, &s->item, status, &s->text, NULL);
+    if (buffer_failed(&s->text)) out->failed = true; /* the end would lack what is missing here */
+    buffer_clear(&s->text);
+    s->open = false;
+}
+
+/* An item of this kind is open afterwards. Each call has its own. */
+static void open_item(struct buffer *out, struct answer *a, const struct event *e)
+{
+    struct stream *s = a->state;
+    enum piece_kind kind = e->piece == PIECE_CALL ? PIECE_ARGUMENTS : e->piece;
+    if (s->open && s->item.kind == kind && e->piece != PIECE_CALL) return;
+    close_item(out, a, "completed");
+    s->open = true;
+    s->item = (struct response_item){.kind = kind, .index = s->output.num_items};
+    if (e->call) s->item.call = *e->call;
+    append_item_event(out, a, "response.output_item.added", "in_progress", NULL);
+    append_part_event(out, a, "response.content_part.added", &(struct buffer){0});
+}
+
+/* What log probabilities belong to is a message, unless the answer is taken apart. */
 static void append_delta(struct buffer *out, struct answer *a, const struct event *e)
 {
     struct stream *s = a->state;
-    buffer_append(&s->text, e->text, e->text_bytes);
-    if (buffer_failed(&s->text)) out->failed = true; /* the end would lack what is missing here */
-    if (e->text_bytes > 0 || e->logprobs || e->finish_reason) open_item(out, a);
-    if (e->text_bytes > 0 || e->logprobs) append_text_delta(out, a, e);
-    if (e->finish_reason) close_item(out, a, e->finish_reason);
+    bool has_more = e->text_bytes > 0 || (e->logprobs && !e->choice->pieces);
+    bool is_empty = e->finish_reason && !s->open && s->output.num_items == 0;
+    if (has_more || e->piece == PIECE_CALL || is_empty) open_item(out, a, e);
+    if (has_more) append_item_delta(out, a, e);
+    if (e->finish_reason) close_item(out, a, status_of(e->finish_reason));
 }
 
 static void append_done(struct buffer *out, struct answer *a, const struct event *e)
@@ -246,8 +271,8 @@ static void append_done(struct buffer *out, struct answer *a, const struct event
     begin_event(out, a, cut ? "response.incomplete" : "response.completed");
     buffer_append_text(out, ",\"response\":");
     size_t begin = out->num_bytes;
-    append_finished(out, a, s->text.data, s->text.num_bytes, NULL, e->usage);
-    keep(a, out, begin, s->text.data, s->text.num_bytes);
+    append_finished(out, a, &s->output, e->usage);
+    keep(a, out, begin, &s->output);
     codec_end_event(out);
 }
 
@@ -266,7 +291,9 @@ static void append_error_event(struct buffer *out, struct answer *a, const struc
 static void forget(void *state)
 {
     struct stream *s = state;
-    if (s->begun) buffer_deinit(&s->text);
+    if (!s->begun) return;
+    buffer_deinit(&s->text);
+    response_output_deinit(&s->output);
 }
 
 /* ---- whole ---- */
@@ -275,10 +302,13 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
 {
     const struct choice *c = &a->choices[0];
     const struct logprobs_part part = choice_next_logprobs(c, a->context, INT32_MAX);
+    struct response_output o;
     size_t begin = out->num_bytes;
-    append_finished(out, a, c->ready.data, c->ready.num_bytes, a->context->params->logprobs ? &part : NULL,
-                    e->usage);
-    keep(a, out, begin, c->ready.data, c->ready.num_bytes);
+    response_output_init(&o);
+    response_output_add_all(&o, a, status_of(c->finish_reason), a->context->params->logprobs ? &part : NULL);
+    append_finished(out, a, &o, e->usage);
+    keep(a, out, begin, &o);
+    response_output_deinit(&o);
 }
 
 const struct codec codec_responses = {
@@ -297,6 +327,7 @@ const struct codec codec_responses = {
                [EVENT_PING] = append_ping,
                [EVENT_WHOLE] = append_whole},
     .append_error = response_append_error,
+    .tells_pieces = true,
     .state_bytes = sizeof(struct stream),
     .forget = forget,
 };

@@ -1,0 +1,56 @@
+"""Calls and reasoning in Ollama's /api/chat, with its own client before a scripted model."""
+import ollama
+import pytest
+
+from scripted import scripted_server
+from test_tools import CALL, PING, TEMPLATE, TOOLS
+
+MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
+ASK = [{"role": "user", "content": "The weather?"}]
+THOUGHT, TEXT = "Zürich, then.", "I will look."
+SAID = f"<think>\n{THOUGHT}\n</think>\n\n{TEXT}\n{CALL}\n{PING}"
+CALLS = [("get_weather", {"city": 'Zürich "am" See', "days": 2}), ("ping", {})]
+
+
+@pytest.fixture(scope="module")
+def thinking():
+    with scripted_server(template=TEMPLATE) as (server, script):
+        yield ollama.Client(host=server.url), script
+
+
+def calls_of(message):
+    return [(c.function.name, dict(c.function.arguments)) for c in message.tool_calls or []]
+
+
+def test_a_whole_answer(thinking):
+    client, script = thinking
+    script([("weather", SAID)])
+    answer = client.chat(model=MODEL, messages=ASK, tools=TOOLS)
+    assert (answer.message.thinking, answer.message.content, calls_of(answer.message)) == (THOUGHT, TEXT, CALLS)
+    assert answer.done_reason == "stop"
+
+
+def test_a_stream(thinking):
+    client, script = thinking
+    script([("weather", SAID)])
+    parts = list(client.chat(model=MODEL, messages=ASK, tools=TOOLS, stream=True))
+    assert "".join(p.message.thinking or "" for p in parts) == THOUGHT
+    assert "".join(p.message.content or "" for p in parts) == TEXT
+    assert [c for p in parts for c in calls_of(p.message)] == CALLS
+    assert [p.done for p in parts] == [False] * (len(parts) - 1) + [True]
+
+
+def test_a_round_with_a_tool(thinking):
+    client, script = thinking
+    script([("20 degrees", "It is warm."), ("weather", CALL)])
+    first = client.chat(model=MODEL, messages=ASK, tools=TOOLS)
+    more = [*ASK, first.message, {"role": "tool", "tool_name": "get_weather", "content": "20 degrees"}]
+    second = client.chat(model=MODEL, messages=more, tools=TOOLS)
+    assert second.message.content == "It is warm." and second.prompt_eval_count > first.prompt_eval_count
+
+
+def test_generate_calls_nothing(thinking):
+    client, script = thinking
+    script([("weather", SAID)])
+    with pytest.raises(ollama.ResponseError, match="tools are not supported by this endpoint"):
+        client._request_raw("POST", "/api/generate", json={"model": MODEL, "prompt": "The weather?", "tools": TOOLS})

@@ -1,0 +1,98 @@
+"""Calls and reasoning in /v1/responses, with OpenAI's own client before a scripted model."""
+import json
+
+import pytest
+
+from scripted import scripted_server
+from test_tools import CALL, PING, TEMPLATE
+
+MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
+TOOLS = [{"type": "function", "name": "get_weather", "description": "Weather", "strict": False, "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}},
+    {"type": "function", "name": "ping", "strict": False, "parameters": {"type": "object", "properties": {}}},
+    {"type": "web_search"}]
+THOUGHT, TEXT = "Zürich, then.", "I will look."
+SAID = f"<think>\n{THOUGHT}\n</think>\n\n{TEXT}\n{CALL}\n{PING}"
+ARGUMENTS = {"city": 'Zürich "am" See', "days": 2}
+
+
+@pytest.fixture(scope="module")
+def thinking():
+    with scripted_server(template=TEMPLATE) as (server, script):
+        yield server.client(), script
+
+
+def shape(response):
+    """What a response is made of, without its ids."""
+    parts = []
+    for item in response.output:
+        if item.type == "message":
+            parts.append(("message", item.content[0].text))
+        elif item.type == "reasoning":
+            parts.append(("reasoning", item.content[0].text))
+        else:
+            parts.append(("call", item.name, json.loads(item.arguments)))
+    return parts
+
+
+SHAPE = [("reasoning", THOUGHT), ("message", TEXT), ("call", "get_weather", ARGUMENTS), ("call", "ping", {})]
+
+
+def test_items_of_a_whole_answer(thinking):
+    client, script = thinking
+    script([("weather", SAID)])
+    response = client.responses.create(model=MODEL, input="The weather?", tools=TOOLS)
+    assert shape(response) == SHAPE and response.status == "completed" and response.output_text == TEXT
+    ids = [i.id for i in response.output] + [i.call_id for i in response.output if i.type == "function_call"]
+    assert len(set(ids)) == 6
+
+
+def test_items_of_a_stream(thinking):
+    client, script = thinking
+    script([("weather", SAID)])
+    with client.responses.stream(model=MODEL, input="The weather?", tools=TOOLS) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert shape(final) == SHAPE
+    raw = list(client.responses.create(model=MODEL, input="The weather?", tools=TOOLS, stream=True))
+    assert [e.sequence_number for e in raw] == list(range(len(raw))) and len(events) >= len(raw)
+    for index, item in enumerate(raw[-1].response.output):
+        own = [e for e in raw if getattr(e, "output_index", None) == index]
+        assert own[0].type == "response.output_item.added" and own[-1].type == "response.output_item.done"
+        assert own[0].item.id == own[-1].item.id == item.id
+        assert {e.item_id for e in own[1:-1]} == {item.id}
+        deltas = "".join(e.delta for e in own if e.type.endswith(".delta"))
+        assert deltas == (item.arguments if item.type == "function_call" else item.content[0].text)
+
+
+def test_a_round_with_a_tool(thinking):
+    """The stored call and its result reach the template, as the same conversation sent whole does."""
+    client, script = thinking
+    script([("20 degrees", "It is warm."), ("weather", CALL)])
+    first = client.responses.create(model=MODEL, input="The weather?", tools=TOOLS)
+    call = first.output[0]
+    assert call.type == "function_call" and first.output_text == ""
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "20 degrees"}
+    second = client.responses.create(model=MODEL, input=[result], tools=TOOLS, previous_response_id=first.id)
+    whole = client.responses.create(model=MODEL, tools=TOOLS, input=[
+        {"role": "user", "content": "The weather?"}, call.model_dump(exclude_none=True), result])
+    assert second.output_text == whole.output_text == "It is warm."
+    assert second.usage.input_tokens == whole.usage.input_tokens > first.usage.input_tokens
+
+
+def test_an_answer_with_nothing_in_it(thinking):
+    client, script = thinking
+    script([("weather", "")])
+    whole = client.responses.create(model=MODEL, input="The weather?", tools=TOOLS)
+    last = list(client.responses.create(model=MODEL, input="The weather?", tools=TOOLS, stream=True))[-1].response
+    assert shape(whole) == shape(last) == [("message", "")]
+
+
+def test_a_call_that_must_come(client, model):
+    """A real model, held to the tool's schema by masks."""
+    response = client.responses.create(model=model, input="The weather in Paris?", tools=TOOLS[:1], tool_choice="required",
+                                       temperature=0, max_output_tokens=120)
+    call = response.output[0]
+    assert call.type == "function_call" and call.name == "get_weather"
+    if response.status == "completed":
+        assert isinstance(json.loads(call.arguments)["city"], str)
