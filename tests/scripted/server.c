@@ -150,5 +150,6 @@ int main(int argc, char **argv)
     }
     int code = server_run(&config, speak);
     log_writer_stop();
+    config_deinit(&config);
     return code;
 }
