@@ -128,6 +128,7 @@ static void append_json_escape(struct buffer *b, unsigned char c)
 void buffer_append_json(struct buffer *b, const char *text, size_t n)
 {
     buffer_append_char(b, '"');
+    if (n == 0) text = "";
     size_t from = 0;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -138,6 +139,11 @@ void buffer_append_json(struct buffer *b, const char *text, size_t n)
     }
     buffer_append(b, text + from, n - from);
     buffer_append_char(b, '"');
+}
+
+void buffer_append_json_text(struct buffer *b, const char *text)
+{
+    buffer_append_json(b, text, strlen(text));
 }
 
 void buffer_consume(struct buffer *b, size_t n)

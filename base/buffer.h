@@ -33,8 +33,10 @@ void buffer_printf(struct buffer *b, const char *format, ...) __attribute__((for
 void buffer_vprintf(struct buffer *b, const char *format, va_list args);
 
 /* Appends text as a JSON string with its quotes. Input must be valid UTF-8; control characters,
- * quote and backslash are escaped, everything else is copied. */
+ * quote and backslash are escaped, everything else is copied. text may be NULL when n is 0, as the data of an
+ * empty buffer is. */
 void buffer_append_json(struct buffer *b, const char *text, size_t n);
+void buffer_append_json_text(struct buffer *b, const char *text); /* up to its NUL */
 
 /* Removes the first n bytes. */
 void buffer_consume(struct buffer *b, size_t n);

@@ -1,7 +1,5 @@
 /* endpoint_health.c - is it ready, is it alive, which version is it. That /livez answers shows that the loop
  * ticks; the engine is alive unless it is stuck (engine_watch.h). */
-#include <string.h>
-
 #include "base/buffer.h"
 #include "base/version.h"
 #include "server/engine_watch.h"
@@ -45,9 +43,9 @@ void endpoint_version(struct exchange *x)
     struct buffer text;
     buffer_init(&text, 1024);
     buffer_append_text(&text, "{\"version\":");
-    buffer_append_json(&text, flashd_version(), strlen(flashd_version()));
+    buffer_append_json_text(&text, flashd_version());
     buffer_append_text(&text, ",\"commit\":");
-    buffer_append_json(&text, flashd_commit(), strlen(flashd_commit()));
+    buffer_append_json_text(&text, flashd_commit());
     buffer_append_text(&text, "}");
     if (buffer_failed(&text))
         exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");

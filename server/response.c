@@ -1,6 +1,5 @@
 #include "server/response.h"
 
-#include <string.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -73,7 +72,7 @@ void response_append_head(struct buffer *out, const struct response_head *h)
 static void append_json_or_null(struct buffer *out, const char *text)
 {
     if (text)
-        buffer_append_json(out, text, strlen(text));
+        buffer_append_json_text(out, text);
     else
         buffer_append_text(out, "null");
 }

@@ -107,7 +107,7 @@ void codec_append_call_id(struct buffer *out, const struct answer *a, const stru
 {
     const char *answer = a->id + strlen(a->codec->id_prefix);
     if (*call->id)
-        buffer_append_json(out, call->id, strlen(call->id));
+        buffer_append_json_text(out, call->id);
     else
         buffer_printf(out, "\"call_%.16s%04x%04x\"", answer, (unsigned)c->index, (unsigned)call->index);
 }

@@ -1,6 +1,4 @@
 /* endpoint_llama.c - what llama.cpp's clients ask about the server: /props and /slots. */
-#include <string.h>
-
 #include "base/version.h"
 #include "server/api/generation.h"
 
@@ -24,9 +22,9 @@ void endpoint_props(struct exchange *x)
     buffer_printf(&body,
                   "{\"default_generation_settings\":{\"n_ctx\":%d},\"total_slots\":%d,\"model_alias\":",
                   server->facts->max_model_len, server->facts->max_num_seqs);
-    buffer_append_json(&body, name, strlen(name));
+    buffer_append_json_text(&body, name);
     buffer_append_text(&body, ",\"model_path\":");
-    buffer_append_json(&body, name, strlen(name));
+    buffer_append_json_text(&body, name);
     buffer_printf(&body, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"flashd %s\"}",
                   flashd_version());
     reply(x, &body);

@@ -39,7 +39,7 @@ void endpoint_response_delete(struct exchange *x)
     }
     buffer_init(&body, 4096);
     buffer_append_text(&body, "{\"id\":");
-    buffer_append_json(&body, x->path_rest, strlen(x->path_rest));
+    buffer_append_json_text(&body, x->path_rest);
     buffer_append_text(&body, ",\"object\":\"response\",\"deleted\":true}");
     exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
     buffer_deinit(&body);

@@ -39,10 +39,10 @@ static void reply_page(struct exchange *x, const char *content_type, const struc
 static void append_model(struct buffer *out, const struct server *server, const char *name)
 {
     buffer_append_text(out, "{\"id\":");
-    buffer_append_json(out, name, strlen(name));
+    buffer_append_json_text(out, name);
     buffer_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"flashd\",\"root\":",
                   (long long)server->created);
-    buffer_append_json(out, server->model_names[0], strlen(server->model_names[0]));
+    buffer_append_json_text(out, server->model_names[0]);
     buffer_printf(out, ",\"parent\":null,\"max_model_len\":%d}", server->facts->max_model_len);
 }
 

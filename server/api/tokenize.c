@@ -55,7 +55,7 @@ static void append_token_strings(struct buffer *out, const struct tokenizer *t, 
         buffer_clear(&text);
         tokenizer_decode(t, &list->ids[i], 1, false, &text);
         if (i > 0) buffer_append_char(out, ',');
-        buffer_append_json(out, text.num_bytes > 0 ? text.data : "", text.num_bytes);
+        buffer_append_json(out, text.data, text.num_bytes);
     }
     buffer_append_char(out, ']');
     buffer_deinit(&text);
@@ -248,7 +248,7 @@ static int run_detokenize(struct job *job, cJSON *body)
     if (status == 0) {
         tokenizer_decode(job->server->tokenizer, list.ids, list.num_ids, false, &text);
         buffer_append_text(&job->answer, "{\"prompt\":");
-        buffer_append_json(&job->answer, text.data ? text.data : "", text.num_bytes);
+        buffer_append_json(&job->answer, text.data, text.num_bytes);
         buffer_append_char(&job->answer, '}');
     }
     buffer_deinit(&text);

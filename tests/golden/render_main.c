@@ -80,14 +80,14 @@ static void print_answer(const struct answer *a, bool timed)
     buffer_init(&out, 2 * (size_t)OUTPUT_BYTES_MAX);
     buffer_append_text(&out, a->status == 0 ? "{\"text\":" : "{\"error\":");
     if (a->status == 0) {
-        buffer_append_json(&out, a->text.data ? a->text.data : "", a->text.num_bytes);
+        buffer_append_json(&out, a->text.data, a->text.num_bytes);
         buffer_append_text(&out, ",\"untrusted\":[");
         for (int i = 0; i < a->num_untrusted; i++) {
             buffer_printf(&out, "%s[%zu,%zu]", i > 0 ? "," : "", a->untrusted[i].begin, a->untrusted[i].end);
         }
         buffer_printf(&out, "],\"wants_parts\":%s", a->wants_parts ? "true" : "false");
     } else {
-        buffer_append_json(&out, a->err.text, strlen(a->err.text));
+        buffer_append_json_text(&out, a->err.text);
         buffer_printf(&out, ",\"status\":\"%s\"", status_text(a->status));
     }
     if (timed) buffer_printf(&out, ",\"microseconds\":%.2f", a->microseconds);

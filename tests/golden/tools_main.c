@@ -32,12 +32,12 @@ static void on_event(void *context, const struct tool_event *e)
         buffer_append_text(&p->calls, p->num_calls++ ? ",{\"name\":" : "{\"name\":");
         buffer_append_json(&p->calls, e->bytes, e->num_bytes);
         buffer_append_text(&p->calls, ",\"id\":");
-        buffer_append_json(&p->calls, e->id, strlen(e->id));
+        buffer_append_json_text(&p->calls, e->id);
         buffer_clear(&p->arguments);
     }
     if (e->kind == TOOL_CALL_END) {
         buffer_append_text(&p->calls, ",\"arguments\":");
-        buffer_append_json(&p->calls, p->arguments.data ? p->arguments.data : "", p->arguments.num_bytes);
+        buffer_append_json(&p->calls, p->arguments.data, p->arguments.num_bytes);
         buffer_printf(&p->calls, ",\"is_complete\":%s}", e->is_complete ? "true" : "false");
     }
 }
@@ -80,9 +80,9 @@ static void render(const struct model *m, const cJSON *job, struct buffer *out)
                                       &chat_template_limits_default, &text, &untrusted, &num_untrusted, &err);
     buffer_append_text(out, status ? "{\"error\":" : "{\"text\":");
     if (status)
-        buffer_append_json(out, err.text, strlen(err.text));
+        buffer_append_json_text(out, err.text);
     else
-        buffer_append_json(out, text.data ? text.data : "", text.num_bytes);
+        buffer_append_json(out, text.data, text.num_bytes);
     buffer_append_text(out, "}");
     free(untrusted);
     buffer_deinit(&text);
@@ -116,7 +116,7 @@ static void push(struct tool_parser *p, const char *text, const cJSON *cuts)
 static void append_field(struct buffer *out, const char *name, const struct buffer *text)
 {
     buffer_printf(out, "\"%s\":", name);
-    buffer_append_json(out, text->data ? text->data : "", text->num_bytes);
+    buffer_append_json(out, text->data, text->num_bytes);
     buffer_append_char(out, ',');
 }
 

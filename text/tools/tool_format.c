@@ -104,7 +104,7 @@ void tool_format_describe(const struct tool_format *f, struct buffer *out)
     for (int i = 0; i < NUM_TEXTS; i++) {
         if (!*texts[i].text) continue;
         buffer_printf(out, ", \"%s\": ", texts[i].name);
-        buffer_append_json(out, texts[i].text, strlen(texts[i].text));
+        buffer_append_json_text(out, texts[i].text);
     }
     buffer_printf(out, ", \"renders_calls\": %s, \"renders_tools\": %s, \"content_beside_calls\": \"%s\"",
                   f->renders_calls ? "true" : "false", f->renders_tools ? "true" : "false",
@@ -116,7 +116,7 @@ void tool_format_describe(const struct tool_format *f, struct buffer *out)
         {"header", f->header}, {"answer_end", f->answer_end}, {"calls_end", f->calls_end}};
     for (int i = 0; i < 3; i++) {
         buffer_printf(out, ", \"%s\": ", turn[i].name);
-        buffer_append_json(out, turn[i].text, strlen(turn[i].text));
+        buffer_append_json_text(out, turn[i].text);
     }
     buffer_append_text(out, "}");
 }

@@ -89,7 +89,7 @@ static void append_members(const struct tool_format *f, struct buffer *out, cons
     {
         if (item != value->child) buffer_append_text(out, ", ");
         if (item->string) {
-            buffer_append_json(out, item->string, strlen(item->string));
+            buffer_append_json_text(out, item->string);
             buffer_append_text(out, ": ");
         }
         append_literal(f, out, item);
@@ -100,7 +100,7 @@ static void append_members(const struct tool_format *f, struct buffer *out, cons
 static void append_literal(const struct tool_format *f, struct buffer *out, const cJSON *value)
 {
     if (cJSON_IsString(value)) {
-        buffer_append_json(out, value->valuestring, strlen(value->valuestring));
+        buffer_append_json_text(out, value->valuestring);
     } else if (cJSON_IsNumber(value)) {
         append_number(out, value);
     } else if (cJSON_IsBool(value)) {

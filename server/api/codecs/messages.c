@@ -16,11 +16,6 @@ struct stream {
     enum piece_kind kind; /* of this kind; that of a call is ARGUMENTS */
 };
 
-static void append_text(struct buffer *out, const char *text)
-{
-    buffer_append_json(out, text, strlen(text));
-}
-
 /* ---- parts of answers ---- */
 
 static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
@@ -55,7 +50,7 @@ static void append_stop(struct buffer *out, const struct choice *c, const char *
 static void begin_message(struct buffer *out, const struct answer *a)
 {
     buffer_printf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", a->id);
-    append_text(out, a->model);
+    buffer_append_json_text(out, a->model);
     buffer_append_text(out, ",\"content\":[");
 }
 
@@ -66,7 +61,7 @@ static void begin_tool_use(struct buffer *out, const struct answer *a, const str
     buffer_append_text(out, "{\"type\":\"tool_use\",\"id\":");
     codec_append_call_id(out, a, c, call);
     buffer_append_text(out, ",\"name\":");
-    append_text(out, call->name);
+    buffer_append_json_text(out, call->name);
     buffer_append_text(out, ",\"input\":");
 }
 
@@ -240,9 +235,9 @@ static const char *error_type_of(int http_status)
 static void append_failure_members(struct buffer *out, const struct failure *f)
 {
     buffer_printf(out, ",\"error\":{\"type\":\"%s\",\"message\":", error_type_of(f->http_status));
-    append_text(out, f->message);
+    buffer_append_json_text(out, f->message);
     buffer_append_text(out, "},\"request_id\":");
-    append_text(out, f->request_id);
+    buffer_append_json_text(out, f->request_id);
 }
 
 void messages_append_error(struct buffer *out, const struct failure *f)

@@ -17,11 +17,6 @@ struct stream {
     struct buffer arguments;
 };
 
-static void append_text(struct buffer *out, const char *text)
-{
-    buffer_append_json(out, text, strlen(text));
-}
-
 void ollama_append_time(struct buffer *out, uint64_t wall_ns)
 {
     time_t seconds = (time_t)(wall_ns / 1000000000u);
@@ -41,12 +36,12 @@ static void begin_line(struct buffer *out, const struct answer *a, const struct 
                        const struct buffer *members)
 {
     buffer_append_text(out, "{\"model\":");
-    append_text(out, a->model);
+    buffer_append_json_text(out, a->model);
     buffer_append_text(out, ",\"created_at\":");
     ollama_append_time(out, clock_wall_ns());
     buffer_append_text(out,
                        is_chat(a) ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"response\":");
-    buffer_append_json(out, text->num_bytes > 0 ? text->data : "", text->num_bytes);
+    buffer_append_json(out, text->data, text->num_bytes);
     if (!is_chat(a)) return;
     buffer_append(out, members->data, members->num_bytes);
     buffer_append_char(out, '}');
@@ -64,7 +59,7 @@ static void append_thinking(struct buffer *members, const char *text, size_t n)
 static void append_call(struct buffer *out, const char *name, const struct buffer *arguments)
 {
     buffer_append_text(out, "{\"function\":{\"name\":");
-    append_text(out, name);
+    buffer_append_json_text(out, name);
     buffer_append_text(out, ",\"arguments\":");
     codec_append_arguments(out, arguments);
     buffer_append_text(out, "}}");
@@ -204,7 +199,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
 void ollama_append_error(struct buffer *out, const struct failure *f)
 {
     buffer_append_text(out, "{\"error\":");
-    append_text(out, f->message);
+    buffer_append_json_text(out, f->message);
     buffer_append_char(out, '}');
 }
 

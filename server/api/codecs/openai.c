@@ -4,21 +4,15 @@
 #include "server/api/codec.h"
 
 #include <stdint.h>
-#include <string.h>
 
 #include "base/clock.h"
-
-static void append_text(struct buffer *out, const char *text)
-{
-    buffer_append_json(out, text, strlen(text));
-}
 
 /* {"id":...,"object":...,"created":...,"model":...,"choices":[ */
 static void begin_object(struct buffer *out, const struct answer *a, const char *object)
 {
     buffer_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id, object,
                   (long long)a->created);
-    append_text(out, a->model);
+    buffer_append_json_text(out, a->model);
     buffer_append_text(out, ",\"choices\":[");
 }
 
@@ -39,7 +33,7 @@ static void append_finish_reason(struct buffer *out, const char *finish_reason)
 {
     buffer_append_text(out, ",\"finish_reason\":");
     if (finish_reason)
-        append_text(out, finish_reason);
+        buffer_append_json_text(out, finish_reason);
     else
         buffer_append_text(out, "null");
 }
@@ -89,7 +83,7 @@ static void begin_chunk(struct buffer *out, const struct answer *a)
 static void append_member(struct buffer *out, const char *name, const char *text, size_t num_bytes)
 {
     buffer_printf(out, "\"%s\":", name);
-    buffer_append_json(out, num_bytes > 0 ? text : "", num_bytes);
+    buffer_append_json(out, text, num_bytes);
 }
 
 /* Of all choices at once and in order: clients take a choice's first chunk as its beginning. */
@@ -112,7 +106,7 @@ static void append_call_piece(struct buffer *out, const struct answer *a, const 
         buffer_append_text(out, "\"id\":");
         codec_append_call_id(out, a, e->choice, e->call);
         buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
-        append_text(out, e->call->name);
+        buffer_append_json_text(out, e->call->name);
         buffer_append_text(out, ",\"arguments\":\"\"}}]");
         return;
     }
@@ -212,7 +206,7 @@ static void append_calls(struct buffer *out, const struct answer *a, const struc
         buffer_append_text(out, i > 0 ? ",{\"id\":" : "{\"id\":");
         codec_append_call_id(out, a, c, &c->pieces->calls[i]);
         buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
-        append_text(out, c->pieces->calls[i].name);
+        buffer_append_json_text(out, c->pieces->calls[i].name);
         buffer_append_char(out, ',');
         append_pieces(out, "arguments", c, PIECE_ARGUMENTS, i);
         buffer_append_text(out, "}}");

@@ -4,11 +4,6 @@
 
 enum { OUTPUT_BYTES_MAX = 64 << 20 };
 
-static void append_bytes(struct buffer *out, const char *text, size_t n)
-{
-    buffer_append_json(out, n > 0 ? text : "", n);
-}
-
 void response_output_init(struct response_output *o)
 {
     struct buffer *const buffers[] = {&o->items, &o->said, &o->reasoning, &o->calls};
@@ -53,7 +48,7 @@ void response_item_append_part(struct buffer *out, const struct response_item *i
             buffer_append_text(out, "[]");
         buffer_append_text(out, ",\"text\":");
     }
-    append_bytes(out, text, n);
+    buffer_append_json(out, text, n);
     buffer_append_char(out, '}');
 }
 
@@ -63,9 +58,9 @@ static void append_call_members(struct buffer *out, const struct answer *a, cons
     buffer_append_text(out, ",\"type\":\"function_call\",\"call_id\":");
     codec_append_call_id(out, a, &a->choices[0], &item->call);
     buffer_append_text(out, ",\"name\":");
-    append_bytes(out, item->call.name, strlen(item->call.name));
+    buffer_append_json_text(out, item->call.name);
     buffer_append_text(out, ",\"arguments\":");
-    append_bytes(out, arguments ? arguments->data : "", arguments ? arguments->num_bytes : 0);
+    buffer_append_json(out, arguments ? arguments->data : "", arguments ? arguments->num_bytes : 0);
 }
 
 static void append_text_members(struct buffer *out, const struct response_item *item,
@@ -99,9 +94,9 @@ static void append_canonical_call(struct buffer *out, const struct answer *a, co
     buffer_append_text(out, "{\"type\":\"function\",\"id\":");
     codec_append_call_id(out, a, &a->choices[0], call);
     buffer_append_text(out, ",\"function\":{\"name\":");
-    append_bytes(out, call->name, strlen(call->name));
+    buffer_append_json_text(out, call->name);
     buffer_append_text(out, ",\"arguments\":");
-    append_bytes(out, arguments->data, arguments->num_bytes);
+    buffer_append_json(out, arguments->data, arguments->num_bytes);
     buffer_append_text(out, "}}");
 }
 
@@ -149,14 +144,14 @@ void response_output_append_message(struct buffer *out, const struct response_ou
     buffer_append_text(out, "{\"role\":\"assistant\",\"content\":");
     if (o->said.num_bytes > 0 || o->calls.num_bytes == 0) {
         buffer_append_text(out, "[{\"type\":\"text\",\"text\":");
-        append_bytes(out, o->said.data, o->said.num_bytes);
+        buffer_append_json(out, o->said.data, o->said.num_bytes);
         buffer_append_text(out, "}]");
     } else {
         buffer_append_text(out, "null");
     }
     if (o->reasoning.num_bytes > 0) {
         buffer_append_text(out, ",\"reasoning_content\":");
-        append_bytes(out, o->reasoning.data, o->reasoning.num_bytes);
+        buffer_append_json(out, o->reasoning.data, o->reasoning.num_bytes);
     }
     if (o->calls.num_bytes > 0) {
         buffer_append_text(out, ",\"tool_calls\":[");

@@ -28,11 +28,6 @@ struct stream {
     struct response_output output;
 };
 
-static void append_text(struct buffer *out, const char *text)
-{
-    buffer_append_json(out, text, strlen(text));
-}
-
 static const struct responses_request *request_of(const struct answer *a)
 {
     return a->context->params->kept;
@@ -62,7 +57,7 @@ static void begin_response(struct buffer *out, const struct answer *a, const cha
     buffer_printf(
         out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"model\":", a->id,
         (long long)a->created, status);
-    append_text(out, a->model);
+    buffer_append_json_text(out, a->model);
     buffer_append_text(out, ",\"background\":false");
     buffer_append_text(out, request_of(a)->echo);
     buffer_printf(out, ",\"incomplete_details\":%s",
@@ -200,7 +195,7 @@ static void append_item_delta(struct buffer *out, struct answer *a, const struct
     struct stream *s = a->state;
     begin_part_event(out, a, item_events[s->item.kind].delta);
     buffer_append_text(out, ",\"delta\":");
-    buffer_append_json(out, e->text_bytes > 0 ? e->text : "", e->text_bytes);
+    buffer_append_json(out, e->text, e->text_bytes);
     if (s->item.kind == PIECE_TEXT) {
         buffer_append_text(out, ",\"logprobs\":");
         if (e->logprobs)
@@ -219,10 +214,10 @@ static void append_item_text(struct buffer *out, struct answer *a)
     if (s->item.kind == PIECE_TEXT) buffer_append_text(out, ",\"logprobs\":[]");
     if (s->item.kind == PIECE_ARGUMENTS) {
         buffer_append_text(out, ",\"name\":");
-        append_text(out, s->item.call.name);
+        buffer_append_json_text(out, s->item.call.name);
     }
     buffer_printf(out, ",\"%s\":", item_events[s->item.kind].member);
-    buffer_append_json(out, s->text.num_bytes > 0 ? s->text.data : "", s->text.num_bytes);
+    buffer_append_json(out, s->text.data, s->text.num_bytes);
     codec_end_event(out);
 }
 
@@ -283,7 +278,7 @@ static void append_error_event(struct buffer *out, struct answer *a, const struc
     begin_response(out, a, "failed");
     buffer_append_text(out,
                        ",\"output\":[],\"usage\":null,\"error\":{\"code\":\"server_error\",\"message\":");
-    append_text(out, e->error->text);
+    buffer_append_json_text(out, e->error->text);
     buffer_append_text(out, "}}");
     codec_end_event(out);
 }

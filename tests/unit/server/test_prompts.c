@@ -295,7 +295,7 @@ static void quoted_text_stays_utf8(void **state)
     struct buffer text;
     struct json_gate_limits limits = {8, 100, 100};
     buffer_init(&text, 4096);
-    buffer_append_json(&text, error.text, strlen(error.text));
+    buffer_append_json_text(&text, error.text);
     assert_int_equal(json_gate_check(text.data, text.num_bytes, &limits, NULL), 0);
     buffer_deinit(&text);
 }
