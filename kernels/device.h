@@ -165,7 +165,7 @@ struct kernel_table {
      * CPU has NULL. */
     int32_t (*graph_size)(const struct device *d, int32_t n);
 
-    /* Ids that no row may draw from now on, whatever it asks for: a token_mask (step.h). Once for a model,
+    /* Ids that no row may draw from now on, whatever it asks for: a bit_set (base/bit_set.h). Once for a model,
      * while no step is in flight, before or after seal. Host memory, copied. */
     void (*forbid)(struct device *d, const uint64_t *ids);
 

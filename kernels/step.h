@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/bit_set.h"
 #include "link/sampling.h"
 
 enum { BLOCK_SIZE = 16 }; /* tokens in a K/V block */
@@ -36,8 +37,9 @@ struct sample_params {
      * device's sample and may be set until then; without constrained they are NULL and false. Not with
      * score_token_id. */
     bool constrained;
-    bool withheld;           /* the row draws nothing in this step */
-    const uint64_t *allowed; /* a token_mask; NULL: every id. Host memory, not read any more when sample has
+    bool withheld; /* the row draws nothing in this step */
+    const uint64_t
+        *allowed; /* a bit_set of ids; NULL: every id. Host memory, not read any more when sample has
                                 returned */
 };
 
@@ -47,17 +49,6 @@ struct sample_result {
     bool withheld;    /* as it was asked: nothing was drawn, and all else here is meaningless */
     struct token_logprobs logprobs; /* logprob 0 and num_top 0 unless asked for */
 };
-
-/* A set of token ids: bit id % 64 of word id / 64. Bits from the vocabulary's end on mean nothing. */
-static inline int32_t token_mask_words(int32_t vocab_size)
-{
-    return (vocab_size + 63) / 64;
-}
-
-static inline bool token_mask_has(const uint64_t *mask, int32_t id)
-{
-    return mask[id / 64] >> (id % 64) & 1;
-}
 
 /* Host memory, owned by the caller, valid and unchanged until step_end returns (but see constrained). */
 struct step {

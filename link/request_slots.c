@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 
 enum { PAGE_BYTES = 4096, KEEP_BYTES_MAX = 16 * PAGE_BYTES };
@@ -45,7 +46,7 @@ static bool layout_plan(struct layout *l, int32_t num_slots, int32_t max_model_l
     uint64_t count = (uint64_t)num_slots, slots_offset;
     l->slot_stride = align_up(sizeof(struct request_slot), 64);
     l->payload_stride = align_up(sizeof(struct request_payload), PAGE_BYTES);
-    l->mask_words = (int32_t)div_up(vocab_size, 64);
+    l->mask_words = (int32_t)bit_set_words((size_t)vocab_size);
     l->mask_stride = align_up((size_t)l->mask_words * sizeof(uint64_t), PAGE_BYTES);
     l->tokens_stride = align_up((size_t)max_model_len * sizeof(int32_t), PAGE_BYTES);
     l->logprobs_stride = align_up((size_t)max_model_len * sizeof(struct token_logprobs), PAGE_BYTES);

@@ -47,9 +47,6 @@ void endpoint_version(struct exchange *x)
     buffer_append_text(&text, ",\"commit\":");
     buffer_append_json_text(&text, flashd_commit());
     buffer_append_text(&text, "}");
-    if (buffer_failed(&text))
-        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
-    else
-        exchange_reply(x, 200, "application/json", text.data, text.num_bytes);
+    exchange_reply_page(x, "application/json", &text);
     buffer_deinit(&text);
 }

@@ -23,6 +23,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+struct buffer;
 struct server;     /* server.h: what all endpoints share */
 struct connection; /* transport's own */
 
@@ -70,6 +71,9 @@ void exchange_add_header(struct exchange *x, const char *name, const char *value
 /* Sends a whole response; the exchange is gone. body is copied. */
 void exchange_reply(struct exchange *x, int http_status, const char *content_type, const char *body,
                     size_t n);
+
+/* Sends a page that was put together in a buffer, with 200. One that did not fit into memory is not sent in part. */
+void exchange_reply_page(struct exchange *x, const char *content_type, const struct buffer *page);
 
 /* An error in the shape of the route's protocol; without one OpenAI's {"error":{message,type,param,code}}, where
  * param and code may be NULL (null on the wire).

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "text/grammar/mask.h"
@@ -66,16 +67,6 @@ static bool is_stop(const struct masks *m, const struct follower *f, int32_t id)
            contains(f->stop_token_ids, f->num_stop_token_ids, id);
 }
 
-static void add_id(uint64_t *words, int32_t id)
-{
-    words[id / 64] |= 1ull << (id % 64);
-}
-
-static void remove_id(uint64_t *words, int32_t id)
-{
-    words[id / 64] &= ~(1ull << (id % 64));
-}
-
 static bool is_empty(const uint64_t *words, size_t num_words)
 {
     for (size_t i = 0; i < num_words; i++)
@@ -120,11 +111,12 @@ static void add_ends(const struct masks *m, const struct follower *f, uint64_t *
 {
     bool may_stop = f->num_taken >= f->min_tokens;
     bool may_end = may_stop && matcher_can_end(f->matcher);
-    for (int32_t i = 0; i < m->num_end_ids && may_end && !f->ignore_eos; i++) add_id(words, m->end_ids[i]);
+    for (int32_t i = 0; i < m->num_end_ids && may_end && !f->ignore_eos; i++)
+        bit_set_add(words, (size_t)m->end_ids[i]);
     for (int32_t i = 0; i < f->num_stop_token_ids; i++) {
-        int32_t id = f->stop_token_ids[i];
-        if (!may_stop) remove_id(words, id);
-        if (may_end) add_id(words, id);
+        size_t id = (size_t)f->stop_token_ids[i];
+        if (!may_stop) bit_set_remove(words, id);
+        if (may_end) bit_set_add(words, id);
     }
 }
 

@@ -103,7 +103,7 @@ static inline void session_add_logit_row(struct session *s, const struct session
 {
     struct step *step = &s->step;
     assert_always(step->num_logits < s->options.num_logits);
-    const int32_t mask_words = token_mask_words(model_config(s->model)->vocab_size);
+    const size_t mask_words = bit_set_words((size_t)model_config(s->model)->vocab_size);
     s->logit_rows[step->num_logits] = token;
     s->sample[step->num_logits++] =
         (struct sample_params){.batch_slot = p->seq,
@@ -111,7 +111,7 @@ static inline void session_add_logit_row(struct session *s, const struct session
                                .score_token_id = -1,
                                .sampling = s->sampling,
                                .constrained = s->masks != NULL,
-                               .allowed = s->masks ? s->masks + p->seq * mask_words : NULL};
+                               .allowed = s->masks ? s->masks + (size_t)p->seq * mask_words : NULL};
 }
 
 static inline void session_add_part(struct session *s, const struct session_part *p)

@@ -77,8 +77,7 @@ static bool alloc_step(struct cpu_device *c, const struct step_limits *l, int32_
     c->greedy_tokens = device_memory_alloc_array(m, (uint64_t)l->num_logits, sizeof *c->greedy_tokens);
     c->argmax = device_memory_alloc_array(
         m, (uint64_t)l->num_logits * (uint64_t)thread_pool_num_threads(c->pool), sizeof *c->argmax);
-    c->forbidden =
-        device_memory_alloc_array(m, (uint64_t)token_mask_words(c->vocab_size), sizeof *c->forbidden);
+    c->forbidden = device_memory_alloc_array(m, bit_set_words((size_t)c->vocab_size), sizeof *c->forbidden);
     return c->batch.token_ids && c->linear_scratch && c->logits && c->results && c->greedy_tokens &&
            c->argmax && c->forbidden;
 }

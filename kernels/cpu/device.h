@@ -43,7 +43,7 @@ struct cpu_device {
     float *logits;          /* [R][V] */
     struct argmax *argmax;  /* [threads][R] */
     int32_t *greedy_tokens; /* [R] */
-    uint64_t *forbidden;    /* a token_mask */
+    uint64_t *forbidden;    /* a bit_set */
     bool forbids;           /* any */
     /* Of a greedy step, which writes no logits: what they are the product of. read_logits computes a row
      * again, with the same bits. NULL: logits are written. */

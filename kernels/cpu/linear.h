@@ -41,7 +41,7 @@ void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scra
 /* cols[row] = the column of the highest result of each row, the lowest of equal ones; -1 for a row with a NaN
  * or a +infinity, or with nothing but -infinity. The same results, which go nowhere. LINEAR_PLAIN of one part
  * only. shares: [threads of pool][num_rows], aligned to 64. forbidden: columns that count as -infinity unless they
- * spoil the row, a token_mask; NULL: none. */
+ * spoil the row, a bit_set; NULL: none. */
 void cpu_linear_argmax(const struct linear *l, struct thread_pool *pool, void *scratch, struct argmax *shares,
                        int32_t num_rows, const float *x, const uint64_t *forbidden, int32_t *cols);
 

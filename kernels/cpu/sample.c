@@ -53,8 +53,8 @@ void cpu_forbid(struct device *d, const uint64_t *ids)
     struct cpu_device *c = cpu_device_of(d);
     assert_always(!c->in_step);
     c->forbids = false;
-    for (int32_t id = 0; id < c->vocab_size; id++) c->forbids = c->forbids || token_mask_has(ids, id);
-    memcpy(c->forbidden, ids, (size_t)token_mask_words(c->vocab_size) * sizeof *ids);
+    for (int32_t id = 0; id < c->vocab_size; id++) c->forbids = c->forbids || bit_set_has(ids, (size_t)id);
+    memcpy(c->forbidden, ids, bit_set_words((size_t)c->vocab_size) * sizeof *ids);
 }
 
 void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head)

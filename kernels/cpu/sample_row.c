@@ -73,11 +73,11 @@ static void exclude_word(float *values, uint64_t bits)
 static void exclude(float *values, int32_t num, const uint64_t *allowed, const uint64_t *forbidden)
 {
     if (!allowed && !forbidden) return;
-    for (int32_t word = 0; word < token_mask_words(num); word++) {
+    for (size_t word = 0; word < bit_set_words((size_t)num); word++) {
         uint64_t bits = (allowed ? ~allowed[word] : 0) | (forbidden ? forbidden[word] : 0);
-        int32_t num_here = num - word * 64;
+        int32_t num_here = num - (int32_t)word * 64;
         if (num_here < 64) bits &= ((uint64_t)1 << num_here) - 1;
-        exclude_word(values + (int64_t)word * 64, bits);
+        exclude_word(values + word * 64, bits);
     }
 }
 

@@ -43,7 +43,7 @@ static inline int32_t sampling_num_segments(int32_t vocab_size)
 }
 
 /* Fills result from logits[vocab_size]; reads the history of p->batch_slot, does not append to it. forbidden: a
- * token_mask; NULL: none. A row that is withheld is not looked at. */
+ * bit_set; NULL: none. A row that is withheld is not looked at. */
 void sampling_row(const struct row_kernels *kernels, struct sampling_scratch *scratch,
                   const struct history *history, const float *logits, int32_t vocab_size,
                   const uint64_t *forbidden, const struct sample_params *p, struct sample_result *result);

@@ -59,7 +59,7 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     if (status) return status;
     a->history = d->history->tokens;
     a->history_meta = d->history->meta;
-    a->mask_words = 2 * token_mask_words(d->vocab_size);
+    a->mask_words = 2 * (int32_t)bit_set_words((size_t)d->vocab_size);
     a->forbidden = (uint32_t *)base->ops->alloc(base, (size_t)a->mask_words * 4, "sampling");
     a->chunk_forbids = (int32_t *)base->ops->alloc(base, (size_t)a->num_chunks * 4, "sampling");
     if (!a->adjusted || !a->stats || !a->peaks || !a->raw_peaks || !a->masses || !a->forbidden ||
@@ -84,7 +84,7 @@ void cuda_forbid(struct device *device, const uint64_t *ids)
     std::vector<int32_t> chunks((size_t)a->num_chunks);
     bool any = false;
     for (int32_t id = 0; id < d->vocab_size; id++)
-        if (token_mask_has(ids, id)) any = chunks[(size_t)(id / SCAN_CHUNK)] = true;
+        if (bit_set_has(ids, (size_t)id)) any = chunks[(size_t)(id / SCAN_CHUNK)] = true;
     d->forbids = any && !ops->upload(device, (void *)a->forbidden, ids, (size_t)a->mask_words * 4) &&
                  !ops->upload(device, (void *)a->chunk_forbids, chunks.data(), chunks.size() * 4);
 }

@@ -124,7 +124,7 @@ bool prepare_masks(struct cuda_device *d, struct steps *s)
     size_t cursor = 0, rows = (size_t)d->limits.num_logits;
     take(&cursor, rows);
     s->mask_places_words = cursor;
-    s->mask_words = 2 * (size_t)token_mask_words(d->vocab_size);
+    s->mask_words = 2 * bit_set_words((size_t)d->vocab_size);
     size_t bytes = (s->mask_places_words + rows * s->mask_words) * 4;
     bool ok = CUDA_CHECK(d, cudaHostAlloc((void **)&s->masks, bytes, cudaHostAllocDefault)) &&
               CUDA_CHECK(d, cudaEventCreateWithFlags(&s->masks_copied, cudaEventDisableTiming));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -75,7 +76,7 @@ static void find_silent_ids(const struct server *server)
     for (int32_t id = 0; id < server->facts->vocab_size; id++) {
         size_t n = 0;
         if (id < num_tokens) tokenizer_token_bytes(server->tokenizer, id, &n);
-        if (n == 0 && !is_eos(server->facts, id)) silent[id / 64] |= (uint64_t)1 << (id % 64);
+        if (n == 0 && !is_eos(server->facts, id)) bit_set_add(silent, (size_t)id);
     }
 }
 

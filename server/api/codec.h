@@ -60,9 +60,6 @@ struct event {
     const struct api_error *error;
 };
 
-/* "2026-11-22T13:00:00.000000Z", as a JSON string. */
-void ollama_append_time(struct buffer *out, uint64_t wall_ns);
-
 /* Appends the event's bytes; none: this protocol does not tell of it. */
 typedef void append_event(struct buffer *out, struct answer *a, const struct event *e);
 

@@ -4,15 +4,6 @@
 
 enum { PAGE_BYTES_MAX = 4 << 20 };
 
-static void reply(struct exchange *x, struct buffer *body)
-{
-    if (buffer_failed(body))
-        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
-    else
-        exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
-    buffer_deinit(body);
-}
-
 void endpoint_props(struct exchange *x)
 {
     const struct server *server = x->server;
@@ -27,7 +18,8 @@ void endpoint_props(struct exchange *x)
     buffer_append_json_text(&body, name);
     buffer_printf(&body, ",\"modalities\":{\"vision\":false,\"audio\":false},\"build_info\":\"flashd %s\"}",
                   flashd_version());
-    reply(x, &body);
+    exchange_reply_page(x, "application/json", &body);
+    buffer_deinit(&body);
 }
 
 /* One for each sequence that may run at once; those in use come first. */
@@ -43,5 +35,6 @@ void endpoint_slots(struct exchange *x)
         buffer_printf(&body, "%s{\"id\":%d,\"n_ctx\":%d,\"is_processing\":%s}", i > 0 ? "," : "", i,
                       server->facts->max_model_len, i < stats.num_running ? "true" : "false");
     buffer_append_char(&body, ']');
-    reply(x, &body);
+    exchange_reply_page(x, "application/json", &body);
+    buffer_deinit(&body);
 }

@@ -1,7 +1,7 @@
 /* endpoint_ollama.c - Ollama's routes: the two that generate, and what its clients ask about models. */
 #include <string.h>
 
-#include "base/clock.h"
+#include "server/api/codecs/ollama.h"
 #include "server/api/generation.h"
 #include "server/api/model_names.h"
 
@@ -18,15 +18,6 @@ void endpoint_ollama_chat(struct exchange *x)
 void endpoint_ollama_generate(struct exchange *x)
 {
     generation_start(x, &codec_ollama_generate);
-}
-
-static void reply(struct exchange *x, struct buffer *body)
-{
-    if (buffer_failed(body))
-        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
-    else
-        exchange_reply(x, 200, "application/json", body->data, body->num_bytes);
-    buffer_deinit(body);
 }
 
 void endpoint_ollama_version(struct exchange *x)
@@ -78,7 +69,8 @@ static void reply_models(struct exchange *x, bool running)
         buffer_append_char(&body, '}');
     }
     buffer_append_text(&body, "]}");
-    reply(x, &body);
+    exchange_reply_page(x, "application/json", &body);
+    buffer_deinit(&body);
 }
 
 void endpoint_ollama_tags(struct exchange *x)
@@ -125,5 +117,6 @@ void endpoint_ollama_show(struct exchange *x)
                   facts->family, facts->family, facts->max_model_len, facts->family, facts->vocab_size);
     ollama_append_time(&body, (uint64_t)x->server->created * 1000000000u);
     buffer_append_char(&body, '}');
-    reply(x, &body);
+    exchange_reply_page(x, "application/json", &body);
+    buffer_deinit(&body);
 }

@@ -41,7 +41,7 @@ void endpoint_response_delete(struct exchange *x)
     buffer_append_text(&body, "{\"id\":");
     buffer_append_json_text(&body, x->path_rest);
     buffer_append_text(&body, ",\"object\":\"response\",\"deleted\":true}");
-    exchange_reply(x, 200, "application/json", body.data, body.num_bytes);
+    exchange_reply_page(x, "application/json", &body);
     buffer_deinit(&body);
 }
 

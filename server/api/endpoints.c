@@ -25,15 +25,6 @@ void endpoint_messages(struct exchange *x)
     generation_start(x, &codec_messages);
 }
 
-/* What did not fit into memory is not sent in part. */
-static void reply_page(struct exchange *x, const char *content_type, const struct buffer *page)
-{
-    if (buffer_failed(page))
-        exchange_error(x, 500, "server_error", NULL, NULL, 0, "out of memory");
-    else
-        exchange_reply(x, 200, content_type, page->data, page->num_bytes);
-}
-
 /* ---- models ---- */
 
 static void append_model(struct buffer *out, const struct server *server, const char *name)
@@ -77,7 +68,7 @@ void endpoint_models(struct exchange *x)
         append_model(&body, x->server, name);
     else
         append_models(&body, x->server);
-    reply_page(x, "application/json", &body);
+    exchange_reply_page(x, "application/json", &body);
     buffer_deinit(&body);
 }
 
@@ -97,9 +88,9 @@ void endpoint_metrics(struct exchange *x)
     buffer_init(&page, PAGE_BYTES_MAX);
     request_metrics_refresh(x->server, x->server->api->num_admitted);
     metrics_render(&page, openmetrics);
-    reply_page(x,
-               openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                           : "text/plain; version=0.0.4; charset=utf-8",
-               &page);
+    exchange_reply_page(x,
+                        openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                    : "text/plain; version=0.0.4; charset=utf-8",
+                        &page);
     buffer_deinit(&page);
 }

@@ -133,30 +133,55 @@ static int encode_source(struct job *job, const struct params *params, const str
     return 0;
 }
 
-static void append_count(struct job *job, const struct token_list *list, const cJSON *body)
+/* What a source becomes in the answer. */
+typedef int answer_source(struct job *job, const struct params *params, const struct source *s,
+                          const cJSON *body);
+
+static int answer_tokens(struct job *job, const struct params *params, const struct source *s,
+                         const cJSON *body)
 {
-    (void)body;
-    buffer_printf(&job->answer, "{\"input_tokens\":%d}", list->num_ids);
+    struct token_list list = {0};
+    int status = encode_source(job, params, s, &list);
+    if (status == 0) append_tokens(job, &list, body);
+    token_list_deinit(&list);
+    return status;
 }
 
-/* Hands the ids of a canonical body to append. */
-static int tokenize(struct job *job, enum api_kind kind, cJSON *body,
-                    void (*append)(struct job *job, const struct token_list *list, const cJSON *body))
+static int answer_count(struct job *job, const struct params *params, const struct source *s,
+                        const cJSON *body)
+{
+    struct token_list list = {0};
+    int status = encode_source(job, params, s, &list);
+    (void)body;
+    if (status == 0) buffer_printf(&job->answer, "{\"input_tokens\":%d}", list.num_ids);
+    token_list_deinit(&list);
+    return status;
+}
+
+static int answer_text(struct job *job, const struct params *params, const struct source *s,
+                       const cJSON *body)
+{
+    (void)params, (void)body;
+    buffer_append_text(&job->answer, "{\"prompt\":");
+    buffer_append_json(&job->answer, s->text, s->num_bytes);
+    buffer_append_char(&job->answer, '}');
+    return 0;
+}
+
+/* Reads the source out of a canonical body, as a generation does, and hands it to answer. */
+static int with_source(struct job *job, enum api_kind kind, cJSON *body, answer_source *answer)
 {
     struct request_slot_input input;
     struct request_payload payload;
     struct params params = {.input = &input, .payload = &payload};
     struct arena arena;
-    struct token_list list = {0};
     struct source source = {0};
     buffer_init(&source.rendered, chat_template_limits_default.output_bytes);
     arena_init(&arena, ARENA_BYTES_MAX);
     int status =
         params_read(job->server, kind, body, job->text, job->text_bytes, &arena, &params, &job->error);
     if (status == 0) status = read_source(job, body, &params, &source);
-    if (status == 0) status = encode_source(job, &params, &source, &list);
-    if (status == 0) append(job, &list, body);
-    token_list_deinit(&list);
+    if (status == 0) status = answer(job, &params, &source, body);
     free(source.untrusted);
     buffer_deinit(&source.rendered);
     arena_deinit(&arena);
@@ -168,41 +193,21 @@ static int run_tokenize(struct job *job, cJSON *body)
     bool checked;
     int status = json_field_bool(body, "return_token_strs", &checked, &job->error);
     if (status < 0) return status;
-    return tokenize(job, json_field_find(body, "messages") ? API_CHAT : API_COMPLETIONS, body, append_tokens);
+    return with_source(job, json_field_find(body, "messages") ? API_CHAT : API_COMPLETIONS, body,
+                       answer_tokens);
 }
 
 /* POST /apply-template: the messages as the model's template writes them. */
 static int run_apply_template(struct job *job, cJSON *body)
 {
-    struct request_slot_input input;
-    struct request_payload payload;
-    struct params params = {.input = &input, .payload = &payload};
-    struct arena arena;
-    struct source source = {0};
-    buffer_init(&source.rendered, chat_template_limits_default.output_bytes);
-    arena_init(&arena, ARENA_BYTES_MAX);
-    int status =
-        chat_template_keep_numbers(body, job->text, job->text_bytes) ? api_error_no_memory(&job->error) : 0;
-    if (status == 0)
-        status = params_read(job->server, API_CHAT, body, job->text, job->text_bytes, &arena, &params,
-                             &job->error);
-    if (status == 0) status = read_source(job, body, &params, &source);
-    if (status == 0) {
-        buffer_append_text(&job->answer, "{\"prompt\":");
-        buffer_append_json(&job->answer, source.text, source.num_bytes);
-        buffer_append_char(&job->answer, '}');
-    }
-    free(source.untrusted);
-    buffer_deinit(&source.rendered);
-    arena_deinit(&arena);
-    return status;
+    return with_source(job, API_CHAT, body, answer_text);
 }
 
 static int run_count_tokens(struct job *job, cJSON *body)
 {
     struct translation t = {.server = job->server, .body = body, .kind = API_CHAT, .err = &job->error};
     int status = codec_translate(&codec_messages, &t);
-    if (status == 0) status = tokenize(job, API_CHAT, body, append_count);
+    if (status == 0) status = with_source(job, API_CHAT, body, answer_count);
     if (status < 0) codec_name_error(&codec_messages, &job->error);
     return status;
 }

@@ -7,7 +7,6 @@ import glob
 import json
 import os
 import pathlib
-import subprocess
 import tarfile
 
 import pytest
@@ -19,18 +18,6 @@ RATCHET = HERE / "schema_suite.json"
 SCHEMAS = HERE / "schemas.json"
 # What MaskBench's sample passes at least.
 PASSING = 0.92
-
-
-@pytest.fixture(scope="session")
-def run():
-    subprocess.run(["make", "-s", str(PROGRAM.relative_to(ROOT))], cwd=ROOT, check=True)
-
-    def run_lines(lines):
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        result = subprocess.run([PROGRAM], input=text, stdout=subprocess.PIPE, text=True, check=True)
-        return [json.loads(line) for line in result.stdout.splitlines()]
-
-    return run_lines
 
 
 def read_files(variable):

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import random
-import subprocess
 
 import pytest
 
@@ -44,18 +43,6 @@ TOOLS = [
 ]
 WORDS = ["sun", "Zürich", "日本語", "🦜", "a\"b", "it's", "x < y > z", "back\\slash", "{curly}", "[1, 2]", "f(a=1)", "tab\there",
          "17", "true", "null", "-1.5", "C:\\new", "50%", "e\u0301", "a, b: c", "</b>", "&amp;", "$(x)", "# no"]
-
-
-@pytest.fixture(scope="session")
-def run():
-    subprocess.run(["make", "-s", str(PROGRAM.relative_to(ROOT))], cwd=ROOT, check=True)
-
-    def run_lines(lines):
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        result = subprocess.run([PROGRAM], input=text, stdout=subprocess.PIPE, text=True, check=True)
-        return [json.loads(line) for line in result.stdout.splitlines()]
-
-    return run_lines
 
 
 class Generator:

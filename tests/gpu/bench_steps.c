@@ -154,7 +154,7 @@ static const struct {
 /* Half of the ids for each sequence. */
 static uint64_t *make_masks(const struct session *s)
 {
-    size_t num_words = (size_t)SEQS_MAX * (size_t)token_mask_words(model_config(s->model)->vocab_size);
+    size_t num_words = (size_t)SEQS_MAX * bit_set_words((size_t)model_config(s->model)->vocab_size);
     uint64_t *masks = calloc(num_words, sizeof *masks);
     assert_always(masks);
     for (size_t i = 0; i < num_words; i++) {

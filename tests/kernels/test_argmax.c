@@ -56,7 +56,7 @@ static int32_t token_by_definition(const float *logits, int32_t num, const uint6
     int32_t best = -1;
     for (int32_t i = 0; i < num; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY) return -1;
-        if (forbidden && token_mask_has(forbidden, i)) continue;
+        if (forbidden && bit_set_has(forbidden, (size_t)i)) continue;
         if (logits[i] > (best < 0 ? -INFINITY : logits[best])) best = i;
     }
     return best;
@@ -140,11 +140,11 @@ static void check_argmax(const struct linear_case *c, const struct linear *l, in
 static void check_product(struct linear_case *c)
 {
     const int chances[] = {1, 2, 30}; /* one in so many is forbidden; with 1 there is nothing left */
-    uint64_t *const forbidden = test_alloc((size_t)token_mask_words(c->rows) * sizeof *forbidden);
+    uint64_t *const forbidden = test_alloc(bit_set_words((size_t)c->rows) * sizeof *forbidden);
     for (int i = 0; i < THREADS_MAX; i++) {
         struct linear *const l = case_create(c, pools[i]);
         float *const out = case_run(c, l, pools[i], c->num_tokens, c->x);
-        memset(forbidden, 0, (size_t)token_mask_words(c->rows) * sizeof *forbidden);
+        memset(forbidden, 0, bit_set_words((size_t)c->rows) * sizeof *forbidden);
         for (int id = 0; id < c->rows; id++)
             forbidden[id / 64] |= (uint64_t)(below(chances[i]) == 0) << id % 64;
         check_argmax(c, l, i + 1, out, NULL);

@@ -150,7 +150,7 @@ static struct ranked *reference_rank(const struct bench *b, int32_t row, const s
         logits[p->logit_bias[i].token_id] += (double)p->logit_bias[i].bias;
     for (int32_t i = 0; i < p->num_banned; i++) logits[p->banned[i]] = -INFINITY;
     for (int32_t i = 0; i < V; i++)
-        if (token_mask_has(b->forbidden, i) || (p->allowed && !token_mask_has(p->allowed, i)))
+        if (bit_set_has(b->forbidden, (size_t)i) || (p->allowed && !bit_set_has(p->allowed, (size_t)i)))
             logits[i] = -INFINITY;
     reference_penalise(b, p, logits);
     for (int32_t i = 0; i < V; i++) ranked[i] = (struct ranked){logits[i], 0, i};

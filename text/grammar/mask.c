@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "text/grammar/byte_group.h"
 #include "text/grammar/matcher_state.h"
@@ -97,29 +98,23 @@ static int step_on_top(struct mask_maker *w, uint32_t begin, int n, uint8_t byte
 
 /* ---- tokens ---- */
 
-static void set_bit(uint64_t *words, uint32_t id)
-{
-    words[id / 64] |= (uint64_t)1 << (id & 63);
-}
-
 static void let_in(struct mask_maker *w, uint32_t first, uint32_t end)
 {
     const uint32_t *values = w->trie->values;
     if (w->trie != &w->v->tails) {
-        for (uint32_t i = first; i < end; i++) set_bit(w->words, values[i]);
+        for (uint32_t i = first; i < end; i++) bit_set_add(w->words, values[i]);
         return;
     }
     for (uint32_t i = first; i < end; i++) {
         const struct tail *tail = &w->v->tail_values[values[i]];
-        if (w->allows_chars[tail->chars]) set_bit(w->words, tail->id);
+        if (w->allows_chars[tail->chars]) bit_set_add(w->words, tail->id);
     }
 }
 
 static void keep_out(struct mask_maker *w, uint32_t node)
 {
     const struct trie_node *n = &w->trie->nodes[node];
-    for (uint32_t i = n->first_value; i < n->end_value; i++)
-        w->words[w->trie->values[i] / 64] &= ~((uint64_t)1 << (w->trie->values[i] & 63));
+    for (uint32_t i = n->first_value; i < n->end_value; i++) bit_set_remove(w->words, w->trie->values[i]);
 }
 
 /* ---- the walk ---- */
@@ -314,7 +309,7 @@ static void add_body(struct mask_maker *w, struct thread body)
     const uint64_t *slice = vocabulary_slice(w->v, left);
     for (size_t i = 0; i < w->v->num_words; i++) w->words[i] |= slice[i];
     for (uint32_t i = 0; left > SLICE_CHARS_MAX && left < w->v->max_chars && i < w->v->num_long; i++)
-        if (w->v->long_values[i].chars <= left) set_bit(w->words, w->v->long_values[i].id);
+        if (w->v->long_values[i].chars <= left) bit_set_add(w->words, w->v->long_values[i].id);
     add_tails(w, body);
 }
 
@@ -383,7 +378,7 @@ static bool copy_frames(struct mask_maker *w, const struct frames *f)
 static void add_end(struct mask_maker *w, const struct matcher *m)
 {
     if (!matcher_can_end(m)) return;
-    for (int i = 0; i < w->v->num_end_ids; i++) set_bit(w->words, (uint32_t)w->v->end_ids[i]);
+    for (int i = 0; i < w->v->num_end_ids; i++) bit_set_add(w->words, (uint32_t)w->v->end_ids[i]);
 }
 
 /* All plain tokens, and the others one by one. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "text/grammar/step.h"
 #include "text/grammar/vocabulary_parts.h"
@@ -117,7 +118,7 @@ static void copy_out(const struct mask_cache *c, const struct cached_mask *mask,
         return;
     }
     memset(words, 0, c->num_words * sizeof *words);
-    for (uint32_t i = 0; i < mask->num_ids; i++) words[ids[i] / 64] |= (uint64_t)1 << (ids[i] & 63);
+    for (uint32_t i = 0; i < mask->num_ids; i++) bit_set_add(words, ids[i]);
 }
 
 bool mask_cache_find(struct mask_cache *c, const struct thread *threads, int n, const struct frames *f,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "text/grammar/builder.h"
 #include "text/grammar/json_text.h"
@@ -65,7 +66,7 @@ static enum scan_result scan(struct scanner *s, const uint8_t *bytes, size_t n, 
 static void set_slices(struct vocabulary *v, uint32_t id, uint32_t chars)
 {
     for (uint32_t slice = min_of(chars, (uint32_t)SLICES - 1); slice < SLICES; slice++)
-        v->slices[slice * v->num_words + id / 64] |= (uint64_t)1 << (id & 63);
+        bit_set_add(v->slices + slice * v->num_words, id);
     if (chars > SLICE_CHARS_MAX) v->long_values[v->num_long++] = (struct tail){id, chars};
     v->max_chars = max_of(v->max_chars, chars);
 }
@@ -122,8 +123,8 @@ static int make_rest(struct vocabulary *v, struct trie_text *texts, uint32_t num
     uint32_t n = 0;
     for (uint32_t i = 0; i < num_texts; i++) {
         uint32_t id = texts[i].value;
-        if (inside[id / 64] >> (id & 63) & 1 && is_plain(&texts[i]))
-            v->plain[id / 64] |= (uint64_t)1 << (id & 63);
+        if (bit_set_has(inside, id) && is_plain(&texts[i]))
+            bit_set_add(v->plain, id);
         else
             texts[n++] = texts[i];
     }
@@ -163,7 +164,7 @@ int vocabulary_make(const struct vocabulary_source *source, struct vocabulary **
     *out = NULL;
     if (v) {
         v->num_ids = source->num_ids;
-        v->num_words = (n + 63) / 64;
+        v->num_words = bit_set_words(n);
         v->slices = calloc(v->num_words * SLICES, 8);
         v->plain = calloc(v->num_words, 8);
         v->tail_values = calloc(n, sizeof *v->tail_values);

@@ -2,7 +2,6 @@
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "text/tools/format.h"

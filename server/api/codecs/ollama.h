@@ -8,4 +8,7 @@ extern const struct codec_field ollama_chat_fields[], ollama_generate_fields[];
 int ollama_translate_chat(struct translation *t) must_check;
 int ollama_translate_generate(struct translation *t) must_check;
 
+/* "2026-11-22T13:00:00.000000Z", as a JSON string. */
+void ollama_append_time(struct buffer *out, uint64_t wall_ns);
+
 #endif

@@ -48,7 +48,7 @@ struct model {
     struct fake_history *histories;
     struct fake_flight flights[FAKE_FLIGHTS_MAX];
     int oldest, num_in_flight;
-    uint64_t forbidden; /* a token_mask */
+    uint64_t forbidden; /* a bit_set */
     uint8_t *written;   /* [num_blocks * BLOCK_SIZE], by the step being checked */
     int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories;
 };

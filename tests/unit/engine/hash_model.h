@@ -39,7 +39,7 @@ static inline bool fake_uses_history(const struct sample_params *p)
            p->sampling.repetition_penalty != 1;
 }
 
-/* A token_mask of the one word that it takes. */
+/* A bit_set of the one word that it takes. */
 static inline uint64_t fake_allowed_ids(const struct sample_params *p, uint64_t forbidden)
 {
     uint64_t ids = (((uint64_t)1 << FAKE_VOCAB) - 1) & ~forbidden;
