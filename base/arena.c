@@ -8,7 +8,7 @@
 
 /* Thousands of streams may wait at once, each with a small arena: the first chunk is small, and the next ones
  * grow with what is used. */
-enum { FIRST_CHUNK_BYTES = 1024 - 64, CHUNK_BYTES = 4096 - 64, ALIGNMENT = 16 };
+enum { FIRST_CHUNK_BYTES = 768 - 64, CHUNK_BYTES = 4096 - 64, ALIGNMENT = 16 };
 
 struct arena_chunk {
     struct arena_chunk *next;
