@@ -31,6 +31,7 @@
 #include "server/http_metrics.h"
 #include "server/listener.h"
 #include "server/loop_watch.h"
+#include "server/loop_slice.h"
 #include "server/masks.h"
 #include "server/recovery.h"
 #include "server/service_manager.h"
@@ -566,6 +567,7 @@ int server_run(const struct config *config, engine_main *engine)
                                         .on_end = on_engine_end,
                                         .context = life};
     init_handles(life);
+    loop_slice_shorten();
     struct error err = {0};
     if (start(life, &err)) {
         log_error("%s", err.text);
