@@ -561,11 +561,14 @@ static int check_combinations(struct reader *r)
     if (p->truncate_prompt_tokens && p->echo)
         return api_error_invalid(r->err, "invalid_value", "truncate_prompt_tokens",
                                  "truncate_prompt_tokens needs echo: false");
-    if (p->uses_tools && p->form.constraint.kind != CONSTRAINT_NONE)
+    bool is_json = p->form.constraint.kind == CONSTRAINT_NONE ||
+                   p->form.constraint.kind == CONSTRAINT_JSON_OBJECT ||
+                   p->form.constraint.kind == CONSTRAINT_JSON_SCHEMA;
+    if (p->uses_tools && !is_json)
         return api_error_invalid(
             r->err, "unsupported_value", p->form.param,
-            "%s stands beside tools: an answer that has a form calls none; leave one of them "
-            "out, or say tool_choice: \"none\"",
+            "%s stands beside tools: an answer that may call them can be held to JSON alone; "
+            "leave one of them out, or say tool_choice: \"none\"",
             p->form.param);
     return 0;
 }

@@ -134,35 +134,57 @@ static int keep_text(const struct buffer *ebnf, cJSON *schemas, struct arena *ar
     return out->text ? 0 : api_error_no_memory(err);
 }
 
-int tool_params_demand(const struct server *server, const cJSON *body, struct arena *arena, struct params *p,
-                       struct api_error *err)
+/* The form of an answer that calls nothing as a schema, of the caller; STATUS_NO_MEMORY alone. */
+static int read_answer_schema(const struct constraint *c, cJSON **out, struct api_error *err)
+{
+    *out = NULL;
+    if (c->kind == CONSTRAINT_NONE) return 0;
+    *out = cJSON_Parse(c->kind == CONSTRAINT_JSON_SCHEMA ? c->text : "{\"type\":\"object\"}");
+    return *out ? 0 : api_error_no_memory(err);
+}
+
+static int write_demand(const struct server *server, const struct tool_demand *demand, struct arena *arena,
+                        struct params *p, struct api_error *err)
 {
     enum { EBNF_BYTES_MAX = 16 << 20 };
     const struct tool_format *f = server->tool_format;
-    if (!p->must_call && !p->strict_calls) return 0;
-    const struct tool_demand demand = {.tools = json_field_find(body, "tools"),
-                                       .name = p->tool_name,
-                                       .is_parallel = p->parallel_tool_calls,
-                                       .behind_trigger = !p->must_call};
+    const char *param = p->must_call ? "tool_choice" : demand->answer ? p->form.param : "tools";
+    const char *trigger = demand->behind_trigger ? tool_grammar_trigger(f) : NULL;
+    int max_spaces = demand->answer ? p->form.constraint.max_spaces : CALL_SPACES_MAX;
     struct error why = {0};
     struct buffer ebnf;
     cJSON *schemas = cJSON_CreateObject();
     if (!schemas) return api_error_no_memory(err);
     buffer_init(&ebnf, EBNF_BYTES_MAX);
-    int status = tool_grammar_write(f, &demand, &ebnf, schemas, &why);
-    if (status == 0 && !p->must_call && strlen(tool_grammar_trigger(f)) > TRIGGER_BYTES_MAX)
+    int status = tool_grammar_write(f, demand, &ebnf, schemas, &why);
+    if (status == 0 && trigger && strlen(trigger) > TRIGGER_BYTES_MAX)
         status = error_set(&why, STATUS_UNSUPPORTED, "this model's calls begin with too long a text");
     if (status == 0) {
-        p->form =
-            (struct answer_form){.param = p->must_call ? "tool_choice" : "tools",
-                                 .trigger = p->must_call ? NULL : tool_grammar_trigger(f),
-                                 .constraint = {.kind = CONSTRAINT_CALLS, .max_spaces = CALL_SPACES_MAX}};
+        p->form = (struct answer_form){.param = param,
+                                       .trigger = trigger,
+                                       .constraint = {.kind = CONSTRAINT_CALLS, .max_spaces = max_spaces}};
         status = keep_text(&ebnf, schemas, arena, &p->form.constraint, err);
     } else {
         cJSON_Delete(schemas);
-        status = api_error_invalid(err, "unsupported_value", p->must_call ? "tool_choice" : "tools", "%s",
-                                   why.text);
+        status = api_error_invalid(err, "unsupported_value", param, "%s", why.text);
     }
     buffer_deinit(&ebnf);
+    return status;
+}
+
+int tool_params_demand(const struct server *server, const cJSON *body, struct arena *arena, struct params *p,
+                       struct api_error *err)
+{
+    bool has_form = p->form.constraint.kind != CONSTRAINT_NONE;
+    cJSON *answer = NULL;
+    if (!p->must_call && !p->strict_calls && !has_form) return 0;
+    int status = p->must_call ? 0 : read_answer_schema(&p->form.constraint, &answer, err);
+    const struct tool_demand demand = {.tools = json_field_find(body, "tools"),
+                                       .name = p->tool_name,
+                                       .is_parallel = p->parallel_tool_calls,
+                                       .behind_trigger = !p->must_call && !has_form,
+                                       .answer = answer};
+    if (status == 0) status = write_demand(server, &demand, arena, p, err);
+    cJSON_Delete(answer);
     return status;
 }

@@ -9,7 +9,7 @@ int tool_params_read(const cJSON *body, struct arena *arena, struct params *out,
                      struct api_error *err) must_check;
 
 /* Calls that must come, or must fulfil a schema, make the form of the answer: p->form. Of calls that may come,
- * the form begins with what a call begins with. */
+ * the form begins with what a call begins with; where the answer has a form of its own, it is that or calls. */
 int tool_params_demand(const struct server *server, const cJSON *body, struct arena *arena, struct params *p,
                        struct api_error *err) must_check;
 

@@ -176,6 +176,34 @@ def test_calls_that_must_come(server, temperature):
     assert name == "ping" and json.loads(arguments) == {}
 
 
+PIZZA = {"type": "json_schema", "json_schema": {"name": "pizza", "schema": {
+    "type": "object", "required": ["topping"], "additionalProperties": False, "properties": {
+        "topping": {"type": "string", "maxLength": 20}}}}}
+
+
+def test_calls_or_a_form(server):
+    """Beside tools an answer has its form, or calls: the real model says what it likes of the two."""
+    options = dict(messages=[{"role": "user", "content": "A pizza, please."}], tools=[ORDER], temperature=1, max_tokens=300)
+    for seed in range(3):
+        content, _, calls, finish = both_ways(server, response_format=PIZZA, seed=seed, **options)
+        if finish == "tool_calls":
+            assert content == ""
+            check_order(calls[0][1])
+        elif finish == "stop":
+            assert list(json.loads(content)) == ["topping"] and not calls
+    _, _, calls, _ = both_ways(server, response_format=PIZZA, tool_choice="required", parallel_tool_calls=False, seed=1, **options)
+    check_order(calls[0][1])
+
+
+def test_a_round_with_a_tool_and_a_form(thinking):
+    server, script = thinking
+    script([("weather?", CALL), ("21 degrees", '{"topping": "ham"}')])
+    _, _, calls, finish = both_ways(server, response_format=PIZZA)
+    assert calls[0][0] == "get_weather" and finish == "tool_calls"
+    script([("weather?", '{"topping": "ham"}')])
+    assert both_ways(server, response_format={"type": "json_object"}) == ('{"topping": "ham"}', "", [], "stop")
+
+
 def test_strict_tools_leave_text_alone(server):
     """Until a call begins the answer is free: the same as without strict."""
     free = {**ORDER, "function": {**ORDER["function"], "strict": False}}
@@ -193,6 +221,7 @@ def test_strict_tools_leave_text_alone(server):
     (dict(tool_choice="required", tools=[{"type": "function", "function": {
         "name": "f", "parameters": {"properties": {"a": {"uniqueItems": True, "type": "array"}}}}}]), "tool_choice"),
     (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
+    (dict(extra_body={"structured_outputs": {"regex": "a+"}}), "structured_outputs.regex"),
     (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name"),
 ])
 def test_what_cannot_be_done_is_said(thinking, more, param):

@@ -18,6 +18,7 @@ struct writer {
     cJSON *schemas;
     struct error *err;
     int status;
+    bool only_strict; /* arguments of other functions are any object */
 };
 
 /* ---- texts ---- */
@@ -86,8 +87,10 @@ static void write_schema(struct writer *w, cJSON *schema)
 }
 
 /* The arguments as one object. */
-static void write_object(struct writer *w, const cJSON *parameters)
+static void write_object(struct writer *w, const cJSON *function)
 {
+    bool is_free = w->only_strict && !cJSON_IsTrue(get(function, "strict"));
+    const cJSON *parameters = is_free ? NULL : get(function, "parameters");
     cJSON *schema = parameters ? cJSON_Duplicate(parameters, true) : cJSON_CreateObject();
     if (schema && !get(schema, "type") && !cJSON_AddStringToObject(schema, "type", "object")) {
         cJSON_Delete(schema);
@@ -219,7 +222,7 @@ static void write_call(struct writer *w, const cJSON *function, int tool, const 
     if (f->notation == ARGUMENTS_TAGGED)
         buffer_printf(w->out, "gap none-%d-0 ", tool);
     else
-        write_object(w, get(function, "parameters"));
+        write_object(w, function);
     if (f->notation == ARGUMENTS_JSON && !*f->call_end) {
         buffer_append_char(w->out, '\n');
         return;
@@ -263,16 +266,25 @@ const char *tool_grammar_trigger(const struct tool_format *f)
     return *f->section_begin ? f->section_begin : f->call_begin;
 }
 
+static void write_answer(struct writer *w, const cJSON *schema)
+{
+    if (!schema) return;
+    write_schema(w, cJSON_Duplicate(schema, true));
+    buffer_append_text(w->out, "| ");
+}
+
 int tool_grammar_write(const struct tool_format *f, const struct tool_demand *d, struct buffer *ebnf,
                        cJSON *schemas, struct error *err)
 {
-    struct writer w = {.format = f, .out = ebnf, .schemas = schemas, .err = err};
+    struct writer w = {
+        .format = f, .out = ebnf, .schemas = schemas, .err = err, .only_strict = d->answer != NULL};
     bool is_parallel = d->is_parallel && f->is_parallel;
     if (f->notation == ARGUMENTS_JSON_STRING)
         return error_set(err, STATUS_UNSUPPORTED,
                          "this model writes arguments as a string, which cannot be held to a schema");
     bool begins_with_call = !*f->section_begin && d->behind_trigger;
     buffer_append_text(ebnf, "root ::= ");
+    write_answer(&w, d->answer);
     if (!d->behind_trigger) write_text(&w, f->section_begin);
     buffer_append_text(ebnf, begins_with_call ? "first " : "gap call ");
     if (is_parallel) {

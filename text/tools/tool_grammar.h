@@ -1,4 +1,4 @@
-/* tool_grammar.h - answers that must be calls, as a grammar.
+/* tool_grammar.h - answers that must be calls, or calls or JSON, as a grammar.
  *
  * Names and arguments are those of the request's tools: JSON by each function's schema, tagged parameters in the
  * schema's order, each by its own. A raw string is any text without its closing mark, or one of its enum.
@@ -14,8 +14,11 @@ struct tool_demand {
     const struct cJSON *tools;
     const char *name; /* the one function that may be called; NULL: any */
     bool is_parallel; /* more than one call */
-    bool
-        behind_trigger; /* the answer's text is free until tool_grammar_trigger, the grammar begins behind it */
+    /* The answer's text is free until tool_grammar_trigger, the grammar begins behind it. */
+    bool behind_trigger;
+    /* The schema of an answer that calls nothing; NULL: it must call. Beside one the arguments of functions that are
+     * not strict may be any object. */
+    const struct cJSON *answer;
 };
 
 /* What a call begins with and plain text does not; never empty. */

@@ -128,6 +128,27 @@ static void calls_in_parameters(void **state)
     tear_down(&r);
 }
 
+static void calls_or_an_answer(void **state)
+{
+    (void)state;
+    struct rig r;
+    cJSON *schema = cJSON_Parse("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},"
+                                "\"required\":[\"a\"],\"additionalProperties\":false}");
+    set_up(&r, FORMAT_JSON, (struct tool_demand){.answer = schema});
+    assert_true(accepts(&r, "{\"a\": 3}"));
+    assert_true(accepts(&r, HERMES("ping", "{}")));
+    assert_true(accepts(&r, HERMES("look", "{\"town\": 3}"))); /* not strict */
+    assert_false(accepts(&r, "{\"a\": \"3\"}"));
+    assert_false(accepts(&r, "{\"a\": 3}" HERMES("ping", "{}")));
+    assert_false(accepts(&r, "Well."));
+    tear_down(&r);
+    set_up(&r, FORMAT_RAW, (struct tool_demand){.answer = schema});
+    assert_true(accepts(&r, "{\"a\": 3}"));
+    assert_true(accepts(&r, "<calls>\n<invoke=ping>\n</invoke>\n</calls>"));
+    tear_down(&r);
+    cJSON_Delete(schema);
+}
+
 static void what_cannot_be_held_is_refused(void **state)
 {
     (void)state;
@@ -151,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_in_json), cmocka_unit_test(calls_behind_a_trigger),
-        cmocka_unit_test(calls_in_parameters), cmocka_unit_test(what_cannot_be_held_is_refused)};
+        cmocka_unit_test(calls_in_parameters), cmocka_unit_test(calls_or_an_answer),
+        cmocka_unit_test(what_cannot_be_held_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
