@@ -227,6 +227,11 @@ N ?= 10000
 structured: all model ## N (10000) answers that must have a form: each that ends by itself is valid (ARGS="--maskbench DIRECTORY")
 	@.venv/bin/python tests/oracle/structured.py --requests $(N) $(ARGS)
 
+.PHONY: test-clients
+test-clients: all model ## the newest client programs from the Python package index against real servers (ARGS="openai_sdk codex")
+	@tests/python-packages
+	@.venv/bin/python tests/clients/run $(ARGS)
+
 KILLS ?= 1000
 .PHONY: kills
 kills: all ## kill the engine KILLS (1000) times under 64 mixed streams: every answer equal byte for byte

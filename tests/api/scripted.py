@@ -28,6 +28,7 @@ def scripted_server(*options, template=None):
             path.write_text(template, encoding="utf-8")
             options = ("--chat-template", str(path), *options)
         server = conftest.Server(*options, binary=PROGRAM, env={"FLASHD_SCRIPT": str(file)})
+        server.script_file = str(file)
         try:
             yield server, script
         finally:

@@ -1,0 +1,70 @@
+# /// script
+# dependencies = ["openai-agents"]
+# ///
+"""OpenAI's agents over Responses and Chat."""
+import json
+
+from agents import (Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool,
+                    set_tracing_disabled)
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
+from checks import ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, check, equal, run, script
+
+set_tracing_disabled(True)
+
+
+def models():
+    client = AsyncOpenAI(base_url=URL + "/v1", api_key="none", max_retries=0)
+    return [OpenAIResponsesModel(MODEL, client), OpenAIChatCompletionsModel(MODEL, client)]
+
+
+class Peak(BaseModel):
+    """A mountain."""
+    name: str
+    height: int
+
+
+@function_tool
+def get_weather(city: str) -> str:
+    """Weather of a city."""
+    return WEATHER if city == CITY else "unknown"
+
+
+@check("run, run_streamed: responses, chat")
+async def plain():
+    for model in models():
+        agent = Agent(name="Guide", instructions="Be brief.", model=model)
+        equal((await Runner.run(agent, QUESTION)).final_output, ANSWER)
+        result = Runner.run_streamed(agent, QUESTION)
+        async for _ in result.stream_events():
+            pass
+        equal(result.final_output, ANSWER)
+
+
+@check("a tool, one round, whole and streamed: responses, chat")
+async def tools():
+    for model in models():
+        agent = Agent(name="Guide", model=model, tools=[get_weather], model_settings=ModelSettings(tool_choice="auto"))
+        equal((await Runner.run(agent, ASK_WEATHER)).final_output, REPORT)
+        result = Runner.run_streamed(agent, ASK_WEATHER)
+        async for _ in result.stream_events():
+            pass
+        equal(result.final_output, REPORT)
+
+
+@check("output_type: responses, chat")
+async def forms():
+    for model in models():
+        equal((await Runner.run(Agent(name="Guide", model=model, output_type=Peak), ASK_PEAK)).final_output, Peak(**PEAK))
+
+
+@check("output_type beside a tool: responses, chat")
+async def forms_and_tools():
+    script((WEATHER, json.dumps(PEAK)))
+    for model in models():
+        agent = Agent(name="Guide", model=model, output_type=Peak, tools=[get_weather])
+        equal((await Runner.run(agent, ASK_WEATHER)).final_output, Peak(**PEAK))
+
+
+run("openai-agents")
