@@ -62,7 +62,8 @@ X(LIST,  allowed_host, "allowed-host", NULL, 0, 0, "name", "further name(s) that
 X(INT,   max_connections, "max-connections", 4096, 1, 1000000, "connections", "open connections; when all are in use the longest idle one is closed for a new one") \
 X(INT,   max_connections_per_address, "max-connections-per-address", 0, 0, 1000000, "connections", "those of one client (an IPv4 address, an IPv6 /64); 0: half of max-connections, loopback exempt; Unix sockets are never counted") \
 X(BYTES, max_buffered_bytes, "max-buffered-bytes", 256 * MIB, 1 * MIB, 1LL << 40, "bytes", "request bodies and unsent answers held for all clients together; more get 503") \
-X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM: how long running answers may take to finish") \
+X(INT,   drain_delay, "drain-delay", -1, -1, 3600, "seconds", "after SIGTERM: how long requests are still taken while health says no, for balancers to see it; -1: 5 under a service manager or in a container, else 0") \
+X(INT,   drain_timeout, "drain-timeout", 60, 0, 86400, "seconds", "after SIGTERM and drain-delay: how long running answers may take to finish") \
 SECTION("Limits of a request") \
 X(BYTES, max_header_bytes, "max-header-bytes", 16 * KIB, 1 * KIB, 1 * MIB, "bytes", "request line and headers together (431)") \
 X(INT,   max_headers, "max-headers", 100, 8, 1000, "headers", "header lines (431)") \

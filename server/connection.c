@@ -248,7 +248,7 @@ static void linger(struct connection *c)
 
 void connection_begin_next(struct connection *c)
 {
-    if (c->closes || (c->listener->draining && c->input.num_bytes == 0)) {
+    if (c->closes || (c->listener->retired && c->input.num_bytes == 0)) {
         linger(c);
         return;
     }
@@ -322,7 +322,7 @@ void connection_send(struct connection *c, const uv_buf_t *parts, int num_parts)
 
 bool connection_is_last_response(const struct connection *c)
 {
-    return c->closes || c->listener->draining || (c->half_closed && c->input.num_bytes == 0);
+    return c->closes || c->listener->retired || (c->half_closed && c->input.num_bytes == 0);
 }
 
 void connection_send_text(struct connection *c, const char *text)

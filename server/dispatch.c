@@ -115,6 +115,7 @@ static bool is_served_now(const struct http_request *r, struct exchange *x)
     static const char *const reasons[] = {
         [SERVER_LOADING] = "the model is still loading",
         [SERVER_READY] = "",
+        [SERVER_LAME_DUCK] = "",
         [SERVER_DRAINING] = "the server is shutting down",
         [SERVER_FAILED] = "the device failed and the server is about to be restarted",
     };
@@ -127,7 +128,7 @@ static bool is_served_now(const struct http_request *r, struct exchange *x)
                        x->connection->listener->max_connections);
         return false;
     }
-    if (state == SERVER_READY) return true;
+    if (state == SERVER_READY || state == SERVER_LAME_DUCK) return true;
     int retry_after_seconds = state == SERVER_LOADING ? 1 : 5;
     exchange_error(x, 503, "service_unavailable_error", NULL, NULL, retry_after_seconds, "%s",
                    reasons[state]);

@@ -13,7 +13,8 @@ static const char *why_not_alive(const struct server *server)
 static const char *why_not_ready(const struct server *server)
 {
     if (server->state == SERVER_LOADING) return "the model is still loading";
-    if (server->state == SERVER_DRAINING) return "the server is shutting down";
+    if (server->state == SERVER_LAME_DUCK || server->state == SERVER_DRAINING)
+        return "the server is shutting down";
     if (server->engine_is_down) return "the engine is being started again";
     return why_not_alive(server);
 }

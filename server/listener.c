@@ -271,9 +271,14 @@ void listener_stop(struct listener *l)
     uv_close(&l->socket.handle, NULL); /* removes a Unix socket's path, too */
 }
 
+void listener_retire(struct listener *l)
+{
+    l->retired = true;
+}
+
 void listener_drain(struct listener *l)
 {
-    l->draining = true;
+    listener_retire(l);
     for (struct connection *c = l->waiting.first, *next; c; c = next) {
         next = c->next; /* one that is closed goes to the others */
         connection_drain(c);

@@ -1,6 +1,6 @@
 /* listener.h - the listening socket, and what all connections share.
  *
- *   open -> draining (idle connections closed, each answer closes its connection) -> closed
+ *   open -> retired (each answer closes its connection) -> draining (idle ones are closed, too) -> closed
  *
  * Thread: the loop's. Memory: the owner's; listener_deinit after the loop has run out of handles. */
 #ifndef SERVER_LISTENER_H
@@ -38,7 +38,7 @@ struct listener {
         uv_pipe_t pipe;
     } socket;
     bool listening;
-    bool draining;
+    bool retired;
     union {
         uv_handle_t handle;
         uv_stream_t stream;
@@ -72,7 +72,9 @@ int listener_open(struct listener *l, struct server *server, const struct route 
 void listener_turn_away(struct listener *l);
 /* Stops accepting. */
 void listener_stop(struct listener *l);
-/* From now on every answer closes its connection; idle ones are closed. */
+/* From now on every answer closes its connection. */
+void listener_retire(struct listener *l);
+/* So it does, and idle ones are closed. */
 void listener_drain(struct listener *l);
 /* Stops accepting and closes every connection as it is. */
 void listener_close(struct listener *l);

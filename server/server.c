@@ -1,17 +1,18 @@
 /* server.c - the process's life: listen, load, serve, drain, end.
  *
- *   LOADING --loaded--> READY --SIGTERM, SIGINT--> DRAINING --quiet or timed out--> exit 0
- *      |                  `----device failed-----> FAILED ----quiet or 3 s--------> exit 70
+ *   LOADING --loaded--> READY --SIGTERM--> LAME_DUCK --delay--> DRAINING --quiet or timed out--> exit 0
+ *      |                  `--device failed--> FAILED --quiet or 3 s--> exit 70
  *      `--failed--> exit 1
  *
  * Two things are loaded side by side: the texts (tokenizer, template) on a thread, the model by the engine.
  * Where the engine is a process it may die once it has served; recovery.c then says who goes on, and another
  * one is started. Requests wait meanwhile, new ones too.
  *
- * It listens before it loads, so that health checks and clients get an answer (503) at once. Draining takes
- * no new API requests, but health, metrics and refusals are still answered, so that load balancers see it; it
- * ends when nothing is in flight, at once if nothing is. A second signal cuts off what runs and ends the
- * process on the spot. Signals that ask for nothing flashd has (SIGHUP to reload, SIGUSR1, ...) are logged
+ * It listens before it loads, so that health checks and clients get an answer (503) at once. A lame duck says
+ * no to health checks and takes requests as before, until whoever balances has seen it (--drain-delay); SIGINT,
+ * or SIGTERM again, leaves that out. Draining takes no new API requests, but health, metrics and refusals are
+ * still answered; it ends when nothing is in flight, at once if nothing is. A signal while it drains cuts off
+ * what runs and ends the process on the spot. Signals that ask for nothing flashd has (SIGHUP to reload, SIGUSR1, ...) are logged
  * and ignored.
  *
  * A load cannot be interrupted; a process told to end meanwhile leaves it running and exits under it. */
@@ -83,7 +84,8 @@ static void close_handle(uv_handle_t *handle, void *context)
     if (!uv_is_closing(handle)) uv_close(handle, NULL);
 }
 
-/* Closes what is left; the loop then runs out of handles. */
+/* Closes what is left; the loop then runs out of handles. Signals are heard further on: one that comes again
+ * must not be what the process died of. */
 static void end(struct life *life)
 {
     if (life->ending) return;
@@ -91,7 +93,6 @@ static void end(struct life *life)
     listener_close(&life->listener);
     engine_host_close(&life->engine);
     uv_handle_t *own[] = {(uv_handle_t *)&life->text_done,       (uv_handle_t *)&life->quiet,
-                          (uv_handle_t *)&life->sigterm,         (uv_handle_t *)&life->sigint,
                           (uv_handle_t *)&life->deadline,        (uv_handle_t *)&life->restart,
                           (uv_handle_t *)&life->engine_watch,    (uv_handle_t *)&life->before_wait,
                           (uv_handle_t *)&life->manager.watchdog};
@@ -152,6 +153,34 @@ static void begin_drain(struct life *life)
     end_if_quiet(life);
 }
 
+static void on_delay(uv_timer_t *timer)
+{
+    loop_watch_enter("the end of a lame duck");
+    begin_drain(timer->data);
+}
+
+static int64_t drain_delay_seconds(const struct life *life)
+{
+    enum { SUPERVISED_SECONDS = 5 };
+    int64_t told = life->server.config->drain_delay;
+    if (told >= 0) return told;
+    return life->manager.supervises ? SUPERVISED_SECONDS : 0;
+}
+
+static void retire(struct life *life)
+{
+    int64_t seconds = drain_delay_seconds(life);
+    if (seconds == 0) {
+        begin_drain(life);
+        return;
+    }
+    log_info("health says no; requests are still taken for %lld s (--drain-delay)", (long long)seconds);
+    life->server.state = SERVER_LAME_DUCK;
+    service_manager_tell(&life->manager, "STOPPING=1\nSTATUS=health says no, requests are still taken");
+    listener_retire(&life->listener);
+    uv_timer_start(&life->deadline, on_delay, (uint64_t)seconds * 1000, 0);
+}
+
 /* Without waiting for anybody but the log. */
 static void leave(const struct life *life)
 {
@@ -164,8 +193,14 @@ static void on_signal(uv_signal_t *signal, int number)
 {
     loop_watch_enter("a signal");
     struct life *life = signal->data;
+    if (life->ending) return; /* what is left takes no time */
     log_info("got SIG%s", sigabbrev_np(number));
-    if (life->server.state == SERVER_LOADING || life->server.state == SERVER_READY) {
+    enum server_state state = life->server.state;
+    if (state == SERVER_READY && number == SIGTERM) {
+        retire(life);
+        return;
+    }
+    if (state == SERVER_LOADING || state == SERVER_READY || state == SERVER_LAME_DUCK) {
         begin_drain(life);
         return;
     }
@@ -466,6 +501,8 @@ static void init_handles(struct life *life)
     service_manager_init(&life->manager, &life->loop);
     uv_signal_init(&life->loop, &life->sigterm);
     uv_signal_init(&life->loop, &life->sigint);
+    uv_unref((uv_handle_t *)&life->sigterm);
+    uv_unref((uv_handle_t *)&life->sigint);
     life->text_done.data = life->quiet.data = life->sigterm.data = life->sigint.data = life;
     life->deadline.data = life->restart.data = life->engine_watch.data = life;
     uv_prepare_init(&life->loop, &life->before_wait);
@@ -539,6 +576,8 @@ static void release(struct life *life)
     listener_deinit(&life->listener);
     service_manager_deinit(&life->manager);
     free(life->default_name);
+    uv_close((uv_handle_t *)&life->sigterm, NULL);
+    uv_close((uv_handle_t *)&life->sigint, NULL);
     for (size_t i = 0; i < array_length(ignored_signals); i++)
         uv_close((uv_handle_t *)&life->ignored[i], NULL);
     uv_run(&life->loop, UV_RUN_NOWAIT);

@@ -20,8 +20,9 @@ struct masks;
 enum server_state {
     SERVER_LOADING, /* listening; /health is 503, API calls get 503 with Retry-After */
     SERVER_READY,
-    SERVER_DRAINING, /* SIGTERM seen: /health is 503, no new requests, streams finish */
-    SERVER_FAILED,   /* the device failed */
+    SERVER_LAME_DUCK, /* SIGTERM seen: /health is 503, everything else as if nothing had been */
+    SERVER_DRAINING,  /* /health is 503, no new requests, streams finish */
+    SERVER_FAILED,    /* the device failed */
 };
 
 struct server {

@@ -35,9 +35,19 @@ static uint64_t watchdog_ms(void)
     return strtoull(usec, NULL, 10) / 1000;
 }
 
+/* A unit of systemd, a pod, a container's first process; but not what a person started by hand in a shell that
+ * is one of these. */
+static bool is_supervised(void)
+{
+    if (isatty(STDIN_FILENO)) return false;
+    return getenv("NOTIFY_SOCKET") || getenv("INVOCATION_ID") || getenv("KUBERNETES_SERVICE_HOST") ||
+           getpid() == 1;
+}
+
 void service_manager_init(struct service_manager *m, uv_loop_t *loop)
 {
     m->fd = -1;
+    m->supervises = is_supervised();
     uv_timer_init(loop, &m->watchdog);
     m->watchdog.data = m;
     if (read_address(m, getenv("NOTIFY_SOCKET")))

@@ -4,6 +4,7 @@
 #ifndef SERVER_SERVICE_MANAGER_H
 #define SERVER_SERVICE_MANAGER_H
 
+#include <stdbool.h>
 #include <sys/un.h>
 
 #include <uv.h>
@@ -12,6 +13,7 @@ struct service_manager {
     int fd; /* -1: nobody listens */
     struct sockaddr_un address;
     socklen_t address_bytes;
+    bool supervises;     /* this process: it, or another that told so */
     uint64_t period_ms;  /* of its watchdog; 0: it has none */
     uv_timer_t watchdog; /* its owner closes it with the loop's other handles */
 };

@@ -187,10 +187,10 @@ def nginx(server, folder):
 
 
 @contextlib.contextmanager
-def haproxy(server, folder):
+def haproxy(server, folder, *changes):
     port = free_port()
     config = folder / "haproxy.cfg"
-    config.write_text(changed(DEPLOY / "proxies/haproxy.cfg", ("server one 127.0.0.1:8000", f"server one {server.url[7:]}"),
+    config.write_text(changed(DEPLOY / "proxies/haproxy.cfg", *changes, ("server one 127.0.0.1:8000", f"server one {server.url[7:]}"),
                               ("bind :80", f"bind 127.0.0.1:{port}")))
     output_of("haproxy", "-c", "-f", str(config))
     with proxy(["haproxy", "-f", str(config)], port) as url:

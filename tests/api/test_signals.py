@@ -74,6 +74,16 @@ def test_stopped_and_continued(server):
     assert [s.result() for s in streams] == [expected] * 3
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_again_while_it_ends(start_server, number):
+    """The process exits, it does not die of the signal."""
+    with start_server() as server:
+        server.process.send_signal(number)
+        while "draining" not in server.log():
+            time.sleep(0.001)
+        assert server.stop(number) == 0
+
+
 def test_logs_on_a_full_disk():
     """Every write of a log line fails; nobody notices."""
     port = free_port()

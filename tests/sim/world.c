@@ -125,6 +125,8 @@ static void choose_options(struct rng *rng)
     set_option("write-timeout", 1 + rng_below(rng, 10));
     set_option("ping-interval", 1 + rng_below(rng, 3));
     set_option("drain-timeout", has(FEATURE_short_drains) ? rng_below(rng, 2) : 40);
+    struct rng delay = rng_of("drain-delay", 0);
+    set_option("drain-delay", rng_chance(&delay, 20) ? 1 : 0);
     set_option("stream-buffer-soft", 4096);
     set_option("stream-buffer-hard", 16384);
     static const int32_t most_deaths[] = {0, 0, 0, 2, 5, 5, 64, 64, 64};

@@ -197,10 +197,12 @@ static void states(void **state)
     endpoint_health(&x);
     assert_int_equal(http_status, 503);
     assert_int_equal(livez(), 200);
-    server.state = SERVER_DRAINING;
-    endpoint_health(&x);
-    assert_int_equal(http_status, 503);
-    assert_int_equal(livez(), 200);
+    for (enum server_state s = SERVER_LAME_DUCK; s <= SERVER_DRAINING; s++) {
+        server.state = s;
+        endpoint_health(&x);
+        assert_int_equal(http_status, 503);
+        assert_int_equal(livez(), 200);
+    }
     server.state = SERVER_READY;
     endpoint_health(&x);
     assert_int_equal(http_status, 200);
