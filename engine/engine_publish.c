@@ -156,7 +156,9 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
         request_slots_logprobs(e->slots, slot_idx)[position] = row->logprobs;
     scheduler_append_token(e->scheduler, seq_id);
     int32_t num_generated = seq->num_tokens - seq->num_prompt;
-    if (num_generated == 1) slot->first_token_ns = clock_monotonic_ns();
+    uint64_t now_ns = clock_monotonic_ns();
+    if (num_generated == 1) slot->first_token_ns = now_ns;
+    atomic_store_explicit(&slot->last_token_ns, now_ns, memory_order_relaxed);
     /* Side by side: a token is counted when it is published, or an engine that dies here is off by one. */
     counter_add(&e->counters->generated_tokens, 1);
     atomic_store_explicit(&slot->num_published, num_generated, memory_order_release);

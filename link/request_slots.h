@@ -108,6 +108,7 @@ struct request_slot {
     int32_t stop_token_id;     /* with FINISH_STOP */
     int32_t num_preemptions;
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
+    _Atomic uint64_t last_token_ns; /* of the last published token, or one that follows it at once */
     char error_text[160];
     /* the loop's own */
     uint64_t serial;                 /* order of submission; 0: not submitted */

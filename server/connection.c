@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/http_metrics.h"
 #include "server/loop_watch.h"
@@ -139,6 +140,9 @@ void connection_release_body(struct connection *c)
 
 static void destroy_request(struct connection *c)
 {
+    const struct http_request *r = c->request;
+    if (r->http_status > 0)
+        http_metrics_observe_request(r->route, r->http_status, clock_monotonic_ns() - r->x.arrival_ns);
     http_request_destroy(c->request);
     c->request = NULL;
     connection_release_body(c);

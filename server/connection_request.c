@@ -73,6 +73,7 @@ static void refuse_unread(struct connection *c, append_failure *append_error, co
                                                  .close = true});
     if (!c->wants_head) buffer_append(&text, body.data, body.num_bytes);
     http_metrics_count_response(why->http_status);
+    http_metrics_observe_request(NULL, why->http_status, 0);
     c->closes = true;
     connection_set_state(c, CONNECTION_FLUSHING);
     if (buffer_failed(&text) || buffer_failed(&body))

@@ -163,6 +163,11 @@ int engine_host_start(struct engine_host *h, struct error *err)
     return status;
 }
 
+pid_t engine_host_pid(const struct engine_host *h)
+{
+    return h->runs && !h->main ? h->process.pid : 0;
+}
+
 void engine_host_kill(struct engine_host *h)
 {
     if (h->runs && !h->main) uv_process_kill(&h->process, SIGKILL);

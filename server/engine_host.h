@@ -44,6 +44,8 @@ struct engine_host {
 
 void engine_host_init(struct engine_host *h);
 int engine_host_start(struct engine_host *h, struct error *err) must_check;
+/* Of a process that runs; 0: there is none. */
+pid_t engine_host_pid(const struct engine_host *h);
 /* Ends a process at once; on_end follows. */
 void engine_host_kill(struct engine_host *h);
 /* Closes the handles; nothing is called afterwards. The engine is left running. */

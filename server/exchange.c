@@ -108,6 +108,7 @@ static void send_whole(struct http_request *r, int http_status, const char *cont
     } else {
         uv_buf_t parts[] = {unsent_head(c, &text), uv_buf_init((char *)(uintptr_t)body, (unsigned)n)};
         bool without_body = n == 0 || r->x.method == HTTP_METHOD_HEAD;
+        r->http_status = http_status;
         http_metrics_count_response(http_status);
         connection_send(c, parts, without_body ? 1 : 2);
     }
@@ -202,6 +203,7 @@ void exchange_start_stream(struct exchange *x, const char *content_type)
         connection_close(x->connection);
     } else {
         uv_buf_t part = unsent_head(x->connection, &text);
+        r->http_status = 200;
         http_metrics_count_response(200);
         connection_send(x->connection, &part, 1);
     }

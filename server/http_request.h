@@ -21,6 +21,7 @@ struct http_request {
     int num_headers;
     int version_minor;
     const char *extra_headers; /* lines for the response head, in the arena; NULL: none */
+    int http_status;           /* of the response, once it has begun; 0: not yet */
     bool handled;              /* the endpoint has it: on_closed is due when the client goes away */
     bool streaming;            /* its response head is out */
     bool paused;               /* exchange_write said false */

@@ -34,6 +34,7 @@
 #include "server/loop_watch.h"
 #include "server/loop_slice.h"
 #include "server/masks.h"
+#include "server/process_metrics.h"
 #include "server/recovery.h"
 #include "server/service_manager.h"
 #include "text/model_text.h"
@@ -534,7 +535,8 @@ static int start(struct life *life, struct error *err)
     life->engine.link = server->link;
     if (!status) status = api_init(server, err);
     if (status) return status;
-    http_metrics_register();
+    http_metrics_register(server_routes);
+    process_metrics_register(&life->engine);
     life->engine_deaths = metric_register(METRIC_COUNTER, "flashd_engine_deaths_total",
                                           "Engines that died and were replaced.", "", NULL, 0);
     metric_register_read(METRIC_COUNTER, "flashd_log_lines_dropped_total",

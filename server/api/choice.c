@@ -19,6 +19,7 @@ struct unread {
     size_t num_bytes; /* in the budget */
     enum finish_reason finish;
     int32_t num_published, min_tokens, stop_token_id, first;
+    uint64_t last_token_ns;
     int32_t *tokens;
     struct token_logprobs logprobs[];
 };
@@ -29,7 +30,8 @@ struct view {
     int32_t num_published, min_tokens;
     int32_t stop_token_id; /* the last token, once the finish is FINISH_STOP; else -1 */
     int32_t first;
-    const int32_t *tokens; /* position p of the sequence is at p - first */
+    uint64_t last_token_ns; /* when the engine had it */
+    const int32_t *tokens;  /* position p of the sequence is at p - first */
     const struct token_logprobs *logprobs;
 };
 
@@ -106,6 +108,7 @@ static struct view view_slot(const struct choice *c, const struct choice_context
         .finish = (enum finish_reason)atomic_load_explicit(&slot->finish_reason, memory_order_acquire)};
     v.num_published = atomic_load_explicit(&slot->num_published, memory_order_acquire);
     v.min_tokens = slot->input.min_tokens;
+    v.last_token_ns = atomic_load_explicit(&slot->last_token_ns, memory_order_relaxed);
     v.stop_token_id = v.finish == FINISH_STOP ? slot->stop_token_id : -1;
     v.tokens = request_slots_tokens(slots, c->slot_idx);
     v.logprobs = request_slots_logprobs(slots, c->slot_idx);
@@ -119,7 +122,7 @@ static struct view view_of(const struct choice *c, const struct choice_context *
     if (!c->unread) return (struct view){.finish = FINISH_NONE, .num_published = c->num_pulled};
     const struct unread *u = c->unread;
     return (struct view){u->finish, u->num_published, u->min_tokens, u->stop_token_id,
-                         u->first,  u->tokens,        u->logprobs};
+                         u->first,  u->last_token_ns, u->tokens,     u->logprobs};
 }
 
 static int32_t generated_token(const struct choice *c, const struct view *v, int32_t i)
@@ -193,6 +196,17 @@ static void take_times(struct choice *c, const struct choice_context *context, c
     c->first_token_ns = slot->first_token_ns;
 }
 
+/* The tokens that were there to take came evenly, as far as is known here. */
+static void note_token_time(struct choice *c, const struct view *v, int32_t before)
+{
+    uint64_t from_ns = before > 0 ? c->last_token_ns : c->first_token_ns;
+    int32_t num_gaps = v->num_published - before - (before == 0),
+            num_taken = c->num_pulled - before - (before == 0);
+    c->last_token_ns = from_ns;
+    if (num_gaps > 0 && v->last_token_ns > from_ns)
+        c->last_token_ns += (v->last_token_ns - from_ns) / (uint64_t)num_gaps * (uint64_t)num_taken;
+}
+
 static void take_pieces(struct choice *c)
 {
     pieces_take(c->pieces, &c->ready, c->finish_reason != NULL);
@@ -208,6 +222,7 @@ int choice_pull(struct choice *c, const struct choice_context *context, int max_
     take_times(c, context, &v);
     end = min_of(end, before + max_tokens);
     while (c->num_pulled < end && !c->finish_reason) take_token(c, context, &v);
+    if (c->num_pulled > before) note_token_time(c, &v, before);
     if (!c->finish_reason && c->num_pulled == v.num_published && v.finish != FINISH_NONE)
         take_finish(c, v.finish);
     if (c->pieces) take_pieces(c);
@@ -278,13 +293,8 @@ static bool copy_unread(struct choice *c, const struct choice_context *context, 
     if (num_bytes > UNREAD_BYTES_MAX - api->num_unread_bytes) return false;
     struct unread *u = malloc(num_bytes);
     if (!u) return false;
-    *u = (struct unread){num_bytes,
-                         v->finish,
-                         v->num_published,
-                         v->min_tokens,
-                         v->stop_token_id,
-                         begin,
-                         (int32_t *)((char *)u + tokens_at)};
+    *u = (struct unread){num_bytes,        v->finish, v->num_published, v->min_tokens,
+                         v->stop_token_id, begin,     v->last_token_ns, (int32_t *)((char *)u + tokens_at)};
     memcpy(u->tokens, v->tokens + begin, count * sizeof *u->tokens);
     if (logprobs) memcpy(u->logprobs, v->logprobs + begin, count * sizeof *u->logprobs);
     api->num_unread_bytes += num_bytes;

@@ -35,8 +35,9 @@ struct choice {
     struct buffer ready;           /* text for the client, not written yet */
     struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */
     struct token_offsets *offsets; /* NULL: none are told */
-    uint64_t scheduled_ns, first_token_ns, last_token_ns; /* 0: not yet */
-    uint64_t ttft_ns; /* since arrival, at the write of the first token; 0: not yet */
+    /* at the engine, the last of those that were pulled; 0: not yet */
+    uint64_t scheduled_ns, first_token_ns, last_token_ns;
+    uint64_t last_write_ns; /* of tokens to a stream; 0: none yet */
 };
 
 /* What all choices of a request share. Of params, input is only read by choice_init. */

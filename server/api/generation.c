@@ -117,7 +117,7 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
         .completion_tokens = usage.completion_tokens,
         .seed = g->seed,
         .queue_ns = c->scheduled_ns > g->arrival_ns ? c->scheduled_ns - g->arrival_ns : 0,
-        .ttft_ns = c->ttft_ns,
+        .ttft_ns = c->first_token_ns > g->arrival_ns ? c->first_token_ns - g->arrival_ns : 0,
         .duration_ns = now_ns - g->arrival_ns,
     });
 }

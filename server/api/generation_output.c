@@ -120,11 +120,12 @@ static void append_delta(struct generation *g, struct choice *c, const struct pa
     c->ended = finish_reason != NULL;
 }
 
-static void observe_first_write(struct generation *g, struct choice *c)
+/* What the client sees of a stream. */
+static void observe_write(const struct generation *g, struct choice *c, int num_new)
 {
-    if (c->ttft_ns || c->num_pulled == 0) return;
-    c->ttft_ns = clock_monotonic_ns() - g->arrival_ns;
-    request_metrics_observe_first_token(c->ttft_ns);
+    if (num_new == 0) return;
+    request_metrics_observe_write(num_new, c->last_write_ns, g->arrival_ns, g->last_write_ns);
+    c->last_write_ns = g->last_write_ns;
 }
 
 static void count_prompt(struct generation *g, struct choice *c)
@@ -137,12 +138,14 @@ static void count_prompt(struct generation *g, struct choice *c)
 /* Returns how many tokens came. */
 static int pull(struct generation *g, struct choice *c, int max_tokens)
 {
+    bool is_first = c->num_pulled == 0;
+    uint64_t previous_ns = c->last_token_ns;
     int num_new = choice_pull(c, &g->context, max_tokens);
     if (num_new > 0 || c->finish_reason) count_prompt(g, c);
     if (num_new == 0) return 0;
-    uint64_t now_ns = clock_monotonic_ns();
-    request_metrics_count_tokens(num_new, c->last_token_ns, now_ns);
-    c->last_token_ns = now_ns;
+    if (is_first) request_metrics_observe_first_token(g->arrival_ns, c->first_token_ns);
+    request_metrics_count_tokens(num_new, is_first ? num_new - 1 : num_new,
+                                 is_first ? c->first_token_ns : previous_ns, c->last_token_ns);
     return num_new;
 }
 
@@ -187,7 +190,7 @@ static bool step_choice(struct generation *g, struct choice *c)
     if (num_new == 0 && !has_part && logprobs.begin == logprobs.end && !is_last) return false;
     append_delta(g, c, &part, &logprobs, is_last ? c->finish_reason : NULL);
     generation_flush_event(g);
-    observe_first_write(g, c);
+    observe_write(g, c, num_new);
     return true;
 }
 
@@ -249,7 +252,6 @@ void generation_pump_whole(struct generation *g)
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
         pull(g, c, PULL_ALL);
-        observe_first_write(g, c);
         if (c->failed) {
             fail(g, c);
             return;

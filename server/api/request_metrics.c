@@ -35,10 +35,11 @@ struct follower {
 
 static struct {
     bool registered;
-    struct metric *running, *waiting, *kv_usage, *cache_config;
+    struct metric *running, *waiting, *waiting_for_room, *kv_usage, *cache_config;
     struct metric *prompt_tokens, *prompt_computed, *prompt_hit, *prompt_cached, *generation_tokens;
     struct metric *success[NUM_FINISHED_REASONS];
     struct follower preemptions, prefix_queries, prefix_hits, discarded, steps;
+    struct metric *first_write, *write_gap;
     struct metric *ttft, *itl, *tpot, *e2e, *queue, *inference, *prefill, *decode;
     struct metric *length_prompt, *length_generation, *length_most, *params_max_tokens, *params_n,
         *kv_computed;
@@ -117,10 +118,24 @@ static void register_sleep_state(void)
                    i == 0);
 }
 
+/* The adapters of LoRA, of which there are none; gateways that look for one log an error where it lacks. */
+static void register_lora(const struct server *server)
+{
+    metric_set(metric_register(METRIC_GAUGE, "vllm:lora_requests_info",
+                               "When adapters of LoRA were last looked at, in Unix time: none are served.",
+                               "max_lora=\"0\",waiting_lora_adapters=\"\",running_lora_adapters=\"\"", NULL,
+                               0),
+               (double)server->created);
+}
+
 static void register_state(const struct server *server)
 {
     m.running = add_gauge("vllm:num_requests_running", "Sequences in the running batch.");
     m.waiting = add_gauge("vllm:num_requests_waiting", "Sequences that wait to be scheduled.");
+    m.waiting_for_room = add_labelled(METRIC_GAUGE, "vllm:num_requests_waiting_by_reason",
+                                      "Sequences that wait, by what for.", "reason=\"capacity\"");
+    add_labelled(METRIC_GAUGE, "vllm:num_requests_waiting_by_reason", "Sequences that wait, by what for.",
+                 "reason=\"deferred\"");
     m.kv_usage =
         add_gauge("vllm:kv_cache_usage_perc", "Share of the K/V blocks that running sequences hold, 0 to 1.");
     char label[128];
@@ -130,6 +145,7 @@ static void register_state(const struct server *server)
     m.cache_config = add_labelled(METRIC_GAUGE, "vllm:cache_config_info", "Shape of the K/V cache.", label);
     metric_set(m.cache_config, 1);
     register_sleep_state();
+    register_lora(server);
 }
 
 static void register_tokens(void)
@@ -158,8 +174,9 @@ static void register_tokens(void)
 static void register_times(void)
 {
     m.ttft = add_histogram("vllm:time_to_first_token_seconds",
-                           "From a request's first byte to its first token's.", ttft_bounds);
-    m.itl = add_histogram("vllm:inter_token_latency_seconds", "Between tokens of a sequence.", itl_bounds);
+                           "From a request's first byte to its first token at the engine.", ttft_bounds);
+    m.itl = add_histogram("vllm:inter_token_latency_seconds", "Between tokens of a sequence at the engine.",
+                          itl_bounds);
     m.tpot = add_histogram("vllm:request_time_per_output_token_seconds",
                            "Mean time per token after a sequence's first.", itl_bounds);
     m.e2e = add_histogram("vllm:e2e_request_latency_seconds", "From a request's first byte to its end.",
@@ -227,6 +244,18 @@ static void register_own(const char *const *phase_names, const double *phase_sec
                                  "Tokens computed for a sequence that had ended.", "");
 }
 
+static void register_stream_times(void)
+{
+    m.first_write = metric_register(METRIC_HISTOGRAM, "flashd_stream_first_write_seconds",
+                                    "From a request's first byte to the write of its stream's first token.",
+                                    "", ttft_bounds, (int)array_length(ttft_bounds));
+    m.write_gap =
+        metric_register(METRIC_HISTOGRAM, "flashd_stream_write_gap_seconds",
+                        "Between writes of a stream's tokens, by token; a client that does not read "
+                        "makes it longer.",
+                        "", itl_bounds, (int)array_length(itl_bounds));
+}
+
 static void register_forms(void)
 {
     static const char name[] = "flashd_grammars_total", help[] = "Grammars that requests asked for.";
@@ -252,6 +281,7 @@ void request_metrics_register(struct server *server, const char *const *phase_na
     register_times();
     register_sizes(server);
     register_own(phase_names, phase_seconds, num_phases);
+    register_stream_times();
     register_forms();
     m.registered = true;
 }
@@ -276,17 +306,22 @@ void request_metrics_count_prompt(int32_t num_tokens, int32_t num_cached_tokens)
     metric_add(m.prompt_cached, num_cached_tokens);
 }
 
-void request_metrics_count_tokens(int num_new, uint64_t previous_ns, uint64_t now_ns)
+void request_metrics_count_tokens(int num_new, int num_gaps, uint64_t from_ns, uint64_t to_ns)
 {
     metric_add(m.generation_tokens, num_new);
-    int num_gaps = previous_ns ? num_new : num_new - 1;
-    double gap = previous_ns ? seconds_of(previous_ns, now_ns) / num_new : 0;
-    for (int i = 0; i < num_gaps; i++) metric_observe(m.itl, gap);
+    for (int i = 0; i < num_gaps; i++) metric_observe(m.itl, seconds_of(from_ns, to_ns) / num_gaps);
 }
 
-void request_metrics_observe_first_token(uint64_t ttft_ns)
+void request_metrics_observe_first_token(uint64_t arrival_ns, uint64_t first_token_ns)
 {
-    metric_observe(m.ttft, (double)ttft_ns / 1e9);
+    metric_observe(m.ttft, seconds_of(arrival_ns, first_token_ns));
+}
+
+void request_metrics_observe_write(int num_new, uint64_t previous_ns, uint64_t arrival_ns, uint64_t now_ns)
+{
+    if (!previous_ns) metric_observe(m.first_write, seconds_of(arrival_ns, now_ns));
+    for (int i = 0; previous_ns && i < num_new; i++)
+        metric_observe(m.write_gap, seconds_of(previous_ns, now_ns) / num_new);
 }
 
 static enum finished_reason finished_reason_of(const struct choice *c, enum outcome outcome)
@@ -347,6 +382,7 @@ void request_metrics_refresh(const struct server *server, int num_in_flight)
     link_stats(server->link, &s);
     metric_set(m.running, s.num_running);
     metric_set(m.waiting, s.num_waiting);
+    metric_set(m.waiting_for_room, s.num_waiting);
     metric_set(m.kv_usage, (double)s.num_held_blocks / server->facts->num_blocks);
     metric_set(m.blocks_free, s.num_free_blocks);
     metric_set(m.blocks_cached, s.num_cached_blocks);

@@ -1,6 +1,9 @@
 """The metrics page: its format, and its values against what the client itself counted."""
 
 import json
+import os
+import pathlib
+import re
 import time
 
 import httpx
@@ -30,7 +33,8 @@ def test_both_formats_parse(server):
     assert all(f.documentation for f in found.values())
 
 
-GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info",
+GAUGES = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason",
+          "vllm:kv_cache_usage_perc", "vllm:cache_config_info",
           "vllm:engine_sleep_state"]
 COUNTERS = ["vllm:prompt_tokens", "vllm:prompt_tokens_cached", "vllm:generation_tokens", "vllm:request_success",
             "vllm:num_preemptions", "vllm:prefix_cache_queries", "vllm:prefix_cache_hits"]
@@ -54,6 +58,8 @@ def test_series_exist_from_the_start(start_server):
                     assert sample.value == 0 or kind == "gauge"
         states = {s.labels["sleep_state"]: s.value for s in found["vllm:engine_sleep_state"].samples}
         assert states == {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
+        lora, = found["vllm:lora_requests_info"].samples
+        assert lora.labels == {"max_lora": "0", "waiting_lora_adapters": "", "running_lora_adapters": ""} and lora.value > 1e9
         config = found["vllm:cache_config_info"].samples[0].labels
         assert int(config["block_size"]) == 16 and int(config["num_gpu_blocks"]) > 0
         build = found["flashd_build_info"].samples[0].labels
@@ -120,6 +126,45 @@ def test_values_are_exact(server, client, model):
     blocks = {s: after[f'flashd_kv_blocks{{state="{s}"}}'] for s in ("free", "cached", "held")}
     config = families(server)["vllm:cache_config_info"].samples[0].labels
     assert sum(blocks.values()) == int(config["num_gpu_blocks"])
+
+
+def test_requests_by_route(server):
+    def series(**labels):
+        return "http_requests_total{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}"
+
+    before = server.metrics()
+    with httpx.Client(base_url=server.url) as client:
+        for body in ({"prompt": "a"}, {"prompt": "b"}, {"prompt": 1}):
+            client.post("/tokenize", json=body)
+        client.get("/nowhere")
+        client.get("/health")
+        client.head("/v1/models")
+    after = server.metrics()
+    grown = {k: after[k] - v for k, v in before.items() if k.startswith("http_requests_total") and after[k] > v}
+    assert grown == {series(handler="/tokenize", method="POST", status="2xx"): 2,
+                     series(handler="/tokenize", method="POST", status="4xx"): 1,
+                     series(handler="/v1/models", method="GET", status="2xx"): 1,
+                     series(handler="none", method="none", status="4xx"): 1}
+    count = 'http_request_duration_seconds_count{handler="/tokenize",method="POST"}'
+    assert after[count] - before[count] == 3
+
+
+def test_what_the_system_knows_of_the_processes(server):
+    pid = server.process.pid
+    with httpx.Client() as client:
+        client.get(server.url + "/health")
+        page = client.get(server.url + "/metrics").text
+        assert f"process_open_fds {server.num_fds()}\n" in page
+    m = server.metrics()
+    limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+    assert m["process_max_fds"] == int(re.search(r"^Max open files +(\d+)", limits, re.MULTILINE).group(1))
+    front = float(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) * 1024
+    assert front / 2 < m["process_resident_memory_bytes"] < 2 * front < m["flashd_engine_resident_memory_bytes"]
+    assert abs(m["process_start_time_seconds"] - os.stat(f"/proc/{pid}").st_ctime) < 60 < m["process_start_time_seconds"]
+    server.post("/v1/completions", {"prompt": "a", "max_tokens": 50, "ignore_eos": True})
+    after = server.metrics()
+    assert after["flashd_engine_cpu_seconds_total"] > m["flashd_engine_cpu_seconds_total"] > 0
+    assert after["process_cpu_seconds_total"] >= m["process_cpu_seconds_total"] > 0
 
 
 def test_the_ledger_balances_while_requests_run(server):

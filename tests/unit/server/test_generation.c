@@ -712,6 +712,73 @@ static void tokens_without_text_do_not_hold_up_the_end(void **state)
     assert_true(client.gone && has("\"finish_reason\":\"length\"") && has("[DONE]"));
 }
 
+/* The value of a series of the metrics page. */
+static double series(const char *name)
+{
+    struct buffer page;
+    buffer_init(&page, 1 << 20);
+    metrics_render(&page, 0);
+    const char *line = strstr(page.data, name);
+    assert_non_null(line);
+    double value = strtod(line + strlen(name) + strcspn(line + strlen(name), " "), NULL);
+    buffer_deinit(&page);
+    return value;
+}
+
+static void publish_at(const char *text, uint64_t first_ns, uint64_t last_ns)
+{
+    struct request_slot *slot = request_slots_get(server.slots, submitted[0]);
+    atomic_store(&slot->last_token_ns, last_ns);
+    publish(0, text);
+    slot->first_token_ns = first_ns;
+}
+
+/* The engine's second 1 to 3; the client reads whenever it likes. */
+static void a_slow_reader_does_not_spoil_the_engines_times(void **state)
+{
+    (void)state;
+    request("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":5}");
+    client.slow = true;
+    publish_at("a", 1000000000, 1000000000);
+    wake();
+    publish_at("b", 1000000000, 1500000000);
+    wake();
+    publish_at("cde", 1000000000, 3000000000);
+    finish(0, FINISH_LENGTH);
+    wake();
+    assert_int_equal(client.num_writes, 1);
+    assert_int_equal(request_slots_num_free(server.slots), NUM_SLOTS); /* what is unread was copied */
+    client.slow = false;
+    client.x.on_writable(&client.x);
+    assert_true(client.gone && has("\"finish_reason\":\"length\""));
+    assert_float_equal(series("\nvllm:time_to_first_token_seconds_sum"), 1, 1e-6);
+    assert_float_equal(series("\nvllm:inter_token_latency_seconds_sum"), 2, 1e-6);
+    assert_float_equal(series("\nvllm:inter_token_latency_seconds_count"), 4, 0);
+    assert_float_equal(series("\nvllm:request_decode_time_seconds_sum"), 2, 1e-6);
+    assert_float_equal(series("\nflashd_stream_first_write_seconds_count"), 1, 0);
+    assert_float_equal(series("\nflashd_stream_write_gap_seconds_count"), 4, 0);
+}
+
+/* It takes some of what there is: the rest keeps its share of the time. */
+static void tokens_taken_in_parts_keep_their_times(void **state)
+{
+    (void)state;
+    char text[66] = {0};
+    memset(text, 'a', 65);
+    request("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":100}");
+    publish_at(text, 1000000000, 65000000000);
+    client.slow = true;
+    wake();
+    assert_int_equal(client.num_writes, 1);
+    assert_float_equal(series("\nvllm:inter_token_latency_seconds_count"), 31, 0);
+    assert_float_equal(series("\nvllm:inter_token_latency_seconds_sum"), 31, 1e-6);
+    client.slow = false;
+    client.x.on_writable(&client.x);
+    assert_float_equal(series("\nvllm:inter_token_latency_seconds_sum"), 64, 1e-6);
+    finish(0, FINISH_LENGTH);
+    wake();
+}
+
 static void a_stop_token_leaves_no_text(void **state)
 {
     (void)state;
@@ -938,6 +1005,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_long_body_is_prepared_on_the_pool, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_string_ends_before_the_engine_does, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tokens_without_text_do_not_hold_up_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_slow_reader_does_not_spoil_the_engines_times, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tokens_taken_in_parts_keep_their_times, set_up_long, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_token_leaves_no_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_request_fails_alone_and_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(aborting_answers_everyone, set_up, tear_down),
