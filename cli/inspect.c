@@ -59,7 +59,7 @@ static void print_operations(const struct model_files *f, const struct model_con
 
 static const char *rope_text(enum rope_type type)
 {
-    static const char *const names[] = {"default", "linear", "llama3", "yarn"};
+    static const char *const names[] = {"default", "linear", "llama3", "yarn", "longrope"};
     return names[type];
 }
 

@@ -16,6 +16,13 @@ struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t
                                 .slice = {.row_end = rows, .col_end = cols}};
 }
 
+struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows)
+{
+    assert_debug(v->scheme == WEIGHT_PLAIN && first_row >= 0 && rows >= 0 && first_row <= v->rows - rows);
+    uint64_t begin = (uint64_t)first_row * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
+    return weight_view_plain((const char *)v->data + begin, v->dtype, rows, v->cols);
+}
+
 int weight_view_check_plain(const struct weight_view *v, struct error *err)
 {
     const struct weight_slice *s = &v->slice;

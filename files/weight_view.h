@@ -37,6 +37,8 @@ struct weight_view {
 
 /* A whole matrix of plain values. */
 struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t rows, int64_t cols);
+/* Rows [first_row, first_row + rows) of one, as a whole matrix. */
+struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows);
 
 /* For a device that takes nothing else: STATUS_UNSUPPORTED and a sentence unless v is whole and plain. */
 int weight_view_check_plain(const struct weight_view *v, struct error *err) must_check;

@@ -34,7 +34,13 @@ enum { LINEAR_PARTS_MAX = 3 };
 
 enum linear_kind {
     LINEAR_PLAIN,   /* parts are stacked: N = sum of rows (q, k, v in one; or a single matrix) */
-    LINEAR_GATE_UP, /* exactly two parts of equal shape, gate then up; for linear_silu_mul only */
+    LINEAR_GATE_UP, /* exactly two parts of equal shape, gate then up; for linear_gated only */
+};
+
+/* What a gate becomes before up is multiplied by it. */
+enum gate_function {
+    GATE_SILU,
+    GATE_GELU_TANH, /* GELU by its approximation with tanh */
 };
 
 /* y = x W^T + bias for stacked parts that share K; parts may differ in dtype. */
@@ -43,6 +49,7 @@ struct linear_desc {
     int num_parts;
     struct weight_view parts[LINEAR_PARTS_MAX];
     struct weight_view biases[LINEAR_PARTS_MAX]; /* rows 1, cols N of the part; data NULL: none */
+    enum gate_function gate;                     /* LINEAR_GATE_UP */
     bool wide_output;    /* results are f32 logits (lm_head): for logits, not for other operations */
     bool also_embedding; /* the same matrix serves embed (tied embeddings): store it once */
 };
@@ -61,15 +68,28 @@ enum rope_style {
     ROPE_PAIRS,  /* rotate (2i, 2i + 1): GGUF files of the llama architecture */
 };
 
+/* What stands between two products: the residual stream x takes in what the product before has made, delta, and the next
+ * one gets its norm. Device memory [H]. */
+struct norm_args {
+    const float *weight; /* NULL: x goes on as it is */
+    const float
+        *delta_weight; /* delta becomes its own RMSNorm times this before it is added; NULL: it does not */
+    float delta_scale; /* what delta is multiplied by as it is added, 1 if by nothing */
+    float eps;
+    int32_t hidden_size;
+};
+
 /* A layer's step between the QKV product and attention: shapes, which all layers share, and what is its own.
  */
 struct rope_args {
-    int32_t num_heads, num_kv_heads, head_dim, rotary_dim; /* rotary_dim <= head_dim, even */
+    int32_t num_heads, num_kv_heads, head_dim;
+    int32_t rotary_dim; /* <= head_dim, even; 0: nothing is rotated */
     enum rope_style style;
     const float
         *cos_sin; /* device memory [max_model_len][rotary_dim/2][2]: cos, sin, any scaling folded in */
     const float *q_norm,
-        *k_norm; /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
+        *k_norm;         /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
+    bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
     float norm_eps;
 };
 
@@ -177,8 +197,9 @@ struct kernel_table {
 
     /* ---- math, all over the batch b ---- */
 
-    /* out[T][H] (res) = table[token_ids]. table is a linear made with also_embedding or a plain one. */
-    void (*embed)(struct device *d, const struct batch *b, void *out, const struct linear *table);
+    /* out[T][H] (res) = table[token_ids] * scale. table is a linear made with also_embedding or a plain one. */
+    void (*embed)(struct device *d, const struct batch *b, void *out, const struct linear *table,
+                  float scale);
 
     /* out[R] = x[logit_rows], rows of row_bytes, a multiple of 8 on a GPU. What comes after attention in the
      * last layer is computed for these rows alone: nothing reads the others. */
@@ -190,15 +211,15 @@ struct kernel_table {
     /* out[T][H] (act) = RMSNorm(x[T][H] (res)) * weight[H] (f32), sums in a fixed order over H. delta[T][H]
      * (act), unless NULL, is added to x first, in place. */
     void (*rms_norm)(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
-                     const void *delta, const float *weight, float eps, int32_t hidden_size);
+                     const void *delta, const struct norm_args *args);
 
     /* out[T][N] (act) = x[T][K] (act) W^T + bias. In both products x and out have room for limits.num_tokens
      * rows, and those behind T may be read and overwritten. */
     void (*linear)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                    const struct linear *w);
-    /* out[T][N/2] (act) = silu(gate) * up, for LINEAR_GATE_UP. */
-    void (*linear_silu_mul)(struct device *d, const struct batch *b, enum row_set rows, void *out,
-                            const void *x, const struct linear *w);
+    /* out[T][N/2] (act) = gate_function(gate) * up, for LINEAR_GATE_UP. */
+    void (*linear_gated)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                         const struct linear *w);
 
     /* In place on qkv[T][(Hq + 2 Hk) D] (act): optional q/k norm, rotation of q and k at positions;
      * then k and v are written to the pool at slot_mapping for this layer. */

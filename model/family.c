@@ -9,37 +9,77 @@
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
-        .weights = llama_weights,
         .gguf_rope_style = ROPE_PAIRS,
-        .hidden_act = "silu",
         .kv_heads_may_be_missing = true,
         .max_position_embeddings = 2048,
-        .window = WINDOW_NEVER,
     },
     {
         .names = {NULL, "MistralForCausalLM", "mistral"}, /* as GGUF it is a llama */
-        .weights = llama_weights,
-        .hidden_act = "silu",
         .max_position_embeddings = 131072,
         .window = WINDOW_DEFAULT_4096,
     },
     {
         .names = {"qwen2", "Qwen2ForCausalLM", "qwen2"}, /* Qwen2.5 too */
-        .weights = llama_weights,
-        .gguf_rope_style = ROPE_HALVES,
         .qkv_bias = true,
-        .hidden_act = "silu",
         .max_position_embeddings = 32768,
         .window = WINDOW_IF_USED,
     },
     {
         .names = {"qwen3", "Qwen3ForCausalLM", "qwen3"},
-        .weights = llama_weights,
-        .gguf_rope_style = ROPE_HALVES,
         .qk_norm = true,
-        .hidden_act = "silu",
         .max_position_embeddings = 32768,
         .window = WINDOW_IF_USED,
+    },
+#define GEMMA_3                                                                                              \
+    .weight_changes = gemma_weights, .qk_norm = true, .gate = GATE_GELU_TANH, .norms_add_one = true,         \
+    .scaled_embeddings = true, .has_query_scalar = true, .full_layer_period = 6, .window_theta = 10000,      \
+    .is_tied = true, .num_heads = 8, .num_kv_heads = 4, .head_dim = 256, .vocab_size = 262208,               \
+    .max_position_embeddings = 131072, .query_scalar = 256, .theta = 1e6, .window = WINDOW_DEFAULT_4096,     \
+    .gguf_head_scalar_layers = 62
+    {.names = {"gemma3", "Gemma3ForCausalLM", "gemma3_text"}, GEMMA_3},
+    {.names = {NULL, "Gemma3ForConditionalGeneration", "gemma3"}, .is_in_text_config = true, GEMMA_3},
+    {
+        .names = {"phi3", "Phi3ForCausalLM", "phi3"}, /* Phi-4 too */
+        .weight_changes = phi_weights,
+        .partial_rotary = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
+        .names = {"granite", "GraniteForCausalLM", "granite"},
+        .gguf_rope_style = ROPE_PAIRS,
+        .has_multipliers = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {
+        .names = {"olmo2", "Olmo2ForCausalLM", "olmo2"},
+        .weight_changes = olmo_weights,
+        .qk_norm = true,
+        .qk_norm_all_heads = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
+    {
+        .names = {NULL, "Olmo3ForCausalLM", "olmo3"}, /* as GGUF it is an olmo2 */
+        .weight_changes = olmo_weights,
+        .qk_norm = true,
+        .qk_norm_all_heads = true,
+        .full_layer_period = 4,
+        .window_theta = 500000,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .theta = 500000,
+        .window = WINDOW_DEFAULT_4096,
+    },
+    {
+        .names = {"smollm3", "SmolLM3ForCausalLM", "smollm3"},
+        .unrotated_layer_period = 4,
+        .is_tied = true,
+        .num_kv_heads = 4,
+        .max_position_embeddings = 32768,
+        .theta = 2e6,
     },
 };
 
@@ -48,23 +88,21 @@ static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
     {{"gemma", "GemmaForCausalLM", "gemma"}, "scaled embeddings and a GELU gate"},
-    {{"gemma2", "Gemma2ForCausalLM", "gemma2"}, "soft-capped scores and norms behind attention and MLP"},
-    {{"gemma3", "Gemma3ForCausalLM", "gemma3_text"},
-     "layers of two kinds and norms behind attention and MLP"},
-    {{"gemma3", "Gemma3ForConditionalGeneration", "gemma3"}, "images and layers of two kinds"},
-    {{"phi3", "Phi3ForCausalLM", "phi3"}, "fused q, k, v and gate, up weights"},
-    {{"smollm3", "SmolLM3ForCausalLM", "smollm3"}, "layers without rotation"},
-    {{"granite", "GraniteForCausalLM", "granite"}, "multipliers of embeddings, residuals and logits"},
-    {{"olmo2", "Olmo2ForCausalLM", "olmo2"}, "norms behind attention and MLP"},
+    {{"gemma2", "Gemma2ForCausalLM", "gemma2"}, "soft-capped scores"},
     {{"command-r", "CohereForCausalLM", "cohere"}, "attention and MLP side by side"},
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"gpt-oss", "GptOssForCausalLM", "gpt_oss"}, "a mixture of experts and attention sinks"},
     {{NULL, "MixtralForCausalLM", "mixtral"}, "a mixture of experts"},
     {{"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe"}, "a mixture of experts"},
     {{"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"}, "a mixture of experts"},
+    {{"qwen3next", "Qwen3NextForCausalLM", "qwen3_next"}, "linear attention and a mixture of experts"},
+    {{"glm4moe", "Glm4MoeForCausalLM", "glm4_moe"}, "a mixture of experts"},
+    {{"granitemoe", "GraniteMoeForCausalLM", "granitemoe"}, "a mixture of experts"},
+    {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
     {{"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, "latent attention and a mixture of experts"},
     {{"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3"}, "latent attention and a mixture of experts"},
     {{"llama4", "Llama4ForConditionalGeneration", "llama4"}, "images and a mixture of experts"},
+    {{"bert", "BertModel", "bert"}, "attention to both sides"},
 };
 
 static bool is_name(const char *own, const char *name, size_t num_bytes)
@@ -80,12 +118,13 @@ static const char *needs_of(enum family_namespace where, const char *name, size_
 }
 
 struct name_list {
-    char text[128];
+    char text[256];
 };
 
-/* "llama, qwen2 and qwen3" */
+/* "llama, qwen2 and qwen3"; of classes the shorter names of their types. */
 static struct name_list supported_names(enum family_namespace where)
 {
+    if (where == NAMES_HF_CLASS) where = NAMES_HF_TYPE;
     struct name_list list = {""};
     const char *names[array_length(families)];
     size_t num = 0, at = 0;

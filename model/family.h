@@ -2,8 +2,8 @@
  *
  * A file tells one model's facts: sizes, theta, a window. What its class computes with them stands in none;
  * the readers (gguf_config.h, hf_config.h) take it from here. All families with a row are dense decoders:
- * RMSNorm before attention and before the MLP, grouped-query attention over rotated heads, a gated MLP. One
- * more is a row, and a table of weights if it names them in its own way. Read-only. Thread: any. */
+ * RMSNorm around attention and MLP, grouped-query attention, a gated MLP; forward.c is one for all of them. One
+ * more is a row, and a table of changes if it names its weights in its own way. Read-only. Thread: any. */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
 
@@ -27,19 +27,39 @@ enum family_namespace {
 enum window_rule {
     WINDOW_NEVER,
     WINDOW_IF_USED,      /* with use_sliding_window, from layer max_window_layers on */
+    WINDOW_IF_GIVEN,     /* always; a missing one is none */
     WINDOW_DEFAULT_4096, /* always; a missing one is 4096, null is none */
 };
 
+/* Where nothing is said: false, 0, NULL, and 1 of what multiplies. */
 struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
-    const struct weight_line *weights;  /* [WEIGHT_ROLE_COUNT] */
-    enum rope_style gguf_rope_style;    /* as GGUF's converter leaves the rows of Q and K; else ROPE_HALVES */
+    bool is_in_text_config;             /* its config.json has the text model's in an object of its own */
+    const struct weight_change *weight_changes; /* NULL: none */
+    enum rope_style gguf_rope_style; /* as GGUF's converter leaves the rows of Q and K; else ROPE_HALVES */
     bool qkv_bias, qk_norm;
-    const char *hidden_act; /* of the MLP's gate */
+    bool qk_norm_all_heads;  /* it is over all heads of Q, and of K */
+    enum gate_function gate; /* of the MLP */
+    bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
+    bool scaled_embeddings;  /* by the root of the hidden size */
+    bool has_multipliers;    /* of embeddings, residuals, scores and logits */
+    bool has_query_scalar;   /* scores are divided by the root of query_pre_attn_scalar */
+    bool partial_rotary;     /* partial_rotary_factor counts */
+    int32_t
+        full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
+    int32_t unrotated_layer_period; /* every so many layers one does not rotate; 0: none */
+    double window_theta;            /* layers with a window rotate by it, with no scaling; 0: as all do */
     /* where a config.json is silent */
     bool kv_heads_may_be_missing; /* then as many as attention heads */
+    bool is_tied;
+    int32_t num_heads, num_kv_heads, head_dim, vocab_size; /* 0: it must not be */
     int32_t max_position_embeddings;
+    int32_t query_scalar;
+    double theta; /* 0: 10,000 */
     enum window_rule window;
+    /* where a GGUF file always is */
+    int32_t
+        gguf_head_scalar_layers; /* the query scalar of the model of so many layers is H / Hq, not D; 0: of none */
 };
 
 /* STATUS_UNSUPPORTED for a name without a row; the sentence begins with path and says what that model would

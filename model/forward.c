@@ -24,30 +24,29 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     return tail;
 }
 
-void forward_llama(const struct model *m, const struct batch *b, const struct step *step)
+void forward(const struct model *m, const struct batch *b, const struct step *step)
 {
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
-    const float eps = m->config.rms_norm_eps;
-    const int32_t hidden = m->config.hidden_size, last = m->config.num_layers - 1;
+    const int32_t last = m->config.num_layers - 1;
     struct tail t = {ROWS_TOKENS, m->residual, m->attended};
 
-    k->embed(d, b, m->residual, m->embedding);
+    k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
         /* the MLP's output of the layer before is added where the sum is needed next: in the norm */
         const void *delta = i == 0 ? NULL : m->delta;
-        k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, delta, layer->attention_norm, eps, hidden);
+        k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, delta, &layer->attention_norm);
         k->linear(d, b, ROWS_TOKENS, m->qkv, m->normed, layer->qkv);
         k->rope_kv_write(d, b, m->qkv, m->kv_pool, i, &layer->rope);
         if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
         k->attention(d, b, m->attended, m->qkv, m->kv_pool, i, &layer->attention);
         if (i == last) t = last_tail(m, b, step);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
-        k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, layer->mlp_norm, eps, hidden);
-        k->linear_silu_mul(d, b, t.rows, m->mlp, m->normed, layer->gate_up);
+        k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, &layer->mlp_norm);
+        k->linear_gated(d, b, t.rows, m->mlp, m->normed, layer->gate_up);
         k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
     }
-    k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, m->output_norm, eps, hidden);
+    k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, &m->output_norm);
     k->logits(d, b, m->logit_rows, m->lm_head);
 }

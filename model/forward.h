@@ -9,7 +9,7 @@
 #include "model/model_config.h"
 
 struct layer {
-    const float *attention_norm, *mlp_norm; /* device memory [H] */
+    struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
     struct linear *qkv, *o, *gate_up, *down;
     struct rope_args rope; /* with the layer's q and k norms */
     struct attention_args attention;
@@ -19,7 +19,8 @@ struct model {
     struct device *device;
     struct model_config config;
     struct layer *layers;
-    const float *output_norm;
+    struct norm_args output_norm;
+    float embedding_scale;
     struct linear *embedding, *lm_head; /* one and the same when tied */
     struct kv_pool *kv_pool;
     struct batch *batch; /* of the step begun last */
@@ -30,7 +31,7 @@ struct model {
     void *logit_rows;                            /* [R][H] (act) */
 };
 
-/* Queues one step of a Llama-like model, up to the logits: Llama, Mistral, Qwen2 (biases), Qwen3 (q and k norms). */
-void forward_llama(const struct model *m, const struct batch *b, const struct step *step);
+/* Queues one step, up to the logits. */
+void forward(const struct model *m, const struct batch *b, const struct step *step);
 
 #endif

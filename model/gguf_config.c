@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "files/file_map.h"
 #include "files/gguf.h"
@@ -95,22 +96,24 @@ static int find_architecture(struct keys *k, const struct family **out)
     return k->status;
 }
 
-/* Keys that change the mathematics into something that no forward pass here computes, unless they are 0 or 1.
- */
-static int check_unsupported(struct keys *k)
+/* Keys that change the mathematics into something that is not computed here, unless they are 0 or 1. */
+static int check_unsupported(struct keys *k, const struct family *family)
 {
-    static const char *const names[] = {"expert_count",
+    static const char *const names[] = {"attention.sliding_window_pattern",
+                                        "expert_count",
                                         "attn_logit_softcapping",
                                         "final_logit_softcapping",
+                                        "rope.scaling.yarn_log_multiplier",
                                         "attention.scale",
                                         "residual_scale",
                                         "embedding_scale",
-                                        "logit_scale",
-                                        "attention.sliding_window_pattern",
-                                        "rope.scaling.yarn_log_multiplier"};
+                                        "logit_scale"};
+    enum { NUM_MULTIPLIERS = 4 }; /* the last ones */
+    size_t begin = family->full_layer_period ? 1 : 0,
+           end = array_length(names) - (family->has_multipliers ? NUM_MULTIPLIERS : 0);
     double value;
     struct gguf_array array;
-    for (size_t i = 0; i < array_length(names); i++)
+    for (size_t i = begin; i < end; i++)
         if ((find_real(k, names[i], &value) && value != 0 && value != 1) ||
             gguf_find_array(k->gguf, key_name(k, names[i]).text, &array))
             return fail(k, STATUS_UNSUPPORTED, "the key %s is set, which is not supported",
@@ -141,6 +144,51 @@ static int read_shape(struct keys *k, struct model_config *c)
                     c->head_dim, value_length);
     if (find_int(k, "attention.sliding_window", &window) && window > 0 && window <= INT32_MAX)
         c->sliding_window = (int32_t)window;
+    return k->status;
+}
+
+static void read_multiplier(struct keys *k, const char *suffix, float *out)
+{
+    double value;
+    if (find_real(k, suffix, &value) && value != 0) *out = (float)value;
+}
+
+static void read_multipliers(struct keys *k, struct model_config *c)
+{
+    const struct family *family = c->family;
+    float logit_divisor = 1;
+    read_multiplier(k, "attention.scale", &c->attention_scale);
+    read_multiplier(k, "embedding_scale", &c->embedding_scale);
+    read_multiplier(k, "residual_scale", &c->residual_scale);
+    read_multiplier(k, "logit_scale", &logit_divisor);
+    c->logit_scale = 1 / logit_divisor;
+    if (c->num_layers == family->gguf_head_scalar_layers)
+        c->attention_scale = (float)(1 / sqrt((double)c->hidden_size / c->num_heads));
+}
+
+/* Which layers have the window is a period, a list of booleans, or not said. */
+static int read_layers(struct keys *k, struct model_config *c)
+{
+    const struct family *family = c->family;
+    struct gguf_array list;
+    int64_t period = family->full_layer_period, value;
+    find_int(k, "attention.sliding_window_pattern", &period);
+    bool has_list = gguf_find_array(k->gguf, key_name(k, "attention.sliding_window_pattern").text, &list);
+    if (period < 0 || period > INT32_MAX || (has_list && list.num_items < (uint64_t)c->num_layers))
+        return fail(k, STATUS_INVALID, "the key %s is impossible",
+                    key_name(k, "attention.sliding_window_pattern").text);
+    for (size_t i = 0; has_list && i < (size_t)min_of(c->num_layers, LAYERS_MAX); i++) {
+        if (!gguf_array_next_int(&list, &value))
+            return fail(k, STATUS_INVALID, "the key %s is no list of booleans",
+                        key_name(k, "attention.sliding_window_pattern").text);
+        if (value) bit_set_add(c->windowed_layers, i);
+    }
+    if (c->sliding_window && !has_list)
+        model_config_add_layers(c->windowed_layers, c->num_layers, (int32_t)period);
+    for (int32_t i = family->unrotated_layer_period - 1;
+         family->unrotated_layer_period && i < min_of(c->num_layers, LAYERS_MAX);
+         i += family->unrotated_layer_period)
+        bit_set_add(c->unrotated_layers, (size_t)i);
     return k->status;
 }
 
@@ -207,6 +255,40 @@ static int read_yarn(struct keys *k, const struct model_config *c, struct rope_c
     return STATUS_OK;
 }
 
+/* Divisors of frequencies, which are multiplied into periods here: the same but for a rounding. */
+static int read_factors(struct keys *k, const char *name, const struct rope_config *rope, float *factors)
+{
+    struct weight_view view = gguf_find_tensor(k->gguf, name);
+    if (!view.data || view.rows != 1 || view.cols != rope->rotary_dim / 2 || view.cols > ROTATIONS_MAX)
+        return fail(k, STATUS_INVALID, "the tensor %s should have %d values", name, rope->rotary_dim / 2);
+    dtype_row_to_f32(view.dtype, view.data, view.cols, factors);
+    return k->status;
+}
+
+static int read_longrope(struct keys *k, const struct model_config *c, struct rope_config *rope)
+{
+    int64_t original = c->max_position_embeddings;
+    find_int(k, "rope.scaling.original_context_length", &original);
+    rope->type = ROPE_LONGROPE;
+    rope->factor = 1;
+    rope->original_max_position = (int32_t)max_of(min_of(original, (int64_t)INT32_MAX), (int64_t)0);
+    find_real(k, "rope.scaling.attn_factor", &rope->attention_factor);
+    int status = read_factors(k, "rope_factors_long.weight", rope, rope->long_factors);
+    return status ? status : read_factors(k, "rope_factors_short.weight", rope, rope->short_factors);
+}
+
+static void read_window_rope(struct keys *k, struct model_config *c)
+{
+    if (c->family->window_theta == 0) return;
+    c->window_rope = (struct rope_config){.type = ROPE_DEFAULT,
+                                          .style = c->rope.style,
+                                          .theta = c->family->window_theta,
+                                          .factor = 1,
+                                          .attention_factor = 1,
+                                          .rotary_dim = c->rope.rotary_dim};
+    find_real(k, "rope.freq_base_swa", &c->window_rope.theta);
+}
+
 static int read_rope(struct keys *k, struct model_config *c)
 {
     struct rope_config *rope = &c->rope;
@@ -219,6 +301,8 @@ static int read_rope(struct keys *k, struct model_config *c)
         return fail(k, STATUS_INVALID, "the key %s is %" PRId64 "; heads have %d values",
                     key_name(k, "rope.dimension_count").text, rotary_dim, c->head_dim);
     rope->rotary_dim = (int32_t)rotary_dim;
+    read_window_rope(k, c);
+    if (gguf_find_tensor(k->gguf, "rope_factors_long.weight").data) return read_longrope(k, c, rope);
     int status = read_rope_type(k, rope);
     return !status && rope->type == ROPE_YARN ? read_yarn(k, c, rope) : status;
 }
@@ -258,16 +342,18 @@ static void read_special_ids(const struct keys *k, struct model_config *c)
 int gguf_config_read(const struct gguf *g, const char *path, struct model_config *config, struct error *err)
 {
     struct keys k = {.gguf = g, .path = path, .err = err};
-    *config = (struct model_config){.bos_id = -1};
+    model_config_init(config);
     int status = find_architecture(&k, &config->family);
-    if (!status) status = check_unsupported(&k);
+    if (!status) status = check_unsupported(&k, config->family);
     if (!status) status = read_shape(&k, config);
+    if (!status) status = read_layers(&k, config);
     if (!status) status = read_vocabulary(&k, config);
     if (!status) status = read_rope(&k, config);
     if (status) return status;
     snprintf(config->architecture, sizeof config->architecture, "%s", k.architecture);
     config->qkv_bias = config->family->qkv_bias;
-    config->qk_norm = config->family->qk_norm;
+    read_multipliers(&k, config);
+    model_config_take_family(config);
     status = model_config_validate(config, path, err);
     if (!status) read_special_ids(&k, config);
     return status;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "files/file_map.h"
 #include "files/json_read.h"
@@ -22,102 +23,172 @@ static int find_family(struct json_reader *r, struct model_config *c)
     return status;
 }
 
-/* Fields that change the mathematics into something that no forward pass here computes. */
+/* Of the MLP's gate, under each name that a class has for it. */
+static int check_activation(struct json_reader *r, const struct family *family)
+{
+    static const char *const keys[] = {"hidden_act", "hidden_activation"},
+                             *const names[] = {[GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh"};
+    for (size_t i = 0; i < array_length(keys); i++) {
+        const char *own = names[family->gate], *act = json_text(r, keys[i], own);
+        if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
+        if (strcmp(act, own) != 0)
+            return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s \"%s\" is not supported; \"%s\" is", r->path,
+                             keys[i], printable_from(act, strlen(act)).text, own);
+    }
+    return STATUS_OK;
+}
+
+/* Fields that change the mathematics into something that is not computed here. */
 static int check_unsupported(struct json_reader *r, const struct family *family)
 {
-    static const char *const must_be_absent[] = {
-        "quantization_config",    "num_local_experts",       "num_experts",
-        "attn_logit_softcapping", "final_logit_softcapping", "no_rope_layers"};
+    static const char *const must_be_absent[] = {"quantization_config", "num_local_experts", "num_experts",
+                                                 "attn_logit_softcapping", "final_logit_softcapping"},
+                             *const must_be_false[] = {"mlp_bias", "use_bidirectional_attention"};
     for (size_t i = 0; i < array_length(must_be_absent); i++)
         if (json_find(r, must_be_absent[i]))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
-    const char *act = json_text(r, "hidden_act", family->hidden_act);
-    if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
-    if (strcmp(act, family->hidden_act) != 0)
-        return error_set(r->err, STATUS_UNSUPPORTED, "%s: hidden_act \"%s\" is not supported; \"%s\" is",
-                         r->path, printable_from(act, strlen(act)).text, family->hidden_act);
-    if (json_bool(r, "mlp_bias", false))
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: mlp_bias is set: biases of gate, up and down are not supported", r->path);
-    return STATUS_OK;
+    for (size_t i = 0; i < array_length(must_be_false); i++)
+        if (json_bool(r, must_be_false[i], false))
+            return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
+                             must_be_false[i]);
+    return check_activation(r, family);
 }
 
-static void read_shape(struct json_reader *r, struct model_config *c)
+/* fallback 0: it must be there. */
+static int32_t size_of(struct json_reader *r, const char *key, int32_t fallback)
 {
-    const struct family *family = c->family;
-    c->hidden_size = (int32_t)json_int_required(r, "hidden_size", 1, INT32_MAX);
-    c->intermediate_size = (int32_t)json_int_required(r, "intermediate_size", 1, INT32_MAX);
-    c->num_layers = (int32_t)json_int_required(r, "num_hidden_layers", 1, INT32_MAX);
-    c->num_heads = (int32_t)json_int_required(r, "num_attention_heads", 1, INT32_MAX);
-    c->vocab_size = (int32_t)json_int_required(r, "vocab_size", 1, INT32_MAX);
-    c->num_kv_heads = family->kv_heads_may_be_missing
-                          ? (int32_t)json_int(r, "num_key_value_heads", c->num_heads, 1, INT32_MAX)
-                          : (int32_t)json_int_required(r, "num_key_value_heads", 1, INT32_MAX);
-    assert_debug(c->num_heads > 0); /* also after a problem */
+    return (int32_t)(fallback ? json_int(r, key, fallback, 1, INT32_MAX)
+                              : json_int_required(r, key, 1, INT32_MAX));
+}
+
+static int32_t read_head_dim(struct json_reader *r, const struct model_config *c)
+{
+    if (c->family->head_dim) return size_of(r, "head_dim", c->family->head_dim);
     if (!json_find(r, "head_dim") && c->hidden_size % c->num_heads && !r->status)
         r->status = error_set(r->err, STATUS_INVALID,
                               "%s: head_dim is missing, and hidden_size %d is no multiple of "
                               "num_attention_heads %d",
                               r->path, c->hidden_size, c->num_heads);
-    c->head_dim = (int32_t)json_int(r, "head_dim", c->hidden_size / c->num_heads, 1, INT32_MAX);
-    c->max_position_embeddings =
-        (int32_t)json_int(r, "max_position_embeddings", family->max_position_embeddings, 1, INT32_MAX);
+    return (int32_t)json_int(r, "head_dim", c->hidden_size / c->num_heads, 1, INT32_MAX);
+}
+
+static void read_shape(struct json_reader *r, struct model_config *c)
+{
+    const struct family *family = c->family;
+    c->hidden_size = size_of(r, "hidden_size", 0);
+    c->intermediate_size = size_of(r, "intermediate_size", 0);
+    c->num_layers = size_of(r, "num_hidden_layers", 0);
+    c->num_heads = size_of(r, "num_attention_heads", family->num_heads);
+    c->vocab_size = size_of(r, "vocab_size", family->vocab_size);
+    c->num_kv_heads = size_of(r, "num_key_value_heads",
+                              family->kv_heads_may_be_missing ? c->num_heads : family->num_kv_heads);
+    assert_debug(c->num_heads > 0); /* also after a problem */
+    c->head_dim = read_head_dim(r, c);
+    c->max_position_embeddings = size_of(r, "max_position_embeddings", family->max_position_embeddings);
     c->rms_norm_eps = (float)json_real(r, "rms_norm_eps", 1e-6, 0, 1);
-    c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", false);
-    c->qk_norm = family->qk_norm;
+    c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
     bool attention_bias = json_bool(r, "attention_bias", false);
     c->qkv_bias = family->qkv_bias || attention_bias;
     c->o_bias = attention_bias;
+    c->norm_offset = family->norms_add_one ? 1 : 0;
 }
 
-/* ---- sliding window: for all layers or for none ---- */
-
-static int count_layer_types(struct json_reader *r, int32_t num_layers, int *num_sliding)
+static void read_multipliers(struct json_reader *r, struct model_config *c)
 {
-    const cJSON *types = json_find(r, "layer_types"), *type;
-    *num_sliding = 0;
+    const struct family *family = c->family;
+    if (family->has_query_scalar)
+        c->attention_scale =
+            (float)(1 / sqrt(json_real(r, "query_pre_attn_scalar", family->query_scalar, 1e-6, 1e9)));
+    if (!family->has_multipliers) return;
+    c->attention_scale = (float)json_real(r, "attention_multiplier", 1, 1e-9, 1e9);
+    c->embedding_scale = (float)json_real(r, "embedding_multiplier", 1, 1e-9, 1e9);
+    c->residual_scale = (float)json_real(r, "residual_multiplier", 1, 1e-9, 1e9);
+    c->logit_scale = (float)(1 / json_real(r, "logits_scaling", 1, 1e-9, 1e9));
+}
+
+/* ---- which layers have a sliding window, and which do not rotate ---- */
+
+/* Fills in windowed_layers. */
+static int read_layer_types(struct json_reader *r, const cJSON *types, struct model_config *c)
+{
+    const cJSON *type;
+    size_t layer = 0;
+    if (cJSON_GetArraySize(types) != c->num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(types), c->num_layers);
     cJSON_ArrayForEach(type, types)
     {
         const char *text = cJSON_IsString(type) ? type->valuestring : "";
-        if (!strcmp(text, "sliding_attention"))
-            ++*num_sliding;
+        if (!strcmp(text, "sliding_attention") && layer < LAYERS_MAX)
+            bit_set_add(c->windowed_layers, layer);
         else if (strcmp(text, "full_attention") != 0)
             return error_set(r->err, STATUS_UNSUPPORTED,
                              "%s: layer_types has \"%s\"; \"full_attention\" and "
                              "\"sliding_attention\" are supported",
                              r->path, printable_from(text, strlen(text)).text);
+        layer++;
     }
-    if (cJSON_GetArraySize(types) != num_layers)
-        return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
-                         cJSON_GetArraySize(types), num_layers);
     return STATUS_OK;
+}
+
+/* 0: there is none, whatever the layers. */
+static int32_t read_window(struct json_reader *r, const struct family *family)
+{
+    bool is_null = cJSON_GetObjectItemCaseSensitive(r->object, "sliding_window");
+    int fallback = family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096 : 0;
+    int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);
+    bool is_used = family->window == WINDOW_IF_USED ? json_bool(r, "use_sliding_window", false)
+                                                    : family->window != WINDOW_NEVER;
+    return is_used ? window : 0;
 }
 
 static int read_sliding_window(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
-    int num_sliding = c->num_layers;
-    int fallback = family->window == WINDOW_DEFAULT_4096 &&
-                           !cJSON_GetObjectItemCaseSensitive(r->object, "sliding_window")
-                       ? 4096
-                       : 0;
-    int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);
-    if (family->window == WINDOW_NEVER) window = 0;
-    if (family->window == WINDOW_IF_USED) {
-        if (!json_bool(r, "use_sliding_window", false)) window = 0;
-        int64_t first = json_int(r, "max_window_layers", 28, 0, INT32_MAX);
-        num_sliding = c->num_layers - (int)min_of(first, (int64_t)c->num_layers);
+    const cJSON *types = json_find(r, "layer_types");
+    c->sliding_window = read_window(r, family);
+    if (c->sliding_window == 0) return r->status;
+    if (types) return read_layer_types(r, types, c);
+    int32_t period = family->full_layer_period ? (int32_t)json_int(r, "sliding_window_pattern",
+                                                                   family->full_layer_period, 1, INT32_MAX)
+                                               : 0;
+    model_config_add_layers(c->windowed_layers, c->num_layers, period);
+    int64_t first = family->window == WINDOW_IF_USED ? json_int(r, "max_window_layers", 28, 0, INT32_MAX) : 0;
+    for (int64_t i = 0; i < min_of(first, (int64_t)LAYERS_MAX); i++)
+        bit_set_remove(c->windowed_layers, (size_t)i);
+    return r->status;
+}
+
+/* A list with 1 for each layer that rotates, or every so many one that does not. */
+static int read_unrotated_layers(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *list = json_find(r, "no_rope_layers"), *item;
+    size_t layer = 0;
+    if (!c->family->unrotated_layer_period) {
+        if (!list) return STATUS_OK;
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: no_rope_layers is set, which is not supported",
+                         r->path);
     }
-    if (window && json_find(r, "layer_types")) {
-        int status = count_layer_types(r, c->num_layers, &num_sliding);
-        if (status) return status;
+    if (json_bool(r, "use_sliding_window", false))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: use_sliding_window is set, which is not supported",
+                         r->path);
+    if (!list) {
+        int64_t period =
+            json_int(r, "no_rope_layer_interval", c->family->unrotated_layer_period, 1, INT32_MAX);
+        for (int64_t i = period - 1; i < min_of(c->num_layers, LAYERS_MAX); i += period)
+            bit_set_add(c->unrotated_layers, (size_t)i);
+        return r->status;
     }
-    if (window && num_sliding && num_sliding != c->num_layers)
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: %d of %d layers use a sliding window; all or none is supported", r->path,
-                         num_sliding, c->num_layers);
-    c->sliding_window = num_sliding ? window : 0;
+    if (cJSON_GetArraySize(list) < c->num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: no_rope_layers has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(list), c->num_layers);
+    cJSON_ArrayForEach(item, list)
+    {
+        if (cJSON_IsNumber(item) && item->valuedouble == 0 && layer < LAYERS_MAX)
+            bit_set_add(c->unrotated_layers, layer);
+        layer++;
+    }
     return STATUS_OK;
 }
 
@@ -125,18 +196,26 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
 
 static int find_rope_type(struct json_reader *r, enum rope_type *type)
 {
-    static const char *const names[] = {
-        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
+    static const struct {
+        const char *name;
+        enum rope_type type;
+    } names[] =
+        {
+            {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},     {"llama3", ROPE_LLAMA3},
+            {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
+            {"dynamic", ROPE_DEFAULT}, /* it differs beyond max_position_embeddings only */
+        };
     const char *text = json_text(r, "rope_type", json_text(r, "type", "default"));
     for (size_t i = 0; i < array_length(names); i++) {
-        if (strcmp(names[i], text) != 0) continue;
-        *type = (enum rope_type)i;
+        if (strcmp(names[i].name, text) != 0) continue;
+        *type = names[i].type;
         return STATUS_OK;
     }
-    return error_set(r->err, STATUS_UNSUPPORTED,
-                     "%s: the rotation type \"%s\" is not supported; default, linear, llama3 "
-                     "and yarn are",
-                     r->path, printable_from(text, strlen(text)).text);
+    return error_set(
+        r->err, STATUS_UNSUPPORTED,
+        "%s: the rotation type \"%s\" is not supported; default, dynamic, linear, llama3, longrope "
+        "and yarn are",
+        r->path, printable_from(text, strlen(text)).text);
 }
 
 static double yarn_mscale(double factor, double mscale)
@@ -159,15 +238,49 @@ static void read_yarn(struct json_reader *r, struct rope_config *rope)
     rope->yarn_keep_fractions = !json_bool(r, "truncate", true);
 }
 
+static int read_factors(struct json_reader *r, const char *key, const struct rope_config *rope,
+                        float *factors)
+{
+    const cJSON *list = json_find(r, key), *item;
+    int i = 0;
+    if (cJSON_GetArraySize(list) != rope->rotary_dim / 2 || rope->rotary_dim / 2 > ROTATIONS_MAX)
+        return error_set(r->err, STATUS_INVALID, "%s: %s has %d entries; %d values of a head are rotated",
+                         r->path, key, cJSON_GetArraySize(list), rope->rotary_dim);
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!cJSON_IsNumber(item) || !(item->valuedouble > 0) || item->valuedouble > 1e9)
+            return error_set(r->err, STATUS_INVALID, "%s: %s has an entry that is no positive number",
+                             r->path, key);
+        factors[i++] = (float)item->valuedouble;
+    }
+    return STATUS_OK;
+}
+
+/* root: the model's own fields, where older files have what belongs to the rotation. */
+static int read_longrope(struct json_reader *r, struct json_reader *root, const struct model_config *c,
+                         struct rope_config *rope)
+{
+    int64_t original =
+        json_int(root, "original_max_position_embeddings", c->max_position_embeddings, 2, INT32_MAX);
+    rope->original_max_position =
+        (int32_t)json_int(r, "original_max_position_embeddings", original, 2, INT32_MAX);
+    double stretch = (double)c->max_position_embeddings / rope->original_max_position,
+           factor = json_real(r, "factor", stretch, 0, 1e9),
+           fallback = factor > 1 ? sqrt(1 + log(factor) / log(rope->original_max_position)) : 1;
+    rope->factor = 1; /* what is stretched is in the lists */
+    rope->attention_factor = json_real(r, "attention_factor", fallback, 0, 1e9);
+    int status = read_factors(r, "long_factor", rope, rope->long_factors);
+    if (!status) status = read_factors(r, "short_factor", rope, rope->short_factors);
+    return status ? status : r->status;
+}
+
 /* r reads rope_parameters or rope_scaling. */
-static int read_scaling(struct json_reader *r, const struct model_config *c, struct rope_config *rope)
+static int read_scaling(struct json_reader *r, struct json_reader *root, const struct model_config *c,
+                        struct rope_config *rope)
 {
     int status = find_rope_type(r, &rope->type);
-    if (status) return status;
-    if (json_real(r, "partial_rotary_factor", 1, 0, 1) != 1)
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: partial_rotary_factor is set, which is not supported", r->path);
-    if (rope->type == ROPE_DEFAULT) return r->status;
+    if (status || rope->type == ROPE_DEFAULT) return status ? status : r->status;
+    if (rope->type == ROPE_LONGROPE) return read_longrope(r, root, c, rope);
     if (!json_find(r, "factor"))
         return error_set(r->err, STATUS_INVALID, "%s: the factor of the rotation's scaling is missing",
                          r->path);
@@ -182,34 +295,66 @@ static int read_scaling(struct json_reader *r, const struct model_config *c, str
     return r->status;
 }
 
-/* rope_parameters may hold one object per type of layer; here all layers are of one type. */
-static const cJSON *rope_object(const struct json_reader *r, const struct model_config *c)
+/* rope_parameters may hold one object per type of layer. *has_types: it does. */
+static const cJSON *rope_object(const struct json_reader *r, const char *layer_type, bool *has_types)
 {
     const cJSON *object = json_find(r, "rope_parameters");
+    *has_types = false;
     if (!object) return json_find(r, "rope_scaling");
-    const cJSON *of_layers =
-        cJSON_GetObjectItemCaseSensitive(object, c->sliding_window ? "sliding_attention" : "full_attention");
-    return cJSON_IsObject(of_layers) ? of_layers : object;
+    const cJSON *of_layers = cJSON_GetObjectItemCaseSensitive(object, layer_type);
+    *has_types = cJSON_IsObject(of_layers);
+    return *has_types ? of_layers : object;
+}
+
+static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, const struct model_config *c,
+                           int32_t *rotary_dim)
+{
+    double part =
+        json_real(inner, "partial_rotary_factor", json_real(r, "partial_rotary_factor", 1, 0, 1), 0, 1);
+    *rotary_dim = (int32_t)(c->head_dim * part);
+    if (part == 1 || c->family->partial_rotary) return STATUS_OK;
+    return error_set(r->err, STATUS_UNSUPPORTED, "%s: partial_rotary_factor is set, which is not supported",
+                     r->path);
+}
+
+static int read_rope_of(struct json_reader *r, const struct model_config *c, const char *layer_type,
+                        struct rope_config *rope)
+{
+    struct json_reader inner = *r;
+    bool has_types;
+    double theta = c->family->theta ? c->family->theta : 10000;
+    *rope =
+        (struct rope_config){.type = ROPE_DEFAULT, .style = ROPE_HALVES, .factor = 1, .attention_factor = 1};
+    inner.object = rope_object(r, layer_type, &has_types);
+    if (inner.object && !cJSON_IsObject(inner.object))
+        return error_set(r->err, STATUS_INVALID, "%s: rope_parameters or rope_scaling should be an object",
+                         r->path);
+    rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", theta, 0, 1e18), 0, 1e18);
+    int status = read_rotary_dim(r, &inner, c, &rope->rotary_dim);
+    if (!status) status = read_scaling(&inner, r, c, rope);
+    return status ? status : inner.status;
+}
+
+/* Of layers with a window, where they do not rotate as all others do: older files have their theta and no more. */
+static int read_window_rope(struct json_reader *r, struct model_config *c)
+{
+    bool has_types;
+    (void)rope_object(r, "sliding_attention", &has_types);
+    if (has_types) return read_rope_of(r, c, "sliding_attention", &c->window_rope);
+    c->window_rope = (struct rope_config){.type = ROPE_DEFAULT,
+                                          .style = ROPE_HALVES,
+                                          .factor = 1,
+                                          .attention_factor = 1,
+                                          .rotary_dim = c->rope.rotary_dim};
+    c->window_rope.theta = json_real(r, "rope_local_base_freq", c->family->window_theta, 0, 1e18);
+    return r->status;
 }
 
 static int read_rope(struct json_reader *r, struct model_config *c)
 {
-    struct rope_config *rope = &c->rope;
-    *rope = (struct rope_config){.type = ROPE_DEFAULT,
-                                 .style = ROPE_HALVES,
-                                 .factor = 1,
-                                 .attention_factor = 1,
-                                 .rotary_dim = c->head_dim};
-    struct json_reader inner = *r;
-    inner.object = rope_object(r, c);
-    if (inner.object && !cJSON_IsObject(inner.object))
-        return error_set(r->err, STATUS_INVALID, "%s: rope_parameters or rope_scaling should be an object",
-                         r->path);
-    rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", 10000, 0, 1e18), 0, 1e18);
-    if (json_real(r, "partial_rotary_factor", 1, 0, 1) != 1)
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: partial_rotary_factor is set, which is not supported", r->path);
-    return read_scaling(&inner, c, rope);
+    bool all_windowed = c->sliding_window && c->family->window_theta == 0;
+    int status = read_rope_of(r, c, all_windowed ? "sliding_attention" : "full_attention", &c->rope);
+    return status || c->family->window_theta == 0 ? status : read_window_rope(r, c);
 }
 
 /* ---- tokens and defaults ---- */
@@ -253,22 +398,33 @@ static int read_generation_config(const char *directory, struct model_config *c,
     return r.status;
 }
 
+static int read_text_config(struct json_reader *r, struct model_config *c)
+{
+    int status = check_unsupported(r, c->family);
+    if (status) return status;
+    read_shape(r, c);
+    read_multipliers(r, c);
+    if (r->status) return r->status;
+    model_config_take_family(c);
+    status = read_sliding_window(r, c);
+    if (!status) status = read_unrotated_layers(r, c);
+    if (!status) status = read_rope(r, c);
+    if (!status) status = r->status;
+    return status ? status : model_config_validate(c, r->path, r->err);
+}
+
 static int read_config(struct json_reader *r, struct model_config *c)
 {
     if (!cJSON_IsObject(r->object))
         return error_set(r->err, STATUS_INVALID, "%s: not a JSON object", r->path);
+    struct json_reader text = *r;
     int status = find_family(r, c);
-    if (!status) status = check_unsupported(r, c->family);
+    if (!status && c->family->is_in_text_config) text.object = json_find(r, "text_config");
+    if (!status) status = read_text_config(&text, c);
     if (status) return status;
-    read_shape(r, c);
-    if (r->status) return r->status;
-    status = read_sliding_window(r, c);
-    if (!status) status = read_rope(r, c);
-    if (!status) status = r->status;
-    if (!status) status = model_config_validate(c, r->path, r->err);
-    if (status) return status;
+    add_eos_ids(&text, c);
     add_eos_ids(r, c);
-    c->bos_id = read_bos_id(r, c);
+    c->bos_id = read_bos_id(&text, c);
     return STATUS_OK;
 }
 
@@ -277,7 +433,7 @@ int hf_config_read(const char *directory, struct model_config *config, struct ge
 {
     char path[PATH_BYTES_MAX];
     cJSON *root = NULL;
-    *config = (struct model_config){.bos_id = -1};
+    model_config_init(config);
     *defaults = generation_defaults_none;
     if (snprintf(path, sizeof path, "%s/config.json", directory) >= (int)sizeof path - 32)
         return error_set(err, STATUS_INVALID, "%s: the path is too long", directory);

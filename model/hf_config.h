@@ -2,8 +2,8 @@
  *
  * Reads both forms of the rotation's settings (rope_theta and rope_scaling; rope_parameters) and takes
  * defaults from the family's class in transformers. What flashd does not compute (another architecture,
- * quantised weights, other rotations, layers that differ in attention) is refused with STATUS_UNSUPPORTED and
- * a sentence. Thread: any. */
+ * quantised weights, other rotations, linear attention) is refused with STATUS_UNSUPPORTED and a sentence.
+ * Thread: any. */
 #ifndef MODEL_HF_CONFIG_H
 #define MODEL_HF_CONFIG_H
 

@@ -47,13 +47,14 @@ static struct weight_view find_weight(struct builder *b, enum weight_role role, 
     struct weight_view view = model_files_weight(b->files, role, layer);
     const struct model_config *c = &b->m->config;
     /* files were checked when they were opened, so only dummy weights can be missing here */
-    if (!view.data && weight_is_required(c, c->family->weights[role].presence) && !b->status)
+    if (!view.data && weight_is_required(c, weight_line(c->family->weight_changes, role)->presence) &&
+        !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
     return view;
 }
 
-/* A weight of one row as f32 in device memory; NULL when the model has none. */
-static const float *create_vector(struct builder *b, enum weight_role role, int32_t layer)
+/* A norm's weights in device memory, times scale; NULL when the model has none. */
+static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
 {
     struct weight_view view = find_weight(b, role, layer);
     if (b->status || !view.data) return NULL;
@@ -63,6 +64,7 @@ static const float *create_vector(struct builder *b, enum weight_role role, int3
     if (!host && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for norm weights");
     if (!b->status) {
         dtype_row_to_f32(view.dtype, view.data, view.cols, host);
+        for (int64_t i = 0; i < view.cols; i++) host[i] = (host[i] + b->m->config.norm_offset) * scale;
         upload(b, vector, host, (size_t)view.cols * sizeof *host, "norm weights");
     }
     free(host);
@@ -133,7 +135,7 @@ static struct linear *create_qkv(struct builder *b, int32_t layer)
 static struct linear *create_gate_up(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
-    struct linear_desc desc = {.kind = LINEAR_GATE_UP};
+    struct linear_desc desc = {.kind = LINEAR_GATE_UP, .gate = c->family->gate};
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
@@ -141,11 +143,15 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
 
 static void create_layer(struct builder *b, int32_t i)
 {
-    struct layer *layer = &b->m->layers[i];
-    layer->attention_norm = create_vector(b, WEIGHT_ATTENTION_NORM, i);
-    layer->mlp_norm = create_vector(b, WEIGHT_MLP_NORM, i);
-    layer->rope.q_norm = create_vector(b, WEIGHT_Q_NORM, i);
-    layer->rope.k_norm = create_vector(b, WEIGHT_K_NORM, i);
+    struct model *m = b->m;
+    struct layer *layer = &m->layers[i];
+    layer->attention_norm.weight = create_norm(b, WEIGHT_ATTENTION_NORM, i, 1);
+    layer->mlp_norm.weight = create_norm(b, WEIGHT_MLP_NORM, i, 1);
+    layer->mlp_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1);
+    struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
+    next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
+    layer->rope.q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
+    layer->rope.k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
     layer->qkv = create_qkv(b, i);
     layer->o = create_o(b, i);
     layer->gate_up = create_gate_up(b, i);
@@ -195,7 +201,7 @@ static const float *create_rope_table(struct builder *b, const struct rope_confi
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the rotary table");
     if (!b->status) {
         if (view.data) dtype_row_to_f32(view.dtype, view.data, view.cols, divisors);
-        rope_table_frequencies(rope, view.data ? divisors : NULL, frequencies);
+        rope_table_frequencies(rope, b->limits->max_model_len, view.data ? divisors : NULL, frequencies);
         fill_rope_table(b, rope, frequencies, table);
     }
     free(frequencies);
@@ -206,6 +212,7 @@ static const float *create_rope_table(struct builder *b, const struct rope_confi
 static const float *rope_table_of_layer(struct builder *b, int32_t i)
 {
     const struct rope_config *rope = model_config_layer(&b->m->config, i).rope;
+    if (!rope) return NULL;
     for (int32_t j = 0; j < i; j++)
         if (model_config_layer(&b->m->config, j).rope == rope) return b->m->layers[j].rope.cos_sin;
     return create_rope_table(b, rope);
@@ -237,11 +244,19 @@ static void create_activations(struct builder *b)
 
 /* ---- the whole ---- */
 
+/* Without weights yet. */
+static struct norm_args norm_args(const struct model_config *c)
+{
+    return (struct norm_args){
+        .delta_scale = c->residual_scale, .eps = c->rms_norm_eps, .hidden_size = c->hidden_size};
+}
+
 static void describe_layer(const struct model_config *c, int32_t i, struct layer *layer)
 {
     const struct layer_config config = model_config_layer(c, i);
     assert_debug(config.sliding_window >= 0 && config.attention_scale > 0);
-    assert_debug(config.rope->rotary_dim <= c->head_dim);
+    assert_debug(!config.rope || config.rope->rotary_dim <= c->head_dim);
+    layer->attention_norm = layer->mlp_norm = norm_args(c);
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
                                                .num_kv_heads = c->num_kv_heads,
                                                .head_dim = c->head_dim,
@@ -250,8 +265,9 @@ static void describe_layer(const struct model_config *c, int32_t i, struct layer
     layer->rope = (struct rope_args){.num_heads = c->num_heads,
                                      .num_kv_heads = c->num_kv_heads,
                                      .head_dim = c->head_dim,
-                                     .rotary_dim = config.rope->rotary_dim,
-                                     .style = config.rope->style,
+                                     .rotary_dim = config.rope ? config.rope->rotary_dim : 0,
+                                     .style = c->rope.style,
+                                     .norm_all_heads = c->family->qk_norm_all_heads,
                                      .norm_eps = c->rms_norm_eps};
 }
 
@@ -282,7 +298,8 @@ static void create_weights(struct builder *b)
         if (b->progress && !b->status)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
     }
-    m->output_norm = create_vector(b, WEIGHT_OUTPUT_NORM, 0);
+    /* what logits are multiplied by is in their norm */
+    m->output_norm.weight = create_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale);
     if (!b->status) b->status = m->device->ops->weights_done(m->device, b->err);
     if (!b->status && b->all_copied) model_files_drop_weights(b->files);
 }
@@ -301,6 +318,8 @@ int model_create(struct device *device, const struct model_files *files, const s
     }
     m->device = device;
     m->config = *c;
+    m->embedding_scale = c->embedding_scale;
+    m->output_norm = norm_args(c);
     for (int32_t i = 0; i < c->num_layers; i++) describe_layer(&m->config, i, &m->layers[i]);
     struct builder b = {.m = m,
                         .files = files,
@@ -371,7 +390,7 @@ void model_step_begin(struct model *m, const struct step *step)
     struct batch *b = m->batch = d->ops->step_begin(d, step);
     if (d->ops->replay && d->ops->replay(d, b)) return;
     if (d->ops->record_begin) d->ops->record_begin(d, b);
-    forward_llama(m, b, step);
+    forward(m, b, step);
     if (d->ops->record_end) d->ops->record_end(d, b);
 }
 

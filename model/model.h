@@ -1,7 +1,6 @@
 /* model.h - a model on a device: its weights, its activations, and the forward pass.
  *
- * The forward pass is one flat function per family that reads top to bottom as the paper does; it
- * calls the device's table only. Thread: the engine's. */
+ * The forward pass is one flat function for all families (forward.c); it calls the device's table only. Thread: the engine's. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 

@@ -2,11 +2,12 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 
 enum {
-    LAYERS_MAX = 4096,
     WIDTH_MAX = 1 << 20, /* hidden, intermediate, heads * head_dim */
     VOCAB_MAX = 1 << 24,
     POSITIONS_MAX = 1 << 27,
@@ -19,9 +20,34 @@ const struct generation_defaults generation_defaults_none = {
 struct layer_config model_config_layer(const struct model_config *c, int32_t layer)
 {
     assert_always(layer >= 0 && layer < c->num_layers);
-    return (struct layer_config){.sliding_window = c->sliding_window,
-                                 .attention_scale = (float)(1 / sqrt((double)c->head_dim)),
-                                 .rope = &c->rope};
+    bool windowed = bit_set_has(c->windowed_layers, (size_t)layer),
+         rotated = !bit_set_has(c->unrotated_layers, (size_t)layer);
+    return (struct layer_config){.sliding_window = windowed ? c->sliding_window : 0,
+                                 .attention_scale = c->attention_scale,
+                                 .rope = !rotated                                    ? NULL
+                                         : windowed && c->window_rope.rotary_dim > 0 ? &c->window_rope
+                                                                                     : &c->rope};
+}
+
+void model_config_init(struct model_config *c)
+{
+    memset(c, 0, sizeof *c);
+    c->embedding_scale = c->residual_scale = c->logit_scale = 1;
+    c->bos_id = -1;
+}
+
+void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t period)
+{
+    for (int32_t i = 0; i < num_layers && i < LAYERS_MAX; i++)
+        if (period == 0 || (i + 1) % period != 0) bit_set_add(layers, (size_t)i);
+}
+
+void model_config_take_family(struct model_config *c)
+{
+    const struct family *f = c->family;
+    c->qk_norm = f->qk_norm;
+    if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
+    if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
 }
 
 void model_config_add_eos(struct model_config *c, int64_t id)
@@ -40,10 +66,11 @@ static int check_range(const char *source, const char *what, int64_t value, int6
                      what, value, max);
 }
 
-static int check_rope(const struct model_config *c, const char *source, struct error *err)
+static int check_rope(const struct model_config *c, const struct rope_config *r, const char *source,
+                      struct error *err)
 {
-    const struct rope_config *r = &c->rope;
-    if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > c->head_dim)
+    if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > c->head_dim ||
+        r->rotary_dim > 2 * ROTATIONS_MAX)
         return error_set(err, STATUS_INVALID,
                          "%s: %d values of a head are rotated; an even number up to its size %d is "
                          "possible",
@@ -55,7 +82,8 @@ static int check_rope(const struct model_config *c, const char *source, struct e
         return error_set(err, STATUS_INVALID,
                          "%s: the rotation's scaling factor is %g; a number of 1 or more is expected", source,
                          r->factor);
-    if ((r->type == ROPE_LLAMA3 || r->type == ROPE_YARN) && r->original_max_position < 1)
+    if ((r->type == ROPE_LLAMA3 || r->type == ROPE_YARN || r->type == ROPE_LONGROPE) &&
+        r->original_max_position < 1)
         return error_set(err, STATUS_INVALID,
                          "%s: the original context length of the rotation's scaling is missing", source);
     if (r->type == ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
@@ -93,7 +121,11 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         return error_set(err, STATUS_INVALID,
                          "%s: the norm's epsilon is %g; a small positive number is expected", source,
                          (double)c->rms_norm_eps);
-    return check_rope(c, source, err);
+    if (!(fabsf(c->attention_scale) > 0 && fabsf(c->embedding_scale) > 0 && fabsf(c->logit_scale) > 0) ||
+        !isfinite(c->attention_scale * c->embedding_scale * c->logit_scale * c->residual_scale))
+        return error_set(err, STATUS_INVALID, "%s: a multiplier is 0 or no number", source);
+    int status = check_rope(c, &c->rope, source, err);
+    return status || c->window_rope.rotary_dim == 0 ? status : check_rope(c, &c->window_rope, source, err);
 }
 
 /* ---- sizes that follow from the shape ---- */
@@ -115,11 +147,21 @@ uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtyp
            dtype_row_bytes(kv_dtype, (uint64_t)c->head_dim);
 }
 
+static int64_t norm_parameters_of_layer(const struct model_config *c)
+{
+    int64_t num = 0;
+    for (int role = WEIGHT_ATTENTION_NORM; role < WEIGHT_ROLE_COUNT; role++) {
+        const struct weight_line *line = weight_line(c->family->weight_changes, (enum weight_role)role);
+        if (weight_is_norm((enum weight_role)role) && weight_is_required(c, line->presence))
+            num += weight_dimension(c, line->cols);
+    }
+    return num;
+}
+
 uint64_t model_config_num_parameters(const struct model_config *c)
 {
     int64_t embedding = (int64_t)c->vocab_size * c->hidden_size;
-    int64_t norms = 2 * (int64_t)c->hidden_size + (c->qk_norm ? 2 * (int64_t)c->head_dim : 0);
     int64_t biases = (c->qkv_bias ? qkv_width(c) : 0) + (c->o_bias ? c->hidden_size : 0);
-    int64_t layer = linear_parameters_of_layer(c) + norms + biases;
+    int64_t layer = linear_parameters_of_layer(c) + norm_parameters_of_layer(c) + biases;
     return (uint64_t)(embedding * (c->tie_word_embeddings ? 1 : 2) + layer * c->num_layers + c->hidden_size);
 }

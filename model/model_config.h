@@ -10,17 +10,23 @@
 #include "link/sampling.h"
 #include "model/family.h"
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
+
+enum { LAYERS_MAX = 4096, ROTATIONS_MAX = 256 };
 
 struct rope_config {
     enum rope_type type;
     enum rope_style style;
     double theta, factor;
-    double low_freq_factor, high_freq_factor;      /* llama3 */
-    double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor resolved */
-    bool yarn_keep_fractions;                      /* the ramp's ends are not rounded to whole dimensions */
-    int32_t original_max_position;                 /* llama3, yarn */
-    int32_t rotary_dim;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* yarn, longrope: resolved */
+    bool yarn_keep_fractions;                 /* the ramp's ends are not rounded to whole dimensions */
+    int32_t original_max_position;            /* llama3, yarn, longrope */
+    int32_t rotary_dim;                       /* 0: nothing is rotated */
+    /* longrope: what periods are multiplied by in a model that goes beyond original_max_position, and in one that does
+     * not */
+    float long_factors[ROTATIONS_MAX], short_factors[ROTATIONS_MAX];
 };
 
 struct model_config {
@@ -29,21 +35,35 @@ struct model_config {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
-    int32_t sliding_window; /* 0: none */
+    int32_t sliding_window; /* of windowed_layers; 0: none */
     float rms_norm_eps;
+    float norm_offset; /* is added to norm weights */
     bool tie_word_embeddings, qk_norm;
+    float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */
+    float attention_scale;                              /* of q k^T */
     bool qkv_bias, o_bias; /* the family needs them (others are used where the file has them) */
-    struct rope_config rope;
+    struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
+    uint64_t windowed_layers[LAYERS_MAX / 64], unrotated_layers[LAYERS_MAX / 64]; /* bit sets */
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
 };
 
 /* What may differ from layer to layer. */
 struct layer_config {
-    int32_t sliding_window;         /* 0: none */
-    float attention_scale;          /* of q k^T */
-    const struct rope_config *rope; /* in the model's config; layers that rotate alike have the same */
+    int32_t sliding_window; /* 0: none */
+    float attention_scale;  /* of q k^T */
+    const struct rope_config
+        *rope; /* in the model's config; layers that rotate alike have the same. NULL: none */
 };
+
+/* What multiplies is 1, no layer has a window. Before a reader fills it in. */
+void model_config_init(struct model_config *c);
+
+/* What follows from the family and the shape; before, the file's own facts: then it leaves them. */
+void model_config_take_family(struct model_config *c);
+
+/* Layers [0, num_layers) but for every period-th; period 0: all. */
+void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t period);
 
 /* 0 <= layer < num_layers. */
 struct layer_config model_config_layer(const struct model_config *c, int32_t layer);

@@ -45,7 +45,7 @@ static size_t view_idx(enum weight_role role, int32_t layer)
 
 static const struct weight_line *line_of(const struct model_files *f, enum weight_role role)
 {
-    return &f->config.family->weights[role];
+    return weight_line(f->config.family->weight_changes, role);
 }
 
 /* ---- the three kinds of source: each gives a view (data NULL: not there) ---- */
@@ -85,25 +85,51 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
     uint64_t stream = view_idx(role, layer);
     if (!weight_is_required(&f->config, line->presence)) return (struct weight_view){0};
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
-    bool is_bias = role >= WEIGHT_Q_BIAS && role <= WEIGHT_O_BIAS;
-    return dummy_weights_vector(f->dummy, stream, cols, is_bias ? 0 : 1);
+    return dummy_weights_vector(f->dummy, stream, cols, weight_is_norm(role) ? 1 - f->config.norm_offset : 0);
 }
 
 /* ---- resolving all weights ---- */
+
+/* Checkpoints saved from the base class have none; those of models with images have the text model's deeper down. */
+static const char *hf_prefix(const struct model_files *f)
+{
+    static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model."};
+    char name[NAME_BYTES_MAX];
+    for (size_t i = 0; i < array_length(prefixes); i++) {
+        snprintf(name, sizeof name, "%snorm.weight", prefixes[i]);
+        if (safetensors_find(f->safetensors, name)) return prefixes[i];
+    }
+    return "";
+}
 
 static void name_weight(const struct model_files *f, enum weight_role role, int32_t layer,
                         char name[NAME_BYTES_MAX])
 {
     const char *own = f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
-    /* checkpoints saved from the base class have no "model." */
-    const char *prefix =
-        f->gguf || role == WEIGHT_LM_HEAD || !safetensors_find(f->safetensors, "model.norm.weight")
-            ? ""
-            : "model.";
+    const char *prefix = f->gguf || role == WEIGHT_LM_HEAD ? "" : hf_prefix(f);
     int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
                                          : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
                                                     f->gguf ? "blk" : "layers", layer, own);
     assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
+}
+
+/* Roles of one name: all their rows, and those before role's own. */
+struct stack {
+    int64_t rows, first_row;
+};
+
+static struct stack stack_of(const struct model_files *f, enum weight_role role)
+{
+    struct stack stack = {0};
+    const char *own = f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
+    for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
+        const struct weight_line *line = line_of(f, (enum weight_role)other);
+        const char *name = f->gguf ? line->gguf_name : line->hf_name;
+        if (!name || strcmp(name, own) != 0) continue;
+        if (other < (int)role) stack.first_row += weight_dimension(&f->config, line->rows);
+        stack.rows += weight_dimension(&f->config, line->rows);
+    }
+    return stack;
 }
 
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, struct error *err)
@@ -124,12 +150,14 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
         if (!weight_is_required(c, line->presence)) return STATUS_OK;
         return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
     }
+    const struct stack stack = stack_of(f, role);
     int64_t rows = weight_dimension(c, line->rows), cols = weight_dimension(c, line->cols);
-    if (view.rows != rows || view.cols != cols)
+    if (view.rows != stack.rows || view.cols != cols)
         return error_set(err, STATUS_INVALID,
                          "%s: tensor %s is %" PRId64 " x %" PRId64 " where the config asks for %" PRId64
                          " x %" PRId64 " (rows x values)",
-                         f->path, name, view.rows, view.cols, rows, cols);
+                         f->path, name, view.rows, view.cols, stack.rows, cols);
+    view = weight_view_rows(&view, stack.first_row, rows);
     assert_debug(!f->views[view_idx(role, layer)].data); /* each place is one weight's */
     f->views[view_idx(role, layer)] = view;
     f->weight_bytes += (uint64_t)rows * dtype_row_bytes(view.dtype, (uint64_t)cols);

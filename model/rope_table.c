@@ -41,14 +41,18 @@ static void yarn_frequencies(const struct rope_config *r, float *frequencies)
     }
 }
 
-void rope_table_frequencies(const struct rope_config *rope, const float *divisors, float *frequencies)
+void rope_table_frequencies(const struct rope_config *rope, int32_t num_positions, const float *divisors,
+                            float *frequencies)
 {
+    const float *factors =
+        num_positions > rope->original_max_position ? rope->long_factors : rope->short_factors;
     int n = rope->rotary_dim / 2;
     assert_debug(n > 0 && rope->rotary_dim % 2 == 0 && rope->theta > 1);
     assert_debug((rope->type != ROPE_LLAMA3 && rope->type != ROPE_YARN) || rope->original_max_position > 0);
     for (int i = 0; i < n; i++) {
         float exponent = (float)(2 * i) / (float)rope->rotary_dim;
-        frequencies[i] = 1.0f / (float)pow((double)(float)rope->theta, (double)exponent);
+        float period = (float)pow((double)(float)rope->theta, (double)exponent);
+        frequencies[i] = 1.0f / (rope->type == ROPE_LONGROPE ? factors[i] * period : period);
         if (rope->type == ROPE_LINEAR) frequencies[i] /= (float)rope->factor;
         if (rope->type == ROPE_LLAMA3) frequencies[i] = llama3_frequency(rope, frequencies[i]);
     }
@@ -60,7 +64,8 @@ void rope_table_fill(const struct rope_config *rope, const float *frequencies, i
                      int32_t num_positions, float *out)
 {
     int n = rope->rotary_dim / 2;
-    float scale = rope->type == ROPE_YARN ? (float)rope->attention_factor : 1;
+    bool has_factor = rope->type == ROPE_YARN || rope->type == ROPE_LONGROPE;
+    float scale = has_factor ? (float)rope->attention_factor : 1;
     assert_debug(first_position >= 0 && num_positions <= INT32_MAX - first_position);
     for (int64_t p = 0; p < num_positions; p++)
         for (int i = 0; i < n; i++) {

@@ -2,7 +2,8 @@
 
 #include "model/model_config.h"
 
-const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
+/* Of Llama and all that keep its names. */
+static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN,
                                 PRESENT_ALWAYS},
     [WEIGHT_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS},
@@ -26,6 +27,54 @@ const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_UP] = {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS},
 };
+
+/* Norms before and behind attention and MLP. */
+const struct weight_change gemma_weights[] = {
+    {WEIGHT_ATTENTION_POST_NORM,
+     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM,
+     {"ffn_norm.weight", "pre_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM,
+     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Norms behind them only, and over all heads of Q and of K. */
+const struct weight_change olmo_weights[] = {
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_Q_NORM, {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_K_NORM, {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_KV, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_POST_NORM,
+     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_MLP_POST_NORM,
+     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Q, K and V in one tensor, gate and up in another. */
+const struct weight_change phi_weights[] = {
+    {WEIGHT_Q, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
+{
+    for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)
+        if (changes->role == role) return &changes->line;
+    return &llama_weights[role];
+}
+
+bool weight_is_norm(enum weight_role role)
+{
+    return role == WEIGHT_OUTPUT_NORM || role == WEIGHT_ATTENTION_NORM || role == WEIGHT_Q_NORM ||
+           role == WEIGHT_K_NORM || role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM ||
+           role == WEIGHT_MLP_POST_NORM;
+}
 
 int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension)
 {
@@ -53,6 +102,7 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
 bool weight_is_required(const struct model_config *c, enum weight_presence presence)
 {
     switch (presence) {
+    case PRESENT_NEVER:
     case PRESENT_MAYBE:
         return false;
     case PRESENT_ALWAYS:
@@ -71,6 +121,7 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
 
 bool weight_is_wanted(const struct model_config *c, enum weight_presence presence)
 {
-    bool changes_the_mathematics = presence == PRESENT_IF_QK_NORM || presence == PRESENT_IF_NOT_TIED;
+    bool changes_the_mathematics =
+        presence == PRESENT_NEVER || presence == PRESENT_IF_QK_NORM || presence == PRESENT_IF_NOT_TIED;
     return !changes_the_mathematics || weight_is_required(c, presence);
 }

@@ -25,12 +25,14 @@ enum weight_role {
     WEIGHT_K_BIAS,
     WEIGHT_V_BIAS,
     WEIGHT_O_BIAS,
-    WEIGHT_Q_NORM,   /* [1][D] */
-    WEIGHT_K_NORM,   /* [1][D] */
-    WEIGHT_MLP_NORM, /* [1][H] */
-    WEIGHT_GATE,     /* [I][H] */
-    WEIGHT_UP,       /* [I][H] */
-    WEIGHT_DOWN,     /* [H][I] */
+    WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
+    WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
+    WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added */
+    WEIGHT_MLP_NORM,            /* [1][H] */
+    WEIGHT_GATE,                /* [I][H] */
+    WEIGHT_UP,                  /* [I][H] */
+    WEIGHT_DOWN,                /* [H][I] */
+    WEIGHT_MLP_POST_NORM,       /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
     WEIGHT_ROLE_COUNT
 };
 
@@ -48,6 +50,7 @@ enum weight_dimension {
 /* When a weight must exist. Where it need not, it is used if it is there: but for the last two, which are
  * left alone then, as they would change the mathematics. */
 enum weight_presence {
+    PRESENT_NEVER,
     PRESENT_MAYBE,
     PRESENT_ALWAYS,
     PRESENT_IF_QKV_BIAS,
@@ -56,6 +59,7 @@ enum weight_presence {
     PRESENT_IF_NOT_TIED,
 };
 
+/* Roles of one name lie stacked in one tensor, in their order. */
 struct weight_line {
     const char *gguf_name; /* of a layer: behind "blk.N." */
     const char *hf_name;   /* of a layer: behind "layers.N."; NULL: directories have no such weight */
@@ -63,8 +67,17 @@ struct weight_line {
     enum weight_presence presence;
 };
 
-/* Of Llama and all that keep its names. */
-extern const struct weight_line llama_weights[WEIGHT_ROLE_COUNT];
+/* Where a family's weights differ from Llama's: up to the one whose role is WEIGHT_ROLE_COUNT. */
+struct weight_change {
+    enum weight_role role;
+    struct weight_line line;
+};
+
+extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[];
+
+/* changes: NULL for none. */
+const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);
+bool weight_is_norm(enum weight_role role);
 
 int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension);
 bool weight_is_required(const struct model_config *c, enum weight_presence presence);

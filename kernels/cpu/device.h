@@ -74,8 +74,8 @@ void cpu_device_run(struct cpu_device *c, int64_t work,
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
-                  const void *delta, const float *weight, float eps, int32_t hidden_size);
-void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
+                  const void *delta, const struct norm_args *args);
+void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale);
 void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                        int32_t layer, const struct rope_args *args);
 void cpu_attention(struct device *d, const struct batch *b, void *out, const void *qkv,

@@ -9,6 +9,7 @@ struct embed_task {
     int32_t num_tokens;
     int64_t hidden_size;
     const struct linear *table;
+    float scale;
     float *out;
 };
 
@@ -17,14 +18,17 @@ static void embed_rows(void *context, int thread_idx, int num_threads)
     const struct embed_task *t = context;
     int64_t begin, end;
     thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        cpu_linear_embed_row(t->table, t->token_ids[i], t->out + i * t->hidden_size);
+    for (int64_t i = begin; i < end; i++) {
+        float *row = t->out + i * t->hidden_size;
+        cpu_linear_embed_row(t->table, t->token_ids[i], row);
+        for (int64_t j = 0; j < t->hidden_size && t->scale != 1; j++) row[j] *= t->scale;
+    }
 }
 
-void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
+void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale)
 {
     struct cpu_device *c = cpu_device_of(d);
-    struct embed_task t = {.token_ids = b->token_ids, .table = table, .out = out};
+    struct embed_task t = {.token_ids = b->token_ids, .table = table, .scale = scale, .out = out};
     t.num_tokens = b->step->num_tokens;
     t.hidden_size = c->hidden_size;
     cpu_device_run(c, t.num_tokens * t.hidden_size, embed_rows, &t);

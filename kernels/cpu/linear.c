@@ -195,7 +195,7 @@ static void unit_run_gate_up(const struct run *run, int64_t panel, int32_t first
     const bool together = gate->dtype == up->dtype;
     const int num_rows = panels_run(run, places, together ? 2 : 1, first_row);
     if (!together) panels_run(run, places + 1, 1, first_row);
-    run->l->kernels->silu_mul(num_rows * PANEL_ROWS, gate_acc, up_acc);
+    run->l->gate_mul(num_rows * PANEL_ROWS, gate_acc, up_acc);
     store(gate_acc, num_rows, (int)min_of(num_cols - col, (int64_t)PANEL_ROWS), num_cols,
           run->out + first_row * num_cols + col);
 }

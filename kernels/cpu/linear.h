@@ -32,7 +32,7 @@ uint64_t cpu_linear_bytes(const struct linear *l);
 /* Scratch that cpu_linear_run needs for at most max_rows rows of at most max_k columns. */
 size_t cpu_linear_scratch_bytes(int32_t max_rows, int32_t max_k);
 
-/* out[num_rows][N] = x[num_rows][K] W^T + bias; LINEAR_GATE_UP: out[num_rows][N/2] = silu(gate) * up.
+/* out[num_rows][N] = x[num_rows][K] W^T + bias; LINEAR_GATE_UP: out[num_rows][N/2] = f(gate) * up.
  * scratch is aligned to 64; x, out and scratch do not overlap. A row of x that holds NaN or an infinity makes
  * its own row of out NaN or infinite, and no other. */
 void cpu_linear_run(const struct linear *l, struct thread_pool *pool, void *scratch, int32_t num_rows,

@@ -41,10 +41,12 @@ struct panel_kernel {
     enum act_form form;
 };
 
+typedef void gate_mul(int count, float *gate, const float *up); /* gate.h */
+
 struct linear_kernels {
     act_pack *pack[ACT_FORM_COUNT]; /* NULL where no kernel takes the form */
     struct panel_kernel of[DTYPE_COUNT];
-    void (*silu_mul)(int count, float *gate, const float *up); /* silu.h */
+    gate_mul *silu_mul, *gelu_mul;
     void (*argmax_add)(int num_rows, const float *results, int32_t first_col,
                        struct argmax *rows); /* argmax.h */
 };

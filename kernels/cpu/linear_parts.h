@@ -24,7 +24,8 @@ struct linear {
     int64_t num_blocks, num_panels;
     act_pack *pack[ACT_FORM_COUNT]; /* NULL: no part takes this form */
     const struct linear_kernels *kernels;
-    float *bias; /* [num_panels][PANEL_ROWS], NULL: none */
+    gate_mul *gate_mul; /* LINEAR_GATE_UP */
+    float *bias;        /* [num_panels][PANEL_ROWS], NULL: none */
     uint8_t *memory;
     uint64_t bytes;
 };

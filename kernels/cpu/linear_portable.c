@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "kernels/cpu/silu.h"
+#include "kernels/cpu/gate.h"
 
 /* Four floats that the compiler maps to what the machine has; lanes are rows of the weight, so that nothing
  * is ever added across them. */
@@ -47,6 +47,7 @@ DTYPE_LIST(X)
 
 const struct linear_kernels linear_kernels_portable = {
     .silu_mul = silu_mul,
+    .gelu_mul = gelu_mul,
     .argmax_add = argmax_add,
     .pack = {[ACT_F32] = act_pack_f32},
     .of =

@@ -1,6 +1,7 @@
 #include "kernels/cpu/norm.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/device.h"
 
@@ -25,36 +26,45 @@ void norm_row(float *out, const float *x, const float *weight, float eps, int32_
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
 }
 
-/* delta is added to x first, unless it is NULL. */
 struct norm_task {
     float *out, *x;
-    const float *delta, *weight;
-    float eps;
-    int32_t num_rows, hidden_size;
+    const float *delta;
+    const struct norm_args *args;
+    int32_t num_rows;
 };
 
-static void add_row(float *x, const float *delta, int32_t n)
+static void add_row(float *x, const float *delta, float scale, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) x[i] += delta[i];
+    for (int32_t i = 0; i < n; i++) x[i] += delta[i] * scale;
+}
+
+/* out is room until its own value comes. */
+static void add_delta(float *out, float *x, const float *delta, const struct norm_args *a)
+{
+    if (a->delta_weight) norm_row(out, delta, a->delta_weight, a->eps, a->hidden_size);
+    add_row(x, a->delta_weight ? out : delta, a->delta_scale, a->hidden_size);
 }
 
 static void norm_rows(void *context, int thread_idx, int num_threads)
 {
     const struct norm_task *t = context;
+    const struct norm_args *a = t->args;
     int64_t begin, end;
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
-        float *out = t->out + row * t->hidden_size, *x = t->x + row * t->hidden_size;
-        if (t->delta) add_row(x, t->delta + row * t->hidden_size, t->hidden_size);
-        norm_row(out, x, t->weight, t->eps, t->hidden_size);
+        float *out = t->out + row * a->hidden_size, *x = t->x + row * a->hidden_size;
+        if (t->delta) add_delta(out, x, t->delta + row * a->hidden_size, a);
+        if (a->weight)
+            norm_row(out, x, a->weight, a->eps, a->hidden_size);
+        else
+            memcpy(out, x, (size_t)a->hidden_size * sizeof *out);
     }
 }
 
 void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
-                  const void *delta, const float *weight, float eps, int32_t hidden_size)
+                  const void *delta, const struct norm_args *args)
 {
-    struct norm_task t = {.out = out, .x = x, .delta = delta, .weight = weight, .eps = eps};
+    struct norm_task t = {.out = out, .x = x, .delta = delta, .args = args};
     t.num_rows = batch_num_rows(b, rows);
-    t.hidden_size = hidden_size;
-    cpu_device_run(cpu_device_of(d), (int64_t)t.num_rows * hidden_size, norm_rows, &t);
+    cpu_device_run(cpu_device_of(d), (int64_t)t.num_rows * args->hidden_size, norm_rows, &t);
 }

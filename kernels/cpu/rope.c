@@ -57,7 +57,7 @@ static void rotate_pairs(float *x, const struct rotation *r, int32_t rotary_dim)
 
 static void rope_head(float *x, const struct rotation *r, const float *norm, const struct rope_args *args)
 {
-    if (norm) norm_row(x, x, norm, args->norm_eps, args->head_dim);
+    if (norm && !args->norm_all_heads) norm_row(x, x, norm, args->norm_eps, args->head_dim);
     if (args->style == ROPE_HALVES)
         rotate_halves(x, r, args->rotary_dim);
     else
@@ -71,6 +71,10 @@ static void rope_token(const struct rope_task *t, int64_t token, struct rotation
     float *q = t->qkv + token * stride, *k = q + a->num_heads * a->head_dim,
           *v = k + a->num_kv_heads * a->head_dim;
     rotation_at(r, a, t->step->positions[token]);
+    if (a->norm_all_heads) {
+        norm_row(q, q, a->q_norm, a->norm_eps, a->num_heads * a->head_dim);
+        norm_row(k, k, a->k_norm, a->norm_eps, a->num_kv_heads * a->head_dim);
+    }
     for (int32_t h = 0; h < a->num_heads; h++) rope_head(q + h * a->head_dim, r, a->q_norm, a);
     for (int32_t h = 0; h < a->num_kv_heads; h++) {
         rope_head(k + h * a->head_dim, r, a->k_norm, a);

@@ -74,6 +74,7 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
     l->cols = (int32_t)desc->parts[0].cols;
     l->num_blocks = panel_num_blocks(l->cols);
     l->kernels = kernels;
+    l->gate_mul = desc->gate == GATE_SILU ? kernels->silu_mul : kernels->gelu_mul;
     for (int i = 0; i < desc->num_parts; i++) {
         struct part *p = &l->parts[i];
         uint64_t bytes;

@@ -140,7 +140,7 @@ constexpr struct kernel_table make_table(void)
     t.pick_logit_rows = cuda_pick_logit_rows;
     t.rms_norm = cuda_rms_norm;
     t.linear = cuda_linear;
-    t.linear_silu_mul = cuda_linear;
+    t.linear_gated = cuda_linear;
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
     t.logits = cuda_logits;

@@ -168,9 +168,9 @@ int cuda_write_f32(struct device *d, void *to, const float *from, size_t count, 
 int cuda_read_f32(struct device *d, float *to, const void *from, size_t count, bool res);
 
 /* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
-void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table);
+void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale);
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
-                   const void *delta, const float *weight, float eps, int32_t hidden_size);
+                   const void *delta, const struct norm_args *args);
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,
                           size_t row_bytes);
 void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,

@@ -11,23 +11,25 @@ enum { EMBED_THREADS = 256 };
 
 /* A negative id names a sequence slot whose last sampled token is meant. The first kernel of a step. */
 __global__ void embed_kernel(float *out, const __nv_bfloat16 *table, const int32_t *token_ids,
-                             const int32_t *last_tokens, int32_t hidden_size)
+                             const int32_t *last_tokens, int32_t hidden_size, float scale)
 {
     dependents_launch();
     int32_t id = token_ids[blockIdx.x];
     if (id < 0) id = last_tokens[~id];
     const __nv_bfloat16 *from = table + (size_t)id * hidden_size;
     float *to = out + (size_t)blockIdx.x * hidden_size;
-    for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x)
-        ((float4 *)to)[i] = load_bf16x4(from + 4 * i);
+    for (int i = threadIdx.x; i < hidden_size / 4; i += blockDim.x) {
+        float4 v = load_bf16x4(from + 4 * i);
+        ((float4 *)to)[i] = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+    }
 }
 
 } // namespace
 
-void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table)
+void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale)
 {
     launch_after_all(cuda_of(d), embed_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS),
-                     (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k);
+                     (float *)out, table->weight, b->token_ids, cuda_of(d)->last_tokens, table->k, scale);
 }
 
 namespace

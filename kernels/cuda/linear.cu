@@ -16,7 +16,7 @@
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
-#include "kernels/cuda/silu.cuh"
+#include "kernels/cuda/gate.cuh"
 
 namespace
 {
@@ -55,7 +55,7 @@ struct linear_plan {
 
 /* Of a device. */
 struct linears {
-    std::map<std::tuple<int32_t, int32_t, int, bool>, struct linear_plan> plans;
+    std::map<std::tuple<int32_t, int32_t, int, int, bool>, struct linear_plan> plans;
 };
 
 namespace
@@ -146,32 +146,48 @@ void run_blas(struct cuda_device *d, int32_t rows, void *out, const void *x, con
 }
 
 /* Gate and up alternate in groups of 8 columns. */
-__global__ void silu_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up, int32_t num_out)
+template <enum gate_function GATE>
+__global__ void gate_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up, int32_t num_out)
 {
     const __nv_bfloat16 *from = gate_up + (size_t)blockIdx.x * 2 * num_out;
     int i = (blockIdx.y * SILU_THREADS + threadIdx.x) * 8;
     if (i >= num_out) return;
     uint4 g = *(const uint4 *)(from + 2 * i), u = *(const uint4 *)(from + 2 * i + 8);
-    uint4 o = make_uint4(silu_mul(g.x, u.x), silu_mul(g.y, u.y), silu_mul(g.z, u.z), silu_mul(g.w, u.w));
+    uint4 o = make_uint4(gate_mul<GATE>(g.x, u.x), gate_mul<GATE>(g.y, u.y), gate_mul<GATE>(g.z, u.z),
+                         gate_mul<GATE>(g.w, u.w));
     *(uint4 *)(out + (size_t)blockIdx.x * num_out + i) = o;
+}
+
+/* The product alone, but for SiLU where the kernel has that in its epilogue (silu_mul). False where the kernel cannot. */
+bool run_product(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
+                 const struct linear *w, bool silu_mul)
+{
+    if (c.kernel == LINEAR_LARGE)
+        return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_SMALL)
+        return cuda_linear_small_fits(d, w, rows) &&
+               cuda_linear_small(d, c.tile_rows, rows, out, x, w, silu_mul);
+    run_blas(d, rows, out, x, w);
+    return true;
+}
+
+void run_gate_mul(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
+{
+    int32_t num_out = w->n / 2;
+    dim3 grid((unsigned)rows, (unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS));
+    auto kernel = w->gate == GATE_SILU ? gate_mul_kernel<GATE_SILU> : gate_mul_kernel<GATE_GELU_TANH>;
+    kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
 }
 
 /* False where the kernel cannot. */
 bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
                 const struct linear *w)
 {
-    bool silu_mul = w->kind == LINEAR_GATE_UP;
-    if (c.kernel == LINEAR_LARGE)
-        return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
-    if (c.kernel == LINEAR_SMALL)
-        return cuda_linear_small_fits(d, w, rows) &&
-               cuda_linear_small(d, c.tile_rows, rows, out, x, w, silu_mul);
-    run_blas(d, rows, silu_mul ? d->gate_up : out, x, w);
-    if (!silu_mul) return true;
-    int32_t num_out = w->n / 2;
-    dim3 grid((unsigned)rows, (unsigned)((num_out / 8 + SILU_THREADS - 1) / SILU_THREADS));
-    silu_mul_kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up,
-                                                                        num_out);
+    bool is_gated = w->kind == LINEAR_GATE_UP,
+         in_epilogue = is_gated && w->gate == GATE_SILU && c.kernel != LINEAR_BLAS;
+    if (!is_gated || in_epilogue) return run_product(d, c, rows, out, x, w, in_epilogue);
+    if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
+    run_gate_mul(d, rows, out, w);
     return true;
 }
 
@@ -217,7 +233,7 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
 {
     if (!d->linears) d->linears = new struct linears();
-    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->kind, w->wide_output)];
+    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->kind, (int)w->gate, w->wide_output)];
     w->plan->linears.push_back(w);
 }
 

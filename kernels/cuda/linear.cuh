@@ -9,6 +9,7 @@ struct linear {
     float *bias;           /* [N] or NULL */
     int32_t n, k;
     enum linear_kind kind;
+    enum gate_function gate;
     bool wide_output;
     struct linear_plan *plan; /* shared by all linears of a shape; NULL: its rows are only looked up */
 };

@@ -24,7 +24,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_large.cuh"
-#include "kernels/cuda/silu.cuh"
+#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 

@@ -23,7 +23,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/silu.cuh"
+#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 

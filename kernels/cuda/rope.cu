@@ -232,6 +232,30 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     tail_write<LANES>(at, pool_at, norm, scale, a, lane);
 }
 
+/* RMSNorm over all heads of Q (blockIdx.y 0) or of K (1) of a token: sums by thread, by lane, by warp, in an order that is a
+ * function of the number of heads and their size. */
+__global__ void __launch_bounds__(ROPE_THREADS) norm_all_heads_kernel(rope_kernel_args a)
+{
+    __shared__ float partial[ROPE_THREADS / 32];
+    dependents_launch();
+    bool is_k = blockIdx.y == 1;
+    int32_t num_heads = is_k ? a.num_kv_heads : a.num_heads, n = num_heads * a.head_dim;
+    size_t row = (size_t)(a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
+    __nv_bfloat16 *x = a.qkv + blockIdx.x * row + (is_k ? (size_t)a.num_heads * a.head_dim : 0);
+    const float *weight = is_k ? a.k_norm : a.q_norm;
+    dependency_wait();
+    float sum = 0;
+    for (int i = threadIdx.x; i < n; i += ROPE_THREADS) sum += (float)x[i] * (float)x[i];
+    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int w = 0; w < ROPE_THREADS / 32; w++) sum += partial[w];
+    float scale = rsqrtf(sum / n + a.eps);
+    for (int i = threadIdx.x; i < n; i += ROPE_THREADS)
+        x[i] = __float2bfloat16_rn((float)x[i] * scale * weight[i]);
+}
+
 template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX>
 void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
 {
@@ -275,6 +299,11 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
     a.head_dim = args->head_dim;
     a.rotary_dim = args->rotary_dim;
     a.eps = args->norm_eps;
+    if (args->norm_all_heads) {
+        launch_dependent(cuda_of(d), norm_all_heads_kernel, dim3((unsigned)b->num_tokens, 2),
+                         dim3(ROPE_THREADS), 0, a);
+        a.q_norm = a.k_norm = NULL;
+    }
     if (args->style == ROPE_HALVES)
         launch_style<ROPE_HALVES>(cuda_of(d), b->num_tokens, a);
     else

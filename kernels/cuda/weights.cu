@@ -215,6 +215,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)desc->parts[i].rows;
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
+    l->gate = desc->gate;
     l->wide_output = desc->wide_output;
     if (!desc->also_embedding || desc->wide_output)
         cuda_linear_plan_create(d, l); /* else rows are looked up, no more */

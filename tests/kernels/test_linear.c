@@ -120,6 +120,7 @@ static void test_gate_up(void **state)
     FOR_EACH_ISA(isa) for (int i = 0; i < 3; i++)
     {
         struct linear_case c = {.isa = isa, .cols = 512, .desc.kind = LINEAR_GATE_UP};
+        c.desc.gate = i == 2 ? GATE_GELU_TANH : GATE_SILU;
         for (int j = 0; j < 2; j++) case_add_part(&c, &random_numbers, dtypes[i][j], 45, i == 1);
         case_add_tokens(&c, &random_numbers, 70);
         struct linear *const l = case_create(&c, pools[1]);

@@ -93,6 +93,54 @@ static void check_normed(const struct norm_data *n, int32_t row, const float *x,
     }
 }
 
+/* Norms of what is added, and none of the sum: the results of all rows are kept in out (2 x rows x size). */
+static void run_delta_norms(struct bench *b, struct norm_data *n, int32_t num_rows, float *out)
+{
+    struct device *d = b->d;
+    size_t count = (size_t)num_rows * (size_t)n->size;
+    struct norm_args args = {
+        .weight = n->device_weight, .delta_weight = n->device_weight, .delta_scale = 0.25f};
+    args.eps = 1e-5f;
+    args.hidden_size = n->size;
+    for (int i = 0; i < 2; i++, args.weight = NULL) {
+        device_write(d, n->device_x, n->x, count, true);
+        device_poison(d, n->out, count, false);
+        struct batch *batch = begin(b, 0, num_rows, 0);
+        d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, &args);
+        device_read(d, out + (size_t)i * count, n->out, count, false);
+        test_step_end(d, NULL);
+    }
+}
+
+static void check_delta_normed(const struct norm_data *n, int32_t row, const struct device *d,
+                               const float *out, const float *sum_out)
+{
+    const float *x = n->x + (size_t)row * (size_t)n->size, *delta = n->delta + (size_t)row * (size_t)n->size;
+    float *sum = malloc((size_t)n->size * sizeof *sum);
+    double squares = 0, rounding = d->act_bytes == 2 ? 0x1p-8 : 8 * 0x1p-24;
+    for (int32_t i = 0; i < n->size; i++) squares += (double)delta[i] * (double)delta[i];
+    double inverse = 1.0 / sqrt(squares / n->size + 1e-5);
+    for (int32_t i = 0; i < n->size; i++) {
+        double added = (double)delta[i] * inverse * (double)n->weight[i] * 0.25,
+               expected = (double)x[i] + added;
+        sum[i] = (float)expected;
+        if (!(fabs((double)sum_out[i] - expected) <= rounding * (fabs((double)x[i]) + fabs(added))))
+            fail_msg("row %d of size %d, element %d: %.9g, not %.9g", row, n->size, i, (double)sum_out[i],
+                     expected);
+    }
+    squares = 0;
+    for (int32_t i = 0; i < n->size; i++) squares += (double)sum[i] * (double)sum[i];
+    inverse = 1.0 / sqrt(squares / n->size + 1e-5);
+    for (int32_t i = 0; i < n->size; i++) {
+        double expected = (double)sum[i] * inverse * (double)n->weight[i],
+               tolerance = (fabs(expected) + 0.1 * fabs((double)n->weight[i])) * (rounding + 1e-6);
+        if (!(fabs((double)out[i] - expected) <= tolerance))
+            fail_msg("row %d of size %d, element %d: %.9g, not %.9g", row, n->size, i, (double)out[i],
+                     expected);
+    }
+    free(sum);
+}
+
 /* The three norms on rows of one size; the results of all rows are kept in out (3 x rows x size). */
 static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, float *out)
 {
@@ -100,16 +148,17 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     size_t count = (size_t)num_rows * (size_t)n->size;
     float *x = malloc(count * sizeof *x);
     device_write(d, n->device_x, n->x, count, true);
+    const struct norm_args args = {
+        .weight = n->device_weight, .delta_scale = 1, .eps = 1e-5f, .hidden_size = n->size};
     struct batch *batch = begin(b, 0, num_rows, 0);
     device_poison(d, n->out, count, false);
-    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, NULL, n->device_weight, 1e-5f, n->size);
+    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, NULL, &args);
     device_read(d, out, n->out, count, false);
     device_read(d, x, n->device_x, count, true);
     assert_int_equal(num_bits_different(x, n->x, count), 0);
 
     device_poison(d, n->out, count, false);
-    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, n->device_weight, 1e-5f,
-                     n->size);
+    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, &args);
     device_read(d, out + count, n->out, count, false);
     device_read(d, x, n->device_x, count, true);
     for (size_t i = 0; i < count; i++) assert_true(x[i] == rounded_to(d->res_bytes, n->x[i] + n->delta[i]));
@@ -122,8 +171,7 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     d->ops->pick_logit_rows(d, batch, n->picked_x, n->device_x, (size_t)n->size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, batch, n->picked_delta, n->device_delta,
                             (size_t)n->size * (size_t)d->act_bytes);
-    d->ops->rms_norm(d, batch, ROWS_LOGITS, n->out, n->picked_x, n->picked_delta, n->device_weight, 1e-5f,
-                     n->size);
+    d->ops->rms_norm(d, batch, ROWS_LOGITS, n->out, n->picked_x, n->picked_delta, &args);
     device_read(d, out + 2 * count, n->out, count, false);
     test_step_end(d, unused);
     free(unused);
@@ -151,6 +199,12 @@ static void norms_of_size(struct bench *b, int32_t size, int32_t num_rows, struc
     assert_int_equal(num_bits_different(alone, out, row), 0);
     assert_int_equal(num_bits_different(alone + row, out + count, row), 0);
     assert_int_equal(num_bits_different(alone + 2 * row, out + 2 * count, row), 0);
+    run_delta_norms(b, &n, num_rows, out);
+    for (int32_t r = 0; r < num_rows; r++)
+        check_delta_normed(&n, r, b->d, out + (size_t)r * row, out + count + (size_t)r * row);
+    run_delta_norms(b, &n, 1, alone);
+    assert_int_equal(num_bits_different(alone, out, row), 0);
+    assert_int_equal(num_bits_different(alone + row, out + count, row), 0);
     free(out);
     free(alone);
     free(sum);
@@ -183,15 +237,17 @@ static void test_norms(void **state)
 struct rope_case {
     int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
     enum rope_style style;
-    bool norms;
+    bool norms, all_heads; /* all_heads: they are over all of a token's q, and of its k */
 };
 
-static void reference_head(double *x, const struct rope_args *a, const float *cos_sin, const float *norm)
+/* norm: the weights of this head's values. all: those that the norm is over. */
+static void reference_head(double *x, const struct rope_args *a, const float *cos_sin, const float *norm,
+                           const float *all, int32_t num_all)
 {
     if (norm) {
         double sum = 0;
-        for (int32_t i = 0; i < a->head_dim; i++) sum += x[i] * x[i];
-        double inverse = 1.0 / sqrt(sum / a->head_dim + (double)a->norm_eps);
+        for (int32_t i = 0; i < num_all; i++) sum += (double)all[i] * (double)all[i];
+        double inverse = 1.0 / sqrt(sum / num_all + (double)a->norm_eps);
         for (int32_t i = 0; i < a->head_dim; i++) x[i] *= inverse * (double)norm[i];
     }
     for (int32_t i = 0; i < a->rotary_dim / 2; i++) {
@@ -213,10 +269,15 @@ static void check_rope(const struct bench *b, const struct rope_args *a, const f
         int32_t head = i % num_heads, position = b->step->positions[i / num_heads];
         double largest = 0;
         for (int32_t d = 0; d < D; d++) x[d] = (double)before[i * D + d];
-        if (head < num_rotated)
-            reference_head(x, a, cos_sin + position * a->rotary_dim, norms[head < a->num_heads ? 0 : 1]);
+        bool is_k = head >= a->num_heads;
+        int32_t in_all =
+            a->norm_all_heads ? head - (is_k ? a->num_heads : 0) : 0; /* of the heads normed with it */
+        const float *norm = norms[is_k] ? norms[is_k] + in_all * D : NULL, *all = before + (i - in_all) * D;
+        int32_t num_all = a->norm_all_heads ? (is_k ? a->num_kv_heads : a->num_heads) * D : D;
+        if (head < num_rotated) reference_head(x, a, cos_sin + position * a->rotary_dim, norm, all, num_all);
         for (int32_t d = 0; d < D; d++) largest = fmax(largest, fabs(x[d]));
         double tolerance = largest * (b->d->act_bytes == 2 ? 0x1p-8 : 8 * 0x1p-24);
+        if (a->norm_all_heads && b->d->act_bytes == 2) tolerance *= 2; /* rounded behind the norm, too */
         for (int32_t d = 0; d < D; d++)
             if (!(fabs((double)after[i * D + d] - x[d]) <= (head < num_rotated ? tolerance : 0)))
                 fail_msg("head %d at %d, element %d: %.9g, not %.9g", head, position, d,
@@ -230,23 +291,26 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
     int32_t first = random_below(random, TOKENS_MAX);
     bench_open(&b, isa, 1 + random_below(random, 3), c->num_heads, c->num_kv_heads, c->head_dim);
     size_t count = (size_t)num_tokens * (size_t)((c->num_heads + 2 * c->num_kv_heads) * c->head_dim);
-    size_t table_count = 2 * TOKENS_MAX * (size_t)c->rotary_dim;
+    size_t table_count = 2 * TOKENS_MAX * (size_t)max_of(c->rotary_dim, 2);
     float *qkv = random_values(random, count, b.d->act_bytes, 2.0f), *after = malloc(count * sizeof *after);
     float *cos_sin = malloc(table_count * sizeof *cos_sin);
-    float *weights = random_values(random, 2 * (size_t)c->head_dim, 4, 1.0f);
+    size_t num_q = (size_t)(c->head_dim * (c->all_heads ? c->num_heads : 1)),
+           num_k = (size_t)(c->head_dim * (c->all_heads ? c->num_kv_heads : 1));
+    float *weights = random_values(random, num_q + num_k, 4, 1.0f);
     for (size_t i = 0; i < table_count; i += 2) {
         double angle = 6.2831853 * random_uniform(random);
         cos_sin[i] = (float)cos(angle);
         cos_sin[i + 1] = (float)sin(angle);
     }
-    const float *norms[2] = {c->norms ? weights : NULL, c->norms ? weights + c->head_dim : NULL};
+    const float *norms[2] = {c->norms ? weights : NULL, c->norms ? weights + num_q : NULL};
     struct rope_args args = {
         .num_heads = c->num_heads, .num_kv_heads = c->num_kv_heads, .head_dim = c->head_dim};
     args.rotary_dim = c->rotary_dim;
     args.style = c->style;
     args.cos_sin = device_upload(b.d, cos_sin, table_count);
-    args.q_norm = c->norms ? device_upload(b.d, norms[0], (size_t)c->head_dim) : NULL;
-    args.k_norm = c->norms ? device_upload(b.d, norms[1], (size_t)c->head_dim) : NULL;
+    args.q_norm = c->norms ? device_upload(b.d, norms[0], num_q) : NULL;
+    args.k_norm = c->norms ? device_upload(b.d, norms[1], num_k) : NULL;
+    args.norm_all_heads = c->all_heads;
     args.norm_eps = 1e-6f;
     void *device_qkv = device_floats(b.d, count, false);
     device_write(b.d, device_qkv, qkv, count, false);
@@ -265,11 +329,13 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
 static void ropes(const char *isa)
 {
     static const struct rope_case cases[] = {
-        {9, 3, 64, 64, ROPE_PAIRS, false},   {9, 3, 64, 64, ROPE_HALVES, false},
-        {4, 2, 128, 128, ROPE_HALVES, true}, {2, 1, 80, 32, ROPE_HALVES, false},
-        {4, 4, 96, 96, ROPE_PAIRS, true},    {8, 1, 256, 64, ROPE_PAIRS, false},
-        {1, 1, 256, 256, ROPE_HALVES, true}, {8, 4, 128, 128, ROPE_HALVES, true},
-        {3, 1, 64, 26, ROPE_HALVES, true},   {2, 2, 80, 18, ROPE_PAIRS, false},
+        {9, 3, 64, 64, ROPE_PAIRS, false, false},   {9, 3, 64, 64, ROPE_HALVES, false, false},
+        {4, 2, 128, 128, ROPE_HALVES, true, false}, {2, 1, 80, 32, ROPE_HALVES, false, false},
+        {4, 4, 96, 96, ROPE_PAIRS, true, false},    {8, 1, 256, 64, ROPE_PAIRS, false, false},
+        {1, 1, 256, 256, ROPE_HALVES, true, false}, {8, 4, 128, 128, ROPE_HALVES, true, false},
+        {3, 1, 64, 26, ROPE_HALVES, true, false},   {2, 2, 80, 18, ROPE_PAIRS, false, false},
+        {8, 2, 64, 64, ROPE_HALVES, true, true},    {5, 5, 128, 128, ROPE_HALVES, true, true},
+        {4, 2, 64, 0, ROPE_HALVES, false, false},   {3, 1, 128, 96, ROPE_HALVES, false, false},
     };
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(cases); i++) {

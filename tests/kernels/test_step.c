@@ -153,9 +153,10 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
     const struct kernel_table *ops = d->ops;
     enum row_set rows = ROWS_TOKENS;
     void *x = m->x, *attended = m->narrow;
-    ops->embed(d, b, x, m->embedding);
+    const struct norm_args norm = {.weight = m->norm, .delta_scale = 1, .eps = 1e-5f, .hidden_size = HIDDEN};
+    ops->embed(d, b, x, m->embedding, 1);
     for (int i = 0; i < LAYERS; i++) {
-        ops->rms_norm(d, b, rows, m->normed, x, i == 0 ? NULL : m->narrow, m->norm, 1e-5f, HIDDEN);
+        ops->rms_norm(d, b, rows, m->normed, x, i == 0 ? NULL : m->narrow, &norm);
         ops->linear(d, b, rows, m->wide, m->normed, m->qkv[i]);
         ops->rope_kv_write(d, b, m->wide, m->pool, i, &m->rope);
         if (i == LAYERS - 1 && s->num_logits == 0) return;
@@ -168,11 +169,11 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
             ops->pick_logit_rows(d, b, attended, m->narrow, (size_t)HEADS * DIM * (size_t)d->act_bytes);
         }
         ops->linear(d, b, rows, m->wide, attended, m->o[i]);
-        ops->rms_norm(d, b, rows, m->normed, x, m->wide, m->norm, 1e-5f, HIDDEN);
-        ops->linear_silu_mul(d, b, rows, m->wide, m->normed, m->gate_up[i]);
+        ops->rms_norm(d, b, rows, m->normed, x, m->wide, &norm);
+        ops->linear_gated(d, b, rows, m->wide, m->normed, m->gate_up[i]);
         ops->linear(d, b, rows, m->narrow, m->wide, m->down[i]);
     }
-    ops->rms_norm(d, b, rows, m->normed, x, m->narrow, m->norm, 1e-5f, HIDDEN);
+    ops->rms_norm(d, b, rows, m->normed, x, m->narrow, &norm);
     ops->logits(d, b, m->normed, m->embedding);
 }
 

@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear_kernels.h"
-#include "kernels/cpu/silu.h"
+#include "kernels/cpu/gate.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -474,6 +474,7 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     DEFINE_PRODUCT(integers, DTYPE_Q6_K)                                                                     \
     const struct linear_kernels set = {                                                                      \
         .silu_mul = silu_mul,                                                                                \
+        .gelu_mul = gelu_mul,                                                                                \
         .argmax_add = argmax_add,                                                                            \
         .pack = {act_pack_f32, pack_int8, pack_int16},                                                       \
         .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},                                                   \

@@ -12,7 +12,7 @@
 #define KERNELS_CPU_AVX512_GEMM_512_H
 
 #include "kernels/cpu/avx512/floats_512.h"
-#include "kernels/cpu/silu.h"
+#include "kernels/cpu/gate.h"
 
 /* w = d u + m; [1] is that of the high 16 columns, which differs in Q6_K alone. */
 struct block_scales {
@@ -310,6 +310,7 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     DEFINE_PRODUCT(integer_kind, DTYPE_Q6_K)                                                                 \
     const struct linear_kernels set = {                                                                      \
         .silu_mul = silu_mul,                                                                                \
+        .gelu_mul = gelu_mul,                                                                                \
         .argmax_add = argmax_add,                                                                            \
         .pack = {act_pack_f32, pack_int8, pack_int16},                                                       \
         .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},                                                   \

@@ -151,17 +151,22 @@ static void reads_mistral_windows(void **state)
     "'num_hidden_layers':2,'num_key_value_heads':1,'vocab_size':320,'sliding_window':128,'use_sliding_"      \
     "window':true" extra "}"
 
-static void windows_are_for_all_layers_or_none(void **state)
+static void expect_windows(const char *config, int32_t first, int32_t second)
+{
+    struct model_config c = read_good(config);
+    assert_int_equal(model_config_layer(&c, 0).sliding_window, first);
+    assert_int_equal(model_config_layer(&c, 1).sliding_window, second);
+}
+
+static void windows_are_a_layer_s_own(void **state)
 {
     (void)state;
-    assert_int_equal(read_good(QWEN(",'max_window_layers':0")).sliding_window, 128);
-    assert_int_equal(read_good(QWEN(",'max_window_layers':2")).sliding_window, 0);
-    assert_int_equal(
-        read_good(QWEN(",'layer_types':['sliding_attention','sliding_attention']")).sliding_window, 128);
-    assert_int_equal(read_good(QWEN(",'layer_types':['full_attention','full_attention']")).sliding_window, 0);
-    expect_refusal(QWEN(",'max_window_layers':1"), STATUS_UNSUPPORTED, "1 of 2 layers");
-    expect_refusal(QWEN(",'layer_types':['full_attention','sliding_attention']"), STATUS_UNSUPPORTED,
-                   "1 of 2 layers");
+    expect_windows(QWEN(",'max_window_layers':0"), 128, 128);
+    expect_windows(QWEN(",'max_window_layers':1"), 0, 128);
+    expect_windows(QWEN(",'max_window_layers':2"), 0, 0);
+    expect_windows(QWEN(",'layer_types':['sliding_attention','sliding_attention']"), 128, 128);
+    expect_windows(QWEN(",'layer_types':['full_attention','full_attention']"), 0, 0);
+    expect_windows(QWEN(",'layer_types':['full_attention','sliding_attention']"), 0, 128);
     expect_refusal(QWEN(",'layer_types':['full_attention','linear_attention']"), STATUS_UNSUPPORTED,
                    "linear_attention");
     expect_refusal(QWEN(",'layer_types':['full_attention']"), STATUS_INVALID, "1 entries for 2 layers");
@@ -209,13 +214,12 @@ static void refuses_what_it_does_not_compute(void **state)
     static const struct {
         const char *config, *sentence;
     } cases[] = {
-        {"{'architectures':['Gemma3ForCausalLM'],'model_type':'gemma3'}",
-         "\"Gemma3ForCausalLM\" is not supported"},
-        {"{'architectures':['MixtralForCausalLM']}",
-         "\"MixtralForCausalLM\" is not supported: it needs a mixture of experts; LlamaForCausalLM, "
-         "MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are"},
-        {"{'model_type':'phi3'}", "\"phi3\" is not supported: it needs fused"},
-        {"{'model_type':'bert'}", "\"bert\" is not supported; llama, mistral, qwen2 and qwen3 are"},
+        {"{'architectures':['Gemma2ForCausalLM'],'model_type':'gemma2'}",
+         "\"Gemma2ForCausalLM\" is not supported"},
+        {"{'architectures':['MixtralForCausalLM']}", "\"MixtralForCausalLM\" is not supported: it needs a "
+                                                     "mixture of experts; llama, mistral, qwen2, qwen3, "},
+        {"{'model_type':'cohere'}", "\"cohere\" is not supported: it needs attention and MLP side by side"},
+        {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, gemma3_text, "},
         {"{}", "\"\" is not supported; llama"},
         {LLAMA(",'quantization_config':{'quant_method':'awq'}"), "quantization_config"},
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
@@ -224,9 +228,10 @@ static void refuses_what_it_does_not_compute(void **state)
         {LLAMA(",'partial_rotary_factor':0.5"), "partial_rotary_factor"},
         {LLAMA(",'rope_parameters':{'rope_type':'default','partial_rotary_factor':0.5}"),
          "partial_rotary_factor"},
-        {LLAMA(",'rope_scaling':{'type':'dynamic','factor':2.0}"), "\"dynamic\" is not supported"},
-        {LLAMA(",'rope_scaling':{'rope_type':'longrope','factor':2.0}"), "\"longrope\" is not supported"},
-        {LLAMA(",'rope_scaling':{'type':'su'}"), "\"su\" is not supported"},
+        {LLAMA(",'no_rope_layers':[1,0]"), "no_rope_layers"},
+        {LLAMA(",'attn_logit_softcapping':50.0"), "attn_logit_softcapping"},
+        {LLAMA(",'rope_scaling':{'rope_type':'proportional','factor':2.0}"),
+         "\"proportional\" is not supported"},
     };
     for (size_t i = 0; i < array_length(cases); i++)
         expect_refusal(cases[i].config, STATUS_UNSUPPORTED, cases[i].sentence);
@@ -254,6 +259,8 @@ static void refuses_what_makes_no_sense(void **state)
         {LLAMA(",'rope_scaling':7"), "should be an object"},
         {LLAMA(",'rope_scaling':{'type':'linear'}"), "factor of the rotation's scaling is missing"},
         {LLAMA(",'rope_scaling':{'type':'linear','factor':0.5}"), "1 or more"},
+        {LLAMA(",'rope_scaling':{'type':'su','long_factor':[1],'short_factor':[1]}"),
+         "long_factor has 1 entries"},
         {LLAMA(",'rope_scaling':{'rope_type':'llama3','factor':8}"), "original context length"},
         {LLAMA(",'rope_scaling':{'rope_type':'llama3','factor':8,'original_max_position_embeddings':8192,"
                "'low_freq_factor':4,'high_freq_factor':1}"),
@@ -294,7 +301,7 @@ int main(void)
         TEST(reads_qwen_2_5),
         TEST(reads_qwen_3),
         TEST(reads_mistral_windows),
-        TEST(windows_are_for_all_layers_or_none),
+        TEST(windows_are_a_layer_s_own),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),

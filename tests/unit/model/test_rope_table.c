@@ -27,7 +27,7 @@ static void frequencies_equal_the_reference(void **state)
         float frequencies[64];
         read_golden_config(golden, &c);
         assert_int_equal(c.rope.rotary_dim, 2 * golden->num_frequencies);
-        rope_table_frequencies(&c.rope, NULL, frequencies);
+        rope_table_frequencies(&c.rope, 1, NULL, frequencies);
         for (int i = 0; i < golden->num_frequencies; i++) {
             /* both round a power and a few operations more to f32: at most three units in the last place */
             float tolerance = 3 * 0x1p-23f * golden->frequencies[i];
@@ -75,8 +75,8 @@ static void divisors_divide_the_frequencies(void **state)
     (void)state;
     struct rope_config rope = {.theta = 10000, .factor = 1, .attention_factor = 1, .rotary_dim = 8};
     float divisors[4] = {1, 2, 4, 8}, plain[4], divided[4];
-    rope_table_frequencies(&rope, NULL, plain);
-    rope_table_frequencies(&rope, divisors, divided);
+    rope_table_frequencies(&rope, 1, NULL, plain);
+    rope_table_frequencies(&rope, 1, divisors, divided);
     for (int i = 0; i < 4; i++) assert_true(divided[i] == plain[i] / divisors[i]);
 }
 

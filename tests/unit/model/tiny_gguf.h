@@ -56,8 +56,8 @@ static inline void tiny_gguf_put_divisors(struct tiny_gguf *t, const struct rope
     float stretched[64], frequencies[64];
     int n = rope->rotary_dim / 2;
     plain.type = ROPE_DEFAULT;
-    rope_table_frequencies(rope, NULL, stretched);
-    rope_table_frequencies(&plain, NULL, frequencies);
+    rope_table_frequencies(rope, 1, NULL, stretched);
+    rope_table_frequencies(&plain, 1, NULL, frequencies);
     for (int i = 0; i < n; i++) frequencies[i] /= stretched[i];
     gguf_put_tensor_info(&t->builder, "rope_freqs.weight", DTYPE_F32, (uint64_t)n, 0);
     buffer_append(&t->builder.data, frequencies, (size_t)n * sizeof *frequencies);

@@ -1,0 +1,40 @@
+/* gate.cuh - f(gate) * up of a product's sums: the same bits in the epilogue of a product and in a pass of its own. */
+#ifndef KERNELS_CUDA_GATE_CUH
+#define KERNELS_CUDA_GATE_CUH
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/mma.cuh"
+
+/* x / (1 + 2^(-x log2 e)), two instructions of the special unit; below -88 it is 0. */
+static __device__ __forceinline__ float silu(float x)
+{
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + exp2_fast(-1.44269504f * x)));
+    return x * inverse;
+}
+
+/* Of two neighbouring columns, gate and up rounded to bf16. */
+static __device__ __forceinline__ uint32_t silu_mul(uint32_t gate, uint32_t up)
+{
+    float2 g = unpack_bf16(gate), u = unpack_bf16(up);
+    return pack_bf16(silu(g.x) * u.x, silu(g.y) * u.y);
+}
+
+/* x / (1 + e^-y), y = sqrt(8 / pi) (x + 0.044715 x^3): GELU approximated with tanh. */
+static __device__ __forceinline__ float gelu_tanh(float x)
+{
+    float y = 1.59576912f * (x + 0.044715f * x * x * x), inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + exp2_fast(-1.44269504f * y)));
+    return x * inverse;
+}
+
+/* Of two neighbouring columns, gate and up rounded to bf16. */
+template <enum gate_function GATE>
+static __device__ __forceinline__ uint32_t gate_mul(uint32_t gate, uint32_t up)
+{
+    if (GATE == GATE_SILU) return silu_mul(gate, up);
+    float2 g = unpack_bf16(gate), u = unpack_bf16(up);
+    return pack_bf16(gelu_tanh(g.x) * u.x, gelu_tanh(g.y) * u.y);
+}
+
+#endif

@@ -1,0 +1,326 @@
+"""make_model.py - small random models of every family, and what transformers computes with them in float32.
+
+    make_model.py FAMILY FOLDER           writes the model as a Hugging Face directory, and its ids and logits (logits.npz)
+    make_model.py --header                rewrites tests/unit/model/family_goldens.h
+
+Weights are a function of a tensor's place in the model's list and nothing else, so that a C test can write the same files
+(family_files.h): what the header keeps of each model is its config, that list, and logits: of every position one, of some all.
+With torch and transformers, run by hand; the header says which versions made it.
+"""
+import argparse
+import json
+import pathlib
+import re
+import tempfile
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
+VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
+MASK = (1 << 64) - 1
+BASE = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "eos_token_id": 1,
+    "bos_token_id": 2,
+    "pad_token_id": 0,
+}
+LONG = [1.0 + 0.2 * i for i in range(24)]
+SHORT = [1.0 + 0.02 * i for i in range(24)]
+
+# name: config.json beside BASE, and for GGUF the keys that are the family's own
+CASES = {
+    "gemma3": (
+        {
+            "architectures": ["Gemma3ForCausalLM"],
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 7,
+            "num_key_value_heads": 1,
+            "num_attention_heads": 2,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": 48,
+            "sliding_window": 37,
+            "sliding_window_pattern": 6,
+            "rope_theta": 1e6,
+            "rope_local_base_freq": 10000.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        None,
+    ),
+    "gemma3, as GGUF files are": (
+        {
+            "architectures": ["Gemma3ForCausalLM"],
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 7,
+            "num_key_value_heads": 1,
+            "num_attention_heads": 2,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": 64,
+            "sliding_window": 37,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+        ("gemma3", {"attention.sliding_window": 37, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0, "rope.freq_base": 1e6}),
+    ),
+    "phi3, longrope, partial rotation": (
+        {
+            "architectures": ["Phi3ForCausalLM"],
+            "model_type": "phi3",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "original_max_position_embeddings": 128,
+            "partial_rotary_factor": 0.75,
+            "sliding_window": 100,
+            "rope_scaling": {"type": "longrope", "long_factor": LONG, "short_factor": SHORT},
+        },
+        None,
+    ),
+    "phi3": (
+        {
+            "architectures": ["Phi3ForCausalLM"],
+            "model_type": "phi3",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "rope_theta": 20000.0,
+            "tie_word_embeddings": True,
+        },
+        ("phi3", {"rope.freq_base": 20000.0, "rope.dimension_count": 64}),
+    ),
+    "granite": (
+        {
+            "architectures": ["GraniteForCausalLM"],
+            "model_type": "granite",
+            "tie_word_embeddings": True,
+            "rope_theta": 10000.0,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 8.0,
+        },
+        (
+            "granite",
+            {"rope.freq_base": 10000.0, "embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.1, "logit_scale": 8.0},
+        ),
+    ),
+    "olmo2": (
+        {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "rope_theta": 500000.0},
+        ("olmo2", {"rope.freq_base": 500000.0}),
+    ),
+    "olmo3": (
+        {
+            "architectures": ["Olmo3ForCausalLM"],
+            "model_type": "olmo3",
+            "num_hidden_layers": 4,
+            "sliding_window": 50,
+            "rope_theta": 500000.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 1.2},
+        },
+        None,
+    ),
+    "smollm3": (
+        {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "num_hidden_layers": 4, "rope_theta": 2e6},
+        ("smollm3", {"rope.freq_base": 2e6}),
+    ),
+    "llama, dynamic rotation": (
+        {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "num_hidden_layers": 2,
+            "rope_theta": 10000.0,
+            "rope_scaling": {"rope_type": "dynamic", "factor": 4.0},
+        },
+        None,
+    ),
+    "qwen3, a window from the second layer on": (
+        {
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "use_sliding_window": True,
+            "sliding_window": 40,
+            "max_window_layers": 1,
+            "rope_theta": 1e6,
+        },
+        None,
+    ),
+}
+
+GGUF_NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "input_layernorm": "attn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "post_feedforward_layernorm": "post_ffw_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+}
+
+
+def gguf_name(name, has_post_norms):
+    """As llama.cpp's converter has it."""
+    known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+    if name in known:
+        return known[name]
+    layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)", name).groups()
+    post = {"post_attention_layernorm": "post_attention_norm" if has_post_norms else "ffn_norm"}
+    return f"blk.{layer}.{(GGUF_NAMES | post)[part]}.{kind}"
+
+
+def values(count, seed, center, scale):
+    state, out = (seed * 0x9E3779B97F4A7C15 + 1) & MASK, np.empty(count, np.float32)
+    for i in range(count):
+        state = (state * 6364136223846793005 + 1442695040888963407) & MASK
+        out[i] = np.float32(center) + np.float32((state >> 40) - (1 << 23)) * np.float32(2.0**-23) * np.float32(scale)
+    return torch.from_numpy(out).to(torch.bfloat16)
+
+
+def config_of(name):
+    return {**BASE, **CASES[name][0]}
+
+
+def tensors_of(model, config):
+    """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
+    counts_from_one = config["model_type"].startswith("gemma")
+    tied = model.config.tie_word_embeddings
+    out = []
+    for name, value in model.state_dict().items():
+        if name == "lm_head.weight" and tied:
+            continue
+        if value.ndim == 2:
+            out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(value.shape[1]))))))
+        else:
+            center = 0.0 if name.endswith("bias") or counts_from_one else 1.0
+            out.append((name, 0, value.shape[0], center, 0.5))
+    return out
+
+
+def write(name, folder):
+    """The directory; returns the tensors' list."""
+    config = config_of(name)
+    (folder / "config.json").write_text(json.dumps(config))
+    loaded = transformers.AutoConfig.from_pretrained(folder)
+    tensors = tensors_of(AutoModelForCausalLM.from_config(loaded), config)
+    state = {n: values(max(r, 1) * c, i + 1, m, s).reshape((r, c) if r else (c,)) for i, (n, r, c, m, s) in enumerate(tensors)}
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    return tensors
+
+
+def logits_of(folder):
+    """Loaded as float32: a model that is converted when it is in memory has rounded frequencies of rotation."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    ids = [(i * 37 + 11) % VOCAB for i in range(NUM_TOKENS)]
+    with torch.no_grad():
+        return ids, model(torch.tensor([ids])).logits[0].numpy()
+
+
+def floats(array):
+    return ", ".join(re.sub(r"\.?0+p", "p", float(v).hex()) + "f" for v in array)
+
+
+def c_text(text):
+    return '"' + text.replace('"', '\\"') + '"'
+
+
+def gguf_keys(name, config):
+    architecture, own = CASES[name][1]
+    keys = {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "block_count": config["num_hidden_layers"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": config["head_dim"],
+        "attention.value_length": config["head_dim"],
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        **own,
+    }
+    entries = [f'{{"general.architecture", .text = "{architecture}"}}']
+    for key, value in keys.items():
+        field = ".text = " + c_text(value) if isinstance(value, str) else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
+        entries.append(f'{{"{architecture}.{key}", {field}}}')
+    return entries
+
+
+def heads_to_permute(name, config, architecture):
+    """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
+    if architecture not in ("llama", "granite"):
+        return 0
+    return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
+
+
+def case(index, name):
+    config = config_of(name)
+    with tempfile.TemporaryDirectory() as folder:
+        tensors = write(name, pathlib.Path(folder))
+        _, logits = logits_of(folder)
+    architecture = CASES[name][1][0] if CASES[name][1] else None
+    post = any("post_feedforward" in t[0] for t in tensors)
+    out = [f"static const struct family_tensor family_tensors_{index}[] = {{\n"]
+    for n, r, c, center, scale in tensors:
+        g = c_text(gguf_name(n, post)) if architecture else "NULL"
+        permuted = heads_to_permute(n, config, architecture)
+        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}}},\n")
+    out.append("};\n")
+    if architecture:
+        out.append(f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")
+    picked = [logits[p, p * 29 % VOCAB] for p in range(NUM_TOKENS)]
+    keys = f".keys = family_keys_{index}, .num_keys = array_length(family_keys_{index}), " if architecture else ""
+    row = (
+        f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
+        f"     .tensors = family_tensors_{index}, .num_tensors = array_length(family_tensors_{index}), {keys}\n"
+        f"     .norm_offset = {int(config['model_type'].startswith('gemma'))},\n"
+        f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
+    )
+    print(f"{name}: logits up to {np.abs(logits).max():.2f}")
+    return "".join(out), row
+
+
+def write_header():
+    parts, rows = zip(*(case(i, name) for i, name in enumerate(CASES)))
+    with open(HEADER, "w", encoding="utf-8") as out:
+        out.write(f"/* family_goldens.h - made by make_model.py with transformers {transformers.__version__}, torch {torch.__version__}. */\n")
+        out.write("/* clang-format off */\n#ifndef TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n#define TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n\n")
+        out.write('#include "family_files.h"\n\n')
+        out.write("static const int family_positions[FAMILY_WHOLE] = {%s};\n\n" % ", ".join(map(str, WHOLE_POSITIONS)))
+        out.write("".join(parts))
+        out.write("\nstatic const struct family_golden family_goldens[] = {\n" + "".join(rows) + "};\n\n#endif\n")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("family", nargs="?", choices=list(CASES))
+    parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    parser.add_argument("--header", action="store_true")
+    o = parser.parse_args()
+    if o.header:
+        return write_header()
+    if not o.folder:
+        parser.error("a family and a folder are expected, or --header")
+    o.folder.mkdir(parents=True, exist_ok=True)
+    write(o.family, o.folder)
+    ids, logits = logits_of(o.folder)
+    np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)
+
+
+if __name__ == "__main__":
+    main()

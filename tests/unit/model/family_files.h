@@ -1,0 +1,98 @@
+/* family_files.h - writes the small models of family_goldens.h as Hugging Face directories and as GGUF files, from
+ * their lists of tensors: a tensor's values are a function of its place in the list (make_model.py has the same). */
+#ifndef TESTS_UNIT_MODEL_FAMILY_FILES_H
+#define TESTS_UNIT_MODEL_FAMILY_FILES_H
+
+#include "model_bytes.h"
+
+enum { FAMILY_VOCAB = 96, FAMILY_TOKENS = 208, FAMILY_WHOLE = 3 };
+
+struct family_tensor {
+    const char *name, *gguf_name;
+    uint64_t rows, cols; /* rows 0: a vector */
+    float center, scale;
+    uint64_t heads; /* whose rows GGUF's converter reorders, for a rotation in pairs; 0: none */
+};
+
+/* Of a GGUF file: a text, an integer or a real, whichever is not 0. */
+struct family_key {
+    const char *name, *text;
+    uint32_t integer;
+    double real;
+};
+
+struct family_golden {
+    const char *name, *config; /* config.json */
+    const struct family_tensor *tensors;
+    size_t num_tensors;
+    const struct family_key *keys; /* NULL: there is no such GGUF file */
+    size_t num_keys;
+    float norm_offset;                        /* what GGUF's converter adds to norm weights */
+    float picked[FAMILY_TOKENS];              /* of each position one logit: that of id position * 29 % V */
+    float whole[FAMILY_WHOLE * FAMILY_VOCAB]; /* all, of some positions */
+};
+
+/* A directory's model.safetensors and config.json. */
+static inline void family_write_directory(const struct family_golden *g, const char *directory)
+{
+    struct safetensors_builder s;
+    struct buffer file;
+    safetensors_builder_init(&s);
+    for (size_t i = 0; i < g->num_tensors; i++) {
+        const struct family_tensor *t = &g->tensors[i];
+        safetensors_put(&s, t->name, t->rows, t->cols, i + 1, t->center, t->scale);
+    }
+    buffer_init(&file, TEST_FILE_BYTES_MAX);
+    safetensors_finish(&s, 0, &file);
+    write_file(directory, "model.safetensors", file.data, file.num_bytes);
+    write_text(directory, "config.json", g->config);
+    buffer_deinit(&file);
+    safetensors_builder_deinit(&s);
+}
+
+static inline void family_put_gguf_key(struct gguf_builder *g, const struct family_key *key)
+{
+    if (key->text)
+        gguf_put_text(g, key->name, key->text);
+    else if (key->real != 0)
+        gguf_put_f32(g, key->name, (float)key->real);
+    else
+        gguf_put_u32(g, key->name, key->integer);
+}
+
+/* Row 2i + h of a head is row h * D/2 + i of the directory's. Vectors are F32. */
+static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct family_tensor *t,
+                                          uint64_t seed, float offset)
+{
+    uint64_t num_rows = max_of(t->rows, (uint64_t)1);
+    uint16_t *values = (uint16_t *)malloc(num_rows * t->cols * sizeof *values);
+    fill_values(values, num_rows * t->cols, seed, t->center, t->scale);
+    gguf_put_tensor_info(g, t->gguf_name, t->rows ? DTYPE_BF16 : DTYPE_F32, t->cols, t->rows);
+    for (uint64_t i = 0; t->rows == 0 && i < t->cols; i++) {
+        float value = dtype_bf16_to_f32(values[i]) + offset;
+        buffer_append(&g->data, &value, sizeof value);
+    }
+    for (uint64_t row = 0; row < t->rows; row++) {
+        uint64_t head_dim = t->heads ? t->rows / t->heads : 1, in_head = row % head_dim;
+        uint64_t from = t->heads ? row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2 : row;
+        buffer_append(&g->data, values + from * t->cols, t->cols * sizeof *values);
+    }
+    free(values);
+}
+
+static inline void family_write_gguf(const struct family_golden *golden, const char *directory)
+{
+    struct gguf_builder g;
+    struct buffer file;
+    gguf_builder_init(&g);
+    for (size_t i = 0; i < golden->num_keys; i++) family_put_gguf_key(&g, &golden->keys[i]);
+    for (size_t i = 0; i < golden->num_tensors; i++)
+        family_put_gguf_tensor(&g, &golden->tensors[i], i + 1, golden->norm_offset);
+    buffer_init(&file, TEST_FILE_BYTES_MAX);
+    gguf_finish(&g, &file);
+    write_file(directory, "m.gguf", file.data, file.num_bytes);
+    buffer_deinit(&file);
+    gguf_builder_deinit(&g);
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* Every family against transformers in float32 (family_goldens.h), from a directory and from a GGUF file: logits of 208
+ * positions, as one prompt, in chunks, and decoded; and the same bits in every cut, beside a neighbour, in blocks that
+ * an earlier run has filled.
+ *
+ * FLASHD_TEST_DEVICE=cuda runs them on a GPU, whose activations and K/V are bf16. */
+#include "family_files.h"
+
+#include <math.h>
+
+#include "family_goldens.h"
+#include "model_session.h"
+
+enum { STEP_TOKENS = FAMILY_TOKENS + 32, SEQS = 2 };
+
+struct family_run {
+    struct session session;
+    char directory[TEST_PATH_BYTES];
+    int32_t ids[FAMILY_TOKENS];
+};
+
+static const char *test_device(void)
+{
+    const char *name = getenv("FLASHD_TEST_DEVICE");
+    return name ? name : "cpu";
+}
+
+static bool on_cpu(void)
+{
+    return !strcmp(test_device(), "cpu");
+}
+
+static void run_open(struct family_run *r, const struct family_golden *golden, bool gguf, const char *isa,
+                     int threads, enum dtype kv_dtype)
+{
+    char path[TEST_PATH_BYTES];
+    make_directory(r->directory);
+    if (gguf)
+        family_write_gguf(golden, r->directory);
+    else
+        family_write_directory(golden, r->directory);
+    for (int i = 0; i < FAMILY_TOKENS; i++) r->ids[i] = (i * 37 + 11) % FAMILY_VOCAB;
+    struct session_options options = {.model_path =
+                                          gguf ? join_path(path, r->directory, "m.gguf") : r->directory,
+                                      .device = test_device(),
+                                      .isa = isa,
+                                      .threads = threads,
+                                      .kv_dtype = kv_dtype,
+                                      .num_seqs = SEQS,
+                                      .max_model_len = STEP_TOKENS,
+                                      .num_batched_tokens = STEP_TOKENS,
+                                      .num_logits = STEP_TOKENS};
+    session_open(&r->session, &options);
+}
+
+static void run_close(struct family_run *r)
+{
+    session_close(&r->session);
+    remove_directory(r->directory);
+}
+
+/* Positions [begin, FAMILY_TOKENS) in steps of chunk tokens; those before are in the cache. */
+struct cut {
+    int32_t begin, chunk;
+    bool decode;
+    int32_t beside; /* tokens of another sequence in each step */
+};
+
+static void run_logits(struct family_run *r, struct cut cut, float *logits)
+{
+    for (int32_t done = cut.begin; done < FAMILY_TOKENS; done += cut.chunk) {
+        int32_t n = min_of(cut.chunk, FAMILY_TOKENS - done);
+        struct session_part parts[2] = {
+            {.seq = 1, .num_tokens = cut.beside, .tokens = r->ids + 3, .no_logits = true},
+            {.seq = 0,
+             .num_done = done,
+             .num_tokens = n,
+             .tokens = r->ids + done,
+             .all_logits = true,
+             .decode = cut.decode},
+        };
+        session_step(&r->session, cut.beside ? parts : parts + 1, cut.beside ? 2 : 1);
+        for (int32_t i = 0; i < n; i++)
+            session_logits(&r->session, i, logits + (size_t)(done + i) * FAMILY_VOCAB);
+        session_finish_step(&r->session);
+    }
+}
+
+static float largest_difference(const struct family_golden *g, const float *logits)
+{
+    float largest = 0;
+    for (int p = 0; p < FAMILY_TOKENS; p++)
+        largest = fmaxf(largest, fabsf(logits[p * FAMILY_VOCAB + p * 29 % FAMILY_VOCAB] - g->picked[p]));
+    for (int p = 0; p < FAMILY_WHOLE; p++)
+        for (int v = 0; v < FAMILY_VOCAB; v++)
+            largest = fmaxf(largest, fabsf(logits[family_positions[p] * FAMILY_VOCAB + v] -
+                                           g->whole[p * FAMILY_VOCAB + v]));
+    return largest;
+}
+
+/* All sum in f32 in different orders; logits are of size 1 to 5. A GPU rounds activations to bf16. */
+static void check(const struct family_golden *g, bool gguf)
+{
+    static float logits[FAMILY_TOKENS * FAMILY_VOCAB];
+    static const struct cut cuts[] = {
+        {.chunk = FAMILY_TOKENS}, {.chunk = 48}, {.begin = 96, .chunk = 1, .decode = true}};
+    float largest = 0, bound = on_cpu() ? 2e-5f : 0.15f;
+    struct family_run r;
+    run_open(&r, g, gguf, "portable", 2, on_cpu() ? DTYPE_F32 : DTYPE_BF16);
+    for (size_t i = 0; i < array_length(cuts); i++) {
+        run_logits(&r, cuts[i], logits);
+        largest = fmaxf(largest, largest_difference(g, logits));
+    }
+    run_close(&r);
+    print_message("%-9s %-42s %.2g\n", gguf ? "gguf" : "directory", g->name, (double)largest);
+    if (!(largest <= bound)) fail_msg("%s: logits differ by %g", g->name, (double)largest);
+}
+
+static void logits_equal_transformers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < array_length(family_goldens); i++) {
+        check(&family_goldens[i], false);
+        if (family_goldens[i].keys) check(&family_goldens[i], true);
+    }
+}
+
+static void the_same_bits_in_every_cut(void **state)
+{
+    (void)state;
+    static const struct cut cuts[] = {{.chunk = 1, .decode = true},
+                                      {.chunk = 33, .beside = 17},
+                                      {.begin = 64, .chunk = 7},
+                                      {.begin = 160, .chunk = 1, .decode = true, .beside = 3}};
+    static float whole[FAMILY_TOKENS * FAMILY_VOCAB], cut[FAMILY_TOKENS * FAMILY_VOCAB];
+    for (size_t g = 0; g < array_length(family_goldens); g++) {
+        struct family_run r;
+        run_open(&r, &family_goldens[g], false, "auto", 2, DTYPE_BF16);
+        run_logits(&r, (struct cut){.chunk = FAMILY_TOKENS}, whole);
+        for (size_t c = 0; c < array_length(cuts); c++) {
+            if (cuts[c].decode && !r.session.device->prefill_decode_equal) continue;
+            memcpy(cut, whole, sizeof cut);
+            memset(cut + cuts[c].begin * FAMILY_VOCAB, 0,
+                   (size_t)(FAMILY_TOKENS - cuts[c].begin) * FAMILY_VOCAB * sizeof *cut);
+            run_logits(&r, cuts[c], cut);
+            if (memcmp(whole, cut, sizeof whole))
+                fail_msg("%s: steps of %d tokens from %d on beside %d others give other bits",
+                         family_goldens[g].name, cuts[c].chunk, cuts[c].begin, cuts[c].beside);
+        }
+        run_close(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_equal_transformers),
+        cmocka_unit_test(the_same_bits_in_every_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
