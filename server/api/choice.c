@@ -164,7 +164,7 @@ static bool is_hidden(const struct choice *c, const struct choice_context *conte
 }
 
 /* A token that ends the answer leaves no text behind, whatever it stands for. */
-static void take_token(struct choice *c, const struct choice_context *context, const struct view *v)
+static void decode_token(struct choice *c, const struct choice_context *context, const struct view *v)
 {
     assert_debug(!c->failed && c->num_pulled < c->max_tokens);
     int32_t id = generated_token(c, v, c->num_pulled++);
@@ -173,6 +173,15 @@ static void take_token(struct choice *c, const struct choice_context *context, c
     if (!text_stream_push(&c->text, id, c->num_pulled > v->min_tokens, &c->ready)) return;
     c->finish_reason = "stop";
     if (c->slot_idx >= 0) link_cancel(context->server->link, c->slot_idx);
+}
+
+/* Taken apart token by token, so that reasoning counts the same however the tokens came. */
+static void take_token(struct choice *c, const struct choice_context *context, const struct view *v)
+{
+    decode_token(c, context, v);
+    if (!c->pieces) return;
+    pieces_take(c->pieces, &c->ready, false);
+    c->num_reasoning += tool_parser_in_reasoning(c->pieces->parser);
 }
 
 static void take_finish(struct choice *c, enum finish_reason finish)

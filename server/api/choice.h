@@ -24,6 +24,7 @@ struct choice {
     int32_t num_prompt_tokens, num_cached_tokens;
     int32_t max_tokens;        /* as submitted */
     int32_t num_pulled;        /* generated tokens that were decoded: what usage counts */
+    int32_t num_reasoning;     /* those of them behind which the answer was still reasoning */
     int32_t num_reported;      /* positions of the sequence whose log probabilities were written */
     const char *finish_reason; /* "stop", "tool_calls", "length"; NULL: not yet */
     bool failed;               /* the engine ended it otherwise; see failure, and the slot's error_text */

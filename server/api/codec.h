@@ -18,6 +18,7 @@ struct codec;
 
 struct usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
+    int64_t reasoning_tokens; /* of completion_tokens */
 };
 
 /* An answer as its codec sees it, the same at every event. */

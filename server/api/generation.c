@@ -85,6 +85,7 @@ void generation_sum_usage(const struct generation *g, struct usage *u)
     for (int i = 0; i < g->num_choices; i++) {
         const struct choice *c = &g->choices[i];
         u->completion_tokens += c->num_pulled;
+        u->reasoning_tokens += c->num_reasoning;
         if (i % g->params.n != 0) continue; /* a prompt counts once */
         u->prompt_tokens += c->num_prompt_tokens;
         u->cached_tokens += c->num_cached_tokens;

@@ -101,7 +101,7 @@ void generation_write_start(struct generation *g)
 static void append_delta(struct generation *g, struct choice *c, const struct part *part,
                          const struct logprobs_part *logprobs, const char *finish_reason)
 {
-    struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens};
+    struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens, c->num_reasoning};
     assert_debug(!c->ended && logprobs->begin == c->num_reported);
     append_start(g);
     const struct event event = {

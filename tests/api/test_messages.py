@@ -34,6 +34,15 @@ def test_a_message_is_a_chat(claude, client, model):
     assert answer._request_id
 
 
+def test_members_that_anthropic_requires(claude, model):
+    answer = claude.messages.with_raw_response.create(model=model, messages=QUESTION, max_tokens=4).http_response.json()
+    assert {"id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"} == set(answer)
+    assert set(answer["content"][0]) == {"type", "text", "citations"}
+    assert set(answer["usage"]) == {
+        "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "cache_creation", "output_tokens",
+        "output_tokens_details", "server_tool_use", "service_tier", "inference_geo"}
+
+
 def test_a_stream_adds_up(claude, model):
     options = dict(model=model, messages=QUESTION, extra_body=GREEDY, max_tokens=16)
     whole = claude.messages.create(**options)

@@ -47,6 +47,18 @@ def test_items_of_a_whole_answer(thinking):
     assert len(set(ids)) == 6
 
 
+def test_members_that_open_responses_requires(thinking):
+    client, script = thinking
+    script([("weather", CALL)])
+    tools = [{"type": "function", "name": "ping"}, TOOLS[0]]
+    whole = client.responses.with_raw_response.create(model=MODEL, input="The weather?", tools=tools).http_response.json()
+    assert whole["presence_penalty"] == whole["frequency_penalty"] == 0
+    assert whole["completed_at"] >= whole["created_at"]
+    assert whole["tools"] == [{**tools[0], "description": None, "parameters": None, "strict": None}, TOOLS[0]]
+    first = next(iter(client.responses.create(model=MODEL, input="The weather?", stream=True)))
+    assert first.response.completed_at is None
+
+
 def test_items_of_a_stream(thinking):
     client, script = thinking
     script([("weather", SAID)])

@@ -79,7 +79,7 @@ def test_chat_shapes(server, model):
     usage = events[-1].pop("usage")
     assert events[-1] == {**head, "choices": []}
     assert usage["completion_tokens"] == 5 and usage["total_tokens"] == 5 + usage["prompt_tokens"]
-    assert set(usage) == {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}
+    assert set(usage) == {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
 
 
 def test_completion_shapes(server, model):

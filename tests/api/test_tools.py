@@ -83,6 +83,22 @@ def test_calls_and_reasoning(thinking):
     assert answer.choices[0].message.reasoning == "Hm. <b>"
 
 
+def test_reasoning_is_counted(thinking):
+    """Alike in every protocol, whole and streamed: the tokens behind which the answer still reasons."""
+    server, script = thinking
+    thought = "<think>\nLet me think of it.\n"
+    script([("weather", f"{thought}</think>\n\nIt is warm.")])
+    counted = len(server.post("/tokenize", {"prompt": thought, "add_special_tokens": False}).json()["tokens"])
+    usage = ask(server, tools=openai.NOT_GIVEN).usage
+    assert usage.completion_tokens_details.reasoning_tokens == counted < usage.completion_tokens
+    *_, last = ask(server, tools=openai.NOT_GIVEN, stream=True, stream_options={"include_usage": True})
+    assert last.usage == usage
+    body = {"messages": ASK, "max_tokens": 100}
+    assert server.post("/v1/messages", body).json()["usage"]["output_tokens_details"] == {"thinking_tokens": counted}
+    response = server.post("/v1/responses", {"input": ASK[0]["content"]}).json()
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": counted}
+
+
 def test_calls_alone_have_null_content(thinking):
     server, script = thinking
     script([("weather", CALL)])

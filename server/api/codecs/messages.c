@@ -21,10 +21,13 @@ struct stream {
 static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
 {
     int64_t cached = a->reports_cached_tokens ? u->cached_tokens : 0;
-    buffer_printf(out,
-                  "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%lld,"
-                  "\"output_tokens\":%lld}",
-                  (long long)(u->prompt_tokens - cached), (long long)cached, (long long)u->completion_tokens);
+    buffer_printf(
+        out,
+        "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%lld,"
+        "\"cache_creation\":null,\"output_tokens\":%lld,\"output_tokens_details\":{\"thinking_tokens\":"
+        "%lld},\"server_tool_use\":null,\"service_tier\":\"standard\",\"inference_geo\":null}",
+        (long long)(u->prompt_tokens - cached), (long long)cached, (long long)u->completion_tokens,
+        (long long)u->reasoning_tokens);
 }
 
 static const char *stop_reason_of(const struct choice *c, const char *finish_reason)
@@ -34,7 +37,7 @@ static const char *stop_reason_of(const struct choice *c, const char *finish_rea
     return c->text.stop_idx >= 0 ? "stop_sequence" : "end_turn";
 }
 
-/* "stop_reason":...,"stop_sequence":... */
+/* "stop_reason":...,"stop_sequence":..., and what never is. */
 static void append_stop(struct buffer *out, const struct choice *c, const char *finish_reason)
 {
     const char *reason = stop_reason_of(c, finish_reason);
@@ -45,6 +48,7 @@ static void append_stop(struct buffer *out, const struct choice *c, const char *
     } else {
         buffer_append_text(out, "null");
     }
+    buffer_append_text(out, ",\"stop_details\":null,\"container\":null");
 }
 
 static void begin_message(struct buffer *out, const struct answer *a)
@@ -62,7 +66,7 @@ static void begin_tool_use(struct buffer *out, const struct answer *a, const str
     codec_append_call_id(out, a, c, call);
     buffer_append_text(out, ",\"name\":");
     buffer_append_json_text(out, call->name);
-    buffer_append_text(out, ",\"input\":");
+    buffer_append_text(out, ",\"caller\":{\"type\":\"direct\"},\"input\":");
 }
 
 /* ---- stream ---- */
@@ -74,8 +78,10 @@ static void append_start(struct buffer *out, struct answer *a, const struct even
     codec_begin_event(out, "message_start");
     buffer_append_text(out, ",\"message\":");
     begin_message(out, a);
-    buffer_append_text(out, "],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-    append_usage(out, a, &(struct usage){c->num_prompt_tokens, 0, c->num_cached_tokens});
+    buffer_append_text(
+        out, "],\"stop_reason\":null,\"stop_sequence\":null,\"stop_details\":null,\"container\":null,"
+             "\"usage\":");
+    append_usage(out, a, &(struct usage){c->num_prompt_tokens, 0, c->num_cached_tokens, 0});
     buffer_append_char(out, '}');
     codec_end_event(out);
 }
@@ -104,7 +110,7 @@ static void open_block(struct buffer *out, const struct answer *a, const struct 
     *s = (struct stream){.num_blocks = s->num_blocks + 1, .open = true, .kind = kind};
     append_block_event(out, s, "content_block_start");
     buffer_append_text(out, ",\"content_block\":");
-    if (kind == PIECE_TEXT) buffer_append_text(out, "{\"type\":\"text\",\"text\":\"\"}");
+    if (kind == PIECE_TEXT) buffer_append_text(out, "{\"type\":\"text\",\"text\":\"\",\"citations\":null}");
     if (kind == PIECE_REASONING)
         buffer_append_text(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
     if (kind == PIECE_ARGUMENTS) {
@@ -165,7 +171,7 @@ static void append_text_block(struct buffer *out, const char *type, const char *
     if (out->data[out->num_bytes - 1] != '[') buffer_append_char(out, ',');
     buffer_printf(out, "{\"type\":\"%s\",\"%s\":", type, member);
     buffer_append_json(out, text, n);
-    if (!strcmp(type, "thinking")) buffer_append_text(out, ",\"signature\":\"\"");
+    buffer_append_text(out, !strcmp(type, "thinking") ? ",\"signature\":\"\"" : ",\"citations\":null");
     buffer_append_char(out, '}');
 }
 

@@ -24,9 +24,13 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
                   "\"prompt_tokens_details\":",
                   (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)total_tokens);
     if (a->reports_cached_tokens)
-        buffer_printf(out, "{\"cached_tokens\":%lld}}", (long long)u->cached_tokens);
+        buffer_printf(out, "{\"cached_tokens\":%lld}", (long long)u->cached_tokens);
     else
-        buffer_append_text(out, "null}");
+        buffer_append_text(out, "null");
+    if (a->codec->kind == API_CHAT)
+        buffer_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}",
+                      (long long)u->reasoning_tokens);
+    buffer_append_char(out, '}');
 }
 
 static void append_finish_reason(struct buffer *out, const char *finish_reason)
@@ -223,7 +227,7 @@ static void append_taken_apart(struct buffer *out, const struct answer *a, const
         buffer_append_text(out, "\"content\":null");
     else
         append_pieces(out, "content", c, PIECE_TEXT, -1);
-    buffer_append_text(out, ",\"refusal\":null");
+    buffer_append_text(out, ",\"refusal\":null,\"annotations\":[]");
     if (pieces_have(p, PIECE_REASONING)) {
         buffer_append_char(out, ',');
         append_pieces(out, "reasoning_content", c, PIECE_REASONING, -1);
@@ -243,7 +247,7 @@ static void append_content(struct buffer *out, const struct answer *a, const str
     }
     if (is_chat) buffer_append_text(out, "\"message\":{\"role\":\"assistant\",");
     append_member(out, is_chat ? "content" : "text", c->ready.data, c->ready.num_bytes);
-    if (is_chat) buffer_append_text(out, ",\"refusal\":null}");
+    if (is_chat) buffer_append_text(out, ",\"refusal\":null,\"annotations\":[]}");
 }
 
 static void append_prompt_logprobs(struct buffer *out, const struct answer *a, const struct choice *c)

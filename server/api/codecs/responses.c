@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/api/api.h"
 #include "server/api/codecs/response_items.h"
 #include "server/api/response_store.h"
@@ -45,10 +46,19 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
     buffer_printf(out,
                   ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
                   "\"cache_write_tokens\":0},"
-                  "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":0},"
+                  "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":%lld},"
                   "\"total_tokens\":%lld}",
                   (long long)u->prompt_tokens, (long long)(a->reports_cached_tokens ? u->cached_tokens : 0),
-                  (long long)u->completion_tokens, (long long)(u->prompt_tokens + u->completion_tokens));
+                  (long long)u->completion_tokens, (long long)u->reasoning_tokens,
+                  (long long)(u->prompt_tokens + u->completion_tokens));
+}
+
+static void append_completed_at(struct buffer *out, const char *status)
+{
+    if (!strcmp(status, "completed"))
+        buffer_printf(out, ",\"completed_at\":%lld", (long long)(clock_wall_ns() / 1000000000));
+    else
+        buffer_append_text(out, ",\"completed_at\":null");
 }
 
 /* All but the output and what follows it. */
@@ -58,6 +68,7 @@ static void begin_response(struct buffer *out, const struct answer *a, const cha
         out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"model\":", a->id,
         (long long)a->created, status);
     buffer_append_json_text(out, a->model);
+    append_completed_at(out, status);
     buffer_append_text(out, ",\"background\":false");
     buffer_append_text(out, request_of(a)->echo);
     buffer_printf(out, ",\"incomplete_details\":%s",

@@ -19,11 +19,13 @@ enum { ECHO_BYTES_MAX = 16 << 20 };
 static const struct {
     const char *name, *otherwise;
 } echoed[] = {
+    {"frequency_penalty", "0"},
     {"instructions", "null"},
     {"max_output_tokens", "null"},
     {"max_tool_calls", "null"},
     {"metadata", "{}"},
     {"parallel_tool_calls", "true"},
+    {"presence_penalty", "0"},
     {"previous_response_id", "null"},
     {"prompt_cache_key", "null"},
     {"reasoning", "{\"effort\":null,\"summary\":null}"},
@@ -45,15 +47,51 @@ static char *keep_text(struct translation *t, const struct buffer *text)
     return buffer_failed(text) ? NULL : arena_copy(t->arena, text->data, text->num_bytes);
 }
 
+static void append_json(struct buffer *out, const cJSON *value)
+{
+    char *printed = cJSON_PrintUnformatted(value);
+    if (printed)
+        buffer_append_text(out, printed);
+    else
+        out->failed = true;
+    cJSON_free(printed);
+}
+
+/* With null for what a function leaves out. */
+static void append_tool(struct buffer *out, const cJSON *tool)
+{
+    static const char *const names[] = {"description", "parameters", "strict"};
+    append_json(out, tool);
+    if (!canonical_is(tool, "function") || buffer_failed(out)) return;
+    out->num_bytes--; /* the brace */
+    for (size_t i = 0; i < array_length(names); i++)
+        if (!cJSON_HasObjectItem(tool, names[i])) buffer_printf(out, ",\"%s\":null", names[i]);
+    buffer_append_char(out, '}');
+}
+
+static void append_tools(struct buffer *out, const cJSON *tools)
+{
+    const cJSON *tool;
+    buffer_append_char(out, '[');
+    cJSON_ArrayForEach(tool, tools)
+    {
+        if (tool != tools->child) buffer_append_char(out, ',');
+        append_tool(out, tool);
+    }
+    buffer_append_char(out, ']');
+}
+
 static void append_echo(struct buffer *out, const cJSON *body)
 {
     for (size_t i = 0; i < array_length(echoed); i++) {
         const cJSON *value = json_field_find(body, echoed[i].name);
-        char *printed = value ? cJSON_PrintUnformatted(value) : NULL;
-        if (value && !printed) out->failed = true;
         buffer_printf(out, ",\"%s\":", echoed[i].name);
-        buffer_append_text(out, printed ? printed : echoed[i].otherwise);
-        cJSON_free(printed);
+        if (!value)
+            buffer_append_text(out, echoed[i].otherwise);
+        else if (cJSON_IsArray(value) && !strcmp(echoed[i].name, "tools"))
+            append_tools(out, value);
+        else
+            append_json(out, value);
     }
 }
 

@@ -169,7 +169,7 @@ static void chunks(void **state)
     codec_append(&out, EVENT_DELTA, &a, &(struct event){.choice = &choice, .text = "a\nb", .text_bytes = 2});
     params.include_usage = true;
     codec_append(&out, EVENT_DELTA, &a, &(struct event){.choice = &choice, .finish_reason = "stop"});
-    codec_append(&out, EVENT_DONE, &a, &(struct event){.usage = &(struct usage){3, 4, 2}});
+    codec_append(&out, EVENT_DONE, &a, &(struct event){.usage = &(struct usage){3, 4, 2, 1}});
 #define HEAD                                                                                                 \
     "data: "                                                                                                 \
     "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":7,\"model\":\"m\\\"x\","        \
@@ -181,7 +181,8 @@ static void chunks(void **state)
         "{\"index\":1,\"delta\":{\"content\":\"a\\n\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n" HEAD
         "{\"index\":1,\"delta\":{\"content\":\"\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],\"usage\":"
         "null}\n\n" HEAD "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
-        "\"prompt_tokens_details\":{\"cached_tokens\":2}}}\n\ndata: [DONE]\n\n");
+        "\"prompt_tokens_details\":{\"cached_tokens\":2},\"completion_tokens_details\":{\"reasoning_tokens\":"
+        "1}}}\n\ndata: [DONE]\n\n");
     buffer_deinit(&out);
 }
 
@@ -206,7 +207,7 @@ static void whole_answers(void **state)
                        .context = &context,
                        .choices = choices,
                        .num_choices = 2};
-    codec_append(&out, EVENT_WHOLE, &a, &(struct event){.usage = &(struct usage){1, 2, 0}});
+    codec_append(&out, EVENT_WHOLE, &a, &(struct event){.usage = &(struct usage){1, 2, 0, 0}});
     assert_string_equal(
         out.data,
         "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":["
@@ -244,7 +245,7 @@ static void blocks_of_messages(void **state)
         {.piece = PIECE_ARGUMENTS, .call = &calls[0], .text = "{\"a\":", .text_bytes = 5},
         {.piece = PIECE_ARGUMENTS, .call = &calls[0], .text = "1}", .text_bytes = 2},
         {.piece = PIECE_CALL, .call = &calls[1]},
-        {.piece = PIECE_TEXT, .finish_reason = "tool_calls", .usage = &(struct usage){5, 9, 0}},
+        {.piece = PIECE_TEXT, .finish_reason = "tool_calls", .usage = &(struct usage){5, 9, 0, 0}},
     };
     assert_true(codec_messages.state_bytes <= sizeof memory);
     buffer_init(&out, 1 << 16);
@@ -258,17 +259,20 @@ static void blocks_of_messages(void **state)
         "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",",
         "\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}",
         "{\"type\":\"content_block_stop\",\"index\":0}",
-        "\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}",
+        "\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\",\"citations\":null}}",
         "\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\"Let me\"}}",
         "\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\" see\"}}",
         "{\"type\":\"content_block_stop\",\"index\":1}",
-        "\"index\":2,\"content_block\":{\"type\":\"tool_use\",\"id\":\"x\",\"name\":\"f\",\"input\":{}}}",
+        "\"index\":2,\"content_block\":{\"type\":\"tool_use\",\"id\":\"x\",\"name\":\"f\",\"caller\":{"
+        "\"type\":\"direct\"},\"input\":{}}}",
         "\"index\":2,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"a\\\":\"}}",
         "\"index\":2,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"1}\"}}",
         "{\"type\":\"content_block_stop\",\"index\":2}",
-        "\"index\":3,\"content_block\":{\"type\":\"tool_use\",\"id\":\"y\",\"name\":\"g\",\"input\":{}}}",
+        "\"index\":3,\"content_block\":{\"type\":\"tool_use\",\"id\":\"y\",\"name\":\"g\",\"caller\":{"
+        "\"type\":\"direct\"},\"input\":{}}}",
         "{\"type\":\"content_block_stop\",\"index\":3}",
-        "\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null}",
+        "\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null,\"stop_details\":null,\"container\":"
+        "null}",
     };
     for (size_t i = 0; i < array_length(expected); i++) {
         at = strstr(at, expected[i]);
@@ -293,8 +297,8 @@ static void cached_tokens_can_be_kept_secret(void **state)
     struct answer a = {
         .codec = &codec_chat, .id = "chatcmpl-1", .created = 7, .model = "m", .context = &context};
     buffer_init(&out, 4096);
-    codec_append(&out, EVENT_DONE, &a, &(struct event){.usage = &(struct usage){3, 4, 2}});
-    assert_non_null(strstr(out.data, "\"total_tokens\":7,\"prompt_tokens_details\":null}}\n\n"));
+    codec_append(&out, EVENT_DONE, &a, &(struct event){.usage = &(struct usage){3, 4, 2, 0}});
+    assert_non_null(strstr(out.data, "\"total_tokens\":7,\"prompt_tokens_details\":null,"));
     buffer_deinit(&out);
 }
 

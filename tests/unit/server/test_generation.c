@@ -580,8 +580,9 @@ static void calls_of_a_whole_answer(void **state)
     (void)state;
     static const char *const parts[] = {"<think>hm</think><call>look {\"a\": 1}</call><call>look {}</call>"};
     answer_chat("{" ASK "," TOOLS "}", parts, 1);
-    assert_true(body_has("\"content\":null,\"refusal\":null,\"reasoning_content\":\"hm\",\"reasoning\":"
-                         "\"hm\",\"tool_calls\":["));
+    assert_true(body_has(
+        "\"content\":null,\"refusal\":null,\"annotations\":[],\"reasoning_content\":\"hm\",\"reasoning\":"
+        "\"hm\",\"tool_calls\":["));
     assert_true(body_has("\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\": 1}\"}}"));
     assert_true(body_has("\"finish_reason\":\"tool_calls\""));
     answer_chat("{" ASK "," TOOLS ",\"parallel_tool_calls\":false}", parts, 1);
