@@ -15,7 +15,10 @@ enum { NUM_THREADS = 2 };
 
 /* One slot's answer on its way. Its thread's while is_busy, else under the mutex. */
 struct follower {
-    const struct shared_grammar *shared;
+    const struct shared_grammar *shared; /* NULL: the answer has no form, */
+    const struct token_limits *limits;   /* NULL: all tokens may be in it; not both */
+    int32_t *last;                       /* generated tokens, as far as the limits reach */
+    int32_t num_last;
     struct matcher *matcher; /* NULL: nothing was asked yet */
     bool is_busy, asked_again;
     bool is_dropped;    /* while busy: the slot is gone */
@@ -96,12 +99,21 @@ static bool is_free(const struct follower *f)
     return f->matched_bytes < f->trigger_bytes;
 }
 
+static void keep_last(struct follower *f, int32_t id)
+{
+    int32_t reach = f->limits ? token_limits_reach(f->limits) : 0;
+    if (reach == 0) return;
+    if (f->num_last == reach) memmove(f->last, f->last + 1, (size_t)--f->num_last * sizeof *f->last);
+    f->last[f->num_last++] = id;
+}
+
 static int take_token(const struct masks *m, struct follower *f, int32_t id)
 {
     size_t num_bytes, skip = 0;
     const char *bytes = tokenizer_token_bytes(grammars_tokenizer(m->grammars), id, &num_bytes);
     f->num_taken++;
-    if (is_stop(m, f, id)) return 0;
+    keep_last(f, id);
+    if (!f->shared || is_stop(m, f, id)) return 0;
     if (is_free(f)) skip = find_trigger(f, bytes, num_bytes);
     return skip < num_bytes ? matcher_accept(f->matcher, bytes + skip, num_bytes - skip) : 0;
 }
@@ -120,9 +132,17 @@ static void add_ends(const struct masks *m, const struct follower *f, uint64_t *
     }
 }
 
+/* The engine draws none of them before min_tokens, so that with them alone nothing is left. */
+static void remove_ends(const struct masks *m, const struct follower *f, uint64_t *words)
+{
+    if (f->num_taken >= f->min_tokens) return;
+    for (int32_t i = 0; i < m->num_end_ids; i++) bit_set_remove(words, (size_t)m->end_ids[i]);
+    for (int32_t i = 0; i < f->num_stop_token_ids; i++) bit_set_remove(words, (size_t)f->stop_token_ids[i]);
+}
+
 static int make_mask(const struct masks *m, struct worker *w, struct follower *f, int32_t *state)
 {
-    if (is_free(f)) {
+    if (!f->shared || is_free(f)) {
         memset(w->words, 0xFF, m->num_words * sizeof *w->words);
     } else {
         if (!w->maker && mask_maker_new(f->shared->vocabulary, &w->maker)) return STATUS_NO_MEMORY;
@@ -130,6 +150,10 @@ static int make_mask(const struct masks *m, struct worker *w, struct follower *f
         if (status == STATUS_NO_MEMORY) return status;
         /* STATUS_LIMIT: what was not looked at is left out, and what is there is allowed. */
         add_ends(m, f, w->words);
+    }
+    if (f->limits) {
+        remove_ends(m, f, w->words);
+        token_limits_apply(f->limits, f->last, f->num_last, w->words);
     }
     *state = is_empty(w->words, m->num_words) ? MASK_ENDED : f->num_taken + 1;
     return 0;
@@ -139,7 +163,7 @@ static int make_mask(const struct masks *m, struct worker *w, struct follower *f
 static int follow(const struct masks *m, struct worker *w, struct follower *f, int32_t token_id,
                   int32_t *state)
 {
-    int status = f->matcher ? 0 : matcher_new(f->shared->grammar, &f->matcher);
+    int status = f->matcher || !f->shared ? 0 : matcher_new(f->shared->grammar, &f->matcher);
     if (status == 0 && token_id >= 0) status = take_token(m, f, token_id);
     return status ? status : make_mask(m, w, f, state);
 }
@@ -150,6 +174,8 @@ static void free_follower(struct masks *m, struct follower *f)
 {
     matcher_free(f->matcher);
     grammars_release(m->grammars, f->shared);
+    token_limits_release(f->limits);
+    free(f->last);
     free(f);
 }
 
@@ -281,11 +307,18 @@ void masks_destroy(struct masks *m)
 /* ---- the loop's ---- */
 
 static struct follower *make_follower(struct masks *m, const struct request_slot_input *input,
-                                      const struct shared_grammar *grammar, const char *trigger)
+                                      const struct mask_rules *rules)
 {
+    const char *trigger = rules->trigger;
     struct follower *f = calloc(1, sizeof *f);
-    if (!f) return NULL;
-    f->shared = grammars_hold(m->grammars, grammar);
+    int32_t reach = rules->limits ? token_limits_reach(rules->limits) : 0;
+    if (f && reach > 0) f->last = malloc((size_t)reach * sizeof *f->last);
+    if (!f || (reach > 0 && !f->last)) {
+        free(f);
+        return NULL;
+    }
+    f->shared = rules->grammar ? grammars_hold(m->grammars, rules->grammar) : NULL;
+    f->limits = token_limits_hold(rules->limits);
     f->num_prompt_tokens = input->num_prompt_tokens;
     f->min_tokens = input->min_tokens;
     f->ignore_eos = input->ignore_eos;
@@ -297,10 +330,10 @@ static struct follower *make_follower(struct masks *m, const struct request_slot
     return f;
 }
 
-void masks_begin(struct masks *m, int32_t slot_idx, const struct shared_grammar *grammar, const char *trigger)
+void masks_begin(struct masks *m, int32_t slot_idx, const struct mask_rules *rules)
 {
     struct request_slot *slot = request_slots_get(m->slots, slot_idx);
-    struct follower *f = make_follower(m, &slot->input, grammar, trigger);
+    struct follower *f = make_follower(m, &slot->input, rules);
     assert_always(slot->input.constrained);
     if (!f) atomic_store_explicit(&slot->mask_state, MASK_FAILED, memory_order_release);
     pthread_mutex_lock(&m->mutex);

@@ -15,6 +15,9 @@
  * An answer may be free until a trigger's text stands in it: until then its masks allow everything, and the grammar
  * begins with the byte behind it.
  *
+ * Limits of tokens (token_limits.h) come on top; an answer without a form has them alone, and its masks are those and
+ * nothing else: it ends as any other does.
+ *
  * Failures (no memory; a token that the grammar does not take; too many readings) are the slot's alone: a log
  * line, and MASK_FAILED. Thread: the loop's, except where said; the threads touch nothing of a slot after masks_end. */
 #ifndef SERVER_MASKS_H
@@ -22,6 +25,7 @@
 
 #include "link/link.h"
 #include "server/grammars.h"
+#include "server/token_limits.h"
 
 enum { TRIGGER_BYTES_MAX = 64 };
 
@@ -33,9 +37,15 @@ int masks_create(struct link *link, struct grammars *grammars, struct masks **ou
 /* No slot is followed any more. */
 void masks_destroy(struct masks *m);
 
-/* The slot is filled in, constrained, and not submitted yet. trigger: NULL, or what the answer is free until. */
-void masks_begin(struct masks *m, int32_t slot_idx, const struct shared_grammar *grammar,
-                 const char *trigger);
+/* What an answer is held to. */
+struct mask_rules {
+    const struct shared_grammar *grammar; /* NULL: it has no form */
+    const char *trigger;                  /* what it is free until; NULL: nothing */
+    const struct token_limits *limits;    /* NULL: none */
+};
+
+/* The slot is filled in, constrained, and not submitted yet. */
+void masks_begin(struct masks *m, int32_t slot_idx, const struct mask_rules *rules);
 void masks_end(struct masks *m, int32_t slot_idx);
 
 uint64_t masks_num_made(const struct masks *m); /* any thread */

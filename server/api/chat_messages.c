@@ -397,6 +397,15 @@ static int add_reasoning_effort(cJSON *context, const cJSON *body, struct api_er
     return cJSON_AddFalseToObject(context, "enable_thinking") ? 0 : api_error_no_memory(err);
 }
 
+static int add_verbosity(cJSON *context, const cJSON *body, struct api_error *err)
+{
+    const cJSON *verbosity = json_field_find(body, "verbosity");
+    if (!verbosity || has(context, "verbosity")) return 0;
+    if (!cJSON_IsString(verbosity)) return json_field_refuse_type(verbosity, "verbosity", "a string", err);
+    return cJSON_AddStringToObject(context, "verbosity", verbosity->valuestring) ? 0
+                                                                                 : api_error_no_memory(err);
+}
+
 /* The first message says which tools there are, a system message where there is none yet. */
 static int write_tools(const struct message *m, cJSON *messages, const cJSON *tools)
 {
@@ -475,7 +484,8 @@ int chat_context_init(struct chat_context *c, const struct server *server, const
     if (params->uses_tools && server->tool_format)
         status = add_tools(c, server, json_field_find(body, "tools"), now_seconds, err);
     if (status == 0) status = add_kwargs(c->json, body, err);
-    return status < 0 ? status : add_reasoning_effort(c->json, body, err);
+    if (status == 0) status = add_reasoning_effort(c->json, body, err);
+    return status < 0 ? status : add_verbosity(c->json, body, err);
 }
 
 void chat_context_deinit(struct chat_context *c)

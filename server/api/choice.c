@@ -52,10 +52,11 @@ static bool add_pieces(struct choice *c, const struct choice_context *context, c
     const struct params *p = context->params;
     const struct tool_format *f = context->server->tool_format;
     enum tool_reasoning reasoning = TOOL_REASONING_IN_TEXT;
-    bool splits = p->separate_reasoning && f && tool_format_has_reasoning(f);
+    bool splits = (p->separate_reasoning || !p->include_reasoning) && f && tool_format_has_reasoning(f);
     if (p->kind != API_CHAT || !f || (!p->tools && !splits)) return true;
     if (splits) reasoning = prompt->opens_reasoning ? TOOL_REASONING_OPEN : TOOL_REASONING_SPLIT;
     c->pieces = pieces_create(f, p->tools, reasoning, p->parallel_tool_calls);
+    if (c->pieces) c->pieces->hides_reasoning = !p->include_reasoning;
     return c->pieces != NULL;
 }
 
@@ -66,7 +67,7 @@ bool choice_init(struct choice *c, const struct choice_context *context, const s
     buffer_init(&c->ready, TEXT_BYTES_MAX);
     c->slot_idx = -1;
     c->num_prompt_tokens = prompt->tokens.num_ids;
-    c->num_reported = p->echo && p->logprobs ? 0 : c->num_prompt_tokens;
+    c->num_reported = p->kind == API_COMPLETIONS && p->echo && p->logprobs ? 0 : c->num_prompt_tokens;
     if (prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
     if (!add_pieces(c, context, prompt)) return false;
     return text_stream_init(&c->text, context->server->tokenizer, p->skip_special_tokens && !c->pieces,
@@ -238,6 +239,19 @@ int choice_pull(struct choice *c, const struct choice_context *context, int max_
     return c->num_pulled - before;
 }
 
+bool choice_has(const struct choice *c, const struct choice_context *context, int32_t count)
+{
+    const struct view v = view_of(c, context);
+    return v.finish != FINISH_NONE || num_ready(c, context, &v) - c->num_pulled >= count;
+}
+
+const int32_t *choice_tokens(const struct choice *c, const struct choice_context *context, int32_t position)
+{
+    const struct view v = view_of(c, context);
+    assert_debug(position >= v.first);
+    return v.tokens + position - v.first;
+}
+
 /* ---- log probabilities ---- */
 
 static struct logprobs_part part_of(const struct choice *c, const struct choice_context *context)
@@ -286,6 +300,8 @@ static void unread_range(const struct choice *c, const struct choice_context *co
     *end = c->num_prompt_tokens + num_generated;
     *begin = c->num_prompt_tokens + c->num_pulled;
     if (context->params->logprobs) *begin = min_of(*begin, c->num_reported);
+    if (context->params->return_token_ids || context->params->return_prompt_text)
+        *begin = min_of(*begin, c->num_ids_told);
     if (context->params->num_prompt_logprobs >= 0) *begin = 0;
 }
 

@@ -25,7 +25,8 @@ struct choice {
     int32_t max_tokens;        /* as submitted */
     int32_t num_pulled;        /* generated tokens that were decoded: what usage counts */
     int32_t num_reasoning;     /* those of them behind which the answer was still reasoning */
-    int32_t num_reported;      /* positions of the sequence whose log probabilities were written */
+    int32_t num_reported;      /* positions of the sequence whose log probabilities were written, */
+    int32_t num_ids_told;      /* and whose ids were, where they are told; 0: not the prompt's either */
     const char *finish_reason; /* "stop", "tool_calls", "length"; NULL: not yet */
     bool failed;               /* the engine ended it otherwise; see failure, and the slot's error_text */
     enum finish_reason failure;
@@ -55,6 +56,12 @@ void choice_deinit(struct choice *c, const struct choice_context *context);
  * before its finish is known, so that both can leave in one chunk. Cancels the slot when a stop string ends
  * the answer. */
 int choice_pull(struct choice *c, const struct choice_context *context, int max_tokens);
+
+/* Whether count more tokens can be taken, or all that there will be. */
+bool choice_has(const struct choice *c, const struct choice_context *context, int32_t count);
+
+/* The ids from a position of the sequence on, up to the last that was pulled; where ids are told, of none that were. */
+const int32_t *choice_tokens(const struct choice *c, const struct choice_context *context, int32_t position);
 
 /* The log probabilities of the next positions, at most max_positions of those whose tokens were pulled;
  * empty when none are wanted. They count as written once num_reported says so. */

@@ -24,7 +24,8 @@ struct usage {
 /* An answer as its codec sees it, the same at every event. */
 struct answer {
     const struct codec *codec;
-    char id[48];     /* the codec's prefix and 24 hexadecimal digits */
+    const char *id; /* the codec's prefix and 24 hexadecimal digits, or what request_id says */
+    char made_id[40];
     int64_t created; /* unix seconds */
     const char *model;
     const char *request_id;
@@ -55,6 +56,7 @@ struct event {
     size_t text_bytes;
     const struct logprobs_part *logprobs; /* NULL: none in this event */
     const char *finish_reason;            /* "stop", "length"; NULL: not the last of its choice */
+    int32_t ids_begin, ids_end;           /* positions whose tokens are new since the choice's last event */
     enum piece_kind piece;                /* what text is more of; PIECE_CALL has none */
     const struct call *call;              /* CALL, ARGUMENTS */
     /* ERROR */
@@ -77,6 +79,7 @@ struct codec {
     int (*translate)(struct translation *t); /* afterwards, what takes several fields; NULL: nothing */
     append_event *events[NUM_EVENTS];        /* NULL: not told */
     append_failure *append_error;            /* the body of an error; its routes name it, too */
+    bool tells_ids;                          /* of tokens; and request_id is the answer's own */
     bool tells_pieces;                       /* reasoning and calls, each as what it is */
     size_t state_bytes;
     void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */

@@ -14,7 +14,6 @@ static const char *const harmless[] = {
     "metadata",
     "store",
     "service_tier",
-    "verbosity",
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_options",
@@ -24,13 +23,10 @@ static const char *const harmless[] = {
     "moderation",
     "function_call",
     "parallel_tool_calls",
-    "include_reasoning",
-    "request_id",
     "session_id",
     "cache_prompt",
     "id_slot",
     "truncation",
-    "truncation_side",
     "client_metadata",
     "keep_alive",
     "content",
@@ -39,8 +35,8 @@ static const char *const harmless[] = {
     "include_obfuscation",
     "return_progress",
     "sse_ping_interval",
-    "return_prompt_text",
-    "repeat_last_n",
+    "mm_processor_kwargs",
+    "media_io_kwargs",
 };
 
 static bool is_among(const char *name, const char *const *names, size_t count)

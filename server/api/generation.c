@@ -54,6 +54,7 @@ static void generation_free(struct generation *g)
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
     grammars_release(g->api->server->grammars, g->params.form.grammar);
+    token_limits_release(g->params.limits);
     cJSON_Delete(g->params.tools);
     tenant_forget(g);
     arena_deinit(&g->arena);
@@ -199,12 +200,25 @@ struct preparation {
     char body[]; /* our copy, while the worker reads it */
 };
 
+static const char *join(struct arena *arena, const char *a, const char *b)
+{
+    size_t n = strlen(a) + strlen(b) + 1;
+    char *text = arena_alloc(arena, n);
+    if (text) snprintf(text, n, "%s%s", a, b);
+    return text;
+}
+
 static int make_answer(struct generation *g, struct preparation *p)
 {
     enum { STREAM_ID = 0x6964 };
     const struct rng_block b = rng_philox(g->api->id_key, g->serial, STREAM_ID);
     struct answer *a = &g->answer;
-    snprintf(a->id, sizeof a->id, "%s%08x%08x%08x", a->codec->id_prefix, b.word[0], b.word[1], b.word[2]);
+    snprintf(a->made_id, sizeof a->made_id, "%s%08x%08x%08x", a->codec->id_prefix, b.word[0], b.word[1],
+             b.word[2]);
+    a->id = a->made_id;
+    if (g->params.request_id && a->codec->tells_ids)
+        a->id = join(&g->arena, a->codec->id_prefix, g->params.request_id);
+    if (!a->id) return api_error_no_memory(&p->error);
     a->created = p->in.now_seconds;
     a->model = g->api->server->model_names[0];
     a->request_id = g->request_id;
@@ -305,8 +319,8 @@ static void submit(struct generation *g, const struct prompts *prompts)
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
         slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);
-        if (g->params.form.grammar)
-            masks_begin(server->masks, c->slot_idx, g->params.form.grammar, g->params.form.trigger);
+        const struct mask_rules rules = {g->params.form.grammar, g->params.form.trigger, g->params.limits};
+        if (rules.grammar || rules.limits) masks_begin(server->masks, c->slot_idx, &rules);
         link_submit(server->link, c->slot_idx);
     }
     g->params.input = NULL; /* each slot has them now */

@@ -113,10 +113,13 @@ static void append_delta(struct generation *g, struct choice *c, const struct pa
         .call = part->call,
         .logprobs = logprobs->begin < logprobs->end ? logprobs : NULL,
         .finish_reason = finish_reason,
+        .ids_begin = c->num_ids_told,
+        .ids_end = c->num_prompt_tokens + c->num_pulled,
     };
     codec_append(&g->api->event, EVENT_DELTA, &g->answer, &event);
     consume_part(c, part->num_bytes);
     c->num_reported = logprobs->end;
+    c->num_ids_told = event.ids_end;
     c->ended = finish_reason != NULL;
 }
 
@@ -173,12 +176,19 @@ static bool is_behind(const struct generation *g, const struct choice *c)
     return c->num_pulled > 0 && (owes_logprobs || waiting > EVENT_TEXT_BYTES);
 }
 
+/* stream_interval: a chunk waits for so many tokens, but the first one does not. */
+static bool is_due(const struct generation *g, const struct choice *c, int most)
+{
+    int32_t wanted = min_of(g->params.stream_interval, (int32_t)most);
+    return wanted == 1 || c->num_pulled == 0 || choice_has(c, &g->context, wanted);
+}
+
 /* Takes up some tokens of a choice and writes one event. False: nothing came and nothing is to be written. */
 static bool step_choice(struct generation *g, struct choice *c)
 {
     int num_new = 0, most = g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS;
     if (c->ended) return false;
-    if (!is_behind(g, c)) num_new = pull(g, c, most);
+    if (!is_behind(g, c) && is_due(g, c, most)) num_new = pull(g, c, most);
     if (c->failed || choice_is_broken(c)) return false; /* nothing is sent after a gap */
     if (c->num_pulled == 0 && !c->finish_reason)
         return false; /* an echoed prompt waits for the first token */

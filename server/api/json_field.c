@@ -55,21 +55,40 @@ static bool is_int(double v, int64_t min, int64_t max, int64_t *out)
 
 bool json_field_as_int(const cJSON *value, int64_t min, int64_t max, int64_t *out)
 {
-    return cJSON_IsNumber(value) && is_int(value->valuedouble, min, max, out);
+    double number;
+    return json_field_number(value, &number) && is_int(number, min, max, out);
 }
 
-/* A number, or a text that is one and nothing else: what pydantic takes, so do clients' older bodies. */
-static bool read_number(const cJSON *value, double *out)
+/* A text that is a number and nothing else, but for white space around it: pydantic takes it, and so do clients'
+ * older bodies. */
+static bool read_number_text(const char *text, char out[NUMBER_BYTES_MAX + 1])
 {
+    static const char spaces[] = " \t\r\n";
+    text += strspn(text, spaces);
+    size_t n = strspn(text, "+-.0123456789eE");
+    if (n == 0 || n > NUMBER_BYTES_MAX || text[n + strspn(text + n, spaces)]) return false;
+    memcpy(out, text, n);
+    out[n] = '\0';
+    return true;
+}
+
+bool json_field_number(const cJSON *value, double *out)
+{
+    char text[NUMBER_BYTES_MAX + 1], *end;
     *out = value->valuedouble;
     if (cJSON_IsNumber(value)) return true;
-    if (!cJSON_IsString(value)) return false;
-    const char *text = value->valuestring;
-    size_t n = strlen(text);
-    char *end;
-    if (n == 0 || n > NUMBER_BYTES_MAX || strspn(text, "+-.0123456789eE") != n) return false;
+    if (!cJSON_IsString(value) || !read_number_text(value->valuestring, text)) return false;
     *out = strtod(text, &end);
     return *end == '\0';
+}
+
+bool json_field_text_int64(const cJSON *value, int64_t *out)
+{
+    char text[NUMBER_BYTES_MAX + 1], *end;
+    if (!cJSON_IsString(value) || !read_number_text(value->valuestring, text)) return false;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return *end == '\0' && errno == 0;
 }
 
 int json_field_int(const cJSON *object, const char *name, int64_t min, int64_t max, int64_t *out,
@@ -78,7 +97,7 @@ int json_field_int(const cJSON *object, const char *name, int64_t min, int64_t m
     const cJSON *value = json_field_find(object, name);
     double number;
     if (!value) return 0;
-    if (!read_number(value, &number)) return json_field_refuse_type(value, name, "an integer", err);
+    if (!json_field_number(value, &number)) return json_field_refuse_type(value, name, "an integer", err);
     if (!is_int(number, min, max, out))
         return api_error_invalid(err, "invalid_value", name,
                                  "%s must be an integer from %lld to %lld; got %.17g", name, (long long)min,
@@ -92,7 +111,7 @@ int json_field_real(const cJSON *object, const char *name, double min, double ma
     const cJSON *value = json_field_find(object, name);
     if (!value) return 0;
     double v;
-    if (!read_number(value, &v)) return json_field_refuse_type(value, name, "a number", err);
+    if (!json_field_number(value, &v)) return json_field_refuse_type(value, name, "a number", err);
     if (!(v >= min && v <= max))
         return api_error_invalid(err, "invalid_value", name, "%s must be a number from %g to %g; got %.9g",
                                  name, min, max, v);

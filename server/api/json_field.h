@@ -23,7 +23,12 @@ int json_field_int(const cJSON *object, const char *name, int64_t min, int64_t m
 int json_field_real(const cJSON *object, const char *name, double min, double max, double *out,
                     struct api_error *err) must_check;
 
-/* Whether value is a number without a fraction in [min, max]; min and max within +-2^53. */
+/* A number, or a text of one. False: neither. */
+bool json_field_number(const cJSON *value, double *out);
+/* A text of an integer, exactly. */
+bool json_field_text_int64(const cJSON *value, int64_t *out);
+
+/* Whether value is such a number without a fraction in [min, max]; min and max within +-2^53. */
 bool json_field_as_int(const cJSON *value, int64_t min, int64_t max, int64_t *out);
 
 /* Refuses value at path: "PATH must be WHAT, got a string". */

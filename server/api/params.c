@@ -55,9 +55,13 @@ static const struct field fields[] = {
     {"repetition_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.repetition_penalty), 0.01, 100},
     {"ignore_eos", ON_BOTH, FIELD_BOOL, SLOT(ignore_eos), 0, 0},
     {"stream", ON_BOTH, FIELD_BOOL, PARAM(stream), 0, 0},
-    {"echo", ON_COMPLETIONS, FIELD_BOOL, PARAM(echo), 0, 0},
+    {"stream_interval", ON_BOTH, FIELD_INT32, PARAM(stream_interval), 1, INT32_MAX},
+    {"echo", ON_BOTH, FIELD_BOOL, PARAM(echo), 0, 0},
     {"return_tokens_as_token_ids", ON_BOTH, FIELD_BOOL, PARAM(return_tokens_as_token_ids), 0, 0},
+    {"return_token_ids", ON_BOTH, FIELD_BOOL, PARAM(return_token_ids), 0, 0},
+    {"return_prompt_text", ON_BOTH, FIELD_BOOL, PARAM(return_prompt_text), 0, 0},
     {"skip_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(skip_special_tokens), 0, 0},
+    {"spaces_between_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(spaces_between_special_tokens), 0, 0},
     {"include_stop_str_in_output", ON_BOTH, FIELD_BOOL, PARAM(include_stop_str_in_output), 0, 0},
     {"add_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(add_special_tokens), 0, 0},
     {"parse_special", ON_COMPLETIONS, FIELD_BOOL, PARAM(parse_special), 0, 0},
@@ -67,6 +71,7 @@ static const struct field fields[] = {
     {"continue_final_message", ON_CHAT, FIELD_BOOL, PARAM(continue_final_message), 0, 0},
     {"parallel_tool_calls", ON_CHAT, FIELD_BOOL, PARAM(parallel_tool_calls), 0, 0},
     {"separate_reasoning", ON_CHAT, FIELD_BOOL, PARAM(separate_reasoning), 0, 0},
+    {"include_reasoning", ON_CHAT, FIELD_BOOL, PARAM(include_reasoning), 0, 0},
 };
 
 static int read_plain_field(struct reader *r, const struct field *f)
@@ -105,25 +110,21 @@ struct unsupported {
 /* Accepted when they say nothing: null, false, 0, "" , [] or {}. */
 static const struct unsupported unsupported[] = {
     {"suffix", ON_COMPLETIONS},
-    {"echo", ON_CHAT},
     {"functions", ON_CHAT},
     {"audio", ON_CHAT},
     {"chat_template", ON_CHAT},
     {"use_beam_search", ON_BOTH},
     {"prompt_embeds", ON_BOTH},
     {"logprob_token_ids", ON_BOTH},
-    {"allowed_token_ids", ON_BOTH},
-    {"bad_words", ON_BOTH},
-    {"return_token_ids", ON_BOTH},
-    {"grammar", ON_BOTH},
-    {"json_schema", ON_BOTH},
+    {"max_repetition_pattern_size", ON_BOTH},
+    {"min_repetition_pattern_size", ON_BOTH},
+    {"repetition_min_count", ON_BOTH},
     {"thinking_token_budget", ON_BOTH},
     {"repetition_detection", ON_BOTH},
     {"kv_transfer_params", ON_BOTH},
     {"vllm_xargs", ON_BOTH},
     {"logits_processors", ON_BOTH},
     {"length_penalty", ON_BOTH},
-    {"spaces_between_special_tokens", ON_BOTH},
     {"typical_p", ON_BOTH},
     {"mirostat", ON_BOTH},
     {"dry_multiplier", ON_BOTH},
@@ -139,7 +140,7 @@ static const struct unsupported unsupported[] = {
 /* Numbers and booleans that say nothing, where it is not 0 or false that does. */
 static double neutral_of(const char *name)
 {
-    static const char *const ones[] = {"length_penalty", "spaces_between_special_tokens", "typical_p"};
+    static const char *const ones[] = {"length_penalty", "typical_p"};
     for (size_t i = 0; i < array_length(ones); i++)
         if (!strcmp(ones[i], name)) return 1;
     return 0;
@@ -247,9 +248,11 @@ static int read_seed(struct reader *r)
 {
     const cJSON *seed = json_field_find(r->body, "seed");
     if (!seed) return 0;
-    if (!cJSON_IsNumber(seed)) return json_field_refuse_type(seed, "seed", "an integer", r->err);
+    double number;
+    if (!json_field_number(seed, &number)) return json_field_refuse_type(seed, "seed", "an integer", r->err);
     int64_t exact = 1LL << 53;
-    if (!json_field_raw_int64(r->text, r->text_bytes, "seed", &r->out->seed) &&
+    if (!json_field_text_int64(seed, &r->out->seed) &&
+        !json_field_raw_int64(r->text, r->text_bytes, "seed", &r->out->seed) &&
         !json_field_as_int(seed, -exact, exact, &r->out->seed))
         return api_error_invalid(r->err, "invalid_value", "seed",
                                  "seed must be an integer from -2^63 to 2^63-1");
@@ -365,11 +368,13 @@ static int read_stop_token_ids(struct reader *r)
         if (input->num_stop_token_ids == STOP_TOKEN_IDS_MAX)
             return api_error_invalid(r->err, "invalid_value", "stop_token_ids",
                                      "stop_token_ids must have at most %d ids", (int)STOP_TOKEN_IDS_MAX);
-        if (!cJSON_IsNumber(item)) return json_field_refuse_type(item, path, "an integer", r->err);
+        double number;
+        if (!json_field_number(item, &number))
+            return json_field_refuse_type(item, path, "an integer", r->err);
         if (!json_field_as_int(item, 0, last, &id))
             return api_error_invalid(r->err, "invalid_value", path,
                                      "%s must be a token id from 0 to %lld; got %.17g", path, (long long)last,
-                                     item->valuedouble);
+                                     number);
         input->stop_token_ids[input->num_stop_token_ids++] = (int32_t)id;
     }
     return 0;
@@ -409,12 +414,12 @@ static int read_logit_bias(struct reader *r)
             return api_error_invalid(r->err, "invalid_value", path,
                                      "a key of logit_bias must be a token id from 0 to %d in decimal",
                                      vocab_size - 1);
-        if (!cJSON_IsNumber(item)) return json_field_refuse_type(item, path, "a number", r->err);
-        if (!(fabs(item->valuedouble) <= 100))
+        double bias;
+        if (!json_field_number(item, &bias)) return json_field_refuse_type(item, path, "a number", r->err);
+        if (!(fabs(bias) <= 100))
             return api_error_invalid(r->err, "invalid_value", path,
-                                     "%s must be a number from -100 to 100; got %.9g", path,
-                                     item->valuedouble);
-        biases[input->num_logit_bias++] = (struct logit_bias){id, (float)item->valuedouble};
+                                     "%s must be a number from -100 to 100; got %.9g", path, bias);
+        biases[input->num_logit_bias++] = (struct logit_bias){id, (float)bias};
     }
     qsort(biases, (size_t)input->num_logit_bias, sizeof *biases, compare_bias);
     return 0;
@@ -457,6 +462,31 @@ static int read_cache_salt(struct reader *r)
     return r->out->cache_salt ? 0 : api_error_no_memory(r->err);
 }
 
+static int read_truncation_side(struct reader *r)
+{
+    const cJSON *side = json_field_find(r->body, "truncation_side");
+    r->out->truncates_right = text_equals(side, "right");
+    if (!side || text_equals(side, "left") || r->out->truncates_right) return 0;
+    return api_error_invalid(r->err, "invalid_value", "truncation_side",
+                             "truncation_side must be \"left\" or \"right\"");
+}
+
+/* Goes into JSON and logs as it is. */
+static int read_request_id(struct reader *r)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
+    const cJSON *id = json_field_find(r->body, "request_id");
+    if (!id) return 0;
+    if (!cJSON_IsString(id)) return json_field_refuse_type(id, "request_id", "a string", r->err);
+    size_t n = strlen(id->valuestring);
+    if (n == 0 || n > REQUEST_ID_MAX || strspn(id->valuestring, plain) != n)
+        return api_error_invalid(
+            r->err, "invalid_value", "request_id",
+            "request_id must have 1 to %d letters, digits or any of - _ . :", (int)REQUEST_ID_MAX);
+    r->out->request_id = arena_copy(r->arena, id->valuestring, n);
+    return r->out->request_id ? 0 : api_error_no_memory(r->err);
+}
+
 /* ---- what nothing reads ---- */
 
 /* Beside the tables: what the steps below and the readers of prompts look for. */
@@ -493,6 +523,13 @@ static const char *const read_elsewhere[] = {
     "guided_grammar",
     "guided_whitespace_pattern",
     "guided_decoding_backend",
+    "grammar",
+    "json_schema",
+    "allowed_token_ids",
+    "bad_words",
+    "truncation_side",
+    "request_id",
+    "verbosity",
 };
 
 static int note_ignored(struct reader *r)
@@ -542,6 +579,9 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
         .add_generation_prompt = true,
         .parallel_tool_calls = true,
         .separate_reasoning = server->config->separate_reasoning,
+        .include_reasoning = true,
+        .stream_interval = 1,
+        .spaces_between_special_tokens = true,
     };
 }
 
@@ -595,10 +635,15 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err)
 {
     static int (*const steps[])(struct reader *) = {
-        read_plain_fields,   check_unsupported, read_max_tokens,     read_n,
-        read_priority,       read_seed,         read_logprobs,       read_stop,
-        read_stop_token_ids, read_logit_bias,   read_stream_options, read_cache_salt,
-        read_form,           note_ignored,      check_combinations,
+        read_plain_fields,   check_unsupported,
+        read_max_tokens,     read_n,
+        read_priority,       read_seed,
+        read_logprobs,       read_stop,
+        read_stop_token_ids, read_logit_bias,
+        read_stream_options, read_cache_salt,
+        read_form,           read_truncation_side,
+        read_request_id,     note_ignored,
+        check_combinations,
     };
     struct reader r = {server, body, text, text_bytes, arena, out, err};
     set_defaults(server, kind, out);

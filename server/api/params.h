@@ -21,11 +21,18 @@
 #include "server/api/field_names.h"
 #include "server/api/text_stream.h"
 #include "server/server.h"
+#include "server/token_limits.h"
 
 /* The two forms of a canonical body: a raw prompt, messages for the template. */
 enum api_kind { API_COMPLETIONS, API_CHAT };
 
-enum { MAX_TOKENS_DEFAULT = -1, COMPLETION_MAX_TOKENS = 16, CACHE_SALT_CHARS_MAX = 128, PRIORITY_MAX = 100 };
+enum {
+    MAX_TOKENS_DEFAULT = -1,
+    COMPLETION_MAX_TOKENS = 16,
+    CACHE_SALT_CHARS_MAX = 128,
+    PRIORITY_MAX = 100,
+    REQUEST_ID_MAX = 64
+};
 
 struct params {
     enum api_kind kind;
@@ -40,13 +47,17 @@ struct params {
     int64_t seed;
     bool has_nul; /* texts of the body have stand-ins: nul_text.h */
     bool stream, include_usage, continuous_usage;
+    int32_t stream_interval;     /* a chunk has as many tokens, except the first and the last */
     bool logprobs;               /* in the answer, */
     int32_t num_top_logprobs;    /* with so many alternatives; */
     int32_t num_prompt_logprobs; /* prompt_logprobs: likewise, of the prompt; -1: none. input.sampling has the
                                     most of both */
-    bool echo, return_tokens_as_token_ids;
+    bool echo;                   /* the prompt's text, or a chat's last message, stands before the answer */
+    bool return_tokens_as_token_ids, return_token_ids, return_prompt_text;
     bool timings; /* the last chunk of a choice, or the whole answer, says how long it took */
     bool skip_special_tokens, include_stop_str_in_output;
+    bool
+        spaces_between_special_tokens; /* none are written there whatever it says, as by these models' decoders */
     bool add_special_tokens, parse_special;
     bool add_generation_prompt, continue_final_message;
     bool uses_tools;          /* the body has some, and the model may call them */
@@ -54,12 +65,15 @@ struct params {
     bool strict_calls;        /* some tool's arguments must fulfil its schema */
     const char *tool_name;    /* the one to call, in the arena; NULL: any */
     bool parallel_tool_calls; /* more than one at once */
-    bool separate_reasoning;
+    bool separate_reasoning, include_reasoning;
     cJSON *tools;                   /* of a prepared request that uses them; the owner of params frees it */
     int32_t truncate_prompt_tokens; /* the last so many of a prompt; -1: as fit; 0: it is not cut */
+    bool truncates_right;           /* the first so many */
+    const char *request_id;         /* the answer's id, in the arena; NULL: one is made */
     struct stop_strings stop;
-    struct answer_form form; /* its grammar is compiled when all else is good */
-    char *cache_salt;        /* NULL: none */
+    struct answer_form form;           /* its grammar is compiled when all else is good, */
+    const struct token_limits *limits; /* and these are read; NULL: none */
+    char *cache_salt;                  /* NULL: none */
     size_t cache_salt_bytes;
     const struct ignored_fields *ignored; /* NULL: none */
     const void *kept;                     /* the codec's, of the body: for its events */

@@ -62,7 +62,7 @@ static void on_event(void *context, const struct tool_event *e)
         add_piece(p, PIECE_TEXT, e->bytes, e->num_bytes);
         break;
     case TOOL_REASONING:
-        add_piece(p, PIECE_REASONING, e->bytes, e->num_bytes);
+        if (!p->hides_reasoning) add_piece(p, PIECE_REASONING, e->bytes, e->num_bytes);
         break;
     case TOOL_CALL_BEGIN:
         p->skips = p->num_calls > 0 && !p->is_parallel;

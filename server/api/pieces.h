@@ -38,7 +38,8 @@ struct pieces {
     struct call *calls;
     int num_calls;
     bool is_parallel, finished, failed;
-    bool skips; /* a call that is not told */
+    bool hides_reasoning; /* it is read and not told */
+    bool skips;           /* a call that is not told */
 };
 
 /* tools: the request's, NULL for none; they must live as long. is_parallel: more calls than one are told.

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "server/api/limit_params.h"
 #include "server/api/nul_text.h"
 #include "server/api/tool_params.h"
 
@@ -31,9 +32,22 @@ static int make_canonical(const struct prepare_input *in, struct translation *t)
     return codec_translate(in->codec, t);
 }
 
+/* What only OpenAI's protocols have a place for. */
+static const char *find_untold(const struct params *params)
+{
+    if (params->return_token_ids) return "return_token_ids";
+    if (params->return_prompt_text) return "return_prompt_text";
+    return params->num_prompt_logprobs >= 0 ? "prompt_logprobs" : NULL;
+}
+
 /* What a protocol cannot tell is not asked for, nor taken apart. */
 static int check_codec(const struct codec *codec, struct params *params, struct api_error *err)
 {
+    const char *untold = codec->tells_ids ? NULL : find_untold(params);
+    if (untold)
+        return api_error_invalid(err, "unsupported_parameter", untold,
+                                 "%s is not supported by this endpoint: its answers have no place for it",
+                                 untold);
     if (codec->tells_pieces) return 0;
     params->separate_reasoning = false;
     if (!params->uses_tools) return 0;
@@ -74,7 +88,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
     if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
     if (status == 0) status = constraint_compile(in->server, &prompts->items[0].tokens, &params->form, err);
-    if (status == 0) params->input->constrained = params->form.grammar != NULL;
+    if (status == 0) status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
+    if (status == 0) params->input->constrained = params->form.grammar || params->limits;
     if (status < 0) codec_name_error(in->codec, err);
     if (status == 0 && params->uses_tools)
         params->tools = cJSON_DetachItemFromObjectCaseSensitive(body, "tools");

@@ -50,13 +50,14 @@ static int encode(struct prompt_reader *r, const char *text, size_t num_bytes,
     return 0;
 }
 
-/* truncate_prompt_tokens: the last so many stay; -1: as many as leave room for the answer. */
+/* truncate_prompt_tokens: the last so many stay, or the first (truncation_side); -1: as many as leave room for the answer. */
 static void truncate_list(const struct prompt_reader *r, struct token_list *list)
 {
     int32_t wanted = r->params->truncate_prompt_tokens;
     if (wanted < 0) wanted = r->server->facts->max_model_len - max_of(r->params->max_tokens, (int32_t)1);
     if (r->params->truncate_prompt_tokens == 0 || wanted < 1 || list->num_ids <= wanted) return;
-    memmove(list->ids, list->ids + list->num_ids - wanted, (size_t)wanted * sizeof *list->ids);
+    if (!r->params->truncates_right)
+        memmove(list->ids, list->ids + list->num_ids - wanted, (size_t)wanted * sizeof *list->ids);
     list->num_ids = wanted;
 }
 
@@ -307,6 +308,24 @@ int prompts_render_chat(const struct server *server, const struct params *params
     return status;
 }
 
+/* echo: the last message's text, when the answer goes on in its role. */
+static int keep_last_message(struct prompt_reader *r, const cJSON *body, struct prompt *p)
+{
+    const cJSON *messages = json_field_find(body, "messages");
+    if (!r->params->echo || !cJSON_IsArray(messages) || !messages->child) return 0;
+    const cJSON *last = messages->child->prev; /* cJSON: the first element's prev is the last element */
+    const cJSON *role = json_field_find(last, "role"), *content = json_field_find(last, "content");
+    bool is_answer = cJSON_IsString(role) && !strcmp(role->valuestring, "assistant");
+    if (cJSON_IsArray(content) && content->child) content = json_field_find(content->child->prev, "text");
+    if (!cJSON_IsString(content) || (r->params->add_generation_prompt && !is_answer)) return 0;
+    char *text = arena_copy(r->arena, content->valuestring, strlen(content->valuestring));
+    if (!text) return api_error_no_memory(r->err);
+    p->text = text;
+    p->text_bytes = strlen(text);
+    if (r->params->has_nul) p->text_bytes = nul_text_restore(text, p->text_bytes);
+    return 0;
+}
+
 int prompts_read_chat(const struct server *server, const struct params *params, cJSON *body,
                       int64_t now_seconds, struct arena *arena, struct prompts *out, struct api_error *err)
 {
@@ -317,9 +336,11 @@ int prompts_read_chat(const struct server *server, const struct params *params, 
     unsigned flags = TOKENIZER_PARSE_SPECIAL | (params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u);
     *out = (struct prompts){0};
     buffer_init(&text, chat_template_limits_default.output_bytes);
-    int status =
-        prompts_render_chat(server, params, body, now_seconds, &text, &untrusted, &num_untrusted, err);
-    if (status == 0) status = allocate(&r, 1);
+    int status = allocate(&r, 1);
+    if (status == 0) status = keep_last_message(&r, body, &out->items[0]);
+    if (status == 0)
+        status =
+            prompts_render_chat(server, params, body, now_seconds, &text, &untrusted, &num_untrusted, err);
     if (status == 0)
         status = encode(&r, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted, flags,
                         "messages", &out->items[0].tokens);

@@ -13,7 +13,9 @@
 
 struct prompt {
     struct token_list tokens;
-    const char *text; /* with echo: as the client sent it, or decoded; in the arena. NULL: no echo */
+    const char
+        *text; /* with echo: as the client sent it, or decoded; of a chat the last message. In the arena;
+                         NULL: no echo */
     size_t text_bytes;
     int32_t num_added;     /* first tokens that the tokenizer added: they are not in text */
     bool text_has_special; /* control tokens are */

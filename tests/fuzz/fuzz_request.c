@@ -95,6 +95,7 @@ static void prepare(const struct codec *codec, const char *text, size_t n, const
         assert_always(err.http_status >= 400 && err.text[0]);
     }
     grammars_release(server.grammars, params.form.grammar);
+    token_limits_release(params.limits);
     prompts_deinit(&prompts);
     arena_deinit(&arena);
 }

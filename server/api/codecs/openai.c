@@ -6,14 +6,31 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/version.h"
 
-/* {"id":...,"object":...,"created":...,"model":...,"choices":[ */
+/* Another build or other kernels may give other bits: "fp_0.1.0_1f902a1_cpu_avx512". */
+static void append_fingerprint(struct buffer *out, const char *device)
+{
+    bool gap = true;
+    buffer_printf(out, "\"system_fingerprint\":\"fp_%s_%.7s", flashd_version(), flashd_commit());
+    for (const char *p = device; *p && *p != ','; p++) { /* how many threads there are changes nothing */
+        bool is_plain = (*p >= '0' && *p <= '9') || ((*p | 0x20) >= 'a' && (*p | 0x20) <= 'z');
+        if (is_plain && gap) buffer_append_char(out, '_');
+        if (is_plain) buffer_append_char(out, *p);
+        gap = *p == ' ' || (gap && !is_plain);
+    }
+    buffer_append_text(out, "\",");
+}
+
+/* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":...,"choices":[ */
 static void begin_object(struct buffer *out, const struct answer *a, const char *object)
 {
     buffer_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id, object,
                   (long long)a->created);
     buffer_append_json_text(out, a->model);
-    buffer_append_text(out, ",\"choices\":[");
+    buffer_append_char(out, ',');
+    append_fingerprint(out, a->context->server->facts->device);
+    buffer_append_text(out, "\"choices\":[");
 }
 
 static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
@@ -31,6 +48,44 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
         buffer_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}",
                       (long long)u->reasoning_tokens);
     buffer_append_char(out, '}');
+}
+
+static void append_ids(struct buffer *out, const char *name, const struct answer *a, const struct choice *c,
+                       int32_t begin, int32_t end)
+{
+    const int32_t *ids = choice_tokens(c, a->context, begin);
+    buffer_printf(out, ",\"%s\":[", name);
+    for (int32_t i = 0; i < end - begin; i++) buffer_printf(out, i > 0 ? ",%d" : "%d", ids[i]);
+    buffer_append_char(out, ']');
+}
+
+static void append_prompt_text(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    struct buffer text;
+    buffer_init(&text, SIZE_MAX / 2);
+    tokenizer_decode(a->context->server->tokenizer, choice_tokens(c, a->context, 0), c->num_prompt_tokens,
+                     false, &text);
+    buffer_append_text(out, ",\"prompt_text\":");
+    buffer_append_json(out, text.data, text.num_bytes);
+    if (buffer_failed(&text)) out->failed = true;
+    buffer_deinit(&text);
+}
+
+/* return_token_ids and return_prompt_text: of the prompt. */
+static void append_prompt(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    const struct params *p = a->context->params;
+    if (p->return_token_ids) append_ids(out, "prompt_token_ids", a, c, 0, c->num_prompt_tokens);
+    if (p->return_prompt_text) append_prompt_text(out, a, c);
+}
+
+/* Positions [begin, end) are new, and the prompt with position 0. */
+static void append_new_ids(struct buffer *out, const struct answer *a, const struct choice *c, int32_t begin,
+                           int32_t end)
+{
+    if (begin == 0 && a->codec->kind == API_COMPLETIONS) append_prompt(out, a, c);
+    if (!a->context->params->return_token_ids) return;
+    append_ids(out, "token_ids", a, c, begin > 0 ? begin : c->num_prompt_tokens, end);
 }
 
 static void append_finish_reason(struct buffer *out, const char *finish_reason)
@@ -98,8 +153,10 @@ static void append_roles(struct buffer *out, struct answer *a, const struct even
         begin_chunk(out, a);
         buffer_printf(out,
                       "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},"
-                      "\"logprobs\":null,\"finish_reason\":null}]%s}\n\n",
+                      "\"logprobs\":null,\"finish_reason\":null}]%s",
                       i, usage_in_chunks(a) ? ",\"usage\":null" : "");
+        if (i == 0) append_prompt(out, a, &a->choices[0]);
+        buffer_append_text(out, "}\n\n");
     }
 }
 
@@ -146,6 +203,7 @@ static void append_chunk(struct buffer *out, struct answer *a, const struct even
     if (is_chat) buffer_append_char(out, '}');
     append_logprobs(out, a, e->logprobs);
     append_finish_reason(out, e->finish_reason);
+    append_new_ids(out, a, e->choice, e->ids_begin, e->ids_end);
     buffer_append_text(out, "}]");
     if (usage_in_chunks(a)) {
         buffer_append_text(out, ",\"usage\":");
@@ -265,6 +323,7 @@ static void append_choice(struct buffer *out, const struct answer *a, const stru
     append_content(out, a, c);
     append_logprobs(out, a, a->context->params->logprobs ? &part : NULL);
     append_finish_reason(out, c->finish_reason);
+    append_new_ids(out, a, c, 0, c->num_prompt_tokens + c->num_pulled);
     if (a->codec->kind == API_COMPLETIONS) append_prompt_logprobs(out, a, c);
     buffer_append_char(out, '}');
 }
@@ -281,6 +340,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
     append_usage(out, a, e->usage);
     append_timings(out, a, &a->choices[0]);
     if (is_chat) append_prompt_logprobs(out, a, &a->choices[0]);
+    if (is_chat) append_prompt(out, a, &a->choices[0]);
     buffer_append_char(out, '}');
 }
 
@@ -291,6 +351,7 @@ const struct codec codec_chat = {
     .id_prefix = "chatcmpl-",
     .stream_type = EVENT_STREAM_TYPE,
     .kind = API_CHAT,
+    .tells_ids = true,
     .tells_pieces = true,
     .events = {[EVENT_STARTED] = append_roles,
                [EVENT_DELTA] = append_chunk,
@@ -306,6 +367,7 @@ const struct codec codec_completions = {
     .id_prefix = "cmpl-",
     .stream_type = EVENT_STREAM_TYPE,
     .kind = API_COMPLETIONS,
+    .tells_ids = true,
     .events = {[EVENT_DELTA] = append_chunk,
                [EVENT_DONE] = append_done,
                [EVENT_ERROR] = append_error,

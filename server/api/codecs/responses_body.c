@@ -381,11 +381,12 @@ static int read_tool_choice(struct translation *t, cJSON *value)
 static int read_text(struct translation *t, cJSON *value)
 {
     cJSON *format = cJSON_DetachItemFromObjectCaseSensitive(value, "format");
+    cJSON *verbosity = cJSON_DetachItemFromObjectCaseSensitive(value, "verbosity");
     const char *name = canonical_text(format, "name");
-    int status = 0;
-    if (!format || cJSON_IsNull(format) || canonical_is(format, "text")) {
+    int status = verbosity ? codec_put(t, t->body, "verbosity", verbosity) : 0;
+    if (status < 0 || !format || cJSON_IsNull(format) || canonical_is(format, "text")) {
         cJSON_Delete(format);
-        return 0;
+        return status;
     }
     if (!canonical_is(format, "json_schema")) return codec_put(t, t->body, "response_format", format);
     status = canonical_put_schema(t, name ? name : "answer",

@@ -66,7 +66,7 @@ static int32_t begin(const char *pattern, const char *trigger, struct request_sl
     input.constrained = true;
     input.num_prompt_tokens = NUM_PROMPT;
     slot_of(slot_idx)->input = input;
-    masks_begin(masks, slot_idx, g, trigger);
+    masks_begin(masks, slot_idx, &(struct mask_rules){.grammar = g, .trigger = trigger});
     grammars_release(grammars, g); /* the slot holds it */
     return slot_idx;
 }
@@ -183,6 +183,64 @@ static void free_until_a_trigger(void **state)
     end(slot);
 }
 
+static int32_t begin_limited(struct token_limits *limits, struct request_slot_input input)
+{
+    int32_t slot_idx;
+    assert_int_equal(request_slots_acquire(link_slots(link_), 1, &slot_idx), 0);
+    input.constrained = true;
+    input.num_prompt_tokens = NUM_PROMPT;
+    slot_of(slot_idx)->input = input;
+    masks_begin(masks, slot_idx, &(struct mask_rules){.limits = limits});
+    token_limits_release(limits); /* the slot holds them */
+    return slot_idx;
+}
+
+static struct token_limits *allow(const char *ids, bool with_end)
+{
+    struct token_limits *l;
+    assert_int_equal(token_limits_new(FAKE_LOGITS_WIDTH, &l), 0);
+    for (; *ids; ids++) assert_int_equal(token_limits_allow(l, *ids), 0);
+    if (with_end) assert_int_equal(token_limits_allow(l, FAKE_EOS), 0);
+    return l;
+}
+
+static void limits_without_a_form(void **state)
+{
+    (void)state;
+    struct token_limits *l = allow("abc", true);
+    assert_int_equal(token_limits_forbid(l, (int32_t[]){'a', 'b', 'c'}, 3), 0);
+    assert_int_equal(token_limits_forbid(l, (int32_t[]){'c'}, 1), 0);
+    assert_int_equal(token_limits_forbid(l, (int32_t[]){'b', 'b'}, 2), 0);
+    int32_t slot = begin_limited(l, (struct request_slot_input){0});
+    const char *const expected[] = {"ab$", "ab$", "ab$", "a$", "ab$"};
+    for (int i = 0; i < 5; i++) {
+        assert_string_equal(allowed(slot), expected[i]);
+        publish(slot, "aabab"[i]);
+    }
+    end(slot);
+    l = allow("abcd", false);
+    assert_int_equal(token_limits_forbid(l, (int32_t[]){'a', 'b', 'c'}, 3), 0);
+    slot = begin_limited(l, (struct request_slot_input){0});
+    for (const char *p = "abdaab"; *p; p++) {
+        assert_string_equal(allowed(slot), !strncmp(p, "daab", 4) ? "abd" : "abcd");
+        publish(slot, *p);
+    }
+    assert_string_equal(allowed(slot), "abd");
+    end(slot);
+}
+
+/* Before min_tokens the engine draws no end, and where nothing else is left the answer is whole. */
+static void limits_that_leave_nothing(void **state)
+{
+    (void)state;
+    int32_t slot = begin_limited(allow("", true), (struct request_slot_input){.min_tokens = 1});
+    assert_string_equal(allowed(slot), "ended");
+    end(slot);
+    slot = begin_limited(allow("", true), (struct request_slot_input){0});
+    assert_string_equal(allowed(slot), "$");
+    end(slot);
+}
+
 static void failures_stay_with_their_slot(void **state)
 {
     (void)state;
@@ -261,6 +319,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(asked_again_by_another_engine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ends_an_answer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(free_until_a_trigger, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(limits_without_a_form, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(limits_that_leave_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(failures_stay_with_their_slot, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_slot_is_used_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(grammars_are_shared_and_kept, set_up, tear_down),

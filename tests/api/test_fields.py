@@ -1,0 +1,198 @@
+"""Every field of vLLM's chat and completions protocol: what it does, or that it is refused by its name."""
+
+import json
+import re
+
+import httpx
+import pytest
+
+ROOT_QUESTION = [{"role": "user", "content": "Say hello."}]
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+
+
+def ask(server, path=TEXT, **fields):
+    body = {"max_tokens": 8, "seed": 1, **({"messages": ROOT_QUESTION} if path == CHAT else {"prompt": "It is"}), **fields}
+    reply = server.post(path, body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def refusal(server, path=TEXT, **fields):
+    reply = server.post(path, {**({"messages": ROOT_QUESTION} if path == CHAT else {"prompt": "It is"}), **fields})
+    assert reply.status_code == 400, (fields, reply.text)
+    return reply.json()["error"]["param"]
+
+
+def chunks(server, path=TEXT, **fields):
+    body = {"max_tokens": 8, "seed": 1, "stream": True,
+            **({"messages": ROOT_QUESTION} if path == CHAT else {"prompt": "It is"}), **fields}
+    with httpx.stream("POST", server.url + path, json=body, timeout=60) as reply:
+        assert reply.status_code == 200
+        return [json.loads(line[6:]) for line in reply.iter_lines() if line.startswith("data: {")]
+
+
+def tokens(server, text):
+    return server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"]
+
+
+def test_allowed_token_ids(server):
+    digits = [i for d in "0123456789" for i in tokens(server, d)]
+    for temperature in (0, 2):
+        for choice in ask(server, allowed_token_ids=digits, n=3, temperature=temperature)["choices"]:
+            assert re.fullmatch(r"\d{8}", choice["text"]) and choice["finish_reason"] == "length"
+    answer = ask(server, CHAT, allowed_token_ids=digits, stop=["7"], max_tokens=100, temperature=2)
+    assert re.fullmatch(r"[0-689]*", answer["choices"][0]["message"]["content"])
+    assert refusal(server, allowed_token_ids=[]) == "allowed_token_ids"
+    assert refusal(server, allowed_token_ids=[1, -1]) == "allowed_token_ids[1]"
+    assert refusal(server, allowed_token_ids=[1 << 31]) == "allowed_token_ids[0]"
+    assert refusal(server, CHAT, allowed_token_ids="1") == "allowed_token_ids"
+
+
+def test_the_end_alone_is_allowed(server):
+    """min_tokens forbids the only token that is left: the answer ends, and nothing fails."""
+    end = server.post("/tokenize", {"prompt": "<|im_end|>"}).json()["tokens"][-1:]
+    assert ask(server, allowed_token_ids=end)["usage"]["completion_tokens"] == 1
+    assert ask(server, allowed_token_ids=end, min_tokens=3)["choices"][0]["finish_reason"] == "stop"
+
+
+def test_bad_words(server):
+    """A sequence of tokens is what never comes; its parts may."""
+    plain = ask(server, temperature=0, max_tokens=24, return_token_ids=True)["choices"][0]
+    ids, text = plain["token_ids"], plain["text"]
+    word = text.split()[1]
+    held = ask(server, temperature=0, max_tokens=24, bad_words=[word])["choices"][0]["text"]
+    assert word not in held.split() and held.split()[0] == text.split()[0]
+    phrase = server.post("/detokenize", {"tokens": ids[4:7]}).json()["prompt"].strip()
+    other = ask(server, temperature=0, max_tokens=24, bad_words=[phrase], return_token_ids=True)["choices"][0]["token_ids"]
+    assert other[:6] == ids[:6] and other[6] != ids[6]
+    assert all(other[i:i + 3] != ids[4:7] for i in range(len(other)))
+    assert ask(server, temperature=0, max_tokens=24, bad_words=[])["choices"][0]["text"] == text
+    for bad, param in [("x", "bad_words"), ([""], "bad_words[0]"), (["a", "  "], "bad_words[1]"), ([1], "bad_words[0]"),
+                       (["a"] * 1025, "bad_words"), (["x y " * 300], "bad_words[0]")]:
+        assert refusal(server, bad_words=bad) == param
+
+
+def test_limits_beside_a_form(server):
+    """Both hold: the form, and what may not be in it."""
+    fields = {"structured_outputs": {"choice": ["red", "green"]}, "temperature": 2, "n": 8}
+    choices = ask(server, **fields, allowed_token_ids=tokens(server, "green"))["choices"]
+    assert {(c["text"], c["finish_reason"]) for c in choices} == {("green", "stop")}
+    assert {c["text"] for c in ask(server, **fields)["choices"]} == {"red", "green"}
+
+
+def test_limits_are_the_same_in_every_protocol(server):
+    digits = [i for d in "0123456789" for i in tokens(server, d)]
+    limits = {"allowed_token_ids": digits}
+    for path, body, text in [
+            ("/v1/messages", {"messages": ROOT_QUESTION, "max_tokens": 4}, lambda a: a["content"][0]["text"]),
+            ("/v1/responses", {"input": "hi", "max_output_tokens": 4}, lambda a: a["output"][0]["content"][0]["text"]),
+            ("/api/chat", {"messages": ROOT_QUESTION, "stream": False, "options": {"num_predict": 4}}, lambda a: a["message"]["content"])]:
+        assert re.fullmatch(r"\d{4}", text(server.post(path, {**body, **limits}).json())), path
+
+
+def test_return_token_ids(server):
+    prompt = tokens(server, "It is")
+    answer = ask(server, return_token_ids=True, n=2, temperature=1)
+    for choice in answer["choices"]:
+        assert choice["prompt_token_ids"] == prompt and len(choice["token_ids"]) == 8
+        assert server.post("/detokenize", {"tokens": choice["token_ids"]}).json()["prompt"] == choice["text"]
+    for interval in (1, 3):
+        events = chunks(server, return_token_ids=True, temperature=0, stream_interval=interval)
+        assert events[0]["choices"][0]["prompt_token_ids"] == prompt
+        assert all("prompt_token_ids" not in e["choices"][0] for e in events[1:])
+        streamed = [i for e in events for i in e["choices"][0]["token_ids"]]
+        assert streamed == ask(server, return_token_ids=True, temperature=0)["choices"][0]["token_ids"]
+    chat = ask(server, CHAT, return_token_ids=True, return_prompt_text=True, temperature=0)
+    rendered = server.post("/apply-template", {"messages": ROOT_QUESTION}).json()["prompt"]
+    assert chat["prompt_text"] == rendered and len(chat["prompt_token_ids"]) == chat["usage"]["prompt_tokens"]
+    events = chunks(server, CHAT, return_token_ids=True, return_prompt_text=True, temperature=0)
+    assert events[0]["prompt_token_ids"] == chat["prompt_token_ids"] and events[0]["prompt_text"] == rendered
+    assert [i for e in events for i in e["choices"][0].get("token_ids", [])] == chat["choices"][0]["token_ids"]
+    assert "token_ids" not in ask(server)["choices"][0]
+    assert server.post("/v1/messages", {"messages": ROOT_QUESTION, "max_tokens": 1, "return_token_ids": True}).status_code == 400
+
+
+def test_stream_interval(server):
+    plain = chunks(server, max_tokens=20, ignore_eos=True, temperature=0)
+    few = chunks(server, max_tokens=20, ignore_eos=True, temperature=0, stream_interval=8, return_token_ids=True)
+    assert "".join(c["choices"][0]["text"] for c in few) == "".join(c["choices"][0]["text"] for c in plain)
+    counts = [len(c["choices"][0]["token_ids"]) for c in few]
+    assert sum(counts) == 20 and len(counts) <= 4 and all(n >= 8 for n in counts[1:-1])
+    assert len(chunks(server, CHAT, stream_interval=1000, max_tokens=20, ignore_eos=True)) <= 4
+    assert refusal(server, stream_interval=0) == "stream_interval"
+
+
+def test_request_id(server):
+    assert ask(server, request_id="my.own-1")["id"] == "cmpl-my.own-1"
+    assert {c["id"] for c in chunks(server, CHAT, request_id="x")} == {"chatcmpl-x"}
+    assert refusal(server, request_id="a\nb") == "request_id" and refusal(server, request_id="x" * 65) == "request_id"
+
+
+def test_echo_in_a_chat(server):
+    """The last message stands before the answer where the answer goes on in its role."""
+    messages = [*ROOT_QUESTION, {"role": "assistant", "content": "Hello, I"}]
+    fields = {"messages": messages, "temperature": 0, "add_generation_prompt": False, "continue_final_message": True}
+    rest = ask(server, CHAT, **fields)["choices"][0]["message"]["content"]
+    assert ask(server, CHAT, **fields, echo=True)["choices"][0]["message"]["content"] == "Hello, I" + rest
+    deltas = [c["choices"][0]["delta"].get("content", "") for c in chunks(server, CHAT, **fields, echo=True)]
+    assert "".join(deltas) == "Hello, I" + rest
+    alone = ask(server, CHAT, temperature=0)["choices"][0]["message"]["content"]
+    assert ask(server, CHAT, temperature=0, echo=True)["choices"][0]["message"]["content"] == alone
+
+
+def test_truncation_side(server):
+    prompt = tokens(server, "one two three four five six")
+    for side, kept in [("left", prompt[-3:]), ("right", prompt[:3])]:
+        answer = ask(server, prompt=prompt, truncate_prompt_tokens=3, truncation_side=side, return_token_ids=True)
+        assert answer["choices"][0]["prompt_token_ids"] == kept
+    assert refusal(server, truncation_side="middle") == "truncation_side"
+
+
+def test_system_fingerprint(server):
+    """Another build or other kernels may give other bits, and say so."""
+    version = httpx.get(server.url + "/version").json()
+    whole, stream = ask(server, CHAT)["system_fingerprint"], chunks(server)
+    assert whole.startswith(f"fp_{version['version']}_{version['commit'][:7]}_cpu")
+    assert {c["system_fingerprint"] for c in stream} == {whole} and re.fullmatch(r"\w+(\.\w+)*", whole)
+
+
+def test_llama_cpps_forms(server):
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    assert json.loads(ask(server, json_schema=schema, max_tokens=60)["choices"][0]["text"])["a"] in (1, 2)
+    assert ask(server, grammar='root ::= "yes"')["choices"][0]["text"] == "yes"
+
+
+NEUTRAL = {"length_penalty": 1, "typical_p": 1, "spaces_between_special_tokens": False, "use_beam_search": False,
+           "thinking_token_budget": None, "max_repetition_pattern_size": 0, "logprob_token_ids": []}
+REFUSED = {"length_penalty": 0.5, "use_beam_search": True, "thinking_token_budget": 10, "logprob_token_ids": [1],
+           "kv_transfer_params": {"a": 1}, "vllm_xargs": {"a": 1}, "repetition_detection": {"min_count": 2},
+           "max_repetition_pattern_size": 3, "prompt_embeds": "x", "logits_processors": ["x"]}
+
+
+def test_neutral_values_are_accepted_and_others_refused(server):
+    for path in (TEXT, CHAT):
+        ask(server, path, **NEUTRAL)
+        for name, value in REFUSED.items():
+            assert refusal(server, path, **{name: value}) == name
+
+
+def test_ignored_fields_are_named_in_the_log(server):
+    """And a close misspelling in a header of the answer."""
+    reply = server.post(TEXT, {"prompt": "x", "max_tokens": 1, "user": "me", "temprature": 0.5, "zzz": 1})
+    assert reply.headers["x-flashd-warning"] == "temprature is no field; did you mean temperature?"
+    lines = [json.loads(line) for line in server.log().splitlines() if '"ignored_fields"' in line]
+    assert lines[-1]["ignored_fields"] == "user,temprature,zzz"
+    for path, body in [(CHAT, {"messages": ROOT_QUESTION}), ("/v1/messages", {"messages": ROOT_QUESTION}), ("/v1/responses", {"input": "x"})]:
+        assert "x-flashd-warning" not in server.post(path, {**body, "max_tokens": 1, "user": "me"}).headers
+        assert "top_k" in server.post(path, {**body, "max_tokens": 1, "topk": 1}).headers["x-flashd-warning"]
+
+
+@pytest.mark.parametrize("name, value", [("temperature", "0.5"), ("max_tokens", "3"), ("n", " 1"), ("echo", "true"), ("seed", "7"),
+                                         ("top_k", "5.0"), ("logprobs", "1"), ("stop_token_ids", ["1"]), ("logit_bias", {"1": "2"})])
+def test_numbers_in_strings(server, name, value):
+    """As pydantic takes them, in every field that is a number."""
+    assert server.post(TEXT, {"prompt": "x", "max_tokens": 1, name: value}).status_code == 200
+
+
+def test_the_form_of_an_answer_reads_texts_alike(server):
+    assert server.post(TEXT, {"prompt": "x", "temperature": "warm"}).json()["error"]["param"] == "temperature"
