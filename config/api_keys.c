@@ -86,6 +86,7 @@ static bool read_name(const char *text, struct api_key_terms *terms)
 
 static bool read_term(const char *term, struct api_key_terms *terms)
 {
+    if (!strcmp(term, "admin")) return terms->admin = true;
     if (!strncmp(term, "name=", 5)) return read_name(term + 5, terms);
     if (!strncmp(term, "weight=", 7)) return read_weight(term + 7, &terms->weight);
     if (!strncmp(term, "max-seqs=", 9)) return read_count(term + 9, &terms->max_seqs);
@@ -103,7 +104,7 @@ static int read_entry(char *entry, int number, struct api_key_terms *terms, stru
         if (!read_term(term, terms))
             return error_set(err, STATUS_INVALID,
                              "api-key: behind key %d stands something else than name=NAME, "
-                             "weight=0.001..1000, max-seqs=N and max-tokens=N",
+                             "weight=0.001..1000, max-seqs=N, max-tokens=N and admin",
                              number);
     return check_key(entry, number, err);
 }
@@ -123,6 +124,12 @@ int api_keys_load(struct config *config, struct error *err)
 struct api_key_terms api_keys_terms(const struct config *config, int key_idx)
 {
     return key_idx >= 0 && config->api_key_terms ? config->api_key_terms[key_idx] : default_terms;
+}
+
+const char *api_keys_name(const struct config *config, int key_idx)
+{
+    if (key_idx < 0 || !config->api_key_terms || !config->api_key_terms[key_idx].name[0]) return NULL;
+    return config->api_key_terms[key_idx].name;
 }
 
 static void hide(char *text)

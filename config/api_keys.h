@@ -11,6 +11,9 @@ int api_keys_load(struct config *config, struct error *err) must_check;
 /* Those of a key by its index; -1: of a server without keys. */
 struct api_key_terms api_keys_terms(const struct config *config, int key_idx);
 
+/* NULL: it has none, or there is no key. */
+const char *api_keys_name(const struct config *config, int key_idx);
+
 /* Overwrites the keys in the arguments, so that `ps` does not show them. config: what was loaded from them.
  */
 void api_keys_hide(const struct config *config, int num_args, char **args);

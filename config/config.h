@@ -19,12 +19,13 @@
 #include "config/options.h"
 #include "config/text_list.h"
 
-/* What stands behind a key: "KEY name=acme weight=3 max-seqs=8 max-tokens=100000", each of these optional. */
+/* What stands behind a key: "KEY name=acme weight=3 max-seqs=8 max-tokens=100000 admin", each optional. */
 struct api_key_terms {
     double weight;      /* of its share of the machine, beside other keys */
     int64_t max_seqs;   /* in flight, running and waiting; 0: as many as fit */
     int64_t max_tokens; /* of prompts in flight; 0: any */
     char name[32];      /* for logs and messages; "": none */
+    bool admin;         /* may see and end requests of all keys (/debug/requests) */
 };
 
 struct config {

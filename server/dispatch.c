@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/api_keys.h"
 #include "server/api/json_gate.h"
 #include "server/connection.h"
 #include "server/http_metrics.h"
@@ -89,6 +90,12 @@ static bool has_key(const struct auth *auth, struct exchange *x)
     return x->api_key_idx >= 0;
 }
 
+static bool may_administer(const struct listener *l, const struct exchange *x)
+{
+    if (l->auth.num_keys == 0) return l->browsers.shows_page;
+    return api_keys_terms(l->config, x->api_key_idx).admin;
+}
+
 static bool find_route(struct listener *l, struct http_request *r)
 {
     struct exchange *x = &r->x;
@@ -104,6 +111,11 @@ static bool find_route(struct listener *l, struct http_request *r)
         exchange_error(x, 405, invalid_request, NULL, NULL, 0, "this URL is served for %s", methods);
     } else if (!r->route) {
         refuse_unknown_url(l, x);
+    } else if (r->route->flags & ROUTE_ADMIN && !may_administer(l, x)) {
+        exchange_error(
+            x, 403, invalid_request, "admin_only", NULL, 0,
+            "this is for a key with the word admin behind it in --api-key-file or, where there are no "
+            "keys, for a server on a loopback address");
     } else {
         return true;
     }

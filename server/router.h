@@ -14,6 +14,7 @@ enum route_flags {
     ROUTE_OPEN = 1,   /* needs no API key; every other route does */
     ROUTE_ALWAYS = 2, /* answered while loading and draining, too */
     ROUTE_JSON = 4,   /* wants a JSON body */
+    ROUTE_ADMIN = 8,  /* for a key with `admin` behind it; without keys on a loopback address only */
 };
 
 struct route {

@@ -27,6 +27,8 @@ const struct route server_routes[] = {
     {HTTP_METHOD_GET, "/api/tags", 0, endpoint_ollama_tags, ollama_append_error},
     {HTTP_METHOD_GET, "/api/ps", 0, endpoint_ollama_ps, ollama_append_error},
     {HTTP_METHOD_GET, "/api/version", 0, endpoint_ollama_version, ollama_append_error},
+    {HTTP_METHOD_GET, "/debug/requests", ROUTE_ADMIN | ROUTE_ALWAYS, .handler = endpoint_debug_requests},
+    {HTTP_METHOD_DELETE, "/debug/requests/*", ROUTE_ADMIN | ROUTE_ALWAYS, .handler = endpoint_debug_cancel},
     {HTTP_METHOD_GET, "/props", 0, .handler = endpoint_props},
     {HTTP_METHOD_GET, "/slots", 0, .handler = endpoint_slots},
     {HTTP_METHOD_POST, "/apply-template", ROUTE_JSON, .handler = endpoint_apply_template},

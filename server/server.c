@@ -12,8 +12,8 @@
  * no to health checks and takes requests as before, until whoever balances has seen it (--drain-delay); SIGINT,
  * or SIGTERM again, leaves that out. Draining takes no new API requests, but health, metrics and refusals are
  * still answered; it ends when nothing is in flight, at once if nothing is. A signal while it drains cuts off
- * what runs and ends the process on the spot. Signals that ask for nothing flashd has (SIGHUP to reload, SIGUSR1, ...) are logged
- * and ignored.
+ * what runs and ends the process on the spot. SIGUSR1 tells the log what is in flight; other signals are
+ * logged and ignored.
  *
  * A load cannot be interrupted; a process told to end meanwhile leaves it running and exits under it. */
 #include "server/server.h"
@@ -46,8 +46,9 @@ enum {
     RESTART_MS = 100, /* before another start, when an engine did not get as far as serving */
 };
 
-static const int ignored_signals[] = {SIGHUP, SIGUSR1,   SIGUSR2, SIGALRM,  SIGIO,
-                                      SIGPWR, SIGVTALRM, SIGPROF, SIGSTKFLT};
+/* Some mean something; none of them ends a server. */
+static const int other_signals[] = {SIGHUP, SIGUSR1,   SIGUSR2, SIGALRM,  SIGIO,
+                                    SIGPWR, SIGVTALRM, SIGPROF, SIGSTKFLT};
 
 struct life {
     struct server server;
@@ -57,7 +58,7 @@ struct life {
     struct service_manager manager;
     uv_loop_t loop;
     uv_async_t text_done, quiet;
-    uv_signal_t sigterm, sigint, ignored[array_length(ignored_signals)];
+    uv_signal_t sigterm, sigint, others[array_length(other_signals)];
     uv_timer_t deadline, restart, engine_watch;
     uv_prepare_t before_wait;
     struct model_text text;
@@ -211,11 +212,31 @@ static void on_signal(uv_signal_t *signal, int number)
     leave(life);
 }
 
-static void on_ignored_signal(uv_signal_t *signal, int number)
+static void dump(const struct life *life)
 {
-    (void)signal;
+    static const char *const states[] = {[SERVER_LOADING] = "loading",
+                                         [SERVER_READY] = "ready",
+                                         [SERVER_LAME_DUCK] = "lame duck",
+                                         [SERVER_DRAINING] = "draining",
+                                         [SERVER_FAILED] = "failed"};
+    const struct listener *l = &life->listener;
+    log_info(
+        "dump: %s; the engine's process is %d%s; %d connections, %d of them at work, %llu bytes held for "
+        "them",
+        states[life->server.state], (int)engine_host_pid(&life->engine),
+        life->server.engine_is_down ? ", not ready" : "", l->num_connections, l->num_busy,
+        (unsigned long long)l->num_buffered_bytes);
+    api_dump(&life->server);
+}
+
+static void on_other_signal(uv_signal_t *signal, int number)
+{
     loop_watch_enter("a signal");
-    log_info("got SIG%s: ignored", sigabbrev_np(number));
+    struct life *life = signal->data;
+    if (life->ending) return;
+    bool means_something = number == SIGUSR1;
+    log_info("got SIG%s%s", sigabbrev_np(number), means_something ? "" : ": ignored");
+    if (number == SIGUSR1) dump(life);
 }
 
 static void fail_device(struct life *life)
@@ -511,10 +532,11 @@ static void init_handles(struct life *life)
     uv_prepare_start(&life->before_wait, on_before_wait);
     uv_signal_start(&life->sigterm, on_signal, SIGTERM);
     uv_signal_start(&life->sigint, on_signal, SIGINT);
-    for (size_t i = 0; i < array_length(ignored_signals); i++) {
-        uv_signal_init(&life->loop, &life->ignored[i]);
-        uv_unref((uv_handle_t *)&life->ignored[i]);
-        uv_signal_start(&life->ignored[i], on_ignored_signal, ignored_signals[i]);
+    for (size_t i = 0; i < array_length(other_signals); i++) {
+        uv_signal_init(&life->loop, &life->others[i]);
+        uv_unref((uv_handle_t *)&life->others[i]);
+        life->others[i].data = life;
+        uv_signal_start(&life->others[i], on_other_signal, other_signals[i]);
     }
 }
 
@@ -580,8 +602,7 @@ static void release(struct life *life)
     free(life->default_name);
     uv_close((uv_handle_t *)&life->sigterm, NULL);
     uv_close((uv_handle_t *)&life->sigint, NULL);
-    for (size_t i = 0; i < array_length(ignored_signals); i++)
-        uv_close((uv_handle_t *)&life->ignored[i], NULL);
+    for (size_t i = 0; i < array_length(other_signals); i++) uv_close((uv_handle_t *)&life->others[i], NULL);
     uv_run(&life->loop, UV_RUN_NOWAIT);
     uv_loop_close(&life->loop);
     metrics_reset();

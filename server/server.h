@@ -75,6 +75,8 @@ uint64_t api_engine_owes_since_ns(const struct server *server);
 /* Draining timed out or the device failed: end every request with this error (an SSE error event for
  * streams). */
 void api_abort_all(struct server *server, int http_status, const char *type, const char *message);
+/* What is in flight, to the log; the newest of many. */
+void api_dump(const struct server *server);
 void api_deinit(struct server *server);
 
 /* ---- endpoints (router.c names them); each may only be called with a checked request ---- */
@@ -102,6 +104,8 @@ void endpoint_health(struct exchange *x);           /* GET /health: 200 ready, 5
 void endpoint_livez(struct exchange *x);            /* GET /livez: loop and engine alive */
 void endpoint_version(struct exchange *x);          /* GET /version */
 void endpoint_metrics(struct exchange *x);          /* GET /metrics */
+void endpoint_debug_requests(struct exchange *x);   /* GET /debug/requests */
+void endpoint_debug_cancel(struct exchange *x);     /* DELETE /debug/requests/<id> */
 
 /* ---- errors as protocols tell them, where not as OpenAI ---- */
 append_failure messages_append_error, ollama_append_error;

@@ -199,6 +199,8 @@ static void take_finish(struct choice *c, enum finish_reason finish)
 /* Only once the engine has written them: with the first token, or the end. */
 static void take_times(struct choice *c, const struct choice_context *context, const struct view *v)
 {
+    if (c->slot_idx >= 0 && v->finish != FINISH_NONE)
+        c->num_preemptions = slot_of(c, context)->num_preemptions;
     if (c->scheduled_ns || c->slot_idx < 0 || (v->num_published == 0 && v->finish == FINISH_NONE)) return;
     const struct request_slot *slot = slot_of(c, context);
     c->num_cached_tokens = slot->num_cached_tokens;

@@ -30,9 +30,10 @@ struct choice {
     const char *finish_reason; /* "stop", "tool_calls", "length"; NULL: not yet */
     bool failed;               /* the engine ended it otherwise; see failure, and the slot's error_text */
     enum finish_reason failure;
-    bool ended;            /* stream: the chunk with the finish_reason was written */
-    bool prompt_counted;   /* in the metrics */
-    struct unread *unread; /* NULL: nothing, or still in the slot */
+    bool ended;              /* stream: the chunk with the finish_reason was written */
+    bool prompt_counted;     /* in the metrics */
+    int32_t num_preemptions; /* once the engine has finished it */
+    struct unread *unread;   /* NULL: nothing, or still in the slot */
     struct text_stream text;
     struct buffer ready;           /* text for the client, not written yet */
     struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */

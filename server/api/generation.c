@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "config/api_keys.h"
 #include "server/api/generation_output.h"
 #include "server/api/request_log.h"
 #include "server/api/slot_fill.h"
@@ -93,6 +94,14 @@ void generation_sum_usage(const struct generation *g, struct usage *u)
     }
 }
 
+/* Of what the engine has finished. */
+static int64_t num_preemptions(const struct generation *g)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < g->num_choices; i++) sum += g->choices[i].num_preemptions;
+    return sum;
+}
+
 static const char *finish_text(const struct generation *g, enum outcome outcome)
 {
     return outcome == OUTCOME_DONE ? g->choices[0].finish_reason : outcome_names[outcome];
@@ -108,6 +117,7 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
         .request_id = g->request_id,
         .path = g->answer.codec->path,
         .model = g->answer.model,
+        .key = api_keys_name(g->api->server->config, g->api_key_idx),
         .http_status = http_status,
         .ignored_fields = g->params.ignored ? g->params.ignored->names : NULL,
         .finish_reason = finish_text(g, outcome),
@@ -117,6 +127,7 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
         .prompt_tokens = usage.prompt_tokens,
         .cached_tokens = usage.cached_tokens,
         .completion_tokens = usage.completion_tokens,
+        .preemptions = num_preemptions(g),
         .seed = g->seed,
         .queue_ns = c->scheduled_ns > g->arrival_ns ? c->scheduled_ns - g->arrival_ns : 0,
         .ttft_ns = c->first_token_ns > g->arrival_ns ? c->first_token_ns - g->arrival_ns : 0,

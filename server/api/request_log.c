@@ -11,7 +11,7 @@ static double ms_of(uint64_t ns)
 
 void request_log_write(const struct request_record *r)
 {
-    struct log_field fields[19];
+    struct log_field fields[21];
     int count = 0;
 #define TEXT(name, value)                                                                                    \
     fields[count++] = (struct log_field){.key = name, .type = LOG_FIELD_TEXT, .text = value}
@@ -30,9 +30,11 @@ void request_log_write(const struct request_record *r)
     TEXT("path", r->path);
     INT("status", r->http_status);
     TEXT("model", r->model);
+    if (r->key) TEXT("key", r->key);
     INT("prompt_tokens", r->prompt_tokens);
     INT("cached_tokens", r->cached_tokens);
     INT("completion_tokens", r->completion_tokens);
+    if (r->preemptions) INT("preemptions", r->preemptions);
     if (r->queue_ns) MS("queue_ms", r->queue_ns);
     if (r->ttft_ns) MS("ttft_ms", r->ttft_ns);
     MS("duration_ms", r->duration_ns);
