@@ -162,12 +162,12 @@ struct kernel_table {
     uint64_t (*kv_pool_bytes)(struct device *d, const struct kv_shape *shape);
     int (*kv_pool_create)(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
                           struct error *err) must_check;
-    /* Copies whole blocks of all layers between the pool and host memory (preemption to host where
-     * recomputing would change bits). bytes a block = kv_pool_bytes of one block. May be NULL. */
-    int (*kv_blocks_save)(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
-                          void *host) must_check;
-    int (*kv_blocks_load)(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
-                          const void *host) must_check;
+    /* Copies blocks of all layers, block_ids[i] of the pool to host + host_ids[i] * (kv_pool_bytes of one block), or
+     * back. Behind the steps begun so far; done on return. */
+    int (*kv_blocks_save)(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
+                          const int32_t *host_ids, int num_blocks, void *host) must_check;
+    int (*kv_blocks_load)(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
+                          const int32_t *host_ids, int num_blocks, const void *host) must_check;
 
     /* ---- one step ---- */
 

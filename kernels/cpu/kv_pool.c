@@ -71,18 +71,26 @@ static size_t layer_bytes(const struct kv_pool *p)
     return p->chunk_bytes * (size_t)p->shape.num_kv_heads;
 }
 
-void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, int num_blocks, void *host)
+/* Where a block's chunks of a layer are in host memory. */
+static size_t host_offset(const struct kv_pool *p, int32_t host_id, int32_t layer)
 {
-    char *to = host;
-    for (int i = 0; i < num_blocks; i++)
-        for (int32_t layer = 0; layer < p->shape.num_layers; layer++, to += layer_bytes(p))
-            memcpy(to, kv_pool_chunk(p, layer, block_ids[i], 0), layer_bytes(p));
+    return ((size_t)host_id * (size_t)p->shape.num_layers + (size_t)layer) * layer_bytes(p);
 }
 
-void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, int num_blocks, const void *host)
+void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
+                  void *host)
 {
-    const char *from = host;
     for (int i = 0; i < num_blocks; i++)
-        for (int32_t layer = 0; layer < p->shape.num_layers; layer++, from += layer_bytes(p))
-            memcpy(kv_pool_chunk(p, layer, block_ids[i], 0), from, layer_bytes(p));
+        for (int32_t layer = 0; layer < p->shape.num_layers; layer++)
+            memcpy((char *)host + host_offset(p, host_ids[i], layer),
+                   kv_pool_chunk(p, layer, block_ids[i], 0), layer_bytes(p));
+}
+
+void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
+                  const void *host)
+{
+    for (int i = 0; i < num_blocks; i++)
+        for (int32_t layer = 0; layer < p->shape.num_layers; layer++)
+            memcpy(kv_pool_chunk(p, layer, block_ids[i], 0),
+                   (const char *)host + host_offset(p, host_ids[i], layer), layer_bytes(p));
 }

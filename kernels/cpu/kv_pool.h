@@ -48,7 +48,9 @@ void kv_pool_write(struct kv_pool *p, int32_t layer, int32_t slot, int32_t kv_he
                    const float *v);
 
 /* host holds num_blocks blocks one after another, each [layer][kv_head] chunks. */
-void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, int num_blocks, void *host);
-void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, int num_blocks, const void *host);
+void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
+                  void *host);
+void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
+                  const void *host);
 
 #endif

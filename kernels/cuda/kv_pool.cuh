@@ -25,9 +25,9 @@ __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_
 uint64_t cuda_kv_pool_bytes(struct device *d, const struct kv_shape *shape);
 int cuda_kv_pool_create(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
                         struct error *err);
-int cuda_kv_blocks_save(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
-                        void *host);
-int cuda_kv_blocks_load(struct device *d, struct kv_pool *pool, const int32_t *block_ids, int num_blocks,
-                        const void *host);
+int cuda_kv_blocks_save(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
+                        const int32_t *host_ids, int num_blocks, void *host);
+int cuda_kv_blocks_load(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
+                        const int32_t *host_ids, int num_blocks, const void *host);
 
 #endif
