@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "engine/engine_internal.h"
 
+enum { COPY_BYTES_PER_US = 4000 }; /* until copies of blocks have been measured */
+
 void engine_step_limits(const struct engine_options *options, const struct device *device,
                         struct step_limits *out)
 {
@@ -54,6 +56,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .num_batch_slots = e->limits.num_batch_slots,
         .max_num_sequences = request_slots_count(e->slots),
         .num_blocks = e->options.num_blocks,
+        .num_host_blocks = e->options.num_host_blocks,
         .target_us = e->options.target_us,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .prefill_decode_equal = model_device(e->model)->prefill_decode_equal,
@@ -70,22 +73,26 @@ static int create_arrays(struct engine *e)
     size_t num_slots = (size_t)request_slots_count(e->slots);
     e->results = calloc((size_t)e->limits.num_logits, sizeof(e->results[0]));
     e->seq_of_slot = malloc(num_slots * sizeof(e->seq_of_slot[0]));
-    if (!e->results || !e->seq_of_slot) return STATUS_NO_MEMORY;
+    e->host_kv = calloc((size_t)e->options.num_host_blocks + 1, (size_t)e->options.kv_block_bytes);
+    if (!e->results || !e->seq_of_slot || !e->host_kv) return STATUS_NO_MEMORY;
     for (int i = 0; i < e->limits.num_steps_in_flight; i++)
-        if (plan_init(&e->flights[i].plan, e->limits.num_seqs) != 0) return STATUS_NO_MEMORY;
+        if (plan_init(&e->flights[i].plan, e->limits.num_seqs, e->options.num_host_blocks) != 0)
+            return STATUS_NO_MEMORY;
     for (size_t i = 0; i < num_slots; i++) e->seq_of_slot[i] = NO_SEQUENCE;
     return 0;
 }
 
-static void set_prices(struct engine *e, const struct step_prices *prices)
+static void set_prices(struct engine *e, struct step_prices prices)
 {
-    step_cost_init(&e->cost, prices);
-    scheduler_set_prices(e->scheduler, prices);
+    bool known = prices.prompt_token > 0;
+    prices.block_copy = known ? (double)e->options.kv_block_bytes / COPY_BYTES_PER_US : 0;
+    step_cost_init(&e->cost, &prices);
+    scheduler_set_prices(e->scheduler, &prices);
 }
 
 void engine_guess_prices(struct engine *e, const struct step_prices *prices)
 {
-    if (!engine_knows_prices(e)) set_prices(e, prices);
+    if (!engine_knows_prices(e)) set_prices(e, *prices);
 }
 
 bool engine_knows_prices(const struct engine *e)
@@ -102,7 +109,7 @@ static void inherit_prices(struct engine *e)
                                        .decode_token = s->decode_token_us,
                                        .decode_pair = s->decode_pair_us,
                                        .decode_step = s->decode_step_us};
-    set_prices(e, &prices);
+    set_prices(e, prices);
 }
 
 int engine_create(struct model *model, struct link *link, const struct engine_options *options,
@@ -142,6 +149,7 @@ void engine_destroy(struct engine *e)
     step_builder_destroy(e->builder);
     free(e->results);
     free(e->seq_of_slot);
+    free(e->host_kv);
     free(e);
 }
 

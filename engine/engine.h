@@ -17,10 +17,12 @@ struct engine;
 
 struct engine_options {
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
-    int32_t max_num_logits; /* rows of logits in a step, >= max_num_seqs; what exceeds the sampled ones
+    int32_t max_num_logits;  /* rows of logits in a step, >= max_num_seqs; what exceeds the sampled ones
                                serves prompt log probabilities. 0: max_num_seqs */
-    int32_t num_blocks;     /* of the K/V pool, already created in the model */
-    double target_us;       /* that a step with decoding sequences may take; 0: any */
+    int32_t num_blocks;      /* of the K/V pool, already created in the model */
+    int32_t num_host_blocks; /* of host memory, for what preempted sequences have computed */
+    uint64_t kv_block_bytes; /* matters with host blocks */
+    double target_us;        /* that a step with decoding sequences may take; 0: any */
     bool enable_prefix_caching;
     bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;

@@ -3,6 +3,7 @@
  *   engine.c          life, and the loop around the turns
  *   engine_step.c     the turn: drain, schedule, forward, publish
  *   engine_masks.c    what constrained rows may draw
+ *   engine_copies.c   K/V blocks to host memory and back
  *   engine_publish.c  results into request slots, and how a request ends
  *   engine_stats.c    the counters */
 #ifndef ENGINE_ENGINE_INTERNAL_H
@@ -38,6 +39,8 @@ struct engine {
     bool failed;
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* the model's and, with the first request, the tokenizer's */
     bool knows_text;
+    void *
+        host_kv; /* [options.num_host_blocks][options.kv_block_bytes]; pages that were never needed are none */
     struct link_counters *counters;
     struct link_stats inherited; /* what counters said when this engine was made */
     struct step_rates rates;
@@ -59,6 +62,11 @@ void engine_abandon_flights(struct engine *e);
 void engine_settle_masks(struct engine *e, int flight_idx);
 /* The sequence's row was withheld: because nothing may follow, or nothing is known? */
 void engine_end_if_masked(struct engine *e, int32_t seq_id);
+
+/* engine_copies.c */
+/* What the plan wants copied before its step; says what became of those who were preempted. num_before: steps in
+ * flight that were begun earlier. */
+int engine_copy_blocks(struct engine *e, const struct plan *plan, int num_before);
 
 /* engine_publish.c */
 /* Takes a slot in: queues a sequence for it, or finishes it at once. */

@@ -92,5 +92,8 @@ void engine_copy_scheduler_stats(struct engine *e)
     store32(&c->num_free_blocks, s.num_free_blocks);
     store32(&c->num_cached_blocks, s.num_cached_blocks);
     store32(&c->num_held_blocks, s.num_held_blocks);
+    store32(&c->num_host_blocks, e->options.num_host_blocks);
+    store32(&c->num_free_host_blocks, s.num_free_host_blocks);
     store64(&c->num_preemptions, e->inherited.num_preemptions + s.num_preemptions);
+    store64(&c->num_saved, e->inherited.num_saved + s.num_saved);
 }

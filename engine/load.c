@@ -116,6 +116,8 @@ static struct engine_options engine_options_of(const struct load *load)
         .max_num_batched_tokens = load->facts.max_num_batched_tokens,
         .max_num_logits = max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
         .num_blocks = load->facts.num_blocks,
+        .num_host_blocks = load->num_host_blocks,
+        .kv_block_bytes = load->kv_block_bytes,
         .target_us = target_us(load),
         .enable_prefix_caching = load->config->enable_prefix_caching,
         .leaves_requests = load->leaves_requests,
@@ -195,11 +197,11 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
     double mib = 1.0 / (double)MIB;
     log_info("memory plan: weights %.1f MiB, K/V cache %.1f MiB (%d blocks of %d tokens, %s), longest "
              "sequence %d tokens, "
-             "%d sequences and %d tokens a step",
+             "%d sequences and %d tokens a step; at most %.1f MiB of host memory for preempted ones",
              (double)model_files_weight_bytes(load->files) * mib,
              (double)block_bytes * load->facts.num_blocks * mib, load->facts.num_blocks, BLOCK_SIZE,
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
-             load->facts.max_num_batched_tokens);
+             load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
 }
 
 /* Of attention over a key to all products of a token, in operations. */
@@ -250,6 +252,9 @@ static int load_pool(struct load *load, struct error *err)
     uint64_t block_bytes = model_kv_block_bytes(load->model, load->kv_dtype);
     status = choose_num_blocks(load, block_bytes, err);
     if (!status) status = model_kv_pool_create(load->model, load->facts.num_blocks, load->kv_dtype, err);
+    load->kv_block_bytes = block_bytes;
+    load->num_host_blocks = (int32_t)min_of(load->config->kv_offload_bytes / max_of(block_bytes, (uint64_t)1),
+                                            (uint64_t)load->facts.num_blocks);
     if (!status) log_memory_plan(load, block_bytes);
     return status;
 }

@@ -24,7 +24,10 @@ extern const double step_tokens_bounds[STEP_TOKENS_BOUNDS];
     X(uint64_t, generated_tokens)                                                                            \
     X(uint64_t, prefix_query_tokens)                                                                         \
     X(uint64_t, prefix_hit_tokens)                                                                           \
+    X(int32_t, num_host_blocks) /* of host memory, for what preempted sequences have computed */             \
+    X(int32_t, num_free_host_blocks)                                                                         \
     X(uint64_t, num_preemptions)                                                                             \
+    X(uint64_t, num_saved)        /* preemptions that kept their work there */                               \
     X(uint64_t, discarded_tokens) /* generated but not delivered: cancelled or beyond a stop */              \
     X(uint64_t, num_withheld)     /* rows that waited for their mask and were computed again */              \
     X(uint64_t, num_dequeued)     /* sequences that wait no more: their first step began, or they ended */   \

@@ -380,6 +380,20 @@ uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype)
     return m->device->ops->kv_pool_bytes(m->device, &shape);
 }
 
+int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
+                  void *host)
+{
+    if (num_blocks == 0) return STATUS_OK;
+    return m->device->ops->kv_blocks_save(m->device, m->kv_pool, block_ids, host_ids, num_blocks, host);
+}
+
+int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
+                  const void *host)
+{
+    if (num_blocks == 0) return STATUS_OK;
+    return m->device->ops->kv_blocks_load(m->device, m->kv_pool, block_ids, host_ids, num_blocks, host);
+}
+
 /* ---- steps ---- */
 
 void model_step_begin(struct model *m, const struct step *step)

@@ -62,6 +62,7 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
     if (!status && options->enable_prefix_caching)
         status =
             prefix_cache_create(s->blocks, options->model_key, options->model_key_bytes, &s->prefixes, err);
+    if (!status) status = host_blocks_create(options->num_host_blocks, &s->host_blocks, err);
     if (status) {
         scheduler_destroy(s);
         return status;
@@ -78,6 +79,7 @@ void scheduler_destroy(struct scheduler *s)
     if (!s) return;
     prefix_cache_destroy(s->prefixes);
     block_manager_destroy(s->blocks);
+    host_blocks_destroy(s->host_blocks);
     free(s->sequences);
     free(s->block_tables);
     free(s->free_batch_slots);
@@ -86,18 +88,37 @@ void scheduler_destroy(struct scheduler *s)
     free(s);
 }
 
-int plan_init(struct plan *plan, int32_t max_num_seqs)
+static bool copies_init(struct block_copies *copies, int32_t num_host_blocks)
+{
+    size_t most = (size_t)num_host_blocks + 1; /* never none */
+    copies->block_ids = calloc(most, sizeof(int32_t));
+    copies->host_ids = calloc(most, sizeof(int32_t));
+    return copies->block_ids && copies->host_ids;
+}
+
+static void copies_deinit(struct block_copies *copies)
+{
+    free(copies->block_ids);
+    free(copies->host_ids);
+}
+
+int plan_init(struct plan *plan, int32_t max_num_seqs, int32_t num_host_blocks)
 {
     *plan = (struct plan){0};
     plan->prefills = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
     plan->decodes = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
-    return plan->prefills && plan->decodes ? 0 : STATUS_NO_MEMORY;
+    plan->preemptions = calloc((size_t)max_num_seqs, sizeof(struct preemption));
+    bool all = copies_init(&plan->saves, num_host_blocks) && copies_init(&plan->loads, num_host_blocks);
+    return all && plan->prefills && plan->decodes && plan->preemptions ? 0 : STATUS_NO_MEMORY;
 }
 
 void plan_deinit(struct plan *plan)
 {
     free(plan->prefills);
     free(plan->decodes);
+    free(plan->preemptions);
+    copies_deinit(&plan->saves);
+    copies_deinit(&plan->loads);
     *plan = (struct plan){0};
 }
 
@@ -159,26 +180,12 @@ void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq)
     }
 }
 
-static void release_device_state(struct scheduler *s, struct sequence *seq)
+void scheduler_release(struct scheduler *s, struct sequence *seq)
 {
     block_manager_release(s->blocks, seq->num_blocks, table_of(s, seq->batch_slot));
     s->free_batch_slots[s->num_free_batch_slots++] = seq->batch_slot;
     seq->batch_slot = -1;
     seq->num_blocks = 0;
-}
-
-void scheduler_preempt(struct scheduler *s, struct sequence *seq)
-{
-    sequence_list_remove(s, &s->running, id_of(s, seq));
-    release_device_state(s, seq);
-    sequence_forget_computed(seq);
-    seq->state = SEQUENCE_WAITING;
-    seq->num_preemptions++;
-    seq->available_at_refusal = -1;
-    s->num_preemptions++;
-    seq->num_bypassed = BYPASS_MAX;
-    sequence_list_insert(s, &s->urgent, id_of(s, seq), NO_SEQUENCE);
-    s->num_waiting++;
 }
 
 static void free_sequence(struct scheduler *s, struct sequence *seq)
@@ -201,6 +208,7 @@ void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
     scheduler_leave_tenant(s, seq);
     if (seq->state == SEQUENCE_WAITING) {
         scheduler_dequeue(s, seq);
+        scheduler_forget_saved(s, seq);
         free_sequence(s, seq);
         return;
     }
@@ -216,7 +224,7 @@ void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
         sequence_list_insert(s, &s->closing, seq_id, s->closing.tail);
         return;
     }
-    release_device_state(s, seq);
+    scheduler_release(s, seq);
     free_sequence(s, seq);
 }
 
@@ -245,7 +253,7 @@ bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
     assert_always(seq->state == SEQUENCE_CLOSING);
     if (seq->num_steps_in_flight == 0) {
         sequence_list_remove(s, &s->closing, entry->seq_id);
-        release_device_state(s, seq);
+        scheduler_release(s, seq);
         free_sequence(s, seq);
     }
     return false;
@@ -297,6 +305,8 @@ void scheduler_stats(const struct scheduler *s, struct scheduler_stats *out)
         .num_free_blocks = block_manager_num_free(s->blocks),
         .num_cached_blocks = block_manager_num_cached(s->blocks),
         .num_held_blocks = block_manager_num_held(s->blocks),
+        .num_free_host_blocks = host_blocks_num_free(s->host_blocks),
         .num_preemptions = s->num_preemptions,
+        .num_saved = s->num_saved,
     };
 }

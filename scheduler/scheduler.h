@@ -5,7 +5,8 @@
  *
  *   1. room     every decoding sequence, oldest first, gets the block that its next token needs; when there
  *               is none, the youngest running sequence is preempted: its blocks go, it waits before all
- *               others, and will compute its prompt and what it generated again
+ *               others, and will compute its prompt and what it generated again; unless what it has computed
+ *               is saved to host memory, where there is room and the prices call that cheaper
  *   2. decode   one token of every decoding sequence
  *   3. prompts  of running sequences and of waiting ones, which are admitted for it, in the order below
  *
@@ -24,7 +25,9 @@
  * A sequence is admitted when all tokens that it has fit into blocks and one more block remains for each that
  * runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
  * bypassed by others (nothing idles that somebody could use), but only BYPASS_MAX times: then it is urgent,
- * as preempted ones are at once, and nobody else is admitted until all urgent ones are.
+ * as preempted ones are at once, and nobody else is admitted until all urgent ones are. A preempted one comes
+ * back when ROOM_BLOCKS remain for each, as far as it can need them: where all grow alike, none is preempted
+ * again soon.
  *
  * Promise: the oldest running sequence can always finish, since the blocks of all others can be had for it
  * and scheduler_add refuses what does not fit into the whole pool. So does, in turn, everyone.
@@ -42,7 +45,7 @@
 #include "scheduler/sequence.h"
 #include "scheduler/step_cost.h"
 
-enum { PATIENCE = 4 };
+enum { PATIENCE = 4, ROOM_BLOCKS = 4 };
 enum { BYPASS_MAX = 16, BYPASS_LOOK_AHEAD = 32 };
 
 struct scheduler_options {
@@ -53,7 +56,8 @@ struct scheduler_options {
     int32_t num_batch_slots;   /* max_num_seqs times the steps in flight */
     int32_t max_num_sequences; /* in all states but free; closing ones come on top */
     int32_t num_blocks;
-    double target_us; /* that a step may take; 0: any */
+    int32_t num_host_blocks; /* for what preempted sequences have computed; 0: they compute it again */
+    double target_us;        /* that a step may take; 0: any */
     bool enable_prefix_caching, prefill_decode_equal;
     const void *model_key; /* for the prefix cache; not kept */
     size_t model_key_bytes;
@@ -71,6 +75,20 @@ struct plan_entry {
     bool admitted;      /* this is the first entry since the sequence got its batch_slot */
 };
 
+/* What was done about the sequence of this slot, and what both ways were expected to take. */
+struct preemption {
+    int32_t slot_idx, num_tokens; /* computed */
+    bool saved;
+    double restore_us, compute_us; /* to the host and back; again */
+};
+
+/* Block block_ids[i] to host block host_ids[i], or back. */
+struct block_copies {
+    int32_t count;
+    int32_t *block_ids, *host_ids; /* [num_host_blocks] each */
+};
+
+/* What is to be copied is copied before the step begins, saves before loads. */
 struct plan {
     int32_t num_prefills, num_decodes; /* entries; decodes have one token each */
     int32_t num_tokens, num_prefill_tokens, num_logits;
@@ -78,6 +96,9 @@ struct plan {
     double us;                             /* that it will take, as the prices say */
     double us_left;                        /* for prompts: what nobody needed */
     struct plan_entry *prefills, *decodes; /* [max_num_seqs] each */
+    int32_t num_preemptions;
+    struct preemption *preemptions; /* [max_num_seqs] */
+    struct block_copies saves, loads;
 };
 
 enum schedule_result {
@@ -89,7 +110,8 @@ enum schedule_result {
 struct scheduler_stats {
     int32_t num_running, num_waiting;
     int32_t num_blocks, num_free_blocks, num_cached_blocks, num_held_blocks;
-    uint64_t num_preemptions;
+    int32_t num_free_host_blocks;
+    uint64_t num_preemptions, num_saved; /* num_saved: of them, those whose work was */
 };
 
 struct scheduler;
@@ -98,7 +120,8 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
                      struct error *err) must_check;
 void scheduler_destroy(struct scheduler *s);
 
-int plan_init(struct plan *plan, int32_t max_num_seqs) must_check; /* STATUS_NO_MEMORY */
+/* STATUS_NO_MEMORY */
+int plan_init(struct plan *plan, int32_t max_num_seqs, int32_t num_host_blocks) must_check;
 void plan_deinit(struct plan *plan);
 
 /* Queues a sequence and writes its id. STATUS_NO_BLOCKS: the whole pool would be too small for it. */

@@ -39,6 +39,29 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     assert_always(seq->num_blocks <= sequence_num_blocks_max(seq->num_prompt, seq->max_tokens));
     if (seq->state == SEQUENCE_CLOSING) assert_always(seq->num_steps_in_flight > 0);
     if (seq->state == SEQUENCE_WAITING) assert_always(seq->num_blocks == 0 && seq->num_steps_in_flight == 0);
+    if (seq->saved != NO_HOST_BLOCK)
+        assert_always(seq->state == SEQUENCE_WAITING && seq->num_preemptions > 0);
+    assert_always(seq->num_saved_tokens < seq->num_tokens);
+}
+
+/* Each host block is free or in the chain of one waiting sequence, which has what its saved tokens need. */
+static void check_saved(const struct scheduler *s)
+{
+    int32_t num_saved = 0;
+    bool *used = calloc((size_t)s->options.num_host_blocks + 1, sizeof(*used));
+    assert_always(used);
+    for (int32_t i = 0; i < s->num_sequences; i++) {
+        const struct sequence *seq = &s->sequences[i];
+        int32_t count = 0, id = seq->state == SEQUENCE_FREE ? NO_HOST_BLOCK : seq->saved;
+        for (; id != NO_HOST_BLOCK; id = host_blocks_next(s->host_blocks, id), count++) {
+            assert_always(!used[id]);
+            used[id] = true;
+        }
+        if (seq->state != SEQUENCE_FREE) assert_always(count == div_up(seq->num_saved_tokens, BLOCK_SIZE));
+        num_saved += count;
+    }
+    assert_always(num_saved + host_blocks_num_free(s->host_blocks) == s->options.num_host_blocks);
+    free(used);
 }
 
 /* The hash that the next block will hang on is that of the tokens before it. */
@@ -120,6 +143,7 @@ void scheduler_check(const struct scheduler *s)
         if (seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_WAITING) check_hash(seq);
     }
     check_tables(s);
+    check_saved(s);
     block_manager_check(s->blocks);
     if (s->prefixes) prefix_cache_check(s->prefixes);
 }

@@ -1,9 +1,10 @@
 /* scheduler_internal.h - what the scheduler's files share: its state, and lists of sequences in one array.
  *
- *   scheduler.c        life, and giving back what a sequence held
- *   scheduler_queue.c  tenants, and who waits in which order
- *   scheduler_plan.c   the policy
- *   scheduler_check.c  the invariants */
+ *   scheduler.c          life, and giving back what a sequence held
+ *   scheduler_queue.c    tenants, and who waits in which order
+ *   scheduler_plan.c     the policy
+ *   scheduler_preempt.c  what becomes of a preempted sequence's work
+ *   scheduler_check.c    the invariants */
 #ifndef SCHEDULER_SCHEDULER_INTERNAL_H
 #define SCHEDULER_SCHEDULER_INTERNAL_H
 
@@ -28,6 +29,7 @@ struct scheduler {
     struct scheduler_options options;
     struct block_manager *blocks;
     struct prefix_cache *prefixes; /* NULL: off */
+    struct host_blocks *host_blocks;
     int32_t num_sequences, table_stride;
     struct sequence *sequences; /* [num_sequences] */
     int32_t *block_tables;      /* [num_batch_slots][table_stride] */
@@ -45,7 +47,7 @@ struct scheduler {
     struct sequence *refused[BYPASS_LOOK_AHEAD];
     int32_t num_refused;
     int32_t num_steps_in_flight;
-    uint64_t num_arrivals, num_preemptions;
+    uint64_t num_arrivals, num_preemptions, num_saved;
 };
 
 static inline int32_t id_of(const struct scheduler *s, const struct sequence *seq)
@@ -89,8 +91,19 @@ static inline bool sequence_is_due_before(const struct sequence *a, const struct
 
 /* Tells the prefix cache about every block that is full of known tokens by now. */
 void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq);
-/* Takes everything from a running sequence that no step in flight names and puts it before all who
- * wait. */
-void scheduler_preempt(struct scheduler *s, struct sequence *seq);
+/* Blocks and batch_slot of a sequence that no step in flight names. */
+void scheduler_release(struct scheduler *s, struct sequence *seq);
+
+/* ---- scheduler_preempt.c ---- */
+
+/* Takes everything from a running sequence that no step in flight names and puts it before all who wait. What
+ * it has computed may be among the plan's saves. */
+void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *seq);
+/* An admitted sequence, with blocks in its table for all of its tokens: what was saved goes into those behind the
+ * first num_hits, and counts as computed. */
+void scheduler_restore(struct scheduler *s, struct plan *plan, struct sequence *seq, int32_t num_hits);
+void scheduler_forget_saved(struct scheduler *s, struct sequence *seq);
+/* Blocks that shall remain when a preempted sequence comes back. */
+int32_t scheduler_room(const struct scheduler *s, const struct sequence *preempted);
 
 #endif

@@ -10,7 +10,7 @@ static const double PROMPTS_SHARE = 0.25, SHORT_SHARE = 0.25;
 static const double STEPS_WORTH = 4, STEPS_WORTH_ALONE = 16;
 
 /* 1. room. False: only a preemption helps, and a step in flight is in the way. */
-static bool make_room(struct scheduler *s)
+static bool make_room(struct scheduler *s, struct plan *plan)
 {
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         struct sequence *seq = &s->sequences[id];
@@ -20,7 +20,7 @@ static bool make_room(struct scheduler *s)
             if (s->num_steps_in_flight > 0) return false;
             struct sequence *youngest = &s->sequences[s->running.tail];
             assert_always(s->running.count > 1);
-            scheduler_preempt(s, youngest);
+            scheduler_preempt(s, plan, youngest);
             if (youngest == seq) return true;
         }
         seq->num_blocks++;
@@ -136,7 +136,8 @@ static void plan_prompt(struct scheduler *s, struct plan *plan, const struct seq
 /* Blocks for all tokens that the sequence has, those found in the prefix cache shared. False: not enough. */
 static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *table)
 {
-    int32_t headroom = s->running.count, available = block_manager_num_available(s->blocks);
+    int32_t headroom = seq->num_preemptions > 0 ? scheduler_room(s, seq) : s->running.count;
+    int32_t available = block_manager_num_available(s->blocks);
     int32_t num_blocks = (int32_t)div_up(seq->num_tokens, BLOCK_SIZE), num_hits = 0;
     /* Looking up a long prompt each step while nothing changes would cost more than the step's whole plan. */
     if (available < num_blocks + headroom && available <= seq->available_at_refusal && headroom > 0)
@@ -160,12 +161,13 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *tabl
     return true;
 }
 
-static bool admit(struct scheduler *s, struct sequence *seq)
+static bool admit(struct scheduler *s, struct plan *plan, struct sequence *seq)
 {
     int32_t batch_slot = s->free_batch_slots[s->num_free_batch_slots - 1];
     if (!hold_blocks(s, seq, table_of(s, batch_slot))) return false;
     s->num_free_batch_slots--;
     seq->batch_slot = batch_slot;
+    scheduler_restore(s, plan, seq, seq->num_hashed_blocks);
     scheduler_dequeue(s, seq);
     seq->state = SEQUENCE_RUNNING;
     seq->is_entered = false;
@@ -288,14 +290,14 @@ static void collect_prompts(struct scheduler *s)
 }
 
 /* From among those whose turn may come, admitted if it waits. False: not enough blocks. */
-static bool take(struct scheduler *s, struct sequence *seq)
+static bool take(struct scheduler *s, struct plan *plan, struct sequence *seq)
 {
     s->virtual_us = max_of(s->virtual_us, tenant_of(s, seq)->service_us);
     if (seq->state == SEQUENCE_RUNNING) {
         leave_chain(s, seq);
         return true;
     }
-    if (!admit(s, seq)) {
+    if (!admit(s, plan, seq)) {
         refuse(s, seq);
         return false;
     }
@@ -323,7 +325,7 @@ static void plan_shorter(struct scheduler *s, struct plan *plan, const struct se
     double us_kept = plan->us_left * (1 - SHORT_SHARE);
     struct sequence *seq;
     while (plan->us_left > us_kept && has_room(s, plan) && (seq = shortest_beside(s, first)))
-        if (take(s, seq)) plan_prompt(s, plan, seq, plan->us_left - us_kept);
+        if (take(s, plan, seq)) plan_prompt(s, plan, seq, plan->us_left - us_kept);
 }
 
 /* A long prompt ends the plan: it takes what is left. */
@@ -333,7 +335,7 @@ static void plan_prompts(struct scheduler *s, struct plan *plan)
     bool any_long = false;
     collect_prompts(s);
     while (!any_long && has_room(s, plan) && (first = next_prompt(s))) {
-        if (!take(s, first)) continue;
+        if (!take(s, plan, first)) continue;
         any_long = is_long(s, plan, first);
         if (any_long) plan_shorter(s, plan, first);
         if (has_room(s, plan)) plan_prompt(s, plan, first, plan->us_left);
@@ -358,6 +360,7 @@ static void plan_clear(struct plan *plan)
     plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = 0;
     plan->work = (struct step_work){0};
     plan->us = plan->us_left = 0;
+    plan->num_preemptions = plan->saves.count = plan->loads.count = 0;
 }
 
 enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)
@@ -365,7 +368,7 @@ enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)
     plan_clear(plan);
     s->num_plans++;
     s->num_refused = 0;
-    if (!make_room(s)) return SCHEDULE_DRAIN;
+    if (!make_room(s, plan)) return SCHEDULE_DRAIN;
     plan_decodes(s, plan);
     plan->us_left = us_for_prompts(s, plan);
     plan_prompts(s, plan);

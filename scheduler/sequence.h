@@ -21,6 +21,7 @@
 #ifndef SCHEDULER_SEQUENCE_H
 #define SCHEDULER_SEQUENCE_H
 
+#include "kvcache/host_blocks.h"
 #include "kvcache/prefix_cache.h"
 
 enum { NO_SEQUENCE = -1 };
@@ -73,6 +74,10 @@ struct sequence {
     int32_t available_at_refusal; /* blocks; tried again when there are more */
     int32_t num_cached_tokens;    /* found in the prefix cache when first admitted; -1: not admitted yet */
     int32_t num_preemptions;
+
+    /* while waiting, since it was preempted: K and V of the first tokens, in host memory */
+    int32_t saved; /* a chain of host blocks; NO_HOST_BLOCK: none */
+    int32_t num_saved_tokens;
 };
 
 void sequence_init(struct sequence *seq, const struct sequence_input *input, uint64_t arrival,

@@ -6,10 +6,11 @@
 
 enum { PER_TOKEN, PER_PAIR, PER_STEP };
 
-static const double NOISE = 0.1;  /* of a step's time: what equal steps differ by */
-static const double DRIFT = 0.02; /* of a coefficient, from step to step */
-static const double DOUBT = 1.0;  /* of a coefficient, at most and in the beginning */
-static const double LIKELY = 3;   /* standard deviations */
+static const double NOISE = 0.1;      /* of a step's time: what equal steps differ by */
+static const double DRIFT = 0.02;     /* of a coefficient, from step to step */
+static const double DOUBT = 1.0;      /* of a coefficient, at most and in the beginning */
+static const double LIKELY = 3;       /* standard deviations; times what a copy takes */
+static const double COPY_MEMORY = 64; /* blocks, the newest of them, that its mean goes back */
 
 /* ---- one fit ---- */
 
@@ -59,6 +60,7 @@ void step_cost_init(struct step_cost *c, const struct step_prices *start)
 {
     fit_init(&c->prompt, start->prompt_token, start->prompt_pair, start->prompt_step);
     fit_init(&c->decode, start->decode_token, start->decode_pair, start->decode_step);
+    c->block_copy = start->block_copy;
 }
 
 void step_cost_learn(struct step_cost *c, const struct step_work *work, double us)
@@ -74,6 +76,13 @@ void step_cost_learn(struct step_cost *c, const struct step_work *work, double u
     }
 }
 
+void step_cost_learn_copy(struct step_cost *c, int32_t num_blocks, double us)
+{
+    if (c->prompt.scale[PER_TOKEN] <= 0 || num_blocks <= 0 || !(us > 0)) return;
+    double each = fmin(us / num_blocks, LIKELY * c->block_copy);
+    c->block_copy += (each - c->block_copy) * num_blocks / (num_blocks + COPY_MEMORY);
+}
+
 struct step_prices step_cost_prices(const struct step_cost *c)
 {
     return (struct step_prices){.prompt_token = c->prompt.us[PER_TOKEN],
@@ -81,7 +90,8 @@ struct step_prices step_cost_prices(const struct step_cost *c)
                                 .prompt_step = c->prompt.us[PER_STEP],
                                 .decode_token = c->decode.us[PER_TOKEN],
                                 .decode_pair = c->decode.us[PER_PAIR],
-                                .decode_step = c->decode.us[PER_STEP]};
+                                .decode_step = c->decode.us[PER_STEP],
+                                .block_copy = c->block_copy};
 }
 
 struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, double token_us,

@@ -9,8 +9,9 @@
  * Each of the two fits is a Kalman filter over three coefficients: a recursive least squares whose
  * uncertainty grows a little with each step, so that it follows a machine that gets slower, and never beyond
  * the coefficients' own size, so that an hour of equal steps unlearns nothing. A step that took absurdly long
- * (somebody else had the machine) moves it no further than a likely one. Bounded memory; the same steps give
- * the same numbers. Thread: its owner's. */
+ * (somebody else had the machine) moves it no further than a likely one. What it takes to copy a K/V block
+ * between device and host is a mean of the newest copies. Bounded memory; the same steps give the same
+ * numbers. Thread: its owner's. */
 #ifndef SCHEDULER_STEP_COST_H
 #define SCHEDULER_STEP_COST_H
 
@@ -25,6 +26,7 @@ struct step_work {
 struct step_prices {
     double prompt_token, prompt_pair, prompt_step; /* prompt_step: of a step with prompts */
     double decode_token, decode_pair, decode_step; /* decode_step: of a step without */
+    double block_copy;                             /* of a K/V block, to the host or back */
 };
 
 enum { COST_TERMS = 3 };
@@ -37,11 +39,15 @@ struct cost_fit {
 
 struct step_cost {
     struct cost_fit prompt, decode;
+    double block_copy;
 };
 
 /* start: a guess that may be wrong by a factor of a few. */
 void step_cost_init(struct step_cost *c, const struct step_prices *start);
 void step_cost_learn(struct step_cost *c, const struct step_work *work, double us);
+/* num_blocks were copied to the host, or back, while the device did nothing else. Of a start without a price
+ * nothing is learned, as of steps. */
+void step_cost_learn_copy(struct step_cost *c, int32_t num_blocks, double us);
 struct step_prices step_cost_prices(const struct step_cost *c);
 
 /* Prices from two measured steps of one sequence, of num_tokens tokens and of one, and from the ratio of the

@@ -38,14 +38,14 @@ static struct {
     struct metric *running, *waiting, *waiting_for_room, *kv_usage, *cache_config;
     struct metric *prompt_tokens, *prompt_computed, *prompt_hit, *prompt_cached, *generation_tokens;
     struct metric *success[NUM_FINISHED_REASONS];
-    struct follower preemptions, prefix_queries, prefix_hits, discarded, steps;
+    struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, steps;
     struct metric *first_write, *write_gap;
     struct metric *ttft, *itl, *tpot, *e2e, *queue, *inference, *prefill, *decode;
     struct metric *length_prompt, *length_generation, *length_most, *params_max_tokens, *params_n,
         *kv_computed;
     struct metric *iteration_tokens;
     struct metric *admitted, *finished[NUM_OUTCOMES], *in_flight, *slots_free, *arena_bytes;
-    struct metric *blocks_free, *blocks_cached, *blocks_held;
+    struct metric *blocks_free, *blocks_cached, *blocks_held, *blocks_saved;
     struct follower grammars_compiled, grammars_refused, grammars_found, compile_seconds, masks, withheld;
     struct metric *grammar_bytes;
 } m;
@@ -165,7 +165,7 @@ static void register_tokens(void)
         m.success[i] =
             add_labelled(METRIC_COUNTER, "vllm:request_success_total", "Finished sequences.", label);
     }
-    m.preemptions.metric = add_counter("vllm:num_preemptions_total", "Preemptions by recompute.");
+    m.preemptions.metric = add_counter("vllm:num_preemptions_total", "Preemptions.");
     m.prefix_queries.metric = add_counter("vllm:prefix_cache_queries_total",
                                           "Tokens looked up in the prefix cache, once a sequence.");
     m.prefix_hits.metric = add_counter("vllm:prefix_cache_hits_total", "Tokens found there.");
@@ -240,6 +240,11 @@ static void register_own(const char *const *phase_names, const double *phase_sec
     m.blocks_held = add_own(METRIC_GAUGE, "flashd_kv_blocks", "K/V blocks by state.", "state=\"held\"");
     m.arena_bytes = add_own(METRIC_GAUGE, "flashd_arena_bytes", "Memory of requests in flight.", "");
     m.steps.metric = add_own(METRIC_COUNTER, "flashd_engine_steps_total", "Forward steps.", "");
+    m.blocks_saved = add_own(METRIC_GAUGE, "flashd_kv_host_blocks",
+                             "Blocks in host memory that preempted sequences will come back to.", "");
+    m.saved.metric =
+        add_own(METRIC_COUNTER, "flashd_preemptions_saved_total",
+                "Preemptions whose K/V blocks went to host memory; the others compute again.", "");
     m.discarded.metric = add_own(METRIC_COUNTER, "flashd_discarded_tokens_total",
                                  "Tokens computed for a sequence that had ended.", "");
 }
@@ -390,7 +395,9 @@ void request_metrics_refresh(const struct server *server, int num_in_flight)
     metric_set(m.in_flight, num_in_flight);
     metric_set(m.slots_free, request_slots_num_free(server->slots));
     metric_set(m.arena_bytes, (double)arena_total_bytes());
+    metric_set(m.blocks_saved, s.num_host_blocks - s.num_free_host_blocks);
     follow(&m.preemptions, (double)s.num_preemptions);
+    follow(&m.saved, (double)s.num_saved);
     follow(&m.prefix_queries, (double)s.prefix_query_tokens);
     follow(&m.prefix_hits, (double)s.prefix_hit_tokens);
     follow(&m.discarded, (double)s.discarded_tokens);

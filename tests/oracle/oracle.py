@@ -28,7 +28,8 @@ import mixture
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LONGEST = 544  # tokens of the longest request of the mixture, rounded up to blocks
-POOL_BYTES = 2 * LONGEST * 23040  # the small pool: two of the longest sequences of SmolLM2
+POOL_BYTES = 5 * LONGEST * 23040 // 4  # the small pool: a little more than the longest sequence of SmolLM2
+HOST_BYTES = POOL_BYTES // 8  # of host memory: some that are preempted come back to their blocks, the others compute again
 
 
 class Server:
@@ -191,7 +192,8 @@ class Oracle:
         alone_s = time.monotonic() - begin
 
         rng = random.Random(self.options.seed)
-        server = Server(self.options, ["--max-model-len", str(LONGEST), "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(POOL_BYTES)])
+        server = Server(self.options, ["--max-model-len", str(LONGEST), "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(POOL_BYTES),
+                                       "--kv-offload-bytes", str(HOST_BYTES)])
         begin = time.monotonic()
         results, refusals = self.send_all(server, self.options.threads, rng.sample(numbers, count))
         together_s = time.monotonic() - begin
@@ -215,11 +217,16 @@ class Oracle:
         server.stop()
 
         print("%d requests alone (%.0f s), then %d, %d at a time (%.0f s) and among %d that were abandoned; refused %d times, "
-              "%d preemptions, %d of %d prompt tokens from the prefix cache" % (
+              "%d preemptions (%d saved), %d of %d prompt tokens from the prefix cache" % (
                   num_alone, alone_s, count, self.options.threads, together_s, num_gone[0], refusals + more, last["vllm:num_preemptions_total"],
+                  last["flashd_preemptions_saved_total"],
                   last["vllm:prompt_tokens_cached_total"], last["vllm:prompt_tokens_total"]))
         if not metrics["vllm:num_preemptions_total"]:
             self.problems.append("nothing was preempted: the pool is too large for this test to mean anything")
+        if not 0 < last["flashd_preemptions_saved_total"] < last["vllm:num_preemptions_total"]:
+            self.problems.append("preempted sequences were all saved, or none was: half of this test means nothing")
+        if last["flashd_kv_host_blocks"]:
+            self.problems.append("blocks of host memory are left")
         print("%d answers compared, %d problems" % (num_compared, len(self.problems)))
         for problem in self.problems[:10]:
             print(problem)

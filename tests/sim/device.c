@@ -10,7 +10,7 @@
 
 static struct model *model;
 static struct rng latency;
-static uint64_t ready_ns[FAKE_FLIGHTS_MAX], mean_latency_ns;
+static uint64_t ready_ns[FAKE_FLIGHTS_MAX], mean_latency_ns, copy_latency_ns;
 static int oldest, num_in_flight;
 static int64_t num_late_seen, num_mixed_seen;
 static bool *was_free; /* by block */
@@ -52,6 +52,21 @@ static void on_wait(void)
     num_mixed_seen = model->num_mixed_steps;
 }
 
+/* ---- copies of blocks ---- */
+
+/* Sometimes slower than any step, so that computing again is cheaper. */
+static int on_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)
+{
+    if (world.device_may_fail && rng_chance(&latency, 5)) {
+        mark(MARK_copy_failed);
+        return STATUS_DEVICE;
+    }
+    thread_sleep_until(now_ns() + (uint64_t)num_blocks * rng_skewed(&latency, copy_latency_ns));
+    watch_copy(save, block_ids, host_ids, num_blocks);
+    thread_pause();
+    return 0;
+}
+
 /* ---- what is looked at from outside ---- */
 
 void sim_device_spoil_freed(const struct block_manager *blocks)
@@ -79,7 +94,8 @@ static struct fake_options make_options(struct rng *rng)
                                    .num_blocks = world.num_blocks,
                                    .fail_at_step = -1,
                                    .on_begin = on_begin,
-                                   .on_wait = on_wait};
+                                   .on_wait = on_wait,
+                                   .on_copy = on_copy};
     world.device_may_fail = has(FEATURE_device_failures);
     if (!world.device_may_fail) return options;
     if (has(FEATURE_penalties) && rng_chance(rng, 40))
@@ -95,6 +111,7 @@ void sim_device_open(int engine_idx)
     struct fake_options options = make_options(&rng);
     latency = rng_of("latency", (uint64_t)engine_idx);
     mean_latency_ns = 1 + rng_skewed(&latency, 8000000);
+    copy_latency_ns = 1 + rng_skewed(&latency, 4000000);
     model = fake_model_create(&options);
     was_free = keep_alloc((size_t)world.num_blocks * sizeof(*was_free));
 }

@@ -58,6 +58,8 @@ static int create_engine(struct link *link, struct engine **out, struct error *e
                                            .max_num_batched_tokens = world.max_num_batched_tokens,
                                            .max_num_logits = world.max_num_logits,
                                            .num_blocks = world.num_blocks,
+                                           .num_host_blocks = world.num_host_blocks,
+                                           .kv_block_bytes = FAKE_BLOCK_BYTES,
                                            .target_us = world.target_us,
                                            .enable_prefix_caching = world.config.enable_prefix_caching,
                                            .leaves_requests = process.host->main == NULL};
@@ -176,6 +178,8 @@ static void check_stopped(const struct link *link)
     engine_check(world.engine);
     heap_exempt(false);
     link_stats(link, &stats);
+    expect(stats.num_free_host_blocks == world.num_host_blocks, "the engine stopped with %d host blocks free",
+           stats.num_free_host_blocks);
     expect(stats.num_running == 0 && stats.num_waiting == 0 && stats.num_held_blocks == 0,
            "the engine stopped with %d running, %d waiting, %d blocks held", stats.num_running,
            stats.num_waiting, stats.num_held_blocks);

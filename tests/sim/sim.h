@@ -3,7 +3,7 @@
  * The server is the production one, from server_run down to the block manager; replaced are libuv (loop.c,
  * net.c), threads and time (threads.c), the allocator (heap.c), the model with its device, tokenizer
  * (device.c, words.c), and what the engine lives in (engine.c). Beside it stand the clients (client.c,
- * request.c, answer.c) and the checks (watch.c, judge.c). One process runs one seed; main.c starts processes,
+ * request.c, answer.c) and the checks (watch.c, policy.c, judge.c). One process runs one seed; main.c starts processes,
  * shrinks failures, adds up markers. */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
@@ -36,6 +36,7 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(conversations, 40)                                                                                     \
     X(storms, 40)                                                                                            \
     X(tiny_pools, 60)                                                                                        \
+    X(host_blocks, 60)                                                                                       \
     X(small_steps, 50)                                                                                       \
     X(few_slots, 40)                                                                                         \
     X(token_limits, 20)                                                                                      \
@@ -106,6 +107,11 @@ extern const char *const feature_names[NUM_FEATURES];
     X(prepared_by_worker)                                                                                    \
     X(preemptions)                                                                                           \
     X(preempted_and_answered)                                                                                \
+    X(work_saved)                                                                                            \
+    X(work_restored)                                                                                         \
+    X(work_cheaper_again)                                                                                    \
+    X(work_without_room)                                                                                     \
+    X(copy_failed)                                                                                           \
     X(replayed_by_decode)                                                                                    \
     X(prefix_hits)                                                                                           \
     X(conversations_went_on)                                                                                 \
@@ -237,7 +243,7 @@ extern struct world {
     int exit_code;     /* what the process is to end with: 1, 70 once it must */
     int num_clients;
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
-    int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks;
+    int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
     double target_us;
 } world;
 

@@ -18,10 +18,11 @@
 #include "sim/form.h"
 #include "sim/wraps.h"
 
-enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5, SEQUENCES_MAX = 1024 };
+enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5 };
 
 struct watch watches[SLOTS_MAX];
 static uint32_t *tenant_of_place; /* [num_blocks * BLOCK_SIZE]: who wrote it */
+static uint32_t *tenant_of_saved; /* [num_host_blocks * BLOCK_SIZE] */
 static int32_t head_waits_for;
 static uint64_t head_arrival, num_delivered, last_steps;
 static bool is_publishing; /* the engine, results of a step */
@@ -341,7 +342,7 @@ static void check_listener(const struct listener *l)
            (unsigned long long)l->num_buffered_bytes);
 }
 
-/* ---- plans, and markers ---- */
+/* ---- blocks, and markers ---- */
 
 /* Whether the row that the sequence fails on is the one that alone it fails on, too. */
 static bool engine_is_failing_alone(const struct sequence *seq)
@@ -353,123 +354,6 @@ static bool engine_is_failing_alone(const struct sequence *seq)
     solo_run(&w->expected, w->prompt, &solo);
     return solo.end == SOLO_BAD_ROW && seq->num_tokens - seq->num_prompt == solo.num_tokens &&
            !engine_failed(world.engine) && !world.ending && !world.aborted;
-}
-
-static bool is_due_before(const struct sequence *a, const struct sequence *b)
-{
-    return a->due_us < b->due_us || (a->due_us == b->due_us && a->arrival < b->arrival);
-}
-
-/* S9, counted by the simulator itself: among one tenant's, who is due later comes in first only if it is
- * shorter, or if there were no blocks; and that not for ever. */
-static void count_passing(const struct scheduler *s, const struct sequence *admitted)
-{
-    if (admitted->num_bypassed >= BYPASS_MAX) return;
-    const struct tenant *t = &s->tenants[admitted->tenant];
-    int32_t id = t->waiting.head;
-    for (int n = 0; n < BYPASS_LOOK_AHEAD && id != NO_SEQUENCE; n++, id = s->sequences[id].next) {
-        const struct sequence *seq = &s->sequences[id];
-        if (!is_due_before(seq, admitted)) break;
-        struct watch *w = &watches[seq->slot_idx];
-        bool was_refused = seq->refused_plan == s->num_plans;
-        expect(was_refused || admitted->num_tokens <= seq->num_tokens,
-               "%s: one that is due later and not shorter came in first", w->request->id);
-        w->num_passed += was_refused;
-        expect(w->num_passed <= BYPASS_MAX + s->options.max_num_seqs, "%s: %d came in first", w->request->id,
-               w->num_passed);
-    }
-}
-
-/* A step is no longer than it may be, by the prices that it was planned with. What is computed again a token at
- * a time stands among the decodes and makes it somebody's prompt all the same. */
-static void check_time(const struct scheduler *s, const struct plan *plan)
-{
-    const struct step_prices *p = &s->prices;
-    double target = s->options.target_us;
-    if (target <= 0 || plan->num_prefills == 0 || plan->num_decodes == 0 || has(FEATURE_unequal_halves))
-        return;
-    double decode = p->prompt_step + p->decode_token * plan->work.decode_tokens +
-                    p->decode_pair * plan->work.decode_pairs;
-    double prompts = p->prompt_token * plan->work.prompt_tokens + p->prompt_pair * plan->work.prompt_pairs;
-    double most = max_of(target - decode, max_of(target / 4, 4 * p->prompt_step));
-    double a_token_each = plan->num_prefills * (p->prompt_token + p->prompt_pair * MODEL_LEN);
-    expect(prompts <= most * 1.000001 + a_token_each, "prompts take %.0f us of a step that has %.0f for them",
-           prompts, most);
-    if (decode + p->prompt_token * (plan->work.prompt_tokens + 1) > target) mark(MARK_cut_to_time);
-}
-
-/* Microseconds of a tenant's prompts in the plan. *has_urgent: one of them waited for nobody's turn. */
-static double prompts_us(const struct scheduler *s, const struct plan *plan, int32_t tenant, bool *has_urgent)
-{
-    double us = 0;
-    for (int32_t i = 0; i < plan->num_prefills; i++) {
-        const struct plan_entry *e = &plan->prefills[i];
-        const struct sequence *seq = &s->sequences[e->seq_id];
-        if (seq->tenant != tenant) continue;
-        us += step_prices_prompt_us(&s->prices, e->position, e->num_tokens);
-        *has_urgent |= seq->num_bypassed >= BYPASS_MAX;
-    }
-    return us;
-}
-
-/* Whether a prompt of the tenant's could have gone on in this plan: it runs, and no step but this names it. */
-static bool is_left_out(const struct scheduler *s, const struct plan *plan, int32_t tenant)
-{
-    bool has_urgent = false;
-    if (prompts_us(s, plan, tenant, &has_urgent) > 0) return false;
-    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
-        const struct sequence *seq = &s->sequences[id];
-        if (seq->tenant == tenant && seq->num_computed < seq->num_prompt) return true;
-    }
-    return false;
-}
-
-/* Nobody's prompts are computed while another tenant's, that has received less by weight, are left lying. What is
- * computed again a token at a time is not told from decoding here. */
-static void check_turns(const struct scheduler *s, const struct plan *plan)
-{
-    if (has(FEATURE_unequal_halves)) return;
-    for (int32_t i = 0; i < s->num_active; i++) {
-        const struct tenant *served = &s->tenants[s->active[i]];
-        bool has_urgent = false;
-        double us = prompts_us(s, plan, s->active[i], &has_urgent);
-        if (us == 0 || has_urgent) continue;
-        for (int32_t k = 0; k < s->num_active; k++) {
-            const struct tenant *other = &s->tenants[s->active[k]];
-            if (!is_left_out(s, plan, s->active[k])) continue;
-            mark(MARK_tenants_took_turns);
-            expect(served->service_us - us / served->weight <= other->service_us * (1 + 1e-9) + 1e-3,
-                   "a tenant that has received %.0f us is left out for one with %.0f", other->service_us,
-                   served->service_us - us / served->weight);
-        }
-    }
-}
-
-/* One may be admitted in one plan and have its first entry in a later one. */
-static bool waited[SEQUENCES_MAX];
-
-static void note_waiting(const struct scheduler *s)
-{
-    expect(s->num_sequences <= SEQUENCES_MAX, "%d sequences", s->num_sequences);
-    for (int32_t id = 0; id < s->num_sequences; id++) waited[id] = s->sequences[id].state == SEQUENCE_WAITING;
-}
-
-enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
-{
-    int32_t urgent = s->urgent.head;
-    note_waiting(s);
-    enum schedule_result result = __real_scheduler_plan(s, plan);
-    if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
-    if (result != SCHEDULE_STEP) return result;
-    for (int32_t i = 0; i < plan->num_prefills; i++) {
-        if (!waited[plan->prefills[i].seq_id]) continue;
-        const struct sequence *seq = &s->sequences[plan->prefills[i].seq_id];
-        count_passing(s, seq);
-        expect(urgent == NO_SEQUENCE || s->urgent.head != urgent, "somebody came in before an urgent one");
-    }
-    check_time(s, plan);
-    check_turns(s, plan);
-    return result;
 }
 
 /* What a failed request computed may be wrong: nobody may find it. */
@@ -528,6 +412,21 @@ static void check_entry(const struct step *step, int32_t seq_idx, const struct p
     trace((uint64_t)entry->seq_id << 48 ^ (uint64_t)entry->position << 16 ^ (uint64_t)entry->num_tokens);
 }
 
+void watch_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)
+{
+    size_t bytes = BLOCK_SIZE * sizeof(uint32_t);
+    if (!tenant_of_saved) tenant_of_saved = keep_alloc((size_t)world.num_host_blocks * bytes);
+    for (int32_t i = 0; i < num_blocks; i++) {
+        uint32_t *place = &tenant_of_place[block_ids[i] * BLOCK_SIZE],
+                 *saved = &tenant_of_saved[host_ids[i] * BLOCK_SIZE];
+        memcpy(save ? saved : place, save ? place : saved, bytes);
+        if (save) continue;
+        expect(block_manager_ref_count(world.engine->scheduler->blocks, block_ids[i]) == 1,
+               "K and V come back into a block that is not one sequence's");
+        mark(MARK_work_restored);
+    }
+}
+
 bool watch_plan_is_fatal(const struct plan *plan, bool at_launch)
 {
     const struct plan_entry *lists[] = {plan->prefills, plan->decodes};
@@ -576,10 +475,16 @@ static const struct sequence *first_waiting(const struct scheduler *s)
     const struct sequence *first = s->urgent.count > 0 ? &s->sequences[s->urgent.head] : NULL;
     for (int32_t i = 0; i < s->num_active && s->urgent.count == 0; i++) {
         int32_t id = s->tenants[s->active[i]].waiting.head;
-        if (id != NO_SEQUENCE && (!first || is_due_before(&s->sequences[id], first)))
+        if (id != NO_SEQUENCE && (!first || policy_is_due_before(&s->sequences[id], first)))
             first = &s->sequences[id];
     }
     return first;
+}
+
+/* Blocks that must remain when it comes in: of those who were preempted, for a while. */
+static int32_t room_beside(const struct scheduler *s, const struct sequence *head)
+{
+    return head->num_preemptions > 0 ? ROOM_BLOCKS * (s->running.count + 1) : s->running.count;
 }
 
 /* S8: the head of the queue is not left waiting while there is room for it. */
@@ -594,7 +499,7 @@ static void check_work_conservation(const struct engine *e)
         head && s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0 &&
         plan->num_tokens < s->options.max_num_batched_tokens &&
         plan->num_logits < s->options.max_num_logits && isinf(plan->us_left) &&
-        block_manager_num_available(s->blocks) >= div_up(head->num_tokens, BLOCK_SIZE) + s->running.count;
+        block_manager_num_available(s->blocks) >= div_up(head->num_tokens, BLOCK_SIZE) + room_beside(s, head);
     if (!fits || head->arrival != head_arrival) head_waits_for = 0;
     if (fits) head_arrival = head->arrival;
     if (steps == last_steps) return;
@@ -629,6 +534,7 @@ static void check_stats(const struct link *link)
            "%llu tokens generated, %llu delivered, %llu on the way, %llu discarded",
            (unsigned long long)s.generated_tokens, (unsigned long long)num_delivered,
            (unsigned long long)on_the_way, (unsigned long long)s.discarded_tokens);
+    expect(s.num_free_host_blocks >= 0 && s.num_free_host_blocks <= world.num_host_blocks, "host blocks");
     report->markers[MARK_preemptions] += s.num_preemptions - before.num_preemptions;
     report->markers[MARK_prefix_hits] += s.prefix_hit_tokens - before.prefix_hit_tokens;
     report->markers[MARK_rows_withheld] += s.num_withheld - before.num_withheld;

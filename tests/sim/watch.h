@@ -39,6 +39,13 @@ void watch_loop(void);
 /* The engine is dead: what it has published is looked at for the last time. */
 void watch_death(void);
 
+/* device.c: K and V go to host memory, or come back. */
+void watch_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks);
+
+/* ---- policy.c ---- */
+
+bool policy_is_due_before(const struct sequence *a, const struct sequence *b);
+
 /* ---- judge.c ---- */
 
 void judge_engine(const struct engine *e); /* a new one */

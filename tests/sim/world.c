@@ -84,6 +84,13 @@ static void choose_engine(struct rng *rng)
     if (has(FEATURE_storms)) world.num_blocks = min_of(world.num_blocks, 10 + rng_below(rng, 10));
 }
 
+/* Of host memory: from none, and too few for one sequence, to more than are ever needed. */
+static void choose_host_blocks(void)
+{
+    struct rng rng = rng_of("host blocks", 0);
+    if (has(FEATURE_host_blocks)) world.num_host_blocks = 1 + (int32_t)rng_skewed(&rng, 40);
+}
+
 static void set_option(const char *name, int64_t value)
 {
     char text[32];
@@ -147,6 +154,7 @@ void world_init(const struct script *script)
     struct rng rng = rng_of("world", 0);
     heap_init();
     choose_engine(&rng);
+    choose_host_blocks();
     choose_options(&rng);
     faults = rng_of("faults", 0);
     world.num_clients = 16 + rng_below(&rng, CLIENTS_MAX - 15);

@@ -42,8 +42,9 @@ WRAP(void, api_on_loaded, struct server *server, const char *const *names, const
 WRAP(void, api_abort_all, struct server *server, int http_status, const char *type, const char *message);
 WRAP(void, metrics_reset, void);
 WRAP(void, recovery_deinit, struct recovery *r);
-/* watch.c */
+/* policy.c */
 WRAP(enum schedule_result, scheduler_plan, struct scheduler *s, struct plan *plan);
+/* watch.c */
 WRAP(void, block_manager_on_evict, struct block_manager *bm, void (*evict)(void *context, int32_t block_id),
      void *context);
 WRAP(void, scheduler_finish, struct scheduler *s, int32_t seq_id, bool reusable);

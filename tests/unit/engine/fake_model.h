@@ -20,6 +20,8 @@ struct fake_options {
     int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
     void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
     void (*on_wait)(void);                     /* the host waits for the oldest step; may be NULL */
+    /* Blocks are about to be saved or loaded; may be NULL, and fail. */
+    int (*on_copy)(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks);
 };
 
 struct fake_history {
@@ -50,7 +52,8 @@ struct model {
     int oldest, num_in_flight;
     uint64_t forbidden; /* a bit_set */
     uint8_t *written;   /* [num_blocks * BLOCK_SIZE], by the step being checked */
-    int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories;
+    int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories,
+        num_blocks_loaded;
 };
 
 /* ---- the strict device ---- */
@@ -311,6 +314,42 @@ static inline void fake_forbid(struct device *d, const uint64_t *ids)
     struct model *m = (struct model *)((char *)d - offsetof(struct model, device));
     assert_always(m->num_in_flight == 0);
     m->forbidden = ids[0];
+}
+
+/* Host memory: [FAKE_LAYERS][BLOCK_SIZE] a block. */
+static inline uint64_t *fake_host_block(const void *host, int32_t host_id, int layer)
+{
+    return (uint64_t *)(uintptr_t)host + ((size_t)host_id * FAKE_LAYERS + (size_t)layer) * BLOCK_SIZE;
+}
+
+static inline int fake_copy(struct model *m, bool save, const int32_t *block_ids, const int32_t *host_ids,
+                            int32_t num_blocks, const void *host)
+{
+    int status = 0;
+    if (num_blocks > 0 && m->options.on_copy)
+        status = m->options.on_copy(save, block_ids, host_ids, num_blocks);
+    for (int32_t i = 0; i < num_blocks && status == 0; i++)
+        for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+            uint64_t *saved = fake_host_block(host, host_ids[i], layer);
+            uint64_t *block = &m->kv[layer][block_ids[i] * BLOCK_SIZE];
+            memcpy(save ? saved : block, save ? block : saved, BLOCK_SIZE * sizeof(uint64_t));
+        }
+    return status;
+}
+
+/* Steps run when they are ended: what one in flight has still to write would not be saved. */
+int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
+                  void *host)
+{
+    assert_always(num_blocks == 0 || m->num_in_flight == 0);
+    return fake_copy(m, true, block_ids, host_ids, num_blocks, host);
+}
+
+int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
+                  const void *host)
+{
+    m->num_blocks_loaded += num_blocks;
+    return fake_copy(m, false, block_ids, host_ids, num_blocks, host);
 }
 
 const struct model_config *model_config(const struct model *m)

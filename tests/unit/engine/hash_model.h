@@ -17,6 +17,8 @@
 #include "link/request_slots.h"
 
 enum { FAKE_LAYERS = 2, FAKE_VOCAB = 48, FAKE_EOS = 3 };
+/* Of K and V of a block: the tokens of each layer. */
+enum { FAKE_BLOCK_BYTES = FAKE_LAYERS * BLOCK_SIZE * sizeof(uint64_t) };
 
 /* ---- the arithmetic, shared with the reference ---- */
 

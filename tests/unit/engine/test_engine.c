@@ -292,11 +292,13 @@ static void test_stop_cancels_what_is_left(void **state)
 static void test_a_preempted_request_gives_the_same(void **state)
 {
     struct fake_options fake = fake_default(*(int *)*state);
-    for (int variant = 0; variant < 4; variant++) {
+    for (int variant = 0; variant < 8; variant++) {
         fake.num_blocks = 9;
         fake.prefill_decode_equal = variant % 2;
         struct engine_options options = options_default();
-        options.enable_prefix_caching = variant / 2;
+        options.enable_prefix_caching = variant / 2 % 2;
+        options.num_host_blocks = variant / 4 * 9;
+        options.kv_block_bytes = FAKE_BLOCK_BYTES;
         struct rig rig = rig_create(&fake, options, NUM_SLOTS);
         struct request_slot_input input = input_default(20, 60);
         input.ignore_eos = true;
@@ -317,6 +319,9 @@ static void test_a_preempted_request_gives_the_same(void **state)
         link_stats(rig.link, &stats);
         assert_true(num_preemptions > 0);
         assert_int_equal(stats.num_preemptions, num_preemptions);
+        assert_int_equal(stats.num_saved, options.num_host_blocks > 0 ? num_preemptions : 0);
+        assert_int_equal(rig.model->num_blocks_loaded > 0, options.num_host_blocks > 0);
+        assert_int_equal(stats.num_free_host_blocks, options.num_host_blocks);
         assert_int_equal(stats.generated_tokens, 4 * 60); /* nothing is drawn twice */
         assert_int_equal(stats.prompt_tokens + stats.prefix_hit_tokens, 4 * 20);
         assert_int_equal(stats.prefix_query_tokens, options.enable_prefix_caching ? 4 * 20 : 0);

@@ -38,7 +38,7 @@ struct setup {
     const char *cpu_isa;
     int num_threads;
     enum dtype kv_dtype;
-    int32_t max_num_seqs, max_num_batched_tokens, num_blocks;
+    int32_t max_num_seqs, max_num_batched_tokens, num_blocks, num_host_blocks;
     bool enable_prefix_caching;
 };
 
@@ -70,6 +70,7 @@ static bool start_engine(struct rig *rig, const struct setup *setup)
                                      .max_num_batched_tokens = setup->max_num_batched_tokens,
                                      .max_num_logits = 24,
                                      .num_blocks = setup->num_blocks,
+                                     .num_host_blocks = setup->num_host_blocks,
                                      .enable_prefix_caching = setup->enable_prefix_caching,
                                      .kv_dtype = setup->kv_dtype};
     struct step_limits limits;
@@ -78,6 +79,7 @@ static bool start_engine(struct rig *rig, const struct setup *setup)
     status = model_files_open(model_path, format, &rig->files, &err);
     if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
     if (!status) status = model_kv_pool_create(rig->model, setup->num_blocks, setup->kv_dtype, &err);
+    if (!status) options.kv_block_bytes = model_kv_block_bytes(rig->model, setup->kv_dtype);
     if (!status) status = engine_create(rig->model, rig->link, &options, &rig->engine, &err);
     if (status) fail_msg("%s", err.text);
     rig->device->ops->seal(rig->device);
@@ -206,6 +208,7 @@ static void compare(struct setup setup, int num_rounds, const char *what)
     link_stats(rig.link, &stats);
     if (setup.enable_prefix_caching) assert_true(stats.prefix_hit_tokens > 500);
     if (setup.num_blocks < 40) assert_true(stats.num_preemptions > 0);
+    assert_int_equal(stats.num_saved > 0, setup.num_host_blocks > 0);
     rig_destroy(&rig);
 }
 
@@ -255,6 +258,8 @@ static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtyp
     setup.enable_prefix_caching = false;
     setup.num_blocks = 18;
     compare(setup, 1, "preempted");
+    setup.num_host_blocks = 18;
+    compare(setup, 1, "preempted and saved");
 }
 
 static void test_portable(void **state)

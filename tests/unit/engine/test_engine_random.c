@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "unit/engine/fake_engine.h"
 
 enum { NUM_SLOTS = 24, NUM_PREFIXES = 4, PREFIX_TOKENS = 96, MAX_MODEL_LEN = 160 };
@@ -20,7 +21,7 @@ static uint64_t first_seed = 1, num_seeds = 150;
 /* What the runs together must have seen, or the test proves less than it says. */
 static struct {
     uint64_t stop, length, cancelled_waiting, cancelled_running, failed, refused, hits, preemptions,
-        discarded, mixed, late, full_turns, scored, preempted_finished;
+        discarded, mixed, late, full_turns, scored, preempted_finished, saved, loaded;
 } seen;
 
 struct world {
@@ -161,6 +162,8 @@ static void world_init(struct world *w, uint64_t seed)
         w->max_tokens_max = MAX_MODEL_LEN - PREFIX_TOKENS;
         fake.num_blocks = 10 + below(w, 8);
     }
+    options.num_host_blocks = chance(w, 60) ? below(w, 20) : 0;
+    options.kv_block_bytes = FAKE_BLOCK_BYTES;
     w->rig = rig_create(&fake, options, NUM_SLOTS);
 }
 
@@ -194,6 +197,8 @@ static void run_seed(uint64_t seed)
     assert_int_equal(stats.num_free_blocks + stats.num_cached_blocks, w.rig.model->options.num_blocks);
     seen.hits += stats.prefix_hit_tokens;
     seen.preemptions += stats.num_preemptions;
+    seen.saved += stats.num_saved;
+    seen.loaded += (uint64_t)w.rig.model->num_blocks_loaded;
     seen.discarded += stats.discarded_tokens;
     seen.mixed += (uint64_t)w.rig.model->num_mixed_steps;
     seen.late += (uint64_t)w.rig.model->num_late_inputs;
@@ -210,20 +215,22 @@ static void test_random_runs(void **state)
     }
     printf("stop %lu length %lu scored %lu cancelled %lu+%lu failed %lu refused %lu hits %lu preemptions %lu "
            "(of finished requests: %lu) discarded %lu mixed steps %lu late inputs %lu turns without a free "
-           "block %lu\n",
+           "block %lu saved %lu blocks loaded %lu\n",
            seen.stop, seen.length, seen.scored, seen.cancelled_waiting, seen.cancelled_running, seen.failed,
            seen.refused, seen.hits, seen.preemptions, seen.preempted_finished, seen.discarded, seen.mixed,
-           seen.late, seen.full_turns);
+           seen.late, seen.full_turns, seen.saved, seen.loaded);
     if (num_seeds < 100) return;
     assert_true(seen.stop && seen.length && seen.scored && seen.cancelled_waiting && seen.cancelled_running);
     assert_true(seen.failed && seen.refused && seen.hits && seen.preemptions && seen.preempted_finished);
     assert_true(seen.discarded && seen.mixed && seen.late && seen.full_turns);
+    assert_true(seen.saved && seen.saved < seen.preemptions && seen.loaded);
 }
 
 int main(int argc, char **argv)
 {
     if (argc > 1) first_seed = strtoull(argv[1], NULL, 10);
     if (argc > 1) num_seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    log_configure(LOG_WARNING, false); /* preemptions are news */
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_runs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static struct bench *create(struct scheduler_options options)
     options.max_num_logits = max_of(options.max_num_logits, options.max_num_seqs);
     b->options = options;
     assert_int_equal(scheduler_create(&options, &b->scheduler, NULL), 0);
-    assert_int_equal(plan_init(&b->plan, options.max_num_seqs), 0);
+    assert_int_equal(plan_init(&b->plan, options.max_num_seqs, options.num_host_blocks), 0);
     return b;
 }
 
@@ -215,6 +215,133 @@ static void test_the_youngest_is_preempted_and_comes_back(void **state)
     destroy(b);
 }
 
+/* Prices under which a block is copied for copy_us: a token costs 10 us in a prompt, 35 in a step of two. */
+static struct step_prices prices_of_copies(double copy_us)
+{
+    return (struct step_prices){
+        .prompt_token = 10, .decode_token = 10, .decode_step = 50, .block_copy = copy_us};
+}
+
+static struct bench *create_offloading(int32_t num_host_blocks, double copy_us, bool prefill_decode_equal)
+{
+    struct scheduler_options options = options_default();
+    options.max_num_batched_tokens = 512;
+    options.num_blocks = 8;
+    options.num_host_blocks = num_host_blocks;
+    options.prefill_decode_equal = prefill_decode_equal;
+    options.enable_prefix_caching = false;
+    struct bench *b = create(options);
+    struct step_prices p = prices_of_copies(copy_us);
+    scheduler_set_prices(b->scheduler, &p);
+    return b;
+}
+
+/* Two that grow until the younger one is preempted. */
+static int32_t preempt_one(struct bench *b)
+{
+    add(b, 30, 60, -1, false);
+    int32_t young = add(b, 30, 60, -1, false);
+    do assert_int_equal(turn(b), SCHEDULE_STEP);
+    while (b->plan.num_preemptions == 0);
+    assert_int_equal(b->plan.num_preemptions, 1);
+    assert_int_equal(b->plan.preemptions[0].slot_idx, scheduler_sequence(b->scheduler, young)->slot_idx);
+    return young;
+}
+
+static int32_t num_free_host_blocks(const struct bench *b)
+{
+    struct scheduler_stats stats;
+    scheduler_stats(b->scheduler, &stats);
+    return stats.num_free_host_blocks;
+}
+
+static void test_a_preempted_one_comes_back_to_its_blocks(void **state)
+{
+    (void)state;
+    struct bench *b = create_offloading(6, 1, true);
+    int32_t young = preempt_one(b), hosts[4];
+    int32_t num_computed = b->plan.preemptions[0].num_tokens;
+    assert_true(b->plan.preemptions[0].saved);
+    assert_int_equal(num_computed, 64);
+    assert_int_equal(b->plan.saves.count, 4);
+    assert_int_equal(num_free_host_blocks(b), 2);
+    memcpy(hosts, b->plan.saves.host_ids, sizeof hosts);
+    while (scheduler_sequence(b->scheduler, young)->state == SEQUENCE_WAITING)
+        assert_int_equal(turn(b), SCHEDULE_STEP);
+    assert_int_equal(b->plan.loads.count, 4);
+    assert_memory_equal(b->plan.loads.host_ids, hosts, sizeof hosts);
+    assert_memory_equal(b->plan.loads.block_ids,
+                        scheduler_block_table(b->scheduler, scheduler_sequence(b->scheduler, young)),
+                        sizeof hosts);
+    expect_entry(&b->plan.prefills[0], young, num_computed, 1, true);
+    assert_int_equal(num_free_host_blocks(b), 6);
+    run_all(b);
+    assert_int_equal(b->num_finished, 2);
+    destroy(b);
+}
+
+static void expect_choice(int32_t num_host_blocks, double copy_us, bool prefill_decode_equal, bool saved)
+{
+    struct bench *b = create_offloading(num_host_blocks, copy_us, prefill_decode_equal);
+    preempt_one(b);
+    const struct preemption *p = &b->plan.preemptions[0];
+    assert_int_equal(p->saved, saved);
+    assert_int_equal(b->plan.saves.count, saved ? 4 : 0);
+    assert_true(p->restore_us == 8 * copy_us);
+    assert_true(p->compute_us == (prefill_decode_equal ? 640 : 30 * 10 + 34 * 35));
+    run_all(b);
+    destroy(b);
+}
+
+/* 64 tokens in 4 blocks, copied twice; where halves differ, 34 of them take a step each. */
+static void test_the_cheaper_way_is_chosen(void **state)
+{
+    (void)state;
+    expect_choice(4, 79, true, true);
+    expect_choice(4, 81, true, false);
+    expect_choice(4, 186, false, true);
+    expect_choice(4, 187, false, false);
+    expect_choice(3, 1, true, false); /* no room */
+    expect_choice(0, 0, true, false);
+}
+
+static void test_what_is_saved_goes_with_its_sequence(void **state)
+{
+    (void)state;
+    struct bench *b = create_offloading(6, 1, true);
+    int32_t young = preempt_one(b);
+    assert_int_equal(num_free_host_blocks(b), 2);
+    scheduler_finish(b->scheduler, young, true);
+    assert_int_equal(num_free_host_blocks(b), 6);
+    run_all(b);
+    destroy(b);
+}
+
+/* Sequences that all grow to the same length: nobody is preempted again after a few tokens. */
+static void test_no_thrashing_when_all_grow_alike(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.num_blocks = options.num_host_blocks = 64;
+    options.enable_prefix_caching = false;
+    struct bench *b = create(options);
+    int32_t begins[MAX_SEQS] = {0}, least = INT32_MAX;
+    for (int i = 0; i < 24; i++) add(b, 16, 240, -1, false);
+    while (turn(b) == SCHEDULE_STEP) {
+        for (int32_t i = 0; i < b->plan.num_preemptions; i++) {
+            const struct preemption *p = &b->plan.preemptions[i];
+            if (begins[p->slot_idx] > 0) least = min_of(least, p->num_tokens - begins[p->slot_idx]);
+            begins[p->slot_idx] = p->num_tokens;
+        }
+    }
+    struct scheduler_stats stats;
+    scheduler_stats(b->scheduler, &stats);
+    assert_int_equal(b->num_finished, 24);
+    assert_in_range(stats.num_preemptions, 1, 24);
+    assert_true(least >= ROOM_BLOCKS / 2 * BLOCK_SIZE);
+    destroy(b);
+}
+
 /* Many sequences that want far more than the pool has: each finishes, the oldest never loses anything. */
 static void test_the_oldest_always_finishes(void **state)
 {
@@ -222,6 +349,7 @@ static void test_the_oldest_always_finishes(void **state)
     for (uint64_t round = 0; round < 40; round++) {
         struct scheduler_options options = options_default();
         options.num_blocks = 12;
+        options.num_host_blocks = (int32_t)(round % 5) * 3;
         options.prefill_decode_equal = round % 2;
         struct bench *b = create(options);
         for (uint64_t i = 0; i < 30; i++) {
@@ -234,6 +362,7 @@ static void test_the_oldest_always_finishes(void **state)
         struct scheduler_stats stats;
         scheduler_stats(b->scheduler, &stats);
         assert_int_equal(stats.num_held_blocks, 0);
+        assert_int_equal(stats.num_free_host_blocks, options.num_host_blocks);
         destroy(b);
     }
 }
@@ -360,8 +489,8 @@ static void test_plans_ahead_of_results(void **state)
     options.num_batch_slots = 16;
     struct bench *b = create(options);
     struct plan first, second;
-    assert_int_equal(plan_init(&first, 8), 0);
-    assert_int_equal(plan_init(&second, 8), 0);
+    assert_int_equal(plan_init(&first, 8, 0), 0);
+    assert_int_equal(plan_init(&second, 8, 0), 0);
     int32_t id = add(b, 20, 2, -1, false), endless = add(b, 20, 50, -1, false);
     assert_int_equal(scheduler_plan(b->scheduler, &first), SCHEDULE_STEP);
     assert_int_equal(scheduler_plan(b->scheduler, &second), SCHEDULE_STEP);
@@ -403,7 +532,7 @@ static void test_preemption_asks_for_an_empty_device(void **state)
     options.enable_prefix_caching = false;
     struct bench *b = create(options);
     struct plan plans[2];
-    for (int i = 0; i < 2; i++) assert_int_equal(plan_init(&plans[i], 8), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(plan_init(&plans[i], 8, 0), 0);
     add(b, 16, 40, -1, false);
     add(b, 16, 40, -1, false);
     enum schedule_result result = SCHEDULE_IDLE;
@@ -448,7 +577,7 @@ static void test_nan_blocks_are_not_handed_on(void **state)
 }
 
 /* A token 100 us, a key 1 us, a step 200 us. */
-static const struct step_prices prices = {100, 0.1, 200, 100, 1, 200};
+static const struct step_prices prices = {100, 0.1, 200, 100, 1, 200, 0};
 
 static struct bench *create_timed(double target_us)
 {
@@ -622,6 +751,10 @@ int main(void)
         cmocka_unit_test(test_decodes_do_not_starve_prefills),
         cmocka_unit_test(test_first_come_first_served),
         cmocka_unit_test(test_the_youngest_is_preempted_and_comes_back),
+        cmocka_unit_test(test_a_preempted_one_comes_back_to_its_blocks),
+        cmocka_unit_test(test_the_cheaper_way_is_chosen),
+        cmocka_unit_test(test_what_is_saved_goes_with_its_sequence),
+        cmocka_unit_test(test_no_thrashing_when_all_grow_alike),
         cmocka_unit_test(test_the_oldest_always_finishes),
         cmocka_unit_test(test_aging_bounds_the_waiting),
         cmocka_unit_test(test_work_is_conserved),

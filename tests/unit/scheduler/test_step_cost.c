@@ -22,7 +22,8 @@ static const struct step_prices gpu = {.prompt_token = 22,
 static struct step_prices times(const struct step_prices *p, double factor)
 {
     return (struct step_prices){p->prompt_token * factor, p->prompt_pair * factor, p->prompt_step * factor,
-                                p->decode_token * factor, p->decode_pair * factor, p->decode_step * factor};
+                                p->decode_token * factor, p->decode_pair * factor, p->decode_step * factor,
+                                p->block_copy * factor};
 }
 
 static double uniform(uint64_t i, uint64_t stream)
@@ -125,6 +126,24 @@ static void test_nothing_is_learned_from_nothing(void **state)
     assert_true(step_cost_prices(&c).prompt_token == gpu.prompt_token);
 }
 
+static void test_copies_are_learned(void **state)
+{
+    (void)state;
+    struct step_cost c;
+    struct step_prices start = gpu;
+    start.block_copy = 500;
+    step_cost_init(&c, &start);
+    step_cost_learn_copy(&c, 0, 1000);
+    step_cost_learn_copy(&c, 10, 0);
+    assert_true(step_cost_prices(&c).block_copy == 500);
+    for (int i = 0; i < 40; i++) step_cost_learn_copy(&c, 20, i % 10 ? 20 * 100 : 20 * 100000);
+    double learned = step_cost_prices(&c).block_copy;
+    assert_true(learned > 90 && learned < 250); /* 100, and hiccups that count three times as much */
+    step_cost_init(&c, &(struct step_prices){0});
+    step_cost_learn_copy(&c, 20, 2000);
+    assert_true(step_cost_prices(&c).block_copy == 0);
+}
+
 static void test_tokens_for_a_time(void **state)
 {
     (void)state;
@@ -161,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_hiccups_are_no_news_and_a_slower_machine_is),
         cmocka_unit_test(test_what_is_not_seen_is_not_forgotten),
         cmocka_unit_test(test_nothing_is_learned_from_nothing),
+        cmocka_unit_test(test_copies_are_learned),
         cmocka_unit_test(test_tokens_for_a_time),
         cmocka_unit_test(test_a_guess_from_two_steps),
     };

@@ -1,0 +1,90 @@
+/* scheduler_preempt.c - what becomes of a preempted sequence's work: it goes to host memory, or is done again. */
+#include "base/check.h"
+#include "scheduler/scheduler_internal.h"
+
+/* All that it has computed, again: in chunks of a prompt, or a token at a time for a share of each step. */
+static double compute_us(const struct scheduler *s, const struct sequence *seq)
+{
+    const struct step_prices *p = &s->prices;
+    int32_t num_prompt = seq->num_computed;
+    if (!s->options.prefill_decode_equal) num_prompt = min_of(num_prompt, seq->num_prompt);
+    int32_t num_replayed = seq->num_computed - num_prompt;
+    return step_prices_prompt_us(p, 0, num_prompt) +
+           num_replayed * (p->decode_token + p->decode_step / s->running.count) +
+           p->decode_pair * step_num_pairs(num_prompt, num_replayed);
+}
+
+static void save(struct scheduler *s, struct block_copies *saves, struct sequence *seq, int32_t num_blocks)
+{
+    seq->saved = host_blocks_take(s->host_blocks, num_blocks);
+    seq->num_saved_tokens = seq->num_computed;
+    int32_t host_id = seq->saved;
+    for (int32_t i = 0; i < num_blocks; i++, host_id = host_blocks_next(s->host_blocks, host_id)) {
+        saves->block_ids[saves->count] = table_of(s, seq->batch_slot)[i];
+        saves->host_ids[saves->count++] = host_id;
+    }
+    s->num_saved++;
+}
+
+static void keep_work(struct scheduler *s, struct plan *plan, struct sequence *seq)
+{
+    int32_t num_blocks = (int32_t)div_up(seq->num_computed, BLOCK_SIZE);
+    struct preemption p = {.slot_idx = seq->slot_idx,
+                           .num_tokens = seq->num_computed,
+                           .restore_us = 2 * num_blocks * s->prices.block_copy,
+                           .compute_us = compute_us(s, seq)};
+    bool has_room = num_blocks > 0 && num_blocks <= host_blocks_num_free(s->host_blocks);
+    p.saved = has_room && p.restore_us <= p.compute_us;
+    if (p.saved) save(s, &plan->saves, seq, num_blocks);
+    plan->preemptions[plan->num_preemptions++] = p;
+}
+
+void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *seq)
+{
+    keep_work(s, plan, seq);
+    sequence_list_remove(s, &s->running, id_of(s, seq));
+    scheduler_release(s, seq);
+    sequence_forget_computed(seq);
+    seq->state = SEQUENCE_WAITING;
+    seq->num_preemptions++;
+    seq->available_at_refusal = -1;
+    s->num_preemptions++;
+    seq->num_bypassed = BYPASS_MAX;
+    sequence_list_insert(s, &s->urgent, id_of(s, seq), NO_SEQUENCE);
+    s->num_waiting++;
+}
+
+void scheduler_restore(struct scheduler *s, struct plan *plan, struct sequence *seq, int32_t num_hits)
+{
+    const int32_t *table = table_of(s, seq->batch_slot);
+    struct block_copies *loads = &plan->loads;
+    int32_t host_id = seq->saved;
+    for (int32_t i = 0; host_id != NO_HOST_BLOCK; i++, host_id = host_blocks_next(s->host_blocks, host_id)) {
+        if (i < num_hits) continue;
+        loads->block_ids[loads->count] = table[i];
+        loads->host_ids[loads->count++] = host_id;
+    }
+    seq->num_computed = max_of(seq->num_computed, seq->num_saved_tokens);
+    scheduler_forget_saved(s, seq);
+}
+
+void scheduler_forget_saved(struct scheduler *s, struct sequence *seq)
+{
+    host_blocks_give_back(s->host_blocks, seq->saved);
+    seq->saved = NO_HOST_BLOCK;
+    seq->num_saved_tokens = 0;
+}
+
+static int32_t room_of(const struct sequence *seq, int32_t num_blocks)
+{
+    int32_t most = sequence_num_blocks_max(seq->num_prompt, seq->max_tokens);
+    return min_of(most - num_blocks, (int32_t)ROOM_BLOCKS);
+}
+
+int32_t scheduler_room(const struct scheduler *s, const struct sequence *preempted)
+{
+    int32_t room = room_of(preempted, (int32_t)div_up(preempted->num_tokens, BLOCK_SIZE));
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next)
+        room += room_of(&s->sequences[id], s->sequences[id].num_blocks);
+    return room;
+}

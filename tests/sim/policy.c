@@ -1,0 +1,164 @@
+/* policy.c - each plan against what scheduler.h promises, reckoned anew: who goes first, how long a step may take,
+ * which way of two a preemption goes. */
+#include "scheduler/scheduler_internal.h"
+#include "sim/device.h"
+#include "sim/watch.h"
+#include "sim/wraps.h"
+
+enum { SEQUENCES_MAX = 1024 };
+
+bool policy_is_due_before(const struct sequence *a, const struct sequence *b)
+{
+    return a->due_us < b->due_us || (a->due_us == b->due_us && a->arrival < b->arrival);
+}
+
+/* S9, counted by the simulator itself: among one tenant's, who is due later comes in first only if it is
+ * shorter, or if there were no blocks; and that not for ever. */
+static void count_passing(const struct scheduler *s, const struct sequence *admitted)
+{
+    if (admitted->num_bypassed >= BYPASS_MAX) return;
+    const struct tenant *t = &s->tenants[admitted->tenant];
+    int32_t id = t->waiting.head;
+    for (int n = 0; n < BYPASS_LOOK_AHEAD && id != NO_SEQUENCE; n++, id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        if (!policy_is_due_before(seq, admitted)) break;
+        struct watch *w = &watches[seq->slot_idx];
+        bool was_refused = seq->refused_plan == s->num_plans;
+        expect(was_refused || admitted->num_tokens <= seq->num_tokens,
+               "%s: one that is due later and not shorter came in first", w->request->id);
+        w->num_passed += was_refused;
+        expect(w->num_passed <= BYPASS_MAX + s->options.max_num_seqs, "%s: %d came in first", w->request->id,
+               w->num_passed);
+    }
+}
+
+/* A step is no longer than it may be, by the prices that it was planned with. What is computed again a token at
+ * a time stands among the decodes and makes it somebody's prompt all the same. */
+static void check_time(const struct scheduler *s, const struct plan *plan)
+{
+    const struct step_prices *p = &s->prices;
+    double target = s->options.target_us;
+    if (target <= 0 || plan->num_prefills == 0 || plan->num_decodes == 0 || has(FEATURE_unequal_halves))
+        return;
+    double decode = p->prompt_step + p->decode_token * plan->work.decode_tokens +
+                    p->decode_pair * plan->work.decode_pairs;
+    double prompts = p->prompt_token * plan->work.prompt_tokens + p->prompt_pair * plan->work.prompt_pairs;
+    double most = max_of(target - decode, max_of(target / 4, 4 * p->prompt_step));
+    double a_token_each = plan->num_prefills * (p->prompt_token + p->prompt_pair * MODEL_LEN);
+    expect(prompts <= most * 1.000001 + a_token_each, "prompts take %.0f us of a step that has %.0f for them",
+           prompts, most);
+    if (decode + p->prompt_token * (plan->work.prompt_tokens + 1) > target) mark(MARK_cut_to_time);
+}
+
+/* Microseconds of a tenant's prompts in the plan. *has_urgent: one of them waited for nobody's turn. */
+static double prompts_us(const struct scheduler *s, const struct plan *plan, int32_t tenant, bool *has_urgent)
+{
+    double us = 0;
+    for (int32_t i = 0; i < plan->num_prefills; i++) {
+        const struct plan_entry *e = &plan->prefills[i];
+        const struct sequence *seq = &s->sequences[e->seq_id];
+        if (seq->tenant != tenant) continue;
+        us += step_prices_prompt_us(&s->prices, e->position, e->num_tokens);
+        *has_urgent |= seq->num_bypassed >= BYPASS_MAX;
+    }
+    return us;
+}
+
+/* Whether a prompt of the tenant's could have gone on in this plan: it runs, and no step but this names it. */
+static bool is_left_out(const struct scheduler *s, const struct plan *plan, int32_t tenant)
+{
+    bool has_urgent = false;
+    if (prompts_us(s, plan, tenant, &has_urgent) > 0) return false;
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        if (seq->tenant == tenant && seq->num_computed < seq->num_prompt) return true;
+    }
+    return false;
+}
+
+/* Nobody's prompts are computed while another tenant's, that has received less by weight, are left lying. What is
+ * computed again a token at a time is not told from decoding here. */
+static void check_turns(const struct scheduler *s, const struct plan *plan)
+{
+    if (has(FEATURE_unequal_halves)) return;
+    for (int32_t i = 0; i < s->num_active; i++) {
+        const struct tenant *served = &s->tenants[s->active[i]];
+        bool has_urgent = false;
+        double us = prompts_us(s, plan, s->active[i], &has_urgent);
+        if (us == 0 || has_urgent) continue;
+        for (int32_t k = 0; k < s->num_active; k++) {
+            const struct tenant *other = &s->tenants[s->active[k]];
+            if (!is_left_out(s, plan, s->active[k])) continue;
+            mark(MARK_tenants_took_turns);
+            expect(served->service_us - us / served->weight <= other->service_us * (1 + 1e-9) + 1e-3,
+                   "a tenant that has received %.0f us is left out for one with %.0f", other->service_us,
+                   served->service_us - us / served->weight);
+        }
+    }
+}
+
+/* Token by token, what the sequence has computed. */
+static double again_us(const struct scheduler *s, const struct preemption *p, int32_t num_running)
+{
+    const struct step_prices *prices = &s->prices;
+    int32_t num_prompt = watches[p->slot_idx].expected.input.num_prompt_tokens;
+    double us = 0;
+    for (int32_t i = 0; i < p->num_tokens; i++) {
+        bool replayed = has(FEATURE_unequal_halves) && i >= num_prompt;
+        us += replayed ? prices->decode_token + prices->decode_step / num_running : prices->prompt_token;
+        us += (replayed ? prices->decode_pair : prices->prompt_pair) * (i + 1);
+    }
+    return us;
+}
+
+/* What is saved is not dearer to bring back than to compute; what is computed again is, or finds no room. */
+static void check_preemptions(const struct scheduler *s, const struct plan *plan, int32_t num_running,
+                              int32_t num_free_host_blocks)
+{
+    for (int32_t i = 0; i < plan->num_preemptions; i++, num_running--) {
+        const struct preemption *p = &plan->preemptions[i];
+        int32_t num_blocks = (int32_t)div_up(p->num_tokens, BLOCK_SIZE);
+        double again = again_us(s, p, num_running), back = 2 * s->prices.block_copy * num_blocks;
+        bool fits = num_blocks > 0 && num_blocks <= num_free_host_blocks;
+        if (p->saved)
+            expect(fits && back <= again * 1.000001, "%d blocks are saved: %.1f us, again %.1f us",
+                   num_blocks, back, again);
+        else
+            expect(!fits || back * 1.000001 >= again, "%d blocks are not saved: %.1f us, again %.1f us",
+                   num_blocks, back, again);
+        mark(p->saved ? MARK_work_saved : fits ? MARK_work_cheaper_again : MARK_work_without_room);
+        if (p->saved) num_free_host_blocks -= num_blocks;
+    }
+}
+
+/* One may be admitted in one plan and have its first entry in a later one. */
+static bool waited[SEQUENCES_MAX];
+
+static void note_waiting(const struct scheduler *s)
+{
+    expect(s->num_sequences <= SEQUENCES_MAX, "%d sequences", s->num_sequences);
+    for (int32_t id = 0; id < s->num_sequences; id++) waited[id] = s->sequences[id].state == SEQUENCE_WAITING;
+}
+
+enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
+{
+    int32_t urgent = s->urgent.head, num_running = s->running.count,
+            num_free_host_blocks = host_blocks_num_free(s->host_blocks);
+    note_waiting(s);
+    enum schedule_result result = __real_scheduler_plan(s, plan);
+    if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
+    if (result != SCHEDULE_STEP) {
+        expect(plan->num_preemptions == 0 && plan->loads.count == 0, "copies without a step");
+        return result;
+    }
+    for (int32_t i = 0; i < plan->num_prefills; i++) {
+        if (!waited[plan->prefills[i].seq_id]) continue;
+        const struct sequence *seq = &s->sequences[plan->prefills[i].seq_id];
+        count_passing(s, seq);
+        expect(urgent == NO_SEQUENCE || s->urgent.head != urgent, "somebody came in before an urgent one");
+    }
+    check_time(s, plan);
+    check_turns(s, plan);
+    check_preemptions(s, plan, num_running, num_free_host_blocks);
+    return result;
+}
