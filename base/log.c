@@ -13,8 +13,21 @@ static _Atomic int least_level = LOG_INFO;
 
 void log_configure(enum log_level least, bool json)
 {
-    atomic_store(&least_level, least);
+    log_set_level(least);
     log_line_choose_format(json);
+}
+
+void log_set_level(enum log_level least)
+{
+    atomic_store(&least_level, least);
+}
+
+enum log_level log_level_of(const char *name)
+{
+    static const char *const names[] = {"debug", "info", "warning", "error"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(name, names[i])) return (enum log_level)i;
+    return LOG_INFO;
 }
 
 static void write_line(struct log_line *line)

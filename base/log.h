@@ -11,6 +11,9 @@
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
 
 void log_configure(enum log_level least, bool json);
+void log_set_level(enum log_level least);
+/* "debug", "info", "warning", "error"; LOG_INFO of anything else. */
+enum log_level log_level_of(const char *name);
 
 /* Free text, one sentence. */
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -58,14 +58,6 @@ static void print_help(FILE *out, bool every_option)
     }
 }
 
-static enum log_level log_level_of(const char *name)
-{
-    static const char *const names[] = {"debug", "info", "warning", "error"};
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(name, names[i])) return (enum log_level)i;
-    return LOG_INFO;
-}
-
 static int fail(const struct error *err)
 {
     fprintf(stderr, "flashd: %s\n", err->text);

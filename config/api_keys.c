@@ -17,6 +17,10 @@ static int check_key(const char *key, int number, struct error *err)
         return error_set(err, STATUS_INVALID,
                          "api-key: key %d must be 1 to %d visible ASCII characters without blanks and commas",
                          number, KEY_BYTES_MAX);
+    if (!strncmp(key, "sha256:", 7) && (n != 71 || strspn(key + 7, "0123456789abcdef") != 64))
+        return error_set(err, STATUS_INVALID,
+                         "api-key: key %d begins with sha256: but 64 small hexadecimal digits do not follow",
+                         number);
     if (!strcasecmp(key, "null"))
         return error_set(err, STATUS_INVALID,
                          "api-key: key %d is \"%s\", as if it had been left out by mistake", number, key);
@@ -124,6 +128,56 @@ int api_keys_load(struct config *config, struct error *err)
 struct api_key_terms api_keys_terms(const struct config *config, int key_idx)
 {
     return key_idx >= 0 && config->api_key_terms ? config->api_key_terms[key_idx] : default_terms;
+}
+
+/* ---- while the server runs ---- */
+
+static int find_key(const struct text_list *keys, const char *key)
+{
+    for (int i = 0; i < keys->num_items; i++)
+        if (!strcmp(keys->items[i], key)) return i;
+    return -1;
+}
+
+/* Room for all of fresh, so that nothing can fail in the middle. */
+static int append_new_keys(struct config *config, const struct config *fresh, bool *changed)
+{
+    int num_most = config->api_key.num_items + fresh->api_key.num_items;
+    struct api_key_terms *terms = realloc(config->api_key_terms, (size_t)num_most * sizeof *terms);
+    if (!terms) return STATUS_NO_MEMORY;
+    config->api_key_terms = terms;
+    for (int i = 0; i < fresh->api_key.num_items; i++) {
+        const char *key = fresh->api_key.items[i];
+        if (find_key(&config->api_key, key) >= 0) continue;
+        if (text_list_append(&config->api_key, key, strlen(key))) return STATUS_NO_MEMORY;
+        terms[config->api_key.num_items - 1] = default_terms;
+        *changed = true;
+    }
+    return STATUS_OK;
+}
+
+static bool is_same(const struct api_key_terms *a, const struct api_key_terms *b)
+{
+    return a->weight == b->weight && a->max_seqs == b->max_seqs && a->max_tokens == b->max_tokens &&
+           !strcmp(a->name, b->name) && a->revoked == b->revoked && a->admin == b->admin;
+}
+
+int api_keys_merge(struct config *config, const struct config *fresh, bool *changed, struct error *err)
+{
+    *changed = false;
+    if ((config->api_key.num_items == 0) != (fresh->api_key.num_items == 0))
+        return error_set(err, STATUS_INVALID,
+                         "api-key: whether a server has keys at all is decided when it starts");
+    if (fresh->api_key.num_items == 0) return STATUS_OK;
+    if (append_new_keys(config, fresh, changed)) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    for (int i = 0; i < config->api_key.num_items; i++) {
+        int at = find_key(&fresh->api_key, config->api_key.items[i]);
+        struct api_key_terms terms = at >= 0 ? fresh->api_key_terms[at] : config->api_key_terms[i];
+        terms.revoked = at < 0;
+        *changed |= !is_same(&terms, &config->api_key_terms[i]);
+        config->api_key_terms[i] = terms;
+    }
+    return STATUS_OK;
 }
 
 const char *api_keys_name(const struct config *config, int key_idx)

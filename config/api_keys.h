@@ -11,6 +11,11 @@ int api_keys_load(struct config *config, struct error *err) must_check;
 /* Those of a key by its index; -1: of a server without keys. */
 struct api_key_terms api_keys_terms(const struct config *config, int key_idx);
 
+/* Gives config the keys of fresh, which is loaded from the same sources at another time (reload.h): old ones keep
+ * their places. An error, and nothing has changed, where a server would lose its last key or get its first. */
+int api_keys_merge(struct config *config, const struct config *fresh, bool *changed,
+                   struct error *err) must_check;
+
 /* NULL: it has none, or there is no key. */
 const char *api_keys_name(const struct config *config, int key_idx);
 

@@ -49,6 +49,7 @@ void config_deinit(struct config *c)
     }
     free(c->api_key_terms);
     free(c->model);
+    text_list_deinit(&c->arguments);
     memset(c, 0, sizeof *c);
 }
 
@@ -111,6 +112,9 @@ int config_load(struct config *c, int num_args, char *const *args, char *const *
                 struct error *err)
 {
     const char *path = find_config_path(num_args, args);
+    for (int i = 0; i < num_args; i++)
+        if (text_list_append(&c->arguments, args[i], strlen(args[i])))
+            return error_set(err, STATUS_NO_MEMORY, "out of memory");
     int status = path ? config_file_load(c, path, err) : STATUS_OK;
     if (!status) status = load_environment(c, environment, err);
     if (!status) status = arguments_load(c, num_args, args, err);

@@ -25,6 +25,7 @@ struct api_key_terms {
     int64_t max_seqs;   /* in flight, running and waiting; 0: as many as fit */
     int64_t max_tokens; /* of prompts in flight; 0: any */
     char name[32];      /* for logs and messages; "": none */
+    bool revoked;       /* it was taken out while the server runs (reload.h): nobody may come with it */
     bool admin;         /* may see and end requests of all keys (/debug/requests) */
 };
 
@@ -42,6 +43,7 @@ struct config {
 #undef SECTION
     struct api_key_terms *api_key_terms; /* [api_key.num_items] once loaded; NULL: all as by default */
     char *model;                         /* the positional argument, or `model:` in the file */
+    struct text_list arguments;          /* a copy of the command line that it was loaded from */
 };
 
 /* Everything at its default. Call config_deinit in the end. */

@@ -1,7 +1,8 @@
 /* auth.h - which --api-key a request came with.
  *
+ * An entry may be "sha256:" and a key's digest in 64 small hexadecimal digits instead of the key.
  * Keys are kept and compared as SHA-256 digests, every key each time and in constant time, so that neither
- * the length of a key nor how much of it was guessed can be timed. Thread: read-only after auth_init. */
+ * the length of a key nor how much of it was guessed can be timed. Thread: the loop's. */
 #ifndef SERVER_AUTH_H
 #define SERVER_AUTH_H
 

@@ -82,12 +82,12 @@ static bool comes_from_allowed_page(struct listener *l, struct http_request *r)
     return false;
 }
 
-static bool has_key(const struct auth *auth, struct exchange *x)
+static bool has_key(const struct listener *l, struct exchange *x)
 {
-    if (auth->num_keys == 0) return true;
+    if (l->auth.num_keys == 0) return true;
     x->api_key_idx =
-        auth_find_key(auth, exchange_header(x, "authorization"), exchange_header(x, "x-api-key"));
-    return x->api_key_idx >= 0;
+        auth_find_key(&l->auth, exchange_header(x, "authorization"), exchange_header(x, "x-api-key"));
+    return x->api_key_idx >= 0 && !api_keys_terms(l->config, x->api_key_idx).revoked;
 }
 
 static bool may_administer(const struct listener *l, const struct exchange *x)
@@ -101,7 +101,7 @@ static bool find_route(struct listener *l, struct http_request *r)
     struct exchange *x = &r->x;
     bool path_exists;
     r->route = router_find(l->routes, x->method, x->path, r->plain_path_bytes, &x->path_rest, &path_exists);
-    if ((!r->route || !(r->route->flags & ROUTE_OPEN)) && !has_key(&l->auth, x)) {
+    if ((!r->route || !(r->route->flags & ROUTE_OPEN)) && !has_key(l, x)) {
         exchange_error(x, 401, invalid_request, "invalid_api_key", NULL, 0,
                        "an API key of this server is needed: Authorization: Bearer KEY");
     } else if (!r->route && path_exists) {

@@ -264,6 +264,16 @@ int listener_open(struct listener *l, struct server *server, const struct route 
     return status;
 }
 
+int listener_reload_keys(struct listener *l, struct error *err)
+{
+    struct auth auth;
+    int status = auth_init(&auth, &l->config->api_key, err);
+    if (status) return status;
+    auth_deinit(&l->auth);
+    l->auth = auth;
+    return STATUS_OK;
+}
+
 void listener_stop(struct listener *l)
 {
     if (!l->listening) return;

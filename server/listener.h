@@ -67,6 +67,8 @@ struct listener {
 /* Listens. routes ends with a NULL pattern. server->loop and server->config are set. */
 int listener_open(struct listener *l, struct server *server, const struct route *routes,
                   struct error *err) must_check;
+/* The configuration's keys are others now. STATUS_NO_MEMORY: those of before hold. */
+int listener_reload_keys(struct listener *l, struct error *err) must_check;
 /* Takes the connection that waits and closes it: one that nobody takes would stop libuv from reporting more.
  */
 void listener_turn_away(struct listener *l);

@@ -12,8 +12,8 @@
  * no to health checks and takes requests as before, until whoever balances has seen it (--drain-delay); SIGINT,
  * or SIGTERM again, leaves that out. Draining takes no new API requests, but health, metrics and refusals are
  * still answered; it ends when nothing is in flight, at once if nothing is. A signal while it drains cuts off
- * what runs and ends the process on the spot. SIGUSR1 tells the log what is in flight; other signals are
- * logged and ignored.
+ * what runs and ends the process on the spot. SIGHUP reads the configuration again, SIGUSR1 tells the log what
+ * is in flight; other signals are logged and ignored.
  *
  * A load cannot be interrupted; a process told to end meanwhile leaves it running and exits under it. */
 #include "server/server.h"
@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "base/log_writer.h"
 #include "base/metrics.h"
+#include "config/reload.h"
 #include "server/engine_watch.h"
 #include "server/http_metrics.h"
 #include "server/listener.h"
@@ -51,6 +52,7 @@ static const int other_signals[] = {SIGHUP, SIGUSR1,   SIGUSR2, SIGALRM,  SIGIO,
                                     SIGPWR, SIGVTALRM, SIGPROF, SIGSTKFLT};
 
 struct life {
+    struct config *config; /* the server's, where it may be changed */
     struct server server;
     struct listener listener;
     struct engine_host engine;
@@ -229,14 +231,33 @@ static void dump(const struct life *life)
     api_dump(&life->server);
 }
 
+/* Where memory lacks for new keys, nobody looks for them. */
+static void reload(struct life *life)
+{
+    struct config_changes changes;
+    struct error err = {0};
+    int status = config_reload(life->config, environ, &changes, &err);
+    if (!status) status = api_on_new_keys(&life->server, &err);
+    if (!status) status = listener_reload_keys(&life->listener, &err);
+    if (status) {
+        log_error("the configuration was not read again: %s", err.text);
+        return;
+    }
+    log_set_level(log_level_of(life->config->log_level));
+    log_info("the configuration was read again: %s", changes.applied[0] ? changes.applied : "nothing is new");
+    if (changes.at_next_start[0])
+        log_warning("these take effect at the next start: %s", changes.at_next_start);
+}
+
 static void on_other_signal(uv_signal_t *signal, int number)
 {
     loop_watch_enter("a signal");
     struct life *life = signal->data;
     if (life->ending) return;
-    bool means_something = number == SIGUSR1;
+    bool means_something = number == SIGUSR1 || number == SIGHUP;
     log_info("got SIG%s%s", sigabbrev_np(number), means_something ? "" : ": ignored");
     if (number == SIGUSR1) dump(life);
+    if (number == SIGHUP) reload(life);
 }
 
 static void fail_device(struct life *life)
@@ -609,7 +630,7 @@ static void release(struct life *life)
     free(life);
 }
 
-int server_run(const struct config *config, engine_main *engine)
+int server_run(struct config *config, engine_main *engine)
 {
     struct life *life = calloc(1, sizeof *life);
     if (!life || uv_loop_init(&life->loop)) {
@@ -617,6 +638,7 @@ int server_run(const struct config *config, engine_main *engine)
         free(life);
         return EXIT_FAILURE;
     }
+    life->config = config;
     life->server = (struct server){.loop = &life->loop,
                                    .config = config,
                                    .start_ns = clock_monotonic_ns(),

@@ -53,8 +53,8 @@ struct server {
 
 /* Listens and serves until a signal ends it. Engine and texts are loaded beside it meanwhile. Returns the
  * process's exit code: 0, 1 (could not start), 70 (device failed, or the engine died too often). engine: what
- * an engine thread runs; unused where the engine is a process. */
-int server_run(const struct config *config, engine_main *engine);
+ * an engine thread runs; unused where the engine is a process. SIGHUP reads the sources of config again. */
+int server_run(struct config *config, engine_main *engine);
 
 /* ---- completion_stream.c and friends: called by server.c on the loop thread ---- */
 
@@ -75,6 +75,8 @@ uint64_t api_engine_owes_since_ns(const struct server *server);
 /* Draining timed out or the device failed: end every request with this error (an SSE error event for
  * streams). */
 void api_abort_all(struct server *server, int http_status, const char *type, const char *message);
+/* There may be more API keys now. */
+int api_on_new_keys(struct server *server, struct error *err) must_check;
 /* What is in flight, to the log; the newest of many. */
 void api_dump(const struct server *server);
 void api_deinit(struct server *server);

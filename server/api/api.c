@@ -42,6 +42,7 @@ int api_init(struct server *server, struct error *err)
     api->server = server;
     admission_init(&api->admission);
     api->responses = response_store_create(server->config->response_store_bytes);
+    api->num_keys = server->config->api_key.num_items;
     api->key_use = calloc((size_t)server->config->api_key.num_items + 1, sizeof *api->key_use);
     buffer_init(&api->event, EVENT_BYTES_MAX);
     /* What ends a stream, well or badly, needs no memory then. */
@@ -59,6 +60,19 @@ int api_init(struct server *server, struct error *err)
     api->ping_timer.data = api;
     server->api = api;
     return 0;
+}
+
+/* Requests in flight are counted by key: the counts stay where they are. */
+int api_on_new_keys(struct server *server, struct error *err)
+{
+    struct api *api = server->api;
+    size_t num_before = (size_t)api->num_keys + 1, num_now = (size_t)server->config->api_key.num_items + 1;
+    struct key_use *use = realloc(api->key_use, num_now * sizeof *use);
+    if (!use) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    for (size_t i = num_before; i < num_now; i++) use[i] = (struct key_use){0};
+    api->key_use = use;
+    api->num_keys = (int)num_now - 1;
+    return STATUS_OK;
 }
 
 static bool is_eos(const struct link_facts *model, int32_t id)

@@ -17,13 +17,14 @@ struct api {
     int num_generations;
     int num_admitted;           /* of those: admitted and not ended, the ledger's in_flight */
     struct admission admission; /* what waits */
-    struct key_use *key_use;    /* [keys + 1]: the first is of requests without a key */
-    uint64_t num_unseeded;      /* requests that brought no seed: each gets the next one */
-    uint64_t id_key;            /* random: ids of answers cannot be guessed */
-    size_t num_unread_bytes;    /* of slots that were given back, in copies (choice.c) */
-    struct job *waiting_jobs;   /* tokenize.c's, the oldest first */
-    int num_jobs;               /* /tokenize and /detokenize that are not answered; */
-    int num_long_jobs;          /* of those: with a long body, on the worker pool */
+    int num_keys;
+    struct key_use *key_use;  /* [num_keys + 1]: the first is of requests without a key */
+    uint64_t num_unseeded;    /* requests that brought no seed: each gets the next one */
+    uint64_t id_key;          /* random: ids of answers cannot be guessed */
+    size_t num_unread_bytes;  /* of slots that were given back, in copies (choice.c) */
+    struct job *waiting_jobs; /* tokenize.c's, the oldest first */
+    int num_jobs;             /* /tokenize and /detokenize that are not answered; */
+    int num_long_jobs;        /* of those: with a long body, on the worker pool */
     struct response_store *responses;
     struct buffer event; /* scratch for one write */
     uv_timer_t ping_timer;

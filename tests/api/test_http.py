@@ -455,7 +455,7 @@ def test_drain_finishes_streams(start_server):
         read_until(idle, b"}")
         for sock in socks:
             read_until(sock, b"data: ")
-        server.process.send_signal(signal.SIGHUP)  # ignored
+        server.process.send_signal(signal.SIGHUP)
         server.process.send_signal(signal.SIGTERM)
         assert read_all(idle) == b""
         answers = [read_all(sock) for sock in socks]

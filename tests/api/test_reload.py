@@ -1,0 +1,89 @@
+"""SIGHUP: keys, quotas, times and the log level are read again; requests in flight do not notice."""
+
+import hashlib
+import signal
+import time
+
+import pytest
+
+from test_debug import begin
+
+ASK = {"prompt": [100], "max_tokens": 2}
+
+
+def ask(server, key, **body):
+    return server.post("/v1/completions", {**ASK, **body}, headers={"Authorization": f"Bearer {key}"}).status_code
+
+
+def reload(server, expected):
+    """Sends SIGHUP; returns the log's lines since, of which one says expected."""
+    before = len(server.log())
+    server.process.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 20
+    while expected not in server.log()[before:]:
+        assert time.monotonic() < deadline, server.log()[before:]
+        time.sleep(0.01)
+    return server.log()[before:]
+
+
+def sha256(key):
+    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+def test_keys_come_and_go(start_server, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first name=one\nsecond\n")
+    with start_server("--api-key-file", str(keys)) as server:
+        assert [ask(server, k) for k in ("first", "second", "third")] == [200, 200, 401]
+        stream, lines = begin(server, "goes-on", {"Authorization": "Bearer first"})
+        keys.write_text(f"third\nsecond max-seqs=1\n{sha256('fourth')} admin\n")
+        reload(server, "read again: --api-key")
+        assert [ask(server, k) for k in ("first", "second", "third", "fourth", sha256("fourth"))] == [401, 200, 200, 200, 401]
+        assert ask(server, "second", n=2, temperature=1) == 400, "its quota is new"
+        assert next(line for line in lines if line.startswith("data: ")), "what was in flight goes on"
+        stream.__exit__(None, None, None)
+        keys.write_text("first weight=2\n")
+        reload(server, "read again: --api-key")
+        assert [ask(server, k) for k in ("first", "second", "third")] == [200, 401, 401]
+        reload(server, "read again: nothing is new")
+        server.wait_idle()
+
+
+@pytest.mark.parametrize("text", ["", "bad,key\n", "key weight=0\n", "sha256:12\n", None])
+def test_what_cannot_be_read_changes_nothing(start_server, tmp_path, text):
+    keys = tmp_path / "keys"
+    keys.write_text("first\n")
+    with start_server("--api-key-file", str(keys)) as server:
+        if text is None:
+            keys.unlink()
+        else:
+            keys.write_text(text)
+        reload(server, "the configuration was not read again: ")
+        assert ask(server, "first") == 200 and ask(server, "second") == 401
+
+
+def test_a_server_neither_gets_its_first_key_nor_loses_its_last(start_server, tmp_path):
+    config = tmp_path / "flashd.yaml"
+    config.write_text("log-level: info\n")
+    with start_server("--config", str(config)) as server:
+        config.write_text("api-key: [a]\n")
+        reload(server, "is decided when it starts")
+        assert server.post("/v1/completions", ASK).status_code == 200
+    with start_server("--config", str(config)) as server:
+        config.write_text("log-level: info\n")
+        reload(server, "is decided when it starts")
+        assert server.post("/v1/completions", ASK).status_code == 401
+
+
+def test_options(start_server, tmp_path):
+    config = tmp_path / "flashd.yaml"
+    config.write_text("log-level: info\nwrite-timeout: 30\nmax-num-seqs: 8\n")
+    with start_server("--config", str(config)) as server:
+        config.write_text("log-level: debug\nwrite-timeout: 20\nmax-num-seqs: 4\n")
+        told = reload(server, "take effect at the next start: --max-num-seqs\n")
+        assert "read again: --write-timeout --log-level\n" in told
+        config.write_text("log-level: warning\n")
+        reload(server, "take effect at the next start: --max-num-seqs\n")
+        lines = server.log().count("\n")
+        assert server.post("/v1/completions", ASK).status_code == 200
+        assert server.log().count("\n") == lines, "an info line came through"
