@@ -200,6 +200,16 @@ static bool is_readable(const struct http_request *r, struct exchange *x)
     return false;
 }
 
+/* RFC 9110, 13.1.1: nothing here has an entity tag, so that only "whatever there is" matches. */
+static bool meets_condition(struct exchange *x)
+{
+    const char *tags = exchange_header(x, "if-match");
+    if (!tags || !strcmp(tags, "*")) return true;
+    exchange_error(x, 412, invalid_request, "precondition_failed", NULL, 0,
+                   "nothing here has an entity tag that If-Match could name");
+    return false;
+}
+
 bool dispatch_head(struct listener *l, struct http_request *r)
 {
     struct exchange *x = &r->x;
@@ -208,7 +218,7 @@ bool dispatch_head(struct listener *l, struct http_request *r)
         answer_options(l, r);
         return false;
     }
-    return find_route(l, r) && is_served_now(r, x) && is_readable(r, x);
+    return find_route(l, r) && is_served_now(r, x) && is_readable(r, x) && meets_condition(x);
 }
 
 int dispatch_check_body(const struct listener *l, const struct http_request *r, struct refusal *why)

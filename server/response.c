@@ -18,6 +18,7 @@ const char *response_reason(int http_status)
                    {405, "Method Not Allowed"},
                    {408, "Request Timeout"},
                    {409, "Conflict"},
+                   {412, "Precondition Failed"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
                    {415, "Unsupported Media Type"},
