@@ -32,16 +32,22 @@ static void add_layer(const struct model_files *f, int32_t layer, struct operati
     static const struct {
         enum weight_role role;
         int row;
-    } roles[] = {{WEIGHT_Q, 0},    {WEIGHT_K, 0},  {WEIGHT_V, 0},   {WEIGHT_O, 1},
-                 {WEIGHT_GATE, 2}, {WEIGHT_UP, 2}, {WEIGHT_DOWN, 3}};
+    } roles[] = {{WEIGHT_Q, 0},           {WEIGHT_K, 0},         {WEIGHT_V, 0},          {WEIGHT_O, 1},
+                 {WEIGHT_GATE, 2},        {WEIGHT_UP, 2},        {WEIGHT_DOWN, 3},       {WEIGHT_ROUTER, 5},
+                 {WEIGHT_SHARED_GATE, 2}, {WEIGHT_SHARED_UP, 2}, {WEIGHT_SHARED_DOWN, 3}};
     for (size_t i = 0; i < array_length(roles); i++)
         add_weight(&costs[roles[i].row], model_files_weight(f, roles[i].role, layer));
+    for (int32_t e = 0; e < model_files_config(f)->num_chosen_experts; e++) { /* those of one token */
+        add_weight(&costs[2], model_files_expert(f, WEIGHT_EXPERT_GATE, layer, e));
+        add_weight(&costs[2], model_files_expert(f, WEIGHT_EXPERT_UP, layer, e));
+        add_weight(&costs[3], model_files_expert(f, WEIGHT_EXPERT_DOWN, layer, e));
+    }
 }
 
 static void print_operations(const struct model_files *f, const struct model_config *c)
 {
-    struct operation_cost costs[] = {
-        {"q, k, v", 0, 0}, {"attention output", 0, 0}, {"gate, up", 0, 0}, {"down", 0, 0}, {"LM head", 0, 0}};
+    struct operation_cost costs[] = {{"q, k, v", 0, 0}, {"attention output", 0, 0}, {"gate, up", 0, 0},
+                                     {"down", 0, 0},    {"LM head", 0, 0},          {"router", 0, 0}};
     for (int32_t layer = 0; layer < c->num_layers; layer++) add_layer(f, layer, costs);
     add_weight(&costs[4], model_files_weight(f, WEIGHT_LM_HEAD, 0));
     double flop = 0;
@@ -71,6 +77,9 @@ static void print_shapes(const struct config *config, const struct model_files *
     printf("parameters    %.1f million, %.1f MB as stored\n", (double)model_config_num_parameters(c) / 1e6,
            (double)model_files_weight_bytes(f) / 1e6);
     printf("layers        %d x hidden %d, MLP %d\n", c->num_layers, c->hidden_size, c->intermediate_size);
+    if (c->num_experts)
+        printf("experts       %d of %d a token, %d wide; shared %d\n", c->num_chosen_experts, c->num_experts,
+               c->expert_intermediate_size, c->shared_intermediate_size);
     printf("attention     %d heads, %d K/V heads of %d%s%s\n", c->num_heads, c->num_kv_heads, c->head_dim,
            c->qk_norm ? ", q/k norm" : "", c->sliding_window ? ", sliding window" : "");
     printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);

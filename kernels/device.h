@@ -56,6 +56,34 @@ struct linear_desc {
 
 struct linear; /* device's own */
 
+/* How a router's logits become scores, by which experts are chosen and weighed. */
+enum router_scores {
+    ROUTER_SOFTMAX, /* over all experts */
+    ROUTER_SIGMOID, /* each by itself */
+};
+
+struct expert_desc {
+    struct weight_view gate, up, down; /* [I][H], [I][H], [H][I] */
+};
+
+/* A mixture of experts: of each token's E scores the num_chosen largest, of equal ones those of the lower experts; what
+ * these experts make of the token, times their scores, is added in the order of experts, so that it does not depend on
+ * who else has chosen them. A shared expert is chosen by every token and comes last. */
+struct moe_desc {
+    int32_t num_experts, num_chosen; /* E */
+    enum router_scores scores;
+    bool normalize; /* the scores of those chosen are divided by their sum */
+    float scale;    /* and multiplied by this */
+    enum gate_function gate;
+    struct weight_view router;         /* [E][H] */
+    struct weight_view choice_bias;    /* [1][E]: added to scores where experts are chosen; data NULL: none */
+    const struct expert_desc *experts; /* [E] */
+    struct expert_desc shared;         /* data NULL: none */
+    struct weight_view shared_gate;    /* [1][H]: the shared one is weighed by its sigmoid; data NULL: by 1 */
+};
+
+struct moe; /* device's own */
+
 struct kv_shape {
     int32_t num_layers, num_blocks, num_kv_heads, head_dim;
     enum dtype dtype; /* DTYPE_BF16, or DTYPE_F32 where the device allows it */
@@ -154,6 +182,9 @@ struct kernel_table {
                          struct error *err) must_check;
     /* Bytes that a linear keeps on the device beyond the mapped file (0 when used in place). */
     uint64_t (*linear_bytes)(struct device *d, const struct linear *l);
+    /* As linear_create, for a mixture of experts. NULL where the device has none. */
+    int (*moe_create)(struct device *d, const struct moe_desc *desc, struct moe **out,
+                      struct error *err) must_check;
     /* Once, when all weights are in: e.g. times the GEMM candidates. */
     int (*weights_done)(struct device *d, struct error *err) must_check;
 
@@ -220,6 +251,10 @@ struct kernel_table {
     /* out[T][N/2] (act) = gate_function(gate) * up, for LINEAR_GATE_UP. */
     void (*linear_gated)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                          const struct linear *w);
+
+    /* out[T][H] (act) = what the chosen experts make of x[T][H] (act). */
+    void (*moe)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+                const struct moe *moe);
 
     /* In place on qkv[T][(Hq + 2 Hk) D] (act): optional q/k norm, rotation of q and k at positions;
      * then k and v are written to the pool at slot_mapping for this layer. */

@@ -10,6 +10,8 @@ static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
         .gguf_rope_style = ROPE_PAIRS,
+        .gguf_may_have_experts = true, /* Mixtral */
+        .gguf_router_normalizes = true,
         .kv_heads_may_be_missing = true,
         .max_position_embeddings = 2048,
     },
@@ -81,6 +83,43 @@ static const struct family families[] = {
         .max_position_embeddings = 32768,
         .theta = 2e6,
     },
+    {
+        .names = {NULL, "MixtralForCausalLM", "mixtral"}, /* as GGUF it is a llama */
+        .weight_changes = mixtral_weights,
+        .has_experts = true,
+        .router_normalizes = true,
+        .max_position_embeddings = 131072,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
+        .names = {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe"},
+        .qkv_bias = true,
+        .has_experts = true,
+        .has_shared_weight = true,
+        .max_position_embeddings = 32768,
+        .window = WINDOW_IF_USED,
+    },
+    {
+        .names = {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"},
+        .qk_norm = true,
+        .has_experts = true,
+        .gguf_router_normalizes = true,
+        .max_position_embeddings = 32768,
+        .window = WINDOW_IF_USED,
+    },
+    {
+        .names = {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe"}, /* GLM-4.5 and on */
+        .weight_changes = glm_weights,
+        .no_o_bias = true,
+        .qk_norm_may_be = true,
+        .partial_rotary = true,
+        .has_experts = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .has_router_bias = true,
+        .max_position_embeddings = 131072,
+    },
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -92,11 +131,7 @@ static const struct other_family {
     {{"command-r", "CohereForCausalLM", "cohere"}, "attention and MLP side by side"},
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"gpt-oss", "GptOssForCausalLM", "gpt_oss"}, "a mixture of experts and attention sinks"},
-    {{NULL, "MixtralForCausalLM", "mixtral"}, "a mixture of experts"},
-    {{"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe"}, "a mixture of experts"},
-    {{"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"}, "a mixture of experts"},
     {{"qwen3next", "Qwen3NextForCausalLM", "qwen3_next"}, "linear attention and a mixture of experts"},
-    {{"glm4moe", "Glm4MoeForCausalLM", "glm4_moe"}, "a mixture of experts"},
     {{"granitemoe", "GraniteMoeForCausalLM", "granitemoe"}, "a mixture of experts"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
     {{"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, "latent attention and a mixture of experts"},

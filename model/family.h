@@ -1,8 +1,8 @@
 /* family.h - what a model's name means: one row a family, for GGUF files and Hugging Face directories alike.
  *
  * A file tells one model's facts: sizes, theta, a window. What its class computes with them stands in none;
- * the readers (gguf_config.h, hf_config.h) take it from here. All families with a row are dense decoders:
- * RMSNorm around attention and MLP, grouped-query attention, a gated MLP; forward.c is one for all of them. One
+ * the readers (gguf_config.h, hf_config.h) take it from here. All families with a row are decoders: RMSNorm
+ * around attention and MLP, grouped-query attention, a gated MLP or experts that are one; forward.c is one for all. One
  * more is a row, and a table of changes if it names its weights in its own way. Read-only. Thread: any. */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
@@ -38,6 +38,8 @@ struct family {
     const struct weight_change *weight_changes; /* NULL: none */
     enum rope_style gguf_rope_style; /* as GGUF's converter leaves the rows of Q and K; else ROPE_HALVES */
     bool qkv_bias, qk_norm;
+    bool no_o_bias;          /* attention_bias is of Q, K and V only */
+    bool qk_norm_may_be;     /* use_qk_norm of a config.json says so, the weights of a GGUF file do */
     bool qk_norm_all_heads;  /* it is over all heads of Q, and of K */
     enum gate_function gate; /* of the MLP */
     bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
@@ -48,7 +50,12 @@ struct family {
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
     int32_t unrotated_layer_period; /* every so many layers one does not rotate; 0: none */
-    double window_theta;            /* layers with a window rotate by it, with no scaling; 0: as all do */
+    /* a mixture of experts */
+    bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */
+    enum router_scores router_scores;
+    bool router_normalizes; /* unless a config.json says otherwise */
+    bool has_router_bias, has_shared_weight;
+    double window_theta; /* layers with a window rotate by it, with no scaling; 0: as all do */
     /* where a config.json is silent */
     bool kv_heads_may_be_missing; /* then as many as attention heads */
     bool is_tied;
@@ -58,6 +65,7 @@ struct family {
     double theta; /* 0: 10,000 */
     enum window_rule window;
     /* where a GGUF file always is */
+    bool gguf_router_normalizes; /* where it has no key for it */
     int32_t
         gguf_head_scalar_layers; /* the query scalar of the model of so many layers is H / Hq, not D; 0: of none */
 };

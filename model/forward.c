@@ -44,6 +44,10 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         if (i == last) t = last_tail(m, b, step);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
         k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, &layer->mlp_norm);
+        if (layer->moe) {
+            k->moe(d, b, t.rows, m->delta, m->normed, layer->moe);
+            continue;
+        }
         k->linear_gated(d, b, t.rows, m->mlp, m->normed, layer->gate_up);
         k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
     }

@@ -10,8 +10,10 @@
 
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
-    struct linear *qkv, *o, *gate_up, *down;
-    struct rope_args rope; /* with the layer's q and k norms */
+    struct linear *qkv, *o;
+    struct linear *gate_up, *down; /* NULL where there is moe */
+    struct moe *moe;               /* NULL: the layer has one MLP */
+    struct rope_args rope;         /* with the layer's q and k norms */
     struct attention_args attention;
 };
 

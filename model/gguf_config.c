@@ -100,7 +100,6 @@ static int find_architecture(struct keys *k, const struct family **out)
 static int check_unsupported(struct keys *k, const struct family *family)
 {
     static const char *const names[] = {"attention.sliding_window_pattern",
-                                        "expert_count",
                                         "attn_logit_softcapping",
                                         "final_logit_softcapping",
                                         "rope.scaling.yarn_log_multiplier",
@@ -113,6 +112,10 @@ static int check_unsupported(struct keys *k, const struct family *family)
            end = array_length(names) - (family->has_multipliers ? NUM_MULTIPLIERS : 0);
     double value;
     struct gguf_array array;
+    if (!family->has_experts && !family->gguf_may_have_experts && find_real(k, "expert_count", &value) &&
+        value != 0)
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is set, which is not supported",
+                    key_name(k, "expert_count").text);
     for (size_t i = begin; i < end; i++)
         if ((find_real(k, names[i], &value) && value != 0 && value != 1) ||
             gguf_find_array(k->gguf, key_name(k, names[i]).text, &array))
@@ -123,11 +126,15 @@ static int check_unsupported(struct keys *k, const struct family *family)
 
 static int read_shape(struct keys *k, struct model_config *c)
 {
-    int64_t window = 0, value_length;
+    int64_t window = 0, value_length, num_guessing;
     double eps = 0;
     c->hidden_size = required_int(k, "embedding_length");
     c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
     c->num_layers = required_int(k, "block_count");
+    /* the last ones may be there to guess tokens ahead, and are not run */
+    if (find_int(k, "nextn_predict_layers", &num_guessing) && num_guessing > 0 &&
+        num_guessing < c->num_layers)
+        c->num_layers -= (int32_t)num_guessing;
     c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
     c->num_kv_heads = int_of_all_layers(k, "attention.head_count_kv", c->num_heads);
     c->max_position_embeddings = required_int(k, "context_length");
@@ -164,6 +171,36 @@ static void read_multipliers(struct keys *k, struct model_config *c)
     c->logit_scale = 1 / logit_divisor;
     if (c->num_layers == family->gguf_head_scalar_layers)
         c->attention_scale = (float)(1 / sqrt((double)c->hidden_size / c->num_heads));
+}
+
+static int read_experts(struct keys *k, struct model_config *c)
+{
+    int64_t num = 0, first = 0, shared = 0, num_shared = 0, scores = 0;
+    double scale = 1;
+    bool is_sigmoid = c->family->router_scores == ROUTER_SIGMOID;
+    find_int(k, "expert_count", &num);
+    if (num == 0 && !c->family->has_experts) return k->status;
+    c->num_experts = required_int(k, "expert_count");
+    c->num_chosen_experts = required_int(k, "expert_used_count");
+    int64_t width = c->intermediate_size;
+    find_int(k, "expert_feed_forward_length", &width);
+    find_int(k, "expert_shared_count", &num_shared);
+    shared = num_shared >= 0 && num_shared < 1024 && width < INT32_MAX ? num_shared * width : 0;
+    if (c->family->has_shared_weight) shared = c->intermediate_size;
+    find_int(k, "expert_shared_feed_forward_length", &shared);
+    find_int(k, "leading_dense_block_count", &first);
+    find_real(k, "expert_weights_scale", &scale);
+    if (find_int(k, "expert_gating_func", &scores) && scores != 0 && scores != (is_sigmoid ? 2 : 1))
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is %" PRId64 ", which is not supported",
+                    key_name(k, "expert_gating_func").text, scores);
+    c->expert_intermediate_size = (int32_t)min_of(max_of(width, (int64_t)0), (int64_t)INT32_MAX);
+    c->shared_intermediate_size = (int32_t)min_of(max_of(shared, (int64_t)0), (int64_t)INT32_MAX);
+    c->router_scale = scale == 0 ? 1 : (float)scale;
+    c->router_normalizes = c->family->gguf_router_normalizes;
+    (void)gguf_find_bool(k->gguf, key_name(k, "expert_weights_norm").text, &c->router_normalizes);
+    for (int64_t i = max_of(first, (int64_t)0); i < min_of(c->num_layers, LAYERS_MAX); i++)
+        bit_set_add(c->sparse_layers, (size_t)i);
+    return k->status;
 }
 
 /* Which layers have the window is a period, a list of booleans, or not said. */
@@ -346,6 +383,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     int status = find_architecture(&k, &config->family);
     if (!status) status = check_unsupported(&k, config->family);
     if (!status) status = read_shape(&k, config);
+    if (!status) status = read_experts(&k, config);
     if (!status) status = read_layers(&k, config);
     if (!status) status = read_vocabulary(&k, config);
     if (!status) status = read_rope(&k, config);
@@ -354,6 +392,8 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     config->qkv_bias = config->family->qkv_bias;
     read_multipliers(&k, config);
     model_config_take_family(config);
+    if (config->family->qk_norm_may_be)
+        config->qk_norm = gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data != NULL;
     status = model_config_validate(config, path, err);
     if (!status) read_special_ids(&k, config);
     return status;

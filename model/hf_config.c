@@ -41,10 +41,10 @@ static int check_activation(struct json_reader *r, const struct family *family)
 /* Fields that change the mathematics into something that is not computed here. */
 static int check_unsupported(struct json_reader *r, const struct family *family)
 {
-    static const char *const must_be_absent[] = {"quantization_config", "num_local_experts", "num_experts",
+    static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "quantization_config",
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
                              *const must_be_false[] = {"mlp_bias", "use_bidirectional_attention"};
-    for (size_t i = 0; i < array_length(must_be_absent); i++)
+    for (size_t i = family->has_experts ? 2 : 0; i < array_length(must_be_absent); i++)
         if (json_find(r, must_be_absent[i]))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
@@ -90,8 +90,50 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
     bool attention_bias = json_bool(r, "attention_bias", false);
     c->qkv_bias = family->qkv_bias || attention_bias;
-    c->o_bias = attention_bias;
+    c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
+}
+
+/* The first of some keys that is there; 0: none is. */
+static int32_t int_of_first(struct json_reader *r, const char *const *keys, int32_t num_keys)
+{
+    for (int32_t i = 0; i < num_keys; i++)
+        if (json_find(r, keys[i])) return (int32_t)json_int(r, keys[i], 0, 0, INT32_MAX);
+    return 0;
+}
+
+/* Which layers have experts: all but the first ones, every so many, and not those of a list. */
+static void read_sparse_layers(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *dense = json_find(r, "mlp_only_layers"), *item;
+    int64_t first = json_int(r, "first_k_dense_replace", 0, 0, INT32_MAX),
+            step = json_int(r, "decoder_sparse_step", 1, 1, INT32_MAX), layer;
+    for (int64_t i = first; i < min_of(c->num_layers, LAYERS_MAX); i++)
+        if ((i + 1) % step == 0) bit_set_add(c->sparse_layers, (size_t)i);
+    cJSON_ArrayForEach(item, dense) if (json_is_int(item, &layer) && layer >= 0 && layer < LAYERS_MAX)
+        bit_set_remove(c->sparse_layers, (size_t)layer);
+}
+
+static int read_experts(struct json_reader *r, struct model_config *c)
+{
+    static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+    if (!c->family->has_experts) return STATUS_OK;
+    c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number));
+    if (c->num_experts == 0)
+        return error_set(r->err, STATUS_INVALID, "%s: the number of experts is missing", r->path);
+    c->num_chosen_experts = size_of(r, "num_experts_per_tok", 0);
+    c->expert_intermediate_size = size_of(r, "moe_intermediate_size", c->intermediate_size);
+    int64_t num_shared = json_int(r, "n_shared_experts", 0, 0, 1024),
+            shared = json_int(r, "shared_expert_intermediate_size", num_shared * c->expert_intermediate_size,
+                              0, INT32_MAX);
+    c->shared_intermediate_size = (int32_t)min_of(shared, (int64_t)INT32_MAX);
+    c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
+    c->router_scale = (float)json_real(r, "routed_scaling_factor", 1, 0, 1e9);
+    if (json_int(r, "n_group", 1, 1, INT32_MAX) != 1)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: n_group is not 1: groups of experts are not supported", r->path);
+    read_sparse_layers(r, c);
+    return r->status;
 }
 
 static void read_multipliers(struct json_reader *r, struct model_config *c)
@@ -406,7 +448,9 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_multipliers(r, c);
     if (r->status) return r->status;
     model_config_take_family(c);
-    status = read_sliding_window(r, c);
+    if (c->family->qk_norm_may_be) c->qk_norm = json_bool(r, "use_qk_norm", false);
+    status = read_experts(r, c);
+    if (!status) status = read_sliding_window(r, c);
     if (!status) status = read_unrotated_layers(r, c);
     if (!status) status = read_rope(r, c);
     if (!status) status = r->status;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 #include "model/forward.h"
 #include "model/rope_table.h"
@@ -42,15 +43,20 @@ static void upload(struct builder *b, void *to, const void *from, size_t bytes, 
     if (b->status) error_set(b->err, b->status, "%s could not be copied to the device", what);
 }
 
-static struct weight_view find_weight(struct builder *b, enum weight_role role, int32_t layer)
+static struct weight_view find_expert(struct builder *b, enum weight_role role, int32_t layer, int32_t expert)
 {
-    struct weight_view view = model_files_weight(b->files, role, layer);
+    struct weight_view view = model_files_expert(b->files, role, layer, expert);
     const struct model_config *c = &b->m->config;
     /* files were checked when they were opened, so only dummy weights can be missing here */
-    if (!view.data && weight_is_required(c, weight_line(c->family->weight_changes, role)->presence) &&
+    if (!view.data && weight_is_required(c, weight_line(c->family->weight_changes, role)->presence, layer) &&
         !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
     return view;
+}
+
+static struct weight_view find_weight(struct builder *b, enum weight_role role, int32_t layer)
+{
+    return find_expert(b, role, layer, 0);
 }
 
 /* A norm's weights in device memory, times scale; NULL when the model has none. */
@@ -141,6 +147,49 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
     return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
 }
 
+/* ---- experts ---- */
+
+static struct moe_desc describe_moe(struct builder *b, int32_t layer)
+{
+    const struct model_config *c = &b->m->config;
+    return (struct moe_desc){.num_experts = c->num_experts,
+                             .num_chosen = c->num_chosen_experts,
+                             .scores = c->router_scores,
+                             .normalize = c->router_normalizes,
+                             .scale = c->router_scale,
+                             .gate = c->family->gate,
+                             .router = find_weight(b, WEIGHT_ROUTER, layer),
+                             .choice_bias = find_weight(b, WEIGHT_ROUTER_BIAS, layer),
+                             .shared = {.gate = find_weight(b, WEIGHT_SHARED_GATE, layer),
+                                        .up = find_weight(b, WEIGHT_SHARED_UP, layer),
+                                        .down = find_weight(b, WEIGHT_SHARED_DOWN, layer)},
+                             .shared_gate = find_weight(b, WEIGHT_SHARED_WEIGHT, layer)};
+}
+
+static struct moe *create_moe(struct builder *b, int32_t layer)
+{
+    struct device *d = b->m->device;
+    const struct model_config *c = &b->m->config;
+    struct moe *moe = NULL;
+    if (!b->status && !d->ops->moe_create)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED,
+                              "the device %s has no mixtures of experts yet; --device cpu has", d->name);
+    struct expert_desc *experts = calloc((size_t)c->num_experts, sizeof *experts);
+    if (!experts && !b->status)
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a list of experts");
+    for (int32_t e = 0; e < c->num_experts && !b->status; e++)
+        experts[e] = (struct expert_desc){.gate = find_expert(b, WEIGHT_EXPERT_GATE, layer, e),
+                                          .up = find_expert(b, WEIGHT_EXPERT_UP, layer, e),
+                                          .down = find_expert(b, WEIGHT_EXPERT_DOWN, layer, e)};
+    if (!b->status) {
+        struct moe_desc desc = describe_moe(b, layer);
+        desc.experts = experts;
+        if (!b->status) b->status = d->ops->moe_create(d, &desc, &moe, b->err);
+    }
+    free(experts);
+    return moe;
+}
+
 static void create_layer(struct builder *b, int32_t i)
 {
     struct model *m = b->m;
@@ -154,6 +203,10 @@ static void create_layer(struct builder *b, int32_t i)
     layer->rope.k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
     layer->qkv = create_qkv(b, i);
     layer->o = create_o(b, i);
+    if (bit_set_has(m->config.sparse_layers, (size_t)i)) {
+        layer->moe = create_moe(b, i);
+        return;
+    }
     layer->gate_up = create_gate_up(b, i);
     layer->down = create_down(b, i);
 }
@@ -236,7 +289,7 @@ static void create_activations(struct builder *b)
     m->qkv = alloc_act(b, tokens, q_width(c) + 2 * kv_width(c), "q, k and v");
     m->attended = alloc_act(b, tokens, q_width(c), "attention's output");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
-    m->mlp = alloc_act(b, tokens, c->intermediate_size, "MLP activations");
+    m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
     m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits,
                               (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes, "logit rows");
     m->logit_rows = alloc_act(b, b->limits->num_logits, c->hidden_size, "logit rows");
@@ -281,8 +334,8 @@ static void prepare_device(struct builder *b)
         return;
     }
     for (int32_t i = 0; i < c->num_layers; i++) attention[i] = b->m->layers[i].attention;
-    b->status = d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, c->intermediate_size, attention,
-                                c->num_layers, b->err);
+    b->status = d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, model_config_mlp_width(c),
+                                attention, c->num_layers, b->err);
     free(attention);
 }
 

@@ -12,6 +12,7 @@ enum {
     VOCAB_MAX = 1 << 24,
     POSITIONS_MAX = 1 << 27,
     HEAD_DIM_MAX = 1024,
+    EXPERTS_MAX = 4096,
 };
 
 const struct generation_defaults generation_defaults_none = {
@@ -32,7 +33,7 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
 void model_config_init(struct model_config *c)
 {
     memset(c, 0, sizeof *c);
-    c->embedding_scale = c->residual_scale = c->logit_scale = 1;
+    c->embedding_scale = c->residual_scale = c->logit_scale = c->router_scale = 1;
     c->bos_id = -1;
 }
 
@@ -46,6 +47,7 @@ void model_config_take_family(struct model_config *c)
 {
     const struct family *f = c->family;
     c->qk_norm = f->qk_norm;
+    c->router_scores = f->router_scores;
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
     if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
 }
@@ -94,6 +96,24 @@ static int check_rope(const struct model_config *c, const struct rope_config *r,
     return STATUS_OK;
 }
 
+static int check_experts(const struct model_config *c, const char *source, struct error *err)
+{
+    int status = check_range(source, "number of experts", c->num_experts, EXPERTS_MAX, err);
+    if (!status)
+        status =
+            check_range(source, "number of experts of a token", c->num_chosen_experts, c->num_experts, err);
+    if (!status)
+        status =
+            check_range(source, "intermediate size of experts", c->expert_intermediate_size, WIDTH_MAX, err);
+    if (!status && c->shared_intermediate_size != 0)
+        status = check_range(source, "intermediate size of the shared expert", c->shared_intermediate_size,
+                             WIDTH_MAX, err);
+    if (!status && !(isfinite(c->router_scale) && c->router_scale > 0))
+        status = error_set(err, STATUS_INVALID, "%s: the experts' scale is %g; a positive number is expected",
+                           source, (double)c->router_scale);
+    return status;
+}
+
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
 {
     const struct {
@@ -114,6 +134,8 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         int status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
         if (status) return status;
     }
+    int status = c->num_experts ? check_experts(c, source, err) : STATUS_OK;
+    if (status) return status;
     if (c->num_heads % c->num_kv_heads)
         return error_set(err, STATUS_INVALID, "%s: %d attention heads cannot share %d K/V heads evenly",
                          source, c->num_heads, c->num_kv_heads);
@@ -124,22 +146,11 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (!(fabsf(c->attention_scale) > 0 && fabsf(c->embedding_scale) > 0 && fabsf(c->logit_scale) > 0) ||
         !isfinite(c->attention_scale * c->embedding_scale * c->logit_scale * c->residual_scale))
         return error_set(err, STATUS_INVALID, "%s: a multiplier is 0 or no number", source);
-    int status = check_rope(c, &c->rope, source, err);
+    status = check_rope(c, &c->rope, source, err);
     return status || c->window_rope.rotary_dim == 0 ? status : check_rope(c, &c->window_rope, source, err);
 }
 
 /* ---- sizes that follow from the shape ---- */
-
-static int64_t qkv_width(const struct model_config *c)
-{
-    return ((int64_t)c->num_heads + 2 * (int64_t)c->num_kv_heads) * c->head_dim;
-}
-
-static int64_t linear_parameters_of_layer(const struct model_config *c)
-{
-    int64_t attention = qkv_width(c) + (int64_t)c->num_heads * c->head_dim;
-    return c->hidden_size * (attention + 3 * (int64_t)c->intermediate_size);
-}
 
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype)
 {
@@ -147,21 +158,33 @@ uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtyp
            dtype_row_bytes(kv_dtype, (uint64_t)c->head_dim);
 }
 
-static int64_t norm_parameters_of_layer(const struct model_config *c)
+int32_t model_config_mlp_width(const struct model_config *c)
 {
-    int64_t num = 0;
-    for (int role = WEIGHT_ATTENTION_NORM; role < WEIGHT_ROLE_COUNT; role++) {
+    int32_t width = c->shared_intermediate_size;
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        bool is_sparse = bit_set_has(c->sparse_layers, (size_t)i);
+        width = max_of(width, is_sparse ? c->expert_intermediate_size : c->intermediate_size);
+    }
+    return width;
+}
+
+/* Of the roles [begin, end) in a layer. */
+static uint64_t num_parameters(const struct model_config *c, int begin, int end, int32_t layer)
+{
+    uint64_t num = 0;
+    for (int role = begin; role < end; role++) {
         const struct weight_line *line = weight_line(c->family->weight_changes, (enum weight_role)role);
-        if (weight_is_norm((enum weight_role)role) && weight_is_required(c, line->presence))
-            num += weight_dimension(c, line->cols);
+        if (!weight_is_required(c, line->presence, layer)) continue;
+        num += (uint64_t)weight_dimension(c, line->rows) * (uint64_t)weight_dimension(c, line->cols) *
+               (uint64_t)(weight_is_of_expert((enum weight_role)role) ? c->num_experts : 1);
     }
     return num;
 }
 
 uint64_t model_config_num_parameters(const struct model_config *c)
 {
-    int64_t embedding = (int64_t)c->vocab_size * c->hidden_size;
-    int64_t biases = (c->qkv_bias ? qkv_width(c) : 0) + (c->o_bias ? c->hidden_size : 0);
-    int64_t layer = linear_parameters_of_layer(c) + norm_parameters_of_layer(c) + biases;
-    return (uint64_t)(embedding * (c->tie_word_embeddings ? 1 : 2) + layer * c->num_layers + c->hidden_size);
+    uint64_t num = num_parameters(c, 0, WEIGHT_ATTENTION_NORM, 0);
+    for (int32_t i = 0; i < c->num_layers; i++)
+        num += num_parameters(c, WEIGHT_ATTENTION_NORM, WEIGHT_ROLE_COUNT, i);
+    return num;
 }

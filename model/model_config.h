@@ -35,6 +35,11 @@ struct model_config {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
+    /* of sparse_layers: each token has num_chosen_experts of num_experts, and the shared one */
+    int32_t num_experts, num_chosen_experts, expert_intermediate_size, shared_intermediate_size;
+    enum router_scores router_scores;
+    bool router_normalizes;
+    float router_scale;
     int32_t sliding_window; /* of windowed_layers; 0: none */
     float rms_norm_eps;
     float norm_offset; /* is added to norm weights */
@@ -43,7 +48,9 @@ struct model_config {
     float attention_scale;                              /* of q k^T */
     bool qkv_bias, o_bias; /* the family needs them (others are used where the file has them) */
     struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
-    uint64_t windowed_layers[LAYERS_MAX / 64], unrotated_layers[LAYERS_MAX / 64]; /* bit sets */
+    /* bit sets */
+    uint64_t windowed_layers[LAYERS_MAX / 64], unrotated_layers[LAYERS_MAX / 64],
+        sparse_layers[LAYERS_MAX / 64];
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
 };
@@ -76,6 +83,9 @@ void model_config_add_eos(struct model_config *c, int64_t id);
 int model_config_validate(const struct model_config *c, const char *source, struct error *err) must_check;
 
 extern const struct generation_defaults generation_defaults_none; /* nothing given */
+
+/* Of the widest MLP, shared or chosen. */
+int32_t model_config_mlp_width(const struct model_config *c);
 
 /* Bytes of K and V a token; all weights. */
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype);

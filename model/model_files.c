@@ -23,7 +23,8 @@ enum {
     PATH_BYTES_MAX = 4096,
     NAME_BYTES_MAX = 128,
     FIRST_LAYER_ROLE = WEIGHT_ATTENTION_NORM,
-    ROLES_PER_LAYER = WEIGHT_ROLE_COUNT - FIRST_LAYER_ROLE,
+    ROLES_PER_LAYER = WEIGHT_EXPERT_GATE - FIRST_LAYER_ROLE,
+    ROLES_PER_EXPERT = WEIGHT_ROLE_COUNT - WEIGHT_EXPERT_GATE,
 };
 
 struct model_files {
@@ -34,13 +35,31 @@ struct model_files {
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
     struct weight_view
-        *views; /* [FIRST_LAYER_ROLE + num_layers * ROLES_PER_LAYER]; dummy: filled in when asked for */
+        *views; /* [FIRST_LAYER_ROLE + num_layers * views_per_layer]; dummy: filled in when asked for */
     uint64_t weight_bytes;
 };
 
-static size_t view_idx(enum weight_role role, int32_t layer)
+static size_t views_per_layer(const struct model_files *f)
 {
-    return (int)role < FIRST_LAYER_ROLE ? role : (size_t)role + (size_t)layer * ROLES_PER_LAYER;
+    return ROLES_PER_LAYER + (size_t)f->config.num_experts * ROLES_PER_EXPERT;
+}
+
+static size_t num_views(const struct model_files *f)
+{
+    return FIRST_LAYER_ROLE + (size_t)f->config.num_layers * views_per_layer(f);
+}
+
+static size_t view_idx(const struct model_files *f, enum weight_role role, int32_t layer, int32_t expert)
+{
+    return (int)role < FIRST_LAYER_ROLE
+               ? role
+               : (size_t)role + (size_t)layer * views_per_layer(f) + (size_t)expert * ROLES_PER_EXPERT;
+}
+
+/* How many weights of a role a layer has. */
+static int32_t num_of_role(const struct model_files *f, enum weight_role role)
+{
+    return weight_is_of_expert(role) ? f->config.num_experts : 1;
 }
 
 static const struct weight_line *line_of(const struct model_files *f, enum weight_role role)
@@ -62,8 +81,9 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
                                struct weight_view *out, struct error *err)
 {
     const struct safetensor *t = safetensors_find(f->safetensors, name);
-    int num_dims = line_of(f, role)->rows == DIM_1 ? 1 : 2;
     if (!t) return STATUS_OK;
+    bool is_row = t->num_dims == 2 && t->dims[0] == 1; /* 1 x n is a vector too */
+    int num_dims = line_of(f, role)->rows == DIM_1 && !is_row ? 1 : 2;
     if (t->dtype < 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
@@ -78,12 +98,13 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
     return STATUS_OK;
 }
 
-static struct weight_view make_dummy(const struct model_files *f, enum weight_role role, int32_t layer)
+static struct weight_view make_dummy(const struct model_files *f, enum weight_role role, int32_t layer,
+                                     int32_t expert)
 {
     const struct weight_line *line = line_of(f, role);
     int64_t rows = weight_dimension(&f->config, line->rows), cols = weight_dimension(&f->config, line->cols);
-    uint64_t stream = view_idx(role, layer);
-    if (!weight_is_required(&f->config, line->presence)) return (struct weight_view){0};
+    uint64_t stream = view_idx(f, role, layer, expert);
+    if (!weight_is_required(&f->config, line->presence, layer)) return (struct weight_view){0};
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     return dummy_weights_vector(f->dummy, stream, cols, weight_is_norm(role) ? 1 - f->config.norm_offset : 0);
 }
@@ -102,10 +123,16 @@ static const char *hf_prefix(const struct model_files *f)
     return "";
 }
 
-static void name_weight(const struct model_files *f, enum weight_role role, int32_t layer,
+static void name_weight(const struct model_files *f, enum weight_role role, int32_t layer, int32_t expert,
                         char name[NAME_BYTES_MAX])
 {
-    const char *own = f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
+    const struct weight_line *line = line_of(f, role);
+    const char *star = f->gguf ? NULL : strchr(line->hf_name, '*');
+    char numbered[NAME_BYTES_MAX];
+    if (star)
+        snprintf(numbered, sizeof numbered, "%.*s%d%s", (int)(star - line->hf_name), line->hf_name, expert,
+                 star + 1);
+    const char *own = f->gguf ? line->gguf_name : star ? numbered : line->hf_name;
     const char *prefix = f->gguf || role == WEIGHT_LM_HEAD ? "" : hf_prefix(f);
     int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
                                          : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
@@ -118,9 +145,13 @@ struct stack {
     int64_t rows, first_row;
 };
 
-static struct stack stack_of(const struct model_files *f, enum weight_role role)
+static struct stack stack_of(const struct model_files *f, enum weight_role role, int32_t expert)
 {
     struct stack stack = {0};
+    if (f->gguf && weight_is_of_expert(role)) {
+        int64_t rows = weight_dimension(&f->config, line_of(f, role)->rows);
+        return (struct stack){rows * f->config.num_experts, rows * expert};
+    }
     const char *own = f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
     for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
         const struct weight_line *line = line_of(f, (enum weight_role)other);
@@ -132,14 +163,15 @@ static struct stack stack_of(const struct model_files *f, enum weight_role role)
     return stack;
 }
 
-static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, struct error *err)
+static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, int32_t expert,
+                          struct error *err)
 {
     const struct weight_line *line = line_of(f, role);
     const struct model_config *c = &f->config;
     struct weight_view view = {0};
     char name[NAME_BYTES_MAX];
-    if (!weight_is_wanted(c, line->presence) || (!f->gguf && !line->hf_name)) return STATUS_OK;
-    name_weight(f, role, layer, name);
+    if (!weight_is_wanted(c, line->presence, layer) || (!f->gguf && !line->hf_name)) return STATUS_OK;
+    name_weight(f, role, layer, expert, name);
     if (f->gguf)
         view = find_in_gguf(f, role, name);
     else {
@@ -147,10 +179,10 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
         if (status) return status;
     }
     if (!view.data) {
-        if (!weight_is_required(c, line->presence)) return STATUS_OK;
+        if (!weight_is_required(c, line->presence, layer)) return STATUS_OK;
         return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
     }
-    const struct stack stack = stack_of(f, role);
+    const struct stack stack = stack_of(f, role, expert);
     int64_t rows = weight_dimension(c, line->rows), cols = weight_dimension(c, line->cols);
     if (view.rows != stack.rows || view.cols != cols)
         return error_set(err, STATUS_INVALID,
@@ -158,31 +190,37 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
                          " x %" PRId64 " (rows x values)",
                          f->path, name, view.rows, view.cols, stack.rows, cols);
     view = weight_view_rows(&view, stack.first_row, rows);
-    assert_debug(!f->views[view_idx(role, layer)].data); /* each place is one weight's */
-    f->views[view_idx(role, layer)] = view;
+    assert_debug(!f->views[view_idx(f, role, layer, expert)].data); /* each place is one weight's */
+    f->views[view_idx(f, role, layer, expert)] = view;
     f->weight_bytes += (uint64_t)rows * dtype_row_bytes(view.dtype, (uint64_t)cols);
     return STATUS_OK;
 }
 
+/* All of a role in a layer. */
+static int resolve_role(struct model_files *f, enum weight_role role, int32_t layer, struct error *err)
+{
+    int status = STATUS_OK;
+    for (int32_t i = 0; i < num_of_role(f, role) && !status; i++)
+        status = resolve_weight(f, role, layer, i, err);
+    return status;
+}
+
 static int resolve_all(struct model_files *f, struct error *err)
 {
-    for (int role = 0; role < FIRST_LAYER_ROLE; role++) {
-        int status = resolve_weight(f, (enum weight_role)role, 0, err);
-        if (status) return status;
-    }
-    for (int32_t layer = 0; layer < f->config.num_layers; layer++)
-        for (int role = FIRST_LAYER_ROLE; role < WEIGHT_ROLE_COUNT; role++) {
-            int status = resolve_weight(f, (enum weight_role)role, layer, err);
-            if (status) return status;
-        }
-    return STATUS_OK;
+    int status = STATUS_OK;
+    for (int role = 0; role < FIRST_LAYER_ROLE && !status; role++)
+        status = resolve_role(f, (enum weight_role)role, 0, err);
+    for (int32_t layer = 0; layer < f->config.num_layers && !status; layer++)
+        for (int role = FIRST_LAYER_ROLE; role < WEIGHT_ROLE_COUNT && !status; role++)
+            status = resolve_role(f, (enum weight_role)role, layer, err);
+    return status;
 }
 
 /* ---- opening ---- */
 
 static int allocate_views(struct model_files *f, struct error *err)
 {
-    f->views = calloc(FIRST_LAYER_ROLE + (size_t)f->config.num_layers * ROLES_PER_LAYER, sizeof *f->views);
+    f->views = calloc(num_views(f), sizeof *f->views);
     return f->views ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "%s: no memory", f->path);
 }
 
@@ -274,10 +312,17 @@ const struct generation_defaults *model_files_generation_defaults(const struct m
 
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer)
 {
-    assert_always(role < WEIGHT_ROLE_COUNT && layer >= 0 && layer < f->config.num_layers);
+    return model_files_expert(f, role, layer, 0);
+}
+
+struct weight_view model_files_expert(const struct model_files *f, enum weight_role role, int32_t layer,
+                                      int32_t expert)
+{
+    assert_always(role < WEIGHT_ROLE_COUNT && layer >= 0 && layer < f->config.num_layers && expert >= 0 &&
+                  expert < num_of_role(f, role));
     if (role == WEIGHT_LM_HEAD && f->config.tie_word_embeddings) role = WEIGHT_TOKEN_EMBEDDING;
-    struct weight_view *view = &f->views[view_idx(role, layer)];
-    if (f->dummy && !view->data) *view = make_dummy(f, role, layer);
+    struct weight_view *view = &f->views[view_idx(f, role, layer, expert)];
+    if (f->dummy && !view->data) *view = make_dummy(f, role, layer, expert);
     return *view;
 }
 
@@ -285,12 +330,11 @@ void model_files_prefetch(const struct model_files *f, int32_t layer)
 {
     assert_debug(layer >= 0);
     if (f->dummy || layer >= f->config.num_layers) return;
-    for (int role = FIRST_LAYER_ROLE; role < WEIGHT_ROLE_COUNT; role++) {
-        const struct weight_view *view = &f->views[view_idx((enum weight_role)role, layer)];
+    const struct weight_view *first = &f->views[view_idx(f, (enum weight_role)FIRST_LAYER_ROLE, layer, 0)];
+    for (const struct weight_view *view = first; view < first + views_per_layer(f); view++)
         if (view->data)
             file_map_prefetch(view->data,
                               (size_t)view->rows * dtype_row_bytes(view->dtype, (uint64_t)view->cols));
-    }
 }
 
 void model_files_drop_weights(const struct model_files *f)
@@ -299,8 +343,7 @@ void model_files_drop_weights(const struct model_files *f)
     if (f->safetensors) safetensors_drop_pages(f->safetensors);
     if (!f->dummy) return;
     dummy_weights_clear(f->dummy);
-    memset(f->views, 0,
-           (FIRST_LAYER_ROLE + (size_t)f->config.num_layers * ROLES_PER_LAYER) * sizeof *f->views);
+    memset(f->views, 0, num_views(f) * sizeof *f->views);
 }
 
 uint64_t model_files_weight_bytes(const struct model_files *f)

@@ -27,6 +27,10 @@ const struct generation_defaults *model_files_generation_defaults(const struct m
  * dummy weights are made when they are first asked for, so there NULL may also mean no memory. */
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer);
 
+/* As model_files_weight, of a role that each expert has one of. */
+struct weight_view model_files_expert(const struct model_files *f, enum weight_role role, int32_t layer,
+                                      int32_t expert);
+
 /* A hint that this layer's weights will be asked for soon: reading them from disk starts. */
 void model_files_prefetch(const struct model_files *f, int32_t layer);
 

@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include "base/bit_set.h"
 #include "model/model_config.h"
 
 /* Of Llama and all that keep its names. */
@@ -23,9 +24,30 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM},
     [WEIGHT_MLP_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN,
                          PRESENT_ALWAYS},
-    [WEIGHT_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS},
-    [WEIGHT_UP] = {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS},
-    [WEIGHT_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS},
+    [WEIGHT_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN,
+                     PRESENT_IF_DENSE},
+    [WEIGHT_UP] = {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE},
+    [WEIGHT_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE,
+                     PRESENT_IF_DENSE},
+    [WEIGHT_ATTENTION_POST_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_MLP_POST_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE},
+    [WEIGHT_ROUTER_BIAS] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", DIM_1, DIM_EXPERTS,
+                            PRESENT_IF_ROUTER_BIAS},
+    [WEIGHT_SHARED_GATE] = {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", DIM_SHARED,
+                            DIM_HIDDEN, PRESENT_IF_SHARED},
+    [WEIGHT_SHARED_UP] = {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", DIM_SHARED, DIM_HIDDEN,
+                          PRESENT_IF_SHARED},
+    [WEIGHT_SHARED_DOWN] = {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", DIM_HIDDEN,
+                            DIM_SHARED, PRESENT_IF_SHARED},
+    [WEIGHT_SHARED_WEIGHT] = {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", DIM_1, DIM_HIDDEN,
+                              PRESENT_IF_SHARED_WEIGHT},
+    [WEIGHT_EXPERT_GATE] = {"ffn_gate_exps.weight", "mlp.experts.*.gate_proj.weight", DIM_EXPERT, DIM_HIDDEN,
+                            PRESENT_IF_SPARSE},
+    [WEIGHT_EXPERT_UP] = {"ffn_up_exps.weight", "mlp.experts.*.up_proj.weight", DIM_EXPERT, DIM_HIDDEN,
+                          PRESENT_IF_SPARSE},
+    [WEIGHT_EXPERT_DOWN] = {"ffn_down_exps.weight", "mlp.experts.*.down_proj.weight", DIM_HIDDEN, DIM_EXPERT,
+                            PRESENT_IF_SPARSE},
 };
 
 /* Norms before and behind attention and MLP. */
@@ -57,8 +79,38 @@ const struct weight_change phi_weights[] = {
     {WEIGHT_Q, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_K, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_V, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_GATE, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_UP, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_GATE,
+     {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change mixtral_weights[] = {
+    {WEIGHT_ROUTER,
+     {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_GATE,
+     {"ffn_gate_exps.weight", "block_sparse_moe.experts.*.w1.weight", DIM_EXPERT, DIM_HIDDEN,
+      PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP,
+     {"ffn_up_exps.weight", "block_sparse_moe.experts.*.w3.weight", DIM_EXPERT, DIM_HIDDEN,
+      PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {"ffn_down_exps.weight", "block_sparse_moe.experts.*.w2.weight", DIM_HIDDEN, DIM_EXPERT,
+      PRESENT_IF_SPARSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change glm_weights[] = {
+    {WEIGHT_MLP_NORM,
+     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_SHARED_GATE,
+     {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", DIM_SHARED, DIM_HIDDEN,
+      PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_UP,
+     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_DOWN,
+     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED,
+      PRESENT_IF_SHARED}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -95,12 +147,19 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->head_dim;
     case DIM_ROTATIONS:
         return c->rope.rotary_dim / 2;
+    case DIM_EXPERTS:
+        return c->num_experts;
+    case DIM_EXPERT:
+        return c->expert_intermediate_size;
+    case DIM_SHARED:
+        return c->shared_intermediate_size;
     }
     return 0;
 }
 
-bool weight_is_required(const struct model_config *c, enum weight_presence presence)
+bool weight_is_required(const struct model_config *c, enum weight_presence presence, int32_t layer)
 {
+    bool is_sparse = bit_set_has(c->sparse_layers, (size_t)layer);
     switch (presence) {
     case PRESENT_NEVER:
     case PRESENT_MAYBE:
@@ -115,13 +174,22 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return c->qk_norm;
     case PRESENT_IF_NOT_TIED:
         return !c->tie_word_embeddings;
+    case PRESENT_IF_DENSE:
+        return !is_sparse;
+    case PRESENT_IF_SPARSE:
+        return is_sparse;
+    case PRESENT_IF_ROUTER_BIAS:
+        return is_sparse && c->family->has_router_bias;
+    case PRESENT_IF_SHARED:
+        return is_sparse && c->shared_intermediate_size > 0;
+    case PRESENT_IF_SHARED_WEIGHT:
+        return is_sparse && c->shared_intermediate_size > 0 && c->family->has_shared_weight;
     }
     return false;
 }
 
-bool weight_is_wanted(const struct model_config *c, enum weight_presence presence)
+bool weight_is_wanted(const struct model_config *c, enum weight_presence presence, int32_t layer)
 {
-    bool changes_the_mathematics =
-        presence == PRESENT_NEVER || presence == PRESENT_IF_QK_NORM || presence == PRESENT_IF_NOT_TIED;
-    return !changes_the_mathematics || weight_is_required(c, presence);
+    return presence == PRESENT_MAYBE || presence == PRESENT_IF_QKV_BIAS || presence == PRESENT_IF_O_BIAS ||
+           weight_is_required(c, presence, layer);
 }

@@ -9,7 +9,7 @@
 struct model_config;
 
 /* With their shapes: V vocabulary, H hidden size, I intermediate size, Q and KV all heads' values, D
- * head_dim. */
+ * head_dim; of experts: E their number, J their intermediate size, S the shared one's. */
 enum weight_role {
     WEIGHT_TOKEN_EMBEDDING, /* [V][H] */
     WEIGHT_OUTPUT_NORM,     /* [1][H] */
@@ -33,6 +33,16 @@ enum weight_role {
     WEIGHT_UP,                  /* [I][H] */
     WEIGHT_DOWN,                /* [H][I] */
     WEIGHT_MLP_POST_NORM,       /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
+    WEIGHT_ROUTER,              /* [E][H] */
+    WEIGHT_ROUTER_BIAS,         /* [1][E]: where experts are chosen */
+    WEIGHT_SHARED_GATE,         /* [S][H]: of the expert that all tokens have */
+    WEIGHT_SHARED_UP,           /* [S][H] */
+    WEIGHT_SHARED_DOWN,         /* [H][S] */
+    WEIGHT_SHARED_WEIGHT,       /* [1][H]: its sigmoid weighs that expert */
+    /* per expert */
+    WEIGHT_EXPERT_GATE, /* [J][H] */
+    WEIGHT_EXPERT_UP,   /* [J][H] */
+    WEIGHT_EXPERT_DOWN, /* [H][J] */
     WEIGHT_ROLE_COUNT
 };
 
@@ -45,21 +55,30 @@ enum weight_dimension {
     DIM_KV,
     DIM_HEAD,
     DIM_ROTATIONS,
+    DIM_EXPERTS,
+    DIM_EXPERT,
+    DIM_SHARED,
 };
 
-/* When a weight must exist. Where it need not, it is used if it is there: but for the last two, which are
- * left alone then, as they would change the mathematics. */
+/* When a weight must exist. Where it need not, the first three are used if they are there; all others are left alone
+ * then, as they would change the mathematics. */
 enum weight_presence {
-    PRESENT_NEVER,
     PRESENT_MAYBE,
-    PRESENT_ALWAYS,
     PRESENT_IF_QKV_BIAS,
     PRESENT_IF_O_BIAS,
+    PRESENT_NEVER,
+    PRESENT_ALWAYS,
     PRESENT_IF_QK_NORM,
     PRESENT_IF_NOT_TIED,
+    PRESENT_IF_DENSE,  /* the layer has one MLP */
+    PRESENT_IF_SPARSE, /* it has experts */
+    PRESENT_IF_ROUTER_BIAS,
+    PRESENT_IF_SHARED, /* one expert is every token's */
+    PRESENT_IF_SHARED_WEIGHT,
 };
 
-/* Roles of one name lie stacked in one tensor, in their order. */
+/* Roles of one name lie stacked in one tensor, in their order. GGUF has all experts of a role in one tensor; a directory's
+ * names have a * for the expert's number. */
 struct weight_line {
     const char *gguf_name; /* of a layer: behind "blk.N." */
     const char *hf_name;   /* of a layer: behind "layers.N."; NULL: directories have no such weight */
@@ -73,15 +92,21 @@ struct weight_change {
     struct weight_line line;
 };
 
-extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[];
+extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[], mixtral_weights[],
+    glm_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);
 bool weight_is_norm(enum weight_role role);
+static inline bool weight_is_of_expert(enum weight_role role)
+{
+    return role >= WEIGHT_EXPERT_GATE;
+}
 
 int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension);
-bool weight_is_required(const struct model_config *c, enum weight_presence presence);
+/* Of a layer; any for roles that are not per layer. */
+bool weight_is_required(const struct model_config *c, enum weight_presence presence, int32_t layer);
 /* Whether it is used where it is there. */
-bool weight_is_wanted(const struct model_config *c, enum weight_presence presence);
+bool weight_is_wanted(const struct model_config *c, enum weight_presence presence, int32_t layer);
 
 #endif

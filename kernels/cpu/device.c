@@ -141,8 +141,7 @@ static void cpu_seal(struct device *d)
 
 /* ---- weights and pools ---- */
 
-static int cpu_linear_take(struct device *d, const struct linear_desc *desc, struct linear **out,
-                           struct error *err)
+int cpu_linear_take(struct device *d, const struct linear_desc *desc, struct linear **out, struct error *err)
 {
     struct cpu_device *c = cpu_device_of(d);
     struct linear **list = realloc(c->linears, ((size_t)c->num_linears + 1) * sizeof *list);
@@ -233,6 +232,7 @@ static const struct kernel_table cpu_kernel_table = {
     .seal = cpu_seal,
     .linear_create = cpu_linear_take,
     .linear_bytes = cpu_linear_size,
+    .moe_create = cpu_moe_create,
     .weights_done = cpu_weights_done,
     .kv_pool_bytes = cpu_kv_pool_bytes,
     .kv_pool_create = cpu_kv_pool_create,
@@ -247,6 +247,7 @@ static const struct kernel_table cpu_kernel_table = {
     .rms_norm = cpu_rms_norm,
     .linear = cpu_linear,
     .linear_gated = cpu_linear, /* the linear knows its kind */
+    .moe = cpu_moe,
     .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
     .logits = cpu_logits,

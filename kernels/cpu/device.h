@@ -34,6 +34,7 @@ struct cpu_device {
 
     struct linear **linears; /* destroyed with the device */
     int num_linears;
+    struct moe_scratch *moe_scratch; /* moe.c: of the largest; NULL: no experts */
 
     struct step_limits limits;
     int32_t vocab_size, hidden_size;
@@ -70,7 +71,7 @@ static inline const uint64_t *cpu_forbidden(const struct cpu_device *c)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* step.c, embed.c, norm.c, rope.c, attention.c, sample.c: entries of the table */
+/* step.c, embed.c, norm.c, rope.c, attention.c, moe.c, sample.c, device.c: entries of the table */
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
@@ -82,6 +83,12 @@ void cpu_attention(struct device *d, const struct batch *b, void *out, const voi
                    const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 void cpu_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes);
 void cpu_forbid(struct device *d, const uint64_t *ids);
+int cpu_linear_take(struct device *d, const struct linear_desc *desc, struct linear **out,
+                    struct error *err) must_check;
+int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out,
+                   struct error *err) must_check;
+void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+             const struct moe *moe);
 void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 void cpu_sample(struct device *d, struct batch *b);
 

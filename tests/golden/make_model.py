@@ -16,7 +16,7 @@ import tempfile
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
@@ -157,7 +157,95 @@ CASES = {
     ),
 }
 
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "rope_theta": 1e6}
+EXPERT_KEYS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48, "rope.freq_base": 1e6}
+CASES |= {
+    "mixtral": (
+        {
+            "architectures": ["MixtralForCausalLM"],
+            "model_type": "mixtral",
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "rope_theta": 1e6,
+        },
+        ("llama", {"expert_count": 5, "expert_used_count": 2, "rope.freq_base": 1e6}),
+    ),
+    "qwen2-moe, a shared expert, one layer without": (
+        {
+            "architectures": ["Qwen2MoeForCausalLM"],
+            "model_type": "qwen2_moe",
+            "num_attention_heads": 2,
+            "hidden_size": 128,
+            "shared_expert_intermediate_size": 80,
+            "mlp_only_layers": [1],
+            **EXPERTS,
+        },
+        None,
+    ),
+    "qwen2-moe": (
+        {
+            "architectures": ["Qwen2MoeForCausalLM"],
+            "model_type": "qwen2_moe",
+            "num_attention_heads": 2,
+            "hidden_size": 128,
+            "shared_expert_intermediate_size": 96,
+            **EXPERTS,
+        },
+        ("qwen2moe", EXPERT_KEYS | {"expert_shared_feed_forward_length": 96}),
+    ),
+    "qwen3-moe": (
+        {
+            "architectures": ["Qwen3MoeForCausalLM"],
+            "model_type": "qwen3_moe",
+            "norm_topk_prob": True,
+            **EXPERTS,
+        },
+        ("qwen3moe", EXPERT_KEYS),
+    ),
+    "glm-4.5": (
+        {
+            "architectures": ["Glm4MoeForCausalLM"],
+            "model_type": "glm4_moe",
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+            "n_shared_experts": 1,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "use_qk_norm": True,
+            "attention_bias": True,
+            "partial_rotary_factor": 0.5,
+            "rope_theta": 1e6,
+        },
+        (
+            "glm4moe",
+            {
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_count": 1,
+                "expert_weights_scale": 1.5,
+                "expert_weights_norm": True,
+                "expert_gating_func": 2,
+                "leading_dense_block_count": 1,
+                "rope.dimension_count": 32,
+                "rope.freq_base": 1e6,
+            },
+        ),
+    ),
+}
+
 GGUF_NAMES = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.gate.e_score_correction": "exp_probs_b",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    **{f"mlp.shared_expert{s}.{p}_proj": f"ffn_{p}_shexp" for s in ("", "s") for p in ("gate", "up", "down")},
+    **{f"mlp.experts.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
+    **{f"block_sparse_moe.experts.{w}": f"ffn_{p}_exps" for w, p in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -180,7 +268,8 @@ def gguf_name(name, has_post_norms):
     known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
-    layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)", name).groups()
+    layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.(.+)[._](weight|bias)", name).groups()
+    part = re.sub(r"experts\.\d+\.", "experts.", part)  # all of them in one tensor
     post = {"post_attention_layernorm": "post_attention_norm" if has_post_norms else "ffn_norm"}
     return f"blk.{layer}.{(GGUF_NAMES | post)[part]}.{kind}"
 
@@ -200,11 +289,11 @@ def config_of(name):
 def tensors_of(model, config):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
     counts_from_one = config["model_type"].startswith("gemma")
-    tied = model.config.tie_word_embeddings
     out = []
-    for name, value in model.state_dict().items():
-        if name == "lm_head.weight" and tied:
-            continue
+    with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
+        model.save_pretrained(folder)
+        state = load_file(pathlib.Path(folder) / "model.safetensors")
+    for name, value in sorted(state.items()):
         if value.ndim == 2:
             out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(value.shape[1]))))))
         else:
@@ -256,7 +345,7 @@ def gguf_keys(name, config):
     }
     entries = [f'{{"general.architecture", .text = "{architecture}"}}']
     for key, value in keys.items():
-        field = ".text = " + c_text(value) if isinstance(value, str) else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
+        field = ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
         entries.append(f'{{"{architecture}.{key}", {field}}}')
     return entries
 
@@ -274,7 +363,7 @@ def case(index, name):
         tensors = write(name, pathlib.Path(folder))
         _, logits = logits_of(folder)
     architecture = CASES[name][1][0] if CASES[name][1] else None
-    post = any("post_feedforward" in t[0] for t in tensors)
+    post = architecture == "glm4moe" or any("post_feedforward" in t[0] for t in tensors)
     out = [f"static const struct family_tensor family_tensors_{index}[] = {{\n"]
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"

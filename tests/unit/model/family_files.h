@@ -14,11 +14,12 @@ struct family_tensor {
     uint64_t heads; /* whose rows GGUF's converter reorders, for a rotation in pairs; 0: none */
 };
 
-/* Of a GGUF file: a text, an integer or a real, whichever is not 0. */
+/* Of a GGUF file: a text, an integer, a real or a boolean, whichever is not 0. */
 struct family_key {
     const char *name, *text;
     uint32_t integer;
     double real;
+    bool boolean;
 };
 
 struct family_golden {
@@ -54,20 +55,22 @@ static inline void family_put_gguf_key(struct gguf_builder *g, const struct fami
 {
     if (key->text)
         gguf_put_text(g, key->name, key->text);
-    else if (key->real != 0)
+    else if (key->boolean) {
+        gguf_put_key(g, key->name, 7);
+        buffer_append_char(&g->keys, 1);
+    } else if (key->real != 0)
         gguf_put_f32(g, key->name, (float)key->real);
     else
         gguf_put_u32(g, key->name, key->integer);
 }
 
 /* Row 2i + h of a head is row h * D/2 + i of the directory's. Vectors are F32. */
-static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct family_tensor *t,
+static inline void family_put_gguf_values(struct gguf_builder *g, const struct family_tensor *t,
                                           uint64_t seed, float offset)
 {
     uint64_t num_rows = max_of(t->rows, (uint64_t)1);
     uint16_t *values = (uint16_t *)malloc(num_rows * t->cols * sizeof *values);
     fill_values(values, num_rows * t->cols, seed, t->center, t->scale);
-    gguf_put_tensor_info(g, t->gguf_name, t->rows ? DTYPE_BF16 : DTYPE_F32, t->cols, t->rows);
     for (uint64_t i = 0; t->rows == 0 && i < t->cols; i++) {
         float value = dtype_bf16_to_f32(values[i]) + offset;
         buffer_append(&g->data, &value, sizeof value);
@@ -80,14 +83,30 @@ static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct f
     free(values);
 }
 
+/* All experts of one name follow one another in one tensor, at the place of the first. */
+static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct family_golden *golden,
+                                          size_t first)
+{
+    const struct family_tensor *t = &golden->tensors[first];
+    uint64_t num = 0;
+    for (size_t i = 0; i < golden->num_tensors; i++) {
+        if (strcmp(golden->tensors[i].gguf_name, t->gguf_name) != 0) continue;
+        if (i < first) return;
+        num++;
+    }
+    gguf_put_tensor_info(g, t->gguf_name, t->rows ? DTYPE_BF16 : DTYPE_F32, t->cols, t->rows * num);
+    for (size_t i = first; i < golden->num_tensors; i++)
+        if (!strcmp(golden->tensors[i].gguf_name, t->gguf_name))
+            family_put_gguf_values(g, &golden->tensors[i], i + 1, golden->norm_offset);
+}
+
 static inline void family_write_gguf(const struct family_golden *golden, const char *directory)
 {
     struct gguf_builder g;
     struct buffer file;
     gguf_builder_init(&g);
     for (size_t i = 0; i < golden->num_keys; i++) family_put_gguf_key(&g, &golden->keys[i]);
-    for (size_t i = 0; i < golden->num_tensors; i++)
-        family_put_gguf_tensor(&g, &golden->tensors[i], i + 1, golden->norm_offset);
+    for (size_t i = 0; i < golden->num_tensors; i++) family_put_gguf_tensor(&g, golden, i);
     buffer_init(&file, TEST_FILE_BYTES_MAX);
     gguf_finish(&g, &file);
     write_file(directory, "m.gguf", file.data, file.num_bytes);

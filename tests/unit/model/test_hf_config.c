@@ -216,8 +216,8 @@ static void refuses_what_it_does_not_compute(void **state)
     } cases[] = {
         {"{'architectures':['Gemma2ForCausalLM'],'model_type':'gemma2'}",
          "\"Gemma2ForCausalLM\" is not supported"},
-        {"{'architectures':['MixtralForCausalLM']}", "\"MixtralForCausalLM\" is not supported: it needs a "
-                                                     "mixture of experts; llama, mistral, qwen2, qwen3, "},
+        {"{'architectures':['GptOssForCausalLM']}", "\"GptOssForCausalLM\" is not supported: it needs a "
+                                                    "mixture of experts and attention sinks; llama, "},
         {"{'model_type':'cohere'}", "\"cohere\" is not supported: it needs attention and MLP side by side"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, gemma3_text, "},
         {"{}", "\"\" is not supported; llama"},

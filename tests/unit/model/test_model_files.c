@@ -191,7 +191,7 @@ static void put_longrope_scaling(struct gguf_builder *g)
 
 static void put_experts(struct gguf_builder *g)
 {
-    gguf_put_u32(g, "llama.expert_count", 8);
+    gguf_put_u32(g, "qwen2.expert_count", 8);
 }
 
 static void put_no_experts(struct gguf_builder *g)
@@ -247,7 +247,7 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
         {{.architecture = "gemma2"}, STATUS_UNSUPPORTED, "\"gemma2\" is not supported: it needs soft-capped"},
         {{.architecture = "mistral"}, STATUS_UNSUPPORTED, "not supported; llama, qwen2, qwen3, "},
         {{.architecture = "llama", .more_keys = put_longrope_scaling}, STATUS_UNSUPPORTED, "\"longrope\""},
-        {{.architecture = "llama", .more_keys = put_experts}, STATUS_UNSUPPORTED, "llama.expert_count"},
+        {{.architecture = "qwen2", .more_keys = put_experts}, STATUS_UNSUPPORTED, "qwen2.expert_count"},
         {{.architecture = "llama", .more_keys = put_half_rotation},
          STATUS_INVALID,
          "rope.dimension_count is 17"},

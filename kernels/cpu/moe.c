@@ -1,0 +1,275 @@
+/* moe.c - a mixture of experts: each token's choice, then expert by expert the products of the rows that chose it.
+ *
+ *   logits = x router^T, scores, the best num_chosen of each row
+ *   for each expert in order: its rows gathered | gate and up | down | added to the rows' outputs, times their scores
+ *
+ * An expert is two linears like any other's, whose results for a row do not depend on its neighbours; and a row's
+ * contributions come in the order of experts. So its bits are its own. */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/linear.h"
+
+struct expert {
+    struct linear *gate_up, *down;
+};
+
+struct moe {
+    int32_t num_experts, num_chosen, hidden_size;
+    enum router_scores scores;
+    bool normalize;
+    float scale;
+    struct linear *router, *shared_gate; /* shared_gate: NULL: the shared expert is weighed by 1 */
+    const float *choice_bias;            /* [E], NULL: none */
+    struct expert *experts;              /* [E], then the shared one if there is one */
+    bool has_shared;
+};
+
+/* For the largest step; layers take turns. */
+struct moe_scratch {
+    int32_t num_experts_max, inner_max; /* what it has room for */
+    float *logits;                      /* [T][E] */
+    int32_t *choices;                   /* [T][num_chosen]: experts */
+    float *weights;                     /* [T][num_chosen] */
+    float *shared_weights;              /* [T] */
+    int32_t *rows;                      /* [T]: those that chose an expert */
+    float *row_weights;                 /* [T] */
+    float *gathered, *inner, *made;     /* [T][H] [T][I] [T][H] */
+};
+
+/* ---- creation ---- */
+
+static int create_expert(struct device *d, const struct moe_desc *desc, const struct expert_desc *e,
+                         struct expert *out, struct error *err)
+{
+    const struct linear_desc gate_up = {.kind = LINEAR_GATE_UP,
+                                        .gate = desc->gate,
+                                        .num_parts = 2,
+                                        .parts = {e->gate, e->up}},
+                             down = {.kind = LINEAR_PLAIN, .num_parts = 1, .parts = {e->down}};
+    int status = cpu_linear_take(d, &gate_up, &out->gate_up, err);
+    return status ? status : cpu_linear_take(d, &down, &out->down, err);
+}
+
+static int create_single(struct device *d, const struct weight_view *view, struct linear **out,
+                         struct error *err)
+{
+    const struct linear_desc desc = {.kind = LINEAR_PLAIN, .num_parts = 1, .parts = {*view}};
+    return cpu_linear_take(d, &desc, out, err);
+}
+
+static bool alloc_floats(struct cpu_device *c, float **out, int64_t rows, int64_t cols)
+{
+    uint64_t count;
+    *out = checked_mul((uint64_t)rows, (uint64_t)cols, &count)
+               ? device_memory_alloc_array(&c->memory, count, sizeof **out)
+               : NULL;
+    return *out;
+}
+
+/* Room for this one beside those before; what was too small stays unused until the device is closed. */
+static bool reserve_scratch(struct cpu_device *c, const struct moe_desc *desc)
+{
+    struct moe_scratch *s = c->moe_scratch;
+    int64_t rows = max_of(c->limits.num_tokens, c->limits.num_logits), hidden = desc->router.cols;
+    int32_t inner = (int32_t)max_of(desc->experts[0].gate.rows, desc->shared.gate.rows);
+    if (s && s->num_experts_max >= desc->num_experts && s->inner_max >= inner) return true;
+    if (!s) s = c->moe_scratch = device_memory_alloc_array(&c->memory, 1, sizeof *s);
+    if (!s) return false;
+    s->num_experts_max = max_of(s->num_experts_max, desc->num_experts);
+    s->inner_max = max_of(s->inner_max, inner);
+    s->choices = device_memory_alloc_array(&c->memory, (uint64_t)rows * (uint64_t)s->num_experts_max,
+                                           sizeof *s->choices);
+    s->rows = device_memory_alloc_array(&c->memory, (uint64_t)rows, sizeof *s->rows);
+    return s->choices && s->rows && alloc_floats(c, &s->logits, rows, s->num_experts_max) &&
+           alloc_floats(c, &s->weights, rows, s->num_experts_max) &&
+           alloc_floats(c, &s->shared_weights, rows, 1) && alloc_floats(c, &s->row_weights, rows, 1) &&
+           alloc_floats(c, &s->gathered, rows, hidden) && alloc_floats(c, &s->inner, rows, s->inner_max) &&
+           alloc_floats(c, &s->made, rows, hidden);
+}
+
+static int create_experts(struct device *d, const struct moe_desc *desc, struct moe *m, struct error *err)
+{
+    int status = create_single(d, &desc->router, &m->router, err);
+    if (!status && desc->shared_gate.data)
+        status = create_single(d, &desc->shared_gate, &m->shared_gate, err);
+    for (int32_t e = 0; e < desc->num_experts && !status; e++)
+        status = create_expert(d, desc, &desc->experts[e], &m->experts[e], err);
+    if (!status && m->has_shared)
+        status = create_expert(d, desc, &desc->shared, &m->experts[desc->num_experts], err);
+    return status;
+}
+
+int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    assert_always(!c->sealed && desc->num_chosen > 0 && desc->num_chosen <= desc->num_experts);
+    struct moe *m = device_memory_alloc_array(&c->memory, 1, sizeof *m);
+    float *bias = NULL;
+    if (m)
+        *m = (struct moe){.num_experts = desc->num_experts,
+                          .num_chosen = desc->num_chosen,
+                          .hidden_size = (int32_t)desc->router.cols,
+                          .scores = desc->scores,
+                          .normalize = desc->normalize,
+                          .scale = desc->scale,
+                          .has_shared = desc->shared.gate.data != NULL};
+    if (m)
+        m->experts =
+            device_memory_alloc_array(&c->memory, (uint64_t)desc->num_experts + 1, sizeof *m->experts);
+    if (desc->choice_bias.data) alloc_floats(c, &bias, 1, desc->num_experts);
+    if (!m || !m->experts || (desc->choice_bias.data && !bias) || !reserve_scratch(c, desc))
+        return error_set(err, STATUS_NO_MEMORY, "no memory for a mixture of %d experts", desc->num_experts);
+    if (bias) dtype_row_to_f32(desc->choice_bias.dtype, desc->choice_bias.data, desc->num_experts, bias);
+    m->choice_bias = bias;
+    *out = m;
+    return create_experts(d, desc, m, err);
+}
+
+/* ---- choosing ---- */
+
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* In place. */
+static void score(const struct moe *m, float *logits)
+{
+    float largest = logits[0], sum = 0;
+    if (m->scores == ROUTER_SIGMOID) {
+        for (int32_t e = 0; e < m->num_experts; e++) logits[e] = sigmoid(logits[e]);
+        return;
+    }
+    for (int32_t e = 1; e < m->num_experts; e++) largest = max_of(largest, logits[e]);
+    for (int32_t e = 0; e < m->num_experts; e++) sum += logits[e] = expf(logits[e] - largest);
+    for (int32_t e = 0; e < m->num_experts; e++) logits[e] /= sum;
+}
+
+static bool has(const int32_t *choices, int32_t num, int32_t expert)
+{
+    for (int32_t i = 0; i < num; i++)
+        if (choices[i] == expert) return true;
+    return false;
+}
+
+/* The best expert that is not among the num chosen. A score that is a NaN is never the best, but one must be. */
+static int32_t best_other(const struct moe *m, const float *scores, const int32_t *choices, int32_t num)
+{
+    int32_t best = -1;
+    float best_score = 0;
+    for (int32_t e = 0; e < m->num_experts; e++) {
+        float s = scores[e] + (m->choice_bias ? m->choice_bias[e] : 0);
+        if ((best >= 0 && !(s > best_score)) || has(choices, num, e)) continue;
+        best = e;
+        best_score = s;
+    }
+    return best;
+}
+
+static void choose(const struct moe *m, float *logits, int32_t *choices, float *weights)
+{
+    float sum = 0;
+    score(m, logits);
+    for (int32_t i = 0; i < m->num_chosen; i++) {
+        choices[i] = best_other(m, logits, choices, i);
+        sum += weights[i] = logits[choices[i]];
+    }
+    for (int32_t i = 0; i < m->num_chosen; i++)
+        weights[i] = (m->normalize ? weights[i] / sum : weights[i]) * m->scale;
+}
+
+/* ---- a step ---- */
+
+struct moe_task {
+    const struct moe *m;
+    const struct moe_scratch *s;
+    const float *x;
+    float *out;
+    int32_t num_rows; /* of the step; or of an expert */
+};
+
+static void choose_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct moe_task *t = context;
+    const struct moe *m = t->m;
+    int64_t begin, end;
+    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        choose(m, t->s->logits + row * m->num_experts, t->s->choices + row * m->num_chosen,
+               t->s->weights + row * m->num_chosen);
+        if (m->shared_gate) t->s->shared_weights[row] = sigmoid(t->s->shared_weights[row]);
+    }
+}
+
+static void gather_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct moe_task *t = context;
+    int64_t begin, end, hidden = t->m->hidden_size;
+    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(t->s->gathered + i * hidden, t->x + t->s->rows[i] * hidden, (size_t)hidden * sizeof *t->x);
+}
+
+static void add_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct moe_task *t = context;
+    int64_t begin, end, hidden = t->m->hidden_size;
+    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *out = t->out + t->s->rows[i] * hidden, weight = t->s->row_weights[i];
+        const float *made = t->s->made + i * hidden;
+        for (int64_t j = 0; j < hidden; j++) out[j] += made[j] * weight;
+    }
+}
+
+/* The rows that chose the expert, in their order. */
+static int32_t find_rows(const struct moe_task *t, int32_t expert)
+{
+    const struct moe *m = t->m;
+    int32_t num = 0;
+    for (int32_t row = 0; row < t->num_rows; row++)
+        for (int32_t i = 0; i < m->num_chosen; i++) {
+            if (t->s->choices[row * m->num_chosen + i] != expert) continue;
+            t->s->row_weights[num] = t->s->weights[row * m->num_chosen + i];
+            t->s->rows[num++] = row;
+        }
+    return num;
+}
+
+static int32_t find_all_rows(const struct moe_task *t)
+{
+    for (int32_t row = 0; row < t->num_rows; row++) {
+        t->s->row_weights[row] = t->m->shared_gate ? t->s->shared_weights[row] : 1;
+        t->s->rows[row] = row;
+    }
+    return t->num_rows;
+}
+
+static void run_expert(struct cpu_device *c, struct moe_task t, int32_t expert)
+{
+    const struct expert *e = &t.m->experts[expert];
+    t.num_rows = expert < t.m->num_experts ? find_rows(&t, expert) : find_all_rows(&t);
+    if (t.num_rows == 0) return;
+    int64_t work = (int64_t)t.num_rows * t.m->hidden_size;
+    cpu_device_run(c, work, gather_rows, &t);
+    cpu_linear_run(e->gate_up, c->pool, c->linear_scratch, t.num_rows, t.s->gathered, t.s->inner);
+    cpu_linear_run(e->down, c->pool, c->linear_scratch, t.num_rows, t.s->inner, t.s->made);
+    cpu_device_run(c, work, add_rows, &t);
+}
+
+void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+             const struct moe *m)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    struct moe_task t = {
+        .m = m, .s = c->moe_scratch, .x = x, .out = out, .num_rows = batch_num_rows(b, rows)};
+    cpu_linear_run(m->router, c->pool, c->linear_scratch, t.num_rows, t.x, t.s->logits);
+    if (m->shared_gate)
+        cpu_linear_run(m->shared_gate, c->pool, c->linear_scratch, t.num_rows, t.x, t.s->shared_weights);
+    cpu_device_run(c, (int64_t)t.num_rows * m->num_experts * m->num_chosen, choose_rows, &t);
+    memset(out, 0, (size_t)t.num_rows * (size_t)m->hidden_size * sizeof(float));
+    for (int32_t e = 0; e < m->num_experts + m->has_shared; e++) run_expert(c, t, e);
+}

@@ -1,0 +1,276 @@
+/* test_moe.c - mixtures of experts through the kernel table of whatever device: against a double-precision reference,
+ * and the bits of a token against itself among others that choose otherwise. */
+#include "fixture.h"
+
+enum { TOKENS_MAX = 150, EXPERTS_MAX = 24 };
+
+struct shape {
+    int32_t hidden, inner, shared_inner, num_experts, num_chosen; /* shared_inner 0: no shared expert */
+    enum router_scores scores;
+    enum gate_function gate;
+    bool normalize, shared_gate, choice_bias;
+};
+
+static const struct shape shapes[] = {
+    {64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false},
+    {128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false},
+    {72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true},
+    {256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false},
+};
+
+/* Values as a weight of BF16 holds them, [rows][cols]. */
+struct matrix {
+    float *values;
+    uint16_t *bits;
+    int32_t rows, cols;
+};
+
+struct mixture {
+    struct shape s;
+    struct matrix router, shared_gate, gate[EXPERTS_MAX + 1], up[EXPERTS_MAX + 1], down[EXPERTS_MAX + 1];
+    float choice_bias[EXPERTS_MAX];
+    struct moe *moe;
+    float *x; /* [TOKENS_MAX][hidden] */
+    void *device_x, *device_out;
+};
+
+static struct matrix matrix_new(struct random *random, int32_t rows, int32_t cols, float deviation)
+{
+    size_t count = (size_t)rows * (size_t)cols;
+    struct matrix m = {malloc(count * sizeof(float)), malloc(count * sizeof(uint16_t)), rows, cols};
+    for (size_t i = 0; i < count; i++) {
+        m.bits[i] = dtype_f32_to_bf16(deviation * random_normal(random));
+        m.values[i] = dtype_bf16_to_f32(m.bits[i]);
+    }
+    return m;
+}
+
+static void matrix_free(struct matrix *m)
+{
+    free(m->values);
+    free(m->bits);
+}
+
+static struct weight_view view_of(const struct matrix *m)
+{
+    return m->values ? weight_view_plain(m->bits, DTYPE_BF16, m->rows, m->cols) : (struct weight_view){0};
+}
+
+static struct expert_desc expert_of(const struct mixture *m, int32_t e)
+{
+    return (struct expert_desc){view_of(&m->gate[e]), view_of(&m->up[e]), view_of(&m->down[e])};
+}
+
+/* Experts 1 and 2 have the same row in the router: of equal scores the lower expert's is chosen. */
+static void mixture_fill(struct mixture *m, struct random *random)
+{
+    const struct shape *s = &m->s;
+    int32_t num = s->num_experts + (s->shared_inner > 0);
+    m->router = matrix_new(random, s->num_experts, s->hidden, 2 / sqrtf((float)s->hidden));
+    memcpy(m->router.values + 2 * s->hidden, m->router.values + s->hidden, (size_t)s->hidden * sizeof(float));
+    memcpy(m->router.bits + 2 * s->hidden, m->router.bits + s->hidden, (size_t)s->hidden * sizeof(uint16_t));
+    for (int32_t e = 0; e < num; e++) {
+        int32_t inner = e < s->num_experts ? s->inner : s->shared_inner;
+        m->gate[e] = matrix_new(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
+        m->up[e] = matrix_new(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
+        m->down[e] = matrix_new(random, s->hidden, inner, 1 / sqrtf((float)inner));
+    }
+    if (s->shared_gate) m->shared_gate = matrix_new(random, 1, s->hidden, 1 / sqrtf((float)s->hidden));
+    for (int32_t e = 0; e < s->num_experts; e++)
+        m->choice_bias[e] = e == 2 ? m->choice_bias[1] : random_normal(random);
+}
+
+static void mixture_open(struct mixture *m, struct device *d, struct random *random)
+{
+    const struct shape *s = &m->s;
+    struct expert_desc experts[EXPERTS_MAX];
+    struct error err = {0};
+    mixture_fill(m, random);
+    for (int32_t e = 0; e < s->num_experts; e++) experts[e] = expert_of(m, e);
+    struct moe_desc desc = {.num_experts = s->num_experts,
+                            .num_chosen = s->num_chosen,
+                            .scores = s->scores,
+                            .normalize = s->normalize,
+                            .scale = 1.5f,
+                            .gate = s->gate,
+                            .router = view_of(&m->router),
+                            .experts = experts,
+                            .shared_gate = view_of(&m->shared_gate)};
+    if (s->choice_bias) desc.choice_bias = weight_view_plain(m->choice_bias, DTYPE_F32, 1, s->num_experts);
+    if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
+    if (d->ops->moe_create(d, &desc, &m->moe, &err)) fail_msg("moe_create: %s", err.text);
+    size_t count = TOKENS_MAX * (size_t)s->hidden;
+    m->x = random_values(random, count, d->act_bytes, 1);
+    m->device_x = device_floats(d, count, false);
+    m->device_out = device_floats(d, count, false);
+}
+
+static void mixture_free(struct mixture *m)
+{
+    matrix_free(&m->router);
+    matrix_free(&m->shared_gate);
+    for (int32_t e = 0; e <= EXPERTS_MAX; e++) {
+        matrix_free(&m->gate[e]);
+        matrix_free(&m->up[e]);
+        matrix_free(&m->down[e]);
+    }
+    free(m->x);
+}
+
+static void mixture_run(const struct mixture *m, struct device *d, struct test_step *step, int32_t first,
+                        int32_t num_tokens, float *out)
+{
+    int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
+    size_t count = (size_t)num_tokens * (size_t)m->s.hidden;
+    device_write(d, m->device_x, m->x + (size_t)first * (size_t)m->s.hidden, count, false);
+    device_poison(d, m->device_out, count, false);
+    test_step_clear(step);
+    test_step_add(step, blocks, 0, num_tokens, false);
+    struct batch *b = d->ops->step_begin(d, &step->step);
+    d->ops->moe(d, b, ROWS_TOKENS, m->device_out, m->device_x, m->moe);
+    test_step_end(d, NULL);
+    device_read(d, out, m->device_out, count, false);
+}
+
+/* ---- the reference ---- */
+
+static double dot(const float *a, const float *b, int32_t n)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+static double gate_of(enum gate_function gate, double x)
+{
+    if (gate == GATE_SILU) return x / (1 + exp(-x));
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+/* Adds weight times what expert e makes of x; magnitude: of what is summed, for the tolerance. */
+static void add_expert(const struct mixture *m, int32_t e, const float *x, double weight, double *out,
+                       double *magnitude)
+{
+    int32_t inner = m->gate[e].rows, hidden = m->s.hidden;
+    double *h = malloc((size_t)inner * sizeof *h);
+    for (int32_t i = 0; i < inner; i++)
+        h[i] = gate_of(m->s.gate, dot(m->gate[e].values + i * hidden, x, hidden)) *
+               dot(m->up[e].values + i * hidden, x, hidden);
+    for (int32_t o = 0; o < hidden; o++)
+        for (int32_t i = 0; i < inner; i++) {
+            double product = weight * h[i] * (double)m->down[e].values[o * inner + i];
+            out[o] += product;
+            magnitude[o] += fabs(product);
+        }
+    free(h);
+}
+
+/* The scores, by which chosen[] says who takes part; false where the last of them is almost a tie, but for experts
+ * 1 and 2, which have the same score always. */
+static bool choose(const struct mixture *m, const float *x, double *scores, bool *chosen)
+{
+    const struct shape *s = &m->s;
+    double sum = 0, worst = INFINITY, best_other = -INFINITY, keys[EXPERTS_MAX];
+    for (int32_t e = 0; e < s->num_experts; e++) {
+        double logit = dot(m->router.values + e * s->hidden, x, s->hidden);
+        scores[e] = s->scores == ROUTER_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit);
+        sum += scores[e];
+        chosen[e] = false;
+    }
+    for (int32_t e = 0; e < s->num_experts; e++) {
+        if (s->scores == ROUTER_SOFTMAX) scores[e] /= sum;
+        keys[e] = scores[e] + (s->choice_bias ? (double)m->choice_bias[e] : 0);
+    }
+    for (int32_t i = 0; i < s->num_chosen; i++) {
+        int32_t best = -1;
+        for (int32_t e = 0; e < s->num_experts; e++)
+            if (!chosen[e] && (best < 0 || keys[e] > keys[best])) best = e;
+        chosen[best] = true;
+        worst = keys[best];
+    }
+    for (int32_t e = 0; e < s->num_experts; e++)
+        if (!chosen[e] && !(e == 2 && chosen[1])) best_other = fmax(best_other, keys[e]);
+    return worst - best_other > 1e-3;
+}
+
+/* Whether the token could be checked. */
+static bool check_token(const struct mixture *m, const struct device *d, int32_t token, const float *out)
+{
+    const struct shape *s = &m->s;
+    const float *x = m->x + (size_t)token * (size_t)s->hidden;
+    double scores[EXPERTS_MAX], sum = 0, *expected = calloc((size_t)s->hidden, sizeof *expected),
+                                *magnitude = calloc((size_t)s->hidden, sizeof *magnitude);
+    bool chosen[EXPERTS_MAX], clear = choose(m, x, scores, chosen);
+    for (int32_t e = 0; e < s->num_experts; e++) sum += chosen[e] ? scores[e] : 0;
+    for (int32_t e = 0; e < s->num_experts && clear; e++)
+        if (chosen[e]) add_expert(m, e, x, 1.5 * scores[e] / (s->normalize ? sum : 1), expected, magnitude);
+    double shared = m->shared_gate.values ? 1 / (1 + exp(-dot(m->shared_gate.values, x, s->hidden))) : 1;
+    if (s->shared_inner && clear) add_expert(m, s->num_experts, x, shared, expected, magnitude);
+    double rounding = d->act_bytes == 2 ? 3 * 0x1p-8 : 64 * 0x1p-24;
+    for (int32_t i = 0; i < s->hidden && clear; i++)
+        if (!(fabs((double)out[i] - expected[i]) <= rounding * magnitude[i]))
+            fail_msg("%d experts, token %d, element %d: %g, not %g", s->num_experts, token, i, (double)out[i],
+                     expected[i]);
+    free(expected);
+    free(magnitude);
+    return clear;
+}
+
+static void check_mixture(const struct shape *shape, struct device *d, struct test_step *step,
+                          struct random *random)
+{
+    static const int32_t sizes[] = {1, 2, 7, 16, 33, 64, 129};
+    struct mixture m = {.s = *shape};
+    size_t hidden = (size_t)shape->hidden;
+    float *all = malloc(TOKENS_MAX * hidden * sizeof *all),
+          *part = malloc(TOKENS_MAX * hidden * sizeof *part);
+    int num_checked = 0;
+    mixture_open(&m, d, random);
+    mixture_run(&m, d, step, 0, TOKENS_MAX, all);
+    for (int32_t token = 0; token < TOKENS_MAX; token += 5)
+        num_checked += check_token(&m, d, token, all + (size_t)token * hidden);
+    assert_true(num_checked > 10);
+    for (size_t i = 0; i < array_length(sizes); i++) {
+        int32_t first = random_below(random, TOKENS_MAX - sizes[i] + 1);
+        mixture_run(&m, d, step, first, sizes[i], part);
+        int64_t different = num_bits_different(part, all + (size_t)first * hidden, (size_t)sizes[i] * hidden);
+        if (different)
+            fail_msg("%d experts: %lld results differ among %d tokens", shape->num_experts,
+                     (long long)different, sizes[i]);
+    }
+    mixture_free(&m);
+    free(all);
+    free(part);
+}
+
+static void mixtures(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1};
+    struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    for (size_t i = 0; i < array_length(shapes); i++) {
+        struct error err = {0};
+        struct device *d = test_device_open(isa, 1 + (int)i % 2);
+        if (!d->ops->moe_create) {
+            d->ops->close(d);
+            skip();
+        }
+        assert_int_equal(d->ops->prepare(d, &limits, 64, 256, 256, &attention, 1, &err), 0);
+        struct test_step *step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
+        check_mixture(&shapes[i], d, step, &random);
+        test_step_free(step);
+        d->ops->close(d);
+    }
+}
+
+static void test_mixtures(void **state)
+{
+    (void)state;
+    for_each_isa(mixtures);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixtures)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
