@@ -33,6 +33,7 @@ const struct route server_routes[] = {
     {HTTP_METHOD_GET, "/slots", 0, .handler = endpoint_slots},
     {HTTP_METHOD_POST, "/apply-template", ROUTE_JSON, .handler = endpoint_apply_template},
     {HTTP_METHOD_POST, "/tokenize", ROUTE_JSON, .handler = endpoint_tokenize},
+    {HTTP_METHOD_GET, "/tokenizer_info", 0, .handler = endpoint_tokenizer_info},
     {HTTP_METHOD_POST, "/detokenize", ROUTE_JSON, .handler = endpoint_detokenize},
     {.pattern = NULL},
 };

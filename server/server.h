@@ -101,6 +101,7 @@ void endpoint_ollama_tags(struct exchange *x);      /* GET /api/tags */
 void endpoint_ollama_ps(struct exchange *x);        /* GET /api/ps */
 void endpoint_ollama_version(struct exchange *x);   /* GET /api/version */
 void endpoint_tokenize(struct exchange *x);         /* POST /tokenize */
+void endpoint_tokenizer_info(struct exchange *x);   /* GET /tokenizer_info */
 void endpoint_detokenize(struct exchange *x);       /* POST /detokenize */
 void endpoint_health(struct exchange *x);           /* GET /health: 200 ready, 503 else */
 void endpoint_livez(struct exchange *x);            /* GET /livez: loop and engine alive */

@@ -99,6 +99,16 @@ static int check_model(const struct exchange *x, struct api_error *err)
     return status;
 }
 
+/* Any chat may have tools: what the template does not know is written into the messages. */
+static void append_capabilities(struct buffer *out, const struct server *server)
+{
+    buffer_append_text(out, ",\"capabilities\":[\"completion\"");
+    if (server->tool_format) buffer_append_text(out, ",\"tools\"");
+    if (server->tool_format && tool_format_has_reasoning(server->tool_format))
+        buffer_append_text(out, ",\"thinking\"");
+    buffer_append_char(out, ']');
+}
+
 void endpoint_ollama_show(struct exchange *x)
 {
     const struct link_facts *facts = x->server->facts;
@@ -113,8 +123,10 @@ void endpoint_ollama_show(struct exchange *x)
     append_details(&body, x->server);
     buffer_printf(&body,
                   ",\"model_info\":{\"general.architecture\":\"%s\",\"%s.context_length\":%d,"
-                  "\"%s.vocab_size\":%d},\"capabilities\":[\"completion\"],\"modified_at\":",
+                  "\"%s.vocab_size\":%d}",
                   facts->family, facts->family, facts->max_model_len, facts->family, facts->vocab_size);
+    append_capabilities(&body, x->server);
+    buffer_append_text(&body, ",\"modified_at\":");
     ollama_append_time(&body, (uint64_t)x->server->created * 1000000000u);
     buffer_append_char(&body, '}');
     exchange_reply_page(x, "application/json", &body);

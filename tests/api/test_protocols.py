@@ -161,6 +161,13 @@ def test_what_llama_clients_ask(server, model):
     assert {s["n_ctx"] for s in slots} == {length}
 
 
+def test_tokenizer_info(server):
+    """What lm-evaluation-harness reads before it lets the server tokenize."""
+    info = httpx.get(server.url + "/tokenizer_info").json()
+    assert (info["bos_token"], info["eos_token"]) == ("<|im_start|>", "<|im_end|>") and "<|im_start|>" in info["chat_template"]
+    assert info["model_max_length"] == httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"]
+
+
 def test_prompts_are_cut_on_request_only(start_server):
     """truncate_prompt_tokens keeps a prompt's end; -1 keeps what leaves room for the answer."""
     with start_server("--max-model-len", "64") as server:
