@@ -4,6 +4,8 @@
  * it (release), and finish_reason last of all (release). After that store the slot is the loop's and the
  * engine does not look at it again, even if a step that drew one token too many is still in flight for its
  * sequence. */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/engine_internal.h"
@@ -38,13 +40,24 @@ void engine_finish_all(struct engine *e, enum finish_reason reason, const char *
         engine_finish(e, seq_id, reason, error_text);
 }
 
+static const char *pooling_problem(const struct engine *e, const struct request_slot_input *input)
+{
+    if (input->max_tokens > 0 || input->prompt_logprobs || input->constrained)
+        return "a row of floats has no answer beside it";
+    if (input->pooling != POOLING_LOGITS && model_config(e->model)->hidden_size > ROW_FLOATS_MAX)
+        return "the model's hidden states are too wide";
+    if (input->num_row_logits < 0 || input->num_row_logits > ROW_LOGITS_MAX)
+        return "too many logits are wanted";
+    return NULL;
+}
+
 /* The API's validator has checked all of this; a request that slips past it must not hang or hurt others. */
 static const char *input_problem(const struct engine *e, const struct request_slot_input *input)
 {
     if (input->num_prompt_tokens < 1 || input->max_tokens < 0) return "the request has no prompt";
     if ((int64_t)input->num_prompt_tokens + input->max_tokens > e->options.max_model_len)
         return "prompt and answer together exceed the model's context";
-    return NULL;
+    return input->pooling ? pooling_problem(e, input) : NULL;
 }
 
 static bool contains(const int32_t *ids, int32_t num_ids, int32_t id)
@@ -93,6 +106,7 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .num_generated = num_generated,
         .num_scored = atomic_load_explicit(&slot->num_prompt_published, memory_order_relaxed),
         .prompt_logprobs = input->prompt_logprobs,
+        .pooling = input->pooling,
         .salt = input->cache_salt,
         .salt_bytes = sizeof(input->cache_salt),
         .tenant_id = input->tenant_id,
@@ -170,6 +184,21 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
         link_want_mask(e->link, slot_idx);
 }
 
+/* The prompt is computed, and what pooling has left of it goes into the slot. */
+static void publish_row(struct engine *e, struct request_slot *slot, const struct sequence *seq)
+{
+    bool is_logits = slot->input.pooling == POOLING_LOGITS;
+    slot->num_row_floats = is_logits ? slot->input.num_row_logits : model_config(e->model)->hidden_size;
+    memcpy(request_slots_row(e->slots, seq->slot_idx), model_row(e->model, seq->batch_slot),
+           (size_t)slot->num_row_floats * sizeof(float));
+}
+
+static void end_without_tokens(struct engine *e, struct request_slot *slot, int32_t seq_id)
+{
+    if (slot->input.pooling) publish_row(e, slot, scheduler_sequence(e->scheduler, seq_id));
+    engine_finish(e, seq_id, FINISH_LENGTH, NULL);
+}
+
 void engine_publish_entry(struct engine *e, const struct plan_entry *entry, const struct sample_result *rows)
 {
     bool draws = entry->samples && !entry->withheld;
@@ -193,5 +222,5 @@ void engine_publish_entry(struct engine *e, const struct plan_entry *entry, cons
     else if (entry->withheld)
         engine_end_if_masked(e, entry->seq_id);
     else if (seq->max_tokens == 0 && entry->position + entry->num_tokens == seq->num_prompt)
-        engine_finish(e, entry->seq_id, FINISH_LENGTH, NULL);
+        end_without_tokens(e, slot, entry->seq_id);
 }

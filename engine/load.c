@@ -45,9 +45,20 @@ static void copy_text(char *to, size_t size, const char *from)
     snprintf(to, size, "%s", from);
 }
 
-static void take_model_facts(struct link_facts *facts, const struct model_files *files)
+static enum pooling choose_pooling(const struct config *config, const struct model_config *c)
+{
+    if (c->hidden_size > ROW_FLOATS_MAX) return POOLING_NONE;
+    if (!strcmp(config->pooling, "auto")) return c->pooling;
+    return !strcmp(config->pooling, "mean") ? POOLING_MEAN : POOLING_LAST;
+}
+
+static void take_model_facts(struct link_facts *facts, const struct config *config,
+                             const struct model_files *files)
 {
     const struct model_config *c = model_files_config(files);
+    facts->hidden_size = c->hidden_size;
+    facts->pooling = choose_pooling(config, c);
+    facts->is_reranker = c->is_reranker;
     copy_text(facts->family, sizeof facts->family, family_name(c->family));
     facts->vocab_size = c->vocab_size;
     facts->num_eos_ids = c->num_eos_ids;
@@ -94,7 +105,7 @@ static int load_device(struct load *load, struct error *err)
         load->facts = *link_facts(load->link);
         return STATUS_OK;
     }
-    take_model_facts(&load->facts, load->files);
+    take_model_facts(&load->facts, config, load->files);
     snprintf(load->facts.device, sizeof load->facts.device, "%s (%s)", load->device->name,
              load->device->description);
     return choose_limits(load, err);

@@ -12,6 +12,7 @@ struct request_sampling {
     int32_t min_tokens, num_banned;
     int32_t banned[BANNED_MAX];
     struct logit_bias logit_bias[LOGIT_BIAS_MAX];
+    int32_t row_logits[ROW_LOGITS_MAX];
 };
 
 struct step_buffer {
@@ -120,6 +121,7 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
     for (int32_t i = 0; i < input->num_stop_token_ids; i++) ban(sampling, input->stop_token_ids[i]);
     memcpy(sampling->logit_bias, payload->logit_bias,
            (size_t)input->num_logit_bias * sizeof(payload->logit_bias[0]));
+    memcpy(sampling->row_logits, payload->row_logits, (size_t)input->num_row_logits * sizeof(int32_t));
     sampling->params = (struct sample_params){
         .batch_slot = batch_slot,
         .score_token_id = -1,
@@ -127,7 +129,13 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
         .constrained = input->constrained,
         .num_logit_bias = input->num_logit_bias,
         .logit_bias = sampling->logit_bias,
+        .num_row_logits = input->num_row_logits,
+        .row_logits = sampling->row_logits,
     };
+    if (input->pooling == POOLING_LAST || input->pooling == POOLING_MEAN) {
+        sampling->params.pool_end = input->num_prompt_tokens;
+        sampling->params.pool_begin = input->pooling == POOLING_MEAN ? 0 : input->num_prompt_tokens - 1;
+    }
 }
 
 /* ---- one entry after the other ---- */
@@ -150,7 +158,8 @@ static void add_rows(struct step_builder *b, struct step_buffer *buf, const stru
         int32_t position = e->score_position + i;
         struct sample_params *row = add_row(buf, first_token_idx + position - e->position, sampling);
         row->position = position + 1;
-        row->score_token_id = seq->tokens[position + 1];
+        row->score_token_id = seq->pooling ? 0 : seq->tokens[position + 1];
+        buf->step.num_pooled += sample_pools(row);
         row->constrained = false;
         row->sampling.num_logprobs = max_of(row->sampling.num_logprobs, 0);
     }
@@ -188,7 +197,7 @@ const struct step *step_builder_build(struct step_builder *b, int buffer_idx, st
     struct step *step = &buf->step;
     assert_always(plan->num_tokens <= b->limits.num_tokens && plan->num_logits <= b->limits.num_logits);
     assert_always(plan->num_prefills + plan->num_decodes <= b->limits.num_seqs);
-    step->num_tokens = step->num_seqs = step->num_logits = 0;
+    step->num_tokens = step->num_seqs = step->num_logits = step->num_pooled = 0;
     buf->num_constrained = 0;
     step->num_prefill_tokens = plan->num_prefill_tokens;
     step->num_prefill_seqs = plan->num_prefills;

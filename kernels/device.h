@@ -266,8 +266,12 @@ struct kernel_table {
     void (*attention)(struct device *d, const struct batch *b, void *out, const void *qkv,
                       const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 
-    /* The forward's last operation: logits[R][V] f32 in device scratch = x[R][H] W^T, where x has room for
-     * limits.num_logits rows. A device may keep less than the logits where the rows' parameters say that
+    /* Rows of x[R][H] (act) that pool join their batch_slots' sums, in the order of R, in double; the others are left
+     * alone. Of a row that holds a NaN or an infinity the result says failed. Where num_pooled > 0. */
+    void (*pool)(struct device *d, const struct batch *b, const void *x);
+
+    /* The forward's last operation, unless all rows pool: logits[R][V] f32 in device scratch = x[R][H] W^T, where x has
+     * room for limits.num_logits rows. A device may keep less than the logits where the rows' parameters say that
      * nobody reads them. */
     void (*logits)(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 
@@ -275,6 +279,10 @@ struct kernel_table {
      * keeps the results for step_end. It is here that allowed and withheld are read; what a step without
      * constrained rows draws may have been drawn before. */
     void (*sample)(struct device *d, struct batch *b);
+
+    /* What a row has left for its batch_slot (step.h), once step_end has told of it: H floats, or num_row_logits. Host
+     * memory, there until the batch_slot has another sequence. */
+    const float *(*row)(struct device *d, int32_t batch_slot);
 
     /* ---- for tests and tools ---- */
 

@@ -22,7 +22,13 @@
 enum { BLOCK_SIZE = 16 }; /* tokens in a K/V block */
 
 /* What to do with one row of logits. Either sample the next token, or (score_token_id >= 0, for
- * prompt log probabilities) report on a token that is already known. */
+ * prompt log probabilities) report on a token that is already known, or leave something of it in the floats of its
+ * batch_slot (device.h: row):
+ *
+ *   num_row_logits > 0    its logits of those tokens; score_token_id is >= 0, too
+ *   pool_end > 0          nobody wants its logits, but its hidden state behind the final norm, which joins the
+ *                         batch_slot's sum: the mean of tokens [pool_begin, pool_end) is known with the last of them. A
+ *                         sequence's tokens from pool_begin on come in order, over as many steps as it takes */
 struct sample_params {
     int32_t batch_slot;       /* whose history; also where a sampled token is remembered */
     int32_t position;         /* position of the token to draw, counted in the sequence */
@@ -41,18 +47,28 @@ struct sample_params {
     const uint64_t
         *allowed; /* a bit_set of ids; NULL: every id. Host memory, not read any more when sample has
                                 returned */
+    int32_t pool_begin, pool_end; /* positions; pool_end 0: the row is one of logits */
+    int32_t num_row_logits;
+    const int32_t *row_logits; /* as logit_bias */
 };
 
 struct sample_result {
     int32_t token_id; /* the drawn token, or score_token_id */
-    bool failed;      /* the row held a NaN, or nothing could be drawn: token_id is meaningless */
+    bool failed;      /* the row held a NaN or an infinity, or nothing could be drawn: token_id is meaningless */
     bool withheld;    /* as it was asked: nothing was drawn, and all else here is meaningless */
     struct token_logprobs logprobs; /* logprob 0 and num_top 0 unless asked for */
 };
 
+/* The row's hidden state is wanted, not its logits. */
+static inline bool sample_pools(const struct sample_params *p)
+{
+    return p->pool_end > 0;
+}
+
 /* Host memory, owned by the caller, valid and unchanged until step_end returns (but see constrained). */
 struct step {
     int32_t num_tokens, num_seqs, num_logits; /* T, S, R */
+    int32_t num_pooled;                       /* of the R: rows that pool */
     int32_t num_prefill_tokens, num_prefill_seqs;
     int32_t block_table_stride;         /* entries a row of block_tables */
     const int32_t *token_ids;           /* [T]; >= 0 an id; < 0: the token last sampled for batch_slot ~id */

@@ -1,8 +1,8 @@
-/* request_slots.c - one region, five arrays in it: slots, payloads, masks, tokens, log probabilities.
+/* request_slots.c - one region, six arrays in it: slots, payloads, masks, rows, tokens, log probabilities.
  *
- *   | slot 0 | slot 1 | ... | payloads | masks | tokens of 0 | tokens of 1 | ... | logprobs of 0 | ... |
+ *   | slot 0 | slot 1 | ... | payloads | masks | rows | tokens of 0 | tokens of 1 | ... | logprobs of 0 | ... |
  *
- * Each slot's payload, mask, tokens and log probabilities begin on a page, so that a release can give whole pages
+ * Each slot's payload, mask, row, tokens and log probabilities begin on a page, so that a release can give whole pages
  * back. A release puts all that was touched back to zero: short ranges by writing zeros (the pages stay, the
  * next request finds them warm), long ones and those of slots that never ran by madvise. */
 #include "link/request_slots.h"
@@ -15,11 +15,11 @@
 #include "base/bit_set.h"
 #include "base/check.h"
 
-enum { PAGE_BYTES = 4096, KEEP_BYTES_MAX = 16 * PAGE_BYTES };
+enum { PAGE_BYTES = 4096, KEEP_BYTES_MAX = 16 * PAGE_BYTES, ROW_STRIDE = ROW_FLOATS_MAX * sizeof(float) };
 
 struct layout {
     uint64_t slot_stride, payload_stride, mask_stride, tokens_stride, logprobs_stride; /* bytes */
-    uint64_t payloads_offset, masks_offset, tokens_offset, logprobs_offset, bytes;
+    uint64_t payloads_offset, masks_offset, rows_offset, tokens_offset, logprobs_offset, bytes;
     int32_t mask_words;
 };
 
@@ -54,6 +54,7 @@ static bool layout_plan(struct layout *l, int32_t num_slots, int32_t max_model_l
     return layout_add(&l->bytes, count, l->slot_stride, &slots_offset) &&
            layout_add(&l->bytes, count, l->payload_stride, &l->payloads_offset) &&
            layout_add(&l->bytes, count, l->mask_stride, &l->masks_offset) &&
+           layout_add(&l->bytes, count, ROW_STRIDE, &l->rows_offset) &&
            layout_add(&l->bytes, count, l->tokens_stride, &l->tokens_offset) &&
            layout_add(&l->bytes, count, l->logprobs_stride, &l->logprobs_offset);
 }
@@ -115,6 +116,11 @@ uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx)
     return part_of(s, s->layout.masks_offset, s->layout.mask_stride, slot_idx);
 }
 
+float *request_slots_row(struct request_slots *s, int32_t slot_idx)
+{
+    return part_of(s, s->layout.rows_offset, ROW_STRIDE, slot_idx);
+}
+
 int32_t request_slots_mask_words(const struct request_slots *s)
 {
     return s->layout.mask_words;
@@ -152,6 +158,7 @@ static void assert_initial(struct request_slots *s, int32_t slot_idx)
     uint64_t most = KEEP_BYTES_MAX;
     assert_always(is_zero(request_slots_get(s, slot_idx), sizeof(struct request_slot)));
     assert_always(is_zero(request_slots_mask(s, slot_idx), min_of(l->mask_stride, most)));
+    assert_always(is_zero(request_slots_row(s, slot_idx), min_of((uint64_t)ROW_STRIDE, most)));
     assert_always(is_zero(request_slots_tokens(s, slot_idx), min_of(l->tokens_stride, most)));
     assert_always(is_zero(request_slots_logprobs(s, slot_idx), min_of(l->logprobs_stride, most)));
 }
@@ -204,6 +211,9 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
                     ran ? used * sizeof(struct token_logprobs) : l->logprobs_stride, l->logprobs_stride);
     clear_range(request_slots_payload(s, slot_idx),
                 (uint64_t)slot->input.num_logit_bias * sizeof(struct logit_bias), l->payload_stride);
+    memset(request_slots_payload(s, slot_idx)->row_logits, 0,
+           (size_t)slot->input.num_row_logits * sizeof(int32_t));
+    clear_range(request_slots_row(s, slot_idx), (uint64_t)slot->num_row_floats * sizeof(float), ROW_STRIDE);
     if (slot->input.constrained) clear_range(request_slots_mask(s, slot_idx), l->mask_stride, l->mask_stride);
     memset(slot, 0, sizeof(*slot));
     s->acquired[slot_idx] = false;

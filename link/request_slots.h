@@ -7,6 +7,7 @@
  *   loop    acquire -> fill in -> link_submit                 (submit ring, release)
  *   engine  tokens[num_prompt + k] = t; num_published = k+1   (store-release, cumulative)
  *   engine  finish_reason = why                               (store-release: the loop owns the slot again)
+ *           with pooling: no tokens; the row, then FINISH_LENGTH
  *   loop    reads below num_published; may set cancel; after the finish: release
  *
  * Publishing is a count over an array, so merged wake-ups lose nothing, nothing can overflow, and a slow
@@ -21,7 +22,7 @@
  * - loop to engine, input, payload and prompt: the tail of the submit ring (base/ring.h).
  * - engine to loop, tokens and log probabilities: the published counts. An entry is written before the count
  *   passes it and never again, so that reading below the count races with nothing.
- * - engine to loop, everything else: finish_reason, the engine's last access to the slot. The loop loads it
+ * - engine to loop, everything else, the row too: finish_reason, the engine's last access to the slot. The loop loads it
  *   before num_published; the other way round it could see the finish with an older count and lose tokens.
  * - mask threads to engine, the mask: mask_state. It says for which token the mask is, and is written again only
  *   after that token was published.
@@ -63,11 +64,13 @@ struct request_slot_input {
     double weight;             /* in shares like these; > 0, 0: 1 */
     int32_t priority;          /* among its tenant's, -100 to 100: the lower, the earlier */
     int32_t num_prompt_tokens; /* >= 1 */
-    int32_t max_tokens;        /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs */
+    int32_t max_tokens;        /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs or pooling */
     int32_t min_tokens;        /* until then eos and stop_token_ids cannot be drawn */
     bool ignore_eos;
     bool constrained;     /* draws from masks */
     bool prompt_logprobs; /* report every prompt token but the first, too (echo with logprobs) */
+    enum pooling pooling; /* a row instead of tokens: max_tokens is 0, and there is nothing else to report */
+    int32_t num_row_logits; /* with POOLING_LOGITS: 1 to ROW_LOGITS_MAX, in the payload */
     struct sampling sampling;
     int32_t num_stop_token_ids;
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
@@ -79,6 +82,7 @@ struct request_slot_input {
  */
 struct request_payload {
     struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates */
+    int32_t row_logits[ROW_LOGITS_MAX];           /* the tokens of POOLING_LOGITS */
 };
 
 /* What is known of the next token of a constrained slot. k + 1: the mask of generated token k is there. */
@@ -107,6 +111,7 @@ struct request_slot {
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache, counted once */
     int32_t stop_token_id;     /* with FINISH_STOP */
     int32_t num_preemptions;
+    int32_t num_row_floats; /* of the row, written before it; 0: none */
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
     _Atomic uint64_t last_token_ns; /* of the last published token, or one that follows it at once */
     char error_text[160];
@@ -136,6 +141,8 @@ int32_t *request_slots_tokens(struct request_slots *s, int32_t slot_idx);
 /* Log probabilities by position in the sequence (entry p describes tokens[p]): [max_model_len]. */
 struct token_logprobs *request_slots_logprobs(struct request_slots *s, int32_t slot_idx);
 struct request_payload *request_slots_payload(struct request_slots *s, int32_t slot_idx);
+/* What pooling has left: [ROW_FLOATS_MAX], num_row_floats of them. */
+float *request_slots_row(struct request_slots *s, int32_t slot_idx);
 /* Which ids may be drawn next, bit id % 64 of word id / 64: [request_slots_mask_words]. */
 uint64_t *request_slots_mask(struct request_slots *s, int32_t slot_idx);
 int32_t request_slots_mask_words(const struct request_slots *s);

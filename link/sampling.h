@@ -40,6 +40,20 @@ struct token_logprobs {
     float top_logprobs[TOP_LOGPROBS_MAX];
 };
 
+/* A request may ask for one row of floats instead of an answer's tokens: the model's hidden states behind its final
+ * norm, or logits. */
+enum pooling {
+    POOLING_NONE,
+    POOLING_LAST,   /* the hidden state of the prompt's last token */
+    POOLING_MEAN,   /* the mean of all the prompt's; summed in the order of positions, in double */
+    POOLING_LOGITS, /* the logits behind the prompt, of a few tokens */
+};
+
+enum {
+    ROW_FLOATS_MAX = 16384, /* the widest row: no hidden size is larger */
+    ROW_LOGITS_MAX = 8      /* tokens of POOLING_LOGITS */
+};
+
 enum { EOS_IDS_MAX = 16 }; /* tokens of a model that end an answer */
 
 /* What a request gets when it does not say (generation_config.json). A negative value: not given. */

@@ -52,5 +52,6 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
     }
     k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, &m->output_norm);
-    k->logits(d, b, m->logit_rows, m->lm_head);
+    if (step->num_pooled > 0) k->pool(d, b, m->logit_rows);
+    if (step->num_pooled < step->num_logits) k->logits(d, b, m->logit_rows, m->lm_head);
 }

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "files/file_map.h"
 #include "files/gguf.h"
+#include "model/pooling_config.h"
 
 enum { KEY_BYTES_MAX = 96 };
 
@@ -396,5 +397,6 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
         config->qk_norm = gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data != NULL;
     status = model_config_validate(config, path, err);
     if (!status) read_special_ids(&k, config);
+    config->pooling = pooling_config_read_gguf(g, k.architecture, &config->is_reranker);
     return status;
 }

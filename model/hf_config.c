@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "files/file_map.h"
 #include "files/json_read.h"
+#include "model/pooling_config.h"
 
 enum { PATH_BYTES_MAX = 4096, CONFIG_BYTES_MAX = 16 << 20 };
 
@@ -486,5 +487,6 @@ int hf_config_read(const char *directory, struct model_config *config, struct ge
     struct json_reader r = {.object = root, .path = path, .err = err};
     status = read_config(&r, config);
     cJSON_Delete(root);
+    config->pooling = pooling_config_read_hf(directory);
     return status ? status : read_generation_config(directory, config, defaults, err);
 }

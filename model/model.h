@@ -37,6 +37,9 @@ void model_step_begin(struct model *m, const struct step *step);
 void model_step_sample(struct model *m);
 int model_step_end(struct model *m, struct sample_result *results, struct error *err) must_check;
 
+/* What a step that has ended has left for a batch_slot instead of tokens: device.h, row. */
+const float *model_row(struct model *m, int32_t batch_slot);
+
 struct device *model_device(struct model *m);
 
 #endif

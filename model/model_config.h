@@ -53,6 +53,8 @@ struct model_config {
         sparse_layers[LAYERS_MAX / 64];
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
+    enum pooling pooling; /* how an embedding is made, LAST or MEAN; NONE: in a way that is not known here */
+    bool is_reranker;     /* the file says so */
 };
 
 /* What may differ from layer to layer. */

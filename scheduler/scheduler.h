@@ -64,12 +64,13 @@ struct scheduler_options {
 };
 
 /* A sequence's part of a step. Rows of logits, in this order: for each prompt token that is reported on the
- * row before it, then the row that draws the next token. */
+ * row before it, then the row that draws the next token. Of a sequence with pooling: the rows that it wants, of which
+ * none draws. */
 struct plan_entry {
     int32_t seq_id;
     int32_t position, num_tokens; /* computes tokens [position, position + num_tokens) */
     int32_t score_position,
-        num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows */
+        num_score_rows; /* rows at [score_position, + num_score_rows) score the token that follows, or pool */
     bool samples;       /* the last token's row draws, */
     bool withheld;      /* but not in this step: scheduler_withhold */
     bool admitted;      /* this is the first entry since the sequence got its batch_slot */

@@ -40,6 +40,9 @@ static struct plan_entry entry_make(const struct scheduler *s, const struct sequ
     if (seq->prompt_logprobs) {
         e.score_position = max_of(e.position, seq->num_scored - 1);
         e.num_score_rows = max_of(min_of(end, seq->num_prompt - 1) - e.score_position, 0);
+    } else if (seq->pooling) {
+        e.score_position = max_of(e.position, seq->pooling == POOLING_MEAN ? 0 : seq->num_prompt - 1);
+        e.num_score_rows = max_of(end - e.score_position, 0);
     }
     return e;
 }
@@ -85,7 +88,7 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
     seq->num_computed += e.num_tokens;
     seq->num_pending += e.samples;
     seq->num_steps_in_flight++;
-    if (e.num_score_rows > 0) seq->num_scored = e.score_position + 1 + e.num_score_rows;
+    if (e.num_score_rows > 0 && seq->prompt_logprobs) seq->num_scored = e.score_position + 1 + e.num_score_rows;
     scheduler_hash_full_blocks(s, seq);
 }
 
@@ -142,7 +145,7 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *tabl
     /* Looking up a long prompt each step while nothing changes would cost more than the step's whole plan. */
     if (available < num_blocks + headroom && available <= seq->available_at_refusal && headroom > 0)
         return false;
-    if (s->prefixes && !seq->prompt_logprobs) {
+    if (s->prefixes && !sequence_wants_all_rows(seq)) {
         int32_t max_tokens = s->options.prefill_decode_equal ? seq->num_tokens : seq->num_prompt;
         int32_t max_blocks = min_of(max_tokens, seq->num_tokens - 1) / BLOCK_SIZE;
         num_hits = prefix_cache_match(s->prefixes, seq->tokens, max_blocks, &seq->hash, table);

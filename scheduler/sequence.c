@@ -17,6 +17,7 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
         .num_prompt = input->num_prompt,
         .max_tokens = input->max_tokens,
         .prompt_logprobs = input->prompt_logprobs,
+        .pooling = input->pooling,
         .num_tokens = input->num_prompt + input->num_generated,
         .num_scored = max_of(input->num_scored, 1), /* nothing comes before the first token to predict it */
         .batch_slot = -1,

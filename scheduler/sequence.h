@@ -23,6 +23,7 @@
 
 #include "kvcache/host_blocks.h"
 #include "kvcache/prefix_cache.h"
+#include "link/sampling.h"
 
 enum { NO_SEQUENCE = -1 };
 
@@ -36,6 +37,7 @@ struct sequence_input {
     int32_t num_generated; /* known already, after the prompt: another engine has drawn them */
     int32_t num_scored;    /* prompt tokens whose log probabilities are known already */
     bool prompt_logprobs;  /* a row of logits for each prompt token but the first */
+    enum pooling pooling;  /* rows that leave something; with max_tokens 0 */
     const void *salt;
     int32_t salt_bytes;
     uint64_t tenant_id;
@@ -56,6 +58,7 @@ struct sequence {
     const int32_t *tokens;
     int32_t num_prompt, max_tokens;
     bool prompt_logprobs;
+    enum pooling pooling;
 
     int32_t num_tokens, num_pending, num_computed;
     int32_t num_scored;          /* prompt tokens whose log probabilities are known or on their way */
@@ -98,6 +101,12 @@ static inline int32_t sequence_num_generated(const struct sequence *seq)
 static inline int32_t sequence_num_uncomputed(const struct sequence *seq)
 {
     return seq->num_tokens + seq->num_pending - seq->num_computed;
+}
+
+/* Every token of the prompt has a row: blocks of the prefix cache would leave some out. */
+static inline bool sequence_wants_all_rows(const struct sequence *seq)
+{
+    return seq->prompt_logprobs || seq->pooling == POOLING_MEAN;
 }
 
 /* False once the steps in flight draw all that was asked for: nothing is left to schedule. */

@@ -93,6 +93,15 @@ static bool alloc_history(struct cpu_device *c, const struct step_limits *l)
     return h->slots && h->tokens;
 }
 
+static bool alloc_rows(struct cpu_device *c, const struct step_limits *l)
+{
+    uint64_t num_slots = (uint64_t)l->num_batch_slots;
+    c->row_floats = max_of(c->hidden_size, (int32_t)ROW_LOGITS_MAX);
+    c->sums = device_memory_alloc_array(&c->memory, num_slots * (uint64_t)c->hidden_size, sizeof *c->sums);
+    c->floats = device_memory_alloc_array(&c->memory, num_slots * (uint64_t)c->row_floats, sizeof *c->floats);
+    return c->sums && c->floats;
+}
+
 static bool alloc_sampling(struct cpu_device *c)
 {
     struct device_memory *m = &c->memory;
@@ -126,7 +135,8 @@ static int cpu_prepare(struct device *d, const struct step_limits *limits, int32
     int32_t max_k =
         max_of(max_of(hidden_size, intermediate_size), attention->num_heads * attention->head_dim);
     int32_t max_rows = max_of(limits->num_tokens, limits->num_logits);
-    if (!alloc_step(c, limits, max_rows, max_k) || !alloc_history(c, limits) || !alloc_sampling(c))
+    if (!alloc_step(c, limits, max_rows, max_k) || !alloc_history(c, limits) || !alloc_sampling(c) ||
+        !alloc_rows(c, limits))
         return error_set(err, STATUS_NO_MEMORY,
                          "no memory for the scratch of a step of %d tokens and %d logit rows",
                          limits->num_tokens, limits->num_logits);
@@ -250,8 +260,10 @@ static const struct kernel_table cpu_kernel_table = {
     .moe = cpu_moe,
     .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
+    .pool = cpu_pool,
     .logits = cpu_logits,
     .sample = cpu_sample,
+    .row = cpu_row,
     .read_logits = cpu_read_logits,
     .write_f32 = cpu_write_f32,
     .read_f32 = cpu_read_f32,

@@ -52,6 +52,9 @@ struct cpu_device {
     const float *greedy_rows;
     struct sample_result *results;
     struct history history;
+    double *sums;  /* [num_batch_slots][H] */
+    float *floats; /* [num_batch_slots][row_floats] what rows have left */
+    int32_t row_floats;
     struct sampling_scratch *sampling; /* one a thread */
     struct attention_workspace attention;
 };
@@ -71,7 +74,7 @@ static inline const uint64_t *cpu_forbidden(const struct cpu_device *c)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* step.c, embed.c, norm.c, rope.c, attention.c, moe.c, sample.c, device.c: entries of the table */
+/* step.c, embed.c, norm.c, rope.c, attention.c, moe.c, sample.c, pool.c, device.c: entries of the table */
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
@@ -91,5 +94,9 @@ void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *o
              const struct moe *moe);
 void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 void cpu_sample(struct device *d, struct batch *b);
+void cpu_pool(struct device *d, const struct batch *b, const void *x);
+/* Of the rows that want some logits told. */
+void cpu_keep_logits(struct cpu_device *c, const struct step *step);
+const float *cpu_row(struct device *d, int32_t batch_slot);
 
 #endif

@@ -19,10 +19,12 @@ static void sample_rows(void *context, int thread_idx, int num_threads)
     struct sampling_task *t = context;
     struct cpu_device *c = t->device;
     int32_t row;
-    while ((row = atomic_fetch_add(&t->next_row, 1)) < t->step->num_logits)
+    while ((row = atomic_fetch_add(&t->next_row, 1)) < t->step->num_logits) {
+        if (sample_pools(&t->step->sample[row])) continue;
         sampling_row(c->isa->rows, &c->sampling[thread_idx], &c->history,
                      c->logits + (int64_t)row * c->vocab_size, c->vocab_size, cpu_forbidden(c),
                      &t->step->sample[row], &c->results[row]);
+    }
 }
 
 static bool all_plain_greedy(const struct step *step)
@@ -74,14 +76,16 @@ void cpu_sample(struct device *d, struct batch *b)
 {
     struct cpu_device *c = cpu_device_of(d);
     const struct step *step = b->step;
-    if (step->num_logits == 0) return;
-    if (c->greedy_head)
+    if (step->num_logits == step->num_pooled) return;
+    if (c->greedy_head) {
         take_greedy(c, step);
-    else
+    } else {
         sample_all(c, step);
+        cpu_keep_logits(c, step);
+    }
     for (int32_t row = 0; row < step->num_logits; row++) {
         const struct sample_params *p = &step->sample[row];
-        if (p->score_token_id < 0 && !p->withheld)
+        if (p->score_token_id < 0 && !p->withheld && !sample_pools(p))
             history_append(&c->history, p->batch_slot, c->results[row].token_id, sampling_has_penalties(p));
     }
 }

@@ -22,7 +22,7 @@ static bool changes_logits(const struct sample_params *p)
 
 bool sampling_is_plain_greedy(const struct sample_params *p)
 {
-    return p->sampling.temperature < SAMPLING_GREEDY_BELOW && p->score_token_id < 0 &&
+    return p->sampling.temperature < SAMPLING_GREEDY_BELOW && p->score_token_id < 0 && !sample_pools(p) &&
            p->sampling.num_logprobs < 0 && !changes_logits(p);
 }
 

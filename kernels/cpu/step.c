@@ -39,6 +39,10 @@ static void check_logit_row(const struct cpu_device *c, const struct step *s, in
         assert_debug(p->logit_bias[i].token_id >= 0 && p->logit_bias[i].token_id < c->vocab_size);
     for (int32_t i = 0; i < p->num_banned; i++)
         assert_debug(p->banned[i] >= 0 && p->banned[i] < c->vocab_size);
+    assert_debug(p->num_row_logits >= 0 && p->num_row_logits <= ROW_LOGITS_MAX);
+    for (int32_t i = 0; i < p->num_row_logits; i++)
+        assert_debug(p->row_logits[i] >= 0 && p->row_logits[i] < c->vocab_size);
+    assert_debug(!sample_pools(p) || (p->position > p->pool_begin && p->position <= p->pool_end));
     assert_debug(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
 }
 
@@ -51,7 +55,12 @@ static void check_step(const struct cpu_device *c, const struct step *s)
     assert_debug(s->cu_seqlens_q[0] == 0 && s->cu_seqlens_q[s->num_seqs] == s->num_tokens);
     assert_debug(s->cu_seqlens_q[s->num_prefill_seqs] == s->num_prefill_tokens);
     for (int32_t i = 0; i < s->num_seqs; i++) check_seq(c, s, i);
-    for (int32_t row = 0; row < s->num_logits; row++) check_logit_row(c, s, row);
+    int32_t num_pooled = 0;
+    for (int32_t row = 0; row < s->num_logits; row++) {
+        check_logit_row(c, s, row);
+        num_pooled += sample_pools(&s->sample[row]);
+    }
+    assert_always(num_pooled == s->num_pooled);
 }
 
 struct batch *cpu_step_begin(struct device *d, const struct step *step)

@@ -86,7 +86,8 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     d->gate_up = (__nv_bfloat16 *)cuda_alloc(device, (size_t)limits->num_tokens * 2 * intermediate_size * 2,
                                              "activations");
     d->last_tokens = (int32_t *)cuda_alloc(device, (size_t)limits->num_batch_slots * 4, "sampling");
-    if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens)
+    if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens ||
+        !cuda_rows_prepare(d))
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the activations of %d tokens a step",
                          limits->num_tokens);
     int status = cuda_steps_prepare(d, err);
@@ -143,8 +144,10 @@ constexpr struct kernel_table make_table(void)
     t.linear_gated = cuda_linear;
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
+    t.pool = cuda_pool;
     t.logits = cuda_logits;
     t.sample = cuda_sample;
+    t.row = cuda_row;
     t.read_logits = read_logits;
     t.write_f32 = cuda_write_f32;
     t.read_f32 = cuda_read_f32;

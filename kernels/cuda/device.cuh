@@ -48,6 +48,8 @@ struct device_sample_params {
     uint32_t seed_low, seed_high;
     int32_t bias_offset, num_bias;     /* into the step's bias words: id, float bits */
     int32_t banned_offset, num_banned; /* into the same words: ids */
+    int32_t row_logits_offset, num_row_logits;
+    int32_t pool_begin, pool_end; /* pool_end 0: a row of logits */
 };
 
 /* The items of decode attention that one CTA walks, from this one on (attention_decode.cu). */
@@ -141,6 +143,9 @@ struct cuda_device {
     __nv_bfloat16 *gate_up;              /* [T][2 * intermediate] for the products that do not fuse */
     int32_t *last_tokens;                /* [num_batch_slots] last sampled token of each slot */
     bool forbids;                        /* there are ids that no row may draw */
+    double *sums;                        /* [num_batch_slots][hidden]: pool.cu */
+    float *floats;                       /* pinned: [num_batch_slots][row_floats] what rows have left */
+    int32_t row_floats;
 };
 
 static inline struct cuda_device *cuda_of(struct device *d)
@@ -217,6 +222,11 @@ void cuda_logits(struct device *d, const struct batch *b, const void *x, const s
 /* follows: the stream's last kernel is of the same step and the first one may begin before that ends. */
 void cuda_sampler_launch(struct cuda_device *d, const struct batch *b, bool follows);
 void cuda_forbid(struct device *d, const uint64_t *ids);
+
+/* pool.cu */
+bool cuda_rows_prepare(struct cuda_device *d);
+void cuda_pool(struct device *d, const struct batch *b, const void *x);
+const float *cuda_row(struct device *d, int32_t batch_slot);
 
 /* step.cu */
 int cuda_steps_prepare(struct cuda_device *d, struct error *err);

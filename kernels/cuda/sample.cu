@@ -48,6 +48,8 @@ int cuda_sampler_prepare(struct cuda_device *d, struct error *err)
     a->max_model_len = d->limits.max_model_len;
     a->logits = d->logits;
     a->last_tokens = d->last_tokens;
+    a->floats = d->floats;
+    a->row_floats = d->row_floats;
     size_t tiles = rows * (size_t)a->num_tiles;
     a->adjusted = (float *)base->ops->alloc(base, rows * v * 4, "sampling");
     a->stats =

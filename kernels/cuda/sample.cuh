@@ -54,6 +54,8 @@ struct sample_args {
     const int32_t *chunk_forbids; /* [chunks] whether a chunk has ids of them */
     const int32_t *mask_places;   /* [R] of constrained rows */
     const uint32_t *masks;        /* [constrained rows][mask_words] */
+    float *floats;                /* pinned: what rows leave for their batch_slots */
+    int32_t row_floats;
     int32_t mask_words;
     int32_t num_rows, vocab_size, num_chunks, max_model_len;
     int32_t tile_shift, num_tiles; /* a tile has 2^tile_shift ids */

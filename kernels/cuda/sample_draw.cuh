@@ -470,6 +470,14 @@ __device__ void remember_token(const sample_args &a, int32_t batch_slot, int32_t
         a.history[(size_t)batch_slot * a.max_model_len + meta->num_tokens++] = token;
 }
 
+/* The i-th of the logits that the row leaves for its batch_slot. */
+__device__ void keep_logit(const sample_args &a, const struct device_sample_params &p, const float *raw,
+                           int32_t i)
+{
+    const int32_t *ids = a.lists + a.step_counts[COUNT_LISTS] + p.row_logits_offset;
+    a.floats[(size_t)p.batch_slot * a.row_floats + i] = raw[ids[i]];
+}
+
 __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_constant__ sample_args a)
 {
     dependents_launch();
@@ -479,6 +487,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
     const float *raw = a.logits + (size_t)row * a.vocab_size;
     bool withheld = (p.flags & SAMPLE_CONSTRAINED) && a.mask_places[row] == MASK_WITHHELD;
     dependency_wait();
+    if (p.pool_end > 0) return; /* pool.cu has its result */
     if (withheld) {
         if (threadIdx.x == 0) out->withheld = true, out->failed = false;
         return;
@@ -500,6 +509,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
         v.best = all.raw_best;
         report_top(v, min(p.num_top_logprobs, (int32_t)TOP_LOGPROBS_MAX), log_sum, out);
     }
+    if (threadIdx.x < (unsigned)p.num_row_logits) keep_logit(a, p, raw, (int32_t)threadIdx.x);
     if (threadIdx.x != 0) return;
     out->token_id = failed ? 0 : token;
     out->failed = failed;

@@ -251,6 +251,12 @@ void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_
         o.num_banned = p->num_banned;
         memcpy(lists + at, p->banned, (size_t)p->num_banned * 4);
         at += (size_t)p->num_banned;
+        o.row_logits_offset = (int32_t)at;
+        o.num_row_logits = p->num_row_logits;
+        memcpy(lists + at, p->row_logits, (size_t)p->num_row_logits * 4);
+        at += (size_t)p->num_row_logits;
+        o.pool_begin = p->pool_begin;
+        o.pool_end = p->pool_end;
         out[r] = o;
     }
     *num_list_words = at;

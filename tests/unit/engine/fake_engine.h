@@ -52,7 +52,7 @@ static inline struct request_slot_input input_default(int32_t num_prompt, int32_
             .num_logprobs = -1, .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .seed = 1}};
 }
 
-/* bias: the input's one entry of logit_bias, if it has one. */
+/* bias: the input's one entry of logit_bias, if it has one. What logits a row has is the same for all. */
 static inline int32_t rig_submit_biased(struct rig *rig, const struct request_slot_input *input,
                                         struct logit_bias bias, const int32_t *prompt)
 {
@@ -62,6 +62,8 @@ static inline int32_t rig_submit_biased(struct rig *rig, const struct request_sl
     memcpy(request_slots_tokens(rig->slots, slot_idx), prompt,
            (size_t)input->num_prompt_tokens * sizeof(prompt[0]));
     if (input->num_logit_bias > 0) request_slots_payload(rig->slots, slot_idx)->logit_bias[0] = bias;
+    for (int32_t i = 0; i < input->num_row_logits; i++)
+        request_slots_payload(rig->slots, slot_idx)->row_logits[i] = (11 + 7 * i) % FAKE_VOCAB;
     link_submit(rig->link, slot_idx);
     return slot_idx;
 }
@@ -91,6 +93,31 @@ static inline void rig_run(struct rig *rig)
     engine_check(rig->engine);
 }
 
+/* The row after token position of a prompt that pools: what it holds so far. */
+static inline void rig_pool(const struct request_slot_input *input, const struct request_payload *payload,
+                            const struct reference *ref, int32_t position, float row[FAKE_HIDDEN])
+{
+    bool is_last = position == input->num_prompt_tokens - 1;
+    struct sample_params p = {.position = position + 1};
+    if (input->pooling == POOLING_MEAN || (input->pooling == POOLING_LAST && is_last)) {
+        p.pool_begin = input->pooling == POOLING_MEAN ? 0 : position;
+        p.pool_end = input->num_prompt_tokens;
+    } else if (is_last) {
+        p.num_row_logits = input->num_row_logits;
+        p.row_logits = payload->row_logits;
+    }
+    fake_pool(row, &p, ref->reads[FAKE_LAYERS - 1]);
+}
+
+static inline void rig_expect_row(struct rig *rig, int32_t slot_idx, const float *row)
+{
+    const struct request_slot *slot = request_slots_get(rig->slots, slot_idx);
+    bool is_logits = slot->input.pooling == POOLING_LOGITS;
+    int32_t num = is_logits ? slot->input.num_row_logits : FAKE_HIDDEN;
+    assert_always(slot->num_row_floats == num);
+    assert_always(memcmp(request_slots_row(rig->slots, slot_idx), row, (size_t)num * sizeof(*row)) == 0);
+}
+
 /* Compares all that a slot has published so far with what its request gives alone; the finish reason too, if
  * it has one that the request itself decides. */
 static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
@@ -104,8 +131,11 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     struct reference ref = {.prefill_decode_equal = model_device(rig->model)->prefill_decode_equal,
                             .num_prompt = num_prompt,
                             .logit_bias = request_slots_payload(rig->slots, slot_idx)->logit_bias};
+    float pooled[FAKE_HIDDEN] = {0};
     for (int32_t p = 0; p < num_prompt; p++) {
         reference_push(&ref, tokens[p]);
+        if (input->pooling)
+            rig_pool(input, request_slots_payload(rig->slots, slot_idx), &ref, p, pooled);
         if (!input->prompt_logprobs || p + 1 >= atomic_load(&slot->num_prompt_published)) continue;
         struct sample_result row = reference_row(&ref, input, tokens, tokens[p + 1]);
         assert_always(logprobs_equal(&logprobs[p + 1], &row));
@@ -128,6 +158,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     if (reason == FINISH_STOP || reason == FINISH_LENGTH) {
         assert_always(reason == expected);
         if (input->prompt_logprobs) assert_always(atomic_load(&slot->num_prompt_published) == num_prompt);
+        if (input->pooling) rig_expect_row(rig, slot_idx, pooled);
     }
 }
 

@@ -47,6 +47,7 @@ struct model {
     uint64_t *kv[FAKE_LAYERS]; /* [num_blocks * BLOCK_SIZE] */
     uint64_t *reads;           /* [num_tokens] */
     int32_t *last_tokens;      /* [num_batch_slots] */
+    float (*rows)[FAKE_HIDDEN]; /* [num_batch_slots] */
     struct fake_history *histories;
     struct fake_flight flights[FAKE_FLIGHTS_MAX];
     int oldest, num_in_flight;
@@ -159,6 +160,7 @@ static inline void fake_check_overlap(const struct step *now, const struct step 
 
 static inline void fake_check_rows(const struct model *m, const struct step *s)
 {
+    int32_t num_pooled = 0;
     for (int32_t r = 0; r < s->num_logits; r++) {
         const struct sample_params *p = &s->sample[r];
         int32_t t = s->logit_rows[r];
@@ -167,7 +169,10 @@ static inline void fake_check_rows(const struct model *m, const struct step *s)
         assert_always(p->batch_slot >= 0 && p->batch_slot < m->limits.num_batch_slots);
         for (int32_t i = 1; i < p->num_banned; i++) assert_always(p->banned[i] > p->banned[i - 1]);
         assert_always(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
+        if (sample_pools(p)) assert_always(p->pool_begin < p->position && p->position <= p->pool_end);
+        num_pooled += sample_pools(p);
     }
+    assert_always(num_pooled == s->num_pooled);
 }
 
 static inline void fake_check_step(const struct model *m, const struct step *s)
@@ -263,11 +268,12 @@ static inline void fake_run_rows(struct model *m, const struct step *s, struct s
     for (int32_t r = 0; r < s->num_logits; r++) {
         const struct sample_params *p = &s->sample[r];
         struct fake_history *history = &m->histories[p->batch_slot];
+        fake_pool(m->rows[p->batch_slot], p, m->reads[s->logit_rows[r]]);
         bool with_history = fake_uses_history(p) && p->score_token_id < 0;
         uint64_t hash =
             with_history ? fake_history_hash(history->ids, history->num_prompt, history->num_ids) : 0;
         results[r] = fake_sample(m->reads[s->logit_rows[r]], p, hash, m->forbidden);
-        if (p->score_token_id >= 0 || p->withheld) continue;
+        if (p->score_token_id >= 0 || p->withheld || sample_pools(p)) continue;
         m->last_tokens[p->batch_slot] = results[r].token_id;
         if (with_history && history->num_ids < m->limits.max_model_len)
             history->ids[history->num_ids++] = results[r].token_id;
@@ -295,6 +301,12 @@ int model_step_end(struct model *m, struct sample_result *results, struct error 
     m->num_tokens_computed += s->num_tokens;
     m->num_mixed_steps += s->num_prefill_seqs > 0 && s->num_prefill_seqs < s->num_seqs;
     return 0;
+}
+
+const float *model_row(struct model *m, int32_t batch_slot)
+{
+    assert_always(batch_slot >= 0 && batch_slot < m->limits.num_batch_slots);
+    return m->rows[batch_slot];
 }
 
 static inline int fake_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids,
@@ -383,7 +395,7 @@ static inline struct model *fake_model_create(const struct fake_options *options
     m->device.prefill_decode_equal = options->prefill_decode_equal;
     static const struct family family = {.names = {"fake", "FakeForCausalLM", "fake"}};
     m->config = (struct model_config){
-        .family = &family, .vocab_size = FAKE_VOCAB, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1, .bos_id = -1};
+        .family = &family, .vocab_size = FAKE_VOCAB, .hidden_size = FAKE_HIDDEN, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1, .bos_id = -1};
     return m;
 }
 
@@ -400,6 +412,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
     m->written = fake_alloc(places, sizeof(uint8_t));
     m->reads = fake_alloc(tokens, sizeof(uint64_t));
     m->last_tokens = fake_alloc((size_t)limits->num_batch_slots, sizeof(int32_t));
+    m->rows = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->rows[0]));
     m->histories = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->histories[0]));
     for (int32_t i = 0; i < limits->num_batch_slots; i++)
         m->histories[i].ids = fake_alloc((size_t)limits->max_model_len, sizeof(int32_t));
@@ -432,6 +445,7 @@ static inline void fake_model_destroy(struct model *m)
     free(m->written);
     free(m->reads);
     free(m->last_tokens);
+    free(m->rows);
     free(m->histories);
     free(m);
 }

@@ -16,7 +16,7 @@
 #include "kernels/step.h"
 #include "link/request_slots.h"
 
-enum { FAKE_LAYERS = 2, FAKE_VOCAB = 48, FAKE_EOS = 3 };
+enum { FAKE_LAYERS = 2, FAKE_VOCAB = 48, FAKE_EOS = 3, FAKE_HIDDEN = 4 };
 /* Of K and V of a block: the tokens of each layer. */
 enum { FAKE_BLOCK_BYTES = FAKE_LAYERS * BLOCK_SIZE * sizeof(uint64_t) };
 
@@ -94,6 +94,21 @@ static inline struct sample_result fake_sample(uint64_t logits, const struct sam
         r.logprobs.top_logprobs[i] = -(float)(fake_mix(logits, 2000u + (uint64_t)i) >> 44) / 1024;
     }
     return r;
+}
+
+/* Of the "hidden state" behind what the last layer reads: a small integer, so that sums are exact. */
+static inline float fake_hidden(uint64_t logits, int32_t i)
+{
+    return (float)(fake_mix(logits, 3000u + (uint64_t)i) >> 52);
+}
+
+/* What a row adds to its batch_slot's floats: sums, not means. */
+static inline void fake_pool(float row[FAKE_HIDDEN], const struct sample_params *p, uint64_t logits)
+{
+    for (int32_t i = 0; i < p->num_row_logits && i < FAKE_HIDDEN; i++)
+        row[i] = fake_hidden(logits, FAKE_HIDDEN + p->row_logits[i]);
+    for (int32_t i = 0; sample_pools(p) && i < FAKE_HIDDEN; i++)
+        row[i] = (p->position - 1 == p->pool_begin ? 0 : row[i]) + fake_hidden(logits, i);
 }
 
 static inline uint64_t fake_history_hash(const int32_t *ids, int32_t num_prompt, int32_t num_ids)

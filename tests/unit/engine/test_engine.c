@@ -157,6 +157,46 @@ static void test_scoring_is_not_skipped_by_a_prefix_hit(void **state)
     rig_destroy(&rig);
 }
 
+static void test_rows_instead_of_tokens(void **state)
+{
+    for (int32_t num_prompt = 1; num_prompt <= 41; num_prompt += 8)
+        for (int pooling = POOLING_LAST; pooling <= POOLING_LOGITS; pooling++) {
+            struct rig rig = create(*(int *)*state);
+            struct request_slot_input input = input_default(num_prompt, 0);
+            input.pooling = (enum pooling)pooling;
+            input.num_row_logits = pooling == POOLING_LOGITS ? 2 : 0;
+            struct request_slot *slot = run_one(&rig, &input);
+            assert_int_equal(slot->finish_reason, FINISH_LENGTH);
+            assert_int_equal(slot->num_published, 0);
+            assert_int_equal(slot->num_prompt_computed, num_prompt);
+            rig_destroy(&rig);
+        }
+}
+
+/* A mean needs all hidden states, of which a cache of K and V has none; the last one needs its own alone. */
+static void test_a_mean_is_not_cut_by_a_prefix_hit(void **state)
+{
+    struct rig rig = create(*(int *)*state);
+    struct request_slot_input input = input_default(37, 0);
+    input.pooling = POOLING_MEAN;
+    run_one(&rig, &input);
+    assert_int_equal(run_one(&rig, &input)->num_cached_tokens, 0);
+    input.pooling = POOLING_LAST;
+    assert_int_equal(run_one(&rig, &input)->num_cached_tokens, 32);
+    rig_destroy(&rig);
+}
+
+static void test_a_row_has_no_answer_beside_it(void **state)
+{
+    struct rig rig = create(*(int *)*state);
+    struct request_slot_input input = input_default(5, 3);
+    input.pooling = POOLING_LAST;
+    int32_t slot_idx = rig_submit(&rig, &input, prompt);
+    rig_run(&rig);
+    assert_int_equal(rig_finish_reason(&rig, slot_idx), FINISH_ERROR);
+    rig_destroy(&rig);
+}
+
 static void test_salts_separate(void **state)
 {
     struct rig rig = create(*(int *)*state);
@@ -346,6 +386,9 @@ int main(void)
         BOTH(test_end_of_sequence),
         BOTH(test_scoring_without_generation),
         BOTH(test_scoring_is_not_skipped_by_a_prefix_hit),
+        BOTH(test_rows_instead_of_tokens),
+        BOTH(test_a_mean_is_not_cut_by_a_prefix_hit),
+        BOTH(test_a_row_has_no_answer_beside_it),
         BOTH(test_salts_separate),
         BOTH(test_cancel_within_a_turn),
         BOTH(test_a_cancel_after_the_end_hurts_nobody),

@@ -1,6 +1,6 @@
 /* The engine over the real CPU device: the same bits whatever happens around a request.
  *
- * Sixteen mixed requests are run one by one; then all at once, in chunks of 16, 64 and 512 tokens, after
+ * Sixteen mixed requests, and four that pool, are run one by one; then all at once, in chunks of 16, 64 and 512 tokens, after
  * prefix hits, in a pool so small that some are preempted, and with engines that die under them. Tokens must be equal, and the log
  * probabilities of each token and of the 20 best at its position, computed from the raw logits, equal to the
  * last bit; for some requests those of the prompt too. For each instruction set that the machine has.
@@ -22,7 +22,7 @@
 #include "engine/engine.h"
 #include "unit/link/link_rig.h"
 
-enum { NUM_REQUESTS = 16, MAX_MODEL_LEN = 256 };
+enum { NUM_REQUESTS = 20, FIRST_POOLED = 16, MAX_MODEL_LEN = 256, HIDDEN = 96 };
 
 static const char tiny_config[] =
     "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":96,"
@@ -55,6 +55,8 @@ struct answer {
     int32_t num_tokens; /* prompt and generated */
     int32_t tokens[MAX_MODEL_LEN];
     struct token_logprobs logprobs[MAX_MODEL_LEN];
+    int32_t num_floats;
+    float row[ROW_FLOATS_MAX];
 };
 
 /* False when the machine has no such instruction set. */
@@ -120,11 +122,25 @@ static void replace_engine(struct rig *rig, const struct setup *setup)
     link_let_through(rig->link);
 }
 
+static void ask_for_row(struct rig *rig, int32_t slot_idx, enum pooling pooling)
+{
+    struct request_slot_input *in = &request_slots_get(rig->slots, slot_idx)->input;
+    in->max_tokens = 0;
+    in->prompt_logprobs = false;
+    in->sampling.num_logprobs = -1;
+    in->pooling = pooling;
+    if (pooling != POOLING_LOGITS) return;
+    in->num_row_logits = ROW_LOGITS_MAX;
+    for (int32_t i = 0; i < ROW_LOGITS_MAX; i++)
+        request_slots_payload(rig->slots, slot_idx)->row_logits[i] = 3 + 39 * i;
+}
+
 /* Request i, the same in every run. Half of the prompts begin alike. */
 static int32_t submit(struct rig *rig, int32_t i)
 {
-    static const int32_t prompt_lengths[NUM_REQUESTS] = {1,   150, 16, 33, 64, 7,  128, 48,
-                                                         100, 5,   97, 32, 2,  80, 31,  17};
+    static const int32_t prompt_lengths[NUM_REQUESTS] = {1,   150, 16, 33, 64, 7,  128, 48,  100, 5,
+                                                         97,  32,  2,  80, 31, 17, 140, 150, 99,  57};
+    static const enum pooling poolings[] = {POOLING_LAST, POOLING_MEAN, POOLING_LOGITS, POOLING_MEAN};
     int32_t slot_idx, vocab_size = model_config(rig->model)->vocab_size;
     assert_int_equal(request_slots_acquire(rig->slots, 1, &slot_idx), 0);
     struct request_slot_input *in = &request_slots_get(rig->slots, slot_idx)->input;
@@ -143,6 +159,7 @@ static int32_t submit(struct rig *rig, int32_t i)
     for (int32_t p = 0; p < prompt_lengths[i]; p++)
         tokens[p] =
             (int32_t)(rng_philox(i % 2 ? (uint64_t)i : 1000, (uint64_t)p, 0).word[0] % (uint32_t)vocab_size);
+    if (i >= FIRST_POOLED) ask_for_row(rig, slot_idx, poolings[i - FIRST_POOLED]);
     link_submit(rig->link, slot_idx);
     return slot_idx;
 }
@@ -156,6 +173,9 @@ static void collect(struct rig *rig, int32_t slot_idx, struct answer *answer)
     answer->num_tokens = num_prompt + slot->num_published;
     memcpy(answer->tokens, request_slots_tokens(rig->slots, slot_idx),
            (size_t)answer->num_tokens * sizeof(int32_t));
+    answer->num_floats = slot->num_row_floats;
+    assert_int_equal(answer->num_floats > 0, slot->input.pooling != POOLING_NONE);
+    memcpy(answer->row, request_slots_row(rig->slots, slot_idx), (size_t)answer->num_floats * sizeof(float));
     int32_t first = slot->input.prompt_logprobs ? 1 : num_prompt;
     for (int32_t p = first; p < answer->num_tokens; p++) {
         answer->logprobs[p] = request_slots_logprobs(rig->slots, slot_idx)[p];
@@ -183,6 +203,8 @@ static void expect_same(const struct answer *solo, const struct answer *other, c
 {
     for (int32_t i = 0; i < NUM_REQUESTS; i++) {
         assert_int_equal(solo[i].num_tokens, other[i].num_tokens);
+        if (memcmp(solo[i].row, other[i].row, sizeof(solo[i].row)) != 0)
+            fail_msg("%s: the row of request %d differs", what, i);
         for (int32_t p = 0; p < solo[i].num_tokens; p++) {
             bool same = solo[i].tokens[p] == other[i].tokens[p] &&
                         memcmp(&solo[i].logprobs[p], &other[i].logprobs[p], sizeof(solo[i].logprobs[p])) == 0;
@@ -262,6 +284,60 @@ static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtyp
     compare(setup, 1, "preempted and saved");
 }
 
+/* ---- what rows hold ---- */
+
+static void pool(struct rig *rig, const int32_t *tokens, int32_t num_tokens, enum pooling pooling, float *row)
+{
+    static struct answer answer;
+    int32_t slot_idx;
+    assert_int_equal(request_slots_acquire(rig->slots, 1, &slot_idx), 0);
+    request_slots_get(rig->slots, slot_idx)->input.num_prompt_tokens = num_tokens;
+    memcpy(request_slots_tokens(rig->slots, slot_idx), tokens, (size_t)num_tokens * sizeof(*tokens));
+    ask_for_row(rig, slot_idx, pooling);
+    link_submit(rig->link, slot_idx);
+    run_to_end(rig);
+    collect(rig, slot_idx, &answer);
+    memcpy(row, answer.row, (size_t)answer.num_floats * sizeof(*row));
+}
+
+/* The mean of the states of all prefixes' last tokens, and logits as products with them. */
+static void test_rows_against_double(void **state)
+{
+    (void)state;
+    enum { LENGTH = 41 };
+    static float last[LENGTH][ROW_FLOATS_MAX], mean[ROW_FLOATS_MAX], logits[ROW_FLOATS_MAX];
+    struct setup setup = {.cpu_isa = "portable",
+                          .num_threads = 1,
+                          .kv_dtype = DTYPE_F32,
+                          .max_num_seqs = 4,
+                          .max_num_batched_tokens = 16,
+                          .num_blocks = 64};
+    struct rig rig;
+    if (model_path != tiny_path) skip();
+    assert_true(rig_create(&rig, &setup));
+    int32_t tokens[LENGTH];
+    for (int32_t i = 0; i < LENGTH; i++) tokens[i] = (7 + 31 * i) % 320;
+    for (int32_t i = 0; i < LENGTH; i++) pool(&rig, tokens, i + 1, POOLING_LAST, last[i]);
+    pool(&rig, tokens, LENGTH, POOLING_MEAN, mean);
+    pool(&rig, tokens, LENGTH, POOLING_LOGITS, logits);
+    for (int32_t k = 0; k < HIDDEN; k++) {
+        double sum = 0;
+        for (int32_t i = 0; i < LENGTH; i++) sum += (double)last[i][k];
+        assert_float_equal(mean[k], (float)(sum / LENGTH), 0);
+    }
+    struct weight_view embedding = model_files_weight(rig.files, WEIGHT_TOKEN_EMBEDDING, 0);
+    for (int32_t i = 0; i < ROW_LOGITS_MAX; i++) {
+        float row[HIDDEN];
+        double sum = 0;
+        const char *at = (const char *)embedding.data;
+        at += (size_t)(3 + 39 * i) * dtype_row_bytes(embedding.dtype, HIDDEN);
+        dtype_row_to_f32(embedding.dtype, at, HIDDEN, row);
+        for (int32_t k = 0; k < HIDDEN; k++) sum += (double)row[k] * (double)last[LENGTH - 1][k];
+        assert_float_equal(logits[i], (float)sum, 1e-5f);
+    }
+    rig_destroy(&rig);
+}
+
 static void test_portable(void **state)
 {
     (void)state;
@@ -309,6 +385,7 @@ static void remove_tiny_model(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_against_double),
         cmocka_unit_test(test_portable),
         cmocka_unit_test(test_avx2),
         cmocka_unit_test(test_avx512),

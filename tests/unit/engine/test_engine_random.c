@@ -21,7 +21,8 @@ static uint64_t first_seed = 1, num_seeds = 150;
 /* What the runs together must have seen, or the test proves less than it says. */
 static struct {
     uint64_t stop, length, cancelled_waiting, cancelled_running, failed, refused, hits, preemptions,
-        discarded, mixed, late, full_turns, scored, preempted_finished, saved, loaded;
+        discarded, mixed, late, full_turns, scored, preempted_finished, saved, loaded,
+        pooled[POOLING_LOGITS + 1];
 } seen;
 
 struct world {
@@ -50,6 +51,14 @@ static bool chance(struct world *w, int32_t percent)
     return below(w, 100) < percent;
 }
 
+static void ask_for_row(struct world *w, struct request_slot_input *in)
+{
+    in->pooling = (enum pooling)(POOLING_LAST + below(w, POOLING_LOGITS));
+    in->num_row_logits = in->pooling == POOLING_LOGITS ? 1 + below(w, FAKE_HIDDEN) : 0;
+    in->max_tokens = in->min_tokens = 0;
+    in->prompt_logprobs = false;
+}
+
 static struct request_slot_input random_input(struct world *w)
 {
     int32_t num_prompt = 1 + below(w, w->max_prompt);
@@ -71,6 +80,7 @@ static struct request_slot_input random_input(struct world *w)
     in.num_logit_bias = chance(w, 20);
     if (chance(w, 3)) in.sampling.seed = fake_failing_seed(in.num_prompt_tokens + below(w, 4));
     in.cache_salt[5] = (uint8_t)chance(w, 20);
+    if (chance(w, 15)) ask_for_row(w, &in);
     return in;
 }
 
@@ -110,6 +120,7 @@ static void expect_reason(struct world *w, int32_t slot_idx, enum finish_reason 
     struct request_slot *slot = request_slots_get(w->rig.slots, slot_idx);
     seen.stop += reason == FINISH_STOP;
     seen.length += reason == FINISH_LENGTH;
+    seen.pooled[slot->input.pooling] += reason == FINISH_LENGTH;
     seen.scored += reason == FINISH_LENGTH && slot->input.prompt_logprobs;
     seen.preempted_finished += slot->num_preemptions > 0 && reason != FINISH_CANCELLED;
     if (reason == FINISH_CANCELLED) assert_true(w->cancelled[slot_idx]);
@@ -224,6 +235,7 @@ static void test_random_runs(void **state)
     assert_true(seen.failed && seen.refused && seen.hits && seen.preemptions && seen.preempted_finished);
     assert_true(seen.discarded && seen.mixed && seen.late && seen.full_turns);
     assert_true(seen.saved && seen.saved < seen.preemptions && seen.loaded);
+    for (int i = POOLING_LAST; i <= POOLING_LOGITS; i++) assert_true(seen.pooled[i]);
 }
 
 int main(int argc, char **argv)

@@ -215,6 +215,25 @@ static void test_a_device_failure_leaves_requests(void **state)
     }
 }
 
+/* An engine may have died while it wrote the row: another one writes it again. */
+static void test_pooling(void **state)
+{
+    struct request_slot_input input = input_default(NUM_PROMPT, 0);
+    for (int pooling = POOLING_LAST; pooling <= POOLING_LOGITS; pooling++) {
+        input.pooling = (enum pooling)pooling;
+        input.num_row_logits = pooling == POOLING_LOGITS ? 3 : 0;
+        struct rig rig = create(*state);
+        int32_t slot_idx = rig_submit(&rig, &input, prompt);
+        request_slots_get(rig.slots, slot_idx)->num_row_floats = FAKE_HIDDEN;
+        request_slots_get(rig.slots, slot_idx)->num_prompt_computed = NUM_PROMPT;
+        memset(request_slots_row(rig.slots, slot_idx), 0x7f, 2 * sizeof(float));
+        rig_run(&rig);
+        assert_int_equal(rig_finish_reason(&rig, slot_idx), FINISH_LENGTH);
+        rig_expect_solo(&rig, slot_idx);
+        rig_destroy(&rig);
+    }
+}
+
 int main(void)
 {
     static struct setup setups[] = {{true, 1}, {true, 2}, {false, 1}, {false, 2}};
@@ -229,6 +248,7 @@ int main(void)
             cmocka_unit_test_prestate(test_end_of_sequence, &setups[i]),
             cmocka_unit_test_prestate(test_logprobs, &setups[i]),
             cmocka_unit_test_prestate(test_prompt_logprobs, &setups[i]),
+            cmocka_unit_test_prestate(test_pooling, &setups[i]),
             cmocka_unit_test_prestate(test_one_that_was_cancelled_meanwhile, &setups[i]),
             cmocka_unit_test_prestate(test_a_device_failure_leaves_requests, &setups[i]),
         };

@@ -35,6 +35,7 @@ static void expect_initial(struct request_slots *s, int32_t slot_idx, int32_t ma
         assert_int_equal(logprobs[i], 0);
     for (int32_t i = 0; i < request_slots_mask_words(s); i++)
         assert_int_equal(request_slots_mask(s, slot_idx)[i], 0);
+    for (int32_t i = 0; i < ROW_FLOATS_MAX; i++) assert_float_equal(request_slots_row(s, slot_idx)[i], 0, 0);
 }
 
 /* As a request that used all there is: every byte of the slot is dirty. */
@@ -46,10 +47,13 @@ static void use_up(struct request_slots *s, int32_t slot_idx, int32_t max_model_
     slot->input.sampling.num_logprobs = 3;
     slot->input.num_logit_bias = LOGIT_BIAS_MAX;
     slot->input.prompt_logprobs = slot->input.constrained = true;
+    slot->input.num_row_logits = ROW_LOGITS_MAX;
+    slot->num_row_floats = ROW_FLOATS_MAX;
     atomic_store(&slot->num_published, max_model_len - max_model_len / 2);
     atomic_store(&slot->finish_reason, FINISH_LENGTH);
     memset(request_slots_payload(s, slot_idx), 0xA5, sizeof(struct request_payload));
     memset(request_slots_mask(s, slot_idx), 0xA5, (size_t)request_slots_mask_words(s) * sizeof(uint64_t));
+    memset(request_slots_row(s, slot_idx), 0xA5, ROW_FLOATS_MAX * sizeof(float));
     memset(request_slots_tokens(s, slot_idx), 0xA5, (size_t)max_model_len * sizeof(int32_t));
     memset(request_slots_logprobs(s, slot_idx), 0xA5, (size_t)max_model_len * sizeof(struct token_logprobs));
 }

@@ -1,0 +1,93 @@
+#include "model/pooling_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "files/json_read.h"
+
+enum { PATH_BYTES_MAX = 4096, MODULES_BYTES_MAX = 1 << 20, FOLDER_BYTES_MAX = 64, KEY_BYTES_MAX = 96 };
+
+/* ---- sentence-transformers ---- */
+
+/* NULL: there is no such file, or nothing that can be read. */
+static cJSON *read_json(const char *directory, const char *folder, const char *name)
+{
+    char path[PATH_BYTES_MAX];
+    struct error ignored;
+    cJSON *root = NULL;
+    if (snprintf(path, sizeof path, "%s/%s%s", directory, folder, name) >= (int)sizeof path) return NULL;
+    return json_file_read(path, MODULES_BYTES_MAX, &root, &ignored) ? NULL : root;
+}
+
+/* Newer files name one mode; older ones have a flag for each. More than one is a mode of its own. */
+static enum pooling mode_of(const cJSON *config)
+{
+    const char *mode = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "pooling_mode"));
+    bool last = mode && !strcmp(mode, "lasttoken"), mean = mode && !strcmp(mode, "mean");
+    int num_modes = mode != NULL;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, config)
+    {
+        if (!cJSON_IsTrue(item) || !item->string || strncmp(item->string, "pooling_mode_", 13) != 0) continue;
+        num_modes++;
+        last |= !strcmp(item->string, "pooling_mode_lasttoken");
+        mean |= !strcmp(item->string, "pooling_mode_mean_tokens");
+    }
+    if (num_modes > 1 || !(last || mean)) return POOLING_NONE;
+    return last ? POOLING_LAST : POOLING_MEAN;
+}
+
+/* A folder of the directory itself. */
+static bool folder_of(const cJSON *module, char folder[FOLDER_BYTES_MAX])
+{
+    const char *path = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(module, "path"));
+    if (!path || strstr(path, "..") || path[0] == '/') return false;
+    return snprintf(folder, FOLDER_BYTES_MAX, "%s%s", path, path[0] ? "/" : "") < FOLDER_BYTES_MAX;
+}
+
+static enum pooling pooling_of(const char *directory, const cJSON *module)
+{
+    char folder[FOLDER_BYTES_MAX];
+    cJSON *config = folder_of(module, folder) ? read_json(directory, folder, "config.json") : NULL;
+    enum pooling pooling = mode_of(config);
+    cJSON_Delete(config);
+    return pooling;
+}
+
+static bool type_ends_with(const cJSON *module, const char *name)
+{
+    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(module, "type"));
+    size_t n = type ? strlen(type) : 0, tail = strlen(name);
+    return n >= tail && !strcmp(type + n - tail, name);
+}
+
+enum pooling pooling_config_read_hf(const char *directory)
+{
+    cJSON *modules = read_json(directory, "", "modules.json");
+    enum pooling pooling = POOLING_LAST;
+    const cJSON *module;
+    bool known = true;
+    cJSON_ArrayForEach(module, modules)
+    {
+        if (type_ends_with(module, ".Pooling"))
+            pooling = pooling_of(directory, module);
+        else
+            known &= type_ends_with(module, ".Transformer") || type_ends_with(module, ".Normalize");
+    }
+    cJSON_Delete(modules);
+    return known ? pooling : POOLING_NONE;
+}
+
+/* ---- GGUF ---- */
+
+enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architecture, bool *is_reranker)
+{
+    enum { MEAN = 1, LAST = 3, RANK = 4 };
+    char key[KEY_BYTES_MAX];
+    int64_t type = LAST;
+    snprintf(key, sizeof key, "%s.pooling_type", architecture);
+    gguf_find_int(g, key, &type);
+    *is_reranker = type == RANK;
+    if (type == MEAN) return POOLING_MEAN;
+    return type == LAST || type == RANK || type == 0 ? POOLING_LAST : POOLING_NONE;
+}

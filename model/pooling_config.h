@@ -1,0 +1,15 @@
+/* pooling_config.h - what a model's files say about how an embedding is made of hidden states. Thread: any. */
+#ifndef MODEL_POOLING_CONFIG_H
+#define MODEL_POOLING_CONFIG_H
+
+#include "files/gguf.h"
+#include "model/model_config.h"
+
+/* sentence-transformers' modules.json of a Hugging Face directory, and the folder of its pooling. Without one, and
+ * where it cannot be read, the last token is taken. */
+enum pooling pooling_config_read_hf(const char *directory);
+
+/* GGUF's pooling_type of this architecture. *is_reranker: it is that of one. */
+enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architecture, bool *is_reranker);
+
+#endif
