@@ -54,8 +54,8 @@ struct sample_params {
 
 struct sample_result {
     int32_t token_id; /* the drawn token, or score_token_id */
-    bool failed;      /* the row held a NaN or an infinity, or nothing could be drawn: token_id is meaningless */
-    bool withheld;    /* as it was asked: nothing was drawn, and all else here is meaningless */
+    bool failed;   /* the row held a NaN or an infinity, or nothing could be drawn: token_id is meaningless */
+    bool withheld; /* as it was asked: nothing was drawn, and all else here is meaningless */
     struct token_logprobs logprobs; /* logprob 0 and num_top 0 unless asked for */
 };
 

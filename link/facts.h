@@ -18,8 +18,9 @@ struct link_facts {
     char family[16];
     int32_t vocab_size; /* the width of the logits */
     int32_t hidden_size;
-    enum pooling pooling; /* of an embedding, LAST or MEAN; NONE: the model's files ask for one that there is not */
-    bool is_reranker;     /* the model's file says so */
+    enum pooling
+        pooling; /* of an embedding, LAST or MEAN; NONE: the model's files ask for one that there is not */
+    bool is_reranker; /* the model's file says so */
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids;
     struct generation_defaults generation;
     /* the engine's: what the options left open is decided */

@@ -64,8 +64,9 @@ struct request_slot_input {
     double weight;             /* in shares like these; > 0, 0: 1 */
     int32_t priority;          /* among its tenant's, -100 to 100: the lower, the earlier */
     int32_t num_prompt_tokens; /* >= 1 */
-    int32_t max_tokens;        /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs or pooling */
-    int32_t min_tokens;        /* until then eos and stop_token_ids cannot be drawn */
+    int32_t
+        max_tokens; /* >= 0; prompt + max_tokens <= max_model_len. 0 only with prompt_logprobs or pooling */
+    int32_t min_tokens; /* until then eos and stop_token_ids cannot be drawn */
     bool ignore_eos;
     bool constrained;     /* draws from masks */
     bool prompt_logprobs; /* report every prompt token but the first, too (echo with logprobs) */
@@ -111,7 +112,7 @@ struct request_slot {
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache, counted once */
     int32_t stop_token_id;     /* with FINISH_STOP */
     int32_t num_preemptions;
-    int32_t num_row_floats; /* of the row, written before it; 0: none */
+    int32_t num_row_floats;                           /* of the row, written before it; 0: none */
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
     _Atomic uint64_t last_token_ns; /* of the last published token, or one that follows it at once */
     char error_text[160];

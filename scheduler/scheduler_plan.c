@@ -88,7 +88,8 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
     seq->num_computed += e.num_tokens;
     seq->num_pending += e.samples;
     seq->num_steps_in_flight++;
-    if (e.num_score_rows > 0 && seq->prompt_logprobs) seq->num_scored = e.score_position + 1 + e.num_score_rows;
+    if (e.num_score_rows > 0 && seq->prompt_logprobs)
+        seq->num_scored = e.score_position + 1 + e.num_score_rows;
     scheduler_hash_full_blocks(s, seq);
 }
 

@@ -85,6 +85,7 @@ void api_deinit(struct server *server);
 void endpoint_models(struct exchange *x);           /* GET /v1/models, /v1/models/<id> (path_rest) */
 void endpoint_completions(struct exchange *x);      /* POST /v1/completions */
 void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions */
+void endpoint_embeddings(struct exchange *x);       /* POST /v1/embeddings */
 void endpoint_messages(struct exchange *x);         /* POST /v1/messages */
 void endpoint_count_tokens(struct exchange *x);     /* POST /v1/messages/count_tokens */
 void endpoint_responses(struct exchange *x);        /* POST /v1/responses */
@@ -96,6 +97,8 @@ void endpoint_props(struct exchange *x);            /* GET /props */
 void endpoint_slots(struct exchange *x);            /* GET /slots */
 void endpoint_ollama_chat(struct exchange *x);      /* POST /api/chat */
 void endpoint_ollama_generate(struct exchange *x);  /* POST /api/generate */
+void endpoint_ollama_embed(struct exchange *x);     /* POST /api/embed */
+void endpoint_ollama_embedding(struct exchange *x); /* POST /api/embeddings */
 void endpoint_ollama_show(struct exchange *x);      /* POST /api/show */
 void endpoint_ollama_tags(struct exchange *x);      /* GET /api/tags */
 void endpoint_ollama_ps(struct exchange *x);        /* GET /api/ps */

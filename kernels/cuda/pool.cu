@@ -72,9 +72,9 @@ bool cuda_rows_prepare(struct cuda_device *d)
     size_t num_slots = (size_t)d->limits.num_batch_slots;
     d->row_floats = std::max(d->hidden_size, (int32_t)ROW_LOGITS_MAX);
     d->sums = (double *)cuda_alloc(&d->base, num_slots * d->hidden_size * sizeof *d->sums, "pooling");
-    return d->sums && CUDA_CHECK(d, cudaHostAlloc((void **)&d->floats,
-                                                  num_slots * d->row_floats * sizeof *d->floats,
-                                                  cudaHostAllocDefault));
+    return d->sums &&
+           CUDA_CHECK(d, cudaHostAlloc((void **)&d->floats, num_slots * d->row_floats * sizeof *d->floats,
+                                       cudaHostAllocDefault));
 }
 
 void cuda_pool(struct device *device, const struct batch *b, const void *x)

@@ -29,6 +29,7 @@ static double expected_answer(const struct generation *g, const struct choice *c
 void admission_learn(struct admission *a, const struct generation *g)
 {
     for (int i = 0; i < g->num_choices; i++) {
+        if (g->choices[i].max_tokens == 0) continue;
         double share = g->choices[i].num_pulled / fmax(expected_answer(g, &g->choices[i]), 1);
         a->answer_share += (share - a->answer_share) / LEARN_FROM_ANSWERS;
     }

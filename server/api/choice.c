@@ -185,9 +185,19 @@ static void take_token(struct choice *c, const struct choice_context *context, c
     c->num_reasoning += tool_parser_in_reasoning(c->pieces->parser);
 }
 
-static void take_finish(struct choice *c, enum finish_reason finish)
+/* The row becomes text at once, while others are computed: all of them together would hold the loop up. */
+static void take_row(struct choice *c, const struct choice_context *context)
 {
-    if (finish == FINISH_STOP || finish == FINISH_LENGTH) {
+    embedding_append(&c->ready, request_slots_row(context->server->slots, c->slot_idx),
+                     &context->params->embedding);
+    c->finish_reason = "stop";
+}
+
+static void take_finish(struct choice *c, const struct choice_context *context, enum finish_reason finish)
+{
+    if (finish == FINISH_LENGTH && context->params->kind == API_POOLING) {
+        take_row(c, context);
+    } else if (finish == FINISH_STOP || finish == FINISH_LENGTH) {
         bool stopped = text_stream_finish(&c->text, &c->ready) || finish == FINISH_STOP;
         c->finish_reason = stopped ? "stop" : "length";
     } else {
@@ -236,7 +246,7 @@ int choice_pull(struct choice *c, const struct choice_context *context, int max_
     while (c->num_pulled < end && !c->finish_reason) take_token(c, context, &v);
     if (c->num_pulled > before) note_token_time(c, &v, before);
     if (!c->finish_reason && c->num_pulled == v.num_published && v.finish != FINISH_NONE)
-        take_finish(c, v.finish);
+        take_finish(c, context, v.finish);
     if (c->pieces) take_pieces(c);
     return c->num_pulled - before;
 }
@@ -332,7 +342,7 @@ static bool copy_unread(struct choice *c, const struct choice_context *context, 
 void choice_let_go(struct choice *c, const struct choice_context *context)
 {
     int32_t begin, end;
-    if (c->slot_idx < 0) return;
+    if (c->slot_idx < 0 || context->params->kind == API_POOLING) return; /* slots bound what rows become */
     const struct view v = view_slot(c, context);
     bool answered = c->finish_reason || v.finish == FINISH_STOP || v.finish == FINISH_LENGTH;
     if (v.finish == FINISH_NONE || !answered) return; /* a failure's text is in the slot */

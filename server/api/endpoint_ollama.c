@@ -1,4 +1,4 @@
-/* endpoint_ollama.c - Ollama's routes: the two that generate, and what its clients ask about models. */
+/* endpoint_ollama.c - Ollama's routes: those that generate or embed, and what its clients ask about models. */
 #include <string.h>
 
 #include "server/api/codecs/ollama.h"
@@ -18,6 +18,16 @@ void endpoint_ollama_chat(struct exchange *x)
 void endpoint_ollama_generate(struct exchange *x)
 {
     generation_start(x, &codec_ollama_generate);
+}
+
+void endpoint_ollama_embed(struct exchange *x)
+{
+    generation_start(x, &codec_ollama_embed);
+}
+
+void endpoint_ollama_embedding(struct exchange *x)
+{
+    generation_start(x, &codec_ollama_embeddings);
 }
 
 void endpoint_ollama_version(struct exchange *x)

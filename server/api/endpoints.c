@@ -19,6 +19,11 @@ void endpoint_chat_completions(struct exchange *x)
     generation_start(x, &codec_chat);
 }
 
+void endpoint_embeddings(struct exchange *x)
+{
+    generation_start(x, &codec_embeddings);
+}
+
 void endpoint_messages(struct exchange *x)
 {
     exchange_add_header(x, "request-id", x->request_id); /* its name there */

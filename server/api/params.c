@@ -17,7 +17,9 @@
 enum {
     ON_COMPLETIONS = 1 << API_COMPLETIONS,
     ON_CHAT = 1 << API_CHAT,
+    ON_POOLING = 1 << API_POOLING,
     ON_BOTH = ON_COMPLETIONS | ON_CHAT,
+    ON_ALL = ON_BOTH | ON_POOLING,
 };
 
 struct reader {
@@ -63,10 +65,10 @@ static const struct field fields[] = {
     {"skip_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(skip_special_tokens), 0, 0},
     {"spaces_between_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(spaces_between_special_tokens), 0, 0},
     {"include_stop_str_in_output", ON_BOTH, FIELD_BOOL, PARAM(include_stop_str_in_output), 0, 0},
-    {"add_special_tokens", ON_BOTH, FIELD_BOOL, PARAM(add_special_tokens), 0, 0},
-    {"parse_special", ON_COMPLETIONS, FIELD_BOOL, PARAM(parse_special), 0, 0},
+    {"add_special_tokens", ON_ALL, FIELD_BOOL, PARAM(add_special_tokens), 0, 0},
+    {"parse_special", ON_COMPLETIONS | ON_POOLING, FIELD_BOOL, PARAM(parse_special), 0, 0},
     {"timings_per_token", ON_BOTH, FIELD_BOOL, PARAM(timings), 0, 0},
-    {"truncate_prompt_tokens", ON_BOTH, FIELD_INT32, PARAM(truncate_prompt_tokens), -1, INT32_MAX},
+    {"truncate_prompt_tokens", ON_ALL, FIELD_INT32, PARAM(truncate_prompt_tokens), -1, INT32_MAX},
     {"add_generation_prompt", ON_CHAT, FIELD_BOOL, PARAM(add_generation_prompt), 0, 0},
     {"continue_final_message", ON_CHAT, FIELD_BOOL, PARAM(continue_final_message), 0, 0},
     {"parallel_tool_calls", ON_CHAT, FIELD_BOOL, PARAM(parallel_tool_calls), 0, 0},
@@ -114,7 +116,7 @@ static const struct unsupported unsupported[] = {
     {"audio", ON_CHAT},
     {"chat_template", ON_CHAT},
     {"use_beam_search", ON_BOTH},
-    {"prompt_embeds", ON_BOTH},
+    {"prompt_embeds", ON_ALL},
     {"logprob_token_ids", ON_BOTH},
     {"max_repetition_pattern_size", ON_BOTH},
     {"min_repetition_pattern_size", ON_BOTH},
@@ -487,6 +489,21 @@ static int read_request_id(struct reader *r)
     return r->out->request_id ? 0 : api_error_no_memory(r->err);
 }
 
+/* ---- rows of floats ---- */
+
+static int read_pooling(struct reader *r)
+{
+    enum pooling pooling = r->server->facts->pooling;
+    r->out->max_tokens = 0;
+    r->out->input->pooling = pooling;
+    if (pooling == POOLING_NONE)
+        return api_error_invalid(
+            r->err, "unsupported_value", "model",
+            "this model's files ask for embeddings of a kind that this server does not make; "
+            "--pooling last or --pooling mean chooses one that it does");
+    return embedding_form_read(r->server, r->body, &r->out->embedding, r->err);
+}
+
 /* ---- what nothing reads ---- */
 
 /* Beside the tables: what the steps below and the readers of prompts look for. */
@@ -530,6 +547,9 @@ static const char *const read_elsewhere[] = {
     "truncation_side",
     "request_id",
     "verbosity",
+    "encoding_format",
+    "dimensions",
+    "normalize",
 };
 
 static int note_ignored(struct reader *r)
@@ -574,7 +594,7 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
         .max_tokens = MAX_TOKENS_DEFAULT,
         .num_prompt_logprobs = -1,
         .skip_special_tokens = true,
-        .add_special_tokens = kind == API_COMPLETIONS,
+        .add_special_tokens = kind != API_CHAT,
         .parse_special = kind == API_COMPLETIONS && server->config->completions_parse_special,
         .add_generation_prompt = true,
         .parallel_tool_calls = true,
@@ -631,10 +651,17 @@ int params_check_model(const struct server *server, const cJSON *body, struct ap
     return params_refuse_model(server, model->valuestring, err);
 }
 
+typedef int step(struct reader *r);
+
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err)
 {
-    static int (*const steps[])(struct reader *) = {
+    static step *const pooling_steps[] = {
+        read_plain_fields, check_unsupported,    read_priority,
+        read_cache_salt,   read_truncation_side, read_request_id,
+        read_pooling,      note_ignored,         NULL,
+    };
+    static step *const steps[] = {
         read_plain_fields,   check_unsupported,
         read_max_tokens,     read_n,
         read_priority,       read_seed,
@@ -643,14 +670,15 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
         read_stream_options, read_cache_salt,
         read_form,           read_truncation_side,
         read_request_id,     note_ignored,
-        check_combinations,
+        check_combinations,  NULL,
     };
     struct reader r = {server, body, text, text_bytes, arena, out, err};
     set_defaults(server, kind, out);
     out->has_nul = nul_text_is_in(text, text_bytes);
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
     int status = params_check_model(server, body, err);
-    for (size_t i = 0; status == 0 && i < array_length(steps); i++) status = steps[i](&r);
+    for (step *const *next = kind == API_POOLING ? pooling_steps : steps; status == 0 && *next; next++)
+        status = (*next)(&r);
     if (status == 0) settle_sampling(&out->input->sampling);
     assert_debug(status < 0 ||
                  (out->num_top_logprobs <= TOP_LOGPROBS_MAX && out->num_prompt_logprobs <= TOP_LOGPROBS_MAX));

@@ -18,13 +18,15 @@
 #include "base/arena.h"
 #include "server/api/api_error.h"
 #include "server/api/constraint.h"
+#include "server/api/embedding.h"
 #include "server/api/field_names.h"
 #include "server/api/text_stream.h"
 #include "server/server.h"
 #include "server/token_limits.h"
 
-/* The two forms of a canonical body: a raw prompt, messages for the template. */
-enum api_kind { API_COMPLETIONS, API_CHAT };
+/* The forms of a canonical body: a raw prompt, messages for the template, raw prompts that are not continued: rows of
+ * floats are made of them. */
+enum api_kind { API_COMPLETIONS, API_CHAT, API_POOLING };
 
 enum {
     MAX_TOKENS_DEFAULT = -1,
@@ -71,6 +73,7 @@ struct params {
     bool truncates_right;           /* the first so many */
     const char *request_id;         /* the answer's id, in the arena; NULL: one is made */
     struct stop_strings stop;
+    struct embedding_form embedding;   /* of API_POOLING */
     struct answer_form form;           /* its grammar is compiled when all else is good, */
     const struct token_limits *limits; /* and these are read; NULL: none */
     char *cache_salt;                  /* NULL: none */

@@ -24,14 +24,16 @@ void prompts_deinit(struct prompts *p)
     p->count = 0;
 }
 
-static int refuse_too_long(const struct server *server, const char *param, const char *amount,
-                           int32_t num_tokens, struct api_error *err)
+static int refuse_too_long(const struct prompt_reader *r, const char *param, const char *amount,
+                           int32_t num_tokens)
 {
+    bool answers = r->params->max_tokens != 0;
     return api_error_invalid(
-        err, "context_length_exceeded", param,
-        "This model's maximum context length is %d tokens. However, the prompt has %s%d tokens "
-        "and the answer needs at least one more; shorten the prompt (or raise --max-model-len)",
-        server->facts->max_model_len, amount, num_tokens);
+        r->err, "context_length_exceeded", param,
+        "This model's maximum context length is %d tokens. However, the prompt has %s%d tokens%s; "
+        "shorten the prompt (or raise --max-model-len)",
+        r->server->facts->max_model_len, amount, num_tokens,
+        answers ? " and the answer needs at least one more" : "");
 }
 
 /* Appends the ids of one text. What will be cut may be longer than the model's context. */
@@ -44,7 +46,7 @@ static int encode(struct prompt_reader *r, const char *text, size_t num_bytes,
         limit = max_of(limit, (int32_t)r->server->config->max_tokenize_tokens);
     int status =
         tokenizer_encode(r->server->tokenizer, text, num_bytes, untrusted, num_untrusted, flags, limit, list);
-    if (status == STATUS_LIMIT) return refuse_too_long(r->server, param, "more than ", limit, r->err);
+    if (status == STATUS_LIMIT) return refuse_too_long(r, param, "more than ", limit);
     if (status < 0)
         return api_error_set(r->err, 500, "server_error", NULL, NULL, "tokenising: %s", status_text(status));
     return 0;
@@ -81,7 +83,7 @@ static int check_length(struct prompt_reader *r, const struct token_list *list, 
 {
     int32_t room = r->server->facts->max_model_len - list->num_ids, wanted = r->params->max_tokens;
     bool only_scores = wanted == 0;
-    if (room < (only_scores ? 0 : 1)) return refuse_too_long(r->server, param, "", list->num_ids, r->err);
+    if (room < (only_scores ? 0 : 1)) return refuse_too_long(r, param, "", list->num_ids);
     if (wanted <= room) return 0;
     return api_error_invalid(
         r->err, "context_length_exceeded", param,
@@ -163,7 +165,7 @@ static int read_ids(struct prompt_reader *r, const cJSON *array, const char *pat
     const cJSON *item;
     int32_t count = cJSON_GetArraySize(array), last = r->server->facts->vocab_size - 1;
     if (count > r->server->facts->max_model_len && !r->params->truncate_prompt_tokens)
-        return refuse_too_long(r->server, "prompt", "", count, r->err);
+        return refuse_too_long(r, path, "", count);
     p->tokens.ids = malloc(max_of((size_t)count, (size_t)1) * sizeof *p->tokens.ids);
     if (!p->tokens.ids) return api_error_no_memory(r->err);
     p->tokens.capacity = max_of(count, 1);

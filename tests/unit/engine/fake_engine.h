@@ -134,8 +134,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     float pooled[FAKE_HIDDEN] = {0};
     for (int32_t p = 0; p < num_prompt; p++) {
         reference_push(&ref, tokens[p]);
-        if (input->pooling)
-            rig_pool(input, request_slots_payload(rig->slots, slot_idx), &ref, p, pooled);
+        if (input->pooling) rig_pool(input, request_slots_payload(rig->slots, slot_idx), &ref, p, pooled);
         if (!input->prompt_logprobs || p + 1 >= atomic_load(&slot->num_prompt_published)) continue;
         struct sample_result row = reference_row(&ref, input, tokens, tokens[p + 1]);
         assert_always(logprobs_equal(&logprobs[p + 1], &row));

@@ -44,9 +44,9 @@ struct model {
     struct model_config config;
     struct fake_options options;
     struct step_limits limits;
-    uint64_t *kv[FAKE_LAYERS]; /* [num_blocks * BLOCK_SIZE] */
-    uint64_t *reads;           /* [num_tokens] */
-    int32_t *last_tokens;      /* [num_batch_slots] */
+    uint64_t *kv[FAKE_LAYERS];  /* [num_blocks * BLOCK_SIZE] */
+    uint64_t *reads;            /* [num_tokens] */
+    int32_t *last_tokens;       /* [num_batch_slots] */
     float (*rows)[FAKE_HIDDEN]; /* [num_batch_slots] */
     struct fake_history *histories;
     struct fake_flight flights[FAKE_FLIGHTS_MAX];
@@ -394,8 +394,12 @@ static inline struct model *fake_model_create(const struct fake_options *options
     m->device.num_steps_in_flight_max = options->num_steps_in_flight;
     m->device.prefill_decode_equal = options->prefill_decode_equal;
     static const struct family family = {.names = {"fake", "FakeForCausalLM", "fake"}};
-    m->config = (struct model_config){
-        .family = &family, .vocab_size = FAKE_VOCAB, .hidden_size = FAKE_HIDDEN, .eos_ids = {FAKE_EOS}, .num_eos_ids = 1, .bos_id = -1};
+    m->config = (struct model_config){.family = &family,
+                                      .vocab_size = FAKE_VOCAB,
+                                      .hidden_size = FAKE_HIDDEN,
+                                      .eos_ids = {FAKE_EOS},
+                                      .num_eos_ids = 1,
+                                      .bos_id = -1};
     return m;
 }
 

@@ -138,8 +138,8 @@ static void ask_for_row(struct rig *rig, int32_t slot_idx, enum pooling pooling)
 /* Request i, the same in every run. Half of the prompts begin alike. */
 static int32_t submit(struct rig *rig, int32_t i)
 {
-    static const int32_t prompt_lengths[NUM_REQUESTS] = {1,   150, 16, 33, 64, 7,  128, 48,  100, 5,
-                                                         97,  32,  2,  80, 31, 17, 140, 150, 99,  57};
+    static const int32_t prompt_lengths[NUM_REQUESTS] = {1,  150, 16, 33, 64, 7,  128, 48,  100, 5,
+                                                         97, 32,  2,  80, 31, 17, 140, 150, 99,  57};
     static const enum pooling poolings[] = {POOLING_LAST, POOLING_MEAN, POOLING_LOGITS, POOLING_MEAN};
     int32_t slot_idx, vocab_size = model_config(rig->model)->vocab_size;
     assert_int_equal(request_slots_acquire(rig->slots, 1, &slot_idx), 0);

@@ -1,14 +1,17 @@
 /* What leaves the API: log probabilities, chunks, whole answers; and what goes to the engine: seeds, salts,
  * bans. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "server/api/codec.h"
 #include "server/api/slot_fill.h"
 #include "unit/server/fake_tokenizer.h"
@@ -369,6 +372,81 @@ static void max_tokens(void **state)
     config_deinit(&config);
 }
 
+/* ---- embeddings ---- */
+
+/* As few digits as there are, nine at most, and the same float again. */
+static void check_float(float x)
+{
+    char text[FLOAT_CHARS_MAX + 1] = {0};
+    size_t n = embedding_write_float(text, x);
+    assert_in_range(n, 1, FLOAT_CHARS_MAX);
+    float again = strtof(text, NULL);
+    if (memcmp(&again, &x, sizeof x) != 0) fail_msg("%a is written as %s", (double)x, text);
+}
+
+static void floats_read_as_they_were(void **state)
+{
+    (void)state;
+    static const struct {
+        float x;
+        const char *text;
+    } cases[] = {{0, "0"},
+                 {-0.0f, "-0"},
+                 {1, "1"},
+                 {-2.5f, "-2.5"},
+                 {0.1f, "0.100000001"},
+                 {1e-5f, "9.99999975e-6"},
+                 {10, "1e1"},
+                 {9.5e-7f, "9.50000015e-7"},
+                 {16384, "1.6384e4"},
+                 {1e30f, "1.00000002e30"},
+                 {-1e-30f, "-1e-30"}};
+    for (size_t i = 0; i < array_length(cases); i++) {
+        char text[FLOAT_CHARS_MAX + 1] = {0};
+        embedding_write_float(text, cases[i].x);
+        assert_string_equal(text, cases[i].text);
+        check_float(cases[i].x);
+    }
+    for (uint64_t i = 0; i < 300000; i++) { /* any bits; infinities and NaN are never told */
+        uint32_t bits = rng_philox(7, i, 0).word[0];
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        if (isfinite(x)) check_float(x);
+    }
+    for (int i = -149; i <= 127; i++) {
+        check_float(ldexpf(1, i));
+        check_float(nextafterf(ldexpf(1, i), 0));
+    }
+    check_float(FLT_MAX);
+}
+
+static const char *as_embedding(const float *row, struct embedding_form form)
+{
+    static struct buffer out;
+    buffer_deinit(&out);
+    buffer_init(&out, 1 << 12);
+    embedding_append(&out, row, &form);
+    assert_false(buffer_failed(&out));
+    return out.data;
+}
+
+static void embeddings_in_their_forms(void **state)
+{
+    (void)state;
+    static const float row[] = {3, -4, 12, 84}, zeros[4];
+    assert_string_equal(as_embedding(row, (struct embedding_form){.dimensions = 4}), "[3,-4,1.2e1,8.4e1]");
+    assert_string_equal(as_embedding(row, (struct embedding_form){.dimensions = 2, .normalized = true}),
+                        "[0.600000024,-0.800000012]");
+    assert_string_equal(as_embedding(zeros, (struct embedding_form){.dimensions = 2, .normalized = true}),
+                        "[0,0]");
+    assert_string_equal(as_embedding(row, (struct embedding_form){.dimensions = 1, .base64 = true}),
+                        "\"AABAQA==\"");
+    assert_string_equal(as_embedding(row, (struct embedding_form){.dimensions = 3, .base64 = true}),
+                        "\"AABAQAAAgMAAAEBB\"");
+    assert_string_equal(as_embedding(row, (struct embedding_form){.dimensions = 4, .base64 = true}),
+                        "\"AABAQAAAgMAAAEBBAACoQg==\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +462,8 @@ int main(void)
         cmocka_unit_test(seeds),
         cmocka_unit_test(salts),
         cmocka_unit_test(max_tokens),
+        cmocka_unit_test(floats_read_as_they_were),
+        cmocka_unit_test(embeddings_in_their_forms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

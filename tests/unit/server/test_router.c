@@ -89,7 +89,7 @@ static void test_suggestions(void **state)
         {"/metrics/", "/metrics"},
         {"/", NULL},
         {"/v1", NULL},
-        {"/v1/embeddings", NULL},
+        {"/v1/images", NULL},
         {"/nothing", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
