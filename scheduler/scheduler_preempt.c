@@ -34,7 +34,8 @@ static void keep_work(struct scheduler *s, struct plan *plan, struct sequence *s
                            .restore_us = 2 * num_blocks * s->prices.block_copy,
                            .compute_us = compute_us(s, seq)};
     bool has_room = num_blocks > 0 && num_blocks <= host_blocks_num_free(s->host_blocks);
-    p.saved = has_room && p.restore_us <= p.compute_us;
+    bool is_all = seq->pooling != POOLING_MEAN; /* whose sum is not in its blocks */
+    p.saved = has_room && is_all && p.restore_us <= p.compute_us;
     if (p.saved) save(s, &plan->saves, seq, num_blocks);
     plan->preemptions[plan->num_preemptions++] = p;
 }

@@ -370,6 +370,28 @@ static void test_a_preempted_request_gives_the_same(void **state)
     }
 }
 
+/* A mean of which a part is summed: its sum is gone with its batch slot, whatever is saved of its blocks. */
+static void test_a_preempted_mean_is_summed_again(void **state)
+{
+    struct fake_options fake = fake_default(*(int *)*state);
+    int32_t num_preemptions = 0;
+    for (fake.num_blocks = 15; fake.num_blocks <= 20; fake.num_blocks++) {
+        struct engine_options options = options_default();
+        options.max_num_batched_tokens = 8;
+        options.num_host_blocks = 16;
+        options.kv_block_bytes = FAKE_BLOCK_BYTES;
+        struct rig rig = rig_create(&fake, options, NUM_SLOTS);
+        struct request_slot_input input = input_default(2, 60);
+        input.ignore_eos = true;
+        for (int i = 0; i < 5; i++) rig_submit(&rig, &input, prompt);
+        input = input_default(112, 0);
+        input.pooling = POOLING_MEAN;
+        num_preemptions += run_one(&rig, &input)->num_preemptions;
+        rig_destroy(&rig);
+    }
+    assert_true(num_preemptions > 0);
+}
+
 static int one = 1, two = 2;
 
 #define BOTH(test)                                                                                           \
@@ -397,6 +419,7 @@ int main(void)
         BOTH(test_a_device_failure_ends_everything),
         BOTH(test_stop_cancels_what_is_left),
         BOTH(test_a_preempted_request_gives_the_same),
+        BOTH(test_a_preempted_mean_is_summed_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
