@@ -65,21 +65,21 @@ static void count_work(struct plan *plan, const struct plan_entry *e, bool prefi
     *(prefill ? &plan->work.prompt_pairs : &plan->work.decode_pairs) += pairs;
 }
 
+static void bill(struct scheduler *s, const struct sequence *seq, double us)
+{
+    struct tenant *tenant = tenant_of(s, seq);
+    tenant->service_us += us / tenant->weight;
+}
+
 /* Puts the entry into the plan and moves the sequence's marks: from here on it counts as computed. Its tenant
- * has received what it takes, and of the decoding rows' step a share. */
+ * has received what it takes. */
 static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e, bool prefill)
 {
     struct sequence *seq = &s->sequences[e.seq_id];
-    struct tenant *tenant = tenant_of(s, seq);
     double us = entry_us(s, &e, prefill);
-    if (prefill) {
-        plan->prefills[plan->num_prefills++] = e;
-        plan->num_prefill_tokens += e.num_tokens;
-        tenant->service_us += us / tenant->weight;
-    } else {
-        plan->decodes[plan->num_decodes++] = e;
-        tenant->service_us += (us + s->prices.decode_step / s->running.count) / tenant->weight;
-    }
+    *(prefill ? &plan->prefills[plan->num_prefills++] : &plan->decodes[plan->num_decodes++]) = e;
+    if (prefill) plan->num_prefill_tokens += e.num_tokens;
+    bill(s, seq, us);
     plan->us_left -= us;
     count_work(plan, &e, prefill);
     plan->num_tokens += e.num_tokens;
@@ -358,6 +358,21 @@ static double us_for_prompts(const struct scheduler *s, const struct plan *plan)
     return fmax(target - spent, fmax(target * PROMPTS_SHARE, STEPS_WORTH * p->prompt_step));
 }
 
+/* What the step takes in any case, on top of what each entry has been billed for and in proportion to it. */
+static void bill_step(struct scheduler *s, const struct plan *plan)
+{
+    double step_us = plan->num_prefills > 0 ? s->prices.prompt_step : s->prices.decode_step;
+    double more = plan->us > step_us ? step_us / (plan->us - step_us) : 0;
+    for (int32_t i = 0; i < plan->num_prefills; i++) {
+        const struct plan_entry *e = &plan->prefills[i];
+        bill(s, &s->sequences[e->seq_id], more * entry_us(s, e, true));
+    }
+    for (int32_t i = 0; i < plan->num_decodes; i++) {
+        const struct plan_entry *e = &plan->decodes[i];
+        bill(s, &s->sequences[e->seq_id], more * entry_us(s, e, false));
+    }
+}
+
 static void plan_clear(struct plan *plan)
 {
     plan->num_prefills = plan->num_decodes = 0;
@@ -378,6 +393,7 @@ enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)
     plan_prompts(s, plan);
     if (plan->num_tokens == 0) return SCHEDULE_IDLE;
     plan->us = step_prices_us(&s->prices, &plan->work);
+    bill_step(s, plan);
     s->num_steps_in_flight++;
     return SCHEDULE_STEP;
 }

@@ -2,13 +2,14 @@
  *
  *   load --port P --streams N --input I --output O [--host 127.0.0.1] [--model NAME] [--vocab V] [--rate R]
  *        [--lengths SEED] [--seed S] [--sampling MEMBERS] [--key K]
- *        [--burst CV] [--spread SIGMA] [--groups G --prefix N] [--slo-first MS --slo-gap MS]
+ *        [--trace conversation|code|mooncake] [--scale F] [--burst CV] [--spread SIGMA] [--groups G --prefix N]
+ *        [--slo-first MS --slo-gap MS]
  *
  * Opens N connections to /v1/completions, each with a prompt of I random token ids and a stream of exactly O
  * tokens (ignore_eos). All at once, or with --rate as Poisson arrivals of R a second. Traces as public ones are
- * (Azure's, Mooncake's): --burst makes times between arrivals gamma distributed with this coefficient of
- * variation; --spread makes lengths log-normal with medians I and O; --groups makes streams of one group begin
- * with the same N tokens. Then a table by the prompts' lengths comes last, and how many streams kept both
+ * (trace.h): --trace takes all of its shape, with lengths times --scale; or one by one: --burst makes times between
+ * arrivals gamma distributed with this coefficient of variation; --spread makes lengths log-normal with medians I and
+ * O; --groups makes streams of one group begin with the same N tokens. Then a table by the prompts' lengths comes last, and how many streams kept both
  * limits, of the first token and of the longest gap but for one in a hundred. --key is the API key. --lengths draws each
  * stream's input from 100 to I and output from 100 to O instead, the same for the same SEED; --seed makes
  * other prompts; --sampling asks for something else than greedy decoding, as members of the request's object:
@@ -23,13 +24,14 @@
 #include <uv.h>
 
 #include "base/check.h"
+#include "bench/trace.h"
 
 enum { READ_BYTES = 65536, LINE_BYTES_MAX = 65536, BODY_BYTES_PER_TOKEN = 8, BODY_BYTES_EXTRA = 512 };
 
 static struct {
     const char *host, *model, *sampling, *key;
     int port, num_streams, input, output, vocab, num_groups, prefix;
-    double rate, burst, spread, slo_first_ms, slo_gap_ms;
+    double rate, burst, spread, output_spread, scale, slo_first_ms, slo_gap_ms;
     unsigned lengths_seed, seed; /* seed: of the prompts */
     bool random_lengths;
 } options = {.host = "127.0.0.1",
@@ -39,7 +41,8 @@ static struct {
              .input = 512,
              .output = 128,
              .vocab = 40000,
-             .burst = 1};
+             .burst = 1,
+             .scale = 1};
 
 struct stream {
     uv_tcp_t tcp;
@@ -61,39 +64,10 @@ static size_t num_gaps, num_gaps_max;
 static uint64_t first_begin_ns, last_end_ns;
 static uint64_t random_state;
 
-static double random_uniform(void)
+static int random_length(double median, double spread)
 {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(random_state >> 11) * 0x1p-53;
-}
-
-static double random_normal(void)
-{
-    return sqrt(-2 * log(1 - random_uniform())) * cos(2 * M_PI * random_uniform());
-}
-
-/* Of mean 1 (Marsaglia and Tsang). */
-static double random_gamma(double shape)
-{
-    double boost = shape < 1 ? pow(1 - random_uniform(), 1 / shape) : 1, k = shape < 1 ? shape + 1 : shape;
-    double d = k - 1.0 / 3, c = 1 / sqrt(9 * d);
-    for (;;) {
-        double x = random_normal(), v = pow(fmax(1 + c * x, 0), 3);
-        if (v > 0 && log(1 - random_uniform()) < 0.5 * x * x + d - d * v + d * log(v))
-            return d * v * boost / shape;
-    }
-}
-
-static double random_arrival_gap(void)
-{
-    return random_gamma(1 / (options.burst * options.burst)) / options.rate;
-}
-
-static int random_length(int length)
-{
-    if (options.spread > 0)
-        return (int)fmin(fmax(length * exp(options.spread * random_normal()), 4), 16.0 * length);
-    return options.random_lengths ? 100 + (int)(random_uniform() * (length - 99)) : length;
+    if (spread > 0) return trace_length(&random_state, median, spread);
+    return options.random_lengths ? 100 + (int)(trace_uniform(&random_state) * (median - 99)) : (int)median;
 }
 
 /* ---- what a server sends ---- */
@@ -296,6 +270,19 @@ static int print_table(void)
     return num_right == options.num_streams ? 0 : 1;
 }
 
+static void take_shape(const char *name)
+{
+    const struct trace_shape *shape = trace_shape_find(name);
+    assert_always(shape);
+    options.input = (int)shape->input;
+    options.output = (int)shape->output;
+    options.spread = shape->input_spread;
+    options.output_spread = shape->output_spread;
+    options.burst = shape->burst;
+    options.num_groups = shape->num_groups;
+    options.prefix = shape->prefix;
+}
+
 static void parse(int argc, char **argv)
 {
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -312,7 +299,9 @@ static void parse(int argc, char **argv)
         if (!strcmp(name, "--rate")) options.rate = atof(value);
         if (!strcmp(name, "--key")) options.key = value;
         if (!strcmp(name, "--burst")) options.burst = fmax(atof(value), 0.01);
-        if (!strcmp(name, "--spread")) options.spread = atof(value);
+        if (!strcmp(name, "--spread")) options.spread = options.output_spread = atof(value);
+        if (!strcmp(name, "--trace")) take_shape(value);
+        if (!strcmp(name, "--scale")) options.scale = atof(value);
         if (!strcmp(name, "--groups")) options.num_groups = atoi(value);
         if (!strcmp(name, "--prefix")) options.prefix = atoi(value);
         if (!strcmp(name, "--slo-first")) options.slo_first_ms = atof(value);
@@ -329,21 +318,22 @@ int main(int argc, char **argv)
     parse(argc, argv);
     streams = calloc((size_t)options.num_streams, sizeof *streams);
     random_state = options.lengths_seed * 7919u + 1;
+    options.prefix = (int)(options.prefix * options.scale);
     double at_s = 0;
     uv_loop_t *loop = uv_default_loop();
     uv_ip4_addr(options.host, options.port, &address);
     for (int i = 0; i < options.num_streams; i++) {
         struct stream *s = &streams[i];
-        s->input = random_length(options.input);
-        s->output = random_length(options.output);
-        s->group = options.num_groups > 0 ? (int)(random_uniform() * options.num_groups) : 0;
+        s->input = random_length(options.input * options.scale, options.spread);
+        s->output = random_length(options.output * options.scale, options.output_spread);
+        s->group = options.num_groups > 0 ? (int)(trace_uniform(&random_state) * options.num_groups) : 0;
         s->gaps_ms = malloc((size_t)s->output * sizeof *s->gaps_ms);
         s->line = malloc(LINE_BYTES_MAX);
         num_gaps_max += (size_t)s->output;
         write_request(s, options.seed * 10007u + (unsigned)i + 1);
         s->timer.data = s;
         uv_timer_init(loop, &s->timer);
-        if (options.rate > 0) at_s += random_arrival_gap();
+        if (options.rate > 0) at_s += trace_gap(&random_state, options.rate, options.burst);
         uv_timer_start(&s->timer, stream_begin, (uint64_t)(at_s * 1e3), 0);
     }
     gaps_ms = malloc(num_gaps_max * sizeof *gaps_ms);
