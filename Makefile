@@ -237,6 +237,11 @@ KILLS ?= 1000
 kills: all ## kill the engine KILLS (1000) times under 64 mixed streams: every answer equal byte for byte
 	@python3 tests/oracle/kills.py --kills $(KILLS) $(ARGS)
 
+UPGRADES ?= 100
+.PHONY: upgrades
+upgrades: all ## replace the server's process UPGRADES (100) times under load: 0 refused connections, 0 cut streams
+	@UPGRADES=$(UPGRADES) .venv/bin/python -m pytest -q -s tests/api/test_upgrade.py -k "under_load and False"
+
 .PHONY: bench
 bench: ## tables against llama.cpp on this machine
 	@tests/bench/run
@@ -251,6 +256,7 @@ install: all ## into PREFIX (/usr/local)
 	install -D -m 755 build/flashd $(DESTDIR)$(PREFIX)/bin/flashd
 	if [ -f build/libflashd_cuda.so ]; then install -D -m 755 build/libflashd_cuda.so $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so; fi
 	install -D -m 644 deploy/flashd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service
+	install -D -m 644 deploy/flashd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.socket
 	install -D -m 644 deploy/flashd.example.yaml $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml
 	build/flashd --print-man | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/man/man1/flashd.1
 	build/flashd --print-completion bash | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flashd
@@ -259,7 +265,7 @@ install: all ## into PREFIX (/usr/local)
 
 uninstall: ## what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/flashd $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so \
-		$(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.socket $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml \
 		$(DESTDIR)$(PREFIX)/share/man/man1/flashd.1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flashd \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_flashd $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flashd.fish
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "server/connection.h"
 #include "server/http_metrics.h"
+#include "server/inherited.h"
 #include "server/loop_watch.h"
 #include "server/server.h"
 
@@ -161,6 +162,19 @@ static int remove_stale_socket(const char *path, struct error *err)
     return STATUS_OK;
 }
 
+/* Not uv_pipe_bind: libuv would remove the path when the handle is closed, also when another process listens
+ * there by now. */
+static int bind_path(uv_pipe_t *pipe, const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int uv_status = fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) ? -errno : 0;
+    if (!uv_status) uv_status = uv_pipe_open(pipe, fd);
+    if (uv_status && fd >= 0) close(fd);
+    return uv_status;
+}
+
 static int open_unix(struct listener *l, struct error *err)
 {
     const char *path = l->config->uds;
@@ -170,12 +184,56 @@ static int open_unix(struct listener *l, struct error *err)
     int uv_status = uv_pipe_init(l->loop, &l->socket.pipe, 0);
     if (uv_status) return error_set(err, STATUS_IO, "no socket: %s", uv_strerror(uv_status));
     l->listening = true;
-    uv_status = uv_pipe_bind(&l->socket.pipe, path);
+    uv_status = bind_path(&l->socket.pipe, path);
+    l->owns_path = uv_status == 0;
     if (!uv_status) uv_status = uv_listen(&l->socket.stream, BACKLOG, on_connection);
     if (uv_status)
         return error_set(err, STATUS_IO, "cannot listen on --uds %s: %s", path, uv_strerror(uv_status));
     snprintf(l->address, sizeof l->address, "unix:%s", path);
     return STATUS_OK;
+}
+
+/* ---- a socket that the process was started with ---- */
+
+static int open_inherited_unix(struct listener *l, const struct inherited *in,
+                               const struct sockaddr_un *address, struct error *err)
+{
+    int status = browser_gate_init(&l->browsers, l->config, NULL, err);
+    if (status) return status;
+    int uv_status = uv_pipe_init(l->loop, &l->socket.pipe, 0);
+    if (!uv_status) uv_status = uv_pipe_open(&l->socket.pipe, in->socket_fd);
+    if (uv_status) return error_set(err, STATUS_IO, "no socket: %s", uv_strerror(uv_status));
+    l->listening = true;
+    l->owns_path = !in->belongs_to_systemd && l->config->uds && !strcmp(l->config->uds, address->sun_path);
+    snprintf(l->address, sizeof l->address, "unix:%s", address->sun_path);
+    return STATUS_OK;
+}
+
+static int open_inherited_tcp(struct listener *l, const struct inherited *in, const struct sockaddr *address,
+                              struct error *err)
+{
+    int status = browser_gate_init(&l->browsers, l->config, address, err);
+    if (status) return status;
+    int uv_status = uv_tcp_init(l->loop, &l->socket.tcp);
+    if (!uv_status) uv_status = uv_tcp_open(&l->socket.tcp, in->socket_fd);
+    if (uv_status) return error_set(err, STATUS_IO, "no socket: %s", uv_strerror(uv_status));
+    l->listening = true;
+    describe_tcp(l);
+    return STATUS_OK;
+}
+
+static int open_inherited(struct listener *l, const struct inherited *in, struct error *err)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_un path;
+        struct sockaddr_storage storage;
+    } address = {0};
+    socklen_t n = sizeof address;
+    if (getsockname(in->socket_fd, &address.any, &n))
+        return error_set(err, STATUS_IO, "no socket: %s", strerror(errno));
+    if (address.any.sa_family == AF_UNIX) return open_inherited_unix(l, in, &address.path, err);
+    return open_inherited_tcp(l, in, &address.any, err);
 }
 
 /* ---- limits and life ---- */
@@ -254,7 +312,11 @@ int listener_open(struct listener *l, struct server *server, const struct route 
     *l =
         (struct listener){.loop = server->loop, .server = server, .config = server->config, .routes = routes};
     int status = prepare(l, err);
-    if (!status) status = l->config->uds ? open_unix(l, err) : open_tcp(l, err);
+    const struct inherited *in = server->inherited;
+    if (!status && in && in->socket_fd >= 0)
+        status = open_inherited(l, in, err);
+    else if (!status)
+        status = l->config->uds ? open_unix(l, err) : open_tcp(l, err);
     if (l->listening) l->socket.handle.data = l;
     if (!status) {
         grow_watchers(l);
@@ -274,11 +336,32 @@ int listener_reload_keys(struct listener *l, struct error *err)
     return STATUS_OK;
 }
 
+int listener_accept(struct listener *l, struct error *err)
+{
+    const struct inherited *in = l->server->inherited;
+    if (!l->listening || !in || in->socket_fd < 0) return STATUS_OK;
+    int uv_status = uv_listen(&l->socket.stream, BACKLOG, on_connection);
+    if (!uv_status) return STATUS_OK;
+    return error_set(err, STATUS_IO, "cannot listen on %s: %s", l->address, uv_strerror(uv_status));
+}
+
+void listener_hand_over(struct listener *l)
+{
+    l->owns_path = false;
+    listener_stop(l);
+}
+
+void listener_remove_path(const struct listener *l)
+{
+    if (l->owns_path && l->config->uds) unlink(l->config->uds);
+}
+
 void listener_stop(struct listener *l)
 {
     if (!l->listening) return;
     l->listening = false;
-    uv_close(&l->socket.handle, NULL); /* removes a Unix socket's path, too */
+    listener_remove_path(l);
+    uv_close(&l->socket.handle, NULL);
 }
 
 void listener_retire(struct listener *l)

@@ -37,7 +37,8 @@ struct listener {
         uv_tcp_t tcp;
         uv_pipe_t pipe;
     } socket;
-    bool listening;
+    bool listening; /* there is a socket */
+    bool owns_path; /* of a Unix socket: it is removed in the end */
     bool retired;
     union {
         uv_handle_t handle;
@@ -64,7 +65,8 @@ struct listener {
     struct gate_header *headers; /* scratch, max_headers of them */
 };
 
-/* Listens. routes ends with a NULL pattern. server->loop and server->config are set. */
+/* Listens; on a socket that the process was started with (server->inherited) only once listener_accept says so.
+ * routes ends with a NULL pattern. server->loop and server->config are set. */
 int listener_open(struct listener *l, struct server *server, const struct route *routes,
                   struct error *err) must_check;
 /* The configuration's keys are others now. STATUS_NO_MEMORY: those of before hold. */
@@ -72,6 +74,12 @@ int listener_reload_keys(struct listener *l, struct error *err) must_check;
 /* Takes the connection that waits and closes it: one that nobody takes would stop libuv from reporting more.
  */
 void listener_turn_away(struct listener *l);
+/* Whoever connects is taken from now on. */
+int listener_accept(struct listener *l, struct error *err) must_check;
+/* Another process listens with a copy of the socket: this one stops, and leaves the path of a Unix socket. */
+void listener_hand_over(struct listener *l);
+/* Before the process ends on the spot. */
+void listener_remove_path(const struct listener *l);
 /* Stops accepting. */
 void listener_stop(struct listener *l);
 /* From now on every answer closes its connection. */

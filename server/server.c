@@ -13,7 +13,7 @@
  * or SIGTERM again, leaves that out. Draining takes no new API requests, but health, metrics and refusals are
  * still answered; it ends when nothing is in flight, at once if nothing is. A signal while it drains cuts off
  * what runs and ends the process on the spot. SIGHUP reads the configuration again, SIGUSR1 tells the log what
- * is in flight; other signals are logged and ignored.
+ * is in flight, SIGUSR2 lets another process take this one's place (upgrade.h); other signals are logged and ignored.
  *
  * A load cannot be interrupted; a process told to end meanwhile leaves it running and exits under it. */
 #include "server/server.h"
@@ -31,6 +31,7 @@
 #include "config/reload.h"
 #include "server/engine_watch.h"
 #include "server/http_metrics.h"
+#include "server/inherited.h"
 #include "server/listener.h"
 #include "server/loop_watch.h"
 #include "server/loop_slice.h"
@@ -38,6 +39,7 @@
 #include "server/process_metrics.h"
 #include "server/recovery.h"
 #include "server/service_manager.h"
+#include "server/upgrade.h"
 #include "text/model_text.h"
 
 enum {
@@ -58,6 +60,8 @@ struct life {
     struct engine_host engine;
     struct recovery recovery;
     struct service_manager manager;
+    struct inherited inherited;
+    struct upgrade upgrade;
     uv_loop_t loop;
     uv_async_t text_done, quiet;
     uv_signal_t sigterm, sigint, others[array_length(other_signals)];
@@ -96,6 +100,7 @@ static void end(struct life *life)
     life->ending = true;
     listener_close(&life->listener);
     engine_host_close(&life->engine);
+    upgrade_close(&life->upgrade);
     uv_handle_t *own[] = {(uv_handle_t *)&life->text_done,       (uv_handle_t *)&life->quiet,
                           (uv_handle_t *)&life->deadline,        (uv_handle_t *)&life->restart,
                           (uv_handle_t *)&life->engine_watch,    (uv_handle_t *)&life->before_wait,
@@ -179,6 +184,8 @@ static void retire(struct life *life)
         return;
     }
     log_info("health says no; requests are still taken for %lld s (--drain-delay)", (long long)seconds);
+    if (life->inherited.belongs_to_systemd)
+        listener_stop(&life->listener); /* others wait for the next process */
     life->server.state = SERVER_LAME_DUCK;
     service_manager_tell(&life->manager, "STOPPING=1\nSTATUS=health says no, requests are still taken");
     listener_retire(&life->listener);
@@ -200,6 +207,7 @@ static void on_signal(uv_signal_t *signal, int number)
     if (life->ending) return; /* what is left takes no time */
     log_info("got SIG%s", sigabbrev_np(number));
     enum server_state state = life->server.state;
+    upgrade_call_off(&life->upgrade);
     if (state == SERVER_READY && number == SIGTERM) {
         retire(life);
         return;
@@ -210,7 +218,7 @@ static void on_signal(uv_signal_t *signal, int number)
     }
     log_warning("told to end at once: %d requests are cut off", api_num_in_flight(&life->server));
     api_abort_all(&life->server, 503, "service_unavailable_error", "the server was told to end at once");
-    if (life->server.config->uds) unlink(life->server.config->uds);
+    listener_remove_path(&life->listener);
     leave(life);
 }
 
@@ -249,14 +257,77 @@ static void reload(struct life *life)
         log_warning("these take effect at the next start: %s", changes.at_next_start);
 }
 
+/* ---- another process in this one's place ---- */
+
+static void on_tick(uv_timer_t *timer)
+{
+    loop_watch_enter("connections that are left");
+    struct life *life = timer->data;
+    listener_drain(&life->listener);
+    if (life->listener.num_open == 0 && api_num_in_flight(&life->server) == 0) end(life);
+}
+
+/* Whoever is connected here is served here: for --drain-delay on idle connections, too, then until those at work
+ * are done, however long that takes. */
+static void on_taken_over(void *context)
+{
+    enum { DELAY_SECONDS = 5, TICK_MS = 100 };
+    struct life *life = context;
+    char text[48];
+    int64_t seconds = life->server.config->drain_delay;
+    int pid = life->upgrade.process.pid;
+    log_info("process %d has taken over; this one ends with its last answer, %d are in flight", pid,
+             api_num_in_flight(&life->server));
+    life->server.state = SERVER_LAME_DUCK;
+    listener_hand_over(&life->listener);
+    listener_retire(&life->listener);
+    snprintf(text, sizeof text, "MAINPID=%d", pid);
+    service_manager_tell(&life->manager, text);
+    service_manager_deinit(&life->manager); /* what this process does is nobody's business any more */
+    uv_timer_start(&life->deadline, on_tick, (uint64_t)(seconds >= 0 ? seconds : DELAY_SECONDS) * 1000,
+                   TICK_MS);
+}
+
+static void on_upgrade_failed(void *context, const char *why)
+{
+    (void)context;
+    log_error("the process that was to take over ended with %s; this one goes on", why);
+}
+
+static int start_upgrade(struct life *life, struct error *err)
+{
+    struct text_list more = {0};
+    uv_os_fd_t fd;
+    if (life->server.state != SERVER_READY)
+        return error_set(err, STATUS_INVALID, "only a server that is ready can be replaced");
+    if (uv_fileno(&life->listener.socket.handle, &fd)) return error_set(err, STATUS_IO, "there is no socket");
+    int status = service_manager_append_environment(&life->manager, &more);
+    if (status) error_set(err, status, "out of memory");
+    if (!status)
+        status = upgrade_start(&life->upgrade, fd, life->inherited.belongs_to_systemd,
+                               &life->server.config->arguments, &more, err);
+    text_list_deinit(&more);
+    return status;
+}
+
+static void begin_upgrade(struct life *life)
+{
+    struct error err = {0};
+    if (start_upgrade(life, &err))
+        log_error("nothing is replaced: %s", err.text);
+    else
+        log_info("process %d starts to take over", life->upgrade.process.pid);
+}
+
 static void on_other_signal(uv_signal_t *signal, int number)
 {
     loop_watch_enter("a signal");
     struct life *life = signal->data;
     if (life->ending) return;
-    bool means_something = number == SIGUSR1 || number == SIGHUP;
+    bool means_something = number == SIGUSR1 || number == SIGUSR2 || number == SIGHUP;
     log_info("got SIG%s%s", sigabbrev_np(number), means_something ? "" : ": ignored");
     if (number == SIGUSR1) dump(life);
+    if (number == SIGUSR2) begin_upgrade(life);
     if (number == SIGHUP) reload(life);
 }
 
@@ -343,9 +414,14 @@ static void become_ready(struct life *life)
         refuse_to_start(life, err.text);
         return;
     }
+    if (listener_accept(&life->listener, &err)) {
+        refuse_to_start(life, err.text);
+        return;
+    }
     life->server.state = SERVER_READY;
     log_info("ready after %.3f s: serving %s", (double)(clock_monotonic_ns() - life->server.start_ns) / 1e9,
              life->server.model_names[0]);
+    inherited_tell(&life->inherited);
     service_manager_tell_ready(&life->manager);
 }
 
@@ -585,7 +661,8 @@ static int start(struct life *life, struct error *err)
     metric_register_read(METRIC_COUNTER, "flashd_log_lines_dropped_total",
                          "Log lines that nobody will see: their reader was too slow, or the disk was full.",
                          num_log_lines_dropped, server);
-    status = listener_open(&life->listener, server, server_routes, err);
+    status = inherited_take(&life->inherited, err);
+    if (!status) status = listener_open(&life->listener, server, server_routes, err);
     life->listener.on_quiet = on_quiet;
     life->listener.quiet_context = life;
     if (status) return status;
@@ -620,6 +697,7 @@ static void release(struct life *life)
     model_text_close(&life->text);
     listener_deinit(&life->listener);
     service_manager_deinit(&life->manager);
+    inherited_deinit(&life->inherited);
     free(life->default_name);
     uv_close((uv_handle_t *)&life->sigterm, NULL);
     uv_close((uv_handle_t *)&life->sigint, NULL);
@@ -650,6 +728,10 @@ int server_run(struct config *config, engine_main *engine)
                                         .on_wake = on_engine_wake,
                                         .on_end = on_engine_end,
                                         .context = life};
+    life->inherited = (struct inherited){.socket_fd = -1, .told_fd = -1};
+    life->server.inherited = &life->inherited;
+    life->upgrade = (struct upgrade){
+        .loop = &life->loop, .on_taken_over = on_taken_over, .on_failed = on_upgrade_failed, .context = life};
     init_handles(life);
     loop_slice_shorten();
     struct error err = {0};

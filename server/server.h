@@ -15,6 +15,7 @@
 #include "text/tools/tool_format.h"
 
 struct grammars;
+struct inherited;
 struct masks;
 
 enum server_state {
@@ -28,6 +29,7 @@ enum server_state {
 struct server {
     uv_loop_t *loop;
     const struct config *config;
+    const struct inherited *inherited; /* the socket that the process was started with; NULL: none */
     enum server_state state;
     uint64_t start_ns; /* monotonic, process start */
     int64_t created;   /* unix seconds: models' "created" */

@@ -1,6 +1,7 @@
 #include "server/service_manager.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -54,7 +55,22 @@ void service_manager_init(struct service_manager *m, uv_loop_t *loop)
         m->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     m->period_ms = watchdog_ms() / 2; /* twice as often as is asked for */
     static const char *const names[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"};
+    for (size_t i = 0; i < array_length(m->environment); i++) {
+        const char *value = getenv(names[i]);
+        m->environment[i][0] = '\0';
+        if (m->fd >= 0 && value)
+            snprintf(m->environment[i], sizeof m->environment[i], "%s=%s", names[i], value);
+    }
     for (size_t i = 0; i < array_length(names); i++) unsetenv(names[i]);
+}
+
+int service_manager_append_environment(const struct service_manager *m, struct text_list *out)
+{
+    int status = 0;
+    for (size_t i = 0; i < array_length(m->environment) && !status; i++)
+        if (m->environment[i][0])
+            status = text_list_append(out, m->environment[i], strlen(m->environment[i]));
+    return status;
 }
 
 void service_manager_tell(const struct service_manager *m, const char *message)

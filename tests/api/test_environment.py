@@ -277,7 +277,7 @@ def test_what_a_client_sends_does_not_steer_a_terminal(log_format):
 
 # ---- signals ----
 
-IGNORED = [signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO,
+IGNORED = [signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO,
            signal.SIGPWR, signal.SIGSTKFLT]
 NAMES = {signal.SIGIO: "SIGPOLL"}  # where the C library has another name
 

@@ -436,9 +436,27 @@ int uv_pipe_init(uv_loop_t *loop, uv_pipe_t *pipe, int ipc)
     return UV_ENOSYS;
 }
 
-int uv_pipe_bind(uv_pipe_t *pipe, const char *name)
+int uv_spawn(uv_loop_t *loop, uv_process_t *process, const uv_process_options_t *options)
 {
-    (void)pipe, (void)name;
+    (void)loop, (void)process, (void)options;
+    return UV_ENOSYS;
+}
+
+int uv_process_kill(uv_process_t *process, int number)
+{
+    (void)process, (void)number;
+    return UV_ENOSYS;
+}
+
+int uv_pipe_open(uv_pipe_t *pipe, uv_os_fd_t fd)
+{
+    (void)pipe, (void)fd;
+    return UV_ENOSYS;
+}
+
+int uv_tcp_open(uv_tcp_t *tcp, uv_os_sock_t fd)
+{
+    (void)tcp, (void)fd;
     return UV_ENOSYS;
 }
 

@@ -1,0 +1,250 @@
+"""Another process takes the server's place under load: no connection refused, no stream cut. UPGRADES=100 as often."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+from conftest import BINARY, MODEL, Server
+from test_deploy import needs, service_manager
+from test_signals import Stream
+
+UPGRADES = int(os.environ.get("UPGRADES", "3"))
+ASK = {"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0}
+
+
+def is_alive(pid):
+    with contextlib.suppress(FileNotFoundError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def wait_until(condition, server, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, server.log()[-2000:]
+        time.sleep(0.01)
+
+
+class Upgradable(Server):
+    """Its process changes: pid is that of the one that serves."""
+
+    def __init__(self, *options, **keywords):
+        super().__init__("--drain-delay", "1", *options, **keywords)
+        self.pid = self.process.pid
+        self.pids = [self.pid]
+
+    def upgrade(self):
+        count = self.log().count("has taken over")
+        os.kill(self.pid, signal.SIGUSR2)
+        wait_until(lambda: self.log().count("has taken over") > count, self)
+        self.pid = int(re.findall(r"process (\d+) has taken over", self.log())[-1])
+        self.pids.append(self.pid)
+
+    def end(self):
+        os.kill(self.pid, signal.SIGTERM)
+        wait_until(lambda: not any(map(is_alive, self.pids[1:])), self)
+        assert self.process.wait(60) == 0
+        assert self.log().count("ended with code 0") == len(self.pids)
+
+
+@contextlib.contextmanager
+def upgradable(*options, **keywords):
+    server = Upgradable(*options, **keywords)
+    try:
+        yield server
+        server.end()
+    finally:
+        for pid in server.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        server.process.wait()
+        server.log_file.close()
+
+
+class Client(threading.Thread):
+    """Asks again and again: on a new connection each time, on one that is kept, or in streams. problems: what went wrong."""
+
+    def __init__(self, server, kind):
+        super().__init__()
+        self.server, self.kind, self.problems, self.count, self.stopped = server, kind, [], 0, False
+        self.texts = set()
+        self.start()
+
+    def ask_fresh(self):
+        self.note(httpx.post(self.server.url + "/v1/completions", json=ASK, timeout=300))
+
+    def note(self, answer):
+        if answer.status_code != 200:
+            self.problems.append(answer.text)
+        else:
+            self.texts.add(answer.json()["choices"][0]["text"])
+
+    def ask_stream(self):
+        result = Stream(self.server, {**ASK, "max_tokens": 60, "ignore_eos": True}).result()
+        if result[:3] != (200, "done", "length"):
+            self.problems.append(result)
+        self.texts.add(result[3])
+
+    def run(self):
+        with httpx.Client(timeout=300) as kept:
+            while not self.stopped:
+                try:
+                    if self.kind == "kept":
+                        self.note(kept.post(self.server.url + "/v1/completions", json=ASK))
+                    else:
+                        getattr(self, "ask_" + self.kind)()
+                except (httpx.HTTPError, http.client.HTTPException, OSError) as error:
+                    self.problems.append(repr(error))
+                self.count += 1
+
+
+@pytest.mark.parametrize("uds", [False, True])
+def test_upgrades_under_load(uds, tmp_path):
+    if uds:
+        return upgrades_on_a_unix_socket(tmp_path)
+    with upgradable("--no-log-requests", "--max-model-len", "512", "--seed", "1") as server:
+        clients = [Client(server, kind) for kind in ("fresh", "kept", "stream", "stream")]
+        try:
+            for _ in range(UPGRADES):
+                before = [c.count for c in clients]
+                server.upgrade()
+                wait_until(lambda: all(c.count > n for c, n in zip(clients, before)), server)
+        finally:
+            for c in clients:
+                c.stopped = True
+            for c in clients:
+                c.join()
+        assert [c.problems for c in clients] == [[]] * len(clients), server.log()[-3000:]
+        assert len(clients[0].texts | clients[1].texts) == 1 and len(clients[2].texts | clients[3].texts) == 1
+        print(f"{UPGRADES} upgrades: {sum(c.count for c in clients)} requests, {sum(c.count for c in clients[2:])} of them streams")
+
+
+def upgrades_on_a_unix_socket(tmp_path):
+    path = str(tmp_path / "socket")
+    transport = httpx.HTTPTransport(uds=path)
+    with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as client:
+
+        class OnUnix(Upgradable):
+            def wait_until_ready(self):
+                wait_until(lambda: "ready after" in self.log(), self)
+
+        server = OnUnix("--uds", path, "--max-model-len", "512")
+        try:
+            for _ in range(2):
+                server.upgrade()
+                assert client.get("/health", headers={"Connection": "close"}).status_code == 200
+            wait_until(lambda: not is_alive(server.pids[1]), server)
+            assert client.get("/health", headers={"Connection": "close"}).status_code == 200, "the path is gone"
+            server.end()
+            assert not os.path.exists(path)
+        finally:
+            for pid in server.pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            server.process.wait()
+
+
+def test_a_stream_is_served_to_its_end_by_the_old_process():
+    """However long it takes: --drain-timeout is for those that were told to end."""
+    with upgradable("--drain-timeout", "0", "--max-model-len", "1024") as server:
+        stream = Stream(server, {"prompt": "a", "max_tokens": 600, "ignore_eos": True})
+        stream.begun.wait()
+        server.upgrade()
+        assert is_alive(server.pids[0]) and Stream(server).result()[1] == "done"
+        assert stream.result()[:3] == (200, "done", "length")
+
+
+def test_a_process_that_cannot_start_replaces_nothing(tmp_path):
+    config = tmp_path / "flashd.yaml"
+    config.write_text("max-model-len: 512\n")
+    with upgradable("--config", str(config)) as server:
+        config.write_text("max-model-len: 512\nno-such-option: 1\n")
+        os.kill(server.pid, signal.SIGUSR2)
+        wait_until(lambda: "ended with exit code 2; this one goes on" in server.log(), server)
+        assert server.post("/v1/completions", ASK).status_code == 200
+        config.write_text("max-model-len: 256\n")
+        server.upgrade()
+        assert httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"] == 256
+
+
+def test_told_to_end_while_another_starts():
+    with upgradable("--max-model-len", "512") as server:
+        os.kill(server.pid, signal.SIGUSR2)
+        wait_until(lambda: "starts to take over" in server.log(), server)
+        server.pids.append(int(re.search(r"process (\d+) starts", server.log()).group(1)))
+        os.kill(server.pids[1], signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGUSR2)
+        wait_until(lambda: "nothing is replaced: another process is starting already" in server.log(), server)
+        os.kill(server.pid, signal.SIGINT)
+        assert server.process.wait(30) == 0
+        os.kill(server.pids[1], signal.SIGCONT)
+        wait_until(lambda: not is_alive(server.pids[1]), server)
+        server.end = lambda: None
+
+
+def test_keys_and_systemd_go_along(tmp_path):
+    path = str(tmp_path / "notify")
+    with service_manager(path) as manager:
+        env = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "60000000"}
+        with upgradable("--api-key", "secret", "--max-model-len", "512", env=env) as server:
+            assert manager.recv(4096) == b"READY=1\nSTATUS=serving"
+            server.upgrade()
+            told = {manager.recv(4096), manager.recv(4096)}
+            assert told == {f"MAINPID={server.pid}".encode(), b"READY=1\nSTATUS=serving"}
+            assert b"secret" not in pathlib.Path(f"/proc/{server.pid}/cmdline").read_bytes()
+            assert server.post("/v1/completions", ASK).status_code == 401
+            headers = {"Authorization": "Bearer secret"}
+            assert server.post("/v1/completions", ASK, headers=headers).status_code == 200
+            wait_until(lambda: not is_alive(server.pids[0]) or server.process.poll() is not None, server)
+        assert manager.recv(4096).startswith(b"STOPPING=1")
+
+
+@contextlib.contextmanager
+def listening_socket():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(64)
+        yield s
+
+
+def activated(s, *options):
+    """flashd as systemd starts it: LISTEN_FDS=1, and the socket at descriptor 3."""
+    command = 'exec 3<&"$0"; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"'
+    return subprocess.Popen(["bash", "-c", command, str(s.fileno()), str(BINARY), "serve", str(MODEL), "--max-model-len", "512",
+                             "--port", "1", *options], pass_fds=[s.fileno()], stderr=subprocess.PIPE)
+
+
+def test_socket_activation():
+    """Whoever connects while no process is ready waits: also over a restart."""
+    with listening_socket() as s:
+        url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        for _ in range(2):
+            process = activated(s)
+            try:
+                for _ in range(2):
+                    assert httpx.post(url + "/v1/completions", json=ASK, timeout=60).status_code == 200
+            finally:
+                process.terminate()
+                _, told = process.communicate(timeout=60)
+            assert process.returncode == 0 and f"listening on {url}".encode() in told
+
+
+@pytest.mark.parametrize("variables, words", [
+    ({"LISTEN_FDS": "2"}, b"one socket is expected from systemd, 2 came"),
+    ({"LISTEN_FDS": "1"}, b"is no listening socket")])
+def test_what_is_no_listening_socket(variables, words):
+    command = 'export LISTEN_PID=$$; exec 3</dev/null; exec "$@"'
+    done = subprocess.run(["bash", "-c", command, "bash", str(BINARY), "serve", str(MODEL), "--port", "0"], capture_output=True,
+                          env={**os.environ, **variables}, timeout=60)
+    assert done.returncode == 1 and words in done.stderr
