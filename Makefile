@@ -180,7 +180,7 @@ SIM_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/sim/*.c))
 SIM_WRAPS := malloc calloc realloc aligned_alloc free strdup strndup pthread_create pthread_join pthread_setname_np \
 	pthread_mutex_lock pthread_mutex_unlock link_want_mask syscall getrandom _exit api_on_loaded api_abort_all engine_step link_submit request_slots_get \
 	request_slots_acquire request_slots_release request_log_write metrics_reset exchange_write \
-	http_metrics_count_cut_off http_metrics_count_displaced listener_open scheduler_plan scheduler_finish \
+	http_metrics_count_cut_off http_metrics_count_displaced listener_open scheduler_add scheduler_plan scheduler_finish \
 	scheduler_append_token block_manager_on_evict engine_publish_entry recovery_on_death recovery_deinit \
 	link_hand_over link_let_through link_finish_waiting
 $(SIM_OBJECTS): ALL_CFLAGS += -Itests

@@ -318,6 +318,11 @@ static bool starved(const struct request *r)
     return heap_num_failed() > r->failed_allocations_before;
 }
 
+static bool deadline_has_passed(const struct request *r)
+{
+    return r->timeout_ms > 0 && now_ns() >= r->sent_ns + (uint64_t)r->timeout_ms * 1000000;
+}
+
 static bool may_fail(const struct request *r)
 {
     if (starved(r)) {
@@ -325,6 +330,10 @@ static bool may_fail(const struct request *r)
         return true;
     }
     if (world.exit_code || world.aborted || r->failed_by_recovery) return true;
+    if (deadline_has_passed(r)) {
+        mark(MARK_deadlines_passed);
+        return true;
+    }
     return r->was_submitted && must_fail(r);
 }
 
@@ -388,6 +397,13 @@ static void check_refusal(const struct request *r, const struct response *respon
     case 500:
         expect(may_fail(r), "%s: 500 for no reason: %.*s", r->id, (int)response->body.num,
                response->body.data);
+        break;
+    case 504:
+        if (body_says(response, "at least")) mark(MARK_deadlines_hopeless);
+        if (body_says(response, "is not complete"))
+            expect(may_fail(r), "%s: 504 before its deadline", r->id);
+        else
+            expect(r->timeout_ms > 0, "%s: 504 without a deadline", r->id);
         break;
     default:
         expect(false, "%s: status %d", r->id, response->http_status);

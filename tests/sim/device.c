@@ -57,7 +57,7 @@ static void on_wait(void)
 /* Sometimes slower than any step, so that computing again is cheaper. */
 static int on_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)
 {
-    if (world.device_may_fail && rng_chance(&latency, 5)) {
+    if (world.device_may_fail && rng_chance(&latency, 60)) {
         mark(MARK_copy_failed);
         return STATUS_DEVICE;
     }

@@ -59,7 +59,7 @@ static int create_engine(struct link *link, struct engine **out, struct error *e
                                            .max_num_logits = world.max_num_logits,
                                            .num_blocks = world.num_blocks,
                                            .num_host_blocks = world.num_host_blocks,
-                                           .kv_block_bytes = FAKE_BLOCK_BYTES,
+                                           .kv_block_bytes = world.kv_block_bytes,
                                            .target_us = world.target_us,
                                            .enable_prefix_caching = world.config.enable_prefix_caching,
                                            .leaves_requests = process.host->main == NULL};

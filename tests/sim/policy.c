@@ -152,6 +152,75 @@ static void check_preemptions(const struct scheduler *s, const struct plan *plan
     }
 }
 
+/* Of the same tenant those that are due later than the long one that ends the plan pass it, within their quarter. */
+static void check_passing_share(const struct scheduler *s, const struct plan *plan)
+{
+    if (s->options.target_us <= 0 || plan->num_prefills < 2 || has(FEATURE_unequal_halves)) return;
+    const struct plan_entry *last = &plan->prefills[plan->num_prefills - 1];
+    const struct sequence *slow = &s->sequences[last->seq_id];
+    double passing_us = 0, slack_us = 0;
+    if (sequence_num_uncomputed(slow) <= 0) return; /* it is not long */
+    for (int32_t i = 0; i + 1 < plan->num_prefills; i++) {
+        const struct plan_entry *e = &plan->prefills[i];
+        const struct sequence *seq = &s->sequences[e->seq_id];
+        if (seq->tenant != slow->tenant || seq->num_bypassed >= BYPASS_MAX || policy_is_due_before(seq, slow))
+            continue;
+        passing_us += step_prices_prompt_us(&s->prices, e->position, e->num_tokens);
+        slack_us += step_prices_prompt_us(&s->prices, e->position, 1);
+    }
+    double all_us =
+        plan->us_left + passing_us + step_prices_prompt_us(&s->prices, last->position, last->num_tokens);
+    if (passing_us > 0) mark(MARK_short_ones_passed);
+    expect(passing_us <= all_us / 4 + slack_us + 1e-3, "short ones take %.0f us of %.0f before a long one",
+           passing_us, all_us);
+}
+
+/* ---- who comes ---- */
+
+/* It is due four times what its prompt takes after it has come, ten seconds a step of priority earlier or later,
+ * and no later than its deadline. */
+static void check_due(const struct scheduler *s, const struct sequence *seq)
+{
+    const struct watch *w = &watches[seq->slot_idx];
+    const struct request_slot_input *input = &watch_slot(seq->slot_idx)->input;
+    double us = (double)(input->arrival_ns / 1000) + 1e7 * w->request->priority +
+                4 * step_prices_prompt_us(&s->prices, 0, input->num_prompt_tokens);
+    if (us < 0) us = 0;
+    if (input->deadline_ns > 0) us = fmin(us, (double)(input->deadline_ns / 1000));
+    expect(fabs((double)seq->due_us - us) < 2, "%s is due at %.0f us instead of %.0f", w->request->id,
+           (double)seq->due_us, us);
+}
+
+static double served_us; /* what those had received whose prompts were computed, at most */
+
+void policy_forget(void)
+{
+    served_us = 0;
+}
+
+static void note_served(const struct scheduler *s, const struct plan *plan)
+{
+    for (int32_t i = 0; i < plan->num_prefills && s->prices.prompt_token > 0; i++)
+        served_us =
+            fmax(served_us, service_before_prompts(s, plan, s->sequences[plan->prefills[i].seq_id].tenant));
+}
+
+int __wrap_scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id)
+{
+    int status = __real_scheduler_add(s, input, seq_id);
+    if (status != 0) return status;
+    const struct sequence *seq = &s->sequences[*seq_id];
+    const struct tenant *t = &s->tenants[seq->tenant];
+    check_due(s, seq);
+    if (t->waiting.count > 1 || has(FEATURE_unequal_halves)) return 0;
+    mark(MARK_tenants_came_back);
+    expect(t->service_us >= served_us - fabs(served_us) * 1e-9 - 1e-3,
+           "a tenant comes back with %.0f us where others have %.0f", t->service_us, served_us);
+    return 0;
+}
+
+/* ---- a plan ---- */
+
 /* One may be admitted in one plan and have its first entry in a later one. */
 static bool waited[SEQUENCES_MAX];
 
@@ -180,6 +249,8 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
     }
     check_time(s, plan);
     check_turns(s, plan);
+    check_passing_share(s, plan);
+    note_served(s, plan);
     check_preemptions(s, plan, num_running, num_free_host_blocks);
     return result;
 }

@@ -102,6 +102,15 @@ int32_t request_fatal_position(const struct request *r, int32_t num_prompt)
     return r->is_poison ? max_of(num_prompt + r->fatal_offset, 0) : -1;
 }
 
+/* When it is due, and when it is too late. */
+static void make_terms(struct request *r)
+{
+    struct rng rng = rng_of(r->id, 0);
+    if (has(FEATURE_priorities) && rng_chance(&rng, 40))
+        r->priority = rng_chance(&rng, 80) ? rng_below(&rng, 5) - 2 : rng_below(&rng, 201) - 100;
+    if (has(FEATURE_timeouts) && rng_chance(&rng, 30)) r->timeout_ms = 1 + (int32_t)rng_skewed(&rng, 4000);
+}
+
 static void make_flaw(struct request *r, struct rng *rng)
 {
     if (!has(FEATURE_bad_requests) || !rng_chance(rng, 15)) return;
@@ -132,6 +141,7 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
         continue_conversation(r, &r[-1]);
     if (has(FEATURE_constraints) && rng_chance(rng, 50)) r->form = 1 + rng_below(rng, NUM_FORMS - 1);
     make_poison(r, rng);
+    make_terms(r);
     make_flaw(r, rng);
     int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
     if (r->flaw == FLAW_NONE && request_num_sequences(r) > num_slots) r->flaw = FLAW_TOO_MANY;
@@ -205,6 +215,7 @@ static void append_body(const struct request *r, struct bytes *out)
                 r->min_tokens, r->ignore_eos ? "true" : "false", r->echo ? "true" : "false",
                 r->include_stop ? "true" : "false");
     if (r->num_logprobs >= 0) append_text(out, ",\"logprobs\":%d", r->num_logprobs);
+    if (r->priority != 0) append_text(out, ",\"priority\":%d", r->priority);
     if (r->has_seed) append_text(out, ",\"seed\":%lld", (long long)r->seed);
     if (r->num_stops > 0) append_stops(r, out);
     if (r->stop_token_id >= 0) append_text(out, ",\"stop_token_ids\":[%d]", r->stop_token_id);
@@ -229,6 +240,7 @@ void request_append_http(const struct request *r, struct bytes *out)
     if (has(FEATURE_salts))
         append_text(out, "Authorization: Bearer %s%d\r\n", r->flaw == FLAW_BAD_KEY ? "wrong" : "key", r->key);
     if (r->close_after) append_text(out, "Connection: close\r\n");
+    if (r->timeout_ms > 0) append_text(out, "x-request-timeout: %.3f\r\n", r->timeout_ms / 1000.0);
     append_text(out, "\r\n");
     bytes_append(out, body.data, body.num);
     keep_free(body.data);

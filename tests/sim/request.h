@@ -30,6 +30,7 @@ struct request {
     int form;      /* form.h; 0: none */
     int key, salt; /* salt 0: none */
     int padding_bytes;
+    int32_t priority, timeout_ms;    /* timeout_ms 0: none */
     bool is_poison, kills_at_launch; /* or when the step runs */
     int32_t fatal_offset;            /* of the token that kills, from the prompt's end; may be negative */
     /* what became of it */

@@ -31,6 +31,9 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(pipelining, 40)                                                                                        \
     X(long_bodies, 40)                                                                                       \
     X(many_choices, 60)                                                                                      \
+    X(weights, 50)                                                                                           \
+    X(priorities, 50)                                                                                        \
+    X(timeouts, 30)                                                                                          \
     X(salts, 60)                                                                                             \
     X(shared_prefixes, 80)                                                                                   \
     X(conversations, 40)                                                                                     \
@@ -120,6 +123,10 @@ extern const char *const feature_names[NUM_FEATURES];
     X(full_pools)                                                                                            \
     X(bypassed)                                                                                              \
     X(aged)                                                                                                  \
+    X(short_ones_passed)                                                                                     \
+    X(tenants_came_back)                                                                                     \
+    X(deadlines_hopeless)                                                                                    \
+    X(deadlines_passed)                                                                                      \
     X(tenants_took_turns)                                                                                    \
     X(cut_to_time)                                                                                           \
     X(closing_sequences)                                                                                     \
@@ -245,6 +252,8 @@ extern struct world {
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
     int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
     double target_us;
+    int32_t key_weights[2];
+    uint64_t kv_block_bytes; /* as the engine is told, so that copies look dear */
 } world;
 
 static inline bool has(enum feature f)

@@ -18,7 +18,7 @@
 #include "sim/form.h"
 #include "sim/wraps.h"
 
-enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5 };
+enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5, DEADLINE_SLACK_NS = 1000000000 };
 
 struct watch watches[SLOTS_MAX];
 static uint32_t *tenant_of_place; /* [num_blocks * BLOCK_SIZE]: who wrote it */
@@ -95,6 +95,17 @@ static void check_salt(const struct watch *w, const struct request_slot_input *i
     }
 }
 
+static void check_terms(const struct request *r, const struct request_slot_input *input)
+{
+    double weight = has(FEATURE_salts) ? world.key_weights[r->key] : 1;
+    uint64_t least_ns = r->timeout_ms > 0 ? r->sent_ns + (uint64_t)r->timeout_ms * 1000000 : 0;
+    expect(input->priority == r->priority, "%s: the slot has another priority", r->id);
+    expect(input->weight == weight || (input->weight == 0 && weight == 1), "%s: weight %g instead of %g",
+           r->id, input->weight, weight);
+    expect((input->deadline_ns > 0) == (least_ns > 0) && input->deadline_ns + 1000000 >= least_ns,
+           "%s: another deadline", r->id);
+}
+
 void __wrap_link_submit(struct link *l, int32_t slot_idx)
 {
     int choice_idx = 0;
@@ -120,6 +131,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     look_at_form(w);
     uint64_t tenant_id = has(FEATURE_salts) ? (uint64_t)r->key + 1 : 0;
     expect(slot_of(slot_idx)->input.tenant_id == tenant_id, "%s: the slot is another tenant's", r->id);
+    check_terms(r, &slot_of(slot_idx)->input);
     check_salt(w, &slot_of(slot_idx)->input);
     trace((uint64_t)slot_idx << 32 ^ (uint64_t)choice_idx);
     __real_link_submit(l, slot_idx);
@@ -608,6 +620,16 @@ static void begin_turn(void)
             watches[i].active && watch_slot(i)->with_engine && atomic_load(&watch_slot(i)->cancel);
 }
 
+/* The loop looks at deadlines a few times a second; what it cancels, the engine ends within a turn. */
+static void check_deadline(const struct watch *w, int32_t slot_idx)
+{
+    const struct request_slot *slot = watch_slot(slot_idx);
+    uint64_t deadline_ns = slot->input.deadline_ns;
+    if (deadline_ns == 0 || atomic_load(&slot->cancel)) return;
+    expect(now_ns() < deadline_ns + DEADLINE_SLACK_NS, "%s runs %.3f s after its deadline", w->request->id,
+           (double)(now_ns() - deadline_ns) * 1e-9);
+}
+
 static void end_turn(const struct engine *e)
 {
     in_turn = false;
@@ -616,6 +638,7 @@ static void end_turn(const struct engine *e)
     for (int32_t i = 0; i < num_slots; i++) {
         struct watch *w = &watches[i];
         if (!w->active) continue;
+        check_deadline(w, i);
         look_at_tokens(w, i);
         look_at_finish(w, i);
         bool finished = atomic_load(&__real_request_slots_get(world.server->slots, i)->finish_reason);
@@ -648,6 +671,7 @@ void watch_death(void)
     if (is_publishing) mark(MARK_engine_died_while_publishing);
     is_publishing = in_turn = false;
     head_waits_for = 0;
+    policy_forget();
     if (tenant_of_place)
         memset(tenant_of_place, 0, (size_t)world.num_blocks * BLOCK_SIZE * sizeof(*tenant_of_place));
     for (int32_t i = 0; i < SLOTS_MAX; i++)

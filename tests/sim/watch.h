@@ -44,6 +44,7 @@ void watch_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, in
 
 /* ---- policy.c ---- */
 
+void policy_forget(void); /* the engine is dead */
 bool policy_is_due_before(const struct sequence *a, const struct sequence *b);
 
 /* ---- judge.c ---- */

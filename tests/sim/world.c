@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "config/api_keys.h"
 #include "server/listener.h"
 #include "sim/client.h"
 #include "sim/watch.h"
@@ -89,6 +90,7 @@ static void choose_host_blocks(void)
 {
     struct rng rng = rng_of("host blocks", 0);
     if (has(FEATURE_host_blocks)) world.num_host_blocks = 1 + (int32_t)rng_skewed(&rng, 40);
+    world.kv_block_bytes = (uint64_t)FAKE_BLOCK_BYTES << rng_below(&rng, 14);
 }
 
 static void set_option(const char *name, int64_t value)
@@ -121,6 +123,19 @@ static void choose_places(void)
     }
 }
 
+static void choose_keys(void)
+{
+    struct rng rng = rng_of("keys", 0);
+    for (int i = 0; i < 2; i++) {
+        char text[32];
+        world.key_weights[i] = has(FEATURE_weights) ? 1 + rng_below(&rng, 8) : 1;
+        snprintf(text, sizeof text, "key%d weight=%d", i, world.key_weights[i]);
+        if (has(FEATURE_salts)) set_text("api-key", text);
+    }
+    struct error err;
+    assert_always(api_keys_load(&world.config, &err) == 0);
+}
+
 static void choose_options(struct rng *rng)
 {
     struct error err;
@@ -143,8 +158,7 @@ static void choose_options(struct rng *rng)
                       0);
     set_text("allowed-host", "sim");
     choose_places();
-    for (int i = 0; has(FEATURE_salts) && i < 2; i++)
-        assert_always(config_set(&world.config, "api-key", i ? "key1" : "key0", "the simulator", &err) == 0);
+    choose_keys();
 }
 
 void world_init(const struct script *script)

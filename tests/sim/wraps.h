@@ -44,6 +44,7 @@ WRAP(void, metrics_reset, void);
 WRAP(void, recovery_deinit, struct recovery *r);
 /* policy.c */
 WRAP(enum schedule_result, scheduler_plan, struct scheduler *s, struct plan *plan);
+WRAP(int, scheduler_add, struct scheduler *s, const struct sequence_input *input, int32_t *seq_id);
 /* watch.c */
 WRAP(void, block_manager_on_evict, struct block_manager *bm, void (*evict)(void *context, int32_t block_id),
      void *context);
