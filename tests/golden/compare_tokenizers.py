@@ -37,6 +37,8 @@ TEKKEN = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = TEKKEN.replace(r"\p{M}]+|", r"\p{M}]+" + CONTRACTION + "|").replace(r"\p{M}]*|\p{N}|", r"\p{M}]*" + CONTRACTION + r"|\p{N}{1,3}|")
 
 SENTENCES = """The quick brown fox jumps over the lazy dog; it's 3.14159 o'clock, isn't it?
 Don't WE'LL they'Re I'VE you'd he'S ſ'ſ 'ſ'T can’t ‘quoted’ “double”
@@ -267,6 +269,7 @@ def byte_level_variants(name, root):
     for kind, pre_tokenizer, normalizer, ignore_merges in (
         ("llama3", split(LLAMA3), None, True),
         ("tekken", split(TEKKEN), None, True),
+        ("o200k", split(O200K), None, False),
         ("qwen2", split(QWEN2), {"type": "NFC"}, False),
         ("gpt2", dict(byte_level, use_regex=True), None, False),
         ("prefix", dict(byte_level, use_regex=True, add_prefix_space=True), None, False),

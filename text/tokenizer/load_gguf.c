@@ -73,6 +73,14 @@ static const struct {
     {"qwen2", {PRETOKENIZE_QWEN2}, 1, false, false, true},
     {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2}, 1, false, false, false},
     {"tekken", {PRETOKENIZE_TEKKEN}, 1, true, true, false},
+    {"gpt-4o", {PRETOKENIZE_O200K}, 1, false, false, false},     /* Phi-4-mini, gpt-oss */
+    {"dbrx", {PRETOKENIZE_LLAMA3}, 1, false, false, false},      /* Phi-4, OLMo 2 and 3, Granite 4 */
+    {"smaug-bpe", {PRETOKENIZE_LLAMA3}, 1, false, false, false}, /* SmolLM3 */
+    {"glm4", {PRETOKENIZE_LLAMA3}, 1, false, false, false},
+    {"chatglm-bpe", {PRETOKENIZE_LLAMA3}, 1, false, false, false},
+    {"refact", {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}, 2, false, false, false}, /* Granite 3 */
+    {"starcoder", {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}, 2, false, false, false},
+    {"olmo", {PRETOKENIZE_GPT2}, 1, false, false, false},
 };
 
 static int set_up_byte_level(struct tokenizer *t, const struct gguf *g, bool *add_bos, struct error *err)

@@ -5,6 +5,7 @@
  *           \s*[\r\n]+|\s+(?!\S)|\s+            (Qwen 2: \p{N} instead of \p{N}{1,3})
  *   tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W = \p{Ll}\p{Lm}\p{Lo}\p{M}
+ *   o200k   as tekken, (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind both words, and \p{N}{1,3}
  *
  * Each of them matches at every place of every text, so the pieces are the matches in a row. What
  * backtracking would find is worked out here instead:
@@ -125,6 +126,14 @@ static position match_symbols(position p, position end, bool slashes)
     return q;
 }
 
+/* p is at a digit. */
+static position match_number(position p, position end, int num_digits_max)
+{
+    position next;
+    for (int i = 0; i < num_digits_max && (category_at(p, end, &next) & NUMBER); i++) p = next;
+    return p;
+}
+
 static position match_llama3(position p, position end, int num_digits_max)
 {
     position contraction = match_contraction(p, end, true);
@@ -132,10 +141,7 @@ static position match_llama3(position p, position end, int num_digits_max)
     position next, after;
     unsigned category = category_at(p, end, &next);
     if (category & LETTER) return skip_while(next, end, LETTER);
-    if (category & NUMBER) {
-        for (int i = 1; i < num_digits_max && (category_at(next, end, &after) & NUMBER); i++) next = after;
-        return next;
-    }
+    if (category & NUMBER) return match_number(p, end, num_digits_max);
     if (!is_break(*p) && (category_at(next, end, &after) & LETTER)) return skip_while(after, end, LETTER);
     position symbols = match_symbols(p, end, false);
     return symbols ? symbols : match_breaks_or_spaces(p, end);
@@ -174,12 +180,13 @@ static position match_tekken_word(position p, position end)
     return match_upper_word(p, end);
 }
 
-static position match_tekken(position p, position end)
+static position match_tekken(position p, position end, bool contractions, int num_digits_max)
 {
     position word = match_tekken_word(p, end);
-    if (word) return word;
+    position contraction = word && contractions ? match_contraction(word, end, true) : NULL;
+    if (word) return contraction ? contraction : word;
     position next;
-    if (category_at(p, end, &next) & NUMBER) return next;
+    if (category_at(p, end, &next) & NUMBER) return match_number(p, end, num_digits_max);
     position symbols = match_symbols(p, end, true);
     return symbols ? symbols : match_breaks_or_spaces(p, end);
 }
@@ -228,7 +235,9 @@ static position match(enum pretokenizer_kind kind, position p, position end)
     case PRETOKENIZE_QWEN2:
         return match_llama3(p, end, 1);
     case PRETOKENIZE_TEKKEN:
-        return match_tekken(p, end);
+        return match_tekken(p, end, false, 1);
+    case PRETOKENIZE_O200K:
+        return match_tekken(p, end, true, 3);
     case PRETOKENIZE_DIGITS:
         return match_digits(p, end, true);
     case PRETOKENIZE_NUMBERS:
@@ -268,6 +277,10 @@ bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes
 #define SYMBOLS_AND_SPACES "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define TEKKEN_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define TEKKEN_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TEKKEN_WORDS(behind)                                                                                 \
+    "[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER "*" TEKKEN_LOWER "+" behind "|[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER \
+    "+" TEKKEN_LOWER "*" behind
+#define TEKKEN_SYMBOLS_AND_SPACES "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static const struct {
     enum pretokenizer_kind kind;
@@ -276,9 +289,8 @@ static const struct {
     {PRETOKENIZE_GPT2, "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_LLAMA3, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SYMBOLS_AND_SPACES},
     {PRETOKENIZE_QWEN2, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SYMBOLS_AND_SPACES},
-    {PRETOKENIZE_TEKKEN, "[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER "*" TEKKEN_LOWER "+|"
-                         "[^\\r\\n\\p{L}\\p{N}]?" TEKKEN_UPPER "+" TEKKEN_LOWER "*|\\p{N}"
-                         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    {PRETOKENIZE_TEKKEN, TEKKEN_WORDS("") "|\\p{N}" TEKKEN_SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_O200K, TEKKEN_WORDS(CONTRACTIONS "?") "|\\p{N}{1,3}" TEKKEN_SYMBOLS_AND_SPACES},
 };
 
 bool pretokenizer_kind_of_regex(const char *regex, enum pretokenizer_kind *kind)
