@@ -68,7 +68,7 @@ static const float *create_norm(struct builder *b, enum weight_role role, int32_
     float *host = malloc((size_t)view.cols * sizeof *host);
     float *vector = alloc(b, (uint64_t)view.cols, sizeof *vector, "norm weights");
     if (!host && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for norm weights");
-    if (!b->status) {
+    if (!b->status && host) {
         dtype_row_to_f32(view.dtype, view.data, view.cols, host);
         for (int64_t i = 0; i < view.cols; i++) host[i] = (host[i] + b->m->config.norm_offset) * scale;
         upload(b, vector, host, (size_t)view.cols * sizeof *host, "norm weights");
@@ -172,12 +172,12 @@ static struct moe *create_moe(struct builder *b, int32_t layer)
     const struct model_config *c = &b->m->config;
     struct moe *moe = NULL;
     if (!b->status && !d->ops->moe_create)
-        b->status = error_set(b->err, STATUS_UNSUPPORTED,
-                              "the device %s has no mixtures of experts yet; --device cpu has", d->name);
+        b->status =
+            error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no mixtures of experts", d->name);
     struct expert_desc *experts = calloc((size_t)c->num_experts, sizeof *experts);
     if (!experts && !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a list of experts");
-    for (int32_t e = 0; e < c->num_experts && !b->status; e++)
+    for (int32_t e = 0; e < c->num_experts && experts && !b->status; e++)
         experts[e] = (struct expert_desc){.gate = find_expert(b, WEIGHT_EXPERT_GATE, layer, e),
                                           .up = find_expert(b, WEIGHT_EXPERT_UP, layer, e),
                                           .down = find_expert(b, WEIGHT_EXPERT_DOWN, layer, e)};

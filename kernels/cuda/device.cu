@@ -41,6 +41,7 @@ void close_device(struct device *device)
     if (d->blas) cublasLtDestroy(d->blas);
     cuda_weights_close_stages(d);
     cuda_linears_forget(d);
+    cuda_moe_forget(d);
     cuda_steps_forget(d);
     cuda_sampler_forget(d);
     cuda_history_forget(d);
@@ -124,6 +125,7 @@ constexpr struct kernel_table make_table(void)
     t.seal = seal;
     t.linear_create = cuda_linear_create;
     t.linear_bytes = cuda_linear_bytes;
+    t.moe_create = cuda_moe_create;
     t.weights_done = weights_done;
     t.kv_pool_bytes = cuda_kv_pool_bytes;
     t.kv_pool_create = cuda_kv_pool_create;
@@ -142,6 +144,7 @@ constexpr struct kernel_table make_table(void)
     t.rms_norm = cuda_rms_norm;
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
+    t.moe = cuda_moe;
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
     t.pool = cuda_pool;

@@ -137,6 +137,7 @@ struct cuda_device {
     struct steps *steps;                 /* step.cu: buffers, events, graphs */
     struct history *history;             /* history.cu */
     struct sampler *sampler;             /* sample.cu: scratch */
+    struct moe_scratch *moe_scratch;     /* moe.cu: of the largest mixture; NULL: no experts */
     float *logits;                       /* [R][V] */
     float *attention_partial;            /* decode: split outputs and log-sum-exps */
     int32_t *attention_counters;         /* decode: arrivals per (sequence, head, merger) */
@@ -207,6 +208,12 @@ int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct 
                        struct error *err);
 uint64_t cuda_linear_bytes(struct device *d, const struct linear *l);
 void cuda_weights_close_stages(struct cuda_device *d);
+
+/* moe.cu */
+int cuda_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err);
+void cuda_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
+              const struct moe *moe);
+void cuda_moe_forget(struct cuda_device *d);
 
 /* Each file's forget lets go of what it has on the host; memory, events and graphs go with the device. */
 

@@ -36,6 +36,10 @@ int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room);
 /* What was measured to be fastest for so many rows: LINEAR_BLAS until cuda_linear_plans. */
 struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows);
 
+/* Copies a weight into out, [rows][K] in bf16; alternate: as part 0 or 1 of gate and up (struct linear). */
+bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *view,
+                        bool alternate, int part);
+
 /* Makes w one of the device's linears of its shape. */
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w);
 /* When all weights are in: times and checks the candidates. */

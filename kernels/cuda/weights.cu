@@ -160,8 +160,19 @@ __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, in
     }
 }
 
-bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v, bool alternate,
-                 int part)
+bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bias, int64_t n)
+{
+    std::vector<float> values((size_t)n);
+    dtype_row_to_f32(bias->dtype, bias->data, n, values.data());
+    return CUDA_CHECK(
+               d, cudaMemcpyAsync(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice, d->stream)) &&
+           CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
+}
+
+} // namespace
+
+bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v,
+                        bool alternate, int part)
 {
     const struct dtype_info *info = &dtype_infos[v->dtype];
     size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
@@ -182,17 +193,6 @@ bool upload_part(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_
     }
     return d->first_error == cudaSuccess;
 }
-
-bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bias, int64_t n)
-{
-    std::vector<float> values((size_t)n);
-    dtype_row_to_f32(bias->dtype, bias->data, n, values.data());
-    return CUDA_CHECK(
-               d, cudaMemcpyAsync(out, values.data(), (size_t)n * 4, cudaMemcpyHostToDevice, d->stream)) &&
-           CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
-}
-
-} // namespace
 
 int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out,
                        struct error *err)
@@ -225,7 +225,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     int64_t row = 0;
     for (int i = 0; ok && i < desc->num_parts; i++) {
         const struct weight_view *v = &desc->parts[i];
-        ok = upload_part(d, l->weight + (alternate ? 0 : row * l->k), v, alternate, i);
+        ok = cuda_upload_weight(d, l->weight + (alternate ? 0 : row * l->k), v, alternate, i);
         if (ok && desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], v->rows);
         row += v->rows;
     }

@@ -222,10 +222,12 @@ static void check_mixture(const struct shape *shape, struct device *d, struct te
     static const int32_t sizes[] = {1, 2, 7, 16, 33, 64, 129};
     struct mixture m = {.s = *shape};
     size_t hidden = (size_t)shape->hidden;
+    struct error err = {0};
     float *all = malloc(TOKENS_MAX * hidden * sizeof *all),
           *part = malloc(TOKENS_MAX * hidden * sizeof *part);
     int num_checked = 0;
     mixture_open(&m, d, random);
+    assert_int_equal(d->ops->weights_done(d, &err), 0);
     mixture_run(&m, d, step, 0, TOKENS_MAX, all);
     for (int32_t token = 0; token < TOKENS_MAX; token += 5)
         num_checked += check_token(&m, d, token, all + (size_t)token * hidden);

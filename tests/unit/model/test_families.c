@@ -85,34 +85,52 @@ static void run_logits(struct family_run *r, struct cut cut, float *logits)
     }
 }
 
-static float largest_difference(const struct family_golden *g, const float *logits)
+/* How far logits are from the reference's. */
+struct differences {
+    float largest;
+    int num, num_beyond; /* compared; beyond BOUND_ON_GPU */
+};
+
+#define BOUND_ON_CPU 2e-5f /* all sum in f32 in different orders; logits are of size 1 to 5 */
+#define BOUND_ON_GPU 0.15f /* activations are rounded to bf16 */
+
+static void add_difference(struct differences *d, float got, float expected)
 {
-    float largest = 0;
-    for (int p = 0; p < FAMILY_TOKENS; p++)
-        largest = fmaxf(largest, fabsf(logits[p * FAMILY_VOCAB + p * 29 % FAMILY_VOCAB] - g->picked[p]));
-    for (int p = 0; p < FAMILY_WHOLE; p++)
-        for (int v = 0; v < FAMILY_VOCAB; v++)
-            largest = fmaxf(largest, fabsf(logits[family_positions[p] * FAMILY_VOCAB + v] -
-                                           g->whole[p * FAMILY_VOCAB + v]));
-    return largest;
+    float difference = fabsf(got - expected);
+    if (!(difference <= d->largest)) d->largest = difference;
+    d->num_beyond += !(difference <= BOUND_ON_GPU);
+    d->num++;
 }
 
-/* All sum in f32 in different orders; logits are of size 1 to 5. A GPU rounds activations to bf16. */
+static void add_differences(struct differences *d, const struct family_golden *g, const float *logits)
+{
+    for (int p = 0; p < FAMILY_TOKENS; p++)
+        add_difference(d, logits[p * FAMILY_VOCAB + p * 29 % FAMILY_VOCAB], g->picked[p]);
+    for (int p = 0; p < FAMILY_WHOLE; p++)
+        for (int v = 0; v < FAMILY_VOCAB; v++)
+            add_difference(d, logits[family_positions[p] * FAMILY_VOCAB + v], g->whole[p * FAMILY_VOCAB + v]);
+}
+
+/* On a GPU rounding may make a token choose another expert where two are almost equal: a few logits are further off. */
 static void check(const struct family_golden *g, bool gguf)
 {
     static float logits[FAMILY_TOKENS * FAMILY_VOCAB];
     static const struct cut cuts[] = {
         {.chunk = FAMILY_TOKENS}, {.chunk = 48}, {.begin = 96, .chunk = 1, .decode = true}};
-    float largest = 0, bound = on_cpu() ? 2e-5f : 0.15f;
+    struct differences d = {0};
     struct family_run r;
     run_open(&r, g, gguf, "portable", 2, on_cpu() ? DTYPE_F32 : DTYPE_BF16);
+    bool has_experts = model_config(r.session.model)->num_experts > 0;
     for (size_t i = 0; i < array_length(cuts); i++) {
         run_logits(&r, cuts[i], logits);
-        largest = fmaxf(largest, largest_difference(g, logits));
+        add_differences(&d, g, logits);
     }
     run_close(&r);
-    print_message("%-9s %-42s %.2g\n", gguf ? "gguf" : "directory", g->name, (double)largest);
-    if (!(largest <= bound)) fail_msg("%s: logits differ by %g", g->name, (double)largest);
+    print_message("%-9s %-42s %.2g\n", gguf ? "gguf" : "directory", g->name, (double)d.largest);
+    bool right = on_cpu() ? d.largest <= BOUND_ON_CPU : d.num_beyond * 20 <= (has_experts ? d.num : 0);
+    if (!right)
+        fail_msg("%s: logits differ by up to %g, %d of %d by more than %g", g->name, (double)d.largest,
+                 d.num_beyond, d.num, (double)BOUND_ON_GPU);
 }
 
 static void logits_equal_transformers(void **state)
