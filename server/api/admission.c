@@ -89,20 +89,42 @@ static bool look_at(const struct admission *a, const struct generation *g, const
 
 enum { ANY_KEY = -2 };
 
-/* Appends those of a key that run, or those that wait, the oldest first. */
-static void collect(const struct admission *a, const struct api *api, int api_key_idx, bool running,
-                    struct backlog *b, struct backlog_sequence *sequences, int capacity)
+/* A way through all choices, from the oldest generation on. */
+struct cursor {
+    const struct generation *g;
+    int choice_idx;
+};
+
+/* The next one that runs, or that waits, of the key's own or of the others. */
+static bool take_next(const struct admission *a, struct cursor *at, int api_key_idx, bool is_other,
+                      bool running, struct backlog *b, struct backlog_sequence *out)
 {
-    const struct generation *g = api->generations;
-    while (g && g->next) g = g->next;
-    for (; g; g = g->previous) {
-        if (api_key_idx != ANY_KEY && g->api_key_idx != api_key_idx) continue;
-        for (int i = 0; i < g->num_choices && b->num_sequences < capacity; i++) {
+    for (; at->g; at->g = at->g->previous, at->choice_idx = 0) {
+        if ((api_key_idx != ANY_KEY && at->g->api_key_idx != api_key_idx) != is_other) continue;
+        while (at->choice_idx < at->g->num_choices) {
             bool runs;
-            if (look_at(a, g, &g->choices[i], &sequences[b->num_sequences], &runs) && runs == running)
-                b->num_sequences++;
+            if (!look_at(a, at->g, &at->g->choices[at->choice_idx++], out, &runs) || runs != running)
+                continue;
+            out->is_other = is_other;
+            b->num_sequences++;
+            return true;
         }
     }
+    return false;
+}
+
+/* Appends those that run, or those that wait: the key's own and the others' by turns, as they are served. */
+static void collect(const struct admission *a, const struct api *api, int api_key_idx, bool running,
+                    struct backlog *b, struct backlog_sequence *sequences)
+{
+    const struct generation *oldest = api->generations;
+    while (oldest && oldest->next) oldest = oldest->next;
+    struct cursor own = {oldest, 0}, other = {oldest, 0};
+    bool any;
+    do {
+        any = take_next(a, &own, api_key_idx, false, running, b, &sequences[b->num_sequences]);
+        any |= take_next(a, &other, api_key_idx, true, running, b, &sequences[b->num_sequences]);
+    } while (any);
 }
 
 static double seconds_to_room(const struct admission *a, const struct server *server,
@@ -110,16 +132,16 @@ static double seconds_to_room(const struct admission *a, const struct server *se
                               uint64_t missing_tokens)
 {
     int capacity = request_slots_count(server->slots);
-    struct backlog_sequence *sequences = malloc((size_t)capacity * sizeof *sequences);
+    struct backlog_sequence *sequences = malloc(((size_t)capacity + 1) * sizeof *sequences);
     struct backlog b = {.sequences = sequences,
                         .num_step_tokens = max_of(server->facts->max_num_batched_tokens, 1),
                         .prefill_seconds_per_token = stats->prefill_seconds_per_token,
                         .decode_seconds_per_step = stats->decode_seconds_per_step};
     if (!sequences) return 1;
-    collect(a, server->api, api_key_idx, true, &b, sequences, capacity);
+    collect(a, server->api, api_key_idx, true, &b, sequences);
     b.num_running = b.num_sequences;
-    collect(a, server->api, api_key_idx, false, &b, sequences, capacity);
-    b.num_places = max_of(api_key_idx == ANY_KEY ? stats->num_running : b.num_running, 1);
+    collect(a, server->api, api_key_idx, false, &b, sequences);
+    b.num_places = max_of(stats->num_running, 1);
     double seconds = backlog_seconds(&b, missing_sequences, (double)missing_tokens, RETRY_AFTER_MAX_S);
     free(sequences);
     return seconds;

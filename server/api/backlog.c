@@ -4,35 +4,40 @@
 
 #include "base/check.h"
 
-/* The decode steps after which the running sequences end, as a heap with the first end on top. */
+struct end {
+    double steps; /* of decoding, after which it comes */
+    bool is_other;
+};
+
+/* Those of the running sequences, as a heap with the first end on top. */
 struct ends {
-    double *steps;
+    struct end *items;
     int count;
 };
 
-static void swap(double *a, double *b)
+static void swap(struct end *a, struct end *b)
 {
-    double t = *a;
+    struct end t = *a;
     *a = *b;
     *b = t;
 }
 
-static void push(struct ends *e, double steps)
+static void push(struct ends *e, struct end end)
 {
     int i = e->count++;
-    e->steps[i] = steps;
-    for (; i > 0 && e->steps[(i - 1) / 2] > e->steps[i]; i = (i - 1) / 2)
-        swap(&e->steps[i], &e->steps[(i - 1) / 2]);
+    e->items[i] = end;
+    for (; i > 0 && e->items[(i - 1) / 2].steps > e->items[i].steps; i = (i - 1) / 2)
+        swap(&e->items[i], &e->items[(i - 1) / 2]);
 }
 
-static double pop(struct ends *e)
+static struct end pop(struct ends *e)
 {
-    double first = e->steps[0];
-    e->steps[0] = e->steps[--e->count];
+    struct end first = e->items[0];
+    e->items[0] = e->items[--e->count];
     for (int i = 0, child; (child = 2 * i + 1) < e->count; i = child) {
-        if (child + 1 < e->count && e->steps[child + 1] < e->steps[child]) child++;
-        if (e->steps[i] <= e->steps[child]) break;
-        swap(&e->steps[i], &e->steps[child]);
+        if (child + 1 < e->count && e->items[child + 1].steps < e->items[child].steps) child++;
+        if (e->items[i].steps <= e->items[child].steps) break;
+        swap(&e->items[i], &e->items[child]);
     }
     return first;
 }
@@ -53,7 +58,8 @@ static void begin_next(struct run_ahead *r)
     r->num_prefill += s->num_prompt_tokens;
     r->prefill_steps = max_of(r->prefill_steps, r->steps) + s->num_prompt_tokens / r->b->num_step_tokens;
     if (r->next++ >= r->b->num_running) r->num_tokens_begun += s->num_prompt_tokens;
-    push(&r->ends, max_of(r->steps, s->num_prompt_tokens > 0 ? r->prefill_steps : 0) + s->num_answer_tokens);
+    double begin = max_of(r->steps, s->num_prompt_tokens > 0 ? r->prefill_steps : 0);
+    push(&r->ends, (struct end){begin + s->num_answer_tokens, s->is_other});
 }
 
 static double seconds_now(const struct run_ahead *r)
@@ -66,18 +72,19 @@ static double seconds_now(const struct run_ahead *r)
 double backlog_seconds(const struct backlog *b, int num_ends, double num_tokens, double limit_seconds)
 {
     int num_places = max_of(b->num_places, b->num_running);
-    struct run_ahead r = {.b = b, .ends.steps = malloc((size_t)num_places * sizeof(double))};
-    if (!r.ends.steps) return limit_seconds;
+    struct run_ahead r = {.b = b, .ends.items = malloc((size_t)num_places * sizeof(struct end))};
+    if (!r.ends.items) return limit_seconds;
     assert_debug(b->num_places >= 1 && b->num_step_tokens > 0 && b->num_running <= b->num_sequences);
     while (r.next < b->num_sequences && (r.ends.count < b->num_places || r.next < b->num_running))
         begin_next(&r);
     while ((num_ends > 0 || r.num_tokens_begun < num_tokens) && r.ends.count > 0) {
-        r.steps = pop(&r.ends);
-        num_ends--;
+        struct end end = pop(&r.ends);
+        r.steps = end.steps;
+        num_ends -= !end.is_other;
         if (r.next < b->num_sequences && r.ends.count < b->num_places) begin_next(&r);
         if (seconds_now(&r) > limit_seconds) break;
     }
     double seconds = seconds_now(&r);
-    free(r.ends.steps);
+    free(r.ends.items);
     return seconds < limit_seconds ? seconds : limit_seconds;
 }

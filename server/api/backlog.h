@@ -6,11 +6,13 @@
 #ifndef SERVER_API_BACKLOG_H
 #define SERVER_API_BACKLOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* One sequence: what is still to be computed. */
 struct backlog_sequence {
     double num_prompt_tokens, num_answer_tokens;
+    bool is_other; /* it takes a place and time, but its end is not one of those that are waited for */
 };
 
 struct backlog {

@@ -25,6 +25,7 @@ static struct machine {
     int32_t prompt[SEQUENCES_MAX], answer[SEQUENCES_MAX]; /* left */
     int num_begun, count;                                 /* sequences before num_begun run or have ended */
     int num_ended;
+    int num_keys, num_ended_own; /* sequence i is of key i % num_keys; own: of key 0 */
 } m;
 
 static bool is_running(int i)
@@ -62,6 +63,7 @@ static void make_step(void)
             if (m.prompt[i] == 0) m.answer[i]--; /* its last token's row draws */
         }
         m.num_ended += m.prompt[i] + m.answer[i] == 0;
+        m.num_ended_own += m.prompt[i] + m.answer[i] == 0 && i % m.num_keys == 0;
     }
     double seconds = m.step_seconds * (num_decodes > 0) + m.token_seconds * num_prefilled;
     m.seconds += seconds;
@@ -87,7 +89,8 @@ static double foretell(int num_ends, double num_tokens)
                         .decode_seconds_per_step = step_rates_decode_seconds_per_step(&m.rates)};
     for (int i = 0; i < m.count; i++)
         if (m.prompt[i] + m.answer[i] > 0)
-            sequences[b.num_sequences++] = (struct backlog_sequence){m.prompt[i], m.answer[i]};
+            sequences[b.num_sequences++] =
+                (struct backlog_sequence){m.prompt[i], m.answer[i], i % m.num_keys != 0};
     return backlog_seconds(&b, num_ends, num_tokens, 1e9);
 }
 
@@ -100,6 +103,7 @@ static void start(double step_seconds, double token_seconds, int num_places, int
     m.num_places = num_places;
     m.step_tokens = 512;
     m.count = count;
+    m.num_keys = 1;
     for (int i = 0; i < count; i++) {
         uint32_t word = rng_philox(seed, (uint64_t)i, 1).word[0];
         m.prompt[i] = 1 + (int32_t)(word % (uint32_t)(2 * prompt));
@@ -137,6 +141,23 @@ static void room_comes_when_it_was_foretold(void **state)
     }
 }
 
+/* A key's quota: so many of its own must end, among others' that hold places and whose prompts take their time. */
+static void room_of_a_key_comes_when_it_was_foretold(void **state)
+{
+    (void)state;
+    static const double token_seconds[] = {.00002, .002};
+    for (int num_keys = 2; num_keys <= 5; num_keys++)
+        for (uint32_t seed = 0; seed < 6; seed++) {
+            start(.02, token_seconds[seed % 2], 16, 120, 400, 120, seed + 20);
+            m.num_keys = num_keys;
+            while (m.num_ended < 16) make_step();
+            int ended = m.num_ended_own, num_ends = 3;
+            double foretold = foretell(num_ends, 0), begin_s = m.seconds;
+            while (m.num_ended_own < ended + num_ends) make_step();
+            expect_near(foretold, m.seconds - begin_s, "an end of one key's");
+        }
+}
+
 static void the_queue_shortens_when_it_was_foretold(void **state)
 {
     (void)state;
@@ -168,7 +189,7 @@ static void long_answers_are_not_counted_at_the_speed_of_prompts(void **state)
 static void odd_backlogs(void **state)
 {
     (void)state;
-    const struct backlog_sequence one = {10, 100};
+    const struct backlog_sequence one = {10, 100, false};
     struct backlog b = {.sequences = &one, .num_places = 1, .num_step_tokens = 1e9};
     assert_true(backlog_seconds(&b, 1, 0, 60) == 0); /* nothing is there */
     b.num_sequences = 1;
@@ -203,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(room_comes_when_it_was_foretold),
+        cmocka_unit_test(room_of_a_key_comes_when_it_was_foretold),
         cmocka_unit_test(the_queue_shortens_when_it_was_foretold),
         cmocka_unit_test(long_answers_are_not_counted_at_the_speed_of_prompts),
         cmocka_unit_test(odd_backlogs),
