@@ -38,6 +38,7 @@
 #include "server/masks.h"
 #include "server/process_metrics.h"
 #include "server/recovery.h"
+#include "server/reranker.h"
 #include "server/service_manager.h"
 #include "server/upgrade.h"
 #include "text/model_text.h"
@@ -393,6 +394,9 @@ static int publish_model(struct life *life, struct error *err)
     struct link *link = server->link;
     int status = fit_tokenizer(life, link_facts(link), err);
     if (!status) status = grammars_create(life->text.tokenizer, link_facts(link), &server->grammars, err);
+    if (!status)
+        status =
+            reranker_open(server->config, link_facts(link), life->text.tokenizer, &server->reranker, err);
     if (!status) status = masks_create(link, server->grammars, &server->masks, err);
     if (status) return status;
     link_set_text(link, tokenizer_eos_id(life->text.tokenizer));
@@ -691,6 +695,7 @@ static void release(struct life *life)
     if (life->server.api) api_deinit(&life->server);
     masks_destroy(life->server.masks);
     grammars_destroy(life->server.grammars);
+    rerank_template_close(life->server.reranker);
     recovery_deinit(&life->recovery);
     link_destroy(life->server.link);
     life->server.link = NULL;

@@ -16,6 +16,7 @@
 
 struct grammars;
 struct inherited;
+struct rerank_template;
 struct masks;
 
 enum server_state {
@@ -38,6 +39,7 @@ struct server {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat_template; /* NULL: the model has none */
     const struct tool_format *tool_format;     /* NULL: likewise */
+    struct rerank_template *reranker;          /* NULL: the model is none */
     struct link *link;
     struct request_slots *slots;    /* the link's */
     struct grammars *grammars;      /* of answers that must have a form, */
@@ -88,6 +90,8 @@ void endpoint_models(struct exchange *x);           /* GET /v1/models, /v1/model
 void endpoint_completions(struct exchange *x);      /* POST /v1/completions */
 void endpoint_chat_completions(struct exchange *x); /* POST /v1/chat/completions */
 void endpoint_embeddings(struct exchange *x);       /* POST /v1/embeddings */
+void endpoint_score(struct exchange *x);            /* POST /v1/score */
+void endpoint_rerank(struct exchange *x);           /* POST /v1/rerank */
 void endpoint_messages(struct exchange *x);         /* POST /v1/messages */
 void endpoint_count_tokens(struct exchange *x);     /* POST /v1/messages/count_tokens */
 void endpoint_responses(struct exchange *x);        /* POST /v1/responses */

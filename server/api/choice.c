@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "server/api/api.h"
 #include "server/masks.h"
+#include "text/rerank_template.h"
 
 enum {
     TEXT_BYTES_MAX = 64 << 20,
@@ -188,14 +189,17 @@ static void take_token(struct choice *c, const struct choice_context *context, c
 /* The row becomes text at once, while others are computed: all of them together would hold the loop up. */
 static void take_row(struct choice *c, const struct choice_context *context)
 {
-    embedding_append(&c->ready, request_slots_row(context->server->slots, c->slot_idx),
-                     &context->params->embedding);
+    const float *row = request_slots_row(context->server->slots, c->slot_idx);
+    if (context->params->kind == API_SCORING)
+        c->score = rerank_score(row);
+    else
+        embedding_append(&c->ready, row, &context->params->embedding);
     c->finish_reason = "stop";
 }
 
 static void take_finish(struct choice *c, const struct choice_context *context, enum finish_reason finish)
 {
-    if (finish == FINISH_LENGTH && context->params->kind == API_POOLING) {
+    if (finish == FINISH_LENGTH && api_kind_has_rows(context->params->kind)) {
         take_row(c, context);
     } else if (finish == FINISH_STOP || finish == FINISH_LENGTH) {
         bool stopped = text_stream_finish(&c->text, &c->ready) || finish == FINISH_STOP;
@@ -342,7 +346,8 @@ static bool copy_unread(struct choice *c, const struct choice_context *context, 
 void choice_let_go(struct choice *c, const struct choice_context *context)
 {
     int32_t begin, end;
-    if (c->slot_idx < 0 || context->params->kind == API_POOLING) return; /* slots bound what rows become */
+    if (c->slot_idx < 0 || api_kind_has_rows(context->params->kind))
+        return; /* slots bound what rows become */
     const struct view v = view_slot(c, context);
     bool answered = c->finish_reason || v.finish == FINISH_STOP || v.finish == FINISH_LENGTH;
     if (v.finish == FINISH_NONE || !answered) return; /* a failure's text is in the slot */

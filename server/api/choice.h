@@ -34,6 +34,7 @@ struct choice {
     bool prompt_counted;     /* in the metrics */
     int32_t num_preemptions; /* once the engine has finished it */
     struct unread *unread;   /* NULL: nothing, or still in the slot */
+    double score;            /* of API_SCORING, once it has ended */
     struct text_stream text;
     struct buffer ready;           /* text for the client, not written yet */
     struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */

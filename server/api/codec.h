@@ -110,7 +110,8 @@ struct translation {
 #define EVENT_STREAM_TYPE "text/event-stream; charset=utf-8"
 
 extern const struct codec codec_chat, codec_completions, codec_messages, codec_responses, codec_ollama_chat,
-    codec_ollama_generate, codec_ollama_embed, codec_ollama_embeddings, codec_embeddings;
+    codec_ollama_generate, codec_ollama_embed, codec_ollama_embeddings, codec_embeddings, codec_score,
+    codec_rerank;
 
 /* Makes t->body canonical. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;

@@ -24,6 +24,16 @@ void endpoint_embeddings(struct exchange *x)
     generation_start(x, &codec_embeddings);
 }
 
+void endpoint_score(struct exchange *x)
+{
+    generation_start(x, &codec_score);
+}
+
+void endpoint_rerank(struct exchange *x)
+{
+    generation_start(x, &codec_rerank);
+}
+
 void endpoint_messages(struct exchange *x)
 {
     exchange_add_header(x, "request-id", x->request_id); /* its name there */

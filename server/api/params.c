@@ -13,12 +13,14 @@
 #include "server/api/nul_text.h"
 #include "server/api/token_offsets.h"
 #include "server/api/tool_params.h"
+#include "text/rerank_template.h"
 
 enum {
     ON_COMPLETIONS = 1 << API_COMPLETIONS,
     ON_CHAT = 1 << API_CHAT,
     ON_POOLING = 1 << API_POOLING,
     ON_BOTH = ON_COMPLETIONS | ON_CHAT,
+    ON_SCORING = 1 << API_SCORING,
     ON_ALL = ON_BOTH | ON_POOLING,
 };
 
@@ -117,6 +119,7 @@ static const struct unsupported unsupported[] = {
     {"chat_template", ON_CHAT},
     {"use_beam_search", ON_BOTH},
     {"prompt_embeds", ON_ALL},
+    {"truncate_prompt_tokens", ON_SCORING},
     {"logprob_token_ids", ON_BOTH},
     {"max_repetition_pattern_size", ON_BOTH},
     {"min_repetition_pattern_size", ON_BOTH},
@@ -504,6 +507,26 @@ static int read_pooling(struct reader *r)
     return embedding_form_read(r->server, r->body, &r->out->embedding, r->err);
 }
 
+static int read_scoring(struct reader *r)
+{
+    struct request_slot_input *input = r->out->input;
+    int64_t top_n = INT32_MAX;
+    if (!r->server->reranker)
+        return api_error_invalid(r->err, "unsupported_value", "model",
+                                 "this model is no reranker: neither its file nor its name says so; "
+                                 "--rerank-template FILE says how it is to be asked");
+    r->out->max_tokens = 0;
+    input->pooling = POOLING_LOGITS;
+    input->num_row_logits = RERANK_IDS;
+    memcpy(r->out->payload->row_logits, rerank_template_ids(r->server->reranker),
+           RERANK_IDS * sizeof(int32_t));
+    int status = json_field_int(r->body, "top_n", 1, INT32_MAX, &top_n, r->err);
+    r->out->scoring = (struct scoring_form){(int32_t)top_n, true};
+    return status < 0
+               ? status
+               : json_field_bool(r->body, "return_documents", &r->out->scoring.return_documents, r->err);
+}
+
 /* ---- what nothing reads ---- */
 
 /* Beside the tables: what the steps below and the readers of prompts look for. */
@@ -550,6 +573,10 @@ static const char *const read_elsewhere[] = {
     "encoding_format",
     "dimensions",
     "normalize",
+    "queries",
+    "instruction",
+    "top_n",
+    "return_documents",
 };
 
 static int note_ignored(struct reader *r)
@@ -656,11 +683,11 @@ typedef int step(struct reader *r);
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err)
 {
-    static step *const pooling_steps[] = {
-        read_plain_fields, check_unsupported,    read_priority,
-        read_cache_salt,   read_truncation_side, read_request_id,
-        read_pooling,      note_ignored,         NULL,
-    };
+    static step *const pooling_steps[] = {read_plain_fields, check_unsupported,    read_priority,
+                                          read_cache_salt,   read_truncation_side, read_request_id,
+                                          read_pooling,      note_ignored,         NULL};
+    static step *const scoring_steps[] = {
+        check_unsupported, read_priority, read_cache_salt, read_request_id, read_scoring, note_ignored, NULL};
     static step *const steps[] = {
         read_plain_fields,   check_unsupported,
         read_max_tokens,     read_n,
@@ -677,8 +704,8 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     out->has_nul = nul_text_is_in(text, text_bytes);
     if (!cJSON_IsObject(body)) return json_field_refuse_type(body, "body", "a JSON object", err);
     int status = params_check_model(server, body, err);
-    for (step *const *next = kind == API_POOLING ? pooling_steps : steps; status == 0 && *next; next++)
-        status = (*next)(&r);
+    step *const *next = kind == API_POOLING ? pooling_steps : kind == API_SCORING ? scoring_steps : steps;
+    for (; status == 0 && *next; next++) status = (*next)(&r);
     if (status == 0) settle_sampling(&out->input->sampling);
     assert_debug(status < 0 ||
                  (out->num_top_logprobs <= TOP_LOGPROBS_MAX && out->num_prompt_logprobs <= TOP_LOGPROBS_MAX));

@@ -24,9 +24,20 @@
 #include "server/server.h"
 #include "server/token_limits.h"
 
-/* The forms of a canonical body: a raw prompt, messages for the template, raw prompts that are not continued: rows of
- * floats are made of them. */
-enum api_kind { API_COMPLETIONS, API_CHAT, API_POOLING };
+/* The forms of a canonical body: a raw prompt, messages for the template; and of what is not continued, but becomes a row
+ * of floats: raw prompts, pairs of texts. */
+enum api_kind { API_COMPLETIONS, API_CHAT, API_POOLING, API_SCORING };
+
+static inline bool api_kind_has_rows(enum api_kind kind)
+{
+    return kind >= API_POOLING;
+}
+
+/* What a client wants to see of the scores. */
+struct scoring_form {
+    int32_t top_n;
+    bool return_documents;
+};
 
 enum {
     MAX_TOKENS_DEFAULT = -1,
@@ -74,6 +85,7 @@ struct params {
     const char *request_id;         /* the answer's id, in the arena; NULL: one is made */
     struct stop_strings stop;
     struct embedding_form embedding;   /* of API_POOLING */
+    struct scoring_form scoring;       /* of API_SCORING */
     struct answer_form form;           /* its grammar is compiled when all else is good, */
     const struct token_limits *limits; /* and these are read; NULL: none */
     char *cache_salt;                  /* NULL: none */

@@ -84,11 +84,14 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     if (status == 0) status = keep_what_was_said(&t, params);
     if (status == 0 && t.kind == API_CHAT)
         status = prompts_read_chat(in->server, params, body, in->now_seconds, arena, prompts, err);
+    else if (status == 0 && t.kind == API_SCORING)
+        status = prompts_read_pairs(in->server, params, body, arena, prompts, err);
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
     if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
     if (status == 0) status = constraint_compile(in->server, &prompts->items[0].tokens, &params->form, err);
-    if (status == 0) status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
+    if (status == 0 && !api_kind_has_rows(t.kind))
+        status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
     if (status == 0) params->input->constrained = params->form.grammar || params->limits;
     if (status < 0) codec_name_error(in->codec, err);
     if (status == 0 && params->uses_tools)

@@ -7,6 +7,7 @@
 #include "server/api/chat_messages.h"
 #include "server/api/json_field.h"
 #include "server/api/nul_text.h"
+#include "text/rerank_template.h"
 
 enum { ECHO_BYTES_MAX = 16 << 20 };
 
@@ -238,6 +239,104 @@ int prompts_read_completions(const struct server *server, const struct params *p
     if (!prompt->child)
         return api_error_invalid(err, "invalid_value", "prompt", "prompt must not be an empty array");
     return cJSON_IsNumber(prompt->child) ? read_one(&r, prompt) : read_list(&r, prompt);
+}
+
+/* ---- pairs ---- */
+
+/* A text, or an object with one. */
+static int read_pair_text(struct prompt_reader *r, const cJSON *item, const char *path,
+                          struct rerank_text *out)
+{
+    const cJSON *text = cJSON_IsObject(item) ? json_field_find(item, "text") : item;
+    if (!cJSON_IsString(text))
+        return json_field_refuse_type(item, path, "a string, or an object with a text", r->err);
+    size_t n = strlen(text->valuestring);
+    if (r->params->has_nul) n = nul_text_restore(text->valuestring, n);
+    *out = (struct rerank_text){text->valuestring, n};
+    return 0;
+}
+
+/* One text, or several of them, in the arena. */
+static int read_pair_texts(struct prompt_reader *r, const cJSON *body, const char *name,
+                           struct rerank_text **out, int *count)
+{
+    const cJSON *value = json_field_find(body, name), *item;
+    bool is_list = cJSON_IsArray(value);
+    int64_t most = r->server->config->max_prompts;
+    *count = is_list ? cJSON_GetArraySize(value) : 1;
+    if (!value) return api_error_invalid(r->err, "missing_required_parameter", name, "%s is missing", name);
+    if (*count == 0 || *count > most)
+        return api_error_invalid(r->err, "invalid_value", name,
+                                 "%s must hold 1 to %lld texts (--max-prompts); got %d", name,
+                                 (long long)most, *count);
+    *out = arena_alloc_array(r->arena, (size_t)*count, sizeof **out);
+    if (!*out) return api_error_no_memory(r->err);
+    if (!is_list) return read_pair_text(r, value, name, *out);
+    int i = 0, status = 0;
+    cJSON_ArrayForEach(item, value)
+    {
+        char path[32];
+        snprintf(path, sizeof path, "%s[%d]", name, i);
+        if (status == 0) status = read_pair_text(r, item, path, &(*out)[i++]);
+    }
+    return status;
+}
+
+static int read_pair(struct prompt_reader *r, const struct rerank_pair *pair, const char *path,
+                     struct prompt *p)
+{
+    struct text_range untrusted[RERANK_RANGES_MAX];
+    struct buffer text;
+    buffer_init(&text, RERANK_RANGES_MAX * (size_t)r->server->config->max_body_bytes);
+    int num_untrusted = rerank_template_render(r->server->reranker, pair, &text, untrusted);
+    int status = buffer_failed(&text) ? api_error_no_memory(r->err)
+                                      : encode(r, text.data, text.num_bytes, untrusted, num_untrusted,
+                                               TOKENIZER_PARSE_SPECIAL, path, &p->tokens);
+    buffer_deinit(&text);
+    if (status == 0) status = finish_prompt(r, &p->tokens, path);
+    if (status < 0 || !r->params->scoring.return_documents) return status;
+    return keep_text(r, p, pair->document.text, pair->document.num_bytes);
+}
+
+/* The one query stands before each document: that must not make a small body a large one. */
+static int check_pairs(struct prompt_reader *r, const struct rerank_text *queries, int num_queries,
+                       int num_documents)
+{
+    enum { GROWTH_MAX = 4 };
+    uint64_t most = GROWTH_MAX * r->server->config->max_body_bytes;
+    if (num_queries != 1 && num_queries != num_documents)
+        return api_error_invalid(
+            r->err, "invalid_value", "documents",
+            "documents must be as many as queries (%d), or there must be one query; got %d", num_queries,
+            num_documents);
+    if (num_queries != 1 || queries->num_bytes * (uint64_t)num_documents <= most) return 0;
+    return api_error_invalid(r->err, "invalid_value", "documents",
+                             "documents with the query before each have more than %llu bytes (four times "
+                             "--max-body-bytes); send them in several requests",
+                             (unsigned long long)most);
+}
+
+int prompts_read_pairs(const struct server *server, const struct params *params, const cJSON *body,
+                       struct arena *arena, struct prompts *out, struct api_error *err)
+{
+    struct prompt_reader r = {server, params, arena, out, err};
+    struct rerank_text *queries = NULL, *documents = NULL, instruction = {NULL, 0};
+    const cJSON *given = json_field_find(body, "instruction");
+    int num_queries = 0, num_documents = 0, status = 0;
+    *out = (struct prompts){0};
+    if (given) status = read_pair_text(&r, given, "instruction", &instruction);
+    if (status == 0) status = read_pair_texts(&r, body, "queries", &queries, &num_queries);
+    if (status == 0) status = read_pair_texts(&r, body, "documents", &documents, &num_documents);
+    if (status < 0 || !queries || !documents) return status;
+    status = check_pairs(&r, queries, num_queries, num_documents);
+    if (status == 0) status = allocate(&r, num_documents);
+    for (int i = 0; status == 0 && i < num_documents; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "documents[%d]", i);
+        const struct rerank_pair pair = {instruction, queries[num_queries > 1 ? i : 0], documents[i]};
+        status = read_pair(&r, &pair, path, &out->items[i]);
+    }
+    return status;
 }
 
 /* ---- chat ---- */

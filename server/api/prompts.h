@@ -13,9 +13,8 @@
 
 struct prompt {
     struct token_list tokens;
-    const char
-        *text; /* with echo: as the client sent it, or decoded; of a chat the last message. In the arena;
-                         NULL: no echo */
+    const char *text; /* with echo: as the client sent it, or decoded; of a chat the last message; of a pair
+                         the document, if the client wants it back. In the arena; NULL: none */
     size_t text_bytes;
     int32_t num_added;     /* first tokens that the tokenizer added: they are not in text */
     bool text_has_special; /* control tokens are */
@@ -29,6 +28,10 @@ struct prompts {
 
 int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,
                              struct arena *arena, struct prompts *out, struct api_error *err) must_check;
+
+/* A prompt for each pair of queries and documents, in the form that the server's rerank template has. */
+int prompts_read_pairs(const struct server *server, const struct params *params, const cJSON *body,
+                       struct arena *arena, struct prompts *out, struct api_error *err) must_check;
 
 /* Takes the messages out of body. now_seconds: for templates that print the date. */
 int prompts_read_chat(const struct server *server, const struct params *params, cJSON *body,

@@ -52,8 +52,11 @@ void slot_fill(const struct generation *g, struct choice *c, const struct token_
     const struct server *server = g->api->server;
     struct request_slot_input *input = &request_slots_get(server->slots, c->slot_idx)->input;
     *input = *g->params.input;
-    memcpy(request_slots_payload(server->slots, c->slot_idx)->logit_bias, g->params.payload->logit_bias,
+    struct request_payload *payload = request_slots_payload(server->slots, c->slot_idx);
+    memcpy(payload->logit_bias, g->params.payload->logit_bias,
            (size_t)input->num_logit_bias * sizeof(struct logit_bias));
+    memcpy(payload->row_logits, g->params.payload->row_logits,
+           (size_t)input->num_row_logits * sizeof(int32_t));
     input->request_id = g->serial;
     input->arrival_ns = g->arrival_ns;
     input->deadline_ns = g->deadline_ns;

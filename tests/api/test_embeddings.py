@@ -197,6 +197,13 @@ def test_refusals(server, body, param, code):
         assert "8192 tokens" in error["message"] and ("8193 tokens" in error["message"] or "more than" in error["message"])
 
 
+def test_what_is_said_of_answers_means_nothing(server):
+    """Fields that hold an answer to something: there is none."""
+    body = {"input": TEXTS[0], "bad_words": ["x"], "allowed_token_ids": [1], "max_tokens": 7, "stream": True, "n": 3,
+            "response_format": {"type": "json_object"}, "logprobs": True}
+    assert same([floats(e["embedding"]) for e in embed(server, body)["data"]], rows(server, TEXTS[0]))
+
+
 def test_what_is_too_long_for_ollama_is_cut(start_server):
     """As its clients expect, unless they say otherwise."""
     with start_server("--max-model-len", "32") as server:

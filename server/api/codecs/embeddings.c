@@ -1,7 +1,5 @@
 /* embeddings.c - OpenAI's /v1/embeddings and Ollama's /api/embed and /api/embeddings: texts in, a row of each out. A
  * choice's text is its embedding, ready to be sent. */
-#include <string.h>
-
 #include "base/clock.h"
 #include "server/api/codecs/canonical.h"
 
@@ -57,11 +55,6 @@ static const struct codec_field one_fields[] = {
 
 /* ---- out ---- */
 
-static void append_text(struct buffer *out, const char *text)
-{
-    buffer_append_json(out, text, strlen(text));
-}
-
 static void append_embedding(struct buffer *out, const struct choice *c)
 {
     buffer_append(out, c->ready.data, c->ready.num_bytes);
@@ -71,7 +64,7 @@ static void append_openai(struct buffer *out, struct answer *a, const struct eve
 {
     buffer_printf(out, "{\"id\":\"%s\",\"object\":\"list\",\"created\":%lld,\"model\":", a->id,
                   (long long)a->created);
-    append_text(out, a->model);
+    buffer_append_json_text(out, a->model);
     buffer_append_text(out, ",\"data\":[");
     for (int i = 0; i < a->num_choices; i++) {
         buffer_printf(out, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i > 0 ? "," : "", i);
@@ -85,7 +78,7 @@ static void append_openai(struct buffer *out, struct answer *a, const struct eve
 static void append_embed(struct buffer *out, struct answer *a, const struct event *e)
 {
     buffer_append_text(out, "{\"model\":");
-    append_text(out, a->model);
+    buffer_append_json_text(out, a->model);
     buffer_append_text(out, ",\"embeddings\":[");
     for (int i = 0; i < a->num_choices; i++) {
         if (i > 0) buffer_append_char(out, ',');

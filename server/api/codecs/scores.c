@@ -1,0 +1,95 @@
+/* scores.c - pairs of texts in, a score of each out: /v1/score as vLLM has it, and /rerank, /v1/rerank and /v2/rerank, which
+ * Jina's, Cohere's and vLLM's clients call, with the best documents first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "server/api/codec.h"
+
+static const struct codec_field score_fields[] = {
+    {"text_1", "queries", NULL}, {"text_2", "documents", NULL}, {NULL, NULL, NULL}};
+
+static const struct codec_field rerank_fields[] = {{"query", "queries", NULL}, {NULL, NULL, NULL}};
+
+static void begin_answer(struct buffer *out, const struct answer *a)
+{
+    buffer_printf(out, "{\"id\":\"%s\",\"object\":\"list\",\"created\":%lld,\"model\":", a->id,
+                  (long long)a->created);
+    buffer_append_json_text(out, a->model);
+}
+
+static void append_usage(struct buffer *out, const struct usage *u)
+{
+    buffer_printf(out, "],\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":0,\"total_tokens\":%lld}}",
+                  (long long)u->prompt_tokens, (long long)u->prompt_tokens);
+}
+
+static void append_scores(struct buffer *out, struct answer *a, const struct event *e)
+{
+    begin_answer(out, a);
+    buffer_append_text(out, ",\"data\":[");
+    for (int i = 0; i < a->num_choices; i++)
+        buffer_printf(out, "%s{\"index\":%d,\"object\":\"score\",\"score\":%.17g}", i > 0 ? "," : "", i,
+                      a->choices[i].score);
+    append_usage(out, e->usage);
+}
+
+/* ---- the best first ---- */
+
+static int compare_choices(const void *x, const void *y)
+{
+    const struct choice *a = *(const struct choice *const *)x, *b = *(const struct choice *const *)y;
+    if (a->score != b->score) return a->score > b->score ? -1 : 1;
+    return a->index - b->index;
+}
+
+static void append_result(struct buffer *out, const struct answer *a, const struct choice *c)
+{
+    buffer_printf(out, "{\"index\":%d,\"relevance_score\":%.17g", c->index, c->score);
+    if (a->context->params->scoring.return_documents) {
+        buffer_append_text(out, ",\"document\":{\"text\":");
+        buffer_append_json(out, c->ready.num_bytes > 0 ? c->ready.data : "", c->ready.num_bytes);
+        buffer_append_char(out, '}');
+    }
+    buffer_append_char(out, '}');
+}
+
+static void append_results(struct buffer *out, struct answer *a, const struct event *e)
+{
+    const struct choice **order = calloc((size_t)a->num_choices, sizeof(struct choice *));
+    int32_t num = min_of(a->context->params->scoring.top_n, (int32_t)a->num_choices);
+    if (!order) {
+        out->failed = true;
+        return;
+    }
+    for (int i = 0; i < a->num_choices; i++) order[i] = &a->choices[i];
+    qsort(order, (size_t)a->num_choices, sizeof(struct choice *), compare_choices);
+    begin_answer(out, a);
+    buffer_append_text(out, ",\"results\":[");
+    for (int32_t i = 0; i < num; i++) {
+        if (i > 0) buffer_append_char(out, ',');
+        append_result(out, a, order[i]);
+    }
+    append_usage(out, e->usage);
+    free(order);
+}
+
+/* ---- the tables ---- */
+
+const struct codec codec_score = {
+    .path = "/v1/score",
+    .id_prefix = "score-",
+    .kind = API_SCORING,
+    .fields = score_fields,
+    .events = {[EVENT_WHOLE] = append_scores},
+    .append_error = response_append_error,
+};
+
+const struct codec codec_rerank = {
+    .path = "/v1/rerank",
+    .id_prefix = "rerank-",
+    .kind = API_SCORING,
+    .fields = rerank_fields,
+    .events = {[EVENT_WHOLE] = append_results},
+    .append_error = response_append_error,
+};
