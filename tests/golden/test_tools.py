@@ -2,7 +2,7 @@
 parse(render(x)) == x and render(parse(y)) == y, however the text is cut.
 
 FLASHD_TEMPLATES names a folder of chat templates (../shared/data/chat_templates if it is there); without it only those
-of tool_templates/ are looked at. tool_formats.json is the ratchet; FLASHD_UPDATE=1 writes it anew."""
+of tool_templates/ are looked at. FLASHD_MORE_TEMPLATES names those of gather_templates.py. tool_formats.json is the ratchet; FLASHD_UPDATE=1 writes it anew."""
 import copy
 import json
 import os
@@ -17,6 +17,7 @@ PROGRAM = ROOT / "build/tests/golden/tools_main"
 RATCHET = HERE / "tool_formats.json"
 OWN = HERE / "tool_templates"
 GIVEN = pathlib.Path(os.environ.get("FLASHD_TEMPLATES", ROOT / "../shared/data/chat_templates"))
+MORE = os.environ.get("FLASHD_MORE_TEMPLATES")
 CONVERSATIONS = 75
 VARIABLES = {"bos_token": "<bos>", "eos_token": "<eos>"}
 USER = "Qu3stion"
@@ -226,13 +227,19 @@ def compare(name, table):
         kept[name] = table
         RATCHET.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for template, entry in table.items():
-        old = kept[name][template]
+        old = kept[name].get(template, {"result": "fails"})
         assert ranks.index(entry["result"]) >= ranks.index(old["result"]), (template, entry, old)
         assert entry.get("conversations", 0) >= old.get("conversations", 0), (template, entry, old)
 
 
 def test_own_templates(run):
     compare("own", check_all(run, OWN))
+
+
+def test_templates_of_packages(run):
+    if not MORE:
+        pytest.skip("FLASHD_MORE_TEMPLATES names no folder of chat templates (gather_templates.py makes one)")
+    compare("packages", check_all(run, pathlib.Path(MORE)))
 
 
 def test_given_templates(run):

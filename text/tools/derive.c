@@ -89,10 +89,12 @@ static bool read_turn(struct derivation *d, struct turn *t)
     if (!content) return false;
     struct slice before = slice_of(plain, content);
     size_t n = slice_common_begin(before, slice_text(prompt));
+    t->prompt_rest = slice_strip(slice_text(prompt + n));
+    if (slice_strip(slice_from(before, n)).n == 0)
+        n = before.n; /* white space that the answer does not say */
     t->header = (struct slice){plain, n};
     t->lead = slice_strip(slice_from(before, n));
     t->end = slice_text(content + strlen(PROBE_CONTENT));
-    t->prompt_rest = slice_strip(slice_text(prompt + n));
     return true;
 }
 
@@ -152,7 +154,7 @@ static bool read_reasoning(struct derivation *d, struct turn *t)
     d->probe.thinks = *f->think_close && d->probe.thinks;
     if (!*f->think_close) find_known_marks(d);
     if (!*f->think_close && !read_turn(d, t)) return false;
-    bool is_mark = t->lead.n > 0 && strchr("<[", t->lead.bytes[0]) && !slice_holds(t->lead, "think");
+    bool is_mark = t->lead.n > 0 && !slice_holds(t->lead, "think");
     if (!*f->content_open && is_mark && !slice_equal(t->lead, slice_text(f->think_close)))
         f->content_open = keep(d, t->lead);
     f->header = keep_turn(d, t->header);
@@ -189,14 +191,24 @@ static bool find_json(const char *name_end, struct slice *arguments, enum argume
     return true;
 }
 
+/* Content that stands in a turn of its own, in front of that with the calls. */
+static bool ends_turn_behind_content(const struct derivation *d, const char *text, const char *name)
+{
+    struct slice end = slice_strip(slice_text(d->format->answer_end));
+    const char *content = behind(text, PROBE_CONTENT);
+    return content && content < name && end.n > 0 &&
+           memmem(content, (size_t)(name - content), end.bytes, end.n);
+}
+
 /* A rendering with one call that shows name and arguments; "" when the template refuses. */
 static const char *render_call(struct derivation *d, const char *arguments)
 {
     const struct probe_answer answer = {.content = d->content, .arguments = {arguments}};
     const char *text = rendering(d, &answer), *name = behind(text, PROBE_NAME_1);
-    if (!behind(name, PROBE_KEY_1)) return "";
+    if (!behind(name, PROBE_KEY_1) || ends_turn_behind_content(d, text, name)) return "";
+    if (strstr(name, PROBE_CONTENT)) return ""; /* content behind the calls would look like their end */
     if (strstr(text, PROBE_CONTENT)) d->shows_content = true;
-    return strstr(name, PROBE_CONTENT) ? "" : text; /* content behind the calls would look like their end */
+    return text;
 }
 
 /* Tries what an answer with calls may say beside them, and both ways to hand arguments over. */
@@ -401,7 +413,24 @@ static bool is_bare(const struct tool_format *f)
            (*begin != '[' || begin[1] == '{' || !begin[1]);
 }
 
-/* Reasoning that is only shown in front of calls. */
+/* From now on the template is told to let the model think, which may change what stands around an answer. */
+static void think(struct derivation *d)
+{
+    struct turn turn;
+    d->probe.thinks = true;
+    if (!read_turn(d, &turn)) return;
+    d->format->header = keep_turn(d, turn.header);
+    d->format->answer_end = keep_turn(d, turn.end);
+}
+
+/* The first mark of a text. */
+static struct slice first_mark(struct slice s)
+{
+    const char *end = s.n > 0 ? memchr(s.bytes, s.bytes[0] == '[' ? ']' : '>', s.n) : NULL;
+    return end ? slice_of(s.bytes, end + 1) : s;
+}
+
+/* Reasoning that is only shown in front of calls. Without any its block may stand there empty. */
 static void read_reasoning_of_calls(struct derivation *d, struct slice first)
 {
     struct tool_format *f = d->format;
@@ -410,13 +439,18 @@ static void read_reasoning_of_calls(struct derivation *d, struct slice first)
     const char *text = rendering(d, &answer), *name = strstr(text, PROBE_NAME_1);
     const char *reasoning = strstr(text, PROBE_REASONING);
     if (*f->think_close || !name || !reasoning || reasoning > name) return;
+    const char *content = strstr(reasoning, PROBE_CONTENT);
     struct slice before = slice_of(text, reasoning),
                  close = slice_of(reasoning + strlen(PROBE_REASONING), name);
+    struct slice open = slice_strip(slice_from(before, slice_common_begin(before, slice_text(f->header))));
     first = slice_strip(first);
-    if (!slice_ends(close, first)) return;
-    f->think_open =
-        keep(d, slice_strip(slice_from(before, slice_common_begin(before, slice_text(f->header)))));
-    f->think_close = keep(d, slice_strip(slice_without_end(close, first.n)));
+    struct slice mark = first_mark(slice_strip(close));
+    bool is_empty_block =
+        open.n > 0 && slice_begins(first, open) && slice_begins(slice_strip(slice_from(first, open.n)), mark);
+    if (!is_empty_block && (!slice_ends(close, first) || (content && content < name))) return;
+    f->think_open = keep(d, open);
+    f->think_close = keep(d, is_empty_block ? mark : slice_strip(slice_without_end(close, first.n)));
+    if (is_empty_block) think(d);
 }
 
 static void read_json(struct derivation *d, const char *text)
@@ -448,6 +482,7 @@ static bool read_calls(struct derivation *d, const char *text)
             f->name_end = keep(d, slice_of(after.bytes, json.bytes));
         }
         read_reasoning_of_calls(d, places[0].before);
+        if (!read_two_calls(d, places, &end)) return false; /* behind an empty block */
         split_section(d, places[0].before, &places[1].before, end);
     } else if (read_place(d, section_start(d, text, name), PROBE_NAME_1, &place)) {
         split_section(d, place.before, NULL, slice_text(place.arguments_end));

@@ -118,6 +118,7 @@ bool tool_format_verify(const struct tool_format *f, const struct probe *p)
         {.content = content, .arguments = {"{}"}},
         {.content = content, .arguments = {"{\"key_one\": \"17\", \"key_two\": 17}"}},
         {.content = content, .arguments = {NESTED}},
+        {.content = content ? "" : NULL, .arguments = {NESTED}},
         {.content = content, .arguments = {"{}", NESTED}},
         {.content = content, .arguments = {NESTED, "{\"key_two\": false}"}},
     };
