@@ -4,12 +4,17 @@
 
 #include "base/log.h"
 
+static bool is_a_rerankers(const char *name)
+{
+    return name && strcasestr(name, "reranker");
+}
+
 static bool names_a_reranker(const struct config *config)
 {
-    if (strcasestr(config->model, "reranker")) return true;
-    for (int i = 0; i < config->served_model_name.num_items; i++)
-        if (strcasestr(config->served_model_name.items[i], "reranker")) return true;
-    return false;
+    const struct text_list *served = &config->served_model_name;
+    bool found = is_a_rerankers(config->model);
+    for (int i = 0; i < served->num_items; i++) found = found || is_a_rerankers(served->items[i]);
+    return found;
 }
 
 int reranker_open(const struct config *config, const struct link_facts *facts,
