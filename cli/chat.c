@@ -4,12 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "cli/chat_server.h"
 #include "cli/conversation.h"
-#include "config/api_keys.h"
-#include "config/closest.h"
-#include "config/config.h"
+#include "cli/remote.h"
 
 enum { EXIT_USAGE = 2 };
 
@@ -25,60 +22,26 @@ static int fail(const struct error *err, int code)
 
 /* ---- with a server that runs ---- */
 
-static const char *const names[] = {"--url", "--model", "--api-key-file"};
-
-static int load_option(struct chat_options *o, int num_args, char **args, int *i, struct error *err)
-{
-    const char **const fields[] = {&o->url, &o->model, &o->key_file};
-    const char *arg = args[*i];
-    size_t n = strcspn(arg, "=");
-    for (size_t k = 0; k < array_length(names); k++) {
-        if (strlen(names[k]) != n || strncmp(arg, names[k], n) != 0) continue;
-        if (arg[n] != '=' && *i + 1 == num_args)
-            return error_set(err, STATUS_INVALID, "%s needs a value", names[k]);
-        *fields[k] = arg[n] == '=' ? arg + n + 1 : args[++*i];
-        return STATUS_OK;
-    }
-    const char *meant = closest_word(arg, n, names, array_length(names));
-    return error_set(err, STATUS_INVALID, "chat --url: \"%s\" is not understood%s%s%s", arg,
-                     meant ? "; did you mean \"" : "", meant ? meant : "", meant ? "\"?" : "");
-}
-
-/* The first of --api-key-file, as `serve` reads it; else the environment's. NULL: none. */
-static int find_key(const struct chat_options *o, struct config *config, const char **key, struct error *err)
-{
-    const char *told = getenv("FLASHD_API_KEY");
-    int status = 0;
-    if (o->key_file)
-        status = config_set(config, "api-key-file", o->key_file, "--api-key-file", err);
-    else if (told)
-        status = config_set(config, "api-key", told, "FLASHD_API_KEY", err);
-    if (!status) status = api_keys_load(config, err);
-    *key = config->api_key.num_items > 0 ? config->api_key.items[0] : NULL;
-    return status;
-}
-
-static int chat_with(const struct chat_options *o, struct config *config)
-{
-    struct http_client client;
-    struct error err = {0};
-    const char *key;
-    if (find_key(o, config, &key, &err) || http_client_init(&client, o->url, key, &err))
-        return fail(&err, EXIT_USAGE);
-    return conversation_run(&client, o->model, &err) ? fail(&err, EXIT_FAILURE) : EXIT_SUCCESS;
-}
+const struct flag chat_flags[] = {
+    {"url", "url", "of a server that runs, instead of MODEL", FLAG_TEXT, offsetof(struct chat_options, url),
+     0, 0},
+    {"model", "name", "of the server's models (default: the first)", FLAG_TEXT,
+     offsetof(struct chat_options, model), 0, 0},
+    {"api-key-file", "file", "its first key (default: FLASHD_API_KEY)", FLAG_TEXT,
+     offsetof(struct chat_options, key_file), 0, 0},
+    {.name = NULL},
+};
 
 static int chat_elsewhere(int num_args, char **args)
 {
-    struct chat_options options = {0};
+    struct chat_options o = {0};
+    struct remote remote;
     struct error err = {0};
-    struct config config;
-    for (int i = 0; i < num_args; i++)
-        if (load_option(&options, num_args, args, &i, &err)) return fail(&err, EXIT_USAGE);
-    if (config_init(&config, &err)) return fail(&err, EXIT_FAILURE);
-    int code = chat_with(&options, &config);
-    config_deinit(&config);
-    return code;
+    if (flags_load(chat_flags, &o, "chat --url", NULL, num_args, args, &err)) return fail(&err, EXIT_USAGE);
+    bool ready = !remote_init(&remote, o.url, o.key_file, &err);
+    int status = ready ? conversation_run(&remote.client, o.model, &err) : STATUS_INVALID;
+    remote_deinit(&remote);
+    return !status ? EXIT_SUCCESS : fail(&err, ready ? EXIT_FAILURE : EXIT_USAGE);
 }
 
 /* ---- with one of its own ---- */

@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "cli/remote.h"
 #include "config/closest.h"
 
 enum { ANSWER_BYTES_MAX = 16 << 20 };
@@ -266,33 +267,6 @@ static void take_turns(struct conversation *c)
     free(line);
 }
 
-static bool append_bytes(void *context, const char *bytes, size_t n)
-{
-    buffer_append(context, bytes, n);
-    return true;
-}
-
-/* The first in the server's list. */
-static int find_model(struct conversation *c, struct error *err)
-{
-    struct buffer text;
-    int http_status = 0;
-    buffer_init(&text, ANSWER_BYTES_MAX);
-    int status = http_client_ask(c->client, "/v1/models", NULL, append_bytes, &text, &http_status, err);
-    cJSON *list = status || !text.data ? NULL : cJSON_Parse(text.data);
-    const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(list, "data"), 0);
-    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(first, "id"));
-    if (name) c->model = strdup(name);
-    if (!status && !c->model) {
-        struct reply r = {.num_tokens = -1};
-        take_problem(&r, list);
-        status = error_set(err, STATUS_IO, "%s", r.problem[0] ? r.problem : "the server lists no model");
-    }
-    cJSON_Delete(list);
-    buffer_deinit(&text);
-    return status;
-}
-
 int conversation_run(const struct http_client *client, const char *model, struct error *err)
 {
     struct conversation c = {.client = client,
@@ -302,7 +276,7 @@ int conversation_run(const struct http_client *client, const char *model, struct
     const struct sigaction stop = {.sa_handler = on_signal}; /* without SA_RESTART */
     for (size_t i = 0; i < array_length(signals); i++) sigaction(signals[i], &stop, NULL);
     if (model) c.model = strdup(model);
-    int status = c.model ? STATUS_OK : find_model(&c, err);
+    int status = c.model ? STATUS_OK : remote_find_model(client, &c.model, err);
     if (!status && c.at_terminal) fprintf(stderr, "%s: /help lists the commands\n", c.model);
     if (!status) take_turns(&c);
     cJSON_Delete(c.messages);

@@ -10,8 +10,6 @@
 
 #include <llhttp.h>
 
-#include "base/buffer.h"
-
 enum { REQUEST_BYTES_MAX = 64 << 20, READ_BYTES = 16 << 10 };
 
 /* ---- the URL ---- */
@@ -107,22 +105,39 @@ static int send_all(int fd, const char *bytes, size_t n, struct error *err)
     return STATUS_OK;
 }
 
+void http_client_compose(const struct http_client *c, const char *path, const char *body, struct buffer *to)
+{
+    bool bracketed = strchr(c->host, ':');
+    buffer_printf(to, "%s %s%s HTTP/1.1\r\nHost: %s%s%s%s%s\r\nConnection: close\r\n", body ? "POST" : "GET",
+                  c->prefix, path, bracketed ? "[" : "", c->host, bracketed ? "]" : "", c->port[0] ? ":" : "",
+                  c->port);
+    if (c->key) buffer_printf(to, "Authorization: Bearer %s\r\n", c->key);
+    if (body) buffer_printf(to, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+    buffer_append_text(to, "\r\n");
+    if (body) buffer_append_text(to, body);
+}
+
 static int send_request(const struct http_client *c, int fd, const char *path, const char *body,
                         struct error *err)
 {
     struct buffer text;
-    bool bracketed = strchr(c->host, ':');
     buffer_init(&text, REQUEST_BYTES_MAX);
-    buffer_printf(&text, "%s %s%s HTTP/1.1\r\nHost: %s%s%s%s%s\r\nConnection: close\r\n",
-                  body ? "POST" : "GET", c->prefix, path, bracketed ? "[" : "", c->host, bracketed ? "]" : "",
-                  c->port[0] ? ":" : "", c->port);
-    if (c->key) buffer_printf(&text, "Authorization: Bearer %s\r\n", c->key);
-    if (body) buffer_printf(&text, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
-    buffer_append_text(&text, "\r\n");
-    if (body) buffer_append_text(&text, body);
+    http_client_compose(c, path, body, &text);
     int status = buffer_failed(&text) ? error_set(err, STATUS_NO_MEMORY, "out of memory")
                                       : send_all(fd, text.data, text.num_bytes, err);
     buffer_deinit(&text);
+    return status;
+}
+
+int http_client_find_address(const struct http_client *c, struct sockaddr_storage *address, struct error *err)
+{
+    socklen_t num_bytes = sizeof *address;
+    int fd = connect_tcp(c, err);
+    if (fd < 0) return STATUS_IO;
+    int problem = getpeername(fd, (struct sockaddr *)address, &num_bytes);
+    int status =
+        problem ? error_set(err, STATUS_IO, "%s port %s: %s", c->host, c->port, strerror(errno)) : STATUS_OK;
+    close(fd);
     return status;
 }
 

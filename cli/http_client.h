@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <sys/socket.h>
+
+#include "base/buffer.h"
 #include "base/status.h"
 
 struct http_client {
@@ -17,6 +20,13 @@ struct http_client {
 
 /* url: http://host[:port][/path], with or without /v1 behind it, or unix:PATH. */
 int http_client_init(struct http_client *c, const char *url, const char *key, struct error *err) must_check;
+
+/* Appends the whole request; body NULL: GET. A failure stands in the buffer. */
+void http_client_compose(const struct http_client *c, const char *path, const char *body, struct buffer *to);
+
+/* Where a connection was just made, for others that are to follow. Not of a Unix socket. */
+int http_client_find_address(const struct http_client *c, struct sockaddr_storage *address,
+                             struct error *err) must_check;
 
 /* False: no more is wanted, as when a signal comes while it waits. */
 typedef bool http_body(void *context, const char *bytes, size_t n);

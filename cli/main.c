@@ -1,4 +1,4 @@
-/* main.c - the command line: serve, chat, inspect, help, version. */
+/* main.c - the command line: serve, chat, inspect, bench, help, version. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +16,7 @@
 #include "files/file_map.h"
 #include "kernels/device.h"
 #include "files/model_path.h"
+#include "cli/bench.h"
 #include "cli/chat.h"
 #include "cli/inspect.h"
 #include "cli/process.h"
@@ -29,15 +30,18 @@ extern char **environ;
 enum { EXIT_USAGE = 2 };
 
 static const struct command commands[] = {
-    {"serve", "MODEL [options]", "serve a GGUF file or a Hugging Face directory"},
+    {"serve", "MODEL [options]", "serve a GGUF file or a Hugging Face directory", NULL, true},
     {"chat", "MODEL [options] | --url URL [--model NAME] [--api-key-file FILE]",
-     "talk on the terminal to a model, or to a server that runs"},
-    {"inspect", "MODEL [options]", "what the model is, what a token costs, what would fit"},
-    {"help", "", "every option; -h: the commands alone"},
-    {"version", "", "what runs"},
-    {"--print-example-config", "", "a YAML file with every option"},
-    {"--print-man", "", "the manual page flashd(1)"},
-    {"--print-completion", "bash|zsh|fish", "the completion of that shell"},
+     "talk on the terminal to a model, or to a server that runs", chat_flags, true},
+    {"inspect", "MODEL [options]", "what the model is, what a token costs, what would fit", NULL, true},
+    {"bench", "serve [URL] [options]",
+     "a load on a server of OpenAI's protocol (default: http://127.0.0.1:8000), and what it shows",
+     bench_flags, false},
+    {"help", "", "every option; -h: the commands alone", NULL, false},
+    {"version", "", "what runs", NULL, false},
+    {"--print-example-config", "", "a YAML file with every option", NULL, false},
+    {"--print-man", "", "the manual page flashd(1)", NULL, false},
+    {"--print-completion", "bash|zsh|fish", "the completion of that shell", NULL, false},
     {.name = NULL},
 };
 
@@ -53,9 +57,26 @@ static void print_help(FILE *out, bool every_option)
     if (every_option) {
         fprintf(out, "\n");
         config_print_help(out);
+        for (const struct command *c = commands; c->name; c++) {
+            if (!c->flags) continue;
+            fprintf(out, "\nOf flashd %s alone:\n", c->name);
+            flags_print_help(c->flags, out);
+        }
     } else {
         fprintf(out, "flashd --help lists them.\n");
     }
+}
+
+/* Of one command that has options of its own; false: it has none. */
+static bool print_command_help(const char *name, FILE *out)
+{
+    for (const struct command *c = commands; c->name; c++) {
+        if (strcmp(c->name, name) != 0 || !c->flags || c->serves) continue;
+        fprintf(out, "flashd %s %s\n  %s\n\n", c->name, c->arguments, c->help);
+        flags_print_help(c->flags, out);
+        return true;
+    }
+    return false;
 }
 
 static int fail(const struct error *err)
@@ -165,7 +186,9 @@ int main(int argc, char **argv)
     process_settle_signals();
     const char *command = argc > 1 ? argv[1] : "";
     bool every_option = has_argument("--help", argc - 1, argv + 1) || !strcmp(command, "help");
-    if (every_option || has_argument("-h", argc - 1, argv + 1) || argc < 2) {
+    bool asks_short = has_argument("-h", argc - 1, argv + 1);
+    if ((every_option || asks_short) && print_command_help(command, stdout)) return EXIT_SUCCESS;
+    if (every_option || asks_short || argc < 2) {
         print_help(argc < 2 ? stderr : stdout, every_option);
         return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;
     }
@@ -184,6 +207,7 @@ int main(int argc, char **argv)
     if (!strcmp(command, "--print-completion")) return print_completion(argc > 2 ? argv[2] : "");
     if (!strcmp(command, "serve")) return run_command(serve, argc - 2, argv + 2, environ);
     if (!strcmp(command, "chat")) return chat_run(argc - 2, argv + 2);
+    if (!strcmp(command, "bench")) return bench_run(argc - 2, argv + 2);
     if (!strcmp(command, "inspect")) return run_command(inspect, argc - 2, argv + 2, environ);
     if (!strcmp(command, ENGINE_COMMAND) && argc > 3) {
         front_pid = (pid_t)atoi(argv[2]);

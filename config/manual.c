@@ -47,6 +47,16 @@ static void print_option(const struct option *o, FILE *out)
     print_entry(tag, o->unit, o->help, out);
 }
 
+static void print_flags(const struct command *c, FILE *out)
+{
+    char tag[128];
+    fprintf(out, ".SS Of \\fBflashd %s\\fR alone\n", c->name);
+    for (const struct flag *f = c->flags; f->name; f++) {
+        snprintf(tag, sizeof tag, "--%s", f->name);
+        print_entry(tag, f->unit, f->help, out);
+    }
+}
+
 void manual_print(const struct command *commands, const char *version, FILE *out)
 {
     fprintf(
@@ -63,9 +73,11 @@ void manual_print(const struct command *commands, const char *version, FILE *out
           out);
     print_entry("--config", "file", "YAML file of options: name: value", out);
     for (size_t i = 0; i < NUM_OPTIONS; i++) print_option(&options[i], out);
+    for (const struct command *c = commands; c->name; c++)
+        if (c->flags) print_flags(c, out);
     fputs(".SH EXIT STATUS\n", out);
     print_entry("0", "", "It ended as it was told to.", out);
-    print_entry("1", "", "It could not start.", out);
+    print_entry("1", "", "It could not start; of bench: not every request completed.", out);
     print_entry("2", "", "The command line is wrong.", out);
     print_entry("70", "", "The device failed, or the engine died too often: to be started again.", out);
 }
@@ -95,9 +107,29 @@ static void print_quoted(const char *text, const char *special, const char *quot
     }
 }
 
-static void print_choices(const struct option *o, FILE *out)
+static void print_choices(const char *unit, FILE *out)
 {
-    for (const char *c = o->unit; *c; c++) fputc(*c == '|' ? ' ' : *c, out);
+    for (const char *c = unit; *c; c++) fputc(*c == '|' ? ' ' : *c, out);
+}
+
+/* The same values behind the same name, whichever command it belongs to. */
+static void print_bash_values(const char *name, const char *unit, FILE *out)
+{
+    fprintf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W \"", name);
+    print_choices(unit, out);
+    fputs("\" -- \"$word\"); return ;;\n", out);
+}
+
+/* A command's own options go behind those of `serve`, or take their place. */
+static void print_bash_flags(const struct command *c, FILE *out)
+{
+    fprintf(out, "    if [[ ${COMP_WORDS[1]} == %s && $word == -* ]]; then\n", c->name);
+    fprintf(out, "        mapfile -t %sCOMPREPLY < <(compgen -W \"", c->serves ? "-O ${#COMPREPLY[@]} " : "");
+    for (const struct flag *f = c->flags; f->name; f++) {
+        fprintf(out, " --%s", f->name);
+        if (f->type == FLAG_SWITCH) fprintf(out, " --no-%s", f->name);
+    }
+    fputs("\" -- \"$word\")\n    fi\n", out);
 }
 
 static void print_bash(const struct command *commands, FILE *out)
@@ -107,10 +139,11 @@ static void print_bash(const struct command *commands, FILE *out)
           out);
     for (size_t i = 0; i < NUM_OPTIONS; i++) {
         if (options[i].type == OPTION_SECTION || !has_choices(&options[i])) continue;
-        fprintf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W \"", options[i].name);
-        print_choices(&options[i], out);
-        fputs("\" -- \"$word\"); return ;;\n", out);
+        print_bash_values(options[i].name, options[i].unit, out);
     }
+    for (const struct command *c = commands; c->name; c++)
+        for (const struct flag *f = c->flags; f && f->name; f++)
+            if (strchr(f->unit, '|')) print_bash_values(f->name, f->unit, out);
     fputs("    esac\n    if [[ $word == -* ]]; then\n        mapfile -t COMPREPLY < <(compgen -W \"--config",
           out);
     for (size_t i = 0; i < NUM_OPTIONS; i++) {
@@ -123,9 +156,11 @@ static void print_bash(const struct command *commands, FILE *out)
           out);
     for (const struct command *c = commands; c->name; c++)
         fprintf(out, "%s%s", c == commands ? "" : " ", c->name);
-    fputs("\" -- \"$word\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n    fi\n}\n"
-          "complete -o filenames -F _flashd flashd\n",
+    fputs("\" -- \"$word\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n    fi\n",
           out);
+    for (const struct command *c = commands; c->name; c++)
+        if (c->flags) print_bash_flags(c, out);
+    fputs("}\ncomplete -o filenames -F _flashd flashd\n", out);
 }
 
 static void print_zsh_option(const struct option *o, FILE *out)
@@ -137,7 +172,7 @@ static void print_zsh_option(const struct option *o, FILE *out)
         fprintf(out, "' \\\n  '--no-%s[not: %s]", o->name, o->name);
     } else if (has_choices(o)) {
         fputs(":value:(", out);
-        print_choices(o, out);
+        print_choices(o->unit, out);
         fputs(")", out);
     } else {
         fprintf(out, ":%s:%s", o->unit, is_file(o) ? "_files" : "");
@@ -145,9 +180,36 @@ static void print_zsh_option(const struct option *o, FILE *out)
     fputs("' \\\n", out);
 }
 
+static void print_zsh_flag(const struct flag *f, FILE *out)
+{
+    bool is_switch = f->type == FLAG_SWITCH;
+    fprintf(out, "  '--%s%s[", f->name, is_switch ? "" : "=");
+    print_quoted(f->help, "[]:\\", "'\\''", out);
+    fputs("]", out);
+    if (strchr(f->unit, '|')) {
+        fputs(":value:(", out);
+        print_choices(f->unit, out);
+        fputs(")", out);
+    } else if (!is_switch) {
+        fprintf(out, ":%s:%s", f->unit, !strcmp(f->unit, "file") ? "_files" : "");
+    }
+    fputs("'\n", out);
+}
+
+/* A command's own options go before those of `serve`, or take their place. */
+static void print_zsh_flags(const struct command *c, FILE *out)
+{
+    fprintf(out, "%s) own=(\n", c->name);
+    for (const struct flag *f = c->flags; f->name; f++) print_zsh_flag(f, out);
+    fprintf(out, "  )%s ;;\n", c->serves ? "" : "; _arguments $own '*:argument:'; return");
+}
+
 static void print_zsh(const struct command *commands, FILE *out)
 {
-    fputs("#compdef flashd\n_arguments \\\n  '--config=[YAML file of options]:file:_files' \\\n", out);
+    fputs("#compdef flashd\nlocal -a own\ncase ${words[2]} in\n", out);
+    for (const struct command *c = commands; c->name; c++)
+        if (c->flags) print_zsh_flags(c, out);
+    fputs("esac\n_arguments $own \\\n  '--config=[YAML file of options]:file:_files' \\\n", out);
     for (size_t i = 0; i < NUM_OPTIONS; i++)
         if (options[i].type != OPTION_SECTION) print_zsh_option(&options[i], out);
     fputs("  '1:command:((", out);
@@ -166,13 +228,28 @@ static void print_fish_option(const struct option *o, FILE *out)
     fputs("'", out);
     if (has_choices(o)) {
         fputs(" -x -a '", out);
-        print_choices(o, out);
+        print_choices(o->unit, out);
         fputs("'", out);
     } else if (o->type != OPTION_FLAG) {
         fputs(is_file(o) ? " -r -F" : " -x", out);
     }
     fputs("\n", out);
     if (o->type == OPTION_FLAG) fprintf(out, "complete -c flashd -l no-%s -d 'not: %s'\n", o->name, o->name);
+}
+
+static void print_fish_flag(const struct command *c, const struct flag *f, FILE *out)
+{
+    fprintf(out, "complete -c flashd -n '__fish_seen_subcommand_from %s' -l %s -d '", c->name, f->name);
+    print_quoted(f->help, "\\", "\\'", out);
+    fputs("'", out);
+    if (strchr(f->unit, '|')) {
+        fputs(" -x -a '", out);
+        print_choices(f->unit, out);
+        fputs("'", out);
+    } else if (f->type != FLAG_SWITCH) {
+        fputs(!strcmp(f->unit, "file") ? " -r -F" : " -x", out);
+    }
+    fputs("\n", out);
 }
 
 static void print_fish(const struct command *commands, FILE *out)
@@ -185,6 +262,8 @@ static void print_fish(const struct command *commands, FILE *out)
     fputs("complete -c flashd -l config -d 'YAML file of options' -r -F\n", out);
     for (size_t i = 0; i < NUM_OPTIONS; i++)
         if (options[i].type != OPTION_SECTION) print_fish_option(&options[i], out);
+    for (const struct command *c = commands; c->name; c++)
+        for (const struct flag *f = c->flags; f && f->name; f++) print_fish_flag(c, f, out);
 }
 
 int manual_print_completion(const char *shell, const struct command *commands, FILE *out, struct error *err)

@@ -5,10 +5,13 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "config/flags.h"
 
 /* What may stand behind the program's name; a list of them ends with a name of NULL. */
 struct command {
     const char *name, *arguments, *help; /* arguments "": none */
+    const struct flag *flags;            /* its own options; NULL: none, or those of `serve` */
+    bool serves;                         /* takes the options of `serve` beside its own */
 };
 
 /* flashd(1), in man(7)'s macros. */

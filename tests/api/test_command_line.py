@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BINARY
 
-COMMANDS = {"serve", "chat", "inspect", "help", "version"}
+COMMANDS = {"serve", "chat", "inspect", "bench", "help", "version"}
 
 
 def printed(*args):
@@ -53,6 +53,8 @@ def shell(program, script, *args):
 @pytest.mark.parametrize("words, expected", [
     (["flashd", "ser"], {"serve"}), (["flashd", "serve", "--device", ""], {"auto", "cpu", "cuda"}),
     (["flashd", "serve", "--max-num-s"], {"--max-num-seqs"}), (["flashd", "serve", "--no-log"], {"--no-log-requests"}),
+    (["flashd", "bench", "--no-ig"], {"--no-ignore-eos"}), (["flashd", "bench", "serve", "--endpoint", "c"], {"chat", "completions"}),
+    (["flashd", "chat", "--ur"], {"--url"}), (["flashd", "chat", "--max-num-s"], {"--max-num-seqs"}),
     (["flashd", "serve", "/etc/passw"], {"/etc/passwd"})])
 def test_bash(words, expected):
     script = 'eval "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _flashd; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -76,9 +78,10 @@ def test_fish(tmp_path, line, expected):
 
 def test_zsh(tmp_path):
     (tmp_path / "_flashd").write_text(printed("--print-completion", "zsh"))
-    found = shell("zsh", '_arguments() { print -rl -- "$@" }; source "$1"', str(tmp_path / "_flashd"))
+    script = 'page=$1; _arguments() { print -rl -- "$@" }; f() { local -a words; words=(flashd $1); source $page }; f serve; f chat; f bench'
+    found = shell("zsh", script, str(tmp_path / "_flashd"))
     assert {name for name in options() if any(re.match(rf"--{name}\b", spec) for spec in found)} == options()
-    assert all(re.fullmatch(r"--[a-z-]+(=\[.*\]:[^:]*:.*|\[.*\])|(1:command|\*:model):.*", spec) for spec in found if spec)
+    assert all(re.fullmatch(r"--[a-z-]+(=\[.*\]:[^:]*:.*|\[.*\])|(1:command|\*:\w+):.*", spec) for spec in found if spec)
 
 
 def test_another_shell():

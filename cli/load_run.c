@@ -1,0 +1,174 @@
+#include "cli/load_run.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <uv.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/rng.h"
+
+enum { BODY_BYTES_MAX = 64 << 20, STREAM_WORDS = 1, STREAM_ARRIVALS = 2 };
+
+/* A token each in most vocabularies, with the blank before it. */
+static const char *const words[] = {
+    "the",   "of",   "and",  "to",    "in",    "is",   "that",  "for",   "it",   "as",    "was",
+    "with",  "on",   "by",   "at",    "from",  "his",  "her",   "they",  "we",   "are",   "this",
+    "have",  "not",  "had",  "but",   "what",  "all",  "were",  "when",  "your", "can",   "said",
+    "there", "use",  "each", "which", "she",   "how",  "their", "will",  "up",   "other", "about",
+    "out",   "many", "then", "them",  "these", "so",   "some",  "would", "make", "like",  "him",
+    "into",  "time", "has",  "look",  "two",   "more", "write", "go",    "see"};
+
+struct flight {
+    struct run *run;
+    struct load_stream *stream; /* NULL: it has not begun, or has ended */
+};
+
+struct run {
+    struct load *load;
+    const struct load_options *options;
+    struct load_target target;
+    struct flight *flights; /* [requests] */
+    int64_t num_in_flight;
+    double next_s; /* when the next one arrives, after the beginning */
+    uv_timer_t arrival;
+    uv_signal_t interrupt;
+    bool stopped;
+};
+
+/* ---- what is asked ---- */
+
+static void append_prompt(struct buffer *b, const struct load_options *o, int64_t index)
+{
+    buffer_append_char(b, '"');
+    for (int64_t i = 0; i < o->input; i++) {
+        uint32_t draw =
+            rng_philox((uint64_t)o->seed, (uint64_t)i, (uint64_t)index << 8 | STREAM_WORDS).word[0];
+        buffer_printf(b, "%s%s", i ? " " : "", words[draw % array_length(words)]);
+    }
+    buffer_append_char(b, '"');
+}
+
+static void append_body(struct buffer *b, const struct load_options *o, int64_t index)
+{
+    buffer_append_text(b, "{\"model\":");
+    buffer_append_json_text(b, o->model);
+    buffer_append_text(b, o->chat ? ",\"messages\":[{\"role\":\"user\",\"content\":" : ",\"prompt\":");
+    append_prompt(b, o, index);
+    buffer_printf(b, "%s,\"max_tokens\":%lld,\"temperature\":%g,", o->chat ? "}]" : "", (long long)o->output,
+                  o->temperature);
+    if (o->ignore_eos) buffer_append_text(b, "\"ignore_eos\":true,");
+    buffer_append_text(b, "\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+}
+
+/* ---- when ---- */
+
+static void go_on(struct run *run);
+
+static void on_end(void *context)
+{
+    struct flight *flight = context;
+    flight->stream = NULL;
+    flight->run->num_in_flight--;
+    go_on(flight->run);
+}
+
+/* One for which there is no memory stays pending. */
+static void begin(struct run *run, uint64_t due_ns)
+{
+    const char *path = run->options->chat ? "/v1/chat/completions" : "/v1/completions";
+    int64_t index = run->load->num_begun++;
+    struct load_result *result = &run->load->results[index];
+    struct flight *flight = &run->flights[index];
+    struct buffer body;
+    buffer_init(&body, BODY_BYTES_MAX);
+    append_body(&body, run->options, index);
+    flight->run = run;
+    result->due_ns = due_ns;
+    if (!buffer_failed(&body))
+        flight->stream = load_stream_begin(&run->target, path, body.data, result, on_end, flight);
+    run->num_in_flight += flight->stream != NULL;
+    buffer_deinit(&body);
+}
+
+/* Exponential times between arrivals. */
+static double gap_s(const struct load_options *o, int64_t index)
+{
+    return -log(1 - (double)rng_uniform((uint64_t)o->seed, (uint64_t)index, STREAM_ARRIVALS)) / o->rate;
+}
+
+static void on_arrival(uv_timer_t *timer)
+{
+    go_on(timer->data);
+}
+
+/* Begins what is due and has a place. One that had to wait for its place was due before: its times count the wait. */
+static void go_on(struct run *run)
+{
+    const struct load_options *o = run->options;
+    uint64_t now = clock_monotonic_ns();
+    while (!run->stopped && run->load->num_begun < o->requests &&
+           (!o->streams || run->num_in_flight < o->streams)) {
+        uint64_t due_ns = o->rate > 0 ? run->load->begin_ns + (uint64_t)(run->next_s * 1e9) : now;
+        if (due_ns > now) {
+            uv_timer_start(&run->arrival, on_arrival, (due_ns - now) / 1000000 + 1, 0);
+            return;
+        }
+        begin(run, due_ns);
+        if (o->rate > 0) run->next_s += gap_s(o, run->load->num_begun);
+    }
+}
+
+static void on_interrupt(uv_signal_t *interrupt, int number)
+{
+    struct run *run = interrupt->data;
+    (void)number;
+    run->stopped = true;
+    uv_timer_stop(&run->arrival);
+    for (int64_t i = 0; i < run->load->num_begun; i++)
+        if (run->flights[i].stream) load_stream_stop(run->flights[i].stream);
+}
+
+/* ---- all of it ---- */
+
+static void run_loop(struct run *run)
+{
+    uv_loop_t *loop = uv_default_loop();
+    uv_timer_init(loop, &run->arrival);
+    uv_signal_init(loop, &run->interrupt);
+    run->arrival.data = run->interrupt.data = run;
+    uv_signal_start(&run->interrupt, on_interrupt, SIGINT);
+    uv_unref((uv_handle_t *)&run->interrupt);
+    run->load->begin_ns = clock_monotonic_ns();
+    go_on(run);
+    uv_run(loop, UV_RUN_DEFAULT);
+    run->load->end_ns = clock_monotonic_ns();
+    uv_close((uv_handle_t *)&run->arrival, NULL);
+    uv_close((uv_handle_t *)&run->interrupt, NULL);
+    uv_run(loop, UV_RUN_DEFAULT);
+    uv_loop_close(loop);
+}
+
+int load_run_all(struct load *load, const struct load_options *options, const struct http_client *client,
+                 struct error *err)
+{
+    struct run run = {.load = load, .options = options, .target.client = client};
+    *load = (struct load){.num_begun = 0};
+    run.target.timeout_ms = (uint64_t)(options->timeout_s * 1e3);
+    if (!client->socket_path[0] && http_client_find_address(client, &run.target.address, err))
+        return STATUS_IO;
+    load->results = calloc((size_t)options->requests, sizeof *load->results);
+    run.flights = calloc((size_t)options->requests, sizeof *run.flights);
+    int status = load->results && run.flights ? STATUS_OK : error_set(err, STATUS_NO_MEMORY, "out of memory");
+    if (!status) run_loop(&run);
+    free(run.flights);
+    return status;
+}
+
+void load_run_deinit(struct load *load)
+{
+    for (int64_t i = 0; i < load->num_begun; i++) samples_deinit(&load->results[i].gaps_ms);
+    free(load->results);
+    *load = (struct load){.num_begun = 0};
+}
