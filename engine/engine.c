@@ -82,9 +82,18 @@ static int create_arrays(struct engine *e)
     return 0;
 }
 
+static void take_windows(const struct model_config *c, struct step_prices *prices)
+{
+    int32_t num_windowed = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) num_windowed += model_config_layer(c, i).sliding_window > 0;
+    prices->windowed = num_windowed > 0 ? (double)num_windowed / c->num_layers : 0;
+    prices->window = c->sliding_window;
+}
+
 static void set_prices(struct engine *e, struct step_prices prices)
 {
     bool known = prices.prompt_token > 0;
+    take_windows(model_config(e->model), &prices);
     prices.block_copy = known ? (double)e->options.kv_block_bytes / COPY_BYTES_PER_US : 0;
     step_cost_init(&e->cost, &prices);
     scheduler_set_prices(e->scheduler, &prices);

@@ -58,9 +58,9 @@ static double entry_us(const struct scheduler *s, const struct plan_entry *e, bo
                    : step_prices_decode_us(&s->prices, e->position + 1);
 }
 
-static void count_work(struct plan *plan, const struct plan_entry *e, bool prefill)
+static void count_work(const struct scheduler *s, struct plan *plan, const struct plan_entry *e, bool prefill)
 {
-    double pairs = step_num_pairs(e->position, e->num_tokens);
+    double pairs = step_num_pairs(&s->prices, e->position, e->num_tokens);
     *(prefill ? &plan->work.prompt_tokens : &plan->work.decode_tokens) += e->num_tokens;
     *(prefill ? &plan->work.prompt_pairs : &plan->work.decode_pairs) += pairs;
 }
@@ -81,7 +81,7 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
     if (prefill) plan->num_prefill_tokens += e.num_tokens;
     bill(s, seq, us);
     plan->us_left -= us;
-    count_work(plan, &e, prefill);
+    count_work(s, plan, &e, prefill);
     plan->num_tokens += e.num_tokens;
     plan->num_logits += entry_num_logits(&e);
     seq->is_entered = true;

@@ -11,7 +11,7 @@ static double compute_us(const struct scheduler *s, const struct sequence *seq)
     int32_t num_replayed = seq->num_computed - num_prompt;
     return step_prices_prompt_us(p, 0, num_prompt) +
            num_replayed * (p->decode_token + p->decode_step / s->running.count) +
-           p->decode_pair * step_num_pairs(num_prompt, num_replayed);
+           p->decode_pair * step_num_pairs(p, num_prompt, num_replayed);
 }
 
 static void save(struct scheduler *s, struct block_copies *saves, struct sequence *seq, int32_t num_blocks)

@@ -61,6 +61,8 @@ void step_cost_init(struct step_cost *c, const struct step_prices *start)
     fit_init(&c->prompt, start->prompt_token, start->prompt_pair, start->prompt_step);
     fit_init(&c->decode, start->decode_token, start->decode_pair, start->decode_step);
     c->block_copy = start->block_copy;
+    c->windowed = start->windowed;
+    c->window = start->window;
 }
 
 void step_cost_learn(struct step_cost *c, const struct step_work *work, double us)
@@ -91,7 +93,9 @@ struct step_prices step_cost_prices(const struct step_cost *c)
                                 .decode_token = c->decode.us[PER_TOKEN],
                                 .decode_pair = c->decode.us[PER_PAIR],
                                 .decode_step = c->decode.us[PER_STEP],
-                                .block_copy = c->block_copy};
+                                .block_copy = c->block_copy,
+                                .windowed = c->windowed,
+                                .window = c->window};
 }
 
 struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, double token_us,
@@ -110,24 +114,41 @@ struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, doubl
 
 /* ---- prices ---- */
 
-double step_prices_prompt_us(const struct step_prices *p, int32_t position, int32_t num_tokens)
+static double all_pairs(double position, double num_tokens)
 {
-    return p->prompt_token * num_tokens + p->prompt_pair * step_num_pairs(position, num_tokens);
+    return num_tokens * position + 0.5 * num_tokens * (num_tokens + 1);
 }
 
-/* n tokens cost n (token + pair (position + 1/2)) + n^2 pair / 2. */
+double step_num_pairs(const struct step_prices *p, int32_t position, int32_t num_tokens)
+{
+    double all = all_pairs(position, num_tokens);
+    if (p->windowed <= 0) return all;
+    /* The first of the tokens see fewer keys than the window has. */
+    double num_growing = fmin(fmax(p->window - position, 0), num_tokens);
+    double seen = all_pairs(position, num_growing) + (num_tokens - num_growing) * p->window;
+    return all + p->windowed * (seen - all);
+}
+
+double step_prices_prompt_us(const struct step_prices *p, int32_t position, int32_t num_tokens)
+{
+    return p->prompt_token * num_tokens + p->prompt_pair * step_num_pairs(p, position, num_tokens);
+}
+
+/* By halves, as the time grows with the tokens. */
 int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, double us, int32_t max_tokens)
 {
-    double linear = p->prompt_token + p->prompt_pair * (position + 0.5), square = 0.5 * p->prompt_pair;
+    int32_t fits = 0, too_many = max_tokens + 1;
     if (us <= 0) return 0;
-    if (linear * max_tokens + square * max_tokens * max_tokens <= us) return max_tokens;
-    /* The root in the form that subtracts nothing: square may be zero. */
-    return (int32_t)(2 * us / (linear + sqrt(linear * linear + 4 * square * us)));
+    while (too_many - fits > 1) {
+        int32_t half = fits + (too_many - fits) / 2;
+        *(step_prices_prompt_us(p, position, half) <= us ? &fits : &too_many) = half;
+    }
+    return fits;
 }
 
 double step_prices_decode_us(const struct step_prices *p, int32_t num_keys)
 {
-    return p->decode_token + p->decode_pair * num_keys;
+    return p->decode_token + p->decode_pair * step_num_pairs(p, num_keys - 1, 1);
 }
 
 double step_prices_us(const struct step_prices *p, const struct step_work *work)

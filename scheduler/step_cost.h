@@ -2,6 +2,8 @@
  *
  *   microseconds = per token * tokens + per pair * (query, key) pairs + per step
  *
+ * Pairs are the mean of all layers: where some see a window alone, what is behind it counts for the others.
+ *
  * Decoding rows and prompts have terms of their own: a decoding row's pairs are bytes of K and V to be read, a
  * prompt's are products to be computed. A step without prompts teaches the terms of decoding; of a step with
  * prompts the decoding rows' part is taken off, and the rest teaches the prompts' terms.
@@ -27,6 +29,8 @@ struct step_prices {
     double prompt_token, prompt_pair, prompt_step; /* prompt_step: of a step with prompts */
     double decode_token, decode_pair, decode_step; /* decode_step: of a step without */
     double block_copy;                             /* of a K/V block, to the host or back */
+    double windowed; /* not a price: the share of layers whose queries see the last window keys alone */
+    int32_t window;
 };
 
 enum { COST_TERMS = 3 };
@@ -39,7 +43,8 @@ struct cost_fit {
 
 struct step_cost {
     struct cost_fit prompt, decode;
-    double block_copy;
+    double block_copy, windowed;
+    int32_t window;
 };
 
 /* start: a guess that may be wrong by a factor of a few. */
@@ -62,10 +67,7 @@ int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, do
 double step_prices_decode_us(const struct step_prices *p, int32_t num_keys);
 double step_prices_us(const struct step_prices *p, const struct step_work *work);
 
-/* (query, key) pairs of num_tokens tokens behind position others. */
-static inline double step_num_pairs(int32_t position, int32_t num_tokens)
-{
-    return (double)num_tokens * position + 0.5 * num_tokens * (num_tokens + 1.0);
-}
+/* (query, key) pairs of num_tokens tokens behind position others: the mean of all layers. */
+double step_num_pairs(const struct step_prices *p, int32_t position, int32_t num_tokens);
 
 #endif

@@ -21,9 +21,15 @@ static const struct step_prices gpu = {.prompt_token = 22,
 
 static struct step_prices times(const struct step_prices *p, double factor)
 {
-    return (struct step_prices){p->prompt_token * factor, p->prompt_pair * factor, p->prompt_step * factor,
-                                p->decode_token * factor, p->decode_pair * factor, p->decode_step * factor,
-                                p->block_copy * factor};
+    return (struct step_prices){p->prompt_token * factor,
+                                p->prompt_pair * factor,
+                                p->prompt_step * factor,
+                                p->decode_token * factor,
+                                p->decode_pair * factor,
+                                p->decode_step * factor,
+                                p->block_copy * factor,
+                                p->windowed,
+                                p->window};
 }
 
 static double uniform(uint64_t i, uint64_t stream)
@@ -39,7 +45,7 @@ static struct step_work work_of(uint64_t i)
     double num_decodes = floor(uniform(i, 4) * 64);
     if (num_tokens == 0 && num_decodes == 0) num_decodes = 1;
     return (struct step_work){.prompt_tokens = num_tokens,
-                              .prompt_pairs = step_num_pairs(position, num_tokens),
+                              .prompt_pairs = step_num_pairs(&gpu, position, num_tokens),
                               .decode_tokens = num_decodes,
                               .decode_pairs = num_decodes * uniform(i, 5) * 8000};
 }
@@ -144,6 +150,31 @@ static void test_copies_are_learned(void **state)
     assert_true(step_cost_prices(&c).block_copy == 0);
 }
 
+/* Half of the layers see 1,024 keys; token by token. */
+static void test_windows_cap_pairs(void **state)
+{
+    (void)state;
+    struct step_prices p = gpu;
+    p.windowed = 0.5;
+    p.window = 1024;
+    for (int32_t position = 0; position < 3000; position += 500)
+        for (int32_t num_tokens = 0; num_tokens < 2500; num_tokens += 300) {
+            double pairs = 0;
+            for (int32_t i = 1; i <= num_tokens; i++)
+                pairs += 0.5 * (position + i) + 0.5 * min_of(position + i, p.window);
+            assert_true(fabs(step_num_pairs(&p, position, num_tokens) - pairs) < 1e-6 * (pairs + 1));
+        }
+    assert_true(fabs(step_prices_decode_us(&p, 5024) - (8 + 0.033 * 3024)) < 1e-9);
+    p.windowed = 1;
+    double early = step_prices_prompt_us(&p, 2000, 500), late = step_prices_prompt_us(&p, 90000, 500);
+    assert_true(fabs(early - late) < 1e-6);
+    assert_true(step_prices_num_tokens(&p, 90000, 25000, 4096) > 1000); /* 300 of them without a window */
+    assert_true(step_prices_num_tokens(&gpu, 90000, 25000, 4096) < 300);
+    struct step_cost c;
+    step_cost_init(&c, &p);
+    assert_true(step_cost_prices(&c).windowed == 1 && step_cost_prices(&c).window == 1024);
+}
+
 static void test_tokens_for_a_time(void **state)
 {
     (void)state;
@@ -181,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_what_is_not_seen_is_not_forgotten),
         cmocka_unit_test(test_nothing_is_learned_from_nothing),
         cmocka_unit_test(test_copies_are_learned),
+        cmocka_unit_test(test_windows_cap_pairs),
         cmocka_unit_test(test_tokens_for_a_time),
         cmocka_unit_test(test_a_guess_from_two_steps),
     };
