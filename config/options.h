@@ -94,7 +94,8 @@ X(BYTES, stream_buffer_hard, "stream-buffer-hard", 256 * KIB, 16 * KIB, 256 * MI
 SECTION("Logs") \
 X(TEXT,  log_level, "log-level", "info", 0, 0, "debug|info|warning|error", "least severe line that is written") \
 X(TEXT,  log_format, "log-format", "text", 0, 0, "text|json", "json: one object a line") \
-X(FLAG,  log_requests, "log-requests", true, 0, 0, "", "one line a finished request (never its text)")
+X(FLAG,  log_requests, "log-requests", true, 0, 0, "", "one line a finished request (never its text)") \
+X(TEXT,  otlp_endpoint, "otlp-endpoint", NULL, 0, 0, "URL", "send a span of each generation request to this OpenTelemetry collector, as JSON over HTTP: http://host[:4318][/v1/traces]")
 /* clang-format on */
 
 #endif

@@ -40,6 +40,7 @@
 #include "server/recovery.h"
 #include "server/reranker.h"
 #include "server/service_manager.h"
+#include "server/span_export.h"
 #include "server/upgrade.h"
 #include "text/model_text.h"
 
@@ -650,6 +651,31 @@ static double num_log_lines_dropped(const void *context)
     return (double)(log_writer_num_dropped() + stats.num_log_lines_dropped);
 }
 
+static double num_spans_sent(const void *context)
+{
+    const struct server *server = context;
+    return (double)span_export_num_sent(server->spans);
+}
+
+static double num_spans_dropped(const void *context)
+{
+    const struct server *server = context;
+    return (double)span_export_num_dropped(server->spans);
+}
+
+static int start_spans(struct server *server, struct error *err)
+{
+    if (!server->config->otlp_endpoint) return STATUS_OK;
+    int status = span_export_create(server->config->otlp_endpoint, &server->spans, err);
+    if (status) return status;
+    metric_register_read(METRIC_COUNTER, "flashd_spans_sent_total", "Spans that the collector took.",
+                         num_spans_sent, server);
+    metric_register_read(METRIC_COUNTER, "flashd_spans_dropped_total",
+                         "Spans that it did not take, or that there was no room for.", num_spans_dropped,
+                         server);
+    return STATUS_OK;
+}
+
 static int start(struct life *life, struct error *err)
 {
     struct server *server = &life->server;
@@ -665,7 +691,8 @@ static int start(struct life *life, struct error *err)
     metric_register_read(METRIC_COUNTER, "flashd_log_lines_dropped_total",
                          "Log lines that nobody will see: their reader was too slow, or the disk was full.",
                          num_log_lines_dropped, server);
-    status = inherited_take(&life->inherited, err);
+    status = start_spans(server, err);
+    if (!status) status = inherited_take(&life->inherited, err);
     if (!status) status = listener_open(&life->listener, server, server_routes, err);
     life->listener.on_quiet = on_quiet;
     life->listener.quiet_context = life;
@@ -693,6 +720,7 @@ static void release(struct life *life)
         api_on_engine_wake(&life->server);
     }
     if (life->server.api) api_deinit(&life->server);
+    span_export_destroy(life->server.spans);
     masks_destroy(life->server.masks);
     grammars_destroy(life->server.grammars);
     rerank_template_close(life->server.reranker);

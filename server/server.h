@@ -17,6 +17,7 @@
 struct grammars;
 struct inherited;
 struct rerank_template;
+struct span_export;
 struct masks;
 
 enum server_state {
@@ -50,7 +51,8 @@ struct server {
     double engine_load_seconds;     /* from a start until it served, the longest so far; 0: not known */
     const char *const *model_names; /* the first is echoed in responses; num_model_names >= 1 */
     int num_model_names;
-    struct api *api; /* server/api's own: from api_init to api_deinit */
+    struct span_export *spans; /* NULL: nobody wants any */
+    struct api *api;           /* server/api's own: from api_init to api_deinit */
 };
 
 /* ---- server.c: life ---- */

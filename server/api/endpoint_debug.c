@@ -43,7 +43,7 @@ static struct sight look_at(const struct generation *g)
 {
     const struct server *server = g->api->server;
     struct sight s = {.id = g->request_id,
-                      .response_id = g->answer.id,
+                      .response_id = g->answer.id ? g->answer.id : "", /* while it is prepared */
                       .path = g->answer.codec->path,
                       .age_seconds = (double)(clock_monotonic_ns() - g->arrival_ns) / 1e9,
                       .streams = g->streaming,

@@ -9,9 +9,11 @@
 #include "config/api_keys.h"
 #include "server/api/generation_output.h"
 #include "server/api/request_log.h"
+#include "server/api/request_span.h"
 #include "server/api/slot_fill.h"
 #include "server/loop_watch.h"
 #include "server/masks.h"
+#include "server/span_export.h"
 
 enum {
     INLINE_BODY_BYTES_MAX = 8 << 10, /* preparing longer ones would hold the loop up for milliseconds */
@@ -21,6 +23,21 @@ enum {
 };
 
 /* ---- birth and death ---- */
+
+/* Kept where somebody asks for it: a header, or a collector. */
+static struct request_trace *read_trace(struct generation *g, const struct exchange *x)
+{
+    enum { STREAM_TRACE = 0x74726163, STREAM_SPAN = 0x7370616e };
+    const char *header = exchange_header(x, "traceparent");
+    if (!header && !g->api->server->spans) return NULL;
+    struct rng_block random[2] = {rng_philox(g->api->id_key, g->serial, STREAM_TRACE),
+                                  rng_philox(g->api->id_key, g->serial, STREAM_SPAN)};
+    struct request_trace *trace = arena_alloc(&g->arena, sizeof *trace);
+    if (!trace) return NULL;
+    *trace = (struct request_trace){.temperature = 1, .top_p = 1};
+    bool taken = trace_context_read(header, (const uint8_t *)random, &trace->context);
+    return taken || g->api->server->spans ? trace : NULL;
+}
 
 static struct generation *generation_create(struct exchange *x, const struct codec *codec)
 {
@@ -36,6 +53,7 @@ static struct generation *generation_create(struct exchange *x, const struct cod
     g->arrival_ns = x->arrival_ns;
     g->tenant_id = tenant_id(x->server, x->api_key_idx, exchange_header(x, "x-tenant"));
     arena_init(&g->arena, ARENA_BYTES_MAX);
+    g->trace = read_trace(g, x);
     g->next = api->generations;
     if (g->next) g->next->previous = g;
     api->generations = g;
@@ -117,6 +135,7 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
         .request_id = g->request_id,
         .path = g->answer.codec->path,
         .model = g->answer.model,
+        .trace_id = g->trace ? g->trace->context.trace_id : NULL,
         .key = api_keys_name(g->api->server->config, g->api_key_idx),
         .http_status = http_status,
         .ignored_fields = g->params.ignored ? g->params.ignored->names : NULL,
@@ -135,6 +154,15 @@ static void write_log(const struct generation *g, enum outcome outcome, int http
     });
 }
 
+static void export_span(const struct generation *g, enum outcome outcome, int http_status, uint64_t now_ns)
+{
+    struct usage usage;
+    if (!g->api->server->spans || !g->trace || !g->trace->context.sampled) return;
+    generation_sum_usage(g, &usage);
+    span_export_put(g->api->server->spans,
+                    request_span_make(g, &usage, finish_text(g, outcome), http_status, now_ns));
+}
+
 void generation_conclude(struct generation *g, enum outcome outcome, int http_status)
 {
     uint64_t now_ns = clock_monotonic_ns();
@@ -150,6 +178,7 @@ void generation_conclude(struct generation *g, enum outcome outcome, int http_st
     if (outcome == OUTCOME_DONE) admission_learn(&g->api->admission, g);
     request_metrics_count_finished(outcome, most);
     write_log(g, outcome, http_status, now_ns);
+    export_span(g, outcome, http_status, now_ns);
 }
 
 /* ---- what happens to it from outside ---- */
@@ -327,6 +356,10 @@ static void submit(struct generation *g, const struct prompts *prompts)
     uint8_t salt[CACHE_SALT_BYTES];
     slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
     admission_count_submitted(&g->api->admission, g);
+    if (g->trace) {
+        g->trace->temperature = (double)g->params.input->sampling.temperature;
+        g->trace->top_p = (double)g->params.input->sampling.top_p;
+    }
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
         slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);

@@ -22,6 +22,8 @@
 #include "server/api/prepare.h"
 #include "server/api/request_metrics.h"
 
+struct request_trace;
+
 struct generation {
     struct api *api;
     struct generation *next, *previous; /* in api->generations */
@@ -32,6 +34,7 @@ struct generation {
     uint64_t arrival_ns, submitted_ns;
     uint64_t tenant_id, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
     bool counts_for_key;             /* tenant.h */
+    struct request_trace *trace;     /* in the arena; NULL: none */
 
     struct arena arena;
     bool preparing, admitted, streaming;

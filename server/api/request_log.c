@@ -11,7 +11,7 @@ static double ms_of(uint64_t ns)
 
 void request_log_write(const struct request_record *r)
 {
-    struct log_field fields[21];
+    struct log_field fields[22];
     int count = 0;
 #define TEXT(name, value)                                                                                    \
     fields[count++] = (struct log_field){.key = name, .type = LOG_FIELD_TEXT, .text = value}
@@ -31,6 +31,7 @@ void request_log_write(const struct request_record *r)
     INT("status", r->http_status);
     TEXT("model", r->model);
     if (r->key) TEXT("key", r->key);
+    if (r->trace_id) TEXT("trace_id", r->trace_id);
     INT("prompt_tokens", r->prompt_tokens);
     INT("cached_tokens", r->cached_tokens);
     INT("completion_tokens", r->completion_tokens);

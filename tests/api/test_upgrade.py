@@ -19,7 +19,7 @@ from conftest import BINARY, MODEL, Server
 from test_deploy import needs, service_manager
 from test_signals import Stream
 
-UPGRADES = int(os.environ.get("UPGRADES", "3"))
+UPGRADES = int(os.environ.get("UPGRADES", "2"))
 ASK = {"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0}
 
 
@@ -158,7 +158,7 @@ def upgrades_on_a_unix_socket(tmp_path):
 def test_a_stream_is_served_to_its_end_by_the_old_process():
     """However long it takes: --drain-timeout is for those that were told to end."""
     with upgradable("--drain-timeout", "0", "--max-model-len", "1024") as server:
-        stream = Stream(server, {"prompt": "a", "max_tokens": 600, "ignore_eos": True})
+        stream = Stream(server, {"prompt": "a", "max_tokens": 250, "ignore_eos": True})
         stream.begun.wait()
         server.upgrade()
         assert is_alive(server.pids[0]) and Stream(server).result()[1] == "done"
