@@ -4,11 +4,11 @@
 """LangChain."""
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel
 
-from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, call, check, equal, run,
-                    script)
+from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REAL_URL, REPORT, URL, WEATHER, call, check, equal,
+                    run, script)
 
 options = dict(model=MODEL, base_url=URL + "/v1", api_key="none", max_retries=0)
 model = ChatOpenAI(**options)
@@ -70,6 +70,12 @@ def forms():
 def called_form():
     script((ASK_PEAK, call("Peak", PEAK)))
     equal(model.with_structured_output(Peak, method="function_calling").invoke(ASK_PEAK), Peak(**PEAK))
+
+
+@check("embeddings")
+def embeddings():
+    own = OpenAIEmbeddings(model=MODEL, base_url=REAL_URL + "/v1", api_key="none", check_embedding_ctx_length=False)
+    equal(len(own.embed_documents(["one", "two"])), 2)
 
 
 run("langchain-openai")

@@ -54,10 +54,11 @@ def responses():
     equal(answer.output[-1].content[0].text, ANSWER)
 
 
-@check("text_completion")
+@check("text_completion, embedding")
 def others():
     options = dict(api_base=REAL_URL + "/v1", api_key="none")
     assert litellm.text_completion(model=f"text-completion-openai/{MODEL}", prompt="One, two,", max_tokens=3, **options).choices[0].text
+    equal(len(litellm.embedding(model=f"openai/{MODEL}", input=["one", "two"], **options).data), 2)
 
 
 @check("a prompt that is too long is a ContextWindowExceededError")

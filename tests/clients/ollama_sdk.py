@@ -6,7 +6,8 @@ import json
 
 import ollama
 
-from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REPORT, TOOL, URL, WEATHER, check, equal, run)
+from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REAL_URL, REPORT, TOOL, URL, WEATHER, check, equal,
+                    run)
 
 client = ollama.Client(host=URL)
 ASK = [{"role": "user", "content": QUESTION}]
@@ -49,6 +50,11 @@ def form():
 def lists():
     assert client.list().models[0].model.startswith(MODEL), client.list()
     assert client.show(MODEL).modelinfo and client.ps().models
+
+
+@check("embed")
+def embed():
+    equal(len(ollama.Client(host=REAL_URL).embed(model=MODEL, input=["one", "two"]).embeddings), 2)
 
 
 run("ollama")

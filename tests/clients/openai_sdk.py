@@ -2,7 +2,9 @@
 # dependencies = ["openai", "pydantic"]
 # ///
 """OpenAI's own client."""
+import base64
 import json
+import struct
 
 import openai
 from pydantic import BaseModel
@@ -108,6 +110,16 @@ def response_tools():
 @check("responses.parse")
 def response_parse():
     equal(client.responses.parse(model=MODEL, input=ASK_PEAK, text_format=Peak).output_parsed, Peak(**PEAK))
+
+
+@check("embeddings, float and base64")
+def embeddings():
+    floats = real.embeddings.create(model=MODEL, input=["one", "two"], encoding_format="float").data
+    default = real.embeddings.create(model=MODEL, input="one").data[0].embedding
+    coded = real.embeddings.create(model=MODEL, input="one", encoding_format="base64").data[0].embedding
+    raw = struct.pack(f"<{len(default)}f", *floats[0].embedding)
+    equal(base64.b64decode(coded) if isinstance(coded, str) else struct.pack(f"<{len(coded)}f", *coded), raw)
+    equal(struct.pack(f"<{len(default)}f", *default), raw)
 
 
 @check("models, errors")

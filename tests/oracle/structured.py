@@ -11,6 +11,7 @@ request fails otherwise. An answer that was cut by its length must be a beginnin
 """
 import argparse
 import collections
+import decimal
 import json
 import pathlib
 import random
@@ -23,7 +24,22 @@ import jsonschema
 import answers
 import oracle
 
+
 TEMPERATURES = [0, 0.5, 1.0, 1.5, 2.0]
+DIGITS_MAX = 1000
+decimal.DefaultContext.prec = 2 * DIGITS_MAX  # of every thread
+
+
+def exact_number(digits):
+    value = decimal.Decimal(digits)
+    if value.adjusted() > DIGITS_MAX:
+        return float(digits)
+    return int(value) if value == value.to_integral_value() else value
+
+
+def exact(text):
+    """Numbers as they are written: in floats 17.17 is no multiple of 0.01."""
+    return json.loads(text, parse_float=exact_number)
 
 
 def golden_schemas():
@@ -90,9 +106,9 @@ class Run:
     def validate(self, number, index, schema, text):
         if index not in self.validators:
             cls = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
-            self.validators[index] = cls(schema)
+            self.validators[index] = cls(exact(json.dumps(schema)))
         try:
-            value = json.loads(text)
+            value = exact(text)
         except ValueError as error:
             return self.report(number, schema, "not JSON (%s): %r" % (error, text))
         for error in self.validators[index].iter_errors(value):
