@@ -24,7 +24,7 @@ MODEL = ROOT / os.environ.get("FLASHD_MODEL", "models/SmolLM2-135M-Instruct.Q4_1
 SANITIZED = "san" in BINARY.parent.name
 START_SECONDS = 120 if SANITIZED else 30
 os.environ["FLASHD_ALLOWED_HOST"] = "a"  # what requests that are written by hand say
-os.environ["PATH"] += f":{ROOT}/build/prometheus/usr/bin"  # tests/unpack-prometheus
+os.environ["PATH"] += f":{ROOT}/build/prometheus/usr/bin:{ROOT}/build/helm"  # tests/unpack-prometheus, tests/unpack-helm
 os.environ["FLASHD_DRAIN_DELAY"] = "0"  # also where a service manager runs the tests
 
 

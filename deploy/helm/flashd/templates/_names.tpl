@@ -1,0 +1,18 @@
+{{- define "flashd.labels" -}}
+app.kubernetes.io/name: flashd
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- define "flashd.metadata" -}}
+metadata:
+  name: {{ .Release.Name }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "flashd.labels" . | nindent 4 }}
+    app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+{{- define "flashd.config" -}}
+{{- $own := dict "model" .Values.model.path "host" "0.0.0.0" "port" 8000 "drain-delay" .Values.drainDelay "drain-timeout" .Values.drainTimeout -}}
+{{- if .Values.apiKeys.secret }}{{ $_ := set $own "api-key-file" "/run/flashd-keys/api-keys" }}{{ end -}}
+{{- range $name, $_ := $own }}{{ if hasKey $.Values.options $name }}{{ fail (printf "options.%s: the chart sets it from a value of its own" $name) }}{{ end }}{{ end -}}
+{{- merge $own .Values.options | toYaml -}}
+{{- end }}
