@@ -34,20 +34,20 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
 namespace
 {
 
-/* Host layout of a saved block: [layer][block_elements]. One copy a block, whose rows are its layers. */
+/* Host layout of a saved block: [layer][block_elements]. A copy for each layer: they lie further apart than a
+ * two-dimensional copy may step. */
 int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids,
                 const int32_t *host_ids, int num_blocks, void *host, bool save)
 {
-    size_t bytes = pool->block_elements * 2, pitch = pool->layer_elements * 2,
-           layers = pool->shape.num_layers;
-    for (int i = 0; i < num_blocks; i++) {
-        __nv_bfloat16 *block = pool->data + block_ids[i] * pool->block_elements;
-        char *at = (char *)host + host_ids[i] * layers * bytes;
-        CUDA_CHECK(d, save ? cudaMemcpy2DAsync(at, bytes, block, pitch, bytes, layers, cudaMemcpyDeviceToHost,
-                                               d->stream)
-                           : cudaMemcpy2DAsync(block, pitch, at, bytes, bytes, layers, cudaMemcpyHostToDevice,
-                                               d->stream));
-    }
+    size_t bytes = pool->block_elements * 2, num_layers = pool->shape.num_layers;
+    for (int i = 0; i < num_blocks; i++)
+        for (size_t layer = 0; layer < num_layers; layer++) {
+            __nv_bfloat16 *block =
+                pool->data + layer * pool->layer_elements + block_ids[i] * pool->block_elements;
+            char *at = (char *)host + (host_ids[i] * num_layers + layer) * bytes;
+            CUDA_CHECK(d, save ? cudaMemcpyAsync(at, block, bytes, cudaMemcpyDeviceToHost, d->stream)
+                               : cudaMemcpyAsync(block, at, bytes, cudaMemcpyHostToDevice, d->stream));
+        }
     return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
 }
 
