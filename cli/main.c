@@ -1,4 +1,4 @@
-/* main.c - the command line: serve, chat, inspect, bench, help, version. */
+/* main.c - the command line: serve, chat, inspect, bench, check, help, version. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@
 #include "files/model_path.h"
 #include "cli/bench.h"
 #include "cli/chat.h"
+#include "cli/check.h"
 #include "cli/inspect.h"
 #include "cli/process.h"
 #include "engine/run.h"
@@ -37,6 +38,8 @@ static const struct command commands[] = {
     {"bench", "serve [URL] [options]",
      "a load on a server of OpenAI's protocol (default: http://127.0.0.1:8000), and what it shows",
      bench_flags, false},
+    {"check", "URL [options]",
+     "whether a server of OpenAI's protocol holds what its clients rely on, as a table", check_flags, false},
     {"help", "", "every option; -h: the commands alone", NULL, false},
     {"version", "", "what runs", NULL, false},
     {"--print-example-config", "", "a YAML file with every option", NULL, false},
@@ -208,6 +211,7 @@ int main(int argc, char **argv)
     if (!strcmp(command, "serve")) return run_command(serve, argc - 2, argv + 2, environ);
     if (!strcmp(command, "chat")) return chat_run(argc - 2, argv + 2);
     if (!strcmp(command, "bench")) return bench_run(argc - 2, argv + 2);
+    if (!strcmp(command, "check")) return check_run(argc - 2, argv + 2);
     if (!strcmp(command, "inspect")) return run_command(inspect, argc - 2, argv + 2, environ);
     if (!strcmp(command, ENGINE_COMMAND) && argc > 3) {
         front_pid = (pid_t)atoi(argv[2]);

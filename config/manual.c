@@ -77,7 +77,9 @@ void manual_print(const struct command *commands, const char *version, FILE *out
         if (c->flags) print_flags(c, out);
     fputs(".SH EXIT STATUS\n", out);
     print_entry("0", "", "It ended as it was told to.", out);
-    print_entry("1", "", "It could not start; of bench: not every request completed.", out);
+    print_entry("1", "",
+                "It could not start; of bench and check: not every request completed, or not all holds.",
+                out);
     print_entry("2", "", "The command line is wrong.", out);
     print_entry("70", "", "The device failed, or the engine died too often: to be started again.", out);
 }

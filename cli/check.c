@@ -1,0 +1,108 @@
+#include "cli/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cjson/cJSON.h>
+
+#include "cli/check_probes.h"
+#include "cli/remote.h"
+
+enum { EXIT_USAGE = 2 };
+
+struct check_options {
+    const char *url, *model, *key_file;
+    bool json;
+};
+
+#define AT(field) offsetof(struct check_options, field)
+
+const struct flag check_flags[] = {
+    {"model", "name", "of the server's models [the first]", FLAG_TEXT, AT(model), 0, 0},
+    {"api-key-file", "file", "its first key [FLASHD_API_KEY]", FLAG_TEXT, AT(key_file), 0, 0},
+    {"json", "", "rows as JSON instead of a table", FLAG_SWITCH, AT(json), 0, 0},
+    {.name = NULL},
+};
+
+struct tally {
+    cJSON *rows; /* NULL: a table is printed */
+    int num_held, num_broken, num_refused;
+};
+
+static int fail(const struct error *err, int code)
+{
+    fprintf(stderr, "flashd: %s\n", err->text);
+    return code;
+}
+
+static void tell(struct tally *t, const char *kind, const char *name, int status, const struct error *why)
+{
+    const char *verdict = !status ? "ok" : status == STATUS_UNSUPPORTED ? "refused" : "FAIL";
+    int *count = !status ? &t->num_held : status == STATUS_UNSUPPORTED ? &t->num_refused : &t->num_broken;
+    (*count)++;
+    if (!t->rows) {
+        printf("%-8s %s%s%s%s\n", verdict, kind, name, status ? ": " : "", status ? why->text : "");
+        fflush(stdout);
+        return;
+    }
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "name", name);
+    cJSON_AddStringToObject(row, "kind", kind[0] ? "bad request" : "probe");
+    cJSON_AddStringToObject(row, "verdict", verdict);
+    if (status) cJSON_AddStringToObject(row, "why", why->text);
+    cJSON_AddItemToArray(t->rows, row);
+}
+
+static void check_all(const struct check *c, struct tally *t)
+{
+    for (const struct check_row *row = check_rows; row->name; row++) {
+        struct error why = {0};
+        int status = row->probe(c, &why);
+        tell(t, "", row->name, status, &why);
+    }
+    for (const struct check_refusal *r = check_refusals; r->name; r++) {
+        struct error why = {0};
+        int status = check_refusal_holds(c, r, &why);
+        tell(t, "bad request: ", r->name, status, &why);
+    }
+}
+
+static void finish(const struct tally *t)
+{
+    char *text = t->rows ? cJSON_Print(t->rows) : NULL;
+    if (text)
+        printf("%s\n", text);
+    else
+        printf("%d hold, %d fail, %d refused\n", t->num_held, t->num_broken, t->num_refused);
+    free(text);
+}
+
+static int check_server(const struct check_options *o, const struct http_client *client)
+{
+    struct tally tally = {.rows = o->json ? cJSON_CreateArray() : NULL};
+    struct error err = {0};
+    char *found = NULL;
+    if (!o->model && remote_find_model(client, &found, &err)) return fail(&err, EXIT_FAILURE);
+    const struct check check = {client, o->model ? o->model : found};
+    check_all(&check, &tally);
+    finish(&tally);
+    cJSON_Delete(tally.rows);
+    free(found);
+    return tally.num_broken ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int check_run(int num_args, char **args)
+{
+    struct check_options o = {0};
+    struct remote remote;
+    struct error err = {0};
+    if (flags_load(check_flags, &o, "check", &o.url, num_args, args, &err)) return fail(&err, EXIT_USAGE);
+    if (!o.url) {
+        error_set(&err, STATUS_INVALID, "check URL [options] is expected");
+        return fail(&err, EXIT_USAGE);
+    }
+    int code = remote_init(&remote, o.url, o.key_file, &err) ? fail(&err, EXIT_USAGE)
+                                                             : check_server(&o, &remote.client);
+    remote_deinit(&remote);
+    return code;
+}
