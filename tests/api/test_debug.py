@@ -81,11 +81,15 @@ def test_sigusr1_tells_the_log(start_server):
 
 
 def test_a_dump_of_many_is_short(start_server):
-    with start_server() as server:
-        streams = [Stream(server, {"prompt": "a", "max_tokens": 40, "ignore_eos": True}) for _ in range(70)]
-        while server.metrics()["flashd_requests_in_flight"] < 66:
-            assert server.metrics()["flashd_requests_admitted_total"] < 70
-            time.sleep(0.001)
+    with start_server("--max-num-seqs", "1") as server:
+        first, _ = begin(server, "before-the-others")
+        streams = [Stream(server, {"prompt": "a", "max_tokens": 1}) for _ in range(70)]
+        while server.metrics()["flashd_requests_in_flight"] < 71:
+            time.sleep(0.01)
         server.process.send_signal(signal.SIGUSR1)
-        assert [s.result()[:3] for s in streams] == [(200, "done", "length")] * 70
-        assert server.log().count("dump: request") <= 64
+        while "dump: and 7 requests more" not in server.log():
+            time.sleep(0.01)
+        assert server.log().count("dump: request") == 64
+        httpx.delete(server.url + "/debug/requests/before-the-others")
+        first.__exit__(None, None, None)
+        assert [s.result()[:2] for s in streams] == [(200, "done")] * 70
