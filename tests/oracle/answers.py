@@ -66,7 +66,16 @@ def assemble(stream):
     return choices, usage
 
 
+def rows(answer):
+    """Embeddings, as if they were texts."""
+    choices = {item["index"]: {"text": json.dumps(item["embedding"]), "logprobs": None, "finish_reason": "stop"}
+               for item in answer["data"]}
+    return choices, {**answer["usage"], "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}}
+
+
 def whole(answer):
+    if "data" in answer:
+        return rows(answer)
     choices = {}
     for choice in answer["choices"]:
         text = choice["text"] if "text" in choice else choice["message"]["content"]

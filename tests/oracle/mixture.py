@@ -120,8 +120,23 @@ def has_form(body):
     return any(name in body for name in ("response_format", "structured_outputs", "guided_grammar"))
 
 
+def embedding(rng, number):
+    """Texts, or ids that share a beginning, so that they meet in the prefix cache."""
+    body = {"encoding_format": rng.choice(["float", "base64"])}
+    if rng.random() < 0.7:
+        body["input"] = [text_of(rng, number) for _ in range(rng.choice([1, 1, 2, 5]))]
+    else:
+        body["input"] = [completion(rng, number)[1]["prompt"] for _ in range(2)]
+        body["input"] = [ids for ids in body["input"] if isinstance(ids, list) and isinstance(ids[0], int)] or canary(number)
+    if rng.random() < 0.2:
+        body["dimensions"] = rng.choice([1, 16, 64])
+    return "/v1/embeddings", body
+
+
 def request(number):
     rng = random.Random("request %d" % number)
+    if rng.random() < 0.1:
+        return embedding(rng, number)
     path, body = (completion if rng.random() < 0.6 else chat)(rng, number)
     set_sampling(rng, body)
     set_ending(rng, body)

@@ -121,7 +121,8 @@ class Oracle:
     def check_usage(self, number, answer):
         body, usage = self.requests[number][1], answer["usage"]
         cached = usage["prompt_tokens_details"]["cached_tokens"]
-        num_prompts = len(body["prompt"]) if isinstance(body.get("prompt", ""), list) and isinstance(body["prompt"][0], str) else 1
+        prompt = body.get("prompt", body.get("input", ""))
+        num_prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
         num_choices = num_prompts * body.get("n", 1)
         if usage["total_tokens"] != usage["prompt_tokens"] + usage["completion_tokens"] or not 0 <= cached <= usage["prompt_tokens"]:
             self.report(number, "usage does not add up: %s" % usage)
@@ -129,6 +130,8 @@ class Oracle:
             self.report(number, "%d choices" % len(answer["choices"]))
         if isinstance(body.get("prompt"), list) and num_prompts == 1 and isinstance(body["prompt"][0], int) and usage["prompt_tokens"] != len(body["prompt"]):
             self.report(number, "prompt tokens: %s of %d" % (usage, len(body["prompt"])))
+        if "input" in body:
+            return
         full = sum(c["finish_reason"] == "length" for c in answer["choices"]) * body["max_tokens"]
         if not full <= usage["completion_tokens"] <= num_choices * body["max_tokens"]:
             self.report(number, "completion tokens: %s" % usage)
