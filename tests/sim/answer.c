@@ -30,9 +30,11 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
     out->end = SOLO_TOO_BIG;
     if (div_up(most, BLOCK_SIZE) > world.num_blocks) return;
     out->end = SOLO_BAD_ROW;
+    memset(out->row, 0, sizeof out->row);
     memcpy(all, prompt, (size_t)input->num_prompt_tokens * sizeof(all[0]));
     for (int32_t p = 0; p < input->num_prompt_tokens; p++) {
         reference_push(&ref, prompt[p]);
+        if (input->pooling) reference_pool(&ref, input, NULL, out->row);
         if (!input->prompt_logprobs || p + 1 == input->num_prompt_tokens) continue;
         struct sample_result row = reference_row(&ref, input, all, prompt[p + 1]);
         if (row.failed) return;
@@ -441,6 +443,37 @@ static void check_whole(const struct request *r, const struct response *response
     keep_free(a);
 }
 
+static void compare_row(const struct request *r, int index, const cJSON *embedding)
+{
+    struct expected e;
+    expect_choice(r, index, &e);
+    expect(!e.fails, "%s: row %d was answered and must fail", r->id, index);
+    expect(cJSON_GetArraySize(embedding) == FAKE_HIDDEN, "%s: row %d is of another width", r->id, index);
+    for (int i = 0; i < FAKE_HIDDEN; i++) {
+        float seen = (float)cJSON_GetArrayItem(embedding, i)->valuedouble;
+        expect(seen == e.solo.row[i], "%s: row %d has %g at %d, alone it is %g", r->id, index, (double)seen,
+               i, (double)e.solo.row[i]);
+    }
+}
+
+static void check_rows(const struct request *r, const struct response *response)
+{
+    cJSON *root = cJSON_ParseWithLength(response->body.data, response->body.num);
+    const cJSON *data = get(root, "data"), *usage = get(root, "usage");
+    int64_t num_tokens = 0;
+    expect(cJSON_GetArraySize(data) == r->num_prompts, "%s: %d rows", r->id, cJSON_GetArraySize(data));
+    for (int i = 0; i < r->num_prompts; i++) {
+        num_tokens += r->num_prompt[i];
+        compare_row(r, i, get(cJSON_GetArrayItem(data, i), "embedding"));
+    }
+    expect(get(usage, "prompt_tokens")->valueint == num_tokens &&
+               get(usage, "total_tokens")->valueint == num_tokens,
+           "%s: usage of %lld tokens", r->id, (long long)num_tokens);
+    cJSON_Delete(root);
+    mark(MARK_embeddings_answered);
+    if (has(FEATURE_mean_pooling)) mark(MARK_means_answered);
+}
+
 void answer_check(const struct request *r, const struct response *response)
 {
     if (response->state == RESPONSE_HEAD) return;
@@ -452,6 +485,8 @@ void answer_check(const struct request *r, const struct response *response)
     expect(r->flaw == FLAW_NONE, "%s: a flawed request was answered", r->id);
     if (r->stream)
         check_stream(r, response);
+    else if (complete && r->embeds)
+        check_rows(r, response);
     else if (complete)
         check_whole(r, response);
     if (complete && r->stream && r->was_handed_over) mark(MARK_handed_over_streams_equal);

@@ -111,11 +111,26 @@ static void make_terms(struct request *r)
     if (has(FEATURE_timeouts) && rng_chance(&rng, 30)) r->timeout_ms = 1 + (int32_t)rng_skewed(&rng, 4000);
 }
 
+/* Instead of a completion. What is said of answers is not read then, a seed included. */
+static void make_embedding(struct request *r)
+{
+    struct rng rng = rng_of(r->id, 1);
+    if (!has(FEATURE_embeddings) || !rng_chance(&rng, 20)) return;
+    r->embeds = true;
+    r->max_tokens = r->min_tokens = r->top_k = r->num_stops = r->form = 0;
+    r->stop_token_id = r->bias_id = r->num_logprobs = -1;
+    r->temperature = r->repetition_penalty = 1;
+    r->frequency_penalty = 0;
+    r->stream = r->echo = r->ignore_eos = r->include_stop = r->has_seed = false;
+    r->n = 1;
+}
+
 static void make_flaw(struct request *r, struct rng *rng)
 {
     if (!has(FEATURE_bad_requests) || !rng_chance(rng, 15)) return;
     r->flaw = (enum request_flaw)(1 + rng_below(rng, 3));
     if (r->flaw == FLAW_BAD_KEY && !has(FEATURE_salts)) r->flaw = FLAW_BAD_FIELD;
+    if (r->flaw == FLAW_TOO_LONG && r->embeds) r->flaw = FLAW_BAD_FIELD;
     if (r->flaw == FLAW_TOO_LONG) r->max_tokens = MODEL_LEN;
 }
 
@@ -142,6 +157,7 @@ void request_make(struct request *r, struct rng *rng, int client_idx, int idx)
     if (has(FEATURE_constraints) && rng_chance(rng, 50)) r->form = 1 + rng_below(rng, NUM_FORMS - 1);
     make_poison(r, rng);
     make_terms(r);
+    make_embedding(r);
     make_flaw(r, rng);
     int num_slots = world.max_num_seqs + (int)world.config.max_queued_requests;
     if (r->flaw == FLAW_NONE && request_num_sequences(r) > num_slots) r->flaw = FLAW_TOO_MANY;
@@ -199,15 +215,20 @@ static void append_stops(const struct request *r, struct bytes *out)
     append_text(out, "]");
 }
 
-static void append_body(const struct request *r, struct bytes *out)
+static void append_prompts(const struct request *r, struct bytes *out)
 {
-    append_text(out, "{\"prompt\":%s", r->num_prompts > 1 ? "[" : "");
+    append_text(out, "{\"%s\":%s", r->embeds ? "input" : "prompt", r->num_prompts > 1 ? "[" : "");
     for (int i = 0; i < r->num_prompts; i++) {
         if (i > 0) append_text(out, ",");
         append_ids(r, i, out);
     }
-    append_text(out, "%s,\"max_tokens\":%d,\"n\":%d,\"stream\":%s", r->num_prompts > 1 ? "]" : "",
-                r->max_tokens, r->flaw == FLAW_BAD_FIELD ? -1 : r->n, r->stream ? "true" : "false");
+    append_text(out, r->num_prompts > 1 ? "]" : "");
+}
+
+static void append_answer_fields(const struct request *r, struct bytes *out)
+{
+    append_text(out, ",\"max_tokens\":%d,\"n\":%d,\"stream\":%s", r->max_tokens,
+                r->flaw == FLAW_BAD_FIELD ? -1 : r->n, r->stream ? "true" : "false");
     append_text(out, ",\"temperature\":%g,\"top_k\":%d,\"frequency_penalty\":%g,\"repetition_penalty\":%g",
                 (double)r->temperature, r->top_k, (double)r->frequency_penalty,
                 (double)r->repetition_penalty);
@@ -215,14 +236,24 @@ static void append_body(const struct request *r, struct bytes *out)
                 r->min_tokens, r->ignore_eos ? "true" : "false", r->echo ? "true" : "false",
                 r->include_stop ? "true" : "false");
     if (r->num_logprobs >= 0) append_text(out, ",\"logprobs\":%d", r->num_logprobs);
-    if (r->priority != 0) append_text(out, ",\"priority\":%d", r->priority);
     if (r->has_seed) append_text(out, ",\"seed\":%lld", (long long)r->seed);
     if (r->num_stops > 0) append_stops(r, out);
     if (r->stop_token_id >= 0) append_text(out, ",\"stop_token_ids\":[%d]", r->stop_token_id);
     if (r->bias_id >= 0) append_text(out, ",\"logit_bias\":{\"%d\":%d}", r->bias_id, r->bias);
     if (r->form > 0) append_text(out, ",%s", form_members(r->form));
-    if (r->salt > 0) append_text(out, ",\"cache_salt\":\"salt %d\"", r->salt);
     if (r->stream && r->include_usage) append_text(out, ",\"stream_options\":{\"include_usage\":true}");
+}
+
+static void append_body(const struct request *r, struct bytes *out)
+{
+    append_prompts(r, out);
+    if (r->embeds)
+        append_text(out, ",\"normalize\":false,\"dimensions\":%d",
+                    r->flaw == FLAW_BAD_FIELD ? 0 : (int)FAKE_HIDDEN);
+    else
+        append_answer_fields(r, out);
+    if (r->priority != 0) append_text(out, ",\"priority\":%d", r->priority);
+    if (r->salt > 0) append_text(out, ",\"cache_salt\":\"salt %d\"", r->salt);
     if (r->padding_bytes > 0) {
         append_text(out, ",\"user\":\"");
         for (int i = 0; i < r->padding_bytes; i += 100) append_text(out, "%0100d", 0);
@@ -235,7 +266,8 @@ void request_append_http(const struct request *r, struct bytes *out)
 {
     struct bytes body = {0};
     append_body(r, &body);
-    append_text(out, "POST /v1/completions HTTP/1.1\r\nHost: sim\r\nContent-Type: application/json\r\n");
+    append_text(out, "POST /v1/%s HTTP/1.1\r\nHost: sim\r\nContent-Type: application/json\r\n",
+                r->embeds ? "embeddings" : "completions");
     append_text(out, "x-request-id: %s\r\nContent-Length: %zu\r\n", r->id, body.num);
     if (has(FEATURE_salts))
         append_text(out, "Authorization: Bearer %s%d\r\n", r->flaw == FLAW_BAD_KEY ? "wrong" : "key", r->key);
@@ -258,6 +290,7 @@ void request_expected_input(const struct request *r, int prompt_idx, int i, uint
     in->min_tokens = r->min_tokens;
     in->ignore_eos = r->ignore_eos;
     in->constrained = r->form > 0;
+    if (r->embeds) in->pooling = has(FEATURE_mean_pooling) ? POOLING_MEAN : POOLING_LAST;
     out->form = r->form;
     in->prompt_logprobs = r->echo && (r->num_logprobs >= 0 || r->max_tokens == 0);
     in->sampling = (struct sampling){.temperature = r->temperature,

@@ -20,6 +20,7 @@ struct request {
     int32_t prompt[PROMPTS_MAX][PROMPT_MAX];
     int32_t max_tokens, min_tokens, top_k, num_logprobs; /* num_logprobs -1: none */
     float temperature, frequency_penalty, repetition_penalty;
+    bool embeds; /* rows instead of answers */
     bool stream, echo, include_usage, ignore_eos, include_stop, has_seed, close_after;
     int64_t seed;
     int num_stops;
@@ -74,6 +75,7 @@ struct solo {
     bool by_form; /* SOLO_STOP, but without a token: nothing may follow */
     int32_t num_tokens;
     int32_t tokens[MODEL_LEN];
+    float row[FAKE_HIDDEN];    /* with pooling */
     float logprobs[MODEL_LEN]; /* by position; [0] unused */
 };
 

@@ -66,7 +66,9 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(engine_deaths, 55)                                                                                     \
     X(poison, 25)                                                                                            \
     X(constraints, 50)                                                                                       \
-    X(slow_masks, 50)
+    X(slow_masks, 50)                                                                                        \
+    X(embeddings, 40)                                                                                        \
+    X(mean_pooling, 50)
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -169,7 +171,9 @@ extern const char *const feature_names[NUM_FEATURES];
     X(ended_by_form)                                                                                         \
     X(rows_withheld)                                                                                         \
     X(masks_failed)                                                                                          \
-    X(constrained_handed_over)
+    X(constrained_handed_over)                                                                               \
+    X(embeddings_answered)                                                                                   \
+    X(means_answered)
 
 enum marker {
 #define X(name) MARK_##name,

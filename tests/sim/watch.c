@@ -76,6 +76,7 @@ static bool inputs_equal(const struct expected_input *expected, int32_t slot_idx
     return a->num_prompt_tokens == b->num_prompt_tokens && a->max_tokens == b->max_tokens &&
            a->min_tokens == b->min_tokens && a->ignore_eos == b->ignore_eos &&
            a->prompt_logprobs == b->prompt_logprobs && a->constrained == b->constrained &&
+           a->pooling == b->pooling && a->num_row_logits == b->num_row_logits &&
            !memcmp(&a->sampling, &b->sampling, sizeof a->sampling) &&
            a->num_logit_bias == b->num_logit_bias && a->num_stop_token_ids == b->num_stop_token_ids &&
            !memcmp(a->stop_token_ids, b->stop_token_ids, sizeof a->stop_token_ids);

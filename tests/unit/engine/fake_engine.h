@@ -93,22 +93,6 @@ static inline void rig_run(struct rig *rig)
     engine_check(rig->engine);
 }
 
-/* The row after token position of a prompt that pools: what it holds so far. */
-static inline void rig_pool(const struct request_slot_input *input, const struct request_payload *payload,
-                            const struct reference *ref, int32_t position, float row[FAKE_HIDDEN])
-{
-    bool is_last = position == input->num_prompt_tokens - 1;
-    struct sample_params p = {.position = position + 1};
-    if (input->pooling == POOLING_MEAN || (input->pooling == POOLING_LAST && is_last)) {
-        p.pool_begin = input->pooling == POOLING_MEAN ? 0 : position;
-        p.pool_end = input->num_prompt_tokens;
-    } else if (is_last) {
-        p.num_row_logits = input->num_row_logits;
-        p.row_logits = payload->row_logits;
-    }
-    fake_pool(row, &p, ref->reads[FAKE_LAYERS - 1]);
-}
-
 static inline void rig_expect_row(struct rig *rig, int32_t slot_idx, const float *row)
 {
     const struct request_slot *slot = request_slots_get(rig->slots, slot_idx);
@@ -134,7 +118,8 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     float pooled[FAKE_HIDDEN] = {0};
     for (int32_t p = 0; p < num_prompt; p++) {
         reference_push(&ref, tokens[p]);
-        if (input->pooling) rig_pool(input, request_slots_payload(rig->slots, slot_idx), &ref, p, pooled);
+        if (input->pooling)
+            reference_pool(&ref, input, request_slots_payload(rig->slots, slot_idx)->row_logits, pooled);
         if (!input->prompt_logprobs || p + 1 >= atomic_load(&slot->num_prompt_published)) continue;
         struct sample_result row = reference_row(&ref, input, tokens, tokens[p + 1]);
         assert_always(logprobs_equal(&logprobs[p + 1], &row));

@@ -141,6 +141,22 @@ static inline void reference_push(struct reference *ref, int32_t token_id)
     ref->num_tokens++;
 }
 
+/* What the last of the prompt's tokens so far adds to the request's row, zeros at first. */
+static inline void reference_pool(const struct reference *ref, const struct request_slot_input *input,
+                                  const int32_t *row_logits, float row[FAKE_HIDDEN])
+{
+    bool is_last = ref->num_tokens == input->num_prompt_tokens;
+    struct sample_params p = {.position = ref->num_tokens};
+    if (input->pooling == POOLING_MEAN || (input->pooling == POOLING_LAST && is_last)) {
+        p.pool_begin = input->pooling == POOLING_MEAN ? 0 : ref->num_tokens - 1;
+        p.pool_end = input->num_prompt_tokens;
+    } else if (is_last) {
+        p.num_row_logits = input->num_row_logits;
+        p.row_logits = row_logits;
+    }
+    fake_pool(row, &p, ref->reads[FAKE_LAYERS - 1]);
+}
+
 static inline int reference_compare_ids(const void *a, const void *b)
 {
     return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b);
