@@ -51,6 +51,7 @@ struct linear_desc {
     struct weight_view biases[LINEAR_PARTS_MAX]; /* rows 1, cols N of the part; data NULL: none */
     enum gate_function gate;                     /* LINEAR_GATE_UP */
     bool wide_output;    /* results are f32 logits (lm_head): for logits, not for other operations */
+    float softcap;       /* wide_output: logits become softcap tanh(logit / softcap); 0: they stay */
     bool also_embedding; /* the same matrix serves embed (tied embeddings): store it once */
 };
 
@@ -126,6 +127,7 @@ struct attention_args {
     int32_t num_heads, num_kv_heads, head_dim;
     float scale;            /* 1/sqrt(D) unless the model says otherwise */
     int32_t sliding_window; /* tokens that a query sees, itself included; 0: all */
+    float softcap;          /* scaled scores become softcap tanh(score / softcap); 0: they stay */
 };
 
 /* Which rows of a step an operation that works row by row computes. */

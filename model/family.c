@@ -32,6 +32,25 @@ static const struct family families[] = {
         .max_position_embeddings = 32768,
         .window = WINDOW_IF_USED,
     },
+    {
+        .names = {"gemma2", "Gemma2ForCausalLM", "gemma2"},
+        .weight_changes = gemma_weights,
+        .gate = GATE_GELU_TANH,
+        .norms_add_one = true,
+        .scaled_embeddings = true,
+        .has_query_scalar = true,
+        .has_softcaps = true,
+        .full_layer_period = 2,
+        .is_tied = true,
+        .num_heads = 8,
+        .num_kv_heads = 4,
+        .head_dim = 256,
+        .vocab_size = 256000,
+        .max_position_embeddings = 8192,
+        .query_scalar = 256,
+        .window = WINDOW_DEFAULT_4096,
+        .gguf_head_scalar_layers = 46,
+    },
 #define GEMMA_3                                                                                              \
     .weight_changes = gemma_weights, .qk_norm = true, .gate = GATE_GELU_TANH, .norms_add_one = true,         \
     .scaled_embeddings = true, .has_query_scalar = true, .full_layer_period = 6, .window_theta = 10000,      \
@@ -77,6 +96,7 @@ static const struct family families[] = {
     },
     {
         .names = {"smollm3", "SmolLM3ForCausalLM", "smollm3"},
+        .gguf_rope_style = ROPE_PAIRS,
         .unrotated_layer_period = 4,
         .is_tied = true,
         .num_kv_heads = 4,
@@ -127,7 +147,6 @@ static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
     {{"gemma", "GemmaForCausalLM", "gemma"}, "scaled embeddings and a GELU gate"},
-    {{"gemma2", "Gemma2ForCausalLM", "gemma2"}, "soft-capped scores"},
     {{"command-r", "CohereForCausalLM", "cohere"}, "attention and MLP side by side"},
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"gpt-oss", "GptOssForCausalLM", "gpt_oss"}, "a mixture of experts and attention sinks"},

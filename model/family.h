@@ -44,6 +44,7 @@ struct family {
     enum gate_function gate; /* of the MLP */
     bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
     bool scaled_embeddings;  /* by the root of the hidden size */
+    bool has_softcaps;       /* of scores and of logits */
     bool has_multipliers;    /* of embeddings, residuals, scores and logits */
     bool has_query_scalar;   /* scores are divided by the root of query_pre_attn_scalar */
     bool partial_rotary;     /* partial_rotary_factor counts */

@@ -100,28 +100,27 @@ static int find_architecture(struct keys *k, const struct family **out)
 /* Keys that change the mathematics into something that is not computed here, unless they are 0 or 1. */
 static int check_unsupported(struct keys *k, const struct family *family)
 {
-    static const char *const names[] = {"attention.sliding_window_pattern",
-                                        "attn_logit_softcapping",
-                                        "final_logit_softcapping",
-                                        "rope.scaling.yarn_log_multiplier",
-                                        "attention.scale",
-                                        "residual_scale",
-                                        "embedding_scale",
-                                        "logit_scale"};
-    enum { NUM_MULTIPLIERS = 4 }; /* the last ones */
-    size_t begin = family->full_layer_period ? 1 : 0,
-           end = array_length(names) - (family->has_multipliers ? NUM_MULTIPLIERS : 0);
+    const struct {
+        const char *name;
+        bool is_read;
+    } keys[] = {
+        {"attention.sliding_window_pattern", family->full_layer_period > 0},
+        {"expert_count", family->has_experts || family->gguf_may_have_experts},
+        {"attn_logit_softcapping", family->has_softcaps},
+        {"final_logit_softcapping", family->has_softcaps},
+        {"attention.scale", family->has_multipliers},
+        {"residual_scale", family->has_multipliers},
+        {"embedding_scale", family->has_multipliers},
+        {"logit_scale", family->has_multipliers},
+        {"rope.scaling.yarn_log_multiplier", false},
+    };
     double value;
     struct gguf_array array;
-    if (!family->has_experts && !family->gguf_may_have_experts && find_real(k, "expert_count", &value) &&
-        value != 0)
-        return fail(k, STATUS_UNSUPPORTED, "the key %s is set, which is not supported",
-                    key_name(k, "expert_count").text);
-    for (size_t i = begin; i < end; i++)
-        if ((find_real(k, names[i], &value) && value != 0 && value != 1) ||
-            gguf_find_array(k->gguf, key_name(k, names[i]).text, &array))
+    for (size_t i = 0; i < array_length(keys); i++)
+        if (!keys[i].is_read && ((find_real(k, keys[i].name, &value) && value != 0 && value != 1) ||
+                                 gguf_find_array(k->gguf, key_name(k, keys[i].name).text, &array)))
             return fail(k, STATUS_UNSUPPORTED, "the key %s is set, which is not supported",
-                        key_name(k, names[i]).text);
+                        key_name(k, keys[i].name).text);
     return STATUS_OK;
 }
 
@@ -170,6 +169,12 @@ static void read_multipliers(struct keys *k, struct model_config *c)
     read_multiplier(k, "residual_scale", &c->residual_scale);
     read_multiplier(k, "logit_scale", &logit_divisor);
     c->logit_scale = 1 / logit_divisor;
+    if (family->has_softcaps) {
+        c->attention_softcap = 50;
+        c->logit_softcap = 30;
+        read_multiplier(k, "attn_logit_softcapping", &c->attention_softcap);
+        read_multiplier(k, "final_logit_softcapping", &c->logit_softcap);
+    }
     if (c->num_layers == family->gguf_head_scalar_layers)
         c->attention_scale = (float)(1 / sqrt((double)c->hidden_size / c->num_heads));
 }

@@ -45,7 +45,9 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
     static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "quantization_config",
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
                              *const must_be_false[] = {"mlp_bias", "use_bidirectional_attention"};
-    for (size_t i = family->has_experts ? 2 : 0; i < array_length(must_be_absent); i++)
+    size_t begin = family->has_experts ? 2 : 0,
+           end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
+    for (size_t i = begin; i < end; i++)
         if (json_find(r, must_be_absent[i]))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
@@ -137,12 +139,23 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* null is none. */
+static float read_softcap(struct json_reader *r, const char *key, double fallback)
+{
+    bool is_null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(r->object, key));
+    return is_null ? 0 : (float)json_real(r, key, fallback, 0, 1e9);
+}
+
 static void read_multipliers(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
     if (family->has_query_scalar)
         c->attention_scale =
             (float)(1 / sqrt(json_real(r, "query_pre_attn_scalar", family->query_scalar, 1e-6, 1e9)));
+    if (family->has_softcaps) {
+        c->attention_softcap = read_softcap(r, "attn_logit_softcapping", 50);
+        c->logit_softcap = read_softcap(r, "final_logit_softcapping", 30);
+    }
     if (!family->has_multipliers) return;
     c->attention_scale = (float)json_real(r, "attention_multiplier", 1, 1e-9, 1e9);
     c->embedding_scale = (float)json_real(r, "embedding_multiplier", 1, 1e-9, 1e9);

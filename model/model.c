@@ -216,10 +216,12 @@ static void create_embedding_and_lm_head(struct builder *b)
     struct model *m = b->m;
     bool tied = m->config.tie_word_embeddings;
     struct linear_desc desc = {.kind = LINEAR_PLAIN, .wide_output = tied, .also_embedding = true};
+    if (tied) desc.softcap = m->config.logit_softcap;
     add_part(b, &desc, WEIGHT_TOKEN_EMBEDDING, 0);
     m->embedding = m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
     if (tied) return;
-    desc = (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true};
+    desc =
+        (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true, .softcap = m->config.logit_softcap};
     add_part(b, &desc, WEIGHT_LM_HEAD, 0);
     m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
 }
@@ -314,7 +316,8 @@ static void describe_layer(const struct model_config *c, int32_t i, struct layer
                                                .num_kv_heads = c->num_kv_heads,
                                                .head_dim = c->head_dim,
                                                .scale = config.attention_scale,
-                                               .sliding_window = config.sliding_window};
+                                               .sliding_window = config.sliding_window,
+                                               .softcap = c->attention_softcap};
     layer->rope = (struct rope_args){.num_heads = c->num_heads,
                                      .num_kv_heads = c->num_kv_heads,
                                      .head_dim = c->head_dim,

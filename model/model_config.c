@@ -146,6 +146,9 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     if (!(fabsf(c->attention_scale) > 0 && fabsf(c->embedding_scale) > 0 && fabsf(c->logit_scale) > 0) ||
         !isfinite(c->attention_scale * c->embedding_scale * c->logit_scale * c->residual_scale))
         return error_set(err, STATUS_INVALID, "%s: a multiplier is 0 or no number", source);
+    if (!(c->attention_softcap >= 0 && c->logit_softcap >= 0) ||
+        !isfinite(c->attention_softcap + c->logit_softcap))
+        return error_set(err, STATUS_INVALID, "%s: a soft cap is no positive number", source);
     status = check_rope(c, &c->rope, source, err);
     return status || c->window_rope.rotary_dim == 0 ? status : check_rope(c, &c->window_rope, source, err);
 }

@@ -46,6 +46,7 @@ struct model_config {
     bool tie_word_embeddings, qk_norm;
     float embedding_scale, residual_scale, logit_scale; /* what these are multiplied by */
     float attention_scale;                              /* of q k^T */
+    float attention_softcap, logit_softcap;             /* 0: none */
     bool qkv_bias, o_bias; /* the family needs them (others are used where the file has them) */
     struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
     /* bit sets */

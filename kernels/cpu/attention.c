@@ -66,6 +66,7 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
     float scale = a->scale * log2_e;
     assert_debug(item->num_tokens <= t->w->tokens_per_item);
     r->num_rows = item->num_tokens * group;
+    r->softcap = a->softcap * log2_e;
     for (int row = 0; row < r->num_rows; row++) {
         int32_t token = item->first_token + row / group, position = t->step->positions[token];
         const float *q = t->qkv + token * stride + (int64_t)(kv_head * group + row % group) * a->head_dim;

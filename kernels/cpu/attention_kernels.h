@@ -38,6 +38,7 @@ struct softmax_sums {
 struct attention_rows {
     int num_rows, dim;
     float *q;       /* [rows][dim], multiplied by scale / ln 2 */
+    float softcap;  /* of scores in these units; 0: none */
     int32_t *first; /* [rows] the row sees token positions first <= p < end */
     int32_t *end;
     float *wide;    /* KV_TILE_BLOCKS chunks, for a tile in f32 */

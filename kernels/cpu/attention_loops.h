@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/softcap.h"
 
 enum { TILE_ROWS = 6, TILE_WIDTH = VECTOR_REGISTERS / 8, KEY_VECTORS = KV_TILE / VECTOR_LANES };
 
@@ -202,6 +203,7 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
     for (int row = 0; row < r->num_rows; row += TILE_ROWS) {
         int num_rows = r->num_rows - row < TILE_ROWS ? r->num_rows - row : TILE_ROWS;
         score_rows(r, tile, row, num_rows);
+        if (r->softcap > 0) softcap(num_rows * KV_TILE, r->scores + row * KV_TILE, r->softcap);
         for (int i = 0; i < num_rows; i++) soften_row(r, tile, row + i);
         output_rows(r, tile, row, num_rows);
     }

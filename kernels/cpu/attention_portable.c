@@ -4,6 +4,7 @@
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/exp2_portable.h"
+#include "kernels/cpu/softcap.h"
 
 /* Element index of the chunk, which an f32 or a bf16 pool stores. */
 static inline float chunk_value(const void *chunk, int index, enum dtype dtype)
@@ -66,6 +67,7 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
         if (end > tile->end_key) end = tile->end_key;
         if (first >= end) continue;
         score_row(r, tile, row, first, end);
+        if (r->softcap > 0) softcap(end - first, r->scores + row * KV_TILE + first, r->softcap);
         soften_row(r, row, first, end);
         output_row(r, tile, row, first, end);
     }

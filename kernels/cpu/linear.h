@@ -26,6 +26,9 @@ int cpu_linear_create(const struct linear_desc *desc, enum cpu_isa_level isa, st
                       struct linear **out, struct error *err) must_check;
 void cpu_linear_destroy(struct linear *l); /* NULL is fine */
 
+/* Of its results, which are logits (linear_desc); 0: none. */
+float cpu_linear_softcap(const struct linear *l);
+
 /* Memory that l holds. */
 uint64_t cpu_linear_bytes(const struct linear *l);
 

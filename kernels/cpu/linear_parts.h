@@ -25,6 +25,7 @@ struct linear {
     act_pack *pack[ACT_FORM_COUNT]; /* NULL: no part takes this form */
     const struct linear_kernels *kernels;
     gate_mul *gate_mul; /* LINEAR_GATE_UP */
+    float softcap;      /* of logits */
     float *bias;        /* [num_panels][PANEL_ROWS], NULL: none */
     uint8_t *memory;
     uint64_t bytes;

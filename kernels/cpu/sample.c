@@ -1,6 +1,7 @@
 /* sample.c - the logits: the head's product, or of greedy steps what of it matters; then each row's token by itself. */
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/softcap.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -59,17 +60,40 @@ void cpu_forbid(struct device *d, const uint64_t *ids)
     memcpy(c->forbidden, ids, bit_set_words((size_t)c->vocab_size) * sizeof *ids);
 }
 
+struct softcap_task {
+    float *logits;
+    int32_t num_rows, vocab_size;
+    float cap;
+};
+
+static void softcap_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct softcap_task *t = context;
+    int64_t begin, end;
+    thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++)
+        softcap(t->vocab_size, t->logits + row * t->vocab_size, t->cap);
+}
+
+static void softcap_logits(struct cpu_device *c, int32_t num_rows, float cap)
+{
+    struct softcap_task t = {c->logits, num_rows, c->vocab_size, cap};
+    cpu_device_run(c, (int64_t)num_rows * c->vocab_size, softcap_rows, &t);
+}
+
 void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head)
 {
     struct cpu_device *c = cpu_device_of(d);
     const struct step *step = b->step;
-    c->greedy_head = all_plain_greedy(step) ? lm_head : NULL;
+    float cap = cpu_linear_softcap(lm_head);
+    c->greedy_head = cap == 0 && all_plain_greedy(step) ? lm_head : NULL; /* caps may make ties */
     c->greedy_rows = x;
     if (c->greedy_head)
         cpu_linear_argmax(lm_head, c->pool, c->linear_scratch, c->argmax, step->num_logits, x,
                           cpu_forbidden(c), c->greedy_tokens);
     else
         cpu_linear_run(lm_head, c->pool, c->linear_scratch, step->num_logits, x, c->logits);
+    if (cap > 0) softcap_logits(c, step->num_logits, cap);
 }
 
 void cpu_sample(struct device *d, struct batch *b)

@@ -72,6 +72,7 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
     l->kind = desc->kind;
     l->num_parts = desc->num_parts;
     l->cols = (int32_t)desc->parts[0].cols;
+    l->softcap = desc->softcap;
     l->num_blocks = panel_num_blocks(l->cols);
     l->kernels = kernels;
     l->gate_mul = desc->gate == GATE_SILU ? kernels->silu_mul : kernels->gelu_mul;
@@ -165,6 +166,11 @@ void cpu_linear_destroy(struct linear *l)
     linear_memory_free(l->memory);
     free(l->bias);
     free(l);
+}
+
+float cpu_linear_softcap(const struct linear *l)
+{
+    return l->softcap;
 }
 
 uint64_t cpu_linear_bytes(const struct linear *l)

@@ -208,6 +208,9 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     if (alternate && desc->parts[0].rows % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants an intermediate size that is a multiple of 8");
+    if (desc->softcap > 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device has no soft-capped logits; the CPU device has");
     if (alternate && any_bias)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not add biases to the gate and up products");

@@ -1,6 +1,7 @@
 """make_model.py - small random models of every family, and what transformers computes with them in float32.
 
-    make_model.py FAMILY FOLDER           writes the model as a Hugging Face directory, and its ids and logits (logits.npz)
+    make_model.py FAMILY FOLDER           writes the model as a Hugging Face directory, and its ids and logits (logits.npz); and as
+                                          m.gguf where the family has a name there; --llama compares that in llama.cpp
     make_model.py --header                rewrites tests/unit/model/family_goldens.h
 
 Weights are a function of a tensor's place in the model's list and nothing else, so that a C test can write the same files
@@ -75,6 +76,20 @@ CASES = {
         },
         ("gemma3", {"attention.sliding_window": 37, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0, "rope.freq_base": 1e6}),
     ),
+    "gemma2": (
+        {
+            "architectures": ["Gemma2ForCausalLM"],
+            "model_type": "gemma2",
+            "num_hidden_layers": 4,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": 64,
+            "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 4.0,
+            "sliding_window": 37,
+            "rope_theta": 10000.0,
+        },
+        ("gemma2", {"attention.sliding_window": 37, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0}),
+    ),
     "phi3, longrope, partial rotation": (
         {
             "architectures": ["Phi3ForCausalLM"],
@@ -116,7 +131,7 @@ CASES = {
         ),
     ),
     "olmo2": (
-        {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "rope_theta": 500000.0},
+        {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "hidden_size": 256, "num_hidden_layers": 2, "rope_theta": 500000.0},
         ("olmo2", {"rope.freq_base": 500000.0}),
     ),
     "olmo3": (
@@ -329,9 +344,8 @@ def c_text(text):
     return '"' + text.replace('"', '\\"') + '"'
 
 
-def gguf_keys(name, config):
-    architecture, own = CASES[name][1]
-    keys = {
+def key_values(config, own):
+    return {
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
         "feed_forward_length": config["intermediate_size"],
@@ -343,6 +357,11 @@ def gguf_keys(name, config):
         "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
         **own,
     }
+
+
+def gguf_keys(name, config):
+    architecture, own = CASES[name][1]
+    keys = key_values(config, own)
     entries = [f'{{"general.architecture", .text = "{architecture}"}}']
     for key, value in keys.items():
         field = ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
@@ -352,7 +371,7 @@ def gguf_keys(name, config):
 
 def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
-    if architecture not in ("llama", "granite"):
+    if architecture not in ("llama", "granite", "smollm3"):
         return 0
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
 
@@ -395,11 +414,58 @@ def write_header():
         out.write("\nstatic const struct family_golden family_goldens[] = {\n" + "".join(rows) + "};\n\n#endif\n")
 
 
+def gguf_values(name, config, architecture, value):
+    heads = heads_to_permute(name, config, architecture)
+    value = value.float()
+    if value.ndim == 1:
+        return (value + int(architecture.startswith("gemma"))).numpy()
+    if heads:
+        value = value.reshape(heads, 2, -1, value.shape[1]).swapaxes(1, 2).reshape(value.shape)
+    return value.numpy()
+
+
+def write_gguf(name, folder):
+    """As F32, with a vocabulary of made-up pieces, so that llama.cpp takes it."""
+    import gguf
+
+    config, (architecture, own) = config_of(name), CASES[name][1]
+    state = load_file(folder / "model.safetensors")
+    post = architecture == "glm4moe" or any("post_feedforward" in n for n in state)
+    tensors = {}
+    for n, v in sorted(state.items()):
+        tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
+    writer = gguf.GGUFWriter(folder / "m.gguf", architecture)
+    for key, value in key_values(config, own).items():
+        add = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32, int: writer.add_uint32}[type(value)]
+        add(f"{architecture}.{key}", value)
+    writer.add_uint32(f"{architecture}.vocab_size", VOCAB)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([f"t{i}" for i in range(VOCAB)])
+    writer.add_token_scores([0.0] * VOCAB)
+    writer.add_token_types([1] * VOCAB)
+    for n, values in tensors.items():
+        writer.add_tensor(n, np.stack(values) if "_exps" in n else values[0])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def compare_with_llama(folder):
+    from llama_cpp import Llama
+
+    model = Llama(str(folder / "m.gguf"), n_ctx=512, n_batch=512, n_ubatch=512, logits_all=True, type_k=0, type_v=0, flash_attn=False, verbose=False)
+    stored = np.load(folder / "logits.npz")
+    model.eval(stored["ids"].tolist())
+    print(f"llama.cpp differs by {np.abs(model.scores[:NUM_TOKENS, :VOCAB] - stored['logits']).max():.2g}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("family", nargs="?", choices=list(CASES))
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("--header", action="store_true")
+    parser.add_argument("--llama", action="store_true")
     o = parser.parse_args()
     if o.header:
         return write_header()
@@ -409,6 +475,10 @@ def main():
     write(o.family, o.folder)
     ids, logits = logits_of(o.folder)
     np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)
+    if CASES[o.family][1]:
+        write_gguf(o.family, o.folder)
+    if o.llama:
+        compare_with_llama(o.folder)
 
 
 if __name__ == "__main__":

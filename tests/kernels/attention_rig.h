@@ -11,6 +11,7 @@ enum { RIG_SEQS_MAX = 64 };
 struct rig_shape {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t sliding_window, other_window; /* of layer 1, which is checked; of layer 0, which runs before it */
+    float softcap;
     enum dtype kv_dtype;
     int32_t num_seqs, lengths[RIG_SEQS_MAX]; /* tokens of each sequence in all */
 };
@@ -80,8 +81,9 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
     r->shape = *shape;
     r->d = test_device_open(isa, num_threads);
     if (shape->kv_dtype == DTYPE_F32 && !r->d->kv_f32_allowed) goto unsupported;
-    r->attention = (struct attention_args){shape->num_heads, shape->num_kv_heads, shape->head_dim,
-                                           1.0f / sqrtf((float)shape->head_dim), shape->sliding_window};
+    r->attention = (struct attention_args){shape->num_heads,      shape->num_kv_heads,
+                                           shape->head_dim,       1.0f / sqrtf((float)shape->head_dim),
+                                           shape->sliding_window, shape->softcap};
     r->layers[0] = r->layers[1] = r->attention;
     r->layers[0].sliding_window = shape->other_window;
     int32_t num_blocks = 0;
@@ -185,6 +187,8 @@ UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t s
         double score = 0;
         for (int32_t i = 0; i < s->head_dim; i++) score += (double)q[i] * (double)k[i];
         weights[j] = score * (double)r->attention.scale;
+        double cap = (double)s->softcap;
+        if (cap > 0) weights[j] = cap * tanh(weights[j] / cap);
         max = fmax(max, weights[j]);
         largest = fmax(largest, fabs(weights[j]));
     }
@@ -214,7 +218,8 @@ UNUSED_FUNCTION static void naive_attention(const struct rig *r, int32_t seq, in
         const float *k = rig_kv(r, seq, j, kv_head, false);
         float score = 0;
         for (int32_t i = 0; i < s->head_dim; i++) score += q[i] * k[i];
-        weights[j] = rounded_to(bytes, score * r->attention.scale);
+        float scaled = score * r->attention.scale, cap = s->softcap;
+        weights[j] = rounded_to(bytes, cap > 0 ? cap * tanhf(scaled / cap) : scaled);
         max = fmaxf(max, weights[j]);
     }
     for (int32_t j = first; j <= position; j++) sum += expf(weights[j] - max);

@@ -113,6 +113,27 @@ static void mixed_lengths(const char *isa)
     }
 }
 
+/* Scores far above the cap, about it and far below. */
+static void soft_caps(const char *isa)
+{
+    static const int32_t lengths[] = {130, 65, 17, 64, 300}, cached[] = {0, 30, 16, 63, 299};
+    static const float caps[] = {0.3f, 5, 50};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(caps); i++) {
+        struct rig_shape shape = shape_of(2, 2, i == 1 ? 256 : 64, i % 2 ? DTYPE_F32 : DTYPE_BF16);
+        shape.softcap = caps[i];
+        shape.num_seqs = (int32_t)array_length(lengths);
+        memcpy(shape.lengths, lengths, sizeof lengths);
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_soft_caps(void **state)
+{
+    (void)state;
+    for_each_isa(soft_caps);
+}
+
 static void test_mixed_lengths(void **state)
 {
     (void)state;
@@ -366,13 +387,10 @@ static void test_stale_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_lengths),
-        cmocka_unit_test(test_sliding_windows),
-        cmocka_unit_test(test_one_long_among_short),
-        cmocka_unit_test(test_long_decodes),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_decodes_among_others),
-        cmocka_unit_test(test_stale_blocks),
+        cmocka_unit_test(test_mixed_lengths),        cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_sliding_windows),      cmocka_unit_test(test_one_long_among_short),
+        cmocka_unit_test(test_long_decodes),         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_decodes_among_others), cmocka_unit_test(test_stale_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

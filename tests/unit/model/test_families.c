@@ -133,10 +133,17 @@ static void check(const struct family_golden *g, bool gguf)
                  d.num_beyond, d.num, (double)BOUND_ON_GPU);
 }
 
+/* What a GPU refuses. */
+static bool is_left_out(const struct family_golden *g)
+{
+    return !on_cpu() && strstr(g->config, "softcapping");
+}
+
 static void logits_equal_transformers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < array_length(family_goldens); i++) {
+        if (is_left_out(&family_goldens[i])) continue;
         check(&family_goldens[i], false);
         if (family_goldens[i].keys) check(&family_goldens[i], true);
     }
@@ -152,6 +159,7 @@ static void the_same_bits_in_every_cut(void **state)
     static float whole[FAMILY_TOKENS * FAMILY_VOCAB], cut[FAMILY_TOKENS * FAMILY_VOCAB];
     for (size_t g = 0; g < array_length(family_goldens); g++) {
         struct family_run r;
+        if (is_left_out(&family_goldens[g])) continue;
         run_open(&r, &family_goldens[g], false, "auto", 2, DTYPE_BF16);
         run_logits(&r, (struct cut){.chunk = FAMILY_TOKENS}, whole);
         for (size_t c = 0; c < array_length(cuts); c++) {

@@ -244,7 +244,7 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
         int status;
         const char *sentence;
     } cases[] = {
-        {{.architecture = "gemma2"}, STATUS_UNSUPPORTED, "\"gemma2\" is not supported: it needs soft-capped"},
+        {{.architecture = "gpt-oss"}, STATUS_UNSUPPORTED, "\"gpt-oss\" is not supported: it needs a mixture"},
         {{.architecture = "mistral"}, STATUS_UNSUPPORTED, "not supported; llama, qwen2, qwen3, "},
         {{.architecture = "llama", .more_keys = put_longrope_scaling}, STATUS_UNSUPPORTED, "\"longrope\""},
         {{.architecture = "qwen2", .more_keys = put_experts}, STATUS_UNSUPPORTED, "qwen2.expert_count"},
