@@ -1,4 +1,5 @@
 /* routes.c - the server's routes: exactly these exist, and all but the ones marked ROUTE_OPEN need a key. */
+#include "server/openapi/openapi.h"
 #include "server/page/page.h"
 #include "server/router.h"
 #include "server/server.h"
@@ -10,6 +11,7 @@ const struct route server_routes[] = {
     {HTTP_METHOD_GET, "/ping", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_health},
     {HTTP_METHOD_GET, "/livez", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_livez},
     {HTTP_METHOD_GET, "/version", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_version},
+    {HTTP_METHOD_GET, "/openapi.json", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_openapi},
     {HTTP_METHOD_GET, "/metrics", ROUTE_OPEN | ROUTE_ALWAYS, .handler = endpoint_metrics},
     {HTTP_METHOD_GET, "/v1/models", 0, .handler = endpoint_models},
     {HTTP_METHOD_GET, "/v1/models/*", 0, .handler = endpoint_models},

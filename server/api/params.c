@@ -36,8 +36,6 @@ struct reader {
 
 /* ---- plain fields ---- */
 
-enum field_type { FIELD_BOOL, FIELD_INT32, FIELD_FLOAT };
-
 struct field {
     const char *name;
     unsigned endpoints;
@@ -106,13 +104,13 @@ static int read_plain_fields(struct reader *r)
 
 /* ---- known, not there yet ---- */
 
-struct unsupported {
+struct named_field {
     const char *name;
     unsigned endpoints;
 };
 
 /* Accepted when they say nothing: null, false, 0, "" , [] or {}. */
-static const struct unsupported unsupported[] = {
+static const struct named_field unsupported[] = {
     {"suffix", ON_COMPLETIONS},
     {"functions", ON_CHAT},
     {"audio", ON_CHAT},
@@ -174,7 +172,8 @@ static bool text_equals(const cJSON *value, const char *text)
 static int check_modalities(struct reader *r)
 {
     const cJSON *modalities = json_field_find(r->body, "modalities"), *item;
-    if (!cJSON_IsArray(modalities)) return 0;
+    if (modalities && !cJSON_IsArray(modalities))
+        return json_field_refuse_type(modalities, "modalities", "an array of strings", r->err);
     cJSON_ArrayForEach(item, modalities)
     {
         if (!text_equals(item, "text"))
@@ -530,53 +529,54 @@ static int read_scoring(struct reader *r)
 /* ---- what nothing reads ---- */
 
 /* Beside the tables: what the steps below and the readers of prompts look for. */
-static const char *const read_elsewhere[] = {
-    "priority",
-    "model",
-    "messages",
-    "prompt",
-    "max_tokens",
-    "max_completion_tokens",
-    "min_tokens",
-    "n",
-    "best_of",
-    "seed",
-    "logprobs",
-    "top_logprobs",
-    "prompt_logprobs",
-    "stop",
-    "stop_token_ids",
-    "logit_bias",
-    "stream_options",
-    "cache_salt",
-    "response_format",
-    "tools",
-    "tool_choice",
-    "modalities",
-    "reasoning_effort",
-    "chat_template_kwargs",
-    "documents",
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "guided_whitespace_pattern",
-    "guided_decoding_backend",
-    "grammar",
-    "json_schema",
-    "allowed_token_ids",
-    "bad_words",
-    "truncation_side",
-    "request_id",
-    "verbosity",
-    "encoding_format",
-    "dimensions",
-    "normalize",
-    "queries",
-    "instruction",
-    "top_n",
-    "return_documents",
+static const struct named_field read_elsewhere[] = {
+    {"priority", ON_ALL | ON_SCORING},
+    {"model", ON_ALL | ON_SCORING},
+    {"messages", ON_CHAT},
+    {"prompt", ON_COMPLETIONS | ON_POOLING},
+    {"max_tokens", ON_BOTH},
+    {"max_completion_tokens", ON_CHAT},
+    {"min_tokens", ON_BOTH},
+    {"n", ON_BOTH},
+    {"best_of", ON_COMPLETIONS},
+    {"seed", ON_BOTH},
+    {"logprobs", ON_BOTH},
+    {"top_logprobs", ON_CHAT},
+    {"prompt_logprobs", ON_BOTH},
+    {"stop", ON_BOTH},
+    {"stop_token_ids", ON_BOTH},
+    {"logit_bias", ON_BOTH},
+    {"stream_options", ON_BOTH},
+    {"cache_salt", ON_ALL | ON_SCORING},
+    {"response_format", ON_BOTH},
+    {"tools", ON_CHAT},
+    {"tool_choice", ON_CHAT},
+    {"modalities", ON_CHAT},
+    {"reasoning_effort", ON_CHAT},
+    {"chat_template_kwargs", ON_CHAT},
+    {"documents", ON_CHAT | ON_SCORING},
+    {"structured_outputs", ON_BOTH},
+    {"guided_json", ON_BOTH},
+    {"guided_regex", ON_BOTH},
+    {"guided_choice", ON_BOTH},
+    {"guided_json_object", ON_BOTH},
+    {"guided_grammar", ON_BOTH},
+    {"guided_whitespace_pattern", ON_BOTH},
+    {"guided_decoding_backend", ON_BOTH},
+    {"grammar", ON_BOTH},
+    {"json_schema", ON_BOTH},
+    {"allowed_token_ids", ON_BOTH},
+    {"bad_words", ON_BOTH},
+    {"truncation_side", ON_ALL},
+    {"request_id", ON_ALL | ON_SCORING},
+    {"verbosity", ON_CHAT},
+    {"encoding_format", ON_POOLING},
+    {"dimensions", ON_POOLING},
+    {"normalize", ON_POOLING},
+    {"queries", ON_SCORING},
+    {"instruction", ON_SCORING},
+    {"top_n", ON_SCORING},
+    {"return_documents", ON_SCORING},
 };
 
 static int note_ignored(struct reader *r)
@@ -585,12 +585,45 @@ static int note_ignored(struct reader *r)
     size_t n = 0;
     for (size_t i = 0; i < array_length(fields); i++) known[n++] = fields[i].name;
     for (size_t i = 0; i < array_length(unsupported); i++) known[n++] = unsupported[i].name;
-    for (size_t i = 0; i < array_length(read_elsewhere); i++) known[n++] = read_elsewhere[i];
+    for (size_t i = 0; i < array_length(read_elsewhere); i++) known[n++] = read_elsewhere[i].name;
     struct ignored_fields ignored;
     field_names_find_ignored(r->body, known, n, &ignored);
     if (!ignored.names[0]) return 0;
     r->out->ignored = (void *)arena_copy(r->arena, &ignored, sizeof ignored);
     return r->out->ignored ? 0 : api_error_no_memory(r->err);
+}
+
+/* The field at a place of all tables, one behind the other. False: there are no more. */
+static bool field_at(size_t at, struct field_facts *out, unsigned *endpoints)
+{
+    size_t num_plain = array_length(fields), num_own = array_length(read_elsewhere);
+    const struct named_field *named = NULL;
+    if (at < num_plain) {
+        const struct field *f = &fields[at];
+        *out = (struct field_facts){f->name, f->type, f->min, f->max, 0};
+        *endpoints = f->endpoints;
+        return true;
+    }
+    if (at < num_plain + num_own)
+        named = &read_elsewhere[at - num_plain];
+    else if (at < num_plain + num_own + array_length(unsupported))
+        named = &unsupported[at - num_plain - num_own];
+    if (!named) return false;
+    *out = (struct field_facts){.name = named->name, .type = FIELD_OWN};
+    if (at >= num_plain + num_own) {
+        out->type = FIELD_REFUSED;
+        out->neutral = neutral_of(named->name);
+    }
+    *endpoints = named->endpoints;
+    return true;
+}
+
+bool params_next_field(enum api_kind kind, size_t *at, struct field_facts *out)
+{
+    unsigned endpoints = 0;
+    while (field_at((*at)++, out, &endpoints))
+        if (endpoints & 1u << kind) return true;
+    return false;
 }
 
 /* ---- defaults, and all together ---- */

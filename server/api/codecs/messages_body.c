@@ -193,7 +193,6 @@ int messages_translate(struct translation *t)
 {
     const cJSON *last = t->messages ? t->messages->child->prev : NULL;
     const char *role = canonical_text(last, "role");
-    cJSON_DeleteItemFromObjectCaseSensitive(t->body, "n"); /* there is one answer */
     if (!role || strcmp(role, "assistant") != 0 || json_field_find(last, "tool_calls")) return 0;
     const char *text = canonical_text(json_field_find(last, "content")->child->prev, "text");
     if (!text[strspn(text, " \t\r\n")]) return 0;
@@ -256,6 +255,7 @@ static int read_output_format(struct translation *t, cJSON *value)
 
 static int read_output_config(struct translation *t, cJSON *value)
 {
+    if (!cJSON_IsObject(value)) return json_field_refuse_type(value, "output_config", "an object", t->err);
     cJSON *effort = cJSON_DetachItemFromObjectCaseSensitive(value, "effort");
     cJSON *format = cJSON_DetachItemFromObjectCaseSensitive(value, "format");
     int status = 0;
@@ -277,5 +277,6 @@ const struct codec_field messages_fields[] = {
     {.name = "thinking", .read = read_thinking},
     {.name = "output_format", .read = read_output_format},
     {.name = "output_config", .read = read_output_config},
+    {.name = "n"}, /* there is one answer */
     {.name = NULL},
 };

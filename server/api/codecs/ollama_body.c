@@ -101,7 +101,6 @@ static int read_think(struct translation *t, cJSON *value)
 
 static int stream_by_default(struct translation *t)
 {
-    cJSON_DeleteItemFromObjectCaseSensitive(t->body, "n"); /* there is one answer */
     t->fills_context = true;
     if (json_field_find(t->body, "stream")) return 0;
     return codec_put(t, t->body, "stream", cJSON_CreateTrue());
@@ -174,9 +173,11 @@ int ollama_translate_generate(struct translation *t)
     int status = json_field_bool(t->body, "raw", &raw, t->err);
     if (status == 0) status = stream_by_default(t);
     if (status < 0) return status;
-    const char *system = canonical_text(t->body, "system");
+    const cJSON *instructions = json_field_find(t->body, "system");
+    const char *system = cJSON_GetStringValue(instructions);
     const cJSON *prompt = json_field_find(t->body, "prompt");
     if (prompt && !cJSON_IsString(prompt)) return canonical_refuse_type(&at, prompt, "a string");
+    if (instructions && !system) return json_field_refuse_type(instructions, "system", "a string", t->err);
     if (raw) {
         t->kind = API_COMPLETIONS;
         return 0;
@@ -195,12 +196,19 @@ const struct codec_field ollama_chat_fields[] = {
     {.name = "options", .read = read_options},
     {.name = "format", .read = read_format},
     {.name = "think", .read = read_think},
+    {.name = "n"}, /* there is one answer */
     {.name = NULL},
 };
 
 const struct codec_field ollama_generate_fields[] = {
-    {.name = "options", .read = read_options},     {.name = "format", .read = read_format},
-    {.name = "think", .read = read_think},         {.name = "suffix", .read = refuse_suffix},
-    {.name = "template", .read = refuse_template}, {.name = "images", .read = refuse_images},
-    {.name = "context", .read = refuse_context},   {.name = NULL},
+    {.name = "options", .read = read_options},
+    {.name = "format", .read = read_format},
+    {.name = "think", .read = read_think},
+    {.name = "suffix", .read = refuse_suffix},
+    {.name = "template", .read = refuse_template},
+    {.name = "images", .read = refuse_images},
+    {.name = "context", .read = refuse_context},
+    {.name = "messages"}, /* the prompt becomes them */
+    {.name = "n"},        /* there is one answer */
+    {.name = NULL},
 };

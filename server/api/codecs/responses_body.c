@@ -330,7 +330,6 @@ int responses_translate(struct translation *t)
                      ? add_instructions(t, instructions->valuestring)
                      : json_field_refuse_type(instructions, "instructions", "a string", t->err);
     cJSON_Delete(instructions);
-    cJSON_DeleteItemFromObjectCaseSensitive(t->body, "n"); /* there is one answer */
     return status;
 }
 
@@ -380,6 +379,7 @@ static int read_tool_choice(struct translation *t, cJSON *value)
 
 static int read_text(struct translation *t, cJSON *value)
 {
+    if (!cJSON_IsObject(value)) return json_field_refuse_type(value, "text", "an object", t->err);
     cJSON *format = cJSON_DetachItemFromObjectCaseSensitive(value, "format");
     cJSON *verbosity = cJSON_DetachItemFromObjectCaseSensitive(value, "verbosity");
     const char *name = canonical_text(format, "name");
@@ -397,6 +397,7 @@ static int read_text(struct translation *t, cJSON *value)
 
 static int read_reasoning(struct translation *t, cJSON *value)
 {
+    if (!cJSON_IsObject(value)) return json_field_refuse_type(value, "reasoning", "an object", t->err);
     cJSON *effort = cJSON_DetachItemFromObjectCaseSensitive(value, "effort");
     return effort ? codec_put(t, t->body, "reasoning_effort", effort) : 0;
 }
@@ -405,6 +406,7 @@ static int read_include(struct translation *t, cJSON *value)
 {
     const cJSON *item;
     bool wanted = false;
+    if (!cJSON_IsArray(value)) return json_field_refuse_type(value, "include", "an array of strings", t->err);
     cJSON_ArrayForEach(item, value) wanted |=
         cJSON_IsString(item) && !strcmp(item->valuestring, "message.output_text.logprobs");
     return wanted ? codec_put(t, t->body, "logprobs", cJSON_CreateTrue()) : 0;
@@ -413,6 +415,9 @@ static int read_include(struct translation *t, cJSON *value)
 /* Its alternatives are told where include asks for log probabilities. */
 static int read_top_logprobs(struct translation *t, cJSON *value)
 {
+    double number;
+    if (!json_field_number(value, &number))
+        return json_field_refuse_type(value, "top_logprobs", "an integer", t->err);
     if (!cJSON_IsTrue(json_field_find(t->body, "logprobs"))) return 0;
     return codec_put(t, t->body, "top_logprobs", cJSON_Duplicate(value, false));
 }
@@ -430,5 +435,7 @@ const struct codec_field responses_fields[] = {
     {.name = "include", .read = read_include},
     {.name = "top_logprobs", .read = read_top_logprobs},
     {.name = "stream_options"}, /* of usage, which every response has */
+    {.name = "messages"},       /* the input becomes them */
+    {.name = "n"},              /* there is one answer */
     {.name = NULL},
 };
