@@ -85,6 +85,7 @@ def test_systemd_hears_of_both(start_server, tmp_path):
         assert manager.recv(4096) == b"STOPPING=1\nSTATUS=draining"
 
 
+@pytest.mark.slow
 @needs("haproxy")
 def test_a_balancer_sees_it_in_time(start_server, tmp_path):
     """One of two servers goes: no request behind the balancer notices."""

@@ -102,6 +102,7 @@ def query(url, expression):
     return answer["data"]["result"]
 
 
+@pytest.mark.slow
 def test_every_query_answers_under_load(server, scraped, model):
     target, = httpx.get(scraped + "/api/v1/targets").json()["data"]["activeTargets"]
     assert target["health"] == "up" and target["lastError"] == ""
