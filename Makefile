@@ -171,6 +171,11 @@ $(FIELD_TESTS): $(MEMORY_FILES)
 $(FIELD_TESTS): private TEST_OBJECTS := $(MEMORY_FILES)
 $(FIELD_TESTS): private TEST_LINK := $(MEMORY_FILES_LINK)
 
+.PHONY: pairs
+PAIRS ?= 20000
+pairs: $(BUILD)/flashd ## PAIRS=20000 pairs of hostile fields of each protocol, or PAIRS=all
+	@FLASHD_PAIRS=$(PAIRS) .venv/bin/python -m pytest -q -s tests/api/test_pairwise.py
+
 .PHONY: fuzz fuzzers
 fuzzers: $(FUZZERS)
 fuzz: ## build every fuzzer and run each for FUZZ_SECONDS (60)
