@@ -118,7 +118,23 @@ static cJSON *make_parts(const char *text)
     return NULL;
 }
 
-/* Beside a call there may be no content. Templates add it to text, or loop over it: it is empty there. */
+/* What an assistant refused with is text to a template. */
+static int settle_refusals(const struct message *m, const cJSON *parts)
+{
+    cJSON *part;
+    cJSON_ArrayForEach(part, parts)
+    {
+        const cJSON *type = json_field_find(part, "type"), *refusal = json_field_find(part, "refusal");
+        if (!cJSON_IsString(type) || strcmp(type->valuestring, "refusal") != 0 || !cJSON_IsString(refusal))
+            continue;
+        if (!cJSON_AddStringToObject(part, "text", refusal->valuestring) ||
+            !cJSON_ReplaceItemInObjectCaseSensitive(part, "type", cJSON_CreateString("text")))
+            return api_error_no_memory(m->err);
+    }
+    return 0;
+}
+
+/* An assistant may say nothing, and a tool, too. Templates add it to text, or loop over it: it is empty there. */
 static int settle_absent_content(const struct message *m)
 {
     cJSON *empty = m->wants_parts ? cJSON_CreateArray() : cJSON_CreateString("");
@@ -143,14 +159,16 @@ static int check_content(const struct message *m, bool is_assistant)
 {
     char path[96];
     const cJSON *content = json_field_find(m->json, "content");
+    const char *role = json_field_find(m->json, "role")->valuestring;
+    bool may_be_absent = is_assistant || !strcmp(role, "tool") || !strcmp(role, "function");
+    bool is_empty = cJSON_IsArray(content) && !content->child;
     path_of(m, ".content", path);
-    bool calls =
-        is_assistant && (json_field_find(m->json, "tool_calls") || json_field_find(m->json, "function_call"));
-    if (!content && calls) return settle_absent_content(m);
+    if ((!content || is_empty) && may_be_absent) return settle_absent_content(m);
     if (!content) return api_error_invalid(m->err, "missing_required_parameter", path, "%s is missing", path);
     if (!cJSON_IsString(content) && !cJSON_IsArray(content))
         return json_field_refuse_type(content, path, "a string or an array of text parts", m->err);
-    int status = cJSON_IsArray(content) ? check_parts(m, content) : 0;
+    int status = is_assistant ? settle_refusals(m, content) : 0;
+    if (status == 0 && cJSON_IsArray(content)) status = check_parts(m, content);
     return status < 0 ? status : settle_content(m, content);
 }
 

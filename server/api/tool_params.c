@@ -56,7 +56,8 @@ static int check_tools(const cJSON *tools, struct api_error *err)
         snprintf(path, sizeof path, "tools[%d]", i++);
         if (!cJSON_IsObject(tool)) return json_field_refuse_type(tool, path, "an object", err);
         snprintf(at, sizeof at, "%s.type", path);
-        if (!is_text(json_field_find(tool, "type"), "function"))
+        const cJSON *type = json_field_find(tool, "type");
+        if (type && !is_text(type, "function"))
             return api_error_invalid(err, "unsupported_value", at,
                                      "%s must be \"function\"; this server has no tools of its own", at);
         status = check_function(json_field_find(tool, "function"), path, err);

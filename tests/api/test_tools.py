@@ -154,6 +154,29 @@ def test_a_round_with_a_tool(which, request):
     assert CALL in server.post("/detokenize", {"tokens": tokens}).json()["prompt"]
 
 
+@pytest.mark.parametrize("turn, shown", [
+    ({"role": "assistant"}, "<|im_start|>assistant\n<|im_end|>"),
+    ({"role": "assistant", "content": None, "tool_calls": []}, "<|im_start|>assistant\n<|im_end|>"),
+    ({"role": "assistant", "content": [], "tool_calls": [{"id": "c", "type": "function", "function": {
+        "name": "ping", "arguments": ""}}]}, '"ping"'),
+    ({"role": "assistant", "content": [{"type": "text", "text": "Well"}, {"type": "refusal", "refusal": "I will not."}]},
+     "Well\nI will not."),
+    ({"role": "tool", "tool_call_id": "c", "content": None}, "<|im_start|>tool\n<|im_end|>"),
+])
+def test_turns_as_clients_send_them_back(thinking, turn, shown):
+    server, _ = thinking
+    prompt = server.post("/apply-template", {"messages": [*ASK, turn, *ASK], "tools": TOOLS}).json()["prompt"]
+    assert shown in prompt
+
+
+def test_tools_as_clients_write_them(thinking):
+    server, script = thinking
+    name = "mcp__a_server_with_a_long_name__" + "x" * 90
+    script([("weather", PING.replace("ping", name))])
+    tools = [{"function": {"name": name}}]
+    assert both_ways(server, tools=tools)[2] == [[name, "{}"]]
+
+
 def test_a_template_without_tools_is_told_of_them(plain):
     server, script = plain
     script([('"name":"get_weather"', CALL)])

@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "text/chat_template.h"
 
-enum { TOOL_NAME_MAX = 64, TOOL_ID_MAX = 64, TOOL_LITERAL_MAX = 512 };
+enum { TOOL_NAME_MAX = 128, TOOL_ID_MAX = 64, TOOL_LITERAL_MAX = 512 };
 
 enum tool_format_origin {
     TOOLS_DERIVED, /* the template's own rendering */

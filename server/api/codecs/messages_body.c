@@ -44,7 +44,12 @@ static int add_texts(const struct place *p, cJSON *parts, const cJSON *content)
         struct place at = {.t = p->t};
         snprintf(at.path, sizeof at.path, "%.60s[%d]", p->path, i++);
         if (status < 0) break;
-        status = canonical_is(block, "text") ? add_text_block(&at, parts, block) : refuse_block(&at, block);
+        const char *tool = canonical_is(block, "tool_reference") ? canonical_text(block, "tool_name") : NULL;
+        if (tool) /* what a search for tools has found */
+            status = canonical_add_part(&at, parts, tool);
+        else
+            status =
+                canonical_is(block, "text") ? add_text_block(&at, parts, block) : refuse_block(&at, block);
     }
     return status;
 }

@@ -410,7 +410,7 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
         "\"service_tier\":\"auto\",\"parallel_tool_calls\":true,\"tools\":[],\"tool_choice\":\"auto\","
         "\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],\"use_beam_search\":false,"
         "\"priority\":0,\"guided_json\":null,\"suffix\":\"x\",\"best_of\":\"x\"}");
-    assert_refused(API_CHAT, "{\"tools\":[{}]}", "tools[0].type", "unsupported_value");
+    assert_refused(API_CHAT, "{\"tools\":[{}]}", "tools[0].function", "invalid_type");
     assert_ok(API_CHAT, "{\"priority\":-100}");
     assert_refused(API_CHAT, "{\"priority\":101}", "priority", "invalid_value");
     assert_refused(API_CHAT, "{\"priority\":\"one\"}", "priority", "invalid_type");

@@ -209,7 +209,7 @@ static void calls_without_content_have_empty_content(void **state)
     static const char *const calls[] = {
         "\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
         "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
-        "\"content\":null,\"function_call\":{\"name\":\"f\"}"};
+        "\"content\":null,\"function_call\":{\"name\":\"f\"}", "\"content\":null", "\"content\":[]"};
     struct chat_template *usual = (struct chat_template *)(uintptr_t)server.chat_template, *other;
     static const char *const templates[] = {"{% for m in messages %}<{{ '' + m['content'] }}>{% endfor %}",
                                             "{% for m in messages %}<{% for p in m['content'] %}"
@@ -227,8 +227,8 @@ static void calls_without_content_have_empty_content(void **state)
         chat_template_free(other);
     }
     server.chat_template = usual;
-    assert_refused(API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}",
-                   "messages[0].content", "missing_required_parameter");
+    assert_refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "messages[0].content",
+                   "missing_required_parameter");
 }
 
 static void parts_go_to_templates_that_want_them(void **state)
