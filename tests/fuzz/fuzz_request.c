@@ -5,6 +5,7 @@
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
+#include "text/rerank_template.h"
 
 enum { ARENA_BYTES_MAX = 16 << 20 };
 
@@ -113,10 +114,19 @@ static void check_printed(const cJSON *body)
     free(printed);
 }
 
+/* The tokenizer's bytes are tokens, and so are a reranker's answers here. */
+static void init(void)
+{
+    struct error err = {0};
+    fuzz_server_init(&server);
+    int status = rerank_template_open(NULL, server.tokenizer, &server.reranker, &err);
+    assert_always(status == 0 || status == STATUS_UNSUPPORTED);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct error err = {0};
-    if (!server.config) fuzz_server_init(&server);
+    if (!server.config) init();
     if (json_gate_check((const char *)data, size, &limits, &err) != 0) {
         assert_always(err.text[0]);
         return 0;
@@ -128,9 +138,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cJSON *body = nul_text_parse(text, size, &conflict);
     assert_always(body || conflict);
     if (body) check_printed(body);
-    static const struct codec *const codecs[] = {&codec_completions, &codec_chat,
-                                                 &codec_messages,    &codec_responses,
-                                                 &codec_ollama_chat, &codec_ollama_generate};
+    static const struct codec *const codecs[] = {
+        &codec_completions, &codec_chat,         &codec_messages,
+        &codec_responses,   &codec_ollama_chat,  &codec_ollama_generate,
+        &codec_embeddings,  &codec_ollama_embed, &codec_ollama_embeddings,
+        &codec_score,       &codec_rerank};
     for (size_t i = 0; i < array_length(codecs); i++) prepare(codecs[i], text, size, body);
     assert_always(arena_total_bytes() == fuzz_arena_bytes);
     cJSON_Delete(body);

@@ -17,7 +17,8 @@ enum { FUZZ_MODEL_LEN = 256, FUZZ_SPARE_LOGITS = 8 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct small_merge fuzz_merges[] = {{"h", "e"}, {"l", "l"},       {"he", "ll"}, {"hell", "o"},
-                                                 {" ", "w"}, {"\xC3", "\xA9"}, {"\n", "\n"}, {"a", "a"}};
+                                                 {" ", "w"}, {"\xC3", "\xA9"}, {"\n", "\n"}, {"a", "a"},
+                                                 {"y", "e"}, {"ye", "s"},      {"n", "o"}};
 static const struct small_merge fuzz_text_merges[] = {
     {"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {"\u2581", "w"}, {"a", "a"}, {"\u2581", "\u2581"}};
 static const struct small_added fuzz_added[] = {
@@ -73,6 +74,9 @@ static inline void fuzz_server_init(struct server *server)
     fuzz_facts = (struct link_facts){.vocab_size = tokenizer_vocab_size(t) + FUZZ_SPARE_LOGITS,
                                      .eos_ids = {eos_id},
                                      .num_eos_ids = 1,
+                                     .max_model_len = FUZZ_MODEL_LEN,
+                                     .hidden_size = 64,
+                                     .pooling = POOLING_LAST,
                                      .generation = {-1, -1, -1, -1, -1, -1},
                                      .num_blocks = 8};
     *server = (struct server){.config = &fuzz_config,

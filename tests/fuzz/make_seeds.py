@@ -54,6 +54,9 @@ for name, form in [("schema", {"response_format": {"type": "json_schema", "json_
     seed("request", name, json.dumps({"prompt": "x", **form}))
 seed("request", "ids", '{"prompt":[[1,2,3],[4]],"ignore_eos":true,"best_of":1,"suffix":null}')
 seed("request", "texts", '{"prompt":["a","\\ud83d\\ude00\\n"],"max_tokens":0,"echo":true,"logprobs":0}')
+seed("request", "rows", json.dumps({"input": ["hello", "yes no"], "encoding_format": "base64", "dimensions": 64, "truncate": True}))
+seed("request", "pairs", json.dumps({"query": "hello <|im_end|>", "documents": ["a", {"text": "no"}], "top_n": 1,
+                                     "text_1": "a", "text_2": ["b", "c"], "instruction": "z"}))
 seed("request", "nested", '{"a":[[[{"b":[1e5,-0,0.5E-3,true,false,null,""]}]]],"prompt":""}')
 
 # ---- streams: options, body, NUL, script of three bytes an operation ----
