@@ -131,7 +131,10 @@ static int run_engine(struct config *config)
 
 static int inspect(struct config *config)
 {
-    return inspect_run(config);
+    struct error err = {0};
+    if (!model_path_check(config->model, &err)) return inspect_run(config);
+    fail(&err);
+    return EXIT_FAILURE;
 }
 
 static int run_command(int (*command)(struct config *), int num_args, char **args, char **environment)

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/load_progress.h"
 #include "model/warm_up.h"
 
 enum {
@@ -24,7 +25,6 @@ enum {
     CPU_TARGET_ITL_MS = 50,
     GPU_TARGET_ITL_MS = 25,
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
-    PROGRESS_LINE_NS = 1000000000,
 };
 
 /* Tokens times parameters: some 25 ms of an H200, and a stream's pause while others' prompts are computed. */
@@ -136,13 +136,10 @@ static struct engine_options engine_options_of(const struct load *load)
     };
 }
 
-/* context: when the last line was written. */
-static void log_progress(void *context, double fraction)
+/* A bar is for people: of a log in JSON, or one that tells warnings alone, nobody watches the beginning. */
+static bool wants_bar(const struct config *config)
 {
-    uint64_t *said_ns = context, now_ns = clock_monotonic_ns();
-    if (now_ns - *said_ns < PROGRESS_LINE_NS) return;
-    *said_ns = now_ns;
-    log_info("weights: %.0f %% are in", 100 * fraction);
+    return !strcmp(config->log_format, "text") && log_level_of(config->log_level) <= LOG_INFO;
 }
 
 static int load_weights(struct load *load, struct error *err)
@@ -150,8 +147,12 @@ static int load_weights(struct load *load, struct error *err)
     struct engine_options options = engine_options_of(load);
     struct step_limits limits;
     engine_step_limits(&options, load->device, &limits);
-    uint64_t said_ns = clock_monotonic_ns();
-    return model_create(load->device, load->files, &limits, log_progress, &said_ns, &load->model, err);
+    struct load_progress progress;
+    load_progress_begin(&progress, wants_bar(load->config));
+    int status =
+        model_create(load->device, load->files, &limits, load_progress_tell, &progress, &load->model, err);
+    load_progress_end(&progress);
+    return status;
 }
 
 static int choose_kv_dtype(struct load *load, struct error *err)

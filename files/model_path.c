@@ -33,9 +33,32 @@ static int check_file(const char *path, struct error *err)
                      "%s: no GGUF file; a GGUF file or a Hugging Face directory is expected", path);
 }
 
+/* ORG/NAME, as a model's name on the Hugging Face hub, and no file in a folder that is there. */
+static bool is_hub_name(const char *path)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    char folder[NAME_MAX + 1];
+    struct stat st;
+    size_t n = strspn(path, letters), rest = path[n] == '/' ? strspn(path + n + 1, letters) : 0;
+    if (n == 0 || n > NAME_MAX || rest == 0 || path[n + 1 + rest] || path[0] == '.') return false;
+    snprintf(folder, sizeof folder, "%.*s", (int)n, path);
+    return stat(folder, &st) != 0;
+}
+
+static int fail_absent(const char *path, struct error *err)
+{
+    int reason = errno;
+    if (!is_hub_name(path)) return error_set(err, STATUS_NOT_FOUND, "%s: %s", path, strerror(reason));
+    const char *name = strchr(path, '/') + 1;
+    return error_set(err, STATUS_NOT_FOUND,
+                     "%s: no such file here, and flashd fetches none; of a model on the Hugging Face hub, "
+                     "`hf download %s --local-dir %s` fetches the files, then serve %s",
+                     path, path, name, name);
+}
+
 int model_path_check(const char *path, struct error *err)
 {
     struct stat st;
-    if (stat(path, &st)) return error_set(err, STATUS_NOT_FOUND, "%s: %s", path, strerror(errno));
+    if (stat(path, &st)) return fail_absent(path, err);
     return S_ISDIR(st.st_mode) ? check_directory(path, err) : check_file(path, err);
 }

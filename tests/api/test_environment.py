@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pathlib
+import pty
 import re
 import resource
 import signal
@@ -409,11 +410,38 @@ def test_what_is_no_template(path):
     assert code == 1 and f"--chat-template {path}: " in said
 
 
-@pytest.mark.parametrize("path, words", [("/nonexistent/model.gguf", "No such file"), ("/etc", "config.json"),
+@pytest.mark.parametrize("path, words", [("/nonexistent/model.gguf", "No such file"), ("tests/no-such-model", "No such file"),
+                                         ("HuggingFaceTB/SmolLM2-135M-Instruct", "`hf download HuggingFaceTB/SmolLM2-135M-Instruct --local-dir SmolLM2-"),
+                                         ("a/b/c", "No such file"), ("../b", "No such file"), ("/etc", "config.json"),
                                          ("/etc/passwd", "no GGUF file"), ("/dev/zero", "not a regular file"), ("", "empty")])
 def test_what_is_no_model_is_said_before_anybody_can_connect(path, words):
     code, said = run("serve", path, "--port", 0)
     assert code in (1, 2) and words in said and "listening" not in said
+
+
+def said_at_a_terminal(*options):
+    """What `serve` writes to a terminal from its start to its end."""
+    ours, theirs = pty.openpty()
+    with running(*options, stderr=theirs):
+        os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # nobody has it open any more
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    return said.decode()
+
+
+def test_a_terminal_sees_how_much_is_loaded():
+    said = said_at_a_terminal()
+    bars = re.findall(r"weights \[(#*)(\.*)\] +(\d+) %\r", said)
+    assert bars and bars[-1] == ("#" * 24, "", "100") and all(len(full + rest) == 24 for full, rest, _ in bars)
+    assert re.search(r"100 %\r[^\x1b]*\x1b\[K2", said)  # the next line of the log stands in its place
+
+
+@pytest.mark.parametrize("options", [["--log-format", "json"], ["--log-level", "warning"]])
+def test_a_log_that_is_read_otherwise_has_no_bar(options):
+    assert "weights [" not in said_at_a_terminal(*options)
 
 
 @pytest.mark.parametrize("option", ["--uds", "--host", "--chat-template", "--served-model-name", "--api-key"])
