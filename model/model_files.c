@@ -312,6 +312,7 @@ const struct generation_defaults *model_files_generation_defaults(const struct m
 
 struct weight_view model_files_weight(const struct model_files *f, enum weight_role role, int32_t layer)
 {
+    if (num_of_role(f, role) == 0) return (struct weight_view){.data = NULL};
     return model_files_expert(f, role, layer, 0);
 }
 
