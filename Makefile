@@ -285,6 +285,6 @@ clean: ## remove what was built
 
 help: ## this list
 	@echo "make                 build build/flashd"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
