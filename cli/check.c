@@ -79,10 +79,11 @@ static void finish(const struct tally *t)
 
 static int check_server(const struct check_options *o, const struct http_client *client)
 {
-    struct tally tally = {.rows = o->json ? cJSON_CreateArray() : NULL};
+    struct tally tally = {.rows = NULL};
     struct error err = {0};
     char *found = NULL;
     if (!o->model && remote_find_model(client, &found, &err)) return fail(&err, EXIT_FAILURE);
+    if (o->json) tally.rows = cJSON_CreateArray();
     const struct check check = {client, o->model ? o->model : found};
     check_all(&check, &tally);
     finish(&tally);

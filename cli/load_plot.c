@@ -68,9 +68,9 @@ static void draw_curve(const struct panel *p, FILE *out)
     if (p->limit_ms <= 0 || p->limit_ms > p->most_ms) return;
     fprintf(out,
             "<line class=\"limit\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"limit-text\" "
-            "x=\"%d\" y=\"%.1f\">limit %g</text>\n",
-            LEFT, WIDTH - RIGHT, y_of(p, p->limit_ms), y_of(p, p->limit_ms), LEFT + 6,
-            y_of(p, p->limit_ms) - 4, p->limit_ms);
+            "x=\"%d\" y=\"%.1f\" text-anchor=\"end\">limit %g</text>\n",
+            LEFT, WIDTH - RIGHT, y_of(p, p->limit_ms), y_of(p, p->limit_ms), WIDTH - RIGHT - 6,
+            y_of(p, p->limit_ms) + 14, p->limit_ms);
 }
 
 static void draw_panel(struct panel *p, FILE *out)
