@@ -2,9 +2,11 @@
  * comes out must hold what params.h promises, and no text of the client's may become a control token. */
 #include "base/arena.h"
 #include "fuzz/fuzz_server.h"
+#include "server/api/api.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
 #include "server/api/prepare.h"
+#include "server/api/response_store.h"
 #include "text/rerank_template.h"
 
 enum { ARENA_BYTES_MAX = 16 << 20 };
@@ -97,6 +99,7 @@ static void prepare(const struct codec *codec, const char *text, size_t n, const
     }
     grammars_release(server.grammars, params.form.grammar);
     token_limits_release(params.limits);
+    cJSON_Delete(params.tools);
     prompts_deinit(&prompts);
     arena_deinit(&arena);
 }
@@ -114,6 +117,18 @@ static void check_printed(const cJSON *body)
     free(printed);
 }
 
+/* With a store of responses, in which there is the one that a body may name. */
+static void make_store(void)
+{
+    static struct api api;
+    static const struct response_texts texts = {{"{}", "[{\"role\":\"user\",\"content\":\"a\"}]"}, {2, 31}};
+    api.server = &server;
+    api.responses = response_store_create(1 << 20);
+    assert_always(api.responses);
+    response_store_put(api.responses, 0, "resp_1", &texts);
+    server.api = &api;
+}
+
 /* The tokenizer's bytes are tokens, and so are a reranker's answers here. */
 static void init(void)
 {
@@ -121,6 +136,7 @@ static void init(void)
     fuzz_server_init(&server);
     int status = rerank_template_open(NULL, server.tokenizer, &server.reranker, &err);
     assert_always(status == 0 || status == STATUS_UNSUPPORTED);
+    make_store();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -57,6 +57,25 @@ seed("request", "texts", '{"prompt":["a","\\ud83d\\ude00\\n"],"max_tokens":0,"ec
 seed("request", "rows", json.dumps({"input": ["hello", "yes no"], "encoding_format": "base64", "dimensions": 64, "truncate": True}))
 seed("request", "pairs", json.dumps({"query": "hello <|im_end|>", "documents": ["a", {"text": "no"}], "top_n": 1,
                                      "text_1": "a", "text_2": ["b", "c"], "instruction": "z"}))
+seed("request", "limits", json.dumps({
+    "prompt": "x", "allowed_token_ids": [1, 2, "3"], "bad_words": ["he", " wé\0"], "stream_interval": "4", "request_id": "a.b-1",
+    "return_token_ids": True, "truncate_prompt_tokens": 1, "truncation_side": "right", "logit_bias": {"1": "2"}, "seed": " 7 "}))
+seed("request", "messages", json.dumps({
+    "system": [{"type": "text", "text": "be"}], "max_tokens": 5, "stop_sequences": ["a"], "thinking": {"type": "enabled"},
+    "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                 {"role": "assistant", "content": [{"type": "thinking", "thinking": "h"}, {"type": "text", "text": "x"}]}],
+    "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}, "effort": "low"}}))
+seed("request", "responses", json.dumps({
+    "input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}, {"type": "reasoning", "content": [{"text": "h"}]},
+              {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+              {"type": "function_call_output", "call_id": "c", "output": "1"}],
+    "instructions": "be", "max_output_tokens": 5, "store": False, "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+    "reasoning": {"effort": "none"}, "include": ["message.output_text.logprobs"], "top_logprobs": 2}))
+seed("request", "previous", json.dumps({"input": "x", "previous_response_id": "resp_1", "tools": [{"type": "function", "name": "f"}]}))
+seed("request", "ollama", json.dumps({
+    "messages": [{"role": "user", "content": "hi", "images": []}, {"role": "tool", "tool_name": "f", "content": "1"}], "prompt": "x",
+    "options": {"temperature": 0, "num_predict": 3, "stop": ["a"], "repeat_penalty": 1.1}, "format": "json", "think": True,
+    "system": "be", "raw": False, "stream": False}))
 seed("request", "nested", '{"a":[[[{"b":[1e5,-0,0.5E-3,true,false,null,""]}]]],"prompt":""}')
 
 # ---- streams: options, body, NUL, script of three bytes an operation ----
