@@ -5,6 +5,7 @@ request in flight, fails the run.
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -58,6 +59,16 @@ class Server:
 
     def log(self):
         return pathlib.Path(self.log_file.name).read_text()
+
+    def log_line(self, reply, seconds=10):
+        """What a server with --log-format json says of a request that has ended: its lines come a little later."""
+        name, deadline = f'"request_id":"{reply.headers["x-request-id"]}"', time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for line in self.log().splitlines():
+                if name in line and '"duration_ms"' in line:
+                    return json.loads(line)
+            time.sleep(0.01)
+        raise AssertionError("no line: " + self.log())
 
     def client(self, **options):
         options = {"api_key": "none", "max_retries": 0, "timeout": 300, **options}
