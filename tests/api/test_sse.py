@@ -64,7 +64,7 @@ def read_events(server, path, body):
 def test_chat_shapes(server, model):
     events = read_events(server, "/v1/chat/completions",
                          {"messages": QUESTION, "max_tokens": 5, "temperature": 0, "stream_options": {"include_usage": True}})
-    head = {k: events[0][k] for k in ("id", "object", "created", "model")}
+    head = {k: events[0][k] for k in ("id", "object", "created", "model", "system_fingerprint")}
     assert head["object"] == "chat.completion.chunk" and head["model"] == model
 
     def chunk(delta, finish_reason=None):
@@ -85,7 +85,7 @@ def test_chat_shapes(server, model):
 def test_completion_shapes(server, model):
     events = read_events(server, "/v1/completions", {"prompt": "One, two,", "max_tokens": 4, "temperature": 0})
     for event in events:
-        assert set(event) == {"id", "object", "created", "model", "choices"} and event["object"] == "text_completion"
+        assert set(event) == {"id", "object", "created", "model", "system_fingerprint", "choices"} and event["object"] == "text_completion"
         assert set(event["choices"][0]) == {"index", "text", "logprobs", "finish_reason"}
     assert [e["choices"][0]["finish_reason"] for e in events] == [None] * (len(events) - 1) + ["length"]
 
