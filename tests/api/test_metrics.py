@@ -7,8 +7,11 @@ import re
 import time
 
 import httpx
+import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+
+from test_engine_process import engine_pid
 
 QUESTION = [{"role": "user", "content": "Name three colours."}]
 
@@ -149,6 +152,10 @@ def test_requests_by_route(server):
     assert after[count] - before[count] == 3
 
 
+def resident_bytes(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) * 1024
+
+
 def test_what_the_system_knows_of_the_processes(server):
     pid = server.process.pid
     with httpx.Client() as client:
@@ -158,8 +165,8 @@ def test_what_the_system_knows_of_the_processes(server):
     m = server.metrics()
     limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
     assert m["process_max_fds"] == int(re.search(r"^Max open files +(\d+)", limits, re.MULTILINE).group(1))
-    front = float(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) * 1024
-    assert front / 2 < m["process_resident_memory_bytes"] < 2 * front < m["flashd_engine_resident_memory_bytes"]
+    assert m["process_resident_memory_bytes"] == pytest.approx(resident_bytes(pid), rel=0.5)
+    assert m["flashd_engine_resident_memory_bytes"] == pytest.approx(resident_bytes(engine_pid(server)), rel=0.5)
     assert abs(m["process_start_time_seconds"] - os.stat(f"/proc/{pid}").st_ctime) < 60 < m["process_start_time_seconds"]
     server.post("/v1/completions", {"prompt": "a", "max_tokens": 50, "ignore_eos": True})
     after = server.metrics()
