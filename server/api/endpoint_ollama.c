@@ -1,24 +1,69 @@
 /* endpoint_ollama.c - Ollama's routes: those that generate or embed, and what its clients ask about models. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/api/codecs/ollama.h"
 #include "server/api/generation.h"
+#include "server/api/json_field.h"
 #include "server/api/model_names.h"
+#include "server/api/prepare.h"
 
-enum { PAGE_BYTES_MAX = 1 << 20 };
+enum { PAGE_BYTES_MAX = 1 << 20, LOAD_BODY_BYTES_MAX = 4096 };
 
 /* The level of the interface that is spoken here: clients refuse to talk to older ones. */
 #define OLLAMA_VERSION "0.12.6"
 
+/* ---- loading a model ---- */
+
+static bool is_nothing(const cJSON *value)
+{
+    return !value || cJSON_IsNull(value) || (cJSON_IsString(value) && !value->valuestring[0]) ||
+           (cJSON_IsArray(value) && !value->child);
+}
+
+static void answer_load(struct exchange *x, const cJSON *body, const char *empty_answer)
+{
+    struct api_error err;
+    struct buffer line;
+    if (params_check_model(x->server, body, &err) < 0) {
+        api_error_send(x, &err);
+        return;
+    }
+    const cJSON *model = json_field_find(body, "model");
+    buffer_init(&line, PAGE_BYTES_MAX);
+    buffer_append_text(&line, "{\"model\":");
+    buffer_append_json_text(&line, cJSON_IsString(model) ? model->valuestring : x->server->model_names[0]);
+    buffer_append_text(&line, ",\"created_at\":");
+    ollama_append_time(&line, clock_wall_ns());
+    buffer_printf(&line, ",%s,\"done\":true,\"done_reason\":\"load\"}", empty_answer);
+    exchange_reply_page(x, "application/json", &line);
+    buffer_deinit(&line);
+}
+
+/* Clients have a model loaded, or let go of, by asking it nothing: here it is loaded. Such bodies are short. */
+static bool asks_nothing(struct exchange *x, const char *field, const char *empty_answer)
+{
+    struct api_error err;
+    cJSON *body = x->body_bytes <= LOAD_BODY_BYTES_MAX ? prepare_parse(x->body, x->body_bytes, &err) : NULL;
+    bool nothing = body && is_nothing(json_field_find(body, field));
+    if (nothing) answer_load(x, body, empty_answer);
+    cJSON_Delete(body);
+    return nothing;
+}
+
 void endpoint_ollama_chat(struct exchange *x)
 {
+    if (asks_nothing(x, "messages", "\"message\":{\"role\":\"assistant\",\"content\":\"\"}")) return;
     generation_start(x, &codec_ollama_chat);
 }
 
 void endpoint_ollama_generate(struct exchange *x)
 {
+    if (asks_nothing(x, "prompt", "\"response\":\"\"")) return;
     generation_start(x, &codec_ollama_generate);
 }
+
+/* ---- the others that generate ---- */
 
 void endpoint_ollama_embed(struct exchange *x)
 {

@@ -28,6 +28,22 @@ def test_chat(llama, client, model):
     assert answer.created_at
 
 
+@pytest.mark.parametrize("body", [{}, {"prompt": ""}, {"prompt": None, "keep_alive": 0}, {"stream": False}])
+def test_generate_nothing_loads(server, model, body):
+    """As clients do before they ask, and to let go of a model; nothing is generated."""
+    answer = httpx.post(server.url + "/api/generate", json={"model": model, **body}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert {**answer.json(), "created_at": ""} == {
+        "model": model, "created_at": "", "response": "", "done": True, "done_reason": "load"}
+
+
+def test_chat_about_nothing_loads(server, llama, model):
+    answer = llama.chat(model=model, messages=[])
+    assert answer.done and answer.done_reason == "load" and answer.message.content == ""
+    refused = httpx.post(server.url + "/api/chat", json={"model": "other"}, timeout=60)
+    assert refused.status_code == 404 and "other" in refused.json()["error"]
+
+
 def test_a_stream_adds_up(llama, model):
     whole = llama.chat(model=model, messages=QUESTION, options=OPTIONS)
     parts = list(llama.chat(model=model, messages=QUESTION, options=OPTIONS, stream=True))
@@ -90,7 +106,7 @@ def test_version(server):
     ({"options": 5}, "options"), ({"options": {"temperature": "hot"}}, "temperature"), ({"options": {"mirostat": 2}},
                                                                                          "mirostat"),
     ({"options": {"num_predict": "x"}}, "max_tokens"), ({"format": "xml"}, "format"), ({"think": 5}, "think"),
-    ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0]"), ({"messages": None}, "messages"),
+    ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0]"),
     ({"messages": ["x"]}, "messages[0]"),
 ])
 def test_refusals(server, model, change, named):
