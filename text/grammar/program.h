@@ -63,10 +63,11 @@ struct char_class {
 enum { CLASS_ANY = 0, CLASS_CANONICAL = 1 }; /* any JSON string; without needless escapes */
 
 /* Conditions on the counter. Objects keep the index of the next property in its low half and the number of
- * properties so far in its high half. */
+ * properties so far in its high half; where keys come in any order, the counter is the set of those that came. */
 enum entry_kind {
     ENTRY_NONE,
     ENTRY_AT_LEAST,  /* counter >= a */
+    ENTRY_BELOW,     /* counter < a */
     ENTRY_COUNT,     /* counter < a, then one more (b: the counter stops there) */
     ENTRY_RESET,     /* counter = 0 */
     ENTRY_LISTED,    /* some key of keys[a .. b - 1] of the object may come next */
@@ -83,7 +84,7 @@ struct entry {
     uint32_t a, b;
 };
 
-/* The properties of an object in their order. */
+/* The properties of an object in their order, or the values of an array whose elements differ. */
 struct key_table {
     uint32_t num_keys;
     uint32_t required; /* keys[required + i]: the first required property at or behind i, num_keys if none;
@@ -93,6 +94,7 @@ struct key_table {
     uint32_t min, max;           /* properties in all; max NO_LIMIT */
     bool has_extra;              /* keys that are not listed may follow them */
     bool counts;                 /* min and max matter */
+    bool any_order;              /* at most 32 keys, none required, no others */
 };
 
 struct rule {

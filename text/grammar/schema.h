@@ -176,10 +176,15 @@ uint32_t schema_number_state(struct compiler *c, const struct shape *s);
 uint32_t schema_string_state(struct compiler *c, const struct shape *s);
 uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, const struct shape *s);
 uint32_t schema_object_state(struct compiler *c, const struct conjunction *k, const struct shape *s);
+uint32_t schema_unique_state(struct compiler *c, const struct shape *s); /* an array with uniqueItems */
 uint32_t schema_literals_state(struct compiler *c, const struct shape *s);
+/* What takes exactly the value and goes on in next; the text of one that is no array and no object. */
+uint32_t schema_literal_state(struct compiler *c, const cJSON *value, uint32_t next);
+const char *schema_literal_text(struct compiler *c, const cJSON *value, size_t *num_bytes);
 
 /* What the element at index, the property of a name must fulfil. */
 struct conjunction schema_element(struct compiler *c, const struct shape *s, int index);
+bool schema_has_prefix(const struct shape *s); /* of elements of their own */
 struct conjunction schema_property(struct compiler *c, const struct shape *s, const char *name);
 
 /* schema_string.c */
@@ -201,6 +206,6 @@ bool schema_number_fits(struct compiler *c, const struct shape *s, double value)
 bool schema_number_text(double value, char out[32]);
 
 /* formats.c: a regular expression that matches the whole text; NULL for a format that is only a remark. */
-const char *schema_format_pattern(const char *name, bool *unsupported);
+const char *schema_format_pattern(const char *name);
 
 #endif

@@ -47,6 +47,11 @@ static int prefix_length(const struct shape *s)
     return n;
 }
 
+bool schema_has_prefix(const struct shape *s)
+{
+    return prefix_length(s) > 0;
+}
+
 struct array {
     struct compiler *c;
     const struct shape *s;
@@ -103,47 +108,101 @@ static uint32_t array_states(struct array *a, const uint32_t *prefix_rules)
     return builder_text(b, "[", 1, open);
 }
 
-/* contains: some elements, anywhere, fulfil more than the others. Each of them is one step of a chain. */
-static uint32_t contains_state(struct compiler *c, const struct shape *s)
+/* ---- contains ---- */
+
+/* Some elements, anywhere, fulfil more than the others. How many were found is which step of a chain an answer
+ * is on; how many elements there were is the counter. A step is taken only where the elements that are still
+ * needed have room. */
+struct contains {
+    struct array *a;
+    uint32_t other, special; /* rules: of any element (with a limit: of one that is not to be counted) */
+    uint32_t min_found, max_found; /* max_found NO_LIMIT: those beyond min_found are like the others */
+};
+
+static uint32_t count_limit(const cJSON *keyword, uint32_t otherwise)
 {
-    const cJSON *node = s->contains.nodes[0], *most = schema_get(node, "maxContains"),
-                *least = schema_get(node, "minContains");
-    const cJSON *own = schema_get(node, "contains");
-    double min = cJSON_IsNumber(least) ? least->valuedouble : 1;
-    struct conjunction any = schema_element(c, s, 0), special = any;
-    struct builder *b = &c->b;
-    if (s->contains.count > 1 || most || min > CONTAINS_MAX || prefix_length(s) > 0 ||
-        s->max_items != NO_LIMIT || s->min_items > 1 || s->unevaluated_items) {
+    return cJSON_IsNumber(keyword) ? (uint32_t)min_of(max_of(keyword->valuedouble, 0.0), 1e9) : otherwise;
+}
+
+static void read_contains(struct contains *k)
+{
+    struct compiler *c = k->a->c;
+    const cJSON *node = k->a->s->contains.nodes[0], *own = schema_get(node, "contains");
+    struct conjunction other = schema_element(c, k->a->s, 0), special = other;
+    k->min_found = count_limit(schema_get(node, "minContains"), 1);
+    k->max_found = count_limit(schema_get(node, "maxContains"), NO_LIMIT);
+    if (k->a->s->contains.count > 1 || k->min_found > CONTAINS_MAX || schema_has_prefix(k->a->s) ||
+        (k->max_found > CONTAINS_MAX && k->max_found != NO_LIMIT) || k->a->s->unevaluated_items)
         schema_fail(c, STATUS_UNSUPPORTED,
-                    "\"contains\" at %s is not supported together with other limits of the array",
-                    schema_path(c, node));
-        return STATE_DEAD;
-    }
-    if (any.num_atoms == 0)
+                    "\"contains\" at %s is not supported beside another one, prefixItems or "
+                    "unevaluatedItems, nor with "
+                    "limits above %d",
+                    schema_path(c, node), CONTAINS_MAX);
+    if (special.num_atoms == 0)
         special = conjunction_of(c, own);
     else
         conjunction_add(c, &special, own, false);
-    uint32_t any_rule = schema_rule(c, &any), special_rule = schema_rule(c, &special);
-    if (special_rule == RULE_NEVER) return STATE_DEAD;
-    uint32_t later_value = STATE_DEAD, value = STATE_DEAD;
-    for (int i = (int)min; i >= 0; i--) {
-        uint32_t behind = builder_state(b, STATE_SPACES), n = 0;
-        value = builder_state(b, STATE_SPACES);
-        /* behind: i elements were found; value: one more comes */
-        struct byte_edge edges[2];
-        edges[n++] = (struct byte_edge){',', ',', value};
-        if (i == (int)min) edges[n++] = (struct byte_edge){']', ']', BUILDER_FINAL};
-        builder_set_edges(b, behind, edges, n);
-        struct rule_call calls[2];
-        n = 0;
-        if (any_rule != RULE_NEVER) calls[n++] = (struct rule_call){any_rule, behind};
-        if (i < (int)min) calls[n++] = (struct rule_call){special_rule, later_value};
-        builder_set_calls(b, value, calls, n);
-        later_value = behind;
-    }
+    if (k->max_found != NO_LIMIT) conjunction_add(c, &other, own, true);
+    k->special = schema_rule(c, &special);
+    k->other = schema_rule(c, &other);
+}
+
+/* An element of a rule, as the first to most-th of the array, and then behind. */
+static struct rule_call element_call(struct contains *k, uint32_t rule, uint32_t most, uint32_t behind)
+{
+    struct builder *b = &k->a->c->b;
+    uint32_t state = builder_state(b, STATE_SPACES), least = k->a->min;
+    builder_set_call(b, state, rule, behind);
+    builder_set_entry(b, state,
+                      (struct entry){.kind = ENTRY_COUNT, .a = most, .b = most == NO_LIMIT ? least : most});
+    return (struct rule_call){RULE_EMPTY, state};
+}
+
+/* Behind an element, when as many as wanted may have been found. */
+static uint32_t closing_state(struct contains *k)
+{
+    struct builder *b = &k->a->c->b;
+    return k->a->min > 0 ? builder_final_if(b, (struct entry){.kind = ENTRY_AT_LEAST, .a = k->a->min})
+                         : BUILDER_FINAL;
+}
+
+/* One step: found so many; the states behind an element and where the next one begins. */
+static void contains_step(struct contains *k, uint32_t found, uint32_t last, uint32_t *behind,
+                          uint32_t *value)
+{
+    struct builder *b = &k->a->c->b;
+    uint32_t missing = found < k->min_found ? k->min_found - found : 0, n = 0, later = *behind;
+    uint32_t most = k->a->max == NO_LIMIT ? NO_LIMIT : k->a->max - missing;
+    struct rule_call calls[2];
+    *behind = builder_state(b, STATE_SPACES);
+    *value = builder_state(b, STATE_SPACES);
+    if (k->other != RULE_NEVER) calls[n++] = element_call(k, k->other, most, *behind);
+    if (found < last) calls[n++] = element_call(k, k->special, k->a->max, later);
+    builder_set_calls(b, *value, calls, n);
+    struct byte_edge edges[2];
+    uint32_t num_edges = 0;
+    if (n > 0) edges[num_edges++] = (struct byte_edge){',', ',', *value};
+    if (missing == 0) edges[num_edges++] = (struct byte_edge){']', ']', closing_state(k)};
+    builder_set_edges(b, *behind, edges, num_edges);
+    if (missing == 0) /* a comma only where an element may follow */
+        builder_set_entry(b, *value, (struct entry){.kind = ENTRY_BELOW, .a = k->a->max});
+}
+
+static uint32_t contains_state(struct array *a)
+{
+    struct contains k = {.a = a};
+    struct builder *b = &a->c->b;
+    uint32_t behind = STATE_DEAD, value = STATE_DEAD;
+    read_contains(&k);
+    uint32_t last = k.max_found == NO_LIMIT ? k.min_found : k.max_found; /* step of the chain */
+    if (a->c->status || k.min_found > last || k.min_found > a->max) return STATE_DEAD;
+    if (k.special == RULE_NEVER && k.min_found > 0) return STATE_DEAD;
+    if (k.special == RULE_NEVER) last = 0;
+    if (k.other == RULE_NEVER && last < a->min) return STATE_DEAD;
+    for (uint32_t found = last + 1; found-- > 0;) contains_step(&k, found, last, &behind, &value);
     uint32_t open = builder_state(b, STATE_SPACES);
     builder_set_call(b, open, RULE_EMPTY, value);
-    if (min == 0 && s->min_items == 0) builder_set_edge(b, open, ']', BUILDER_FINAL);
+    if (k.min_found == 0 && a->min == 0) builder_set_edge(b, open, ']', BUILDER_FINAL);
     return builder_text(b, "[", 1, open);
 }
 
@@ -153,7 +212,8 @@ uint32_t schema_array_state(struct compiler *c, const struct conjunction *k, con
     int num_prefix = prefix_length(s);
     (void)k;
     if (a.min > a.max) return STATE_DEAD;
-    if (s->contains.count > 0) return contains_state(c, s);
+    if (s->unique_items && s->max_items > 1) return schema_unique_state(c, s);
+    if (s->contains.count > 0) return contains_state(&a);
     if (num_prefix > PREFIX_MAX) {
         schema_fail(c, STATUS_LIMIT, "an array has %d listed elements; at most %d are supported", num_prefix,
                     PREFIX_MAX);

@@ -95,6 +95,12 @@ static uint32_t composite_state(struct compiler *c, const cJSON *value, uint32_t
     return builder_text(b, is_object ? "{" : "[", 1, state);
 }
 
+static void refuse_number(struct compiler *c, const cJSON *value)
+{
+    schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant",
+                schema_path(c, value));
+}
+
 /* States that take exactly the value and go on in next. */
 static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t next, int depth)
 {
@@ -103,11 +109,23 @@ static uint32_t value_state(struct compiler *c, const cJSON *value, uint32_t nex
     if (c->status) return STATE_DEAD;
     if (cJSON_IsArray(value) || cJSON_IsObject(value)) return composite_state(c, value, next, depth);
     if (!literal_text(c, value, &l)) {
-        schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant",
-                    schema_path(c, value));
+        refuse_number(c, value);
         return STATE_DEAD;
     }
     return builder_text(&c->b, l.text, l.num_bytes, next);
+}
+
+uint32_t schema_literal_state(struct compiler *c, const cJSON *value, uint32_t next)
+{
+    return value_state(c, value, next, 0);
+}
+
+const char *schema_literal_text(struct compiler *c, const cJSON *value, size_t *num_bytes)
+{
+    struct literal l = {"", 0};
+    if (!literal_text(c, value, &l)) refuse_number(c, value);
+    *num_bytes = l.num_bytes;
+    return l.text;
 }
 
 static uint32_t choose(struct compiler *c, const uint32_t *states, uint32_t n)
@@ -135,8 +153,7 @@ uint32_t schema_literals_state(struct compiler *c, const struct shape *s)
         if (cJSON_IsArray(value) || cJSON_IsObject(value))
             states[num_states++] = value_state(c, value, BUILDER_FINAL, 0);
         else if (!literal_text(c, value, &scalars[num_scalars++]) && !c->status)
-            schema_fail(c, STATUS_UNSUPPORTED, "the number at %s is too large to be a constant",
-                        schema_path(c, value));
+            refuse_number(c, value);
     }
     if (c->status) return STATE_DEAD;
     if (num_scalars > 0) {

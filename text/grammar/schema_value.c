@@ -27,15 +27,23 @@ static bool node_accepts(struct compiler *c, const cJSON *schema, const cJSON *v
     return schema_accepts(c, &k, value);
 }
 
+static bool has_equal_items(const cJSON *array)
+{
+    for (const cJSON *a = array->child; a; a = a->next)
+        for (const cJSON *b = a->next; b; b = b->next)
+            if (cJSON_Compare(a, b, true)) return true;
+    return false;
+}
+
 static bool array_fits(struct compiler *c, const struct shape *s, const cJSON *value)
 {
     uint32_t n = (uint32_t)cJSON_GetArraySize(value);
     if (n < s->min_items || n > s->max_items) return false;
-    if (s->contains.count > 0 || s->unevaluated_items || s->unique_items) {
-        schema_fail(c, STATUS_UNSUPPORTED,
-                    "a constant array together with contains, uniqueItems or unevaluatedItems");
+    if (s->contains.count > 0 || s->unevaluated_items) {
+        schema_fail(c, STATUS_UNSUPPORTED, "a constant array together with contains or unevaluatedItems");
         return false;
     }
+    if (s->unique_items && has_equal_items(value)) return false;
     int index = 0;
     for (const cJSON *item = value->child; item; item = item->next, index++) {
         struct conjunction k = schema_element(c, s, index);

@@ -186,13 +186,11 @@ static void read_pattern(struct reader *r, const cJSON *keyword)
 
 static void read_format(struct reader *r, const cJSON *keyword)
 {
-    bool is_unsupported = false;
     if (!cJSON_IsString(keyword)) {
         bad_value(r, keyword, "a string");
         return;
     }
-    const char *pattern = schema_format_pattern(keyword->valuestring, &is_unsupported);
-    if (is_unsupported && r->s->types & TYPE_STRING) unsupported(r, keyword, keyword->valuestring);
+    const char *pattern = schema_format_pattern(keyword->valuestring);
     if (pattern) add_pattern(r->c, r->s, (struct pattern){pattern, false, true});
 }
 
@@ -474,9 +472,4 @@ void shape_read_limits(struct compiler *c, const struct conjunction *k, struct s
 void shape_read(struct compiler *c, const struct conjunction *k, struct shape *out)
 {
     read_shape(c, k, false, out);
-    if (out->unique_items && !out->has_choice && out->types & TYPE_ARRAY && !out->has_literals &&
-        out->max_items > 1)
-        schema_fail(c, STATUS_UNSUPPORTED,
-                    "\"uniqueItems\" at %s is not supported: what came before is not compared",
-                    schema_path(c, out->unique_items));
 }

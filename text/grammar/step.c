@@ -61,6 +61,11 @@ static uint32_t key_index(uint32_t count)
     return count & 0xFFFF;
 }
 
+static uint32_t num_taken(uint32_t set)
+{
+    return (uint32_t)__builtin_popcount(set);
+}
+
 static bool may_take_extra(const struct grammar *g, const struct key_table *t, uint32_t count)
 {
     if (!t->has_extra || g->keys[t->num_required + key_index(count)] > 0) return false;
@@ -72,6 +77,7 @@ static bool may_take_extra(const struct grammar *g, const struct key_table *t, u
 static bool may_take_key(const struct grammar *g, const struct key_table *t, uint32_t count, uint32_t key)
 {
     uint32_t index = key_index(count), made = (count >> 16) + 1;
+    if (t->any_order) return !(count >> key & 1) && num_taken(count) < t->max;
     if (key < index || key > g->keys[t->required + index]) return false;
     if (!t->counts) return true;
     if (t->max != NO_LIMIT && made + g->keys[t->num_required + key + 1] > t->max) return false;
@@ -96,6 +102,7 @@ static uint32_t count_property(const struct key_table *t, uint32_t count, uint32
 
 static bool may_close(const struct grammar *g, const struct key_table *t, uint32_t count)
 {
+    if (t->any_order) return num_taken(count) >= t->min;
     return g->keys[t->num_required + key_index(count)] == 0 && (!t->counts || count >> 16 >= t->min);
 }
 
@@ -108,6 +115,8 @@ bool step_enter(const struct grammar *g, uint32_t entry, uint32_t *count)
         return true;
     case ENTRY_AT_LEAST:
         return *count >= e->a;
+    case ENTRY_BELOW:
+        return *count < e->a;
     case ENTRY_COUNT:
         if (*count >= e->a) return false;
         if (*count < e->b) ++*count;
@@ -120,7 +129,7 @@ bool step_enter(const struct grammar *g, uint32_t entry, uint32_t *count)
         return may_take_some(g, e, *count);
     case ENTRY_KEY:
         if (!may_take_key(g, t, *count, e->a)) return false;
-        *count = count_property(t, *count, e->a + 1);
+        *count = t->any_order ? *count | 1u << e->a : count_property(t, *count, e->a + 1);
         return true;
     case ENTRY_EXTRA:
         return may_take_extra(g, t, *count);

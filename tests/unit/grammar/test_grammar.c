@@ -70,6 +70,24 @@ static void schemas_accept_their_values(void **state)
          {"\"ab\"", "\"abb\"", "!\"a\"", "!\"ac\"", "!\"abbb\""}},
         {"{\"type\":\"string\",\"enum\":[\"a\",\"bb\",\"ccc\"],\"maxLength\":2}",
          {"\"a\"", "\"bb\"", "!\"ccc\""}},
+        {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[1,12,true,[1,2]]},\"minItems\":2,"
+         "\"maxItems\":3}",
+         {"[12, 1]", "[true,[1,2],1]", "[[1, 2],12]", "![1]", "![1,1]", "![12,1,12", "![1,12,true,",
+          "![[1,2],[1,2]"}},
+        {"{\"items\":{\"anyOf\":[{\"const\":\"x\"},{\"type\":\"null\"},{\"type\":\"integer\",\"minimum\":1,"
+         "\"maximum\":2}]},"
+         "\"uniqueItems\":true,\"type\":\"array\"}",
+         {"[]", "[2,null,\"x\",1]", "![2,null,2", "![3"}},
+        {"{\"enum\":[[1,1],[1,2]],\"uniqueItems\":true}", {"[1,2]", "![1,1]"}},
+        {"{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"minItems\":2,\"maxItems\":3}",
+         {"[\"a\",1]", "[1,2,\"a\"]", "[\"a\",\"a\"]", "![\"a\"]", "![1,2,3", "![1,2,\"a\","}},
+        {"{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"minContains\":0,\"maxContains\":1,"
+         "\"maxItems\":2}",
+         {"[]", "[1,\"a\"]", "[1,2]", "![\"a\",\"b\"", "![1,2,"}},
+        {"{\"type\":\"array\",\"contains\":true,\"maxContains\":2,\"minItems\":2}",
+         {"[1,2]", "![1]", "![1,2,"}},
+        {"{\"type\":\"string\",\"format\":\"regex\"}",
+         {"\"^a(b|[a-z]{2,})*\\\\d?$\"", "\"\"", "!\"(\"", "!\"a{3,2}\"", "!\"a**\"", "!\"[z-a]\""}},
         {"false", {"!1"}},
     };
     (void)state;
@@ -96,7 +114,8 @@ static void refusals_have_sentences(void **state)
         {"{\"type\":\"strin\"}", STATUS_INVALID, "\"type\" at the top"},
         {"{\"pattern\":\"a(\"}", STATUS_INVALID, "a ( without its )"},
         {"{\"pattern\":\"(a)\\\\1\"}", STATUS_UNSUPPORTED, "back reference"},
-        {"{\"type\":\"string\",\"format\":\"regex\"}", STATUS_UNSUPPORTED, "\"format\""},
+        {"{\"type\":\"array\",\"prefixItems\":[true],\"contains\":true}", STATUS_UNSUPPORTED,
+         "\"contains\" at the top"},
         {"{\"properties\":{\"a\":1}}", STATUS_INVALID, "#/properties/a is no schema"},
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", STATUS_INVALID,
          "never comes to an end"},

@@ -45,6 +45,9 @@ static const char *const schemas[] = {
     "\"null\"},"
     "\"minItems\":1}",
     "{\"type\":\"array\",\"contains\":{\"const\":\"foo\"}}",
+    "{\"type\":\"array\",\"contains\":{\"type\":\"string\"},\"maxContains\":2,\"minItems\":2,\"maxItems\":4}",
+    "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"a\",\"ab\",1,12,null,{\"a\":[1]}]},"
+    "\"maxItems\":4}",
     "{\"type\":\"string\",\"pattern\":\"^[a-z]{1,40}$\"}",
     "{\"type\":\"string\",\"pattern\":\"^(?!foo)[a-z\\\"\\\\n\\u00e9]+$\",\"maxLength\":6}",
     "{\"type\":\"string\",\"pattern\":\"b.r\"}",
