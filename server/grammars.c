@@ -36,6 +36,7 @@ struct entry {
     size_t num_bytes; /* without the masks */
     enum constraint_kind kind;
     int max_spaces;
+    char *whitespace_pattern; /* or NULL */
     size_t num_text_bytes;
     char text[];
 };
@@ -81,6 +82,7 @@ static void free_entry(struct entry *e)
 {
     mask_cache_free(e->shared.masks);
     grammar_free(e->shared.grammar);
+    free(e->whitespace_pattern);
     free(e);
 }
 
@@ -191,7 +193,8 @@ static int compile_calls(const struct constraint *c, const struct grammar_option
 
 static int compile(const struct constraint *c, struct grammar **out, struct error *err)
 {
-    const struct grammar_options options = {.max_spaces = c->max_spaces};
+    const struct grammar_options options = {.max_spaces = c->max_spaces,
+                                            .whitespace_pattern = c->whitespace_pattern};
     switch (c->kind) {
     case CONSTRAINT_JSON_OBJECT:
         return grammar_from_json_object(&options, out, err);
@@ -219,6 +222,10 @@ static int make_entry(struct grammars *g, const struct constraint *c, struct ent
     e->num_text_bytes = c->num_bytes;
     if (c->num_bytes > 0) memcpy(e->text, c->text, c->num_bytes);
     e->shared.vocabulary = g->vocabulary;
+    if (c->whitespace_pattern && !(e->whitespace_pattern = strdup(c->whitespace_pattern))) {
+        free_entry(e);
+        return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    }
     int status = compile(c, &e->shared.grammar, err);
     if (status == 0 && mask_cache_new(e->shared.grammar, g->vocabulary, MASK_BYTES_MAX, &e->shared.masks))
         status = error_set(err, STATUS_NO_MEMORY, "out of memory");
@@ -235,7 +242,9 @@ static int make_entry(struct grammars *g, const struct constraint *c, struct ent
 
 static bool is_of(const struct entry *e, const struct constraint *c)
 {
-    return e->kind == c->kind && e->max_spaces == c->max_spaces && e->num_text_bytes == c->num_bytes &&
+    return e->kind == c->kind && e->max_spaces == c->max_spaces &&
+           !strcmp(e->whitespace_pattern ?: "", c->whitespace_pattern ?: "") &&
+           !e->whitespace_pattern == !c->whitespace_pattern && e->num_text_bytes == c->num_bytes &&
            (c->num_bytes == 0 || !memcmp(e->text, c->text, c->num_bytes));
 }
 

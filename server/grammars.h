@@ -35,7 +35,8 @@ extern const char *const constraint_kind_names[NUM_CONSTRAINT_KINDS]; /* "json_o
 
 struct constraint {
     enum constraint_kind kind;
-    int max_spaces; /* of JSON: grammar_options */
+    int max_spaces;                 /* of JSON: grammar_options */
+    const char *whitespace_pattern; /* likewise */
     const char *text;
     size_t num_bytes;
 };

@@ -18,6 +18,7 @@ struct reader {
     struct arena *arena;
     struct answer_form *out;
     struct api_error *err;
+    bool closes_objects; /* they have no properties but those that are listed */
 };
 
 /* ---- texts ---- */
@@ -58,12 +59,56 @@ static int keep_schema_text(struct reader *r, const char *param, const char *tex
     return keep_text(r, param, text, n);
 }
 
-static int read_schema(struct reader *r, const char *param, const cJSON *value)
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names != NULL;
+}
+
+/* additionalProperties false wherever properties are listed and nothing is said of others. */
+static bool close_objects(cJSON *schema)
+{
+    static const char *const values[] = {"enum", "const", "default", "examples", NULL};
+    static const char *const maps[] = {"properties",  "patternProperties", "$defs",
+                                       "definitions", "dependentSchemas",  NULL};
+    cJSON *part, *member;
+    bool done = true;
+    cJSON_ArrayForEach(part, schema)
+    {
+        if (part->string && is_one_of(part->string, values)) continue;
+        if (!part->string || !is_one_of(part->string, maps)) {
+            done &= close_objects(part);
+            continue;
+        }
+        cJSON_ArrayForEach(member, part) done &= close_objects(member);
+    }
+    bool lists = cJSON_IsObject(schema) && (cJSON_GetObjectItemCaseSensitive(schema, maps[0]) ||
+                                            cJSON_GetObjectItemCaseSensitive(schema, maps[1]));
+    if (!lists || cJSON_GetObjectItemCaseSensitive(schema, "additionalProperties")) return done;
+    return done && cJSON_AddFalseToObject(schema, "additionalProperties");
+}
+
+/* What was kept as the constraint's text is a schema: its objects are closed. */
+static int keep_closed(struct reader *r, const char *param)
+{
+    cJSON *schema = cJSON_ParseWithLength(r->out->constraint.text, r->out->constraint.num_bytes);
+    int status = schema && close_objects(schema) ? keep_json(r, param, schema) : api_error_no_memory(r->err);
+    cJSON_Delete(schema);
+    return status;
+}
+
+static int read_any_schema(struct reader *r, const char *param, const cJSON *value)
 {
     if (cJSON_IsString(value)) return keep_schema_text(r, param, value->valuestring);
     if (!cJSON_IsObject(value) && !cJSON_IsBool(value))
         return json_field_refuse_type(value, param, "a JSON schema", r->err);
     return keep_json(r, param, value);
+}
+
+static int read_schema(struct reader *r, const char *param, const cJSON *value)
+{
+    int status = read_any_schema(r, param, value);
+    return status == 0 && r->closes_objects ? keep_closed(r, param) : status;
 }
 
 static int read_choice(struct reader *r, const char *param, const cJSON *value)
@@ -152,20 +197,49 @@ static int refuse_unsupported(struct reader *r, const char *param)
                              "%s is not supported by this server; leave it out", param);
 }
 
-/* What is no form but may stand beside one. An object's member that is not known is not a form that was asked
- * for and is left out by mistake. */
-static int check_options(struct reader *r, const cJSON *object)
+static int read_spaces(struct reader *r, const char *param, const cJSON *pattern)
 {
-    static const char *const harmless[] = {"disable_any_whitespace", "disable_fallback"};
+    if (!pattern) return 0;
+    if (!cJSON_IsString(pattern))
+        return json_field_refuse_type(pattern, param, "a regular expression", r->err);
+    if (r->out->constraint.max_spaces == 0)
+        return api_error_invalid(r->err, "invalid_value", param, "%s stands beside disable_any_whitespace",
+                                 param);
+    if (r->out->constraint.whitespace_pattern)
+        return api_error_invalid(r->err, "invalid_value", param,
+                                 "%s stands beside another whitespace_pattern", param);
+    r->out->constraint.whitespace_pattern =
+        arena_copy(r->arena, pattern->valuestring, strlen(pattern->valuestring) + 1);
+    return r->out->constraint.whitespace_pattern ? 0 : api_error_no_memory(r->err);
+}
+
+/* What stands beside a form: white space, and whether objects are closed. */
+static int read_options(struct reader *r, const cJSON *body)
+{
+    const cJSON *object = json_field_find(body, "structured_outputs");
+    if (cJSON_IsTrue(json_field_find(object, "disable_any_whitespace"))) r->out->constraint.max_spaces = 0;
+    r->closes_objects = cJSON_IsTrue(json_field_find(object, "disable_additional_properties"));
+    int status =
+        read_spaces(r, STRUCTURED "whitespace_pattern", json_field_find(object, "whitespace_pattern"));
+    if (status) return status;
+    return read_spaces(r, "guided_whitespace_pattern", json_field_find(body, "guided_whitespace_pattern"));
+}
+
+/* An object's member that is not known is not a form that was asked for and is left out by mistake. */
+static int check_members(struct reader *r, const cJSON *object)
+{
+    static const char *const options[] = {"disable_any_whitespace", "disable_fallback",
+                                          "disable_additional_properties"};
     const cJSON *item;
     cJSON_ArrayForEach(item, object)
     {
         char param[96];
-        bool is_known = cJSON_IsNull(item) || cJSON_IsFalse(item);
+        bool is_known =
+            cJSON_IsNull(item) || cJSON_IsFalse(item) || !strcmp(item->string, "whitespace_pattern");
         for (size_t i = 0; i < array_length(structured); i++)
             is_known |= !strcmp(item->string, structured[i].name);
-        for (size_t i = 0; i < array_length(harmless); i++)
-            is_known |= cJSON_IsBool(item) && !strcmp(item->string, harmless[i]);
+        for (size_t i = 0; i < array_length(options); i++)
+            is_known |= cJSON_IsBool(item) && !strcmp(item->string, options[i]);
         snprintf(param, sizeof param, STRUCTURED "%.60s", item->string);
         if (!is_known) return refuse_unsupported(r, param);
     }
@@ -178,16 +252,12 @@ static int read_structured(struct reader *r, const cJSON *body)
     if (!object) return 0;
     if (!cJSON_IsObject(object))
         return json_field_refuse_type(object, "structured_outputs", "an object", r->err);
-    int status = check_options(r, object);
-    if (status == 0) status = read_members(r, object, structured, array_length(structured));
-    if (cJSON_IsTrue(json_field_find(object, "disable_any_whitespace"))) r->out->constraint.max_spaces = 0;
-    return status;
+    int status = check_members(r, object);
+    return status ? status : read_members(r, object, structured, array_length(structured));
 }
 
 static int read_guided(struct reader *r, const cJSON *body)
 {
-    const cJSON *spaces = json_field_find(body, "guided_whitespace_pattern");
-    if (spaces) return refuse_unsupported(r, "guided_whitespace_pattern");
     return read_members(r, body, guided, array_length(guided));
 }
 
@@ -242,9 +312,10 @@ bool constraint_may_be_in(const char *body, size_t num_bytes)
 int constraint_read(const struct server *server, const cJSON *body, bool has_nul, struct arena *arena,
                     struct answer_form *out, struct api_error *err)
 {
-    struct reader r = {server, has_nul, arena, out, err};
+    struct reader r = {.server = server, .has_nul = has_nul, .arena = arena, .out = out, .err = err};
     *out = (struct answer_form){.constraint.max_spaces = SPACES_MAX};
-    int status = read_response_format(&r, body);
+    int status = read_options(&r, body);
+    if (status == 0) status = read_response_format(&r, body);
     if (status == 0) status = read_structured(&r, body);
     if (status == 0) status = read_guided(&r, body);
     return status;

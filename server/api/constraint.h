@@ -1,9 +1,10 @@
 /* constraint.h - what a request says of its answers' form, and the grammar that comes of it.
  *
  *   response_format       {"type": "text" | "json_object" | "json_schema", "json_schema": {"schema": ...}}
- *   structured_outputs    {json | regex | choice | grammar | json_object, disable_any_whitespace}
+ *   structured_outputs    {json | regex | choice | grammar | json_object, disable_any_whitespace, whitespace_pattern,
+ *                         disable_additional_properties}
  *   guided_json, guided_regex, guided_choice, guided_grammar, guided_json_object
- *   json_schema, grammar
+ *   guided_whitespace_pattern, json_schema, grammar
  *
  * One of them at most; another beside it is refused, as is what would change the answer and is not known. However
  * it was written, it becomes one struct constraint. Thread: any. */

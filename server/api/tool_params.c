@@ -151,7 +151,8 @@ static int write_demand(const struct server *server, const struct tool_demand *d
     const struct tool_format *f = server->tool_format;
     const char *param = p->must_call ? "tool_choice" : demand->answer ? p->form.param : "tools";
     const char *trigger = demand->behind_trigger ? tool_grammar_trigger(f) : NULL;
-    int max_spaces = demand->answer ? p->form.constraint.max_spaces : CALL_SPACES_MAX;
+    struct constraint spaces = {.max_spaces = CALL_SPACES_MAX};
+    if (demand->answer) spaces = p->form.constraint;
     struct error why = {0};
     struct buffer ebnf;
     cJSON *schemas = cJSON_CreateObject();
@@ -163,7 +164,9 @@ static int write_demand(const struct server *server, const struct tool_demand *d
     if (status == 0) {
         p->form = (struct answer_form){.param = param,
                                        .trigger = trigger,
-                                       .constraint = {.kind = CONSTRAINT_CALLS, .max_spaces = max_spaces}};
+                                       .constraint = {.kind = CONSTRAINT_CALLS,
+                                                      .max_spaces = spaces.max_spaces,
+                                                      .whitespace_pattern = spaces.whitespace_pattern}};
         status = keep_text(&ebnf, schemas, arena, &p->form.constraint, err);
     } else {
         cJSON_Delete(schemas);

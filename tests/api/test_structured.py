@@ -89,6 +89,19 @@ def test_schema_as_text_and_no_spaces(server):
     assert text == json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False) or "\\" in text
 
 
+def test_white_space_and_closed_objects(server):
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}}}
+    fields = {"json": schema, "whitespace_pattern": " ", "disable_additional_properties": True}
+    reply = server.post("/v1/completions", {"prompt": "x", "structured_outputs": fields})
+    assert reply.status_code == 400 and "whitespace_pattern" in reply.json()["error"]["message"]
+    fields["whitespace_pattern"] = "\n?"
+    for choice in completion(server, n=8, temperature=2, structured_outputs=fields):
+        assert choice["finish_reason"] == "stop"
+        assert not re.search(r"[ \t]|\n\n", choice["text"])
+        value = json.loads(choice["text"])
+        assert set(value) <= {"a"} and len(set(value.get("a", []))) == len(value.get("a", []))
+
+
 def test_a_stream_is_the_same_answer(server, client, model):
     whole = content(server, response_format=format_of(PERSON), temperature=0)
     chunks = list(client.chat.completions.create(model=model, messages=QUESTION, max_tokens=200, seed=1, stream=True, temperature=0,

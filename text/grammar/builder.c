@@ -11,13 +11,13 @@ enum { EDGES_MAX = 1 << 21, LOOPS_MAX = UINT16_MAX, CLASSES_MAX = 1 << 12, TABLE
 static struct pool *pools_of(struct builder *b, int i)
 {
     struct pool *const pools[] = {&b->states,  &b->edges,   &b->calls, &b->loops, &b->classes,
-                                  &b->entries, &b->objects, &b->keys,  &b->rules};
+                                  &b->entries, &b->objects, &b->keys,  &b->rules, &b->spaces};
     return i < (int)array_length(pools) ? pools[i] : NULL;
 }
 
 void builder_init(struct builder *b, uint32_t max_spaces)
 {
-    *b = (struct builder){.max_spaces = max_spaces};
+    *b = (struct builder){0};
     pool_init(&b->states, sizeof(struct state), GRAMMAR_STATES_MAX);
     pool_init(&b->edges, sizeof(struct byte_edge), EDGES_MAX);
     pool_init(&b->calls, sizeof(struct rule_call), EDGES_MAX);
@@ -27,12 +27,22 @@ void builder_init(struct builder *b, uint32_t max_spaces)
     pool_init(&b->objects, sizeof(struct key_table), TABLES_MAX);
     pool_init(&b->keys, sizeof(uint32_t), TABLES_MAX);
     pool_init(&b->rules, sizeof(struct rule), GRAMMAR_RULES_MAX);
+    pool_init(&b->spaces, sizeof(struct space_state), SPACE_STATES_MAX);
+    spaces_up_to(&b->spaces, max_spaces);
     (void)builder_state(b, 0);                            /* STATE_DEAD */
     (void)builder_state(b, STATE_FINAL);                  /* BUILDER_FINAL */
     (void)builder_rule(b);                                /* RULE_NEVER */
     builder_set_start(b, builder_rule(b), BUILDER_FINAL); /* RULE_EMPTY */
     memset(pool_push(&b->loops, 1) ?: &(struct char_loop){0}, 0, sizeof(struct char_loop));
     memset(pool_push(&b->entries, 1) ?: &(struct entry){0}, 0, sizeof(struct entry));
+}
+
+int builder_init_for(struct builder *b, const struct grammar_options *options, struct error *err)
+{
+    builder_init(b, (uint32_t)max_of(options->max_spaces, 0));
+    if (!options->whitespace_pattern) return 0;
+    b->spaces.count = 0;
+    return spaces_of_pattern(&b->spaces, options->whitespace_pattern, err);
 }
 
 void builder_deinit(struct builder *b)
@@ -358,11 +368,7 @@ static bool walk_state(struct finisher *f, uint32_t number, struct byte_set *fir
         byte_set_add_all(first, &c->single);
         byte_set_add_all(first, &c->lead);
     }
-    if (s->flags & STATE_SPACES && f->b->max_spaces > 0) {
-        byte_set_add_range(first, '\t', '\n');
-        byte_set_add(first, '\r');
-        byte_set_add(first, ' ');
-    }
+    if (s->flags & STATE_SPACES) spaces_add_first(pool_items(struct space_state, &f->b->spaces), first);
     for (uint32_t i = 0; i < s->num_calls && !f->status; i++) {
         const struct rule_call *call = &f->calls[s->calls + i];
         walk_rule(f, call->rule);
@@ -500,7 +506,6 @@ static struct grammar *hand_over(struct builder *b, uint32_t start_rule)
     g->num_states = b->states.count;
     g->num_rules = b->rules.count;
     g->start = pool_items(struct rule, &b->rules)[start_rule].start;
-    g->max_spaces = b->max_spaces;
     g->states = take(&b->states);
     g->edges = take(&b->edges);
     g->calls = take(&b->calls);
@@ -510,6 +515,7 @@ static struct grammar *hand_over(struct builder *b, uint32_t start_rule)
     g->objects = take(&b->objects);
     g->keys = take(&b->keys);
     g->rules = take(&b->rules);
+    g->spaces = take(&b->spaces);
     return g;
 }
 

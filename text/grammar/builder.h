@@ -14,12 +14,13 @@
 enum { BUILDER_FINAL = 1, RULE_NEVER = 0, RULE_EMPTY = 1 };
 
 struct builder {
-    struct pool states, edges, calls, loops, classes, entries, objects, keys, rules;
-    uint32_t max_spaces;
+    struct pool states, edges, calls, loops, classes, entries, objects, keys, rules, spaces;
     bool is_recursive; /* some rule may reach itself */
 };
 
 void builder_init(struct builder *b, uint32_t max_spaces);
+/* White space as the options say; builder_deinit is due whatever it returns. */
+int builder_init_for(struct builder *b, const struct grammar_options *options, struct error *err) must_check;
 void builder_deinit(struct builder *b);
 int builder_status(const struct builder *b);
 

@@ -513,13 +513,13 @@ int grammar_from_ebnf_with_schemas(const char *text, size_t num_bytes, const cJS
 {
     struct ebnf e = {.text = text, .num_bytes = num_bytes, .schemas = schemas, .err = err};
     *out = NULL;
-    builder_init(&e.b, (uint32_t)max_of(options->max_spaces, 0));
+    e.status = builder_init_for(&e.b, options, err);
     if (schemas) json_add_classes(&e.b);
     pool_init(&e.nodes, sizeof(struct node), EBNF_NODES_MAX);
     pool_init(&e.bytes, 1, 1 << 24);
     pool_init(&e.rules, sizeof(struct named_rule), EBNF_RULES_MAX);
     (void)add_node(&e, (struct node){0}); /* node 0 is none */
-    parse(&e);
+    if (!e.status) parse(&e);
     if (!e.status && e.bytes.status) fail(&e, e.bytes.status, "its texts are too long");
     uint32_t root = e.status ? 0 : build(&e);
     e.b.is_recursive = true;

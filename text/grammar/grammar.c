@@ -53,6 +53,7 @@ void grammar_free(struct grammar *g)
     free(g->objects);
     free(g->keys);
     free(g->rules);
+    free(g->spaces);
     free(g);
 }
 

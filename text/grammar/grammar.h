@@ -27,6 +27,8 @@ struct cJSON;
 struct grammar_options {
     /* The most white space between two tokens of JSON; 0: none, the most compact form. */
     int max_spaces;
+    /* Instead of it, unless NULL: a regular expression of the white space (spaces.h). */
+    const char *whitespace_pattern;
 };
 
 /* schema: an object or a boolean, already parsed. Draft 2020-12, and what older drafts spelled differently.

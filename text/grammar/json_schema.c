@@ -270,9 +270,10 @@ static void start_compiler(struct compiler *c, const cJSON *schema, const struct
                            struct error *err)
 {
     struct builder b;
-    builder_init(&b, (uint32_t)max_of(options->max_spaces, 0));
+    int status = builder_init_for(&b, options, err);
     json_add_classes(&b);
     init_compiler(c, &b, schema, err);
+    if (status) c->status = status;
 }
 
 /* All but the builder. */

@@ -124,7 +124,7 @@ static bool covers(const struct mask_maker *w, const struct thread *t, const str
 {
     const struct state *s = &w->g->states[t->state];
     const uint32_t spaces = 1u << GROUP_SPACE | 1u << GROUP_LINE;
-    if (s->flags & STATE_SPACES && !(node->groups & ~spaces) && t->spaces + node->height <= w->g->max_spaces)
+    if (s->flags & STATE_SPACES && !(node->groups & ~spaces) && w->g->spaces[t->spaces].left >= node->height)
         return true;
     if (s->flags & STATE_PLAIN && !(node->groups & GROUPS_NOT_PLAIN)) return true;
     if (node->groups & ~s->self_groups) return false;

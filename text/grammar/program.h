@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "text/grammar/byte_set.h"
+#include "text/grammar/spaces.h"
 #include "text/grammar/grammar.h"
 
 enum { STATE_DEAD = 0, NO_LOOP = 0, NO_ENTRY = 0, NO_OBJECT = UINT32_MAX, NO_LIMIT = UINT32_MAX };
@@ -115,8 +116,8 @@ struct grammar {
     uint32_t *keys;
     struct rule *rules;
     uint32_t num_states, num_rules;
-    uint32_t start; /* a state */
-    uint32_t max_spaces;
+    uint32_t start;             /* a state */
+    struct space_state *spaces; /* what STATE_SPACES stands for */
     size_t num_bytes;
 };
 

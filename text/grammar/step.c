@@ -268,8 +268,8 @@ static void step_thread(struct stepper *s, struct thread t, uint8_t byte)
         t = s->work[i];
         const struct state *state = &s->g->states[t.state];
         if (state->flags & STATE_SPACES && is_space(byte)) {
-            if (t.spaces < s->g->max_spaces)
-                add_entered(s, (struct thread){t.state, t.count, t.stack, t.spaces + 1});
+            uint16_t next = s->g->spaces[t.spaces].next[space_kind(byte)];
+            if (next != SPACE_NONE) add_entered(s, (struct thread){t.state, t.count, t.stack, next});
             continue;
         }
         const struct byte_edge *e = find_edge(s->g, state, byte);
@@ -347,11 +347,7 @@ static void add_first(const struct grammar *g, struct frames *f, struct thread t
             byte_set_add_all(out, &g->classes[g->loops[s->loop].char_class].single);
             byte_set_add_all(out, &g->classes[g->loops[s->loop].char_class].lead);
         }
-        if (s->flags & STATE_SPACES && t.spaces < g->max_spaces) {
-            byte_set_add_range(out, '\t', '\n');
-            byte_set_add(out, '\r');
-            byte_set_add(out, ' ');
-        }
+        if (s->flags & STATE_SPACES) spaces_add_first(&g->spaces[t.spaces], out);
         for (uint32_t i = 0; i < s->num_calls; i++) {
             const struct rule_call *call = &g->calls[s->calls + i];
             byte_set_add_all(out, &g->rules[call->rule].first);

@@ -16,7 +16,7 @@
 enum { THREADS_MAX = 512, FRAMES_MAX = 1 << 16, STACK_DEPTH_MAX = 400, STACK_BOTTOM = 0 };
 
 struct thread {
-    uint32_t state, count, stack, spaces;
+    uint32_t state, count, stack, spaces; /* spaces: a state of the grammar's white space */
 };
 
 struct frame {
@@ -51,10 +51,5 @@ bool step_can_end(const struct grammar *g, const struct frames *f, const struct 
 bool step_enter(const struct grammar *g, uint32_t entry, uint32_t *count);
 
 bool step_same_stack(const struct frames *f, uint32_t a, uint32_t b);
-
-static inline bool is_space(uint8_t byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
 
 #endif

@@ -98,6 +98,37 @@ static void schemas_accept_their_values(void **state)
     }
 }
 
+static void white_space_is_as_the_pattern_says(void **state)
+{
+    static const struct {
+        const char *pattern;
+        const char *texts[8];
+    } cases[] = {
+        {"[ ]?", {"[1,2]", "[ 1 , 2 ]", "![  1", "![\n1"}},
+        {"( \\n?)?", {"[1, \n2]", "![\n", "![ \n\n"}},
+        {"\\s*", {"[1,     \n\t\r  2]"}},
+        {"", {"[1,2]", "![ 1"}},
+    };
+    (void)state;
+    cJSON *schema = cJSON_Parse("{\"items\":{\"type\":\"integer\"},\"type\":\"array\"}");
+    for (size_t i = 0; i < array_length(cases); i++) {
+        const struct grammar_options options = {.whitespace_pattern = cases[i].pattern};
+        struct grammar *g;
+        assert_int_equal(grammar_from_json_schema(schema, &options, &g, NULL), 0);
+        assert_accepts(g, cases[i].pattern, cases[i].texts);
+        grammar_free(g);
+    }
+    static const char *const bad[] = {" ", "(  )*", "a", "[", "(\\n )?"};
+    for (size_t i = 0; i < array_length(bad); i++) {
+        const struct grammar_options options = {.whitespace_pattern = bad[i]};
+        struct grammar *g;
+        struct error err = {0};
+        assert_int_not_equal(grammar_from_json_schema(schema, &options, &g, &err), 0);
+        assert_non_null(strstr(err.text, "whitespace_pattern"));
+    }
+    cJSON_Delete(schema);
+}
+
 static void refusals_have_sentences(void **state)
 {
     static const struct {
@@ -285,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schemas_accept_their_values),
         cmocka_unit_test(refusals_have_sentences),
+        cmocka_unit_test(white_space_is_as_the_pattern_says),
         cmocka_unit_test(patterns_match_as_ecma_says),
         cmocka_unit_test(other_notations_have_sentences),
         cmocka_unit_test(patterns_stand_between_slashes),

@@ -449,6 +449,20 @@ static void forms_become_one_constraint(void **state)
         CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\"}", 20);
     assert_form("{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true,\"regex\":null}}",
                 CONSTRAINT_JSON_SCHEMA, "{}", 0);
+    assert_form("{\"structured_outputs\":{\"json\":{\"properties\":{\"properties\":{\"patternProperties\":{}}"
+                "},\"enum\":[{"
+                "\"properties\":1}]},\"disable_additional_properties\":true}}",
+                CONSTRAINT_JSON_SCHEMA,
+                "{\"properties\":{\"properties\":{\"patternProperties\":{},\"additionalProperties\":false}},"
+                "\"enum\":[{"
+                "\"properties\":1}],\"additionalProperties\":false}",
+                20);
+    assert_form("{\"structured_outputs\":{\"disable_additional_properties\":true},\"guided_json\":\"{"
+                "\\\"properties\\\":{}}\"}",
+                CONSTRAINT_JSON_SCHEMA, "{\"properties\":{},\"additionalProperties\":false}", 20);
+    assert_form("{\"guided_whitespace_pattern\":\" ?\",\"guided_json\":{}}", CONSTRAINT_JSON_SCHEMA, "{}",
+                20);
+    assert_string_equal(params.form.constraint.whitespace_pattern, " ?");
     assert_form("{\"structured_outputs\":{\"json_object\":true}}", CONSTRAINT_JSON_OBJECT, "", 20);
     assert_form("{\"structured_outputs\":{}}", CONSTRAINT_NONE, "", 20);
     assert_form("{\"guided_json\":\"{\\\"type\\\": 1}\"}", CONSTRAINT_JSON_SCHEMA, "{\"type\": 1}", 20);
@@ -473,8 +487,12 @@ static void forms_that_are_refused(void **state)
          "response_format.json_schema.strict", "invalid_type"},
         {"{\"structured_outputs\":[]}", "structured_outputs", "invalid_type"},
         {"{\"structured_outputs\":{\"regexp\":\"a\"}}", "structured_outputs.regexp", "unsupported_parameter"},
-        {"{\"structured_outputs\":{\"whitespace_pattern\":\" \"}}", "structured_outputs.whitespace_pattern",
-         "unsupported_parameter"},
+        {"{\"structured_outputs\":{\"whitespace_pattern\":1}}", "structured_outputs.whitespace_pattern",
+         "invalid_type"},
+        {"{\"structured_outputs\":{\"whitespace_pattern\":\" ?\",\"disable_any_whitespace\":true}}",
+         "structured_outputs.whitespace_pattern", "invalid_value"},
+        {"{\"structured_outputs\":{\"whitespace_pattern\":\" ?\"},\"guided_whitespace_pattern\":\" ?\"}",
+         "guided_whitespace_pattern", "invalid_value"},
         {"{\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"a\"]}}", "structured_outputs.choice",
          "invalid_value"},
         {"{\"structured_outputs\":{\"regex\":\"a\"},\"guided_choice\":[\"a\"]}", "guided_choice",
@@ -490,8 +508,8 @@ static void forms_that_are_refused(void **state)
         {"{\"guided_json\":\"\\\"\\\\u0000\\\"\"}", "guided_json", "invalid_value"},
         {"{\"guided_json\":{\"const\":\"\\u0000\"}}", "guided_json", "invalid_value"},
         {"{\"guided_regex\":\"a\\u0000\"}", "guided_regex", "invalid_value"},
-        {"{\"guided_whitespace_pattern\":\" \",\"guided_json\":{}}", "guided_whitespace_pattern",
-         "unsupported_parameter"},
+        {"{\"guided_whitespace_pattern\":[],\"guided_json\":{}}", "guided_whitespace_pattern",
+         "invalid_type"},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         assert_refused(API_CHAT, cases[i].body, cases[i].param, cases[i].code);
