@@ -76,7 +76,7 @@ X(INT,   max_json_depth, "max-json-depth", 64, 4, 512, "levels", "nesting of arr
 X(INT,   max_json_nodes, "max-json-nodes", 1000000, 100, 100000000, "values", "values in a body (400)") \
 X(INT,   max_json_keys, "max-json-keys", 4096, 16, 1000000, "keys", "keys of one object (400)") \
 X(INT,   max_n, "max-n", 16, 1, 128, "choices", "n of one request (400)") \
-X(INT,   max_prompts, "max-prompts", 1024, 1, 4096, "prompts", "prompts of one request (400)") \
+X(INT,   max_prompts, "max-prompts", 2048, 1, 4096, "prompts", "prompts of one request (400)") \
 X(INT,   max_stop_strings, "max-stop-strings", 64, 1, 256, "strings", "stop strings of one request (400)") \
 X(INT,   max_stop_bytes, "max-stop-bytes", 256, 1, 4096, "bytes", "length of one stop string (400)") \
 X(INT,   max_tokenize_tokens, "max-tokenize-tokens", 1048576, 1, 1LL << 30, "tokens", "of one /tokenize or /detokenize, unless the context is longer (413)") \

@@ -57,6 +57,8 @@ static const char *input_problem(const struct engine *e, const struct request_sl
     if (input->num_prompt_tokens < 1 || input->max_tokens < 0) return "the request has no prompt";
     if ((int64_t)input->num_prompt_tokens + input->max_tokens > e->options.max_model_len)
         return "prompt and answer together exceed the model's context";
+    if (input->num_logprob_ids < 0 || input->num_logprob_ids > TOP_LOGPROBS_MAX)
+        return "too many log probabilities are wanted";
     return input->pooling ? pooling_problem(e, input) : NULL;
 }
 

@@ -13,6 +13,7 @@ struct request_sampling {
     int32_t banned[BANNED_MAX];
     struct logit_bias logit_bias[LOGIT_BIAS_MAX];
     int32_t row_logits[ROW_LOGITS_MAX];
+    int32_t logprob_ids[TOP_LOGPROBS_MAX];
 };
 
 struct step_buffer {
@@ -117,6 +118,7 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
     struct request_sampling *sampling = &b->requests[batch_slot];
     sampling->min_tokens = input->min_tokens;
     sampling->num_banned = 0;
+    memcpy(sampling->logprob_ids, payload->logprob_ids, (size_t)input->num_logprob_ids * sizeof(int32_t));
     for (int32_t i = 0; i < num_eos_ids && !input->ignore_eos; i++) ban(sampling, eos_ids[i]);
     for (int32_t i = 0; i < input->num_stop_token_ids; i++) ban(sampling, input->stop_token_ids[i]);
     memcpy(sampling->logit_bias, payload->logit_bias,
@@ -131,6 +133,8 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
         .logit_bias = sampling->logit_bias,
         .num_row_logits = input->num_row_logits,
         .row_logits = sampling->row_logits,
+        .num_logprob_ids = input->num_logprob_ids,
+        .logprob_ids = sampling->logprob_ids,
     };
     if (input->pooling == POOLING_LAST || input->pooling == POOLING_MEAN) {
         sampling->params.pool_end = input->num_prompt_tokens;
@@ -161,6 +165,7 @@ static void add_rows(struct step_builder *b, struct step_buffer *buf, const stru
         row->score_token_id = seq->pooling ? 0 : seq->tokens[position + 1];
         buf->step.num_pooled += sample_pools(row);
         row->constrained = false;
+        row->num_logprob_ids = 0;
         row->sampling.num_logprobs = max_of(row->sampling.num_logprobs, 0);
     }
     if (!e->samples) return;

@@ -50,6 +50,9 @@ struct sample_params {
     int32_t pool_begin, pool_end; /* positions; pool_end 0: the row is one of logits */
     int32_t num_row_logits;
     const int32_t *row_logits; /* as logit_bias */
+    int32_t num_logprob_ids; /* with num_logprobs >= 0: these are reported, in their order, and not the best;
+                                  at most TOP_LOGPROBS_MAX; 0: the best */
+    const int32_t *logprob_ids; /* as logit_bias */
 };
 
 struct sample_result {

@@ -211,6 +211,8 @@ void request_slots_release(struct request_slots *s, int32_t slot_idx)
                     ran ? used * sizeof(struct token_logprobs) : l->logprobs_stride, l->logprobs_stride);
     clear_range(request_slots_payload(s, slot_idx),
                 (uint64_t)slot->input.num_logit_bias * sizeof(struct logit_bias), l->payload_stride);
+    memset(request_slots_payload(s, slot_idx)->logprob_ids, 0,
+           (size_t)slot->input.num_logprob_ids * sizeof(int32_t));
     memset(request_slots_payload(s, slot_idx)->row_logits, 0,
            (size_t)slot->input.num_row_logits * sizeof(int32_t));
     clear_range(request_slots_row(s, slot_idx), (uint64_t)slot->num_row_floats * sizeof(float), ROW_STRIDE);

@@ -73,6 +73,8 @@ struct request_slot_input {
     enum pooling pooling; /* a row instead of tokens: max_tokens is 0, and there is nothing else to report */
     int32_t num_row_logits; /* with POOLING_LOGITS: 1 to ROW_LOGITS_MAX, in the payload */
     struct sampling sampling;
+    int32_t num_logprob_ids; /* in the payload, at most TOP_LOGPROBS_MAX; 0: generated tokens have the best
+                                beside them */
     int32_t num_stop_token_ids;
     int32_t stop_token_ids[STOP_TOKEN_IDS_MAX];
     uint8_t cache_salt[CACHE_SALT_BYTES]; /* blocks are shared only between equal salts */
@@ -84,6 +86,7 @@ struct request_slot_input {
 struct request_payload {
     struct logit_bias logit_bias[LOGIT_BIAS_MAX]; /* sorted by id, no duplicates */
     int32_t row_logits[ROW_LOGITS_MAX];           /* the tokens of POOLING_LOGITS */
+    int32_t logprob_ids[TOP_LOGPROBS_MAX];        /* those whose log probabilities are reported */
 };
 
 /* What is known of the next token of a constrained slot. k + 1: the mask of generated token k is there. */

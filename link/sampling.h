@@ -35,7 +35,8 @@ struct logit_bias {
  * logits in f32, before penalties, bias, temperature and truncation. */
 struct token_logprobs {
     float logprob;
-    int32_t num_top; /* entries filled in below, highest first, ties by lower id */
+    int32_t num_top; /* entries filled in below, highest first, ties by lower id; or the ids that were asked
+                        for, as they stand there */
     int32_t top_ids[TOP_LOGPROBS_MAX];
     float top_logprobs[TOP_LOGPROBS_MAX];
 };

@@ -37,17 +37,28 @@ static void sort_by_rank(const struct ranking *r, int32_t num)
     }
 }
 
+/* The ids that are reported beside the token: those asked for, else the best, which become r->ids. */
+static int32_t find_reported(struct ranking *r, const struct sample_params *p, const int32_t **ids)
+{
+    int32_t num_top = min_of(min_of(p->sampling.num_logprobs, TOP_LOGPROBS_MAX), r->num_values);
+    *ids = p->num_logprob_ids > 0 ? p->logprob_ids : r->ids;
+    if (p->num_logprob_ids > 0) return p->num_logprob_ids;
+    if (num_top <= 0) return 0;
+    num_top = ranking_lead_count(r, num_top);
+    sort_by_rank(r, num_top);
+    return num_top;
+}
+
 static void report_logprobs(struct ranking *r, const struct sample_params *p, struct sample_result *result)
 {
     double log_sum = log(r->kernels->sum_exp(r->values, r->num_values, r->max, r->scale, -INFINITY));
-    result->logprobs.logprob = (float)((double)(r->values[result->token_id] - r->max) - log_sum);
-    int32_t num_top = min_of(min_of(p->sampling.num_logprobs, TOP_LOGPROBS_MAX), r->num_values);
-    if (num_top <= 0) return;
-    result->logprobs.num_top = ranking_lead_count(r, num_top);
-    sort_by_rank(r, result->logprobs.num_top);
-    for (int32_t i = 0; i < result->logprobs.num_top; i++) {
-        result->logprobs.top_ids[i] = r->ids[i];
-        result->logprobs.top_logprobs[i] = (float)((double)(r->values[r->ids[i]] - r->max) - log_sum);
+    struct token_logprobs *out = &result->logprobs;
+    const int32_t *ids;
+    out->logprob = (float)((double)(r->values[result->token_id] - r->max) - log_sum);
+    out->num_top = find_reported(r, p, &ids);
+    for (int32_t i = 0; i < out->num_top; i++) {
+        out->top_ids[i] = ids[i];
+        out->top_logprobs[i] = (float)((double)(r->values[ids[i]] - r->max) - log_sum);
     }
 }
 

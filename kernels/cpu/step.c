@@ -42,6 +42,9 @@ static void check_logit_row(const struct cpu_device *c, const struct step *s, in
     assert_debug(p->num_row_logits >= 0 && p->num_row_logits <= ROW_LOGITS_MAX);
     for (int32_t i = 0; i < p->num_row_logits; i++)
         assert_debug(p->row_logits[i] >= 0 && p->row_logits[i] < c->vocab_size);
+    assert_debug(p->num_logprob_ids >= 0 && p->num_logprob_ids <= TOP_LOGPROBS_MAX);
+    for (int32_t i = 0; i < p->num_logprob_ids; i++)
+        assert_debug(p->logprob_ids[i] >= 0 && p->logprob_ids[i] < c->vocab_size);
     assert_debug(!sample_pools(p) || (p->position > p->pool_begin && p->position <= p->pool_end));
     assert_debug(p->constrained ? p->score_token_id < 0 : !p->allowed && !p->withheld);
 }

@@ -49,6 +49,7 @@ struct device_sample_params {
     int32_t bias_offset, num_bias;     /* into the step's bias words: id, float bits */
     int32_t banned_offset, num_banned; /* into the same words: ids */
     int32_t row_logits_offset, num_row_logits;
+    int32_t logprob_ids_offset, num_logprob_ids;
     int32_t pool_begin, pool_end; /* pool_end 0: a row of logits */
 };
 

@@ -462,6 +462,17 @@ __device__ void report_top(const struct row_view &raw, int32_t num_top, float lo
     out->logprobs.top_logprobs[threadIdx.x] = value_of_key(key_of_rank(r)) - log_sum;
 }
 
+/* Those that were asked for, instead. */
+__device__ void report_ids(const sample_args &a, const struct device_sample_params &p, const float *raw,
+                           float log_sum, struct sample_result *out)
+{
+    const int32_t *ids = a.lists + a.step_counts[COUNT_LISTS] + p.logprob_ids_offset;
+    if (threadIdx.x == 0) out->logprobs.num_top = p.num_logprob_ids;
+    if (threadIdx.x >= (unsigned)p.num_logprob_ids) return;
+    out->logprobs.top_ids[threadIdx.x] = ids[threadIdx.x];
+    out->logprobs.top_logprobs[threadIdx.x] = raw[ids[threadIdx.x]] - log_sum;
+}
+
 __device__ void remember_token(const sample_args &a, int32_t batch_slot, int32_t token)
 {
     struct history_meta *meta = &a.history_meta[batch_slot];
@@ -509,6 +520,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
         v.best = all.raw_best;
         report_top(v, min(p.num_top_logprobs, (int32_t)TOP_LOGPROBS_MAX), log_sum, out);
     }
+    if (!failed && p.num_logprob_ids > 0) report_ids(a, p, raw, log_sum, out);
     if (threadIdx.x < (unsigned)p.num_row_logits) keep_logit(a, p, raw, (int32_t)threadIdx.x);
     if (threadIdx.x != 0) return;
     out->token_id = failed ? 0 : token;

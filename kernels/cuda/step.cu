@@ -218,7 +218,8 @@ uint32_t sample_flags(const struct cuda_device *d, const struct sample_params *p
            (samples && penalties ? SAMPLE_PENALTIES : 0) | (samples && d->forbids ? SAMPLE_FORBIDDEN : 0) |
            (samples && p->constrained ? SAMPLE_CONSTRAINED : 0) | (draws ? SAMPLE_DRAW : 0) |
            (draws && s->top_k > 0 ? SAMPLE_TOP_K : 0) | (draws && s->top_p < 1 ? SAMPLE_TOP_P : 0) |
-           (s->num_logprobs >= 0 ? SAMPLE_LOGPROB : 0) | (s->num_logprobs > 0 ? SAMPLE_ALTERNATIVES : 0);
+           (s->num_logprobs >= 0 ? SAMPLE_LOGPROB : 0) |
+           (s->num_logprobs > 0 && p->num_logprob_ids == 0 ? SAMPLE_ALTERNATIVES : 0);
 }
 
 void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_layout *l,
@@ -255,6 +256,10 @@ void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_
         o.num_row_logits = p->num_row_logits;
         memcpy(lists + at, p->row_logits, (size_t)p->num_row_logits * 4);
         at += (size_t)p->num_row_logits;
+        o.logprob_ids_offset = (int32_t)at;
+        o.num_logprob_ids = p->num_logprob_ids;
+        memcpy(lists + at, p->logprob_ids, (size_t)p->num_logprob_ids * 4);
+        at += (size_t)p->num_logprob_ids;
         o.pool_begin = p->pool_begin;
         o.pool_end = p->pool_end;
         out[r] = o;

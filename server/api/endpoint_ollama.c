@@ -158,6 +158,7 @@ static int check_model(const struct exchange *x, struct api_error *err)
 static void append_capabilities(struct buffer *out, const struct server *server)
 {
     buffer_append_text(out, ",\"capabilities\":[\"completion\"");
+    if (server->facts->pooling != POOLING_NONE) buffer_append_text(out, ",\"embedding\"");
     if (server->tool_format) buffer_append_text(out, ",\"tools\"");
     if (server->tool_format && tool_format_has_reasoning(server->tool_format))
         buffer_append_text(out, ",\"thinking\"");

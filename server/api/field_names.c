@@ -34,6 +34,19 @@ static const char *const harmless[] = {
     "return_token_strs",
     "include_obfuscation",
     "return_progress",
+    "return_tokens",
+    "response_fields",
+    "mirostat_tau",
+    "mirostat_eta",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "xtc_threshold",
+    "dynatemp_exponent",
+    "n_keep",
+    "n_discard",
+    "min_keep",
     "sse_ping_interval",
     "mm_processor_kwargs",
     "media_io_kwargs",
@@ -68,16 +81,17 @@ static void compare(struct ignored_fields *out, const char *name, const char *co
     if (meant) snprintf(out->misspelt, sizeof out->misspelt, "%s is no field; did you mean %s?", name, meant);
 }
 
-void field_names_find_ignored(const cJSON *body, const char *const *known, size_t num_known,
+void field_names_find_ignored(const cJSON *body, const char *const *known, size_t num_read, size_t num_known,
                               struct ignored_fields *out)
 {
     const cJSON *item;
     *out = (struct ignored_fields){.names = ""};
     cJSON_ArrayForEach(item, body)
     {
-        if (!item->string || cJSON_IsNull(item) || is_among(item->string, known, num_known)) continue;
+        if (!item->string || cJSON_IsNull(item) || is_among(item->string, known, num_read)) continue;
         add_name(out, item->string);
-        if (!is_among(item->string, harmless, array_length(harmless)))
-            compare(out, item->string, known, num_known);
+        if (!is_among(item->string, harmless, array_length(harmless)) &&
+            !is_among(item->string, known + num_read, num_known - num_read))
+            compare(out, item->string, known, num_read);
     }
 }

@@ -15,8 +15,8 @@ struct ignored_fields {
     char misspelt[MISSPELT_BYTES]; /* a sentence about the first of them that is close to a field; "": none */
 };
 
-/* known: the fields that are read. */
-void field_names_find_ignored(const cJSON *body, const char *const *known, size_t num_known,
+/* known: the fields that are read, num_read of them, and behind them those that other bodies have, up to num_known. */
+void field_names_find_ignored(const cJSON *body, const char *const *known, size_t num_read, size_t num_known,
                               struct ignored_fields *out);
 
 #endif

@@ -55,6 +55,7 @@ static const struct field fields[] = {
     {"presence_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.presence_penalty), -2, 2},
     {"frequency_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.frequency_penalty), -2, 2},
     {"repetition_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.repetition_penalty), 0.01, 100},
+    {"repeat_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.repetition_penalty), 0.01, 100},
     {"ignore_eos", ON_BOTH, FIELD_BOOL, SLOT(ignore_eos), 0, 0},
     {"stream", ON_BOTH, FIELD_BOOL, PARAM(stream), 0, 0},
     {"stream_interval", ON_BOTH, FIELD_INT32, PARAM(stream_interval), 1, INT32_MAX},
@@ -118,7 +119,6 @@ static const struct named_field unsupported[] = {
     {"use_beam_search", ON_BOTH},
     {"prompt_embeds", ON_ALL},
     {"truncate_prompt_tokens", ON_SCORING},
-    {"logprob_token_ids", ON_BOTH},
     {"max_repetition_pattern_size", ON_BOTH},
     {"min_repetition_pattern_size", ON_BOTH},
     {"repetition_min_count", ON_BOTH},
@@ -135,17 +135,35 @@ static const struct named_field unsupported[] = {
     {"dynatemp_range", ON_BOTH},
     {"samplers", ON_BOTH},
     {"n_probs", ON_BOTH},
+    {"post_sampling_probs", ON_BOTH},
     {"lora", ON_BOTH},
-    {"n_predict", ON_BOTH},
     {"t_max_predict_ms", ON_BOTH},
+    {"tfs_z", ON_BOTH},
+    {"top_n_sigma", ON_BOTH},
+    {"n_cmpl", ON_BOTH},
+    {"n_indent", ON_BOTH},
+    {"grammar_lazy", ON_BOTH},
+    {"preserved_tokens", ON_BOTH},
+    {"reasoning_budget_tokens", ON_CHAT},
+    {"thinking_forced_open", ON_CHAT},
+    {"parse_tool_calls", ON_CHAT},
 };
 
 /* Numbers and booleans that say nothing, where it is not 0 or false that does. */
 static double neutral_of(const char *name)
 {
-    static const char *const ones[] = {"length_penalty", "typical_p"};
-    for (size_t i = 0; i < array_length(ones); i++)
-        if (!strcmp(ones[i], name)) return 1;
+    static const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"length_penalty", 1},
+                {"typical_p", 1},
+                {"tfs_z", 1},
+                {"n_cmpl", 1},
+                {"parse_tool_calls", 1},
+                {"top_n_sigma", -1},
+                {"reasoning_budget_tokens", -1}};
+    for (size_t i = 0; i < array_length(rows); i++)
+        if (!strcmp(rows[i].name, name)) return rows[i].value;
     return 0;
 }
 
@@ -200,7 +218,7 @@ static int check_unsupported(struct reader *r)
 static int read_max_tokens(struct reader *r)
 {
     struct params *p = r->out;
-    int64_t value = MAX_TOKENS_DEFAULT;
+    int64_t value = p->max_tokens;
     int64_t least = p->kind == API_COMPLETIONS && p->echo ? 0 : 1;
     const char *name = "max_tokens";
     int status = json_field_int(r->body, name, least, INT32_MAX, &value, r->err);
@@ -217,6 +235,32 @@ static int read_max_tokens(struct reader *r)
                                  (long long)min_tokens);
     p->input->min_tokens = (int32_t)min_tokens;
     return 0;
+}
+
+/* llama.cpp's name of max_tokens; -1: all the room there is, in a text completion, too. */
+static int read_n_predict(struct reader *r)
+{
+    int64_t value = 0;
+    int status = json_field_int(r->body, "n_predict", -1, INT32_MAX, &value, r->err);
+    if (status < 0 || !json_field_find(r->body, "n_predict")) return status;
+    if (value == 0 && !r->out->echo)
+        return api_error_invalid(r->err, "invalid_value", "n_predict",
+                                 "n_predict must be at least 1, or -1 for as many as fit");
+    if (value < 0) r->out->fills_context = true;
+    r->out->max_tokens = (int32_t)value;
+    return 0;
+}
+
+/* llama.cpp's: how far back penalties look. Here they look at everything. */
+static int check_penalty_window(struct reader *r)
+{
+    int64_t window = -1;
+    int status = json_field_int(r->body, "repeat_last_n", -1, INT32_MAX, &window, r->err);
+    bool is_whole = window < 0 || window >= r->server->facts->max_model_len;
+    if (status < 0 || is_whole || !sampling_uses_history(&r->out->input->sampling)) return status;
+    return api_error_invalid(r->err, "unsupported_value", "repeat_last_n",
+                             "repeat_last_n must be -1 beside a penalty: this server's penalties look at the "
+                             "whole of a sequence");
 }
 
 static int read_n(struct reader *r)
@@ -357,21 +401,20 @@ static int read_stop(struct reader *r)
     return stop_strings_init(&r->out->stop, r->arena, texts, count) ? 0 : api_error_no_memory(r->err);
 }
 
-static int read_stop_token_ids(struct reader *r)
+/* Appends the ids of the member to ids, of which there may be most. */
+static int read_ids(struct reader *r, const char *name, int32_t most, int32_t *ids, int32_t *num_ids)
 {
-    const cJSON *list = json_field_find(r->body, "stop_token_ids"), *item;
-    struct request_slot_input *input = r->out->input;
+    const cJSON *list = json_field_find(r->body, name), *item;
     if (!list) return 0;
-    if (!cJSON_IsArray(list))
-        return json_field_refuse_type(list, "stop_token_ids", "an array of integers", r->err);
+    if (!cJSON_IsArray(list)) return json_field_refuse_type(list, name, "an array of integers", r->err);
     cJSON_ArrayForEach(item, list)
     {
         char path[40];
-        snprintf(path, sizeof path, "stop_token_ids[%d]", input->num_stop_token_ids);
+        snprintf(path, sizeof path, "%s[%d]", name, *num_ids);
         int64_t id, last = r->server->facts->vocab_size - 1;
-        if (input->num_stop_token_ids == STOP_TOKEN_IDS_MAX)
-            return api_error_invalid(r->err, "invalid_value", "stop_token_ids",
-                                     "stop_token_ids must have at most %d ids", (int)STOP_TOKEN_IDS_MAX);
+        if (*num_ids == most)
+            return api_error_invalid(r->err, "invalid_value", name, "%s must have at most %d ids", name,
+                                     most);
         double number;
         if (!json_field_number(item, &number))
             return json_field_refuse_type(item, path, "an integer", r->err);
@@ -379,8 +422,31 @@ static int read_stop_token_ids(struct reader *r)
             return api_error_invalid(r->err, "invalid_value", path,
                                      "%s must be a token id from 0 to %lld; got %.17g", path, (long long)last,
                                      number);
-        input->stop_token_ids[input->num_stop_token_ids++] = (int32_t)id;
+        ids[(*num_ids)++] = (int32_t)id;
     }
+    return 0;
+}
+
+static int read_stop_token_ids(struct reader *r)
+{
+    struct request_slot_input *input = r->out->input;
+    return read_ids(r, "stop_token_ids", STOP_TOKEN_IDS_MAX, input->stop_token_ids,
+                    &input->num_stop_token_ids);
+}
+
+/* These instead of the best, beside each generated token. */
+static int read_logprob_token_ids(struct reader *r)
+{
+    struct request_slot_input *input = r->out->input;
+    int32_t most = min_of((int32_t)r->server->config->max_logprobs, (int32_t)TOP_LOGPROBS_MAX);
+    int status =
+        read_ids(r, "logprob_token_ids", most, r->out->payload->logprob_ids, &input->num_logprob_ids);
+    if (status < 0 || input->num_logprob_ids == 0) return status;
+    if (!r->out->logprobs)
+        return api_error_invalid(r->err, "invalid_value", "logprob_token_ids",
+                                 "logprob_token_ids needs logprobs%s",
+                                 r->out->kind == API_CHAT ? ": true" : "");
+    r->out->num_top_logprobs = input->num_logprob_ids;
     return 0;
 }
 
@@ -475,6 +541,17 @@ static int read_truncation_side(struct reader *r)
                              "truncation_side must be \"left\" or \"right\"");
 }
 
+/* llama.cpp's: "none" leaves reasoning in the content. */
+static int read_reasoning_format(struct reader *r)
+{
+    const cJSON *form = json_field_find(r->body, "reasoning_format");
+    if (!form || r->out->kind != API_CHAT || text_equals(form, "auto")) return 0;
+    r->out->separate_reasoning = text_equals(form, "deepseek");
+    if (text_equals(form, "none") || r->out->separate_reasoning) return 0;
+    return api_error_invalid(r->err, "unsupported_value", "reasoning_format",
+                             "reasoning_format must be \"none\", \"deepseek\" or \"auto\"");
+}
+
 /* Goes into JSON and logs as it is. */
 static int read_request_id(struct reader *r)
 {
@@ -536,6 +613,9 @@ static const struct named_field read_elsewhere[] = {
     {"prompt", ON_COMPLETIONS | ON_POOLING},
     {"max_tokens", ON_BOTH},
     {"max_completion_tokens", ON_CHAT},
+    {"n_predict", ON_BOTH},
+    {"repeat_last_n", ON_BOTH},
+    {"reasoning_format", ON_CHAT},
     {"min_tokens", ON_BOTH},
     {"n", ON_BOTH},
     {"best_of", ON_COMPLETIONS},
@@ -543,6 +623,7 @@ static const struct named_field read_elsewhere[] = {
     {"logprobs", ON_BOTH},
     {"top_logprobs", ON_CHAT},
     {"prompt_logprobs", ON_BOTH},
+    {"logprob_token_ids", ON_BOTH},
     {"stop", ON_BOTH},
     {"stop_token_ids", ON_BOTH},
     {"logit_bias", ON_BOTH},
@@ -579,20 +660,6 @@ static const struct named_field read_elsewhere[] = {
     {"return_documents", ON_SCORING},
 };
 
-static int note_ignored(struct reader *r)
-{
-    const char *known[array_length(fields) + array_length(unsupported) + array_length(read_elsewhere)];
-    size_t n = 0;
-    for (size_t i = 0; i < array_length(fields); i++) known[n++] = fields[i].name;
-    for (size_t i = 0; i < array_length(unsupported); i++) known[n++] = unsupported[i].name;
-    for (size_t i = 0; i < array_length(read_elsewhere); i++) known[n++] = read_elsewhere[i].name;
-    struct ignored_fields ignored;
-    field_names_find_ignored(r->body, known, n, &ignored);
-    if (!ignored.names[0]) return 0;
-    r->out->ignored = (void *)arena_copy(r->arena, &ignored, sizeof ignored);
-    return r->out->ignored ? 0 : api_error_no_memory(r->err);
-}
-
 /* The field at a place of all tables, one behind the other. False: there are no more. */
 static bool field_at(size_t at, struct field_facts *out, unsigned *endpoints)
 {
@@ -624,6 +691,31 @@ bool params_next_field(enum api_kind kind, size_t *at, struct field_facts *out)
     while (field_at((*at)++, out, &endpoints))
         if (endpoints & 1u << kind) return true;
     return false;
+}
+
+/* This kind's first, then the others', which are no misspelt names either. */
+static size_t list_names(enum api_kind kind, const char **names, size_t *num_of_kind)
+{
+    size_t n = 0;
+    for (int own = 1; own >= 0; own--) {
+        struct field_facts f;
+        unsigned endpoints = 0;
+        for (size_t at = 0; field_at(at, &f, &endpoints); at++)
+            if (!!(endpoints & 1u << kind) == own) names[n++] = f.name;
+        if (own) *num_of_kind = n;
+    }
+    return n;
+}
+
+static int note_ignored(struct reader *r)
+{
+    const char *known[array_length(fields) + array_length(unsupported) + array_length(read_elsewhere)];
+    size_t num_read = 0, num_known = list_names(r->out->kind, known, &num_read);
+    struct ignored_fields ignored;
+    field_names_find_ignored(r->body, known, num_read, num_known, &ignored);
+    if (!ignored.names[0]) return 0;
+    r->out->ignored = (void *)arena_copy(r->arena, &ignored, sizeof ignored);
+    return r->out->ignored ? 0 : api_error_no_memory(r->err);
 }
 
 /* ---- defaults, and all together ---- */
@@ -722,15 +814,28 @@ int params_read(const struct server *server, enum api_kind kind, const cJSON *bo
     static step *const scoring_steps[] = {
         check_unsupported, read_priority, read_cache_salt, read_request_id, read_scoring, note_ignored, NULL};
     static step *const steps[] = {
-        read_plain_fields,   check_unsupported,
-        read_max_tokens,     read_n,
-        read_priority,       read_seed,
-        read_logprobs,       read_stop,
-        read_stop_token_ids, read_logit_bias,
-        read_stream_options, read_cache_salt,
-        read_form,           read_truncation_side,
-        read_request_id,     note_ignored,
-        check_combinations,  NULL,
+        read_plain_fields,
+        check_unsupported,
+        check_penalty_window,
+        read_n_predict,
+        read_max_tokens,
+        read_n,
+        read_priority,
+        read_seed,
+        read_logprobs,
+        read_logprob_token_ids,
+        read_stop,
+        read_stop_token_ids,
+        read_logit_bias,
+        read_stream_options,
+        read_cache_salt,
+        read_form,
+        read_truncation_side,
+        read_reasoning_format,
+        read_request_id,
+        note_ignored,
+        check_combinations,
+        NULL,
     };
     struct reader r = {server, body, text, text_bytes, arena, out, err};
     set_defaults(server, kind, out);

@@ -59,7 +59,7 @@ static int check_codec(const struct codec *codec, struct params *params, struct 
 static int keep_what_was_said(struct translation *t, struct params *params)
 {
     params->kept = t->kept;
-    params->fills_context = t->fills_context;
+    params->fills_context |= t->fills_context;
     if (params->ignored && params->ignored->misspelt[0]) translation_warn(t, "%s", params->ignored->misspelt);
     if (!t->warnings[0]) return 0;
     params->warnings = arena_copy(t->arena, t->warnings, strlen(t->warnings));

@@ -55,6 +55,8 @@ void slot_fill(const struct generation *g, struct choice *c, const struct token_
     struct request_payload *payload = request_slots_payload(server->slots, c->slot_idx);
     memcpy(payload->logit_bias, g->params.payload->logit_bias,
            (size_t)input->num_logit_bias * sizeof(struct logit_bias));
+    memcpy(payload->logprob_ids, g->params.payload->logprob_ids,
+           (size_t)input->num_logprob_ids * sizeof(int32_t));
     memcpy(payload->row_logits, g->params.payload->row_logits,
            (size_t)input->num_row_logits * sizeof(int32_t));
     input->request_id = g->serial;

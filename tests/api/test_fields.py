@@ -1,12 +1,14 @@
 """Every field of vLLM's chat and completions protocol: what it does, or that it is refused by its name."""
 
 import json
+import pathlib
 import re
 
 import httpx
 import pytest
 
 ROOT_QUESTION = [{"role": "user", "content": "Say hello."}]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
 
@@ -164,7 +166,7 @@ def test_llama_cpps_forms(server):
 
 NEUTRAL = {"length_penalty": 1, "typical_p": 1, "spaces_between_special_tokens": False, "use_beam_search": False,
            "thinking_token_budget": None, "max_repetition_pattern_size": 0, "logprob_token_ids": []}
-REFUSED = {"length_penalty": 0.5, "use_beam_search": True, "thinking_token_budget": 10, "logprob_token_ids": [1],
+REFUSED = {"length_penalty": 0.5, "use_beam_search": True, "thinking_token_budget": 10,
            "kv_transfer_params": {"a": 1}, "vllm_xargs": {"a": 1}, "repetition_detection": {"min_count": 2},
            "max_repetition_pattern_size": 3, "prompt_embeds": "x", "logits_processors": ["x"]}
 
@@ -195,3 +197,79 @@ def test_numbers_in_strings(server, name, value):
 
 def test_the_form_of_an_answer_reads_texts_alike(server):
     assert server.post(TEXT, {"prompt": "x", "temperature": "warm"}).json()["error"]["param"] == "temperature"
+
+
+def readme_table():
+    """(endpoint, field, what the table of server/api/README.md says of it)."""
+    text = (ROOT / "server/api/README.md").read_text().split("## Fields")[1].split("Every answer and chunk")[0]
+    for line in re.findall(r"^\| ([a-z_(].*?) \| (.*?) \| (.*?) \|", text, re.M)[1:]:
+        for name in re.findall(r"\w+", re.sub(r"\(.*?\)", "", line[0])):
+            yield CHAT, name, line[1]
+            yield TEXT, name, line[2]
+
+
+VLLM = """messages model frequency_penalty logit_bias logprobs top_logprobs max_tokens max_completion_tokens n presence_penalty response_format
+    seed stop stream stream_options temperature top_p tools tool_choice reasoning_effort include_reasoning parallel_tool_calls user
+    use_beam_search top_k min_p repetition_penalty length_penalty stop_token_ids include_stop_str_in_output ignore_eos min_tokens
+    skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens truncation_side prompt_logprobs allowed_token_ids bad_words echo
+    add_generation_prompt continue_final_message add_special_tokens documents chat_template chat_template_kwargs media_io_kwargs
+    mm_processor_kwargs structured_outputs priority request_id return_tokens_as_token_ids return_token_ids return_prompt_text cache_salt
+    kv_transfer_params vllm_xargs repetition_detection logits_processors session_id stream_interval logprob_token_ids thinking_token_budget
+    prompt best_of suffix prompt_embeds""".split()
+
+
+def test_the_table_is_true(server):
+    """Every row of it: what is read is told of, what is refused is refused by its name, the rest is named in the log line."""
+    rows = list(readme_table())
+    assert {name for _, name, _ in rows} >= set(VLLM) and len(rows) > 200
+    schemas = httpx.get(server.url + "/openapi.json").json()["components"]["schemas"].values()
+    for path in (CHAT, TEXT):
+        told = next(s["properties"] for s in schemas if s.get("x-codec") == path)
+        kinds = {name: kind for at, name, kind in rows if at == path}
+        is_refused = {name for name, schema in told.items() if schema.get("type") == "null" or "not supported" in schema.get("description", "")}
+        assert set(told) == {name for name, kind in kinds.items() if kind not in ("-", "ignored")}
+        assert is_refused == {name for name, kind in kinds.items() if kind == "refused"}
+        for name in is_refused:
+            assert refusal(server, path, **{name: {"a": 1}}) == name
+        unread = [name for name, kind in kinds.items() if kind in ("-", "ignored") and name not in ("prompt", "messages")]
+        for at in range(0, len(unread), 4):
+            names = unread[at:at + 4]
+            reply = server.post(path, {"messages": ROOT_QUESTION, "prompt": "x", "max_tokens": 1, **dict.fromkeys(names, 1)})
+            assert reply.status_code == 200 and set(server.log_line(reply)["ignored_fields"].split(",")) >= set(names), names
+
+
+def test_logprob_token_ids(server):
+    """As much as the best have where they are among them, in the order asked for."""
+    best = ask(server, temperature=0, logprobs=20, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]["top_logprobs"]
+    ids = [int(name.split(":")[1]) for name in list(best[0])[:20]][::-3]
+    fields = {"temperature": 0, "logprob_token_ids": ids, "return_tokens_as_token_ids": True}
+    given = ask(server, logprobs=1, **fields)["choices"][0]["logprobs"]["top_logprobs"]
+    assert [list(at)[:len(ids)] for at in given] == [[f"token_id:{i}" for i in ids]] * len(given)
+    assert all(given[0][name] == best[0][name] for name in given[0])
+    chat = ask(server, CHAT, logprobs=True, **fields)["choices"][0]["logprobs"]["content"]
+    assert all([t["token"] for t in at["top_logprobs"]] == [f"token_id:{i}" for i in ids] for at in chat)
+    streamed = [at for c in chunks(server, CHAT, logprobs=True, **fields) for at in (c["choices"][0].get("logprobs") or {"content": []})["content"]]
+    assert streamed == chat
+    prompt = ask(server, logprobs=1, echo=True, **fields)["choices"][0]["logprobs"]["top_logprobs"]
+    assert len(prompt[1]) <= 2 and len(prompt[-1]) >= len(ids)
+    assert refusal(server, CHAT, logprob_token_ids=[1]) == "logprob_token_ids"
+
+
+def test_llama_cpps_names(server):
+    fields = {"temperature": 0, "max_tokens": 24}
+    assert ask(server, repeat_penalty=1.5, **fields)["choices"] == ask(server, repetition_penalty=1.5, **fields)["choices"]
+    assert refusal(server, repeat_penalty=1.5, repeat_last_n=64) == "repeat_last_n"
+    assert ask(server, max_tokens=None, n_predict=3, ignore_eos=True)["usage"]["completion_tokens"] == 3
+    options = {"num_predict": 1, "repeat_penalty": 1.5, "repeat_last_n": 64}
+    reply = server.post("/api/chat", {"messages": ROOT_QUESTION, "stream": False, "options": options})
+    assert reply.status_code == 400 and "repeat_last_n" in reply.json()["error"]
+
+
+@pytest.mark.parametrize("path, body", [("/v1/messages", {"messages": ROOT_QUESTION, "max_tokens": 1}),
+                                        ("/v1/responses", {"input": "x", "max_output_tokens": 1}),
+                                        ("/api/chat", {"messages": ROOT_QUESTION, "options": {"num_predict": 1}, "stream": False})])
+def test_one_answer_where_the_protocol_has_one(server, path, body):
+    assert server.post(path, {**body, "n": 1}).status_code == 200
+    for n in (2, 0, "x", [1]):
+        reply = server.post(path, {**body, "n": n})
+        assert reply.status_code == 400 and "n must be 1" in reply.text

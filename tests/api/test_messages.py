@@ -119,7 +119,7 @@ def test_what_betas_add_is_accepted(server, claude, model):
         model=model, messages=QUESTION, max_tokens=4, betas=["interleaved-thinking-2025-05-14", "some-beta-2099-01-01"],
         thinking={"type": "adaptive", "display": "omitted"}, metadata={"user_id": '{"device":"x"}'}, service_tier="auto",
         context_management={"edits": [{"type": "clear_thinking_20251015"}]},
-        extra_body={"output_config": {"effort": "high"}, "mcp_servers": [], "container": None, "n": 3})
+        extra_body={"output_config": {"effort": "high"}, "mcp_servers": [], "container": None})
     assert answer.stop_reason in ("end_turn", "max_tokens")
     assert httpx.post(server.url + "/v1/messages?beta=true", headers={"x-api-key": "k", "anthropic-version": "2099-01-01"},
                       json={"model": model, "max_tokens": 1, "messages": QUESTION, "seed": 3}).status_code == 200

@@ -88,7 +88,7 @@ def test_what_clients_ask_about_models(llama, model, client):
     assert [m.model for m in listed] == [model]
     shown = llama.show(model)
     assert shown.modelinfo["general.architecture"] == "llama" and "completion" in shown.capabilities
-    assert "tools" in shown.capabilities
+    assert {"tools", "embedding"} <= set(shown.capabilities)
     assert shown.modelinfo["llama.context_length"] == client.models.retrieve(model).max_model_len
     assert llama.ps().models[0].model == model
     assert llama.show(model + ":latest").capabilities

@@ -71,7 +71,7 @@ def test_no_other_field_is_read(server, document):
             kinds = set(properties[name].get("type", [])) - {"null"}
             if name not in body and name not in ("n", "logprobs", "top_logprobs") and kinds <= {"integer", "number", "boolean"} and kinds:
                 body[name] = False if "boolean" in kinds else 1
-        body.update(min_tokens=0, truncate_prompt_tokens=100, best_of=1, request_id=path.strip("/").replace("/", "-"))
+        body.update(min_tokens=0, repeat_last_n=-1, truncate_prompt_tokens=100, request_id=path.strip("/").replace("/", "-"))
         reply = server.post(path, body)
         assert reply.status_code == 200, reply.text
         line = server.log_line(reply)

@@ -244,6 +244,13 @@ static void check_row(const struct bench *b, int32_t row, const struct sample_pa
     free(ranked);
 }
 
+static int32_t rank_of(const struct ranked *ranked, int32_t id)
+{
+    int32_t rank = 0;
+    while (ranked[rank].id != id) rank++;
+    return rank;
+}
+
 static void check_logprobs(const struct bench *b, int32_t row, const struct sample_params *p)
 {
     const struct sample_result *result = &b->results[row];
@@ -259,10 +266,12 @@ static void check_logprobs(const struct bench *b, int32_t row, const struct samp
     for (int32_t i = 0; i < b->vocab_size; i++)
         if (ranked[i].id == result->token_id) expected = ranked[i].logit - log_sum;
     assert_true(fabs((double)result->logprobs.logprob - expected) <= 1e-5 * (1 + fabs(expected)));
-    assert_int_equal(result->logprobs.num_top, min_of(max_of(p->sampling.num_logprobs, 0), b->vocab_size));
+    int32_t num_best = min_of(max_of(p->sampling.num_logprobs, 0), b->vocab_size);
+    assert_int_equal(result->logprobs.num_top, p->num_logprob_ids > 0 ? p->num_logprob_ids : num_best);
     for (int32_t i = 0; i < result->logprobs.num_top; i++) {
-        assert_int_equal(result->logprobs.top_ids[i], ranked[i].id);
-        expected = ranked[i].logit - log_sum;
+        int32_t at = p->num_logprob_ids > 0 ? rank_of(ranked, p->logprob_ids[i]) : i;
+        assert_int_equal(result->logprobs.top_ids[i], ranked[at].id);
+        expected = ranked[at].logit - log_sum;
         assert_true(fabs((double)result->logprobs.top_logprobs[i] - expected) <= 1e-5 * (1 + fabs(expected)));
     }
     free(ranked);
@@ -302,7 +311,7 @@ static int32_t large_vocab(int32_t small, int32_t large)
 
 struct choices {
     struct logit_bias bias[8];
-    int32_t banned[8];
+    int32_t banned[8], logprob_ids[TOP_LOGPROBS_MAX];
     uint64_t allowed[MASK_WORDS_MAX];
 };
 
@@ -357,6 +366,10 @@ static struct sample_params random_params(struct random *random, int32_t slot, i
     p.banned = c->banned;
     p.num_logit_bias = one_in(random, 3) ? 8 : 0;
     p.num_banned = one_in(random, 3) ? 8 : 0;
+    p.logprob_ids = c->logprob_ids;
+    if (p.sampling.num_logprobs >= 0 && one_in(random, 3))
+        p.num_logprob_ids = 1 + random_below(random, TOP_LOGPROBS_MAX);
+    for (int i = 0; i < TOP_LOGPROBS_MAX; i++) c->logprob_ids[i] = random_below(random, vocab_size);
     if (one_in(random, 3)) constrain(random, vocab_size, &p, c);
     int32_t at = 0;
     for (int i = 0; i < 8; i++) {

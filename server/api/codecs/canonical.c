@@ -19,6 +19,13 @@ int canonical_refuse_type(const struct place *p, const cJSON *value, const char 
     return json_field_refuse_type(value, p->path, what, p->t->err);
 }
 
+int canonical_read_n(struct translation *t, cJSON *value)
+{
+    int64_t n;
+    if (json_field_as_int(value, 1, 1, &n)) return 0;
+    return api_error_invalid(t->err, "unsupported_value", "n", "n must be 1: this protocol has one answer");
+}
+
 /* ---- messages ---- */
 
 cJSON *canonical_add_message(cJSON *messages, const char *role, cJSON **parts)

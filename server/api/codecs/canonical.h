@@ -38,6 +38,8 @@ typedef int canonical_tool_reader(struct translation *t, cJSON *tools, cJSON *to
 int canonical_read_tools(struct translation *t, const cJSON *value,
                          canonical_tool_reader *read_tool) must_check;
 /* {"type":"function","function":{"name":NAME}}; NULL: out of memory. */
+/* The protocol has one answer: n may say so. */
+int canonical_read_n(struct translation *t, cJSON *value);
 cJSON *canonical_named_choice(const char *name);
 
 /* The body's response_format: an answer that follows schema, which is taken. */

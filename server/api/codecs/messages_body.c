@@ -282,6 +282,6 @@ const struct codec_field messages_fields[] = {
     {.name = "thinking", .read = read_thinking},
     {.name = "output_format", .read = read_output_format},
     {.name = "output_config", .read = read_output_config},
-    {.name = "n"}, /* there is one answer */
+    {.name = "n", .read = canonical_read_n},
     {.name = NULL},
 };

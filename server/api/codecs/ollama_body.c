@@ -28,6 +28,7 @@ static const struct {
     {"seed", "seed"},
     {"stop", "stop"},
     {"repeat_penalty", "repetition_penalty"},
+    {"repeat_last_n", "repeat_last_n"},
     {"presence_penalty", "presence_penalty"},
     {"frequency_penalty", "frequency_penalty"},
 };
@@ -196,7 +197,7 @@ const struct codec_field ollama_chat_fields[] = {
     {.name = "options", .read = read_options},
     {.name = "format", .read = read_format},
     {.name = "think", .read = read_think},
-    {.name = "n"}, /* there is one answer */
+    {.name = "n", .read = canonical_read_n},
     {.name = NULL},
 };
 
@@ -208,7 +209,7 @@ const struct codec_field ollama_generate_fields[] = {
     {.name = "template", .read = refuse_template},
     {.name = "images", .read = refuse_images},
     {.name = "context", .read = refuse_context},
-    {.name = "messages"}, /* the prompt becomes them */
-    {.name = "n"},        /* there is one answer */
+    {.name = "messages"},                    /* the prompt becomes them */
+    {.name = "n", .read = canonical_read_n}, /* there is one answer */
     {.name = NULL},
 };

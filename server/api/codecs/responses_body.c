@@ -436,6 +436,6 @@ const struct codec_field responses_fields[] = {
     {.name = "top_logprobs", .read = read_top_logprobs},
     {.name = "stream_options"}, /* of usage, which every response has */
     {.name = "messages"},       /* the input becomes them */
-    {.name = "n"},              /* there is one answer */
+    {.name = "n", .read = canonical_read_n},
     {.name = NULL},
 };

@@ -48,6 +48,7 @@ static void use_up(struct request_slots *s, int32_t slot_idx, int32_t max_model_
     slot->input.num_logit_bias = LOGIT_BIAS_MAX;
     slot->input.prompt_logprobs = slot->input.constrained = true;
     slot->input.num_row_logits = ROW_LOGITS_MAX;
+    slot->input.num_logprob_ids = TOP_LOGPROBS_MAX;
     slot->num_row_floats = ROW_FLOATS_MAX;
     atomic_store(&slot->num_published, max_model_len - max_model_len / 2);
     atomic_store(&slot->finish_reason, FINISH_LENGTH);

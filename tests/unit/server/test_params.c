@@ -420,13 +420,52 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
     assert_refused(API_COMPLETIONS, "{\"best_of\":2}", "best_of", "unsupported_value");
     assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2}");
-    static const char *const fields[] = {"use_beam_search", "prompt_embeds", "logprob_token_ids"};
+    static const char *const fields[] = {"use_beam_search", "prompt_embeds", "vllm_xargs"};
     for (size_t i = 0; i < array_length(fields); i++) {
         char text[128];
         snprintf(text, sizeof text, "{\"%s\":[1]}", fields[i]);
         assert_refused(API_COMPLETIONS, text, fields[i], "unsupported_parameter");
         assert_refused(API_CHAT, text, fields[i], "unsupported_parameter");
     }
+}
+
+/* llama.cpp's names: the same as another field, or refused by their own name. */
+static void llama_cpps_names_are_read(void **state)
+{
+    (void)state;
+    assert_ok(API_COMPLETIONS, "{\"repeat_penalty\":1.5,\"repeat_last_n\":-1,\"n_predict\":7}");
+    assert_true(params.input->sampling.repetition_penalty == 1.5f && params.max_tokens == 7);
+    assert_ok(API_CHAT, "{\"repeat_last_n\":64,\"n_predict\":7,\"max_tokens\":8}");
+    assert_int_equal(params.max_tokens, 8);
+    assert_ok(API_COMPLETIONS, "{\"n_predict\":-1}");
+    assert_true(params.max_tokens == MAX_TOKENS_DEFAULT && params.fills_context);
+    assert_refused(API_COMPLETIONS, "{\"n_predict\":0}", "n_predict", "invalid_value");
+    assert_refused(API_CHAT, "{\"repeat_penalty\":1.1,\"repeat_last_n\":64}", "repeat_last_n",
+                   "unsupported_value");
+    assert_refused(API_CHAT, "{\"presence_penalty\":1,\"repeat_last_n\":0}", "repeat_last_n",
+                   "unsupported_value");
+    assert_ok(API_CHAT, "{\"reasoning_format\":\"none\",\"top_n_sigma\":-1,\"tfs_z\":1,\"n_cmpl\":1}");
+    assert_false(params.separate_reasoning);
+    assert_refused(API_CHAT, "{\"reasoning_format\":\"x\"}", "reasoning_format", "unsupported_value");
+    assert_refused(API_CHAT, "{\"top_n_sigma\":2}", "top_n_sigma", "unsupported_parameter");
+}
+
+static void ids_of_log_probabilities(void **state)
+{
+    (void)state;
+    assert_ok(API_CHAT, "{\"logprobs\":true,\"logprob_token_ids\":[3,1,\"2\"]}");
+    assert_true(params.input->num_logprob_ids == 3 && params.num_top_logprobs == 3 &&
+                params.payload->logprob_ids[0] == 3 && params.payload->logprob_ids[2] == 2);
+    assert_ok(API_COMPLETIONS, "{\"logprobs\":0,\"logprob_token_ids\":[3]}");
+    assert_ok(API_CHAT, "{\"logprob_token_ids\":[]}");
+    assert_refused(API_CHAT, "{\"logprob_token_ids\":[1]}", "logprob_token_ids", "invalid_value");
+    assert_refused(API_CHAT, "{\"logprobs\":true,\"logprob_token_ids\":[-1]}", "logprob_token_ids[0]",
+                   "invalid_value");
+    assert_refused(API_COMPLETIONS, "{\"logprobs\":1,\"logprob_token_ids\":[1e9]}", "logprob_token_ids[0]",
+                   "invalid_value");
+    assert_refused(API_COMPLETIONS,
+                   "{\"logprobs\":1,\"logprob_token_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}",
+                   "logprob_token_ids", "invalid_value");
 }
 
 static void assert_form(const char *body, enum constraint_kind kind, const char *text, int max_spaces)
@@ -655,14 +694,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(control_tokens_are_parsed_in_raw_prompts_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stop_strings, set_up, tear_down),
         cmocka_unit_test_setup_teardown(seeds_are_exact, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(stop_strings, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ids_of_log_probabilities, set_up, tear_down),
         cmocka_unit_test_setup_teardown(token_ids_stay_below_the_width, set_up, tear_down),
         cmocka_unit_test_setup_teardown(biases_are_sorted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(logprobs_differ_by_endpoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(prompt_logprobs_are_taken_on_both, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(max_tokens_of_nothing_needs_echo, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(unknown_fields_pass_and_unsupported_do_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(llama_cpps_names_are_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(forms_become_one_constraint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(forms_that_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stream_options, set_up, tear_down),
