@@ -74,8 +74,7 @@ static int create_arrays(struct engine *e)
     size_t num_slots = (size_t)request_slots_count(e->slots);
     e->results = calloc((size_t)e->limits.num_logits, sizeof(e->results[0]));
     e->seq_of_slot = malloc(num_slots * sizeof(e->seq_of_slot[0]));
-    e->host_kv = calloc((size_t)e->options.num_host_blocks + 1, (size_t)e->options.kv_block_bytes);
-    if (!e->results || !e->seq_of_slot || !e->host_kv) return STATUS_NO_MEMORY;
+    if (!e->results || !e->seq_of_slot) return STATUS_NO_MEMORY;
     for (int i = 0; i < e->limits.num_steps_in_flight; i++)
         if (plan_init(&e->flights[i].plan, e->limits.num_seqs, e->options.num_host_blocks) != 0)
             return STATUS_NO_MEMORY;
@@ -159,7 +158,6 @@ void engine_destroy(struct engine *e)
     step_builder_destroy(e->builder);
     free(e->results);
     free(e->seq_of_slot);
-    free(e->host_kv);
     free(e);
 }
 

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "engine/engine_internal.h"
 
-static void log_preemptions(const struct plan *plan)
+static void note_preemptions(struct engine *e, const struct plan *plan)
 {
     for (int32_t i = 0; i < plan->num_preemptions; i++) {
         const struct preemption *p = &plan->preemptions[i];
@@ -13,20 +13,20 @@ static void log_preemptions(const struct plan *plan)
             "expected %.2f ms to copy, %.2f ms to compute again",
             p->num_tokens, p->slot_idx, p->saved ? "is saved" : "will be computed again",
             p->restore_us / 1000, p->compute_us / 1000);
+        if (p->restore_us > p->compute_us) step_cost_hope_copy(&e->cost);
     }
 }
 
 int engine_copy_blocks(struct engine *e, const struct plan *plan, int num_before)
 {
     const struct block_copies *saves = &plan->saves, *loads = &plan->loads;
-    log_preemptions(plan);
+    note_preemptions(e, plan);
     if (saves->count + loads->count == 0) return STATUS_OK;
+    int status = model_kv_save(e->model, saves->block_ids, saves->host_ids, saves->count);
     uint64_t begin_ns = clock_monotonic_ns();
-    int status = model_kv_save(e->model, saves->block_ids, saves->host_ids, saves->count, e->host_kv);
-    if (!status)
-        status = model_kv_load(e->model, loads->block_ids, loads->host_ids, loads->count, e->host_kv);
+    if (!status) status = model_kv_load(e->model, loads->block_ids, loads->host_ids, loads->count);
     double us = (double)(clock_monotonic_ns() - begin_ns) / 1000;
-    /* Behind a step in flight they have waited for it, too. */
-    if (num_before == 0) step_cost_learn_copy(&e->cost, saves->count + loads->count, us);
+    /* Behind a step in flight they have waited for it, too. A save may have made room before, which is done once. */
+    if (num_before == 0) step_cost_learn_copy(&e->cost, loads->count, us);
     return status;
 }

@@ -39,8 +39,6 @@ struct engine {
     bool failed;
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* the model's and, with the first request, the tokenizer's */
     bool knows_text;
-    void *
-        host_kv; /* [options.num_host_blocks][options.kv_block_bytes]; pages that were never needed are none */
     struct link_counters *counters;
     struct link_stats inherited; /* what counters said when this engine was made */
     struct step_rates rates;
@@ -57,8 +55,8 @@ void engine_drain(struct engine *e);
 void engine_abandon_flights(struct engine *e);
 
 /* engine_masks.c */
-/* Before the tokens of the newest flight, the only one, are drawn: gives each constrained row its mask. Waits a little
- * for those that are not there; after that the row is withheld. */
+/* Before the tokens of the newest flight, the only one, are drawn: gives each constrained row its mask. Waits as long
+ * as the device is busy anyway for those that are not there; after that the row is withheld. */
 void engine_settle_masks(struct engine *e, int flight_idx);
 /* The sequence's row was withheld: because nothing may follow, or nothing is known? */
 void engine_end_if_masked(struct engine *e, int32_t seq_id);

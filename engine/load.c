@@ -263,10 +263,12 @@ static int load_pool(struct load *load, struct error *err)
     if (status) return status;
     uint64_t block_bytes = model_kv_block_bytes(load->model, load->kv_dtype);
     status = choose_num_blocks(load, block_bytes, err);
-    if (!status) status = model_kv_pool_create(load->model, load->facts.num_blocks, load->kv_dtype, err);
+    if (status) return status;
     load->kv_block_bytes = block_bytes;
     load->num_host_blocks = (int32_t)min_of(load->config->kv_offload_bytes / max_of(block_bytes, (uint64_t)1),
                                             (uint64_t)load->facts.num_blocks);
+    status =
+        model_kv_pool_create(load->model, load->facts.num_blocks, load->num_host_blocks, load->kv_dtype, err);
     if (!status) log_memory_plan(load, block_bytes);
     return status;
 }

@@ -87,7 +87,8 @@ struct moe; /* device's own */
 
 struct kv_shape {
     int32_t num_layers, num_blocks, num_kv_heads, head_dim;
-    enum dtype dtype; /* DTYPE_BF16, or DTYPE_F32 where the device allows it */
+    enum dtype dtype;        /* DTYPE_BF16, or DTYPE_F32 where the device allows it */
+    int32_t num_host_blocks; /* host memory for saved blocks, taken when it is needed */
 };
 
 struct kv_pool; /* device's own: K and V of every layer, [block][kv_head][BLOCK_SIZE][head_dim] in spirit */
@@ -192,15 +193,16 @@ struct kernel_table {
 
     /* ---- K/V pool ---- */
 
+    /* Without its host blocks. */
     uint64_t (*kv_pool_bytes)(struct device *d, const struct kv_shape *shape);
     int (*kv_pool_create)(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
                           struct error *err) must_check;
-    /* Copies blocks of all layers, block_ids[i] of the pool to host + host_ids[i] * (kv_pool_bytes of one block), or
-     * back. Behind the steps begun so far; done on return. */
+    /* Copies blocks of all layers, block_ids[i] to host block host_ids[i], or back. Behind the steps begun so far; done
+     * on return. */
     int (*kv_blocks_save)(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
-                          const int32_t *host_ids, int num_blocks, void *host) must_check;
+                          const int32_t *host_ids, int num_blocks) must_check;
     int (*kv_blocks_load)(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
-                          const int32_t *host_ids, int num_blocks, const void *host) must_check;
+                          const int32_t *host_ids, int num_blocks) must_check;
 
     /* ---- one step ---- */
 

@@ -423,9 +423,11 @@ static struct kv_shape kv_shape(const struct model *m, int32_t num_blocks, enum 
                              .dtype = kv_dtype};
 }
 
-int model_kv_pool_create(struct model *m, int32_t num_blocks, enum dtype kv_dtype, struct error *err)
+int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_blocks, enum dtype kv_dtype,
+                         struct error *err)
 {
     struct kv_shape shape = kv_shape(m, num_blocks, kv_dtype);
+    shape.num_host_blocks = num_host_blocks;
     assert_always(!m->kv_pool);
     return m->device->ops->kv_pool_create(m->device, &shape, &m->kv_pool, err);
 }
@@ -436,18 +438,16 @@ uint64_t model_kv_block_bytes(const struct model *m, enum dtype kv_dtype)
     return m->device->ops->kv_pool_bytes(m->device, &shape);
 }
 
-int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
-                  void *host)
+int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)
 {
     if (num_blocks == 0) return STATUS_OK;
-    return m->device->ops->kv_blocks_save(m->device, m->kv_pool, block_ids, host_ids, num_blocks, host);
+    return m->device->ops->kv_blocks_save(m->device, m->kv_pool, block_ids, host_ids, num_blocks);
 }
 
-int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
-                  const void *host)
+int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)
 {
     if (num_blocks == 0) return STATUS_OK;
-    return m->device->ops->kv_blocks_load(m->device, m->kv_pool, block_ids, host_ids, num_blocks, host);
+    return m->device->ops->kv_blocks_load(m->device, m->kv_pool, block_ids, host_ids, num_blocks);
 }
 
 /* ---- steps ---- */

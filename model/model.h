@@ -18,17 +18,18 @@ void model_destroy(struct model *m);
 
 const struct model_config *model_config(const struct model *m);
 
-int model_kv_pool_create(struct model *m, int32_t num_blocks, enum dtype kv_dtype,
+/* Host blocks are memory of the host, taken when it is needed, where blocks can be saved. */
+int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_blocks, enum dtype kv_dtype,
                          struct error *err) must_check;
 uint64_t model_kv_block_bytes(const struct model *m,
                               enum dtype kv_dtype); /* one block, all layers, K and V */
 
-/* Copies K/V blocks of all layers: block_ids[i] of the pool to host block host_ids[i], at host + host_ids[i] *
- * model_kv_block_bytes, or back. Behind the steps begun so far; done on return. */
-int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
-                  void *host) must_check;
-int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
-                  const void *host) must_check;
+/* Copies K/V blocks of all layers: block_ids[i] to host block host_ids[i], or back. Behind the steps begun so far; done
+ * on return. */
+int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids,
+                  int32_t num_blocks) must_check;
+int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids,
+                  int32_t num_blocks) must_check;
 
 /* Launches one step's forward pass (may return before it is computed), then the drawing of its tokens, before
  * another step begins: until model_step_sample it may still be decided what constrained rows may draw. Later

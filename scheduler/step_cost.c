@@ -11,6 +11,7 @@ static const double DRIFT = 0.02;     /* of a coefficient, from step to step */
 static const double DOUBT = 1.0;      /* of a coefficient, at most and in the beginning */
 static const double LIKELY = 3;       /* standard deviations; times what a copy takes */
 static const double COPY_MEMORY = 64; /* blocks, the newest of them, that its mean goes back */
+static const double COPY_HOPE = 0.97; /* of its price, when nothing was copied because of it */
 
 /* ---- one fit ---- */
 
@@ -83,6 +84,11 @@ void step_cost_learn_copy(struct step_cost *c, int32_t num_blocks, double us)
     if (c->prompt.scale[PER_TOKEN] <= 0 || num_blocks <= 0 || !(us > 0)) return;
     double each = fmin(us / num_blocks, LIKELY * c->block_copy);
     c->block_copy += (each - c->block_copy) * num_blocks / (num_blocks + COPY_MEMORY);
+}
+
+void step_cost_hope_copy(struct step_cost *c)
+{
+    c->block_copy *= COPY_HOPE;
 }
 
 struct step_prices step_cost_prices(const struct step_cost *c)

@@ -53,6 +53,9 @@ void step_cost_learn(struct step_cost *c, const struct step_work *work, double u
 /* num_blocks were copied to the host, or back, while the device did nothing else. Of a start without a price
  * nothing is learned, as of steps. */
 void step_cost_learn_copy(struct step_cost *c, int32_t num_blocks, double us);
+/* A sequence's blocks were not copied, since that was the dearer way: a price from a bad moment becomes lower with each, until
+ * it is tried and learned again. */
+void step_cost_hope_copy(struct step_cost *c);
 struct step_prices step_cost_prices(const struct step_cost *c);
 
 /* Prices from two measured steps of one sequence, of num_tokens tokens and of one, and from the ratio of the

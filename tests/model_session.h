@@ -69,7 +69,7 @@ static inline void session_open(struct session *s, const struct session_options 
                                  .max_model_len = o->max_model_len,
                                  .num_steps_in_flight = 1};
     session_check(model_create(s->device, s->files, &limits, NULL, NULL, &s->model, &err), &err);
-    session_check(model_kv_pool_create(s->model, s->options.num_blocks, o->kv_dtype, &err), &err);
+    session_check(model_kv_pool_create(s->model, s->options.num_blocks, 0, o->kv_dtype, &err), &err);
     s->device->ops->seal(s->device);
     size_t tokens = (size_t)o->num_batched_tokens, seqs = (size_t)o->num_seqs, rows = (size_t)o->num_logits;
     s->token_ids = calloc(tokens, sizeof(int32_t));

@@ -189,18 +189,18 @@ static int cpu_kv_pool_create(struct device *d, const struct kv_shape *shape, st
 }
 
 static int cpu_kv_blocks_save(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
-                              const int32_t *host_ids, int num_blocks, void *host)
+                              const int32_t *host_ids, int num_blocks)
 {
     (void)d;
-    kv_pool_save(pool, block_ids, host_ids, num_blocks, host);
+    kv_pool_save(pool, block_ids, host_ids, num_blocks);
     return STATUS_OK;
 }
 
 static int cpu_kv_blocks_load(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
-                              const int32_t *host_ids, int num_blocks, const void *host)
+                              const int32_t *host_ids, int num_blocks)
 {
     (void)d;
-    kv_pool_load(pool, block_ids, host_ids, num_blocks, host);
+    kv_pool_load(pool, block_ids, host_ids, num_blocks);
     return STATUS_OK;
 }
 

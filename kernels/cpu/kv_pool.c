@@ -34,14 +34,18 @@ int kv_pool_create(struct device_memory *memory, const struct kv_shape *shape, s
     uint64_t bytes = kv_pool_bytes(shape);
     struct kv_pool *p = device_memory_alloc(memory, sizeof *p);
     char *chunks = device_memory_alloc(memory, bytes);
-    if (!p || !chunks)
-        return error_set(err, STATUS_NO_MEMORY, "no memory for a K/V pool of %d blocks (%.1f MiB)",
-                         shape->num_blocks, (double)bytes / (1 << 20));
+    char *saved = device_memory_alloc_array(memory, (uint64_t)shape->num_host_blocks,
+                                            bytes / (uint64_t)max_of(shape->num_blocks, 1));
+    if (!p || !chunks || !saved)
+        return error_set(err, STATUS_NO_MEMORY,
+                         "no memory for a K/V pool of %d blocks (%.1f MiB) and %d saved ones",
+                         shape->num_blocks, (double)bytes / (1 << 20), shape->num_host_blocks);
     *p = (struct kv_pool){
         .shape = *shape,
         .dim = kv_pool_dim(shape->head_dim),
         .chunk_bytes = chunk_bytes(shape),
         .chunks = chunks,
+        .saved = saved,
     };
     *out = p;
     return STATUS_OK;
@@ -71,26 +75,24 @@ static size_t layer_bytes(const struct kv_pool *p)
     return p->chunk_bytes * (size_t)p->shape.num_kv_heads;
 }
 
-/* Where a block's chunks of a layer are in host memory. */
-static size_t host_offset(const struct kv_pool *p, int32_t host_id, int32_t layer)
+static char *saved_layer(const struct kv_pool *p, int32_t host_id, int32_t layer)
 {
-    return ((size_t)host_id * (size_t)p->shape.num_layers + (size_t)layer) * layer_bytes(p);
+    assert_debug(host_id >= 0 && host_id < p->shape.num_host_blocks);
+    return p->saved + ((size_t)host_id * (size_t)p->shape.num_layers + (size_t)layer) * layer_bytes(p);
 }
 
-void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
-                  void *host)
+void kv_pool_save(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks)
 {
     for (int i = 0; i < num_blocks; i++)
         for (int32_t layer = 0; layer < p->shape.num_layers; layer++)
-            memcpy((char *)host + host_offset(p, host_ids[i], layer),
-                   kv_pool_chunk(p, layer, block_ids[i], 0), layer_bytes(p));
+            memcpy(saved_layer(p, host_ids[i], layer), kv_pool_chunk(p, layer, block_ids[i], 0),
+                   layer_bytes(p));
 }
 
-void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
-                  const void *host)
+void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks)
 {
     for (int i = 0; i < num_blocks; i++)
         for (int32_t layer = 0; layer < p->shape.num_layers; layer++)
-            memcpy(kv_pool_chunk(p, layer, block_ids[i], 0),
-                   (const char *)host + host_offset(p, host_ids[i], layer), layer_bytes(p));
+            memcpy(kv_pool_chunk(p, layer, block_ids[i], 0), saved_layer(p, host_ids[i], layer),
+                   layer_bytes(p));
 }

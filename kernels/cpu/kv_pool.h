@@ -18,6 +18,7 @@ struct kv_pool {
     int32_t dim;
     size_t chunk_bytes;
     char *chunks;
+    char *saved; /* [num_host_blocks][layer][kv_head] chunks */
 };
 
 /* head_dim with its padding. */
@@ -47,10 +48,7 @@ int kv_pool_create(struct device_memory *memory, const struct kv_shape *shape, s
 void kv_pool_write(struct kv_pool *p, int32_t layer, int32_t slot, int32_t kv_head, const float *k,
                    const float *v);
 
-/* host holds num_blocks blocks one after another, each [layer][kv_head] chunks. */
-void kv_pool_save(const struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
-                  void *host);
-void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks,
-                  const void *host);
+void kv_pool_save(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks);
+void kv_pool_load(struct kv_pool *p, const int32_t *block_ids, const int32_t *host_ids, int num_blocks);
 
 #endif

@@ -1,5 +1,30 @@
 /* kv_pool.cu - the K/V pool: its memory, and copies of its blocks to the host and back. */
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace
+{
+
+/* A piece is pinned in the middle of a step: 64 MiB take some 20 ms. */
+enum { PIECE_BYTES = 64 << 20, COPY_THREADS = 256, COPY_VECTORS = 8, COPIES_MAX = 128 };
+
+size_t block_bytes(const struct kv_pool *pool)
+{
+    return pool->block_elements * 2;
+}
+
+size_t saved_bytes(const struct kv_pool *pool)
+{
+    return block_bytes(pool) * pool->shape.num_layers;
+}
+
+void create_pieces(struct kv_pool *pool)
+{
+    pool->blocks_per_piece = (int32_t)max_of(PIECE_BYTES / max_of(saved_bytes(pool), (size_t)1), (size_t)1);
+    pool->pieces = new char *[div_up(pool->shape.num_host_blocks, pool->blocks_per_piece)]();
+}
+
+} // namespace
 
 uint64_t cuda_kv_pool_bytes(struct device *device, const struct kv_shape *shape)
 {
@@ -26,6 +51,7 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
                          "--kv-cache-memory-bytes or --gpu-memory-utilization",
                          (double)bytes / (1 << 30));
     }
+    create_pieces(pool);
     cuda_steps_set_spare_block(cuda_of(device), shape->num_blocks);
     *out = pool;
     return STATUS_OK;
@@ -34,33 +60,79 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
 namespace
 {
 
-/* Host layout of a saved block: [layer][block_elements]. A copy for each layer: they lie further apart than a
- * two-dimensional copy may step. */
-int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids,
-                const int32_t *host_ids, int num_blocks, void *host, bool save)
+/* The host's memory of a saved block, which kernels reach by the same address. NULL: there is none left. */
+uint4 *saved_block(struct cuda_device *d, struct kv_pool *pool, int32_t host_id)
 {
-    size_t bytes = pool->block_elements * 2, num_layers = pool->shape.num_layers;
-    for (int i = 0; i < num_blocks; i++)
-        for (size_t layer = 0; layer < num_layers; layer++) {
-            __nv_bfloat16 *block =
-                pool->data + layer * pool->layer_elements + block_ids[i] * pool->block_elements;
-            char *at = (char *)host + (host_ids[i] * num_layers + layer) * bytes;
-            CUDA_CHECK(d, save ? cudaMemcpyAsync(at, block, bytes, cudaMemcpyDeviceToHost, d->stream)
-                               : cudaMemcpyAsync(block, at, bytes, cudaMemcpyHostToDevice, d->stream));
-        }
+    assert_always(host_id >= 0 && host_id < pool->shape.num_host_blocks);
+    char **piece = &pool->pieces[host_id / pool->blocks_per_piece];
+    if (!*piece && !CUDA_CHECK(d, cudaHostAlloc((void **)piece, saved_bytes(pool) * pool->blocks_per_piece,
+                                                cudaHostAllocDefault)))
+        return NULL;
+    return (uint4 *)(*piece + saved_bytes(pool) * (host_id % pool->blocks_per_piece));
+}
+
+struct copy_list {
+    uint4 *saved[COPIES_MAX];
+    int32_t block_ids[COPIES_MAX];
+};
+
+/* Grid: a CTA for a layer of a block, of block_vectors vectors of 16 bytes; a thread has COPY_VECTORS of them under way. */
+template <bool SAVE>
+__global__ void __launch_bounds__(COPY_THREADS)
+    copy_kernel(uint4 *pool, size_t layer_vectors, int32_t block_vectors, const struct copy_list list)
+{
+    size_t layer = blockIdx.x, i = blockIdx.y;
+    uint4 *block = pool + layer * layer_vectors + (size_t)list.block_ids[i] * block_vectors;
+    uint4 *saved = list.saved[i] + layer * block_vectors;
+    const uint4 *from = SAVE ? block : saved;
+    uint4 *to = SAVE ? saved : block;
+    for (int32_t first = threadIdx.x; first < block_vectors; first += COPY_VECTORS * COPY_THREADS) {
+        uint4 held[COPY_VECTORS];
+#pragma unroll
+        for (int k = 0; k < COPY_VECTORS; k++)
+            if (first + k * COPY_THREADS < block_vectors) held[k] = from[first + k * COPY_THREADS];
+#pragma unroll
+        for (int k = 0; k < COPY_VECTORS; k++)
+            if (first + k * COPY_THREADS < block_vectors) to[first + k * COPY_THREADS] = held[k];
+    }
+}
+
+template <bool SAVE>
+bool copy_some(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids, const int32_t *host_ids,
+               int num_blocks)
+{
+    struct copy_list list = {};
+    for (int i = 0; i < num_blocks; i++) {
+        list.block_ids[i] = block_ids[i];
+        list.saved[i] = saved_block(d, pool, host_ids[i]);
+        if (!list.saved[i]) return false;
+    }
+    return launch_after_all(d, copy_kernel<SAVE>, dim3(pool->shape.num_layers, num_blocks),
+                            dim3(COPY_THREADS), (uint4 *)pool->data, pool->layer_elements / 8,
+                            (int32_t)(pool->block_elements / 8), list);
+}
+
+template <bool SAVE>
+int copy_blocks(struct cuda_device *d, struct kv_pool *pool, const int32_t *block_ids,
+                const int32_t *host_ids, int num_blocks)
+{
+    for (int first = 0; first < num_blocks; first += COPIES_MAX)
+        if (!copy_some<SAVE>(d, pool, block_ids + first, host_ids + first,
+                             min_of(num_blocks - first, (int)COPIES_MAX)))
+            return STATUS_DEVICE;
     return CUDA_CHECK(d, cudaStreamSynchronize(d->stream)) ? STATUS_OK : STATUS_DEVICE;
 }
 
 } // namespace
 
 int cuda_kv_blocks_save(struct device *device, struct kv_pool *pool, const int32_t *block_ids,
-                        const int32_t *host_ids, int num_blocks, void *host)
+                        const int32_t *host_ids, int num_blocks)
 {
-    return copy_blocks(cuda_enter(device), pool, block_ids, host_ids, num_blocks, host, true);
+    return copy_blocks<true>(cuda_enter(device), pool, block_ids, host_ids, num_blocks);
 }
 
 int cuda_kv_blocks_load(struct device *device, struct kv_pool *pool, const int32_t *block_ids,
-                        const int32_t *host_ids, int num_blocks, const void *host)
+                        const int32_t *host_ids, int num_blocks)
 {
-    return copy_blocks(cuda_enter(device), pool, block_ids, host_ids, num_blocks, (void *)host, false);
+    return copy_blocks<false>(cuda_enter(device), pool, block_ids, host_ids, num_blocks);
 }

@@ -10,6 +10,10 @@ struct kv_pool {
     __nv_bfloat16 *data;
     size_t block_elements; /* of one layer: 2 * Hk * BLOCK_SIZE * D */
     size_t layer_elements; /* (num_blocks + 1) * block_elements */
+    /* Host blocks [layer][block_elements], blocks_per_piece in a piece of pinned memory; a piece is NULL until one of its
+     * blocks is needed. */
+    char **pieces;
+    int32_t blocks_per_piece;
 };
 
 /* Address of K (which = 0) or V (1) of a block and head: BLOCK_SIZE rows of head_dim. */
@@ -26,8 +30,8 @@ uint64_t cuda_kv_pool_bytes(struct device *d, const struct kv_shape *shape);
 int cuda_kv_pool_create(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
                         struct error *err);
 int cuda_kv_blocks_save(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
-                        const int32_t *host_ids, int num_blocks, void *host);
+                        const int32_t *host_ids, int num_blocks);
 int cuda_kv_blocks_load(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
-                        const int32_t *host_ids, int num_blocks, const void *host);
+                        const int32_t *host_ids, int num_blocks);
 
 #endif

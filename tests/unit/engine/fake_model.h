@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "unit/engine/hash_model.h"
 
-enum { FAKE_FLIGHTS_MAX = 2 };
+enum { FAKE_FLIGHTS_MAX = 2, FAKE_HOST_BLOCKS = 64 };
 
 struct fake_options {
     int num_steps_in_flight;
@@ -45,6 +45,7 @@ struct model {
     struct fake_options options;
     struct step_limits limits;
     uint64_t *kv[FAKE_LAYERS];  /* [num_blocks * BLOCK_SIZE] */
+    uint64_t *saved;            /* [FAKE_HOST_BLOCKS][FAKE_LAYERS][BLOCK_SIZE] */
     uint64_t *reads;            /* [num_tokens] */
     int32_t *last_tokens;       /* [num_batch_slots] */
     float (*rows)[FAKE_HIDDEN]; /* [num_batch_slots] */
@@ -329,20 +330,21 @@ static inline void fake_forbid(struct device *d, const uint64_t *ids)
 }
 
 /* Host memory: [FAKE_LAYERS][BLOCK_SIZE] a block. */
-static inline uint64_t *fake_host_block(const void *host, int32_t host_id, int layer)
+static inline uint64_t *fake_host_block(struct model *m, int32_t host_id, int layer)
 {
-    return (uint64_t *)(uintptr_t)host + ((size_t)host_id * FAKE_LAYERS + (size_t)layer) * BLOCK_SIZE;
+    assert_always(host_id >= 0 && host_id < FAKE_HOST_BLOCKS);
+    return m->saved + ((size_t)host_id * FAKE_LAYERS + (size_t)layer) * BLOCK_SIZE;
 }
 
 static inline int fake_copy(struct model *m, bool save, const int32_t *block_ids, const int32_t *host_ids,
-                            int32_t num_blocks, const void *host)
+                            int32_t num_blocks)
 {
     int status = 0;
     if (num_blocks > 0 && m->options.on_copy)
         status = m->options.on_copy(save, block_ids, host_ids, num_blocks);
     for (int32_t i = 0; i < num_blocks && status == 0; i++)
         for (int layer = 0; layer < FAKE_LAYERS; layer++) {
-            uint64_t *saved = fake_host_block(host, host_ids[i], layer);
+            uint64_t *saved = fake_host_block(m, host_ids[i], layer);
             uint64_t *block = &m->kv[layer][block_ids[i] * BLOCK_SIZE];
             memcpy(save ? saved : block, save ? block : saved, BLOCK_SIZE * sizeof(uint64_t));
         }
@@ -350,18 +352,16 @@ static inline int fake_copy(struct model *m, bool save, const int32_t *block_ids
 }
 
 /* Steps run when they are ended: what one in flight has still to write would not be saved. */
-int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
-                  void *host)
+int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)
 {
     assert_always(num_blocks == 0 || m->num_in_flight == 0);
-    return fake_copy(m, true, block_ids, host_ids, num_blocks, host);
+    return fake_copy(m, true, block_ids, host_ids, num_blocks);
 }
 
-int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks,
-                  const void *host)
+int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks)
 {
     m->num_blocks_loaded += num_blocks;
-    return fake_copy(m, false, block_ids, host_ids, num_blocks, host);
+    return fake_copy(m, false, block_ids, host_ids, num_blocks);
 }
 
 const struct model_config *model_config(const struct model *m)
@@ -414,6 +414,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
         for (size_t i = 0; i < places; i++) m->kv[layer][i] = fake_mix(i, 0xBAD);
     }
     m->written = fake_alloc(places, sizeof(uint8_t));
+    m->saved = fake_alloc((size_t)FAKE_HOST_BLOCKS * FAKE_LAYERS * BLOCK_SIZE, sizeof(uint64_t));
     m->reads = fake_alloc(tokens, sizeof(uint64_t));
     m->last_tokens = fake_alloc((size_t)limits->num_batch_slots, sizeof(int32_t));
     m->rows = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->rows[0]));
@@ -447,6 +448,7 @@ static inline void fake_model_destroy(struct model *m)
         free(f->allowed);
     }
     free(m->written);
+    free(m->saved);
     free(m->reads);
     free(m->last_tokens);
     free(m->rows);

@@ -80,7 +80,9 @@ static bool start_engine(struct rig *rig, const struct setup *setup)
     const char *format = model_path == tiny_path ? "dummy" : "auto";
     status = model_files_open(model_path, format, &rig->files, &err);
     if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
-    if (!status) status = model_kv_pool_create(rig->model, setup->num_blocks, setup->kv_dtype, &err);
+    if (!status)
+        status = model_kv_pool_create(rig->model, setup->num_blocks, setup->num_host_blocks, setup->kv_dtype,
+                                      &err);
     if (!status) options.kv_block_bytes = model_kv_block_bytes(rig->model, setup->kv_dtype);
     if (!status) status = engine_create(rig->model, rig->link, &options, &rig->engine, &err);
     if (status) fail_msg("%s", err.text);

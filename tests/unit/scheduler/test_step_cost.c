@@ -145,6 +145,10 @@ static void test_copies_are_learned(void **state)
     for (int i = 0; i < 40; i++) step_cost_learn_copy(&c, 20, i % 10 ? 20 * 100 : 20 * 100000);
     double learned = step_cost_prices(&c).block_copy;
     assert_true(learned > 90 && learned < 250); /* 100, and hiccups that count three times as much */
+    for (int i = 0; i < 100; i++) step_cost_hope_copy(&c);
+    assert_true(step_cost_prices(&c).block_copy < 0.1 * learned); /* tried again before long */
+    for (int i = 0; i < 40; i++) step_cost_learn_copy(&c, 20, 20 * 100);
+    assert_true(step_cost_prices(&c).block_copy > 90);
     step_cost_init(&c, &(struct step_prices){0});
     step_cost_learn_copy(&c, 20, 2000);
     assert_true(step_cost_prices(&c).block_copy == 0);
