@@ -1,21 +1,27 @@
 #include "cli/bench.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <cjson/cJSON.h>
+
+#include "cli/command.h"
 #include "cli/load_report.h"
 #include "cli/remote.h"
 
-enum { EXIT_USAGE = 2, DEFAULT_STREAMS = 8 };
+enum { DEFAULT_STREAMS = 8 };
 
 #define DEFAULT_URL "http://127.0.0.1:8000"
 
 struct bench_options {
     struct load_options load;
     struct load_limits limits;
-    const char *url, *model, *key_file, *endpoint, *svg;
+    int64_t input, output, groups, prefix; /* 0: as the trace has it */
+    double burst, spread, scale;           /* spread below 0: as the trace has it */
+    const char *url, *model, *key_file, *endpoint, *svg, *trace, *extra_body;
     bool json;
 };
 
@@ -25,17 +31,36 @@ const struct flag bench_flags[] = {
     {"requests", "number", "in all [64]", FLAG_COUNT, AT(load.requests), 1, 10e6},
     {"streams", "number", "most at a time [8; with --rate: any number]", FLAG_COUNT, AT(load.streams), 1,
      65536},
-    {"rate", "1/s",
-     "requests arrive at random, so many a second (Poisson); else each as soon as there is a place",
+    {"rate", "1/s", "requests arrive at random, so many a second; else each as soon as there is a place",
      FLAG_REAL, AT(load.rate), 1e-6, 1e6},
-    {"input", "words", "of a prompt, about a token each [512]", FLAG_COUNT, AT(load.input), 1, 4e6},
-    {"output", "tokens", "of an answer [128]", FLAG_COUNT, AT(load.output), 1, 4e6},
+    {"input", "words", "of a prompt, about a token each [512]", FLAG_COUNT, AT(input), 1, 4e6},
+    {"output", "tokens", "of an answer [128]", FLAG_COUNT, AT(output), 1, 4e6},
+    {"trace", "conversation|code|mooncake",
+     "arrivals, lengths and groups as public traces have them; what is told beside it replaces its own",
+     FLAG_TEXT, AT(trace), 0, 0},
+    {"scale", "factor", "of all lengths of prompts and answers [1]", FLAG_REAL, AT(scale), 1e-4, 1e4},
+    {"spread", "sigma", "lengths are log-normal with --input and --output as medians", FLAG_REAL, AT(spread),
+     0, 4},
+    {"shortest", "tokens", "lengths are drawn evenly from this to --input and --output", FLAG_COUNT,
+     AT(load.shortest), 1, 4e6},
+    {"burst", "number",
+     "of --rate: coefficient of variation of the times between arrivals, gamma distributed [1: Poisson]",
+     FLAG_REAL, AT(burst), 0.01, 100},
+    {"groups", "number", "prompts fall into so many groups of a common beginning", FLAG_COUNT, AT(groups), 1,
+     1e6},
+    {"prefix", "words", "of that beginning", FLAG_COUNT, AT(prefix), 1, 4e6},
+    {"vocab", "tokens",
+     "prompts are token ids below this, exactly --input of them, instead of words (completions)", FLAG_COUNT,
+     AT(load.vocabulary), 101, 1e9},
     {"ignore-eos", "", "answers are as long as that; --no-ignore-eos for servers that refuse the field",
      FLAG_SWITCH, AT(load.ignore_eos), 0, 0},
     {"temperature", "number", "of sampling [0]", FLAG_REAL, AT(load.temperature), 0, 10},
-    {"seed", "number", "of prompts and arrivals: another one, other prompts [0]", FLAG_COUNT, AT(load.seed),
-     0, 1e15},
-    {"endpoint", "chat|completions", "what is asked [chat]", FLAG_TEXT, AT(endpoint), 0, 0},
+    {"extra-body", "json", "an object whose members every request has, too", FLAG_TEXT, AT(extra_body), 0, 0},
+    {"seed", "number", "another one, other prompts [0]", FLAG_COUNT, AT(load.seed), 0, 1e15},
+    {"trace-seed", "number", "another one, other arrivals, lengths and groups [0]", FLAG_COUNT,
+     AT(load.trace_seed), 0, 1e15},
+    {"endpoint", "chat|completions", "what is asked [chat; with --vocab: completions]", FLAG_TEXT,
+     AT(endpoint), 0, 0},
     {"model", "name", "of the server's models [the first]", FLAG_TEXT, AT(model), 0, 0},
     {"api-key-file", "file", "its first key [FLASHD_API_KEY]", FLAG_TEXT, AT(key_file), 0, 0},
     {"slo-ttft", "ms", "goodput counts streams with a first token within this", FLAG_REAL,
@@ -48,12 +73,6 @@ const struct flag bench_flags[] = {
     {"svg", "file", "a picture of TTFT and ITL over their percentiles", FLAG_TEXT, AT(svg), 0, 0},
     {.name = NULL},
 };
-
-static int fail(const struct error *err, int code)
-{
-    fprintf(stderr, "flashd: %s\n", err->text);
-    return code;
-}
 
 static int write_plot(struct load_report *r, const char *path, struct error *err)
 {
@@ -76,9 +95,10 @@ static int report(const struct bench_options *o, const struct load *load)
     else
         load_report_print(&r, stdout);
     if (!status && o->svg) status = write_plot(&r, o->svg, &err);
-    int code = r.num_complete == o->load.requests ? EXIT_SUCCESS : EXIT_FAILURE;
+    bool all_right = r.num_complete == o->load.requests && r.num_other_length == 0;
     load_report_deinit(&r);
-    return status ? fail(&err, EXIT_FAILURE) : code;
+    if (status) return command_fail(&err, EXIT_FAILURE);
+    return all_right ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static int run_with(struct bench_options *o, const struct http_client *client)
@@ -89,21 +109,58 @@ static int run_with(struct bench_options *o, const struct http_client *client)
     int status = o->model ? STATUS_OK : remote_find_model(client, &found, &err);
     o->load.model = o->model ? o->model : found;
     if (!status) status = load_run_all(&load, &o->load, client, &err);
-    int code = status ? fail(&err, EXIT_FAILURE) : report(o, &load);
+    int code = status ? command_fail(&err, EXIT_FAILURE) : report(o, &load);
     load_run_deinit(&load);
     free(found);
     return code;
 }
 
+/* The trace's shape, but for what is told, scaled. */
+static void shape_load(struct bench_options *o)
+{
+    static const struct trace_shape plain = {.input = 512, .output = 128, .burst = 1};
+    struct trace_shape *t = &o->load.shape;
+    *t = o->trace ? *trace_shape_find(o->trace) : plain;
+    if (o->input) t->input = (double)o->input;
+    if (o->output) t->output = (double)o->output;
+    if (o->burst > 0) t->burst = o->burst;
+    if (o->spread >= 0) t->input_spread = t->output_spread = o->spread;
+    if (o->groups) t->num_groups = o->groups;
+    if (o->prefix) t->prefix = o->prefix;
+    t->input *= o->scale;
+    t->output *= o->scale;
+    t->prefix = (int64_t)((double)t->prefix * o->scale);
+}
+
+/* Its members, printed anew; the caller frees *members. A temperature among them replaces --temperature. */
+static int find_members(struct bench_options *o, char **members, struct error *err)
+{
+    cJSON *object = cJSON_Parse(o->extra_body);
+    char *text = cJSON_IsObject(object) ? cJSON_PrintUnformatted(object) : NULL;
+    if (cJSON_HasObjectItem(object, "temperature")) o->load.temperature = NAN;
+    cJSON_Delete(object);
+    if (!text)
+        return error_set(err, STATUS_INVALID, "--extra-body: a JSON object is expected, not \"%.200s\"",
+                         o->extra_body);
+    text[strlen(text) - 1] = '\0';
+    *members = text;
+    o->load.extra_body = text + 1;
+    return STATUS_OK;
+}
+
 static int load_options(struct bench_options *o, int num_args, char **args, struct error *err)
 {
-    *o = (struct bench_options){.url = DEFAULT_URL, .endpoint = "chat"};
-    o->load = (struct load_options){
-        .requests = 64, .input = 512, .output = 128, .timeout_s = 600, .ignore_eos = true};
+    *o = (struct bench_options){.url = DEFAULT_URL, .scale = 1, .spread = -1, .extra_body = "{}"};
+    o->load = (struct load_options){.requests = 64, .timeout_s = 600, .ignore_eos = true};
     int status = flags_load(bench_flags, o, "bench serve", &o->url, num_args, args, err);
+    if (status) return status;
+    if (!o->endpoint) o->endpoint = o->load.vocabulary ? "completions" : "chat";
     o->load.chat = !strcmp(o->endpoint, "chat");
+    if (o->load.chat && o->load.vocabulary)
+        return error_set(err, STATUS_INVALID, "--vocab: a chat has no prompt of token ids");
     if (!o->load.streams && !o->load.rate) o->load.streams = DEFAULT_STREAMS;
-    return status;
+    shape_load(o);
+    return STATUS_OK;
 }
 
 int bench_run(int num_args, char **args)
@@ -111,13 +168,16 @@ int bench_run(int num_args, char **args)
     struct bench_options o;
     struct remote remote;
     struct error err = {0};
+    char *members = NULL;
     if (num_args == 0 || strcmp(args[0], "serve") != 0) {
         error_set(&err, STATUS_INVALID, "bench serve [URL] [options] is expected");
-        return fail(&err, EXIT_USAGE);
+        return command_fail(&err, EXIT_USAGE);
     }
-    if (load_options(&o, num_args - 1, args + 1, &err)) return fail(&err, EXIT_USAGE);
-    int code =
-        remote_init(&remote, o.url, o.key_file, &err) ? fail(&err, EXIT_USAGE) : run_with(&o, &remote.client);
+    if (load_options(&o, num_args - 1, args + 1, &err) || find_members(&o, &members, &err))
+        return command_fail(&err, EXIT_USAGE);
+    int code = remote_init(&remote, o.url, o.key_file, &err) ? command_fail(&err, EXIT_USAGE)
+                                                             : run_with(&o, &remote.client);
     remote_deinit(&remote);
+    free(members);
     return code;
 }

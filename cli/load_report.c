@@ -33,6 +33,21 @@ static bool is_within(double limit, double value)
     return limit <= 0 || isnan(value) || value <= limit;
 }
 
+static struct load_length *find_length(struct load_report *r, int64_t input)
+{
+    size_t i = 0;
+    while (i + 1 < LOAD_LENGTHS && r->lengths[i].most < input) i++;
+    return &r->lengths[i];
+}
+
+static void count_first(struct load_report *r, const struct load_result *one, double first_ms, bool good)
+{
+    struct load_length *length = find_length(r, one->input);
+    samples_add(&length->first_ms, first_ms);
+    length->num_good += good;
+    samples_add(&r->first_ms, first_ms);
+}
+
 static void count_complete(struct load_report *r, struct load_result *one)
 {
     int64_t num_chunks = (int64_t)one->gaps_ms.count + (one->first_ns > 0);
@@ -42,19 +57,29 @@ static void count_complete(struct load_report *r, struct load_result *one)
     r->counted_chunks |= one->num_tokens < 0;
     r->num_tokens += num_tokens;
     if (one->num_prompt_tokens > 0) r->num_prompt_tokens += one->num_prompt_tokens;
-    if (one->first_ns) samples_add(&r->first_ms, first_ms);
     if (num_tokens > 1 && one->first_ns)
         samples_add(&r->token_ms, (double)(one->last_ns - one->first_ns) / 1e6 / (double)(num_tokens - 1));
     samples_add(&r->whole_ms, (double)(one->end_ns - one->due_ns) / 1e6);
     samples_add_all(&r->gap_ms, &one->gaps_ms);
-    r->num_good += is_within(r->limits.first_ms, first_ms) &&
-                   is_within(r->limits.gap_ms, samples_percentile(&one->gaps_ms, 0.99));
+    bool good = is_within(r->limits.first_ms, first_ms) &&
+                is_within(r->limits.gap_ms, samples_percentile(&one->gaps_ms, 0.99));
+    if (one->first_ns) count_first(r, one, first_ms, good);
+    r->num_good += good;
+    r->num_other_length += r->options->ignore_eos && one->num_tokens >= 0 && one->num_tokens != one->output;
+}
+
+/* Four times as long each. */
+static void init_lengths(struct load_report *r)
+{
+    int64_t most = 64;
+    for (size_t i = 0; i < LOAD_LENGTHS; i++, most *= 4) r->lengths[i].most = most;
 }
 
 void load_report_init(struct load_report *r, const struct load *load, const struct load_options *options,
                       struct load_limits limits, const char *url)
 {
     *r = (struct load_report){.options = options, .limits = limits, .url = url};
+    init_lengths(r);
     r->seconds = (double)(load->end_ns - load->begin_ns) / 1e9;
     for (int64_t i = 0; i < load->num_begun; i++) {
         struct load_result *one = &load->results[i];
@@ -70,6 +95,7 @@ void load_report_init(struct load_report *r, const struct load *load, const stru
 
 void load_report_deinit(struct load_report *r)
 {
+    for (size_t i = 0; i < LOAD_LENGTHS; i++) samples_deinit(&r->lengths[i].first_ms);
     samples_deinit(&r->first_ms);
     samples_deinit(&r->gap_ms);
     samples_deinit(&r->token_ms);
@@ -113,7 +139,47 @@ static void print_failures(const struct load_report *r, FILE *out)
     for (size_t i = 0; i < array_length(failures); i++)
         if (r->num_ended[failures[i].end] > 0)
             fprintf(out, "  %-39s %8lld\n", failures[i].text, (long long)r->num_ended[failures[i].end]);
+    if (r->num_other_length > 0)
+        fprintf(out, "  %-39s %8lld   --ignore-eos asks for it\n", "not of the length that was asked",
+                (long long)r->num_other_length);
     if (r->problem) fprintf(out, "  %.200s\n", r->problem);
+}
+
+static bool has_several_lengths(const struct load_report *r)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < LOAD_LENGTHS; i++) count += r->lengths[i].first_ms.count > 0;
+    return count > 1;
+}
+
+static void print_lengths(struct load_report *r, FILE *out)
+{
+    if (!has_several_lengths(r)) return;
+    fprintf(out, "\n  %-20s %9s %9s %9s%s\n", "TTFT by prompt", "count", "p50", "p99",
+            has_limits(r) ? "  within limits" : "");
+    for (struct load_length *l = r->lengths; l < r->lengths + LOAD_LENGTHS; l++) {
+        size_t count = l->first_ms.count;
+        if (count == 0) continue;
+        fprintf(out, "  up to %-14lld %9zu %9.2f %9.2f", (long long)l->most, count,
+                samples_percentile(&l->first_ms, 0.5), samples_percentile(&l->first_ms, 0.99));
+        if (has_limits(r)) fprintf(out, "   %10.1f %%", 100.0 * (double)l->num_good / (double)count);
+        fprintf(out, "\n");
+    }
+}
+
+static void print_shape(const struct load_options *o, FILE *out)
+{
+    const struct trace_shape *t = &o->shape;
+    if (t->name) fprintf(out, "%s: ", t->name);
+    if (o->shortest > 0) fprintf(out, "%lld to ", (long long)o->shortest);
+    fprintf(out, "%.0f %s in, ", t->input, o->vocabulary ? "token ids" : "words");
+    if (o->shortest > 0) fprintf(out, "%lld to ", (long long)o->shortest);
+    fprintf(out, "%.0f tokens out, ", t->output);
+    if (t->input_spread > 0 || t->output_spread > 0)
+        fprintf(out, "medians of spreads %g and %g, ", t->input_spread, t->output_spread);
+    if (t->num_groups > 0)
+        fprintf(out, "%lld groups that share %lld, ", (long long)t->num_groups, (long long)t->prefix);
+    fprintf(out, "seed %lld\n", (long long)o->seed);
 }
 
 static void print_row(const char *name, struct samples *s, FILE *out)
@@ -131,8 +197,7 @@ void load_report_print(struct load_report *r, FILE *out)
             (long long)o->requests);
     if (o->streams > 0) fprintf(out, "at most %lld at a time, ", (long long)o->streams);
     if (o->rate > 0) fprintf(out, "%g a second, ", o->rate);
-    fprintf(out, "%lld words in, %lld tokens out, seed %lld\n", (long long)o->input, (long long)o->output,
-            (long long)o->seed);
+    print_shape(o, out);
     fprintf(out, "  complete             %8lld   in %.2f s\n", (long long)r->num_complete, r->seconds);
     print_failures(r, out);
     if (r->num_complete == 0) return;
@@ -148,6 +213,7 @@ void load_report_print(struct load_report *r, FILE *out)
     print_row("between chunks (ITL)", &r->gap_ms, out);
     print_row("per token (TPOT)", &r->token_ms, out);
     print_row("end to end", &r->whole_ms, out);
+    print_lengths(r, out);
 }
 
 /* ---- JSON ---- */
@@ -177,6 +243,19 @@ static void add_failures(const struct load_report *r, cJSON *to)
         cJSON_AddNumberToObject(to, failures[i].name, (double)r->num_ended[failures[i].end]);
 }
 
+static void add_lengths(struct load_report *r, cJSON *to)
+{
+    cJSON *lengths = cJSON_AddArrayToObject(to, "by_prompt");
+    for (struct load_length *l = r->lengths; l < r->lengths + LOAD_LENGTHS; l++) {
+        if (l->first_ms.count == 0) continue;
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddNumberToObject(row, "most", (double)l->most);
+        if (has_limits(r)) cJSON_AddNumberToObject(row, "good", (double)l->num_good);
+        add_samples(row, "ttft_ms", &l->first_ms);
+        if (!cJSON_AddItemToArray(lengths, row)) cJSON_Delete(row);
+    }
+}
+
 static void add_figures(struct load_report *r, cJSON *to)
 {
     cJSON_AddStringToObject(to, "url", r->url);
@@ -185,6 +264,7 @@ static void add_figures(struct load_report *r, cJSON *to)
     cJSON_AddNumberToObject(to, "seconds", r->seconds);
     cJSON_AddNumberToObject(to, "complete", (double)r->num_complete);
     add_failures(r, to);
+    cJSON_AddNumberToObject(to, "other_length", (double)r->num_other_length);
     cJSON_AddNumberToObject(to, "requests_per_second", rate(r, r->num_complete));
     if (has_limits(r)) cJSON_AddNumberToObject(to, "goodput_per_second", rate(r, r->num_good));
     cJSON_AddNumberToObject(to, "prompt_tokens", (double)r->num_prompt_tokens);
@@ -195,6 +275,7 @@ static void add_figures(struct load_report *r, cJSON *to)
     add_samples(to, "itl_ms", &r->gap_ms);
     add_samples(to, "tpot_ms", &r->token_ms);
     add_samples(to, "e2e_ms", &r->whole_ms);
+    add_lengths(r, to);
 }
 
 int load_report_print_json(struct load_report *r, FILE *out, struct error *err)

@@ -7,10 +7,16 @@
 
 #include "cli/load_run.h"
 
-enum { LOAD_STATUSES_MAX = 16 };
+enum { LOAD_STATUSES_MAX = 16, LOAD_LENGTHS = 10 };
 
 struct load_limits {
     double first_ms, gap_ms; /* of a stream's first token, and of 99 in 100 of its gaps; 0: any */
+};
+
+/* Complete ones whose prompts were asked to have at most so many tokens, and more than the row before has. */
+struct load_length {
+    int64_t most, num_good;
+    struct samples first_ms;
 };
 
 struct load_report {
@@ -19,6 +25,7 @@ struct load_report {
     const char *url;
     double seconds;
     int64_t num_complete, num_good; /* good: complete, and within the limits */
+    int64_t num_other_length;       /* complete, and of another number of tokens than ignore_eos asks for */
     int64_t num_ended[LOAD_TIMED_OUT + 1];
     struct {
         int http_status;
@@ -29,6 +36,7 @@ struct load_report {
     const char *problem; /* of the first that failed otherwise; NULL: none, or it is not told */
     int64_t num_prompt_tokens, num_tokens; /* of complete ones */
     bool counted_chunks;                   /* a server sent no usage: a chunk counts as a token */
+    struct load_length lengths[LOAD_LENGTHS];
     struct samples first_ms, gap_ms, token_ms,
         whole_ms; /* token_ms: mean of a stream behind its first token */
 };

@@ -9,7 +9,12 @@
 #include "base/clock.h"
 #include "base/rng.h"
 
-enum { BODY_BYTES_MAX = 64 << 20, STREAM_WORDS = 1, STREAM_ARRIVALS = 2 };
+enum {
+    BODY_BYTES_MAX = 64 << 20,
+    STREAM_WORDS = 1,
+    STREAM_GROUPS = 2,
+    FIRST_TOKEN = 100
+}; /* below it: control tokens */
 
 /* A token each in most vocabularies, with the blank before it. */
 static const char *const words[] = {
@@ -31,6 +36,7 @@ struct run {
     struct load_target target;
     struct flight *flights; /* [requests] */
     int64_t num_in_flight;
+    uint64_t trace_state;
     double next_s; /* when the next one arrives, after the beginning */
     uv_timer_t arrival;
     uv_signal_t interrupt;
@@ -39,26 +45,60 @@ struct run {
 
 /* ---- what is asked ---- */
 
-static void append_prompt(struct buffer *b, const struct load_options *o, int64_t index)
+/* What one request is, drawn in the order of arrivals. */
+struct draft {
+    int64_t input, output, group;
+};
+
+static int64_t draw_length(const struct load_options *o, uint64_t *state, double median, double spread)
 {
-    buffer_append_char(b, '"');
-    for (int64_t i = 0; i < o->input; i++) {
-        uint32_t draw =
-            rng_philox((uint64_t)o->seed, (uint64_t)i, (uint64_t)index << 8 | STREAM_WORDS).word[0];
-        buffer_printf(b, "%s%s", i ? " " : "", words[draw % array_length(words)]);
-    }
-    buffer_append_char(b, '"');
+    if (o->shortest)
+        return o->shortest + (int64_t)(trace_uniform(state) * fmax(median - (double)o->shortest + 1, 1));
+    return spread > 0 ? trace_length(state, median, spread) : (int64_t)fmax(median, 1);
 }
 
-static void append_body(struct buffer *b, const struct load_options *o, int64_t index)
+static struct draft draw_draft(const struct load_options *o, uint64_t *state)
+{
+    const struct trace_shape *t = &o->shape;
+    struct draft d = {.input = draw_length(o, state, t->input, t->input_spread)};
+    d.output = draw_length(o, state, t->output, t->output_spread);
+    if (t->num_groups > 0) d.group = (int64_t)(trace_uniform(state) * (double)t->num_groups);
+    return d;
+}
+
+/* The beginning of a prompt is its group's. */
+static uint32_t draw_word(const struct load_options *o, const struct draft *d, int64_t index, int64_t at)
+{
+    bool shared = o->shape.num_groups > 0 && at < o->shape.prefix;
+    uint64_t stream = shared ? (uint64_t)d->group << 8 | STREAM_GROUPS : (uint64_t)index << 8 | STREAM_WORDS;
+    return rng_philox((uint64_t)o->seed, (uint64_t)at, stream).word[0];
+}
+
+static void append_prompt(struct buffer *b, const struct load_options *o, const struct draft *d,
+                          int64_t index)
+{
+    buffer_append_char(b, o->vocabulary ? '[' : '"');
+    for (int64_t i = 0; i < d->input; i++) {
+        uint32_t draw = draw_word(o, d, index, i);
+        if (i) buffer_append_char(b, o->vocabulary ? ',' : ' ');
+        if (o->vocabulary)
+            buffer_printf(b, "%lld", (long long)(FIRST_TOKEN + draw % (o->vocabulary - FIRST_TOKEN)));
+        else
+            buffer_append_text(b, words[draw % array_length(words)]);
+    }
+    buffer_append_char(b, o->vocabulary ? ']' : '"');
+}
+
+static void append_body(struct buffer *b, const struct load_options *o, const struct draft *d, int64_t index)
 {
     buffer_append_text(b, "{\"model\":");
     buffer_append_json_text(b, o->model);
     buffer_append_text(b, o->chat ? ",\"messages\":[{\"role\":\"user\",\"content\":" : ",\"prompt\":");
-    append_prompt(b, o, index);
-    buffer_printf(b, "%s,\"max_tokens\":%lld,\"temperature\":%g,", o->chat ? "}]" : "", (long long)o->output,
-                  o->temperature);
+    append_prompt(b, o, d, index);
+    buffer_printf(b, "%s,\"max_tokens\":%lld,", o->chat ? "}]" : "", (long long)d->output);
+    if (!isnan(o->temperature)) buffer_printf(b, "\"temperature\":%g,", o->temperature);
     if (o->ignore_eos) buffer_append_text(b, "\"ignore_eos\":true,");
+    buffer_printf(b, "%s%s", o->extra_body, o->extra_body[0] ? "," : "");
     buffer_append_text(b, "\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
 }
 
@@ -74,28 +114,25 @@ static void on_end(void *context)
     go_on(flight->run);
 }
 
-/* One for which there is no memory stays pending. */
+/* due_ns 0: as soon as its request is written. One for which there is no memory stays pending. */
 static void begin(struct run *run, uint64_t due_ns)
 {
     const char *path = run->options->chat ? "/v1/chat/completions" : "/v1/completions";
     int64_t index = run->load->num_begun++;
     struct load_result *result = &run->load->results[index];
     struct flight *flight = &run->flights[index];
+    struct draft draft = draw_draft(run->options, &run->trace_state);
     struct buffer body;
     buffer_init(&body, BODY_BYTES_MAX);
-    append_body(&body, run->options, index);
+    append_body(&body, run->options, &draft, index);
     flight->run = run;
-    result->due_ns = due_ns;
+    result->input = draft.input;
+    result->output = draft.output;
+    result->due_ns = due_ns ? due_ns : clock_monotonic_ns();
     if (!buffer_failed(&body))
         flight->stream = load_stream_begin(&run->target, path, body.data, result, on_end, flight);
     run->num_in_flight += flight->stream != NULL;
     buffer_deinit(&body);
-}
-
-/* Exponential times between arrivals. */
-static double gap_s(const struct load_options *o, int64_t index)
-{
-    return -log(1 - (double)rng_uniform((uint64_t)o->seed, (uint64_t)index, STREAM_ARRIVALS)) / o->rate;
 }
 
 static void on_arrival(uv_timer_t *timer)
@@ -110,13 +147,13 @@ static void go_on(struct run *run)
     uint64_t now = clock_monotonic_ns();
     while (!run->stopped && run->load->num_begun < o->requests &&
            (!o->streams || run->num_in_flight < o->streams)) {
-        uint64_t due_ns = o->rate > 0 ? run->load->begin_ns + (uint64_t)(run->next_s * 1e9) : now;
+        uint64_t due_ns = o->rate > 0 ? run->load->begin_ns + (uint64_t)(run->next_s * 1e9) : 0;
         if (due_ns > now) {
             uv_timer_start(&run->arrival, on_arrival, (due_ns - now) / 1000000 + 1, 0);
             return;
         }
         begin(run, due_ns);
-        if (o->rate > 0) run->next_s += gap_s(o, run->load->num_begun);
+        if (o->rate > 0) run->next_s += trace_gap(&run->trace_state, o->rate, o->shape.burst);
     }
 }
 
@@ -153,7 +190,10 @@ static void run_loop(struct run *run)
 int load_run_all(struct load *load, const struct load_options *options, const struct http_client *client,
                  struct error *err)
 {
-    struct run run = {.load = load, .options = options, .target.client = client};
+    struct run run = {.load = load,
+                      .options = options,
+                      .target.client = client,
+                      .trace_state = (uint64_t)options->trace_seed * 7919 + 1};
     *load = (struct load){.num_begun = 0};
     run.target.timeout_ms = (uint64_t)(options->timeout_s * 1e3);
     if (!client->socket_path[0] && http_client_find_address(client, &run.target.address, err))

@@ -1,17 +1,21 @@
-/* load_run.h - a load on a server of OpenAI's protocol: requests with random prompts, so many at a time or arriving at random,
- * each answered by a stream. Thread: the only one. */
+/* load_run.h - a load on a server of OpenAI's protocol: requests with random prompts, so many at a time or arriving at
+ * random, each answered by a stream. Thread: the only one. */
 #ifndef CLI_LOAD_RUN_H
 #define CLI_LOAD_RUN_H
 
 #include "cli/load_stream.h"
+#include "cli/load_trace.h"
 
 struct load_options {
     int64_t requests, streams; /* streams: most at a time; 0: any number */
-    double rate;               /* arrivals a second (Poisson); 0: as soon as there is a place */
-    int64_t input, output;     /* words of a prompt, about a token each; tokens of an answer */
-    int64_t seed;              /* of prompts and arrivals */
+    double rate;               /* arrivals a second; 0: as soon as there is a place */
+    struct trace_shape shape;  /* of arrivals and lengths; a spread of 0: each as long as the median */
+    int64_t shortest;          /* not 0: lengths evenly from this to the medians, which are the longest */
+    int64_t vocabulary;        /* of token ids below it are the prompts; 0: of words, about a token each */
+    int64_t seed, trace_seed;  /* of prompts; of arrivals, lengths and groups */
     double timeout_s, temperature;
-    bool chat, ignore_eos; /* chat: /v1/chat/completions, else /v1/completions */
+    bool chat, ignore_eos;  /* chat: /v1/chat/completions, else /v1/completions */
+    const char *extra_body; /* a JSON object's members, without its braces, for every request; "": none */
     const char *model;
 };
 

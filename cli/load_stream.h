@@ -20,6 +20,7 @@ enum load_end {
 };
 
 struct load_result {
+    int64_t input, output; /* asked: tokens or words of the prompt, tokens of the answer */
     enum load_end end;
     int http_status;
     int64_t retry_after_s;                 /* of a refusal; -1: it does not say */

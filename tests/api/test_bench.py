@@ -60,6 +60,22 @@ def test_a_seed_chooses_the_prompts(start_server):
         assert first < 60 and other < 60 < again
 
 
+def test_a_trace(server):
+    """Lengths differ, and the server counts as many tokens as were asked."""
+    before = server.wait_idle()
+    told = figures(server.url, "--trace=code", "--scale=0.02", "--input=2000", "--rate=100", "--requests=12", "--vocab=40000",
+                   "--slo-ttft=1e8")
+    assert told["complete"] == 12 and told["other_length"] == 0
+    rows = told["by_prompt"]
+    assert len(rows) > 1 and sum(row["ttft_ms"]["count"] for row in rows) == sum(row["good"] for row in rows) == 12
+    after = server.wait_idle()
+    for name, field in (("vllm:prompt_tokens_total", "prompt_tokens"), ("vllm:generation_tokens_total", "completion_tokens")):
+        assert after[name] - before[name] == told[field]
+    again = figures(server.url, "--trace=code", "--scale=0.02", "--input=2000", "--rate=100", "--requests=12", "--vocab=40000")
+    assert [again[field] for field in ("prompt_tokens", "completion_tokens")] == [
+        told[field] for field in ("prompt_tokens", "completion_tokens")]
+
+
 # ---- a server that misbehaves ----
 
 HEAD = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -189,6 +205,34 @@ def test_what_is_asked(tmp_path):
                                           "stream_options": {"include_usage": True}}
 
 
+def test_token_ids_groups_and_members():
+    with fake(*[WHOLE] * 8) as server:
+        bench(server.url, "--model=m", "--requests=8", "--streams=1", "--input=30", "--output=9", "--vocab=500", "--groups=2", "--prefix=20",
+              "--extra-body", '{"top_k": 3, "temperature": 0.7, "structured_outputs": {"regex": "a"}}')
+        bodies = [body for _, body in server.asked]
+    for body in bodies:
+        assert len(body["prompt"]) == 30 and all(100 <= token < 500 for token in body["prompt"])
+        assert (body["top_k"], body["temperature"], body["structured_outputs"]) == (3, 0.7, {"regex": "a"})
+    assert len({tuple(body["prompt"][:20]) for body in bodies}) == 2
+    assert len({tuple(body["prompt"][20:]) for body in bodies}) == 8
+
+
+def test_lengths_between():
+    with fake(*[WHOLE] * 12) as server:
+        bench(server.url, "--model=m", "--requests=12", "--streams=1", "--input=30", "--output=9", "--shortest=5")
+        asked = [(len(body["messages"][0]["content"].split()), body["max_tokens"]) for _, body in server.asked]
+    assert len(set(asked)) > 6 and all(5 <= words <= 30 and 5 <= tokens <= 9 for words, tokens in asked)
+
+
+def test_answers_of_another_length():
+    usage = 'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+    whole = HEAD + chunk(TOKEN) + chunk(TOKEN) + chunk(LAST + usage + DONE) + "0\r\n\r\n"
+    with fake(whole, whole, whole) as server:
+        assert figures(server.url, "--model=m", "--requests=1", "--output=2")["other_length"] == 0
+        assert figures(server.url, "--model=m", "--requests=1", "--output=3", code=1)["other_length"] == 1
+        assert figures(server.url, "--model=m", "--requests=1", "--output=3", "--no-ignore-eos")["other_length"] == 0
+
+
 def test_streams_bound_what_is_in_flight():
     with fake(*[("stall", HEAD)] * 3) as server:
         process = subprocess.Popen([str(BINARY), "bench", "serve", server.url, "--model=m", "--streams=3", "--requests=9", "--json"],
@@ -214,6 +258,8 @@ def test_no_server():
     (["--streams=0"], '--streams: a whole number from 1 to 65536 is expected, not "0"'),
     (["--streams=1.5"], '--streams: a whole number from 1 to 65536 is expected, not "1.5"'),
     (["--streams"], "--streams needs a value"), (["--json=1"], "--json takes no value"),
+    (["--extra-body=[1]"], '--extra-body: a JSON object is expected, not "[1]"'),
+    (["--vocab=500", "--endpoint=chat"], "--vocab: a chat has no prompt of token ids"),
     (["--endpoint=embeddings"], '--endpoint: one of chat|completions is expected, not "embeddings"'),
     (["https://a"], "https://a: http://HOST[:PORT] or unix:PATH is expected (there is no TLS here)"),
     (["http://a", "http://b"], 'bench serve: "http://b" is not understood')])

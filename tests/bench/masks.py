@@ -2,9 +2,9 @@
 """masks.py - what a form costs: the same streams with and without one, by turns, on one server.
 
     masks.py [--streams 32] [--output 64] [--input 64] [--rounds 5] [--temperature 1]
-             [--program build/flashd] [--load build/tests/bench/load] [--model MODEL] [-- options of flashd]
+             [--program build/flashd] [--model MODEL] [-- options of flashd]
 
-The form is an array of objects that does not end within the output; a round is one run of load.c with it and one without. Prints for
+The form is an array of objects that does not end within the output; a round is one `flashd bench serve` with it and one without. Prints for
 both the tokens a second (median of the rounds) and the processor time of front and engine for a thousand tokens, which other
 programs on the machine hardly change, and the ratios.
 """
@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -45,13 +44,13 @@ def processor_seconds(pid):
 def run(options, server, members, seed):
     """(tokens a second, processor seconds for a thousand tokens)"""
     before = processor_seconds(server.process.pid)
-    output = subprocess.run(
-        [options.load, "--port", str(server.port), "--streams", str(options.streams), "--input", str(options.input), "--output",
-         str(options.output), "--seed", str(seed), "--sampling", json.dumps(members)[1:-1]],
-        check=True, capture_output=True, text=True).stdout
+    sizes = {"requests": options.streams, "streams": options.streams, "input": options.input, "output": options.output}
+    told = json.loads(subprocess.run(
+        [options.program, "bench", "serve", "http://127.0.0.1:%d" % server.port, "--vocab=40000", "--seed=%d" % seed, "--json",
+         "--extra-body", json.dumps(members), *("--%s=%d" % size for size in sizes.items())],
+        check=True, capture_output=True, text=True).stdout)
     seconds = processor_seconds(server.process.pid) - before
-    rate = float(re.search(r"generated tokens/s\s+([\d.]+)", output).group(1))
-    return rate, seconds / (options.streams * options.output) * 1000
+    return told["completion_tokens_per_second"], seconds / (options.streams * options.output) * 1000
 
 
 def main():
@@ -60,7 +59,6 @@ def main():
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--temperature", type=float, default=1)
     parser.add_argument("--program", default=str(ROOT / "build/flashd"))
-    parser.add_argument("--load", default=str(ROOT / "build/tests/bench/load"))
     parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
     parser.add_argument("serve", nargs="*")
     options = parser.parse_args()

@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "cli/load_trace.h"
 #include "scheduler/scheduler.h"
-#include "tests/bench/trace.h"
 
 enum { REQUESTS_MAX = 4096, TENANTS_MAX = 3, FLIGHTS_MAX = 2 };
 
@@ -408,9 +408,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < array_length(machines); i++) {
         if (machine && machine != &machines[i]) continue;
         if (flood_s > 0) print_flood(&machines[i], flood_s);
-        for (size_t k = 0; k < array_length(trace_shapes) && flood_s == 0; k++)
-            if (!shape || shape == &trace_shapes[k])
-                print_loads(&machines[i], &trace_shapes[k], count, seed, late_us);
+        for (const struct trace_shape *one = trace_shapes; one->name && flood_s == 0; one++)
+            if (!shape || shape == one) print_loads(&machines[i], one, count, seed, late_us);
     }
     return 0;
 }
