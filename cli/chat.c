@@ -5,20 +5,13 @@
 #include <string.h>
 
 #include "cli/chat_server.h"
+#include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/remote.h"
-
-enum { EXIT_USAGE = 2 };
 
 struct chat_options {
     const char *url, *model, *key_file;
 };
-
-static int fail(const struct error *err, int code)
-{
-    fprintf(stderr, "flashd: %s\n", err->text);
-    return code;
-}
 
 /* ---- with a server that runs ---- */
 
@@ -37,11 +30,12 @@ static int chat_elsewhere(int num_args, char **args)
     struct chat_options o = {0};
     struct remote remote;
     struct error err = {0};
-    if (flags_load(chat_flags, &o, "chat --url", NULL, num_args, args, &err)) return fail(&err, EXIT_USAGE);
+    if (flags_load(chat_flags, &o, "chat --url", NULL, num_args, args, &err))
+        return command_fail(&err, EXIT_USAGE);
     bool ready = !remote_init(&remote, o.url, o.key_file, &err);
     int status = ready ? conversation_run(&remote.client, o.model, &err) : STATUS_INVALID;
     remote_deinit(&remote);
-    return !status ? EXIT_SUCCESS : fail(&err, ready ? EXIT_FAILURE : EXIT_USAGE);
+    return !status ? EXIT_SUCCESS : command_fail(&err, ready ? EXIT_FAILURE : EXIT_USAGE);
 }
 
 /* ---- with one of its own ---- */
@@ -55,7 +49,7 @@ static int chat_here(int num_args, char **args)
     if (!status) status = http_client_init(&client, server.url, NULL, &err);
     if (!status) status = conversation_run(&client, NULL, &err);
     chat_server_stop(&server);
-    return status ? fail(&err, EXIT_FAILURE) : EXIT_SUCCESS;
+    return status ? command_fail(&err, EXIT_FAILURE) : EXIT_SUCCESS;
 }
 
 int chat_run(int num_args, char **args)

@@ -6,9 +6,8 @@
 #include <cjson/cJSON.h>
 
 #include "cli/check_probes.h"
+#include "cli/command.h"
 #include "cli/remote.h"
-
-enum { EXIT_USAGE = 2 };
 
 struct check_options {
     const char *url, *model, *key_file;
@@ -28,12 +27,6 @@ struct tally {
     cJSON *rows; /* NULL: a table is printed */
     int num_held, num_broken, num_refused;
 };
-
-static int fail(const struct error *err, int code)
-{
-    fprintf(stderr, "flashd: %s\n", err->text);
-    return code;
-}
 
 static void tell(struct tally *t, const char *kind, const char *name, int status, const struct error *why)
 {
@@ -82,7 +75,7 @@ static int check_server(const struct check_options *o, const struct http_client 
     struct tally tally = {.rows = NULL};
     struct error err = {0};
     char *found = NULL;
-    if (!o->model && remote_find_model(client, &found, &err)) return fail(&err, EXIT_FAILURE);
+    if (!o->model && remote_find_model(client, &found, &err)) return command_fail(&err, EXIT_FAILURE);
     if (o->json) tally.rows = cJSON_CreateArray();
     const struct check check = {client, o->model ? o->model : found};
     check_all(&check, &tally);
@@ -97,12 +90,13 @@ int check_run(int num_args, char **args)
     struct check_options o = {0};
     struct remote remote;
     struct error err = {0};
-    if (flags_load(check_flags, &o, "check", &o.url, num_args, args, &err)) return fail(&err, EXIT_USAGE);
+    if (flags_load(check_flags, &o, "check", &o.url, num_args, args, &err))
+        return command_fail(&err, EXIT_USAGE);
     if (!o.url) {
         error_set(&err, STATUS_INVALID, "check URL [options] is expected");
-        return fail(&err, EXIT_USAGE);
+        return command_fail(&err, EXIT_USAGE);
     }
-    int code = remote_init(&remote, o.url, o.key_file, &err) ? fail(&err, EXIT_USAGE)
+    int code = remote_init(&remote, o.url, o.key_file, &err) ? command_fail(&err, EXIT_USAGE)
                                                              : check_server(&o, &remote.client);
     remote_deinit(&remote);
     return code;

@@ -19,6 +19,7 @@
 #include "cli/bench.h"
 #include "cli/chat.h"
 #include "cli/check.h"
+#include "cli/command.h"
 #include "cli/inspect.h"
 #include "cli/process.h"
 #include "engine/run.h"
@@ -27,8 +28,6 @@
 #include "base/version.h"
 
 extern char **environ;
-
-enum { EXIT_USAGE = 2 };
 
 static const struct command commands[] = {
     {"serve", "MODEL [options]", "serve a GGUF file or a Hugging Face directory", NULL, true},
@@ -82,12 +81,6 @@ static bool print_command_help(const char *name, FILE *out)
     return false;
 }
 
-static int fail(const struct error *err)
-{
-    fprintf(stderr, "flashd: %s\n", err->text);
-    return EXIT_USAGE;
-}
-
 /* Requests that bring no seed draw from this one: the same again with --seed. */
 static int choose_seed(struct config *config, struct error *err)
 {
@@ -133,8 +126,7 @@ static int inspect(struct config *config)
 {
     struct error err = {0};
     if (!model_path_check(config->model, &err)) return inspect_run(config);
-    fail(&err);
-    return EXIT_FAILURE;
+    return command_fail(&err, EXIT_FAILURE);
 }
 
 static int run_command(int (*command)(struct config *), int num_args, char **args, char **environment)
@@ -143,10 +135,10 @@ static int run_command(int (*command)(struct config *), int num_args, char **arg
     struct error err = {0};
     int code = EXIT_FAILURE;
     if (config_init(&config, &err) || config_load(&config, num_args, args, environment, &err)) {
-        code = fail(&err);
+        code = command_fail(&err, EXIT_USAGE);
     } else if (!config.model) {
         error_set(&err, STATUS_INVALID, "a MODEL is expected: a GGUF file or a Hugging Face directory");
-        code = fail(&err);
+        code = command_fail(&err, EXIT_USAGE);
     } else {
         api_keys_hide(&config, num_args, args);
         log_configure(log_level_of(config.log_level), !strcmp(config.log_format, "json"));
@@ -183,7 +175,8 @@ static int fail_unknown(const char *command)
 static int print_completion(const char *shell)
 {
     struct error err = {0};
-    return manual_print_completion(shell, commands, stdout, &err) ? fail(&err) : EXIT_SUCCESS;
+    return manual_print_completion(shell, commands, stdout, &err) ? command_fail(&err, EXIT_USAGE)
+                                                                  : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
