@@ -33,28 +33,41 @@ static void print_entry(const char *tag, const char *argument, const char *help,
     fputs("\n", out);
 }
 
-static void print_option(const struct option *o, FILE *out)
+/* An option of `serve` or one of a command. */
+struct entry {
+    const char *name, *unit, *help;
+    bool is_switch; /* has --no-NAME, too */
+};
+
+static struct entry entry_of_option(const struct option *o)
+{
+    return (struct entry){o->name, o->unit, o->help, o->type == OPTION_FLAG};
+}
+
+static struct entry entry_of_flag(const struct flag *f)
+{
+    return (struct entry){f->name, f->unit, f->help, f->type == FLAG_SWITCH};
+}
+
+static void print_man_entry(struct entry e, FILE *out)
 {
     char tag[128];
-    if (o->type == OPTION_SECTION) {
+    snprintf(tag, sizeof tag, "--%s%s%s", e.name, e.is_switch ? ", --no-" : "", e.is_switch ? e.name : "");
+    print_entry(tag, e.unit, e.help, out);
+}
+
+static void print_option(const struct option *o, FILE *out)
+{
+    if (o->type == OPTION_SECTION)
         fprintf(out, ".SS %s\n", o->name);
-        return;
-    }
-    if (o->type == OPTION_FLAG)
-        snprintf(tag, sizeof tag, "--%s, --no-%s", o->name, o->name);
     else
-        snprintf(tag, sizeof tag, "--%s", o->name);
-    print_entry(tag, o->unit, o->help, out);
+        print_man_entry(entry_of_option(o), out);
 }
 
 static void print_flags(const struct command *c, FILE *out)
 {
-    char tag[128];
     fprintf(out, ".SS Of \\fBflashd %s\\fR alone\n", c->name);
-    for (const struct flag *f = c->flags; f->name; f++) {
-        snprintf(tag, sizeof tag, "--%s", f->name);
-        print_entry(tag, f->unit, f->help, out);
-    }
+    for (const struct flag *f = c->flags; f->name; f++) print_man_entry(entry_of_flag(f), out);
 }
 
 void manual_print(const struct command *commands, const char *version, FILE *out)
@@ -86,14 +99,14 @@ void manual_print(const struct command *commands, const char *version, FILE *out
 
 /* ---- shells ---- */
 
-static bool has_choices(const struct option *o)
+static bool has_choices(struct entry e)
 {
-    return strchr(o->unit, '|');
+    return strchr(e.unit, '|');
 }
 
-static bool is_file(const struct option *o)
+static bool is_file(struct entry e)
 {
-    return !strcmp(o->unit, "file") || !strcmp(o->unit, "path");
+    return !strcmp(e.unit, "file") || !strcmp(e.unit, "path");
 }
 
 /* text with the bytes of special after a backslash, and quotes as a single-quoted word of the shell has them. */
@@ -115,11 +128,18 @@ static void print_choices(const char *unit, FILE *out)
 }
 
 /* The same values behind the same name, whichever command it belongs to. */
-static void print_bash_values(const char *name, const char *unit, FILE *out)
+static void print_bash_values(struct entry e, FILE *out)
 {
-    fprintf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W \"", name);
-    print_choices(unit, out);
+    if (!has_choices(e)) return;
+    fprintf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W \"", e.name);
+    print_choices(e.unit, out);
     fputs("\" -- \"$word\"); return ;;\n", out);
+}
+
+static void print_bash_name(struct entry e, FILE *out)
+{
+    fprintf(out, " --%s", e.name);
+    if (e.is_switch) fprintf(out, " --no-%s", e.name);
 }
 
 /* A command's own options go behind those of `serve`, or take their place. */
@@ -127,10 +147,7 @@ static void print_bash_flags(const struct command *c, FILE *out)
 {
     fprintf(out, "    if [[ ${COMP_WORDS[1]} == %s && $word == -* ]]; then\n", c->name);
     fprintf(out, "        mapfile -t %sCOMPREPLY < <(compgen -W \"", c->serves ? "-O ${#COMPREPLY[@]} " : "");
-    for (const struct flag *f = c->flags; f->name; f++) {
-        fprintf(out, " --%s", f->name);
-        if (f->type == FLAG_SWITCH) fprintf(out, " --no-%s", f->name);
-    }
+    for (const struct flag *f = c->flags; f->name; f++) print_bash_name(entry_of_flag(f), out);
     fputs("\" -- \"$word\")\n    fi\n", out);
 }
 
@@ -139,20 +156,14 @@ static void print_bash(const struct command *commands, FILE *out)
     fputs("_flashd() {\n    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
           "    COMPREPLY=()\n    case $before in\n",
           out);
-    for (size_t i = 0; i < NUM_OPTIONS; i++) {
-        if (options[i].type == OPTION_SECTION || !has_choices(&options[i])) continue;
-        print_bash_values(options[i].name, options[i].unit, out);
-    }
+    for (size_t i = 0; i < NUM_OPTIONS; i++)
+        if (options[i].type != OPTION_SECTION) print_bash_values(entry_of_option(&options[i]), out);
     for (const struct command *c = commands; c->name; c++)
-        for (const struct flag *f = c->flags; f && f->name; f++)
-            if (strchr(f->unit, '|')) print_bash_values(f->name, f->unit, out);
+        for (const struct flag *f = c->flags; f && f->name; f++) print_bash_values(entry_of_flag(f), out);
     fputs("    esac\n    if [[ $word == -* ]]; then\n        mapfile -t COMPREPLY < <(compgen -W \"--config",
           out);
-    for (size_t i = 0; i < NUM_OPTIONS; i++) {
-        if (options[i].type == OPTION_SECTION) continue;
-        fprintf(out, " --%s", options[i].name);
-        if (options[i].type == OPTION_FLAG) fprintf(out, " --no-%s", options[i].name);
-    }
+    for (size_t i = 0; i < NUM_OPTIONS; i++)
+        if (options[i].type != OPTION_SECTION) print_bash_name(entry_of_option(&options[i]), out);
     fputs("\" -- \"$word\")\n    elif ((COMP_CWORD == 1)); then\n        mapfile -t COMPREPLY < <(compgen -W "
           "\"",
           out);
@@ -165,44 +176,28 @@ static void print_bash(const struct command *commands, FILE *out)
     fputs("}\ncomplete -o filenames -F _flashd flashd\n", out);
 }
 
-static void print_zsh_option(const struct option *o, FILE *out)
+static void print_zsh_entry(struct entry e, FILE *out)
 {
-    fprintf(out, "  '--%s%s[", o->name, o->type == OPTION_FLAG ? "" : "=");
-    print_quoted(o->help, "[]:\\", "'\\''", out);
+    fprintf(out, "  '--%s%s[", e.name, e.is_switch ? "" : "=");
+    print_quoted(e.help, "[]:\\", "'\\''", out);
     fputs("]", out);
-    if (o->type == OPTION_FLAG) {
-        fprintf(out, "' \\\n  '--no-%s[not: %s]", o->name, o->name);
-    } else if (has_choices(o)) {
+    if (e.is_switch) {
+        fprintf(out, "' \\\n  '--no-%s[not: %s]", e.name, e.name);
+    } else if (has_choices(e)) {
         fputs(":value:(", out);
-        print_choices(o->unit, out);
+        print_choices(e.unit, out);
         fputs(")", out);
     } else {
-        fprintf(out, ":%s:%s", o->unit, is_file(o) ? "_files" : "");
+        fprintf(out, ":%s:%s", e.unit, is_file(e) ? "_files" : "");
     }
     fputs("' \\\n", out);
-}
-
-static void print_zsh_flag(const struct flag *f, FILE *out)
-{
-    bool is_switch = f->type == FLAG_SWITCH;
-    fprintf(out, "  '--%s%s[", f->name, is_switch ? "" : "=");
-    print_quoted(f->help, "[]:\\", "'\\''", out);
-    fputs("]", out);
-    if (strchr(f->unit, '|')) {
-        fputs(":value:(", out);
-        print_choices(f->unit, out);
-        fputs(")", out);
-    } else if (!is_switch) {
-        fprintf(out, ":%s:%s", f->unit, !strcmp(f->unit, "file") ? "_files" : "");
-    }
-    fputs("'\n", out);
 }
 
 /* A command's own options go before those of `serve`, or take their place. */
 static void print_zsh_flags(const struct command *c, FILE *out)
 {
     fprintf(out, "%s) own=(\n", c->name);
-    for (const struct flag *f = c->flags; f->name; f++) print_zsh_flag(f, out);
+    for (const struct flag *f = c->flags; f->name; f++) print_zsh_entry(entry_of_flag(f), out);
     fprintf(out, "  )%s ;;\n", c->serves ? "" : "; _arguments $own '*:argument:'; return");
 }
 
@@ -213,7 +208,7 @@ static void print_zsh(const struct command *commands, FILE *out)
         if (c->flags) print_zsh_flags(c, out);
     fputs("esac\n_arguments $own \\\n  '--config=[YAML file of options]:file:_files' \\\n", out);
     for (size_t i = 0; i < NUM_OPTIONS; i++)
-        if (options[i].type != OPTION_SECTION) print_zsh_option(&options[i], out);
+        if (options[i].type != OPTION_SECTION) print_zsh_entry(entry_of_option(&options[i]), out);
     fputs("  '1:command:((", out);
     for (const struct command *c = commands; c->name; c++) {
         fprintf(out, "%s%s\\:\"", c == commands ? "" : " ", c->name);
@@ -223,35 +218,28 @@ static void print_zsh(const struct command *commands, FILE *out)
     fputs("))' \\\n  '*:model:_files'\n", out);
 }
 
-static void print_fish_option(const struct option *o, FILE *out)
+/* condition: where it is offered; "": everywhere. */
+static void print_fish_entry(struct entry e, const char *condition, FILE *out)
 {
-    fprintf(out, "complete -c flashd -l %s -d '", o->name);
-    print_quoted(o->help, "\\", "\\'", out);
+    fprintf(out, "complete -c flashd%s -l %s -d '", condition, e.name);
+    print_quoted(e.help, "\\", "\\'", out);
     fputs("'", out);
-    if (has_choices(o)) {
+    if (has_choices(e)) {
         fputs(" -x -a '", out);
-        print_choices(o->unit, out);
+        print_choices(e.unit, out);
         fputs("'", out);
-    } else if (o->type != OPTION_FLAG) {
-        fputs(is_file(o) ? " -r -F" : " -x", out);
+    } else if (!e.is_switch) {
+        fputs(is_file(e) ? " -r -F" : " -x", out);
     }
     fputs("\n", out);
-    if (o->type == OPTION_FLAG) fprintf(out, "complete -c flashd -l no-%s -d 'not: %s'\n", o->name, o->name);
+    if (e.is_switch) fprintf(out, "complete -c flashd%s -l no-%s -d 'not: %s'\n", condition, e.name, e.name);
 }
 
-static void print_fish_flag(const struct command *c, const struct flag *f, FILE *out)
+static void print_fish_flags(const struct command *c, FILE *out)
 {
-    fprintf(out, "complete -c flashd -n '__fish_seen_subcommand_from %s' -l %s -d '", c->name, f->name);
-    print_quoted(f->help, "\\", "\\'", out);
-    fputs("'", out);
-    if (strchr(f->unit, '|')) {
-        fputs(" -x -a '", out);
-        print_choices(f->unit, out);
-        fputs("'", out);
-    } else if (f->type != FLAG_SWITCH) {
-        fputs(!strcmp(f->unit, "file") ? " -r -F" : " -x", out);
-    }
-    fputs("\n", out);
+    char condition[128];
+    snprintf(condition, sizeof condition, " -n '__fish_seen_subcommand_from %s'", c->name);
+    for (const struct flag *f = c->flags; f->name; f++) print_fish_entry(entry_of_flag(f), condition, out);
 }
 
 static void print_fish(const struct command *commands, FILE *out)
@@ -263,9 +251,9 @@ static void print_fish(const struct command *commands, FILE *out)
     }
     fputs("complete -c flashd -l config -d 'YAML file of options' -r -F\n", out);
     for (size_t i = 0; i < NUM_OPTIONS; i++)
-        if (options[i].type != OPTION_SECTION) print_fish_option(&options[i], out);
+        if (options[i].type != OPTION_SECTION) print_fish_entry(entry_of_option(&options[i]), "", out);
     for (const struct command *c = commands; c->name; c++)
-        for (const struct flag *f = c->flags; f && f->name; f++) print_fish_flag(c, f, out);
+        if (c->flags) print_fish_flags(c, out);
 }
 
 int manual_print_completion(const char *shell, const struct command *commands, FILE *out, struct error *err)
