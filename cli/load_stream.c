@@ -10,16 +10,12 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "base/stream_socket.h"
 
 enum { READ_BYTES = 64 << 10, REQUEST_BYTES_MAX = 64 << 20, LINE_BYTES_MAX = 16 << 20 };
 
 struct load_stream {
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } socket;
+    union stream_socket socket;
     uv_timer_t timer;
     uv_connect_t connect;
     uv_write_t write;

@@ -21,6 +21,7 @@
 
 #include <uv.h>
 
+#include "base/stream_socket.h"
 #include "server/gate.h"
 #include "server/hangup.h"
 #include "server/http_reader.h"
@@ -39,12 +40,7 @@ enum connection_state {
 };
 
 struct connection {
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } socket;
+    union stream_socket socket;
     uv_timer_t timer;
     uv_shutdown_t shutdown;
     struct listener *listener;

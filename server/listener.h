@@ -8,6 +8,7 @@
 
 #include <uv.h>
 
+#include "base/stream_socket.h"
 #include "server/auth.h"
 #include "server/browser_gate.h"
 #include "server/gate.h"
@@ -31,21 +32,11 @@ struct listener {
     struct browser_gate browsers;
     struct gate_limits limits;
     struct http_log log;
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } socket;
+    union stream_socket socket;
     bool listening; /* there is a socket */
     bool owns_path; /* of a Unix socket: it is removed in the end */
     bool retired;
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } unwanted; /* a connection that there is no memory for, being closed */
+    union stream_socket unwanted; /* a connection that there is no memory for, being closed */
     bool turning_away, next_waits;
     char address[128]; /* where, for the log: "http://127.0.0.1:8000", "unix:/run/flashd.sock" */
     int port;          /* the one in use; 0 for a Unix socket */
