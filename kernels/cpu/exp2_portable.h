@@ -7,13 +7,9 @@
 
 #include "kernels/cpu/exp2_constants.h"
 
-static inline float exp2_portable(float x)
+/* 2^f for |f| <= 0.5. */
+static inline float exp2_fraction(float f)
 {
-    /* Adding and subtracting 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits. */
-    const float round = 0x1.8p23f;
-    if (!(x >= EXP2_LEAST)) return x < EXP2_LEAST ? 0.0f : x;
-    float shifted = x + round;
-    float f = x - (shifted - round);
     float p = EXP2_C6;
     p = p * f + EXP2_C5;
     p = p * f + EXP2_C4;
@@ -21,6 +17,16 @@ static inline float exp2_portable(float x)
     p = p * f + EXP2_C2;
     p = p * f + EXP2_C1;
     p = p * f + 1.0f;
+    return p;
+}
+
+static inline float exp2_portable(float x)
+{
+    /* Adding and subtracting 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits. */
+    const float round = 0x1.8p23f;
+    if (!(x >= EXP2_LEAST)) return x < EXP2_LEAST ? 0.0f : x;
+    float shifted = x + round;
+    float p = exp2_fraction(x - (shifted - round));
     uint32_t n, bits;
     memcpy(&n, &shifted, sizeof n);
     memcpy(&bits, &p, sizeof bits);

@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/cpu/exp2_constants.h"
+#include "kernels/cpu/exp2_portable.h"
 
 static inline uint32_t gate_bits(float x)
 {
@@ -36,14 +36,7 @@ static inline float gate_float(uint32_t bits)
 static inline float gate_exp2(float x)
 {
     const float shifted = x + 0x1.8p23f; /* the nearest integer, in the low bits */
-    const float f = x - (shifted - 0x1.8p23f);
-    float p = EXP2_C6;
-    p = p * f + EXP2_C5;
-    p = p * f + EXP2_C4;
-    p = p * f + EXP2_C3;
-    p = p * f + EXP2_C2;
-    p = p * f + EXP2_C1;
-    p = p * f + 1.0f;
+    const float p = exp2_fraction(x - (shifted - 0x1.8p23f));
     return gate_float(gate_bits(p) + (gate_bits(shifted) << 23));
 }
 
