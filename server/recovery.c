@@ -1,10 +1,9 @@
 #include "server/recovery.h"
 
-#include <nettle/sha2.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/log.h"
 
 enum { DEATHS_TO_SUSPECT = 2, DEATHS_TO_FAIL = 3 };
@@ -65,28 +64,25 @@ static bool is_suspect(const struct recovery *r, int32_t slot_idx)
 }
 
 /* Of the prompt's ids and of how it samples: enough to know the request again, nothing of its text. */
-static void write_digest(const struct recovery *r, int32_t slot_idx, char text[2 * SHA256_DIGEST_SIZE + 1])
+static struct digest_text digest_request(const struct recovery *r, int32_t slot_idx)
 {
     struct request_slots *slots = link_slots(r->link);
     const struct request_slot_input *input = &request_slots_get(slots, slot_idx)->input;
-    uint8_t digest[SHA256_DIGEST_SIZE];
     struct sha256_ctx hash;
     sha256_init(&hash);
     sha256_update(&hash, (size_t)input->num_prompt_tokens * sizeof(int32_t),
                   (const uint8_t *)request_slots_tokens(slots, slot_idx));
     sha256_update(&hash, sizeof input->sampling, (const uint8_t *)&input->sampling);
-    sha256_digest(&hash, sizeof digest, digest);
-    for (size_t i = 0; i < sizeof digest; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    return digest_end(&hash);
 }
 
 static void fail_killer(struct recovery *r, int32_t slot_idx)
 {
-    char digest[2 * SHA256_DIGEST_SIZE + 1];
-    write_digest(r, slot_idx, digest);
+    const struct digest_text digest = digest_request(r, slot_idx);
     log_error("request %llu ended the engine %d times, the last time alone: it fails (sha256 of prompt and "
               "sampling %s)",
               (unsigned long long)request_slots_get(link_slots(r->link), slot_idx)->input.request_id,
-              r->victims[slot_idx].num_deaths, digest);
+              r->victims[slot_idx].num_deaths, digest.text);
     link_finish_waiting(r->link, slot_idx, FINISH_ERROR, "the engine dies of this request");
 }
 

@@ -1,9 +1,9 @@
 #include "server/api/slot_fill.h"
 
-#include <nettle/sha2.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/rng.h"
 #include "config/api_keys.h"
 
@@ -28,21 +28,13 @@ uint64_t slot_fill_seed(uint64_t request_seed, bool is_clients, int prompt_idx, 
     return (uint64_t)b.word[0] << 32 | b.word[1];
 }
 
-static void hash_with_length(struct sha256_ctx *hash, const char *bytes, size_t n)
-{
-    uint8_t length[8];
-    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)n >> (8 * i));
-    sha256_update(hash, sizeof length, length);
-    if (n > 0) sha256_update(hash, n, (const uint8_t *)bytes);
-}
-
 void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t cache_salt_bytes,
                           uint8_t out[CACHE_SALT_BYTES])
 {
     struct sha256_ctx hash;
     sha256_init(&hash);
-    hash_with_length(&hash, api_key ? api_key : "", api_key ? strlen(api_key) : 0);
-    hash_with_length(&hash, cache_salt, cache_salt_bytes);
+    digest_add_text(&hash, api_key ? api_key : "");
+    digest_add_bytes(&hash, cache_salt, cache_salt_bytes);
     sha256_digest(&hash, CACHE_SALT_BYTES, out);
 }
 
