@@ -1,6 +1,5 @@
 #include "base/byte_queue.h"
 
-#include <poll.h>
 #include <string.h>
 
 static struct byte_half *half_to_fill(struct byte_queue *q)
@@ -65,10 +64,4 @@ struct byte_half *byte_queue_take(struct byte_queue *q)
         full = NULL;
     pthread_mutex_unlock(&q->lock);
     return full;
-}
-
-bool byte_queue_wait(struct byte_queue *q, int ms)
-{
-    for (; ms > 0 && !atomic_load(&q->idle); ms--) poll(NULL, 0, 1);
-    return ms > 0;
 }

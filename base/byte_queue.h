@@ -6,6 +6,7 @@
 #ifndef BASE_BYTE_QUEUE_H
 #define BASE_BYTE_QUEUE_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -47,6 +48,10 @@ void byte_queue_close(struct byte_queue *q);
 struct byte_half *byte_queue_take(struct byte_queue *q);
 
 /* Also in a signal handler. False: something is left after so many ms. */
-bool byte_queue_wait(struct byte_queue *q, int ms);
+static inline bool byte_queue_wait(struct byte_queue *q, int ms)
+{
+    for (; ms > 0 && !atomic_load(&q->idle); ms--) poll(NULL, 0, 1);
+    return ms > 0;
+}
 
 #endif

@@ -53,6 +53,7 @@ X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of
 X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is, so that tenants of one key take turns, too; for a proxy that sets it") \
 X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
 X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
+X(FLAG,  receipts, "receipts", false, 0, 0, "", "each answer carries a receipt: digests of model, tokenizer, template, request and text, its tokens and its seed, chained by API key; flashd verify computes it again") \
 X(BYTES, response_store_bytes, "response-store-bytes", 64 * MIB, 0, 1LL << 40, "bytes", "finished /v1/responses kept for previous_response_id and GET, the newest; 0: none") \
 SECTION("Listening") \
 X(TEXT,  host, "host", "127.0.0.1", 0, 0, "address", "IP address to listen on") \
@@ -95,6 +96,8 @@ SECTION("Logs") \
 X(TEXT,  log_level, "log-level", "info", 0, 0, "debug|info|warning|error", "least severe line that is written") \
 X(TEXT,  log_format, "log-format", "text", 0, 0, "text|json", "json: one object a line") \
 X(FLAG,  log_requests, "log-requests", true, 0, 0, "", "one line a finished request (never its text)") \
+X(TEXT,  journal, "journal", NULL, 0, 0, "file", "keep each request, prompts included, and its answer's receipt in this file, for flashd replay; API keys are not in it") \
+X(BYTES, journal_bytes, "journal-bytes", 1 * GIB, 64 * KIB, 1LL << 50, "bytes", "of the journal's file and the one before it, FILE.1, together; older requests are forgotten") \
 X(TEXT,  otlp_endpoint, "otlp-endpoint", NULL, 0, 0, "URL", "send a span of each generation request to this OpenTelemetry collector, as JSON over HTTP: http://host[:4318][/v1/traces]")
 /* clang-format on */
 

@@ -32,6 +32,7 @@
 #include "server/engine_watch.h"
 #include "server/http_metrics.h"
 #include "server/inherited.h"
+#include "server/journal.h"
 #include "server/listener.h"
 #include "server/loop_watch.h"
 #include "server/loop_slice.h"
@@ -73,6 +74,7 @@ struct life {
     uv_thread_t text_thread;
     bool loading_text; /* text_thread runs */
     bool has_text;
+    struct model_identity identity; /* the text thread's; where answers have receipts */
     int text_status;
     double text_seconds;
     struct error text_error;
@@ -198,6 +200,7 @@ static void retire(struct life *life)
 static void leave(const struct life *life)
 {
     log_info("ended with code %d", life->exit_code);
+    journal_destroy(life->server.journal);
     log_writer_stop();
     _exit(life->exit_code);
 }
@@ -345,12 +348,20 @@ static void fail_device(struct life *life)
 
 /* ---- loading ---- */
 
+/* Random weights may have no files at all. */
+static void read_identity(struct life *life)
+{
+    int status = model_identity_read(life->server.config->model, &life->identity, &life->text_error);
+    if (status && !life->text_status) life->text_status = status;
+}
+
 static void text_main(void *context)
 {
     struct life *life = context;
     const struct config *config = life->server.config;
     uint64_t begin_ns = clock_monotonic_ns();
     life->text_status = model_text_open(config->model, config->chat_template, &life->text, &life->text_error);
+    if (life->server.makes_receipts && life->text_status != STATUS_NO_MEMORY) read_identity(life);
     life->text_seconds = (double)(clock_monotonic_ns() - begin_ns) / 1e9;
     uv_async_send(&life->text_done);
 }
@@ -406,6 +417,7 @@ static int publish_model(struct life *life, struct error *err)
     server->tokenizer = life->text.tokenizer;
     server->chat_template = life->text.chat_template;
     server->tool_format = life->text.tool_format;
+    server->identity = life->identity;
     tell_phases(life);
     return 0;
 }
@@ -676,6 +688,33 @@ static int start_spans(struct server *server, struct error *err)
     return STATUS_OK;
 }
 
+static double num_lines_kept(const void *context)
+{
+    const struct server *server = context;
+    return (double)journal_num_written(server->journal);
+}
+
+static double num_lines_dropped(const void *context)
+{
+    const struct server *server = context;
+    return (double)journal_num_dropped(server->journal);
+}
+
+static int start_journal(struct server *server, struct error *err)
+{
+    enum { HEAD_BYTES = 4096 }; /* of a line, before the body of a request */
+    const struct config *config = server->config;
+    if (!config->journal) return STATUS_OK;
+    int status = journal_create(config->journal, config->journal_bytes, config->max_body_bytes + HEAD_BYTES,
+                                &server->journal, err);
+    if (status) return status;
+    metric_register_read(METRIC_COUNTER, "flashd_journal_lines_total",
+                         "Lines that --journal holds, or held: two a request.", num_lines_kept, server);
+    metric_register_read(METRIC_COUNTER, "flashd_journal_lines_dropped_total",
+                         "Lines that it lacks: the disk was full, or too slow.", num_lines_dropped, server);
+    return STATUS_OK;
+}
+
 static int start(struct life *life, struct error *err)
 {
     struct server *server = &life->server;
@@ -692,6 +731,7 @@ static int start(struct life *life, struct error *err)
                          "Log lines that nobody will see: their reader was too slow, or the disk was full.",
                          num_log_lines_dropped, server);
     status = start_spans(server, err);
+    if (!status) status = start_journal(server, err);
     if (!status) status = inherited_take(&life->inherited, err);
     if (!status) status = listener_open(&life->listener, server, server_routes, err);
     life->listener.on_quiet = on_quiet;
@@ -721,6 +761,7 @@ static void release(struct life *life)
     }
     if (life->server.api) api_deinit(&life->server);
     span_export_destroy(life->server.spans);
+    journal_destroy(life->server.journal);
     masks_destroy(life->server.masks);
     grammars_destroy(life->server.grammars);
     rerank_template_close(life->server.reranker);
@@ -752,6 +793,7 @@ int server_run(struct config *config, engine_main *engine)
     life->config = config;
     life->server = (struct server){.loop = &life->loop,
                                    .config = config,
+                                   .makes_receipts = config->receipts || config->journal,
                                    .start_ns = clock_monotonic_ns(),
                                    .engine_is_down = true,
                                    .created = (int64_t)(clock_wall_ns() / 1000000000)};

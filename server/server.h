@@ -11,11 +11,13 @@
 #include "server/exchange.h"
 #include "server/response.h"
 #include "text/chat_template.h"
+#include "text/model_identity.h"
 #include "text/tokenizer.h"
 #include "text/tools/tool_format.h"
 
 struct grammars;
 struct inherited;
+struct journal;
 struct rerank_template;
 struct span_export;
 struct masks;
@@ -41,6 +43,9 @@ struct server {
     const struct chat_template *chat_template; /* NULL: the model has none */
     const struct tool_format *tool_format;     /* NULL: likewise */
     struct rerank_template *reranker;          /* NULL: the model is none */
+    struct model_identity identity;            /* where answers have receipts */
+    bool makes_receipts;                       /* --receipts, --journal */
+    struct journal *journal;                   /* NULL: nobody wants one */
     struct link *link;
     struct request_slots *slots;    /* the link's */
     struct grammars *grammars;      /* of answers that must have a form, */

@@ -55,6 +55,9 @@ int api_init(struct server *server, struct error *err)
     }
     if (getrandom(&api->id_key, sizeof api->id_key, 0) != (ssize_t)sizeof api->id_key)
         api->id_key = clock_wall_ns();
+    if (server->makes_receipts &&
+        getrandom(&api->chain_id, sizeof api->chain_id, 0) != (ssize_t)sizeof api->chain_id)
+        api->chain_id = clock_wall_ns();
     uv_timer_init(server->loop, &api->ping_timer);
     uv_unref((uv_handle_t *)&api->ping_timer);
     api->ping_timer.data = api;

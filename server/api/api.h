@@ -21,6 +21,7 @@ struct api {
     struct key_use *key_use;  /* [num_keys + 1]: the first is of requests without a key */
     uint64_t num_unseeded;    /* requests that brought no seed: each gets the next one */
     uint64_t id_key;          /* random: ids of answers cannot be guessed */
+    uint64_t chain_id;        /* random: of all chains of receipts in this process */
     size_t num_unread_bytes;  /* of slots that were given back, in copies (choice.c) */
     struct job *waiting_jobs; /* tokenize.c's, the oldest first */
     int num_jobs;             /* /tokenize and /detokenize that are not answered; */

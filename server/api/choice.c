@@ -47,6 +47,18 @@ static bool add_offsets(struct choice *c, const struct choice_context *context, 
     return c->offsets != NULL;
 }
 
+static bool add_transcript(struct choice *c, const struct choice_context *context, struct arena *arena)
+{
+    const struct server *server = context->server;
+    if (!server->makes_receipts || api_kind_has_rows(context->params->kind)) return true;
+    c->transcript = arena_alloc(arena, sizeof *c->transcript);
+    if (!c->transcript) return false;
+    buffer_init(&c->transcript->ids, TRANSCRIPT_TOKENS_MAX * sizeof(int32_t));
+    sha256_init(&c->transcript->tokens);
+    sha256_init(&c->transcript->text);
+    return true;
+}
+
 /* Where a chat's answer may hold more than text. */
 static bool add_pieces(struct choice *c, const struct choice_context *context, const struct prompt *prompt)
 {
@@ -70,7 +82,7 @@ bool choice_init(struct choice *c, const struct choice_context *context, const s
     c->num_prompt_tokens = prompt->tokens.num_ids;
     c->num_reported = p->kind == API_COMPLETIONS && p->echo && p->logprobs ? 0 : c->num_prompt_tokens;
     if (prompt->text) buffer_append(&c->ready, prompt->text, prompt->text_bytes);
-    if (!add_pieces(c, context, prompt)) return false;
+    if (!add_pieces(c, context, prompt) || !add_transcript(c, context, arena)) return false;
     return text_stream_init(&c->text, context->server->tokenizer, p->skip_special_tokens && !c->pieces,
                             &p->stop, p->include_stop_str_in_output, HELD_BYTES_MAX, arena) &&
            add_offsets(c, context, prompt, arena) && !buffer_failed(&c->ready);
@@ -92,6 +104,7 @@ void choice_deinit(struct choice *c, const struct choice_context *context)
     buffer_deinit(&c->ready);
     pieces_free(c->pieces);
     if (c->offsets) token_offsets_deinit(c->offsets);
+    if (c->transcript) buffer_deinit(&c->transcript->ids);
 }
 
 /* ---- reading ---- */
@@ -165,11 +178,27 @@ static bool is_hidden(const struct choice *c, const struct choice_context *conte
     return !pieces_want(c->pieces, text, n);
 }
 
+static void note_token(struct choice *c, int32_t id)
+{
+    if (!c->transcript) return;
+    sha256_update(&c->transcript->tokens, sizeof id, (const uint8_t *)&id);
+    if (c->num_pulled <= TRANSCRIPT_TOKENS_MAX) buffer_append(&c->transcript->ids, &id, sizeof id);
+}
+
+/* Of ready, from begin on. */
+static void note_text(struct choice *c, size_t begin)
+{
+    if (c->transcript && c->ready.num_bytes > begin)
+        sha256_update(&c->transcript->text, c->ready.num_bytes - begin,
+                      (const uint8_t *)c->ready.data + begin);
+}
+
 /* A token that ends the answer leaves no text behind, whatever it stands for. */
 static void decode_token(struct choice *c, const struct choice_context *context, const struct view *v)
 {
     assert_debug(!c->failed && c->num_pulled < c->max_tokens);
     int32_t id = generated_token(c, v, c->num_pulled++);
+    note_token(c, id);
     bool is_stop = id == v->stop_token_id && c->num_pulled == v->num_published;
     if ((is_stop && !context->params->include_stop_str_in_output) || is_hidden(c, context, id)) return;
     if (!text_stream_push(&c->text, id, c->num_pulled > v->min_tokens, &c->ready)) return;
@@ -180,7 +209,9 @@ static void decode_token(struct choice *c, const struct choice_context *context,
 /* Taken apart token by token, so that reasoning counts the same however the tokens came. */
 static void take_token(struct choice *c, const struct choice_context *context, const struct view *v)
 {
+    size_t begin = c->ready.num_bytes;
     decode_token(c, context, v);
+    note_text(c, begin);
     if (!c->pieces) return;
     pieces_take(c->pieces, &c->ready, false);
     c->num_reasoning += tool_parser_in_reasoning(c->pieces->parser);
@@ -202,7 +233,9 @@ static void take_finish(struct choice *c, const struct choice_context *context, 
     if (finish == FINISH_LENGTH && api_kind_has_rows(context->params->kind)) {
         take_row(c, context);
     } else if (finish == FINISH_STOP || finish == FINISH_LENGTH) {
+        size_t begin = c->ready.num_bytes;
         bool stopped = text_stream_finish(&c->text, &c->ready) || finish == FINISH_STOP;
+        note_text(c, begin);
         c->finish_reason = stopped ? "stop" : "length";
     } else {
         c->failed = true;
@@ -305,6 +338,7 @@ struct logprobs_part choice_prompt_logprobs(const struct choice *c, const struct
 
 bool choice_is_broken(const struct choice *c)
 {
+    if (c->transcript && buffer_failed(&c->transcript->ids)) return true;
     return buffer_failed(&c->ready) || buffer_failed(&c->text.held) || (c->pieces && c->pieces->failed);
 }
 

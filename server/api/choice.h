@@ -10,11 +10,21 @@
 #ifndef SERVER_API_CHOICE_H
 #define SERVER_API_CHOICE_H
 
+#include "base/digest.h"
 #include "server/api/logprobs_text.h"
 #include "server/api/params.h"
 #include "server/api/pieces.h"
 #include "server/api/prompts.h"
 #include "server/api/text_stream.h"
+
+enum { TRANSCRIPT_TOKENS_MAX = 4096 };
+
+/* All that came of a choice, for its receipt. */
+struct transcript {
+    struct sha256_ctx tokens; /* of every token that was pulled, 4 bytes each, */
+    struct sha256_ctx text;   /* and of their text, before it is taken apart */
+    struct buffer ids;        /* int32_t each: the first TRANSCRIPT_TOKENS_MAX */
+};
 
 struct unread; /* the copy of a slot's unread part */
 
@@ -39,6 +49,7 @@ struct choice {
     struct buffer ready;           /* text for the client, not written yet */
     struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */
     struct token_offsets *offsets; /* NULL: none are told */
+    struct transcript *transcript; /* in the arena; NULL: nobody wants a receipt */
     /* at the engine, the last of those that were pulled; 0: not yet */
     uint64_t scheduled_ns, first_token_ns, last_token_ns;
     uint64_t last_write_ns; /* of tokens to a stream; 0: none yet */

@@ -97,6 +97,14 @@ void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
     cJSON_Delete(object);
 }
 
+void codec_append_receipt(struct buffer *out, const struct answer *a)
+{
+    if (!a->receipt) return;
+    buffer_append_text(out, ",\"receipt\":");
+    buffer_append(out, a->receipt->data, a->receipt->num_bytes);
+    if (buffer_failed(a->receipt)) out->failed = true;
+}
+
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e)
 {
     if (a->codec->events[kind]) a->codec->events[kind](out, a, e);

@@ -35,7 +35,9 @@ struct answer {
     const struct choice_context *context;
     const struct choice *choices;
     int num_choices;
-    void *state; /* codec->state_bytes of the codec's own, zero at first; NULL: none */
+    const struct buffer
+        *receipt; /* a JSON object, for the last event of a stream's text or the whole; NULL: none */
+    void *state;  /* codec->state_bytes of the codec's own, zero at first; NULL: none */
 };
 
 enum event_kind {
@@ -139,6 +141,9 @@ void codec_append_call_id(struct buffer *out, const struct answer *a, const stru
 
 /* A call's arguments as an object; those that were cut off are none, so that it is empty then. */
 void codec_append_arguments(struct buffer *out, const struct buffer *arguments);
+
+/* As a further member, where there is one. */
+void codec_append_receipt(struct buffer *out, const struct answer *a);
 
 /* The codec's bytes for an event. */
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e);

@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "config/api_keys.h"
 #include "server/api/generation_output.h"
+#include "server/api/journal_lines.h"
+#include "server/api/receipt.h"
 #include "server/api/request_log.h"
 #include "server/api/request_span.h"
 #include "server/api/slot_fill.h"
@@ -76,6 +78,7 @@ static void generation_free(struct generation *g)
     token_limits_release(g->params.limits);
     cJSON_Delete(g->params.tools);
     tenant_forget(g);
+    buffer_deinit(&g->receipt);
     arena_deinit(&g->arena);
     free(g);
 }
@@ -178,6 +181,7 @@ void generation_conclude(struct generation *g, enum outcome outcome, int http_st
     if (outcome == OUTCOME_DONE) admission_learn(&g->api->admission, g);
     request_metrics_count_finished(outcome, most);
     write_log(g, outcome, http_status, now_ns);
+    journal_tell_answer(g, outcome_names[outcome]);
     export_span(g, outcome, http_status, now_ns);
 }
 
@@ -255,6 +259,8 @@ static int make_answer(struct generation *g, struct preparation *p)
     struct answer *a = &g->answer;
     snprintf(a->made_id, sizeof a->made_id, "%s%08x%08x%08x", a->codec->id_prefix, b.word[0], b.word[1],
              b.word[2]);
+    if (g->replay && !strncmp(g->replay->id, a->codec->id_prefix, strlen(a->codec->id_prefix)))
+        memcpy(a->made_id, g->replay->id, sizeof a->made_id);
     a->id = a->made_id;
     if (g->params.request_id && a->codec->tells_ids)
         a->id = join(&g->arena, a->codec->id_prefix, g->params.request_id);
@@ -275,12 +281,12 @@ static int make_answer(struct generation *g, struct preparation *p)
     return 0;
 }
 
-/* A request without a seed gets the next of the server's (--seed); the log names it. */
+/* A request without a seed gets the next of the server's (--seed), or the one that it had; the log names it. */
 static void choose_seed(struct generation *g)
 {
     enum { STREAM_SEED = 0x73656564 };
-    g->seed = (uint64_t)g->params.seed;
-    if (g->params.has_seed) return;
+    g->seed = g->replay ? g->replay->seed : (uint64_t)g->params.seed;
+    if (g->params.has_seed || g->replay) return;
     const struct rng_block b =
         rng_philox((uint64_t)g->api->server->config->seed, g->api->num_unseeded++, STREAM_SEED);
     g->seed = (uint64_t)b.word[0] << 32 | b.word[1];
@@ -395,6 +401,7 @@ static void admit(struct generation *g, struct preparation *p)
     }
     choose_seed(g);
     submit(g, &p->prompts);
+    journal_tell_request(g, g->x->body, g->x->body_bytes);
     if (g->params.warnings) exchange_add_header(g->x, "x-flashd-warning", g->params.warnings);
     if (g->params.stream) begin_stream(g);
     exchange_drop_request(g->x);
@@ -492,12 +499,18 @@ void generation_start(struct exchange *x, const struct codec *codec)
     x->context = g;
     x->on_writable = on_writable;
     x->on_closed = on_closed;
+    if (receipt_read_replay(x, &g->arena, &g->replay, &error) < 0) {
+        generation_abort(g, &error, OUTCOME_ABORTED);
+        free_if_over(g);
+        return;
+    }
     const struct prepare_input in = {.server = x->server,
                                      .codec = codec,
                                      .body = x->body,
                                      .body_bytes = x->body_bytes,
                                      .api_key_idx = x->api_key_idx,
-                                     .now_seconds = (int64_t)(clock_wall_ns() / 1000000000)};
+                                     .now_seconds = g->replay ? g->replay->created
+                                                              : (int64_t)(clock_wall_ns() / 1000000000)};
     /* A template and a grammar may take as long as they like within their limits, whatever the body's length. */
     bool is_long = codec->kind == API_CHAT || x->body_bytes > INLINE_BODY_BYTES_MAX ||
                    constraint_may_be_in(x->body, x->body_bytes);

@@ -22,6 +22,7 @@
 #include "server/api/prepare.h"
 #include "server/api/request_metrics.h"
 
+struct replay;
 struct request_trace;
 
 struct generation {
@@ -44,10 +45,12 @@ struct generation {
     struct choice_context context;
     struct choice *choices;
     int num_choices;
-    uint64_t seed; /* of the first choice */
-    bool blocked;  /* the client does not read: wait for on_writable */
-    bool begun;    /* the stream's first event was written */
-    bool broken;   /* out of memory in the middle of a stream: it must not go on with a gap */
+    uint64_t seed;               /* of the first choice */
+    const struct replay *replay; /* in the arena; NULL: an answer of its own */
+    struct buffer receipt;       /* once it is complete (receipt.h) */
+    bool blocked;                /* the client does not read: wait for on_writable */
+    bool begun;                  /* the stream's first event was written */
+    bool broken;                 /* out of memory in the middle of a stream: it must not go on with a gap */
     uint64_t last_write_ns;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "server/api/receipt.h"
 
 enum {
     EVENT_TEXT_BYTES = 8 << 10,
@@ -98,11 +99,20 @@ void generation_write_start(struct generation *g)
     generation_flush_event(g);
 }
 
+/* Choices whose last event was not written. */
+static int num_left(const struct generation *g)
+{
+    int count = 0;
+    for (int i = 0; i < g->num_choices; i++) count += !g->choices[i].ended;
+    return count;
+}
+
 static void append_delta(struct generation *g, struct choice *c, const struct part *part,
                          const struct logprobs_part *logprobs, const char *finish_reason)
 {
     struct usage usage = {c->num_prompt_tokens, c->num_pulled, c->num_cached_tokens, c->num_reasoning};
     assert_debug(!c->ended && logprobs->begin == c->num_reported);
+    if (finish_reason && num_left(g) == 1) receipt_make(g);
     append_start(g);
     const struct event event = {
         .usage = &usage,
@@ -243,6 +253,7 @@ static void reply_whole(struct generation *g)
     struct buffer body;
     buffer_init(&body, ANSWER_BYTES_MAX);
     generation_sum_usage(g, &usage);
+    receipt_make(g);
     codec_append(&body, EVENT_WHOLE, &g->answer, &(struct event){.usage = &usage});
     if (any_choice_is_broken(g) || buffer_failed(&body)) {
         struct api_error error;

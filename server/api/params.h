@@ -16,6 +16,7 @@
 #include <cjson/cJSON.h>
 
 #include "base/arena.h"
+#include "base/digest.h"
 #include "server/api/api_error.h"
 #include "server/api/constraint.h"
 #include "server/api/embedding.h"
@@ -90,8 +91,9 @@ struct params {
     const struct token_limits *limits; /* and these are read; NULL: none */
     char *cache_salt;                  /* NULL: none */
     size_t cache_salt_bytes;
-    const struct ignored_fields *ignored; /* NULL: none */
-    const void *kept;                     /* the codec's, of the body: for its events */
+    const struct ignored_fields *ignored;     /* NULL: none */
+    const struct digest_text *request_digest; /* receipt.h; NULL: nobody wants one */
+    const void *kept;                         /* the codec's, of the body: for its events */
     bool fills_context;   /* without max_tokens a text completion has all the room there is, too */
     const char *warnings; /* what the answer's head shall say; NULL: nothing */
 };

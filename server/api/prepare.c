@@ -4,6 +4,7 @@
 
 #include "server/api/limit_params.h"
 #include "server/api/nul_text.h"
+#include "server/api/receipt.h"
 #include "server/api/tool_params.h"
 
 cJSON *prepare_parse(const char *body, size_t body_bytes, struct api_error *err)
@@ -93,6 +94,10 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     if (status == 0 && !api_kind_has_rows(t.kind))
         status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
     if (status == 0) params->input->constrained = params->form.grammar || params->limits;
+    if (status == 0 && in->server->makes_receipts && !api_kind_has_rows(t.kind)) {
+        params->request_digest = receipt_digest_request(in->server, params, prompts, body, arena);
+        if (!params->request_digest) status = api_error_no_memory(err);
+    }
     if (status < 0) codec_name_error(in->codec, err);
     if (status == 0 && params->uses_tools)
         params->tools = cJSON_DetachItemFromObjectCaseSensitive(body, "tools");

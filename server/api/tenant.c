@@ -29,7 +29,7 @@ static struct key_use *use_of(struct api *api, int api_key_idx)
 
 static struct key_use sum_of(const struct generation *g)
 {
-    struct key_use sum = {g->num_choices, 0};
+    struct key_use sum = {.num_sequences = g->num_choices};
     for (int i = 0; i < g->num_choices; i++)
         sum.num_prompt_tokens += (uint64_t)g->choices[i].num_prompt_tokens;
     return sum;

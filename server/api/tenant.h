@@ -7,16 +7,24 @@
 #ifndef SERVER_API_TENANT_H
 #define SERVER_API_TENANT_H
 
+#include "base/digest.h"
 #include "link/request_slots.h"
 #include "server/api/api_error.h"
 
 struct api;
 struct generation;
 
+/* Of receipts (receipt.h): how many there are, and the digest of the last; "" before the first. */
+struct receipt_chain {
+    uint64_t number;
+    struct digest_text last;
+};
+
 /* Sequences admitted and not freed yet, and the tokens of their prompts. */
 struct key_use {
     int64_t num_sequences;
     uint64_t num_prompt_tokens;
+    struct receipt_chain chain;
 };
 
 /* Of a request with this key (-1: none) and this x-tenant (NULL: none). */

@@ -145,6 +145,7 @@ static void append_delta(struct buffer *out, struct answer *a, const struct even
     append_stop(out, e->choice, e->finish_reason);
     buffer_append_text(out, "},\"usage\":");
     append_usage(out, a, e->usage);
+    codec_append_receipt(out, a);
     codec_end_event(out);
 }
 
@@ -219,6 +220,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
     append_stop(out, c, c->finish_reason);
     buffer_append_text(out, ",\"usage\":");
     append_usage(out, a, e->usage);
+    codec_append_receipt(out, a);
     buffer_append_char(out, '}');
 }
 

@@ -77,11 +77,13 @@ static void append_end(struct buffer *out, const struct answer *a, const struct 
     buffer_printf(out,
                   ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%llu,\"load_duration\":0,"
                   "\"prompt_eval_count\":%lld,\"prompt_eval_duration\":%llu,\"eval_count\":%lld,"
-                  "\"eval_duration\":%llu}",
+                  "\"eval_duration\":%llu",
                   strcmp(c->finish_reason, "tool_calls") ? c->finish_reason : "stop",
                   (unsigned long long)since(now_ns, a->arrival_ns), (long long)u->prompt_tokens,
                   (unsigned long long)since(c->first_token_ns, c->scheduled_ns),
                   (long long)u->completion_tokens, (unsigned long long)since(now_ns, c->first_token_ns));
+    codec_append_receipt(out, a);
+    buffer_append_char(out, '}');
 }
 
 /* ---- events ---- */

@@ -6,21 +6,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "base/version.h"
-
-/* Another build or other kernels may give other bits: "fp_0.1.0_1f902a1_cpu_avx512". */
-static void append_fingerprint(struct buffer *out, const char *device)
-{
-    bool gap = true;
-    buffer_printf(out, "\"system_fingerprint\":\"fp_%s_%.7s", flashd_version(), flashd_commit());
-    for (const char *p = device; *p && *p != ','; p++) { /* how many threads there are changes nothing */
-        bool is_plain = (*p >= '0' && *p <= '9') || ((*p | 0x20) >= 'a' && (*p | 0x20) <= 'z');
-        if (is_plain && gap) buffer_append_char(out, '_');
-        if (is_plain) buffer_append_char(out, *p);
-        gap = *p == ' ' || (gap && !is_plain);
-    }
-    buffer_append_text(out, "\",");
-}
+#include "server/fingerprint.h"
 
 /* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":...,"choices":[ */
 static void begin_object(struct buffer *out, const struct answer *a, const char *object)
@@ -28,9 +14,9 @@ static void begin_object(struct buffer *out, const struct answer *a, const char 
     buffer_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id, object,
                   (long long)a->created);
     buffer_append_json_text(out, a->model);
-    buffer_append_char(out, ',');
-    append_fingerprint(out, a->context->server->facts->device);
-    buffer_append_text(out, "\"choices\":[");
+    buffer_append_text(out, ",\"system_fingerprint\":\"");
+    fingerprint_append(out, a->context->server->facts->device);
+    buffer_append_text(out, "\",\"choices\":[");
 }
 
 static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
@@ -213,6 +199,7 @@ static void append_chunk(struct buffer *out, struct answer *a, const struct even
             buffer_append_text(out, "null");
     }
     if (e->finish_reason) append_timings(out, a, e->choice);
+    codec_append_receipt(out, a);
     buffer_append_text(out, "}\n\n");
 }
 
@@ -341,6 +328,7 @@ static void append_whole(struct buffer *out, struct answer *a, const struct even
     append_timings(out, a, &a->choices[0]);
     if (is_chat) append_prompt_logprobs(out, a, &a->choices[0]);
     if (is_chat) append_prompt(out, a, &a->choices[0]);
+    codec_append_receipt(out, a);
     buffer_append_char(out, '}');
 }
 

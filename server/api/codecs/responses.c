@@ -90,6 +90,7 @@ static void append_finished(struct buffer *out, const struct answer *a, const st
     buffer_append(out, o->items.data, o->items.num_bytes);
     buffer_append_char(out, ']');
     append_usage(out, a, usage);
+    codec_append_receipt(out, a);
     buffer_append_char(out, '}');
     if (response_output_failed(o)) out->failed = true;
 }
