@@ -33,6 +33,7 @@ static void run_child(const struct chat_server *s, int num_args, char **args, pi
     if (getppid() != parent) _exit(EXIT_FAILURE);
     unsetenv("FLASHD_API_KEY"); /* nobody else can reach it */
     unsetenv("FLASHD_API_KEY_FILE");
+    unsetenv("FLASHD_JOURNAL"); /* that of the server that everybody reaches */
     execv("/proc/self/exe", all);
     _exit(EXIT_FAILURE);
 }

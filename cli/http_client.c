@@ -112,6 +112,7 @@ void http_client_compose(const struct http_client *c, const char *path, const ch
                   c->prefix, path, bracketed ? "[" : "", c->host, bracketed ? "]" : "", c->port[0] ? ":" : "",
                   c->port);
     if (c->key) buffer_printf(to, "Authorization: Bearer %s\r\n", c->key);
+    if (c->header[0]) buffer_printf(to, "%s\r\n", c->header);
     if (body) buffer_printf(to, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
     buffer_append_text(to, "\r\n");
     if (body) buffer_append_text(to, body);

@@ -16,6 +16,7 @@ struct http_client {
     char socket_path[108];   /* of unix:PATH; "": TCP */
     char prefix[256];        /* before every path, without a slash at its end */
     const char *key;         /* the caller's; NULL: none */
+    char header[256];        /* one more line of each request's head, "name: value"; "": none */
 };
 
 /* url: http://host[:port][/path], with or without /v1 behind it, or unix:PATH. */

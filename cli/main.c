@@ -1,4 +1,4 @@
-/* main.c - the command line: serve, chat, inspect, bench, check, help, version. */
+/* main.c - the command line: serve, chat, inspect, bench, check, verify, replay, help, version. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,8 @@
 #include "cli/command.h"
 #include "cli/inspect.h"
 #include "cli/process.h"
+#include "cli/replay.h"
+#include "cli/verify.h"
 #include "engine/run.h"
 #include "server/engine_process.h"
 #include "server/server.h"
@@ -39,6 +41,12 @@ static const struct command commands[] = {
      bench_flags, false},
     {"check", "URL [options]",
      "whether a server of OpenAI's protocol holds what its clients rely on, as a table", check_flags, false},
+    {"verify", "RECEIPT --request FILE --model MODEL | --url URL",
+     "computes an answer again from its receipt (a file, or - ) and its request, and says whether it is the "
+     "same",
+     verify_flags, false},
+    {"replay", "JOURNAL --request ID | --all, --model MODEL | --url URL",
+     "shows an answer of the past again, or checks all that a journal holds", replay_flags, false},
     {"help", "", "every option; -h: the commands alone", NULL, false},
     {"version", "", "what runs", NULL, false},
     {"--print-example-config", "", "a YAML file with every option", NULL, false},
@@ -208,6 +216,8 @@ int main(int argc, char **argv)
     if (!strcmp(command, "chat")) return chat_run(argc - 2, argv + 2);
     if (!strcmp(command, "bench")) return bench_run(argc - 2, argv + 2);
     if (!strcmp(command, "check")) return check_run(argc - 2, argv + 2);
+    if (!strcmp(command, "verify")) return verify_run(argc - 2, argv + 2);
+    if (!strcmp(command, "replay")) return replay_run(argc - 2, argv + 2);
     if (!strcmp(command, "inspect")) return run_command(inspect, argc - 2, argv + 2, environ);
     if (!strcmp(command, ENGINE_COMMAND) && argc > 3) {
         front_pid = (pid_t)atoi(argv[2]);

@@ -100,7 +100,7 @@ int flags_load(const struct flag *flags, void *into, const char *command, const 
 {
     bool found = !operand;
     for (int i = 0; i < num_args; i++) {
-        if (!found && args[i][0] != '-') {
+        if (!found && (args[i][0] != '-' || !args[i][1])) { /* "-": standard input */
             *operand = args[i];
             found = true;
             continue;

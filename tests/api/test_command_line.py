@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BINARY
 
-COMMANDS = {"serve", "chat", "inspect", "bench", "check", "help", "version"}
+COMMANDS = {"serve", "chat", "inspect", "bench", "check", "verify", "replay", "help", "version"}
 
 
 def printed(*args):
@@ -26,7 +26,7 @@ def options():
 
 def test_help_is_short_or_long():
     short, long = printed("-h"), printed("--help")
-    assert short.count("\n") < 30 and "--max-num-seqs" not in short
+    assert short.count("\n") < 35 and "--max-num-seqs" not in short
     assert "--max-num-seqs" in long and printed("help") == long == printed("serve", "--help")
     for name in COMMANDS:
         assert f"flashd {name}" in short and f"flashd {name}" in long
@@ -78,7 +78,7 @@ def test_fish(tmp_path, line, expected):
 
 def test_zsh(tmp_path):
     (tmp_path / "_flashd").write_text(printed("--print-completion", "zsh"))
-    script = 'page=$1; _arguments() { print -rl -- "$@" }; f() { local -a words; words=(flashd $1); source $page }; f serve; f chat; f bench; f check'
+    script = 'page=$1; _arguments() { print -rl -- "$@" }; f() { local -a words; words=(flashd $1); source $page }; f serve; f chat; f bench; f check; f verify; f replay'
     found = shell("zsh", script, str(tmp_path / "_flashd"))
     assert {name for name in options() if any(re.match(rf"--{name}\b", spec) for spec in found)} == options()
     assert all(re.fullmatch(r"--[a-z-]+(=\[.*\]:[^:]*:.*|\[.*\])|(1:command|\*:\w+):.*", spec) for spec in found if spec)
