@@ -230,6 +230,26 @@ static void note_waiting(const struct scheduler *s)
     for (int32_t id = 0; id < s->num_sequences; id++) waited[id] = s->sequences[id].state == SEQUENCE_WAITING;
 }
 
+/* Who was preempted and is the only one to come in leaves room for all that run to grow. */
+static void check_room(const struct scheduler *s)
+{
+    int32_t num_admitted = 0, num_back = 0, room = 0;
+    for (int32_t id = 0; id < s->num_sequences; id++) {
+        bool is_new = waited[id] && s->sequences[id].state == SEQUENCE_RUNNING;
+        num_admitted += is_new;
+        num_back += is_new && s->sequences[id].num_preemptions > 0;
+    }
+    if (num_admitted != 1 || num_back != 1) return;
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        int32_t most = sequence_num_blocks_max(seq->num_prompt, seq->max_tokens);
+        room += min_of(ROOM_BLOCKS, most - seq->num_blocks);
+    }
+    mark(MARK_came_back);
+    expect(block_manager_num_available(s->blocks) >= room, "one comes back with %d blocks left of %d",
+           block_manager_num_available(s->blocks), room);
+}
+
 enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
 {
     int32_t urgent = s->urgent.head, num_running = s->running.count,
@@ -252,5 +272,6 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
     check_passing_share(s, plan);
     note_served(s, plan);
     check_preemptions(s, plan, num_running, num_free_host_blocks);
+    check_room(s);
     return result;
 }

@@ -116,6 +116,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(work_restored)                                                                                         \
     X(work_cheaper_again)                                                                                    \
     X(work_without_room)                                                                                     \
+    X(came_back)                                                                                             \
     X(copy_failed)                                                                                           \
     X(replayed_by_decode)                                                                                    \
     X(prefix_hits)                                                                                           \
