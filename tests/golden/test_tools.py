@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 
 import pytest
 
@@ -144,6 +145,9 @@ class Model:
     def alone(self, text, message):
         text = text[text.rindex(USER) + len(USER):]
         header = self.format["header"]
+        loosely = re.match(r"\s*".join(["", *map(re.escape, "".join(header.split())), ""]), text)
+        if loosely and not text.startswith(header):  # templates are careless with white space
+            header = loosely[0]
         while not text.startswith(header):
             header = header[:-1]
         if header != self.format["header"] and header.rfind("<") > header.rfind(">"):

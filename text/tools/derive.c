@@ -88,8 +88,10 @@ static bool read_turn(struct derivation *d, struct turn *t)
     const char *content = strstr(plain, PROBE_CONTENT);
     if (!content) return false;
     struct slice before = slice_of(plain, content);
-    size_t n = slice_common_begin(before, slice_text(prompt));
-    t->prompt_rest = slice_strip(slice_text(prompt + n));
+    size_t n = slice_common_begin(before, slice_text(prompt)), of_prompt = n;
+    if (slice_strip(slice_text(prompt + n)).n > 0)
+        n = slice_common_begin_loosely(before, slice_text(prompt), &of_prompt);
+    t->prompt_rest = slice_strip(slice_text(prompt + of_prompt));
     if (slice_strip(slice_from(before, n)).n == 0)
         n = before.n; /* white space that the answer does not say */
     t->header = (struct slice){plain, n};
@@ -107,6 +109,37 @@ static size_t opening_mark(struct slice text, struct slice close)
     return mark[0] == close.bytes[0] && !memcmp(mark + 1, close.bytes + 2, close.n - 2) ? close.n - 1 : 0;
 }
 
+#define MARK_OPENS "<|open|>"
+#define MARK_CLOSES "<|close|>"
+enum { MARK_OPENS_BYTES = sizeof MARK_OPENS - 1, MARK_CLOSES_BYTES = sizeof MARK_CLOSES - 1 };
+
+/* "<|close|>x<|sep|>": likewise; close is cut to its mark. */
+static size_t opening_word(struct slice text, struct slice *close)
+{
+    if (!slice_begins(*close, slice_text(MARK_CLOSES))) return 0;
+    struct slice name = slice_from(*close, MARK_CLOSES_BYTES);
+    text = slice_strip(text);
+    for (size_t n = 0; n + MARK_OPENS_BYTES <= text.n && n <= name.n; n++) {
+        struct slice mark = slice_from(text, text.n - n - MARK_OPENS_BYTES);
+        if (!slice_begins(mark, slice_text(MARK_OPENS))) continue;
+        if (!slice_begins(name, slice_from(mark, MARK_OPENS_BYTES))) return 0;
+        close->n = MARK_CLOSES_BYTES + n;
+        return mark.n;
+    }
+    return 0;
+}
+
+/* What stands behind reasoning's end is the content's mark, which the turn's end may begin with the end of. */
+static void read_content_marks(struct derivation *d, struct turn *t, struct slice open)
+{
+    struct slice close = t->end;
+    size_t n = opening_word(open, &close);
+    d->format->content_open = keep(d, open);
+    if (n == 0) return;
+    d->format->content_close = keep(d, close);
+    t->end = slice_from(t->end, close.n);
+}
+
 static void read_reasoning_marks(struct derivation *d, struct turn *t, const char *text)
 {
     struct tool_format *f = d->format;
@@ -120,7 +153,10 @@ static void read_reasoning_marks(struct derivation *d, struct turn *t, const cha
         close = slice_strip(slice_without_end(close, t->lead.n));
     }
     if (open.n == 0) open = t->prompt_rest;
+    struct slice all = close;
     size_t n = opening_mark(t->header, close);
+    if (n == 0) n = opening_word(t->header, &close);
+    if (close.n < all.n) read_content_marks(d, t, slice_strip(slice_from(all, close.n)));
     if (open.n == 0 && n > 0) {
         struct slice header = slice_strip(t->header);
         open = slice_from(header, header.n - n);
@@ -274,6 +310,25 @@ static bool read_quote(struct derivation *d, struct parameters *strings, const s
     return true;
 }
 
+/* What stands behind the key of a value that is no string: where strings have their type's name, any may stand. */
+static const char *keep_key_end(struct derivation *d, struct slice of_string, struct slice of_number)
+{
+    static const char string[] = "string", number[] = "number";
+    enum { WORD_BYTES = sizeof string - 1 };
+    const char *word = memmem(of_string.bytes, of_string.n, string, WORD_BYTES);
+    size_t at = word ? (size_t)(word - of_string.bytes) : 0;
+    bool names_type =
+        word && of_string.n == of_number.n && !memcmp(of_string.bytes, of_number.bytes, at) &&
+        !memcmp(of_number.bytes + at, number, WORD_BYTES) &&
+        slice_equal(slice_from(of_string, at + WORD_BYTES), slice_from(of_number, at + WORD_BYTES));
+    const char *text = keep(d, of_number);
+    if (!names_type || !*text) return text;
+    char *slot = (char *)text + at;
+    *slot = SLOT_TYPE;
+    memmove(slot + 1, slot + WORD_BYTES, strlen(slot + WORD_BYTES) + 1);
+    return text;
+}
+
 /* On success rest is what stands behind the last parameter. */
 static bool read_tagged(struct derivation *d, const char *text, struct slice *rest)
 {
@@ -294,7 +349,7 @@ static bool read_tagged(struct derivation *d, const char *text, struct slice *re
     f->parameter_separator = keep(d, separator);
     f->name_end = keep(d, slice_strip(slice_without_end(strings.before_key, begin)));
     f->key_end[FOR_STRING] = keep(d, strings.before_value);
-    f->key_end[FOR_OTHER] = keep(d, numbers.before_value);
+    f->key_end[FOR_OTHER] = keep_key_end(d, strings.before_value, numbers.before_value);
     f->is_python = strstr(render_call(d, ARGUMENTS_OF_BOOLEANS), "True");
     *rest = slice_from(strings.behind, end);
     return f->values == VALUES_LITERAL || slice_strip(slice_text(f->value_end)).n > 0;
@@ -341,7 +396,9 @@ static const char *section_start(const struct derivation *d, const char *text, c
     const struct tool_format *f = d->format;
     const char *content = behind(text, PROBE_CONTENT);
     if (content && content < name) return content;
-    const char *begin = text + slice_common_begin(slice_of(text, name), slice_text(f->header));
+    size_t of_header;
+    const char *begin =
+        text + slice_common_begin_loosely(slice_of(text, name), slice_text(f->header), &of_header);
     const char *close = *f->think_close ? behind(begin, f->think_close) : NULL;
     if (close && close <= name) begin = close;
     return slice_begins(slice_of(begin, name), slice_text(f->content_open)) ? begin + strlen(f->content_open)
@@ -358,13 +415,13 @@ static bool read_place(const struct derivation *d, const char *from, const char 
     return out->arguments_end;
 }
 
-/* Numbers that run: 0 in one text where the other has 1. */
+/* Numbers that run: 0 in one text where the other has 1, or 1 where it has 2. */
 static void replace_index(struct slice first, struct slice second, bool from_end)
 {
     for (size_t i = 0; i < first.n && i < second.n; i++) {
         char *a = (char *)first.bytes + (from_end ? first.n - 1 - i : i);
         char *b = (char *)second.bytes + (from_end ? second.n - 1 - i : i);
-        if (*a == '0' && *b == '1') *a = *b = SLOT_INDEX;
+        if ((*a == '0' || *a == '1') && *b == *a + 1) *a = *b = SLOT_INDEX;
         if (*a != *b) return;
     }
 }
@@ -476,10 +533,14 @@ static bool read_calls(struct derivation *d, const char *text)
         return false;
     if (read_two_calls(d, places, &end)) {
         f->is_parallel = true;
-        if (f->notation != ARGUMENTS_TAGGED) { /* its index is a slot now */
-            struct slice after = slice_of(places[0].name_end, places[0].arguments_end);
+        struct slice after =
+            slice_of(places[0].name_end, places[0].arguments_end); /* its index is a slot now */
+        if (f->notation != ARGUMENTS_TAGGED) {
             find_json(places[0].name_end, &json, &notation);
             f->name_end = keep(d, slice_of(after.bytes, json.bytes));
+        } else {
+            after = slice_strip(after);
+            f->name_end = keep(d, (struct slice){after.bytes, min_of(after.n, strlen(f->name_end))});
         }
         read_reasoning_of_calls(d, places[0].before);
         if (!read_two_calls(d, places, &end)) return false; /* behind an empty block */

@@ -6,7 +6,8 @@
  *   ARGUMENTS (tagged)  parameter (parameter_separator parameter)*
  *   parameter key_begin KEY key_end VALUE value_end
  *
- * SLOT_ID and SLOT_INDEX in a text stand for the id of a call and for a running number. White space at the
+ * SLOT_ID, SLOT_INDEX and SLOT_TYPE in a text stand for the id of a call, for a running number and for the name of a
+ * value's type. White space at the
  * ends of the texts around content and reasoning is not kept: it belongs to neither. */
 #ifndef TEXT_TOOLS_FORMAT_H
 #define TEXT_TOOLS_FORMAT_H
@@ -16,6 +17,7 @@
 
 #define SLOT_ID '\x01'
 #define SLOT_INDEX '\x02'
+#define SLOT_TYPE '\x03'
 
 enum argument_notation {
     ARGUMENTS_JSON,        /* an object */

@@ -40,13 +40,22 @@ static size_t skip_spaces(struct span at)
     return n;
 }
 
-/* An id or a number; at least one byte, and the byte behind it must be known. */
+static bool is_slot(char c)
+{
+    return c == SLOT_ID || c == SLOT_INDEX || c == SLOT_TYPE;
+}
+
+static bool is_slot_byte(char slot, char c)
+{
+    if (slot == SLOT_ID) return is_id_byte(c);
+    return slot == SLOT_INDEX ? c >= '0' && c <= '9' : c >= 'a' && c <= 'z';
+}
+
+/* An id, a number or a word; at least one byte, and the byte behind it must be known. */
 static ssize_t match_slot(char slot, struct span at, struct match_id *id)
 {
     size_t n = 0;
-    while (n < at.num_bytes && n < MATCH_ID_MAX &&
-           (slot == SLOT_ID ? is_id_byte(at.bytes[n]) : at.bytes[n] >= '0' && at.bytes[n] <= '9'))
-        n++;
+    while (n < at.num_bytes && n < MATCH_ID_MAX && is_slot_byte(slot, at.bytes[n])) n++;
     if (n == at.num_bytes) return more(at);
     if (n > 0 && slot == SLOT_ID && id) {
         memcpy(id->text, at.bytes, n);
@@ -65,7 +74,7 @@ ssize_t match_text(const char *text, struct span at, struct match_id *id)
         if (loose) j += skip_spaces(span_from(at, j));
         if (match_is_space(text[i])) continue;
         if (j == at.num_bytes) return more(at);
-        if (text[i] == SLOT_ID || text[i] == SLOT_INDEX) {
+        if (is_slot(text[i])) {
             ssize_t length = match_slot(text[i], span_from(at, j), id);
             if (length < 0) return length;
             j += (size_t)length;

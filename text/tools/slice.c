@@ -46,14 +46,32 @@ static bool closes(char c)
     return c == '>' || c == ']';
 }
 
+/* From n back to where the mark begins that it is in. */
+static size_t mark_begin(struct slice s, size_t n)
+{
+    for (size_t i = n; i-- > 0 && !closes(s.bytes[i]);)
+        if (opens(s.bytes[i])) return i;
+    return n;
+}
+
 size_t slice_common_begin(struct slice a, struct slice b)
 {
     size_t n = 0;
     while (n < a.n && n < b.n && a.bytes[n] == b.bytes[n]) n++;
-    if (n == a.n || n == b.n) return n;
-    for (size_t i = n; i-- > 0 && !closes(a.bytes[i]);)
-        if (opens(a.bytes[i])) return i;
-    return n;
+    return n == a.n || n == b.n ? n : mark_begin(a, n);
+}
+
+size_t slice_common_begin_loosely(struct slice a, struct slice b, size_t *of_b)
+{
+    size_t n = 0, m = 0;
+    while (n < a.n && m < b.n) {
+        bool a_is_space = match_is_space(a.bytes[n]), b_is_space = match_is_space(b.bytes[m]);
+        if (!a_is_space && !b_is_space && a.bytes[n] != b.bytes[m]) break;
+        n += a_is_space || !b_is_space;
+        m += b_is_space || !a_is_space;
+    }
+    *of_b = m < b.n ? mark_begin(b, m) : m;
+    return n < a.n && m < b.n ? mark_begin(a, n) : n;
 }
 
 size_t slice_common_end(struct slice a, struct slice b)

@@ -36,6 +36,8 @@ bool slice_holds(struct slice s, const char *text);
 
 /* How many bytes both begin, both end with. */
 size_t slice_common_begin(struct slice a, struct slice b);
+/* The same with any white space between words: how much of a, and in *of_b of b. */
+size_t slice_common_begin_loosely(struct slice a, struct slice b, size_t *of_b);
 size_t slice_common_end(struct slice a, struct slice b);
 
 #endif

@@ -42,11 +42,13 @@ static void write_bytes(struct writer *w, const char *text, size_t n)
 static void write_text(struct writer *w, const char *text)
 {
     while (*text) {
-        size_t n = strcspn(text, "\x01\x02");
+        size_t n = strcspn(text, "\x01\x02\x03");
         if (n > 0) write_bytes(w, text, n);
         text += n;
         if (*text == SLOT_ID) buffer_append_text(w->out, "[a-zA-Z0-9]{9} ");
         if (*text == SLOT_INDEX) buffer_append_text(w->out, "[0-9]{1,4} ");
+        if (*text == SLOT_TYPE)
+            buffer_append_text(w->out, "( \"number\" | \"boolean\" | \"null\" | \"object\" | \"array\" ) ");
         text += *text != '\0';
     }
 }

@@ -77,7 +77,8 @@ static struct slice answer_of(const struct tool_format *f, const struct buffer *
 {
     struct slice s = {rendered->data, rendered->num_bytes};
     struct slice header = slice_text(f->header), end = slice_text(has_calls ? f->calls_end : f->answer_end);
-    s = slice_from(s, slice_common_begin(s, header));
+    size_t of_header;
+    s = slice_from(s, slice_common_begin_loosely(s, header, &of_header));
     return slice_ends(s, end) ? slice_without_end(s, end.n) : s;
 }
 

@@ -117,6 +117,15 @@ static void calls_in_parameters(void **state)
     assert_false(
         accepts(&r, "<calls>\n<invoke=look>\n<parameter=town>\nx\n</parameter>\n</invoke>\n</calls>"));
     tear_down(&r);
+    set_up(&r, FORMAT_TYPED, (struct tool_demand){.is_parallel = true});
+    assert_true(accepts(&r,
+                        "<|open|>call=look<|sep|><|open|>key=city:type=string<|sep|>a b<|close|>key<|sep|>"
+                        "<|open|>key=days:type=number<|sep|>3<|close|>key<|sep|><|close|>call<|sep|>"));
+    assert_false(accepts(&r, "<|open|>call=look<|sep|><|open|>key=city:type=number<|sep|>3<|close|>key<|sep|>"
+                             "<|close|>call<|sep|>"));
+    assert_false(accepts(&r, "<|open|>call=look<|sep|><|open|>key=city:type=string<|sep|>x<|close|>key<|sep|>"
+                             "<|open|>key=days:type=word<|sep|>3<|close|>key<|sep|><|close|>call<|sep|>"));
+    tear_down(&r);
     set_up(&r, FORMAT_PYTHON, (struct tool_demand){.is_parallel = true});
     assert_true(accepts(&r, "<|run|>[look(city=\"a, b)\", days=3), ping()]"));
     assert_true(accepts(&r, "<|run|>[look(city=\"a\", at=[1, 2])]"));

@@ -17,7 +17,16 @@
 #define THINK                                                                                                \
     "{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}"
 
-enum { FORMAT_JSON, FORMAT_RAW, FORMAT_PYTHON, FORMAT_BARE, FORMAT_STRING, FORMAT_NUMBERED, NUM_FORMATS };
+enum {
+    FORMAT_JSON,
+    FORMAT_RAW,
+    FORMAT_PYTHON,
+    FORMAT_BARE,
+    FORMAT_STRING,
+    FORMAT_NUMBERED,
+    FORMAT_TYPED,
+    NUM_FORMATS
+};
 
 static const char *const format_templates[NUM_FORMATS] = {
     [FORMAT_JSON] = TEMPLATE(THINK, "{%- for c in m.tool_calls %}{{ '\n<tool_call>\n{\"name\": \"' + "
@@ -45,6 +54,13 @@ static const char *const format_templates[NUM_FORMATS] = {
         "{{ '<begin>' }}{%- for c in m.tool_calls %}{{ '<call>' + c.function.name + ':' + (loop.index0 | "
         "string) }}"
         "{{ '<arguments>' }}{{ c.function.arguments | tojson }}{{ '</call>' }}{% endfor %}{{ '<finish>' }}"),
+    [FORMAT_TYPED] = TEMPLATE(
+        THINK, "{%- for c in m.tool_calls %}{{ '<|open|>call=' + c.function.name + '<|sep|>' }}"
+               "{%- for k, v in c.function.arguments.items() %}{{ '<|open|>key=' + k + ':type=' }}"
+               "{{ 'string' if v is string else 'boolean' if v is boolean else 'number' if v is number else "
+               "'object' if v is mapping else 'null' if v is none else 'array' }}{{ '<|sep|>' }}"
+               "{{ v if v is string else v | tojson }}{{ '<|close|>key<|sep|>' }}{% endfor %}"
+               "{{ '<|close|>call<|sep|>' }}{% endfor %}"),
 };
 
 static const char tools_of_answers[] __attribute__((unused)) =
