@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "text/grammar/byte_group.h"
+#include "text/grammar/plain_text.h"
 
 enum { EDGES_MAX = 1 << 21, LOOPS_MAX = UINT16_MAX, CLASSES_MAX = 1 << 12, TABLES_MAX = 1 << 20 };
 
@@ -63,7 +64,7 @@ uint32_t builder_state(struct builder *b, unsigned flags)
 {
     struct state *s = pool_push(&b->states, 1);
     if (!s) return STATE_DEAD;
-    *s = (struct state){.flags = (uint16_t)flags};
+    *s = (struct state){.flags = (uint8_t)flags};
     return b->states.count - 1;
 }
 
@@ -169,8 +170,6 @@ static uint32_t collect_edges(const struct dfa *d, uint32_t from, uint32_t base,
     return n;
 }
 
-static void mark_plain(struct builder *b, uint32_t base, uint32_t end);
-
 uint32_t builder_dfa(struct builder *b, const struct dfa *d, int closing, const uint32_t *by_label,
                      uint32_t num_labels)
 {
@@ -187,75 +186,8 @@ uint32_t builder_dfa(struct builder *b, const struct dfa *d, int closing, const 
         if (closing < 0 && label) builder_at(b, base + s)->flags |= STATE_FINAL;
         builder_set_edges(b, base + s, edges, collect_edges(d, s, base, closing, closed, edges));
     }
-    if (!builder_status(b)) mark_plain(b, base + 1, base + d->num_states);
+    if (!builder_status(b)) plain_text_mark(b, base + 1, base + d->num_states);
     return base + d->start;
-}
-
-/* ---- plain text ---- */
-
-struct plain_check {
-    const struct state *states;
-    const struct byte_edge *edges;
-    const uint8_t *plain;
-    uint32_t base, end; /* the states that are checked */
-};
-
-/* Whether all bytes of the range lead on, and after missing more continuation bytes into plain states. */
-static bool range_is_plain(const struct plain_check *p, uint32_t from, const uint8_t range[2], int missing,
-                           const uint8_t next_range[2])
-{
-    static const uint8_t any[] = {0x80, 0xBF};
-    const struct state *s = &p->states[from];
-    int next = range[0];
-    for (uint32_t i = 0; i < s->num_edges; i++) {
-        const struct byte_edge *e = &p->edges[s->edges + i];
-        if (e->hi < range[0] || e->lo > range[1]) continue;
-        if (e->lo > next || e->target < p->base || e->target >= p->end) return false;
-        next = e->hi + 1;
-        if (missing == 0 ? !p->plain[e->target - p->base]
-                         : !range_is_plain(p, e->target, next_range, missing - 1, any))
-            return false;
-    }
-    return next > range[1];
-}
-
-static bool is_plain(const struct plain_check *p, uint32_t s)
-{
-    static const struct {
-        uint8_t range[2], next[2];
-        int missing;
-    } ranges[] = {
-        {{0x20, 0x21}, {0}, 0},          {{0x23, 0x5B}, {0}, 0},          {{0x5D, 0x7E}, {0}, 0},
-        {{0xC2, 0xDF}, {0x80, 0xBF}, 1}, {{0xE0, 0xE0}, {0xA0, 0xBF}, 2}, {{0xE1, 0xEC}, {0x80, 0xBF}, 2},
-        {{0xED, 0xED}, {0x80, 0x9F}, 2}, {{0xEE, 0xEF}, {0x80, 0xBF}, 2}, {{0xF0, 0xF0}, {0x90, 0xBF}, 3},
-        {{0xF1, 0xF3}, {0x80, 0xBF}, 3}, {{0xF4, 0xF4}, {0x80, 0x8F}, 3}};
-    for (size_t i = 0; i < array_length(ranges); i++)
-        if (!range_is_plain(p, s, ranges[i].range, ranges[i].missing, ranges[i].next)) return false;
-    return true;
-}
-
-/* Marks the states of an automaton that no plain text leads out of: assumes it of all and takes back what is
- * not so, from the end, where the successors are, until nothing changes (or too long: then of none). */
-static void mark_plain(struct builder *b, uint32_t base, uint32_t end)
-{
-    enum { PASSES_MAX = 12 };
-    struct plain_check p = {b->states.items, b->edges.items, NULL, base, end};
-    uint8_t *plain = malloc(end - base);
-    bool changed = true;
-    if (!plain) return;
-    memset(plain, 1, end - base);
-    p.plain = plain;
-    for (int pass = 0; changed && pass < PASSES_MAX; pass++) {
-        changed = false;
-        for (uint32_t s = end; s-- > base;) {
-            if (!plain[s - base] || is_plain(&p, s)) continue;
-            plain[s - base] = 0;
-            changed = true;
-        }
-    }
-    for (uint32_t s = base; s < end && !changed; s++)
-        if (plain[s - base]) builder_at(b, s)->flags |= STATE_PLAIN;
-    free(plain);
 }
 
 /* ---- finishing: what is derived from the states ---- */

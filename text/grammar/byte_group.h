@@ -8,7 +8,7 @@
 
 enum {
     GROUP_SPACE = 5,
-    GROUP_LINE = 6, /* tab, line feed, carriage return */
+    GROUP_LINE = 6, /* tab, line feed, carriage return; the last byte of U+2028 and U+2029 */
     GROUP_QUOTE = 7,
     GROUP_BACKSLASH = 8,
     GROUP_CONTROL = 29,
@@ -16,7 +16,8 @@ enum {
     GROUP_INVALID = 31, /* other bytes above 127 */
 };
 
-/* Plain text: valid UTF-8 without control characters, quotes and backslashes, as all but these groups. */
+/* Plain text: valid UTF-8 without control characters, line separators (which . of a pattern does not match), quotes and
+ * backslashes, as all but these groups. */
 #define GROUPS_NOT_PLAIN                                                                                     \
     (1u << GROUP_LINE | 1u << GROUP_QUOTE | 1u << GROUP_BACKSLASH | 1u << GROUP_CONTROL | 1u << GROUP_INVALID)
 

@@ -32,8 +32,10 @@ struct mask_maker {
     struct frames frames;
     struct thread *threads; /* sets of threads by depth, on each other */
     uint32_t capacity;
-    uint64_t *words, *own_words;               /* of the caller; a second mask */
-    const struct trie *trie;                   /* being walked */
+    uint64_t *words, *own_words; /* of the caller; a second mask */
+    const struct trie *trie;     /* being walked */
+    uint64_t *whole;             /* nodes of the vocabulary's trie all of whose tokens are let in */
+    bool has_whole, keeps_whole; /* for the walks of this mask; during one of them */
     uint8_t allows_chars[TOKEN_BYTES_MAX + 1]; /* in the trie of tails: by the characters before the quote */
     struct row *rows;                          /* by the low bits of the state, of the grammar of this mask */
     uint32_t row_states[ROWS];
@@ -48,8 +50,9 @@ int mask_maker_new(const struct vocabulary *v, struct mask_maker **out)
     if (w) {
         w->own_words = malloc(v->num_words * sizeof *w->own_words);
         w->rows = calloc(ROWS, sizeof *w->rows);
+        w->whole = malloc(bit_set_words(v->trie.num_nodes) * sizeof *w->whole);
     }
-    if (!w || !w->own_words || !w->rows || !frames_init(&w->frames)) {
+    if (!w || !w->own_words || !w->rows || !w->whole || !frames_init(&w->frames)) {
         mask_maker_free(w);
         return STATUS_NO_MEMORY;
     }
@@ -65,6 +68,7 @@ void mask_maker_free(struct mask_maker *w)
     free(w->threads);
     free(w->own_words);
     free(w->rows);
+    free(w->whole);
     free(w);
 }
 
@@ -119,6 +123,13 @@ static void keep_out(struct mask_maker *w, uint32_t node)
 
 /* ---- the walk ---- */
 
+/* Whether all texts below a node are plain, and short enough for the state. */
+static bool is_plain(const struct state *s, const struct trie_node *node)
+{
+    return (s->plain_left == PLAIN_ANY || s->plain_left >= node->height) &&
+           !(node->groups & GROUPS_NOT_PLAIN);
+}
+
 /* Whether all texts below a node leave the thread where it is. */
 static bool covers(const struct mask_maker *w, const struct thread *t, const struct trie_node *node)
 {
@@ -126,7 +137,7 @@ static bool covers(const struct mask_maker *w, const struct thread *t, const str
     const uint32_t spaces = 1u << GROUP_SPACE | 1u << GROUP_LINE;
     if (s->flags & STATE_SPACES && !(node->groups & ~spaces) && w->g->spaces[t->spaces].left >= node->height)
         return true;
-    if (s->flags & STATE_PLAIN && !(node->groups & GROUPS_NOT_PLAIN)) return true;
+    if (is_plain(s, node)) return true;
     if (node->groups & ~s->self_groups) return false;
     const struct char_loop *loop = &w->g->loops[s->loop];
     return !loop->counts || (loop->max - t->count >= node->height && node->height < TRIE_HEIGHT_MAX);
@@ -139,7 +150,8 @@ static bool some_covers(const struct mask_maker *w, uint32_t begin, int n, const
     return false;
 }
 
-static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n);
+/* Lets in what is below a node. Returns whether that is all of it, where that is kept. */
+static bool walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n);
 static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n);
 
 /* A state that bytes lead out of without a look at stack or spaces, nor at a counter unless it is near a
@@ -185,7 +197,7 @@ static const struct row *find_row(struct mask_maker *w, uint32_t state)
 /* Whether all texts below a node can follow a simple state, as its flags tell. */
 static bool stays(const struct state *s, const struct trie_node *node)
 {
-    if (s->flags & STATE_PLAIN && !(node->groups & GROUPS_NOT_PLAIN)) return true;
+    if (is_plain(s, node)) return true;
     return !(node->groups & ~s->self_groups);
 }
 
@@ -202,32 +214,63 @@ static uint32_t edge_target(const struct grammar *g, uint32_t state, uint8_t byt
     return byte_set_has(&c->lead, byte) ? ROW_OTHER : STATE_DEAD;
 }
 
-/* As walk, for one thread in a simple state; it goes on with its counter and stack. */
-static void walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin)
+static void set_states(struct mask_maker *w, uint32_t begin, int n, uint32_t state)
+{
+    for (int i = 0; i < n; i++) w->threads[begin + (uint32_t)i].state = state;
+}
+
+static bool is_whole(const struct mask_maker *w, uint32_t node)
+{
+    return w->keeps_whole && bit_set_has(w->whole, node);
+}
+
+static void keep_whole(struct mask_maker *w, uint32_t node)
+{
+    if (w->keeps_whole) bit_set_add(w->whole, node);
+}
+
+/* As walk, for threads in one simple state with one counter; each goes on with its stack. */
+static bool walk_simply(struct mask_maker *w, uint32_t parent, uint32_t begin, int n)
 {
     const struct trie_node *nodes = w->trie->nodes;
     const uint8_t *bytes = w->trie->bytes;
     uint32_t state = w->threads[begin].state, end = nodes[parent].first_child + nodes[parent].num_children;
-    bool is_wide = nodes[parent].num_children >= CHILDREN_MANY;
+    bool is_wide = nodes[parent].num_children >= CHILDREN_MANY, all = w->keeps_whole;
     const struct row *row = is_wide ? find_row(w, state) : NULL;
     w->num_steps += nodes[parent].num_children;
     for (uint32_t child = nodes[parent].first_child; child < end && !w->status; child++) {
         uint32_t target = row ? row->targets[bytes[child]] : edge_target(w->g, state, bytes[child]);
         const struct trie_node *node = &nodes[child];
-        if (target == STATE_DEAD) continue;
-        if (target == ROW_OTHER) {
-            w->threads[begin].state = state;
-            visit(w, child, begin, 1);
+        if (is_whole(w, child)) continue;
+        if (target == STATE_DEAD) {
+            all = false;
+        } else if (target == ROW_OTHER) {
+            all = false;
+            set_states(w, begin, n, state);
+            visit(w, child, begin, n);
         } else if (stays(&w->g->states[target], node) && is_simple(w, target, w->threads[begin].count)) {
             let_in(w, node->first_value, node->end_value);
+            keep_whole(w, child);
         } else {
             let_in(w, node->first_value, node->first_value + node->num_values);
-            w->threads[begin].state = target;
-            if (node->num_children > 0) walk(w, child, begin, 1);
+            set_states(w, begin, n, target);
+            if (node->num_children == 0 || walk(w, child, begin, n))
+                keep_whole(w, child);
+            else
+                all = false;
         }
         if (row && w->row_states[state % ROWS] != state) row = find_row(w, state);
     }
-    w->threads[begin].state = state;
+    set_states(w, begin, n, state);
+    return all && !w->status;
+}
+
+/* Whether threads are in one simple state with one counter. */
+static bool are_simple(const struct mask_maker *w, const struct thread *threads, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (threads[i].state != threads->state || threads[i].count != threads->count) return false;
+    return is_simple(w, threads->state, threads->count);
 }
 
 static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n)
@@ -247,19 +290,16 @@ static void visit(struct mask_maker *w, uint32_t child, uint32_t begin, int n)
     w->frames.count = num_frames;
 }
 
-static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n)
+static bool walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n)
 {
     const struct trie_node *parent = &w->trie->nodes[node];
     const struct state *s = &w->g->states[w->threads[begin].state];
     if (n == 1 && s->flags & STATE_LITERAL) {
         uint32_t child = trie_child(w->trie, node, w->g->edges[s->edges].lo);
         if (child != UINT32_MAX) visit(w, child, begin, n);
-        return;
+        return false;
     }
-    if (n == 1 && is_simple(w, w->threads[begin].state, w->threads[begin].count)) {
-        walk_simply(w, node, begin);
-        return;
-    }
+    if (are_simple(w, w->threads + begin, n)) return walk_simply(w, node, begin, n);
     struct byte_set first = {0};
     bool is_wide = parent->num_children > CHILDREN_FEW;
     if (is_wide) step_first_bytes(w->g, &w->frames, w->threads + begin, n, &first);
@@ -267,6 +307,7 @@ static void walk(struct mask_maker *w, uint32_t node, uint32_t begin, int n)
         uint32_t child = parent->first_child + i;
         if (!is_wide || byte_set_has(&first, w->trie->bytes[child])) visit(w, child, begin, n);
     }
+    return false;
 }
 
 /* ---- inside strings ---- */
@@ -391,27 +432,44 @@ static void add_plain(struct mask_maker *w, struct thread thread)
     w->trie = &w->v->trie;
 }
 
-/* One thread alone: several walks in simple states take less than one walk with several threads. */
-static void add_walked(struct mask_maker *w, struct thread thread)
+/* Threads in one simple state alone: several walks in simple states take less than one walk with several of them. The
+ * threads that are in the state of the first go to the front; returns how many there are. */
+static int add_walked(struct mask_maker *w, struct thread *threads, int n)
 {
-    w->threads[0] = thread;
-    walk(w, TRIE_ROOT, 0, 1);
+    int num_same = 1;
+    for (int i = 1; i < n; i++) {
+        struct thread t = threads[i];
+        if (t.state != threads->state || t.count != threads->count) continue;
+        threads[i] = threads[num_same];
+        threads[num_same++] = t;
+    }
+    memcpy(w->threads, threads, (size_t)num_same * sizeof *threads);
+    if (!w->has_whole && num_same < n)
+        memset(w->whole, 0, bit_set_words(w->trie->num_nodes) * sizeof *w->whole);
+    w->has_whole |= num_same < n;
+    w->keeps_whole = w->has_whole;
+    walk(w, TRIE_ROOT, 0, num_same);
+    w->keeps_whole = false;
+    return num_same;
 }
 
-static void compute(struct mask_maker *w, const struct thread *threads, int n)
+static void compute(struct mask_maker *w, const struct thread *from, int n)
 {
-    int num_walked = 0;
-    struct thread walked[THREADS_MAX];
+    int num_walked = 0, num_done = 1;
+    struct thread walked[THREADS_MAX], threads[THREADS_MAX];
     memset(w->words, 0, w->v->num_words * sizeof *w->words);
-    for (int i = 0; i < n; i++) {
+    memcpy(threads, from, (size_t)n * sizeof *from);
+    w->has_whole = w->keeps_whole = false;
+    for (int i = 0; i < n; i += num_done) {
+        num_done = 1;
         if (is_string_body(w->g, threads[i].state))
             add_body(w, threads[i]);
         else if (is_open_key(w->g, &threads[i]))
             add_open_key(w, threads[i]);
-        else if (w->g->states[threads[i].state].flags & STATE_PLAIN)
+        else if (w->g->states[threads[i].state].plain_left == PLAIN_ANY)
             add_plain(w, threads[i]);
         else if (n > 1 && is_simple(w, threads[i].state, threads[i].count))
-            add_walked(w, threads[i]);
+            num_done = add_walked(w, threads + i, n - i);
         else
             walked[num_walked++] = threads[i];
     }

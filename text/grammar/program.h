@@ -24,9 +24,10 @@ enum state_flags {
     STATE_BARE_FINAL = 2, /* final and nothing else: left at once */
     STATE_SPACES = 4,     /* white space may stand here */
     STATE_LITERAL = 8,    /* one edge with one byte, and nothing else */
-    STATE_RETURNS = 32,   /* final, or what it calls may be empty and then it is */
-    STATE_PLAIN = 16,     /* any plain text (byte_group.h) may follow, however long */
+    STATE_RETURNS = 16,   /* final, or what it calls may be empty and then it is */
 };
+
+enum { PLAIN_ANY = UINT8_MAX };
 
 struct byte_edge {
     uint8_t lo, hi;
@@ -41,7 +42,9 @@ struct rule_call {
 struct state {
     uint32_t edges, calls; /* where they begin; edges ascend and do not overlap */
     uint16_t num_edges, num_calls;
-    uint16_t flags;
+    uint8_t flags;
+    uint8_t
+        plain_left; /* so many characters of plain text (byte_group.h) may follow; PLAIN_ANY: any number */
     uint16_t loop;  /* index of a character loop */
     uint32_t entry; /* index of an entry */
     uint32_t

@@ -21,6 +21,7 @@ struct open_node {
     uint32_t parent, depth;
     uint8_t missing, lo, hi; /* bytes that the character in progress misses, and the limits of the next */
     uint8_t group;           /* of the byte that leads here */
+    uint8_t separator;       /* how many bytes of a line separator (E2 80 A8, E2 80 A9) stand here */
 };
 
 struct maker {
@@ -36,8 +37,11 @@ static void follow_utf8(const struct open_node *parent, uint8_t byte, struct ope
     *child = (struct open_node){.group = GROUP_UTF8, .lo = 0x80, .hi = 0xBF};
     if (parent->missing > 0 && byte >= parent->lo && byte <= parent->hi) {
         child->missing = parent->missing - 1;
+        child->separator = parent->separator == 1 && byte == 0x80 ? 2 : 0;
+        if (parent->separator == 2 && (byte == 0xA8 || byte == 0xA9)) child->group = GROUP_LINE;
     } else if (parent->missing == 0 && byte >= 0xC2 && byte <= 0xF4) {
         child->missing = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+        child->separator = byte == 0xE2;
         if (byte == 0xE0) child->lo = 0xA0;
         if (byte == 0xED) child->hi = 0x9F;
         if (byte == 0xF0) child->lo = 0x90;

@@ -113,7 +113,8 @@ static bool is_plain(const struct trie_text *t)
 {
     for (uint32_t i = 0; i < t->num_bytes; i++)
         if (t->bytes[i] == '\\' || t->bytes[i] == 0x7F) return false;
-    return true;
+    return !memmem(t->bytes, t->num_bytes, "\xE2\x80\xA8", 3) &&
+           !memmem(t->bytes, t->num_bytes, "\xE2\x80\xA9", 3);
 }
 
 /* The tokens that are not plain text; texts are used up. */
