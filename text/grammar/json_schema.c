@@ -5,11 +5,12 @@
 #include "base/check.h"
 #include "text/grammar/schema.h"
 
-enum { MEMO_SLOTS = 1024 };
+enum { MEMO_SLOTS_MIN = 1024, MEMOS_A_SLOT = 2, MEMO_GROWTH = 8 };
 
 /* A conjunction that has a rule; is_open: its states are being made. */
 struct memo {
     struct memo *next;
+    uint32_t hash;
     struct conjunction k;
     uint32_t rule;
     bool is_open;
@@ -43,7 +44,7 @@ const cJSON *schema_get(const cJSON *object, const char *key)
 {
     if (!cJSON_IsObject(object)) return NULL;
     for (const cJSON *k = object->child; k; k = k->next)
-        if (!strcmp(k->string, key)) return k;
+        if (k->string[0] == key[0] && !strcmp(k->string, key)) return k;
     return NULL;
 }
 
@@ -94,18 +95,35 @@ static uint32_t hash_conjunction(const struct conjunction *k)
     for (int i = 0; i < k->num_atoms; i++)
         h = (h ^ ((uint64_t)(uintptr_t)k->atoms[i].node + k->atoms[i].done * 2u + k->atoms[i].negated)) *
             0x9E3779B97F4A7C15u;
-    return (uint32_t)(h >> 40) % MEMO_SLOTS;
+    return (uint32_t)(h >> 32);
+}
+
+static void grow_memos(struct compiler *c)
+{
+    uint32_t num_slots = c->num_memo_slots * MEMO_GROWTH;
+    struct memo **slots = schema_alloc(c, num_slots * sizeof *slots);
+    if (c->status) return;
+    for (uint32_t i = 0; i < c->num_memo_slots; i++) {
+        for (struct memo *m = c->memos[i], *next; m; m = next) {
+            next = m->next;
+            m->next = slots[m->hash % num_slots];
+            slots[m->hash % num_slots] = m;
+        }
+    }
+    c->memos = slots;
+    c->num_memo_slots = num_slots;
 }
 
 static struct memo *find_memo(struct compiler *c, const struct conjunction *k, bool *is_new)
 {
-    struct memo **slot = &c->memos[hash_conjunction(k)];
+    uint32_t hash = hash_conjunction(k);
     *is_new = false;
-    for (struct memo *m = *slot; m; m = m->next)
-        if (conjunction_equal(&m->k, k)) return m;
-    struct memo *m = schema_alloc(c, sizeof *m);
+    for (struct memo *m = c->memos[hash % c->num_memo_slots]; m; m = m->next)
+        if (m->hash == hash && conjunction_equal(&m->k, k)) return m;
+    if (c->num_memos++ >= MEMOS_A_SLOT * c->num_memo_slots) grow_memos(c);
+    struct memo *m = schema_alloc(c, sizeof *m), **slot = &c->memos[hash % c->num_memo_slots];
     if (c->status) return NULL;
-    *m = (struct memo){.next = *slot, .k = *k, .rule = builder_rule(&c->b), .is_open = true};
+    *m = (struct memo){.next = *slot, .hash = hash, .k = *k, .rule = builder_rule(&c->b), .is_open = true};
     *slot = m;
     *is_new = true;
     return m;
@@ -263,7 +281,8 @@ static void init_compiler(struct compiler *c, const struct builder *b, const cJS
 {
     *c = (struct compiler){.root = schema, .err = err, .b = *b};
     arena_init(&c->arena, SCHEMA_ARENA_BYTES);
-    c->memos = schema_alloc(c, MEMO_SLOTS * sizeof(struct memo *));
+    c->num_memo_slots = MEMO_SLOTS_MIN;
+    c->memos = schema_alloc(c, c->num_memo_slots * sizeof(struct memo *));
 }
 
 static void start_compiler(struct compiler *c, const cJSON *schema, const struct grammar_options *options,

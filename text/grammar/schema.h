@@ -116,6 +116,7 @@ struct compiler {
     struct json_any any;              /* made when first needed */
     uint32_t string, integer, number; /* likewise */
     struct memo **memos;              /* conjunctions by hash */
+    uint32_t num_memos, num_memo_slots;
     struct regex_memo *regexes;
     struct number_memo *numbers;
     struct negation_memo *negations;
