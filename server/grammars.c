@@ -26,6 +26,7 @@ const char *const constraint_kind_names[NUM_CONSTRAINT_KINDS] = {
     [CONSTRAINT_REGEX] = "regex",
     [CONSTRAINT_CHOICE] = "choice",
     [CONSTRAINT_EBNF] = "grammar",
+    [CONSTRAINT_STRUCTURAL_TAG] = "structural_tag",
     [CONSTRAINT_CALLS] = "tool_calls",
 };
 
@@ -145,13 +146,16 @@ static int need_vocabulary(struct grammars *g, struct error *err)
 
 /* ---- compiling ---- */
 
-static int compile_schema(const struct constraint *c, const struct grammar_options *options,
-                          struct grammar **out, struct error *err)
+typedef int compile_json(const cJSON *json, const struct grammar_options *options, struct grammar **out,
+                         struct error *err);
+
+static int compile_parsed(const struct constraint *c, compile_json *compile,
+                          const struct grammar_options *options, struct grammar **out, struct error *err)
 {
-    cJSON *schema = cJSON_ParseWithLength(c->text, c->num_bytes);
-    if (!schema) return error_set(err, STATUS_NO_MEMORY, "out of memory");
-    int status = grammar_from_json_schema(schema, options, out, err);
-    cJSON_Delete(schema);
+    cJSON *json = cJSON_ParseWithLength(c->text, c->num_bytes);
+    if (!json) return error_set(err, STATUS_NO_MEMORY, "out of memory");
+    int status = compile(json, options, out, err);
+    cJSON_Delete(json);
     return status;
 }
 
@@ -199,7 +203,9 @@ static int compile(const struct constraint *c, struct grammar **out, struct erro
     case CONSTRAINT_JSON_OBJECT:
         return grammar_from_json_object(&options, out, err);
     case CONSTRAINT_JSON_SCHEMA:
-        return compile_schema(c, &options, out, err);
+        return compile_parsed(c, grammar_from_json_schema, &options, out, err);
+    case CONSTRAINT_STRUCTURAL_TAG:
+        return compile_parsed(c, grammar_from_structural_tag, &options, out, err);
     case CONSTRAINT_REGEX:
         return grammar_from_regex(c->text, c->num_bytes, out, err);
     case CONSTRAINT_CHOICE:

@@ -28,7 +28,8 @@ enum constraint_kind {
     CONSTRAINT_REGEX,
     CONSTRAINT_CHOICE, /* text: a JSON array of strings without U+0000 */
     CONSTRAINT_EBNF,
-    CONSTRAINT_CALLS, /* text: a JSON object, "ebnf" and the "schemas" that it names */
+    CONSTRAINT_STRUCTURAL_TAG, /* text: JSON without U+0000 */
+    CONSTRAINT_CALLS,          /* text: a JSON object, "ebnf" and the "schemas" that it names */
     NUM_CONSTRAINT_KINDS
 };
 extern const char *const constraint_kind_names[NUM_CONSTRAINT_KINDS]; /* "json_object", ...; NULL for none */

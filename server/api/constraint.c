@@ -151,6 +151,8 @@ static int read_value(struct reader *r, const char *param, enum constraint_kind 
         return cJSON_IsTrue(value) ? 0 : json_field_refuse_type(value, param, "a boolean", r->err);
     case CONSTRAINT_JSON_SCHEMA:
         return read_schema(r, param, value);
+    case CONSTRAINT_STRUCTURAL_TAG:
+        return read_any_schema(r, param, value);
     case CONSTRAINT_CHOICE:
         return read_choice(r, param, value);
     default:
@@ -179,6 +181,7 @@ static const struct member structured[] = {
     {STRUCTURED "choice", "choice", CONSTRAINT_CHOICE},
     {STRUCTURED "grammar", "grammar", CONSTRAINT_EBNF},
     {STRUCTURED "json_object", "json_object", CONSTRAINT_JSON_OBJECT},
+    {STRUCTURED "structural_tag", "structural_tag", CONSTRAINT_STRUCTURAL_TAG},
 };
 
 static int read_members(struct reader *r, const cJSON *object, const struct member *members, size_t count)
@@ -293,9 +296,11 @@ static int read_response_format(struct reader *r, const cJSON *body)
     if (!strcmp(type->valuestring, "json_schema")) return read_named_schema(r, format);
     if (!strcmp(type->valuestring, "json_object"))
         return read_value(r, "response_format.type", CONSTRAINT_JSON_OBJECT, &(cJSON){.type = cJSON_True});
+    if (!strcmp(type->valuestring, "structural_tag"))
+        return read_value(r, "response_format", CONSTRAINT_STRUCTURAL_TAG, format);
     return api_error_invalid(r->err, "unsupported_value", "response_format.type",
-                             "response_format.type must be \"text\", \"json_object\" or \"json_schema\"; "
-                             "got \"%.40s\"",
+                             "response_format.type must be \"text\", \"json_object\", \"json_schema\" or "
+                             "\"structural_tag\"; got \"%.40s\"",
                              type->valuestring);
 }
 

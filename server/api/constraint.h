@@ -1,7 +1,7 @@
 /* constraint.h - what a request says of its answers' form, and the grammar that comes of it.
  *
- *   response_format       {"type": "text" | "json_object" | "json_schema", "json_schema": {"schema": ...}}
- *   structured_outputs    {json | regex | choice | grammar | json_object, disable_any_whitespace, whitespace_pattern,
+ *   response_format       {"type": "text" | "json_object" | "json_schema", "json_schema": {"schema": ...}} or a structural_tag
+ *   structured_outputs    {json | regex | choice | grammar | json_object | structural_tag, disable_any_whitespace, whitespace_pattern,
  *                         disable_additional_properties}
  *   guided_json, guided_regex, guided_choice, guided_grammar, guided_json_object
  *   guided_whitespace_pattern, json_schema, grammar

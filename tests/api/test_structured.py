@@ -102,6 +102,21 @@ def test_white_space_and_closed_objects(server):
         assert set(value) <= {"a"} and len(set(value.get("a", []))) == len(value.get("a", []))
 
 
+def test_structural_tag(server):
+    """Text is free; behind each " the" stands a number of three digits."""
+    tag = {"type": "structural_tag", "triggers": [" the"],
+           "structures": [{"begin": " the", "schema": {"type": "integer", "minimum": 100, "maximum": 999}, "end": "!"}]}
+    for fields in ({"response_format": tag}, {"structured_outputs": {"structural_tag": json.dumps(tag)}}):
+        texts = [c["text"] for c in completion(server, n=6, temperature=1, **fields)]
+        assert any(" the" in t for t in texts) and any(len(t) > 20 for t in texts)
+        for text in texts:
+            assert re.fullmatch(r"(?s)(?:(?! the).)*(?: the[1-9]\d\d!(?:(?! the).)*)*(?: the(?:[1-9]\d{0,2})?)?", text), text
+    tag["structures"][0]["begin"] = "the"
+    reply = server.post("/v1/completions", {"prompt": "x", "response_format": tag})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "response_format"
+    assert "begins with no trigger" in reply.json()["error"]["message"]
+
+
 def test_a_stream_is_the_same_answer(server, client, model):
     whole = content(server, response_format=format_of(PERSON), temperature=0)
     chunks = list(client.chat.completions.create(model=model, messages=QUESTION, max_tokens=200, seed=1, stream=True, temperature=0,

@@ -1,5 +1,5 @@
-/* A grammar (the first byte: s schema, r regular expression, e EBNF, c choices, one a line) and, behind a
- * NUL, what to pick from the masks. A failure has a sentence; a mask equals trying every token, with and
+/* A grammar (the first byte: s schema, r regular expression, e EBNF, t structural tag, w white space of a list, c choices,
+ * one a line) and, behind a NUL, what to pick from the masks. A failure has a sentence; a mask equals trying every token, with and
  * without the cache; what it lets in is accepted. */
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { WORDS = (SMALL_IDS + 63) / 64, CHOICES_MAX = 64, TOKENS_MAX = 10, CACHE_BYTES = 4000 };
 
 /* As the server does: nothing reaches the compiler that has not passed the gate. */
-static int compile_schema(const char *text, size_t n, struct grammar **out, struct error *err)
+static int compile_json(const char *text, size_t n, bool is_tag, struct grammar **out, struct error *err)
 {
     static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 10000, .max_keys = 4096};
     const struct grammar_options options = {.max_spaces = 3};
@@ -22,8 +22,21 @@ static int compile_schema(const char *text, size_t n, struct grammar **out, stru
         return error_set(err, STATUS_INVALID, "no JSON");
     cJSON *schema = cJSON_ParseWithLength(text, n);
     if (!schema) return error_set(err, STATUS_INVALID, "no JSON");
+    int status = is_tag ? grammar_from_structural_tag(schema, &options, out, err)
+                        : grammar_from_json_schema(schema, &options, out, err);
+    cJSON_Delete(schema);
+    return status;
+}
+
+static int compile_spaces(const char *text, size_t n, struct grammar **out, struct error *err)
+{
+    char *pattern = strndup(text, n);
+    const struct grammar_options options = {.whitespace_pattern = pattern};
+    cJSON *schema = cJSON_Parse("{\"type\":\"array\"}");
+    assert_always(pattern && schema);
     int status = grammar_from_json_schema(schema, &options, out, err);
     cJSON_Delete(schema);
+    free(pattern);
     return status;
 }
 
@@ -43,7 +56,8 @@ static int compile_choices(const char *text, size_t n, struct grammar **out, str
 
 static int compile(char kind, const char *text, size_t n, struct grammar **out, struct error *err)
 {
-    if (kind == 's') return compile_schema(text, n, out, err);
+    if (kind == 's' || kind == 't') return compile_json(text, n, kind == 't', out, err);
+    if (kind == 'w') return compile_spaces(text, n, out, err);
     if (kind == 'r') return grammar_from_regex(text, n, out, err);
     if (kind == 'e') return grammar_from_ebnf(text, n, out, err);
     return compile_choices(text, n, out, err);

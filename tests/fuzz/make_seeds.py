@@ -271,4 +271,7 @@ seed("grammar", "array", 's{"type":"array","prefixItems":[true,{"const":{"a":[1]
      '"contains":{"const":1}}]},"minItems":1,"maxItems":4,"dependentRequired":{"a":["b"]}}\0\0\0')
 seed("grammar", "regex", "r^(?=.*\\d)(?!x)[a-z\\d\\u00e9]{2,5}(\\.[^\\s\\W]+)*?$\0\7\10")
 seed("grammar", "ebnf", 'eroot ::= item ("," " "? item)* # list\nitem ::= [a-z\\u00e9]{1,3} | "\\"" . "\\"" | ( root )?\0\1')
+seed("grammar", "tag", 't{"triggers":["<f","{"],"structures":[{"begin":"<f>","schema":{"uniqueItems":true,"items":{"enum":[1,12,"a",null]}},'
+     '"end":"</f>"},{"begin":"{","schema":{"contains":{"type":"null"},"maxContains":2,"minItems":2},"end":""}]}\0\1\7\5\3')
+seed("grammar", "spaces", "w( \\n?)?\t{0,3}\0\7\1\2")
 seed("grammar", "choices", "ctrue\nfalse\ntruest\0\1")

@@ -52,6 +52,10 @@ int grammar_from_ebnf_with_schemas(const char *text, size_t num_bytes, const str
                                    const struct grammar_options *options, struct grammar **out,
                                    struct error *err) must_check;
 
+/* Free text in which structures of JSON begin behind certain texts (structural_tag.c). */
+int grammar_from_structural_tag(const struct cJSON *tag, const struct grammar_options *options,
+                                struct grammar **out, struct error *err) must_check;
+
 void grammar_free(struct grammar *g);
 
 /* What it holds in memory. */

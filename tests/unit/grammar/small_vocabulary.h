@@ -12,6 +12,10 @@
 #include "text/grammar/matcher.h"
 
 static const char *const small_texts[] = {
+    "\xE2\x80\xA8", /* a line separator, parts of one, others around it */
+    "a\xE2\x80",
+    "\xA9",
+    "\xE2\x80\xA6 maker",
     "{\"",
     "\":",
     "\": ",

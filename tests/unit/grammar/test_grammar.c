@@ -129,6 +129,80 @@ static void white_space_is_as_the_pattern_says(void **state)
     cJSON_Delete(schema);
 }
 
+static int try_tag(const char *text, struct grammar **out, struct error *err)
+{
+    const struct grammar_options options = {.max_spaces = 2};
+    cJSON *tag = cJSON_Parse(text);
+    assert_non_null(tag);
+    int status = grammar_from_structural_tag(tag, &options, out, err);
+    cJSON_Delete(tag);
+    return status;
+}
+
+static void text_is_free_until_a_trigger(void **state)
+{
+    static const char *const tags[] = {
+        "{\"type\":\"structural_tag\",\"triggers\":[\"<f=\",\"aab\"],\"structures\":["
+        "{\"begin\":\"<f=x>\",\"schema\":{\"type\":\"integer\"},\"end\":\"</f>\"},"
+        "{\"begin\":\"<f=y>\",\"schema\":{\"const\":[]},\"end\":\"</f>\"},"
+        "{\"begin\":\"aab\",\"schema\":true,\"end\":\"\"}]}",
+        "{\"type\":\"structural_tag\",\"format\":{\"type\":\"triggered_tags\",\"triggers\":[\"<f=\",\"aab\"],"
+        "\"tags\":["
+        "{\"begin\":\"<f=x>\",\"content\":{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"integer\"}},"
+        "\"end\":\"</f>\"},"
+        "{\"begin\":\"<f=y>\",\"content\":{\"type\":\"json_schema\",\"json_schema\":{\"const\":[]}},\"end\":"
+        "\"</f>\"},"
+        "{\"begin\":\"aab\",\"content\":{\"type\":\"json_schema\",\"json_schema\":true},\"end\":\"\"}]}}"};
+    static const char *const texts[] = {"",
+                                        "any <text> \xC3\xA9 <f",
+                                        "<f=x>12</f>",
+                                        "so <<f=x>3</f> and <f=y>[ ]</f>",
+                                        "aaab{\"a\":1}aa",
+                                        "aabtrueaabnull",
+                                        "!<f=x>a",
+                                        "!<f=z",
+                                        "!<f=x>1</f",
+                                        "!aaabx",
+                                        "!<f=",
+                                        NULL};
+    (void)state;
+    for (size_t i = 0; i < array_length(tags); i++) {
+        struct grammar *g = NULL;
+        struct error err = {0};
+        if (try_tag(tags[i], &g, &err)) fail_msg("%s", err.text);
+        assert_accepts(g, tags[i], texts);
+        grammar_free(g);
+    }
+}
+
+static void structural_tags_are_refused_with_sentences(void **state)
+{
+    static const struct {
+        const char *tag, *sentence;
+    } cases[] = {
+        {"{}", "must be lists"},
+        {"{\"triggers\":[1],\"structures\":[{}]}", "entry 0 of its triggers"},
+        {"{\"triggers\":[\"a\",\"bac\"],\"structures\":[{}]}", "entry 1 of its triggers holds another one"},
+        {"{\"triggers\":[\"a\"],\"structures\":[{\"begin\":\"a\"}]}", "needs the texts"},
+        {"{\"triggers\":[\"a\"],\"structures\":[{\"begin\":\"a\",\"end\":\"\"}]}", "no JSON schema"},
+        {"{\"triggers\":[\"a\"],\"structures\":[{\"begin\":\"b\",\"end\":\"\",\"schema\":{}}]}",
+         "begins with no trigger"},
+        {"{\"triggers\":[\"a\",\"b\"],\"structures\":[{\"begin\":\"b\",\"end\":\"\",\"schema\":{}}]}",
+         "entry 0 of its triggers begins no structure"},
+        {"{\"triggers\":[\"a\"],\"structures\":[{\"begin\":\"a\",\"end\":\"\",\"schema\":false}]}",
+         "no value fulfils"},
+        {"{\"format\":{\"type\":\"sequence\"}}", "triggered_tags"},
+        {"{\"triggers\":[\"a\"],\"structures\":[{}],\"at_least_one\":true}", "at_least_one"},
+    };
+    (void)state;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct grammar *g = NULL;
+        struct error err = {0};
+        assert_int_not_equal(try_tag(cases[i].tag, &g, &err), 0);
+        if (!strstr(err.text, cases[i].sentence)) fail_msg("%s: \"%s\"", cases[i].tag, err.text);
+    }
+}
+
 static void refusals_have_sentences(void **state)
 {
     static const struct {
@@ -317,6 +391,8 @@ int main(void)
         cmocka_unit_test(schemas_accept_their_values),
         cmocka_unit_test(refusals_have_sentences),
         cmocka_unit_test(white_space_is_as_the_pattern_says),
+        cmocka_unit_test(text_is_free_until_a_trigger),
+        cmocka_unit_test(structural_tags_are_refused_with_sentences),
         cmocka_unit_test(patterns_match_as_ecma_says),
         cmocka_unit_test(other_notations_have_sentences),
         cmocka_unit_test(patterns_stand_between_slashes),

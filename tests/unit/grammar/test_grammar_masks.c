@@ -54,6 +54,12 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"pattern\":\"^[a-z\\u00e9\\\"\\n]{2,300}$\",\"maxLength\":280}",
     "{\"type\":\"string\",\"pattern\":\"^(.*)$\"}",
     "{\"type\":\"string\",\"pattern\":\"^[^a]+$\",\"maxLength\":50}",
+    "{\"type\":\"string\",\"pattern\":\"^.*x$\"}",
+    "{\"type\":\"string\",\"pattern\":\"[0-9]+\",\"minLength\":3,\"maxLength\":9}",
+    "{\"type\":\"string\",\"oneOf\":[{\"pattern\":\"maker\"},{\"pattern\":\"foo\"},{\"pattern\":\"true\"}]}",
+    "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^[a-z "
+    "]{2,9}$\"},{\"items\":{\"type\":\"string\",\"pattern\":\"^[a-f]+$\"}},"
+    "{\"type\":\"string\",\"pattern\":\"^\\\\w.*\"}]}",
     "{\"type\":\"string\",\"format\":\"date-time\"}",
     "{\"type\":\"string\",\"format\":\"ipv6\"}",
     "{\"type\":\"string\",\"format\":\"email\"}",
@@ -174,6 +180,31 @@ static void masks_equal_the_slow_reference(void **state)
     vocabulary_free(w.v);
 }
 
+static void masks_of_free_text_with_structures(void **state)
+{
+    static const char text[] = "{\"triggers\":[\"tru\",\"{\\\"\",\"fo\"],\"structures\":[{\"begin\":\"true\","
+                               "\"schema\":{\"type\":\"array\"},\"end\":\"]\"},"
+                               "{\"begin\":\"{\\\"\",\"schema\":{\"type\":\"integer\"},\"end\":\"\\\": \"},"
+                               "{\"begin\":\"foo\",\"schema\":{\"enum\":[null,true]},\"end\":\"\"}]}";
+    const struct grammar_options options = {.whitespace_pattern = "( \n?)?"};
+    struct walk w = {.v = make_small_vocabulary()};
+    struct error err = {0};
+    struct grammar *g;
+    struct mask_cache *cache;
+    cJSON *tag = cJSON_Parse(text);
+    (void)state;
+    assert_non_null(tag);
+    assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
+    if (grammar_from_structural_tag(tag, &options, &g, &err)) fail_msg("%s", err.text);
+    assert_int_equal(mask_cache_new(g, w.v, 20000, &cache), 0);
+    for (int walk = 0; walk < 100; walk++) walk_schema(&w, text, g, cache, 24);
+    mask_cache_free(cache);
+    grammar_free(g);
+    mask_maker_free(w.maker);
+    vocabulary_free(w.v);
+    cJSON_Delete(tag);
+}
+
 static const char *const notations[] = {
     "root ::= \"a\" root \"b\" | \"x\"",
     "root ::= item (\", \" item)* \"\\n\"?\nitem ::= [a-z\\u00e9]{2,4} | \"\\\"\" [^\"]* \"\\\"\" # texts\n",
@@ -217,6 +248,7 @@ static void masks_of_other_notations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(masks_equal_the_slow_reference),
+                                       cmocka_unit_test(masks_of_free_text_with_structures),
                                        cmocka_unit_test(masks_of_other_notations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
