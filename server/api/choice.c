@@ -178,6 +178,12 @@ static bool is_hidden(const struct choice *c, const struct choice_context *conte
     return !pieces_want(c->pieces, text, n);
 }
 
+static void note_logprob(struct choice *c, const struct choice_context *context, const struct view *v)
+{
+    if (context->params->n == context->params->num_returned) return;
+    c->sum_logprob += (double)v->logprobs[c->num_prompt_tokens + c->num_pulled - 1 - v->first].logprob;
+}
+
 static void note_token(struct choice *c, int32_t id)
 {
     if (!c->transcript) return;
@@ -199,6 +205,7 @@ static void decode_token(struct choice *c, const struct choice_context *context,
     assert_debug(!c->failed && c->num_pulled < c->max_tokens);
     int32_t id = generated_token(c, v, c->num_pulled++);
     note_token(c, id);
+    note_logprob(c, context, v);
     bool is_stop = id == v->stop_token_id && c->num_pulled == v->num_published;
     if ((is_stop && !context->params->include_stop_str_in_output) || is_hidden(c, context, id)) return;
     if (!text_stream_push(&c->text, id, c->num_pulled > v->min_tokens, &c->ready)) return;
@@ -361,7 +368,8 @@ static bool copy_unread(struct choice *c, const struct choice_context *context, 
 {
     struct api *api = context->server->api;
     assert_debug(!c->unread && begin >= 0 && begin <= end && api->num_unread_bytes <= UNREAD_BYTES_MAX);
-    bool logprobs = context->params->logprobs || context->params->num_prompt_logprobs >= 0;
+    bool logprobs = context->params->logprobs || context->params->num_prompt_logprobs >= 0 ||
+                    context->params->n > context->params->num_returned;
     size_t count = (size_t)(end - begin),
            tokens_at = sizeof *c->unread + logprobs * count * sizeof *v->logprobs;
     size_t num_bytes = tokens_at + count * sizeof *v->tokens;

@@ -45,6 +45,7 @@ struct choice {
     int32_t num_preemptions; /* once the engine has finished it */
     struct unread *unread;   /* NULL: nothing, or still in the slot */
     double score;            /* of API_SCORING, once it has ended */
+    double sum_logprob;      /* of the tokens that were pulled, where the likeliest answers are wanted */
     struct text_stream text;
     struct buffer ready;           /* text for the client, not written yet */
     struct pieces *pieces;         /* what ready is taken apart into; NULL: it is not */

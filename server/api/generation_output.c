@@ -246,6 +246,40 @@ static bool any_choice_is_broken(const struct generation *g)
     return false;
 }
 
+/* A token of it, in the mean. */
+static double likelihood(const struct choice *c)
+{
+    return c->num_pulled > 0 ? c->sum_logprob / c->num_pulled : 0;
+}
+
+/* How many of its prompt's are likelier, or as likely and stand before it. */
+static int32_t place_of(const struct generation *g, const struct choice *c)
+{
+    const struct choice *first = &g->choices[c->prompt_idx * g->params.n];
+    int32_t place = 0;
+    for (const struct choice *o = first; o < first + g->params.n; o++)
+        place += likelihood(o) > likelihood(c) || (likelihood(o) == likelihood(c) && o < c);
+    return place;
+}
+
+/* The answer shows copies of those that are the likeliest, in their order. */
+static bool pick_likeliest(struct generation *g)
+{
+    int32_t n = g->params.n, num_returned = g->params.num_returned, num_prompts = g->num_choices / n;
+    if (n == num_returned) return true;
+    struct choice *shown = arena_alloc_array(&g->arena, (size_t)(num_prompts * num_returned), sizeof *shown);
+    if (!shown) return false;
+    for (int32_t i = 0; i < g->num_choices; i++) {
+        int32_t place = place_of(g, &g->choices[i]), index = i / n * num_returned + place;
+        if (place >= num_returned) continue;
+        shown[index] = g->choices[i];
+        shown[index].index = index;
+    }
+    g->answer.choices = shown;
+    g->answer.num_choices = num_prompts * num_returned;
+    return true;
+}
+
 static void reply_whole(struct generation *g)
 {
     struct exchange *x = g->x;
@@ -254,8 +288,9 @@ static void reply_whole(struct generation *g)
     buffer_init(&body, ANSWER_BYTES_MAX);
     generation_sum_usage(g, &usage);
     receipt_make(g);
+    bool picked = pick_likeliest(g);
     codec_append(&body, EVENT_WHOLE, &g->answer, &(struct event){.usage = &usage});
-    if (any_choice_is_broken(g) || buffer_failed(&body)) {
+    if (!picked || any_choice_is_broken(g) || buffer_failed(&body)) {
         struct api_error error;
         api_error_set(&error, 500, "server_error", NULL, NULL,
                       "The answer is too large to send whole; ask for less, or with stream: true");

@@ -263,9 +263,28 @@ static int check_penalty_window(struct reader *r)
                              "whole of a sequence");
 }
 
+/* Among as many answers the n likeliest are returned. */
+static int read_best_of(struct reader *r)
+{
+    int64_t n = r->out->n, best_of = 0, max_n = r->server->config->max_n;
+    int status = json_field_int(r->body, "best_of", 0, INT32_MAX, &best_of, r->err);
+    if (status < 0 || best_of == 0) return status;
+    if (best_of < n || best_of > max_n)
+        return api_error_invalid(r->err, "invalid_value", "best_of",
+                                 "best_of must be an integer from n (%lld) to %lld (--max-n)", (long long)n,
+                                 (long long)max_n);
+    if (best_of > n && r->out->stream)
+        return api_error_invalid(
+            r->err, "invalid_value", "best_of",
+            "best_of above n needs stream: false: which answers are the best is known at "
+            "their end");
+    r->out->n = (int32_t)best_of;
+    return 0;
+}
+
 static int read_n(struct reader *r)
 {
-    int64_t n = 1, best_of = 0, max_n = r->server->config->max_n;
+    int64_t n = 1, max_n = r->server->config->max_n;
     int status = json_field_int(r->body, "n", 1, max_n, &n, r->err);
     if (status < 0) {
         if (!strcmp(r->err->code, "invalid_value"))
@@ -273,15 +292,8 @@ static int read_n(struct reader *r)
                                      "n must be an integer from 1 to %lld (--max-n)", (long long)max_n);
         return status;
     }
-    if (r->out->kind == API_COMPLETIONS)
-        status = json_field_int(r->body, "best_of", 0, INT32_MAX, &best_of, r->err);
-    if (status < 0) return status;
-    if (best_of > n)
-        return api_error_invalid(
-            r->err, "unsupported_value", "best_of",
-            "best_of must not be more than n (%lld): this server returns all it generates", (long long)n);
-    r->out->n = (int32_t)n;
-    return 0;
+    r->out->n = r->out->num_returned = (int32_t)n;
+    return r->out->kind == API_COMPLETIONS ? read_best_of(r) : 0;
 }
 
 static int read_priority(struct reader *r)
@@ -337,7 +349,8 @@ static int read_answer_logprobs(struct reader *r)
     r->out->num_top_logprobs = (int32_t)top;
     r->out->input->sampling.num_logprobs = (int32_t)top;
     r->out->input->prompt_logprobs = r->out->echo && (top >= 0 || r->out->max_tokens == 0);
-    if (r->out->input->prompt_logprobs && top < 0) r->out->input->sampling.num_logprobs = 0;
+    bool needed = r->out->input->prompt_logprobs || r->out->n > r->out->num_returned;
+    if (needed && top < 0) r->out->input->sampling.num_logprobs = 0;
     return 0;
 }
 
@@ -743,6 +756,7 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
         .input = p->input,
         .payload = p->payload,
         .n = 1,
+        .num_returned = 1,
         .max_tokens = MAX_TOKENS_DEFAULT,
         .num_prompt_logprobs = -1,
         .skip_special_tokens = true,

@@ -54,7 +54,8 @@ struct params {
      * sequence (prompt length, max_tokens, seed, times) are filled in when a slot is */
     struct request_slot_input *input;
     struct request_payload *payload;
-    int32_t n;
+    int32_t n,
+        num_returned;   /* answers of each prompt that are made, and those of them that are the likeliest */
     int32_t max_tokens; /* MAX_TOKENS_DEFAULT: not given */
     int32_t priority;   /* the lower, the earlier */
     bool has_seed;

@@ -129,6 +129,20 @@ def test_batch_times_n_indexes(client, model):
     assert [c.text for c in both.choices[3:]] == [c.text for c in second.choices]
 
 
+def test_best_of_returns_the_likeliest(client, model):
+    asked = {"model": model, "prompt": ["The sky is", "Once upon"], "max_tokens": 6, "seed": 3, "temperature": 1.2}
+    every = client.completions.create(**asked, n=5, logprobs=0)
+    best = client.completions.create(**asked, n=2, best_of=5)
+    assert [c.index for c in best.choices] == [0, 1, 2, 3] and best.choices[0].logprobs is None
+    for i in range(2):
+        group = sorted(every.choices[5 * i:5 * i + 5], reverse=True,
+                       key=lambda c: sum(c.logprobs.token_logprobs) / len(c.logprobs.token_logprobs))
+        assert [c.text for c in best.choices[2 * i:2 * i + 2]] == [c.text for c in group[:2]]
+    assert best.usage == every.usage
+    with pytest.raises(openai.BadRequestError, match="stream: false"):
+        client.completions.create(**asked, best_of=5, stream=True)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_stop_strings(loose_client, model, stream):
     options = dict(model=model, prompt="One, two, three, four,", temperature=0, max_tokens=40, stream=stream)

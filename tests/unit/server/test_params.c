@@ -418,8 +418,11 @@ static void unknown_fields_pass_and_unsupported_do_not(void **state)
     assert_refused(API_CHAT, "{\"tool_choice\":\"required\"}", "tool_choice", "invalid_value");
     assert_refused(API_CHAT, "{\"modalities\":[\"text\",\"audio\"]}", "modalities", "unsupported_value");
     assert_refused(API_COMPLETIONS, "{\"suffix\":\"x\"}", "suffix", "unsupported_parameter");
-    assert_refused(API_COMPLETIONS, "{\"best_of\":2}", "best_of", "unsupported_value");
-    assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2}");
+    assert_ok(API_COMPLETIONS, "{\"best_of\":2}");
+    assert_ok(API_COMPLETIONS, "{\"best_of\":2,\"n\":2,\"stream\":true}");
+    assert_refused(API_COMPLETIONS, "{\"best_of\":2,\"stream\":true}", "best_of", "invalid_value");
+    assert_refused(API_COMPLETIONS, "{\"best_of\":1,\"n\":2}", "best_of", "invalid_value");
+    assert_refused(API_COMPLETIONS, "{\"best_of\":1000000}", "best_of", "invalid_value");
     static const char *const fields[] = {"use_beam_search", "prompt_embeds", "vllm_xargs"};
     for (size_t i = 0; i < array_length(fields); i++) {
         char text[128];
