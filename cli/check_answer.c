@@ -11,6 +11,27 @@ static void append_member(struct buffer *to, const cJSON *object, const char *na
     if (text) buffer_append_text(to, text);
 }
 
+/* A stream brings the arguments in parts, each with the call's index. */
+static void take_call(struct check_answer *a, const cJSON *call, int position)
+{
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(call, "index");
+    const cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+    int index = cJSON_IsNumber(number) ? number->valueint : position;
+    if (index >= a->call.count) a->call.count = index + 1;
+    if (index != 0) return;
+    const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(call, "id"));
+    a->call.has_id |= id && id[0];
+    append_member(&a->call.name, function, "name");
+    append_member(&a->call.arguments, function, "arguments");
+}
+
+static void take_calls(struct check_answer *a, const cJSON *calls)
+{
+    const cJSON *call;
+    int position = 0;
+    cJSON_ArrayForEach(call, calls) take_call(a, call, position++);
+}
+
 /* Of completions the choice itself holds the text; of chats its message, or a stream's delta. */
 static void take_choice(struct check_answer *a, const cJSON *choice)
 {
@@ -20,10 +41,13 @@ static void take_choice(struct check_answer *a, const cJSON *choice)
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(choice, "message");
     const cJSON *part = message ? message : cJSON_GetObjectItemCaseSensitive(choice, "delta");
     append_member(&a->choices[i].text, part, "reasoning_content");
+    if (cJSON_HasObjectItem(part, "reasoning_content"))
+        a->choices[i].num_reasoning_bytes = a->choices[i].text.num_bytes;
     append_member(&a->choices[i].text, part, "content");
     append_member(&a->choices[i].text, choice, "text");
     const char *reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(choice, "finish_reason"));
     if (reason) snprintf(a->choices[i].finish_reason, sizeof a->choices[i].finish_reason, "%s", reason);
+    if (i == 0) take_calls(a, cJSON_GetObjectItemCaseSensitive(part, "tool_calls"));
     if (i >= a->num_choices) a->num_choices = i + 1;
 }
 
@@ -73,6 +97,8 @@ void check_ask(const struct http_client *client, const char *path, const char *b
     struct error err = {0};
     *a = (struct check_answer){.prompt_tokens = -1, .completion_tokens = -1, .total_tokens = -1};
     buffer_init(&a->raw, ANSWER_BYTES_MAX);
+    buffer_init(&a->call.name, ANSWER_BYTES_MAX);
+    buffer_init(&a->call.arguments, ANSWER_BYTES_MAX);
     for (int i = 0; i < CHECK_CHOICES_MAX; i++) buffer_init(&a->choices[i].text, ANSWER_BYTES_MAX);
     if (http_client_ask(client, path, body, append_bytes, &a->raw, &a->http_status, &err)) {
         a->http_status = 0;
@@ -87,6 +113,8 @@ void check_ask(const struct http_client *client, const char *path, const char *b
 void check_answer_deinit(struct check_answer *a)
 {
     for (int i = 0; i < CHECK_CHOICES_MAX; i++) buffer_deinit(&a->choices[i].text);
+    buffer_deinit(&a->call.name);
+    buffer_deinit(&a->call.arguments);
     cJSON_Delete(a->json);
     buffer_deinit(&a->raw);
 }
@@ -95,4 +123,9 @@ const char *check_text(const struct check_answer *a, int choice)
 {
     const char *text = a->choices[choice].text.data;
     return text ? text : "";
+}
+
+const char *check_content(const struct check_answer *a)
+{
+    return check_text(a, 0) + a->choices[0].num_reasoning_bytes;
 }

@@ -18,8 +18,14 @@ struct check_answer {
     cJSON *json; /* of the whole body; NULL: it is a stream, or no JSON */
     struct {
         struct buffer text; /* reasoning and content; data NULL: none */
+        size_t num_reasoning_bytes;
         char finish_reason[24];
-    } choices[CHECK_CHOICES_MAX];                           /* by their index */
+    } choices[CHECK_CHOICES_MAX]; /* by their index */
+    struct {
+        struct buffer name, arguments; /* of the first one of the first choice */
+        bool has_id;
+        int count;
+    } call;
     int num_choices;                                        /* the largest index that came, and one */
     int64_t prompt_tokens, completion_tokens, total_tokens; /* -1: not told */
     bool done;                                              /* [DONE] came last, and once */
@@ -31,5 +37,8 @@ void check_answer_deinit(struct check_answer *a);
 
 /* Of a choice, "" where it has none. */
 const char *check_text(const struct check_answer *a, int choice);
+
+/* Of the first choice, without its reasoning. */
+const char *check_content(const struct check_answer *a);
 
 #endif

@@ -1,150 +1,23 @@
 #include "cli/check_probes.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "cli/check_answer.h"
+#include "cli/check_request.h"
 
-enum { BODY_BYTES_MAX = 1 << 20, NUM_PROMPTS = 6, NUM_COPIES = 4, SHORTEST_STOP = 3 };
+enum { SHORTEST_STOP = 3 };
 
-#define CHAT "/v1/chat/completions"
-#define COMPLETIONS "/v1/completions"
-#define GREEDY "\"temperature\":0,\"max_tokens\":24"
-#define STREAMED ",\"stream\":true,\"stream_options\":{\"include_usage\":true}"
-
-static const char *const prompts[NUM_PROMPTS] = {
-    "Why is the sky blue?",     "Name three rivers.",          "Count from one to twelve.",
-    "What does a compiler do?", "Tell me about the number 7.", "Write a sentence about bread."};
-
-/* ---- asking ---- */
-
-static void ask(const struct check *c, const char *path, const char *members, struct check_answer *a)
-{
-    struct buffer body;
-    buffer_init(&body, BODY_BYTES_MAX);
-    buffer_append_text(&body, "{\"model\":");
-    buffer_append_json_text(&body, c->model);
-    buffer_printf(&body, ",%s}", members);
-    check_ask(c->client, path, body.data ? body.data : "", a);
-    buffer_deinit(&body);
-}
-
-static void ask_prompt(const struct check *c, const char *path, const char *prompt, const char *members,
-                       struct check_answer *a)
-{
-    char all[1024];
-    const char *format = !strcmp(path, CHAT) ? "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],%s"
-                                             : "\"prompt\":\"%s\",%s";
-    snprintf(all, sizeof all, format, prompt, members);
-    ask(c, path, all, a);
-}
-
-/* 200, and a text that has ended. */
-static int is_answer(const struct check_answer *a, struct error *why)
-{
-    if (a->http_status == 0) return error_set(why, STATUS_IO, "no answer: %s", a->problem);
-    if (a->http_status != 200) return error_set(why, STATUS_IO, "status %d: %s", a->http_status, a->problem);
-    if (a->num_choices == 0 || !a->choices[0].finish_reason[0])
-        return error_set(why, STATUS_INVALID, "no choice that has a finish_reason");
-    return STATUS_OK;
-}
-
-static int is_optional(const struct check_answer *a, struct error *why)
-{
-    if (a->http_status >= 400 && a->http_status < 600)
-        return error_set(why, STATUS_UNSUPPORTED, "status %d: %s", a->http_status, a->problem);
-    return is_answer(a, why);
-}
-
-static int is_same(const struct check_answer *a, const struct check_answer *b, const char *what,
-                   struct error *why)
-{
-    if (!strcmp(check_text(a, 0), check_text(b, 0)) &&
-        !strcmp(a->choices[0].finish_reason, b->choices[0].finish_reason))
-        return STATUS_OK;
-    return error_set(why, STATUS_INVALID, "%s: \"%.80s\" (%s) and \"%.80s\" (%s)", what, check_text(a, 0),
-                     a->choices[0].finish_reason, check_text(b, 0), b->choices[0].finish_reason);
-}
-
-/* ---- alone and among others ---- */
-
-struct asker {
-    const struct check *check;
-    const char *prompt, *members;
-    struct check_answer answer;
-    pthread_t thread;
-    bool started;
-};
-
-static void *run_asker(void *context)
-{
-    struct asker *a = context;
-    ask_prompt(a->check, CHAT, a->prompt, a->members, &a->answer);
-    return NULL;
-}
-
-/* Where there is no thread to be had, one after the other. */
-static void ask_together(struct asker *askers, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        askers[i].started = !pthread_create(&askers[i].thread, NULL, run_asker, &askers[i]);
-    for (size_t i = 0; i < count; i++) {
-        if (askers[i].started)
-            pthread_join(askers[i].thread, NULL);
-        else
-            run_asker(&askers[i]);
-    }
-}
-
-static int compare_to_alone(const struct check_answer *alone, const struct asker *together, struct error *why)
-{
-    for (size_t i = 0; i < NUM_PROMPTS * NUM_COPIES; i++) {
-        int status = is_answer(&together[i].answer, why);
-        if (!status)
-            status = is_same(&alone[i % NUM_PROMPTS], &together[i].answer, "alone and among others", why);
-        if (status) return status;
-    }
-    return STATUS_OK;
-}
-
-static int is_independent(const struct check *c, const char *members, struct error *why)
-{
-    struct check_answer alone[NUM_PROMPTS];
-    struct asker together[NUM_PROMPTS * NUM_COPIES];
-    int status = STATUS_OK;
-    for (size_t i = 0; i < NUM_PROMPTS; i++) {
-        ask_prompt(c, CHAT, prompts[i], members, &alone[i]);
-        if (!status) status = is_answer(&alone[i], why);
-    }
-    for (size_t i = 0; i < array_length(together); i++)
-        together[i] = (struct asker){.check = c, .prompt = prompts[i % NUM_PROMPTS], .members = members};
-    ask_together(together, array_length(together));
-    if (!status) status = compare_to_alone(alone, together, why);
-    for (size_t i = 0; i < NUM_PROMPTS; i++) check_answer_deinit(&alone[i]);
-    for (size_t i = 0; i < array_length(together); i++) check_answer_deinit(&together[i].answer);
-    return status;
-}
-
-static int greedy_among_others(const struct check *c, struct error *why)
-{
-    return is_independent(c, GREEDY, why);
-}
-
-static int seeded_among_others(const struct check *c, struct error *why)
-{
-    return is_independent(c, "\"temperature\":1,\"seed\":7,\"max_tokens\":24", why);
-}
+static const char prompt[] = "Why is the sky blue?";
 
 /* ---- streams ---- */
 
 static int compare_stream(const struct check_answer *whole, const struct check_answer *stream,
                           struct error *why)
 {
-    int status = is_same(whole, stream, "whole and streamed", why);
+    int status = check_is_same(whole, stream, "whole and streamed", why);
     if (status) return status;
     if (!stream->done) return error_set(why, STATUS_INVALID, "the stream does not end with one [DONE]");
     if (whole->completion_tokens != stream->completion_tokens ||
@@ -158,10 +31,10 @@ static int compare_stream(const struct check_answer *whole, const struct check_a
 static int stream_is_whole(const struct check *c, const char *path, struct error *why)
 {
     struct check_answer whole, stream;
-    ask_prompt(c, path, prompts[0], GREEDY, &whole);
-    ask_prompt(c, path, prompts[0], GREEDY STREAMED, &stream);
-    int status = is_answer(&whole, why);
-    if (!status) status = is_answer(&stream, why);
+    check_ask_prompt(c, path, prompt, GREEDY, &whole);
+    check_ask_prompt(c, path, prompt, GREEDY STREAMED, &stream);
+    int status = check_is_offered(&whole, why);
+    if (!status) status = check_is_answer(&stream, why);
     if (!status) status = compare_stream(&whole, &stream, why);
     check_answer_deinit(&whole);
     check_answer_deinit(&stream);
@@ -209,14 +82,14 @@ static int stop_strings(const struct check *c, struct error *why)
 {
     struct check_answer whole, stopped;
     char stop[32], members[128];
-    ask_prompt(c, CHAT, prompts[0], GREEDY, &whole);
-    int status = is_answer(&whole, why);
+    check_ask_prompt(c, CHAT, prompt, GREEDY, &whole);
+    int status = check_is_answer(&whole, why);
     if (!status && !find_stop(check_text(&whole, 0), stop, sizeof stop))
         status = error_set(why, STATUS_UNSUPPORTED, "the answer has no word to stop at");
     if (!status) {
         snprintf(members, sizeof members, GREEDY ",\"stop\":[\"zzzz\",\"%s\"]", stop);
-        ask_prompt(c, CHAT, prompts[0], members, &stopped);
-        status = is_answer(&stopped, why);
+        check_ask_prompt(c, CHAT, prompt, members, &stopped);
+        status = check_is_answer(&stopped, why);
         if (!status) status = compare_stopped(check_text(&whole, 0), &stopped, stop, why);
         check_answer_deinit(&stopped);
     }
@@ -262,8 +135,8 @@ static int check_logprobs(const struct check_answer *a, struct error *why)
 static int logprobs_add_up(const struct check *c, struct error *why)
 {
     struct check_answer a;
-    ask_prompt(c, CHAT, prompts[0], GREEDY ",\"logprobs\":true,\"top_logprobs\":5", &a);
-    int status = is_optional(&a, why);
+    check_ask_prompt(c, CHAT, prompt, GREEDY ",\"logprobs\":true,\"top_logprobs\":5", &a);
+    int status = check_is_offered(&a, why);
     if (!status) status = check_logprobs(&a, why);
     check_answer_deinit(&a);
     return status;
@@ -290,8 +163,8 @@ static int usage_counts(const struct check *c, struct error *why)
     int status = STATUS_OK;
     for (size_t i = 0; i < array_length(sizes) && !status; i++) {
         struct check_answer a;
-        ask_prompt(c, CHAT, prompts[0], sizes[i].members, &a);
-        status = is_answer(&a, why);
+        check_ask_prompt(c, CHAT, prompt, sizes[i].members, &a);
+        status = check_is_answer(&a, why);
         if (!status) status = check_usage(&a, sizes[i].most, why);
         check_answer_deinit(&a);
     }
@@ -301,8 +174,8 @@ static int usage_counts(const struct check *c, struct error *why)
 static int several_choices(const struct check *c, struct error *why)
 {
     struct check_answer a;
-    ask_prompt(c, CHAT, prompts[0], GREEDY ",\"n\":3", &a);
-    int status = is_optional(&a, why);
+    check_ask_prompt(c, CHAT, prompt, GREEDY ",\"n\":3", &a);
+    int status = check_is_offered(&a, why);
     if (!status && a.num_choices != 3)
         status = error_set(why, STATUS_INVALID, "%d choices of 3", a.num_choices);
     for (int i = 1; i < 3 && !status; i++)
@@ -313,15 +186,14 @@ static int several_choices(const struct check *c, struct error *why)
     return status;
 }
 
-const struct check_row check_rows[] = {{"greedy: the same alone and among others", greedy_among_others},
-                                       {"seeded: the same alone and among others", seeded_among_others},
-                                       {"chat: a stream is what the whole is", chat_stream},
-                                       {"completions: a stream is what the whole is", completion_stream},
-                                       {"stop strings cut before themselves", stop_strings},
-                                       {"logprobs are probabilities", logprobs_add_up},
-                                       {"usage counts", usage_counts},
-                                       {"n gives as many choices", several_choices},
-                                       {.name = NULL}};
+const struct check_row check_field_rows[] = {
+    {"chat: a stream is what the whole is", chat_stream},
+    {"completions: a stream is what the whole is", completion_stream},
+    {"stop strings cut before themselves", stop_strings},
+    {"logprobs are probabilities", logprobs_add_up},
+    {"usage counts", usage_counts},
+    {"n gives as many choices", several_choices},
+    {.name = NULL}};
 
 /* ---- refusals ---- */
 
@@ -355,7 +227,7 @@ int check_refusal_holds(const struct check *c, const struct check_refusal *refus
     if (refusal->body[0] == '!')
         check_ask(c->client, refusal->path, refusal->body + 1, &a);
     else
-        ask(c, refusal->path, refusal->body, &a);
+        check_ask_members(c, refusal->path, refusal->body, &a);
     if (a.http_status < 400 || a.http_status > 499)
         status = error_set(why, STATUS_INVALID, "status %d %s", a.http_status, a.problem);
     else if (!a.problem[0])

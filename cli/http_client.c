@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -165,11 +166,19 @@ static int end_answer(llhttp_t *parser)
 
 static const llhttp_settings_t settings = {.on_body = hand_over, .on_message_complete = end_answer};
 
+static int set_silence(int fd, int seconds, struct error *err)
+{
+    struct timeval limit = {.tv_sec = seconds};
+    if (seconds == 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0) return STATUS_OK;
+    return error_set(err, STATUS_IO, "no limit of %d s: %s", seconds, strerror(errno));
+}
+
 static int receive(int fd, struct answer *a, int *http_status, struct error *err)
 {
     char bytes[READ_BYTES];
     while (!a->complete) {
         ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+        if (n < 0 && errno == EAGAIN) return error_set(err, STATUS_IO, "the server is silent");
         if (n < 0 && errno != EINTR) return error_set(err, STATUS_IO, "reading failed: %s", strerror(errno));
         llhttp_errno_t problem = n > 0    ? llhttp_execute(&a->parser, bytes, (size_t)n)
                                  : n == 0 ? llhttp_finish(&a->parser)
@@ -193,7 +202,8 @@ int http_client_ask(const struct http_client *c, const char *path, const char *b
     if (fd < 0) return STATUS_IO;
     llhttp_init(&answer.parser, HTTP_RESPONSE, &settings);
     answer.parser.data = &answer;
-    int status = send_request(c, fd, path, body, err);
+    int status = set_silence(fd, c->silence_s, err);
+    if (!status) status = send_request(c, fd, path, body, err);
     if (!status) status = receive(fd, &answer, http_status, err);
     close(fd);
     return status;

@@ -17,6 +17,7 @@ struct http_client {
     char prefix[256];        /* before every path, without a slash at its end */
     const char *key;         /* the caller's; NULL: none */
     char header[256];        /* one more line of each request's head, "name: value"; "": none */
+    int silence_s;           /* of the server that ends an answer; 0: it may take any time */
 };
 
 /* url: http://host[:port][/path], with or without /v1 behind it, or unix:PATH. */
