@@ -8,6 +8,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "base/digest.h"
 #include "server/api/slot_fill.h"
 #include "sim/client.h"
 #include "sim/form.h"
@@ -150,10 +151,18 @@ struct seen {
     double logprobs[MODEL_LEN + 1]; /* NAN: null */
 };
 
+/* Of a receipt. */
+struct seen_receipt {
+    bool is_there;
+    struct digest_text answer;
+    int32_t tokens[PROMPTS_MAX * CHOICES_MAX][MODEL_LEN], num_tokens[PROMPTS_MAX * CHOICES_MAX];
+};
+
 struct seen_answer {
     struct seen choices[PROMPTS_MAX * CHOICES_MAX];
     bool done, has_error, has_usage;
     int64_t prompt_tokens, completion_tokens, cached_tokens, total_tokens;
+    struct seen_receipt receipt;
 };
 
 static const cJSON *get(const cJSON *object, const char *name)
@@ -193,6 +202,24 @@ static void see_choice(struct seen_answer *a, const struct request *r, const cJS
         snprintf(s->finish_reason, sizeof s->finish_reason, "%s", finish->valuestring);
 }
 
+static void see_receipt(struct seen_answer *a, const struct request *r, const cJSON *receipt)
+{
+    struct seen_receipt *seen = &a->receipt;
+    const cJSON *ids, *id;
+    int i = 0;
+    if (!receipt) return;
+    expect(has(FEATURE_receipts) && !seen->is_there, "%s: a receipt that nobody wants", r->id);
+    seen->is_there = true;
+    snprintf(seen->answer.text, sizeof seen->answer.text, "%s", get(receipt, "answer")->valuestring);
+    expect(cJSON_GetArraySize(get(receipt, "tokens")) == request_num_sequences(r), "%s: receipt", r->id);
+    cJSON_ArrayForEach(ids, get(receipt, "tokens"))
+    {
+        expect(cJSON_GetArraySize(ids) <= MODEL_LEN, "%s: a receipt of too many tokens", r->id);
+        cJSON_ArrayForEach(id, ids) seen->tokens[i][seen->num_tokens[i]++] = id->valueint;
+        i++;
+    }
+}
+
 static void see_object(struct seen_answer *a, const struct request *r, const char *json, size_t n)
 {
     cJSON *root = cJSON_ParseWithLength(json, n);
@@ -201,6 +228,7 @@ static void see_object(struct seen_answer *a, const struct request *r, const cha
            (int)min_of(n, (size_t)200), json, (int)min_of(n, (size_t)200), json + n - min_of(n, (size_t)200));
     a->has_error |= get(root, "error") != NULL;
     cJSON_ArrayForEach(choice, get(root, "choices")) see_choice(a, r, choice);
+    see_receipt(a, r, get(root, "receipt"));
     if (cJSON_IsObject(usage)) {
         a->has_usage = true;
         a->prompt_tokens = get(usage, "prompt_tokens")->valueint;
@@ -297,6 +325,30 @@ static void compare_usage(const struct request *r, const struct seen_answer *a)
            (long long)a->completion_tokens, (long long)prompt, (long long)completion);
     expect(a->cached_tokens >= 0 && a->cached_tokens < prompt && a->cached_tokens % BLOCK_SIZE == 0,
            "%s: %lld cached tokens of %lld", r->id, (long long)a->cached_tokens, (long long)prompt);
+}
+
+/* Equal to one that is made of the request alone (server/api/receipt.h). */
+static void compare_receipt(const struct request *r, const struct seen_answer *a)
+{
+    struct sha256_ctx answer;
+    sha256_init(&answer);
+    expect(a->receipt.is_there == has(FEATURE_receipts), "%s: no receipt", r->id);
+    if (!a->receipt.is_there) return;
+    for (int i = 0; i < request_num_sequences(r); i++) {
+        struct expected e;
+        expect_choice(r, i, &e);
+        size_t num_bytes = (size_t)e.num_tokens * sizeof(int32_t);
+        expect(a->receipt.num_tokens[i] == e.num_tokens &&
+                   !memcmp(a->receipt.tokens[i], e.solo.tokens, num_bytes),
+               "%s: the receipt has other tokens of choice %d", r->id, i);
+        digest_add_text(&answer, e.finish_reason);
+        digest_add_int(&answer, e.num_tokens);
+        digest_add_text(&answer, digest_of(e.solo.tokens, num_bytes).text);
+        digest_add_text(&answer, digest_of(e.text + e.num_echo_bytes, e.num_bytes - e.num_echo_bytes).text);
+    }
+    expect(!strcmp(digest_end(&answer).text, a->receipt.answer.text), "%s: the receipt is of another answer",
+           r->id);
+    mark(MARK_receipts_seen);
 }
 
 /* ---- refusals and errors ---- */
@@ -429,6 +481,7 @@ static void check_stream(const struct request *r, const struct response *respons
         mark(MARK_answers_streamed);
         expect(a->has_usage == r->include_usage, "%s: usage", r->id);
         if (a->has_usage) compare_usage(r, a);
+        compare_receipt(r, a);
     }
     keep_free(a);
 }
@@ -439,6 +492,7 @@ static void check_whole(const struct request *r, const struct response *response
     see_object(a, r, response->body.data, response->body.num);
     for (int i = 0; i < request_num_sequences(r); i++) compare_choice(r, i, &a->choices[i], true);
     compare_usage(r, a);
+    compare_receipt(r, a);
     mark(MARK_answers_whole);
     keep_free(a);
 }

@@ -68,7 +68,8 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(constraints, 50)                                                                                       \
     X(slow_masks, 50)                                                                                        \
     X(embeddings, 40)                                                                                        \
-    X(mean_pooling, 50)
+    X(mean_pooling, 50)                                                                                      \
+    X(receipts, 25)
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -82,6 +83,7 @@ extern const char *const feature_names[NUM_FEATURES];
 #define MARKERS(X)                                                                                           \
     X(answers_whole)                                                                                         \
     X(answers_streamed)                                                                                      \
+    X(receipts_seen)                                                                                         \
     X(ended_by_eos_or_stop_id)                                                                               \
     X(ended_by_stop_string)                                                                                  \
     X(ended_by_length)                                                                                       \

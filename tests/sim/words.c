@@ -98,6 +98,14 @@ int model_text_open(const char *path, const char *template_path, struct model_te
     return 0;
 }
 
+/* It has no files. */
+int model_identity_read(const char *path, struct model_identity *out, struct error *err)
+{
+    (void)path, (void)err;
+    *out = (struct model_identity){.weights = digest_of("sim", 3)};
+    return 0;
+}
+
 void model_text_close(struct model_text *t)
 {
     *t = (struct model_text){0};

@@ -157,6 +157,7 @@ static void choose_options(struct rng *rng)
         assert_always(config_set(&world.config, "enable-prefix-caching", "false", "the simulator", &err) ==
                       0);
     set_text("allowed-host", "sim");
+    if (has(FEATURE_receipts)) set_text("receipts", "true");
     choose_places();
     choose_keys();
 }
