@@ -38,10 +38,11 @@ static int take_line(struct journal_file *j, const char *text, size_t n, struct 
         j->num_unreadable += n > 0;
         return STATUS_OK;
     }
-    struct journal_entry *e = find(j, name);
+    bool is_answer = !strcmp(type, "answer");
+    struct journal_entry *e = is_answer ? find(j, name) : NULL;
     if (!e) e = add(j, name);
     if (!e) return error_set(err, STATUS_NO_MEMORY, "out of memory");
-    *(strcmp(type, "answer") ? &e->request : &e->answer) = (struct journal_line){text, n};
+    *(is_answer ? &e->answer : &e->request) = (struct journal_line){text, n};
     return STATUS_OK;
 }
 

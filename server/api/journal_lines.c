@@ -1,5 +1,7 @@
 #include "server/api/journal_lines.h"
 
+#include <string.h>
+
 #include "config/api_keys.h"
 #include "server/journal.h"
 
@@ -29,14 +31,19 @@ static void append_text(struct buffer *line, const char *name, const char *text)
     buffer_append_json_text(line, text);
 }
 
+static void blank_out(char *text, size_t n, char c)
+{
+    for (char *at = text, *end = text + n; (at = memchr(at, c, (size_t)(end - at))); at++) *at = ' ';
+}
+
 /* JSON has line breaks between its values only, where blanks say the same. */
 static void append_body(struct buffer *line, const char *body, size_t n)
 {
     buffer_append_text(line, ",\"body\":");
-    size_t begin = line->num_bytes;
     buffer_append(line, body, n);
-    for (size_t i = begin; i < line->num_bytes; i++)
-        if (line->data[i] == '\n' || line->data[i] == '\r') line->data[i] = ' ';
+    if (buffer_failed(line)) return;
+    blank_out(line->data + line->num_bytes - n, n, '\n');
+    blank_out(line->data + line->num_bytes - n, n, '\r');
 }
 
 static bool is_kept(const struct generation *g)
@@ -69,6 +76,7 @@ void journal_tell_answer(const struct generation *g, const char *outcome)
     if (g->receipt.num_bytes > 0) {
         buffer_append_text(&line, ",\"receipt\":");
         buffer_append(&line, g->receipt.data, g->receipt.num_bytes);
+        line.failed |= buffer_failed(&g->receipt);
     }
     end_line(&line, g);
 }

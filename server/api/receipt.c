@@ -29,15 +29,18 @@ static void add_sampling(struct sha256_ctx *hash, const struct params *p)
     }
 }
 
-static void add_list(struct sha256_ctx *hash, const cJSON *body, const char *name)
+/* False: out of memory. */
+static bool add_list(struct sha256_ctx *hash, const cJSON *body, const char *name)
 {
-    char *text = cJSON_PrintUnformatted(json_field_find(body, name));
+    const cJSON *list = json_field_find(body, name);
+    char *text = list ? cJSON_PrintUnformatted(list) : NULL;
     digest_add_text(hash, text ? text : "");
     cJSON_free(text);
+    return text || !list;
 }
 
-/* What ends answers, and what they must look like. */
-static void add_form(struct sha256_ctx *hash, const struct params *p, const cJSON *body)
+/* What ends answers, and what they must look like. False: out of memory. */
+static bool add_form(struct sha256_ctx *hash, const struct params *p, const cJSON *body)
 {
     const struct answer_form *form = &p->form;
     digest_add_int(hash, p->stop.count);
@@ -49,8 +52,7 @@ static void add_form(struct sha256_ctx *hash, const struct params *p, const cJSO
     digest_add_int(hash, form->constraint.max_spaces);
     digest_add_bytes(hash, form->constraint.text, form->constraint.num_bytes);
     digest_add_text(hash, form->trigger ? form->trigger : "");
-    add_list(hash, body, "allowed_token_ids");
-    add_list(hash, body, "bad_words");
+    return add_list(hash, body, "allowed_token_ids") && add_list(hash, body, "bad_words");
 }
 
 const struct digest_text *receipt_digest_request(const struct server *server, const struct params *params,
@@ -64,7 +66,7 @@ const struct digest_text *receipt_digest_request(const struct server *server, co
     digest_add_int(&hash, params->n);
     digest_add_int(&hash, params->has_seed);
     add_sampling(&hash, params);
-    add_form(&hash, params, body);
+    if (!add_form(&hash, params, body)) return NULL;
     for (int i = 0; i < prompts->count; i++) {
         const struct token_list *tokens = &prompts->items[i].tokens;
         digest_add_int(&hash, slot_fill_max_tokens(server, params, tokens->num_ids));
