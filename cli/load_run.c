@@ -3,6 +3,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <uv.h>
 
 #include "base/check.h"
@@ -89,6 +90,19 @@ static void append_prompt(struct buffer *b, const struct load_options *o, const 
     buffer_append_char(b, o->vocabulary ? ']' : '"');
 }
 
+/* "{request}" in it is the request's number. */
+static void append_extra(struct buffer *b, const char *extra, int64_t index)
+{
+    static const char number[] = "{request}";
+    if (!extra[0]) return;
+    for (const char *at; (at = strstr(extra, number)); extra = at + strlen(number)) {
+        buffer_append(b, extra, (size_t)(at - extra));
+        buffer_printf(b, "%lld", (long long)index);
+    }
+    buffer_append_text(b, extra);
+    buffer_append_char(b, ',');
+}
+
 static void append_body(struct buffer *b, const struct load_options *o, const struct draft *d, int64_t index)
 {
     buffer_append_text(b, "{\"model\":");
@@ -98,7 +112,7 @@ static void append_body(struct buffer *b, const struct load_options *o, const st
     buffer_printf(b, "%s,\"max_tokens\":%lld,", o->chat ? "}]" : "", (long long)d->output);
     if (!isnan(o->temperature)) buffer_printf(b, "\"temperature\":%g,", o->temperature);
     if (o->ignore_eos) buffer_append_text(b, "\"ignore_eos\":true,");
-    buffer_printf(b, "%s%s", o->extra_body, o->extra_body[0] ? "," : "");
+    append_extra(b, o->extra_body, index);
     buffer_append_text(b, "\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
 }
 

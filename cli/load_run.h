@@ -15,7 +15,8 @@ struct load_options {
     int64_t seed, trace_seed;  /* of prompts; of arrivals, lengths and groups */
     double timeout_s, temperature;
     bool chat, ignore_eos;  /* chat: /v1/chat/completions, else /v1/completions */
-    const char *extra_body; /* a JSON object's members, without its braces, for every request; "": none */
+    const char *extra_body; /* a JSON object's members, without its braces, for every request, "{request}" in
+                               them being its number from 0; "": none */
     const char *model;
 };
 

@@ -208,11 +208,11 @@ def test_what_is_asked(tmp_path):
 def test_token_ids_groups_and_members():
     with fake(*[WHOLE] * 8) as server:
         bench(server.url, "--model=m", "--requests=8", "--streams=1", "--input=30", "--output=9", "--vocab=500", "--groups=2", "--prefix=20",
-              "--extra-body", '{"top_k": 3, "temperature": 0.7, "structured_outputs": {"regex": "a"}}')
+              "--extra-body", '{"top_k": 3, "temperature": 0.7, "structured_outputs": {"regex": "a{request}b"}}')
         bodies = [body for _, body in server.asked]
-    for body in bodies:
+    for number, body in enumerate(bodies):
         assert len(body["prompt"]) == 30 and all(100 <= token < 500 for token in body["prompt"])
-        assert (body["top_k"], body["temperature"], body["structured_outputs"]) == (3, 0.7, {"regex": "a"})
+        assert (body["top_k"], body["temperature"], body["structured_outputs"]) == (3, 0.7, {"regex": f"a{number}b"})
     assert len({tuple(body["prompt"][:20]) for body in bodies}) == 2
     assert len({tuple(body["prompt"][20:]) for body in bodies}) == 8
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """masks.py - what a form costs: the same streams with and without one, by turns, on one server.
 
-    masks.py [--streams 32] [--output 64] [--input 64] [--rounds 5] [--temperature 1]
+    masks.py [--streams 32] [--output 64] [--input 64] [--rounds 5] [--temperature 1] [--different]
              [--program build/flashd] [--model MODEL] [-- options of flashd]
 
-The form is an array of objects that does not end within the output; a round is one `flashd bench serve` with it and one without. Prints for
+The form is an array of objects that does not end within the output, with --different one of its own for each stream; a round is one `flashd bench serve` with it and one without. Prints for
 both the tokens a second (median of the rounds) and the processor time of front and engine for a thousand tokens, which other
 programs on the machine hardly change, and the ratios.
 """
@@ -24,6 +24,10 @@ SCHEMA = {"type": "array", "minItems": 1000, "items": {
     "type": "object", "required": ["name", "size", "kind"], "additionalProperties": False,
     "properties": {"name": {"type": "string", "maxLength": 30}, "size": {"type": "integer"},
                    "kind": {"enum": ["plant", "animal", "stone"]}}}}
+DIFFERENT = {"type": "array", "minItems": 1000, "items": {
+    "type": "object", "required": ["name{request}", "size", "kind{request}"], "additionalProperties": False,
+    "properties": {"name{request}": {"type": "string", "maxLength": 30, "pattern": "^[a-z{request} ]+$"}, "size": {"type": "integer"},
+                   "kind{request}": {"enum": ["plant{request}", "animal", "{request}stone"]}}}}
 
 
 def processor_seconds(pid):
@@ -60,10 +64,11 @@ def main():
     parser.add_argument("--temperature", type=float, default=1)
     parser.add_argument("--program", default=str(ROOT / "build/flashd"))
     parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+    parser.add_argument("--different", action="store_true")
     parser.add_argument("serve", nargs="*")
     options = parser.parse_args()
     plain = {"temperature": options.temperature}
-    kinds = {"plain": plain, "with a form": {**plain, "structured_outputs": {"json": SCHEMA}}}
+    kinds = {"plain": plain, "with a form": {**plain, "structured_outputs": {"json": DIFFERENT if options.different else SCHEMA}}}
     server = oracle.Server(options, [])
     results = {kind: [] for kind in kinds}
     for number in range(options.rounds + 1):
