@@ -81,6 +81,7 @@ static int enter_sequence(struct engine *e, const struct sequence *seq)
         engine_count_lookup(e, seq);
         slot->scheduled_ns = clock_monotonic_ns();
         slot->num_cached_tokens = seq->num_cached_tokens;
+        slot->cache_miss = seq->cache_miss;
     }
     if (!sampling_uses_history(&slot->input.sampling)) return 0;
     struct device *device = model_device(e->model);

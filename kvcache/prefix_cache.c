@@ -21,8 +21,10 @@ struct prefix_cache {
     struct block_manager *bm;
     struct block_hash model; /* of the model's key */
     int32_t num_entries;
-    uint32_t mask;         /* places - 1 */
-    int32_t *places;       /* block ids, NO_BLOCK: empty */
+    uint32_t mask;       /* places - 1 */
+    int32_t *places;     /* block ids, NO_BLOCK: empty */
+    int32_t *successors; /* [places] by the parent's first bytes: the block that was last entered behind it */
+    uint64_t *evicted;   /* [places] by a hash's first bytes: its next eight; 0: none */
     struct entry *entries; /* by block id; meaningful where the block manager says known */
 };
 
@@ -70,13 +72,27 @@ static void remove_place(struct prefix_cache *pc, uint32_t gap)
     pc->places[gap] = NO_BLOCK;
 }
 
-static void forget_block(void *context, int32_t block_id)
+static void forget_block(struct prefix_cache *pc, int32_t block_id)
 {
-    struct prefix_cache *pc = context;
     uint32_t place = find_place(pc, &pc->entries[block_id].hash);
     assert_always(pc->places[place] == block_id);
     remove_place(pc, place);
     pc->num_entries--;
+}
+
+static uint64_t mark_of(const struct block_hash *hash)
+{
+    uint64_t mark;
+    memcpy(&mark, hash->bytes + sizeof(uint32_t), sizeof mark);
+    return mark;
+}
+
+static void on_evict(void *context, int32_t block_id)
+{
+    struct prefix_cache *pc = context;
+    const struct block_hash *hash = &pc->entries[block_id].hash;
+    pc->evicted[home_place(pc, hash)] = mark_of(hash);
+    forget_block(pc, block_id);
 }
 
 int prefix_cache_create(struct block_manager *bm, const void *model_key, size_t key_bytes,
@@ -88,16 +104,18 @@ int prefix_cache_create(struct block_manager *bm, const void *model_key, size_t 
     if (pc) {
         pc->places = malloc(num_places * sizeof(pc->places[0]));
         pc->entries = calloc(num_blocks, sizeof(pc->entries[0]));
+        pc->successors = malloc(num_places * sizeof(pc->successors[0]));
+        pc->evicted = calloc(num_places, sizeof(pc->evicted[0]));
     }
-    if (!pc || !pc->places || !pc->entries) {
+    if (!pc || !pc->places || !pc->entries || !pc->successors || !pc->evicted) {
         prefix_cache_destroy(pc);
         return error_set(err, STATUS_NO_MEMORY, "no memory for the prefix cache of %zu blocks", num_blocks);
     }
-    for (size_t i = 0; i < num_places; i++) pc->places[i] = NO_BLOCK;
+    for (size_t i = 0; i < num_places; i++) pc->places[i] = pc->successors[i] = NO_BLOCK;
     pc->bm = bm;
     pc->mask = (uint32_t)num_places - 1;
     pc->model = block_hash_of(&(struct block_hash){{0}}, model_key, key_bytes);
-    block_manager_on_evict(bm, forget_block, pc);
+    block_manager_on_evict(bm, on_evict, pc);
     *out = pc;
     return 0;
 }
@@ -106,6 +124,8 @@ void prefix_cache_destroy(struct prefix_cache *pc)
 {
     if (!pc) return;
     free(pc->places);
+    free(pc->successors);
+    free(pc->evicted);
     free(pc->entries);
     free(pc);
 }
@@ -142,6 +162,28 @@ int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, in
     return n;
 }
 
+/* The newest block behind the parent, if it is still there. */
+static const struct entry *find_successor(const struct prefix_cache *pc, const struct block_hash *parent)
+{
+    int32_t id = pc->successors[home_place(pc, parent)];
+    bool is_there = id != NO_BLOCK && block_manager_is_known(pc->bm, id);
+    return is_there && block_hash_equal(&pc->entries[id].parent, parent) ? &pc->entries[id] : NULL;
+}
+
+struct cache_miss prefix_cache_explain(const struct prefix_cache *pc, const int32_t *token_ids,
+                                       int32_t position, const struct block_hash *hash)
+{
+    struct block_hash next = *hash;
+    int32_t n = 0;
+    prefix_cache_extend(&next, token_ids);
+    if (pc->evicted[home_place(pc, &next)] == mark_of(&next))
+        return (struct cache_miss){CACHE_MISS_EVICTED, position};
+    const struct entry *successor = find_successor(pc, hash);
+    if (!successor) return (struct cache_miss){CACHE_MISS_NEW, position};
+    while (n < BLOCK_SIZE - 1 && successor->token_ids[n] == token_ids[n]) n++;
+    return (struct cache_miss){CACHE_MISS_DIFFERS, position + n};
+}
+
 void prefix_cache_insert(struct prefix_cache *pc, int32_t block_id, const int32_t *token_ids,
                          struct block_hash *hash)
 {
@@ -151,6 +193,7 @@ void prefix_cache_insert(struct prefix_cache *pc, int32_t block_id, const int32_
     if (pc->places[place] != NO_BLOCK) return;
     block_manager_set_known(pc->bm, block_id, true);
     pc->places[place] = block_id;
+    pc->successors[home_place(pc, &parent)] = block_id;
     pc->entries[block_id] = (struct entry){.hash = *hash, .parent = parent};
     memcpy(pc->entries[block_id].token_ids, token_ids, IDS_BYTES);
     pc->num_entries++;

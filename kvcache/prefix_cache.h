@@ -46,6 +46,12 @@ void prefix_cache_extend(struct block_hash *hash, const int32_t *token_ids);
 int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
                            struct block_hash *hash, int32_t *block_ids);
 
+/* Why no block is found for the BLOCK_SIZE tokens that come behind *hash, at a position of their sequence. Of what went on
+ * from there the newest is remembered, of what was evicted about as much as there are blocks: what has been forgotten is
+ * new. */
+struct cache_miss prefix_cache_explain(const struct prefix_cache *pc, const int32_t *token_ids,
+                                       int32_t position, const struct block_hash *hash);
+
 /* Enters a held block whose contents are (or will be, once the steps begun so far have run) the K and V of
  * these block_size tokens after the parent *hash. *hash becomes the block's own. A hash that is taken stays
  * with the block that has it. */

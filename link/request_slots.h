@@ -112,8 +112,9 @@ struct request_slot {
     /* Of the last steps, by their number: those that have not ended are what the engine died at. */
     struct step_part parts[STEPS_IN_FLIGHT_MAX];
     /* written by the engine before finish_reason, or before the first published token */
-    int32_t num_cached_tokens; /* prompt tokens found in the prefix cache, counted once */
-    int32_t stop_token_id;     /* with FINISH_STOP */
+    int32_t num_cached_tokens;    /* prompt tokens found in the prefix cache, counted once, */
+    struct cache_miss cache_miss; /* and why no more were */
+    int32_t stop_token_id;        /* with FINISH_STOP */
     int32_t num_preemptions;
     int32_t num_row_floats;                           /* of the row, written before it; 0: none */
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */

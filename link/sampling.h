@@ -57,6 +57,19 @@ enum {
 
 enum { EOS_IDS_MAX = 16 }; /* tokens of a model that end an answer */
 
+/* Why the prefix cache did not have more of a prompt. */
+enum cache_miss_reason {
+    CACHE_MISS_NONE,    /* it had all that it can have, or was not asked */
+    CACHE_MISS_NEW,     /* nothing is known that goes on from there */
+    CACHE_MISS_DIFFERS, /* what went on from there had another token */
+    CACHE_MISS_EVICTED, /* it was there and had to make room */
+};
+
+struct cache_miss {
+    enum cache_miss_reason reason;
+    int32_t position; /* of the first token that differs; of the first one missed */
+};
+
 /* What a request gets when it does not say (generation_config.json). A negative value: not given. */
 struct generation_defaults {
     float temperature, top_p, min_p, repetition_penalty;

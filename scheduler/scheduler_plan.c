@@ -137,6 +137,12 @@ static void plan_prompt(struct scheduler *s, struct plan *plan, const struct seq
     plan_add(s, plan, e, s->options.prefill_decode_equal || seq->num_computed < seq->num_prompt);
 }
 
+/* Of the first time that it is looked up. */
+static void explain_miss(const struct scheduler *s, struct sequence *seq, int32_t position)
+{
+    seq->cache_miss = prefix_cache_explain(s->prefixes, seq->tokens + position, position, &seq->hash);
+}
+
 /* Blocks for all tokens that the sequence has, those found in the prefix cache shared. False: not enough. */
 static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *table)
 {
@@ -150,6 +156,7 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *tabl
         int32_t max_tokens = s->options.prefill_decode_equal ? seq->num_tokens : seq->num_prompt;
         int32_t max_blocks = min_of(max_tokens, seq->num_tokens - 1) / BLOCK_SIZE;
         num_hits = prefix_cache_match(s->prefixes, seq->tokens, max_blocks, &seq->hash, table);
+        if (seq->num_cached_tokens < 0 && num_hits < max_blocks) explain_miss(s, seq, num_hits * BLOCK_SIZE);
     }
     int32_t num_new = num_blocks - num_hits;
     if (block_manager_num_available(s->blocks) < num_new + headroom ||

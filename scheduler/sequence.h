@@ -76,6 +76,7 @@ struct sequence {
     uint64_t refused_plan;        /* the last plan that had no blocks for it */
     int32_t available_at_refusal; /* blocks; tried again when there are more */
     int32_t num_cached_tokens;    /* found in the prefix cache when first admitted; -1: not admitted yet */
+    struct cache_miss cache_miss; /* why no more were */
     int32_t num_preemptions;
 
     /* while waiting, since it was preempted: K and V of the first tokens, in host memory */

@@ -258,6 +258,7 @@ static void take_times(struct choice *c, const struct choice_context *context, c
     if (c->scheduled_ns || c->slot_idx < 0 || (v->num_published == 0 && v->finish == FINISH_NONE)) return;
     const struct request_slot *slot = slot_of(c, context);
     c->num_cached_tokens = slot->num_cached_tokens;
+    c->cache_miss = slot->cache_miss;
     c->scheduled_ns = slot->scheduled_ns;
     c->first_token_ns = slot->first_token_ns;
 }

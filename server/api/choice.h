@@ -32,6 +32,7 @@ struct choice {
     int index, prompt_idx;
     int32_t slot_idx; /* -1: none, or given back */
     int32_t num_prompt_tokens, num_cached_tokens;
+    struct cache_miss cache_miss;
     int32_t max_tokens;        /* as submitted */
     int32_t num_pulled;        /* generated tokens that were decoded: what usage counts */
     int32_t num_reasoning;     /* those of them behind which the answer was still reasoning */

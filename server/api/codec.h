@@ -18,7 +18,8 @@ struct codec;
 
 struct usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
-    int64_t reasoning_tokens; /* of completion_tokens */
+    int64_t reasoning_tokens;     /* of completion_tokens */
+    struct cache_miss cache_miss; /* of the first prompt */
 };
 
 /* An answer as its codec sees it, the same at every event. */

@@ -104,7 +104,8 @@ static void cancel_slots(struct generation *g)
 
 void generation_sum_usage(const struct generation *g, struct usage *u)
 {
-    *u = (struct usage){0};
+    *u = (struct usage){.cached_tokens = 0};
+    if (g->num_choices > 0) u->cache_miss = g->choices[0].cache_miss;
     for (int i = 0; i < g->num_choices; i++) {
         const struct choice *c = &g->choices[i];
         u->completion_tokens += c->num_pulled;

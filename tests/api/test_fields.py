@@ -273,3 +273,32 @@ def test_one_answer_where_the_protocol_has_one(server, path, body):
     for n in (2, 0, "x", [1]):
         reply = server.post(path, {**body, "n": n})
         assert reply.status_code == 400 and "n must be 1" in reply.text
+
+
+def miss_of(server, prompt, **fields):
+    return ask(server, prompt=prompt, max_tokens=1, **fields)["usage"]["prompt_tokens_details"]
+
+
+def test_cache_miss(server):
+    """Why the prefix cache had no more of a prompt, and the first token that it did not have."""
+    prompt = list(range(1000, 1040))
+    fields = {"cache_salt": "of this test"}
+    assert miss_of(server, prompt, **fields) == {"cached_tokens": 0, "cache_miss": {"reason": "salted", "position": 0}}
+    assert miss_of(server, prompt, **fields) == {"cached_tokens": 32}
+    other = [*prompt[:20], 7, *prompt[21:]]
+    assert miss_of(server, other, **fields) == {"cached_tokens": 16, "cache_miss": {"reason": "differs", "position": 20}}
+    longer = [*prompt, *range(40)]
+    assert miss_of(server, longer, **fields) == {"cached_tokens": 32, "cache_miss": {"reason": "new", "position": 32}}
+    events = chunks(server, prompt=[*prompt, *range(100)], stream_options={"include_usage": True}, **fields)
+    assert events[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 80, "cache_miss": {"reason": "new", "position": 80}}
+
+
+def test_cache_miss_of_what_was_evicted(start_server):
+    prompts = [list(range(100 * i, 100 * i + 20)) for i in range(8)]
+    with start_server("--kv-cache-memory-bytes", "10000000", "--max-model-len", "320") as server:
+        assert {miss_of(server, p)["cache_miss"]["reason"] for p in prompts} <= {"new", "differs"}
+        for i in range(2):
+            miss_of(server, list(range(2000 + 300 * i, 2300 + 300 * i)))
+        assert "evicted" in {miss_of(server, p).get("cache_miss", {}).get("reason") for p in prompts}
+    with start_server("--no-report-cached-tokens") as server:
+        assert miss_of(server, prompts[0]) is None

@@ -81,7 +81,9 @@ static void append_start(struct buffer *out, struct answer *a, const struct even
     buffer_append_text(
         out, "],\"stop_reason\":null,\"stop_sequence\":null,\"stop_details\":null,\"container\":null,"
              "\"usage\":");
-    append_usage(out, a, &(struct usage){c->num_prompt_tokens, 0, c->num_cached_tokens, 0});
+    append_usage(
+        out, a,
+        &(struct usage){.prompt_tokens = c->num_prompt_tokens, .cached_tokens = c->num_cached_tokens});
     buffer_append_char(out, '}');
     codec_end_event(out);
 }

@@ -19,6 +19,17 @@ static void begin_object(struct buffer *out, const struct answer *a, const char 
     buffer_append_text(out, "\",\"choices\":[");
 }
 
+/* Why the prefix cache had no more of the prompt, and the first token that it did not have. */
+static void append_cache_miss(struct buffer *out, const struct answer *a, const struct cache_miss *miss)
+{
+    static const char *const names[] = {
+        [CACHE_MISS_NEW] = "new", [CACHE_MISS_DIFFERS] = "differs", [CACHE_MISS_EVICTED] = "evicted"};
+    if (miss->reason == CACHE_MISS_NONE) return;
+    bool is_salted = miss->reason == CACHE_MISS_NEW && miss->position == 0 && a->context->params->cache_salt;
+    buffer_printf(out, ",\"cache_miss\":{\"reason\":\"%s\",\"position\":%d}",
+                  is_salted ? "salted" : names[miss->reason], miss->position);
+}
+
 static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
 {
     int64_t total_tokens = u->prompt_tokens + u->completion_tokens;
@@ -26,10 +37,13 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
                   "\"prompt_tokens_details\":",
                   (long long)u->prompt_tokens, (long long)u->completion_tokens, (long long)total_tokens);
-    if (a->reports_cached_tokens)
-        buffer_printf(out, "{\"cached_tokens\":%lld}", (long long)u->cached_tokens);
-    else
+    if (a->reports_cached_tokens) {
+        buffer_printf(out, "{\"cached_tokens\":%lld", (long long)u->cached_tokens);
+        append_cache_miss(out, a, &u->cache_miss);
+        buffer_append_char(out, '}');
+    } else {
         buffer_append_text(out, "null");
+    }
     if (a->codec->kind == API_CHAT)
         buffer_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}",
                       (long long)u->reasoning_tokens);

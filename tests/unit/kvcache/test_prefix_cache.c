@@ -73,6 +73,54 @@ static void fill(int32_t *tokens, int32_t first)
     for (int32_t i = 0; i < MAX_TOKENS; i++) tokens[i] = first + i;
 }
 
+static struct cache_miss miss_of(struct caches *c, const char *salt, const int32_t *tokens,
+                                 int32_t num_blocks)
+{
+    int32_t ids[MAX_BLOCKS];
+    struct block_hash hash = root_of(c, salt);
+    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids);
+    block_manager_release(c->bm, n, ids);
+    assert_true(n < num_blocks);
+    return prefix_cache_explain(c->pc, tokens + n * BLOCK_SIZE, n * BLOCK_SIZE, &hash);
+}
+
+static void assert_miss(struct cache_miss miss, enum cache_miss_reason reason, int32_t position)
+{
+    assert_int_equal(miss.reason, reason);
+    assert_int_equal(miss.position, position);
+}
+
+/* What is not there never was, has another token, or was evicted. */
+static void test_a_miss_has_a_reason(void **state)
+{
+    (void)state;
+    struct caches c = create(1024, "m");
+    int32_t tokens[MAX_TOKENS], ids[4];
+    fill(tokens, 100);
+    assert_miss(miss_of(&c, "", tokens, 2), CACHE_MISS_NEW, 0);
+    leave_behind(&c, "", tokens, 3, ids);
+    assert_miss(miss_of(&c, "", tokens, 4), CACHE_MISS_NEW, 3 * BLOCK_SIZE);
+    assert_miss(miss_of(&c, "salt", tokens, 2), CACHE_MISS_NEW, 0);
+    tokens[BLOCK_SIZE + 5]++;
+    assert_miss(miss_of(&c, "", tokens, 3), CACHE_MISS_DIFFERS, BLOCK_SIZE + 5);
+    tokens[0]++;
+    assert_miss(miss_of(&c, "", tokens, 3), CACHE_MISS_DIFFERS, 0);
+    tokens[0]--;
+    tokens[BLOCK_SIZE + 5]--;
+    tokens[2 * BLOCK_SIZE - 1]++; /* a block's last token */
+    assert_miss(miss_of(&c, "", tokens, 3), CACHE_MISS_DIFFERS, 2 * BLOCK_SIZE - 1);
+    tokens[2 * BLOCK_SIZE - 1]--;
+    destroy(&c);
+    c = create(4, "m");
+    leave_behind(&c, "", tokens, 3, ids);
+    assert_int_equal(block_manager_hold(c.bm, 3, ids), 0); /* a free one, and the chain's end */
+    assert_miss(miss_of(&c, "", tokens, 3), CACHE_MISS_EVICTED, BLOCK_SIZE);
+    block_manager_release(c.bm, 3, ids);
+    leave_behind(&c, "", tokens, 2, ids);
+    assert_int_equal(num_found(&c, "", tokens, 2), 2);
+    destroy(&c);
+}
+
 static void test_a_prompt_is_found_again(void **state)
 {
     (void)state;
@@ -240,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_prompt_is_found_again),
+        cmocka_unit_test(test_a_miss_has_a_reason),
         cmocka_unit_test(test_salts_and_models_do_not_mix),
         cmocka_unit_test(test_a_block_belongs_to_its_beginning),
         cmocka_unit_test(test_the_first_of_two_equal_blocks_stays),
