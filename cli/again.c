@@ -150,7 +150,9 @@ static int compare_origin(const cJSON *was, const cJSON *is, struct error *why)
                              shown(was, names[i][0]), shown(is, names[i][0]));
     if (is_same(was, is, "request")) return STATUS_OK;
     return error_set(why, STATUS_INVALID,
-                     "another request: its prompt, its sampling or its form is not what the receipt is of");
+                     "another request: its prompt, its sampling or its form, or the server's defaults of "
+                     "them, are not what "
+                     "the receipt is of");
 }
 
 /* False: the first num tokens of both are the same, and there are no more. */

@@ -95,7 +95,7 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
     if (status == 0) params->input->constrained = params->form.grammar || params->limits;
     if (status == 0 && in->server->makes_receipts && !api_kind_has_rows(t.kind)) {
-        params->request_digest = receipt_digest_request(in->server, params, prompts, body, arena);
+        params->request_digest = receipt_digest_request(params, prompts, body, arena);
         if (!params->request_digest) status = api_error_no_memory(err);
     }
     if (status < 0) codec_name_error(in->codec, err);

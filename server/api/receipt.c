@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "server/api/json_field.h"
-#include "server/api/slot_fill.h"
 #include "server/fingerprint.h"
 
 /* ---- the request ---- */
@@ -55,9 +54,8 @@ static bool add_form(struct sha256_ctx *hash, const struct params *p, const cJSO
     return add_list(hash, body, "allowed_token_ids") && add_list(hash, body, "bad_words");
 }
 
-const struct digest_text *receipt_digest_request(const struct server *server, const struct params *params,
-                                                 const struct prompts *prompts, const cJSON *body,
-                                                 struct arena *arena)
+const struct digest_text *receipt_digest_request(const struct params *params, const struct prompts *prompts,
+                                                 const cJSON *body, struct arena *arena)
 {
     struct sha256_ctx hash;
     struct digest_text *out = arena_alloc(arena, sizeof *out);
@@ -65,11 +63,12 @@ const struct digest_text *receipt_digest_request(const struct server *server, co
     sha256_init(&hash);
     digest_add_int(&hash, params->n);
     digest_add_int(&hash, params->has_seed);
+    digest_add_int(&hash,
+                   params->max_tokens); /* as it was asked: where there is less room, the answer shows it */
     add_sampling(&hash, params);
     if (!add_form(&hash, params, body)) return NULL;
     for (int i = 0; i < prompts->count; i++) {
         const struct token_list *tokens = &prompts->items[i].tokens;
-        digest_add_int(&hash, slot_fill_max_tokens(server, params, tokens->num_ids));
         digest_add_bytes(&hash, tokens->ids, (size_t)tokens->num_ids * sizeof *tokens->ids);
     }
     *out = digest_end(&hash);

@@ -23,9 +23,8 @@
 #include "server/api/generation.h"
 
 /* SHA-256 of what the answers depend on, seed and model apart. body: canonical. In the arena; NULL: no memory. */
-const struct digest_text *receipt_digest_request(const struct server *server, const struct params *params,
-                                                 const struct prompts *prompts, const cJSON *body,
-                                                 struct arena *arena);
+const struct digest_text *receipt_digest_request(const struct params *params, const struct prompts *prompts,
+                                                 const cJSON *body, struct arena *arena);
 
 /* Writes g->receipt, once each choice's finish and text are known, and lengthens its key's chain. */
 void receipt_make(struct generation *g);
