@@ -17,7 +17,7 @@ const struct dtype_info dtype_infos[DTYPE_COUNT] = {
 int dtype_from_gguf(uint32_t gguf_id)
 {
     for (int i = 0; i < DTYPE_COUNT; i++)
-        if ((uint32_t)dtype_infos[i].gguf_id == gguf_id) return i;
+        if (!dtype_is_code(i) && (uint32_t)dtype_infos[i].gguf_id == gguf_id) return i;
     return -1;
 }
 
@@ -89,6 +89,24 @@ uint16_t dtype_f32_to_bf16(float f)
     uint32_t bits = bits_of_float(f);
     if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+/* ---- small floats ---- */
+
+const float dtype_e2m1_values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+float dtype_e4m3_to_f32(uint8_t code)
+{
+    uint32_t sign = (uint32_t)(code & 0x80) << 24, magnitude = code & 0x7F;
+    if (magnitude == 0x7F) return float_from_bits(sign | 0x7FC00000);
+    if (magnitude < 8) return sign ? -(float)magnitude * 0x1p-9f : (float)magnitude * 0x1p-9f;
+    return float_from_bits(sign | ((magnitude << 20) + ((uint32_t)(127 - 7) << 23)));
+}
+
+float dtype_e8m0_to_f32(uint8_t code)
+{
+    if (code == 0) return 0x1p-127f;
+    return float_from_bits(code == 255 ? 0x7FC00000 : (uint32_t)code << 23);
 }
 
 /* ---- packed types ---- */
@@ -207,6 +225,38 @@ static void unpack_q6_k(const uint8_t *p, float *y)
     }
 }
 
+/* A power of two, then 16 bytes: nibbles as in Q4_0. */
+static void unpack_mxfp4(const uint8_t *p, float *y)
+{
+    float d = dtype_e8m0_to_f32(p[0]);
+    for (int j = 0; j < 16; j++) {
+        y[j] = dtype_e2m1_values[p[1 + j] & 15] * d;
+        y[j + 16] = dtype_e2m1_values[p[1 + j] >> 4] * d;
+    }
+}
+
+static void unpack_f8(const uint8_t *p, float *y)
+{
+    *y = dtype_e4m3_to_f32(*p);
+}
+
+static void unpack_i8(const uint8_t *p, float *y)
+{
+    *y = (float)(int8_t)*p;
+}
+
+static void unpack_u4(const uint8_t *p, float *y)
+{
+    y[0] = (float)(*p & 15);
+    y[1] = (float)(*p >> 4);
+}
+
+static void unpack_f4(const uint8_t *p, float *y)
+{
+    y[0] = dtype_e2m1_values[*p & 15];
+    y[1] = dtype_e2m1_values[*p >> 4];
+}
+
 static void row_of_f16(const uint8_t *p, int64_t cols, float *y)
 {
     for (int64_t i = 0; i < cols; i++) y[i] = load_f16(p + 2 * i);
@@ -220,9 +270,11 @@ static void row_of_bf16(const uint8_t *p, int64_t cols, float *y)
 void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out)
 {
     static void (*const unpack[DTYPE_COUNT])(const uint8_t *block, float *values) = {
-        [DTYPE_Q4_0] = unpack_q4_0, [DTYPE_Q4_1] = unpack_q4_1, [DTYPE_Q5_0] = unpack_q5_0,
-        [DTYPE_Q5_1] = unpack_q5_1, [DTYPE_Q8_0] = unpack_q8_0, [DTYPE_Q4_K] = unpack_q4_k,
-        [DTYPE_Q5_K] = unpack_q5_k, [DTYPE_Q6_K] = unpack_q6_k,
+        [DTYPE_Q4_0] = unpack_q4_0,  [DTYPE_Q4_1] = unpack_q4_1, [DTYPE_Q5_0] = unpack_q5_0,
+        [DTYPE_Q5_1] = unpack_q5_1,  [DTYPE_Q8_0] = unpack_q8_0, [DTYPE_Q4_K] = unpack_q4_k,
+        [DTYPE_Q5_K] = unpack_q5_k,  [DTYPE_Q6_K] = unpack_q6_k, [DTYPE_MXFP4] = unpack_mxfp4,
+        [DTYPE_F8_E4M3] = unpack_f8, [DTYPE_I8] = unpack_i8,     [DTYPE_U4] = unpack_u4,
+        [DTYPE_F4_E2M1] = unpack_f4,
     };
     assert_debug((unsigned)dtype < DTYPE_COUNT);
     const struct dtype_info *info = &dtype_infos[dtype];

@@ -1,10 +1,14 @@
 /* dtype.h - element types of weights, activations and K/V, and the byte layout of the packed ones.
  *
  * A packed type stores blocks of block_values consecutive values of one row in block_bytes bytes;
- * a row's length must be a multiple of block_values. The layouts are GGUF's (ggml), little endian. */
+ * a row's length must be a multiple of block_values. The layouts are GGUF's (ggml), little endian.
+ *
+ * Codes are what quantised checkpoints keep beside scales of their own (weight_view.h); by itself a code is the number
+ * that it encodes. Those of four bits lie two in a byte, the first in the low half. */
 #ifndef FILES_DTYPE_H
 #define FILES_DTYPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*        name        text     block_values  block_bytes  GGUF's id */
@@ -19,7 +23,14 @@
     X(DTYPE_Q8_0, "Q8_0", 32, 34, 8)                                                                         \
     X(DTYPE_Q4_K, "Q4_K", 256, 144, 12)                                                                      \
     X(DTYPE_Q5_K, "Q5_K", 256, 176, 13)                                                                      \
-    X(DTYPE_Q6_K, "Q6_K", 256, 210, 14)
+    X(DTYPE_Q6_K, "Q6_K", 256, 210, 14)                                                                      \
+    X(DTYPE_MXFP4, "MXFP4", 32, 17, 39)                                                                      \
+    X(DTYPE_F8_E4M3, "F8_E4M3", 1, 1, DTYPE_NOT_IN_GGUF) /* 448 at most, no infinities */                    \
+    X(DTYPE_I8, "I8", 1, 1, DTYPE_NOT_IN_GGUF)                                                               \
+    X(DTYPE_U4, "U4", 2, 1, DTYPE_NOT_IN_GGUF)                                                               \
+    X(DTYPE_F4_E2M1, "F4_E2M1", 2, 1, DTYPE_NOT_IN_GGUF)
+
+enum { DTYPE_NOT_IN_GGUF = -1 };
 
 enum dtype {
 #define X(name, text, values, bytes, gguf) name,
@@ -39,6 +50,12 @@ extern const struct dtype_info dtype_infos[DTYPE_COUNT];
 /* The dtype with this GGUF id, or -1 when flashd does not know it. */
 int dtype_from_gguf(uint32_t gguf_id);
 
+/* Codes: F8_E4M3 and what follows it. */
+static inline bool dtype_is_code(enum dtype dtype)
+{
+    return dtype >= DTYPE_F8_E4M3;
+}
+
 /* Bytes of a row of cols values; 0 when cols is no multiple of the block or the result overflows. */
 uint64_t dtype_row_bytes(enum dtype dtype, uint64_t cols);
 
@@ -50,5 +67,9 @@ float dtype_f16_to_f32(uint16_t h);
 uint16_t dtype_f32_to_f16(float f); /* round to nearest, ties to even */
 float dtype_bf16_to_f32(uint16_t h);
 uint16_t dtype_f32_to_bf16(float f); /* round to nearest, ties to even; NaN stays NaN */
+float dtype_e4m3_to_f32(uint8_t code);
+float dtype_e8m0_to_f32(uint8_t code); /* a power of two; 255 is NaN */
+
+extern const float dtype_e2m1_values[16];
 
 #endif

@@ -7,40 +7,71 @@
 #include "base/status.h"
 #include "files/dtype.h"
 
-/* How a matrix's values stand for weights. */
+/* How a matrix's values stand for weights. In all but the first a weight is (code - zero) * scale, in f32: the
+ * difference is exact, the product is rounded. */
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
+    WEIGHT_SCALED, /* rows of codes; scales [rows / scale_rows][cols / scale_cols], rounded up; zeros, for scale_rows
+                      1, in words of eight rows [rows / 8][cols / scale_cols] */
+    WEIGHT_GPTQ, /* words of eight columns [cols / 8][rows]; scales [groups][rows], zeros [groups][rows / 8] */
+    WEIGHT_AWQ, /* words of eight rows, in AWQ's order, [cols][rows / 8]; scales and zeros as GPTQ has them, zeros in
+                      that order */
 };
 
-/* Scales or zero points that lie apart from the values, row-major; data NULL: none. */
+enum scale_type {
+    SCALE_F32,
+    SCALE_F16,
+    SCALE_BF16,
+    SCALE_E4M3,
+    SCALE_E8M0,
+};
+
+/* Scales, or zero points of four bits in little-endian words of 32, the first in the lowest bits. They lie apart from
+ * the values, row-major; data NULL: none. */
 struct weight_side {
     const void *data;
-    enum dtype dtype;
-    int64_t rows, cols;
+    enum scale_type type; /* of scales */
+    int64_t rows, cols;   /* values, not words */
 };
 
-/* Rows [row_begin, row_end) and columns [col_begin, col_end): the part that is meant. */
+/* Rows row_begin, row_begin + row_step, ... before row_end and columns [col_begin, col_end): the part that is meant. */
 struct weight_slice {
-    int64_t row_begin, row_end, col_begin, col_end;
+    int64_t row_begin, row_end, col_begin, col_end, row_step;
 };
 
-/* A matrix as a model file holds it: rows x cols, row-major, rows of dtype_row_bytes(dtype, cols).
- * data may be unaligned. Borrowed: valid until the model file is closed. All zero: no weight. */
+/* What codes mean. */
+struct weight_codes {
+    struct weight_side scales, zeros;
+    int64_t scale_rows, scale_cols;    /* values of a column, or of a row, that have one scale */
+    float scale_factor, scale_divisor; /* each scale is scale * scale_factor / scale_divisor */
+    uint8_t zero;                      /* without zeros: of all; with them: is added to each */
+    uint8_t flip;                      /* bits of a code that the file has the other way round */
+    const void *groups;                /* int32_t [cols]: the group of each column; NULL: col / scale_cols */
+};
+
+/* A matrix as a model file holds it: rows x cols, row-major, rows of dtype_row_bytes(dtype, cols) unless the scheme says
+ * otherwise. data may be unaligned. Borrowed: valid until the model file is closed. All zero: no weight. */
 struct weight_view {
     const void *data; /* NULL: this weight does not exist (a bias that the model has not) */
     enum dtype dtype;
     int64_t rows, cols;
     enum weight_scheme scheme;
-    struct weight_side scales, zeros;
+    struct weight_codes codes; /* all but WEIGHT_PLAIN */
     struct weight_slice slice;
 };
 
 /* A whole matrix of plain values. */
 struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t rows, int64_t cols);
-/* Rows [first_row, first_row + rows) of one, as a whole matrix. */
+/* Rows [first_row, first_row + rows) of one; of a plain one as a whole matrix. */
 struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows);
+/* Of the part that is meant; 0: there is no weight. */
+int64_t weight_view_num_rows(const struct weight_view *v);
+/* Of that part: of values, scales and zeros; rounded where it shares them. */
+uint64_t weight_view_bytes(const struct weight_view *v);
 
-/* For a device that takes nothing else: STATUS_UNSUPPORTED and a sentence unless v is whole and plain. */
+/* STATUS_UNSUPPORTED and a sentence unless v is whole and plain. */
+int weight_view_check_whole(const struct weight_view *v, struct error *err) must_check;
+/* For a device that takes nothing else: the same, and none of the types of quantised checkpoints, MXFP4 and codes. */
 int weight_view_check_plain(const struct weight_view *v, struct error *err) must_check;
 
 #endif

@@ -79,6 +79,18 @@ static struct act_tile tile_at(const struct run *run, enum act_form form, int32_
     };
 }
 
+/* In the order of the panels' columns. Such panels take f32. */
+static void pack_ordered_row(const struct linear *l, const float *x, int row, const struct act_tile *tile)
+{
+    float *to = (float *)(void *)tile->columns;
+    for (int64_t col = 0; col < l->cols; col += PANEL_BLOCK, to += (int64_t)tile->num_rows * PANEL_BLOCK) {
+        const int64_t num = min_of(l->cols - col, (int64_t)PANEL_BLOCK);
+        float block[PANEL_BLOCK];
+        for (int64_t k = 0; k < num; k++) block[k] = x[l->order[col + k]];
+        l->pack[ACT_F32](block, num, row, tile->num_rows, to, NULL);
+    }
+}
+
 static void pack_activation_row(const struct run *run, int32_t row)
 {
     const struct linear *l = run->l;
@@ -86,6 +98,10 @@ static void pack_activation_row(const struct run *run, int32_t row)
     for (int form = 0; form < ACT_FORM_COUNT; form++) {
         if (!l->pack[form]) continue;
         const struct act_tile tile = tile_at(run, form, row - in_tile);
+        if (l->order) {
+            pack_ordered_row(l, run->x + (int64_t)row * l->cols, in_tile, &tile);
+            continue;
+        }
         l->pack[form](run->x + (int64_t)row * l->cols, l->cols, in_tile, tile.num_rows, (void *)tile.columns,
                       (struct act_scale *)tile.scales);
     }

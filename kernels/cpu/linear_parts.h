@@ -27,6 +27,7 @@ struct linear {
     gate_mul *gate_mul; /* LINEAR_GATE_UP */
     float softcap;      /* of logits */
     float *bias;        /* [num_panels][PANEL_ROWS], NULL: none */
+    int32_t *order;     /* [cols]: column k of all panels is column order[k] of the weight; NULL: k */
     uint8_t *memory;
     uint64_t bytes;
 };

@@ -74,7 +74,8 @@ static bool reserve_scratch(struct cpu_device *c, const struct moe_desc *desc)
 {
     struct moe_scratch *s = c->moe_scratch;
     int64_t rows = max_of(c->limits.num_tokens, c->limits.num_logits), hidden = desc->router.cols;
-    int32_t inner = (int32_t)max_of(desc->experts[0].gate.rows, desc->shared.gate.rows);
+    int32_t inner = (int32_t)max_of(weight_view_num_rows(&desc->experts[0].gate),
+                                    weight_view_num_rows(&desc->shared.gate));
     if (s && s->num_experts_max >= desc->num_experts && s->inner_max >= inner) return true;
     if (!s) s = c->moe_scratch = device_memory_alloc_array(&c->memory, 1, sizeof *s);
     if (!s) return false;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "files/weight_codes.h"
 
 uint64_t panel_bytes(enum dtype dtype, int64_t cols)
 {
@@ -182,6 +183,81 @@ void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_
     }
 }
 
+/* ---- packing codes ---- */
+
+static bool is_nan(enum dtype dtype, uint8_t code)
+{
+    return dtype == DTYPE_F8_E4M3 && (code & 0x7f) == 0x7f;
+}
+
+/* Scales of a block's codes, as the panel has them; NaN where is_nan says so. */
+static void put_scales(const struct code_block *b, int64_t col, float *to, uint8_t *zeros)
+{
+    float scales[CODE_ROWS] = {0};
+    weight_read_scales(b, col, scales, zeros);
+    memcpy(to, scales, sizeof scales);
+}
+
+static void put_block_scales(const struct code_block *b, int64_t block_idx, uint8_t *header, uint8_t *block,
+                             uint8_t zeros[CODE_ROWS])
+{
+    const enum dtype dtype = b->view->dtype;
+    const struct panel_layout l = panel_layout_of(dtype);
+    const int64_t col = block_idx * PANEL_BLOCK;
+    float scales[CODE_ROWS];
+    if (l.header_bytes && block_idx % l.blocks_per_super) return;
+    put_scales(b, col, scales, zeros);
+    if (dtype == DTYPE_MXFP4) {
+        for (int r = 0; r < CODE_ROWS; r++) {
+            const uint16_t half = dtype_f32_to_bf16(scales[r]);
+            memcpy(block + l.scales + r * 2, &half, sizeof half);
+        }
+        return;
+    }
+    memcpy(l.header_bytes ? header : block + l.scales, scales, sizeof scales);
+    if (dtype == DTYPE_U4) memcpy(block + l.minimums, zeros, CODE_ROWS);
+    if (dtype != DTYPE_F4_E2M1) return;
+    if (col + PANEL_BLOCK / 2 < b->view->cols) put_scales(b, col + PANEL_BLOCK / 2, scales, zeros);
+    memcpy(block + l.minimums, scales, sizeof scales);
+}
+
+static void put_codes(enum dtype dtype, uint8_t *block, uint8_t codes[PANEL_BLOCK][CODE_ROWS])
+{
+    if (dtype == DTYPE_F8_E4M3 || dtype == DTYPE_I8) {
+        memcpy(block, codes, PANEL_BLOCK * CODE_ROWS);
+        return;
+    }
+    for (int k = 0; k < PANEL_BLOCK; k += 2)
+        for (int r = 0; r < CODE_ROWS; r++)
+            block[k / 2 * PANEL_ROWS + r] = (uint8_t)(codes[k][r] | codes[k + 1][r] << 4);
+}
+
+static void spoil_nans(const uint8_t codes[PANEL_BLOCK][CODE_ROWS], uint8_t *header)
+{
+    const float nan = __builtin_nanf("");
+    for (int k = 0; k < PANEL_BLOCK; k++)
+        for (int r = 0; r < CODE_ROWS; r++)
+            if (is_nan(DTYPE_F8_E4M3, codes[k][r])) memcpy(header + r * 4, &nan, sizeof nan);
+}
+
+void panel_pack_codes(const struct weight_view *v, const int32_t *order, int64_t row, int num_rows,
+                      uint8_t *panel)
+{
+    const struct code_block b = {.view = v, .order = order, .row = row, .num_rows = num_rows};
+    memset(panel, 0, panel_bytes(v->dtype, v->cols));
+    for (int64_t i = 0; i < panel_num_blocks(v->cols); i++) {
+        uint8_t *const header = (uint8_t *)(uintptr_t)panel_header(v->dtype, panel, i),
+                       *const block = (uint8_t *)(uintptr_t)panel_block(v->dtype, panel, i);
+        uint8_t codes[PANEL_BLOCK][CODE_ROWS] = {0}, zeros[CODE_ROWS] = {0};
+        const int num_cols = (int)min_of(v->cols - i * PANEL_BLOCK, (int64_t)PANEL_BLOCK);
+        weight_read_codes(&b, i * PANEL_BLOCK, num_cols, codes);
+        put_block_scales(&b, i, header, block, zeros);
+        for (int k = num_cols; k < PANEL_BLOCK; k++) memcpy(codes[k], zeros, CODE_ROWS); /* weights 0 */
+        put_codes(v->dtype, block, codes);
+        if (v->dtype == DTYPE_F8_E4M3) spoil_nans((const uint8_t(*)[CODE_ROWS])codes, header);
+    }
+}
+
 /* ---- unpacking: lanes [first, first + num) of a block, to [k * num + lane] ---- */
 
 #define INLINE static inline __attribute__((always_inline))
@@ -292,6 +368,38 @@ INLINE void unpack_quants(enum dtype dtype, const uint8_t *header, const uint8_t
     }
 }
 
+INLINE float code_value(enum dtype dtype, const uint8_t *block, int k, int row)
+{
+    const uint8_t byte = block[k * PANEL_ROWS + row], pair = block[k / 2 * PANEL_ROWS + row];
+    const int nibble = pair >> (k % 2 * 4) & 15;
+    if (dtype == DTYPE_F8_E4M3) return dtype_e4m3_to_f32(byte);
+    if (dtype == DTYPE_I8) return (float)(int8_t)byte;
+    if (dtype == DTYPE_U4) return (float)(nibble - block[panel_layout_of(dtype).minimums + row]);
+    return dtype_e2m1_values[nibble];
+}
+
+INLINE float code_scale(enum dtype dtype, const uint8_t *header, const uint8_t *block, int k, int row)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const bool second = dtype == DTYPE_F4_E2M1 && k >= PANEL_BLOCK / 2;
+    uint16_t half;
+    float scale;
+    memcpy(&half, block + l.scales + row * 2, sizeof half);
+    if (dtype == DTYPE_MXFP4) return dtype_bf16_to_f32(half);
+    memcpy(&scale, (l.header_bytes ? header : block + (second ? l.minimums : l.scales)) + row * 4,
+           sizeof scale);
+    return scale;
+}
+
+INLINE void unpack_codes(enum dtype dtype, const uint8_t *header, const uint8_t *block, struct lanes lanes,
+                         float *out)
+{
+    for (int i = 0; i < PANEL_BLOCK * lanes.num; i++) {
+        const int k = i / lanes.num, row = lanes.first + i % lanes.num;
+        out[i] = code_value(dtype, block, k, row) * code_scale(dtype, header, block, k, row);
+    }
+}
+
 INLINE void unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_idx, struct lanes lanes,
                          float *out)
 {
@@ -313,6 +421,11 @@ INLINE void unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_i
         CASE(quants, DTYPE_Q4_K)
         CASE(quants, DTYPE_Q5_K)
         CASE(quants, DTYPE_Q6_K)
+        CASE(codes, DTYPE_MXFP4)
+        CASE(codes, DTYPE_F8_E4M3)
+        CASE(codes, DTYPE_I8)
+        CASE(codes, DTYPE_U4)
+        CASE(codes, DTYPE_F4_E2M1)
 #undef CASE
     case DTYPE_COUNT:
         break;

@@ -16,6 +16,11 @@
  *                                                                                        j < 2, s < 4
  *     F32, F16, BF16: column k of row r at element k * 16 + r
  *
+ *     codes of 8 bits: that of column k of row r in byte k * 16 + r; of 4 bits in byte k / 2 * 16 + r, even columns low
+ *     (F8_E4M3, I8, U4, F4_E2M1 and MXFP4). Weights are (code - zero) * scale, as weight_view.h has it, with one scale
+ *     and zero of a row for panel_scale_cols columns: F8_E4M3 and I8 have f32 scales before four blocks, U4 f32 scales
+ *     and u8 zeros behind each, F4_E2M1 f32 scales of each half, MXFP4 bf16 scales, which hold any power of two
+ *
  * The K-quants keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
  * 6 or 8 bit scales. K-quants alone need K to be a multiple of 256, the other quants of 32, floats of
  * nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
@@ -27,7 +32,7 @@
 
 #include <stdint.h>
 
-#include "files/dtype.h"
+#include "files/weight_view.h"
 
 enum { PANEL_ROWS = 16, PANEL_BLOCK = 32 };
 
@@ -66,10 +71,32 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
         return (struct panel_layout){8, 64, 352, 256, 320, 336};
     case DTYPE_Q6_K:
         return (struct panel_layout){8, 32, 416, 256, 384, 400};
+    case DTYPE_MXFP4:
+        return (struct panel_layout){1, 0, 288, 0, 256, 0};
+    case DTYPE_F8_E4M3:
+    case DTYPE_I8:
+        return (struct panel_layout){4, 64, 512, 0, 0, 0};
+    case DTYPE_U4:
+        return (struct panel_layout){1, 0, 336, 0, 256, 320};
+    case DTYPE_F4_E2M1:
+        return (struct panel_layout){1, 0, 384, 0, 256, 320};
     case DTYPE_COUNT:
         break;
     }
     return (struct panel_layout){.blocks_per_super = 1};
+}
+
+/* Whether a panel holds codes, which panel_pack_codes packs. */
+static inline bool panel_has_codes(enum dtype dtype)
+{
+    return dtype >= DTYPE_MXFP4;
+}
+
+/* Columns of codes that have one scale in a panel: a weight's scales must be of a multiple, or of whole rows. */
+static inline int panel_scale_cols(enum dtype dtype)
+{
+    if (dtype == DTYPE_F4_E2M1) return PANEL_BLOCK / 2;
+    return panel_layout_of(dtype).blocks_per_super * PANEL_BLOCK;
 }
 
 /* What was added to the signed integers of a dtype to make them unsigned. */
@@ -115,6 +142,11 @@ uint64_t panel_bytes(enum dtype dtype, int64_t cols);
 /* Packs num_rows <= 16 rows, row_bytes apart and aligned to nothing, into panel. */
 void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_rows, int64_t cols,
                 uint8_t *panel);
+
+/* Packs rows [row, row + num_rows), num_rows <= 16, of a view whose panels have codes. order: column k of the panel is the
+ * view's column order[k]; NULL: k. A group of F8_E4M3 that has a NaN is NaN as a whole. */
+void panel_pack_codes(const struct weight_view *v, const int32_t *order, int64_t row, int num_rows,
+                      uint8_t *panel);
 
 /* out[k][r] = the exact f32 values of one block, as dtype_row_to_f32 computes them. */
 void panel_block_to_f32(enum dtype dtype, const uint8_t *panel, int64_t block_idx,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "files/weight_codes.h"
 #include "kernels/cpu/linear_memory.h"
 #include "kernels/cpu/linear_parts.h"
 
@@ -29,6 +30,46 @@ static const struct linear_kernels *kernels_of(enum cpu_isa_level isa)
     return &linear_kernels_portable;
 }
 
+/* Codes, whose scales a panel can hold. */
+static int check_codes(const struct weight_view *w, struct error *err)
+{
+    const struct weight_codes *c = &w->codes;
+    const int granularity = panel_scale_cols(w->dtype);
+    if (w->scheme == WEIGHT_PLAIN) return weight_view_check_whole(w, err);
+    if (!panel_has_codes(w->dtype) || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
+        return error_set(err, STATUS_UNSUPPORTED, "weights of type %s have no scales of their own",
+                         dtype_infos[w->dtype].text);
+    if (w->slice.col_begin != 0 || w->slice.col_end != w->cols)
+        return error_set(err, STATUS_UNSUPPORTED, "some columns of a quantised weight are no weight");
+    if (c->scale_cols % granularity && c->scale_cols < w->cols)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "a scale for %lld columns of type %s is not supported; multiples of %d are",
+                         (long long)c->scale_cols, dtype_infos[w->dtype].text, granularity);
+    return w->codes.groups ? weight_check_groups(w, err) : STATUS_OK;
+}
+
+static bool is_ordered(const struct weight_view *w)
+{
+    return w->scheme != WEIGHT_PLAIN && !weight_groups_ascend(w);
+}
+
+/* Parts share their activations, and so the order of columns. */
+static int check_order(const struct linear_desc *desc, struct error *err)
+{
+    const struct weight_view *first = &desc->parts[0];
+    bool any = false, equal = true;
+    for (int i = 0; i < desc->num_parts; i++) {
+        const struct weight_view *w = &desc->parts[i];
+        any |= is_ordered(w);
+        equal &= w->codes.groups && first->codes.groups &&
+                 !memcmp(w->codes.groups, first->codes.groups, (size_t)w->cols * sizeof(int32_t));
+    }
+    if (!any || (equal && !desc->also_embedding)) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "weights that share an input have different orders of columns (g_idx), which is not "
+                     "supported");
+}
+
 static int check_shapes(const struct linear_desc *desc, struct error *err)
 {
     if (desc->num_parts < 1 || desc->num_parts > LINEAR_PARTS_MAX)
@@ -36,21 +77,22 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
                          LINEAR_PARTS_MAX);
     for (int i = 0; i < desc->num_parts; i++) {
         const struct weight_view *w = &desc->parts[i], *bias = &desc->biases[i], *first = &desc->parts[0];
-        int status = weight_view_check_plain(w, err);
+        const int64_t rows = w->data ? weight_view_num_rows(w) : 0;
+        int status = check_codes(w, err);
         if (!status) status = weight_view_check_plain(bias, err);
         if (status) return status;
-        if (w->rows <= 0 || w->rows > INT32_MAX || w->cols != first->cols ||
-            panel_bytes(w->dtype, w->cols) == 0)
+        if (rows <= 0 || rows > INT32_MAX || w->cols != first->cols || panel_bytes(w->dtype, w->cols) == 0)
             return error_set(
                 err, STATUS_INVALID, "a %s weight of %lld x %lld cannot be part of a linear of %lld columns",
-                dtype_infos[w->dtype].text, (long long)w->rows, (long long)w->cols, (long long)first->cols);
-        if (bias->data && (bias->rows != 1 || bias->cols != w->rows))
+                dtype_infos[w->dtype].text, (long long)rows, (long long)w->cols, (long long)first->cols);
+        if (bias->data && (bias->rows != 1 || bias->cols != rows))
             return error_set(err, STATUS_INVALID, "a bias of %lld values for a weight of %lld rows",
-                             (long long)(bias->rows * bias->cols), (long long)w->rows);
+                             (long long)(bias->rows * bias->cols), (long long)rows);
     }
-    if (desc->kind == LINEAR_GATE_UP && (desc->num_parts != 2 || desc->parts[0].rows != desc->parts[1].rows))
+    if (desc->kind == LINEAR_GATE_UP && (desc->num_parts != 2 || weight_view_num_rows(&desc->parts[0]) !=
+                                                                     weight_view_num_rows(&desc->parts[1])))
         return error_set(err, STATUS_INVALID, "gate and up must be two weights of one shape");
-    return 0;
+    return check_order(desc, err);
 }
 
 static void part_init(struct part *p, const struct weight_view *w, const struct linear_kernels *kernels)
@@ -58,8 +100,8 @@ static void part_init(struct part *p, const struct weight_view *w, const struct 
     *p = (struct part){
         .dtype = w->dtype,
         .kernel = kernels->of[w->dtype],
-        .num_rows = (int32_t)w->rows,
-        .num_panels = div_up(w->rows, PANEL_ROWS),
+        .num_rows = (int32_t)weight_view_num_rows(w),
+        .num_panels = div_up(weight_view_num_rows(w), PANEL_ROWS),
         .panel_bytes = panel_bytes(w->dtype, w->cols),
     };
 }
@@ -100,7 +142,11 @@ static int linear_alloc(struct linear *l, const struct linear_desc *desc, struct
     const size_t bias_bytes = (size_t)l->num_panels * PANEL_ROWS * sizeof *l->bias;
     l->memory = linear_memory_alloc(l->bytes);
     if (has_bias) l->bias = aligned_alloc(LINEAR_ALIGNMENT, bias_bytes);
-    if (!l->memory || (has_bias && !l->bias))
+    if (is_ordered(&desc->parts[0])) {
+        l->order = malloc((size_t)l->cols * sizeof *l->order);
+        if (l->order) weight_order_columns(&desc->parts[0], l->order);
+    }
+    if (!l->memory || (has_bias && !l->bias) || (is_ordered(&desc->parts[0]) && !l->order))
         return error_set(err, STATUS_NO_MEMORY, "no memory for a weight of %llu bytes",
                          (unsigned long long)l->bytes);
     if (has_bias) {
@@ -124,20 +170,28 @@ struct pack_context {
     const struct linear_desc *desc;
 };
 
+static void pack_panel(const struct pack_context *c, int part, int64_t panel)
+{
+    const struct part *const p = &c->l->parts[part];
+    const struct weight_view *const w = &c->desc->parts[part];
+    const uint64_t row_bytes = dtype_row_bytes(p->dtype, (uint64_t)c->l->cols);
+    const int64_t row = panel * PANEL_ROWS;
+    const int num_rows = (int)min_of(p->num_rows - row, (int64_t)PANEL_ROWS);
+    uint8_t *const to = p->panels + (uint64_t)panel * p->panel_bytes;
+    if (panel_has_codes(p->dtype))
+        panel_pack_codes(w, c->l->order, row, num_rows, to);
+    else
+        panel_pack(p->dtype, (const uint8_t *)w->data + (uint64_t)row * row_bytes, row_bytes, num_rows,
+                   c->l->cols, to);
+}
+
 static void pack_task(void *context, int thread_idx, int num_threads)
 {
     const struct pack_context *c = context;
     for (int i = 0; i < c->l->num_parts; i++) {
-        const struct part *p = &c->l->parts[i];
-        const uint64_t row_bytes = dtype_row_bytes(p->dtype, (uint64_t)c->l->cols);
         int64_t begin, end;
-        thread_pool_range(p->num_panels, thread_idx, num_threads, &begin, &end);
-        for (int64_t panel = begin; panel < end; panel++) {
-            const int64_t row = panel * PANEL_ROWS;
-            panel_pack(p->dtype, (const uint8_t *)c->desc->parts[i].data + (uint64_t)row * row_bytes,
-                       row_bytes, (int)min_of(p->num_rows - row, (int64_t)PANEL_ROWS), c->l->cols,
-                       p->panels + (uint64_t)panel * p->panel_bytes);
-        }
+        thread_pool_range(c->l->parts[i].num_panels, thread_idx, num_threads, &begin, &end);
+        for (int64_t panel = begin; panel < end; panel++) pack_panel(c, i, panel);
     }
 }
 
@@ -165,6 +219,7 @@ void cpu_linear_destroy(struct linear *l)
     if (!l) return;
     linear_memory_free(l->memory);
     free(l->bias);
+    free(l->order);
     free(l);
 }
 

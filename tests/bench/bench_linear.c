@@ -114,7 +114,7 @@ static void measure_greedy(struct bench *b)
             int32_t ids[ROWS];
             const double start_s = now_s();
             if (repeat % 2) {
-                cpu_linear_argmax(b->linears[0], b->pool, scratch, shares, rows_list[i], x, ids);
+                cpu_linear_argmax(b->linears[0], b->pool, scratch, shares, rows_list[i], x, NULL, ids);
             } else {
                 cpu_linear_run(b->linears[0], b->pool, scratch, rows_list[i], x, logits);
                 choose_tokens(b, rows_list[i], logits, ids);

@@ -63,6 +63,16 @@ static inline void random_block_scales(struct random_source *r, enum dtype dtype
     case DTYPE_Q6_K:
         random_put_f16(r, block + 208, -0.0001f, 0.0001f);
         break;
+    case DTYPE_MXFP4:
+        block[0] = (uint8_t)(block[0] % 8 + 118);
+        break;
+    case DTYPE_F8_E4M3: /* no NaN */
+        if ((*block & 0x7f) == 0x7f) *block = 0;
+        break;
+    case DTYPE_I8:
+    case DTYPE_U4:
+    case DTYPE_F4_E2M1:
+        break;
     default:
         random_put_f16(r, block, -0.02f, 0.02f);
         break;
@@ -87,7 +97,7 @@ static inline void random_weight(struct random_source *r, enum dtype dtype, int6
 {
     const struct dtype_info *const info = &dtype_infos[dtype];
     const int64_t num_blocks = rows * (cols / info->block_values), bytes = num_blocks * info->block_bytes;
-    if (info->block_values == 1) {
+    if (info->block_values == 1 && !dtype_is_code(dtype)) {
         random_floats(r, dtype, to, rows * cols);
         return;
     }

@@ -267,19 +267,104 @@ INLINE void product_integers(enum dtype dtype, const uint8_t *panel, int64_t num
 
 /* ---- products of floats ---- */
 
-/* Column k of half a panel. */
-INLINE __m256 float_at(enum dtype dtype, const uint8_t *panel, int half, int64_t k)
+INLINE __m256 widen_bf16(const uint8_t *p, int half)
+{
+    const __m128i tops = load_16_bytes(p + half * HALF_ROWS * 2);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(tops), 16));
+}
+
+/* Column k of half a block. */
+INLINE __m256 float_at(enum dtype dtype, const uint8_t *block, int half, int64_t k)
 {
     switch (dtype) {
     case DTYPE_F32:
-        return _mm256_loadu_ps((const float *)(const void *)(panel + k * 64 + half * 32));
+        return _mm256_loadu_ps((const float *)(const void *)(block + k * 64 + half * 32));
     case DTYPE_F16:
-        return load_f16(panel + k * 32, half);
-    default: {
-        const __m128i tops = load_16_bytes(panel + k * 32 + half * 16);
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(tops), 16));
+        return load_f16(block + k * 32, half);
+    default:
+        return widen_bf16(block + k * 32, half);
     }
+}
+
+/* As in floats_512.h. */
+enum { INTEGER_BITS = 0x4b000000 };
+
+struct code_scales {
+    __m256 scale[2], zero;
+};
+
+INLINE struct code_scales load_code_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                                           int half)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const float *const scales = (const float *)(const void *)(l.header_bytes ? header : block + l.scales);
+    struct code_scales s = {{_mm256_setzero_ps(), _mm256_setzero_ps()}, _mm256_setzero_ps()};
+    if (!panel_has_codes(dtype)) return s;
+    s.scale[0] = s.scale[1] = dtype == DTYPE_MXFP4 ? widen_bf16(block + l.scales, half)
+                                                   : _mm256_loadu_ps(scales + half * HALF_ROWS);
+    if (dtype == DTYPE_F4_E2M1)
+        s.scale[1] = _mm256_loadu_ps((const float *)(const void *)(block + l.minimums) + half * HALF_ROWS);
+    /* codes become 2^-8 of their number, or twice it */
+    const float unit = dtype == DTYPE_F8_E4M3 ? 256 : dtype == DTYPE_I8 || dtype == DTYPE_U4 ? 1 : 0.5f;
+    for (int i = 0; i < 2 && unit != 1; i++) s.scale[i] = _mm256_mul_ps(s.scale[i], _mm256_set1_ps(unit));
+    if (dtype == DTYPE_U4) {
+        const __m256i zeros = _mm256_cvtepu8_epi32(_mm_loadu_si64(block + l.minimums + half * HALF_ROWS));
+        s.zero = _mm256_castsi256_ps(_mm256_or_si256(zeros, _mm256_set1_epi32(INTEGER_BITS)));
     }
+    return s;
+}
+
+struct float_pair {
+    __m256 even, odd;
+};
+
+INLINE __m256 e4m3_at(const uint8_t *p)
+{
+    const __m128i codes = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadu_si64(p)), 7);
+    return _mm256_cvtph_ps(_mm_and_si128(codes, _mm_set1_epi16((short)0xbfff)));
+}
+
+INLINE __m256 i8_at(__m128i bytes)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
+
+INLINE struct float_pair u4_pair(const uint8_t *p, __m256 zero)
+{
+    const __m256i both = _mm256_cvtepu8_epi32(_mm_loadu_si64(p)), bits = _mm256_set1_epi32(INTEGER_BITS);
+    const __m256i even = _mm256_or_si256(_mm256_and_si256(both, _mm256_set1_epi32(15)), bits);
+    const __m256i odd = _mm256_or_si256(_mm256_srli_epi32(both, 4), bits);
+    return (struct float_pair){_mm256_sub_ps(_mm256_castsi256_ps(even), zero),
+                               _mm256_sub_ps(_mm256_castsi256_ps(odd), zero)};
+}
+
+/* Twice the numbers, which are integers. */
+INLINE struct float_pair e2m1_pair(const uint8_t *p)
+{
+    const __m128i twice = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    const __m128i both = _mm_loadu_si64(p), mask = _mm_set1_epi8(15);
+    return (struct float_pair){i8_at(_mm_shuffle_epi8(twice, _mm_and_si128(both, mask))),
+                               i8_at(_mm_shuffle_epi8(twice, _mm_and_si128(_mm_srli_epi16(both, 4), mask)))};
+}
+
+/* Columns k and k + 1 of half a block, k even. */
+INLINE struct float_pair pair_at(enum dtype dtype, const uint8_t *block, int half, int k,
+                                 const struct code_scales *s)
+{
+    const uint8_t *const bytes = block + k * PANEL_ROWS + half * HALF_ROWS, *const nibbles =
+                                                                                block + k / 2 * PANEL_ROWS +
+                                                                                half * HALF_ROWS;
+    struct float_pair pair;
+    if (!panel_has_codes(dtype))
+        return (struct float_pair){float_at(dtype, block, half, k), float_at(dtype, block, half, k + 1)};
+    if (dtype == DTYPE_F8_E4M3)
+        pair = (struct float_pair){e4m3_at(bytes), e4m3_at(bytes + PANEL_ROWS)};
+    else if (dtype == DTYPE_I8)
+        pair = (struct float_pair){i8_at(_mm_loadu_si64(bytes)), i8_at(_mm_loadu_si64(bytes + PANEL_ROWS))};
+    else
+        pair = dtype == DTYPE_U4 ? u4_pair(nibbles, s->zero) : e2m1_pair(nibbles);
+    const __m256 scale = s->scale[k >= PANEL_BLOCK / 2];
+    return (struct float_pair){_mm256_mul_ps(pair.even, scale), _mm256_mul_ps(pair.odd, scale)};
 }
 
 INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t num_blocks, const float *x,
@@ -288,15 +373,19 @@ INLINE void product_floats_row(enum dtype dtype, const uint8_t *panel, int64_t n
     __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, even[2] = {sum[0], sum[0]},
            odd[2] = {sum[0], sum[0]};
     for (int64_t b = 0; b < num_blocks; b++) {
-        const int64_t first = b * PANEL_BLOCK;
-        prefetch_ahead(panel_block(dtype, panel, b), panel_layout_of(dtype).block_bytes);
-        for (int64_t k = first; k < first + PANEL_BLOCK; k += 2) {
+        const uint8_t *const header = panel_header(dtype, panel, b), *const block =
+                                                                         panel_block(dtype, panel, b);
+        const struct code_scales s[2] = {load_code_scales(dtype, header, block, 0),
+                                         load_code_scales(dtype, header, block, 1)};
+        prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
+        for (int k = 0; k < PANEL_BLOCK; k += 2) {
+            const __m256 x_even = _mm256_set1_ps(x[b * PANEL_BLOCK + k]);
+            const __m256 x_odd = _mm256_set1_ps(x[b * PANEL_BLOCK + k + 1]);
 #pragma GCC unroll 32
             for (int half = 0; half < 2; half++) {
-                even[half] =
-                    _mm256_fmadd_ps(float_at(dtype, panel, half, k), _mm256_set1_ps(x[k]), even[half]);
-                odd[half] =
-                    _mm256_fmadd_ps(float_at(dtype, panel, half, k + 1), _mm256_set1_ps(x[k + 1]), odd[half]);
+                const struct float_pair w = pair_at(dtype, block, half, k, &s[half]);
+                even[half] = _mm256_fmadd_ps(w.even, x_even, even[half]);
+                odd[half] = _mm256_fmadd_ps(w.odd, x_odd, odd[half]);
             }
         }
         if ((b + 1) % LINEAR_CHUNK_BLOCKS && b + 1 < num_blocks) continue;
@@ -349,6 +438,22 @@ INLINE void add_tile_floats(int num_rows, const float *weights, int num_blocks, 
 #undef ADD_ROWS
 }
 
+/* out[columns][HALF_ROWS] */
+INLINE void unpack_blocks(enum dtype dtype, const uint8_t *panel, int64_t first, int num_blocks, int half,
+                          float *out)
+{
+    for (int b = 0; b < num_blocks; b++, out += PANEL_BLOCK * HALF_ROWS) {
+        const uint8_t *const block = panel_block(dtype, panel, first + b);
+        const struct code_scales s =
+            load_code_scales(dtype, panel_header(dtype, panel, first + b), block, half);
+        for (int k = 0; k < PANEL_BLOCK; k += 2) {
+            const struct float_pair w = pair_at(dtype, block, half, k, &s);
+            _mm256_store_ps(out + k * HALF_ROWS, w.even);
+            _mm256_store_ps(out + (k + 1) * HALF_ROWS, w.odd);
+        }
+    }
+}
+
 INLINE void product_floats(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
                            const struct act_tile *x, float *acc)
 {
@@ -359,12 +464,10 @@ INLINE void product_floats(enum dtype dtype, const uint8_t *panel, int64_t num_b
     memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
     for (int64_t b = 0; b < num_blocks; b += LINEAR_CHUNK_BLOCKS) {
         const int chunk = (int)min_of(num_blocks - b, LINEAR_CHUNK_BLOCKS);
-        const uint8_t *const from = panel_block(dtype, panel, b);
         const float *const columns = (const float *)x->columns + b * x->num_rows * PANEL_BLOCK;
         for (int half = 0; half < 2; half++) {
             _Alignas(32) float weights[LINEAR_CHUNK_BLOCKS * PANEL_BLOCK * HALF_ROWS];
-            for (int k = 0; k < chunk * PANEL_BLOCK; k++)
-                _mm256_store_ps(weights + k * HALF_ROWS, float_at(dtype, from, half, k));
+            unpack_blocks(dtype, panel, b, chunk, half, weights);
             add_tile_floats(x->num_rows, weights, chunk, columns, acc + half * HALF_ROWS);
         }
     }
@@ -464,6 +567,11 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     DEFINE_PRODUCT(floats, DTYPE_F32)                                                                        \
     DEFINE_PRODUCT(floats, DTYPE_F16)                                                                        \
     DEFINE_PRODUCT(floats, DTYPE_BF16)                                                                       \
+    DEFINE_PRODUCT(floats, DTYPE_MXFP4)                                                                      \
+    DEFINE_PRODUCT(floats, DTYPE_F8_E4M3)                                                                    \
+    DEFINE_PRODUCT(floats, DTYPE_I8)                                                                         \
+    DEFINE_PRODUCT(floats, DTYPE_U4)                                                                         \
+    DEFINE_PRODUCT(floats, DTYPE_F4_E2M1)                                                                    \
     DEFINE_PRODUCT(integers, DTYPE_Q4_0)                                                                     \
     DEFINE_PRODUCT(integers, DTYPE_Q4_1)                                                                     \
     DEFINE_PRODUCT(integers, DTYPE_Q5_0)                                                                     \
@@ -487,7 +595,12 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
                [DTYPE_Q8_0] = {product_DTYPE_Q8_0, ACT_INT16},                                               \
                [DTYPE_Q4_K] = {product_DTYPE_Q4_K, ACT_INT8},                                                \
                [DTYPE_Q5_K] = {product_DTYPE_Q5_K, ACT_INT8},                                                \
-               [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16}},                                              \
+               [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16},                                               \
+               [DTYPE_MXFP4] = {product_DTYPE_MXFP4, ACT_F32},                                               \
+               [DTYPE_F8_E4M3] = {product_DTYPE_F8_E4M3, ACT_F32},                                           \
+               [DTYPE_I8] = {product_DTYPE_I8, ACT_F32},                                                     \
+               [DTYPE_U4] = {product_DTYPE_U4, ACT_F32},                                                     \
+               [DTYPE_F4_E2M1] = {product_DTYPE_F4_E2M1, ACT_F32}},                                          \
     }
 
 #endif

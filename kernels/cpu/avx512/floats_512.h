@@ -1,4 +1,4 @@
-/* floats_512.h - products with weights that are floats, over 512-bit registers.
+/* floats_512.h - products with weights that are floats, or codes of floats, over 512-bit registers.
  *
  * A chunk of weights is unpacked into a small array and multiplied with groups of rows whose sums stay in
  * registers. Few rows use the weights as they are unpacked. Order of summation: linear_kernels.h. */
@@ -27,20 +27,120 @@ INLINE __m512 load_f16(const uint8_t *p)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
-/* Column k of a panel. */
-INLINE __m512 float_at(enum dtype dtype, const uint8_t *panel, int64_t k)
+INLINE __m512 widen_bf16(const uint8_t *p)
+{
+    const __m256i tops = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(tops), 16));
+}
+
+/* Column k of a block. */
+INLINE __m512 float_at(enum dtype dtype, const uint8_t *block, int64_t k)
 {
     switch (dtype) {
     case DTYPE_F32:
-        return _mm512_loadu_ps(panel + k * 64);
+        return _mm512_loadu_ps(block + k * 64);
     case DTYPE_F16:
-        return load_f16(panel + k * 32);
-    default: {
-        const __m256i tops = _mm256_loadu_si256((const __m256i *)(const void *)(panel + k * 32));
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(tops), 16));
-    }
+        return load_f16(block + k * 32);
+    default:
+        return widen_bf16(block + k * 32);
     }
 }
+
+/* ---- codes: weights are the f32 numbers (code - zero) * scale, as panel.c computes them ---- */
+
+/* An integer below 2^23 in these bits is the float 2^23 plus it: subtracting two such is exact. */
+enum { INTEGER_BITS = 0x4b000000 };
+
+/* [1]: of the columns from 16 on. */
+struct code_scales {
+    __m512 scale[2], zero;
+};
+
+INLINE struct code_scales load_code_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    struct code_scales s = {{_mm512_setzero_ps(), _mm512_setzero_ps()}, _mm512_setzero_ps()};
+    if (!panel_has_codes(dtype)) return s;
+    s.scale[0] = dtype == DTYPE_MXFP4 ? widen_bf16(block + l.scales)
+                                      : _mm512_loadu_ps(l.header_bytes ? header : block + l.scales);
+    if (dtype == DTYPE_F8_E4M3) s.scale[0] = _mm512_mul_ps(s.scale[0], _mm512_set1_ps(256));
+    s.scale[1] = dtype == DTYPE_F4_E2M1 ? _mm512_loadu_ps(block + l.minimums) : s.scale[0];
+    if (dtype == DTYPE_U4) {
+        const __m128i zeros = _mm_loadu_si128((const __m128i *)(const void *)(block + l.minimums));
+        s.zero = _mm512_castsi512_ps(
+            _mm512_or_si512(_mm512_cvtepu8_epi32(zeros), _mm512_set1_epi32(INTEGER_BITS)));
+    }
+    return s;
+}
+
+struct float_pair {
+    __m512 even, odd;
+};
+
+/* As f16 with the exponent of that format the number is 2^-8 of what it was. */
+INLINE struct float_pair e4m3_pair(const uint8_t *block, int k)
+{
+    const __m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)(block + k * PANEL_ROWS));
+    const __m512i halves =
+        _mm512_and_si512(_mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 7), _mm512_set1_epi16((short)0xbfff));
+    return (struct float_pair){_mm512_cvtph_ps(_mm512_castsi512_si256(halves)),
+                               _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1))};
+}
+
+INLINE struct float_pair i8_pair(const uint8_t *block, int k)
+{
+    const __m128i even = _mm_loadu_si128((const __m128i *)(const void *)(block + k * PANEL_ROWS));
+    const __m128i odd = _mm_loadu_si128((const __m128i *)(const void *)(block + (k + 1) * PANEL_ROWS));
+    return (struct float_pair){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(even)),
+                               _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(odd))};
+}
+
+INLINE __m512i nibble_pair(const uint8_t *block, int k)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(block + k / 2 * PANEL_ROWS)));
+}
+
+INLINE struct float_pair u4_pair(const uint8_t *block, int k, __m512 zero)
+{
+    const __m512i both = nibble_pair(block, k), bits = _mm512_set1_epi32(INTEGER_BITS);
+    const __m512i even = _mm512_ternarylogic_epi32(both, _mm512_set1_epi32(15), bits, 0xea); /* (a & b) | c */
+    const __m512i odd = _mm512_or_si512(_mm512_srli_epi32(both, 4), bits);
+    return (struct float_pair){_mm512_sub_ps(_mm512_castsi512_ps(even), zero),
+                               _mm512_sub_ps(_mm512_castsi512_ps(odd), zero)};
+}
+
+INLINE struct float_pair e2m1_pair(const uint8_t *block, int k)
+{
+    const __m512 values = _mm512_loadu_ps(dtype_e2m1_values);
+    const __m512i both = nibble_pair(block, k); /* the permutation reads the lowest four bits */
+    return (struct float_pair){_mm512_permutexvar_ps(both, values),
+                               _mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), values)};
+}
+
+/* Columns k and k + 1 of a block, k even. */
+INLINE struct float_pair pair_at(enum dtype dtype, const uint8_t *block, int k, const struct code_scales *s)
+{
+    struct float_pair pair;
+    if (!panel_has_codes(dtype))
+        return (struct float_pair){float_at(dtype, block, k), float_at(dtype, block, k + 1)};
+    switch (dtype) {
+    case DTYPE_F8_E4M3:
+        pair = e4m3_pair(block, k);
+        break;
+    case DTYPE_I8:
+        pair = i8_pair(block, k);
+        break;
+    case DTYPE_U4:
+        pair = u4_pair(block, k, s->zero);
+        break;
+    default:
+        pair = e2m1_pair(block, k);
+    }
+    const __m512 scale = s->scale[k >= PANEL_BLOCK / 2];
+    return (struct float_pair){_mm512_mul_ps(pair.even, scale), _mm512_mul_ps(pair.odd, scale)};
+}
+
+/* ---- products ---- */
 
 /* Few rows (num_rows is a constant) use the weights as they are unpacked: all sums stay in registers, those
  * of two panels or of more rows. */
@@ -55,18 +155,23 @@ INLINE void product_floats_few(enum dtype dtype, int num_panels, int num_rows, c
         sum[i / num_rows][i % num_rows] = even[i / num_rows][i % num_rows] = odd[i / num_rows][i % num_rows] =
             _mm512_setzero_ps();
     for (int64_t b = 0; b < num_blocks; b++, x += num_rows * PANEL_BLOCK) {
-        for (int i = 0; i < num_panels; i++)
-            prefetch_ahead(panel_block(dtype, p->data[i], b), panel_layout_of(dtype).block_bytes);
+        const uint8_t *blocks[PANELS_MAX];
+        struct code_scales scales[PANELS_MAX];
+#pragma GCC unroll 2
+        for (int i = 0; i < num_panels; i++) {
+            blocks[i] = panel_block(dtype, p->data[i], b);
+            scales[i] = load_code_scales(dtype, panel_header(dtype, p->data[i], b), blocks[i]);
+            prefetch_ahead(blocks[i], panel_layout_of(dtype).block_bytes);
+        }
         for (int k = 0; k < PANEL_BLOCK; k += 2) {
 #pragma GCC unroll 2
             for (int i = 0; i < num_panels; i++) {
-                const __m512 w_even = float_at(dtype, p->data[i], b * PANEL_BLOCK + k);
-                const __m512 w_odd = float_at(dtype, p->data[i], b * PANEL_BLOCK + k + 1);
+                const struct float_pair w = pair_at(dtype, blocks[i], k, &scales[i]);
 #pragma GCC unroll 8
                 for (int t = 0; t < num_rows; t++) {
                     const float *const at = x + t * PANEL_BLOCK + k;
-                    even[i][t] = _mm512_fmadd_ps(w_even, _mm512_set1_ps(at[0]), even[i][t]);
-                    odd[i][t] = _mm512_fmadd_ps(w_odd, _mm512_set1_ps(at[1]), odd[i][t]);
+                    even[i][t] = _mm512_fmadd_ps(w.even, _mm512_set1_ps(at[0]), even[i][t]);
+                    odd[i][t] = _mm512_fmadd_ps(w.odd, _mm512_set1_ps(at[1]), odd[i][t]);
                 }
             }
         }
@@ -138,6 +243,20 @@ INLINE void add_tile_floats(int num_panels, int num_rows, const struct chunk *c,
     for (; num_rows - t >= 1; t += 1) add_rows_floats(num_panels, 1, c, t, acc);
 }
 
+/* out[columns][PANEL_ROWS] */
+INLINE void unpack_blocks(enum dtype dtype, const uint8_t *panel, int64_t first, int num_blocks, float *out)
+{
+    for (int b = 0; b < num_blocks; b++, out += PANEL_BLOCK * PANEL_ROWS) {
+        const uint8_t *const block = panel_block(dtype, panel, first + b);
+        const struct code_scales s = load_code_scales(dtype, panel_header(dtype, panel, first + b), block);
+        for (int k = 0; k < PANEL_BLOCK; k += 2) {
+            const struct float_pair w = pair_at(dtype, block, k, &s);
+            _mm512_store_ps(out + k * PANEL_ROWS, w.even);
+            _mm512_store_ps(out + (k + 1) * PANEL_ROWS, w.odd);
+        }
+    }
+}
+
 INLINE void product_floats_of(enum dtype dtype, int num_panels, const struct panels *p, int64_t num_blocks,
                               const struct act_tile *x)
 {
@@ -165,8 +284,7 @@ INLINE void product_floats_of(enum dtype dtype, int num_panels, const struct pan
         for (int i = 0; i < num_panels; i++) {
             const uint8_t *const from = panel_block(dtype, p->data[i], b);
             c.weights[i] = dtype == DTYPE_F32 ? (const float *)(const void *)from : unpacked[i];
-            for (int k = 0; k < c.num_blocks * PANEL_BLOCK && dtype != DTYPE_F32; k++)
-                _mm512_store_ps(unpacked[i] + k * PANEL_ROWS, float_at(dtype, from, k));
+            if (dtype != DTYPE_F32) unpack_blocks(dtype, p->data[i], b, c.num_blocks, unpacked[i]);
         }
         add_tile_floats(num_panels, x->num_rows, &c, p->acc);
     }

@@ -300,6 +300,11 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     DEFINE_PRODUCT(floats, DTYPE_F32)                                                                        \
     DEFINE_PRODUCT(floats, DTYPE_F16)                                                                        \
     DEFINE_PRODUCT(floats, DTYPE_BF16)                                                                       \
+    DEFINE_PRODUCT(floats, DTYPE_MXFP4)                                                                      \
+    DEFINE_PRODUCT(floats, DTYPE_F8_E4M3)                                                                    \
+    DEFINE_PRODUCT(floats, DTYPE_I8)                                                                         \
+    DEFINE_PRODUCT(floats, DTYPE_U4)                                                                         \
+    DEFINE_PRODUCT(floats, DTYPE_F4_E2M1)                                                                    \
     DEFINE_PRODUCT(integer_kind, DTYPE_Q4_0)                                                                 \
     DEFINE_PRODUCT(integer_kind, DTYPE_Q4_1)                                                                 \
     DEFINE_PRODUCT(integer_kind, DTYPE_Q5_0)                                                                 \
@@ -323,7 +328,12 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
                [DTYPE_Q8_0] = {product_DTYPE_Q8_0, ACT_INT16},                                               \
                [DTYPE_Q4_K] = {product_DTYPE_Q4_K, ACT_INT8},                                                \
                [DTYPE_Q5_K] = {product_DTYPE_Q5_K, ACT_INT8},                                                \
-               [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16}},                                              \
+               [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16},                                               \
+               [DTYPE_MXFP4] = {product_DTYPE_MXFP4, ACT_F32},                                               \
+               [DTYPE_F8_E4M3] = {product_DTYPE_F8_E4M3, ACT_F32},                                           \
+               [DTYPE_I8] = {product_DTYPE_I8, ACT_F32},                                                     \
+               [DTYPE_U4] = {product_DTYPE_U4, ACT_F32},                                                     \
+               [DTYPE_F4_E2M1] = {product_DTYPE_F4_E2M1, ACT_F32}},                                          \
     }
 
 #endif

@@ -147,7 +147,7 @@ static void gguf_ids_map_to_dtypes(void **state)
 {
     (void)state;
     for (int i = 0; i < DTYPE_COUNT; i++)
-        assert_int_equal(dtype_from_gguf((uint32_t)dtype_infos[i].gguf_id), i);
+        if (!dtype_is_code(i)) assert_int_equal(dtype_from_gguf((uint32_t)dtype_infos[i].gguf_id), i);
     assert_int_equal(dtype_from_gguf(20), -1);
     assert_int_equal(dtype_from_gguf(UINT32_MAX), -1);
 }
