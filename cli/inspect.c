@@ -15,16 +15,11 @@ struct operation_cost {
     uint64_t bytes; /* weights read a step, all layers */
 };
 
-static uint64_t view_bytes(struct weight_view v)
-{
-    return v.data ? (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols) : 0;
-}
-
 static void add_weight(struct operation_cost *cost, struct weight_view v)
 {
     if (!v.data) return;
-    cost->flop += 2.0 * (double)v.rows * (double)v.cols;
-    cost->bytes += view_bytes(v);
+    cost->flop += 2.0 * (double)weight_view_num_rows(&v) * (double)v.cols;
+    cost->bytes += weight_view_bytes(&v);
 }
 
 static void add_layer(const struct model_files *f, int32_t layer, struct operation_cost *costs)
@@ -76,6 +71,11 @@ static void print_shapes(const struct config *config, const struct model_files *
     printf("family        %s (%s)\n", family_name(c->family), c->architecture);
     printf("parameters    %.1f million, %.1f MB as stored\n", (double)model_config_num_parameters(c) / 1e6,
            (double)model_files_weight_bytes(f) / 1e6);
+    if (c->quantisation.format != QUANT_NONE)
+        printf("quantised     %s%s\n", c->quantisation.name,
+               c->quantisation.wants_quantised_activations
+                   ? ", weights only: activations, which the model would quantise too, stay as they are"
+                   : "");
     printf("layers        %d x hidden %d, MLP %d\n", c->num_layers, c->hidden_size, c->intermediate_size);
     if (c->num_experts)
         printf("experts       %d of %d a token, %d wide; shared %d\n", c->num_chosen_experts, c->num_experts,

@@ -42,8 +42,8 @@ static int check_activation(struct json_reader *r, const struct family *family)
 /* Fields that change the mathematics into something that is not computed here. */
 static int check_unsupported(struct json_reader *r, const struct family *family)
 {
-    static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "quantization_config",
-                                                 "attn_logit_softcapping", "final_logit_softcapping"},
+    static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "attn_logit_softcapping",
+                                                 "final_logit_softcapping"},
                              *const must_be_false[] = {"mlp_bias", "use_bidirectional_attention"};
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
@@ -479,6 +479,8 @@ static int read_config(struct json_reader *r, struct model_config *c)
     int status = find_family(r, c);
     if (!status && c->family->is_in_text_config) text.object = json_find(r, "text_config");
     if (!status) status = read_text_config(&text, c);
+    if (status) return status;
+    status = quantisation_read(json_find(r, "quantization_config") ? r : &text, &c->quantisation);
     if (status) return status;
     add_eos_ids(&text, c);
     add_eos_ids(r, c);

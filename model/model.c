@@ -92,7 +92,7 @@ static struct linear *create_linear(struct builder *b, const struct linear_desc 
     if (b->status) return NULL;
     for (int i = 0; i < desc->num_parts; i++) {
         assert_always(desc->parts[i].cols == cols);
-        rows -= desc->parts[i].rows;
+        rows -= weight_view_num_rows(&desc->parts[i]);
     }
     assert_always(rows == 0);
     b->status = d->ops->linear_create(d, desc, &linear, b->err);

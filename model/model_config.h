@@ -9,6 +9,7 @@
 #include "kernels/device.h"
 #include "link/sampling.h"
 #include "model/family.h"
+#include "model/quantisation.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
 
@@ -54,6 +55,7 @@ struct model_config {
         sparse_layers[LAYERS_MAX / 64];
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
+    struct quantisation quantisation;          /* of a directory's matrices */
     enum pooling pooling; /* how an embedding is made, LAST or MEAN; NONE: in a way that is not known here */
     bool is_reranker;     /* the file says so */
 };

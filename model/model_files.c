@@ -16,6 +16,7 @@
 #include "files/gguf.h"
 #include "model/gguf_config.h"
 #include "model/hf_config.h"
+#include "model/quantised_tensors.h"
 #include "files/json_read.h"
 #include "files/safetensors.h"
 
@@ -77,13 +78,20 @@ static struct weight_view find_in_gguf(const struct model_files *f, enum weight_
     return view;
 }
 
+/* rows: of the whole tensor. */
 static int find_in_safetensors(const struct model_files *f, enum weight_role role, const char *name,
-                               struct weight_view *out, struct error *err)
+                               int64_t rows, struct weight_view *out, struct error *err)
 {
+    const struct weight_line *line = line_of(f, role);
     const struct safetensor *t = safetensors_find(f->safetensors, name);
+    if (line->rows != DIM_1) {
+        int status = quantised_find(&f->config.quantisation, f->safetensors, f->path, name, rows,
+                                    weight_dimension(&f->config, line->cols), out, err);
+        if (status || out->data) return status;
+    }
     if (!t) return STATUS_OK;
     bool is_row = t->num_dims == 2 && t->dims[0] == 1; /* 1 x n is a vector too */
-    int num_dims = line_of(f, role)->rows == DIM_1 && !is_row ? 1 : 2;
+    int num_dims = line->rows == DIM_1 && !is_row ? 1 : 2;
     if (t->dtype < 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
@@ -172,17 +180,17 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     char name[NAME_BYTES_MAX];
     if (!weight_is_wanted(c, line->presence, layer) || (!f->gguf && !line->hf_name)) return STATUS_OK;
     name_weight(f, role, layer, expert, name);
+    const struct stack stack = stack_of(f, role, expert);
     if (f->gguf)
         view = find_in_gguf(f, role, name);
     else {
-        int status = find_in_safetensors(f, role, name, &view, err);
+        int status = find_in_safetensors(f, role, name, stack.rows, &view, err);
         if (status) return status;
     }
     if (!view.data) {
         if (!weight_is_required(c, line->presence, layer)) return STATUS_OK;
         return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
     }
-    const struct stack stack = stack_of(f, role, expert);
     int64_t rows = weight_dimension(c, line->rows), cols = weight_dimension(c, line->cols);
     if (view.rows != stack.rows || view.cols != cols)
         return error_set(err, STATUS_INVALID,
@@ -192,7 +200,7 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     view = weight_view_rows(&view, stack.first_row, rows);
     assert_debug(!f->views[view_idx(f, role, layer, expert)].data); /* each place is one weight's */
     f->views[view_idx(f, role, layer, expert)] = view;
-    f->weight_bytes += (uint64_t)rows * dtype_row_bytes(view.dtype, (uint64_t)cols);
+    f->weight_bytes += weight_view_bytes(&view);
     return STATUS_OK;
 }
 

@@ -3,15 +3,30 @@
 #include "fuzz/memory_files.h"
 
 #include "base/check.h"
-#include "files/dtype.h"
+#include "files/weight_codes.h"
 #include "model/model_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static volatile unsigned char sink;
 
+/* Of a quantised matrix the corners, as a device reads them. */
+static void use_codes(const struct weight_view *v)
+{
+    const int64_t last_row = weight_view_num_rows(v) - 1, last_col = v->cols - 1;
+    for (int corner = 0; corner < 4; corner++) {
+        const struct code_block b = {.view = v, .row = corner % 2 ? last_row : 0, .num_rows = 1};
+        uint8_t codes[1][CODE_ROWS], zeros[CODE_ROWS];
+        float scales[CODE_ROWS];
+        weight_read_codes(&b, corner / 2 ? last_col : 0, 1, codes);
+        weight_read_scales(&b, corner / 2 ? last_col : 0, scales, zeros);
+        sink = codes[0][0] + zeros[0] + (unsigned char)(scales[0] > 0);
+    }
+}
+
 static void use_weight(struct weight_view v)
 {
+    if (v.data && v.scheme != WEIGHT_PLAIN) use_codes(&v);
     uint64_t n = v.data ? (uint64_t)v.rows * dtype_row_bytes(v.dtype, (uint64_t)v.cols) : 0;
     if (n == 0) return;
     sink = ((const unsigned char *)v.data)[0];

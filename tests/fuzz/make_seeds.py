@@ -166,13 +166,18 @@ SHAPES = {"model.embed_tokens.weight": [8, 16], "model.norm.weight": [16], LAYER
           LAYER + "mlp.up_proj.weight": [16, 16], LAYER + "mlp.down_proj.weight": [16, 16]}
 
 
+BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "F8_E4M3": 1}
+
+
 def safetensors(shapes):
+    """A shape may begin with its type; else that is BF16."""
     header, offset = {}, 0
     for name, shape in shapes.items():
-        size = 2
+        dtype, shape = (shape[0], shape[1:]) if isinstance(shape[0], str) else ("BF16", shape)
+        size = BYTES[dtype]
         for dim in shape:
             size *= dim
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
         offset += size
     return json.dumps(header, separators=(",", ":")), offset
 
@@ -192,6 +197,21 @@ seed("safetensors", "yarn", directory(CONFIG | {"architectures": ["Qwen2ForCausa
 seed("safetensors", "qwen3", directory(CONFIG | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 8,
                                                "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}},
                                      shapes=SHAPES | {LAYER + "self_attn.q_norm.weight": [8], LAYER + "self_attn.k_norm.weight": [8]}))
+
+
+def quantised(parts):
+    """parts(rows, cols): of each matrix of a layer."""
+    out = {}
+    for name, shape in SHAPES.items():
+        out |= {name.removesuffix("weight") + part: own for part, own in parts(*shape).items()} if "_proj" in name else {name: shape}
+    return out
+
+
+seed("safetensors", "fp8", directory(CONFIG | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
+                                     shapes=quantised(lambda n, k: {"weight": ["F8_E4M3", n, k], "weight_scale_inv": ["F32", 1, 1]})))
+seed("safetensors", "gptq", directory(CONFIG | {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 8, "desc_act": True}},
+                                      shapes=quantised(lambda n, k: {"qweight": ["I32", k // 8, n], "qzeros": ["I32", k // 8, n // 8],
+                                                                     "scales": ["F16", k // 8, n]})))
 header, size = safetensors(SHAPES)
 seed("safetensors", "index", directory(CONFIG, "a.safetensors", model__safetensors__index__json=json.dumps(
     {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(SHAPES, "a.safetensors")})))

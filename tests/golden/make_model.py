@@ -2,7 +2,9 @@
 
     make_model.py FAMILY FOLDER           writes the model as a Hugging Face directory, and its ids and logits (logits.npz); and as
                                           m.gguf where the family has a name there; --llama compares that in llama.cpp
-    make_model.py --header                rewrites tests/unit/model/family_goldens.h
+    make_model.py FAMILY FOLDER FORMAT    the same with its matrices quantised (quantised.py); --compare: with what transformers and
+                                          compressed-tensors unpack
+    make_model.py --header                rewrites tests/unit/model/family_goldens.h and quantised_goldens.h
 
 Weights are a function of a tensor's place in the model's list and nothing else, so that a C test can write the same files
 (family_files.h): what the header keeps of each model is its config, that list, and logits: of every position one, of some all.
@@ -20,6 +22,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from quantised import FORMATS
+
+QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
 HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "family_goldens.h"
 VOCAB, NUM_TOKENS, WHOLE_POSITIONS = 96, 208, [0, 63, 207]
 MASK = (1 << 64) - 1
@@ -289,6 +294,22 @@ def gguf_name(name, has_post_norms):
     return f"blk.{layer}.{(GGUF_NAMES | post)[part]}.{kind}"
 
 
+def wide(name):
+    """Sides that blocks of 128 do not divide."""
+    return {**CASES[name][0], "hidden_size": 192, "intermediate_size": 320, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1}
+
+
+# family and form
+LLAMA = "llama, dynamic rotation"
+QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f] + [
+    ("phi3", "fp8, blocks"),
+    ("phi3", "packed, groups of 128, zeros"),
+    ("phi3", "awq"),
+    ("qwen3-moe", "fp8, rows"),
+    ("mixtral", "gptq"),
+]
+
+
 def values(count, seed, center, scale):
     state, out = (seed * 0x9E3779B97F4A7C15 + 1) & MASK, np.empty(count, np.float32)
     for i in range(count):
@@ -297,8 +318,10 @@ def values(count, seed, center, scale):
     return torch.from_numpy(out).to(torch.bfloat16)
 
 
-def config_of(name):
-    return {**BASE, **CASES[name][0]}
+def config_of(name, form=None):
+    if not form:
+        return {**BASE, **CASES[name][0]}
+    return {**BASE, **(wide(name) if name == LLAMA else CASES[name][0]), "quantization_config": FORMATS[form].config}
 
 
 def tensors_of(model, config):
@@ -326,6 +349,84 @@ def write(name, folder):
     state = {n: values(max(r, 1) * c, i + 1, m, s).reshape((r, c) if r else (c,)) for i, (n, r, c, m, s) in enumerate(tensors)}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     return tensors
+
+
+def random_bytes(count, seed, low, num):
+    state, out = (seed * 0x9E3779B97F4A7C15 + 1) & MASK, np.empty(count, np.uint8)
+    for i in range(count):
+        state = (state * 6364136223846793005 + 1442695040888963407) & MASK
+        out[i] = low + (state >> 40) % num
+    return out
+
+
+BYTES = {"F8_E4M3": 1, "I8": 1, "U8": 1, "I32": 4}
+TORCH = {"F8_E4M3": torch.float8_e4m3fn, "I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "F32": torch.float32, "F16": torch.float16,
+         "BF16": torch.bfloat16}
+
+
+def quantised_values(t, seed):
+    """As the file has them: bytes, or floats (of bfloat16's precision)."""
+    count = max(t["rows"], 1) * t["cols"]
+    if t["dtype"] not in BYTES:
+        return values(count, seed, t["center"], t["scale"]).to(TORCH[t["dtype"]])
+    if t["count"] <= 0:
+        k = np.arange(count) * (7 if t["count"] == 0 else 1) % count
+        return torch.from_numpy((k // t["low"]).astype(np.int32))
+    data = random_bytes(count * BYTES[t["dtype"]], seed, t["low"], t["count"])
+    if t["dtype"] == "F8_E4M3":
+        data[data & 127 == 127] ^= 1  # no NaN
+    return torch.from_numpy(data).view(TORCH[t["dtype"]])
+
+
+def is_quantised(name, rows):
+    return rows and ("_proj" in name or ".w1." in name or ".w2." in name or ".w3." in name)
+
+
+def write_quantised(name, form, folder):
+    """The directory; returns the tensors' list, and the state that they stand for."""
+    config, scheme = config_of(name, form), FORMATS[form]
+    plain = {k: v for k, v in config.items() if k != "quantization_config"}
+    (folder / "config.json").write_text(json.dumps(plain))
+    matrices = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors, files, state = [], {}, {}
+    for n, r, c, center, scale in matrices:
+        parts = scheme.tensors(r, c) if is_quantised(n, r) else [{"suffix": "weight", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0,
+                                                                  "center": center, "scale": scale}]
+        data = {}
+        for part in parts:
+            own = n.removesuffix("weight") + part["suffix"]
+            tensors.append({**part, "name": own})
+            value = quantised_values(part, len(tensors))
+            files[own] = value.reshape((part["rows"], part["cols"]) if part["rows"] else (part["cols"],))
+            data[part["suffix"]] = value.float().numpy() if part["dtype"] not in BYTES else value.view(torch.uint8).numpy()
+        state[n] = torch.from_numpy(scheme.weights(r, c, data)) if is_quantised(n, r) else files[n].float()
+    save_file(files, folder / "model.safetensors", {"format": "pt"})
+    return tensors, state
+
+
+def quantised_logits(name, form, state):
+    """Of the unpacked weights in float32."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        config = {k: v for k, v in config_of(name, form).items() if k != "quantization_config"}
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file({n: v.contiguous() for n, v in state.items()}, folder / "model.safetensors", {"format": "pt"})
+        return logits_of(folder)
+
+
+def compare_unpacked(folder, state):
+    """What the packages make of the quantised directory."""
+    config = json.loads((folder / "config.json").read_text())["quantization_config"]
+    own = transformers.CompressedTensorsConfig(run_compressed=False) if config["quant_method"] == "compressed-tensors" else transformers.FineGrainedFP8Config(
+        dequantize=True)
+    files = load_file(folder / "model.safetensors")
+    shapes = {n.replace("packed", "shape"): torch.tensor(state[n.replace("weight_packed", "weight")].shape) for n in files if "weight_packed" in n}
+    save_file(files | shapes, folder / "model.safetensors", {"format": "pt"})
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=own)
+    theirs = model.state_dict()
+    differences = [(theirs[n].float() - v).abs().max().item() / v.abs().max().item() for n, v in state.items() if n in theirs]
+    print(f"{len(differences)} of {len(state)} tensors, unpacked by transformers: differ by {max(differences):.2g} of the largest weight")
 
 
 def logits_of(folder):
@@ -387,20 +488,46 @@ def case(index, name):
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
         permuted = heads_to_permute(n, config, architecture)
-        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}}},\n")
+        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, NULL, 0, 0}},\n")
     out.append("};\n")
     if architecture:
         out.append(f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")
-    picked = [logits[p, p * 29 % VOCAB] for p in range(NUM_TOKENS)]
     keys = f".keys = family_keys_{index}, .num_keys = array_length(family_keys_{index}), " if architecture else ""
-    row = (
+    row = golden_row(name, config, f"family_tensors_{index}", keys, logits)
+    print(f"{name}: logits up to {np.abs(logits).max():.2f}")
+    return "".join(out), row
+
+
+def quantised_case(index, name, form):
+    with tempfile.TemporaryDirectory() as folder:
+        tensors, state = write_quantised(name, form, pathlib.Path(folder))
+    _, logits = quantised_logits(name, form, state)
+    out = [f"static const struct family_tensor quantised_tensors_{index}[] = {{\n"]
+    for t in tensors:
+        out.append(f"    {{{c_text(t['name'])}, NULL, {t['rows']}, {t['cols']}, {t['center'].hex()}f, {t['scale'].hex()}f, 0, "
+                   f"{c_text(t['dtype'])}, {t['low']}, {t['count']}}},\n")
+    title = f"{name.split(',')[0]}: {form}"
+    print(f"{title}: logits up to {np.abs(logits).max():.2f}")
+    return "".join(out) + "};\n", golden_row(title, config_of(name, form), f"quantised_tensors_{index}", "", logits)
+
+
+def golden_row(name, config, tensors, keys, logits):
+    picked = [logits[p, p * 29 % VOCAB] for p in range(NUM_TOKENS)]
+    return (
         f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
-        f"     .tensors = family_tensors_{index}, .num_tensors = array_length(family_tensors_{index}), {keys}\n"
+        f"     .tensors = {tensors}, .num_tensors = array_length({tensors}), {keys}\n"
         f"     .norm_offset = {int(config['model_type'].startswith('gemma'))},\n"
         f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
     )
-    print(f"{name}: logits up to {np.abs(logits).max():.2f}")
-    return "".join(out), row
+
+
+def write_quantised_header():
+    parts, rows = zip(*(quantised_case(i, *case) for i, case in enumerate(QUANTISED)))
+    with open(QUANTISED_HEADER, "w", encoding="utf-8") as out:
+        out.write(f"/* quantised_goldens.h - made by make_model.py with transformers {transformers.__version__}, torch {torch.__version__}. */\n")
+        out.write("/* clang-format off */\n#ifndef TESTS_UNIT_MODEL_QUANTISED_GOLDENS_H\n#define TESTS_UNIT_MODEL_QUANTISED_GOLDENS_H\n\n")
+        out.write('#include "family_files.h"\n\n' + "".join(parts))
+        out.write("\nstatic const struct family_golden quantised_goldens[] = {\n" + "".join(rows) + "};\n\n#endif\n")
 
 
 def write_header():
@@ -464,14 +591,23 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("family", nargs="?", choices=list(CASES))
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    parser.add_argument("format", nargs="?", choices=list(FORMATS))
     parser.add_argument("--header", action="store_true")
+    parser.add_argument("--quantised-header", action="store_true", help="quantised_goldens.h alone")
+    parser.add_argument("--compare", action="store_true")
     parser.add_argument("--llama", action="store_true")
     o = parser.parse_args()
-    if o.header:
-        return write_header()
+    if o.header or o.quantised_header:
+        write_quantised_header()
+        return write_header() if o.header else None
     if not o.folder:
         parser.error("a family and a folder are expected, or --header")
     o.folder.mkdir(parents=True, exist_ok=True)
+    if o.format:
+        _, state = write_quantised(o.family, o.format, o.folder)
+        ids, logits = quantised_logits(o.family, o.format, state)
+        np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)
+        return compare_unpacked(o.folder, state) if o.compare else None
     write(o.family, o.folder)
     ids, logits = logits_of(o.folder)
     np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)

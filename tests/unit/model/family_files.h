@@ -12,6 +12,10 @@ struct family_tensor {
     uint64_t rows, cols; /* rows 0: a vector */
     float center, scale;
     uint64_t heads; /* whose rows GGUF's converter reorders, for a rotation in pairs; 0: none */
+    const char *
+        dtype; /* NULL: BF16. Bytes are low up to low + count; count 0: groups of low columns, in no order, below:
+                          in order */
+    int low, count;
 };
 
 /* Of a GGUF file: a text, an integer, a real or a boolean, whichever is not 0. */
@@ -33,6 +37,51 @@ struct family_golden {
     float whole[FAMILY_WHOLE * FAMILY_VOCAB]; /* all, of some positions */
 };
 
+/* The tensors of quantised matrices; as make_model.py's quantised_values. */
+static inline void family_put_bytes(struct buffer *out, const struct family_tensor *t, uint64_t num,
+                                    uint64_t seed)
+{
+    uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+    for (uint64_t i = 0; i < num; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        uint8_t byte = (uint8_t)((uint64_t)t->low + (state >> 40) % (uint64_t)t->count);
+        if (!strcmp(t->dtype, "F8_E4M3") && (byte & 127) == 127) byte ^= 1; /* no NaN */
+        buffer_append(out, &byte, 1);
+    }
+}
+
+static inline void family_put_floats(struct buffer *out, const struct family_tensor *t, uint64_t num,
+                                     uint64_t seed)
+{
+    uint16_t *values = (uint16_t *)malloc(num * sizeof *values);
+    fill_values(values, num, seed, t->center, t->scale);
+    for (uint64_t i = 0; i < num; i++) {
+        const float value = dtype_bf16_to_f32(values[i]);
+        const uint16_t half = dtype_f32_to_f16(value);
+        if (!strcmp(t->dtype, "F32"))
+            buffer_append(out, &value, sizeof value);
+        else
+            buffer_append(out, !strcmp(t->dtype, "F16") ? &half : &values[i], sizeof half);
+    }
+    free(values);
+}
+
+static inline void family_put_quantised(struct safetensors_builder *s, const struct family_tensor *t,
+                                        uint64_t seed)
+{
+    uint64_t num = max_of(t->rows, (uint64_t)1) * t->cols, begin = s->data.num_bytes;
+    if (t->dtype[0] == 'B' || !strcmp(t->dtype, "F32") || !strcmp(t->dtype, "F16"))
+        family_put_floats(&s->data, t, num, seed);
+    else if (t->count > 0)
+        family_put_bytes(&s->data, t, num * (strcmp(t->dtype, "I32") ? 1 : 4), seed);
+    for (uint64_t k = 0; k < num && t->low > 0 && t->count <= 0; k++)
+        put_u32(&s->data, (uint32_t)(k * (t->count ? 1 : 7) % num / (uint64_t)t->low));
+    buffer_printf(&s->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->dtype);
+    if (t->rows) buffer_printf(&s->header, "%llu,", (unsigned long long)t->rows);
+    buffer_printf(&s->header, "%llu],\"data_offsets\":[%llu,%zu]}", (unsigned long long)t->cols,
+                  (unsigned long long)begin, s->data.num_bytes);
+}
+
 /* A directory's model.safetensors and config.json. */
 static inline void family_write_directory(const struct family_golden *g, const char *directory)
 {
@@ -41,7 +90,10 @@ static inline void family_write_directory(const struct family_golden *g, const c
     safetensors_builder_init(&s);
     for (size_t i = 0; i < g->num_tensors; i++) {
         const struct family_tensor *t = &g->tensors[i];
-        safetensors_put(&s, t->name, t->rows, t->cols, i + 1, t->center, t->scale);
+        if (t->dtype)
+            family_put_quantised(&s, t, i + 1);
+        else
+            safetensors_put(&s, t->name, t->rows, t->cols, i + 1, t->center, t->scale);
     }
     buffer_init(&file, TEST_FILE_BYTES_MAX);
     safetensors_finish(&s, 0, &file);

@@ -219,7 +219,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {"{'model_type':'cohere'}", "\"cohere\" is not supported: it needs attention and MLP side by side"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
         {"{}", "\"\" is not supported; llama"},
-        {LLAMA(",'quantization_config':{'quant_method':'awq'}"), "quantization_config"},
+        {LLAMA(",'quantization_config':{'quant_method':'quip'}"), "quantization_config"},
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
         {LLAMA(",'hidden_act':'gelu_pytorch_tanh'"), "gelu_pytorch_tanh"},
         {LLAMA(",'mlp_bias':true"), "mlp_bias"},

@@ -1,0 +1,234 @@
+#include "model/quantisation.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "files/file_map.h"
+
+typedef int read_scheme(struct json_reader *r, struct quantisation *q);
+
+/* format: what compressed-tensors calls format and ModelOpt quant_algo; NULL: the method has one. */
+struct scheme {
+    const char *method, *format;
+    enum quant_format is;
+    const char *name;
+    read_scheme *read;
+};
+
+static int refuse(struct json_reader *r, const char *key, const char *value, const char *supported)
+{
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: quantization_config has %s \"%s\", which is not supported; %s", r->path, key,
+                     printable_from(value, strlen(value)).text, supported);
+}
+
+static int check_bits(struct json_reader *r, int32_t bits, bool eight_too)
+{
+    if (r->status || bits == 4 || (eight_too && bits == 8)) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED, "%s: weights of %d bits are not supported in this form; %s",
+                     r->path, bits, eight_too ? "4 and 8 are" : "4 are");
+}
+
+/* -1: a row is a group. */
+static int32_t read_group_size(struct json_reader *r)
+{
+    const int64_t size = json_int_required(r, "group_size", -1, INT32_MAX);
+    return size > 0 ? (int32_t)size : 0;
+}
+
+/* ---- methods that are one scheme ---- */
+
+static int read_block_shape(struct json_reader *r, const cJSON *shape, struct quantisation *q)
+{
+    int64_t rows, cols;
+    if (!shape) return STATUS_OK;
+    if (cJSON_GetArraySize(shape) != 2 || !json_is_int(shape->child, &rows) ||
+        !json_is_int(shape->child->next, &cols) || rows < 1 || cols < 1 || rows > INT32_MAX ||
+        cols > INT32_MAX)
+        return error_set(r->err, STATUS_INVALID, "%s: the shape of quantised blocks is no two numbers",
+                         r->path);
+    q->block_rows = (int32_t)rows;
+    q->block_cols = (int32_t)cols;
+    return STATUS_OK;
+}
+
+static int read_fp8(struct json_reader *r, struct quantisation *q)
+{
+    const char *format = json_text(r, "fmt", "e4m3");
+    if (strcmp(format, "e4m3") != 0) return refuse(r, "fmt", format, "e4m3 is");
+    q->wants_quantised_activations = true;
+    return read_block_shape(r, json_find(r, "weight_block_size"), q);
+}
+
+static int read_awq(struct json_reader *r, struct quantisation *q)
+{
+    const char *version = json_text(r, "version", "gemm");
+    if (strcmp(version, "gemm") != 0 && strcmp(version, "GEMM") != 0)
+        return refuse(r, "version", version, "gemm is");
+    q->bits = (int32_t)json_int(r, "bits", 4, 1, 32);
+    q->group_size = read_group_size(r);
+    q->has_zeros = json_bool(r, "zero_point", true);
+    return check_bits(r, q->bits, false);
+}
+
+static int read_gptq(struct json_reader *r, struct quantisation *q)
+{
+    const char *format = json_text(r, "checkpoint_format", "gptq");
+    q->zeros_less_one = !strcmp(format, "gptq");
+    if (!q->zeros_less_one && strcmp(format, "gptq_v2") != 0)
+        return refuse(r, "checkpoint_format", format, "gptq and gptq_v2 are");
+    q->bits = (int32_t)json_int_required(r, "bits", 1, 32);
+    q->group_size = read_group_size(r);
+    q->has_zeros = true; /* also where all are the same (sym) */
+    return check_bits(r, q->bits, false);
+}
+
+static int read_nothing(struct json_reader *r, struct quantisation *q)
+{
+    q->wants_quantised_activations = q->format != QUANT_MXFP4;
+    return r->status;
+}
+
+/* ---- compressed-tensors ---- */
+
+/* Changes that a model makes to its activations as it runs, or to the form of its files. */
+static int check_transforms(struct json_reader *r)
+{
+    static const char *const keys[] = {"transform_config", "sparsity_config"};
+    for (size_t i = 0; i < array_length(keys); i++) {
+        const cJSON *object = json_find(r, keys[i]),
+                    *format = cJSON_GetObjectItemCaseSensitive(object, "format");
+        bool is_dense = cJSON_IsString(format) && !strcmp(format->valuestring, "dense");
+        if (cJSON_GetArraySize(object) > 0 && !is_dense)
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: quantization_config has %s, which is not supported", r->path, keys[i]);
+    }
+    return STATUS_OK;
+}
+
+/* Of one of config_groups. */
+static int read_group(struct json_reader *group, struct quantisation *q)
+{
+    struct json_reader w = *group;
+    w.object = json_find(group, "weights");
+    const char *strategy = json_text(&w, "strategy", "tensor"), *type = json_text(&w, "type", "int");
+    q->bits = (int32_t)json_int(&w, "num_bits", 8, 1, 32);
+    q->has_zeros = !json_bool(&w, "symmetric", true);
+    q->wants_quantised_activations = json_find(group, "input_activations") != NULL;
+    bool is_group = strstr(strategy, "group") != NULL;
+    q->group_size = is_group ? (int32_t)json_int_required(&w, "group_size", 1, INT32_MAX) : 0;
+    if (w.status) return w.status;
+    if (q->format == QUANT_BYTES && (q->bits != 8 || is_group || q->has_zeros))
+        return error_set(w.err, STATUS_UNSUPPORTED,
+                         "%s: %s weights of %d bits%s%s in this form are not supported; 8 bits with a scale "
+                         "of the whole, of rows or of blocks are",
+                         w.path, !strcmp(type, "float") ? "float" : "integer", q->bits,
+                         is_group ? " in groups" : "", q->has_zeros ? " with zero points" : "");
+    if (q->format == QUANT_PACKED && q->bits == 8 && q->has_zeros)
+        return error_set(w.err, STATUS_UNSUPPORTED,
+                         "%s: weights of 8 bits with zero points are not supported", w.path);
+    if (q->format == QUANT_PACKED) return check_bits(&w, q->bits, true);
+    return q->format == QUANT_BYTES ? read_block_shape(&w, json_find(&w, "block_structure"), q) : STATUS_OK;
+}
+
+static bool are_alike(const struct quantisation *a, const struct quantisation *b)
+{
+    return a->bits == b->bits && a->group_size == b->group_size && a->block_rows == b->block_rows &&
+           a->block_cols == b->block_cols && a->has_zeros == b->has_zeros;
+}
+
+static int read_config_groups(struct json_reader *r, struct quantisation *q)
+{
+    const cJSON *groups = json_find(r, "config_groups"), *item;
+    int status = check_transforms(r), num = 0;
+    if (!status && cJSON_GetArraySize(groups) == 0)
+        status = error_set(r->err, STATUS_INVALID, "%s: quantization_config has no config_groups", r->path);
+    cJSON_ArrayForEach(item, groups)
+    {
+        struct json_reader group = *r;
+        struct quantisation own = *q;
+        group.object = item;
+        if (!status) status = read_group(&group, &own);
+        if (!status && num > 0 && !are_alike(&own, q))
+            status = error_set(r->err, STATUS_UNSUPPORTED,
+                               "%s: config_groups differ in how weights are quantised, which is not "
+                               "supported",
+                               r->path);
+        if (!status && num++ == 0) *q = own;
+    }
+    return status ? status : r->status;
+}
+
+/* ---- the table ---- */
+
+static const struct scheme schemes[] = {
+    {"fp8", NULL, QUANT_BYTES, "FP8", read_fp8},
+    {"fbgemm_fp8", NULL, QUANT_BYTES, "FP8", read_fp8},
+    {"modelopt", "FP8", QUANT_BYTES, "FP8", read_nothing},
+    {"modelopt", "NVFP4", QUANT_NVFP4, "NVFP4", read_nothing},
+    {"modelopt_fp4", NULL, QUANT_NVFP4, "NVFP4", read_nothing},
+    {"awq", NULL, QUANT_AWQ, "AWQ", read_awq},
+    {"gptq", NULL, QUANT_GPTQ, "GPTQ", read_gptq},
+    {"compressed-tensors", "float-quantized", QUANT_BYTES, "FP8", read_config_groups},
+    {"compressed-tensors", "int-quantized", QUANT_BYTES, "int8", read_config_groups},
+    {"compressed-tensors", "pack-quantized", QUANT_PACKED, "compressed-tensors", read_config_groups},
+    {"compressed-tensors", "nvfp4-pack-quantized", QUANT_NVFP4, "NVFP4", read_config_groups},
+    {"compressed-tensors", "mxfp4-pack-quantized", QUANT_MXFP4, "MXFP4", read_config_groups},
+};
+
+struct name_list {
+    char text[256];
+};
+
+/* Methods, each once; or the formats of one. */
+static struct name_list names_of(const char *method)
+{
+    struct name_list list = {""};
+    size_t at = 0;
+    const char *last = "";
+    for (size_t i = 0; i < array_length(schemes) && at < sizeof list.text; i++) {
+        const char *name = method ? schemes[i].format : schemes[i].method;
+        if (method ? strcmp(method, schemes[i].method) != 0 : !strcmp(last, name)) continue;
+        at += (size_t)snprintf(list.text + at, sizeof list.text - at, "%s%s", at ? ", " : "", name);
+        last = name;
+    }
+    assert_debug(at < sizeof list.text);
+    return list;
+}
+
+static int find_scheme(struct json_reader *r, const struct scheme **out)
+{
+    const char *method = json_text(r, "quant_method", "");
+    const char *key = strcmp(method, "modelopt") != 0 ? "format" : "quant_algo",
+               *format = json_text(r, key, "");
+    bool is_method = false;
+    for (size_t i = 0; i < array_length(schemes); i++) {
+        const struct scheme *s = &schemes[i];
+        if (strcmp(s->method, method) != 0) continue;
+        is_method = true;
+        *out = s;
+        if (!s->format || !strcmp(s->format, format)) return r->status;
+    }
+    char supported[sizeof(struct name_list) + 16];
+    snprintf(supported, sizeof supported, "known are %s", names_of(is_method ? method : NULL).text);
+    return is_method ? refuse(r, key, format, supported) : refuse(r, "quant_method", method, supported);
+}
+
+int quantisation_read(struct json_reader *r, struct quantisation *q)
+{
+    const cJSON *object = json_find(r, "quantization_config");
+    struct json_reader inner = *r;
+    const struct scheme *scheme = NULL;
+    *q = (struct quantisation){.format = QUANT_NONE};
+    if (!object) return STATUS_OK;
+    if (!cJSON_IsObject(object))
+        return error_set(r->err, STATUS_INVALID, "%s: quantization_config should be an object", r->path);
+    inner.object = object;
+    int status = find_scheme(&inner, &scheme);
+    if (status) return status;
+    q->format = scheme->is;
+    q->name = scheme->name;
+    status = scheme->read(&inner, q);
+    return status ? status : inner.status;
+}

@@ -1,0 +1,38 @@
+/* quantisation.h - how a Hugging Face directory's matrices are quantised: quantization_config of its config.json.
+ *
+ * Weights alone count: where a checkpoint wants activations quantised as well, flashd keeps them as they are, which is
+ * never less exact. Which matrices are quantised says the file that has them (quantised_tensors.h). Read-only once it is
+ * read. Thread: any. */
+#ifndef MODEL_QUANTISATION_H
+#define MODEL_QUANTISATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "files/json_read.h"
+
+enum quant_format {
+    QUANT_NONE,
+    QUANT_BYTES,  /* FP8 or int8 with scales of the whole, of rows or of blocks */
+    QUANT_PACKED, /* compressed-tensors: words of integers, scales of groups */
+    QUANT_NVFP4,
+    QUANT_MXFP4,
+    QUANT_GPTQ,
+    QUANT_AWQ,
+};
+
+struct quantisation {
+    enum quant_format format;
+    const char *name;               /* for people */
+    int32_t bits, group_size;       /* QUANT_PACKED, GPTQ, AWQ; group_size 0: a row */
+    int32_t block_rows, block_cols; /* QUANT_BYTES; 0: no blocks */
+    bool has_zeros;                 /* zero points of their own */
+    bool zeros_less_one;            /* GPTQ's first format: stored zero points are one too small */
+    bool wants_quantised_activations;
+};
+
+/* r reads config.json's object, or the text model's in it. STATUS_UNSUPPORTED for what is not here, with a sentence that
+ * names it. */
+int quantisation_read(struct json_reader *r, struct quantisation *q) must_check;
+
+#endif

@@ -1,0 +1,179 @@
+"""quantised.py - the forms in which directories have quantised matrices: for make_model.py, which has the families.
+
+Of a matrix "x.weight" a form gives the tensors that stand for it, whose bytes are a function of their place in the model's list as
+all others' are, and, from these bytes and the form's description alone, the weights that they mean.
+"""
+import numpy as np
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+E2M1 = np.concatenate([E2M1, -E2M1])
+AWQ_ROWS = [0, 2, 4, 6, 1, 3, 5, 7]  # the row whose code is the i-th of a word
+
+
+def tensor(suffix, dtype, rows, cols, low=0, count=256, center=0.0, scale=0.0):
+    """rows 0: a vector. Bytes are low up to low + count; floats center +- scale; count 0: groups of low columns, in no order."""
+    return {"suffix": suffix, "dtype": dtype, "rows": rows, "cols": cols, "low": low, "count": count, "center": center, "scale": scale}
+
+
+def floats(suffix, dtype, rows, cols, size):
+    return tensor(suffix, dtype, rows, cols, center=float(np.float32(size)), scale=float(np.float32(size / 2)))
+
+
+def groups_of(k, size):
+    return -(-k // size) if size else 1
+
+
+def spread(scales, n, k, rows, cols):
+    return np.repeat(np.repeat(scales, rows, 0)[:n], cols, 1)[:, :k]
+
+
+def nibbles(data, rows, cols):
+    """Little-endian words: the lowest four bits first."""
+    data = data.reshape(rows, -1)
+    return np.stack([data & 15, data >> 4], 2).reshape(rows, -1)[:, :cols].astype(np.float32)
+
+
+def e4m3(codes):
+    codes = codes.astype(np.int32)
+    exponent, fraction = codes >> 3 & 15, codes & 7
+    value = np.where(exponent == 0, fraction * 2.0**-9, (8 + fraction) * 2.0 ** (exponent - 10.0))
+    return np.where(codes & 128, -value, value).astype(np.float32)
+
+
+class Bytes:
+    """FP8 or int8."""
+
+    def __init__(self, config, dtype, scale_name, scale_dtype, blocks):
+        self.config, self.dtype, self.scale_name, self.scale_dtype, self.blocks = config, dtype, scale_name, scale_dtype, blocks
+
+    def sides(self, n, k):
+        rows, cols = self.blocks
+        return rows or n, cols or k
+
+    def tensors(self, n, k):
+        rows, cols = self.sides(n, k)
+        size = 2 / np.sqrt(k) / (128 if self.dtype == "F8_E4M3" else 73)
+        scale = (0, 1) if rows == n and cols == k else (-(-n // rows), -(-k // cols))
+        return [tensor("weight", self.dtype, n, k), floats(self.scale_name, self.scale_dtype, *scale, size)]
+
+    def weights(self, n, k, data):
+        codes = e4m3(data["weight"].view(np.uint8)) if self.dtype == "F8_E4M3" else data["weight"].view(np.int8).astype(np.float32)
+        rows, cols = self.sides(n, k)
+        scales = data[self.scale_name].reshape(-(-n // rows), -(-k // cols))
+        return codes.reshape(n, k) * spread(scales, n, k, rows, cols)
+
+
+class Packed:
+    """compressed-tensors: rows of codes in words."""
+
+    def __init__(self, bits, group, zeros=False, ordered=False, scale_dtype="BF16"):
+        self.bits, self.group, self.zeros, self.ordered, self.scale_dtype = bits, group, zeros, ordered, scale_dtype
+        weights = {"num_bits": bits, "type": "int", "strategy": "group" if group else "channel", "group_size": group, "symmetric": not zeros}
+        if ordered:
+            weights["actorder"] = "group"
+        self.config = compressed("pack-quantized", weights)
+
+    def tensors(self, n, k):
+        groups = groups_of(k, self.group)
+        size = 2 / np.sqrt(k) / (4.6 if self.bits == 4 else 73)
+        out = [tensor("weight_packed", "I32", n, k * self.bits // 32), floats("weight_scale", self.scale_dtype, n, groups, size)]
+        out += [tensor("weight_zero_point", "I32", -(-n // 8), groups)] if self.zeros else []
+        out += [tensor("weight_g_idx", "I32", 0, k, low=self.group, count=0)] if self.ordered else []
+        return out
+
+    def weights(self, n, k, data):
+        packed = data["weight_packed"].view(np.uint8)
+        codes = nibbles(packed, n, k) if self.bits == 4 else packed.reshape(n, k).astype(np.float32)
+        groups = groups_of(k, self.group)
+        group = data["weight_g_idx"].view(np.int32) if self.ordered else np.arange(k) // (self.group or k)
+        zeros = np.full((n, groups), 1 << (self.bits - 1), np.float32)
+        if self.zeros:  # words of eight rows
+            words = data["weight_zero_point"].view(np.uint32).reshape(-1, groups)
+            zeros = np.concatenate([np.stack([w >> 4 * i & 15 for i in range(8)]) for w in words])[:n].astype(np.float32)
+        return (codes - zeros[:, group]) * data["weight_scale"].reshape(n, groups)[:, group]
+
+
+class Fp4:
+    def __init__(self, config, nv, names=("weight_packed", "weight_global_scale")):
+        self.config, self.nv, self.names = config, nv, names
+
+    def tensors(self, n, k):
+        size = 2 / np.sqrt(k) / 2.4
+        out = [tensor(self.names[0], "U8", n, k // 2)]
+        if not self.nv:
+            middle = 127 + int(np.log2(size))
+            return out + [tensor("weight_scale", "U8", n, k // 32, middle - 2, 4)]
+        scale = 0.03 / size if self.names[1] == "weight_global_scale" else size / 0.03
+        return out + [tensor("weight_scale", "F8_E4M3", n, k // 16, 0x08, 0x10), floats(self.names[1], "F32", 0, 1, scale)]
+
+    def weights(self, n, k, data):
+        codes = E2M1[nibbles(data[self.names[0]].view(np.uint8), n, k).astype(int)]
+        if not self.nv:
+            scales = np.ldexp(np.float32(1), data["weight_scale"].view(np.uint8).astype(int) - 127)
+            return codes * spread(scales.reshape(n, -1).astype(np.float32), n, k, 1, 32)
+        scales, own = e4m3(data["weight_scale"].view(np.uint8)).reshape(n, -1), data[self.names[1]][0]
+        scales = scales / own if self.names[1] == "weight_global_scale" else scales * own
+        return codes * spread(scales, n, k, 1, 16)
+
+
+class Transposed:
+    """GPTQ: words of eight columns; AWQ: words of eight rows."""
+
+    def __init__(self, method, group, ordered=False, v2=False):
+        self.awq, self.group, self.ordered = method == "awq", group, ordered
+        self.add = 1 if not self.awq and not v2 else 0
+        self.config = {"quant_method": method, "bits": 4, "group_size": group or -1}
+        if self.awq:
+            self.config |= {"version": "gemm", "zero_point": True}
+        else:
+            self.config |= {"desc_act": ordered, "sym": False, **({"checkpoint_format": "gptq_v2"} if v2 else {})}
+
+    def tensors(self, n, k):
+        groups = groups_of(k, self.group)
+        words = tensor("qweight", "I32", k, n // 8) if self.awq else tensor("qweight", "I32", k // 8, n)
+        out = [words, tensor("qzeros", "I32", groups, n // 8), floats("scales", "F16", groups, n, 2 / np.sqrt(k) / 4.6)]
+        return out + ([tensor("g_idx", "I32", 0, k, low=self.group or k, count=0 if self.ordered else -1)] if not self.awq else [])
+
+    def along(self, words, order=range(8)):
+        """(lines, n // 8) words to (lines, n)."""
+        out = np.empty((*words.shape, 8), np.float32)
+        for place, row in enumerate(order):
+            out[..., row] = words >> 4 * place & 15
+        return out.reshape(words.shape[0], -1)
+
+    def weights(self, n, k, data):
+        order = AWQ_ROWS if self.awq else range(8)
+        words = data["qweight"].view(np.uint32)
+        codes = self.along(words.reshape(k, n // 8), order) if self.awq else np.stack(
+            [words.reshape(k // 8, n) >> 4 * i & 15 for i in range(8)], 1).reshape(k, n).astype(np.float32)
+        zeros = self.along(data["qzeros"].view(np.uint32).reshape(-1, n // 8), order) + self.add
+        group = np.arange(k) // (self.group or k) if self.awq else data["g_idx"].view(np.int32)
+        return np.ascontiguousarray(((codes - zeros[group]) * data["scales"].reshape(-1, n)[group]).T)
+
+
+def compressed(form, weights, activations=None):
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations, "output_activations": None}
+    return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": group}, "ignore": ["lm_head"],
+            "quantization_status": "compressed"}
+
+
+DYNAMIC = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
+ROWS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+FORMATS = {
+    "fp8, blocks": Bytes({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+                         "F8_E4M3", "weight_scale_inv", "F32", (128, 128)),
+    "fp8, one scale": Bytes({"quant_method": "fp8", "activation_scheme": "static"}, "F8_E4M3", "weight_scale", "F32", (0, 0)),
+    "fp8, rows": Bytes(compressed("float-quantized", ROWS, DYNAMIC), "F8_E4M3", "weight_scale", "BF16", (1, 0)),
+    "int8, rows": Bytes(compressed("int-quantized", ROWS | {"type": "int"}, DYNAMIC | {"type": "int"}), "I8", "weight_scale", "BF16", (1, 0)),
+    "packed, groups of 32": Packed(4, 32),
+    "packed, groups of 128, zeros": Packed(4, 128, zeros=True),
+    "packed, rows": Packed(4, 0, scale_dtype="F32"),
+    "packed, groups of 64 in no order": Packed(4, 64, ordered=True),
+    "packed, 8 bits": Packed(8, 128),
+    "awq": Transposed("awq", 64),
+    "gptq": Transposed("gptq", 32),
+    "gptq, in no order": Transposed("gptq", 64, ordered=True, v2=True),
+    "nvfp4": Fp4(compressed("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}), True),
+    "nvfp4, modelopt": Fp4({"quant_method": "modelopt", "quant_algo": "NVFP4"}, True, ("weight", "weight_scale_2")),
+    "mxfp4": Fp4(compressed("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}), False),
+}

@@ -1,0 +1,161 @@
+/* Quantised directories that are damaged, or of a form that is not here: each is refused with a sentence that names what is
+ * wrong. What right ones compute is in test_families.c. */
+#include "family_files.h"
+
+#include "model/model_files.h"
+#include "quantised_goldens.h"
+
+enum { TENSORS_MAX = 512 };
+
+static int open_directory(const char *directory, struct error *err)
+{
+    struct model_files *files = NULL;
+    *err = (struct error){0};
+    int status = model_files_open(directory, "auto", &files, err);
+    if (!status) model_files_close(files);
+    return status;
+}
+
+/* golden with one tensor changed. */
+static int open_changed(const struct family_golden *golden, size_t i, struct family_tensor changed,
+                        struct error *err)
+{
+    struct family_tensor tensors[TENSORS_MAX];
+    struct family_golden own = *golden;
+    char directory[TEST_PATH_BYTES];
+    assert_true(golden->num_tensors <= TENSORS_MAX);
+    memcpy(tensors, golden->tensors, golden->num_tensors * sizeof *tensors);
+    tensors[i] = changed;
+    own.tensors = tensors;
+    make_directory(directory);
+    family_write_directory(&own, directory);
+    int status = open_directory(directory, err);
+    remove_directory(directory);
+    return status;
+}
+
+static void expect_damage(const struct family_golden *g, size_t i, struct family_tensor changed,
+                          const char *how)
+{
+    struct error err;
+    const char *name = g->tensors[i].name;
+    char layer[64];
+    snprintf(layer, sizeof layer, "%.*s", (int)(strrchr(name, '.') - name), name);
+    int status = open_changed(g, i, changed, &err);
+    if (!status || !strstr(err.text, layer))
+        fail_msg("%s: %s %s gives %d and \"%s\"", g->name, name, how, status, err.text);
+}
+
+/* Of the first matrix, each part; the groups of columns may be missing. */
+static void parts_must_be_there_and_of_the_right_type_and_shape(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < array_length(quantised_goldens); n++) {
+        const struct family_golden *g = &quantised_goldens[n];
+        size_t i = 0, num = 0;
+        while (!g->tensors[i].rows || !strcmp(g->tensors[i].dtype, "BF16")) i++;
+        const size_t base = (size_t)(strrchr(g->tensors[i].name, '.') - g->tensors[i].name);
+        for (; !strncmp(g->tensors[i].name, g->tensors[i - num].name, base); i++, num++) {
+            struct family_tensor t = g->tensors[i];
+            bool is_floats = t.scale != 0;
+            if (!strstr(t.name, "g_idx")) {
+                t.name = "another";
+                expect_damage(g, i, t, "missing");
+            }
+            t = g->tensors[i];
+            t.cols += 8;
+            expect_damage(g, i, t, "with more columns");
+            t = g->tensors[i];
+            t.dtype = is_floats ? "I32" : strcmp(strrchr(t.name, '.'), ".weight") ? "F16" : "BOOL";
+            t.low = 0;
+            t.count = 256;
+            expect_damage(g, i, t, "of another type");
+        }
+        assert_true(num >= 2);
+    }
+}
+
+static void groups_must_be_groups(void **state)
+{
+    (void)state;
+    size_t num = 0;
+    for (size_t n = 0; n < array_length(quantised_goldens); n++) {
+        const struct family_golden *g = &quantised_goldens[n];
+        for (size_t i = 0; i < g->num_tensors; i++) {
+            if (!strstr(g->tensors[i].name, "g_idx")) continue;
+            struct family_tensor t = g->tensors[i];
+            t.count = 256; /* any bytes */
+            t.low = 0;
+            expect_damage(g, i, t, "with random groups");
+            num++;
+            break;
+        }
+    }
+    assert_true(num >= 3);
+}
+
+#define LLAMA(quantisation)                                                                                  \
+    "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
+    "'num_hidden_layers':2,'vocab_size':32,'quantization_config':" quantisation "}"
+#define GROUP(format, weights)                                                                               \
+    LLAMA("{'quant_method':'compressed-tensors','format':'" format                                           \
+          "','config_groups':{'group_0':{'weights':"                                                         \
+          "{" weights "}}}}")
+
+static void forms_that_are_not_here_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *sentence;
+    } cases[] = {
+        {LLAMA("3"), "should be an object"},
+        {LLAMA("{}"), "quant_method \"\", which is not supported; known are fp8, fbgemm_fp8, modelopt, "},
+        {LLAMA("{'quant_method':'bitsandbytes'}"), "quant_method \"bitsandbytes\", which is not supported"},
+        {LLAMA("{'quant_method':'fp8','fmt':'e5m2'}"), "fmt \"e5m2\""},
+        {LLAMA("{'quant_method':'fp8','weight_block_size':[128]}"), "no two numbers"},
+        {LLAMA("{'quant_method':'awq','bits':4,'group_size':128,'version':'gemv'}"), "version \"gemv\""},
+        {LLAMA("{'quant_method':'awq','bits':4}"), "group_size is missing"},
+        {LLAMA("{'quant_method':'gptq','bits':3,'group_size':128}"), "weights of 3 bits"},
+        {LLAMA("{'quant_method':'gptq','bits':4,'group_size':128,'checkpoint_format':'marlin'}"),
+         "checkpoint_format \"marlin\""},
+        {LLAMA("{'quant_method':'modelopt','quant_algo':'W4A8'}"), "quant_algo \"W4A8\""},
+        {LLAMA("{'quant_method':'compressed-tensors','format':'marlin-24'}"),
+         "format \"marlin-24\", which is not supported; known are float-quantized, int-quantized, "},
+        {LLAMA("{'quant_method':'compressed-tensors','format':'pack-quantized'}"), "no config_groups"},
+        {GROUP("pack-quantized", "'num_bits':2,'strategy':'channel'"), "weights of 2 bits"},
+        {GROUP("pack-quantized", "'num_bits':8,'strategy':'channel','symmetric':false"), "zero points"},
+        {GROUP("pack-quantized", "'num_bits':4,'strategy':'group'"), "group_size is missing"},
+        {GROUP("int-quantized", "'num_bits':4,'strategy':'channel'"), "integer weights of 4 bits"},
+        {GROUP("int-quantized", "'num_bits':8,'strategy':'channel','symmetric':false"), "with zero points"},
+        {LLAMA(
+             "{'quant_method':'compressed-tensors','format':'pack-quantized','config_groups':{'a':{'weights':"
+             "{'num_bits':4}},'b':{'weights':{'num_bits':8}}}}"),
+         "config_groups differ"},
+        {LLAMA("{'quant_method':'compressed-tensors','format':'pack-quantized','transform_config':{'a':1}}"),
+         "transform_config"},
+    };
+    char directory[TEST_PATH_BYTES], config[2048];
+    make_directory(directory);
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct error err;
+        snprintf(config, sizeof config, "%s", cases[i].config);
+        for (char *c = config; *c; c++)
+            if (*c == '\'') *c = '"';
+        write_text(directory, "config.json", config);
+        int status = open_directory(directory, &err);
+        if ((status != STATUS_UNSUPPORTED && status != STATUS_INVALID) ||
+            !strstr(err.text, cases[i].sentence))
+            fail_msg("%s: %d and \"%s\"", cases[i].config, status, err.text);
+    }
+    remove_directory(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_must_be_there_and_of_the_right_type_and_shape),
+        cmocka_unit_test(groups_must_be_groups),
+        cmocka_unit_test(forms_that_are_not_here_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
