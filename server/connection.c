@@ -559,3 +559,22 @@ void connection_accept(struct listener *l)
     connection_arm(c);
     connection_start_reading(c);
 }
+
+static int open_socket(struct connection *c, int fd)
+{
+    bool is_tcp = c->listener->socket.handle.type == UV_TCP;
+    return is_tcp ? uv_tcp_open(&c->socket.tcp, fd) : uv_pipe_open(&c->socket.pipe, fd);
+}
+
+struct connection *connection_create_over(struct listener *l, int fd)
+{
+    struct connection *c = create(l);
+    if (!c) return NULL;
+    if (open_socket(c, fd)) {
+        connection_close(c);
+        return NULL;
+    }
+    set_socket_options(c);
+    count_peer(c);
+    return c;
+}

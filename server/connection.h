@@ -76,6 +76,9 @@ struct connection {
 
 /* Takes over the connection that waits at l. */
 void connection_accept(struct listener *l);
+/* One over a descriptor that is connected, which it takes over, and does not read yet. NULL: no memory, and fd is the
+ * caller's. */
+struct connection *connection_create_over(struct listener *l, int fd);
 /* Closes at once; safe to call twice. */
 void connection_close(struct connection *c);
 /* A drain began: closes when idle between requests. */

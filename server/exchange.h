@@ -95,4 +95,12 @@ bool exchange_write(struct exchange *x, const char *bytes, size_t n);
 /* Ends the stream; the exchange is gone (what is queued is still sent). */
 void exchange_end(struct exchange *x);
 
+/* ---- a stream that goes on in another process (connection_move.h) ---- */
+
+/* Nothing is read from the client or written to it until exchange_thaw. False: not now, something waits for it. */
+bool exchange_freeze(struct exchange *x) must_check;
+void exchange_thaw(struct exchange *x);
+/* The connection is another process's: this one's descriptor is closed, and the exchange is gone, without on_closed. */
+void exchange_let_go(struct exchange *x);
+
 #endif

@@ -81,6 +81,31 @@ int http_request_create(const struct gate_head *head, struct server *server, str
     return 0;
 }
 
+struct http_request *http_request_restore(struct server *server, struct connection *connection, uint64_t id,
+                                          const char *request_id, const struct route *route,
+                                          int version_minor)
+{
+    enum { ARENA_BYTES = 64 * 1024 };
+    struct http_request *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->x = (struct exchange){.server = server,
+                             .connection = connection,
+                             .id = id,
+                             .method = HTTP_METHOD_POST,
+                             .api_key_idx = -1,
+                             .path = "",
+                             .query = "",
+                             .path_rest = "",
+                             .body = ""};
+    arena_init(&r->x.arena, ARENA_BYTES);
+    snprintf(r->x.request_id, sizeof r->x.request_id, "%s", request_id);
+    r->route = route;
+    r->version_minor = version_minor;
+    r->http_status = 200;
+    r->handled = r->streaming = true;
+    return r;
+}
+
 void http_request_destroy(struct http_request *r)
 {
     arena_deinit(&r->x.arena);

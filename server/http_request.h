@@ -32,6 +32,10 @@ struct http_request {
 int http_request_create(const struct gate_head *head, struct server *server, struct connection *connection,
                         uint64_t id, uint64_t request_seed, size_t arena_bytes, struct http_request **out,
                         struct refusal *why) must_check;
+/* One of another process whose answer has begun, a stream; its headers are not known any more. NULL: no memory. */
+struct http_request *http_request_restore(struct server *server, struct connection *connection, uint64_t id,
+                                          const char *request_id, const struct route *route,
+                                          int version_minor) must_check;
 void http_request_destroy(struct http_request *r);
 
 /* "req-" and 16 hexadecimal digits. */

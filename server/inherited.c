@@ -53,12 +53,11 @@ int inherited_take(struct inherited *in, struct error *err)
     return status;
 }
 
-void inherited_tell(struct inherited *in)
+int inherited_take_told_fd(struct inherited *in)
 {
-    if (in->told_fd < 0) return;
-    (void)!send(in->told_fd, "!", 1, MSG_NOSIGNAL); /* one that is gone has let go */
-    close(in->told_fd);
+    int fd = in->told_fd;
     in->told_fd = -1;
+    return fd;
 }
 
 void inherited_deinit(struct inherited *in)

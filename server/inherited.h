@@ -13,7 +13,7 @@
 
 enum {
     INHERITED_SOCKET_FD = 3,
-    INHERITED_TOLD_FD = 4, /* a byte says to the process that is replaced that this one serves */
+    INHERITED_TOLD_FD = 4, /* to the process that is replaced: handover.h */
 };
 
 struct inherited {
@@ -25,8 +25,8 @@ struct inherited {
 /* Takes the variables out of the environment: no child has them. An error when what they name is no listening
  * socket. */
 int inherited_take(struct inherited *in, struct error *err) must_check;
-/* This process serves: who is replaced lets go. */
-void inherited_tell(struct inherited *in);
+/* told_fd is the caller's from now on; -1: none. */
+int inherited_take_told_fd(struct inherited *in);
 void inherited_deinit(struct inherited *in);
 
 #endif

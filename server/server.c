@@ -30,7 +30,9 @@
 #include "base/metrics.h"
 #include "config/reload.h"
 #include "server/engine_watch.h"
+#include "server/handover.h"
 #include "server/http_metrics.h"
+#include "server/identity.h"
 #include "server/inherited.h"
 #include "server/journal.h"
 #include "server/listener.h"
@@ -42,6 +44,7 @@
 #include "server/reranker.h"
 #include "server/service_manager.h"
 #include "server/span_export.h"
+#include "server/takeover.h"
 #include "server/upgrade.h"
 #include "text/model_text.h"
 
@@ -65,6 +68,10 @@ struct life {
     struct service_manager manager;
     struct inherited inherited;
     struct upgrade upgrade;
+    struct handover handover; /* to the process after this one, */
+    struct takeover takeover; /* from the one before */
+    struct identity_files files;
+    uint8_t own_identity[IDENTITY_BYTES];
     uv_loop_t loop;
     uv_async_t text_done, quiet;
     uv_signal_t sigterm, sigint, others[array_length(other_signals)];
@@ -105,6 +112,8 @@ static void end(struct life *life)
     listener_close(&life->listener);
     engine_host_close(&life->engine);
     upgrade_close(&life->upgrade);
+    handover_close(&life->handover);
+    takeover_close(&life->takeover);
     uv_handle_t *own[] = {(uv_handle_t *)&life->text_done,       (uv_handle_t *)&life->quiet,
                           (uv_handle_t *)&life->deadline,        (uv_handle_t *)&life->restart,
                           (uv_handle_t *)&life->engine_watch,    (uv_handle_t *)&life->before_wait,
@@ -272,9 +281,9 @@ static void on_tick(uv_timer_t *timer)
     if (life->listener.num_open == 0 && api_num_in_flight(&life->server) == 0) end(life);
 }
 
-/* Whoever is connected here is served here: for --drain-delay on idle connections, too, then until those at work
- * are done, however long that takes. */
-static void on_taken_over(void *context)
+/* Streams go on there, if they can. Whoever else is connected here is served here: for --drain-delay on idle
+ * connections, too, then until those at work are done, however long that takes. */
+static void on_taken_over(void *context, int fd, const uint8_t *identity)
 {
     enum { DELAY_SECONDS = 5, TICK_MS = 100 };
     struct life *life = context;
@@ -291,6 +300,7 @@ static void on_taken_over(void *context)
     service_manager_deinit(&life->manager); /* what this process does is nobody's business any more */
     uv_timer_start(&life->deadline, on_tick, (uint64_t)(seconds >= 0 ? seconds : DELAY_SECONDS) * 1000,
                    TICK_MS);
+    handover_begin(&life->handover, fd, identity && !memcmp(identity, life->own_identity, IDENTITY_BYTES));
 }
 
 static void on_upgrade_failed(void *context, const char *why)
@@ -418,6 +428,7 @@ static int publish_model(struct life *life, struct error *err)
     server->chat_template = life->text.chat_template;
     server->tool_format = life->text.tool_format;
     server->identity = life->identity;
+    identity_make(server->config, &life->files, server->facts, server->model_names[0], life->own_identity);
     tell_phases(life);
     return 0;
 }
@@ -438,7 +449,8 @@ static void become_ready(struct life *life)
     life->server.state = SERVER_READY;
     log_info("ready after %.3f s: serving %s", (double)(clock_monotonic_ns() - life->server.start_ns) / 1e9,
              life->server.model_names[0]);
-    inherited_tell(&life->inherited);
+    takeover_begin(&life->takeover, &life->listener, inherited_take_told_fd(&life->inherited),
+                   life->own_identity);
     service_manager_tell_ready(&life->manager);
 }
 
@@ -563,6 +575,7 @@ static void on_engine_end(void *context, const struct engine_end *end_of)
 
 static int start_load(struct life *life, struct error *err)
 {
+    identity_look_at_files(life->server.config, &life->files);
     int uv_status = uv_thread_create(&life->text_thread, text_main, life);
     if (uv_status) return error_set(err, STATUS_IO, "cannot start a thread: %s", uv_strerror(uv_status));
     life->loading_text = true;
@@ -807,6 +820,9 @@ int server_run(struct config *config, engine_main *engine)
     life->server.inherited = &life->inherited;
     life->upgrade = (struct upgrade){
         .loop = &life->loop, .on_taken_over = on_taken_over, .on_failed = on_upgrade_failed, .context = life};
+    life->upgrade.told_fd = life->handover.fd = life->takeover.fd = -1;
+    life->handover.server = &life->server;
+    life->handover.auth = &life->listener.auth;
     init_handles(life);
     loop_slice_shorten();
     struct error err = {0};

@@ -1,11 +1,15 @@
 #include "server/upgrade.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "server/handover.h"
 #include "server/inherited.h"
 #include "server/loop_watch.h"
 
@@ -16,11 +20,24 @@ static void on_handle_closed(uv_handle_t *handle)
     ((struct upgrade *)handle->data)->num_open--;
 }
 
+static void on_told_closed(uv_handle_t *handle)
+{
+    struct upgrade *u = handle->data;
+    if (u->told_fd >= 0) close(u->told_fd);
+    u->told_fd = -1;
+    u->num_open--;
+}
+
+static void stop_listening(struct upgrade *u)
+{
+    if (!uv_is_closing((uv_handle_t *)&u->told)) uv_close((uv_handle_t *)&u->told, on_told_closed);
+}
+
 static void close_handles(struct upgrade *u)
 {
-    if (u->num_open == 0 || uv_is_closing((uv_handle_t *)&u->process)) return;
-    uv_close((uv_handle_t *)&u->process, on_handle_closed);
-    uv_close((uv_handle_t *)&u->told, on_handle_closed);
+    if (u->num_open == 0) return;
+    if (!uv_is_closing((uv_handle_t *)&u->process)) uv_close((uv_handle_t *)&u->process, on_handle_closed);
+    stop_listening(u);
 }
 
 static void on_process_exit(uv_process_t *process, int64_t exit_code, int signal)
@@ -38,25 +55,30 @@ static void on_process_exit(uv_process_t *process, int64_t exit_code, int signal
     if (failed) u->on_failed(u->context, why);
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+static bool has_identity(const struct handover_message *m)
 {
-    static char bytes[16];
-    (void)handle;
-    (void)suggested;
-    *buf = uv_buf_init(bytes, sizeof bytes);
+    static const uint8_t none[IDENTITY_BYTES];
+    return memcmp(m->identity, none, sizeof none) != 0;
 }
 
-static void on_told(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void on_told(uv_poll_t *poll, int uv_status, int events)
 {
-    struct upgrade *u = stream->data;
-    (void)buf;
+    struct upgrade *u = poll->data;
+    struct handover_message m;
+    int fds[HANDOVER_FDS];
+    (void)events;
     loop_watch_enter("a new process that serves");
-    if (n == 0) return;
-    uv_read_stop(stream);
-    if (n < 0 || !u->is_under_way) return; /* its end is told by its exit */
+    int got = uv_status ? -1 : handover_receive(u->told_fd, &m, fds);
+    if (got == 0) return;
+    int fd = fcntl(u->told_fd, F_DUPFD_CLOEXEC, 0);
+    stop_listening(u);
+    if (got < 0 || !u->is_under_way) { /* its end is told by its exit */
+        if (fd >= 0) close(fd);
+        return;
+    }
     u->is_under_way = false;
     u->is_taken_over = true;
-    u->on_taken_over(u->context);
+    u->on_taken_over(u->context, fd, has_identity(&m) ? m.identity : NULL);
     close_handles(u);
 }
 
@@ -103,13 +125,20 @@ static int make_environment(struct text_list *out, bool belongs_to_systemd, cons
 
 static int spawn(struct upgrade *u, int listen_fd, char **args, char **environment, struct error *err)
 {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
+        return error_set(err, STATUS_IO, "no socket: %s", strerror(errno));
+    if (uv_poll_init(u->loop, &u->told, pair[0])) {
+        close(pair[0]);
+        close(pair[1]);
+        return error_set(err, STATUS_IO, "no socket can be watched");
+    }
     uv_stdio_container_t files[] = {
         [STDIN_FILENO] = {.flags = UV_INHERIT_FD, .data.fd = STDIN_FILENO},
         [STDOUT_FILENO] = {.flags = UV_INHERIT_FD, .data.fd = STDOUT_FILENO},
         [STDERR_FILENO] = {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
         [INHERITED_SOCKET_FD] = {.flags = UV_INHERIT_FD, .data.fd = listen_fd},
-        [INHERITED_TOLD_FD] = {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE | UV_WRITABLE_PIPE,
-                               .data.stream = (uv_stream_t *)&u->told},
+        [INHERITED_TOLD_FD] = {.flags = UV_INHERIT_FD, .data.fd = pair[1]},
     };
     const uv_process_options_t options = {.file = args[0],
                                           .args = args,
@@ -117,11 +146,12 @@ static int spawn(struct upgrade *u, int listen_fd, char **args, char **environme
                                           .exit_cb = on_process_exit,
                                           .stdio = files,
                                           .stdio_count = array_length(files)};
-    uv_pipe_init(u->loop, &u->told, 0);
+    u->told_fd = pair[0];
     u->process.data = u->told.data = u;
     u->num_open = 2;
     int uv_status = uv_spawn(u->loop, &u->process, &options);
     u->process.data = u;
+    close(pair[1]);
     if (uv_status) {
         close_handles(u);
         return error_set(err, STATUS_IO, "%s cannot be started: %s", args[0], uv_strerror(uv_status));
@@ -129,7 +159,7 @@ static int spawn(struct upgrade *u, int listen_fd, char **args, char **environme
     uv_unref((uv_handle_t *)&u->process);
     uv_unref((uv_handle_t *)&u->told);
     u->is_under_way = true;
-    uv_read_start((uv_stream_t *)&u->told, on_alloc, on_told);
+    uv_poll_start(&u->told, UV_READABLE | UV_DISCONNECT, on_told);
     return STATUS_OK;
 }
 

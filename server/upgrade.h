@@ -2,7 +2,7 @@
  *
  *   SIGUSR2 -> the program at this one's path starts with the same command line and the listening socket
  *           -> it loads, while this process serves as before
- *           -> it serves, and says so down a pipe: on_taken_over
+ *           -> it serves, and says so down a pair of sockets: on_taken_over; streams go on there (handover.h)
  *           or it ends before that: on_failed, and nothing has happened
  *
  * Both have an engine for a while, with weights and K/V of its own. Thread: the loop's. */
@@ -14,16 +14,19 @@
 #include <uv.h>
 
 #include "config/text_list.h"
+#include "server/identity.h"
 
 struct upgrade {
     /* set by the caller */
     uv_loop_t *loop;
-    void (*on_taken_over)(void *context);
+    /* fd: to hand streams over with, the callee's. identity: what it answers with; NULL: it does not say, an older one */
+    void (*on_taken_over)(void *context, int fd, const uint8_t *identity);
     void (*on_failed)(void *context, const char *why);
     void *context;
     /* its own */
     uv_process_t process;
-    uv_pipe_t told;
+    uv_poll_t told;
+    int told_fd;        /* our end; -1: none */
     int num_open;       /* of process and told: handles that are not closed yet */
     bool is_under_way;  /* the other process loads */
     bool is_taken_over; /* it serves */

@@ -37,9 +37,13 @@ void admission_learn(struct admission *a, const struct generation *g)
 
 void admission_count_submitted(struct admission *a, const struct generation *g)
 {
-    a->num_submitted += (uint64_t)g->num_choices;
-    for (int i = 0; i < g->num_choices; i++)
-        a->submitted_prompt_tokens += (uint64_t)g->choices[i].num_prompt_tokens;
+    for (int i = 0; i < g->num_choices; i++) {
+        const struct choice *c = &g->choices[i];
+        if (request_slots_get(g->api->server->slots, c->slot_idx)->scheduled_ns > 0)
+            continue; /* another process's engine had begun with it: this one counts it neither */
+        a->num_submitted++;
+        a->submitted_prompt_tokens += (uint64_t)c->num_prompt_tokens;
+    }
 }
 
 void admission_recount(struct admission *a, const struct server *server)

@@ -18,11 +18,16 @@ struct api {
     int num_admitted;           /* of those: admitted and not ended, the ledger's in_flight */
     struct admission admission; /* what waits */
     int num_keys;
-    struct key_use *key_use;  /* [num_keys + 1]: the first is of requests without a key */
-    uint64_t num_unseeded;    /* requests that brought no seed: each gets the next one */
-    uint64_t id_key;          /* random: ids of answers cannot be guessed */
-    uint64_t chain_id;        /* random: of all chains of receipts in this process */
-    size_t num_unread_bytes;  /* of slots that were given back, in copies (choice.c) */
+    struct key_use *key_use;       /* [num_keys + 1]: the first is of requests without a key */
+    uint64_t num_unseeded;         /* requests that brought no seed: each gets the next one */
+    uint64_t id_key;               /* random: ids of answers cannot be guessed */
+    uint64_t chain_id;             /* random: of all chains of receipts in this process */
+    size_t num_unread_bytes;       /* of slots that were given back, in copies (choice.c) */
+    size_t num_record_bytes;       /* bodies of running streams (stream_record.h) */
+    struct generation *offered;    /* to the process that takes over: it rests meanwhile; NULL: none */
+    struct generation *readmitted; /* from the process before, not this one's yet; NULL: none */
+    void (*on_prepared)(void *context, bool is_ready); /* of it */
+    void *prepared_context;
     struct job *waiting_jobs; /* tokenize.c's, the oldest first */
     int num_jobs;             /* /tokenize and /detokenize that are not answered; */
     int num_long_jobs;        /* of those: with a long body, on the worker pool */

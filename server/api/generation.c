@@ -10,6 +10,7 @@
 #include "server/api/generation_output.h"
 #include "server/api/journal_lines.h"
 #include "server/api/receipt.h"
+#include "server/api/moved_stream.h"
 #include "server/api/request_log.h"
 #include "server/api/request_span.h"
 #include "server/api/slot_fill.h"
@@ -72,6 +73,10 @@ static void generation_free(struct generation *g)
         g->api->generations = g->next;
     if (g->next) g->next->previous = g->previous;
     g->api->num_generations--;
+    if (g->api->offered == g) g->api->offered = NULL;
+    if (g->api->readmitted == g) g->api->readmitted = NULL;
+    stream_record_free(g->record);
+    free(g->moved);
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
     grammars_release(g->api->server->grammars, g->params.form.grammar);
@@ -83,11 +88,21 @@ static void generation_free(struct generation *g)
     free(g);
 }
 
+/* Of a generation that was never submitted here. */
+static void end_slots(struct generation *g)
+{
+    for (int i = 0; i < g->num_choices; i++)
+        if (g->choices[i].slot_idx >= 0)
+            request_slot_finish(request_slots_get(g->api->server->slots, g->choices[i].slot_idx),
+                                FINISH_CANCELLED, NULL);
+}
+
 /* Frees the generation if nobody needs it any more. */
 static void free_if_over(struct generation *g)
 {
     bool held = false;
     if (g->x || g->preparing) return;
+    if (g->moved) end_slots(g);
     for (int i = 0; i < g->num_choices; i++) held |= !choice_release_slot(&g->choices[i], &g->context);
     if (held) return;
     generation_free(g);
@@ -175,12 +190,13 @@ void generation_conclude(struct generation *g, enum outcome outcome, int http_st
     g->x = NULL;
     g->admitted = false;
     g->api->num_admitted--;
-    for (int i = 0; i < g->num_choices; i++) {
+    for (int i = 0; i < g->num_choices && outcome != OUTCOME_MOVED; i++) {
         request_metrics_observe_choice(&g->choices[i], g->params.n, g->arrival_ns, now_ns, outcome);
         most = max_of(most, g->choices[i].num_pulled);
     }
     if (outcome == OUTCOME_DONE) admission_learn(&g->api->admission, g);
     request_metrics_count_finished(outcome, most);
+    if (outcome == OUTCOME_MOVED) return; /* who goes on with it tells the rest */
     write_log(g, outcome, http_status, now_ns);
     journal_tell_answer(g, outcome_names[outcome]);
     export_span(g, outcome, http_status, now_ns);
@@ -188,8 +204,15 @@ void generation_conclude(struct generation *g, enum outcome outcome, int http_st
 
 /* ---- what happens to it from outside ---- */
 
+/* Two processes have it: this one lets it rest. */
+static bool is_on_its_way(const struct generation *g)
+{
+    return g->x && (g->moved || g->api->offered == g);
+}
+
 void generation_pump(struct generation *g)
 {
+    if (is_on_its_way(g)) return;
     if (g->x && g->streaming)
         generation_pump_stream(g);
     else if (g->x && g->admitted)
@@ -202,6 +225,14 @@ void generation_abort(struct generation *g, const struct api_error *error, enum 
 {
     struct exchange *x = g->x;
     if (!x) return;
+    if (g->moved) {
+        generation_drop(g);
+        return;
+    }
+    if (g->api->offered == g) { /* it is kept after all */
+        g->api->offered = NULL;
+        exchange_thaw(x);
+    }
     if (!g->admitted) {
         g->x = NULL;
         api_error_send(x, error);
@@ -355,14 +386,12 @@ static int check_admission(struct generation *g, struct preparation *p)
     return status == 0 ? acquire_slots(g, &p->error) : status;
 }
 
-static void submit(struct generation *g, const struct prompts *prompts)
+static void fill_slots(struct generation *g, const struct prompts *prompts)
 {
     struct server *server = g->api->server;
-    assert_always(!g->admitted && g->x);
     const char *key = g->api_key_idx >= 0 ? server->config->api_key.items[g->api_key_idx] : NULL;
     uint8_t salt[CACHE_SALT_BYTES];
     slot_fill_cache_salt(key, g->params.cache_salt, g->params.cache_salt_bytes, salt);
-    admission_count_submitted(&g->api->admission, g);
     if (g->trace) {
         g->trace->temperature = (double)g->params.input->sampling.temperature;
         g->trace->top_p = (double)g->params.input->sampling.top_p;
@@ -372,10 +401,16 @@ static void submit(struct generation *g, const struct prompts *prompts)
         slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);
         const struct mask_rules rules = {g->params.form.grammar, g->params.form.trigger, g->params.limits};
         if (rules.grammar || rules.limits) masks_begin(server->masks, c->slot_idx, &rules);
-        link_submit(server->link, c->slot_idx);
     }
     g->params.input = NULL; /* each slot has them now */
     g->params.payload = NULL;
+}
+
+static void submit(struct generation *g)
+{
+    assert_always(!g->admitted && g->x);
+    admission_count_submitted(&g->api->admission, g);
+    for (int i = 0; i < g->num_choices; i++) link_submit(g->api->server->link, g->choices[i].slot_idx);
     g->submitted_ns = clock_monotonic_ns();
     g->api->num_admitted++;
     g->admitted = true;
@@ -384,9 +419,20 @@ static void submit(struct generation *g, const struct prompts *prompts)
     request_metrics_count_admitted();
 }
 
+/* What the answer is made of again if another process takes this one's place. */
+static void keep_record(struct generation *g, const char *body, size_t body_bytes)
+{
+    bool is_constrained = g->params.form.grammar || g->params.limits;
+    bool is_chained =
+        g->api->server->makes_receipts || g->replay; /* receipts and journals are a process's own */
+    if (g->num_choices == 1 && !is_constrained && !is_chained)
+        g->record = stream_record_create(g->api, body, body_bytes);
+}
+
 static void begin_stream(struct generation *g)
 {
     g->streaming = true;
+    keep_record(g, g->x->body, g->x->body_bytes);
     g->last_write_ns = clock_monotonic_ns();
     api_start_pings(g->api);
     exchange_start_stream(g->x, g->answer.codec->stream_type);
@@ -401,11 +447,63 @@ static void admit(struct generation *g, struct preparation *p)
         return;
     }
     choose_seed(g);
-    submit(g, &p->prompts);
+    fill_slots(g, &p->prompts);
+    submit(g);
     journal_tell_request(g, g->x->body, g->x->body_bytes);
     if (g->params.warnings) exchange_add_header(g->x, "x-flashd-warning", g->params.warnings);
     if (g->params.stream) begin_stream(g);
     exchange_drop_request(g->x);
+}
+
+/* ---- a stream of another process ---- */
+
+static int take_slots(struct generation *g, struct preparation *p)
+{
+    int count = p->prompts.count * g->params.n;
+    if (!g->params.stream || count != 1 || request_slots_num_free(g->api->server->slots) < count)
+        return STATUS_NO_SLOT;
+    int status = make_choices(g, p);
+    if (status == 0) status = make_answer(g, p);
+    return status == 0 ? acquire_slots(g, &p->error) : status;
+}
+
+static void readmit(struct generation *g, struct preparation *p)
+{
+    struct moved_stream *m = g->moved;
+    if (p->status == 0) p->status = take_slots(g, p);
+    if (p->status == 0) {
+        snprintf(g->answer.made_id, sizeof g->answer.made_id, "%s", m->head.answer_id);
+        g->seed = m->head.seed;
+        fill_slots(g, &p->prompts);
+        keep_record(g, p->in.body, p->in.body_bytes);
+    }
+    m->on_prepared(g, p->status == 0 && g->record);
+}
+
+void generation_drop(struct generation *g)
+{
+    struct exchange *x = g->x;
+    if (!x) return;
+    g->x = NULL;
+    exchange_let_go(x);
+}
+
+void generation_go_on(struct generation *g)
+{
+    submit(g);
+    free(g->moved);
+    g->moved = NULL;
+    g->streaming = true;
+    api_start_pings(g->api);
+}
+
+void generation_leave(struct generation *g)
+{
+    struct exchange *x = g->x;
+    cancel_slots(g);
+    generation_conclude(g, OUTCOME_MOVED, 200);
+    exchange_let_go(x);
+    free_if_over(g);
 }
 
 static void prepare(struct preparation *p)
@@ -421,7 +519,10 @@ static void end_preparation(struct preparation *p)
     struct generation *g = p->g;
     assert_debug(!g->admitted && g->num_choices == 0);
     g->preparing = false;
-    if (g->x) admit(g, p);
+    if (g->x && g->moved)
+        readmit(g, p);
+    else if (g->x)
+        admit(g, p);
     prompts_deinit(&p->prompts);
     generation_pump(g);
 }
@@ -519,4 +620,28 @@ void generation_start(struct exchange *x, const struct codec *codec)
     struct preparation p = {.g = g, .in = in};
     prepare(&p);
     end_preparation(&p);
+}
+
+struct generation *generation_readmit(struct exchange *x, const struct codec *codec,
+                                      struct moved_stream *moved)
+{
+    struct generation *g = generation_create(x, codec);
+    if (!g) return NULL;
+    g->deadline_ns = moved->head.deadline_ns;
+    if (g->trace && moved->head.has_trace) g->trace->context = moved->head.trace;
+    x->context = g;
+    x->on_writable = on_writable;
+    x->on_closed = on_closed;
+    g->moved = moved;
+    const struct prepare_input in = {.server = x->server,
+                                     .codec = codec,
+                                     .body = moved->body,
+                                     .body_bytes = moved->head.body_bytes,
+                                     .api_key_idx = x->api_key_idx,
+                                     .now_seconds = moved->head.created};
+    if (queue_prepare(g, &in)) return g;
+    g->moved = NULL;
+    g->x = NULL;
+    generation_free(g);
+    return NULL;
 }

@@ -7,6 +7,7 @@
  *   admitted ---> answered to the end   OUTCOME_DONE
  *       |-------> client went away      OUTCOME_CLIENT_GONE
  *       |-------> the engine failed it  OUTCOME_ENGINE_FAULT
+ *       |-------> it went on elsewhere  OUTCOME_MOVED          (moving.h)
  *       `-------> the server ended it   OUTCOME_ABORTED
  *
  * An admitted request reaches exactly one outcome, and leaves one log line and one count there. Its memory
@@ -21,9 +22,11 @@
 #include "server/api/codec.h"
 #include "server/api/prepare.h"
 #include "server/api/request_metrics.h"
+#include "server/api/stream_record.h"
 
 struct replay;
 struct request_trace;
+struct moved_stream;
 
 struct generation {
     struct api *api;
@@ -52,6 +55,9 @@ struct generation {
     bool begun;                  /* the stream's first event was written */
     bool broken;                 /* out of memory in the middle of a stream: it must not go on with a gap */
     uint64_t last_write_ns;
+    struct stream_record *record; /* NULL: none, the stream cannot move */
+    bool stays;                   /* the process that takes over has refused it */
+    struct moved_stream *moved;   /* readmitted: what it goes on from; NULL: it goes on, or has begun here */
 };
 
 /* The endpoints' common body. */
@@ -65,6 +71,19 @@ void generation_abort(struct generation *g, const struct api_error *error, enum 
 
 /* Ends it, if the time that x-request-timeout allows has passed. */
 void generation_check_deadline(struct generation *g, uint64_t now_ns);
+
+/* ---- moving.c's ---- */
+
+/* Prepares a stream of another process once more, from moved, which it takes over. moved->on_prepared gets it with its
+ * slots filled in and not submitted; then generation_go_on or generation_drop is due. NULL: no memory. */
+struct generation *generation_readmit(struct exchange *x, const struct codec *codec,
+                                      struct moved_stream *moved) must_check;
+/* It is this process's from now on. */
+void generation_go_on(struct generation *g);
+/* It never was: its exchange is let go of, generation_pump frees it. */
+void generation_drop(struct generation *g);
+/* It is another process's from now on; frees it. */
+void generation_leave(struct generation *g);
 
 /* Some sign of life, if the stream has been silent for this long. */
 void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns);

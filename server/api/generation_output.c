@@ -28,7 +28,10 @@ void generation_flush_event(struct generation *g)
 {
     struct buffer *event = &g->api->event;
     g->broken |= buffer_failed(event);
-    if (event->num_bytes > 0 && !g->broken) g->blocked = !exchange_write(g->x, event->data, event->num_bytes);
+    if (event->num_bytes > 0 && !g->broken) {
+        stream_record_bytes(g->record, event->data, event->num_bytes);
+        if (!g->moved) g->blocked = !exchange_write(g->x, event->data, event->num_bytes);
+    }
     g->last_write_ns = clock_monotonic_ns();
     buffer_clear(event);
 }
@@ -97,6 +100,7 @@ void generation_write_start(struct generation *g)
 {
     append_start(g);
     generation_flush_event(g);
+    stream_record_step(&g->record, STEP_START);
 }
 
 /* Choices whose last event was not written. */
@@ -194,16 +198,18 @@ static bool is_due(const struct generation *g, const struct choice *c, int most)
     return wanted == 1 || c->num_pulled == 0 || choice_has(c, &g->context, wanted);
 }
 
-/* Takes up some tokens of a choice and writes one event. False: nothing came and nothing is to be written. */
-static bool step_choice(struct generation *g, struct choice *c)
+static int most_tokens_of_event(const struct generation *g)
 {
-    int num_new = 0, most = g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS;
-    if (c->ended) return false;
-    if (!is_behind(g, c) && is_due(g, c, most)) num_new = pull(g, c, most);
+    return g->params.logprobs ? EVENT_TOKENS_WITH_LOGPROBS : EVENT_TOKENS;
+}
+
+/* Writes one event, num_new tokens behind the last. False: there is nothing to be written. */
+static bool write_more(struct generation *g, struct choice *c, int num_new)
+{
     if (c->failed || choice_is_broken(c)) return false; /* nothing is sent after a gap */
     if (c->num_pulled == 0 && !c->finish_reason)
         return false; /* an echoed prompt waits for the first token */
-    const struct logprobs_part logprobs = choice_next_logprobs(c, &g->context, most);
+    const struct logprobs_part logprobs = choice_next_logprobs(c, &g->context, most_tokens_of_event(g));
     const struct part part = next_part(c);
     bool has_part = part.num_bytes > 0 || part.kind == PIECE_CALL;
     bool is_last = c->finish_reason && part.is_last &&
@@ -211,6 +217,17 @@ static bool step_choice(struct generation *g, struct choice *c)
     if (num_new == 0 && !has_part && logprobs.begin == logprobs.end && !is_last) return false;
     append_delta(g, c, &part, &logprobs, is_last ? c->finish_reason : NULL);
     generation_flush_event(g);
+    stream_record_step(&g->record, num_new);
+    return true;
+}
+
+/* Takes up some tokens of a choice and writes one event. False: nothing came and nothing is to be written. */
+static bool step_choice(struct generation *g, struct choice *c)
+{
+    int num_new = 0, most = most_tokens_of_event(g);
+    if (c->ended) return false;
+    if (!is_behind(g, c) && is_due(g, c, most)) num_new = pull(g, c, most);
+    if (!write_more(g, c, num_new)) return false;
     observe_write(g, c, num_new);
     return true;
 }
@@ -348,9 +365,37 @@ void generation_reply_error(struct generation *g, struct exchange *x, const stru
     buffer_clear(out);
 }
 
-void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns)
+static void write_ping(struct generation *g)
 {
-    if (!g->x || !g->streaming || g->blocked || now_ns - g->last_write_ns < interval_ns) return;
     codec_append(&g->api->event, EVENT_PING, &g->answer, &(struct event){0});
     generation_flush_event(g);
+    stream_record_step(&g->record, STEP_PING);
+}
+
+void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns)
+{
+    if (!g->x || !g->streaming || g->blocked || g->api->offered == g) return;
+    if (now_ns - g->last_write_ns >= interval_ns) write_ping(g);
+}
+
+/* ---- a stream of another process ---- */
+
+static void replay_step(struct generation *g, int step)
+{
+    struct choice *c = &g->choices[0];
+    if (step == STEP_START) {
+        generation_write_start(g);
+    } else if (step == STEP_PING) {
+        write_ping(g);
+    } else {
+        if (step > 0) choice_pull(c, &g->context, step);
+        write_more(g, c, step);
+    }
+}
+
+void generation_replay(struct generation *g, const uint8_t *steps, size_t num_bytes)
+{
+    assert_always(g->moved && g->num_choices == 1); /* nothing reaches the client */
+    for (size_t i = 0; i + 1 < num_bytes; i += 2)
+        for (int k = 0; k < steps[i + 1] && g->record; k++) replay_step(g, steps[i]);
 }

@@ -12,6 +12,10 @@ void generation_pump_whole(struct generation *g);
 /* The stream's first event, where it does not wait for the first token. */
 void generation_write_start(struct generation *g);
 
+/* Makes the events of a moved stream again, for their digest (g->record) and for what follows from them; they are not
+ * sent. */
+void generation_replay(struct generation *g, const uint8_t *steps, size_t num_bytes);
+
 /* Writes the event that was put into api->event. */
 void generation_flush_event(struct generation *g);
 

@@ -9,7 +9,7 @@
 #include "server/grammars.h"
 #include "server/masks.h"
 
-const char *const outcome_names[NUM_OUTCOMES] = {"done", "client_gone", "engine_fault", "aborted"};
+const char *const outcome_names[NUM_OUTCOMES] = {"done", "client_gone", "engine_fault", "aborted", "moved"};
 
 static const double ttft_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                      1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};

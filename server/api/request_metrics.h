@@ -17,6 +17,7 @@ enum outcome {
     OUTCOME_CLIENT_GONE,  /* the client left, or read too slowly */
     OUTCOME_ENGINE_FAULT, /* the engine failed it */
     OUTCOME_ABORTED,      /* draining timed out, or the device failed */
+    OUTCOME_MOVED,        /* another process goes on with it, and tells of it in the end */
     NUM_OUTCOMES,
 };
 

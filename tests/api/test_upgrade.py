@@ -90,8 +90,11 @@ class Client(threading.Thread):
         else:
             self.texts.add(answer.json()["choices"][0]["text"])
 
-    def ask_stream(self):
-        result = Stream(self.server, {**ASK, "max_tokens": 60, "ignore_eos": True}).result()
+    def ask_story(self):
+        self.ask_stream(240)
+
+    def ask_stream(self, num_tokens=60):
+        result = Stream(self.server, {**ASK, "max_tokens": num_tokens, "ignore_eos": True}).result()
         if result[:3] != (200, "done", "length"):
             self.problems.append(result)
         self.texts.add(result[3])
@@ -114,7 +117,7 @@ def test_upgrades_under_load(uds, tmp_path):
     if uds:
         return upgrades_on_a_unix_socket(tmp_path)
     with upgradable("--no-log-requests", "--max-model-len", "512", "--seed", "1") as server:
-        clients = [Client(server, kind) for kind in ("fresh", "kept", "stream", "stream")]
+        clients = [Client(server, kind) for kind in ("fresh", "kept", "stream", "stream", "story")]
         try:
             for _ in range(UPGRADES):
                 before = [c.count for c in clients]
@@ -127,7 +130,9 @@ def test_upgrades_under_load(uds, tmp_path):
                 c.join()
         assert [c.problems for c in clients] == [[]] * len(clients), server.log()[-3000:]
         assert len(clients[0].texts | clients[1].texts) == 1 and len(clients[2].texts | clients[3].texts) == 1
-        print(f"{UPGRADES} upgrades: {sum(c.count for c in clients)} requests, {sum(c.count for c in clients[2:])} of them streams")
+        assert len(clients[4].texts) == 1
+        moved = sum(map(int, re.findall(r"(\d+) streams go on in the new process", server.log())))
+        print(f"{UPGRADES} upgrades: {sum(c.count for c in clients)} requests, {sum(c.count for c in clients[2:])} of them streams, {moved} moved")
 
 
 def upgrades_on_a_unix_socket(tmp_path):
@@ -155,10 +160,10 @@ def upgrades_on_a_unix_socket(tmp_path):
             server.process.wait()
 
 
-def test_a_stream_is_served_to_its_end_by_the_old_process():
+def test_what_stays_is_served_to_its_end_by_the_old_process():
     """However long it takes: --drain-timeout is for those that were told to end."""
     with upgradable("--drain-timeout", "0", "--max-model-len", "1024") as server:
-        stream = Stream(server, {"prompt": "a", "max_tokens": 250, "ignore_eos": True})
+        stream = Stream(server, {"prompt": "a", "max_tokens": 250, "ignore_eos": True, "n": 2})
         stream.begun.wait()
         server.upgrade()
         assert is_alive(server.pids[0]) and Stream(server).result()[1] == "done"

@@ -1,0 +1,49 @@
+/* moved_stream.h - a running stream on its way from one process to the next: what moving.c makes of a generation, and
+ * makes a generation of. Plain bytes in a memory file, for a process of the same build (identity.h): structs are as
+ * they are. */
+#ifndef SERVER_API_MOVED_STREAM_H
+#define SERVER_API_MOVED_STREAM_H
+
+#include "link/request_slots.h"
+#include "server/auth.h"
+#include "server/connection_move.h"
+#include "server/trace_context.h"
+
+struct generation;
+
+struct moved_head {
+    struct moved_connection connection;
+    char path[32]; /* the codec's */
+    bool has_key;
+    uint8_t key_digest[AUTH_DIGEST_BYTES];
+    char answer_id[40];
+    int64_t created;
+    uint64_t deadline_ns, tenant_id, seed; /* times are monotonic: the machine's */
+    bool has_trace;
+    struct trace_context trace;
+    /* the slot */
+    struct request_slot_input input;
+    int32_t num_published, num_prompt_published, num_cached_tokens;
+    uint64_t scheduled_ns, first_token_ns, last_token_ns;
+    /* what was told of it */
+    int32_t num_pulled;
+    uint64_t digest, last_write_ns, choice_last_write_ns, choice_last_token_ns;
+    /* what follows, in this order */
+    size_t steps_bytes, body_bytes, input_bytes;
+    int32_t num_tokens;   /* of prompt and answer */
+    int32_t num_logprobs; /* 0, or as many */
+};
+
+/* In one piece of memory. */
+struct moved_stream {
+    void (*on_prepared)(struct generation *g, bool is_ready); /* generation_readmit */
+    struct moved_head head;
+    const uint8_t *steps; /* stream_record.h */
+    const char *body;     /* and a NUL */
+    const char *input;    /* of the connection, behind the request */
+    const int32_t *tokens;
+    const struct token_logprobs *logprobs;
+    char bytes[];
+};
+
+#endif

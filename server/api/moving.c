@@ -1,0 +1,355 @@
+#include "server/api/moving.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "config/api_keys.h"
+#include "server/api/generation_output.h"
+#include "server/api/moved_stream.h"
+#include "server/api/request_span.h"
+
+enum { STATE_BYTES_MAX = 256 << 20 };
+
+/* ---- out ---- */
+
+/* All that was there to tell is told, and more is to come. */
+static bool can_move(const struct generation *g)
+{
+    if (!g->x || !g->admitted || !g->streaming || !g->record || g->stays || g->blocked || g->broken)
+        return false;
+    const struct choice *c = &g->choices[0];
+    if (c->slot_idx < 0 || c->finish_reason || c->failed || c->unread) return false;
+    const struct request_slot *slot = request_slots_get(g->api->server->slots, c->slot_idx);
+    return atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE;
+}
+
+static void describe_slot(const struct generation *g, struct moved_head *head)
+{
+    const struct request_slot *slot = request_slots_get(g->api->server->slots, g->choices[0].slot_idx);
+    bool has_logprobs = slot->input.sampling.num_logprobs >= 0 || slot->input.prompt_logprobs;
+    head->input = slot->input;
+    head->num_published = atomic_load_explicit(&slot->num_published, memory_order_acquire);
+    head->num_prompt_published = atomic_load_explicit(&slot->num_prompt_published, memory_order_acquire);
+    head->num_tokens = slot->input.num_prompt_tokens + head->num_published;
+    head->num_logprobs = has_logprobs ? head->num_tokens : 0;
+    if (head->num_published == 0) return; /* the rest is known with the first token */
+    head->num_cached_tokens = slot->num_cached_tokens;
+    head->scheduled_ns = slot->scheduled_ns;
+    head->first_token_ns = slot->first_token_ns;
+    head->last_token_ns = atomic_load_explicit(&slot->last_token_ns, memory_order_relaxed);
+}
+
+static void describe_stream(const struct generation *g, const struct auth *auth, struct moved_head *head)
+{
+    const struct choice *c = &g->choices[0];
+    snprintf(head->path, sizeof head->path, "%s", g->answer.codec->path);
+    memcpy(head->answer_id, g->answer.made_id, sizeof head->answer_id);
+    head->has_key = g->api_key_idx >= 0;
+    if (head->has_key) memcpy(head->key_digest, auth->digests[g->api_key_idx], AUTH_DIGEST_BYTES);
+    head->created = g->answer.created;
+    head->deadline_ns = g->deadline_ns;
+    head->tenant_id = g->tenant_id;
+    head->seed = g->seed;
+    head->has_trace = g->trace != NULL;
+    if (g->trace) head->trace = g->trace->context;
+    head->num_pulled = c->num_pulled;
+    head->digest = g->record->digest;
+    head->last_write_ns = g->last_write_ns;
+    head->choice_last_write_ns = c->last_write_ns;
+    head->choice_last_token_ns = c->last_token_ns;
+    head->steps_bytes = g->record->steps.num_bytes;
+    head->body_bytes = g->record->body_bytes;
+}
+
+/* Adds n bytes, so that what follows them is aligned. */
+static bool put(int fd, off_t *at, const void *bytes, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t written = pwrite(fd, (const char *)bytes + done, n - done, *at + (off_t)done);
+        if (written <= 0) return false;
+        done += (size_t)written;
+    }
+    *at += (off_t)align_up(n, sizeof(uint64_t));
+    return ftruncate(fd, *at) == 0;
+}
+
+/* In memory, never on a disk. -1: there is none. */
+static int write_state(const struct generation *g, const struct moved_head *head, const char *input)
+{
+    struct request_slots *slots = g->api->server->slots;
+    int32_t slot_idx = g->choices[0].slot_idx;
+    int fd = memfd_create("flashd stream", MFD_CLOEXEC);
+    off_t at = 0;
+    if (fd < 0) return -1;
+    if (put(fd, &at, head, sizeof *head) && put(fd, &at, g->record->steps.data, head->steps_bytes) &&
+        put(fd, &at, g->record->body, head->body_bytes + 1) && put(fd, &at, input, head->input_bytes) &&
+        put(fd, &at, request_slots_tokens(slots, slot_idx), (size_t)head->num_tokens * sizeof(int32_t)) &&
+        put(fd, &at, request_slots_logprobs(slots, slot_idx),
+            (size_t)head->num_logprobs * sizeof(struct token_logprobs)))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static bool offer(struct generation *g, const struct auth *auth, struct moving_offer *out)
+{
+    struct moved_head head = {0};
+    const char *input;
+    if (!exchange_freeze(g->x)) return false;
+    out->state_fd = -1;
+    out->connection_fd = connection_move_out(g->x, &head.connection, &input, &head.input_bytes);
+    if (out->connection_fd >= 0) {
+        describe_stream(g, auth, &head);
+        describe_slot(g, &head);
+        out->state_fd = write_state(g, &head, input);
+    }
+    if (out->state_fd < 0) exchange_thaw(g->x);
+    return out->state_fd >= 0;
+}
+
+bool moving_offer(struct server *server, const struct auth *auth, struct moving_offer *out)
+{
+    struct api *api = server->api;
+    struct generation *g = api->generations;
+    assert_always(!api->offered);
+    while (g && g->next) g = g->next;
+    for (; g; g = g->previous)
+        if (can_move(g) && offer(g, auth, out)) break;
+    api->offered = g;
+    return g != NULL;
+}
+
+int moving_num_staying(const struct server *server)
+{
+    int count = 0;
+    for (const struct generation *g = server->api->generations; g; g = g->next) count += g->x != NULL;
+    return count;
+}
+
+bool moving_is_offered(const struct server *server)
+{
+    return server->api->offered != NULL;
+}
+
+void moving_commit(struct server *server)
+{
+    struct generation *g = server->api->offered;
+    server->api->offered = NULL;
+    generation_leave(g);
+}
+
+void moving_take_back(struct server *server, bool refused)
+{
+    struct generation *g = server->api->offered;
+    if (!g) return;
+    server->api->offered = NULL;
+    g->stays = refused;
+    exchange_thaw(g->x);
+    generation_pump(g);
+}
+
+/* ---- in ---- */
+
+static const void *take(const char *bytes, size_t *at, size_t n)
+{
+    const void *part = bytes + *at;
+    *at += align_up(n, sizeof(uint64_t));
+    return part;
+}
+
+/* The sender's program is this one: what does not fit together is a file that was cut off. */
+static bool find_parts(struct moved_stream *m, size_t num_bytes)
+{
+    const struct moved_head *h = &m->head;
+    size_t at = 0;
+    uint64_t most = STATE_BYTES_MAX;
+    if (h->steps_bytes > most || h->body_bytes > most || h->input_bytes > most || h->num_tokens < 1 ||
+        h->num_published < 0 || (int64_t)h->input.num_prompt_tokens + h->num_published != h->num_tokens ||
+        (h->num_logprobs != 0 && h->num_logprobs != h->num_tokens))
+        return false;
+    take(m->bytes, &at, sizeof m->head);
+    m->steps = take(m->bytes, &at, h->steps_bytes);
+    m->body = take(m->bytes, &at, h->body_bytes + 1);
+    m->input = take(m->bytes, &at, h->input_bytes);
+    m->tokens = take(m->bytes, &at, (size_t)h->num_tokens * sizeof *m->tokens);
+    m->logprobs = take(m->bytes, &at, (size_t)h->num_logprobs * sizeof *m->logprobs);
+    return at == num_bytes && m->body[h->body_bytes] == '\0';
+}
+
+static bool read_all(int fd, char *bytes, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, bytes + done, n - done, (off_t)done);
+        if (got <= 0) return false;
+        done += (size_t)got;
+    }
+    return true;
+}
+
+static struct moved_stream *read_state(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) || st.st_size < (off_t)sizeof(struct moved_head) || st.st_size > STATE_BYTES_MAX)
+        return NULL;
+    size_t n = (size_t)st.st_size;
+    struct moved_stream *m = malloc(sizeof *m + n);
+    if (!m) return NULL;
+    *m = (struct moved_stream){0};
+    if (read_all(fd, m->bytes, n)) {
+        memcpy(&m->head, m->bytes, sizeof m->head);
+        if (find_parts(m, n)) return m;
+    }
+    free(m);
+    return NULL;
+}
+
+static const struct codec *codec_of(const char *path)
+{
+    static const struct codec *const streaming[] = {&codec_chat,        &codec_completions,
+                                                    &codec_messages,    &codec_responses,
+                                                    &codec_ollama_chat, &codec_ollama_generate};
+    for (size_t i = 0; i < array_length(streaming); i++)
+        if (!strcmp(streaming[i]->path, path)) return streaming[i];
+    return NULL;
+}
+
+/* Its place in this process's list, -1 where there are no keys; false: it is none of this process's. */
+static bool find_key(const struct listener *l, const struct moved_head *head, int *idx)
+{
+    *idx = -1;
+    if (!head->has_key) return l->auth.num_keys == 0;
+    for (int i = 0; i < l->auth.num_keys; i++)
+        if (!memcmp(l->auth.digests[i], head->key_digest, AUTH_DIGEST_BYTES)) *idx = i;
+    return *idx >= 0 && !api_keys_terms(l->config, *idx).revoked;
+}
+
+/* What it draws and where it ends, as this process reads the request. */
+static bool asks_the_same(const struct request_slot_input *a, const struct request_slot_input *b)
+{
+    return a->num_prompt_tokens == b->num_prompt_tokens && a->max_tokens == b->max_tokens &&
+           a->min_tokens == b->min_tokens && a->ignore_eos == b->ignore_eos &&
+           a->constrained == b->constrained && a->prompt_logprobs == b->prompt_logprobs &&
+           a->pooling == b->pooling && a->num_logit_bias == b->num_logit_bias &&
+           a->num_stop_token_ids == b->num_stop_token_ids &&
+           !memcmp(a->stop_token_ids, b->stop_token_ids, (size_t)a->num_stop_token_ids * sizeof(int32_t)) &&
+           !memcmp(&a->sampling, &b->sampling, sizeof a->sampling);
+}
+
+/* As an engine that died would have left it. */
+static bool restore_slot(const struct generation *g)
+{
+    const struct moved_stream *m = g->moved;
+    const struct moved_head *h = &m->head;
+    struct request_slots *slots = g->api->server->slots;
+    int32_t slot_idx = g->choices[0].slot_idx;
+    struct request_slot *slot = request_slots_get(slots, slot_idx);
+    int32_t *tokens = request_slots_tokens(slots, slot_idx);
+    size_t num_prompt = (size_t)h->input.num_prompt_tokens, num_answer = (size_t)h->num_published;
+    if (!asks_the_same(&slot->input, &h->input) || h->num_published > h->input.max_tokens ||
+        memcmp(tokens, m->tokens, num_prompt * sizeof *tokens) != 0)
+        return false;
+    memcpy(tokens + num_prompt, m->tokens + num_prompt, num_answer * sizeof *tokens);
+    memcpy(request_slots_logprobs(slots, slot_idx), m->logprobs,
+           (size_t)h->num_logprobs * sizeof *m->logprobs);
+    slot->num_cached_tokens = h->num_cached_tokens;
+    slot->scheduled_ns = h->scheduled_ns;
+    slot->first_token_ns = h->first_token_ns;
+    atomic_store(&slot->last_token_ns, h->last_token_ns);
+    atomic_store(&slot->num_prompt_published, h->num_prompt_published);
+    atomic_store(&slot->num_published, h->num_published);
+    return true;
+}
+
+/* What the client has must be what this process would have sent it. */
+static bool replay(struct generation *g)
+{
+    const struct moved_stream *m = g->moved;
+    struct choice *c = &g->choices[0];
+    generation_replay(g, m->steps, m->head.steps_bytes);
+    if (!g->record || g->record->digest != m->head.digest || c->num_pulled != m->head.num_pulled ||
+        c->finish_reason || c->failed || g->broken)
+        return false;
+    c->prompt_counted = c->num_pulled > 0;
+    c->last_write_ns = m->head.choice_last_write_ns;
+    c->last_token_ns = m->head.choice_last_token_ns;
+    g->last_write_ns = m->head.last_write_ns;
+    return true;
+}
+
+static void answer(struct api *api, bool is_ready)
+{
+    moving_on_prepared *on_prepared = api->on_prepared;
+    if (!is_ready) api->readmitted = NULL;
+    on_prepared(api->prepared_context, is_ready);
+}
+
+static void on_prepared(struct generation *g, bool is_ready)
+{
+    is_ready = is_ready && restore_slot(g) && replay(g);
+    if (!is_ready) generation_drop(g);
+    answer(g->api, is_ready);
+}
+
+static struct generation *readmit(struct listener *l, struct moved_stream *m, int connection_fd)
+{
+    const struct codec *codec = codec_of(m->head.path);
+    int key_idx;
+    if (!codec || !find_key(l, &m->head, &key_idx)) {
+        close(connection_fd);
+        return NULL;
+    }
+    struct exchange *x =
+        connection_adopt(l, connection_fd, &m->head.connection, m->input, m->head.input_bytes, m->head.path);
+    if (!x) return NULL;
+    x->api_key_idx = key_idx;
+    m->on_prepared = on_prepared;
+    struct generation *g = generation_readmit(x, codec, m);
+    if (!g) {
+        exchange_let_go(x);
+        return NULL;
+    }
+    g->tenant_id = l->config->tenant_header ? m->head.tenant_id : tenant_id(l->server, key_idx, NULL);
+    return g;
+}
+
+void moving_prepare(struct listener *listener, const struct moving_offer *offer, moving_on_prepared *on_done,
+                    void *context)
+{
+    struct api *api = listener->server->api;
+    struct moved_stream *m = read_state(offer->state_fd);
+    assert_always(!api->readmitted);
+    close(offer->state_fd);
+    api->on_prepared = on_done;
+    api->prepared_context = context;
+    if (m)
+        api->readmitted = readmit(listener, m, offer->connection_fd);
+    else
+        close(offer->connection_fd);
+    if (api->readmitted) return;
+    free(m);
+    answer(api, false);
+}
+
+bool moving_finish(struct server *server)
+{
+    struct generation *g = server->api->readmitted;
+    server->api->readmitted = NULL;
+    if (!g || !g->x) return false;
+    generation_go_on(g);
+    exchange_thaw(g->x);
+    generation_pump(g);
+    return true;
+}
+
+void moving_drop(struct server *server)
+{
+    struct generation *g = server->api->readmitted;
+    server->api->readmitted = NULL;
+    if (!g) return;
+    generation_drop(g);
+    if (!g->preparing) generation_pump(g);
+}

@@ -1,0 +1,86 @@
+#include "server/identity.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buffer.h"
+#include "base/digest.h"
+#include "server/fingerprint.h"
+
+static void add_stat(struct sha256_ctx *hash, const char *name, const struct stat *st)
+{
+    digest_add_text(hash, name);
+    digest_add_int(hash, (int64_t)st->st_dev);
+    digest_add_int(hash, (int64_t)st->st_ino);
+    digest_add_int(hash, st->st_size);
+    digest_add_int(hash, st->st_mtim.tv_sec);
+    digest_add_int(hash, st->st_mtim.tv_nsec);
+}
+
+/* One that is not there is none. */
+static void add_file(struct sha256_ctx *hash, const char *path)
+{
+    struct stat st;
+    if (path && !stat(path, &st)) add_stat(hash, path, &st);
+}
+
+/* In whatever order they are listed: their digests are summed. */
+static void add_folder(struct sha256_ctx *hash, DIR *folder)
+{
+    uint8_t sum[IDENTITY_BYTES] = {0}, one[IDENTITY_BYTES];
+    const struct dirent *entry;
+    while ((entry = readdir(folder))) {
+        struct sha256_ctx of_file;
+        struct stat st;
+        if (entry->d_name[0] == '.' || fstatat(dirfd(folder), entry->d_name, &st, 0)) continue;
+        sha256_init(&of_file);
+        add_stat(&of_file, entry->d_name, &st);
+        sha256_digest(&of_file, sizeof one, one);
+        for (size_t i = 0; i < sizeof sum; i++) sum[i] = (uint8_t)(sum[i] + one[i]);
+    }
+    digest_add_bytes(hash, sum, sizeof sum);
+}
+
+void identity_look_at_files(const struct config *config, struct identity_files *out)
+{
+    struct sha256_ctx hash;
+    sha256_init(&hash);
+    add_file(&hash, config->model);
+    add_file(&hash, config->chat_template);
+    DIR *folder = config->model ? opendir(config->model) : NULL;
+    if (folder) {
+        add_folder(&hash, folder);
+        closedir(folder);
+    }
+    sha256_digest(&hash, sizeof out->digest, out->digest);
+}
+
+static void add_options(struct sha256_ctx *hash, const struct config *c)
+{
+    const char *const texts[] = {c->load_format, c->generation_config, c->kv_cache_dtype, c->cpu_isa};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        digest_add_text(hash, texts[i] ? texts[i] : "");
+    digest_add_int(hash, c->separate_reasoning);
+    digest_add_int(hash, c->report_cached_tokens);
+    digest_add_int(hash, c->completions_parse_special);
+}
+
+void identity_make(const struct config *config, const struct identity_files *files,
+                   const struct link_facts *facts, const char *model_name, uint8_t out[IDENTITY_BYTES])
+{
+    struct buffer program;
+    struct sha256_ctx hash;
+    buffer_init(&program, 2 * LINK_TEXT_BYTES);
+    fingerprint_append(&program, facts->device);
+    sha256_init(&hash);
+    digest_add_bytes(&hash, program.data, program.num_bytes);
+    digest_add_bytes(&hash, files->digest, sizeof files->digest);
+    digest_add_text(&hash, facts->family);
+    digest_add_int(&hash, facts->vocab_size);
+    digest_add_int(&hash, facts->max_model_len);
+    digest_add_text(&hash, model_name);
+    add_options(&hash, config);
+    sha256_digest(&hash, IDENTITY_BYTES, out);
+    buffer_deinit(&program);
+}

@@ -1,0 +1,23 @@
+/* identity.h - what the bytes of an answer depend on beside its request: the build, the model's files, the device's
+ * kernels, and the options that change a number or a word. Two processes with the same identity answer the same request
+ * with the same bytes, so that one may go on where the other stopped. Thread: any. */
+#ifndef SERVER_IDENTITY_H
+#define SERVER_IDENTITY_H
+
+#include <stdbool.h>
+
+#include "config/config.h"
+#include "link/facts.h"
+
+enum { IDENTITY_BYTES = 32 };
+
+/* Of the files as they are now, that is before they are read: one that is replaced meanwhile is another one. */
+struct identity_files {
+    uint8_t digest[IDENTITY_BYTES];
+};
+
+void identity_look_at_files(const struct config *config, struct identity_files *out);
+void identity_make(const struct config *config, const struct identity_files *files,
+                   const struct link_facts *facts, const char *model_name, uint8_t out[IDENTITY_BYTES]);
+
+#endif

@@ -1,0 +1,313 @@
+"""Running streams go on in the process that takes the server's place: the bytes are those of an undisturbed run."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import sys
+import threading
+
+import pytest
+
+from conftest import BINARY, MODEL
+from test_upgrade import Upgradable, upgradable, wait_until
+
+NUM_TOKENS = 120
+STORY = {"prompt": "Once upon a time", "max_tokens": NUM_TOKENS, "ignore_eos": True, "seed": 5, "stream": True}
+SAID = [{"role": "user", "content": "Tell me a long story about a fox."}]
+CHAT = {"messages": SAID, "max_tokens": NUM_TOKENS, "ignore_eos": True, "seed": 6, "stream": True}
+# What moves: (path, body).
+MOVING = {
+    "text": ("/v1/completions", {**STORY, "return_token_ids": True, "stop": ["never said"], "frequency_penalty": 0.3}),
+    "logprobs": ("/v1/completions", {**STORY, "logprobs": 3, "temperature": 0, "echo": True}),
+    "chat": ("/v1/chat/completions", {**CHAT, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
+    "messages": ("/v1/messages", CHAT),
+    "responses": ("/v1/responses", {"input": SAID, "max_output_tokens": NUM_TOKENS, "ignore_eos": True, "seed": 7, "stream": True}),
+}
+# What ends where it began.
+STAYING = {
+    "n": ("/v1/completions", {**STORY, "n": 2}),
+    "ollama": ("/api/generate", {"model": MODEL.name, "prompt": "Once", "raw": True,
+                                 "options": {"num_predict": NUM_TOKENS, "seed": 5}, "ignore_eos": True}),
+    "whole": ("/v1/completions", {**STORY, "stream": False}),
+}
+
+
+class Reader(threading.Thread):
+    """One request on a connection of its own; what follows it is sent behind it at once. begun: some of the answer is there."""
+
+    def __init__(self, server, path, body, behind=b"", half_close=False):
+        super().__init__()
+        body = json.dumps(body).encode()
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=300)
+        self.socket.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                            % (path.encode(), len(body)) + body + behind)
+        if half_close:
+            self.socket.shutdown(socket.SHUT_WR)
+        self.num_answers = 1 + behind.count(b"GET ")
+        self.begun, self.received, self.problem = threading.Event(), b"", ""
+        self.start()
+
+    def run(self):
+        try:
+            while self.received.count(b"HTTP/1.1 ") < self.num_answers or not self.is_complete():
+                piece = self.socket.recv(1 << 16)
+                if not piece:
+                    self.problem = self.problem or "the connection ended"
+                    break
+                self.received += piece
+                if self.received.count(b"\n\r\n") > 5 or b"Content-Length: " in self.received:
+                    self.begun.set()
+        except OSError as error:
+            self.problem = repr(error)
+        finally:
+            self.begun.set()
+            self.socket.close()
+
+    def is_complete(self):
+        head, _, rest = self.received.rpartition(b"HTTP/1.1 ")[2].partition(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: (\d+)", head)
+        return len(rest) >= int(length.group(1)) if length else rest.endswith(b"\r\n0\r\n\r\n")
+
+    def result(self):
+        self.join(300)
+        assert not self.problem, (self.problem, self.received[-300:])
+        return self.received
+
+
+def body_of(answer):
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    if b"chunked" not in head:
+        return rest
+    text = b""
+    while not rest.startswith(b"0\r\n"):
+        size, _, rest = rest.partition(b"\r\n")
+        size = int(size, 16)
+        text += rest[:size]
+        assert rest[size:size + 2] == b"\r\n"
+        rest = rest[size + 2:]
+    return text
+
+
+# What differs between two runs of a request, and what says how its tokens were cut into events.
+OWN = re.compile(r'"(id|created|created_at|completed_at|item_id|response_id|sequence_number|usage|timings|completion_tokens)"$')
+TEXTS = {"text", "content", "delta", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset", "response", "thinking"}
+
+
+def merge(into, event, name=""):
+    """Appends what an event says under each of its names."""
+    for key, value in event.items():
+        path = f"{name}.{key}"
+        if OWN.search(f'"{key}"'):
+            continue
+        if isinstance(value, dict):
+            merge(into, value, path)
+        elif isinstance(value, list) and value and all(isinstance(v, dict) and "index" in v for v in value):
+            for v in value:
+                merge(into, v, f"{path}[{v['index']}]")
+        elif isinstance(value, str) and key in TEXTS:
+            into[path] = into.get(path, "") + value
+        elif isinstance(value, list):
+            into[path] = into.get(path, []) + value
+        elif value is not None and into.get(path, [None])[-1] != value:
+            into[path] = into.get(path, []) + [value]
+
+
+def meaning(answer):
+    """A stream's events as what they say together, the same however its tokens were cut; and it is whole."""
+    said, numbers, ids = {}, [], set()
+    for line in body_of(answer).decode().splitlines():
+        line = re.sub(r"_[0-9a-f]{24}", "_ID", line.removeprefix("data: "))
+        if not line.startswith("{"):
+            assert not line.startswith("event: error"), line
+            if line == "[DONE]":
+                said["done"] = said.get("done", 0) + 1
+            continue
+        event = json.loads(line)
+        if event.get("type") in ("ping", "response.in_progress"):
+            numbers.append(event.get("sequence_number"))
+            continue
+        numbers.append(event.get("sequence_number"))
+        ids.add(event.get("id"))
+        if event.get("usage"):
+            said["usage"] = {k: v for k, v in event["usage"].items() if not isinstance(v, dict)}
+        merge(said, event)
+    if numbers and numbers[0] is not None:
+        assert numbers == list(range(len(numbers)))
+    assert len(ids - {None}) <= 1
+    return said
+
+
+@contextlib.contextmanager
+def resting_engine(front):
+    """Nothing more is computed: what runs is still running afterwards."""
+    (pid,) = map(int, pathlib.Path(f"/proc/{front}/task/{front}/children").read_text().split())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+OPTIONS = ("--threads", "1", "--max-model-len", "512", "--step-timeout", "3600", "--no-enable-prefix-caching")
+
+
+def moved(server):
+    return server.metrics().get('flashd_streams_taken_over_total{result="taken"}', 0)
+
+
+def begin(server, requests, **keywords):
+    readers = {name: Reader(server, *request, **keywords) for name, request in requests.items()}
+    for reader in readers.values():
+        reader.begun.wait(60)
+    return readers
+
+
+def test_streams_go_on_in_the_new_process():
+    """Of every protocol, with what waits behind one on its connection; the old process ends without them."""
+    with upgradable(*OPTIONS, "--log-format", "json") as server:
+        expected = {name: meaning(r.result()) for name, r in begin(server, MOVING).items()}
+        readers = begin(server, MOVING)
+        readers["behind"] = Reader(server, *MOVING["text"], behind=b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n")
+        readers["half"] = Reader(server, *MOVING["text"], half_close=True)
+        for name in ("behind", "half"):
+            readers[name].begun.wait(60)
+            expected[name] = expected["text"]
+        with resting_engine(server.pid):
+            server.upgrade()
+            wait_until(lambda: moved(server) == len(readers), server)
+        for name, reader in readers.items():
+            answer = reader.result()
+            if name == "behind":
+                answer, _, version = answer.rpartition(b"HTTP/1.1 200 OK")
+                assert b'"version"' in version
+            assert meaning(answer) == expected[name], name
+        metrics = server.wait_idle()
+        assert metrics["flashd_requests_admitted_total"] == metrics['flashd_requests_finished_total{outcome="done"}'] == len(readers)
+        wait_until(lambda: server.log().count('"finish_reason":"length"') == 2 * len(readers) - 2, server)
+        assert f"{len(readers)} streams go on in the new process; 0 requests end here" in server.log()
+
+
+def test_twice():
+    """What has moved moves again, behind tokens of both processes."""
+    with upgradable(*OPTIONS) as server:
+        (expected,) = [meaning(r.result()) for r in begin(server, {"chat": MOVING["chat"]}).values()]
+        reader = Reader(server, *MOVING["chat"])
+        for _ in range(2):
+            count = reader.received.count(b"\n\n")
+            wait_until(lambda: reader.received.count(b"\n\n") > count + 3, server)
+            with resting_engine(server.pid):
+                server.upgrade()
+                wait_until(lambda: moved(server) == 1, server)
+        assert meaning(reader.result()) == expected
+
+
+def test_what_cannot_move_ends_where_it_began():
+    with upgradable(*OPTIONS) as server:
+        expected = {name: body_of(r.result()) for name, r in begin(server, {"whole": STAYING["whole"]}).items()}
+        readers = {name: Reader(server, *request) for name, request in STAYING.items()}
+        for name in ("n", "ollama"):
+            readers[name].begun.wait(60)
+        wait_until(lambda: server.metrics()["flashd_requests_in_flight"] == len(readers), server)
+        with resting_engine(server.pid):
+            server.upgrade()
+            wait_until(lambda: "streams go on in the new process" in server.log(), server)
+            assert moved(server) == 0
+        answers = {name: body_of(r.result()) for name, r in readers.items()}
+        text_of = lambda body: json.loads(body)["choices"][0]["text"]
+        assert text_of(answers["whole"]) == text_of(expected["whole"])
+        assert answers["n"].endswith(b"[DONE]\n\n") and answers["n"].count(b'"finish_reason":"length"') == 2
+        assert json.loads(answers["ollama"].splitlines()[-1])["done"]
+        assert "0 streams go on in the new process; 3 requests end here, of which it refused 1" in server.log()
+
+
+@pytest.mark.parametrize("change", ["kv-cache-dtype: f32", "served-model-name: another"])
+def test_a_process_that_would_answer_otherwise_gets_no_stream(change, tmp_path):
+    config = tmp_path / "flashd.yaml"
+    config.write_text("")
+    with upgradable("--config", str(config), "--threads", "1", "--step-timeout", "3600", "--drain-delay", "0") as server:
+        reader = Reader(server, *MOVING["text"])
+        reader.begun.wait(60)
+        config.write_text(change + "\n")
+        with resting_engine(server.pid):
+            server.upgrade()
+            wait_until(lambda: "streams end here: the new process answers with another" in server.log(), server)
+        said = meaning(reader.result())
+        assert said["done"] == 1 and len(said[".choices[0].token_ids"]) == NUM_TOKENS
+
+
+# Stands between the two processes, and kills the new one, or falls silent, at the nth message of a kind.
+RELAY = """#!%s
+import os, select, signal, socket, subprocess, sys
+kind, count, deed = %r
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+old = socket.socket(fileno=os.dup(4))
+os.dup2(theirs.fileno(), 4)
+theirs.close()
+env = {**os.environ, "FLASHD_UPGRADE_OF": str(os.getpid())}
+for fd in (3, 4):
+    os.set_inheritable(fd, True)
+child = subprocess.Popen([%r, *sys.argv[1:]], env=env, pass_fds=(3, 4))
+os.close(3)
+os.close(4)
+seen, silent = 0, False
+while True:
+    for s in select.select([old, ours], [], [])[0]:
+        data, fds, _, _ = socket.recv_fds(s, 4096, 4)
+        if not data:
+            child.wait()
+            os._exit(0)
+        seen += data[:1].decode() == kind
+        if seen == count and deed == "kill":
+            child.kill()
+            child.wait()
+            os._exit(1)
+        silent |= seen == count and deed == "silence"
+        if not silent:
+            socket.send_fds(ours if s is old else old, [data], fds)
+        for fd in fds:
+            os.close(fd)
+"""
+
+
+class Relayed(Upgradable):
+    def __init__(self, folder, *moment):
+        self.program = folder / "flashd"
+        shutil.copy(BINARY, self.program)
+        super().__init__(*OPTIONS, binary=self.program)
+        relay = folder / "relay"
+        relay.write_text(RELAY % (sys.executable, moment, str(BINARY)))
+        relay.chmod(0o755)
+        os.replace(relay, self.program)
+
+
+@pytest.mark.parametrize("kind, count, deed", [("O", 1, "kill"), ("R", 1, "kill"), ("R", 1, "silence")])
+def test_the_new_process_dies_on_the_way(kind, count, deed, tmp_path):
+    """Before and after it has taken a look at a stream; or it says nothing any more. Streams go on in the old process."""
+    server = Relayed(tmp_path, kind, count, deed)
+    try:
+        expected = meaning(Reader(server, *MOVING["text"]).result())
+        readers = begin(server, {name: MOVING["text"] for name in "ab"})
+        with resting_engine(server.pid):
+            os.kill(server.process.pid, signal.SIGUSR2)
+            wait_until(lambda: "no more streams go on in the new process" in server.log(), server)
+        for reader in readers.values():
+            assert meaning(reader.result()) == expected
+        if deed == "kill":
+            assert server.process.wait(60) == 0
+    finally:
+        server.process.kill()
+        server.process.wait()
+        children = [int(pid) for pid in re.findall(r"process (\d+) starts", server.log())]
+        for pid in children:
+            for child in open(f"/proc/{pid}/task/{pid}/children").read().split() if os.path.exists(f"/proc/{pid}") else []:
+                os.kill(int(child), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        server.log_file.close()
