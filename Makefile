@@ -279,6 +279,11 @@ uninstall: ## what install put there
 deb: all ## a Debian package in build/
 	@deploy/make-deb build
 
+.PHONY: prove-deploy
+prove-deploy: deb model ## the Dockerfile's steps and the package under systemd in roots of Debian 12 (as root, 15 minutes)
+	@python3 tests/deploy/booted.py
+	@python3 tests/deploy/image.py
+
 .PHONY: clean help
 clean: ## remove what was built
 	rm -rf build build-san build-tsan build-fuzz build-debug build-mutants
