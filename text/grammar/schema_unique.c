@@ -53,8 +53,10 @@ static bool add_types(struct unique *u, const struct shape *s)
         add_simple(u, s, (cJSON){.type = cJSON_False});
         add_simple(u, s, (cJSON){.type = cJSON_True});
     }
-    for (double value = has_integers ? ceil(s->min) : 1; value <= (has_integers ? s->max : 0); value++)
-        add_simple(u, s, (cJSON){.type = cJSON_Number, .valuedouble = value, .valueint = (int)value});
+    int64_t first = has_integers ? (int64_t)ceil(s->min) : 1,
+            last = has_integers ? (int64_t)floor(s->max) : 0;
+    for (int64_t value = first; value <= last; value++)
+        add_simple(u, s, (cJSON){.type = cJSON_Number, .valuedouble = (double)value, .valueint = (int)value});
     return true;
 }
 

@@ -206,7 +206,8 @@ static int add_structures(struct tags *t, uint32_t number, uint32_t state, uint3
 {
     struct rule_call *calls = calloc((size_t)cJSON_GetArraySize(t->structures), sizeof *calls);
     uint32_t n = 0;
-    int status = calls ? 0 : error_set(t->err, STATUS_NO_MEMORY, "no memory for a grammar");
+    int status = 0;
+    if (!calls) return error_set(t->err, STATUS_NO_MEMORY, "no memory for a grammar");
     size_t length = strlen(cJSON_GetArrayItem(t->triggers, (int)number - 1)->valuestring);
     for (const cJSON *s = t->structures->child; s && status == 0; s = s->next) {
         if (find_trigger(t, text_of(s, "begin")) != number) continue;
