@@ -31,7 +31,10 @@ decimal.DefaultContext.prec = 2 * DIGITS_MAX  # of every thread
 
 
 def exact_number(digits):
-    value = decimal.Decimal(digits)
+    try:
+        value = decimal.Decimal(digits)
+    except decimal.InvalidOperation:  # an exponent that is no number itself
+        return float(digits)
     if value.adjusted() > DIGITS_MAX:
         return float(digits)
     return int(value) if value == value.to_integral_value() else value
