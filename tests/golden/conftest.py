@@ -13,6 +13,6 @@ def run(request):
     def run_lines(lines):
         text = "".join(json.dumps(line) + "\n" for line in lines)
         result = subprocess.run([program], input=text, stdout=subprocess.PIPE, text=True, check=True)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return [json.loads(line) for line in result.stdout.split("\n") if line]  # U+2028 ends no line
 
     return run_lines

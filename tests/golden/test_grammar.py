@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import pathlib
+import sys
 import tarfile
 
 import pytest
@@ -83,6 +84,27 @@ def test_maskbench(run):
     print(f"MaskBench: {passing} of {len(items)} schemas pass")
     assert not wrong
     assert passing >= PASSING * len(items)
+
+
+def test_random_answers_of_maskbench_are_valid(run):
+    """The same of schemas that others wrote. Left out: U+FEFF, which is white space for ECMA-262's patterns and not for Python's."""
+    jsonschema = pytest.importorskip("jsonschema")
+    sys.path.insert(0, str(ROOT / "tests/oracle"))
+    import structured  # numbers as they are written; schemas that the checker can use
+    schemas = [item["schema"] for _, item in read_files("FLASHD_MASKBENCH") if "tests" in item]
+    schemas = [s for s in schemas if len(dump(s)) < 20000 and structured.is_usable(s)]
+    answers = run([{"schema": dump(s), "texts": [], "samples": 4, "seed": i + 1} for i, s in enumerate(schemas)])
+    count = 0
+    for schema, answer in zip(schemas, answers):
+        validator = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(structured.exact(dump(schema)))
+        for text in answer.get("samples", []):
+            if "\ufeff" in text:
+                continue
+            error = next(validator.iter_errors(structured.exact(text)), None)
+            assert error is None, f"{dump(schema)}\n{text}\n{error}"
+            count += 1
+    print(f"{count} random answers of MaskBench's schemas are valid")
+    assert count > 1000
 
 
 def test_random_answers_are_valid(run):
