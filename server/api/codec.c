@@ -1,7 +1,10 @@
 #include "server/api/codec.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
+
+#include "server/api/json_gate.h"
 
 /* ---- fields in ---- */
 
@@ -87,13 +90,22 @@ void codec_end_event(struct buffer *out)
     buffer_append_text(out, "}\n\n");
 }
 
+/* As the model wrote them where that is JSON to the letter. cJSON takes more than that: line breaks in a string, what
+ * stands behind the object. */
 void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
 {
-    cJSON *object = cJSON_ParseWithLength(arguments->data ? arguments->data : "", arguments->num_bytes);
-    if (cJSON_IsObject(object))
-        buffer_append(out, arguments->data, arguments->num_bytes);
+    static const struct json_gate_limits any = {JSON_GATE_DEPTH_MAX, INT_MAX, INT_MAX};
+    struct error why = {0};
+    const char *text = arguments->data ? arguments->data : "";
+    cJSON *object = cJSON_ParseWithLength(text, arguments->num_bytes);
+    bool is_object = cJSON_IsObject(object);
+    bool is_json = is_object && json_gate_check(text, arguments->num_bytes, &any, &why) == 0;
+    char *printed = is_object && !is_json ? cJSON_PrintUnformatted(object) : NULL;
+    if (is_json)
+        buffer_append(out, text, arguments->num_bytes);
     else
-        buffer_append_text(out, "{}");
+        buffer_append_text(out, printed ? printed : "{}");
+    cJSON_free(printed);
     cJSON_Delete(object);
 }
 

@@ -38,6 +38,9 @@ static void check_params(const struct params *p)
     assert_always(p->max_tokens >= MAX_TOKENS_DEFAULT && p->max_tokens <= FUZZ_MODEL_LEN);
     assert_always(in->num_stop_token_ids >= 0 && in->num_stop_token_ids <= STOP_TOKEN_IDS_MAX);
     for (int i = 0; i < in->num_stop_token_ids; i++) assert_always(is_id(in->stop_token_ids[i]));
+    assert_always(in->num_logprob_ids >= 0 && in->num_logprob_ids <= TOP_LOGPROBS_MAX &&
+                  (in->num_logprob_ids == 0 || in->sampling.num_logprobs >= 0));
+    for (int i = 0; i < in->num_logprob_ids; i++) assert_always(is_id(p->payload->logprob_ids[i]));
     assert_always(in->num_logit_bias >= 0 && in->num_logit_bias <= LOGIT_BIAS_MAX);
     for (int i = 0; i < in->num_logit_bias; i++) {
         assert_always(is_id(p->payload->logit_bias[i].token_id) &&
@@ -80,6 +83,22 @@ static void check_prompts(const struct params *p, const struct prompts *prompts,
     if (expected >= 0) assert_always(count_control(&prompts->items[0].tokens) == expected);
 }
 
+/* A sentence in the protocol's own shape; the client's fault, unless there was no memory. */
+static void check_refusal(const struct codec *codec, const struct api_error *err)
+{
+    struct buffer out;
+    struct error why = {0};
+    const struct failure failure = api_error_failure(err, "r");
+    assert_always(err->text[0] && (err->http_status / 100 == 4 || !strcmp(err->text, "out of memory")));
+    buffer_init(&out, SIZE_MAX / 2);
+    codec->append_error(&out, &failure);
+    if (json_gate_check(out.data, out.num_bytes, &limits, &why) != 0) {
+        fprintf(stderr, "%s: %s\n", why.text, err->text);
+        abort();
+    }
+    buffer_deinit(&out);
+}
+
 static void prepare(const struct codec *codec, const char *text, size_t n, const cJSON *body)
 {
     struct prepare_input in = {
@@ -95,7 +114,7 @@ static void prepare(const struct codec *codec, const char *text, size_t n, const
         check_params(&params);
         if (!codec->fields) check_prompts(&params, &prompts, body);
     } else {
-        assert_always(err.http_status >= 400 && err.text[0]);
+        check_refusal(codec, &err);
     }
     grammars_release(server.grammars, params.form.grammar);
     token_limits_release(params.limits);
@@ -114,6 +133,11 @@ static void check_printed(const cJSON *body)
         fprintf(stderr, "%s\n%s\n", printed, err.text);
         abort();
     }
+    cJSON *again = cJSON_Parse(printed);
+    char *printed_again = cJSON_PrintUnformatted(again);
+    assert_always(printed_again && !strcmp(printed, printed_again));
+    cJSON_Delete(again);
+    free(printed_again);
     free(printed);
 }
 

@@ -60,6 +60,9 @@ seed("request", "pairs", json.dumps({"query": "hello <|im_end|>", "documents": [
 seed("request", "limits", json.dumps({
     "prompt": "x", "allowed_token_ids": [1, 2, "3"], "bad_words": ["he", " wé\0"], "stream_interval": "4", "request_id": "a.b-1",
     "return_token_ids": True, "truncate_prompt_tokens": 1, "truncation_side": "right", "logit_bias": {"1": "2"}, "seed": " 7 "}))
+seed("request", "llama", json.dumps({
+    "prompt": "x", "messages": [{"role": "user", "content": "x"}], "logprobs": 1, "logprob_token_ids": [1, "2"], "repeat_penalty": 1.1,
+    "repeat_last_n": -1, "n_predict": -1, "n_cmpl": 1, "top_n_sigma": -1, "reasoning_format": "none"}))
 seed("request", "messages", json.dumps({
     "system": [{"type": "text", "text": "be"}], "max_tokens": 5, "stop_sequences": ["a"], "thinking": {"type": "enabled"},
     "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]},
@@ -256,6 +259,14 @@ seed("tools", "python", "\x08<|run|>[look(city=\"a, b)\", days=3, note={'k': [Tr
 seed("tools", "bare", '\x09{"name": "look", "parameters": {}}')
 seed("tools", "string", '\x0a[CALL]look[ID]ab-12[ARGS]"{\\"city\\": \\"x\\"}"')
 seed("tools", "numbered", "\x0b<think>\nhm\n</think>\n\n<begin><call>look:0<arguments>{}</call><finish>and so on")
+
+# ---- events: protocol and end, then pieces ----
+
+PIECES = b"\x10Le\x20 see\x29 it.\x02\x13{\"\x1ba\":\x141}\x02\x13{}\x28\xc3\xa9\xf0\x9f\xa6"
+for number, name in enumerate(["chat", "completions", "messages", "responses", "ollama-chat", "ollama-generate"]):
+    for end, reason in enumerate(["stop", "length", "tool_calls", "error"]):
+        if end == number % 4 or number == 3:
+            seed("events", f"{name}-{reason}", bytes([number * 4 + end | 0x80 * (number % 2)]) + PIECES)
 
 # ---- templates ----
 

@@ -309,6 +309,31 @@ static void blocks_of_messages(void **state)
     buffer_deinit(&out);
 }
 
+/* A model's arguments stand in an answer as they are, if they are JSON; what is nearly that becomes it. */
+static void arguments_are_json(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *said, *told;
+    } cases[] = {{"{\"a\": 1}", "{\"a\": 1}"},
+                 {"{\"a\":\"x\ny\"}", "{\"a\":\"x\\ny\"}"},
+                 {"{\"a\":\x14 9}", "{\"a\":9}"},
+                 {"{\"a\":9}{b}", "{\"a\":9}"},
+                 {"{\"a\":", "{}"},
+                 {"[1]", "{}"},
+                 {"", "{}"}};
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct buffer said, told;
+        buffer_init(&said, 100);
+        buffer_init(&told, 100);
+        buffer_append_text(&said, cases[i].said);
+        codec_append_arguments(&told, &said);
+        assert_string_equal(told.data, cases[i].told);
+        buffer_deinit(&said);
+        buffer_deinit(&told);
+    }
+}
+
 /* What the cache held is nobody's business but who says so. */
 static void cached_tokens_can_be_kept_secret(void **state)
 {
@@ -464,6 +489,7 @@ int main(void)
         cmocka_unit_test(blocks_of_messages),
         cmocka_unit_test(whole_answers),
         cmocka_unit_test(cached_tokens_can_be_kept_secret),
+        cmocka_unit_test(arguments_are_json),
         cmocka_unit_test(seeds),
         cmocka_unit_test(salts),
         cmocka_unit_test(max_tokens),
