@@ -238,6 +238,10 @@ test-clients: all model ## the newest client programs from the Python package in
 	@tests/python-packages
 	@.venv/bin/python tests/clients/run $(ARGS)
 
+.PHONY: test-all
+test-all: test ## make test, then every client program: gigabytes to install (guidellm)
+	@$(MAKE) --no-print-directory test-clients ARGS=--all
+
 KILLS ?= 1000
 .PHONY: kills
 kills: all ## kill the engine KILLS (1000) times under 64 mixed streams: every answer equal byte for byte

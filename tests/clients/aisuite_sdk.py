@@ -4,14 +4,10 @@
 """aisuite, through its provider of OpenAI."""
 import aisuite
 
-from checks import ANSWER, ASK_WEATHER, CITY, MODEL, QUESTION, REPORT, URL, WEATHER, check, equal, run
+from checks import ANSWER, ASK_WEATHER, MODEL, QUESTION, REPORT, URL, check, equal, run
+from samples import get_weather
 
 client = aisuite.Client({"openai": {"api_key": "none", "base_url": URL + "/v1"}})
-
-
-def get_weather(city: str) -> str:
-    """Weather of a city."""
-    return WEATHER if city == CITY else "unknown"
 
 
 @check("chat")

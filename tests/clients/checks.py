@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import traceback
+import urllib.request
 
 URL = os.environ.get("FLASHD_SCRIPTED_URL")  # the model says what the script says
 REAL_URL = os.environ.get("FLASHD_URL")  # SmolLM2
@@ -46,6 +47,14 @@ def check(what):
 
 def equal(got, wanted):
     assert got == wanted, f"{got!r} instead of {wanted!r}"
+
+
+def counted():
+    """What the real server has counted: requests that ended well, prompt tokens, generated tokens."""
+    with urllib.request.urlopen(REAL_URL + "/metrics") as page:
+        lines = [line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#")]
+    names = ("request_success", "prompt_tokens", "generation_tokens")
+    return [sum(int(float(value)) for name, value in lines if name.startswith(f"vllm:{n}_total{{")) for n in names]
 
 
 def run(package):

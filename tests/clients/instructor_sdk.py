@@ -4,18 +4,12 @@
 """instructor: answers as objects."""
 import instructor
 import openai
-from pydantic import BaseModel
 
 from checks import ASK_PEAK, MODEL, PEAK, URL, call, check, equal, run, script
+from samples import Peak
 
 client = openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0)
 ASK = [{"role": "user", "content": ASK_PEAK}]
-
-
-class Peak(BaseModel):
-    """A mountain."""
-    name: str
-    height: int
 
 
 def check_mode(mode):

@@ -5,24 +5,12 @@
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
-from pydantic import BaseModel
 
-from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, call, check, equal, run,
-                    script)
+from checks import ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, call, check, equal, run, script
+from samples import Peak, get_weather
 
 model = OpenAILike(model=MODEL, api_base=URL + "/v1", api_key="none", is_chat_model=True, is_function_calling_model=True,
                    context_window=4096, max_retries=0)
-
-
-class Peak(BaseModel):
-    """A mountain."""
-    name: str
-    height: int
-
-
-def get_weather(city: str) -> str:
-    """Weather of a city."""
-    return WEATHER if city == CITY else "unknown"
 
 
 @check("complete, chat, stream_chat")

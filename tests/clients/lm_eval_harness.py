@@ -2,22 +2,13 @@
 # dependencies = ["lm-eval[api]"]
 # ///
 """lm-evaluation-harness over completions; this server tokenizes for it."""
-import json
-import os
-import pathlib
-import tempfile
+import requests
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-import lm_eval  # noqa: E402
-import requests  # noqa: E402
-from lm_eval.tasks import TaskManager  # noqa: E402
-
-from checks import MODEL, REAL_URL, check, equal, run  # noqa: E402
+from checks import MODEL, REAL_URL, check, equal, run
+from lm_eval_task import CHOICE, completions, likelihoods
 
 DOCUMENTS = [{"q": "The capital of France is", "choices": ["Paris", "Rome", "日本語 🦜"]},
              {"q": "One, two, three,", "choices": ["four", "seven seven", "blue"]}]
-TASK = {"task": "choice", "dataset_path": "json", "test_split": "test", "output_type": "multiple_choice", "doc_to_text": "{{q}}",
-        "doc_to_choice": "choices", "doc_to_target": 0, "metric_list": [{"metric": "acc"}]}
 
 
 def post(path, **body):
@@ -31,22 +22,11 @@ def log_likelihood(context, continuation):
     return sum(answer["choices"][0]["logprobs"]["token_logprobs"][len(before):])
 
 
-def samples(folder):
-    data, task = folder / "data.jsonl", folder / "choice.yaml"
-    data.write_text("".join(json.dumps(d) + "\n" for d in DOCUMENTS), encoding="utf-8")
-    task.write_text(json.dumps({**TASK, "dataset_kwargs": {"data_files": {"test": str(data)}}}))
-    result = lm_eval.simple_evaluate(
-        model="local-completions", model_args=f"model={MODEL},base_url={REAL_URL}/v1/completions,num_concurrent=2,max_length=2048",
-        tasks=["choice"], task_manager=TaskManager(include_path=str(folder), include_defaults=False), bootstrap_iters=0)
-    return sorted(result["samples"]["choice"], key=lambda s: s["doc_id"])
-
-
 @check("local-completions: log likelihoods, tokens by /tokenizer_info")
-def likelihoods():
-    with tempfile.TemporaryDirectory() as folder:
-        for document, sample in zip(DOCUMENTS, samples(pathlib.Path(folder))):
-            got = [round(response[0][0], 4) for response in sample["resps"]]
-            equal(got, [round(log_likelihood(document["q"], " " + c), 4) for c in document["choices"]])
+def by_hand():
+    got = likelihoods(CHOICE, DOCUMENTS, "local-completions", completions(REAL_URL, MODEL))
+    for document, own in zip(DOCUMENTS, got):
+        equal([round(x, 4) for x in own], [round(log_likelihood(document["q"], " " + c), 4) for c in document["choices"]])
 
 
 run("lm-eval")

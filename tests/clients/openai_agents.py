@@ -7,28 +7,17 @@ import json
 from agents import (Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool,
                     set_tracing_disabled)
 from openai import AsyncOpenAI
-from pydantic import BaseModel
 
-from checks import ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, check, equal, run, script
+from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, check, equal, run, script
+from samples import Peak, get_weather
 
 set_tracing_disabled(True)
+weather = function_tool(get_weather)
 
 
 def models():
     client = AsyncOpenAI(base_url=URL + "/v1", api_key="none", max_retries=0)
     return [OpenAIResponsesModel(MODEL, client), OpenAIChatCompletionsModel(MODEL, client)]
-
-
-class Peak(BaseModel):
-    """A mountain."""
-    name: str
-    height: int
-
-
-@function_tool
-def get_weather(city: str) -> str:
-    """Weather of a city."""
-    return WEATHER if city == CITY else "unknown"
 
 
 @check("run, run_streamed: responses, chat")
@@ -45,7 +34,7 @@ async def plain():
 @check("a tool, one round, whole and streamed: responses, chat")
 async def tools():
     for model in models():
-        agent = Agent(name="Guide", model=model, tools=[get_weather], model_settings=ModelSettings(tool_choice="auto"))
+        agent = Agent(name="Guide", model=model, tools=[weather], model_settings=ModelSettings(tool_choice="auto"))
         equal((await Runner.run(agent, ASK_WEATHER)).final_output, REPORT)
         result = Runner.run_streamed(agent, ASK_WEATHER)
         async for _ in result.stream_events():
@@ -63,7 +52,7 @@ async def forms():
 async def forms_and_tools():
     script((WEATHER, json.dumps(PEAK)))
     for model in models():
-        agent = Agent(name="Guide", model=model, output_type=Peak, tools=[get_weather])
+        agent = Agent(name="Guide", model=model, output_type=Peak, tools=[weather])
         equal((await Runner.run(agent, ASK_WEATHER)).final_output, Peak(**PEAK))
 
 

@@ -7,20 +7,15 @@ import json
 import struct
 
 import openai
-from pydantic import BaseModel
 
-from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REAL_URL, REPORT, TOOL, URL, WEATHER, check, equal,
-                    run)
+from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REAL_URL, REPORT, TOOL, URL, WEATHER, check,
+                    equal, run)
+from samples import Peak
 
 client = openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0)
 real = openai.OpenAI(base_url=REAL_URL + "/v1", api_key="none", max_retries=0)
 ASK = [{"role": "user", "content": QUESTION}]
 TOOLS = [{"type": "function", "function": TOOL}]
-
-
-class Peak(BaseModel):
-    name: str
-    height: int
 
 
 @check("chat")

@@ -4,30 +4,18 @@
 """pydantic-ai over Chat, Responses and Messages."""
 import json
 
-from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, PromptedOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, call, check, equal, run,
-                    script)
+from checks import ANSWER, ASK_PEAK, ASK_WEATHER, MODEL, PEAK, QUESTION, REPORT, URL, WEATHER, call, check, equal, run, script
+from samples import Peak, get_weather
 
 provider = OpenAIProvider(base_url=URL + "/v1", api_key="none")
 MODELS = [OpenAIChatModel(MODEL, provider=provider), OpenAIResponsesModel(MODEL, provider=provider),
           AnthropicModel("claude-scripted", provider=AnthropicProvider(base_url=URL, api_key="none"))]
-
-
-class Peak(BaseModel):
-    """A mountain."""
-    name: str
-    height: int
-
-
-def get_weather(city: str) -> str:
-    """Weather of a city."""
-    return WEATHER if city == CITY else "unknown"
 
 
 @check("run, run_stream: chat, responses, messages")

@@ -5,25 +5,14 @@
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
-from pydantic import BaseModel
 
-from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REAL_URL, REPORT, URL, WEATHER, call, check, equal,
-                    run, script)
+from checks import (ANSWER, ASK_PEAK, ASK_WEATHER, CITY, MODEL, PEAK, QUESTION, REAL_URL, REPORT, URL, call, check, equal, run,
+                    script)
+from samples import Peak, get_weather
 
 options = dict(model=MODEL, base_url=URL + "/v1", api_key="none", max_retries=0)
 model = ChatOpenAI(**options)
-
-
-class Peak(BaseModel):
-    """A mountain."""
-    name: str
-    height: int
-
-
-@tool
-def get_weather(city: str) -> str:
-    """Weather of a city."""
-    return WEATHER if city == CITY else "unknown"
+weather = tool(get_weather)
 
 
 @check("invoke, stream, ainvoke")
@@ -37,18 +26,18 @@ def tool_round(bound):
     messages = [HumanMessage(ASK_WEATHER)]
     answer = bound.invoke(messages)
     messages.append(answer)
-    messages += [ToolMessage(get_weather.invoke(c["args"]), tool_call_id=c["id"]) for c in answer.tool_calls]
+    messages += [ToolMessage(weather.invoke(c["args"]), tool_call_id=c["id"]) for c in answer.tool_calls]
     equal(bound.invoke(messages).text, REPORT)
 
 
 @check("bind_tools, one round")
 def tools():
-    tool_round(model.bind_tools([get_weather]))
+    tool_round(model.bind_tools([weather]))
 
 
 @check("bind_tools strict, required, streamed")
 def strict():
-    bound = model.bind_tools([get_weather], strict=True, tool_choice="required", parallel_tool_calls=False)
+    bound = model.bind_tools([weather], strict=True, tool_choice="required", parallel_tool_calls=False)
     whole = None
     for chunk in bound.stream(ASK_WEATHER):
         whole = chunk if whole is None else whole + chunk
@@ -57,7 +46,7 @@ def strict():
 
 @check("bind_tools over /v1/responses")
 def responses():
-    tool_round(ChatOpenAI(use_responses_api=True, **options).bind_tools([get_weather]))
+    tool_round(ChatOpenAI(use_responses_api=True, **options).bind_tools([weather]))
 
 
 @check("with_structured_output: json_schema, json_mode")
