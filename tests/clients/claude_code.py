@@ -2,6 +2,7 @@
 # dependencies = ["claude-agent-sdk"]
 # ///
 """Claude Code, Anthropic's command-line agent, which comes within its SDK."""
+import concurrent.futures
 import importlib.util
 import json
 import pathlib
@@ -16,8 +17,12 @@ QUIET = {"DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1", "DISABLE_AUTO
 
 def ask(question, *options):
     lines = run_agent([str(PROGRAM), "-p", question, "--output-format", "stream-json", "--verbose", "--model", "claude-scripted", *options],
-                      {"peak.txt": "Mont Blanc, 4806 m\n"}, {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": "none", **QUIET})
+                      {"peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n"}, {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": "none", **QUIET})
     return [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+
+
+def read(name):
+    return call("Bash", {"command": f"cat {name}", "description": "reads"})
 
 
 @check("-p: a plain turn")
@@ -27,11 +32,26 @@ def plain():
 
 @check("-p: a turn with a command")
 def tools():
-    script(("Read it.", call("Bash", {"command": "cat peak.txt", "description": "reads"})), ("4806 m", "The peak is known."))
+    script(("Read it.", read("peak.txt")), ("4806 m", "The peak is known."))
     events = ask("Read it.", "--allowedTools", "Bash(cat:*)")
     results = [e for e in events if e["type"] == "user"]
     assert "Mont Blanc" in json.dumps(results), results
     equal(events[-1]["result"], "The peak is known.")
+
+
+@check("-p: two calls in one answer")
+def parallel():
+    script(("Read both.", read("peak.txt") + "\n" + read("lake.txt")), ("310 m", "Both are known."))
+    events = ask("Read both.", "--allowedTools", "Bash(cat:*)")
+    results = json.dumps([e for e in events if e["type"] == "user"])
+    assert "Mont Blanc" in results and "310 m" in results, results
+    equal(events[-1]["result"], "Both are known.")
+
+
+@check("-p: two at once")
+def at_once():
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        equal([events[-1]["result"] for events in threads.map(ask, [QUESTION] * 2)], [ANSWER] * 2)
 
 
 run("claude-agent-sdk")

@@ -2,6 +2,7 @@
 # dependencies = ["openai-codex-cli-bin"]
 # ///
 """Codex, OpenAI's command-line agent."""
+import concurrent.futures
 import importlib.util
 import json
 import pathlib
@@ -20,10 +21,19 @@ def ask(question):
     command = [str(PROGRAM), "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
     for option in options:
         command += ["-c", option]
-    lines = run_agent([*command, question], {"peak.txt": "Mont Blanc, 4806 m\n"}, {"KEY": "none"})
+    lines = run_agent([*command, question], {"peak.txt": "Mont Blanc, 4806 m\n", "lake.txt": "Lac Léman, 310 m\n"}, {"KEY": "none"})
     events = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
     assert any(e["type"] == "turn.completed" for e in events), lines
     return [e["item"] for e in events if e["type"] == "item.completed"]
+
+
+def read(name):
+    return call("exec_command", {"cmd": f"cat {name}"})
+
+
+def ran(items):
+    """-> what the commands wrote."""
+    return [i["aggregated_output"].strip() for i in items if i["type"] == "command_execution"]
 
 
 @check("exec: a plain turn")
@@ -33,11 +43,24 @@ def plain():
 
 @check("exec: a turn with a command")
 def tools():
-    script(("Read it.", call("exec_command", {"cmd": "cat peak.txt"})), ("4806 m", "The peak is known."))
+    script(("Read it.", read("peak.txt")), ("4806 m", "The peak is known."))
     items = ask("Read it.")
-    ran = [i for i in items if i["type"] == "command_execution"]
-    equal(ran[0]["aggregated_output"].strip(), "Mont Blanc, 4806 m")
+    equal(ran(items), ["Mont Blanc, 4806 m"])
     equal(items[-1]["text"], "The peak is known.")
+
+
+@check("exec: two calls in one answer")
+def parallel():
+    script(("Read both.", read("peak.txt") + "\n" + read("lake.txt")), ("310 m", "Both are known."))
+    items = ask("Read both.")
+    equal(sorted(ran(items)), ["Lac Léman, 310 m", "Mont Blanc, 4806 m"])
+    equal(items[-1]["text"], "Both are known.")
+
+
+@check("exec: two at once")
+def at_once():
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        equal([items[-1]["text"] for items in threads.map(ask, [QUESTION] * 2)], [ANSWER] * 2)
 
 
 run("openai-codex-cli-bin")
