@@ -227,6 +227,14 @@ static bool find_key(const struct listener *l, const struct moved_head *head, in
     return *idx >= 0 && !api_keys_terms(l->config, *idx).revoked;
 }
 
+static bool draws_the_same(const struct sampling *a, const struct sampling *b)
+{
+    return a->temperature == b->temperature && a->top_p == b->top_p && a->min_p == b->min_p &&
+           a->top_k == b->top_k && a->presence_penalty == b->presence_penalty &&
+           a->frequency_penalty == b->frequency_penalty && a->repetition_penalty == b->repetition_penalty &&
+           a->num_logprobs == b->num_logprobs && a->seed == b->seed;
+}
+
 /* What it draws and where it ends, as this process reads the request. */
 static bool asks_the_same(const struct request_slot_input *a, const struct request_slot_input *b)
 {
@@ -236,7 +244,7 @@ static bool asks_the_same(const struct request_slot_input *a, const struct reque
            a->pooling == b->pooling && a->num_logit_bias == b->num_logit_bias &&
            a->num_stop_token_ids == b->num_stop_token_ids &&
            !memcmp(a->stop_token_ids, b->stop_token_ids, (size_t)a->num_stop_token_ids * sizeof(int32_t)) &&
-           !memcmp(&a->sampling, &b->sampling, sizeof a->sampling);
+           draws_the_same(&a->sampling, &b->sampling);
 }
 
 /* As an engine that died would have left it. */
