@@ -23,19 +23,20 @@ struct usage {
 };
 
 /* An answer as its codec sees it, the same at every event. */
+enum { MADE_ID_CHARS = 40 };
+
 struct answer {
     const struct codec *codec;
-    const char *id; /* the codec's prefix and 24 hexadecimal digits, or what request_id says */
-    char made_id[40];
+    const char *id;  /* the codec's prefix and 24 hexadecimal digits, or what request_id says */
+    char *made_id;   /* [MADE_ID_CHARS], in the arena */
     int64_t created; /* unix seconds */
     const char *model;
     const char *request_id;
-    int api_key_idx;
+    int api_key_idx, num_choices;
     uint64_t arrival_ns;
-    bool reports_cached_tokens; /* --report-cached-tokens */
     const struct choice_context *context;
     const struct choice *choices;
-    int num_choices;
+    bool reports_cached_tokens; /* --report-cached-tokens */
     const struct buffer
         *receipt; /* a JSON object, for the last event of a stream's text or the whole; NULL: none */
     void *state;  /* codec->state_bytes of the codec's own, zero at first; NULL: none */

@@ -45,12 +45,13 @@ static struct request_trace *read_trace(struct generation *g, const struct excha
 static struct generation *generation_create(struct exchange *x, const struct codec *codec)
 {
     struct api *api = x->server->api;
-    struct generation *g = calloc(1, sizeof *g);
+    size_t id_chars = strlen(x->request_id) + 1;
+    struct generation *g = calloc(1, sizeof *g + id_chars);
     if (!g) return NULL;
     g->api = api;
     g->x = x;
     g->answer.codec = codec;
-    memcpy(g->request_id, x->request_id, sizeof g->request_id);
+    memcpy(g->request_id, x->request_id, id_chars);
     g->serial = x->id;
     g->api_key_idx = x->api_key_idx;
     g->arrival_ns = x->arrival_ns;
@@ -75,7 +76,7 @@ static void generation_free(struct generation *g)
     g->api->num_generations--;
     if (g->api->offered == g) g->api->offered = NULL;
     if (g->api->readmitted == g) g->api->readmitted = NULL;
-    stream_record_free(g->record);
+    stream_record_free(g->api, g->record);
     free(g->moved);
     for (int i = 0; i < g->num_choices; i++) choice_deinit(&g->choices[i], &g->context);
     if (g->answer.state && g->answer.codec->forget) g->answer.codec->forget(g->answer.state);
@@ -83,7 +84,7 @@ static void generation_free(struct generation *g)
     token_limits_release(g->params.limits);
     cJSON_Delete(g->params.tools);
     tenant_forget(g);
-    buffer_deinit(&g->receipt);
+    if (g->receipt) buffer_deinit(g->receipt);
     arena_deinit(&g->arena);
     free(g);
 }
@@ -289,10 +290,12 @@ static int make_answer(struct generation *g, struct preparation *p)
     enum { STREAM_ID = 0x6964 };
     const struct rng_block b = rng_philox(g->api->id_key, g->serial, STREAM_ID);
     struct answer *a = &g->answer;
-    snprintf(a->made_id, sizeof a->made_id, "%s%08x%08x%08x", a->codec->id_prefix, b.word[0], b.word[1],
+    a->made_id = arena_alloc(&g->arena, MADE_ID_CHARS);
+    if (!a->made_id) return api_error_no_memory(&p->error);
+    snprintf(a->made_id, MADE_ID_CHARS, "%s%08x%08x%08x", a->codec->id_prefix, b.word[0], b.word[1],
              b.word[2]);
     if (g->replay && !strncmp(g->replay->id, a->codec->id_prefix, strlen(a->codec->id_prefix)))
-        memcpy(a->made_id, g->replay->id, sizeof a->made_id);
+        memcpy(a->made_id, g->replay->id, MADE_ID_CHARS);
     a->id = a->made_id;
     if (g->params.request_id && a->codec->tells_ids)
         a->id = join(&g->arena, a->codec->id_prefix, g->params.request_id);
@@ -472,7 +475,7 @@ static void readmit(struct generation *g, struct preparation *p)
     struct moved_stream *m = g->moved;
     if (p->status == 0) p->status = take_slots(g, p);
     if (p->status == 0) {
-        snprintf(g->answer.made_id, sizeof g->answer.made_id, "%s", m->head.answer_id);
+        snprintf(g->answer.made_id, MADE_ID_CHARS, "%s", m->head.answer_id);
         g->seed = m->head.seed;
         fill_slots(g, &p->prompts);
         keep_record(g, p->in.body, p->in.body_bytes);

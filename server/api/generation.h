@@ -32,32 +32,31 @@ struct generation {
     struct api *api;
     struct generation *next, *previous; /* in api->generations */
     struct exchange *x;                 /* NULL: answered, or the client is gone */
-    char request_id[64];
-    uint64_t serial; /* the exchange's id */
-    int api_key_idx;
+    uint64_t serial;                    /* the exchange's id */
+    int api_key_idx, num_choices;
+    bool preparing, admitted, streaming;
+    bool counts_for_key; /* tenant.h */
+    bool blocked;        /* the client does not read: wait for on_writable */
+    bool begun;          /* the stream's first event was written */
+    bool broken;         /* out of memory in the middle of a stream: it must not go on with a gap */
+    bool stays;          /* the process that takes over has refused it */
     uint64_t arrival_ns, submitted_ns;
     uint64_t tenant_id, deadline_ns; /* deadline_ns: of x-request-timeout; 0: none */
-    bool counts_for_key;             /* tenant.h */
     struct request_trace *trace;     /* in the arena; NULL: none */
 
     struct arena arena;
-    bool preparing, admitted, streaming;
     struct params params; /* input: until the slots are filled in */
 
     struct answer answer;
     struct choice_context context;
     struct choice *choices;
-    int num_choices;
     uint64_t seed;               /* of the first choice */
     const struct replay *replay; /* in the arena; NULL: an answer of its own */
-    struct buffer receipt;       /* once it is complete (receipt.h) */
-    bool blocked;                /* the client does not read: wait for on_writable */
-    bool begun;                  /* the stream's first event was written */
-    bool broken;                 /* out of memory in the middle of a stream: it must not go on with a gap */
+    struct buffer *receipt;      /* in the arena, once it is complete (receipt.h); NULL: none, or not yet */
     uint64_t last_write_ns;
     struct stream_record *record; /* NULL: none, the stream cannot move */
-    bool stays;                   /* the process that takes over has refused it */
     struct moved_stream *moved;   /* readmitted: what it goes on from; NULL: it goes on, or has begun here */
+    char request_id[];
 };
 
 /* The endpoints' common body. */

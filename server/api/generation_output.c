@@ -100,7 +100,7 @@ void generation_write_start(struct generation *g)
 {
     append_start(g);
     generation_flush_event(g);
-    stream_record_step(&g->record, STEP_START);
+    stream_record_step(g->api, &g->record, STEP_START);
 }
 
 /* Choices whose last event was not written. */
@@ -217,7 +217,7 @@ static bool write_more(struct generation *g, struct choice *c, int num_new)
     if (num_new == 0 && !has_part && logprobs.begin == logprobs.end && !is_last) return false;
     append_delta(g, c, &part, &logprobs, is_last ? c->finish_reason : NULL);
     generation_flush_event(g);
-    stream_record_step(&g->record, num_new);
+    stream_record_step(g->api, &g->record, num_new);
     return true;
 }
 
@@ -369,7 +369,7 @@ static void write_ping(struct generation *g)
 {
     codec_append(&g->api->event, EVENT_PING, &g->answer, &(struct event){0});
     generation_flush_event(g);
-    stream_record_step(&g->record, STEP_PING);
+    stream_record_step(g->api, &g->record, STEP_PING);
 }
 
 void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns)

@@ -73,10 +73,10 @@ void journal_tell_answer(const struct generation *g, const char *outcome)
     if (!is_kept(g)) return;
     begin_line(&line, g, "answer");
     append_text(&line, "outcome", outcome);
-    if (g->receipt.num_bytes > 0) {
+    if (g->receipt) {
         buffer_append_text(&line, ",\"receipt\":");
-        buffer_append(&line, g->receipt.data, g->receipt.num_bytes);
-        line.failed |= buffer_failed(&g->receipt);
+        buffer_append(&line, g->receipt->data, g->receipt->num_bytes);
+        line.failed |= buffer_failed(g->receipt);
     }
     end_line(&line, g);
 }

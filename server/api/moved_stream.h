@@ -16,7 +16,7 @@ struct moved_head {
     char path[32]; /* the codec's */
     bool has_key;
     uint8_t key_digest[AUTH_DIGEST_BYTES];
-    char answer_id[40];
+    char answer_id[MADE_ID_CHARS];
     int64_t created;
     uint64_t deadline_ns, tenant_id, seed; /* times are monotonic: the machine's */
     bool has_trace;

@@ -47,7 +47,7 @@ static void describe_stream(const struct generation *g, const struct auth *auth,
 {
     const struct choice *c = &g->choices[0];
     snprintf(head->path, sizeof head->path, "%s", g->answer.codec->path);
-    memcpy(head->answer_id, g->answer.made_id, sizeof head->answer_id);
+    memcpy(head->answer_id, g->answer.made_id, MADE_ID_CHARS);
     head->has_key = g->api_key_idx >= 0;
     if (head->has_key) memcpy(head->key_digest, auth->digests[g->api_key_idx], AUTH_DIGEST_BYTES);
     head->created = g->answer.created;
@@ -61,7 +61,7 @@ static void describe_stream(const struct generation *g, const struct auth *auth,
     head->last_write_ns = g->last_write_ns;
     head->choice_last_write_ns = c->last_write_ns;
     head->choice_last_token_ns = c->last_token_ns;
-    head->steps_bytes = g->record->steps.num_bytes;
+    head->steps_bytes = g->record->steps ? g->record->steps->num_bytes : 0;
     head->body_bytes = g->record->body_bytes;
 }
 
@@ -77,6 +77,11 @@ static bool put(int fd, off_t *at, const void *bytes, size_t n)
     return ftruncate(fd, *at) == 0;
 }
 
+static bool put_steps(int fd, off_t *at, const struct stream_record *r)
+{
+    return !r->steps || put(fd, at, r->steps->data, r->steps->num_bytes);
+}
+
 /* In memory, never on a disk. -1: there is none. */
 static int write_state(const struct generation *g, const struct moved_head *head, const char *input)
 {
@@ -85,7 +90,7 @@ static int write_state(const struct generation *g, const struct moved_head *head
     int fd = memfd_create("flashd stream", MFD_CLOEXEC);
     off_t at = 0;
     if (fd < 0) return -1;
-    if (put(fd, &at, head, sizeof *head) && put(fd, &at, g->record->steps.data, head->steps_bytes) &&
+    if (put(fd, &at, head, sizeof *head) && put_steps(fd, &at, g->record) &&
         put(fd, &at, g->record->body, head->body_bytes + 1) && put(fd, &at, input, head->input_bytes) &&
         put(fd, &at, request_slots_tokens(slots, slot_idx), (size_t)head->num_tokens * sizeof(int32_t)) &&
         put(fd, &at, request_slots_logprobs(slots, slot_idx),

@@ -157,9 +157,10 @@ void receipt_make(struct generation *g)
 {
     enum { RECEIPT_BYTES_MAX = 1 << 20 };
     struct receipt_chain *chain = &g->api->key_use[g->api_key_idx + 1].chain;
-    struct buffer *out = &g->receipt;
     struct sha256_ctx hash;
-    if (!g->params.request_digest || out->num_bytes > 0) return;
+    if (!g->params.request_digest || g->receipt) return;
+    struct buffer *out = g->receipt = arena_alloc(&g->arena, sizeof *g->receipt);
+    if (!out) return;
     buffer_init(out, RECEIPT_BYTES_MAX);
     chain->number++;
     append_members(out, g, chain);

@@ -18,42 +18,52 @@ struct stream_record *stream_record_create(struct api *api, const char *body, si
     if (body_bytes > BODY_BYTES_MAX || body_bytes > ALL_BODIES_BYTES_MAX - api->num_record_bytes) return NULL;
     struct stream_record *r = malloc(sizeof *r + body_bytes + 1);
     if (!r) return NULL;
-    *r = (struct stream_record){.api = api, .body_bytes = body_bytes};
-    buffer_init(&r->steps, STEPS_BYTES_MAX);
+    *r = (struct stream_record){.body_bytes = body_bytes};
     memcpy(r->body, body, body_bytes);
     r->body[body_bytes] = '\0';
     api->num_record_bytes += body_bytes;
     return r;
 }
 
-void stream_record_free(struct stream_record *r)
+void stream_record_free(struct api *api, struct stream_record *r)
 {
     if (!r) return;
-    assert_debug(r->api->num_record_bytes >= r->body_bytes);
-    r->api->num_record_bytes -= r->body_bytes;
-    buffer_deinit(&r->steps);
+    assert_debug(api->num_record_bytes >= r->body_bytes);
+    api->num_record_bytes -= r->body_bytes;
+    if (r->steps) buffer_deinit(r->steps);
+    free(r->steps);
     free(r);
 }
 
 /* The last pair, if one more of this step goes into it. */
 static uint8_t *last_pair(const struct stream_record *r, int step)
 {
-    if (r->steps.num_bytes == 0) return NULL;
-    uint8_t *pair = (uint8_t *)r->steps.data + r->steps.num_bytes - 2;
+    if (r->steps->num_bytes == 0) return NULL;
+    uint8_t *pair = (uint8_t *)r->steps->data + r->steps->num_bytes - 2;
     return pair[0] == step && pair[1] < COUNT_MAX ? pair : NULL;
 }
 
-void stream_record_step(struct stream_record **r, int step)
+/* False: no memory, or too many. */
+static bool add_step(struct stream_record *r, int step)
 {
-    assert_debug(step >= 0 && (step <= STEP_TOKENS_MAX || step >= STEP_PING));
-    if (!*r) return;
-    uint8_t *pair = last_pair(*r, step);
+    if (!r->steps) {
+        r->steps = malloc(sizeof *r->steps);
+        if (!r->steps) return false;
+        buffer_init(r->steps, STEPS_BYTES_MAX);
+    }
+    uint8_t *pair = last_pair(r, step);
     if (pair)
         pair[1]++;
     else
-        buffer_append(&(*r)->steps, (const uint8_t[]){(uint8_t)step, 1}, 2);
-    if (!buffer_failed(&(*r)->steps)) return;
-    stream_record_free(*r);
+        buffer_append(r->steps, (const uint8_t[]){(uint8_t)step, 1}, 2);
+    return !buffer_failed(r->steps);
+}
+
+void stream_record_step(struct api *api, struct stream_record **r, int step)
+{
+    assert_debug(step >= 0 && (step <= STEP_TOKENS_MAX || step >= STEP_PING));
+    if (!*r || add_step(*r, step)) return;
+    stream_record_free(api, *r);
     *r = NULL;
 }
 

@@ -18,19 +18,18 @@ struct api;
 enum { STEP_TOKENS_MAX = 64, STEP_PING = 254, STEP_START = 255 };
 
 struct stream_record {
-    struct api *api; /* which counts its bytes */
     uint64_t digest;
-    struct buffer steps;
+    struct buffer *steps; /* NULL: there was none yet */
     size_t body_bytes;
     char body[]; /* and a NUL */
 };
 
 /* NULL: the body is too long, there is no room left for it, or no memory. */
 struct stream_record *stream_record_create(struct api *api, const char *body, size_t body_bytes);
-void stream_record_free(struct stream_record *r); /* NULL is fine */
+void stream_record_free(struct api *api, struct stream_record *r); /* NULL is fine */
 
 /* One that cannot take any more is freed, and *r becomes NULL; *r may be NULL. */
-void stream_record_step(struct stream_record **r, int step);
+void stream_record_step(struct api *api, struct stream_record **r, int step);
 void stream_record_bytes(struct stream_record *r, const char *bytes, size_t n); /* NULL is fine */
 
 #endif

@@ -192,6 +192,7 @@ static void check_error(const struct codec *codec, const struct buffer *message)
 static void teller_init(struct teller *t, const struct codec *codec, const struct choice_context *context,
                         void *state)
 {
+    static char made_id[MADE_ID_CHARS];
     *t = (struct teller){.choice = {.slot_idx = -1, .num_prompt_tokens = 5, .text.stop_idx = -1}};
     t->answer = (struct answer){.codec = codec,
                                 .created = 7,
@@ -202,8 +203,8 @@ static void teller_init(struct teller *t, const struct codec *codec, const struc
                                 .num_choices = 1,
                                 .reports_cached_tokens = true,
                                 .state = state};
-    snprintf(t->answer.made_id, sizeof t->answer.made_id, "%s0123456789abcdef01234567", codec->id_prefix);
-    t->answer.id = t->answer.made_id;
+    snprintf(made_id, sizeof made_id, "%s0123456789abcdef01234567", codec->id_prefix);
+    t->answer.id = t->answer.made_id = made_id;
     buffer_init(&t->out, OUT_BYTES_MAX);
     buffer_init(&t->text, OUT_BYTES_MAX);
     buffer_init(&t->told, OUT_BYTES_MAX);
