@@ -99,9 +99,14 @@ static bool has_few_tokens(const struct generation *g)
     return count <= TRANSCRIPT_TOKENS_MAX;
 }
 
+/* A choice whose ids found no memory is broken (choice.h), and its answer is not sent. */
 static void append_ids(struct buffer *out, const struct choice *c)
 {
     const int32_t *ids = (const int32_t *)c->transcript->ids.data;
+    if (buffer_failed(&c->transcript->ids)) {
+        out->failed = true;
+        return;
+    }
     buffer_append_char(out, '[');
     for (int32_t i = 0; i < c->num_pulled; i++) buffer_printf(out, i > 0 ? ",%d" : "%d", ids[i]);
     buffer_append_char(out, ']');
