@@ -24,6 +24,7 @@ struct moved_head {
     /* the slot */
     struct request_slot_input input;
     int32_t num_published, num_prompt_published, num_cached_tokens;
+    struct cache_miss cache_miss;
     uint64_t scheduled_ns, first_token_ns, last_token_ns;
     /* what was told of it */
     int32_t num_pulled;

@@ -38,6 +38,7 @@ static void describe_slot(const struct generation *g, struct moved_head *head)
     head->num_logprobs = has_logprobs ? head->num_tokens : 0;
     if (head->num_published == 0) return; /* the rest is known with the first token */
     head->num_cached_tokens = slot->num_cached_tokens;
+    head->cache_miss = slot->cache_miss;
     head->scheduled_ns = slot->scheduled_ns;
     head->first_token_ns = slot->first_token_ns;
     head->last_token_ns = atomic_load_explicit(&slot->last_token_ns, memory_order_relaxed);
@@ -269,6 +270,7 @@ static bool restore_slot(const struct generation *g)
     memcpy(request_slots_logprobs(slots, slot_idx), m->logprobs,
            (size_t)h->num_logprobs * sizeof *m->logprobs);
     slot->num_cached_tokens = h->num_cached_tokens;
+    slot->cache_miss = h->cache_miss;
     slot->scheduled_ns = h->scheduled_ns;
     slot->first_token_ns = h->first_token_ns;
     atomic_store(&slot->last_token_ns, h->last_token_ns);

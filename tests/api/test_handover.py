@@ -195,10 +195,11 @@ def test_streams_go_on_in_the_new_process():
 
 
 def test_twice():
-    """What has moved moves again, behind tokens of both processes."""
-    with upgradable(*OPTIONS) as server:
+    """What has moved moves again, behind tokens of both processes; what the cache had of its prompt stays as it was told."""
+    with upgradable(*OPTIONS[:-1]) as server:
         (expected,) = [meaning(r.result()) for r in begin(server, {"chat": MOVING["chat"]}).values()]
-        reader = Reader(server, *MOVING["chat"])
+        path, body = MOVING["chat"]
+        reader = Reader(server, path, {**body, "cache_salt": "of its own"})
         for _ in range(2):
             count = reader.received.count(b"\n\n")
             wait_until(lambda: reader.received.count(b"\n\n") > count + 3, server)
@@ -206,6 +207,8 @@ def test_twice():
                 server.upgrade()
                 wait_until(lambda: moved(server) == 1, server)
         assert meaning(reader.result()) == expected
+        details = set(re.findall(rb'"prompt_tokens_details":{[^}]*}+', body_of(reader.result())))
+        assert len(details) == 1 and b"cache_miss" in details.pop()
 
 
 def test_what_cannot_move_ends_where_it_began():
