@@ -158,6 +158,8 @@ static void append_members(struct buffer *out, const struct generation *g, const
     buffer_append_text(out, ",\"version\":1");
 }
 
+static const struct buffer no_memory = {.failed = true};
+
 void receipt_make(struct generation *g)
 {
     enum { RECEIPT_BYTES_MAX = 1 << 20 };
@@ -165,6 +167,7 @@ void receipt_make(struct generation *g)
     struct sha256_ctx hash;
     if (!g->params.request_digest || g->receipt) return;
     struct buffer *out = g->receipt = arena_alloc(&g->arena, sizeof *g->receipt);
+    if (g->api->server->config->receipts) g->answer.receipt = out ? out : &no_memory;
     if (!out) return;
     buffer_init(out, RECEIPT_BYTES_MAX);
     chain->number++;
@@ -175,7 +178,6 @@ void receipt_make(struct generation *g)
     chain->last = digest_end(&hash);
     append_digest(out, "digest", chain->last.text);
     buffer_append_char(out, '}');
-    if (g->api->server->config->receipts) g->answer.receipt = out;
 }
 
 /* ---- again ---- */
