@@ -177,11 +177,11 @@ static void end(struct teller *t, int how)
 static void check_error(const struct codec *codec, const struct buffer *message)
 {
     struct buffer out;
-    char text[256];
+    struct api_error error;
     buffer_init(&out, OUT_BYTES_MAX);
-    snprintf(text, sizeof text, "%.*s", (int)min_of(message->num_bytes, (size_t)64),
-             message->num_bytes > 0 ? message->data : "");
-    const struct failure failure = {.http_status = 400, .type = "t", .message = text, .request_id = "r"};
+    api_error_set(&error, 400, "t", NULL, NULL, "%.*s", (int)min_of(message->num_bytes, (size_t)64),
+                  message->num_bytes > 0 ? message->data : "");
+    const struct failure failure = api_error_failure(&error, "r");
     codec->append_error(&out, &failure);
     cJSON *body = read_json(out.data, out.num_bytes);
     assert_always(get(body, "error"));
