@@ -110,7 +110,7 @@ def test_counts_of_a_request(server):
         response = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1, **body})
         return response.status_code, response.json().get("error", {}).get("param")
 
-    assert param(prompt=["x"] * 1025) == (400, "prompt")
+    assert param(prompt=["x"] * 2049) == (400, "prompt")
     assert param(stop=["a"] * 65) == (400, "stop")
     assert param(stop="a" * 257) == (400, "stop")
     assert param(stop_token_ids=[0] * 65) == (400, "stop_token_ids")

@@ -144,8 +144,11 @@ def test_escape_stops_the_answer(server, browser):
     browser.show(1280, 800, "light")
     browser.open(server.url + "/")
     browser.wait("document.getElementById('model').options.length === 1")
-    ask(browser, "Count from one to one thousand.")
-    browser.wait(f"{text_of(LAST_ANSWER)}.length > 20")
+    for _ in range(10):  # a drawn answer may be a short one
+        ask(browser, "Count from one to one thousand.")
+        browser.wait(f"{text_of(LAST_ANSWER)}.length > 20 || {IDLE} && {text_of(LAST_ANSWER)}.length > 0")
+        if not browser.run(IDLE):
+            break
     browser.press(*ESCAPE)
     browser.wait(f"{IDLE} && {text_of(LAST_NOTE)}.endsWith('stopped')")
     server.wait_idle()
