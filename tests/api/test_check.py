@@ -26,6 +26,7 @@ def rows(url, code=0, pairs=20):
     return {row["name"]: row for row in json.loads(check(url, "--json", "--model=m", f"--pairs={pairs}", code=code).stdout)}
 
 
+@pytest.mark.slow
 def test_the_real_server_holds_it(server):
     lines = check(server.url, "--pairs=25").stdout.splitlines()
     assert lines[-1] == f"{len(lines) - 1} hold, 0 fail, 0 not offered" and len(lines) > 30

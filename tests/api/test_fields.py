@@ -218,6 +218,7 @@ VLLM = """messages model frequency_penalty logit_bias logprobs top_logprobs max_
     prompt best_of suffix prompt_embeds""".split()
 
 
+@pytest.mark.slow
 def test_the_table_is_true(server):
     """Every row of it: what is read is told of, what is refused is refused by its name, the rest is named in the log line."""
     rows = list(readme_table())
