@@ -7,26 +7,7 @@
 #ifndef TESTS_KERNELS_EMULATED_SET_H
 #define TESTS_KERNELS_EMULATED_SET_H
 
-#include "tests/kernels/linear_cases.h"
-
-static struct random_source random_numbers;
-static struct thread_pool *pool;
-
-static int start(void **state)
-{
-    struct error err;
-    (void)state;
-    random_numbers = random_source_new();
-    print_message("FLASHD_TEST_SEED=%llu\n", (unsigned long long)random_numbers.seed);
-    return thread_pool_create(2, &pool, &err);
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    thread_pool_destroy(pool);
-    return 0;
-}
+#include "tests/kernels/linear_fixture.h"
 
 static void test_outputs_are_within_bounds(void **state)
 {

@@ -1,7 +1,7 @@
 /* test_quantised.c - products with quantised weights in every layout that checkpoints have, on fresh random codes: the bits
  * of the same weights unpacked to f32, on every instruction set and in every batch; and those weights against a
  * reference of their own, in double precision. */
-#include "tests/kernels/linear_cases.h"
+#include "tests/kernels/linear_fixture.h"
 
 enum { ROWS_MAX = 160, COLS_MAX = 608, CODES_MAX = ROWS_MAX * COLS_MAX, TOKENS = 19 };
 
@@ -21,25 +21,6 @@ struct quantised {
     int32_t groups[COLS_MAX];
     float scale_values[CODES_MAX];
 };
-
-static struct random_source random_numbers;
-static struct thread_pool *pool;
-
-static int start(void **state)
-{
-    struct error err;
-    (void)state;
-    random_numbers = random_source_new();
-    print_message("FLASHD_TEST_SEED=%llu\n", (unsigned long long)random_numbers.seed);
-    return thread_pool_create(2, &pool, &err);
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    thread_pool_destroy(pool);
-    return 0;
-}
 
 static int random_below(int n)
 {

@@ -25,4 +25,4 @@ INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns)
     return _mm256_add_epi32(sum, _mm256_madd_epi16(weights, columns));
 }
 
-DEFINE_KERNELS(linear_kernels_avx2);
+DEFINE_KERNELS(linear_kernels_avx2, integers);

@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/gate.h"
+#include "kernels/cpu/linear_set.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -560,47 +560,6 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
     {                                                                                                        \
         for (int i = 0; i < p->num; i++) product_##kind(dtype, p->data[i], num_blocks, x, p->acc[i]);        \
-    }
-
-/* The whole table, under the name of the set. */
-#define DEFINE_KERNELS(set)                                                                                  \
-    DEFINE_PRODUCT(floats, DTYPE_F32)                                                                        \
-    DEFINE_PRODUCT(floats, DTYPE_F16)                                                                        \
-    DEFINE_PRODUCT(floats, DTYPE_BF16)                                                                       \
-    DEFINE_PRODUCT(floats, DTYPE_MXFP4)                                                                      \
-    DEFINE_PRODUCT(floats, DTYPE_F8_E4M3)                                                                    \
-    DEFINE_PRODUCT(floats, DTYPE_I8)                                                                         \
-    DEFINE_PRODUCT(floats, DTYPE_U4)                                                                         \
-    DEFINE_PRODUCT(floats, DTYPE_F4_E2M1)                                                                    \
-    DEFINE_PRODUCT(integers, DTYPE_Q4_0)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q4_1)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q5_0)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q5_1)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q8_0)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q4_K)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q5_K)                                                                     \
-    DEFINE_PRODUCT(integers, DTYPE_Q6_K)                                                                     \
-    const struct linear_kernels set = {                                                                      \
-        .silu_mul = silu_mul,                                                                                \
-        .gelu_mul = gelu_mul,                                                                                \
-        .argmax_add = argmax_add,                                                                            \
-        .pack = {act_pack_f32, pack_int8, pack_int16},                                                       \
-        .of = {[DTYPE_F32] = {product_DTYPE_F32, ACT_F32},                                                   \
-               [DTYPE_F16] = {product_DTYPE_F16, ACT_F32},                                                   \
-               [DTYPE_BF16] = {product_DTYPE_BF16, ACT_F32},                                                 \
-               [DTYPE_Q4_0] = {product_DTYPE_Q4_0, ACT_INT8},                                                \
-               [DTYPE_Q4_1] = {product_DTYPE_Q4_1, ACT_INT8},                                                \
-               [DTYPE_Q5_0] = {product_DTYPE_Q5_0, ACT_INT8},                                                \
-               [DTYPE_Q5_1] = {product_DTYPE_Q5_1, ACT_INT8},                                                \
-               [DTYPE_Q8_0] = {product_DTYPE_Q8_0, ACT_INT16},                                               \
-               [DTYPE_Q4_K] = {product_DTYPE_Q4_K, ACT_INT8},                                                \
-               [DTYPE_Q5_K] = {product_DTYPE_Q5_K, ACT_INT8},                                                \
-               [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16},                                               \
-               [DTYPE_MXFP4] = {product_DTYPE_MXFP4, ACT_F32},                                               \
-               [DTYPE_F8_E4M3] = {product_DTYPE_F8_E4M3, ACT_F32},                                           \
-               [DTYPE_I8] = {product_DTYPE_I8, ACT_F32},                                                     \
-               [DTYPE_U4] = {product_DTYPE_U4, ACT_F32},                                                     \
-               [DTYPE_F4_E2M1] = {product_DTYPE_F4_E2M1, ACT_F32}},                                          \
     }
 
 #endif

@@ -21,4 +21,4 @@ INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns)
     return _mm256_dpwssd_avx_epi32(sum, weights, columns);
 }
 
-DEFINE_KERNELS(linear_kernels_avx2vnni);
+DEFINE_KERNELS(linear_kernels_avx2vnni, integers);
