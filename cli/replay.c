@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "cli/again.h"
+#include "cli/command.h"
 #include "cli/journal_file.h"
 
-enum { EXIT_USAGE = 2, ANSWER_BYTES_MAX = 1 << 30 };
+enum { ANSWER_BYTES_MAX = 1 << 30 };
 
 struct replay_options {
     struct again_options who;
@@ -27,12 +28,6 @@ const struct flag replay_flags[] = {
     {"api-key-file", "file", "its first key [FLASHD_API_KEY]", FLAG_TEXT, AT(who.key_file), 0, 0},
     {.name = NULL},
 };
-
-static int fail(const struct error *err, int code)
-{
-    fprintf(stderr, "flashd: %s\n", err->text);
-    return code;
-}
 
 static const char *text_of(const cJSON *object, const char *name)
 {
@@ -154,11 +149,11 @@ static int replay(const struct replay_options *o, const struct journal_file *j)
     const struct journal_entry *e = o->all ? NULL : find_newest(j, o->request);
     if (!o->all && !e) {
         error_set(&err, STATUS_NOT_FOUND, "%s: there is no request of this id in it", o->journal);
-        return fail(&err, EXIT_FAILURE);
+        return command_fail(&err, EXIT_FAILURE);
     }
     int status = again_open(&again, &o->who, &err), code;
     if (status)
-        code = fail(&err, status == STATUS_INVALID ? EXIT_USAGE : EXIT_FAILURE);
+        code = command_fail(&err, status == STATUS_INVALID ? EXIT_USAGE : EXIT_FAILURE);
     else
         code = e ? show(&again, e, o->request) : check_all(&again, j);
     again_close(&again);
@@ -171,13 +166,14 @@ int replay_run(int num_args, char **args)
     struct journal_file journal;
     struct error err = {0};
     if (flags_load(replay_flags, &o, "replay", &o.journal, num_args, args, &err))
-        return fail(&err, EXIT_USAGE);
+        return command_fail(&err, EXIT_USAGE);
     if (!o.journal || !o.request == !o.all) {
         error_set(&err, STATUS_INVALID,
                   "replay JOURNAL with --request ID or --all, and --model MODEL or --url URL, is expected");
-        return fail(&err, EXIT_USAGE);
+        return command_fail(&err, EXIT_USAGE);
     }
-    int code = journal_file_open(o.journal, &journal, &err) ? fail(&err, EXIT_FAILURE) : replay(&o, &journal);
+    int code = journal_file_open(o.journal, &journal, &err) ? command_fail(&err, EXIT_FAILURE)
+                                                            : replay(&o, &journal);
     journal_file_close(&journal);
     return code;
 }

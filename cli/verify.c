@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "cli/again.h"
+#include "cli/command.h"
 
-enum { EXIT_USAGE = 2, TEXT_BYTES_MAX = 1 << 30, READ_BYTES = 64 << 10 };
+enum { TEXT_BYTES_MAX = 1 << 30, READ_BYTES = 64 << 10 };
 
 struct verify_options {
     struct again_options who;
@@ -23,12 +24,6 @@ const struct flag verify_flags[] = {
     {"api-key-file", "file", "its first key [FLASHD_API_KEY]", FLAG_TEXT, AT(who.key_file), 0, 0},
     {.name = NULL},
 };
-
-static int fail(const struct error *err, int code)
-{
-    fprintf(stderr, "flashd: %s\n", err->text);
-    return code;
-}
 
 /* "-": standard input. */
 static int read_all(const char *path, struct buffer *out, struct error *err)
@@ -59,7 +54,7 @@ static int read_receipt(const char *path, cJSON **out, struct error *err)
 static int tell(const cJSON *receipt, enum again_verdict verdict, const struct error *why)
 {
     const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(receipt, "id"));
-    if (verdict != AGAIN_SAME) return fail(why, EXIT_FAILURE);
+    if (verdict != AGAIN_SAME) return command_fail(why, EXIT_FAILURE);
     printf("%s is the same answer, byte for byte%s%s\n", id, why->text[0] ? "; " : "", why->text);
     return EXIT_SUCCESS;
 }
@@ -84,7 +79,7 @@ static int run(const struct verify_options *o)
     int status = read_receipt(o->receipt, &receipt, &err);
     if (!status) status = read_all(o->request, &body, &err);
     if (!status) status = again_open(&again, &o->who, &err);
-    int code = status ? fail(&err, status == STATUS_INVALID ? EXIT_USAGE : EXIT_FAILURE)
+    int code = status ? command_fail(&err, status == STATUS_INVALID ? EXIT_USAGE : EXIT_FAILURE)
                       : verify(&again, receipt, body.data);
     again_close(&again);
     buffer_deinit(&body);
@@ -97,8 +92,8 @@ int verify_run(int num_args, char **args)
     struct verify_options o = {0};
     struct error err = {0};
     if (flags_load(verify_flags, &o, "verify", &o.receipt, num_args, args, &err))
-        return fail(&err, EXIT_USAGE);
+        return command_fail(&err, EXIT_USAGE);
     if (o.receipt && o.request) return run(&o);
     error_set(&err, STATUS_INVALID, "verify RECEIPT --request FILE --model MODEL (or --url URL) is expected");
-    return fail(&err, EXIT_USAGE);
+    return command_fail(&err, EXIT_USAGE);
 }

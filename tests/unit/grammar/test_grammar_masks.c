@@ -163,19 +163,23 @@ static void walk_schema(struct walk *w, const char *schema, const struct grammar
     matcher_free(m);
 }
 
+/* Takes the grammar. */
+static void walk_grammar(struct walk *w, const char *name, struct grammar *g, int num_walks)
+{
+    struct mask_cache *cache;
+    assert_int_equal(mask_cache_new(g, w->v, 20000, &cache), 0);
+    for (int walk = 0; walk < num_walks; walk++) walk_schema(w, name, g, cache, 24);
+    mask_cache_free(cache);
+    grammar_free(g);
+}
+
 static void masks_equal_the_slow_reference(void **state)
 {
     struct walk w = {.v = make_small_vocabulary()};
     (void)state;
     assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
-    for (size_t i = 0; i < array_length(schemas); i++) {
-        struct grammar *g = compile_schema(schemas[i]);
-        struct mask_cache *cache;
-        assert_int_equal(mask_cache_new(g, w.v, 20000, &cache), 0);
-        for (int walk = 0; walk < 24; walk++) walk_schema(&w, schemas[i], g, cache, 24);
-        mask_cache_free(cache);
-        grammar_free(g);
-    }
+    for (size_t i = 0; i < array_length(schemas); i++)
+        walk_grammar(&w, schemas[i], compile_schema(schemas[i]), 24);
     mask_maker_free(w.maker);
     vocabulary_free(w.v);
 }
@@ -190,16 +194,12 @@ static void masks_of_free_text_with_structures(void **state)
     struct walk w = {.v = make_small_vocabulary()};
     struct error err = {0};
     struct grammar *g;
-    struct mask_cache *cache;
     cJSON *tag = cJSON_Parse(text);
     (void)state;
     assert_non_null(tag);
     assert_int_equal(mask_maker_new(w.v, &w.maker), 0);
     if (grammar_from_structural_tag(tag, &options, &g, &err)) fail_msg("%s", err.text);
-    assert_int_equal(mask_cache_new(g, w.v, 20000, &cache), 0);
-    for (int walk = 0; walk < 100; walk++) walk_schema(&w, text, g, cache, 24);
-    mask_cache_free(cache);
-    grammar_free(g);
+    walk_grammar(&w, text, g, 100);
     mask_maker_free(w.maker);
     vocabulary_free(w.v);
     cJSON_Delete(tag);
@@ -235,11 +235,7 @@ static void masks_of_other_notations(void **state)
                      : *text                     ? grammar_from_regex(text, strlen(text), &g, &err)
                              : grammar_from_choices(choices, sizes, array_length(choices), &g, &err);
         if (status) fail_msg("%s: %s", text, err.text);
-        struct mask_cache *cache;
-        assert_int_equal(mask_cache_new(g, w.v, 20000, &cache), 0);
-        for (int walk = 0; walk < 24; walk++) walk_schema(&w, text, g, cache, 24);
-        mask_cache_free(cache);
-        grammar_free(g);
+        walk_grammar(&w, text, g, 24);
     }
     mask_maker_free(w.maker);
     vocabulary_free(w.v);
