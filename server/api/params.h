@@ -99,20 +99,6 @@ struct params {
     const char *warnings; /* what the answer's head shall say; NULL: nothing */
 };
 
-enum field_type { FIELD_BOOL, FIELD_INT32, FIELD_FLOAT, FIELD_OWN /* a shape of its own */, FIELD_REFUSED };
-
-/* What a canonical body may hold, for whoever describes it. FIELD_REFUSED: null, false, "", [], {} or the number that
- * says nothing. */
-struct field_facts {
-    const char *name; /* static text */
-    enum field_type type;
-    double min, max; /* INT32, FLOAT */
-    double neutral;  /* REFUSED: 0 or 1; 1: true says nothing, too, and false does not */
-};
-
-/* Walks the fields of a kind of body: *at begins with 0. False: there are no more. */
-bool params_next_field(enum api_kind kind, size_t *at, struct field_facts *out);
-
 /* out->input and out->payload are set by the caller. */
 int params_read(const struct server *server, enum api_kind kind, const cJSON *body, const char *text,
                 size_t text_bytes, struct arena *arena, struct params *out, struct api_error *err) must_check;

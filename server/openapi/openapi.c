@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/version.h"
 #include "server/api/codec.h"
+#include "server/api/field_table.h"
 
 /* openapi.json as it is; a NUL behind it. */
 __asm__(".pushsection .rodata\n"
@@ -82,7 +83,7 @@ static bool add_fields(const cJSON *document, cJSON *properties, const struct co
 {
     struct field_facts f;
     bool added = true;
-    for (size_t at = 0; params_next_field(codec->kind, &at, &f) && added;) {
+    for (size_t at = 0; field_table_next(codec->kind, &at, &f) && added;) {
         const struct codec_field *row = find_row(codec, f.name, true);
         if (row)
             added = add_field(document, properties, row->name, &f);

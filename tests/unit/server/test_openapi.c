@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "server/api/codec.h"
+#include "server/api/field_table.h"
 #include "server/openapi/openapi.h"
 
 static cJSON *document;
@@ -94,7 +95,7 @@ static void every_field_is_told(void **state)
     for (size_t i = 0; i < array_length(codecs); i++) {
         const cJSON *body = body_of(codecs[i]);
         struct field_facts f;
-        for (size_t at = 0; params_next_field(codecs[i]->kind, &at, &f);)
+        for (size_t at = 0; field_table_next(codecs[i]->kind, &at, &f);)
             if (!get(body, f.name) && !has_own_name(codecs[i], f.name))
                 fail_msg("%s: %s is not told", codecs[i]->path, f.name);
         for (const struct codec_field *row = codecs[i]->fields; row && row->name; row++)
@@ -121,7 +122,7 @@ static void nothing_else_is_told(void **state)
         {
             struct field_facts f;
             bool is_known = find_row(codecs[i], member->string) != NULL;
-            for (size_t at = 0; !is_known && params_next_field(codecs[i]->kind, &at, &f);)
+            for (size_t at = 0; !is_known && field_table_next(codecs[i]->kind, &at, &f);)
                 is_known = !strcmp(f.name, member->string);
             is_known = is_known || (codecs[i]->fields && is_read_beside(member->string));
             if (!is_known) fail_msg("%s: %s is told and nobody reads it", codecs[i]->path, member->string);
@@ -132,7 +133,7 @@ static void nothing_else_is_told(void **state)
         struct field_facts f;
         bool is_own = false;
         for (int kind = API_COMPLETIONS; kind <= API_SCORING; kind++)
-            for (size_t at = 0; !is_own && params_next_field((enum api_kind)kind, &at, &f);)
+            for (size_t at = 0; !is_own && field_table_next((enum api_kind)kind, &at, &f);)
                 is_own = f.type == FIELD_OWN && !strcmp(f.name, member->string);
         if (!is_own) fail_msg("x-fields: %s is none", member->string);
     }
