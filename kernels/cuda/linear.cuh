@@ -4,7 +4,13 @@
 
 #include "kernels/cuda/device.cuh"
 
+/* What the device keeps of a weight. */
+enum linear_format {
+    LINEAR_BF16, /* weight */
+};
+
 struct linear {
+    enum linear_format format;
     __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
     float *bias;           /* [N] or NULL */
     int32_t n, k;

@@ -217,6 +217,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     struct linear *l = new struct linear();
     for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)desc->parts[i].rows;
     l->k = (int32_t)desc->parts[0].cols;
+    l->format = LINEAR_BF16;
     l->kind = desc->kind;
     l->gate = desc->gate;
     l->wide_output = desc->wide_output;
