@@ -152,20 +152,40 @@ uint32_t builder_text(struct builder *b, const char *text, size_t n, uint32_t ne
 
 /* ---- automata ---- */
 
-/* The bytes of a row as edges; the closing byte leads to closed, if that is a state. */
-static uint32_t collect_edges(const struct dfa *d, uint32_t from, uint32_t base, int closing, uint32_t closed,
-                              struct byte_edge *edges)
+/* Bytes of one class beside each other. */
+struct byte_run {
+    uint8_t lo, hi, class_;
+};
+
+/* The closing byte (-1: none) is a run of its own. */
+static int find_runs(const struct dfa *d, int closing, struct byte_run runs[256])
+{
+    int n = 0;
+    for (int byte = 0; byte < 256; byte++) {
+        uint8_t own = d->class_of[byte];
+        bool goes_on = n > 0 && runs[n - 1].class_ == own && byte != closing && byte - 1 != closing;
+        if (goes_on)
+            runs[n - 1].hi = (uint8_t)byte;
+        else
+            runs[n++] = (struct byte_run){(uint8_t)byte, (uint8_t)byte, own};
+    }
+    return n;
+}
+
+/* The runs of a state as edges; the closing byte leads to closed, if that is a state. */
+static uint32_t collect_edges(const uint32_t *row, const struct byte_run *runs, int num_runs, uint32_t base,
+                              int closing, uint32_t closed, struct byte_edge *edges)
 {
     uint32_t n = 0;
-    for (int byte = 0; byte < 256; byte++) {
-        uint32_t target = dfa_step(d, from, (uint8_t)byte);
+    for (int i = 0; i < num_runs; i++) {
+        uint32_t target = row[runs[i].class_];
         if (target != DFA_DEAD) target += base;
-        if (byte == closing && closed) target = closed;
+        if (runs[i].lo == closing && closed) target = closed;
         if (target == STATE_DEAD) continue;
-        if (n > 0 && edges[n - 1].target == target && edges[n - 1].hi + 1 == byte)
-            edges[n - 1].hi = (uint8_t)byte;
+        if (n > 0 && edges[n - 1].target == target && edges[n - 1].hi + 1 == runs[i].lo)
+            edges[n - 1].hi = runs[i].hi;
         else
-            edges[n++] = (struct byte_edge){(uint8_t)byte, (uint8_t)byte, target};
+            edges[n++] = (struct byte_edge){runs[i].lo, runs[i].hi, target};
     }
     return n;
 }
@@ -174,17 +194,21 @@ uint32_t builder_dfa(struct builder *b, const struct dfa *d, int closing, const 
                      uint32_t num_labels)
 {
     struct byte_edge edges[256];
+    struct byte_run runs[256];
     if (d->start == DFA_DEAD || d->num_states > GRAMMAR_STATES_MAX - b->states.count) {
         if (d->start != DFA_DEAD) b->states.status = STATUS_LIMIT;
         return STATE_DEAD;
     }
     uint32_t base = b->states.count - 1; /* state 1 of the automaton is the first new one */
+    int num_runs = find_runs(d, closing, runs);
     for (uint32_t s = 1; s < d->num_states; s++) (void)builder_state(b, 0);
     for (uint32_t s = 1; s < d->num_states && !builder_status(b); s++) {
         uint32_t label = d->labels[s], closed = STATE_DEAD;
+        const uint32_t *row = d->next + (size_t)s * d->num_classes;
         if (closing >= 0 && label && label < num_labels) closed = by_label[label];
         if (closing < 0 && label) builder_at(b, base + s)->flags |= STATE_FINAL;
-        builder_set_edges(b, base + s, edges, collect_edges(d, s, base, closing, closed, edges));
+        builder_set_edges(b, base + s, edges,
+                          collect_edges(row, runs, num_runs, base, closing, closed, edges));
     }
     if (!builder_status(b)) plain_text_mark(b, base + 1, base + d->num_states);
     return base + d->start;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "text/grammar/code_points.h"
 #include "text/grammar/symbol_dfa.h"
 #include "text/grammar/tuple_set.h"
@@ -29,8 +30,10 @@ struct encoder {
     struct tuple_set keys; /* by the state's number */
     uint32_t *characters;  /* by symbol state: its AT_CHARACTER state, 0 if there is none yet */
     uint32_t ascii[128];   /* the symbols of code points */
-    bool has_leads;        /* some state takes bytes beyond ASCII */
-    struct pool next, labels;
+    uint8_t twin[256];     /* an earlier byte (or itself) that surely leads to the same states from each */
+    uint8_t columns[256];  /* the bytes that are their own twins */
+    uint32_t num_columns;
+    struct pool next, labels; /* next: a row of num_columns for each state */
 };
 
 static uint32_t add_key(struct encoder *e, enum byte_state kind, uint32_t a, uint32_t b, uint32_t c)
@@ -125,13 +128,13 @@ static void lead_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
     uint32_t target;
     bool is_uniform = uniform_target(e, state, 0x80, CODE_POINT_MAX, &target);
     if (is_uniform && target == DFA_DEAD) return;
-    e->has_leads = true;
     if (is_uniform) {
         any_lead_bytes(e, target, row);
         return;
     }
     for (uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
         uint32_t num_more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+        if (e->twin[byte] != byte) continue;
         row[byte] = utf8_state(e, state, byte & (0x3Fu >> num_more), num_more, num_more);
     }
 }
@@ -140,7 +143,8 @@ static void continuation_bytes(struct encoder *e, const uint32_t *key, uint32_t 
 {
     uint32_t missing = key[2] - 1, bits = key[3] >> 2, num_more = key[3] & 3;
     for (uint32_t byte = 0x80; byte < 0xC0; byte++)
-        row[byte] = utf8_state(e, key[1], bits << 6 | (byte & 0x3F), missing, num_more);
+        if (e->twin[byte] == byte)
+            row[byte] = utf8_state(e, key[1], bits << 6 | (byte & 0x3F), missing, num_more);
 }
 
 static void any_continuation_bytes(struct encoder *e, const uint32_t *key, uint32_t row[256])
@@ -208,10 +212,50 @@ static void hex_digits(struct encoder *e, const uint32_t *key, uint32_t row[256]
 static void character_bytes(struct encoder *e, uint32_t state, uint32_t row[256])
 {
     for (uint32_t c = 0; c < 0x80; c++)
-        if (!is_escaped(e, c)) row[c] = character_state(e, symbol_step(e, state, c));
+        if (e->twin[c] == c && !is_escaped(e, c)) row[c] = character_state(e, symbol_step(e, state, c));
     if (e->text == REGEX_JSON_STRING && some_escaped(e, state, false))
         row['\\'] = add_key(e, IN_ESCAPE, state, 0, 0);
     lead_bytes(e, state, row);
+}
+
+/* ---- columns: bytes that no state tells apart ---- */
+
+/* Where, among the bytes beyond ASCII, one begins that may lead elsewhere than the one before it: those that
+ * UTF-8 tells apart, and those of the code points at which symbols change. */
+static void find_bands(const struct symbol_dfa *d, bool begins[257])
+{
+    static const uint8_t always[] = {0x80, 0x90, 0xA0, 0xC0, 0xC2, 0xE0, 0xE1,
+                                     0xED, 0xEE, 0xF0, 0xF1, 0xF4, 0xF5};
+    for (size_t i = 0; i < array_length(always); i++) begins[always[i]] = true;
+    for (uint32_t cut = 0; cut < d->num_cuts; cut++) {
+        unsigned char bytes[4];
+        int n = d->cuts[cut] < 0x80 ? 0 : utf8_encode(d->cuts[cut], bytes);
+        for (int i = 0; i < n; i++) begins[bytes[i]] = begins[bytes[i] + 1] = true;
+    }
+}
+
+static uint8_t find_ascii_twin(const struct encoder *e, unsigned byte)
+{
+    static const char escapes[] = "\"\\bfnrtu0123456789abcdefABCDEF";
+    bool is_json = e->text == REGEX_JSON_STRING;
+    if (is_json && byte && strchr(escapes, (int)byte)) return (uint8_t)byte;
+    for (unsigned other = 0; other < byte; other++) {
+        bool is_escape = is_json && other && strchr(escapes, (int)other);
+        bool is_other_kind = is_json && (other < 0x20) != (byte < 0x20);
+        if (!is_escape && !is_other_kind && e->ascii[other] == e->ascii[byte]) return (uint8_t)other;
+    }
+    return (uint8_t)byte;
+}
+
+static void find_columns(struct encoder *e)
+{
+    bool begins[257] = {false};
+    find_bands(e->symbols, begins);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        bool is_own = byte >= 0x80 && begins[byte];
+        e->twin[byte] = is_own ? (uint8_t)byte : byte < 0x80 ? find_ascii_twin(e, byte) : e->twin[byte - 1];
+        if (e->twin[byte] == byte) e->columns[e->num_columns++] = (uint8_t)byte;
+    }
 }
 
 /* ---- the automaton ---- */
@@ -239,81 +283,56 @@ static void expand(struct encoder *e, uint32_t number)
         any_continuation_bytes(e, key, row);
         break;
     }
-    uint32_t *copy = pool_push(&e->next, 256);
-    if (copy) memcpy(copy, row, sizeof row);
+    uint32_t *own = pool_push(&e->next, e->num_columns);
+    for (uint32_t i = 0; own && i < e->num_columns; i++) own[i] = row[e->columns[i]];
 }
 
-/* For each byte an earlier one (or itself) that surely leads to the same states, so that fewer columns are
- * compared. */
-static void find_twins(const struct encoder *e, uint8_t twin[256])
-{
-    static const char escapes[] = "\"\\bfnrtu0123456789abcdefABCDEF";
-    bool is_json = e->text == REGEX_JSON_STRING;
-    for (unsigned byte = 0; byte < 256; byte++) {
-        twin[byte] = (uint8_t)byte;
-        if (byte >= 0x80) {
-            if (!e->has_leads) twin[byte] = 0x80;
-            continue;
-        }
-        if (is_json && byte && strchr(escapes, (int)byte)) continue;
-        for (unsigned other = 0; other < byte; other++) {
-            bool is_escape = is_json && other && strchr(escapes, (int)other);
-            if (is_escape || e->ascii[other] != e->ascii[byte] ||
-                (is_json && (other < 0x20) != (byte < 0x20)))
-                continue;
-            twin[byte] = (uint8_t)other;
-            break;
-        }
-    }
-}
-
-/* Bytes with equal columns get one class, by the columns' hashes. */
-static void classes_by_hash(const uint32_t *wide, uint32_t num_states, const uint8_t twin[256],
-                            struct dfa *out, uint8_t representative[256])
+/* Columns that are equal get one class, by their hashes. */
+static void classes_by_hash(const struct encoder *e, uint32_t num_states, struct dfa *out, uint32_t *class_of,
+                            uint32_t *representative)
 {
     uint64_t hashes[256] = {0};
-    uint8_t own[256];
-    int num_own = 0;
-    for (int byte = 0; byte < 256; byte++)
-        if (twin[byte] == byte) own[num_own++] = (uint8_t)byte;
-    for (uint32_t s = 0; s < num_states; s++)
-        for (int i = 0; i < num_own; i++)
-            hashes[own[i]] = (hashes[own[i]] ^ wide[s * 256 + own[i]]) * 0x9E3779B97F4A7C15u + 1;
+    const uint32_t *row = e->next.items;
+    for (uint32_t s = 0; s < num_states; s++, row += e->num_columns)
+        for (uint32_t i = 0; i < e->num_columns; i++)
+            hashes[i] = (hashes[i] ^ row[i]) * 0x9E3779B97F4A7C15u + 1;
     out->num_classes = 0;
-    for (unsigned byte = 0; byte < 256; byte++) {
-        uint32_t c = twin[byte] == byte ? 0 : out->class_of[twin[byte]];
-        if (twin[byte] == byte)
-            while (c < out->num_classes && hashes[representative[c]] != hashes[byte]) c++;
-        if (c == out->num_classes) representative[out->num_classes++] = (uint8_t)byte;
-        out->class_of[byte] = (uint8_t)c;
+    for (uint32_t i = 0; i < e->num_columns; i++) {
+        uint32_t c = 0;
+        while (c < out->num_classes && hashes[representative[c]] != hashes[i]) c++;
+        if (c == out->num_classes) representative[out->num_classes++] = i;
+        class_of[i] = c;
     }
 }
 
-/* A byte whose column only has the hash of its class gets a class of its own: more classes than needed are no
- * harm. Row by row, as they lie in memory. */
-static void split_false_classes(const uint32_t *wide, uint32_t num_states, struct dfa *out,
-                                uint8_t representative[256])
+/* A column that only has the hash of its class gets a class of its own: more classes than needed are no harm.
+ * Row by row, as they lie in memory. */
+static void split_false_classes(const struct encoder *e, uint32_t num_states, struct dfa *out,
+                                uint32_t *class_of, uint32_t *representative)
 {
-    for (uint32_t s = 0; s < num_states; s++) {
-        const uint32_t *row = wide + s * 256;
-        for (unsigned byte = 0; byte < 256; byte++) {
-            if (row[byte] == row[representative[out->class_of[byte]]]) continue;
-            representative[out->num_classes] = (uint8_t)byte;
-            out->class_of[byte] = (uint8_t)out->num_classes++;
+    const uint32_t *row = e->next.items;
+    for (uint32_t s = 0; s < num_states; s++, row += e->num_columns) {
+        for (uint32_t i = 0; i < e->num_columns; i++) {
+            if (row[i] == row[representative[class_of[i]]]) continue;
+            representative[out->num_classes] = i;
+            class_of[i] = out->num_classes++;
         }
     }
 }
 
-static int join_columns(const uint32_t *wide, uint32_t num_states, const uint8_t twin[256], struct dfa *out)
+static int join_columns(const struct encoder *e, struct dfa *out)
 {
-    uint8_t representative[256];
-    classes_by_hash(wide, num_states, twin, out, representative);
-    split_false_classes(wide, num_states, out, representative);
-    out->next = malloc((size_t)num_states * out->num_classes * sizeof *out->next);
-    if (!out->next) return STATUS_NO_MEMORY;
-    for (uint32_t s = 0; s < num_states; s++)
-        for (uint32_t c = 0; c < out->num_classes; c++)
-            out->next[s * out->num_classes + c] = wide[s * 256 + representative[c]];
+    uint32_t class_of[256], representative[256], column = 0;
+    const uint32_t *row = e->next.items;
+    classes_by_hash(e, out->num_states, out, class_of, representative);
+    split_false_classes(e, out->num_states, out, class_of, representative);
+    for (unsigned byte = 0; byte < 256; byte++)
+        out->class_of[byte] =
+            e->twin[byte] == byte ? (uint8_t)class_of[column++] : out->class_of[e->twin[byte]];
+    uint32_t *next = out->next = malloc((size_t)out->num_states * out->num_classes * sizeof *out->next);
+    if (!next) return STATUS_NO_MEMORY;
+    for (uint32_t s = 0; s < out->num_states; s++, row += e->num_columns)
+        for (uint32_t c = 0; c < out->num_classes; c++) *next++ = row[representative[c]];
     return 0;
 }
 
@@ -327,6 +346,7 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
     e.characters = calloc(symbols->num_states, sizeof *e.characters);
     if (!e.characters) e.keys.status = STATUS_NO_MEMORY;
     for (uint32_t c = 0; c < 128; c++) e.ascii[c] = symbols->symbols[symbol_dfa_find(symbols, c)];
+    find_columns(&e);
     if (e.characters) out->start = character_state(&e, symbols->start);
     for (uint32_t s = 0; s < e.keys.count && !e.keys.status; s++) expand(&e, s);
     int status = e.keys.status ? e.keys.status : e.next.status ? e.next.status : e.labels.status;
@@ -334,9 +354,7 @@ static int encode(const struct symbol_dfa *symbols, enum regex_text text, struct
         out->num_states = e.labels.count;
         out->labels = e.labels.items;
         e.labels.items = NULL;
-        uint8_t twin[256];
-        find_twins(&e, twin);
-        status = join_columns(e.next.items, out->num_states, twin, out);
+        status = join_columns(&e, out);
     }
     free(e.characters);
     tuple_set_deinit(&e.keys);
