@@ -49,25 +49,6 @@ bool conjunction_is_never(const struct conjunction *k)
     return false;
 }
 
-/* Whether a keyword by itself limits a value (then and else do with if only). */
-static bool says_something(const cJSON *keyword, uint32_t done)
-{
-    const char *name = keyword->string;
-    if (!name) return false;
-    if (!strcmp(name, "anyOf")) return !(done & CHOICE_ANY_OF);
-    if (!strcmp(name, "oneOf")) return !(done & CHOICE_ONE_OF);
-    if (!strcmp(name, "if")) return !(done & CHOICE_IF);
-    if (!strcmp(name, "not")) return !(done & CHOICE_NOT);
-    return shape_knows(name);
-}
-
-static bool says_anything(const struct atom *atom)
-{
-    for (const cJSON *k = atom->node->child; k; k = k->next)
-        if (says_something(k, atom->done)) return true;
-    return false;
-}
-
 static bool has_atom(const struct conjunction *k, const cJSON *node)
 {
     for (int i = 0; i < k->num_atoms; i++)
@@ -110,7 +91,7 @@ static void flatten_atom(struct compiler *c, struct conjunction *to, struct atom
         return;
     }
     if (has_atom(to, atom.node) && !is_flat) return;
-    if (says_anything(&atom)) add_atom(c, to, atom);
+    if (shape_limits(c, atom.node, atom.done)) add_atom(c, to, atom);
     if (!is_flat) follow(c, to, atom.node, depth);
 }
 

@@ -5,12 +5,11 @@
 #include "base/check.h"
 #include "text/grammar/schema.h"
 
-enum { MEMO_SLOTS_MIN = 1024, MEMOS_A_SLOT = 2, MEMO_GROWTH = 8 };
+enum { SLOTS_MIN = 1024, ENTRIES_A_SLOT = 2, SLOTS_GROWTH = 8 };
 
 /* A conjunction that has a rule; is_open: its states are being made. */
 struct memo {
-    struct memo *next;
-    uint32_t hash;
+    struct schema_entry entry;
     struct conjunction k;
     uint32_t rule;
     bool is_open;
@@ -62,6 +61,36 @@ void schema_list_add(struct compiler *c, struct schema_list *l, const cJSON *nod
     l->nodes[l->count++] = node;
 }
 
+struct schema_entry *schema_table_find(const struct schema_table *t, uint32_t hash)
+{
+    return t->slots ? t->slots[hash % t->num_slots] : NULL;
+}
+
+static void grow_table(struct compiler *c, struct schema_table *t)
+{
+    uint32_t num_slots = t->slots ? t->num_slots * SLOTS_GROWTH : SLOTS_MIN;
+    struct schema_entry **slots = schema_alloc(c, num_slots * sizeof *slots);
+    if (c->status) return;
+    for (uint32_t i = 0; i < t->num_slots; i++) {
+        for (struct schema_entry *e = t->slots[i], *next; e; e = next) {
+            next = e->next;
+            e->next = slots[e->hash % num_slots];
+            slots[e->hash % num_slots] = e;
+        }
+    }
+    t->slots = slots;
+    t->num_slots = num_slots;
+}
+
+void schema_table_add(struct compiler *c, struct schema_table *t, struct schema_entry *entry)
+{
+    if (t->count++ >= ENTRIES_A_SLOT * t->num_slots) grow_table(c, t);
+    if (c->status) return;
+    struct schema_entry **slot = &t->slots[entry->hash % t->num_slots];
+    entry->next = *slot;
+    *slot = entry;
+}
+
 /* ---- where a node stands ---- */
 
 static bool find_path(const cJSON *node, const cJSON *wanted, char *path, size_t n, size_t max, int depth)
@@ -98,33 +127,18 @@ static uint32_t hash_conjunction(const struct conjunction *k)
     return (uint32_t)(h >> 32);
 }
 
-static void grow_memos(struct compiler *c)
-{
-    uint32_t num_slots = c->num_memo_slots * MEMO_GROWTH;
-    struct memo **slots = schema_alloc(c, num_slots * sizeof *slots);
-    if (c->status) return;
-    for (uint32_t i = 0; i < c->num_memo_slots; i++) {
-        for (struct memo *m = c->memos[i], *next; m; m = next) {
-            next = m->next;
-            m->next = slots[m->hash % num_slots];
-            slots[m->hash % num_slots] = m;
-        }
-    }
-    c->memos = slots;
-    c->num_memo_slots = num_slots;
-}
-
 static struct memo *find_memo(struct compiler *c, const struct conjunction *k, bool *is_new)
 {
     uint32_t hash = hash_conjunction(k);
     *is_new = false;
-    for (struct memo *m = c->memos[hash % c->num_memo_slots]; m; m = m->next)
-        if (m->hash == hash && conjunction_equal(&m->k, k)) return m;
-    if (c->num_memos++ >= MEMOS_A_SLOT * c->num_memo_slots) grow_memos(c);
-    struct memo *m = schema_alloc(c, sizeof *m), **slot = &c->memos[hash % c->num_memo_slots];
+    for (struct schema_entry *e = schema_table_find(&c->memos, hash); e; e = e->next) {
+        struct memo *known = (struct memo *)e;
+        if (e->hash == hash && conjunction_equal(&known->k, k)) return known;
+    }
+    struct memo *m = schema_alloc(c, sizeof *m);
     if (c->status) return NULL;
-    *m = (struct memo){.next = *slot, .hash = hash, .k = *k, .rule = builder_rule(&c->b), .is_open = true};
-    *slot = m;
+    *m = (struct memo){.entry.hash = hash, .k = *k, .rule = builder_rule(&c->b), .is_open = true};
+    schema_table_add(c, &c->memos, &m->entry);
     *is_new = true;
     return m;
 }
@@ -171,11 +185,12 @@ static uint32_t choose(struct compiler *c, struct calls *l)
 static uint32_t choice_state(struct compiler *c, const struct shape *s)
 {
     struct calls calls;
+    const struct conjunction rest = conjunction_flatten(c, &s->rest);
     pool_init(&calls.items, sizeof(struct rule_call), UINT16_MAX);
     for (int i = 0; i < s->alternatives.count && !c->status; i++) {
-        struct conjunction k = s->rest;
         const struct conjunction *more = &s->alternatives.items[i];
-        struct conjunction flat = conjunction_flatten(c, &k);
+        struct conjunction flat = rest;
+        if (i > 0) c->work += s->rest.num_atoms;
         if (flat.num_atoms == 0) flat.origin = more->origin;
         const cJSON *origin = flat.origin;
         for (int j = 0; j < more->num_atoms; j++)
@@ -281,8 +296,6 @@ static void init_compiler(struct compiler *c, const struct builder *b, const cJS
 {
     *c = (struct compiler){.root = schema, .err = err, .b = *b};
     arena_init(&c->arena, SCHEMA_ARENA_BYTES);
-    c->num_memo_slots = MEMO_SLOTS_MIN;
-    c->memos = schema_alloc(c, c->num_memo_slots * sizeof(struct memo *));
 }
 
 static void start_compiler(struct compiler *c, const cJSON *schema, const struct grammar_options *options,

@@ -45,7 +45,7 @@ struct atom {
 };
 
 struct conjunction {
-    struct atom *atoms; /* no two of the same node and sign */
+    struct atom *atoms; /* no two of the same node and sign; copies of a conjunction share them */
     int num_atoms;
     const cJSON *origin; /* the schema that all atoms come from, NULL when there are several */
 };
@@ -106,6 +106,17 @@ struct shape {
     struct alternative_list alternatives;
 };
 
+/* What was made once, by hash; the first member of whatever is kept so. The slots grow. */
+struct schema_entry {
+    struct schema_entry *next; /* in its slot */
+    uint32_t hash;
+};
+
+struct schema_table {
+    struct schema_entry **slots; /* NULL: still empty */
+    uint32_t num_slots, count;
+};
+
 struct compiler {
     struct builder b;
     struct arena arena;
@@ -115,8 +126,8 @@ struct compiler {
     int work, depth;
     struct json_any any;              /* made when first needed */
     uint32_t string, integer, number; /* likewise */
-    struct memo **memos;              /* conjunctions by hash */
-    uint32_t num_memos, num_memo_slots;
+    struct schema_table memos;        /* conjunctions and their rules */
+    struct schema_table schemas;      /* nodes and the keywords that they have */
     struct regex_memo *regexes;
     struct number_memo *numbers;
     struct negation_memo *negations;
@@ -131,6 +142,9 @@ const char *schema_path(struct compiler *c, const cJSON *node);
 void *schema_alloc(struct compiler *c, size_t bytes); /* never NULL: a failure gives scratch */
 
 const cJSON *schema_get(const cJSON *object, const char *key);
+/* The entries of a hash, and some others behind them. */
+struct schema_entry *schema_table_find(const struct schema_table *t, uint32_t hash);
+void schema_table_add(struct compiler *c, struct schema_table *t, struct schema_entry *entry);
 void schema_list_add(struct compiler *c, struct schema_list *l, const cJSON *node);
 
 /* conjunction.c */
@@ -143,7 +157,8 @@ bool conjunction_equal(const struct conjunction *a, const struct conjunction *b)
 
 /* shape.c: of a flattened conjunction. */
 void shape_read(struct compiler *c, const struct conjunction *k, struct shape *out);
-bool shape_knows(const char *keyword); /* whether it is one that limits values */
+/* Whether the schema at node by itself limits a value, the choices done left out (enum choice). */
+bool shape_limits(struct compiler *c, const cJSON *node, uint32_t done);
 /* The same without its choices: what holds whatever is chosen. */
 void shape_read_limits(struct compiler *c, const struct conjunction *k, struct shape *out);
 

@@ -427,9 +427,64 @@ static read_keyword *find_keyword(const char *name)
     return NULL;
 }
 
-bool shape_knows(const char *name)
+/* ---- which keywords a schema has, looked up once ---- */
+
+struct known_keyword {
+    const cJSON *keyword;
+    read_keyword *read;
+};
+
+struct known_schema {
+    struct schema_entry entry;
+    const cJSON *node;
+    uint32_t choices; /* anyOf, oneOf, if, not (then and else do with if only) */
+    bool has_limits;  /* other keywords that we know */
+    int num_keywords;
+    struct known_keyword keywords[];
+};
+
+static uint32_t choice_of(read_keyword *read)
 {
-    return find_keyword(name) != NULL;
+    return read == read_any_of   ? CHOICE_ANY_OF
+           : read == read_one_of ? CHOICE_ONE_OF
+           : read == read_if     ? CHOICE_IF
+           : read == read_not    ? CHOICE_NOT
+                                 : 0;
+}
+
+static void learn_schema(struct known_schema *known)
+{
+    for (const cJSON *k = known->node->child; k; k = k->next) {
+        read_keyword *read = k->string ? find_keyword(k->string) : NULL;
+        if (!read) continue;
+        known->keywords[known->num_keywords++] = (struct known_keyword){k, read};
+        known->choices |= choice_of(read);
+        known->has_limits |= !choice_of(read);
+    }
+}
+
+static const struct known_schema *know_schema(struct compiler *c, const cJSON *node)
+{
+    static const struct known_schema nothing = {0};
+    uint32_t hash = (uint32_t)((uintptr_t)node * 0x9E3779B97F4A7C15u >> 32);
+    for (const struct schema_entry *e = schema_table_find(&c->schemas, hash); e; e = e->next) {
+        const struct known_schema *known = (const struct known_schema *)e;
+        if (known->node == node) return known;
+    }
+    size_t num_children = (size_t)cJSON_GetArraySize(node);
+    struct known_schema *known = schema_alloc(c, sizeof *known + num_children * sizeof *known->keywords);
+    if (c->status) return &nothing;
+    known->entry.hash = hash;
+    known->node = node;
+    learn_schema(known);
+    schema_table_add(c, &c->schemas, &known->entry);
+    return known;
+}
+
+bool shape_limits(struct compiler *c, const cJSON *node, uint32_t done)
+{
+    const struct known_schema *known = know_schema(c, node);
+    return known->has_limits || known->choices & ~done;
 }
 
 static void read_negated(struct reader *r)
@@ -457,10 +512,9 @@ static void read_shape(struct compiler *c, const struct conjunction *k, bool onl
             read_negated(&r);
             continue;
         }
-        for (const cJSON *keyword = r.atom->node->child; keyword && !c->status; keyword = keyword->next) {
-            read_keyword *read = find_keyword(keyword->string);
-            if (read) read(&r, keyword);
-        }
+        const struct known_schema *known = know_schema(c, r.atom->node);
+        for (int j = 0; j < known->num_keywords && !c->status; j++)
+            known->keywords[j].read(&r, known->keywords[j].keyword);
     }
 }
 
