@@ -433,12 +433,18 @@ static const struct regex_node *repeated_set(const struct regex_tree *tree)
     return repeat->kind == REGEX_REPEAT && nodes[repeat->a].kind == REGEX_SET ? repeat : NULL;
 }
 
-static bool has_all_utf8(const struct pool *set)
+static bool has_range(const struct pool *set, uint32_t lo, uint32_t hi)
 {
     const struct code_point_range *r = set->items;
     for (uint32_t i = 0; i < set->count; i++)
-        if (r[i].lo <= 0x80 && r[i].hi == CODE_POINT_MAX) return true;
+        if (r[i].lo <= lo && r[i].hi >= hi) return true;
     return false;
+}
+
+static bool has_all_plain(const struct pool *set)
+{
+    return has_range(set, ' ', '!') && has_range(set, '#', '[') && has_range(set, ']', '~') &&
+           has_range(set, 0x80, 0x2027) && has_range(set, 0x202A, CODE_POINT_MAX);
 }
 
 bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text,
@@ -453,7 +459,9 @@ bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text 
         const struct regex_node *set = pool_items(struct regex_node, &tree.nodes) + repeat->a;
         out->min = (uint32_t)repeat->min;
         out->max = repeat->max == REGEX_UNBOUNDED ? REGEX_ANY : (uint32_t)repeat->max;
-        out->has_all_utf8 = has_all_utf8(pool_items(struct pool, &tree.sets) + set->a);
+        const struct pool *members = pool_items(struct pool, &tree.sets) + set->a;
+        out->has_all_utf8 = has_range(members, 0x80, CODE_POINT_MAX);
+        out->has_all_plain = has_all_plain(members);
     }
     regex_tree_deinit(&tree);
     return out->one.start != DFA_DEAD;

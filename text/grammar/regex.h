@@ -39,11 +39,12 @@ int regex_compile(const char *pattern, size_t num_bytes, const struct regex_opti
                   struct error *err) must_check;
 
 /* Whether the pattern is one set of characters, repeated: ^[set]{min,max}$ (max REGEX_ANY: any number). Then
- * out matches one character of it, and has_all_utf8 tells whether everything behind ASCII belongs to it. */
+ * out matches one character of it, and tells whether everything behind ASCII belongs to it, and all plain
+ * text (byte_group.h). */
 struct regex_repetition {
     struct dfa one;
     uint32_t min, max;
-    bool has_all_utf8;
+    bool has_all_utf8, has_all_plain;
 };
 bool regex_is_repetition(const char *pattern, size_t num_bytes, enum regex_text text,
                          struct regex_repetition *out);

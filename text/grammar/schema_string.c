@@ -224,6 +224,7 @@ static uint32_t repetition_state(struct compiler *c, const struct shape *s, cons
     builder_set_edge(&c->b, body, '"', end);
     bool counts = min > 0 || max != NO_LIMIT;
     builder_set_loop(&c->b, body, (struct char_loop){add_class(c, r), counts, body, max, min});
+    if (body != STATE_DEAD && !counts && r->has_all_plain) builder_at(&c->b, body)->plain_left = PLAIN_ANY;
     return body;
 }
 

@@ -53,6 +53,8 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"pattern\":\"b.r\"}",
     "{\"type\":\"string\",\"pattern\":\"^[a-z\\u00e9\\\"\\n]{2,300}$\",\"maxLength\":280}",
     "{\"type\":\"string\",\"pattern\":\"^(.*)$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^[^a]*$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^[^\\u2026]*$\"}",
     "{\"type\":\"string\",\"pattern\":\"^[^a]+$\",\"maxLength\":50}",
     "{\"type\":\"string\",\"pattern\":\"^.*x$\"}",
     "{\"type\":\"string\",\"pattern\":\"[0-9]+\",\"minLength\":3,\"maxLength\":9}",
