@@ -7,11 +7,12 @@
 #include "base/bit_set.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/thread_limit.h"
 #include "text/grammar/mask.h"
 #include "text/grammar/matcher.h"
 #include "text/tokenizer.h"
 
-enum { NUM_THREADS = 2 };
+enum { THREADS_LEAST = 2, THREADS_MOST = 8 };
 
 /* One slot's answer on its way. Its thread's while is_busy, else under the mutex. */
 struct follower {
@@ -48,7 +49,7 @@ struct masks {
     size_t num_words; /* of a mask */
     pthread_mutex_t mutex;
     struct follower **followers; /* by slot */
-    struct worker workers[NUM_THREADS];
+    struct worker workers[THREADS_MOST];
     int num_workers;
     _Atomic bool stopping;
     _Atomic uint64_t num_made;
@@ -256,9 +257,16 @@ static void *work(void *context)
     return NULL;
 }
 
+/* A mask of a state that is new may take a thousand times as long as one that is known: then other threads go on. */
+static int num_threads_wanted(void)
+{
+    int half = thread_limit_usable() / 2;
+    return min_of(max_of(half, (int)THREADS_LEAST), (int)THREADS_MOST);
+}
+
 static int start(struct masks *m, struct error *err)
 {
-    for (; m->num_workers < NUM_THREADS; m->num_workers++) {
+    for (int num = num_threads_wanted(); m->num_workers < num; m->num_workers++) {
         struct worker *w = &m->workers[m->num_workers];
         w->masks = m;
         w->words = malloc(m->num_words * sizeof *w->words);

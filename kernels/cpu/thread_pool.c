@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "kernels/cpu/thread_limit.h"
+#include "base/thread_limit.h"
 #include "kernels/cpu/thread_place.h"
 
 /* Longer than the serial pieces between two operations of a forward pass, far shorter than anything a

@@ -19,7 +19,7 @@
 
 struct thread_pool;
 
-/* num_threads 0: as many as the process may keep busy (thread_limit.h). */
+/* num_threads 0: as many as the process may keep busy (base/thread_limit.h). */
 int thread_pool_create(int num_threads, struct thread_pool **out, struct error *err) must_check;
 void thread_pool_destroy(struct thread_pool *p);
 int thread_pool_num_threads(const struct thread_pool *p);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
-#include "kernels/cpu/thread_limit.h"
+#include "base/thread_limit.h"
 #include "kernels/cpu/thread_place.h"
 #include "kernels/cpu/thread_pool.h"
 

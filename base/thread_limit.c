@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_limit.h"
+#include "base/thread_limit.h"
 
 #include <limits.h>
 #include <pthread.h>

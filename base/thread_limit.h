@@ -1,7 +1,7 @@
 /* thread_limit.h - how many threads this process may keep busy: what its affinity mask and its control group
  * allow, whichever is less. More threads than that only take time from each other. Thread: any. */
-#ifndef KERNELS_CPU_THREAD_LIMIT_H
-#define KERNELS_CPU_THREAD_LIMIT_H
+#ifndef BASE_THREAD_LIMIT_H
+#define BASE_THREAD_LIMIT_H
 
 #include <sched.h>
 
