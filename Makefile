@@ -49,12 +49,12 @@ ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni
 ISA_FLAGS_avx512amx := $(ISA_FLAGS_avx512vnni) -mamx-tile -mamx-int8
 
 FOLDERS := base config files kernels kernels/cpu kernels/cpu/avx2 kernels/cpu/avx2vnni kernels/cpu/avx512 \
-	kernels/cpu/avx512vnni kernels/cpu/avx512amx kvcache link model scheduler engine text text/grammar text/jinja text/tokenizer text/tools \
+	kernels/cpu/avx512vnni kernels/cpu/avx512amx lab/attention kvcache link model scheduler engine text text/grammar text/jinja text/tokenizer text/tools \
 	server server/life server/api server/api/codecs server/openapi server/page cli
 SOURCES := $(filter-out cli/main.c,$(wildcard $(addsuffix /*.c,$(FOLDERS))))
 LLHTTP_SOURCES := build/llhttp/src/api.c build/llhttp/src/http.c build/llhttp/src/llhttp.c
 ifdef FUZZ # no fuzzer computes
-SOURCES := $(filter-out kernels/cpu/% cli/inspect.c,$(SOURCES))
+SOURCES := $(filter-out kernels/cpu/% lab/% cli/inspect.c,$(SOURCES))
 endif
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/llhttp/api.o $(BUILD)/llhttp/http.o $(BUILD)/llhttp/llhttp.o
 LIBRARY := $(BUILD)/libflashd.a

@@ -8,6 +8,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "cli/bench_attention.h"
 #include "cli/command.h"
 #include "cli/load_report.h"
 #include "cli/remote.h"
@@ -171,8 +172,10 @@ int bench_run(int num_args, char **args)
     struct remote remote;
     struct error err = {0};
     char *members = NULL;
+    if (num_args > 0 && !strcmp(args[0], "attention")) return bench_attention_run(num_args - 1, args + 1);
     if (num_args == 0 || strcmp(args[0], "serve") != 0) {
-        error_set(&err, STATUS_INVALID, "bench serve [URL] [options] is expected");
+        error_set(&err, STATUS_INVALID,
+                  "bench serve [URL] [options] or bench attention [options] is expected");
         return command_fail(&err, EXIT_USAGE);
     }
     if (load_options(&o, num_args - 1, args + 1, &err) || find_members(&o, &members, &err))

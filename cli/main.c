@@ -17,6 +17,7 @@
 #include "kernels/device.h"
 #include "files/model_path.h"
 #include "cli/bench.h"
+#include "cli/bench_attention.h"
 #include "cli/chat.h"
 #include "cli/check.h"
 #include "cli/command.h"
@@ -36,6 +37,9 @@ static const struct command commands[] = {
     {"chat", "MODEL [options] | --url URL [--model NAME] [--api-key-file FILE]",
      "talk on the terminal to a model, or to a server that runs", chat_flags, true},
     {"inspect", "MODEL [options]", "what the model is, what a token costs, what would fit", NULL, true},
+    {"bench attention", "[options]",
+     "every algorithm of the FlashAttention family on this machine: time, bytes, the roof, as a table or SVG",
+     bench_attention_flags, false},
     {"bench", "serve [URL] [options]",
      "a load on a server of OpenAI's protocol (default: http://127.0.0.1:8000), and what it shows",
      bench_flags, false},
@@ -77,16 +81,18 @@ static void print_help(FILE *out, bool every_option)
     }
 }
 
-/* Of one command that has options of its own; false: it has none. */
-static bool print_command_help(const char *name, FILE *out)
+/* Of commands that begin with the word and have options of their own; false: there is none. */
+static bool print_command_help(const char *word, FILE *out)
 {
+    bool found = false;
     for (const struct command *c = commands; c->name; c++) {
-        if (strcmp(c->name, name) != 0 || !c->flags || c->serves) continue;
-        fprintf(out, "flashd %s %s\n  %s\n\n", c->name, c->arguments, c->help);
+        size_t n = strcspn(c->name, " ");
+        if (n != strlen(word) || strncmp(c->name, word, n) != 0 || !c->flags || c->serves) continue;
+        fprintf(out, "%sflashd %s %s\n  %s\n\n", found ? "\n" : "", c->name, c->arguments, c->help);
         flags_print_help(c->flags, out);
-        return true;
+        found = true;
     }
-    return false;
+    return found;
 }
 
 /* Requests that bring no seed draw from this one: the same again with --seed. */

@@ -145,10 +145,10 @@ static void print_bash_name(struct entry e, FILE *out)
 /* A command's own options go behind those of `serve`, or take their place. */
 static void print_bash_flags(const struct command *c, FILE *out)
 {
-    fprintf(out, "    if [[ ${COMP_WORDS[1]} == %s && $word == -* ]]; then\n", c->name);
+    fprintf(out, "    \"%s \"*)\n", c->name);
     fprintf(out, "        mapfile -t %sCOMPREPLY < <(compgen -W \"", c->serves ? "-O ${#COMPREPLY[@]} " : "");
     for (const struct flag *f = c->flags; f->name; f++) print_bash_name(entry_of_flag(f), out);
-    fputs("\" -- \"$word\")\n    fi\n", out);
+    fputs("\" -- \"$word\") ;;\n", out);
 }
 
 static void print_bash(const struct command *commands, FILE *out)
@@ -168,12 +168,13 @@ static void print_bash(const struct command *commands, FILE *out)
           "\"",
           out);
     for (const struct command *c = commands; c->name; c++)
-        fprintf(out, "%s%s", c == commands ? "" : " ", c->name);
-    fputs("\" -- \"$word\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n    fi\n",
+        if (!strchr(c->name, ' ')) fprintf(out, " %s", c->name);
+    fputs("\" -- \"$word\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n    fi\n   "
+          " [[ $word == -* ]] || return 0\n    case \"${COMP_WORDS[*]:1} \" in\n",
           out);
     for (const struct command *c = commands; c->name; c++)
         if (c->flags) print_bash_flags(c, out);
-    fputs("}\ncomplete -o filenames -F _flashd flashd\n", out);
+    fputs("    esac\n}\ncomplete -o filenames -F _flashd flashd\n", out);
 }
 
 static void print_zsh_entry(struct entry e, FILE *out)
@@ -196,14 +197,14 @@ static void print_zsh_entry(struct entry e, FILE *out)
 /* A command's own options go before those of `serve`, or take their place. */
 static void print_zsh_flags(const struct command *c, FILE *out)
 {
-    fprintf(out, "%s) own=(\n", c->name);
+    fprintf(out, "\"%s \"*) own=(\n", c->name);
     for (const struct flag *f = c->flags; f->name; f++) print_zsh_entry(entry_of_flag(f), out);
     fprintf(out, "  )%s ;;\n", c->serves ? "" : "; _arguments $own '*:argument:'; return");
 }
 
 static void print_zsh(const struct command *commands, FILE *out)
 {
-    fputs("#compdef flashd\nlocal -a own\ncase ${words[2]} in\n", out);
+    fputs("#compdef flashd\nlocal -a own\ncase \"${words[2,-1]} \" in\n", out);
     for (const struct command *c = commands; c->name; c++)
         if (c->flags) print_zsh_flags(c, out);
     fputs("esac\n_arguments $own \\\n  '--config=[YAML file of options]:file:_files' \\\n", out);
@@ -211,6 +212,7 @@ static void print_zsh(const struct command *commands, FILE *out)
         if (options[i].type != OPTION_SECTION) print_zsh_entry(entry_of_option(&options[i]), out);
     fputs("  '1:command:((", out);
     for (const struct command *c = commands; c->name; c++) {
+        if (strchr(c->name, ' ')) continue;
         fprintf(out, "%s%s\\:\"", c == commands ? "" : " ", c->name);
         print_quoted(c->help, ":\\", "'\\''", out);
         fputs("\"", out);
@@ -238,13 +240,15 @@ static void print_fish_entry(struct entry e, const char *condition, FILE *out)
 static void print_fish_flags(const struct command *c, FILE *out)
 {
     char condition[128];
-    snprintf(condition, sizeof condition, " -n '__fish_seen_subcommand_from %s'", c->name);
+    const char *space = strrchr(c->name, ' '), *word = space ? space + 1 : c->name;
+    snprintf(condition, sizeof condition, " -n '__fish_seen_subcommand_from %s'", word);
     for (const struct flag *f = c->flags; f->name; f++) print_fish_entry(entry_of_flag(f), condition, out);
 }
 
 static void print_fish(const struct command *commands, FILE *out)
 {
     for (const struct command *c = commands; c->name; c++) {
+        if (strchr(c->name, ' ')) continue;
         fprintf(out, "complete -c flashd -n __fish_use_subcommand -f -a %s -d '", c->name);
         print_quoted(c->help, "\\", "\\'", out);
         fputs("'\n", out);

@@ -54,7 +54,7 @@ def shell(program, script, *args):
     (["flashd", "ser"], {"serve"}), (["flashd", "serve", "--device", ""], {"auto", "cpu", "cuda"}),
     (["flashd", "serve", "--max-num-s"], {"--max-num-seqs"}), (["flashd", "serve", "--no-log"], {"--no-log-requests"}),
     (["flashd", "bench", "--no-ig"], {"--no-ignore-eos"}), (["flashd", "bench", "serve", "--endpoint", "c"], {"chat", "completions"}),
-    (["flashd", "chat", "--ur"], {"--url"}), (["flashd", "chat", "--max-num-s"], {"--max-num-seqs"}),
+    (["flashd", "bench", "attention", "--pl"], {"--plot"}), (["flashd", "chat", "--ur"], {"--url"}), (["flashd", "chat", "--max-num-s"], {"--max-num-seqs"}),
     (["flashd", "serve", "/etc/passw"], {"/etc/passwd"})])
 def test_bash(words, expected):
     script = 'eval "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _flashd; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -69,7 +69,7 @@ def test_bash_knows_every_option():
 
 @pytest.mark.parametrize("line, expected", [
     ("flashd ser", "serve\t"), ("flashd serve --device ", "cuda\t"), ("flashd serve --max-num-s", "--max-num-seqs\t"),
-    ("flashd serve --no-log", "--no-log-requests\t")])
+    ("flashd serve --no-log", "--no-log-requests\t"), ("flashd bench attention --pl", "--plot\t")])
 def test_fish(tmp_path, line, expected):
     (tmp_path / "page").write_text(printed("--print-completion", "fish"))
     found = shell("fish", 'source $argv[2]; complete -C $argv[3]', str(tmp_path / "page"), line)
@@ -78,7 +78,7 @@ def test_fish(tmp_path, line, expected):
 
 def test_zsh(tmp_path):
     (tmp_path / "_flashd").write_text(printed("--print-completion", "zsh"))
-    script = 'page=$1; _arguments() { print -rl -- "$@" }; f() { local -a words; words=(flashd $1); source $page }; f serve; f chat; f bench; f check; f verify; f replay'
+    script = 'page=$1; _arguments() { print -rl -- "$@" }; f() { local -a words; words=(flashd $1); source $page }; f serve; f chat; f bench; f "bench attention"; f check; f verify; f replay'
     found = shell("zsh", script, str(tmp_path / "_flashd"))
     assert {name for name in options() if any(re.match(rf"--{name}\b", spec) for spec in found)} == options()
     assert all(re.fullmatch(r"--[a-z-]+(=\[.*\]:[^:]*:.*|\[.*\])|(1:command|\*:\w+):.*", spec) for spec in found if spec)
