@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/id_list.h"
 #include "engine/engine_internal.h"
 
 /* Until copies of blocks have been measured: fast, since a way that looks dear is never tried. */
@@ -39,8 +40,7 @@ static int model_key(const struct engine *e, char *text, size_t size)
 
 void engine_add_eos(struct engine *e, int32_t id)
 {
-    for (int32_t i = 0; i < e->num_eos_ids; i++)
-        if (e->eos_ids[i] == id) return;
+    if (id_list_has(e->eos_ids, e->num_eos_ids, id)) return;
     if (id < 0 || id >= model_config(e->model)->vocab_size || e->num_eos_ids == EOS_IDS_MAX) return;
     e->eos_ids[e->num_eos_ids++] = id;
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/id_list.h"
 #include "engine/engine_internal.h"
 
 /* Of arrival, for a step of priority: who is so much less urgent goes before one that comes so much later. */
@@ -62,17 +63,10 @@ static const char *input_problem(const struct engine *e, const struct request_sl
     return input->pooling ? pooling_problem(e, input) : NULL;
 }
 
-static bool contains(const int32_t *ids, int32_t num_ids, int32_t id)
-{
-    for (int32_t i = 0; i < num_ids; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
 static bool is_stop(const struct engine *e, const struct request_slot_input *input, int32_t token_id)
 {
-    if (!input->ignore_eos && contains(e->eos_ids, e->num_eos_ids, token_id)) return true;
-    return contains(input->stop_token_ids, input->num_stop_token_ids, token_id);
+    if (!input->ignore_eos && id_list_has(e->eos_ids, e->num_eos_ids, token_id)) return true;
+    return id_list_has(input->stop_token_ids, input->num_stop_token_ids, token_id);
 }
 
 /* What the last generated token means for the answer; FINISH_NONE: it goes on. */

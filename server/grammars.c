@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/id_list.h"
 #include "text/grammar/grammar.h"
 #include "text/grammar/mask_cache.h"
 #include "text/grammar/vocabulary.h"
@@ -56,9 +57,7 @@ struct grammars {
 
 static bool is_end(const struct grammars *g, int32_t token_id)
 {
-    for (int i = 0; i < g->num_end_ids; i++)
-        if (g->end_ids[i] == token_id) return true;
-    return false;
+    return id_list_has(g->end_ids, g->num_end_ids, token_id);
 }
 
 /* ---- life ---- */

@@ -6,6 +6,7 @@
 
 #include "base/bit_set.h"
 #include "base/check.h"
+#include "base/id_list.h"
 #include "base/log.h"
 #include "base/thread_limit.h"
 #include "text/grammar/mask.h"
@@ -57,18 +58,11 @@ struct masks {
 
 /* ---- what may come next: the follower's thread, without the mutex ---- */
 
-static bool contains(const int32_t *ids, int32_t num_ids, int32_t id)
-{
-    for (int32_t i = 0; i < num_ids; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
 /* The engine ends the answer with it. */
 static bool is_stop(const struct masks *m, const struct follower *f, int32_t id)
 {
-    return (!f->ignore_eos && contains(m->end_ids, m->num_end_ids, id)) ||
-           contains(f->stop_token_ids, f->num_stop_token_ids, id);
+    return (!f->ignore_eos && id_list_has(m->end_ids, m->num_end_ids, id)) ||
+           id_list_has(f->stop_token_ids, f->num_stop_token_ids, id);
 }
 
 static bool is_empty(const uint64_t *words, size_t num_words)

@@ -7,6 +7,7 @@
 #include "base/bit_set.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/id_list.h"
 #include "base/log.h"
 #include "server/api/generation.h"
 #include "server/api/request_metrics.h"
@@ -78,13 +79,6 @@ int api_on_new_keys(struct server *server, struct error *err)
     return STATUS_OK;
 }
 
-static bool is_eos(const struct link_facts *model, int32_t id)
-{
-    for (int i = 0; i < model->num_eos_ids; i++)
-        if (model->eos_ids[i] == id) return true;
-    return false;
-}
-
 /* Embeddings are often padded: rows of the logits that no token stands behind. They are never drawn. */
 static void find_silent_ids(const struct server *server)
 {
@@ -93,7 +87,8 @@ static void find_silent_ids(const struct server *server)
     for (int32_t id = 0; id < server->facts->vocab_size; id++) {
         size_t n = 0;
         if (id < num_tokens) tokenizer_token_bytes(server->tokenizer, id, &n);
-        if (n == 0 && !is_eos(server->facts, id)) bit_set_add(silent, (size_t)id);
+        if (n == 0 && !id_list_has(server->facts->eos_ids, server->facts->num_eos_ids, id))
+            bit_set_add(silent, (size_t)id);
     }
 }
 

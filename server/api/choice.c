@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/id_list.h"
 #include "server/api/api.h"
 #include "server/masks.h"
 #include "text/rerank_template.h"
@@ -149,12 +150,9 @@ static bool is_stop_token(const struct choice_context *context, const struct req
                           int32_t id)
 {
     const struct link_facts *model = context->server->facts;
-    for (int i = 0; i < input->num_stop_token_ids; i++)
-        if (input->stop_token_ids[i] == id) return true;
-    if (!input->ignore_eos && id == tokenizer_eos_id(context->server->tokenizer)) return true;
-    for (int i = 0; !input->ignore_eos && i < model->num_eos_ids; i++)
-        if (model->eos_ids[i] == id) return true;
-    return false;
+    if (id_list_has(input->stop_token_ids, input->num_stop_token_ids, id)) return true;
+    return !input->ignore_eos && (id == tokenizer_eos_id(context->server->tokenizer) ||
+                                  id_list_has(model->eos_ids, model->num_eos_ids, id));
 }
 
 /* The engine publishes the last token before the finish: in between it is left where it is. */
