@@ -62,6 +62,7 @@ const struct digest_text *receipt_digest_request(const struct params *params, co
     if (!out) return NULL;
     sha256_init(&hash);
     digest_add_int(&hash, params->n);
+    if (params->num_returned < params->n) digest_add_int(&hash, params->num_returned);
     digest_add_int(&hash, params->has_seed);
     digest_add_int(&hash,
                    params->max_tokens); /* as it was asked: where there is less room, the answer shows it */

@@ -162,7 +162,8 @@ def test_what_is_asked_counts(server):
     plain = request()
     assert plain == request(stream=False, user="x", logprobs=1) == request(prompt="The sea is")
     others = [request(prompt="The sky is"), request(temperature=0.5), request(stop=["x"]), request(logit_bias={"5": 1}), request(seed=1),
-              request(guided_choice=["a", "b"]), request(guided_choice=["a", "c"]), request(bad_words=["sea"]), request(max_tokens=3)]
+              request(guided_choice=["a", "b"]), request(guided_choice=["a", "c"]), request(bad_words=["sea"]), request(max_tokens=3),
+              request(n=3), request(best_of=3), request(n=2, best_of=3)]
     assert len({plain, *others}) == 1 + len(others)
 
 
