@@ -7,6 +7,7 @@
 #include "server/api/json_field.h"
 #include "server/api/json_gate.h"
 #include "server/api/nul_text.h"
+#include "server/masks.h"
 
 /* White space between two tokens of JSON: enough for a line break and its indentation, too little for a small
  * model to lose itself in. */
@@ -328,20 +329,14 @@ int constraint_read(const struct server *server, const cJSON *body, bool has_nul
 
 /* ---- the grammar ---- */
 
-/* A template may have opened a block of reasoning, which has its own form. */
-static bool is_thinking(const struct tokenizer *tokenizer, const struct token_list *prompt)
+/* The prompt may have opened a block of reasoning, which has its own form. */
+static int wait_for_reasoning(const struct server *server, struct answer_form *form, struct error *why)
 {
-    enum { LOOK_BACK = 16, TEXT_BYTES_MAX = 8192 };
-    static const char opening[] = "<think>";
-    int32_t count = min_of(prompt->num_ids, (int32_t)LOOK_BACK);
-    struct buffer text;
-    buffer_init(&text, TEXT_BYTES_MAX);
-    tokenizer_decode(tokenizer, prompt->ids + prompt->num_ids - count, count, false, &text);
-    size_t n = text.num_bytes, length = sizeof opening - 1;
-    while (n > 0 && memchr(" \n\r\t", text.data[n - 1], 4)) n--;
-    bool ends = n >= length && !memcmp(text.data + n - length, opening, length);
-    buffer_deinit(&text);
-    return ends;
+    const char *close = tool_format_reasoning_end(server->tool_format);
+    if (strlen(close) > TRIGGER_BYTES_MAX)
+        return error_set(why, STATUS_UNSUPPORTED, "this model's reasoning ends with too long a text");
+    form->trigger = close;
+    return 0;
 }
 
 static int refuse_grammar(const struct answer_form *form, const struct error *why, struct api_error *err)
@@ -356,13 +351,13 @@ static int refuse_grammar(const struct answer_form *form, const struct error *wh
     return api_error_invalid(err, code, form->param, "%s: %s", form->param, why->text);
 }
 
-int constraint_compile(const struct server *server, const struct token_list *prompt, struct answer_form *form,
+int constraint_compile(const struct server *server, bool opens_reasoning, struct answer_form *form,
                        struct api_error *err)
 {
     struct error why = {0};
+    int status = 0;
     if (form->constraint.kind == CONSTRAINT_NONE) return 0;
-    if (grammars_get(server->grammars, &form->constraint, &form->grammar, &why))
-        return refuse_grammar(form, &why, err);
-    if (!form->trigger && is_thinking(server->tokenizer, prompt)) form->trigger = "</think>";
-    return 0;
+    if (!form->trigger && opens_reasoning) status = wait_for_reasoning(server, form, &why);
+    if (status == 0) status = grammars_get(server->grammars, &form->constraint, &form->grammar, &why);
+    return status ? refuse_grammar(form, &why, err) : 0;
 }

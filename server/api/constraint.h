@@ -33,9 +33,9 @@ bool constraint_may_be_in(const char *body, size_t num_bytes);
 int constraint_read(const struct server *server, const cJSON *body, bool has_nul, struct arena *arena,
                     struct answer_form *out, struct api_error *err) must_check;
 
-/* Sets form->grammar; grammars_release is due. prompt: what the answers go on from. Where it opens a block of
- * reasoning the form begins behind that. */
-int constraint_compile(const struct server *server, const struct token_list *prompt, struct answer_form *form,
+/* Sets form->grammar; grammars_release is due. opens_reasoning: so does what the answers go on from; the form begins
+ * behind that block. */
+int constraint_compile(const struct server *server, bool opens_reasoning, struct answer_form *form,
                        struct api_error *err) must_check;
 
 #endif

@@ -90,7 +90,8 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
     else if (status == 0)
         status = prompts_read_completions(in->server, params, body, arena, prompts, err);
     if (status == 0 && params->uses_tools) status = tool_params_demand(in->server, body, arena, params, err);
-    if (status == 0) status = constraint_compile(in->server, &prompts->items[0].tokens, &params->form, err);
+    if (status == 0)
+        status = constraint_compile(in->server, prompts->items[0].opens_reasoning, &params->form, err);
     if (status == 0 && !api_kind_has_rows(t.kind))
         status = limit_params_read(in->server, body, params->has_nul, &params->limits, err);
     if (status == 0) params->input->constrained = params->form.grammar || params->limits;

@@ -150,6 +150,12 @@ static int keep_decoded_text(struct prompt_reader *r, struct prompt *p)
     return status;
 }
 
+static void note_reasoning(const struct server *server, const char *text, size_t num_bytes, struct prompt *p)
+{
+    const struct tool_format *f = server->tool_format;
+    p->opens_reasoning = f && tool_format_opens_reasoning(f, text, num_bytes);
+}
+
 static int read_text(struct prompt_reader *r, char *text, const char *path, struct prompt *p)
 {
     unsigned flags = (r->params->add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0u) |
@@ -157,6 +163,7 @@ static int read_text(struct prompt_reader *r, char *text, const char *path, stru
     size_t n = strlen(text);
     if (r->params->has_nul) n = nul_text_restore(text, n);
     int status = encode(r, text, n, NULL, 0, flags, "prompt", &p->tokens);
+    note_reasoning(r->server, text, n, p);
     if (status == 0) status = finish_prompt(r, &p->tokens, path);
     return status == 0 && r->params->echo ? keep_client_text(r, p, text, n) : status;
 }
@@ -445,9 +452,7 @@ int prompts_read_chat(const struct server *server, const struct params *params, 
     if (status == 0)
         status = encode(&r, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted, flags,
                         "messages", &out->items[0].tokens);
-    if (status == 0 && server->tool_format)
-        out->items[0].opens_reasoning =
-            tool_format_opens_reasoning(server->tool_format, text.data, text.num_bytes);
+    if (status == 0) note_reasoning(server, text.data ? text.data : "", text.num_bytes, &out->items[0]);
     if (status == 0) status = finish_prompt(&r, &out->items[0].tokens, "messages");
     buffer_deinit(&text);
     free(untrusted);

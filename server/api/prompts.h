@@ -18,7 +18,7 @@ struct prompt {
     size_t text_bytes;
     int32_t num_added;     /* first tokens that the tokenizer added: they are not in text */
     bool text_has_special; /* control tokens are */
-    bool opens_reasoning;  /* a chat's: the answer begins within a block of it */
+    bool opens_reasoning;  /* the answer begins within a block of it; behind token ids it is not known */
 };
 
 struct prompts {

@@ -226,3 +226,22 @@ def test_it_is_counted_and_logged(server):
     assert gained("flashd_grammar_compile_seconds_total") > 0 and after["flashd_grammar_bytes"] > 0
     assert gained("flashd_masks_total") >= 4
     assert '"constraint":"regex"' in server.log()
+
+
+# A family's own marks, which the prompt opens.
+THINKING = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{- '[THINK]\\n' + m.reasoning_content + '\\n[/THINK]\\n\\n' }}{% endif %}{{- m.content + '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n[THINK]\\n' }}{% endif %}"""
+
+
+def test_a_form_begins_behind_reasoning(start_server, tmp_path):
+    """Where the prompt opens it, by the marks that the template has: a chat's, and a text."""
+    path = tmp_path / "template.jinja"
+    path.write_text(THINKING)
+    with start_server("--chat-template", str(path)) as server:
+        form = {"structured_outputs": {"choice": ["yes"]}, "max_tokens": 8, "temperature": 0}
+        choice = chat(server, **form)["choices"][0]
+        assert choice["finish_reason"] == "length" and choice["message"]["reasoning_content"] and not choice["message"]["content"]
+        for prompt, bound in [("Well? [THINK]\n", False), ("Well? <think>\n", True), ("Well?", True)]:
+            [choice] = completion(server, prompt=prompt, **form)
+            assert (choice["text"] == "yes") == bound, choice

@@ -41,10 +41,15 @@ bool tool_format_has_reasoning(const struct tool_format *f)
     return *f->think_close;
 }
 
+const char *tool_format_reasoning_end(const struct tool_format *f)
+{
+    return f->think_close;
+}
+
 bool tool_format_opens_reasoning(const struct tool_format *f, const char *prompt, size_t num_bytes)
 {
     struct slice s = slice_strip((struct slice){prompt, num_bytes});
-    return *f->think_open && slice_ends(s, slice_text(f->think_open));
+    return *f->think_open && *f->think_close && slice_ends(s, slice_text(f->think_open));
 }
 
 /* The texts that an answer may hold, for whoever looks through all. */

@@ -50,6 +50,8 @@ enum content_beside_calls tool_format_content_beside_calls(const struct tool_for
 /* Whether one answer may hold several calls. */
 bool tool_format_is_parallel(const struct tool_format *f);
 bool tool_format_has_reasoning(const struct tool_format *f);
+/* What ends a block of reasoning; "" where there is none. */
+const char *tool_format_reasoning_end(const struct tool_format *f);
 /* Whether a prompt leaves the model within a block of reasoning. */
 bool tool_format_opens_reasoning(const struct tool_format *f, const char *prompt, size_t num_bytes);
 /* Whether this text (of a control token) belongs to the notation, so that the parser must see it. */
