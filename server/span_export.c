@@ -22,7 +22,7 @@ enum {
     BODY_BYTES_MAX = 4 << 20,
     PAUSE_MS = 1000,
     TIMEOUT_SECONDS = 5,
-    LAST_TIMEOUT_SECONDS = 2,
+    LAST_TIMEOUT_SECONDS = 2, /* of all that is sent at the end, and of each request of it */
     WARNING_INTERVAL_S = 60,
 };
 
@@ -35,6 +35,7 @@ struct span_export {
     char *waiting[SPANS_WAITING_MAX]; /* a ring */
     int first, num_waiting;
     bool stops;
+    uint64_t give_up_ns; /* once it stops */
     _Atomic uint64_t num_sent, num_dropped;
     uint64_t warned_ns; /* the thread's */
 };
@@ -201,22 +202,37 @@ static void wait_for_spans(struct span_export *e)
         if (pthread_cond_timedwait(&e->wake, &e->lock, &until)) break;
 }
 
+static bool is_done(const struct span_export *e)
+{
+    return e->stops && (e->num_waiting == 0 || clock_monotonic_ns() >= e->give_up_ns);
+}
+
 static void *run(void *context)
 {
     struct span_export *e = context;
     char *spans[BATCH_MAX];
     pthread_setname_np(pthread_self(), "spans");
     pthread_mutex_lock(&e->lock);
-    for (bool last = false; !last;) {
+    while (!is_done(e)) {
         wait_for_spans(e);
         int count = take_batch(e, spans);
-        last = e->stops;
+        bool stops = e->stops;
         pthread_mutex_unlock(&e->lock);
-        if (count > 0) send_batch(e, spans, count, last);
+        if (count > 0) send_batch(e, spans, count, stops);
         pthread_mutex_lock(&e->lock);
     }
     pthread_mutex_unlock(&e->lock);
     return NULL;
+}
+
+/* What is still there is told, since no metric will. */
+static void drop_rest(struct span_export *e)
+{
+    if (e->num_waiting > 0)
+        log_warning("%d spans were not sent to --otlp-endpoint before the end; they are dropped",
+                    e->num_waiting);
+    atomic_fetch_add(&e->num_dropped, (uint64_t)e->num_waiting);
+    while (e->num_waiting > 0) free(e->waiting[(e->first + --e->num_waiting) % SPANS_WAITING_MAX]);
 }
 
 /* ---- life ---- */
@@ -256,10 +272,11 @@ void span_export_destroy(struct span_export *e)
     if (!e) return;
     pthread_mutex_lock(&e->lock);
     e->stops = true;
+    e->give_up_ns = clock_monotonic_ns() + LAST_TIMEOUT_SECONDS * 1000000000ull;
     pthread_mutex_unlock(&e->lock);
     pthread_cond_signal(&e->wake);
     pthread_join(e->thread, NULL);
-    while (e->num_waiting > 0) free(e->waiting[(e->first + --e->num_waiting) % SPANS_WAITING_MAX]);
+    drop_rest(e);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     free(e);

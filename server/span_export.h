@@ -16,7 +16,7 @@ enum { SPANS_WAITING_MAX = 2048 };
 
 /* endpoint: http://host[:port][/path]; without a port 4318, without a path /v1/traces. */
 int span_export_create(const char *endpoint, struct span_export **out, struct error *err) must_check;
-/* Sends what waits, for two seconds at most. NULL: nothing. */
+/* Sends what waits, in requests that are begun within two seconds, and tells how many spans are left. NULL: nothing. */
 void span_export_destroy(struct span_export *e);
 
 /* span: a JSON object of OTLP's Span, from malloc, taken over; NULL (there was no memory): counts as dropped. */
