@@ -238,13 +238,12 @@ static int open_inherited(struct listener *l, const struct inherited *in, struct
 
 /* ---- limits and life ---- */
 
-/* As many connections as asked for, or as there are descriptors. */
+/* As many connections as asked for, or as there are descriptors: of few, half are for the rest. */
 static int choose_max_connections(const struct config *config)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return (int)config->max_connections;
-    uint64_t room =
-        limit.rlim_cur > 2 * OTHER_DESCRIPTORS ? limit.rlim_cur - OTHER_DESCRIPTORS : OTHER_DESCRIPTORS;
+    uint64_t room = limit.rlim_cur - min_of((uint64_t)OTHER_DESCRIPTORS, limit.rlim_cur / 2);
     if ((uint64_t)config->max_connections <= room) return (int)config->max_connections;
     log_warning("--max-connections %lld is more than the descriptor limit allows; %llu are served",
                 (long long)config->max_connections, (unsigned long long)room);

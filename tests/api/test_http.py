@@ -561,15 +561,22 @@ def test_refusals_are_limited_in_the_log(start_server):
         assert written + left_out == count and len(lines) <= 20
 
 
-def test_descriptors_run_out(start_server):
-    """With 64 descriptors and 100 clients it refuses, does not spin, and recovers."""
+def keep_asking(sock):
+    """A request over a connection that stays."""
+    sock.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    return status(sock.recv(1 << 16))
+
+
+def test_descriptors_run_out(tmp_path):
+    """With 64 descriptors it serves as many connections as it says; with 100 clients it refuses, does not spin, and recovers."""
     old = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, old[1]))
+    log = tmp_path / "log"
     try:
         preexec = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         port = free_port()
-        process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(port)], stderr=subprocess.DEVNULL,
-                                   preexec_fn=preexec)
+        with log.open("w") as file:
+            process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(port)], stderr=file, preexec_fn=preexec)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, old)
     try:
@@ -581,6 +588,11 @@ def test_descriptors_run_out(start_server):
             except ConnectionRefusedError:
                 pass
             time.sleep(0.01)
+        promised = int(re.search(r"descriptor limit allows; (\d+) are served", log.read_text())[1])
+        socks = [connect(server) for _ in range(promised)]
+        assert [keep_asking(sock) for sock in socks + socks] == [200] * 2 * promised
+        for sock in socks:
+            sock.close()
         socks = [connect(server) for _ in range(100)]
         before = sum(map(int, open(f"/proc/{process.pid}/stat").read().split()[13:15]))
         time.sleep(1)
