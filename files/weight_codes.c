@@ -222,3 +222,15 @@ int weight_check_groups(const struct weight_view *v, struct error *err)
     return error_set(err, STATUS_INVALID, "puts column %lld into group %lld, which is full or none",
                      (long long)wrong, (long long)group_of(v, wrong));
 }
+
+int weight_check(const struct weight_view *v, struct error *err)
+{
+    const struct weight_codes *c = &v->codes;
+    if (v->scheme == WEIGHT_PLAIN) return weight_view_check_whole(v, err);
+    if (v->dtype < DTYPE_MXFP4 || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
+        return error_set(err, STATUS_UNSUPPORTED, "weights of type %s have no scales of their own",
+                         dtype_infos[v->dtype].text);
+    if (v->slice.col_begin != 0 || v->slice.col_end != v->cols)
+        return error_set(err, STATUS_UNSUPPORTED, "some columns of a quantised weight are no weight");
+    return c->groups ? weight_check_groups(v, err) : STATUS_OK;
+}

@@ -26,6 +26,10 @@ void weight_read_scales(const struct code_block *b, int64_t col, float *scales, 
 /* One of a matrix of scales. */
 float weight_scale_at(const struct weight_side *scales, int64_t row, int64_t col);
 
+/* That a weight is whole and plain, or codes with all that they need. STATUS_UNSUPPORTED and a sentence otherwise, or what
+ * weight_check_groups says. */
+int weight_check(const struct weight_view *v, struct error *err) must_check;
+
 /* Whether the columns' groups follow one another in the order of columns, as scale_cols says. */
 bool weight_groups_ascend(const struct weight_view *v);
 

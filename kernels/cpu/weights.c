@@ -35,17 +35,12 @@ static int check_codes(const struct weight_view *w, struct error *err)
 {
     const struct weight_codes *c = &w->codes;
     const int granularity = panel_scale_cols(w->dtype);
-    if (w->scheme == WEIGHT_PLAIN) return weight_view_check_whole(w, err);
-    if (!panel_has_codes(w->dtype) || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
-        return error_set(err, STATUS_UNSUPPORTED, "weights of type %s have no scales of their own",
-                         dtype_infos[w->dtype].text);
-    if (w->slice.col_begin != 0 || w->slice.col_end != w->cols)
-        return error_set(err, STATUS_UNSUPPORTED, "some columns of a quantised weight are no weight");
-    if (c->scale_cols % granularity && c->scale_cols < w->cols)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "a scale for %lld columns of type %s is not supported; multiples of %d are",
-                         (long long)c->scale_cols, dtype_infos[w->dtype].text, granularity);
-    return w->codes.groups ? weight_check_groups(w, err) : STATUS_OK;
+    int status = weight_check(w, err);
+    if (status || w->scheme == WEIGHT_PLAIN || c->scale_cols % granularity == 0 || c->scale_cols >= w->cols)
+        return status;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "a scale for %lld columns of type %s is not supported; multiples of %d are",
+                     (long long)c->scale_cols, dtype_infos[w->dtype].text, granularity);
 }
 
 static bool is_ordered(const struct weight_view *w)

@@ -17,6 +17,10 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/mma.cuh"
 
+extern "C" {
+#include "files/weight_codes.h"
+}
+
 namespace
 {
 
@@ -496,14 +500,14 @@ int check_desc(const struct moe_desc *desc, struct error *err)
             err, STATUS_UNSUPPORTED,
             "the CUDA device has mixtures of at most %d experts, %d of them chosen, not of %d and %d",
             (int)EXPERTS_MAX, (int)CHOSEN_MAX, desc->num_experts, desc->num_chosen);
-    if (e->gate.rows % 8 != 0)
+    if (weight_view_num_rows(&e->gate) % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants experts whose intermediate size is a multiple of 8");
     int status = STATUS_OK;
     for (int32_t i = 0; i < desc->num_experts && !status; i++) {
-        status = weight_view_check_plain(&desc->experts[i].gate, err);
-        if (!status) status = weight_view_check_plain(&desc->experts[i].up, err);
-        if (!status) status = weight_view_check_plain(&desc->experts[i].down, err);
+        status = weight_check(&desc->experts[i].gate, err);
+        if (!status) status = weight_check(&desc->experts[i].up, err);
+        if (!status) status = weight_check(&desc->experts[i].down, err);
     }
     return status;
 }
@@ -519,13 +523,13 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->num_experts = desc->num_experts;
     m->num_chosen = desc->num_chosen;
     m->hidden = (int32_t)desc->router.cols;
-    m->inner = (int32_t)desc->experts[0].gate.rows;
+    m->inner = (int32_t)weight_view_num_rows(&desc->experts[0].gate);
     m->scores = desc->scores;
     m->gate = desc->gate;
     m->normalize = desc->normalize;
     m->scale = desc->scale;
     m->has_shared_gate = desc->shared_gate.data != NULL;
-    if (!reserve_scratch(d, m, (int32_t)desc->shared.gate.rows) || !upload_router(d, m, desc) ||
+    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.gate)) || !upload_router(d, m, desc) ||
         !upload_experts(d, m, desc->experts))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the experts (%s)",
                            cudaGetErrorString(d->first_error));

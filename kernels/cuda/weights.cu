@@ -1,5 +1,6 @@
 /* weights.cu - weights on their way in: streamed from the mapped file through two pinned buffers, so that reading the
- * page cache and the bus overlap, and unpacked to bf16 on the device.
+ * page cache and the bus overlap, and unpacked to bf16 on the device. A weight whose scales lie apart travels whole, since
+ * a row of it may need bytes from anywhere; GGUF's types travel by rows.
  *
  * A part's rows keep their order, except for gate and up: 8 rows of gate alternate with 8 rows of up, so that one tile of
  * the matrix product holds both halves of each output and SiLU-mul needs no second pass. */
@@ -10,11 +11,16 @@
 #include <vector>
 
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/weight_codes.cuh"
+
+extern "C" {
+#include "files/weight_codes.h"
+}
 
 namespace
 {
 
-enum { STAGE_BYTES = 32 << 20, STAGES = 2, COPY_THREADS = 8, UNPACK_THREADS = 128 };
+enum { STAGE_BYTES = 32 << 20, STAGES = 2, COPY_THREADS = 8, UNPACK_THREADS = 128, CODES_ALIGNMENT = 256 };
 
 struct stage {
     unsigned char *host, *device;
@@ -26,6 +32,8 @@ struct stage {
 struct weight_stages {
     struct stage stages[STAGES];
     int next;
+    unsigned char *codes; /* one weight as its file has it, whose scales lie apart */
+    size_t codes_bytes;
 };
 
 namespace
@@ -54,6 +62,7 @@ void cuda_weights_close_stages(struct cuda_device *d)
         cudaFree(s.device);
         if (s.free) cudaEventDestroy(s.free);
     }
+    cudaFree(d->weight_stages->codes);
     delete d->weight_stages;
     d->weight_stages = NULL;
 }
@@ -110,6 +119,8 @@ __device__ float unpack(int dtype, const unsigned char *p, int i)
     }
     case DTYPE_Q8_0:
         return (float)(signed char)p[2 + i] * f16(p);
+    case DTYPE_MXFP4:
+        return e2m1_to_f32((p[1 + low] >> (4 * high)) & 15) * e8m0_to_f32(p[0]);
     case DTYPE_Q4_K: {
         int scale, min, pair = i / 64;
         k_scale_min(p + 4, i / 32, &scale, &min);
@@ -135,13 +146,18 @@ __device__ float unpack(int dtype, const unsigned char *p, int i)
     }
 }
 
-/* Row r of the stage goes to row (r / 8) * stride + offset + r % 8 of out when gate and up alternate (stride 16). */
+/* Where row r of a part goes: to row (r / 8) * stride + offset + r % 8 when gate and up alternate (stride 16). */
+__device__ int64_t placed_row(int64_t row, int alternate, int part)
+{
+    return alternate ? row / 8 * 16 + part * 8 + row % 8 : row;
+}
+
 __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype, int block_values,
                               int block_bytes, size_t row_bytes, int32_t cols, int64_t first_row,
                               int alternate, int part)
 {
     int64_t row = first_row + blockIdx.x;
-    int64_t to = alternate ? row / 8 * 16 + part * 8 + row % 8 : row;
+    int64_t to = placed_row(row, alternate, part);
     const unsigned char *from = stage + (size_t)blockIdx.x * row_bytes;
     for (int32_t c = threadIdx.x; c < cols; c += blockDim.x) {
         float v;
@@ -160,6 +176,19 @@ __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, in
     }
 }
 
+/* (code - zero) * scale, in f32 and rounded, then to bf16. */
+__global__ void unpack_codes_kernel(__nv_bfloat16 *out, const struct device_codes codes, int alternate,
+                                    int part)
+{
+    int32_t row = (int32_t)blockIdx.x, n = file_row(codes, row), cols = (int32_t)codes.view.cols;
+    int64_t to = placed_row(row, alternate, part);
+    for (int32_t k = threadIdx.x; k < cols; k += blockDim.x) {
+        int32_t group = group_of(codes, k);
+        float value = code_value(codes.view.dtype, code_at(codes, n, k), zero_at(codes, n, group));
+        out[to * cols + k] = __float2bfloat16_rn(__fmul_rn(value, scale_at(codes, n, group)));
+    }
+}
+
 bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bias, int64_t n)
 {
     std::vector<float> values((size_t)n);
@@ -169,11 +198,101 @@ bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bi
            CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
 }
 
+/* Bytes to the device through the stages, in the stream's order. */
+bool upload_bytes(struct cuda_device *d, unsigned char *to, const void *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
+        size_t n = min(bytes - at, (size_t)STAGE_BYTES);
+        struct stage *s = &d->weight_stages->stages[d->weight_stages->next++ % STAGES];
+        CUDA_CHECK(d, cudaEventSynchronize(s->free));
+        copy_in_parallel(s->host, (const unsigned char *)from + at, n);
+        CUDA_CHECK(d, cudaMemcpyAsync(to + at, s->host, n, cudaMemcpyHostToDevice, d->stream));
+        CUDA_CHECK(d, cudaEventRecord(s->free, d->stream));
+    }
+    return d->first_error == cudaSuccess;
+}
+
+/* A stretch of a file that a weight is read from, and the pointer to it that becomes one to device memory. */
+struct source {
+    const void **pointer;
+    size_t bytes;
+};
+
+size_t scales_bytes(const struct weight_side *s)
+{
+    size_t size = s->type == SCALE_F32 ? 4 : s->type == SCALE_F16 || s->type == SCALE_BF16 ? 2 : 1;
+    return (size_t)s->rows * (size_t)s->cols * size;
+}
+
+/* In words of eight; those of GPTQ and AWQ hold neighbours of a row, the others' of a column. */
+size_t zeros_bytes(const struct weight_view *v)
+{
+    const struct weight_side *z = &v->codes.zeros;
+    return v->scheme == WEIGHT_SCALED ? (size_t)div_up(z->rows, 8) * (size_t)z->cols * 4
+                                      : (size_t)z->rows * (size_t)div_up(z->cols, 8) * 4;
+}
+
+/* Rows of a file whose rows are bytes or nibbles, one after another; all of a transposed one. */
+size_t select_codes(struct device_codes *c)
+{
+    struct weight_view *v = &c->view;
+    bool is_byte = v->dtype == DTYPE_F8_E4M3 || v->dtype == DTYPE_I8;
+    size_t row_bytes = (size_t)v->cols / (is_byte ? 1 : 2);
+    if (v->scheme == WEIGHT_GPTQ || v->scheme == WEIGHT_AWQ) return (size_t)v->rows * row_bytes;
+    c->first_row = v->slice.row_begin;
+    v->data = (const unsigned char *)v->data + (size_t)c->first_row * row_bytes;
+    return (size_t)(v->slice.row_end - c->first_row) * row_bytes;
+}
+
+bool reserve_codes(struct cuda_device *d, size_t bytes)
+{
+    struct weight_stages *stages = d->weight_stages;
+    if (bytes <= stages->codes_bytes) return true;
+    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
+    cudaFree(stages->codes);
+    stages->codes = NULL;
+    stages->codes_bytes = bytes;
+    return CUDA_CHECK(d, cudaMalloc((void **)&stages->codes, bytes));
+}
+
+/* Until the next weight. */
+bool upload_codes(struct cuda_device *d, struct device_codes *c)
+{
+    struct weight_codes *w = &c->view.codes;
+    size_t data_bytes = select_codes(c), at = 0, total = 0;
+    const struct source sources[] = {{&c->view.data, data_bytes},
+                                     {&w->scales.data, scales_bytes(&w->scales)},
+                                     {&w->zeros.data, zeros_bytes(&c->view)},
+                                     {&w->groups, (size_t)c->view.cols * 4}};
+    for (const struct source &s : sources) total += align_up(s.bytes, CODES_ALIGNMENT);
+    if (!open_stages(d) || !reserve_codes(d, total)) return false;
+    for (const struct source &s : sources) {
+        if (!*s.pointer) continue;
+        unsigned char *to = d->weight_stages->codes + at;
+        if (!upload_bytes(d, to, *s.pointer, s.bytes)) return false;
+        *s.pointer = to;
+        at += align_up(s.bytes, CODES_ALIGNMENT);
+    }
+    return true;
+}
+
+bool upload_weight_of_codes(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v,
+                            bool alternate, int part)
+{
+    struct device_codes codes = {*v, 0};
+    if (!upload_codes(d, &codes)) return false;
+    unpack_codes_kernel<<<(unsigned)weight_view_num_rows(v), UNPACK_THREADS, 0, d->stream>>>(out, codes,
+                                                                                             alternate, part);
+    return CUDA_CHECK(d, cudaPeekAtLastError());
+}
+
 } // namespace
 
 bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v,
                         bool alternate, int part)
 {
+    if (v->scheme != WEIGHT_PLAIN || dtype_is_code(v->dtype))
+        return upload_weight_of_codes(d, out, v, alternate, part);
     const struct dtype_info *info = &dtype_infos[v->dtype];
     size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
     int64_t rows_per_stage = STAGE_BYTES / (int64_t)row_bytes;
@@ -200,12 +319,12 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     struct cuda_device *d = cuda_enter(device);
     bool any_bias = false, alternate = desc->kind == LINEAR_GATE_UP;
     for (int i = 0; i < desc->num_parts; i++) {
-        int status = weight_view_check_plain(&desc->parts[i], err);
+        int status = weight_check(&desc->parts[i], err);
         if (!status) status = weight_view_check_plain(&desc->biases[i], err);
         if (status) return status;
         any_bias |= desc->biases[i].data != NULL;
     }
-    if (alternate && desc->parts[0].rows % 8 != 0)
+    if (alternate && weight_view_num_rows(&desc->parts[0]) % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants an intermediate size that is a multiple of 8");
     if (desc->softcap > 0)
@@ -215,7 +334,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not add biases to the gate and up products");
     struct linear *l = new struct linear();
-    for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)desc->parts[i].rows;
+    for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)weight_view_num_rows(&desc->parts[i]);
     l->k = (int32_t)desc->parts[0].cols;
     l->format = LINEAR_BF16;
     l->kind = desc->kind;
@@ -230,8 +349,9 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     for (int i = 0; ok && i < desc->num_parts; i++) {
         const struct weight_view *v = &desc->parts[i];
         ok = cuda_upload_weight(d, l->weight + (alternate ? 0 : row * l->k), v, alternate, i);
-        if (ok && desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], v->rows);
-        row += v->rows;
+        int64_t rows = weight_view_num_rows(v);
+        if (ok && desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], rows);
+        row += rows;
     }
     if (!ok) {
         delete l;

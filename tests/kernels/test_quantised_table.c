@@ -1,0 +1,153 @@
+/* test_quantised_table.c - quantised weights through the kernel table of whatever device: the bits of the same weights
+ * unpacked and rounded to what the device has, for many numbers of tokens. */
+#include "fixture.h"
+
+enum { CASE_ROWS_MAX = 344, CASE_COLS_MAX = 1152, TOKENS_MAX = 300 };
+
+#include "tests/kernels/quantised_cases.h"
+
+static struct random numbers;
+
+static float draw_between(float low, float high)
+{
+    return low + (high - low) * (float)random_uniform(&numbers);
+}
+
+/* A product with quantised weights, and with the same weights as plain numbers. */
+struct pair {
+    const struct layout *layout;
+    struct linear *quantised, *plain;
+    bool is_gated;
+};
+
+enum { PAIRS_MAX = 2 * sizeof layouts / sizeof *layouts, N = 336, GATED_N = 160, FIRST_ROW = 8 };
+
+struct rig {
+    struct device *device;
+    struct test_step *step;
+    struct pair pairs[PAIRS_MAX];
+    int num_pairs;
+    float *x;
+    void *device_x, *device_y;
+};
+
+static struct linear *make_linear(struct device *d, const struct linear_desc *desc)
+{
+    struct error err = {0};
+    struct linear *l;
+    if (d->ops->linear_create(d, desc, &l, &err)) fail_msg("linear_create: %s", err.text);
+    return l;
+}
+
+static void unpack_rows(const struct quantised *q, float *weights, bool to_bf16)
+{
+    for (int n = 0; n < q->rows; n++)
+        for (int k = 0; k < q->cols; k++) {
+            const int at = n * q->cols + k;
+            const float value = (float)(value_of(q, n, k) * (double)q->scales[at]);
+            weights[at] = to_bf16 ? rounded_to(2, value) : value;
+        }
+}
+
+/* Gate and up are slices of one tensor. */
+static void add_pair(struct rig *r, const struct layout *l, bool is_gated)
+{
+    static struct quantised q;
+    static float weights[CODES_MAX];
+    struct linear_desc desc = {.kind = is_gated ? LINEAR_GATE_UP : LINEAR_PLAIN,
+                               .num_parts = is_gated ? 2 : 1};
+    struct pair *p = &r->pairs[r->num_pairs++];
+    fill(&q, l, is_gated ? FIRST_ROW + 2 * GATED_N : N, CASE_COLS_MAX);
+    unpack_rows(&q, weights, r->device->act_bytes == 2);
+    const struct weight_view plain = weight_view_plain(weights, DTYPE_F32, q.rows, q.cols);
+    *p = (struct pair){.layout = l, .is_gated = is_gated};
+    for (int source = 0; source < 2; source++) {
+        const struct weight_view *whole = source ? &plain : &q.view;
+        for (int i = 0; i < desc.num_parts; i++)
+            desc.parts[i] = is_gated ? weight_view_rows(whole, FIRST_ROW + i * GATED_N, GATED_N) : *whole;
+        *(source ? &p->plain : &p->quantised) = make_linear(r->device, &desc);
+    }
+}
+
+static float *run(const struct rig *r, const struct pair *p, const struct linear *linear, int32_t first,
+                  int32_t num_tokens)
+{
+    int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
+    struct device *d = r->device;
+    const size_t count = (size_t)num_tokens * (size_t)(p->is_gated ? GATED_N : N);
+    float *out = malloc(count * sizeof *out);
+    device_write(d, r->device_x, r->x + first * CASE_COLS_MAX, (size_t)num_tokens * CASE_COLS_MAX, false);
+    device_poison(d, r->device_y, count, false);
+    test_step_clear(r->step);
+    test_step_add(r->step, blocks, 0, num_tokens, false);
+    struct batch *b = d->ops->step_begin(d, &r->step->step);
+    (p->is_gated ? d->ops->linear_gated : d->ops->linear)(d, b, ROWS_TOKENS, r->device_y, r->device_x,
+                                                          linear);
+    test_step_end(d, NULL);
+    device_read(d, out, r->device_y, count, false);
+    return out;
+}
+
+static void check_pair(const struct rig *r, const struct pair *p)
+{
+    static const int32_t sizes[] = {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 200, 256, TOKENS_MAX};
+    const int step = r->device->act_bytes == 2 ? 1 : 5; /* a CPU's products have tests of their own */
+    const int32_t n = p->is_gated ? GATED_N : N;
+    float *all = run(r, p, p->plain, 0, TOKENS_MAX);
+    for (size_t i = 0; i < array_length(sizes); i += (size_t)step) {
+        const int32_t first = random_below(&numbers, TOKENS_MAX - sizes[i] + 1);
+        float *some = run(r, p, p->quantised, first, sizes[i]);
+        const int64_t different = num_bits_different(some, all + first * n, (size_t)(sizes[i] * n));
+        if (different)
+            fail_msg("%s%s, %d tokens: %lld results are not those of the unpacked weights", p->layout->name,
+                     p->is_gated ? ", gated" : "", sizes[i], (long long)different);
+        free(some);
+    }
+    for (int32_t i = 0; i < TOKENS_MAX * n; i++) assert_true(isfinite(all[i]));
+    free(all);
+}
+
+/* A CPU sums columns that are in no order group by group (test_quantised.c): they have other bits there. */
+static bool has_bits_of_unpacked(const struct device *d, const struct layout *l)
+{
+    return d->act_bytes == 2 || !l->ordered;
+}
+
+static void products(const char *isa)
+{
+    static struct rig r;
+    struct error err = {0};
+    numbers.seed = test_seed();
+    r = (struct rig){.device = test_device_open(isa, 2)};
+    struct device *d = r.device;
+    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1};
+    struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    assert_int_equal(d->ops->prepare(d, &limits, 64, CASE_COLS_MAX, 2 * N, &attention, 1, &err), 0);
+    for (size_t i = 0; i < array_length(layouts); i++)
+        for (int is_gated = 0; is_gated < 2 && has_bits_of_unpacked(d, &layouts[i]); is_gated++)
+            add_pair(&r, &layouts[i], is_gated);
+    r.x = random_values(&numbers, (size_t)TOKENS_MAX * CASE_COLS_MAX, d->act_bytes, 1);
+    r.device_x = device_floats(d, (size_t)TOKENS_MAX * CASE_COLS_MAX, false);
+    r.device_y = device_floats(d, (size_t)TOKENS_MAX * N, false);
+    r.step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
+    assert_int_equal(d->ops->weights_done(d, &err), 0);
+    for (int i = 0; i < r.num_pairs; i++) check_pair(&r, &r.pairs[i]);
+    test_step_free(r.step);
+    free(r.x);
+    d->ops->close(d);
+}
+
+static void quantised_weights_have_the_bits_of_unpacked_ones(void **state)
+{
+    (void)state;
+    const char *isa = getenv("FLASHD_TEST_ISA");
+    products(isa ? isa : "auto"); /* a CPU's sets: test_quantised.c */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantised_weights_have_the_bits_of_unpacked_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
