@@ -71,7 +71,7 @@ uint64_t weight_view_bytes(const struct weight_view *v);
 
 /* STATUS_UNSUPPORTED and a sentence unless v is whole and plain. */
 int weight_view_check_whole(const struct weight_view *v, struct error *err) must_check;
-/* For a device that takes nothing else: the same, and none of the types of quantised checkpoints, MXFP4 and codes. */
+/* For a vector: the same, and none of the types of quantised checkpoints, MXFP4 and codes. */
 int weight_view_check_plain(const struct weight_view *v, struct error *err) must_check;
 
 #endif

@@ -529,8 +529,8 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->normalize = desc->normalize;
     m->scale = desc->scale;
     m->has_shared_gate = desc->shared_gate.data != NULL;
-    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.gate)) || !upload_router(d, m, desc) ||
-        !upload_experts(d, m, desc->experts))
+    if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.gate)) ||
+        !upload_router(d, m, desc) || !upload_experts(d, m, desc->experts))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the experts (%s)",
                            cudaGetErrorString(d->first_error));
     if (!status && desc->shared.gate.data) status = create_shared(device, m, desc, err);
