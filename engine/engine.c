@@ -145,6 +145,7 @@ int engine_create(struct model *model, struct link *link, const struct engine_op
         return status;
     }
     inherit_prices(e);
+    step_pace_init(&e->pace);
     engine_copy_scheduler_stats(e);
     *out = e;
     return 0;

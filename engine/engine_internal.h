@@ -2,6 +2,7 @@
  *
  *   engine.c          life, and the loop around the turns
  *   engine_step.c     the turn: drain, schedule, forward, publish
+ *   engine_pace.c     when the turn is
  *   engine_masks.c    what constrained rows may draw
  *   engine_copies.c   K/V blocks to host memory and back
  *   engine_publish.c  results into request slots, and how a request ends
@@ -12,6 +13,7 @@
 #include "engine/engine.h"
 #include "scheduler/scheduler.h"
 #include "engine/step_builder.h"
+#include "engine/step_pace.h"
 #include "engine/step_rates.h"
 
 enum { FLIGHTS_MAX = STEPS_IN_FLIGHT_MAX };
@@ -20,6 +22,7 @@ enum { FLIGHTS_MAX = STEPS_IN_FLIGHT_MAX };
 struct flight {
     struct plan plan;
     uint64_t begin_ns;
+    double host_us; /* from when it was to be planned until it was begun */
 };
 
 struct engine {
@@ -34,6 +37,7 @@ struct engine {
     struct sample_result *results; /* [limits.num_logits] */
     struct flight flights[FLIGHTS_MAX];
     int oldest_flight, num_in_flight;
+    uint64_t turn_ns;     /* when this turn's step was to be planned */
     int32_t *seq_of_slot; /* NO_SEQUENCE: not the engine's */
     bool published;       /* something the loop has not been woken for */
     bool failed;
@@ -43,6 +47,7 @@ struct engine {
     struct link_stats inherited; /* what counters said when this engine was made */
     struct step_rates rates;
     struct step_cost cost;
+    struct step_pace pace;
 };
 
 /* engine.c */
@@ -53,6 +58,15 @@ void engine_add_eos(struct engine *e, int32_t id);
 void engine_drain(struct engine *e);
 /* Ends the steps in flight, or forgets them when the device is dead; what they drew goes nowhere. */
 void engine_abandon_flights(struct engine *e);
+
+/* engine_pace.c */
+/* On the device: when the one before had ended, or when it was begun. */
+uint64_t engine_flight_start_ns(const struct engine *e, const struct flight *flight);
+/* Until then the only step in flight keeps the device busy for certain, and there is time to begin another. 0: nothing
+ * is certain, or another may not be begun beside it. */
+uint64_t engine_busy_until_ns(const struct engine *e);
+/* The oldest step has ended, for which the engine has waited since then; it is still counted as in flight. */
+void engine_learn_pace(struct engine *e, uint64_t wait_begin_ns);
 
 /* engine_masks.c */
 /* Before the tokens of the newest flight, the only one, are drawn: gives each constrained row its mask. Waits as long

@@ -1,6 +1,6 @@
 /* engine_masks.c - what constrained rows may draw: masks that the front makes while the device computes.
  *
- * A step waits for masks as long as its forward pass is expected to take anyway, and MASK_WAIT_NS at least. A row without
+ * A step waits for masks as long as its forward pass keeps the device busy anyway, and MASK_WAIT_NS at least. A row without
  * its mask then draws nothing: its token is computed again by the next step, to the same bits, so that a late mask changes
  * when a token comes and never which, and nobody else waits. */
 #include "base/check.h"
@@ -8,7 +8,6 @@
 #include "engine/engine_internal.h"
 
 enum { MASK_WAIT_NS = 1000000 };
-static const double BUSY_SHARE = 0.8; /* of a step, that its forward pass certainly takes */
 
 /* A row that draws from a mask. */
 struct drawing {
@@ -46,15 +45,6 @@ static bool next_drawing(struct engine *e, struct plan *plan, int32_t *at, int32
     return false;
 }
 
-/* A device that takes a second step has begun this one when the one before ended, just now; another one has computed it. */
-static uint64_t wait_ns(const struct engine *e, const struct plan *plan)
-{
-    if (e->limits.num_steps_in_flight == 1) return MASK_WAIT_NS;
-    struct step_prices prices = step_cost_prices(&e->cost);
-    double busy_ns = 1000 * BUSY_SHARE * step_prices_us(&prices, &plan->work);
-    return max_of((uint64_t)busy_ns, (uint64_t)MASK_WAIT_NS);
-}
-
 static void wait_for(struct engine *e, const struct drawing *d, uint64_t deadline_ns)
 {
     for (;;) {
@@ -83,7 +73,7 @@ void engine_settle_masks(struct engine *e, int flight_idx)
 {
     struct plan *plan = &e->flights[flight_idx].plan;
     struct drawing d;
-    uint64_t deadline_ns = clock_monotonic_ns() + wait_ns(e, plan);
+    uint64_t deadline_ns = max_of(clock_monotonic_ns() + MASK_WAIT_NS, engine_busy_until_ns(e));
     assert_always(e->num_in_flight == 1);
     for (int32_t at = -1, row = 0; next_drawing(e, plan, &at, &row, &d);)
         if (d.seq->state == SEQUENCE_RUNNING) wait_for(e, &d, deadline_ns);

@@ -49,9 +49,7 @@ void engine_count_step(struct engine *e, const struct flight *flight)
 {
     struct link_counters *c = e->counters;
     uint64_t end_ns = clock_monotonic_ns();
-    uint64_t begin_ns =
-        max_of(flight->begin_ns, atomic_load_explicit(&c->last_step_end_ns, memory_order_relaxed));
-    double seconds = (double)(end_ns - begin_ns) * 1e-9;
+    double seconds = (double)(end_ns - engine_flight_start_ns(e, flight)) * 1e-9;
     if (seconds > 0) {
         double rate = atomic_load_explicit(&c->tokens_per_second, memory_order_relaxed);
         double step_rate = flight->plan.num_tokens / seconds;

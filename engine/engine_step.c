@@ -3,6 +3,8 @@
  *   one step in flight:   plan 1, begin 1, end 1, publish 1, plan 2, begin 2, ...
  *   two:                  plan 1, begin 1, plan 2, begin 2, end 1, publish 1, plan 3, begin 3, end 2, ...
  *
+ * A plan is made as late as the device's running step allows (engine_pace.c), so that who comes meanwhile is in it.
+ *
  * With two, step n + 1 is planned before it is known what step n draws: a decoding sequence's input is
  * "whatever was drawn for this batch_slot", and a sequence that turns out to have stopped has drawn one token
  * too many, which is discarded. Where the plan needs to know more (to preempt) it asks for the device to be
@@ -131,6 +133,7 @@ static bool begin_flight(struct engine *e, int flight_idx)
     if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
     flight->begin_ns = clock_monotonic_ns();
     model_step_begin(e->model, step_builder_build(e->builder, flight_idx, e->scheduler, plan));
+    flight->host_us = (double)(clock_monotonic_ns() - e->turn_ns) / 1000;
     return true;
 }
 
@@ -188,10 +191,12 @@ static void fail(struct engine *e, const char *error_text)
 static void end_flight(struct engine *e)
 {
     struct error err = {0};
+    uint64_t wait_begin_ns = clock_monotonic_ns();
     if (model_step_end(e->model, e->results, &err) != 0) {
         fail(e, err.text);
         return;
     }
+    engine_learn_pace(e, wait_begin_ns);
     const struct flight *flight = pop_flight(e);
     const struct sample_result *rows = e->results;
     rows = publish_entries(e, flight->plan.prefills, flight->plan.num_prefills, rows);
@@ -240,9 +245,23 @@ static bool forward(struct engine *e)
     return false;
 }
 
+/* Takes in what comes until the next step is to be planned. */
+static bool drain_until_turn(struct engine *e)
+{
+    uint64_t busy_until_ns = engine_busy_until_ns(e);
+    e->turn_ns = busy_until_ns > 0 ? busy_until_ns : clock_monotonic_ns();
+    for (bool any = false;; wake_front(e)) {
+        uint32_t seen = link_num_calls(e->link);
+        uint64_t now_ns = clock_monotonic_ns();
+        any = drain(e) || any;
+        if (now_ns >= e->turn_ns || e->failed || link_is_stopping(e->link)) return any;
+        link_sleep_at_most(e->link, seen, e->turn_ns - now_ns);
+    }
+}
+
 bool engine_step(struct engine *e)
 {
-    bool worked = drain(e);
+    bool worked = drain_until_turn(e);
     if (!e->failed) worked = forward(e) || worked;
     if (worked) engine_copy_scheduler_stats(e);
     wake_front(e);

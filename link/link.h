@@ -94,6 +94,7 @@ bool link_is_stopping(const struct link *l);
 /* Sleeps until there was a call after seen = link_num_calls(), at once if there was. */
 uint32_t link_num_calls(const struct link *l);
 void link_sleep(struct link *l, uint32_t seen);
+void link_sleep_at_most(struct link *l, uint32_t seen, uint64_t timeout_ns);
 
 /* ---- to the front ---- */
 

@@ -21,6 +21,12 @@ void link_sleep(struct link *l, uint32_t seen)
     wake_word_sleep(&l->region->calls, seen, 0);
 }
 
+void link_sleep_at_most(struct link *l, uint32_t seen, uint64_t timeout_ns)
+{
+    assert_debug(timeout_ns > 0);
+    wake_word_sleep(&l->region->calls, seen, timeout_ns);
+}
+
 void link_submit(struct link *l, int32_t slot_idx)
 {
     request_slots_get(l->slots, slot_idx)->serial = ++l->last_serial;

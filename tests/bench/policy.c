@@ -9,7 +9,7 @@
  * steps, and all but one in a hundred of its gaps are at most twice the target. Time to first token of short prompts (under
  * half of the median) beside it. --flood: tenants of weights 3:1 and 4:2:1 that always have requests waiting, of different
  * kinds, and their shares of the machine's time and of tokens. --late: a step is planned so long before the one in flight ends,
- * instead of as soon as that has begun. */
+ * instead of when the engine would plan it; -1: as soon as that has begun. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +17,12 @@
 
 #include "base/check.h"
 #include "cli/load_trace.h"
+#include "engine/step_pace.h"
 #include "scheduler/scheduler.h"
 
 enum { REQUESTS_MAX = 4096, TENANTS_MAX = 3, FLIGHTS_MAX = 2 };
+enum { LEARNED = -2, AT_ONCE = -1 }; /* for late_us */
+static const double HOST_US = 400;   /* what the engine would see of its host */
 
 struct machine {
     const char *name;
@@ -49,6 +52,7 @@ struct run {
     struct scheduler *scheduler;
     struct plan plans[FLIGHTS_MAX];
     double end_us[FLIGHTS_MAX], device_us, now_us, late_us;
+    struct step_pace pace;
     int oldest, num_flights;
     struct request *requests;
     int num_requests, next, num_finished;
@@ -80,7 +84,8 @@ static void create(struct run *r, const struct machine *m, bool has_prices)
                                         .prefill_decode_equal = m->prefill_decode_equal,
                                         .model_key = "",
                                         .model_key_bytes = 0};
-    *r = (struct run){.machine = m, .late_us = -1};
+    *r = (struct run){.machine = m, .late_us = LEARNED};
+    step_pace_init(&r->pace);
     assert_always(scheduler_create(&options, &r->scheduler, NULL) == 0);
     for (int i = 0; i < FLIGHTS_MAX; i++)
         assert_always(plan_init(&r->plans[i], m->max_num_seqs, options.num_host_blocks) == 0);
@@ -181,10 +186,22 @@ static void begin_step(struct run *r)
     r->device_us = r->end_us[idx] = fmax(r->now_us, r->device_us) + us;
 }
 
+/* Until the next plan is made, beside a step in flight. */
+static void wait_for_turn(struct run *r)
+{
+    double us = r->plans[r->oldest].us, late_us = r->late_us;
+    if (r->num_flights != 1 || late_us == AT_ONCE || r->machine->num_flights == 1) return;
+    if (late_us == LEARNED) {
+        late_us = us - fmax(step_pace_wait_us(&r->pace, us), 0);
+        step_pace_learn(&r->pace, HOST_US, us, us, false);
+    }
+    r->now_us = fmax(r->now_us, r->device_us - late_us);
+}
+
 static void run_until(struct run *r, double us)
 {
     while (r->now_us < us && (r->next < r->num_requests || !scheduler_is_empty(r->scheduler))) {
-        if (r->late_us >= 0 && r->num_flights == 1) r->now_us = fmax(r->now_us, r->device_us - r->late_us);
+        wait_for_turn(r);
         submit_due(r);
         struct plan *plan = &r->plans[(r->oldest + r->num_flights) % FLIGHTS_MAX];
         bool is_full = r->num_flights == r->machine->num_flights;
@@ -395,7 +412,7 @@ int main(int argc, char **argv)
     const struct trace_shape *shape = NULL;
     int count = 400;
     uint64_t seed = 1;
-    double flood_s = 0, late_us = -1;
+    double flood_s = 0, late_us = LEARNED;
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *name = argv[i], *value = argv[i + 1];
         if (!strcmp(name, "--machine")) machine = &machines[!strcmp(value, "gpu")];

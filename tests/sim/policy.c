@@ -255,6 +255,7 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
     int32_t urgent = s->urgent.head, num_running = s->running.count,
             num_free_host_blocks = host_blocks_num_free(s->host_blocks);
     note_waiting(s);
+    pace_check_arrivals(world.engine);
     enum schedule_result result = __real_scheduler_plan(s, plan);
     if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
     if (result != SCHEDULE_STEP) {

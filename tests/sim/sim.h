@@ -141,6 +141,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(discarded_tokens)                                                                                      \
     X(engine_slept)                                                                                          \
     X(engine_sleep_refused)                                                                                  \
+    X(planned_late)                                                                                          \
     X(finished_within_a_turn)                                                                                \
     X(allocations_failed)                                                                                    \
     X(starts_failed)                                                                                         \

@@ -136,6 +136,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     check_salt(w, &slot_of(slot_idx)->input);
     trace((uint64_t)slot_idx << 32 ^ (uint64_t)choice_idx);
     __real_link_submit(l, slot_idx);
+    if (world.engine && !link_is_holding(l)) w->submitted_ns = now_ns();
     thread_pause();
 }
 
@@ -661,6 +662,7 @@ static void look_for_the_last_time(struct watch *w, int32_t slot_idx)
     look_at_tokens(w, slot_idx);
     look_at_finish(w, slot_idx);
     w->cancelled_before_turn = false;
+    w->submitted_ns = 0;
     w->num_passed = 0;
     if (!watch_is_unfinished(slot_idx)) return;
     if (w->due != FINISH_NONE && w->num_seen > 0) mark(MARK_left_over_finish);

@@ -16,6 +16,7 @@ struct watch {
     struct reference ref;
     int32_t prompt[PROMPT_MAX], tokens[MODEL_LEN];
     int32_t num_seen, num_passed;
+    uint64_t submitted_ns;  /* to the engine that runs; 0: just now, or to another */
     enum finish_reason due; /* FINISH_STOP, FINISH_LENGTH once the tokens say so */
     bool ends_by_form;      /* FINISH_STOP since nothing may follow */
     /* judge.c: the deaths in a row that it was on board of, at one place, and the last one's */
@@ -46,6 +47,10 @@ void watch_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, in
 
 void policy_forget(void); /* the engine is dead */
 bool policy_is_due_before(const struct sequence *a, const struct sequence *b);
+
+/* ---- pace.c ---- */
+
+void pace_check_arrivals(const struct engine *e); /* it plans */
 
 /* ---- judge.c ---- */
 

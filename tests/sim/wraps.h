@@ -45,6 +45,8 @@ WRAP(void, recovery_deinit, struct recovery *r);
 /* policy.c */
 WRAP(enum schedule_result, scheduler_plan, struct scheduler *s, struct plan *plan);
 WRAP(int, scheduler_add, struct scheduler *s, const struct sequence_input *input, int32_t *seq_id);
+/* pace.c */
+WRAP(void, link_sleep_at_most, struct link *l, uint32_t seen, uint64_t timeout_ns);
 /* watch.c */
 WRAP(void, block_manager_on_evict, struct block_manager *bm, void (*evict)(void *context, int32_t block_id),
      void *context);
