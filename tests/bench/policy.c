@@ -2,6 +2,7 @@
  * which load, and what tenants get under a flood. Nothing here depends on the machine that it runs on.
  *
  *   policy [--machine cpu|gpu] [--trace conversation|code|mooncake] [--requests N] [--seed S] [--flood SECONDS] [--late US]
+ *          [--beside TOKENS]
  *
  * Two policies over the same requests: flashd's; and vLLM's as its documents have it (decoding first, prompts in chunks, first
  * come first served, a fixed number of tokens a step, which the target has time for, preempted ones compute again), which is
@@ -9,7 +10,8 @@
  * steps, and all but one in a hundred of its gaps are at most twice the target. Time to first token of short prompts (under
  * half of the median) beside it. --flood: tenants of weights 3:1 and 4:2:1 that always have requests waiting, of different
  * kinds, and their shares of the machine's time and of tokens. --late: a step is planned so long before the one in flight ends,
- * instead of when the engine would plan it; -1: as soon as that has begun. */
+ * instead of when the engine would plan it; -1: as soon as that has begun. --beside: first tokens of short prompts alone and
+ * beside clients that keep sending prompts of so many tokens, gaps of streams beside these, and prompt tokens a second. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@
 #include "engine/step_pace.h"
 #include "scheduler/scheduler.h"
 
-enum { REQUESTS_MAX = 4096, TENANTS_MAX = 3, FLIGHTS_MAX = 2 };
+enum { REQUESTS_MAX = 4096, TENANTS_MAX = 3, FLIGHTS_MAX = 2, GAPS_MAX = 100000 };
 enum { LEARNED = -2, AT_ONCE = -1 }; /* for late_us */
 static const double HOST_US = 400;   /* what the engine would see of its host */
 
@@ -56,7 +58,10 @@ struct run {
     int oldest, num_flights;
     struct request *requests;
     int num_requests, next, num_finished;
-    void (*on_finish)(struct run *r, struct request *request); /* may be NULL */
+    void (*on_finish)(struct run *r, struct request *request);    /* may be NULL */
+    void (*on_gap)(struct run *r, const struct request *request); /* a token but the first; may be NULL */
+    double gaps_ms[GAPS_MAX];
+    int num_gaps;
     double weights[TENANTS_MAX], service_us[TENANTS_MAX], tokens[TENANTS_MAX];
     int num_tenants;
 };
@@ -141,6 +146,7 @@ static void end_entry(struct run *r, const struct plan_entry *e)
         q->first_us = r->now_us;
     else
         q->num_late += r->now_us - q->last_us > 2 * r->machine->target_us;
+    if (q->num_tokens > 1 && r->on_gap) r->on_gap(r, q);
     q->last_us = r->now_us;
     r->tokens[q->tenant] += q->num_tokens == 1 ? q->num_prompt + 1 : 1;
     if (q->num_tokens < q->num_answer) return;
@@ -328,6 +334,69 @@ static void print_loads(const struct machine *m, const struct trace_shape *shape
     }
 }
 
+/* ---- beside long prompts ---- */
+
+enum { SHORT_PROMPT = 100, NUM_SHORT = 500, STREAM_PROMPT = 256, LONG_MOST = 3 };
+
+static void ask(struct run *r, int idx, double arrival_us, int32_t num_prompt, int32_t num_answer)
+{
+    struct request *q = &r->requests[idx];
+    free(q->tokens);
+    *q = (struct request){.arrival_us = arrival_us, .num_prompt = num_prompt, .num_answer = num_answer};
+    make_tokens(q, idx + (int)fmod(arrival_us, 30000), 0);
+}
+
+/* Streams and long prompts never end: who had one has another one. */
+static void go_on(struct run *r, struct request *q)
+{
+    int idx = (int)(q - r->requests);
+    if (idx < NUM_SHORT) return;
+    ask(r, idx, r->now_us, q->num_prompt, q->num_answer);
+    submit(r, idx);
+}
+
+static void note_gap(struct run *r, const struct request *q)
+{
+    if (q - r->requests < NUM_SHORT + LONG_MOST || r->num_gaps == GAPS_MAX) return;
+    r->gaps_ms[r->num_gaps++] = (r->now_us - q->last_us) / 1000;
+}
+
+static void print_beside(const struct machine *m, int32_t num_tokens, int num_long, int num_streams,
+                         double late_us)
+{
+    static double first_ms[NUM_SHORT];
+    struct run r;
+    uint64_t state = 3;
+    double at_us = 1e6;
+    create(&r, m, true);
+    r.late_us = late_us;
+    r.on_finish = go_on;
+    r.on_gap = note_gap;
+    r.requests = calloc(NUM_SHORT + LONG_MOST + (size_t)num_streams, sizeof *r.requests);
+    r.num_requests = NUM_SHORT;
+    r.weights[0] = 1;
+    double every_s = 12 * step_prices_prompt_us(&m->prices, 0, SHORT_PROMPT) / 1e6;
+    for (int i = 0; i < NUM_SHORT; i++, at_us += 1e6 * trace_gap(&state, 1 / every_s, 1))
+        ask(&r, i, at_us, SHORT_PROMPT, 1);
+    for (int i = 0; i < num_long + num_streams; i++) {
+        int idx = NUM_SHORT + i + (i < num_long ? 0 : LONG_MOST - num_long);
+        ask(&r, idx, 0, i < num_long ? num_tokens : STREAM_PROMPT, i < num_long ? 1 : 1000);
+        submit(&r, idx);
+    }
+    run_until(&r, at_us);
+    for (int i = 0; i < NUM_SHORT; i++)
+        first_ms[i] = (r.requests[i].first_us - r.requests[i].arrival_us) / 1000;
+    qsort(first_ms, NUM_SHORT - 20, sizeof *first_ms, compare);
+    qsort(r.gaps_ms, (size_t)r.num_gaps, sizeof *r.gaps_ms, compare);
+    printf("%s, %d clients of %d tokens, %2d streams: first token of %d tokens %5.0f ms median, %5.0f p99",
+           m->name, num_long, num_tokens, num_streams, SHORT_PROMPT, first_ms[NUM_SHORT / 2],
+           first_ms[(NUM_SHORT - 20) * 99 / 100]);
+    printf("; gaps %5.1f median, %5.1f p99; %6.0f tokens/s\n", r.num_gaps ? r.gaps_ms[r.num_gaps / 2] : 0,
+           r.num_gaps ? r.gaps_ms[r.num_gaps * 99 / 100] : 0, r.tokens[0] / r.now_us * 1e6);
+    r.num_requests = NUM_SHORT + LONG_MOST + num_streams;
+    destroy(&r);
+}
+
 /* ---- shares under a flood ---- */
 
 struct kind {
@@ -413,6 +482,7 @@ int main(int argc, char **argv)
     int count = 400;
     uint64_t seed = 1;
     double flood_s = 0, late_us = LEARNED;
+    int32_t beside = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *name = argv[i], *value = argv[i + 1];
         if (!strcmp(name, "--machine")) machine = &machines[!strcmp(value, "gpu")];
@@ -421,11 +491,15 @@ int main(int argc, char **argv)
         if (!strcmp(name, "--seed")) seed = strtoull(value, NULL, 10);
         if (!strcmp(name, "--flood")) flood_s = atof(value);
         if (!strcmp(name, "--late")) late_us = atof(value);
+        if (!strcmp(name, "--beside")) beside = atoi(value);
     }
     for (size_t i = 0; i < array_length(machines); i++) {
         if (machine && machine != &machines[i]) continue;
         if (flood_s > 0) print_flood(&machines[i], flood_s);
-        for (const struct trace_shape *one = trace_shapes; one->name && flood_s == 0; one++)
+        for (int num_long = 0; num_long <= LONG_MOST && beside > 0; num_long++)
+            for (int streams = 0; streams <= 32; streams += 16)
+                print_beside(&machines[i], beside, num_long, streams, late_us);
+        for (const struct trace_shape *one = trace_shapes; one->name && flood_s == 0 && beside == 0; one++)
             if (!shape || shape == one) print_loads(&machines[i], one, count, seed, late_us);
     }
     return 0;

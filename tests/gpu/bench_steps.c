@@ -1,13 +1,14 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [first | decode | sampling | mixed | prefill]
+ *   bench_steps MODEL [--load-format dummy] [first | decode | sampling | mixed | prefill | chunks]
  *
  * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
  * later ones, which they should not. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
  * sample add to greedy decoding, in percent of its step. Mixed: the same for steps
  * that hold prompts beside decoding sequences, 1,024 tokens in all. Prefill: tokens a second, best of 3; one
- * prompt first, while the card is not yet at its power limit. */
+ * prompt first, while the card is not yet at its power limit. Chunks, only when named: steps that hold nothing but the next
+ * few tokens of a long prompt. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ enum {
     TOKENS_MAX = 8192,
     SEQS_MAX = 256,
     CONTEXT_MAX = 2048,
+    LONG_CONTEXT_MAX = 131072,
     WARM_STEPS = 8,
     TIMED_STEPS = 32,
     MIXED_TOKENS = 1024,
@@ -200,6 +202,33 @@ static void print_prefill(struct session *s, int num_seqs, int32_t length)
     fflush(stdout);
 }
 
+static double chunk_ms(struct session *s, int32_t num_done, int32_t num_tokens)
+{
+    enum { WARM = 2, TIMED = 4 };
+    const struct session_part part = {.num_done = num_done, .num_tokens = num_tokens, .tokens = prompt};
+    uint64_t begin_ns = 0;
+    for (int i = 0; i < WARM + TIMED; i++) {
+        if (i == WARM) begin_ns = clock_monotonic_ns();
+        session_step(s, &part, 1);
+        session_finish_step(s);
+    }
+    return seconds_since(begin_ns) * 1e3 / TIMED;
+}
+
+static void print_chunks(struct session *s)
+{
+    static const int32_t dones[] = {0, 8000, 16000, 32000, 64000, 100000},
+                         sizes[] = {16, 64, 128, 256, 512, 1024};
+    set_length(s, LONG_CONTEXT_MAX);
+    for (size_t i = 0; i < array_length(dones); i++) {
+        printf("chunk behind %6d tokens, ms:", dones[i]);
+        for (size_t k = 0; k < array_length(sizes); k++)
+            printf("  %4d: %7.3f", sizes[k], chunk_ms(s, dones[i], sizes[k]));
+        printf("\n");
+        fflush(stdout);
+    }
+}
+
 static bool wanted(const char *what, const char *name)
 {
     return !*what || !strcmp(what, name);
@@ -222,7 +251,7 @@ int main(int argc, char **argv)
         .isa = "auto",
         .kv_dtype = DTYPE_BF16,
         .num_seqs = SEQS_MAX,
-        .max_model_len = CONTEXT_MAX,
+        .max_model_len = !strcmp(what, "chunks") ? LONG_CONTEXT_MAX : CONTEXT_MAX,
         .num_batched_tokens = TOKENS_MAX,
         .num_logits = SEQS_MAX,
         .num_blocks = POOL_BLOCKS,
@@ -235,6 +264,7 @@ int main(int argc, char **argv)
     } decodes[] = {{1, 1024},  {8, 1024},   {32, 1024}, {64, 1024},
                    {96, 1024}, {128, 1024}, {192, 512}, {256, 512}},
       mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}}, sampled[] = {{1, 1024}, {64, 1024}, {256, 512}};
+    if (!strcmp(what, "chunks")) print_chunks(&s);
     if (wanted(what, "first")) print_first(&s);
     if (wanted(what, "prefill")) print_prefill(&s, 1, 512);
     for (size_t i = 0; i < array_length(decodes) && wanted(what, "decode"); i++) {
