@@ -3,10 +3,10 @@
 #include <math.h>
 
 static const double FIRST_HOST_US = 1000, FIRST_DOUBT = 0.2;
-static const double LEAST_HOST_US = 200, LEAST_DOUBT = 0.02;
+static const double LEAST_HOST_US = 200, LEAST_DOUBT = 0.04;
 static const double MOST_HOST_US = 100000, MOST_DOUBT = 1;
 static const double SPARE = 1.25;   /* times what was seen */
-static const double FORGET = 0.98;  /* with each step */
+static const double FORGET = 0.99;  /* with each step */
 static const double TOO_LATE = 1.5; /* times as early from now on */
 
 void step_pace_init(struct step_pace *p)

@@ -339,8 +339,8 @@ static void plan_shorter(struct scheduler *s, struct plan *plan, const struct se
         if (take(s, plan, seq)) plan_prompt(s, plan, seq, plan->us_left - us_kept);
 }
 
-/* A long prompt ends the plan: it takes what is left. */
-static void plan_prompts(struct scheduler *s, struct plan *plan)
+/* A long prompt ends the plan: it takes what is left, but for us_alone when it is not alone. */
+static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone)
 {
     struct sequence *first;
     bool any_long = false;
@@ -348,19 +348,20 @@ static void plan_prompts(struct scheduler *s, struct plan *plan)
     while (!any_long && has_room(s, plan) && (first = next_prompt(s))) {
         if (!take(s, plan, first)) continue;
         any_long = is_long(s, plan, first);
-        if (any_long) plan_shorter(s, plan, first);
+        if (any_long && (plan->num_prefills > 0 || shortest_beside(s, first))) plan->us_left -= us_alone;
+        if (any_long && plan->us_left > 0) plan_shorter(s, plan, first);
         if (has_room(s, plan)) plan_prompt(s, plan, first, plan->us_left);
     }
 }
 
 /* Time for prompts: what decoding leaves of the target. On a machine that cannot keep it, enough that what a
- * step costs in any case is not most of it; when nobody's next token is late, nearly nothing of it. */
-static double us_for_prompts(const struct scheduler *s, const struct plan *plan)
+ * step costs in any case is not most of it; when nobody waits for a token, nearly nothing of it. */
+static double us_for_prompts(const struct scheduler *s, const struct plan *plan, bool somebody_waits)
 {
     const struct step_prices *p = &s->prices;
     double target = s->options.target_us;
     if (target <= 0) return INFINITY;
-    if (plan->num_decodes == 0) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
+    if (!somebody_waits) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
     double spent = p->prompt_step + step_prices_us(p, &plan->work) - p->decode_step;
     return fmax(target - spent, fmax(target * PROMPTS_SHARE, STEPS_WORTH * p->prompt_step));
 }
@@ -396,8 +397,8 @@ enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)
     s->num_refused = 0;
     if (!make_room(s, plan)) return SCHEDULE_DRAIN;
     plan_decodes(s, plan);
-    plan->us_left = us_for_prompts(s, plan);
-    plan_prompts(s, plan);
+    plan->us_left = us_for_prompts(s, plan, plan->num_decodes > 0);
+    plan_prompts(s, plan, s->options.target_us > 0 ? plan->us_left - us_for_prompts(s, plan, true) : 0);
     if (plan->num_tokens == 0) return SCHEDULE_IDLE;
     plan->us = step_prices_us(&s->prices, &plan->work);
     bill_step(s, plan);

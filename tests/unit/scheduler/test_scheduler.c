@@ -665,9 +665,9 @@ static void test_long_before_short_in_the_end(void **state)
             *(e->seq_id == first ? &num_long : &num_short) += e->num_tokens;
             is_done |= e->seq_id == first && e->samples;
         }
-        assert_true(num_short > 0 && (is_done || num_long > 2 * num_short));
+        assert_true(is_done || (num_short > 0 && num_long > 2 * num_short));
     }
-    assert_in_range(num_turns, 6, 12);
+    assert_in_range(num_turns, 6, 24);
     run_all(b);
     destroy(b);
 }
