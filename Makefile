@@ -239,7 +239,7 @@ test-clients: all model ## the newest client programs from the Python package in
 	@.venv/bin/python tests/clients/run $(ARGS)
 
 .PHONY: test-all
-test-all: test ## make test, then every client program: gigabytes to install (guidellm, Open WebUI, transformers, vLLM)
+test-all: test ## make test, then every client program: gigabytes to install (aiperf, guidellm, Open WebUI, transformers, vLLM)
 	@$(MAKE) --no-print-directory test-clients ARGS=--all
 
 KILLS ?= 1000
