@@ -4,9 +4,10 @@
 What a step of docker's builder would do: FROM (debian:12-slim, or an earlier stage), WORKDIR, COPY (of the files that git has, or of a
 stage), RUN, USER, ENV; EXPOSE and STOPSIGNAL are noted. In the end the container's command serves tests' model as its user, in a network
 of its own, HEALTHCHECK's command must hold, and STOPSIGNAL must end it with 0. Needs root, debootstrap and Debian's packages: 5 to
-15 minutes.
+15 minutes, Dockerfile.cuda longer.
 """
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -37,6 +38,13 @@ class Stage:
         return roots.run(self.root, *words, env=self.env, user=self.user, **options)
 
 
+def trust_proxy(stage):
+    """A builder behind a proxy that reads along has its certificate."""
+    if "PIP_CERT" in os.environ:
+        shutil.copy(os.environ["PIP_CERT"], stage.root / "etc/pip-cert.pem")
+        stage.env["PIP_CERT"] = "/etc/pip-cert.pem"
+
+
 def copy_sources(stage, target):
     """What git has, as a checkout would."""
     archive = subprocess.run(["git", "ls-files", "-z"], cwd=roots.ROOT, capture_output=True, check=True).stdout
@@ -56,6 +64,7 @@ def do(stages, word, rest, base):
         assert image in earlier or image == "debian:12-slim", f"no root for {image}"
         root = roots.FOLDER / f"stage-{len(stages)}"
         stages.append(Stage(name, roots.copy(earlier.get(image, base), root)))
+        trust_proxy(stages[-1])
     elif word == "WORKDIR":
         stage.folder = rest
         (stage.root / rest[1:]).mkdir(parents=True, exist_ok=True)
