@@ -24,7 +24,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_large.cuh"
-#include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/linear_tile.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -41,10 +41,6 @@ enum {
     THREADS = GROUPS * 128,
     WARPS = THREADS / 32,
     X_BYTES = TILE_M * ROW_BYTES,
-    OUT_ROWS = 16, /* of a warp */
-    OUT_COLUMNS = 64,
-    OUT_BYTES = OUT_ROWS * OUT_COLUMNS * 2,
-    OUT_BUFFERS = 2,
     RING_BYTES_MAX = 194 << 10, /* of the 227 KB that a CTA can have, besides the results */
     BAND_ROWS_MIN = 2048,
     BAND_ROWS_MAX = 4096,
@@ -58,23 +54,10 @@ template <int WIDTH> struct large_traits {
 };
 
 struct large_args {
-    const float *bias;
-    int32_t n, num_k;                        /* stages of a tile */
-    int32_t num_tile_rows, num_tile_columns; /* in tiles of a cluster */
-    int32_t band; /* rows of tiles that are walked column by column: x stays in the L2 while W passes by */
+    struct tile_output out;
+    struct tile_grid tiles;
+    int32_t num_k; /* stages of a tile */
 };
-
-struct tile_place {
-    int32_t row, column;
-};
-
-/* Tiles in the order in which clusters take them. */
-__device__ __forceinline__ struct tile_place place_of(const large_args &a, int32_t index)
-{
-    int32_t first = index / (a.band * a.num_tile_columns) * a.band;
-    int32_t within = index - first * a.num_tile_columns, rows = min(a.band, a.num_tile_rows - first);
-    return {first + within % rows, within / rows};
-}
 
 struct ring {
     uint32_t x, w, full, empty;
@@ -94,13 +77,10 @@ template <int WIDTH, int CLUSTER> struct producer {
     {
         index = (int32_t)blockIdx.x / CLUSTER;
         k = 0;
-        tile = place_of(a, index);
+        tile = place_of(a.tiles, index);
     }
 
-    __device__ __forceinline__ bool is_done(void) const
-    {
-        return index >= a.num_tile_rows * a.num_tile_columns;
-    }
+    __device__ __forceinline__ bool is_done(void) const { return index >= num_tiles_of(a.tiles); }
 
     __device__ __forceinline__ void load_w(int32_t stage) const
     {
@@ -128,7 +108,7 @@ template <int WIDTH, int CLUSTER> struct producer {
         if (is_done())
             dependents_launch();
         else
-            tile = place_of(a, index);
+            tile = place_of(a.tiles, index);
     }
 
     /* W needs nothing of the kernel before. */
@@ -160,58 +140,6 @@ template <int CLUSTER> __device__ __forceinline__ void release(uint32_t barrier)
         barrier_arrive_at(barrier, lane);
     else
         barrier_arrive(barrier);
-}
-
-/* Columns n and n + 1. */
-__device__ __forceinline__ uint32_t plain_pair(const large_args &a, int32_t n, float x, float y)
-{
-    uint32_t sums = pack_bf16(x, y);
-    if (!a.bias || n >= a.n) return sums;
-    float2 rounded = unpack_bf16(sums);
-    return pack_bf16(rounded.x + a.bias[n], rounded.y + a.bias[n + 1]);
-}
-
-/* Boxes of 64 columns in which a tile's results are stored. */
-template <int WIDTH, bool SILU_MUL>
-constexpr int OUT_BOXES = ((SILU_MUL ? WIDTH / 2 : WIDTH) + OUT_COLUMNS - 1) / OUT_COLUMNS;
-
-/* A warp's 16 rows from row on, 64 columns of the result at a time; where they do not divide a tile, the last
- * ones overlap those before, with the same values. Gate and up alternate in groups of 8 columns. The buffers take turns
- * across tiles: num_stored counts the boxes of those before, so that what is written is never what the newest store
- * still reads. */
-template <int WIDTH, bool SILU_MUL>
-__device__ __forceinline__ void store_tile(const large_args &a, const CUtensorMap *out_map,
-                                           const float (&d)[WIDTH / 2], uint32_t buffers, int32_t num_stored,
-                                           int32_t row, int32_t first_n)
-{
-    constexpr int SUMS = SILU_MUL ? 8 : 4; /* of a group of 8 columns of the result: a thread's share */
-    constexpr int COLUMNS = SILU_MUL ? WIDTH / 2 : WIDTH;
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int box = 0; box < OUT_BOXES<WIDTH, SILU_MUL>; box++) {
-        const int first = min(box * OUT_COLUMNS, COLUMNS - OUT_COLUMNS);
-        uint32_t buffer = buffers + (num_stored + box) % OUT_BUFFERS * OUT_BYTES;
-        if (lane == 0) bulk_wait_read<OUT_BUFFERS - 1>();
-        __syncwarp();
-#pragma unroll
-        for (int j = 0; j < 8; j += 2) { /* two groups of columns, rows 0..7 and 8..15 of each */
-            uint32_t packed[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int group = first / 8 + j + i / 2;
-                const float *s = d + group * SUMS + i % 2 * 2;
-                packed[i] = SILU_MUL ? silu_mul(pack_bf16(s[0], s[1]), pack_bf16(s[4], s[5]))
-                                     : plain_pair(a, first_n + group * 8 + lane % 4 * 2, s[0], s[1]);
-            }
-            store_matrix(buffer + lane % 16 * ROW_BYTES + (((j + lane / 16) ^ lane % 8) << 4), packed);
-        }
-        shared_writes_fence();
-        __syncwarp();
-        if (lane == 0) {
-            tensor_store_2d(out_map, buffer, (SILU_MUL ? first_n / 2 : first_n) + first, row);
-            bulk_commit();
-        }
-    }
 }
 
 template <int WIDTH, bool SILU_MUL, int CLUSTER>
@@ -250,7 +178,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t x_first = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
                    w_first = wgmma_descriptor_low(r.w);
     const uint32_t buffers = r.w + T::STAGES * T::W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
-    int32_t num_stored = 0, stage = 0, before = -1, num_tiles = a.num_tile_rows * a.num_tile_columns;
+    int32_t num_stored = 0, stage = 0, before = -1, num_tiles = num_tiles_of(a.tiles);
     uint32_t parity = 0, x = x_first, w = w_first;
     float d[WIDTH / 2];
     for (int32_t index = blockIdx.x / CLUSTER; index < num_tiles; index += gridDim.x / CLUSTER) {
@@ -283,8 +211,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         wgmma_wait<0>();
         wgmma_hold(d);
         release<CLUSTER>(r.empty + 8 * before);
-        struct tile_place tile = place_of(a, index);
-        store_tile<WIDTH, SILU_MUL>(a, &out_map, d, buffers, num_stored,
+        struct tile_place tile = place_of(a.tiles, index);
+        store_tile<WIDTH, SILU_MUL>(a.out, &out_map, d, buffers, num_stored,
                                     (tile.row * CLUSTER + rank) * TILE_M + warp * OUT_ROWS,
                                     tile.column * WIDTH);
         num_stored = (num_stored + OUT_BOXES<WIDTH, SILU_MUL>) % OUT_BUFFERS;
@@ -331,16 +259,15 @@ bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const
         !tensor_map_encode_matrix(d, &out_map, out, rows, SILU_MUL ? w->n / 2 : w->n, OUT_ROWS))
         return false;
     large_args a = {};
-    a.bias = w->bias;
-    a.n = w->n;
+    a.out = {w->bias, w->n};
     a.num_k = (w->k + STAGE_K - 1) / STAGE_K;
-    a.num_tile_rows = (rows + CLUSTER * TILE_M - 1) / (CLUSTER * TILE_M);
-    a.num_tile_columns = (w->n + WIDTH - 1) / WIDTH;
-    a.band =
+    a.tiles.num_rows = (rows + CLUSTER * TILE_M - 1) / (CLUSTER * TILE_M);
+    a.tiles.num_columns = (w->n + WIDTH - 1) / WIDTH;
+    a.tiles.band =
         ((size_t)BAND_ROWS_MAX * w->k * 2 <= BAND_BYTES ? BAND_ROWS_MAX : BAND_ROWS_MIN) / (CLUSTER * TILE_M);
 
-    assert_always(a.num_k > 0 && a.band > 0);
-    assert_always((int64_t)a.band * a.num_tile_columns <= INT32_MAX); /* place_of divides by it */
+    assert_always(a.num_k > 0 && a.tiles.band > 0);
+    assert_always((int64_t)a.tiles.band * a.tiles.num_columns <= INT32_MAX); /* place_of divides by it */
 
     auto kernel = large_kernel<WIDTH, SILU_MUL, CLUSTER>;
     cudaLaunchAttribute attributes[2] = {};
@@ -358,7 +285,7 @@ bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const
     if (!cuda_allow_shared(d, (const void *)kernel, T::SHARED_BYTES)) return false;
     int32_t num_clusters = cuda_clusters_max(d, (const void *)kernel, &config);
     if (num_clusters == 0) return false;
-    config.gridDim = dim3((unsigned)(std::min(num_clusters, a.num_tile_rows * a.num_tile_columns) * CLUSTER));
+    config.gridDim = dim3((unsigned)(std::min(num_clusters, num_tiles_of(a.tiles)) * CLUSTER));
     return CUDA_CHECK(d, cudaLaunchKernelEx(&config, kernel, a, x_map, w_map, out_map));
 }
 
