@@ -74,7 +74,7 @@ static void print_shapes(const struct config *config, const struct model_files *
     if (c->quantisation.format != QUANT_NONE)
         printf("quantised     %s%s\n", c->quantisation.name,
                c->quantisation.wants_quantised_activations
-                   ? ", weights only: activations, which the model would quantise too, stay as they are"
+                   ? ", weights and activations; activations stay as they are but for FP8 on an H100 or H200"
                    : "");
     printf("layers        %d x hidden %d, MLP %d\n", c->num_layers, c->hidden_size, c->intermediate_size);
     if (c->num_experts)

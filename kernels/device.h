@@ -50,6 +50,9 @@ struct linear_desc {
     struct weight_view parts[LINEAR_PARTS_MAX];
     struct weight_view biases[LINEAR_PARTS_MAX]; /* rows 1, cols N of the part; data NULL: none */
     enum gate_function gate;                     /* LINEAR_GATE_UP */
+    bool
+        quantise_input; /* the model was made for rows of x that are quantised as its e4m3 weights are; a device may
+                            take them as they are */
     bool wide_output;    /* results are f32 logits (lm_head): for logits, not for other operations */
     float softcap;       /* wide_output: logits become softcap tanh(logit / softcap); 0: they stay */
     bool also_embedding; /* the same matrix serves embed (tied embeddings): store it once */

@@ -42,7 +42,22 @@ struct dummy_weights {
     uint64_t seed;
     struct mapping *mappings;
     float tile[TILE_VALUES];
+    uint8_t codes[TILE_VALUES]; /* of e4m3, made when first asked for */
+    float codes_deviation;      /* 0: they were not */
 };
+
+/* All codes are drawn alike, but NaN. */
+static void fill_codes(struct dummy_weights *d)
+{
+    double sum = 0;
+    for (size_t i = 0; i < TILE_VALUES; i++) {
+        const uint32_t bits = rng_philox(d->seed, i / 4, 1).word[i % 4];
+        d->codes[i] = (uint8_t)((bits & 0x80) | (bits >> 8) % 0x7f);
+        const double value = (double)dtype_e4m3_to_f32(d->codes[i]);
+        sum += value * value;
+    }
+    d->codes_deviation = (float)sqrt(sum / TILE_VALUES);
+}
 
 struct dummy_weights *dummy_weights_create(uint64_t seed)
 {
@@ -50,6 +65,7 @@ struct dummy_weights *dummy_weights_create(uint64_t seed)
     if (!d) return NULL;
     d->seed = seed;
     d->mappings = NULL;
+    d->codes_deviation = 0;
     for (size_t i = 0; i < TILE_VALUES; i += 4) {
         struct rng_block random = rng_philox(seed, i, 0);
         for (size_t j = 0; j < 4; j++)
@@ -75,7 +91,7 @@ void dummy_weights_destroy(struct dummy_weights *d)
     free(d);
 }
 
-static uint16_t *allocate(struct dummy_weights *d, size_t num_bytes)
+static void *allocate(struct dummy_weights *d, size_t num_bytes)
 {
     struct mapping *m = malloc(sizeof *m);
     if (!m) return NULL;
@@ -93,15 +109,29 @@ static uint16_t *allocate(struct dummy_weights *d, size_t num_bytes)
 struct fill {
     const struct dummy_weights *d;
     uint64_t stream;
-    uint16_t *out;
+    uint16_t *out;  /* or */
+    uint8_t *codes; /* if not NULL */
     int64_t first_row, end_row, cols;
     float center, scale;
 };
+
+static void copy_codes(const struct fill *f, uint8_t *out, size_t at)
+{
+    for (int64_t done = 0; done < f->cols; at = 0) {
+        int64_t n = min_of(f->cols - done, (int64_t)(TILE_VALUES - at));
+        memcpy(out + done, f->d->codes + at, (size_t)n);
+        done += n;
+    }
+}
 
 static void fill_row(const struct fill *f, int64_t row)
 {
     uint16_t *out = f->out + row * f->cols;
     size_t at = (rng_philox(f->d->seed, 0, f->stream + 1).word[0] + (uint64_t)row * ROW_STRIDE) % TILE_VALUES;
+    if (f->codes) {
+        copy_codes(f, f->codes + row * f->cols, at);
+        return;
+    }
     for (int64_t done = 0; done < f->cols; at = 0) {
         int64_t n = min_of(f->cols - done, (int64_t)(TILE_VALUES - at));
         const float *tile = f->d->tile + at;
@@ -165,6 +195,29 @@ static struct weight_view make(struct dummy_weights *d, uint64_t stream, int64_t
 struct weight_view dummy_weights_matrix(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols)
 {
     return make(d, stream, rows, cols, 0, (float)(1 / sqrt((double)cols)));
+}
+
+struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
+                                     int64_t scale_rows, int64_t scale_cols)
+{
+    const int64_t rows_of_scales = (rows + scale_rows - 1) / scale_rows,
+                  cols_of_scales = (cols + scale_cols - 1) / scale_cols;
+    uint8_t *codes = allocate(d, (size_t)rows * (size_t)cols);
+    float *scales = allocate(d, (size_t)rows_of_scales * (size_t)cols_of_scales * sizeof *scales);
+    if (!codes || !scales) return (struct weight_view){0};
+    if (d->codes_deviation == 0) fill_codes(d);
+    fill_in_parallel(&(struct fill){.d = d, .stream = stream, .codes = codes, .end_row = rows, .cols = cols});
+    for (int64_t i = 0; i < rows_of_scales * cols_of_scales; i++)
+        scales[i] = 1 / (sqrtf((float)cols) * d->codes_deviation);
+    struct weight_view v = weight_view_plain(codes, DTYPE_F8_E4M3, rows, cols);
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){
+        .scales = {.data = scales, .type = SCALE_F32, .rows = rows_of_scales, .cols = cols_of_scales},
+        .scale_rows = scale_rows,
+        .scale_cols = scale_cols,
+        .scale_factor = 1,
+        .scale_divisor = 1};
+    return v;
 }
 
 struct weight_view dummy_weights_vector(struct dummy_weights *d, uint64_t stream, int64_t cols, float center)

@@ -1,4 +1,4 @@
-/* dummy_weights.h - random BF16 matrices for measuring a model's speed from its config.json alone.
+/* dummy_weights.h - random BF16 and FP8 matrices for measuring a model's speed from its config.json alone.
  *
  * Values are uniform with variance 1 / cols, so that a product with a vector of ones' size has that size
  * again. They depend on the seed given for a matrix only. Memory is the matrices' own and is filled when one
@@ -16,6 +16,9 @@ void dummy_weights_destroy(struct dummy_weights *d);
 
 /* data is NULL when there is no memory. */
 struct weight_view dummy_weights_matrix(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols);
+/* In e4m3, of the same variance, with one scale for scale_rows x scale_cols. */
+struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
+                                     int64_t scale_rows, int64_t scale_cols);
 /* One row around center: norm weights around 1, biases around 0. */
 struct weight_view dummy_weights_vector(struct dummy_weights *d, uint64_t stream, int64_t cols, float center);
 

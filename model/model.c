@@ -88,14 +88,16 @@ static struct linear *create_linear(struct builder *b, const struct linear_desc 
                                     int64_t cols)
 {
     struct device *d = b->m->device;
+    struct linear_desc whole = *desc;
     struct linear *linear = NULL;
     if (b->status) return NULL;
+    whole.quantise_input = b->m->config.quantisation.wants_quantised_activations;
     for (int i = 0; i < desc->num_parts; i++) {
         assert_always(desc->parts[i].cols == cols);
         rows -= weight_view_num_rows(&desc->parts[i]);
     }
     assert_always(rows == 0);
-    b->status = d->ops->linear_create(d, desc, &linear, b->err);
+    b->status = d->ops->linear_create(d, &whole, &linear, b->err);
     if (!b->status && d->ops->linear_bytes(d, linear) == 0) b->all_copied = false;
     return linear;
 }

@@ -106,6 +106,13 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
     return STATUS_OK;
 }
 
+/* Embeddings, the head and routers stay as they are in checkpoints, too. */
+static bool is_dummy_fp8(const struct model_files *f, enum weight_role role)
+{
+    return f->config.quantisation.format == QUANT_BYTES && role != WEIGHT_TOKEN_EMBEDDING &&
+           role != WEIGHT_LM_HEAD && role != WEIGHT_ROUTER && role != WEIGHT_SHARED_WEIGHT;
+}
+
 static struct weight_view make_dummy(const struct model_files *f, enum weight_role role, int32_t layer,
                                      int32_t expert)
 {
@@ -113,6 +120,11 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
     int64_t rows = weight_dimension(&f->config, line->rows), cols = weight_dimension(&f->config, line->cols);
     uint64_t stream = view_idx(f, role, layer, expert);
     if (!weight_is_required(&f->config, line->presence, layer)) return (struct weight_view){0};
+    if (line->rows != DIM_1 && is_dummy_fp8(f, role)) {
+        const struct quantisation *q = &f->config.quantisation;
+        return dummy_weights_fp8(f->dummy, stream, rows, cols, q->block_rows ? q->block_rows : 1,
+                                 q->block_rows ? q->block_cols : cols);
+    }
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     return dummy_weights_vector(f->dummy, stream, cols, weight_is_norm(role) ? 1 - f->config.norm_offset : 0);
 }

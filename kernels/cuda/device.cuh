@@ -103,6 +103,13 @@ static inline int32_t batch_num_rows(const struct batch *b, enum row_set rows)
     return rows == ROWS_LOGITS ? b->num_logits : b->num_tokens;
 }
 
+/* Rows of x in e4m3, as linear_fp8.cuh has them. */
+struct fp8_rows {
+    uint8_t *codes; /* [T][largest K]; NULL: no product is of e4m3 */
+    float *scales;  /* [largest K / 128][pitch] */
+    int32_t pitch;
+};
+
 /* In device memory: what CTAs that stay on their SM have taken of a launch's work so far. All 0 between launches: whoever is
  * the last to come sets it back. Apart, since a kernel may begin before the one ahead of it has ended. */
 struct work_queues {
@@ -143,6 +150,7 @@ struct cuda_device {
     float *attention_partial;            /* decode: split outputs and log-sum-exps */
     int32_t *attention_counters;         /* decode: arrivals per (sequence, head, merger) */
     __nv_bfloat16 *gate_up;              /* [T][2 * intermediate] for the products that do not fuse */
+    struct fp8_rows fp8_rows;            /* linear.cu: of the product under way */
     int32_t *last_tokens;                /* [num_batch_slots] last sampled token of each slot */
     bool forbids;                        /* there are ids that no row may draw */
     double *sums;                        /* [num_batch_slots][hidden]: pool.cu */

@@ -90,6 +90,17 @@ static __device__ __forceinline__ void tensor_load_2d(uint32_t to_shared, const 
                : "memory");
 }
 
+/* Bytes as they lie; a multiple of 16, as both addresses. */
+static __device__ __forceinline__ void bulk_load(uint32_t to_shared, const void *from, uint32_t bytes,
+                                                 uint32_t barrier)
+{
+    HOPPER_ASM(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            to_shared),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+
 /* The same for data that is read once: it leaves the L2 first. */
 static __device__ __forceinline__ void tensor_stream_2d(uint32_t to_shared, const CUtensorMap *map,
                                                         uint32_t barrier, int32_t x, int32_t y)

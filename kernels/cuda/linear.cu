@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
@@ -55,7 +56,7 @@ struct linear_plan {
 
 /* Of a device. */
 struct linears {
-    std::map<std::tuple<int32_t, int32_t, int, int, bool>, struct linear_plan> plans;
+    std::map<std::tuple<int32_t, int32_t, int, int, int, bool>, struct linear_plan> plans;
 };
 
 namespace
@@ -158,10 +159,35 @@ __global__ void gate_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up
     *(uint4 *)(out + (size_t)blockIdx.x * num_out + i) = o;
 }
 
+bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
+             const struct linear *w, bool silu_mul)
+{
+    const struct fp8_rows *quantised = &d->fp8_rows;
+    struct fp8_product p = {};
+    p.out = out;
+    p.bias = w->bias;
+    p.rows = rows;
+    p.n = w->n;
+    p.k = w->k;
+    p.x = quantised->codes;
+    p.x_scales = quantised->scales;
+    p.x_pitch = quantised->pitch;
+    p.w = w->fp8.codes;
+    p.w_scales = w->fp8.scales;
+    p.w_pitch = w->fp8.pitch;
+    p.in_blocks = w->fp8.in_blocks;
+    p.silu_mul = silu_mul;
+    return cuda_quantise_rows(d, rows, w->k, x, quantised->codes, quantised->scales, quantised->pitch,
+                              p.in_blocks) &&
+           (c.kernel == LINEAR_SMALL ? cuda_linear_fp8_small(d, c.tile_rows, &p)
+                                     : cuda_linear_fp8_large(d, c.tile_rows, &p));
+}
+
 /* The product alone, but for SiLU where the kernel has that in its epilogue (silu_mul). False where the kernel cannot. */
 bool run_product(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
                  const struct linear *w, bool silu_mul)
 {
+    if (w->format == LINEAR_FP8) return run_fp8(d, c, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_LARGE)
         return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_SMALL)
@@ -184,7 +210,8 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
                 const struct linear *w)
 {
     bool is_gated = w->kind == LINEAR_GATE_UP,
-         in_epilogue = is_gated && w->gate == GATE_SILU && c.kernel != LINEAR_BLAS;
+         in_epilogue =
+             is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
     if (!is_gated || in_epilogue) return run_product(d, c, rows, out, x, w, in_epilogue);
     if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
     run_gate_mul(d, rows, out, w);
@@ -195,7 +222,8 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
 
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
-    if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) run_choice(d, {}, rows, out, x, w);
+    if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w) && !run_choice(d, {}, rows, out, x, w))
+        cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
 }
 
 struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows)
@@ -220,7 +248,8 @@ int32_t blas_rows(int32_t rows)
 
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
-    return cuda_linear_choice(w, rows).kernel == LINEAR_BLAS ? min(blas_rows(rows), max(rows, room)) : rows;
+    bool is_blas = w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS;
+    return is_blas ? min(blas_rows(rows), max(rows, room)) : rows;
 }
 
 void cuda_linear(struct device *device, const struct batch *b, enum row_set rows, void *out, const void *x,
@@ -233,7 +262,9 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
 {
     if (!d->linears) d->linears = new struct linears();
-    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->kind, (int)w->gate, w->wide_output)];
+    w->plan =
+        &d->linears
+             ->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->kind, (int)w->gate, w->wide_output)];
     w->plan->linears.push_back(w);
 }
 
@@ -289,10 +320,22 @@ float time_choice(struct cuda_device *d, const struct linear_plan *plan, const s
     return ms;
 }
 
-/* fewer: what was chosen for the bucket of fewer rows, LINEAR_BLAS where there is none. */
-std::vector<struct linear_choice> candidates_for(int32_t rows, const struct linear_choice &fewer)
+std::vector<struct linear_choice> fp8_candidates_for(int32_t rows)
 {
     std::vector<struct linear_choice> candidates;
+    if (rows <= LINEAR_FP8_SMALL_ROWS_MAX)
+        for (int32_t tile_rows : linear_fp8_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0});
+    if (rows > LINEAR_SMALL_ROWS)
+        for (int32_t width : linear_fp8_widths) candidates.push_back({LINEAR_LARGE, width, 0});
+    return candidates;
+}
+
+/* fewer: what was chosen for the bucket of fewer rows, LINEAR_BLAS where there is none. */
+std::vector<struct linear_choice> candidates_for(const struct linear *w, int32_t rows,
+                                                 const struct linear_choice &fewer)
+{
+    std::vector<struct linear_choice> candidates;
+    if (w->format == LINEAR_FP8) return fp8_candidates_for(rows);
     if (rows <= LINEAR_SMALL_ROWS)
         for (int32_t tile_rows : linear_small_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0});
     else if (rows <= LINEAR_SMALL_ROWS_MAX && fewer.kernel == LINEAR_SMALL)
@@ -310,7 +353,7 @@ std::vector<struct linear_choice> candidates_for(int32_t rows, const struct line
 struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
                              const struct linear_choice &fewer, const struct timing *t)
 {
-    const std::vector<struct linear_choice> candidates = candidates_for(rows, fewer);
+    const std::vector<struct linear_choice> candidates = candidates_for(plan->linears[0], rows, fewer);
     std::vector<float> best(candidates.size(), HUGE_VALF);
     int num_turns = rows > LONG_ROWS ? 1 : TIMED_TURNS;
     for (int turn = 0; turn <= num_turns; turn++)
@@ -345,8 +388,27 @@ void make_plans(struct cuda_device *d, const struct linear_plan *plan, const str
     const struct linear *w = plan->linears[0];
     int32_t most = rows_max(d, w);
     for (int32_t rows = 1; rows <= most; rows = blas_rows(rows) + 1)
-        if (cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
+        if (w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
             run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
+}
+
+} // namespace
+
+namespace
+{
+
+/* For the largest step's rows, as wide as any e4m3 weight wants them; the tile of the last one is fetched whole. */
+bool reserve_fp8_rows(struct cuda_device *d)
+{
+    struct fp8_rows *r = &d->fp8_rows;
+    size_t k = 0, rows = ((size_t)d->limits.num_tokens + 127) / 128 * 128;
+    for (auto &it : d->linears->plans)
+        if (it.second.linears[0]->format == LINEAR_FP8) k = max(k, (size_t)it.second.linears[0]->k);
+    if (k == 0) return true;
+    r->pitch = (int32_t)rows;
+    r->codes = (uint8_t *)cuda_alloc(&d->base, rows * k, "activations");
+    r->scales = (float *)cuda_alloc(&d->base, rows * (k / FP8_BLOCK) * 4, "activations");
+    return r->codes && r->scales;
 }
 
 } // namespace
@@ -363,8 +425,9 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
             max(out_bytes, rows * w->n * (w->wide_output ? 4 : 2) / (w->kind == LINEAR_GATE_UP ? 2 : 1));
     }
     struct timing t = {};
-    bool ok = CUDA_CHECK(d, cudaMalloc(&t.x, x_bytes)) && CUDA_CHECK(d, cudaMalloc(&t.out, out_bytes)) &&
-              CUDA_CHECK(d, cudaEventCreate(&t.begin)) && CUDA_CHECK(d, cudaEventCreate(&t.end));
+    bool ok = reserve_fp8_rows(d) && CUDA_CHECK(d, cudaMalloc(&t.x, x_bytes)) &&
+              CUDA_CHECK(d, cudaMalloc(&t.out, out_bytes)) && CUDA_CHECK(d, cudaEventCreate(&t.begin)) &&
+              CUDA_CHECK(d, cudaEventCreate(&t.end));
     if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
     fill_kernel<<<(unsigned)d->num_sms, FILL_THREADS, 0, d->stream>>>((uint32_t *)t.x, x_bytes / 4);
     for (auto &it : d->linears->plans) {

@@ -7,12 +7,22 @@
 /* What the device keeps of a weight. */
 enum linear_format {
     LINEAR_BF16, /* weight */
+    LINEAR_FP8,  /* fp8: rows of x are quantised, too */
+};
+
+/* e4m3 as a file has it, and scales in the order that linear_fp8.cuh wants. */
+struct fp8_weight {
+    uint8_t *codes; /* [N][K], rows as weight has them */
+    float *scales;  /* [N]; in blocks [K / 128][pitch], one for 8 rows each */
+    int32_t pitch;
+    bool in_blocks;
 };
 
 struct linear {
     enum linear_format format;
     __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
-    float *bias;           /* [N] or NULL */
+    struct fp8_weight fp8;
+    float *bias; /* [N] or NULL */
     int32_t n, k;
     enum linear_kind kind;
     enum gate_function gate;
@@ -29,7 +39,7 @@ enum linear_kernel {
 /* What computes a product. It changes the speed and nothing else. */
 struct linear_choice {
     enum linear_kernel kernel;
-    int32_t tile_rows; /* LINEAR_SMALL: rows of W a CTA owns, one of linear_small_tile_rows */
+    int32_t tile_rows; /* LINEAR_SMALL: rows of W a CTA owns, one of linear_small_tile_rows; of e4m3 always */
     int32_t cluster;   /* LINEAR_LARGE: CTAs of a cluster, one of linear_large_clusters */
 };
 

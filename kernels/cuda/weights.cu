@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/weight_codes.cuh"
 
 extern "C" {
@@ -189,6 +190,21 @@ __global__ void unpack_codes_kernel(__nv_bfloat16 *out, const struct device_code
     }
 }
 
+/* Codes as they are; the scale of a row, or of its eight and each block of columns. */
+__global__ void place_fp8_kernel(struct fp8_weight out, int64_t first_row, const struct device_codes codes,
+                                 int alternate, int part)
+{
+    int32_t row = (int32_t)blockIdx.x, n = file_row(codes, row), num_vectors = (int32_t)codes.view.cols / 16;
+    int64_t to = first_row + placed_row(row, alternate, part);
+    const uint4 *from = (const uint4 *)codes.view.data + (n - codes.first_row) * num_vectors;
+    for (int32_t i = threadIdx.x; i < num_vectors; i += blockDim.x)
+        ((uint4 *)out.codes)[to * num_vectors + i] = from[i];
+    if (!out.in_blocks && threadIdx.x == 0) out.scales[to] = scale_at(codes, n, 0);
+    if (!out.in_blocks || row % 8 != 0) return;
+    for (int32_t i = threadIdx.x; i < num_vectors / 8; i += blockDim.x)
+        out.scales[(size_t)i * out.pitch + to / 8] = scale_at(codes, n, i);
+}
+
 bool upload_bias(struct cuda_device *d, float *out, const struct weight_view *bias, int64_t n)
 {
     std::vector<float> values((size_t)n);
@@ -313,6 +329,74 @@ bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct 
     return d->first_error == cudaSuccess;
 }
 
+namespace
+{
+
+bool scales_are_of_blocks(const struct weight_view *v)
+{
+    return v->codes.scale_cols < v->cols;
+}
+
+/* Whether the kernels of linear_fp8.cuh take a part as it is. Of blocks, eight rows have one scale. */
+bool part_fits_fp8(const struct weight_view *v)
+{
+    const struct weight_codes *c = &v->codes;
+    if (v->scheme != WEIGHT_SCALED || v->dtype != DTYPE_F8_E4M3 || c->zeros.data || c->groups || c->flip)
+        return false;
+    if (v->cols % FP8_BLOCK != 0 || weight_view_num_rows(v) % 16 != 0) return false;
+    return !scales_are_of_blocks(v) || (c->scale_cols == FP8_BLOCK && c->scale_rows % 8 == 0 &&
+                                        v->slice.row_begin % 8 == 0 && v->slice.row_step == 1);
+}
+
+/* What else there is becomes bf16. */
+enum linear_format format_of(const struct cuda_device *d, const struct linear_desc *desc)
+{
+    if (!d->is_hopper || !desc->quantise_input || desc->wide_output || desc->also_embedding)
+        return LINEAR_BF16;
+    for (int i = 0; i < desc->num_parts; i++)
+        if (!part_fits_fp8(&desc->parts[i]) ||
+            scales_are_of_blocks(&desc->parts[i]) != scales_are_of_blocks(&desc->parts[0]))
+            return LINEAR_BF16;
+    return LINEAR_FP8;
+}
+
+/* Kernels fetch scales of blocks a tile at a time, also behind the last row. */
+size_t fp8_scales_bytes(const struct linear *l)
+{
+    const size_t tile = 64;
+    return ((l->fp8.in_blocks ? (size_t)(l->k / FP8_BLOCK) * l->fp8.pitch : (size_t)l->n) + tile) * 4;
+}
+
+bool alloc_weight(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
+{
+    if (l->format == LINEAR_BF16) {
+        l->weight = (__nv_bfloat16 *)cuda_alloc(&d->base, (size_t)l->n * l->k * 2, "weights");
+        return l->weight != NULL;
+    }
+    l->fp8.in_blocks = scales_are_of_blocks(&desc->parts[0]);
+    l->fp8.pitch = (l->n / 8 + 3) / 4 * 4;
+    l->fp8.codes = (uint8_t *)cuda_alloc(&d->base, (size_t)l->n * l->k, "weights");
+    l->fp8.scales = (float *)cuda_alloc(&d->base, fp8_scales_bytes(l), "weights");
+    return l->fp8.codes && l->fp8.scales;
+}
+
+/* row: of the stacked parts, where this one begins. */
+bool upload_part(struct cuda_device *d, const struct linear *l, const struct weight_view *v, int64_t row,
+                 int part)
+{
+    bool alternate = l->kind == LINEAR_GATE_UP;
+    int64_t first_row = alternate ? 0 : row;
+    if (l->format == LINEAR_BF16)
+        return cuda_upload_weight(d, l->weight + first_row * l->k, v, alternate, part);
+    struct device_codes codes = {*v, 0};
+    if (!upload_codes(d, &codes)) return false;
+    place_fp8_kernel<<<(unsigned)weight_view_num_rows(v), UNPACK_THREADS, 0, d->stream>>>(
+        l->fp8, first_row, codes, alternate, part);
+    return CUDA_CHECK(d, cudaPeekAtLastError());
+}
+
+} // namespace
+
 int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out,
                        struct error *err)
 {
@@ -336,19 +420,19 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     struct linear *l = new struct linear();
     for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)weight_view_num_rows(&desc->parts[i]);
     l->k = (int32_t)desc->parts[0].cols;
-    l->format = LINEAR_BF16;
+    l->format = format_of(d, desc);
     l->kind = desc->kind;
     l->gate = desc->gate;
     l->wide_output = desc->wide_output;
     if (!desc->also_embedding || desc->wide_output)
         cuda_linear_plan_create(d, l); /* else rows are looked up, no more */
-    l->weight = (__nv_bfloat16 *)device->ops->alloc(device, (size_t)l->n * l->k * 2, "weights");
+    bool ok = alloc_weight(d, l, desc);
     if (any_bias) l->bias = (float *)device->ops->alloc(device, (size_t)l->n * 4, "weights");
-    bool ok = l->weight && (!any_bias || l->bias);
+    ok = ok && (!any_bias || l->bias);
     int64_t row = 0;
     for (int i = 0; ok && i < desc->num_parts; i++) {
         const struct weight_view *v = &desc->parts[i];
-        ok = cuda_upload_weight(d, l->weight + (alternate ? 0 : row * l->k), v, alternate, i);
+        ok = upload_part(d, l, v, row, i);
         int64_t rows = weight_view_num_rows(v);
         if (ok && desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], rows);
         row += rows;
@@ -365,5 +449,6 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
 uint64_t cuda_linear_bytes(struct device *device, const struct linear *l)
 {
     (void)device;
-    return (uint64_t)l->n * (uint64_t)l->k * 2 + (l->bias ? (uint64_t)l->n * 4 : 0);
+    uint64_t bias_bytes = l->bias ? (uint64_t)l->n * 4 : 0, num = (uint64_t)l->n * (uint64_t)l->k;
+    return bias_bytes + (l->format == LINEAR_FP8 ? num + fp8_scales_bytes(l) : num * 2);
 }

@@ -416,6 +416,31 @@ static void dummy_weights_keep_activations_near_one(void **state)
     model_files_close(f);
 }
 
+static void dummy_weights_of_fp8_have_blocks(void **state)
+{
+    (void)state;
+    char config[1024];
+    snprintf(config, sizeof config,
+             "%.*s,\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}}",
+             (int)sizeof dummy_config - 2, dummy_config);
+    write_text(directory, "config.json", config);
+    struct model_files *f = open_good(NULL, "dummy");
+    struct weight_view up = model_files_weight(f, WEIGHT_UP, 1);
+    const float *scales = up.codes.scales.data;
+    double squares = 0;
+    assert_true(up.dtype == DTYPE_F8_E4M3 && up.scheme == WEIGHT_SCALED);
+    assert_true(up.rows == 3000 && up.cols == 1024);
+    assert_true(up.codes.scales.rows == 24 && up.codes.scales.cols == 8);
+    for (int64_t i = 0; i < up.rows * up.cols; i++) {
+        double value = (double)dtype_e4m3_to_f32(((const uint8_t *)up.data)[i]) * (double)scales[0];
+        assert_true(isfinite(value));
+        squares += value * value;
+    }
+    assert_true(fabs(squares / 3000 - 1) < 0.02); /* variance 1 / cols */
+    assert_true(model_files_weight(f, WEIGHT_TOKEN_EMBEDDING, 0).dtype == DTYPE_BF16);
+    model_files_close(f);
+}
+
 static int compare_rows(const void *a, const void *b)
 {
     return memcmp(a, b, 16);
@@ -458,6 +483,7 @@ int main(void)
         TEST(refuses_directories_that_do_not_fit),
         TEST(refuses_types_and_ranks),
         TEST(dummy_weights_keep_activations_near_one),
+        TEST(dummy_weights_of_fp8_have_blocks),
         TEST(dummy_rows_are_distinct_and_repeatable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,41 @@
+/* linear_fp8.cuh - products of e4m3 by e4m3: rows of x that were quantised in the step (quantise.cu), weights as their file has them.
+ *
+ * Of the columns of a block of 128 the tensor cores make a sum. With scales of blocks it is multiplied by the scale of x times that
+ * of W and added in f32, in the order of K; with scales of rows the sums are added, and the whole is multiplied by that of x and
+ * then by that of W. So a row's bits depend on that row alone, whatever kernel computes it. */
+#ifndef KERNELS_CUDA_LINEAR_FP8_CUH
+#define KERNELS_CUDA_LINEAR_FP8_CUH
+
+#include "kernels/cuda/device.cuh"
+
+enum {
+    FP8_BLOCK = 128,                /* columns */
+    LINEAR_FP8_SMALL_ROWS_MAX = 128 /* the most that the kernel for few rows can */
+};
+
+/* Rows of W that a CTA of the kernel for few rows may own: they change the speed and nothing else. */
+static const int32_t linear_fp8_tile_rows[] = {32, 48, 112};
+/* And those of the kernel for many. */
+static const int32_t linear_fp8_widths[] = {192, 128};
+
+/* K is a multiple of 128, N of 16. */
+struct fp8_product {
+    void *out; /* [rows][N], or [rows][N / 2] of silu(gate) * up */
+    const float *bias;
+    int32_t rows, n, k;
+    const uint8_t *x, *w;     /* [rows][K], [N][K]; of gate and up rows alternate by 8 */
+    const float *x_scales;    /* [rows]; in blocks [K / 128][x_pitch] */
+    const float *w_scales;    /* [N]; in blocks [K / 128][w_pitch], one for 8 rows of W each */
+    int32_t x_pitch, w_pitch; /* multiples of 4; room for a tile behind the last row */
+    bool in_blocks, silu_mul;
+};
+
+/* False where the driver cannot, or there are too many rows. */
+bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p);
+bool cuda_linear_fp8_large(struct cuda_device *d, int32_t width, const struct fp8_product *p);
+
+/* x[rows][K] in bf16 to e4m3 and scales, as fp8_product has them. */
+bool cuda_quantise_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x, uint8_t *out,
+                        float *scales, int32_t pitch, bool in_blocks);
+
+#endif

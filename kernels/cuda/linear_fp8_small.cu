@@ -1,0 +1,452 @@
+/* linear_fp8_small.cu - products of few rows of e4m3 on sm_90a, bound by the bytes of W.
+ *
+ * The ring, the queue of tiles and the fetching ahead of the dependency are those of linear_small.cu. W is the M side of wgmma, 64
+ * rows for each group of four warps, x the N side:
+ *
+ *      W [ROWS][K]         -> |s0|s1|s2|s3| ... ring in shared memory ... -> wgmma, 128 columns -> * scales, + sums -> out[m][n]
+ *      x [M][K]            -> |s0|s1|s2|s3|
+ *      scales of x [K/128][M] (of blocks)
+ *
+ * The scales of W come from global memory, 32 blocks of columns at a time, one a lane. */
+#include <algorithm>
+
+#include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+
+namespace
+{
+
+enum {
+    BOX_ROW_BYTES = FP8_BLOCK,
+    GROUP_WARPS = 4,
+    GROUP_ROWS = 64,
+    WIDEST = 112, /* rows of W in a tile */
+    STAGES_MAX = 32,
+    RING_BYTES = 224 << 10,
+    NO_TILE = -1
+};
+
+struct small_args {
+    struct fp8_product p;
+    int32_t x_rows;           /* rows rounded up to 8: of x in a stage */
+    int32_t num_tiles, num_k; /* tiles of ROWS rows of W; stages that one fills */
+    int32_t num_blocks;       /* K / 128 */
+    int32_t num_dealt;        /* the first so many tiles are not in the queue */
+    int32_t num_stages;
+    int32_t *tiles_taken;
+};
+
+template <int ROWS, int COLS> struct small_traits {
+    static constexpr int BOXES = ROWS <= 64 && COLS <= 64 ? 2 : 1; /* blocks of 128 columns a stage */
+    static constexpr int W_BYTES = ROWS * BOXES * BOX_ROW_BYTES;
+    /* Stages whose products may be under way at a time, as far as registers suffice. */
+    static constexpr int BUFFERS = COLS > 64 ? 1 : 2;
+    static constexpr int GROUPS = (ROWS + GROUP_ROWS - 1) / GROUP_ROWS, WARPS = GROUPS * GROUP_WARPS,
+                         THREADS = (WARPS + 1) * 32; /* one warp is the producer's */
+    /* of W, read beyond the ring's end */
+    static constexpr int BYTES_BEHIND = (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES;
+    __host__ __device__ static constexpr int x_bytes(int x_rows) { return x_rows * BOXES * BOX_ROW_BYTES; }
+    __host__ __device__ static constexpr int scale_bytes(int x_rows) { return x_rows * BOXES * 4; }
+};
+
+/* Addresses of shared memory. */
+struct ring {
+    uint32_t w, x;        /* [stage][box][ROWS or x_rows][128], swizzled */
+    uint32_t scales;      /* [stage][box][x_rows] */
+    uint32_t full, empty; /* barriers of the stages */
+    int32_t *tiles;       /* [stage]: the tile that begins there, or NO_TILE */
+};
+
+/* The one thread that fetches: it fills stage after stage, tile after tile. */
+template <int ROWS, int COLS> struct producer {
+    using T = small_traits<ROWS, COLS>;
+    const small_args &a;
+    const ring &r;
+    const CUtensorMap *w_map, *x_map;
+
+    __device__ __forceinline__ int32_t blocks_of(int32_t k) const
+    {
+        return min(T::BOXES, a.num_blocks - k * T::BOXES);
+    }
+
+    __device__ __forceinline__ void load_w(int32_t stage, int32_t tile, int32_t k) const
+    {
+        if (k == 0) r.tiles[stage] = tile;
+        barrier_arrive_expect(r.full + 8 * stage, T::W_BYTES + T::x_bytes(a.x_rows) +
+                                                      (a.p.in_blocks ? blocks_of(k) * a.x_rows * 4 : 0));
+#pragma unroll
+        for (int i = 0; i < T::BOXES; i++)
+            tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, r.full + 8 * stage,
+                             (k * T::BOXES + i) * (FP8_BLOCK / 2), tile * ROWS);
+    }
+
+    __device__ __forceinline__ void load_x(int32_t stage, int32_t k) const
+    {
+#pragma unroll
+        for (int i = 0; i < T::BOXES; i++) {
+            int32_t block = k * T::BOXES + i;
+            tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
+                           r.full + 8 * stage, block * (FP8_BLOCK / 2), 0);
+            if (a.p.in_blocks && i < blocks_of(k))
+                bulk_load(r.scales + stage * T::scale_bytes(a.x_rows) + i * a.x_rows * 4,
+                          a.p.x_scales + (size_t)block * a.p.x_pitch, a.x_rows * 4, r.full + 8 * stage);
+        }
+    }
+
+    /* Every CTA draws once more than there are tiles for it. */
+    __device__ __forceinline__ int32_t tile_after(int32_t tile) const
+    {
+        int32_t next = tile + (int32_t)gridDim.x;
+        if (next < a.num_dealt || a.num_dealt >= a.num_tiles) return next;
+        return a.num_dealt + queue_draw(a.tiles_taken, a.num_tiles - a.num_dealt + (int32_t)gridDim.x - 1);
+    }
+
+    /* One ring before what is likely its end, the next kernel may begin. */
+    __device__ __forceinline__ bool near_end(int32_t tile, int32_t k) const
+    {
+        return tile + (int32_t)gridDim.x >= a.num_tiles && k + a.num_stages >= a.num_k;
+    }
+
+    /* What the ring holds is asked for ahead of the dependency, as far as that needs no queue. */
+    __device__ __forceinline__ void run(void) const
+    {
+        int32_t tile = blockIdx.x, k = 0, num_ahead = 0;
+        for (; num_ahead < a.num_stages; num_ahead++, k++) {
+            if (k == a.num_k) {
+                if (tile + (int32_t)gridDim.x >= a.num_dealt) break;
+                tile += gridDim.x;
+                k = 0;
+            }
+            load_w(num_ahead, tile, k);
+        }
+        bool launched = near_end(tile, k);
+        if (launched) dependents_launch();
+        dependency_wait();
+        for (int32_t s = 0; s < num_ahead; s++) load_x(s, s % a.num_k);
+        pipeline_state p = {num_ahead % a.num_stages, num_ahead < a.num_stages};
+        for (;; k++) {
+            if (k == a.num_k) {
+                tile = tile_after(tile);
+                k = 0;
+                if (tile >= a.num_tiles) break;
+            }
+            if (!launched && near_end(tile, k)) {
+                launched = true;
+                dependents_launch();
+            }
+            barrier_wait(r.empty + 8 * p.stage, p.parity);
+            load_w(p.stage, tile, k);
+            load_x(p.stage, k);
+            p.advance(a.num_stages);
+        }
+        barrier_wait(r.empty + 8 * p.stage, p.parity);
+        r.tiles[p.stage] = NO_TILE;
+        barrier_arrive(r.full + 8 * p.stage);
+    }
+};
+
+__device__ __forceinline__ float2 load_shared_pair(uint32_t address)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+    return v;
+}
+
+/* The warps that multiply. Sums as wgmma.cuh has them: [4 j + 2 i + k] is row 16 warp + g + 8 i of the tile, row 8 j + 2 t + k of
+ * x. */
+template <int ROWS, int COLS> struct consumer {
+    using T = small_traits<ROWS, COLS>;
+    const small_args &a;
+    const ring &r;
+    int32_t warp; /* of those that multiply */
+    pipeline_state p;
+    int32_t oldest; /* stage whose products have not joined the sums */
+    float sums[COLS / 2], parts[T::BUFFERS][T::BOXES][COLS / 2];
+    float2 scales, next_scales; /* of W, for two groups of 8 rows: lane l has those of block l of 32 */
+
+    /* Rows of W of this warp, the first of them. */
+    __device__ __forceinline__ int32_t row_of(int32_t tile) const { return tile * ROWS + 16 * warp; }
+
+    __device__ __forceinline__ float2 scales_from(int32_t tile, int32_t first_block) const
+    {
+        int32_t block = first_block + (int32_t)threadIdx.x % 32, row = row_of(tile);
+        if (block >= a.num_blocks || row >= a.p.n) return make_float2(0, 0);
+        return *(const float2 *)(a.p.w_scales + (size_t)block * a.p.w_pitch + row / 8);
+    }
+
+    __device__ __forceinline__ void begin(int32_t tile)
+    {
+#pragma unroll
+        for (int i = 0; i < COLS / 2; i++) sums[i] = 0;
+        if (a.p.in_blocks) next_scales = scales_from(tile, 0);
+    }
+
+    /* What a block of columns adds. */
+    __device__ __forceinline__ void add(int32_t tile, int32_t block, const float (&part)[COLS / 2],
+                                        uint32_t x_scales)
+    {
+        if (!a.p.in_blocks) {
+#pragma unroll
+            for (int i = 0; i < COLS / 2; i++) sums[i] += part[i];
+            return;
+        }
+        if (block >= a.num_blocks) return;
+        if (block % 32 == 0) {
+            scales = next_scales;
+            next_scales = scales_from(tile, block + 32);
+        }
+        const float of_w[] = {__shfl_sync(0xffffffffu, scales.x, block % 32),
+                              __shfl_sync(0xffffffffu, scales.y, block % 32)};
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++) {
+            if (8 * j >= a.x_rows) break;
+            float2 of_x = load_shared_pair(x_scales + (8 * j + (int)threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                float *s = sums + 4 * j + 2 * i;
+                const float *v = part + 4 * j + 2 * i;
+                s[0] = __fmaf_rn(v[0], of_x.x * of_w[i], s[0]);
+                s[1] = __fmaf_rn(v[1], of_x.y * of_w[i], s[1]);
+            }
+        }
+    }
+
+    /* The products of the tile's k-th stage begin. */
+    __device__ __forceinline__ void multiply(float (&into)[T::BOXES][COLS / 2])
+    {
+        barrier_wait(r.full + 8 * p.stage, p.parity);
+        const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
+        uint32_t x = wgmma_descriptor_low(r.x) + p.stage * T::BOXES * x_box;
+        uint32_t w = wgmma_descriptor_low(r.w) + p.stage * T::BOXES * w_box +
+                     warp / GROUP_WARPS * GROUP_ROWS * BOX_ROW_BYTES / 16;
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < T::BOXES * FP8_BLOCK / 32; i++)
+            wgmma_e4m3(into[i / 4], wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2),
+                       wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2), i % 4 > 0);
+        wgmma_commit();
+        p.advance(a.num_stages);
+    }
+
+    /* Those of the oldest stage under way are over: they join the sums. */
+    __device__ __forceinline__ void finish(int32_t tile, int32_t k, float (&from)[T::BOXES][COLS / 2])
+    {
+#pragma unroll
+        for (int box = 0; box < T::BOXES; box++) {
+            wgmma_hold(from[box]);
+            add(tile, k * T::BOXES + box, from[box],
+                r.scales + oldest * T::scale_bytes(a.x_rows) + box * a.x_rows * 4);
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * oldest);
+        if (++oldest == a.num_stages) oldest = 0;
+    }
+
+    /* A tile's stages, the next one's products queued while one's are added. */
+    __device__ __forceinline__ void multiply_all(int32_t tile)
+    {
+        if constexpr (T::BUFFERS == 1) {
+            for (int32_t k = 0; k < a.num_k; k++) {
+                multiply(parts[0]);
+                wgmma_wait<0>();
+                finish(tile, k, parts[0]);
+            }
+        } else {
+            int32_t k = 0;
+            multiply(parts[0]);
+            for (; k + 2 < a.num_k; k += 2) {
+                multiply(parts[1]);
+                wgmma_wait<1>();
+                finish(tile, k, parts[0]);
+                multiply(parts[0]);
+                wgmma_wait<1>();
+                finish(tile, k + 1, parts[1]);
+            }
+            if (k + 1 < a.num_k) {
+                multiply(parts[1]);
+                wgmma_wait<1>();
+                finish(tile, k, parts[0]);
+                wgmma_wait<0>();
+                finish(tile, k + 1, parts[1]);
+            } else {
+                wgmma_wait<0>();
+                finish(tile, k, parts[0]);
+            }
+        }
+    }
+
+    /* Scales of rows. */
+    __device__ __forceinline__ void scale(int32_t tile)
+    {
+        if (a.p.in_blocks) return;
+        int lane = threadIdx.x % 32;
+        float of_w[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) of_w[i] = a.p.w_scales[min(row_of(tile) + lane / 4 + 8 * i, a.p.n - 1)];
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                float of_x = a.p.x_scales[min(8 * j + lane % 4 * 2 + k, a.p.rows - 1)];
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float *s = sums + 4 * j + 2 * i + k;
+                    *s = *s * of_x * of_w[i];
+                }
+            }
+    }
+
+    /* Two neighbouring columns n of row m of the product. */
+    __device__ __forceinline__ void store_pair(int32_t m, int32_t n, float2 v) const
+    {
+        if (m >= a.p.rows || n >= a.p.n) return;
+        uint32_t pair = pack_bf16(v.x, v.y);
+        if (a.p.bias) {
+            float2 rounded = unpack_bf16(pair);
+            pair = pack_bf16(rounded.x + a.p.bias[n], rounded.y + a.p.bias[n + 1]);
+        }
+        *(uint32_t *)((__nv_bfloat16 *)a.p.out + (size_t)m * a.p.n + n) = pair;
+    }
+
+    /* Of the product of a gate and an up, columns n of N / 2. */
+    __device__ __forceinline__ void store_silu_mul(int32_t m, int32_t n, float2 gate, float2 up) const
+    {
+        if (m < a.p.rows && n < a.p.n / 2)
+            *(uint32_t *)((__nv_bfloat16 *)a.p.out + (size_t)m * (a.p.n / 2) + n) =
+                silu_mul(pack_bf16(gate.x, gate.y), pack_bf16(up.x, up.y));
+    }
+
+    /* Lanes of neighbouring columns trade, so that the even one has both columns of row k = 0 and the odd one of k = 1. */
+    __device__ __forceinline__ void store(int32_t tile)
+    {
+        int lane = threadIdx.x % 32, odd = lane / 4 % 2, pair = lane / 8 * 2;
+        if (16 * warp >= ROWS) return;
+        int32_t n = row_of(tile);
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++) {
+            int32_t m = 8 * j + lane % 4 * 2 + odd;
+            float2 v[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float *own = sums + 4 * j + 2 * i;
+                float other = __shfl_xor_sync(0xffffffffu, odd ? own[0] : own[1], 4);
+                v[i] = odd ? make_float2(other, own[1]) : make_float2(own[0], other);
+            }
+            if (a.p.silu_mul) {
+                store_silu_mul(m, n / 2 + pair, v[0], v[1]);
+            } else {
+                store_pair(m, n + pair, v[0]);
+                store_pair(m, n + 8 + pair, v[1]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void run(void)
+    {
+        for (;;) {
+            barrier_wait(r.full + 8 * p.stage, p.parity);
+            int32_t tile = warp_uniform(r.tiles[p.stage]);
+            if (tile == NO_TILE) return;
+            begin(tile);
+            multiply_all(tile);
+            scale(tile);
+            store(tile);
+        }
+    }
+};
+
+template <int ROWS, int COLS>
+__global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
+    small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
+                 const __grid_constant__ CUtensorMap x_map)
+{
+    using T = small_traits<ROWS, COLS>;
+    extern __shared__ unsigned char shared[];
+    __shared__ uint64_t barriers[2 * STAGES_MAX];
+    __shared__ int32_t tiles[STAGES_MAX];
+    ring r;
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    /* W behind x: products read on behind the rows that there are */
+    r.w = r.x + a.num_stages * T::x_bytes(a.x_rows);
+    r.scales = r.w + a.num_stages * T::W_BYTES + T::BYTES_BEHIND;
+    r.full = shared_address(barriers);
+    r.empty = r.full + 8 * STAGES_MAX;
+    r.tiles = tiles;
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(&w_map);
+        tensor_map_prefetch(&x_map);
+        for (int s = 0; s < a.num_stages; s++) {
+            barrier_init(r.full + 8 * s, 1);
+            barrier_init(r.empty + 8 * s, T::WARPS);
+        }
+        barrier_init_fence();
+    }
+    __syncthreads();
+    int32_t warp = warp_uniform(threadIdx.x / 32);
+    if (warp == T::WARPS) {
+        if (elect_lane()) producer<ROWS, COLS>{a, r, &w_map, &x_map}.run();
+        return;
+    }
+    dependency_wait(); /* the results overwrite what kernels before may still read */
+    consumer<ROWS, COLS>{a, r, warp, {}, 0, {}, {}, {}, {}}.run();
+}
+
+/* ---- host ---- */
+
+/* Three quarters, in whole rounds of the grid; the rest is queued. */
+int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
+{
+    return num_tiles == grid ? num_tiles : std::max(num_tiles / grid * 3 / 4, 1) * grid;
+}
+
+template <int ROWS, int COLS> bool launch(struct cuda_device *d, const struct fp8_product &p)
+{
+    using T = small_traits<ROWS, COLS>;
+    small_args a = {};
+    a.p = p;
+    a.x_rows = (p.rows + 7) / 8 * 8;
+    a.num_tiles = (p.n + ROWS - 1) / ROWS;
+    a.num_blocks = p.k / FP8_BLOCK;
+    a.num_k = (a.num_blocks + T::BOXES - 1) / T::BOXES;
+    a.tiles_taken = &d->queues->linear_tiles;
+    int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows) + T::scale_bytes(a.x_rows),
+            grid = std::min(d->num_sms, a.num_tiles);
+    a.num_stages = std::min((RING_BYTES - T::BYTES_BEHIND) / stage_bytes, (int32_t)STAGES_MAX);
+    a.num_dealt = num_tiles_dealt(a.num_tiles, grid);
+    size_t shared_bytes = (size_t)a.num_stages * stage_bytes + T::BYTES_BEHIND + 1024;
+    /* pairs of values are what bf16's map moves */
+    const CUtensorMap *w_map = tensor_map_of_matrix(d, p.w, p.n, p.k / 2, ROWS),
+                      *x_map = tensor_map_of_matrix(d, p.x, p.rows, p.k / 2, a.x_rows);
+    if (!w_map || !x_map) return false;
+    return launch_dependent(d, small_kernel<ROWS, COLS>, dim3((unsigned)grid), dim3(T::THREADS), shared_bytes,
+                            a, *w_map, *x_map);
+}
+
+template <int ROWS> bool launch_columns(struct cuda_device *d, const struct fp8_product &p)
+{
+    if (p.rows <= 8) return launch<ROWS, 8>(d, p);
+    if (p.rows <= 16) return launch<ROWS, 16>(d, p);
+    if (p.rows <= 32) return launch<ROWS, 32>(d, p);
+    if (p.rows <= 64) return launch<ROWS, 64>(d, p);
+    if (p.rows <= 128) return launch<ROWS, 128>(d, p);
+    return false;
+}
+
+} // namespace
+
+bool cuda_linear_fp8_small(struct cuda_device *d, int32_t tile_rows, const struct fp8_product *p)
+{
+    switch (tile_rows) {
+    case 32:
+        return launch_columns<32>(d, *p);
+    case 48:
+        return launch_columns<48>(d, *p);
+    default:
+        return launch_columns<WIDEST>(d, *p);
+    }
+}

@@ -1,0 +1,118 @@
+/* quantise.cu - activations to e4m3: a row, or 128 columns of it, has the scale that makes its largest value 448. */
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace
+{
+
+enum {
+    THREADS = 512,
+    VECTOR = 8, /* values of a thread: 16 bytes of bf16 */
+    BLOCK_LANES = FP8_BLOCK / VECTOR,
+    VECTORS_MAX = 4 /* that a thread keeps: beyond, they are read again */
+};
+
+__device__ __forceinline__ float largest_of(uint4 v)
+{
+    const uint32_t words[] = {v.x, v.y, v.z, v.w};
+    float most = 0;
+#pragma unroll
+    for (uint32_t word : words) {
+        float2 pair = unpack_bf16(word);
+        most = fmaxf(most, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+    }
+    return most;
+}
+
+__device__ __forceinline__ uint32_t quantise_pair(uint32_t word, float inverse)
+{
+    float2 pair = unpack_bf16(word);
+    return __nv_cvt_float2_to_fp8x2(make_float2(pair.x * inverse, pair.y * inverse), __NV_SATFINITE,
+                                    __NV_E4M3);
+}
+
+__device__ __forceinline__ uint2 quantise_vector(uint4 v, float inverse)
+{
+    return make_uint2(quantise_pair(v.x, inverse) | quantise_pair(v.y, inverse) << 16,
+                      quantise_pair(v.z, inverse) | quantise_pair(v.w, inverse) << 16);
+}
+
+__device__ __forceinline__ float inverse_of(float most)
+{
+    return most > 0 ? FP8_MAX / most : 0;
+}
+
+__device__ __forceinline__ float largest_of_warp(float most, int lanes)
+{
+    for (int mask = lanes / 2; mask > 0; mask /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, mask));
+    return most;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    quantise_blocks_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, int32_t num_vectors,
+                           int32_t pitch)
+{
+    const size_t row = blockIdx.x;
+    dependents_launch();
+    dependency_wait();
+    for (int32_t first = 0; first < num_vectors; first += THREADS) {
+        int32_t i = first + (int32_t)threadIdx.x;
+        bool inside = i < num_vectors;
+        uint4 v = inside ? ((const uint4 *)x)[row * num_vectors + i] : uint4{};
+        float most = largest_of_warp(largest_of(v), BLOCK_LANES);
+        if (!inside) continue;
+        ((uint2 *)out)[row * num_vectors + i] = quantise_vector(v, inverse_of(most));
+        if (i % BLOCK_LANES == 0) scales[(size_t)(i / BLOCK_LANES) * pitch + row] = most / FP8_MAX;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    quantise_rows_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, int32_t num_vectors)
+{
+    __shared__ float of_warps[THREADS / 32];
+    const uint4 *from = (const uint4 *)x + (size_t)blockIdx.x * num_vectors;
+    uint2 *to = (uint2 *)out + (size_t)blockIdx.x * num_vectors;
+    uint4 kept[VECTORS_MAX];
+    float most = 0;
+    dependents_launch();
+    dependency_wait();
+#pragma unroll
+    for (int j = 0; j < VECTORS_MAX; j++) {
+        int32_t i = j * THREADS + (int32_t)threadIdx.x;
+        kept[j] = i < num_vectors ? from[i] : uint4{};
+    }
+#pragma unroll
+    for (int j = 0; j < VECTORS_MAX; j++) most = fmaxf(most, largest_of(kept[j]));
+    for (int32_t i = VECTORS_MAX * THREADS + (int32_t)threadIdx.x; i < num_vectors; i += THREADS)
+        most = fmaxf(most, largest_of(from[i]));
+    most = largest_of_warp(most, 32);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (float other : of_warps) most = fmaxf(most, other);
+    const float inverse = inverse_of(most);
+#pragma unroll
+    for (int j = 0; j < VECTORS_MAX; j++) {
+        int32_t i = j * THREADS + (int32_t)threadIdx.x;
+        if (i < num_vectors) to[i] = quantise_vector(kept[j], inverse);
+    }
+    for (int32_t i = VECTORS_MAX * THREADS + (int32_t)threadIdx.x; i < num_vectors; i += THREADS)
+        to[i] = quantise_vector(from[i], inverse);
+    if (threadIdx.x == 0) scales[blockIdx.x] = most / FP8_MAX;
+}
+
+} // namespace
+
+bool cuda_quantise_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x, uint8_t *out,
+                        float *scales, int32_t pitch, bool in_blocks)
+{
+    if (in_blocks)
+        return launch_dependent(d, quantise_blocks_kernel, dim3((unsigned)rows), dim3(THREADS), 0, out,
+                                scales, (const __nv_bfloat16 *)x, k / VECTOR, pitch);
+    return launch_dependent(d, quantise_rows_kernel, dim3((unsigned)rows), dim3(THREADS), 0, out, scales,
+                            (const __nv_bfloat16 *)x, k / VECTOR);
+}

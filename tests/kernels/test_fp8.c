@@ -1,0 +1,242 @@
+/* test_fp8.c - weights of e4m3 through the kernel table of whatever device, for a model whose rows are quantised, too: one scale, a
+ * scale of each row, of blocks of 128 x 128. A GPU quantises rows as they come, by tokens or by their blocks of 128 columns; a
+ * CPU takes them as they are. Against double precision over what is multiplied, and each row against itself in steps of other sizes. */
+#include "fixture.h"
+
+enum { K = 640, PARTS_MAX = 3, ROWS_MAX = 416, TOKENS_MAX = 300, BLOCK = 128, N_MAX = PARTS_MAX * ROWS_MAX };
+
+enum scales { OF_ALL, OF_ROWS, OF_BLOCKS };
+
+struct part {
+    int32_t rows;
+    uint8_t codes[ROWS_MAX * K];
+    float scales[ROWS_MAX];
+};
+
+struct product {
+    enum scales scales;
+    bool is_gated;
+    int32_t num_parts, n; /* n: of the result */
+    struct part parts[PARTS_MAX];
+    float biases[N_MAX];
+    struct linear *linear;
+};
+
+struct rig {
+    struct device *device;
+    struct random random;
+    struct test_step *step;
+    float *x;         /* [TOKENS_MAX][K] */
+    double *taken[2]; /* what is multiplied for scales of rows, and of blocks */
+    void *device_x, *device_y;
+};
+
+/* ---- e4m3, written apart from what is tested ---- */
+
+static double value_of(uint8_t code)
+{
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    double magnitude = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+    return code & 128 ? -magnitude : magnitude;
+}
+
+/* The nearest magnitude, of two equally near ones that with the even code; what is too large becomes the largest. */
+static double nearest(double v)
+{
+    int best = 0;
+    for (int code = 1; code < 127; code++) {
+        double closer = fabs(fabs(v) - value_of((uint8_t)best)) - fabs(fabs(v) - value_of((uint8_t)code));
+        if (closer > 0 || (closer == 0 && code % 2 == 0)) best = code;
+    }
+    return copysign(value_of((uint8_t)best), v);
+}
+
+/* Of so many columns of a row. */
+static void quantise(const float *x, int32_t count, double *out)
+{
+    float most = 0;
+    for (int32_t i = 0; i < count; i++) most = fmaxf(most, fabsf(x[i]));
+    const float inverse = 448 / most, scale = most / 448;
+    for (int32_t i = 0; i < count; i++) out[i] = nearest((double)(x[i] * inverse)) * (double)scale;
+}
+
+static void fill_rows(struct rig *r)
+{
+    const bool is_cpu = r->device->act_bytes != 2;
+    r->x = random_values(&r->random, (size_t)TOKENS_MAX * K, r->device->act_bytes, 1);
+    for (int32_t t = 0; t < TOKENS_MAX; t++)
+        r->x[t * K + random_below(&r->random, K)] = 16; /* one stands out */
+    for (int kind = 0; kind < 2; kind++) {
+        const int32_t step = kind ? BLOCK : K;
+        r->taken[kind] = malloc((size_t)TOKENS_MAX * K * sizeof(double));
+        for (int32_t i = 0; i < TOKENS_MAX * K; i++) r->taken[kind][i] = (double)r->x[i];
+        for (int32_t i = 0; !is_cpu && i < TOKENS_MAX * K; i += step)
+            quantise(r->x + i, step, r->taken[kind] + i);
+    }
+}
+
+/* ---- products ---- */
+
+static struct weight_view view_of(const struct product *p, const struct part *part)
+{
+    struct weight_view v = weight_view_plain(part->codes, DTYPE_F8_E4M3, part->rows, K);
+    const int64_t scale_rows = p->scales == OF_ALL    ? part->rows
+                               : p->scales == OF_ROWS ? 1
+                                                      : BLOCK,
+                  scale_cols = p->scales == OF_BLOCKS ? BLOCK : K;
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){.scales = {.data = part->scales,
+                                               .type = SCALE_F32,
+                                               .rows = (part->rows + scale_rows - 1) / scale_rows,
+                                               .cols = (K + scale_cols - 1) / scale_cols},
+                                    .scale_rows = scale_rows,
+                                    .scale_cols = scale_cols,
+                                    .scale_factor = 1,
+                                    .scale_divisor = 1};
+    return v;
+}
+
+static void make_product(struct rig *r, struct product *p, enum scales scales, bool is_gated)
+{
+    static const int32_t rows[2][PARTS_MAX] = {{416, 128, 48}, {208, 208}};
+    struct linear_desc desc = {.kind = is_gated ? LINEAR_GATE_UP : LINEAR_PLAIN,
+                               .num_parts = is_gated ? 2 : 3,
+                               .quantise_input = true};
+    struct error err = {0};
+    p->scales = scales;
+    p->is_gated = is_gated;
+    p->num_parts = desc.num_parts;
+    p->n = 0;
+    for (int i = 0; i < desc.num_parts; i++) {
+        struct part *part = &p->parts[i];
+        part->rows = rows[is_gated][i];
+        for (int j = 0; j < part->rows * K; j++) {
+            do part->codes[j] = (uint8_t)random_bits(&r->random);
+            while ((part->codes[j] & 127) > 0x60); /* 32 at most */
+        }
+        for (int j = 0; j < ROWS_MAX; j++)
+            part->scales[j] = (float)(0.002 * (0.1 + random_uniform(&r->random)));
+        desc.parts[i] = view_of(p, part);
+        for (int j = 0; j < part->rows; j++) p->biases[p->n + j] = is_gated ? 0 : random_normal(&r->random);
+        if (!is_gated) desc.biases[i] = weight_view_plain(p->biases + p->n, DTYPE_F32, 1, part->rows);
+        if (!is_gated || i == 0) p->n += part->rows;
+    }
+    if (r->device->ops->linear_create(r->device, &desc, &p->linear, &err))
+        fail_msg("linear_create: %s", err.text);
+}
+
+static float *run(const struct rig *r, const struct product *p, int32_t first, int32_t num_tokens)
+{
+    int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1] = {0};
+    struct device *d = r->device;
+    const size_t count = (size_t)num_tokens * (size_t)p->n;
+    float *out = malloc(count * sizeof *out);
+    device_write(d, r->device_x, r->x + first * K, (size_t)num_tokens * K, false);
+    device_poison(d, r->device_y, count, false);
+    test_step_clear(r->step);
+    test_step_add(r->step, blocks, 0, num_tokens, false);
+    struct batch *b = d->ops->step_begin(d, &r->step->step);
+    (p->is_gated ? d->ops->linear_gated : d->ops->linear)(d, b, ROWS_TOKENS, r->device_y, r->device_x,
+                                                          p->linear);
+    test_step_end(d, NULL);
+    device_read(d, out, r->device_y, count, false);
+    return out;
+}
+
+struct sum {
+    double value, bound;
+};
+
+/* Tensor cores add to some 14 bits within 128 columns. */
+static struct sum sum_of(const struct rig *r, const struct product *p, const struct part *part, int32_t token,
+                         int32_t n)
+{
+    const double *x = r->taken[p->scales == OF_BLOCKS] + token * K;
+    const bool is_gpu = r->device->act_bytes == 2;
+    double value = 0, magnitude = 0;
+    for (int32_t k = 0; k < K; k++) {
+        int32_t at = p->scales == OF_ALL ? 0 : p->scales == OF_ROWS ? n : n / BLOCK * (K / BLOCK) + k / BLOCK;
+        double v = value_of(part->codes[n * K + k]) * (double)part->scales[at] * x[k];
+        value += v;
+        magnitude += fabs(v);
+    }
+    return (struct sum){value,
+                        magnitude * (is_gpu ? 0x1p-11 : 0x1p-19) + fabs(value) * (is_gpu ? 0x1p-8 : 0x1p-22)};
+}
+
+static struct sum expected(const struct rig *r, const struct product *p, int32_t token, int32_t n)
+{
+    const double rounding = r->device->act_bytes == 2 ? 0x1p-8 : 0x1p-22;
+    if (p->is_gated) {
+        struct sum gate = sum_of(r, p, &p->parts[0], token, n), up = sum_of(r, p, &p->parts[1], token, n);
+        double f = gate.value / (1 + exp(-gate.value)), f_bound = 1.13 * gate.bound + 1e-5 * fabs(gate.value);
+        return (struct sum){f * up.value, f_bound * (fabs(up.value) + up.bound) + fabs(f) * up.bound +
+                                              rounding * fabs(f * up.value) + 1e-6};
+    }
+    const struct part *part = p->parts;
+    const double bias = (double)p->biases[n];
+    for (; n >= part->rows; part++) n -= part->rows;
+    struct sum s = sum_of(r, p, part, token, n);
+    return (struct sum){s.value + bias, s.bound + rounding * (fabs(s.value + bias) + fabs(s.value))};
+}
+
+static void check_product(struct rig *r, const struct product *p)
+{
+    static const int32_t sizes[] = {1,  2,   7,   8,   9,   16,  17,  32,  33, 64,
+                                    65, 127, 128, 129, 192, 193, 256, 257, 299};
+    const int step = r->device->act_bytes == 2 ? 1 : 6; /* a CPU's products have tests of their own */
+    float *all = run(r, p, 0, TOKENS_MAX);
+    for (int i = 0; i < 4000; i++) {
+        int32_t token = random_below(&r->random, TOKENS_MAX), n = random_below(&r->random, p->n);
+        struct sum e = expected(r, p, token, n);
+        double got = (double)all[token * p->n + n];
+        if (!(fabs(got - e.value) <= e.bound))
+            fail_msg("scales %d, gated %d, token %d, row %d: %g instead of %g, more than %g off", p->scales,
+                     p->is_gated, token, n, got, e.value, e.bound);
+    }
+    for (size_t i = 0; i < array_length(sizes); i += (size_t)step) {
+        int32_t first = random_below(&r->random, TOKENS_MAX - sizes[i] + 1);
+        float *some = run(r, p, first, sizes[i]);
+        int64_t different = num_bits_different(some, all + first * p->n, (size_t)(sizes[i] * p->n));
+        if (different)
+            fail_msg("scales %d, gated %d: %lld results of %d tokens from %d on have other bits among %d",
+                     p->scales, p->is_gated, (long long)different, sizes[i], first, TOKENS_MAX);
+        free(some);
+    }
+    free(all);
+}
+
+static void products(const char *isa)
+{
+    static struct product made[2 * 3];
+    static const struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1};
+    static const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    struct rig r = {.device = test_device_open(isa, 2), .random = {.seed = test_seed()}};
+    struct device *d = r.device;
+    struct error err = {0};
+    assert_int_equal(d->ops->prepare(d, &limits, 64, K, ROWS_MAX, &attention, 1, &err), 0);
+    fill_rows(&r);
+    r.device_x = device_floats(d, (size_t)TOKENS_MAX * K, false);
+    r.device_y = device_floats(d, (size_t)TOKENS_MAX * N_MAX, false);
+    r.step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
+    for (int i = 0; i < 6; i++) make_product(&r, &made[i], (enum scales)(i / 2), i % 2);
+    assert_int_equal(d->ops->weights_done(d, &err), 0);
+    for (int i = 0; i < 6; i++) check_product(&r, &made[i]);
+    test_step_free(r.step);
+    free(r.x);
+    for (int i = 0; i < 2; i++) free(r.taken[i]);
+    d->ops->close(d);
+}
+
+static void rows_are_quantised_by_themselves(void **state)
+{
+    (void)state;
+    const char *isa = getenv("FLASHD_TEST_ISA");
+    products(isa ? isa : "auto");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_quantised_by_themselves)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
