@@ -85,6 +85,7 @@ struct codec {
     append_failure *append_error;            /* the body of an error; its routes name it, too */
     bool tells_ids;                          /* of tokens; and request_id is the answer's own */
     bool tells_pieces;                       /* reasoning and calls, each as what it is */
+    const char *clock; /* stands before the time at which an event is written; NULL: none does */
     size_t state_bytes;
     void (*forget)(void *state); /* frees what state holds on the heap; NULL: nothing */
 };

@@ -1,5 +1,5 @@
 /* stream_record.h - what it takes to make a running stream's bytes again in another process (moving.h): the body it
- * came from, how its tokens were cut into events, and a digest of the bytes of these.
+ * came from, how its tokens were cut into events, and a digest of the bytes of these, the times in them left out.
  *
  * A pair of bytes is a step and how often it was taken in a row, so that a stream of single tokens costs two bytes for
  * 255 of them. Bodies are kept up to a sum over all streams; a stream without a record ends where it began. Owner: a

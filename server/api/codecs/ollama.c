@@ -31,6 +31,8 @@ static bool is_chat(const struct answer *a)
     return a->codec == &codec_ollama_chat;
 }
 
+#define CLOCK ",\"created_at\":\""
+
 /* {"model":...,"created_at":...,"message" or "response": text, and a message's further members */
 static void begin_line(struct buffer *out, const struct answer *a, const struct buffer *text,
                        const struct buffer *members)
@@ -227,6 +229,7 @@ const struct codec codec_ollama_chat = {
     .translate = ollama_translate_chat,
     .events = EVENTS,
     .append_error = ollama_append_error,
+    .clock = CLOCK,
     .tells_pieces = true,
     .state_bytes = sizeof(struct stream),
     .forget = forget,
@@ -241,6 +244,7 @@ const struct codec codec_ollama_generate = {
     .translate = ollama_translate_generate,
     .events = EVENTS,
     .append_error = ollama_append_error,
+    .clock = CLOCK,
     .state_bytes = sizeof(struct stream),
     .forget = forget,
 };
