@@ -106,7 +106,7 @@ NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. 
 
 .PHONY: cuda
 ifneq ($(and $(NVCC),$(CUDA_SOURCES)),)
-cuda: build/libflashd_cuda.so
+cuda: build/libflashd_cuda.so build/libflashd_lab.so
 # The few C files that the shared object needs itself, built for it.
 CUDA_C_SOURCES := files/dtype.c files/weight_codes.c files/weight_view.c base/status.c
 build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
@@ -118,6 +118,13 @@ build/cuda-c/%.o: %.c
 build/kernels/cuda/%.o: kernels/cuda/%.cu $(wildcard kernels/cuda/*.cuh kernels/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCC_FLAGS) -c -o $@ $<
+# What `flashd bench attention --device cuda` loads, and no server. A GPU other than a Hopper compiles it then.
+LAB_CUDA_OBJECTS := $(patsubst %.cu,build/%.o,$(wildcard lab/attention/cuda/*.cu))
+build/libflashd_lab.so: $(LAB_CUDA_OBJECTS) build/cuda-c/base/status.o
+	$(NVCC) -shared -o $@ $^
+build/lab/attention/cuda/%.o: lab/attention/cuda/%.cu $(wildcard lab/attention/cuda/*.cuh lab/attention/*.h kernels/cuda/*.cuh)
+	@mkdir -p $(@D)
+	$(NVCC) $(filter-out %code=sm_80,$(NVCC_FLAGS)) -c -o $@ $<
 else
 cuda:
 	@echo "no CUDA device built: $(if $(NVCC),no CUDA sources,nvcc was not found)"
@@ -265,6 +272,7 @@ DESTDIR ?=
 install: all ## into PREFIX (/usr/local)
 	install -D -m 755 build/flashd $(DESTDIR)$(PREFIX)/bin/flashd
 	if [ -f build/libflashd_cuda.so ]; then install -D -m 755 build/libflashd_cuda.so $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so; fi
+	if [ -f build/libflashd_lab.so ]; then install -D -m 755 build/libflashd_lab.so $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_lab.so; fi
 	install -D -m 644 deploy/flashd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service
 	install -D -m 644 deploy/flashd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.socket
 	install -D -m 644 deploy/flashd.example.yaml $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml
@@ -274,7 +282,7 @@ install: all ## into PREFIX (/usr/local)
 	build/flashd --print-completion fish | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flashd.fish
 
 uninstall: ## what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/flashd $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so \
+	rm -f $(DESTDIR)$(PREFIX)/bin/flashd $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_cuda.so $(DESTDIR)$(PREFIX)/lib/flashd/libflashd_lab.so \
 		$(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.service $(DESTDIR)$(PREFIX)/lib/systemd/system/flashd.socket $(DESTDIR)$(PREFIX)/share/doc/flashd/flashd.example.yaml \
 		$(DESTDIR)$(PREFIX)/share/man/man1/flashd.1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flashd \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_flashd $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flashd.fish

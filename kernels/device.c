@@ -23,21 +23,21 @@ static void program_folder(char folder[PATH_MAX])
 
 /* Beside the program after a build, in the lib folder after an installation; otherwise wherever the dynamic
  * loader looks. */
-static void find_library(char path[PATH_MAX + 64])
+static void find_library(const char *name, char path[PATH_MAX + 64])
 {
     char folder[PATH_MAX];
     program_folder(folder);
-    snprintf(path, PATH_MAX + 64, "%s/%s", folder, CUDA_LIBRARY);
+    snprintf(path, PATH_MAX + 64, "%s/%s", folder, name);
     if (access(path, F_OK) == 0) return;
-    snprintf(path, PATH_MAX + 64, "%s/../lib/flashd/%s", folder, CUDA_LIBRARY);
+    snprintf(path, PATH_MAX + 64, "%s/../lib/flashd/%s", folder, name);
     if (access(path, F_OK) == 0) return;
-    snprintf(path, PATH_MAX + 64, "%s", CUDA_LIBRARY);
+    snprintf(path, PATH_MAX + 64, "%s", name);
 }
 
-static void *load_cuda(struct error *err)
+void *device_load_library(const char *name, struct error *err)
 {
     char path[PATH_MAX + 64];
-    find_library(path);
+    find_library(name, path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) error_set(err, STATUS_UNSUPPORTED, "the CUDA device could not be loaded: %s", dlerror());
     return library;
@@ -66,7 +66,7 @@ static int cuda_open(const struct device_options *options, struct device **out, 
 {
     int status = check_driver(err);
     if (status) return status;
-    void *library = load_cuda(err);
+    void *library = device_load_library(CUDA_LIBRARY, err);
     if (!library) return STATUS_UNSUPPORTED;
     device_open_function *open_function;
     *(void **)&open_function = dlsym(library, CUDA_DEVICE_OPEN_SYMBOL);

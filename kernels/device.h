@@ -309,6 +309,9 @@ int device_open(const char *name, const struct device_options *options, struct d
  * it. */
 void device_set_environment(void);
 
+/* One of flashd's own shared objects, found beside the program or in its lib folder. NULL: err says why. */
+void *device_load_library(const char *name, struct error *err) must_check;
+
 /* Entry of the CPU device, and the symbol that the CUDA shared object exports. */
 int cpu_device_open(const struct device_options *options, struct device **out, struct error *err) must_check;
 typedef int device_open_function(const struct device_options *options, struct device **out,

@@ -1,11 +1,13 @@
 #include "lab/attention/lab.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "kernels/device.h"
 #include "lab/attention/flat_products.h"
 #include "lab/attention/reference.h"
 
@@ -15,17 +17,22 @@ static const double SECONDS = 0.02; /* of each try of a timing */
 
 /* ---- devices ---- */
 
-int lab_device_open(const char *name, struct lab_device **out, struct error *err)
+static int open_cuda(struct lab_device **out, struct error *err)
 {
-    if (!strcmp(name, "cpu")) return lab_cpu_open(out, err);
-    return error_set(err, STATUS_UNSUPPORTED, "the lab has no kernels for --device %s here", name);
+    lab_device_open_function *open_function;
+    void *library = device_load_library("libflashd_lab.so", err); /* stays until the process ends */
+    if (!library) return STATUS_UNSUPPORTED;
+    *(void **)&open_function = dlsym(library, LAB_CUDA_OPEN_SYMBOL);
+    if (!open_function)
+        return error_set(err, STATUS_UNSUPPORTED, "the lab's CUDA kernels are not of this version");
+    return open_function(out, err);
 }
 
 int lab_open(struct lab *lab, const char *device, int32_t num_heads, int32_t head_dim, int32_t num_tokens_max,
              struct error *err)
 {
     *lab = (struct lab){.num_heads = num_heads, .head_dim = head_dim};
-    int status = lab_device_open(device, &lab->own, err);
+    int status = strcmp(device, "cpu") ? open_cuda(&lab->own, err) : lab_cpu_open(&lab->own, err);
     if (!status) status = server_rows_open(device, num_heads, head_dim, num_tokens_max, &lab->server, err);
     if (status) lab_close(lab);
     return status;
@@ -39,8 +46,8 @@ int lab_measure_roof(struct lab *lab, struct error *err)
 
 void lab_close(struct lab *lab)
 {
+    if (lab->own) lab->own->close(lab->own); /* before the server's, which resets a GPU */
     if (lab->server) server_rows_close(lab->server);
-    if (lab->own) lab->own->close(lab->own);
 }
 
 static bool is_server(enum lab_id id)
@@ -228,7 +235,7 @@ int lab_run(const struct lab_options *o, FILE *out, struct error *err)
     bool gpu = !strcmp(o->device, "cuda");
     int32_t longest = o->longest ? (int32_t)o->longest : gpu ? 16384 : 2048;
     struct lab lab;
-    int status = lab_open(&lab, o->device, gpu ? 16 : 2, gpu ? 128 : 64, longest, err);
+    int status = lab_open(&lab, o->device, gpu ? 8 : 2, gpu ? 128 : 64, longest, err);
     if (status) return status;
     status = lab_measure_roof(&lab, err);
     if (!status) status = run_all(&lab, longest, o->plot, out, err);

@@ -19,9 +19,9 @@ struct lab_device {
     void (*close)(struct lab_device *d);
 };
 
-/* name: "cpu" or "cuda". Released by its close. */
-int lab_device_open(const char *name, struct lab_device **out, struct error *err) must_check;
-
-int lab_cpu_open(struct lab_device **out, struct error *err) must_check;
+/* Entries of the CPU, and of the shared object of the GPU. Released by its close. */
+typedef int lab_device_open_function(struct lab_device **out, struct error *err);
+lab_device_open_function lab_cpu_open;
+#define LAB_CUDA_OPEN_SYMBOL "lab_cuda_open"
 
 #endif
