@@ -44,12 +44,18 @@ struct small_args {
 template <int ROWS, int COLS> struct small_traits {
     static constexpr int BOXES = ROWS <= 64 && COLS <= 64 ? 2 : 1; /* blocks of 128 columns a stage */
     static constexpr int W_BYTES = ROWS * BOXES * BOX_ROW_BYTES;
-    /* Stages whose products may be under way at a time, as far as registers suffice. */
-    static constexpr int BUFFERS = COLS > 64 ? 1 : 2;
-    static constexpr int GROUPS = (ROWS + GROUP_ROWS - 1) / GROUP_ROWS, WARPS = GROUPS * GROUP_WARPS,
+    /* Groups of warps: W's rows by 64, x's rows by COLUMNS. Adding what blocks give is the work of many. */
+    static constexpr int W_GROUPS = (ROWS + GROUP_ROWS - 1) / GROUP_ROWS,
+                         X_GROUPS = COLS <= 16   ? 1
+                                    : COLS <= 64 ? 2
+                                                 : 4 / W_GROUPS,
+                         COLUMNS = COLS / X_GROUPS;
+    static constexpr int WARPS = W_GROUPS * X_GROUPS * GROUP_WARPS,
                          THREADS = (WARPS + 1) * 32; /* one warp is the producer's */
+    /* Stages whose products may be under way at a time, as far as registers suffice. */
+    static constexpr int BUFFERS = COLUMNS > 32 ? 1 : 2;
     /* of W, read beyond the ring's end */
-    static constexpr int BYTES_BEHIND = (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES;
+    static constexpr int BYTES_BEHIND = (W_GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES;
     __host__ __device__ static constexpr int x_bytes(int x_rows) { return x_rows * BOXES * BOX_ROW_BYTES; }
     __host__ __device__ static constexpr int scale_bytes(int x_rows) { return x_rows * BOXES * 4; }
 };
@@ -161,12 +167,14 @@ __device__ __forceinline__ float2 load_shared_pair(uint32_t address)
  * x. */
 template <int ROWS, int COLS> struct consumer {
     using T = small_traits<ROWS, COLS>;
+    static constexpr int COLUMNS = T::COLUMNS;
     const small_args &a;
     const ring &r;
-    int32_t warp; /* of those that multiply */
+    int32_t warp;    /* of those that have the same rows of x */
+    int32_t first_m; /* of these */
     pipeline_state p;
     int32_t oldest; /* stage whose products have not joined the sums */
-    float sums[COLS / 2], parts[T::BUFFERS][T::BOXES][COLS / 2];
+    float sums[COLUMNS / 2], parts[T::BUFFERS][T::BOXES][COLUMNS / 2];
     float2 scales, next_scales; /* of W, for two groups of 8 rows: lane l has those of block l of 32 */
 
     /* Rows of W of this warp, the first of them. */
@@ -182,17 +190,17 @@ template <int ROWS, int COLS> struct consumer {
     __device__ __forceinline__ void begin(int32_t tile)
     {
 #pragma unroll
-        for (int i = 0; i < COLS / 2; i++) sums[i] = 0;
+        for (int i = 0; i < COLUMNS / 2; i++) sums[i] = 0;
         if (a.p.in_blocks) next_scales = scales_from(tile, 0);
     }
 
     /* What a block of columns adds. */
-    __device__ __forceinline__ void add(int32_t tile, int32_t block, const float (&part)[COLS / 2],
+    __device__ __forceinline__ void add(int32_t tile, int32_t block, const float (&part)[COLUMNS / 2],
                                         uint32_t x_scales)
     {
         if (!a.p.in_blocks) {
 #pragma unroll
-            for (int i = 0; i < COLS / 2; i++) sums[i] += part[i];
+            for (int i = 0; i < COLUMNS / 2; i++) sums[i] += part[i];
             return;
         }
         if (block >= a.num_blocks) return;
@@ -203,9 +211,9 @@ template <int ROWS, int COLS> struct consumer {
         const float of_w[] = {__shfl_sync(0xffffffffu, scales.x, block % 32),
                               __shfl_sync(0xffffffffu, scales.y, block % 32)};
 #pragma unroll
-        for (int j = 0; j < COLS / 8; j++) {
-            if (8 * j >= a.x_rows) break;
-            float2 of_x = load_shared_pair(x_scales + (8 * j + (int)threadIdx.x % 4 * 2) * 4);
+        for (int j = 0; j < COLUMNS / 8; j++) {
+            if (first_m + 8 * j >= a.x_rows) break;
+            float2 of_x = load_shared_pair(x_scales + (first_m + 8 * j + (int)threadIdx.x % 4 * 2) * 4);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 float *s = sums + 4 * j + 2 * i;
@@ -217,11 +225,11 @@ template <int ROWS, int COLS> struct consumer {
     }
 
     /* The products of the tile's k-th stage begin. */
-    __device__ __forceinline__ void multiply(float (&into)[T::BOXES][COLS / 2])
+    __device__ __forceinline__ void multiply(float (&into)[T::BOXES][COLUMNS / 2])
     {
         barrier_wait(r.full + 8 * p.stage, p.parity);
         const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
-        uint32_t x = wgmma_descriptor_low(r.x) + p.stage * T::BOXES * x_box;
+        uint32_t x = wgmma_descriptor_low(r.x + first_m * BOX_ROW_BYTES) + p.stage * T::BOXES * x_box;
         uint32_t w = wgmma_descriptor_low(r.w) + p.stage * T::BOXES * w_box +
                      warp / GROUP_WARPS * GROUP_ROWS * BOX_ROW_BYTES / 16;
         wgmma_fence();
@@ -234,7 +242,7 @@ template <int ROWS, int COLS> struct consumer {
     }
 
     /* Those of the oldest stage under way are over: they join the sums. */
-    __device__ __forceinline__ void finish(int32_t tile, int32_t k, float (&from)[T::BOXES][COLS / 2])
+    __device__ __forceinline__ void finish(int32_t tile, int32_t k, float (&from)[T::BOXES][COLUMNS / 2])
     {
 #pragma unroll
         for (int box = 0; box < T::BOXES; box++) {
@@ -289,10 +297,10 @@ template <int ROWS, int COLS> struct consumer {
 #pragma unroll
         for (int i = 0; i < 2; i++) of_w[i] = a.p.w_scales[min(row_of(tile) + lane / 4 + 8 * i, a.p.n - 1)];
 #pragma unroll
-        for (int j = 0; j < COLS / 8; j++)
+        for (int j = 0; j < COLUMNS / 8; j++)
 #pragma unroll
             for (int k = 0; k < 2; k++) {
-                float of_x = a.p.x_scales[min(8 * j + lane % 4 * 2 + k, a.p.rows - 1)];
+                float of_x = a.p.x_scales[min(first_m + 8 * j + lane % 4 * 2 + k, a.p.rows - 1)];
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float *s = sums + 4 * j + 2 * i + k;
@@ -328,8 +336,8 @@ template <int ROWS, int COLS> struct consumer {
         if (16 * warp >= ROWS) return;
         int32_t n = row_of(tile);
 #pragma unroll
-        for (int j = 0; j < COLS / 8; j++) {
-            int32_t m = 8 * j + lane % 4 * 2 + odd;
+        for (int j = 0; j < COLUMNS / 8; j++) {
+            int32_t m = first_m + 8 * j + lane % 4 * 2 + odd;
             float2 v[2];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -393,7 +401,8 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
         return;
     }
     dependency_wait(); /* the results overwrite what kernels before may still read */
-    consumer<ROWS, COLS>{a, r, warp, {}, 0, {}, {}, {}, {}}.run();
+    constexpr int W_WARPS = T::W_GROUPS * GROUP_WARPS;
+    consumer<ROWS, COLS>{a, r, warp % W_WARPS, warp / W_WARPS * T::COLUMNS, {}, 0, {}, {}, {}, {}}.run();
 }
 
 /* ---- host ---- */

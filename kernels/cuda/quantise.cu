@@ -10,7 +10,7 @@ namespace
 {
 
 enum {
-    THREADS = 512,
+    THREADS_MAX = 512,
     VECTOR = 8, /* values of a thread: 16 bytes of bf16 */
     BLOCK_LANES = FP8_BLOCK / VECTOR,
     VECTORS_MAX = 4 /* that a thread keeps: beyond, they are read again */
@@ -53,54 +53,53 @@ __device__ __forceinline__ float largest_of_warp(float most, int lanes)
     return most;
 }
 
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS_MAX)
     quantise_blocks_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, int32_t num_vectors,
                            int32_t pitch)
 {
     const size_t row = blockIdx.x;
+    const int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
+    const bool inside = i < num_vectors;
     dependents_launch();
     dependency_wait();
-    for (int32_t first = 0; first < num_vectors; first += THREADS) {
-        int32_t i = first + (int32_t)threadIdx.x;
-        bool inside = i < num_vectors;
-        uint4 v = inside ? ((const uint4 *)x)[row * num_vectors + i] : uint4{};
-        float most = largest_of_warp(largest_of(v), BLOCK_LANES);
-        if (!inside) continue;
-        ((uint2 *)out)[row * num_vectors + i] = quantise_vector(v, inverse_of(most));
-        if (i % BLOCK_LANES == 0) scales[(size_t)(i / BLOCK_LANES) * pitch + row] = most / FP8_MAX;
-    }
+    uint4 v = inside ? ((const uint4 *)x)[row * num_vectors + i] : uint4{};
+    float most = largest_of_warp(largest_of(v), BLOCK_LANES);
+    if (!inside) return;
+    ((uint2 *)out)[row * num_vectors + i] = quantise_vector(v, inverse_of(most));
+    if (i % BLOCK_LANES == 0) scales[(size_t)(i / BLOCK_LANES) * pitch + row] = most / FP8_MAX;
 }
 
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS_MAX)
     quantise_rows_kernel(uint8_t *out, float *scales, const __nv_bfloat16 *x, int32_t num_vectors)
 {
-    __shared__ float of_warps[THREADS / 32];
+    __shared__ float of_warps[THREADS_MAX / 32];
     const uint4 *from = (const uint4 *)x + (size_t)blockIdx.x * num_vectors;
     uint2 *to = (uint2 *)out + (size_t)blockIdx.x * num_vectors;
+    const int32_t num_threads = (int32_t)blockDim.x;
     uint4 kept[VECTORS_MAX];
     float most = 0;
     dependents_launch();
     dependency_wait();
 #pragma unroll
     for (int j = 0; j < VECTORS_MAX; j++) {
-        int32_t i = j * THREADS + (int32_t)threadIdx.x;
+        int32_t i = j * num_threads + (int32_t)threadIdx.x;
         kept[j] = i < num_vectors ? from[i] : uint4{};
     }
 #pragma unroll
     for (int j = 0; j < VECTORS_MAX; j++) most = fmaxf(most, largest_of(kept[j]));
-    for (int32_t i = VECTORS_MAX * THREADS + (int32_t)threadIdx.x; i < num_vectors; i += THREADS)
+    for (int32_t i = VECTORS_MAX * num_threads + (int32_t)threadIdx.x; i < num_vectors; i += num_threads)
         most = fmaxf(most, largest_of(from[i]));
     most = largest_of_warp(most, 32);
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
     __syncthreads();
-    for (float other : of_warps) most = fmaxf(most, other);
+    for (int w = 0; w < num_threads / 32; w++) most = fmaxf(most, of_warps[w]);
     const float inverse = inverse_of(most);
 #pragma unroll
     for (int j = 0; j < VECTORS_MAX; j++) {
-        int32_t i = j * THREADS + (int32_t)threadIdx.x;
+        int32_t i = j * num_threads + (int32_t)threadIdx.x;
         if (i < num_vectors) to[i] = quantise_vector(kept[j], inverse);
     }
-    for (int32_t i = VECTORS_MAX * THREADS + (int32_t)threadIdx.x; i < num_vectors; i += THREADS)
+    for (int32_t i = VECTORS_MAX * num_threads + (int32_t)threadIdx.x; i < num_vectors; i += num_threads)
         to[i] = quantise_vector(from[i], inverse);
     if (threadIdx.x == 0) scales[blockIdx.x] = most / FP8_MAX;
 }
@@ -110,9 +109,14 @@ __global__ void __launch_bounds__(THREADS)
 bool cuda_quantise_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x, uint8_t *out,
                         float *scales, int32_t pitch, bool in_blocks)
 {
+    const int32_t num_vectors = k / VECTOR;
     if (in_blocks)
-        return launch_dependent(d, quantise_blocks_kernel, dim3((unsigned)rows), dim3(THREADS), 0, out,
-                                scales, (const __nv_bfloat16 *)x, k / VECTOR, pitch);
-    return launch_dependent(d, quantise_rows_kernel, dim3((unsigned)rows), dim3(THREADS), 0, out, scales,
-                            (const __nv_bfloat16 *)x, k / VECTOR);
+        return launch_dependent(
+            d, quantise_blocks_kernel,
+            dim3((unsigned)rows, (unsigned)((num_vectors + THREADS_MAX - 1) / THREADS_MAX)),
+            dim3(THREADS_MAX), 0, out, scales, (const __nv_bfloat16 *)x, num_vectors, pitch);
+    int32_t num_warps = (num_vectors + 32 * VECTORS_MAX - 1) / (32 * VECTORS_MAX);
+    return launch_dependent(d, quantise_rows_kernel, dim3((unsigned)rows),
+                            dim3((unsigned)min(num_warps * 32, (int32_t)THREADS_MAX)), 0, out, scales,
+                            (const __nv_bfloat16 *)x, num_vectors);
 }
