@@ -21,6 +21,11 @@
 
 enum { BLOCK_SIZE = 16 }; /* tokens in a K/V block */
 
+/* As in vLLM: what a person writes as 0 may arrive as a little more. */
+#define SAMPLING_GREEDY_BELOW 1e-5f
+
+enum { DRAW_TRIES = 4 }; /* cpu/sample_row.h, step 9 */
+
 /* What to do with one row of logits. Either sample the next token, or (score_token_id >= 0, for
  * prompt log probabilities) report on a token that is already known, or leave something of it in the floats of its
  * batch_slot (device.h: row):

@@ -115,20 +115,9 @@ static void apply_penalties(float *values, int32_t *counts, const int32_t *token
 
 /* ---- the draw: steps 5 to 9 ---- */
 
-/* Tokens that have left get -infinity, or lie below the threshold that is returned. */
-static float truncate_tail(struct ranking *r, float *values, const struct sample_params *p)
+/* The num_left leading candidates stay: the others get -infinity, or lie below the threshold that is returned. */
+static float leave_leading(const struct ranking *r, float *values, int32_t num_left)
 {
-    bool has_top_k = p->sampling.top_k > 0 && p->sampling.top_k < r->num_values,
-         has_top_p = p->sampling.top_p < 1.0f;
-    if (p->sampling.min_p > 0.0f) r->floor = r->max + log2f(p->sampling.min_p) / r->scale;
-    if (!has_top_k && !has_top_p) return r->floor;
-    int32_t num_left;
-    if (has_top_k) {
-        num_left = ranking_lead_count(r, p->sampling.top_k);
-        if (has_top_p) num_left = ranking_lead_share_of(r, num_left, p->sampling.top_p);
-    } else {
-        num_left = ranking_lead_share(r, p->sampling.top_p);
-    }
     assert_debug(num_left > 0 && num_left <= r->num_candidates); /* the best one stays, whatever leaves */
     float least = r->max;
     for (int32_t i = 0; i < num_left; i++) least = min_of(least, values[r->ids[i]]);
@@ -136,6 +125,22 @@ static float truncate_tail(struct ranking *r, float *values, const struct sample
         if (values[r->ids[i]] == least)
             values[r->ids[i]] = -INFINITY; /* equal to the last in rank, higher id */
     return least;
+}
+
+/* Steps 6 and 7, as leave_leading has it, then 8: ids[0 .. *num_kept) are what that leaves; 0: all. */
+static float truncate_tail(struct ranking *r, float *values, const struct sample_params *p, int32_t *num_kept)
+{
+    float share = p->sampling.top_p;
+    *num_kept = 0;
+    if (p->sampling.min_p > 0.0f) r->floor = r->max + log2f(p->sampling.min_p) / r->scale;
+    if (p->sampling.top_k > 0 && p->sampling.top_k < r->num_values) {
+        int32_t num_left = ranking_lead_count(r, p->sampling.top_k);
+        float threshold = leave_leading(r, values, num_left);
+        if (share < 1.0f) *num_kept = ranking_lead_share_of(r, num_left, share);
+        return threshold;
+    }
+    if (share < 1.0f) *num_kept = ranking_lead_share(r, share);
+    return r->floor;
 }
 
 /* The token of segment_sums and weights at which the cumulative weight exceeds target. */
@@ -155,16 +160,43 @@ static int32_t find_cumulative(const float *weights, int32_t num, const double *
     return found;
 }
 
+static bool has_id(const int32_t *ids, int32_t num, int32_t id)
+{
+    for (int32_t i = 0; i < num; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* At u of the tokens ids[0 .. num), in order of id. Changes the weights. */
+static int32_t draw_among(float *weights, int32_t num_values, const int32_t *ids, int32_t num, double u)
+{
+    double total = 0.0, sum = 0.0;
+    int32_t found = -1;
+    for (int32_t i = 0; i < num; i++) weights[ids[i]] = -weights[ids[i]];
+    for (int32_t id = 0; id < num_values; id++)
+        if (weights[id] < 0.0f) total -= (double)weights[id];
+    for (int32_t id = 0; id < num_values && sum <= u * total; id++) {
+        if (!(weights[id] < 0.0f)) continue;
+        sum -= (double)weights[id];
+        found = id;
+    }
+    return found;
+}
+
 static int32_t draw(struct ranking *r, float *values, double *segment_sums, const struct sample_params *p)
 {
-    float threshold = truncate_tail(r, values, p);
-    int32_t n = r->num_values;
-    r->kernels->exp_segments(values, n, r->max, r->scale, threshold, segment_sums);
+    int32_t n = r->num_values, num_kept;
+    float threshold = truncate_tail(r, values, p, &num_kept);
+    uint64_t seed = p->sampling.seed, position = (uint64_t)p->position;
     double total = 0.0;
+    r->kernels->exp_segments(values, n, r->max, r->scale, threshold, segment_sums);
     for (int32_t s = 0; s < sampling_num_segments(n); s++) total += segment_sums[s];
     assert_debug(total > 0.0);
-    double target = (double)rng_uniform(p->sampling.seed, (uint64_t)p->position, 0) * total;
-    return find_cumulative(values, n, segment_sums, target);
+    for (uint64_t i = 0; i < DRAW_TRIES; i++) {
+        int32_t id = find_cumulative(values, n, segment_sums, (double)rng_uniform(seed, position, i) * total);
+        if (num_kept == 0 || has_id(r->ids, num_kept, id)) return id;
+    }
+    return draw_among(values, n, r->ids, num_kept, (double)rng_uniform(seed, position, DRAW_TRIES));
 }
 
 static int32_t choose_token(struct ranking *r, struct sampling_scratch *scratch,

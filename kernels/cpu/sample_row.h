@@ -13,8 +13,12 @@
  *   6. min_p: tokens with w < min_p leave.
  *   7. top_k: the k first in rank stay; rank is by x, highest first, then by lower id.
  *   8. top_p: of what is left, the fewest tokens in order of rank whose weights reach top_p of the sum stay.
- *   9. u = rng_uniform(seed, position, 0). The drawn token is the lowest id whose cumulative weight, over the
- *      tokens left in order of id, exceeds u times their sum.
+ *   9. The token at u of some tokens is the lowest id whose cumulative weight, over them in order of id, exceeds u times
+ *      their sum. With u_i = rng_uniform(seed, position, i): of the tokens at u_0 to u_3 of what step 7 has left, the
+ *      first that step 8 has left; where it has left none of the four, the token at u_4 of what step 8 has left.
+ *
+ * So who is drawn has the odds of step 8, and a device need not know where top_p cuts a row of which much is left, only
+ * whether one token is above the cut: the weights of those before it in rank are below top_p of the sum.
  *
  * The order of 2, 3, 5-8 is vLLM's; repetition follows Hugging Face. Sums run in double over segments of
  * ROW_SEGMENT ids whose weights are summed in f32 in an order that depends on V only, so a result depends on
@@ -25,9 +29,6 @@
 #include "kernels/cpu/history.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/step.h"
-
-/* As in vLLM: what a person writes as 0 may arrive as a little more. */
-#define SAMPLING_GREEDY_BELOW 1e-5f
 
 /* One thread's scratch. */
 struct sampling_scratch {

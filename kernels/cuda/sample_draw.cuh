@@ -8,12 +8,15 @@
  *   tokens from there up are a shortlist that holds the k best, and it is short: of 128,256 logits in any order the 20 best
  *   peaks are those of the 20 best tokens or nearly, and all other tiles are never read.
  *
- * Where top_p keeps more than that, or equal logits fill the list, a histogram over the row finds the bin in which the cut
- * is, and the shortlist is that bin's tokens. Bins are of the distance to the best logit as a float, 512 for each power of two:
+ * Where top_p keeps more than that, its cut is not looked for at all: of the tokens at the row's first random numbers
+ * (sample_row.h, step 9) the weights above each are summed in one reading, and that tells which of them it keeps.
+ *
+ * Where it keeps none of them, as it may when it keeps little, or where top_k is beyond the list, or equal logits fill it, a
+ * histogram over the row finds the bin in which the cut is, and the shortlist is that bin's tokens. Bins are of the distance to the best logit as a float, 512 for each power of two:
  * then a bin of a row of normally distributed logits holds less than 1 % of it, whatever their deviation is. A bin that
  * is still too long is cut into 4,096 parts of its ranks, again and again.
  *
- * All sums are of integers and the lists are sorted, so the order in which threads come does not matter. */
+ * Sums over threads are of integers and the lists are sorted, so the order in which threads come does not matter. */
 #ifndef KERNELS_CUDA_SAMPLE_DRAW_CUH
 #define KERNELS_CUDA_SAMPLE_DRAW_CUH
 
@@ -34,6 +37,12 @@ enum measure { BY_NUMBER, BY_WEIGHT };
 
 static const rank RANK_MAX = ~(rank)0;
 
+/* A token at some u of the row's weights. */
+struct pick {
+    int32_t tile, id; /* -1: there is none */
+    mass target;      /* in its tile, after that of the row */
+};
+
 struct draw_shared {
     union {
         struct {
@@ -45,7 +54,8 @@ struct draw_shared {
     mass warp_sums[DRAW_THREADS / 32];
     rank list_low, list_high, cut; /* of what gather has found */
     mass above;
-    int32_t list_length, found, drawn;
+    struct pick picks[DRAW_TRIES];
+    int32_t list_length, found;
 };
 
 /* Of the one CTA that this is: functions that are not inlined then know that it is shared memory. */
@@ -302,15 +312,24 @@ __device__ int32_t bin_that_reaches(mass *above, mass target)
 
 /* ---- the cut ---- */
 
-/* The least rank that stays when tokens from the best one down to floor stay until they amount to target; floor where they
- * never do. own: at most what the thread's tile amounts to; num_left: at most so many tokens there are. */
-__device__ __noinline__ rank find_cut(const struct row_view v, enum measure by, mass target, rank floor,
-                                      mass own, int32_t num_left)
+__device__ void keep_cut(rank cut)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) shared.cut = cut;
+    __syncthreads();
+}
+
+/* The cut: the least rank that stays when tokens from the best one down to floor stay until they amount to target; floor where
+ * they never do. Returns whether a shortlist tells: it is shared.cut then. own: at most what the thread's tile amounts to; num_left: at most so many
+ * tokens there are. */
+__device__ __noinline__ bool find_cut_in_list(const struct row_view v, enum measure by, mass target,
+                                              rank floor, mass own, int32_t num_left)
 {
     struct span s = {floor, RANK_MAX, -1};
     if (num_left <= LIST_MAX) {
         gather(v, s);
-        return max(floor, cut_in_list(v, by, 0, target));
+        keep_cut(max(floor, cut_in_list(v, by, 0, target)));
+        return true;
     }
     uint32_t peak = threadIdx.x < v.num_tiles ? v.peaks[threadIdx.x] : 0;
     int32_t num_peaks = by == BY_NUMBER ? (int32_t)target : v.num_tiles / 8;
@@ -318,12 +337,20 @@ __device__ __noinline__ rank find_cut(const struct row_view v, enum measure by, 
         s.low = max(floor, (rank)kth_highest(peak, num_peaks) << 32);
         mass at_most = sum_over_block(peak >= key_of_rank(s.low) ? own : 0);
         if (at_most < target && s.low > floor) continue;
-        if (!gather(v, s)) break;
+        if (!gather(v, s)) return false;
         rank cut = cut_in_list(v, by, 0, target);
-        if (cut != 0 || s.low == floor) return max(cut, floor);
+        keep_cut(max(cut, floor));
+        if (cut != 0 || s.low == floor) return true;
     }
+    return false;
+}
+
+/* The cut, however many tokens stay. */
+__device__ __noinline__ rank find_cut_in_bins(const struct row_view v, enum measure by, mass target,
+                                              rank floor)
+{
+    struct span s = {floor, RANK_MAX, -1};
     mass above = 0;
-    s.low = floor;
     for (bool by_distance = true;; by_distance = false) {
         if (by == BY_NUMBER)
             fill_bins<BY_NUMBER>(v, s, by_distance);
@@ -338,6 +365,13 @@ __device__ __noinline__ rank find_cut(const struct row_view v, enum measure by, 
         if (gather(v, s)) return cut_in_list(v, by, above, target);
         s = {shared.list_low, shared.list_high, -1};
     }
+}
+
+/* The cut of the k best from floor up. */
+__device__ rank find_cut_of_best(const struct row_view &v, int32_t k, rank floor)
+{
+    if (find_cut_in_list(v, BY_NUMBER, (mass)k, floor, 1 << v.tile_shift, v.vocab_size)) return shared.cut;
+    return find_cut_in_bins(v, BY_NUMBER, (mass)k, floor);
 }
 
 /* Weights of the tokens from cut up, of the thread's tile. */
@@ -364,11 +398,11 @@ __device__ __noinline__ mass weigh_tiles(const struct row_view v, rank cut)
 
 /* ---- the draw ---- */
 
-__device__ uint32_t philox_word(uint64_t seed, uint64_t counter)
+__device__ uint32_t philox_word(uint64_t seed, uint64_t counter, uint32_t stream)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0 = (uint32_t)counter,
              c1 = (uint32_t)(counter >> 32);
-    uint32_t c2 = 0, c3 = 0;
+    uint32_t c2 = stream, c3 = 0;
     for (int round = 0; round < 10; round++) {
         uint32_t h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0, h1 = __umulhi(0xCD9E8D57u, c2),
                  l1 = 0xCD9E8D57u * c2;
@@ -382,11 +416,10 @@ __device__ uint32_t philox_word(uint64_t seed, uint64_t counter)
     return c0;
 }
 
-/* u * total for the row's u in [0, 1), rounded down. */
-__device__ mass draw_target(const struct device_sample_params &p, mass total)
+/* u * total for the row's u of this number, in [0, 1), rounded down. */
+__device__ mass draw_target(uint64_t seed, int32_t position, mass total, uint32_t number)
 {
-    uint64_t seed = (uint64_t)p.seed_high << 32 | p.seed_low;
-    mass u24 = philox_word(seed, (uint64_t)(int64_t)p.position) >> 8;
+    mass u24 = philox_word(seed, (uint64_t)(int64_t)position, number) >> 8;
     return (total >> 24) * u24 + (((total & 0xffffffu) * u24) >> 24);
 }
 
@@ -413,47 +446,104 @@ __device__ void draw_in_tile(const struct row_view &v, rank cut, int32_t tile, m
     }
 }
 
-/* -1 where nothing can be drawn. */
-__device__ int32_t draw_token(const struct row_view &v, const struct device_sample_params &p,
-                              const mass *masses)
+/* The tokens at the row's u of numbers first, first + 1, ... of the tokens from cut up: picks[0 .. num), at most DRAW_TRIES;
+ * own: what they weigh in the thread's tile, total: altogether. */
+__device__ __noinline__ void pick_tokens(const struct row_view v, uint64_t seed, int32_t position, rank cut,
+                                         mass own, mass total, uint32_t first, int32_t num)
 {
-    rank cut = (rank)min_p_floor(v, p.min_p) << 32;
+    mass before = sum_before(own);
+    if (threadIdx.x < (unsigned)num)
+        shared.picks[threadIdx.x] = {-1, -1, draw_target(seed, position, total, first + threadIdx.x)};
+    __syncthreads();
+    for (int32_t i = 0; i < num; i++) {
+        mass target = shared.picks[i].target;
+        if (before > target || target >= before + own) continue;
+        shared.picks[i].tile = (int32_t)threadIdx.x;
+        shared.picks[i].target = target - before;
+    }
+    __syncthreads();
+    int32_t warp = (int32_t)threadIdx.x / 32;
+    if (warp < num && shared.picks[warp].tile >= 0)
+        draw_in_tile(v, cut, shared.picks[warp].tile, shared.picks[warp].target, &shared.picks[warp].id);
+    __syncthreads();
+}
+
+/* The first of all picks from the cut up; -1: none. */
+__device__ int32_t first_pick_from(const struct row_view &v, rank cut)
+{
+    for (int32_t i = 0; i < DRAW_TRIES; i++) {
+        int32_t id = shared.picks[i].id;
+        if (id >= 0 && rank_of(key_of(v.x[id]), id) >= cut) return id;
+    }
+    return -1;
+}
+
+/* The first of all picks of which those before it in rank weigh less than share; -1: none. A thread sums in f32, in the order
+ * of its tokens. */
+__device__ __noinline__ int32_t first_pick_within(const struct row_view v, mass share)
+{
+    float x[DRAW_TRIES], above[DRAW_TRIES] = {};
+    int32_t ids[DRAW_TRIES];
+    uint32_t least = ~0u;
+#pragma unroll
+    for (int i = 0; i < DRAW_TRIES; i++) {
+        ids[i] = shared.picks[i].id;
+        if (ids[i] < 0) return -1; /* then none has one */
+        x[i] = v.x[ids[i]];
+        least = min(least, key_of(x[i]));
+    }
+    auto take = [&](int, int32_t id, float other) {
+        float weight = __expf((other - v.best) * v.inverse_temperature);
+#pragma unroll
+        for (int i = 0; i < DRAW_TRIES; i++)
+            above[i] += other > x[i] || (other == x[i] && id < ids[i]) ? weight : 0;
+    };
+    for_each_token(v, least, take, [](int, int32_t) {});
+#pragma unroll
+    for (int i = 0; i < DRAW_TRIES; i++)
+        if (sum_over_block((mass)(above[i] * WEIGHT_ONE)) < share) return ids[i];
+    return -1;
+}
+
+/* -1 where nothing can be drawn. Apart from the kernel, so that rows that need no draw do not store the registers that it
+ * takes. */
+__device__ __noinline__ int32_t draw_token(const struct sample_args &a, int32_t row, float best)
+{
+    const struct device_sample_params &p = a.params[row];
+    const mass *masses = a.masses + (size_t)row * a.num_tiles;
+    struct row_view v = view_of(a, p, row, best);
+    uint64_t seed = (uint64_t)p.seed_high << 32 | p.seed_low;
+    rank floor = (rank)min_p_floor(v, p.min_p) << 32;
     int32_t num_left = v.vocab_size;
     mass own = 0; /* of the thread's tile */
     if (p.flags & SAMPLE_TOP_K) {
-        cut = find_cut(v, BY_NUMBER, (mass)p.top_k, cut, 1 << v.tile_shift, num_left);
+        floor = find_cut_of_best(v, p.top_k, floor);
         num_left = min(num_left, p.top_k);
-        own = weigh_tiles(v, cut);
+        own = weigh_tiles(v, floor);
     } else if (threadIdx.x < v.num_tiles) {
         own = masses[threadIdx.x];
     }
     mass total = sum_over_block(own);
-    if (p.flags & SAMPLE_TOP_P) {
-        mass share = max((mass)((double)p.top_p * (double)total), (mass)1);
-        cut = find_cut(v, BY_WEIGHT, share, cut, own, num_left);
-        own = weigh_tiles(v, cut);
-        total = sum_over_block(own);
+    if (!(p.flags & SAMPLE_TOP_P)) {
+        pick_tokens(v, seed, p.position, floor, own, total, 0, 1);
+        return shared.picks[0].id;
     }
-    mass target = draw_target(p, total), before = sum_before(own);
-    if (threadIdx.x == 0) shared.drawn = shared.found = -1;
-    __syncthreads();
-    if (before <= target && target < before + own) {
-        shared.found = threadIdx.x;
-        shared.above = before;
-    }
-    __syncthreads();
-    if (threadIdx.x < 32 && shared.found >= 0)
-        draw_in_tile(v, cut, shared.found, target - shared.above, &shared.drawn);
-    __syncthreads();
-    return shared.drawn;
+    mass share = max((mass)((double)p.top_p * (double)total), (mass)1);
+    pick_tokens(v, seed, p.position, floor, own, total, 0, DRAW_TRIES);
+    bool has_cut = find_cut_in_list(v, BY_WEIGHT, share, floor, own, num_left);
+    int32_t id = has_cut ? first_pick_from(v, shared.cut) : first_pick_within(v, share);
+    if (id >= 0 || total == 0) return id;
+    rank cut = has_cut ? shared.cut : find_cut_in_bins(v, BY_WEIGHT, share, floor);
+    own = weigh_tiles(v, cut);
+    pick_tokens(v, seed, p.position, cut, own, sum_over_block(own), DRAW_TRIES, 1);
+    return shared.picks[0].id;
 }
 
 /* The num_top highest raw logits, highest first, ties by lower id, with their log probabilities. */
 __device__ void report_top(const struct row_view &raw, int32_t num_top, float log_sum,
                            struct sample_result *out)
 {
-    rank cut = find_cut(raw, BY_NUMBER, (mass)num_top, 0, 1 << raw.tile_shift, raw.vocab_size);
-    gather(raw, {cut, RANK_MAX, -1});
+    gather(raw, {find_cut_of_best(raw, num_top, 0), RANK_MAX, -1});
     sort_list();
     if (threadIdx.x == 0) out->logprobs.num_top = shared.list_length;
     if (threadIdx.x >= shared.list_length) return;
@@ -509,7 +599,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 1) draw_kernel(const __grid_cons
     int32_t token = scores ? p.score_token_id : all.best_id;
     struct row_view v = view_of(a, p, row, all.best);
     if (!failed && (p.flags & SAMPLE_DRAW)) {
-        token = draw_token(v, p, a.masses + (size_t)row * a.num_tiles);
+        token = draw_token(a, row, all.best);
         failed = token < 0;
     }
     float log_sum = all.raw_best + __logf(all.raw_sum);

@@ -22,8 +22,6 @@
 
 #include "kernels/cuda/device.cuh"
 
-#define SAMPLING_GREEDY_BELOW 1e-5f /* as kernels/cpu/sample_row.h has it */
-
 namespace
 {
 

@@ -159,31 +159,34 @@ static struct ranked *reference_rank(const struct bench *b, int32_t row, const s
     return ranked;
 }
 
-/* How many leading tokens stay: between *least and *most, should a border be too close to call. */
-static void reference_truncate(struct ranked *ranked, int32_t num, const struct sample_params *p,
-                               int32_t *least, int32_t *most)
+/* How many leading tokens steps 7 and 8 leave: between these, should a border be too close to call. */
+enum { LEAST, MOST, SIDES };
+
+struct cut {
+    int32_t left[SIDES], kept[SIDES];
+};
+
+static struct cut reference_truncate(struct ranked *ranked, int32_t num, const struct sample_params *p)
 {
-    enum { LOW, HIGH };
+    struct cut cut;
     for (int32_t i = 0; i < num; i++)
         ranked[i].weight = exp((ranked[i].logit - ranked[0].logit) / (double)p->sampling.temperature);
-    for (int side = LOW; side <= HIGH; side++) {
-        double slack = side == LOW ? -2e-5 : 2e-5, sum = 0, before = 0;
-        int32_t left = num, stay = 0;
+    for (int side = LEAST; side <= MOST; side++) {
+        double slack = side == LEAST ? -2e-5 : 2e-5, sum = 0, before = 0;
+        int32_t left = num, kept = 0;
         if (p->sampling.min_p > 0)
             for (left = 0; left < num && ranked[left].weight >= (double)p->sampling.min_p * (1 - slack);
                  left++)
                 continue;
         if (p->sampling.top_k > 0) left = min_of(left, p->sampling.top_k);
+        left = max_of(left, 1);
         for (int32_t i = 0; i < left; i++) sum += ranked[i].weight;
-        for (stay = 0; stay < left && before < ((double)p->sampling.top_p + slack) * sum; stay++)
-            before += ranked[stay].weight;
-        if (p->sampling.top_p >= 1.0f) stay = left;
-        stay = max_of(stay, 1);
-        if (side == LOW)
-            *least = stay;
-        else
-            *most = stay;
+        for (; kept < left && before < ((double)p->sampling.top_p + slack) * sum; kept++)
+            before += ranked[kept].weight;
+        cut.left[side] = left;
+        cut.kept[side] = p->sampling.top_p >= 1.0f ? left : max_of(kept, 1);
     }
+    return cut;
 }
 
 static int by_id(const void *a, const void *b)
@@ -192,23 +195,82 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-/* Whether id is where the cumulative weight over the first num ranked, by id, passes u; within rounding. */
-static bool reference_draws(const struct ranked *ranked, int32_t num, double u, int32_t id)
+/* The first num ranked in order of id; sums[i]: of the weights up to i. */
+struct row_by_id {
+    struct ranked *tokens;
+    double *sums;
+    int32_t num;
+};
+
+static struct row_by_id sort_by_id(const struct ranked *ranked, int32_t num)
 {
-    struct ranked *kept = malloc((size_t)num * sizeof *kept);
-    memcpy(kept, ranked, (size_t)num * sizeof *kept);
-    qsort(kept, (size_t)num, sizeof *kept, by_id);
-    double sum = 0, total = 0;
-    bool found = false;
-    for (int32_t i = 0; i < num; i++) total += kept[i].weight;
-    for (int32_t i = 0; i < num && !found; i++) {
-        double before = sum;
-        sum += kept[i].weight;
-        if (kept[i].id == id)
-            found = kept[i].weight > 0 && before <= (u + 2e-6) * total && sum >= (u - 2e-6) * total;
+    struct row_by_id row = {malloc((size_t)num * sizeof *row.tokens), malloc((size_t)num * sizeof *row.sums),
+                            num};
+    double sum = 0;
+    memcpy(row.tokens, ranked, (size_t)num * sizeof *ranked);
+    qsort(row.tokens, (size_t)num, sizeof *row.tokens, by_id);
+    for (int32_t i = 0; i < num; i++) row.sums[i] = sum += row.tokens[i].weight;
+    return row;
+}
+
+static void row_by_id_free(struct row_by_id *row)
+{
+    free(row->tokens);
+    free(row->sums);
+}
+
+static const struct ranked *token_at(const struct row_by_id *row, double u)
+{
+    double target = u * row->sums[row->num - 1];
+    int32_t low = 0, high = row->num - 1;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (row->sums[middle] > target)
+            high = middle;
+        else
+            low = middle + 1;
     }
-    free(kept);
-    return found;
+    return &row->tokens[low];
+}
+
+struct draw {
+    const struct row_by_id *left, *kept;
+    const struct ranked *last_kept;
+    const struct sample_params *p;
+    int32_t id;
+};
+
+/* Whether step 9 gives id from its try-th token on; what u is within rounding of is right, too. */
+static bool reference_draws(const struct draw *d, uint64_t try)
+{
+    const double slack[] = {0, -2e-6, 2e-6};
+    double u = (double)rng_uniform(d->p->sampling.seed, (uint64_t)d->p->position, try);
+    bool last = try == 4, right = false;
+    for (size_t i = 0; i < array_length(slack) && !right; i++) {
+        const struct ranked *token = token_at(last ? d->kept : d->left, u + slack[i]);
+        if (last || by_rank(token, d->last_kept) < 0 || token->id == d->last_kept->id)
+            right = token->id == d->id && token->weight > 0;
+        else
+            right = reference_draws(d, try + 1);
+    }
+    return right;
+}
+
+static bool reference_can_draw(const struct ranked *ranked, const struct cut *cut,
+                               const struct sample_params *p, int32_t id)
+{
+    bool right = false;
+    for (int32_t num = cut->left[LEAST]; num <= cut->left[MOST] && !right; num++) {
+        struct row_by_id left = sort_by_id(ranked, num);
+        for (int32_t kept = min_of(cut->kept[LEAST], num); kept <= min_of(cut->kept[MOST], num) && !right;
+             kept++) {
+            struct row_by_id row = sort_by_id(ranked, kept);
+            right = reference_draws(&(struct draw){&left, &row, &ranked[kept - 1], p, id}, 0);
+            row_by_id_free(&row);
+        }
+        row_by_id_free(&left);
+    }
+    return right;
 }
 
 static void check_row(const struct bench *b, int32_t row, const struct sample_params *p)
@@ -228,18 +290,13 @@ static void check_row(const struct bench *b, int32_t row, const struct sample_pa
             fail_msg("greedy: token %d has %g, the best is %d with %g", result->token_id, chosen,
                      ranked[0].id, ranked[0].logit);
     } else {
-        int32_t least, most;
-        double u = (double)rng_uniform(p->sampling.seed, (uint64_t)p->position, 0);
-        reference_truncate(ranked, b->vocab_size, p, &least, &most);
-        bool right = false;
-        for (int32_t num = least; num <= most && !right; num++)
-            right = reference_draws(ranked, num, u, result->token_id);
-        if (!right)
-            fail_msg("token %d is not what %d..%d of %d tokens give for u = %.8f (temperature %g, top_k %d, "
-                     "top_p %g, "
-                     "min_p %g)",
-                     result->token_id, least, most, b->vocab_size, u, (double)p->sampling.temperature,
-                     p->sampling.top_k, (double)p->sampling.top_p, (double)p->sampling.min_p);
+        struct cut cut = reference_truncate(ranked, b->vocab_size, p);
+        if (!reference_can_draw(ranked, &cut, p, result->token_id))
+            fail_msg("token %d is not what steps 7 and 8 give, which leave %d..%d and %d..%d of %d tokens "
+                     "(temperature %g, top_k %d, top_p %g, min_p %g)",
+                     result->token_id, cut.left[LEAST], cut.left[MOST], cut.kept[LEAST], cut.kept[MOST],
+                     b->vocab_size, (double)p->sampling.temperature, p->sampling.top_k,
+                     (double)p->sampling.top_p, (double)p->sampling.min_p);
     }
     free(ranked);
 }
