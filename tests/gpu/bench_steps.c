@@ -31,7 +31,8 @@ enum {
     POOL_BLOCKS = (140 * (1024 + STEPS_MAX) + BLOCK_SIZE - 1) / BLOCK_SIZE /* 18.7 GiB of Llama-3.1-8B's */
 };
 
-static int32_t prompt[CONTEXT_MAX];
+static int32_t prompt[CONTEXT_MAX +
+                      SEQS_MAX]; /* sequence i's from i on: a mixture sends equal ones to the same experts */
 
 static double seconds_since(uint64_t begin_ns)
 {
@@ -47,7 +48,7 @@ static double prefill(struct session *s, int num_seqs, int32_t length)
     for (int first = 0; first < num_seqs; first += per_step) {
         int n = 0;
         for (int i = first; i < num_seqs && n < per_step; i++)
-            parts[n++] = (struct session_part){.seq = i, .num_tokens = length, .tokens = prompt};
+            parts[n++] = (struct session_part){.seq = i, .num_tokens = length, .tokens = prompt + i};
         session_step(s, parts, n);
         if (in_flight++ > 0) session_finish_step(s);
     }
@@ -73,7 +74,7 @@ static double steps_ms(struct session *s, int num_seqs, int32_t context, int32_t
         int n = 0;
         for (int i = 0; i < MIXED_PROMPTS && prompt_tokens > 0; i++)
             parts[n++] =
-                (struct session_part){.seq = num_seqs + i, .num_tokens = prompt_tokens, .tokens = prompt};
+                (struct session_part){.seq = num_seqs + i, .num_tokens = prompt_tokens, .tokens = prompt + i};
         for (int i = 0; i < num_seqs; i++)
             parts[n++] = (struct session_part){
                 .seq = i, .num_done = context + step, .num_tokens = 1, .tokens = &last[i], .decode = true};
@@ -257,7 +258,8 @@ int main(int argc, char **argv)
         .num_blocks = POOL_BLOCKS,
     };
     struct session s;
-    for (int i = 0; i < CONTEXT_MAX; i++) prompt[i] = 1000 + (int32_t)((uint32_t)i * 7919u % 40000u);
+    for (int i = 0; i < CONTEXT_MAX + SEQS_MAX; i++)
+        prompt[i] = 1000 + (int32_t)((uint32_t)i * 7919u % 40000u);
     session_open(&s, &options);
     static const struct {
         int num_seqs, context;
