@@ -10,8 +10,8 @@ enum lab_id {
     LAB_FLASH1,
     LAB_FLASH2,
     LAB_FLASH2_BACKWARD,
-    LAB_FLASH_MASK,
     LAB_DEVICE_PROMPT, /* the device's own, through the kernel table */
+    LAB_FLASH_MASK,
     LAB_FLASH_DECODING,
     LAB_FLASH_DECODING_PLUS,
     LAB_DEVICE_DECODING,

@@ -102,7 +102,7 @@ static double seconds_of(const struct flat_product *p, enum dataflow way)
 static void print_table(struct flat_product *p, FILE *out)
 {
     static const char *const names[] = {"a row at a time", "8 rows", "64 rows"};
-    fprintf(out, "\nFlashDecoding++, products of few rows by %d x %d, ms\n  %5s %16s %9s %9s   %s\n", p->n,
+    fprintf(out, "FlashDecoding++, products of few rows by %d x %d, ms\n  %5s %16s %9s %9s   %s\n", p->n,
             p->k, "rows", names[0], names[1], names[2], "dataflow");
     for (p->m = 1; p->m <= TILE_ROWS; p->m *= 2) {
         double seconds[NUM_DATAFLOWS];

@@ -188,17 +188,25 @@ static struct shape shape_of(const struct lab *lab, enum lab_id id, int32_t n)
     return s;
 }
 
-static int measure_one(struct lab *lab, enum lab_id id, int32_t n, bool check, struct measurement *m,
-                       struct error *err)
+static bool same_shape(const struct shape *a, const struct shape *b)
 {
-    struct problem p;
+    return a->num_keys == b->num_keys && a->num_queries == b->num_queries && a->mask == b->mask;
+}
+
+/* p: the problem of the row before, which is replaced where the shape is another one. */
+static int measure_one(struct lab *lab, enum lab_id id, int32_t n, bool check, struct problem *p,
+                       struct measurement *m, struct error *err)
+{
     struct shape shape = shape_of(lab, id, n);
-    int status = problem_init(&p, &shape, SEED, err);
-    if (!status) status = lab_measure(lab, id, &p, check, SECONDS, m, err);
+    int status = STATUS_OK;
+    if (!p->memory || !same_shape(&p->shape, &shape)) {
+        problem_free(p);
+        status = problem_init(p, &shape, SEED, err);
+    }
+    if (!status) status = lab_measure(lab, id, p, check, SECONDS, m, err);
     if (!status && check && !(m->error <= lab_tolerance(lab, id)))
         status = error_set(err, STATUS_DEVICE, "%s is wrong: off by %g of the largest result",
                            lab_algorithms[id].title, m->error);
-    problem_free(&p);
     return status;
 }
 
@@ -213,19 +221,29 @@ static int write_plot(const struct lab *lab, const char *path, const struct meas
                                         : error_set(err, STATUS_IO, "--plot %s: %s", path, strerror(errno));
 }
 
+static int by_algorithm(const void *a, const void *b)
+{
+    const struct measurement *x = a, *y = b;
+    return x->id != y->id ? (int)x->id - (int)y->id : x->shape.num_keys - y->shape.num_keys;
+}
+
 static int run_all(struct lab *lab, int32_t longest, const char *plot, FILE *out, struct error *err)
 {
     struct measurement m[NUM_LAB_ALGORITHMS * NUM_SIZES];
+    struct problem p = {.memory = NULL};
     int count = 0, status = STATUS_OK;
     print_head(lab, out);
-    for (enum lab_id id = 0; id < NUM_LAB_ALGORITHMS && !status; id++) {
-        for (int i = 0; i < NUM_SIZES && lab_has(lab, id) && !status; i++) {
-            status = measure_one(lab, id, longest >> (NUM_SIZES - 1 - i), i == 0, &m[count], err);
-            if (status) continue;
-            print_row(lab, &m[count++], out);
-            fflush(out);
+    for (int i = 0; i < NUM_SIZES && !status; i++) {
+        for (enum lab_id id = 0; id < NUM_LAB_ALGORITHMS && !status; id++) {
+            if (!lab_has(lab, id)) continue;
+            status = measure_one(lab, id, longest >> (NUM_SIZES - 1 - i), i == 0, &p, &m[count], err);
+            if (!status) print_row(lab, &m[count++], out);
         }
+        fprintf(out, "\n");
+        fflush(out);
     }
+    problem_free(&p);
+    qsort(m, (size_t)count, sizeof *m, by_algorithm);
     if (!status && plot) status = write_plot(lab, plot, m, count, err);
     return status;
 }
@@ -233,9 +251,10 @@ static int run_all(struct lab *lab, int32_t longest, const char *plot, FILE *out
 int lab_run(const struct lab_options *o, FILE *out, struct error *err)
 {
     bool gpu = !strcmp(o->device, "cuda");
-    int32_t longest = o->longest ? (int32_t)o->longest : gpu ? 16384 : 2048;
+    int32_t longest = o->longest ? (int32_t)o->longest : gpu ? 4096 : 2048;
+    int32_t heads = o->heads ? (int32_t)o->heads : gpu ? 64 : 2;
     struct lab lab;
-    int status = lab_open(&lab, o->device, gpu ? 8 : 2, gpu ? 128 : 64, longest, err);
+    int status = lab_open(&lab, o->device, heads, gpu ? 128 : 64, longest, err);
     if (status) return status;
     status = lab_measure_roof(&lab, err);
     if (!status) status = run_all(&lab, longest, o->plot, out, err);

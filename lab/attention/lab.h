@@ -48,12 +48,13 @@ double lab_tolerance(const struct lab *lab, enum lab_id id);
 /* Of the attainable: products' rate, or bytes' rate times operations a byte where that is less. */
 double lab_roof(const struct lab *lab, double flops, double bytes);
 
-/* A picture: time and bytes over N, and the roofline with each algorithm at its largest N. */
+/* A picture: time and bytes over N, and the roofline with each algorithm at its largest N. Measurements of an algorithm
+ * are neighbours, by N. */
 void lab_plot(const struct lab *lab, const struct measurement *m, int count, FILE *out);
 
 struct lab_options {
     const char *device, *plot; /* plot NULL: none */
-    int64_t longest;           /* N from an eighth of it to it; 0: the device's */
+    int64_t longest, heads;    /* N from an eighth of it to it; 0: the device's */
 };
 
 /* Prints the table. An error when some row is wrong, too. */
