@@ -22,8 +22,8 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_small.cuh"
+#include "kernels/cuda/linear_store.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -41,12 +41,7 @@ enum {
     NO_TILE = -1
 };
 
-enum epilogue { EPILOGUE_BF16, EPILOGUE_F32, EPILOGUE_SILU_MUL };
-
-struct small_args {
-    void *out;
-    const float *bias;
-    int32_t m, n;
+struct small_args : store_args {
     int32_t x_rows;           /* m rounded up to 8: rows of x in a stage */
     int32_t num_tiles, num_k; /* tiles of ROWS rows of W; stages that one fills */
     int32_t num_dealt;        /* the first so many tiles are not in the queue */
@@ -78,35 +73,6 @@ template <int ROWS, int COLS> struct side_traits {
     static constexpr int BYTES_BEHIND = W_FIRST ? (GROUPS * GROUP_ROWS - ROWS) * BOX_ROW_BYTES : 0;
 };
 
-__device__ float round_bf16(float x)
-{
-    return __bfloat162float(__float2bfloat16_rn(x));
-}
-
-/* Two neighbouring columns n of row m of the product. */
-template <int EPILOGUE>
-__device__ __forceinline__ void store_pair(const small_args &a, int32_t m, int32_t n, float x, float y)
-{
-    if (m >= a.m || n >= a.n) return;
-    if (EPILOGUE == EPILOGUE_F32) {
-        *(float2 *)((float *)a.out + (size_t)m * a.n + n) = make_float2(x, y);
-    } else {
-        if (a.bias) {
-            x = round_bf16(x) + a.bias[n];
-            y = round_bf16(y) + a.bias[n + 1];
-        }
-        *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * a.n + n) = pack_bf16(x, y);
-    }
-}
-
-/* Two neighbouring columns of the product of a gate and an up, and where they go among a.n / 2. */
-__device__ __forceinline__ void store_silu_mul(const small_args &a, int32_t m, int32_t n, uint32_t gate,
-                                               uint32_t up)
-{
-    if (m < a.m && n < a.n / 2)
-        *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) = silu_mul(gate, up);
-}
-
 /* Gate and up alternate in groups of 8 columns.
  * x on the M side, d[4 j + 2 i + k]: row 16 warp + g + 8 i of x, column 8 j + 2 t + k. */
 template <int ROWS, int EPILOGUE>
@@ -126,34 +92,6 @@ __device__ __forceinline__ void store_tile(const small_args &a, const float (&d)
                                pack_bf16(v[4], v[5]));
             else
                 store_pair<EPILOGUE>(a, m, first_n + 8 * j + pair, v[0], v[1]);
-        }
-    }
-}
-
-/* W on the M side, d[4 j + 2 i + k]: column 16 warp + g + 8 i of the product, row 8 j + 2 t + k of x. Lanes of
- * neighbouring columns trade, so that the even one has both columns of row k = 0 and the odd one of k = 1. */
-template <int ROWS, int COLS, int EPILOGUE>
-__device__ __forceinline__ void store_tile_of_rows(const small_args &a, const float (&d)[COLS / 2],
-                                                   int32_t first_n)
-{
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 4 % 2, pair = lane / 8 * 2;
-    if (16 * warp >= ROWS) return;
-    int32_t n = first_n + 16 * warp;
-#pragma unroll
-    for (int j = 0; j < COLS / 8; j++) {
-        int32_t m = 8 * j + lane % 4 * 2 + odd;
-        float2 v[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float *own = d + 4 * j + 2 * i;
-            float other = __shfl_xor_sync(0xffffffffu, odd ? own[0] : own[1], 4);
-            v[i] = odd ? make_float2(other, own[1]) : make_float2(own[0], other);
-        }
-        if (EPILOGUE == EPILOGUE_SILU_MUL) {
-            store_silu_mul(a, m, n / 2 + pair, pack_bf16(v[0].x, v[0].y), pack_bf16(v[1].x, v[1].y));
-        } else {
-            store_pair<EPILOGUE>(a, m, n + pair, v[0].x, v[0].y);
-            store_pair<EPILOGUE>(a, m, n + 8 + pair, v[1].x, v[1].y);
         }
     }
 }
@@ -293,9 +231,10 @@ template <int ROWS, int COLS> struct consumer {
             wgmma_wait<0>();
             wgmma_hold(d);
             release();
-            if constexpr (S::W_FIRST)
-                store_tile_of_rows<ROWS, COLS, EPILOGUE>(a, d, tile * ROWS);
-            else
+            if constexpr (S::W_FIRST) {
+                int32_t row = (int32_t)threadIdx.x / 32 * 16;
+                if (row < ROWS) store_columns<COLS, EPILOGUE, 2>(a, d, tile * ROWS + row);
+            } else
                 store_tile<ROWS, EPILOGUE>(a, d, tile * ROWS);
         }
     }
