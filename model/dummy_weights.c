@@ -44,6 +44,7 @@ struct dummy_weights {
     float tile[TILE_VALUES];
     uint8_t codes[TILE_VALUES]; /* of e4m3, made when first asked for */
     float codes_deviation;      /* 0: they were not */
+    uint8_t bytes[TILE_VALUES]; /* of codes */
 };
 
 /* All codes are drawn alike, but NaN. */
@@ -70,6 +71,7 @@ struct dummy_weights *dummy_weights_create(uint64_t seed)
         struct rng_block random = rng_philox(seed, i, 0);
         for (size_t j = 0; j < 4; j++)
             d->tile[i + j] = ((float)(random.word[j] >> 8) * 0x1p-24f - 0.5f) * UNIFORM_WIDTH;
+        for (size_t j = 0; j < 4; j++) d->bytes[i + j] = (uint8_t)random.word[j];
     }
     return d;
 }
@@ -217,6 +219,40 @@ struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, i
         .scale_cols = scale_cols,
         .scale_factor = 1,
         .scale_divisor = 1};
+    return v;
+}
+
+static void *make_bytes(struct dummy_weights *d, uint64_t stream, size_t num_bytes)
+{
+    uint8_t *out = allocate(d, num_bytes);
+    size_t at = rng_philox(d->seed, 1, stream + 1).word[0] % TILE_VALUES, n;
+    for (size_t done = 0; out && done < num_bytes; done += n, at = 0) {
+        n = min_of(num_bytes - done, TILE_VALUES - at);
+        memcpy(out + done, d->bytes + at, n);
+    }
+    return out;
+}
+
+struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
+                                     int64_t group)
+{
+    static const float deviation = 6.5f; /* of the difference of two uniform codes */
+    const int64_t num_groups = div_up(cols, group), num_scales = num_groups * rows;
+    struct weight_view v =
+        weight_view_plain(make_bytes(d, stream, (size_t)(rows * cols / 2)), DTYPE_U4, rows, cols);
+    void *zeros = make_bytes(d, stream + 1, (size_t)(num_scales / 2));
+    uint16_t *scales = allocate(d, (size_t)num_scales * sizeof *scales);
+    if (!v.data || !zeros || !scales) return (struct weight_view){0};
+    for (int64_t i = 0; i < num_scales; i++)
+        scales[i] =
+            dtype_f32_to_f16((1 + 0.1f * d->tile[i % TILE_VALUES]) / (deviation * sqrtf((float)cols)));
+    v.scheme = WEIGHT_AWQ;
+    v.codes = (struct weight_codes){.scales = {scales, SCALE_F16, num_groups, rows},
+                                    .zeros = {.data = zeros, .rows = num_groups, .cols = rows},
+                                    .scale_rows = 1,
+                                    .scale_cols = group,
+                                    .scale_factor = 1,
+                                    .scale_divisor = 1};
     return v;
 }
 

@@ -107,10 +107,24 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 }
 
 /* Embeddings, the head and routers stay as they are in checkpoints, too. */
+static bool is_quantised(enum weight_role role)
+{
+    return role != WEIGHT_TOKEN_EMBEDDING && role != WEIGHT_LM_HEAD && role != WEIGHT_ROUTER &&
+           role != WEIGHT_SHARED_WEIGHT;
+}
+
 static bool is_dummy_fp8(const struct model_files *f, enum weight_role role)
 {
-    return f->config.quantisation.format == QUANT_BYTES && role != WEIGHT_TOKEN_EMBEDDING &&
-           role != WEIGHT_LM_HEAD && role != WEIGHT_ROUTER && role != WEIGHT_SHARED_WEIGHT;
+    return f->config.quantisation.format == QUANT_BYTES && is_quantised(role);
+}
+
+/* Those of four bits are all made as AWQ has them. */
+static bool is_dummy_awq(const struct model_files *f, enum weight_role role, int64_t rows)
+{
+    const struct quantisation *q = &f->config.quantisation;
+    const bool has_four_bits =
+        q->format == QUANT_AWQ || q->format == QUANT_GPTQ || (q->format == QUANT_PACKED && q->bits == 4);
+    return has_four_bits && rows % 8 == 0 && is_quantised(role);
 }
 
 static struct weight_view make_dummy(const struct model_files *f, enum weight_role role, int32_t layer,
@@ -125,6 +139,10 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
         return dummy_weights_fp8(f->dummy, stream, rows, cols, q->block_rows ? q->block_rows : 1,
                                  q->block_rows ? q->block_cols : cols);
     }
+    if (line->rows != DIM_1 && is_dummy_awq(f, role, rows))
+        return dummy_weights_awq(f->dummy, stream, rows, cols,
+                                 f->config.quantisation.group_size ? f->config.quantisation.group_size
+                                                                   : cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     return dummy_weights_vector(f->dummy, stream, cols, weight_is_norm(role) ? 1 - f->config.norm_offset : 0);
 }
