@@ -113,6 +113,18 @@ static __device__ __forceinline__ void tensor_stream_2d(uint32_t to_shared, cons
         : "memory");
 }
 
+/* Bytes that lie one after another and are read once, a multiple of 16. */
+static __device__ __forceinline__ void bulk_stream(uint32_t to_shared, const void *from, uint32_t barrier,
+                                                   uint32_t bytes)
+{
+    HOPPER_ASM(
+        "{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %3, "
+        "[%2], policy;\n\t}" ::"r"(to_shared),
+        "l"(from), "r"(barrier), "r"(bytes)
+        : "memory");
+}
+
 /* The same to the same place of every CTA of the cluster in mask, each of whose barriers counts the bytes. */
 static __device__ __forceinline__ void tensor_multicast_2d(uint32_t to_shared, const CUtensorMap *map,
                                                            uint32_t barrier, int32_t x, int32_t y,

@@ -1,5 +1,6 @@
 /* linear.cu - which kernel computes a matrix product x W^T: an own one, for few rows (linear_small.cu) or
- * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. All walk K in order, so the bits
+ * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. Packed weights have a kernel for few rows
+ * (linear_packed.cu) and become bf16 for many, all in one memory, before the product. All walk K in order, so the bits
  * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
  * "The same bits").
  *
@@ -15,9 +16,11 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/linear_large.cuh"
+#include "kernels/cuda/linear_packed.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/packed.cuh"
 
 namespace
 {
@@ -57,6 +60,7 @@ struct linear_plan {
 /* Of a device. */
 struct linears {
     std::map<std::tuple<int32_t, int32_t, int, int, int, bool>, struct linear_plan> plans;
+    std::vector<struct linear *> packed;
 };
 
 namespace
@@ -190,6 +194,7 @@ bool run_product(struct cuda_device *d, const struct linear_choice &c, int32_t r
     if (w->format == LINEAR_FP8) return run_fp8(d, c, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_LARGE)
         return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_PACKED) return cuda_linear_packed(d, c.tile_rows, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_SMALL)
         return cuda_linear_small_fits(d, w, rows) &&
                cuda_linear_small(d, c.tile_rows, rows, out, x, w, silu_mul);
@@ -222,6 +227,11 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
 
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
+    if (w->unpacked) {
+        if (rows <= LINEAR_PACKED_ROWS && run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) return;
+        packed_unpack(d, w, w->unpacked->weight);
+        w = w->unpacked;
+    }
     if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w) && !run_choice(d, {}, rows, out, x, w))
         cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
 }
@@ -248,6 +258,7 @@ int32_t blas_rows(int32_t rows)
 
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
+    if (w->unpacked && rows > LINEAR_PACKED_ROWS) w = w->unpacked;
     bool is_blas = w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS;
     return is_blas ? min(blas_rows(rows), max(rows, room)) : rows;
 }
@@ -262,10 +273,18 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
 {
     if (!d->linears) d->linears = new struct linears();
+    int layout = w->format * 16 + w->packed_scales;
     w->plan =
-        &d->linears
-             ->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->kind, (int)w->gate, w->wide_output)];
+        &d->linears->plans[std::make_tuple(w->n, w->k, layout, (int)w->kind, (int)w->gate, w->wide_output)];
     w->plan->linears.push_back(w);
+    if (!w->packed) return;
+    w->unpacked = new struct linear(*w);
+    w->unpacked->format = LINEAR_BF16;
+    w->unpacked->is_rewritten = true;
+    w->unpacked->packed = NULL;
+    w->unpacked->packed_scales = 0;
+    cuda_linear_plan_create(d, w->unpacked);
+    d->linears->packed.push_back(w);
 }
 
 /* With the device everything that they name goes. */
@@ -336,6 +355,10 @@ std::vector<struct linear_choice> candidates_for(const struct linear *w, int32_t
 {
     std::vector<struct linear_choice> candidates;
     if (w->format == LINEAR_FP8) return fp8_candidates_for(rows);
+    if (w->unpacked) {
+        for (int32_t tile_rows : linear_packed_tile_rows) candidates.push_back({LINEAR_PACKED, tile_rows, 0});
+        return candidates;
+    }
     if (rows <= LINEAR_SMALL_ROWS)
         for (int32_t tile_rows : linear_small_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0});
     else if (rows <= LINEAR_SMALL_ROWS_MAX && fewer.kernel == LINEAR_SMALL)
@@ -375,7 +398,9 @@ int32_t rows_max(const struct cuda_device *d, const struct linear *w)
 
 void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
 {
-    int32_t most = min(rows_max(d, plan->linears[0]), bucket_rows[NUM_BUCKETS - 1]);
+    bool is_packed = plan->linears[0]->packed != NULL;
+    int32_t most = min(rows_max(d, plan->linears[0]),
+                       is_packed ? (int32_t)LINEAR_PACKED_ROWS : bucket_rows[NUM_BUCKETS - 1]);
     for (int i = 0; i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
             plan->choices[i] = fastest(d, plan, min(bucket_rows[i], most),
@@ -390,6 +415,20 @@ void make_plans(struct cuda_device *d, const struct linear_plan *plan, const str
     for (int32_t rows = 1; rows <= most; rows = blas_rows(rows) + 1)
         if (w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
             run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
+}
+
+/* Memory for the largest of the packed weights as bf16; one product at a time uses it. */
+bool share_unpacked(struct cuda_device *d)
+{
+    size_t bytes = 0;
+    for (const struct linear *w : d->linears->packed) bytes = max(bytes, (size_t)w->n * w->k * 2);
+    if (bytes == 0) return true;
+    void *memory = cuda_alloc(&d->base, bytes, "weights");
+    for (struct linear *w : d->linears->packed) {
+        w->unpacked->weight = (__nv_bfloat16 *)memory;
+        w->unpacked->bias = w->bias;
+    }
+    return memory != NULL;
 }
 
 } // namespace
@@ -417,6 +456,7 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
 {
     size_t x_bytes = 0, out_bytes = 0;
     if (!d->linears) return STATUS_OK;
+    if (!share_unpacked(d)) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to unpack weights");
     for (auto &it : d->linears->plans) {
         const struct linear *w = it.second.linears[0];
         size_t rows = (size_t)rows_max(d, w);

@@ -7,6 +7,8 @@
 /* What the device keeps of a weight. */
 enum linear_format {
     LINEAR_BF16, /* weight */
+    LINEAR_INT4, /* packed: integers of four bits, less a zero point (packed.cuh) */
+    LINEAR_E2M1, /* packed: floats of four bits */
     LINEAR_FP8,  /* fp8: rows of x are quantised, too */
 };
 
@@ -23,6 +25,10 @@ struct linear {
     __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
     struct fp8_weight fp8;
     float *bias; /* [N] or NULL */
+    unsigned char *packed;
+    int32_t packed_scales;   /* of a row and 128 columns */
+    struct linear *unpacked; /* of a packed one: the same as bf16, in memory that all of them share */
+    bool is_rewritten;       /* such a one: weight is written by the kernel before */
     int32_t n, k;
     enum linear_kind kind;
     enum gate_function gate;
@@ -32,15 +38,17 @@ struct linear {
 
 enum linear_kernel {
     LINEAR_BLAS, /* cuBLASLt, or the plain product where none of its algorithms keeps the order (linear_plain.cu) */
-    LINEAR_SMALL, /* linear_small.cu */
-    LINEAR_LARGE, /* linear_large.cu */
+    LINEAR_SMALL,  /* linear_small.cu */
+    LINEAR_LARGE,  /* linear_large.cu */
+    LINEAR_PACKED, /* linear_packed.cu */
 };
 
 /* What computes a product. It changes the speed and nothing else. */
 struct linear_choice {
     enum linear_kernel kernel;
-    int32_t tile_rows; /* LINEAR_SMALL: rows of W a CTA owns, one of linear_small_tile_rows; of e4m3 always */
-    int32_t cluster;   /* LINEAR_LARGE: CTAs of a cluster, one of linear_large_clusters */
+    int32_t
+        tile_rows; /* rows of W a CTA owns: one of linear_small_tile_rows, of linear_packed_tile_rows; of e4m3 always */
+    int32_t cluster; /* LINEAR_LARGE: CTAs of a cluster, one of linear_large_clusters */
 };
 
 /* In a step. The linear knows its kind: this is both products of kernels/device.h. */

@@ -272,7 +272,7 @@ bool launch(struct cuda_device *d, int32_t rows, void *out, const void *x, const
     auto kernel = large_kernel<WIDTH, SILU_MUL, CLUSTER>;
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[0].val.programmaticStreamSerializationAllowed = !w->is_rewritten; /* W is read ahead of that */
     attributes[1].id = cudaLaunchAttributeClusterDimension;
     attributes[1].val.clusterDim = {CLUSTER, 1, 1};
     cudaLaunchConfig_t config = {};

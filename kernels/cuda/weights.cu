@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
+#include "kernels/cuda/packed.cuh"
 #include "kernels/cuda/weight_codes.cuh"
 
 extern "C" {
@@ -332,6 +333,27 @@ bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct 
 namespace
 {
 
+int check_linear(const struct linear_desc *desc, bool *any_bias, struct error *err)
+{
+    bool is_gated = desc->kind == LINEAR_GATE_UP;
+    for (int i = 0; i < desc->num_parts; i++) {
+        int status = weight_check(&desc->parts[i], err);
+        if (!status) status = weight_view_check_plain(&desc->biases[i], err);
+        if (status) return status;
+        *any_bias |= desc->biases[i].data != NULL;
+    }
+    if (is_gated && weight_view_num_rows(&desc->parts[0]) % 8 != 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device wants an intermediate size that is a multiple of 8");
+    if (desc->softcap > 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device has no soft-capped logits; the CPU device has");
+    if (is_gated && *any_bias)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device does not add biases to the gate and up products");
+    return STATUS_OK;
+}
+
 bool scales_are_of_blocks(const struct weight_view *v)
 {
     return v->codes.scale_cols < v->cols;
@@ -348,7 +370,7 @@ bool part_fits_fp8(const struct weight_view *v)
                                         v->slice.row_begin % 8 == 0 && v->slice.row_step == 1);
 }
 
-/* What else there is becomes bf16. */
+/* LINEAR_BF16: all else. */
 enum linear_format format_of(const struct cuda_device *d, const struct linear_desc *desc)
 {
     if (!d->is_hopper || !desc->quantise_input || desc->wide_output || desc->also_embedding)
@@ -395,53 +417,88 @@ bool upload_part(struct cuda_device *d, const struct linear *l, const struct wei
     return CUDA_CHECK(d, cudaPeekAtLastError());
 }
 
+/* As bf16 or e4m3. */
+bool upload_parts(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
+{
+    int64_t row = 0;
+    bool ok = alloc_weight(d, l, desc);
+    for (int i = 0; i < desc->num_parts && ok; i++) {
+        ok = upload_part(d, l, &desc->parts[i], row, i);
+        row += weight_view_num_rows(&desc->parts[i]);
+    }
+    return ok;
+}
+
+/* True also where the weight turns out to have a scale that the layout cannot hold: *inexact. */
+bool upload_packed(struct cuda_device *d, struct linear *l, const struct linear_desc *desc, bool *inexact)
+{
+    bool alternate = desc->kind == LINEAR_GATE_UP;
+    int32_t *flag = (int32_t *)d->blas_workspace, is_set = 0; /* no product is under way */
+    int64_t row = 0;
+    l->packed = (unsigned char *)cuda_alloc(&d->base, packed_bytes(l), "weights");
+    if (!l->packed || !CUDA_CHECK(d, cudaMemsetAsync(flag, 0, sizeof *flag, d->stream))) return false;
+    for (int i = 0; i < desc->num_parts; i++) {
+        struct device_codes codes = {desc->parts[i], 0};
+        if (!upload_codes(d, &codes)) return false;
+        packed_put(d, l, &codes, row, alternate, i, flag);
+        row += weight_view_num_rows(&desc->parts[i]);
+    }
+    CUDA_CHECK(d, cudaMemcpyAsync(&is_set, flag, sizeof is_set, cudaMemcpyDeviceToHost, d->stream));
+    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
+    *inexact = is_set != 0;
+    return d->first_error == cudaSuccess;
+}
+
+/* e4m3 or packed where that is possible, bf16 otherwise. */
+bool upload_linear(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
+{
+    bool inexact = true;
+    l->format = format_of(d, desc);
+    if (l->format == LINEAR_BF16) l->format = packed_format(d, desc, &l->packed_scales);
+    if (l->format == LINEAR_BF16 || l->format == LINEAR_FP8) return upload_parts(d, l, desc);
+    if (!upload_packed(d, l, desc, &inexact)) return false;
+    if (!inexact) return true;
+    cudaFree(l->packed);
+    l->packed = NULL;
+    l->format = LINEAR_BF16;
+    return upload_parts(d, l, desc);
+}
+
+bool upload_biases(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
+{
+    int64_t row = 0;
+    l->bias = (float *)cuda_alloc(&d->base, (size_t)l->n * 4, "weights");
+    bool ok = l->bias != NULL;
+    for (int i = 0; i < desc->num_parts && ok; i++) {
+        int64_t rows = weight_view_num_rows(&desc->parts[i]);
+        if (desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], rows);
+        row += rows;
+    }
+    return ok;
+}
+
 } // namespace
 
 int cuda_linear_create(struct device *device, const struct linear_desc *desc, struct linear **out,
                        struct error *err)
 {
     struct cuda_device *d = cuda_enter(device);
-    bool any_bias = false, alternate = desc->kind == LINEAR_GATE_UP;
-    for (int i = 0; i < desc->num_parts; i++) {
-        int status = weight_check(&desc->parts[i], err);
-        if (!status) status = weight_view_check_plain(&desc->biases[i], err);
-        if (status) return status;
-        any_bias |= desc->biases[i].data != NULL;
-    }
-    if (alternate && weight_view_num_rows(&desc->parts[0]) % 8 != 0)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device wants an intermediate size that is a multiple of 8");
-    if (desc->softcap > 0)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device has no soft-capped logits; the CPU device has");
-    if (alternate && any_bias)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device does not add biases to the gate and up products");
+    bool any_bias = false;
+    int status = check_linear(desc, &any_bias, err);
+    if (status) return status;
     struct linear *l = new struct linear();
     for (int i = 0; i < desc->num_parts; i++) l->n += (int32_t)weight_view_num_rows(&desc->parts[i]);
     l->k = (int32_t)desc->parts[0].cols;
-    l->format = format_of(d, desc);
     l->kind = desc->kind;
     l->gate = desc->gate;
     l->wide_output = desc->wide_output;
-    if (!desc->also_embedding || desc->wide_output)
-        cuda_linear_plan_create(d, l); /* else rows are looked up, no more */
-    bool ok = alloc_weight(d, l, desc);
-    if (any_bias) l->bias = (float *)device->ops->alloc(device, (size_t)l->n * 4, "weights");
-    ok = ok && (!any_bias || l->bias);
-    int64_t row = 0;
-    for (int i = 0; ok && i < desc->num_parts; i++) {
-        const struct weight_view *v = &desc->parts[i];
-        ok = upload_part(d, l, v, row, i);
-        int64_t rows = weight_view_num_rows(v);
-        if (ok && desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], rows);
-        row += rows;
-    }
-    if (!ok) {
+    if (!upload_linear(d, l, desc) || (any_bias && !upload_biases(d, l, desc))) {
         delete l;
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the weights (%s)",
                          cudaGetErrorString(d->first_error));
     }
+    if (!desc->also_embedding || desc->wide_output)
+        cuda_linear_plan_create(d, l); /* else rows are looked up, no more */
     *out = l;
     return STATUS_OK;
 }
@@ -449,6 +506,9 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
 uint64_t cuda_linear_bytes(struct device *device, const struct linear *l)
 {
     (void)device;
-    uint64_t bias_bytes = l->bias ? (uint64_t)l->n * 4 : 0, num = (uint64_t)l->n * (uint64_t)l->k;
-    return bias_bytes + (l->format == LINEAR_FP8 ? num + fp8_scales_bytes(l) : num * 2);
+    uint64_t num = (uint64_t)l->n * (uint64_t)l->k, bias_bytes = l->bias ? (uint64_t)l->n * 4 : 0;
+    uint64_t weight_bytes = l->format == LINEAR_BF16  ? num * 2
+                            : l->format == LINEAR_FP8 ? num + fp8_scales_bytes(l)
+                                                      : packed_bytes(l);
+    return weight_bytes + bias_bytes;
 }

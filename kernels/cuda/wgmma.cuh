@@ -142,8 +142,12 @@ DEFINE_WGMMA_SHARED(256, 128, 128, 129, 130)
             : SUMS_##COUNT                                                                                   \
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TRANSPOSED), "r"(add)));               \
     }
+DEFINE_WGMMA_REGISTERS(8, 4, 4, 5, 6, 7, 8, 9, 10)
+DEFINE_WGMMA_REGISTERS(16, 8, 8, 9, 10, 11, 12, 13, 14)
+DEFINE_WGMMA_REGISTERS(32, 16, 16, 17, 18, 19, 20, 21, 22)
 DEFINE_WGMMA_REGISTERS(64, 32, 32, 33, 34, 35, 36, 37, 38)
 DEFINE_WGMMA_REGISTERS(128, 64, 64, 65, 66, 67, 68, 69, 70)
+DEFINE_WGMMA_REGISTERS(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 /* Every warp of a group calls it, before its role's code. */
 template <int REGISTERS> static __device__ __forceinline__ void registers_raise(void)

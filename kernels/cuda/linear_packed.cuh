@@ -1,0 +1,16 @@
+/* linear_packed.cuh - products of few rows with weights of four bits, see linear_packed.cu. */
+#ifndef KERNELS_CUDA_LINEAR_PACKED_CUH
+#define KERNELS_CUDA_LINEAR_PACKED_CUH
+
+#include "kernels/cuda/linear.cuh"
+
+enum { LINEAR_PACKED_ROWS = 256 }; /* at most; beyond it the weight is unpacked first */
+
+/* Rows of W that a CTA may own: they change the speed and nothing else. */
+static const int32_t linear_packed_tile_rows[] = {32, 64, 128};
+
+/* out = x W^T (+ bias), or silu(gate) * up. False where the driver cannot, or tiles do not suit the product. */
+bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
+                        const struct linear *w, bool silu_mul);
+
+#endif

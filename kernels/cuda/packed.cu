@@ -1,0 +1,185 @@
+/* packed.cu - weights of four bits into the layout of packed.cuh, and out of it into bf16 for products of many rows. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/packed.cuh"
+#include "kernels/cuda/weight_codes.cuh"
+
+namespace
+{
+
+enum { PACK_THREADS = 256, ROW_WORDS = 16 /* of a block */, UNPACK_THREADS = 128 };
+
+/* Where a row's part of a block lies. */
+struct layout {
+    unsigned char *data;
+    int32_t num_blocks; /* along K */
+    int32_t scales;
+};
+
+__host__ __device__ size_t block_at(const layout &l, int32_t row, int32_t block)
+{
+    size_t quad = (size_t)(row / (PACKED_ROWS * PACKED_STRIPS));
+    int32_t strip = row / PACKED_ROWS % PACKED_STRIPS;
+    return ((quad * l.num_blocks + block) * PACKED_STRIPS + strip) * packed_block_bytes(l.scales);
+}
+
+int32_t num_blocks_of(int32_t k)
+{
+    return (k + 2 * PACKED_COLUMNS - 1) / (2 * PACKED_COLUMNS) * 2;
+}
+
+layout layout_of(const struct linear *w)
+{
+    return {w->packed, num_blocks_of(w->k), w->packed_scales};
+}
+
+/* Whether every code with this scale becomes what it should. */
+template <int FORMAT> __device__ bool is_exact(uint32_t word, float scale, int32_t zero)
+{
+    const packed_scale s = packed_scale_of<FORMAT>(word);
+    bool exact = true;
+    for (uint32_t code = 0; code < 16; code++) {
+        float value = code_value(FORMAT == LINEAR_INT4 ? DTYPE_U4 : DTYPE_F4_E2M1, (int32_t)code, zero);
+        uint32_t got = unpack_pair<FORMAT>(code, 0, s) & 0xffff;
+        exact &= got == __bfloat16_as_ushort(__float2bfloat16_rn(__fmul_rn(value, scale)));
+    }
+    return exact;
+}
+
+/* The rest of the scale behind its first eight bits is rounded, down or up, to the bits that there are for it. */
+template <int FORMAT> __device__ uint32_t scale_word(float scale, int32_t zero, int32_t *inexact)
+{
+    constexpr uint32_t STEP = FORMAT == LINEAR_INT4 ? 32 : 1;
+    float factor = FORMAT == LINEAR_INT4 ? 1 : 0x1p126f;
+    __nv_bfloat16 high = __float2bfloat16_rn(scale);
+    uint32_t rest = __bfloat16_as_ushort(__float2bfloat16_rn((scale - __bfloat162float(high)) * factor));
+    uint32_t top = (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(__bfloat162float(high) * factor)) << 16;
+    for (int i = 0; i < 3; i++) {
+        uint32_t low = (rest & ~(STEP - 1)) + (i == 2 ? 0u - STEP : i * STEP);
+        uint32_t word = top | (low & 0xffff) | (FORMAT == LINEAR_INT4 ? (uint32_t)zero : 0);
+        if (is_exact<FORMAT>(word, scale, zero)) return word;
+    }
+    *inexact = 1;
+    return 0;
+}
+
+__device__ uint32_t codes_word(const struct device_codes &c, int32_t n, int32_t first_k, int32_t t)
+{
+    uint32_t word = 0;
+    for (int i = 0; i < 4; i++) {
+        int32_t k = first_k + 8 * i + 2 * t;
+        if (k < c.view.cols) word |= (uint32_t)code_at(c, n, k) << (4 * i);
+        if (k + 1 < c.view.cols) word |= (uint32_t)code_at(c, n, k + 1) << (4 * i + 16);
+    }
+    return word;
+}
+
+/* A thread has a word of codes, and one of the scales where there is one for it. */
+template <int FORMAT>
+__global__ void pack_kernel(const layout l, const struct device_codes codes, int64_t first_row, int alternate,
+                            int part, int32_t *inexact)
+{
+    int32_t row = (int32_t)blockIdx.x, n = file_row(codes, row);
+    int32_t to = (int32_t)(alternate ? row / 8 * 16 + part * 8 + row % 8 : first_row + row);
+    int32_t word = (int32_t)(blockIdx.y * PACK_THREADS + threadIdx.x), block = word / ROW_WORDS;
+    if (block >= l.num_blocks) return;
+    uint32_t *words = (uint32_t *)(l.data + block_at(l, to, block));
+    int32_t i = word % ROW_WORDS, t = i / 4, j = i % 4, g = to % PACKED_ROWS;
+    words[(4 * g + t) * 4 + j] = codes_word(codes, n, block * PACKED_COLUMNS + 32 * j, t);
+    int32_t k = block * PACKED_COLUMNS + i * (PACKED_COLUMNS / l.scales);
+    if (i >= l.scales) return;
+    uint32_t scale = 0;
+    if (k < codes.view.cols) {
+        int32_t group = group_of(codes, k);
+        scale = scale_word<FORMAT>(scale_at(codes, n, group), zero_at(codes, n, group), inexact);
+    }
+    words[PACKED_CODES_BYTES / 4 + g * l.scales + i] = scale;
+}
+
+/* A thread has 32 columns of a row. */
+template <int FORMAT>
+__global__ void __launch_bounds__(UNPACK_THREADS)
+    unpack_kernel(__nv_bfloat16 *out, const layout l, int32_t num_rows, int32_t num_columns)
+{
+    int32_t at = (int32_t)(blockIdx.y * UNPACK_THREADS + threadIdx.x), block = at / 32;
+    int32_t g = at % 32 / 4, j = at % 4, row = (int32_t)blockIdx.x * PACKED_ROWS + g;
+    int32_t k = block * PACKED_COLUMNS + 32 * j;
+    if (block >= l.num_blocks || row >= num_rows || k >= num_columns) return;
+    const uint32_t *words = (const uint32_t *)(l.data + block_at(l, row, block));
+    uint32_t pairs[16];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int32_t scale = (2 * j + half) * l.scales / 8;
+        const packed_scale s = packed_scale_of<FORMAT>(words[PACKED_CODES_BYTES / 4 + g * l.scales + scale]);
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            uint32_t word = words[(4 * g + t) * 4 + j];
+            pairs[8 * half + t] = unpack_pair<FORMAT>(word, 2 * half, s);
+            pairs[8 * half + 4 + t] = unpack_pair<FORMAT>(word, 2 * half + 1, s);
+        }
+    }
+    uint4 *to = (uint4 *)(out + (size_t)row * num_columns + k);
+#pragma unroll
+    for (int i = 0; i < 4; i++) /* K is a multiple of 8 */
+        if (k + 8 * i < num_columns)
+            to[i] = make_uint4(pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]);
+}
+
+/* Of a row of a block: 1, 4 or 8; 0: there is no such layout. */
+int32_t scales_of(const struct weight_view *v)
+{
+    int64_t columns = v->codes.scale_cols;
+    bool is_half = v->codes.scales.type == SCALE_F16 || v->codes.scales.type == SCALE_BF16;
+    if (v->scheme == WEIGHT_PLAIN || v->codes.groups) return 0;
+    if (v->dtype == DTYPE_U4 && !is_half) return 0;
+    if (v->dtype == DTYPE_U4)
+        return columns >= v->cols || columns % PACKED_COLUMNS == 0 ? 1
+               : columns == 32 || columns == 64                    ? 4
+                                                                   : 0;
+    bool is_float = v->dtype == DTYPE_MXFP4 || v->dtype == DTYPE_F4_E2M1;
+    return is_float && columns == 32 ? 4 : is_float && columns == 16 ? 8 : 0;
+}
+
+} // namespace
+
+enum linear_format packed_format(const struct cuda_device *d, const struct linear_desc *desc, int32_t *scales)
+{
+    bool fits = d->is_hopper && !desc->wide_output && !desc->also_embedding, is_integer = false;
+    int64_t n = 0;
+    *scales = 1;
+    for (int i = 0; i < desc->num_parts && fits; i++) {
+        const struct weight_view *v = &desc->parts[i];
+        bool is_other = i > 0 && is_integer != (v->dtype == DTYPE_U4);
+        is_integer = v->dtype == DTYPE_U4;
+        fits = scales_of(v) > 0 && !is_other;
+        *scales = max(*scales, scales_of(v));
+        n += weight_view_num_rows(v);
+    }
+    fits = fits && desc->parts[0].cols % 8 == 0 && n % 16 == 0;
+    return !fits ? LINEAR_BF16 : is_integer ? LINEAR_INT4 : LINEAR_E2M1;
+}
+
+size_t packed_bytes(const struct linear *w)
+{
+    constexpr int32_t ROWS = 128; /* of the largest tile */
+    return block_at(layout_of(w), (w->n + ROWS - 1) / ROWS * ROWS, 0);
+}
+
+void packed_put(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
+                int64_t first_row, bool alternate, int part, int32_t *inexact)
+{
+    layout l = layout_of(w);
+    dim3 grid((unsigned)weight_view_num_rows(&codes->view),
+              (unsigned)((l.num_blocks * ROW_WORDS + PACK_THREADS - 1) / PACK_THREADS));
+    auto kernel = w->format == LINEAR_INT4 ? pack_kernel<LINEAR_INT4> : pack_kernel<LINEAR_E2M1>;
+    kernel<<<checked_grid(grid), PACK_THREADS, 0, d->stream>>>(l, *codes, first_row, alternate, part,
+                                                               inexact);
+}
+
+void packed_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 *out)
+{
+    layout l = layout_of(w);
+    dim3 grid((unsigned)((w->n + PACKED_ROWS - 1) / PACKED_ROWS),
+              (unsigned)((l.num_blocks * 32 + UNPACK_THREADS - 1) / UNPACK_THREADS));
+    auto kernel = w->format == LINEAR_INT4 ? unpack_kernel<LINEAR_INT4> : unpack_kernel<LINEAR_E2M1>;
+    kernel<<<checked_grid(grid), UNPACK_THREADS, 0, d->stream>>>(out, l, w->n, w->k);
+}
