@@ -48,6 +48,7 @@ static void learn_cost(struct engine *e, const struct flight *flight, double us)
 void engine_count_step(struct engine *e, const struct flight *flight)
 {
     struct link_counters *c = e->counters;
+    counter_add(&c->num_steps, 1); /* at once: who was on board is not any more */
     uint64_t end_ns = clock_monotonic_ns();
     double seconds = (double)(end_ns - engine_flight_start_ns(e, flight)) * 1e-9;
     if (seconds > 0) {
@@ -62,7 +63,6 @@ void engine_count_step(struct engine *e, const struct flight *flight)
     store_known(&c->prefill_seconds_per_token, step_rates_prefill_seconds_per_token(&e->rates));
     store_known(&c->decode_seconds_per_step, step_rates_decode_seconds_per_step(&e->rates));
     learn_cost(e, flight, seconds * 1e6);
-    counter_add(&c->num_steps, 1);
     store64(&c->last_step_end_ns, end_ns);
     count_step_tokens(c, flight->plan.num_tokens);
 }
