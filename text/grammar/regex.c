@@ -288,7 +288,7 @@ static void expand(struct encoder *e, uint32_t number)
 }
 
 /* Columns that are equal get one class, by their hashes. */
-static void classes_by_hash(const struct encoder *e, uint32_t num_states, struct dfa *out, uint32_t *class_of,
+static void classes_by_hash(const struct encoder *e, uint32_t num_states, struct dfa *out,
                             uint32_t *representative)
 {
     uint64_t hashes[256] = {0};
@@ -301,34 +301,33 @@ static void classes_by_hash(const struct encoder *e, uint32_t num_states, struct
         uint32_t c = 0;
         while (c < out->num_classes && hashes[representative[c]] != hashes[i]) c++;
         if (c == out->num_classes) representative[out->num_classes++] = i;
-        class_of[i] = c;
+        out->class_of[e->columns[i]] = (uint8_t)c;
     }
 }
 
 /* A column that only has the hash of its class gets a class of its own: more classes than needed are no harm.
  * Row by row, as they lie in memory. */
 static void split_false_classes(const struct encoder *e, uint32_t num_states, struct dfa *out,
-                                uint32_t *class_of, uint32_t *representative)
+                                uint32_t *representative)
 {
     const uint32_t *row = e->next.items;
     for (uint32_t s = 0; s < num_states; s++, row += e->num_columns) {
         for (uint32_t i = 0; i < e->num_columns; i++) {
-            if (row[i] == row[representative[class_of[i]]]) continue;
+            uint8_t *own = &out->class_of[e->columns[i]];
+            if (row[i] == row[representative[*own]]) continue;
             representative[out->num_classes] = i;
-            class_of[i] = out->num_classes++;
+            *own = (uint8_t)out->num_classes++;
         }
     }
 }
 
 static int join_columns(const struct encoder *e, struct dfa *out)
 {
-    uint32_t class_of[256], representative[256], column = 0;
+    uint32_t representative[256] = {0};
     const uint32_t *row = e->next.items;
-    classes_by_hash(e, out->num_states, out, class_of, representative);
-    split_false_classes(e, out->num_states, out, class_of, representative);
-    for (unsigned byte = 0; byte < 256; byte++)
-        out->class_of[byte] =
-            e->twin[byte] == byte ? (uint8_t)class_of[column++] : out->class_of[e->twin[byte]];
+    classes_by_hash(e, out->num_states, out, representative);
+    split_false_classes(e, out->num_states, out, representative);
+    for (unsigned byte = 0; byte < 256; byte++) out->class_of[byte] = out->class_of[e->twin[byte]];
     uint32_t *next = out->next = malloc((size_t)out->num_states * out->num_classes * sizeof *out->next);
     if (!next) return STATUS_NO_MEMORY;
     for (uint32_t s = 0; s < out->num_states; s++, row += e->num_columns)
