@@ -16,6 +16,33 @@ struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t
                                 .slice = {.row_end = rows, .col_end = cols, .row_step = 1}};
 }
 
+static uint64_t scale_bytes(enum scale_type type)
+{
+    static const uint64_t bytes[] = {
+        [SCALE_F32] = 4, [SCALE_F16] = 2, [SCALE_BF16] = 2, [SCALE_E4M3] = 1, [SCALE_E8M0] = 1};
+    return bytes[type];
+}
+
+/* Codes whose rows share nothing, all of them. */
+static bool has_own_rows(const struct weight_view *v)
+{
+    return v->scheme == WEIGHT_SCALED && v->codes.scale_rows == 1 && !v->codes.zeros.data &&
+           v->slice.row_begin == 0 && v->slice.row_end == v->rows && v->slice.row_step == 1;
+}
+
+static struct weight_view own_rows(const struct weight_view *v, int64_t first_row, int64_t rows)
+{
+    struct weight_view part = *v;
+    struct weight_side *const scales = &part.codes.scales;
+    const uint64_t value_bytes =
+        dtype_row_bytes(v->dtype == DTYPE_MXFP4 ? DTYPE_F4_E2M1 : v->dtype, (uint64_t)v->cols);
+    part.data = (const char *)v->data + (uint64_t)first_row * value_bytes;
+    scales->data =
+        (const char *)scales->data + (uint64_t)first_row * (uint64_t)scales->cols * scale_bytes(scales->type);
+    part.rows = part.slice.row_end = scales->rows = rows;
+    return part;
+}
+
 struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows)
 {
     assert_debug(first_row >= 0 && rows >= 0 && first_row <= weight_view_num_rows(v) - rows);
@@ -23,25 +50,33 @@ struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_r
         uint64_t begin = (uint64_t)first_row * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
         return weight_view_plain((const char *)v->data + begin, v->dtype, rows, v->cols);
     }
+    if (has_own_rows(v)) return own_rows(v, first_row, rows);
     struct weight_view part = *v;
     part.slice.row_begin += first_row * v->slice.row_step;
     part.slice.row_end = part.slice.row_begin + rows * v->slice.row_step;
     return part;
 }
 
+struct weight_view weight_view_every(const struct weight_view *v, int64_t first, int64_t step)
+{
+    assert_debug(first >= 0 && first < step && v->slice.row_step == 1);
+    struct weight_view part = *v;
+    part.slice.row_begin += first;
+    part.slice.row_step = step;
+    return part;
+}
+
 int64_t weight_view_num_rows(const struct weight_view *v)
 {
-    return v->data ? (v->slice.row_end - v->slice.row_begin) / v->slice.row_step : 0;
+    return v->data ? div_up(v->slice.row_end - v->slice.row_begin, v->slice.row_step) : 0;
 }
 
 uint64_t weight_view_bytes(const struct weight_view *v)
 {
-    static const uint64_t scale_bytes[] = {
-        [SCALE_F32] = 4, [SCALE_F16] = 2, [SCALE_BF16] = 2, [SCALE_E4M3] = 1, [SCALE_E8M0] = 1};
     const struct weight_side *scales = &v->codes.scales, *zeros = &v->codes.zeros;
     uint64_t bytes = (uint64_t)weight_view_num_rows(v) * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
     if (v->scheme == WEIGHT_PLAIN) return bytes;
-    uint64_t sides = (uint64_t)scales->rows * (uint64_t)scales->cols * scale_bytes[scales->type] +
+    uint64_t sides = (uint64_t)scales->rows * (uint64_t)scales->cols * scale_bytes(scales->type) +
                      (uint64_t)zeros->rows * (uint64_t)zeros->cols / 2;
     return bytes + sides * (uint64_t)weight_view_num_rows(v) / (uint64_t)v->rows;
 }
@@ -68,4 +103,30 @@ int weight_view_check_whole(const struct weight_view *v, struct error *err)
 int weight_view_check_plain(const struct weight_view *v, struct error *err)
 {
     return v->dtype >= DTYPE_MXFP4 ? refuse_type(v, err) : weight_view_check_whole(v, err);
+}
+
+static int64_t num_values(const struct weight_view *v)
+{
+    return v->cols == 1 ? weight_view_num_rows(v) : v->cols;
+}
+
+int weight_view_check_vector(const struct weight_view *v, int64_t num, struct error *err)
+{
+    if (!v->data) return STATUS_OK;
+    if (v->scheme != WEIGHT_PLAIN || dtype_is_code(v->dtype)) return refuse_type(v, err);
+    if ((v->rows == 1 || v->cols == 1) && num_values(v) == num) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "a vector of %" PRId64 " values where %" PRId64 " are expected",
+                     num_values(v), num);
+}
+
+void weight_view_vector_to_f32(const struct weight_view *v, float *out)
+{
+    const struct weight_slice *s = &v->slice;
+    const uint64_t value_bytes = dtype_row_bytes(v->dtype, 1);
+    if (v->cols != 1) {
+        dtype_row_to_f32(v->dtype, v->data, v->cols, out);
+        return;
+    }
+    for (int64_t row = s->row_begin; row < s->row_end; row += s->row_step)
+        dtype_row_to_f32(v->dtype, (const uint8_t *)v->data + (uint64_t)row * value_bytes, 1, out++);
 }

@@ -50,7 +50,8 @@ struct weight_codes {
 };
 
 /* A matrix as a model file holds it: rows x cols, row-major, rows of dtype_row_bytes(dtype, cols) unless the scheme says
- * otherwise. data may be unaligned. Borrowed: valid until the model file is closed. All zero: no weight. */
+ * otherwise. data may be unaligned. Borrowed: valid until the model file is closed. All zero: no weight.
+ * A vector has one row, or one column, of whose rows a slice may be meant. */
 struct weight_view {
     const void *data; /* NULL: this weight does not exist (a bias that the model has not) */
     enum dtype dtype;
@@ -62,8 +63,10 @@ struct weight_view {
 
 /* A whole matrix of plain values. */
 struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t rows, int64_t cols);
-/* Rows [first_row, first_row + rows) of one; of a plain one as a whole matrix. */
+/* Rows [first_row, first_row + rows) of one; as a whole matrix where each row has its own values and scales. */
 struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows);
+/* Every step-th row of one, from row first (below step) on. */
+struct weight_view weight_view_every(const struct weight_view *v, int64_t first, int64_t step);
 /* Of the part that is meant; 0: there is no weight. */
 int64_t weight_view_num_rows(const struct weight_view *v);
 /* Of that part: of values, scales and zeros; rounded where it shares them. */
@@ -73,5 +76,9 @@ uint64_t weight_view_bytes(const struct weight_view *v);
 int weight_view_check_whole(const struct weight_view *v, struct error *err) must_check;
 /* For a vector: the same, and none of the types of quantised checkpoints, MXFP4 and codes. */
 int weight_view_check_plain(const struct weight_view *v, struct error *err) must_check;
+/* STATUS_INVALID and a sentence unless v is a plain vector of num values, or none. */
+int weight_view_check_vector(const struct weight_view *v, int64_t num, struct error *err) must_check;
+/* All values of a plain vector. */
+void weight_view_vector_to_f32(const struct weight_view *v, float *out);
 
 #endif

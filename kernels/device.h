@@ -40,7 +40,9 @@ enum linear_kind {
 /* What a gate becomes before up is multiplied by it. */
 enum gate_function {
     GATE_SILU,
-    GATE_GELU_TANH, /* GELU by its approximation with tanh */
+    GATE_GELU_TANH,     /* GELU by its approximation with tanh */
+    GATE_CLAMPED_SWISH, /* gpt-oss: gate up to 7 becomes gate / (1 + e^(-1.702 gate)), up within -7 to 7 plus 1 */
+    GATE_FUNCTION_COUNT
 };
 
 /* y = x W^T + bias for stacked parts that share K; parts may differ in dtype. */
@@ -48,8 +50,9 @@ struct linear_desc {
     enum linear_kind kind;
     int num_parts;
     struct weight_view parts[LINEAR_PARTS_MAX];
-    struct weight_view biases[LINEAR_PARTS_MAX]; /* rows 1, cols N of the part; data NULL: none */
-    enum gate_function gate;                     /* LINEAR_GATE_UP */
+    struct weight_view
+        biases[LINEAR_PARTS_MAX]; /* vectors of the part's N (weight_view.h); data NULL: none */
+    enum gate_function gate;      /* LINEAR_GATE_UP */
     bool
         quantise_input; /* the model was made for rows of x that are quantised as its e4m3 weights are; a device may
                             take them as they are */
@@ -67,7 +70,8 @@ enum router_scores {
 };
 
 struct expert_desc {
-    struct weight_view gate, up, down; /* [I][H], [I][H], [H][I] */
+    struct weight_view gate, up, down;                /* [I][H], [I][H], [H][I] */
+    struct weight_view gate_bias, up_bias, down_bias; /* [I], [I], [H]; data NULL: none */
 };
 
 /* A mixture of experts: of each token's E scores the num_chosen largest, of equal ones those of the lower experts; what
@@ -80,6 +84,7 @@ struct moe_desc {
     float scale;    /* and multiplied by this */
     enum gate_function gate;
     struct weight_view router;         /* [E][H] */
+    struct weight_view router_bias;    /* [1][E]: of its logits; data NULL: none */
     struct weight_view choice_bias;    /* [1][E]: added to scores where experts are chosen; data NULL: none */
     const struct expert_desc *experts; /* [E] */
     struct expert_desc shared;         /* data NULL: none */
@@ -132,6 +137,8 @@ struct attention_args {
     float scale;            /* 1/sqrt(D) unless the model says otherwise */
     int32_t sliding_window; /* tokens that a query sees, itself included; 0: all */
     float softcap;          /* scaled scores become softcap tanh(score / softcap); 0: they stay */
+    const float
+        *sinks; /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
 };
 
 /* Which rows of a step an operation that works row by row computes. */

@@ -140,6 +140,23 @@ static const struct family families[] = {
         .has_router_bias = true,
         .max_position_embeddings = 131072,
     },
+    {
+        .names = {"gpt-oss", "GptOssForCausalLM", "gpt_oss"},
+        .weight_changes = gpt_oss_weights,
+        .qkv_bias = true,
+        .gate = GATE_CLAMPED_SWISH,
+        .full_layer_period = 2,
+        .has_experts = true,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .gguf_yarn_keeps_fractions = true,
+        .hf_experts_alternate = true,
+        .has_harmony_tokens = true,
+        .head_dim = 64,
+        .max_position_embeddings = 131072,
+        .theta = 150000,
+        .window = WINDOW_IF_GIVEN,
+    },
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -149,7 +166,6 @@ static const struct other_family {
     {{"gemma", "GemmaForCausalLM", "gemma"}, "scaled embeddings and a GELU gate"},
     {{"command-r", "CohereForCausalLM", "cohere"}, "attention and MLP side by side"},
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
-    {{"gpt-oss", "GptOssForCausalLM", "gpt_oss"}, "a mixture of experts and attention sinks"},
     {{"qwen3next", "Qwen3NextForCausalLM", "qwen3_next"}, "linear attention and a mixture of experts"},
     {{"granitemoe", "GraniteMoeForCausalLM", "granitemoe"}, "a mixture of experts"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},

@@ -48,6 +48,7 @@ struct family {
     bool has_multipliers;    /* of embeddings, residuals, scores and logits */
     bool has_query_scalar;   /* scores are divided by the root of query_pre_attn_scalar */
     bool partial_rotary;     /* partial_rotary_factor counts */
+    bool has_harmony_tokens; /* <|return|> and <|call|> end a turn, <|end|> does not */
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
     int32_t unrotated_layer_period; /* every so many layers one does not rotate; 0: none */
@@ -56,7 +57,8 @@ struct family {
     enum router_scores router_scores;
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;
-    double window_theta; /* layers with a window rotate by it, with no scaling; 0: as all do */
+    bool hf_experts_alternate; /* the rows of gate and up take turns in the tensor that has both */
+    double window_theta;       /* layers with a window rotate by it, with no scaling; 0: as all do */
     /* where a config.json is silent */
     bool kv_heads_may_be_missing; /* then as many as attention heads */
     bool is_tied;
@@ -67,6 +69,7 @@ struct family {
     enum window_rule window;
     /* where a GGUF file always is */
     bool gguf_router_normalizes; /* where it has no key for it */
+    bool gguf_yarn_keeps_fractions;
     int32_t
         gguf_head_scalar_layers; /* the query scalar of the model of so many layers is H / Hq, not D; 0: of none */
 };

@@ -287,6 +287,7 @@ static int read_yarn(struct keys *k, const struct model_config *c, struct rope_c
         return fail(k, STATUS_UNSUPPORTED, "the key %s is set, which is not supported",
                     key_name(k, "rope.scaling.yarn_ext_factor").text);
     rope->original_max_position = (int32_t)original;
+    rope->yarn_keep_fractions = c->family->gguf_yarn_keeps_fractions;
     rope->beta_fast = 32;
     rope->beta_slow = 1;
     find_real(k, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
@@ -355,18 +356,22 @@ static int read_rope(struct keys *k, struct model_config *c)
 /* The file has one EOS id; chat models end a turn with other tokens, known by name. */
 static void add_eos_by_name(const struct keys *k, struct model_config *c)
 {
-    static const char *const names[] = {
-        "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",         "<|end_of_turn|>",
-        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",    "<|end|>",
-        "<EOT>",         "<|return|>",    "<end_of_utterance>", "<eos>"};
+    static const char *const names[] =
+        {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",         "<|end_of_turn|>",
+         "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",    "<|end|>",
+         "<EOT>",         "<|return|>",    "<end_of_utterance>", "<eos>"},
+                             *const harmony_names[] = {"<|endoftext|>", "<|return|>", "<|call|>"};
+    const bool is_harmony = c->family->has_harmony_tokens;
+    const char *const *own = is_harmony ? harmony_names : names;
+    const size_t num_own = is_harmony ? array_length(harmony_names) : array_length(names);
     struct gguf_array tokens;
     const char *text;
     size_t num_bytes;
     if (!gguf_find_array(k->gguf, "tokenizer.ggml.tokens", &tokens)) return;
     for (int64_t id = 0; gguf_array_next_text(&tokens, &text, &num_bytes); id++) {
         if (num_bytes == 0 || text[0] != '<') continue;
-        for (size_t i = 0; i < array_length(names); i++)
-            if (text_is(text, num_bytes, names[i])) model_config_add_eos(c, id);
+        for (size_t i = 0; i < num_own; i++)
+            if (text_is(text, num_bytes, own[i])) model_config_add_eos(c, id);
     }
 }
 

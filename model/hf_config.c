@@ -27,8 +27,10 @@ static int find_family(struct json_reader *r, struct model_config *c)
 /* Of the MLP's gate, under each name that a class has for it. */
 static int check_activation(struct json_reader *r, const struct family *family)
 {
-    static const char *const keys[] = {"hidden_act", "hidden_activation"},
-                             *const names[] = {[GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh"};
+    static const char *const
+        keys[] = {"hidden_act", "hidden_activation"},
+        *const names[] = {
+            [GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh", [GATE_CLAMPED_SWISH] = "silu"};
     for (size_t i = 0; i < array_length(keys); i++) {
         const char *own = names[family->gate], *act = json_text(r, keys[i], own);
         if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
@@ -36,6 +38,10 @@ static int check_activation(struct json_reader *r, const struct family *family)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s \"%s\" is not supported; \"%s\" is", r->path,
                              keys[i], printable_from(act, strlen(act)).text, own);
     }
+    if (json_real(r, "swiglu_alpha", 1.702, -1e9, 1e9) != 1.702 ||
+        json_real(r, "swiglu_limit", 7, -1e9, 1e9) != 7)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: swiglu_alpha or swiglu_limit is not supported; 1.702 and 7 are", r->path);
     return STATUS_OK;
 }
 

@@ -59,22 +59,29 @@ static struct weight_view find_weight(struct builder *b, enum weight_role role, 
     return find_expert(b, role, layer, 0);
 }
 
-/* A norm's weights in device memory, times scale; NULL when the model has none. */
-static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
+/* (A vector + offset) * scale in device memory; NULL when the model has none. */
+static const float *create_vector(struct builder *b, enum weight_role role, int32_t layer, float offset,
+                                  float scale)
 {
     struct weight_view view = find_weight(b, role, layer);
     if (b->status || !view.data) return NULL;
     assert_always(view.rows == 1);
     float *host = malloc((size_t)view.cols * sizeof *host);
-    float *vector = alloc(b, (uint64_t)view.cols, sizeof *vector, "norm weights");
-    if (!host && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for norm weights");
+    float *vector = alloc(b, (uint64_t)view.cols, sizeof *vector, "vectors of weights");
+    if (!host && !b->status)
+        b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for vectors of weights");
     if (!b->status && host) {
         dtype_row_to_f32(view.dtype, view.data, view.cols, host);
-        for (int64_t i = 0; i < view.cols; i++) host[i] = (host[i] + b->m->config.norm_offset) * scale;
-        upload(b, vector, host, (size_t)view.cols * sizeof *host, "norm weights");
+        for (int64_t i = 0; i < view.cols; i++) host[i] = (host[i] + offset) * scale;
+        upload(b, vector, host, (size_t)view.cols * sizeof *host, "vectors of weights");
     }
     free(host);
     return vector;
+}
+
+static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
+{
+    return create_vector(b, role, layer, b->m->config.norm_offset, scale);
 }
 
 static void add_part(struct builder *b, struct linear_desc *desc, enum weight_role role, int32_t layer)
@@ -161,6 +168,7 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .scale = c->router_scale,
                              .gate = c->family->gate,
                              .router = find_weight(b, WEIGHT_ROUTER, layer),
+                             .router_bias = find_weight(b, WEIGHT_ROUTER_LOGIT_BIAS, layer),
                              .choice_bias = find_weight(b, WEIGHT_ROUTER_BIAS, layer),
                              .shared = {.gate = find_weight(b, WEIGHT_SHARED_GATE, layer),
                                         .up = find_weight(b, WEIGHT_SHARED_UP, layer),
@@ -182,7 +190,10 @@ static struct moe *create_moe(struct builder *b, int32_t layer)
     for (int32_t e = 0; e < c->num_experts && experts && !b->status; e++)
         experts[e] = (struct expert_desc){.gate = find_expert(b, WEIGHT_EXPERT_GATE, layer, e),
                                           .up = find_expert(b, WEIGHT_EXPERT_UP, layer, e),
-                                          .down = find_expert(b, WEIGHT_EXPERT_DOWN, layer, e)};
+                                          .down = find_expert(b, WEIGHT_EXPERT_DOWN, layer, e),
+                                          .gate_bias = find_expert(b, WEIGHT_EXPERT_GATE_BIAS, layer, e),
+                                          .up_bias = find_expert(b, WEIGHT_EXPERT_UP_BIAS, layer, e),
+                                          .down_bias = find_expert(b, WEIGHT_EXPERT_DOWN_BIAS, layer, e)};
     if (!b->status) {
         struct moe_desc desc = describe_moe(b, layer);
         desc.experts = experts;
@@ -203,6 +214,7 @@ static void create_layer(struct builder *b, int32_t i)
     next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
     layer->rope.q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
     layer->rope.k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
+    layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
     layer->qkv = create_qkv(b, i);
     layer->o = create_o(b, i);
     if (bit_set_has(m->config.sparse_layers, (size_t)i)) {

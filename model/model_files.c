@@ -68,11 +68,41 @@ static const struct weight_line *line_of(const struct model_files *f, enum weigh
     return weight_line(f->config.family->weight_changes, role);
 }
 
+struct matrix_shape {
+    int64_t rows, cols;
+};
+
+static const char *name_in_file(const struct model_files *f, enum weight_role role)
+{
+    return f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
+}
+
+static bool is_vector_of_expert(const struct model_files *f, enum weight_role role)
+{
+    return weight_is_of_expert(role) && line_of(f, role)->rows == DIM_1;
+}
+
+static struct matrix_shape shape_of(const struct model_files *f, enum weight_role role)
+{
+    const struct weight_line *line = line_of(f, role);
+    const int64_t rows = weight_dimension(&f->config, line->rows),
+                  cols = weight_dimension(&f->config, line->cols);
+    return is_vector_of_expert(f, role) ? (struct matrix_shape){cols, 1} : (struct matrix_shape){rows, cols};
+}
+
+/* Of values that stand by themselves; those of blocks stay as they are, and do not fit. */
+static struct weight_view as_column(const struct weight_view *v)
+{
+    if (!v->data || dtype_infos[v->dtype].block_values != 1) return *v;
+    return weight_view_plain(v->data, v->dtype, v->rows * v->cols, 1);
+}
+
 /* ---- the three kinds of source: each gives a view (data NULL: not there) ---- */
 
 static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
 {
     struct weight_view view = gguf_find_tensor(f->gguf, name);
+    if (is_vector_of_expert(f, role)) return as_column(&view);
     if (line_of(f, role)->rows == DIM_1 && view.cols == 1) /* n x 1 is a vector too */
         return weight_view_plain(view.data, view.dtype, 1, view.rows);
     return view;
@@ -91,7 +121,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
     }
     if (!t) return STATUS_OK;
     bool is_row = t->num_dims == 2 && t->dims[0] == 1; /* 1 x n is a vector too */
-    int num_dims = line->rows == DIM_1 && !is_row ? 1 : 2;
+    int num_dims = line->rows == DIM_1 && !is_row && !is_vector_of_expert(f, role) ? 1 : 2;
     if (t->dtype < 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
@@ -103,6 +133,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
         return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
     *out = weight_view_plain(t->data, (enum dtype)t->dtype, num_dims == 1 ? 1 : (int64_t)t->dims[0],
                              (int64_t)t->dims[num_dims - 1]);
+    if (is_vector_of_expert(f, role)) *out = as_column(out);
     return STATUS_OK;
 }
 
@@ -178,27 +209,38 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
 }
 
-/* Roles of one name: all their rows, and those before role's own. */
+/* Roles of one name, and all experts that share a tensor: all their rows, and where role's own are: from first_row on,
+ * every step-th. Vectors of experts are columns. */
 struct stack {
-    int64_t rows, first_row;
+    int64_t rows, first_row, step;
 };
 
 static struct stack stack_of(const struct model_files *f, enum weight_role role, int32_t expert)
 {
-    struct stack stack = {0};
-    if (f->gguf && weight_is_of_expert(role)) {
-        int64_t rows = weight_dimension(&f->config, line_of(f, role)->rows);
-        return (struct stack){rows * f->config.num_experts, rows * expert};
-    }
-    const char *own = f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
+    struct stack stack = {.step = 1};
+    const char *own = name_in_file(f, role);
     for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
-        const struct weight_line *line = line_of(f, (enum weight_role)other);
-        const char *name = f->gguf ? line->gguf_name : line->hf_name;
+        const char *name = name_in_file(f, (enum weight_role)other);
         if (!name || strcmp(name, own) != 0) continue;
-        if (other < (int)role) stack.first_row += weight_dimension(&f->config, line->rows);
-        stack.rows += weight_dimension(&f->config, line->rows);
+        if (other < (int)role) stack.first_row += shape_of(f, (enum weight_role)other).rows;
+        stack.rows += shape_of(f, (enum weight_role)other).rows;
     }
+    if (!f->gguf && weight_is_of_expert(role) && f->config.family->hf_experts_alternate) {
+        stack.step = stack.rows / shape_of(f, role).rows;
+        stack.first_row /= shape_of(f, role).rows;
+    }
+    if (!weight_is_of_expert(role) || strchr(own, '*')) return stack;
+    stack.first_row += stack.rows * expert;
+    stack.rows *= f->config.num_experts;
     return stack;
+}
+
+static struct weight_view rows_of(const struct weight_view *all, const struct stack *stack, int64_t rows)
+{
+    const int64_t idx = stack->first_row % stack->step;
+    if (stack->step == 1) return weight_view_rows(all, stack->first_row, rows);
+    const struct weight_view turns = weight_view_rows(all, stack->first_row - idx, rows * stack->step);
+    return weight_view_every(&turns, idx, stack->step);
 }
 
 static int resolve_weight(struct model_files *f, enum weight_role role, int32_t layer, int32_t expert,
@@ -221,13 +263,13 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
         if (!weight_is_required(c, line->presence, layer)) return STATUS_OK;
         return error_set(err, STATUS_INVALID, "%s: tensor %s is missing", f->path, name);
     }
-    int64_t rows = weight_dimension(c, line->rows), cols = weight_dimension(c, line->cols);
-    if (view.rows != stack.rows || view.cols != cols)
+    const struct matrix_shape shape = shape_of(f, role);
+    if (view.rows != stack.rows || view.cols != shape.cols)
         return error_set(err, STATUS_INVALID,
                          "%s: tensor %s is %" PRId64 " x %" PRId64 " where the config asks for %" PRId64
                          " x %" PRId64 " (rows x values)",
-                         f->path, name, view.rows, view.cols, stack.rows, cols);
-    view = weight_view_rows(&view, stack.first_row, rows);
+                         f->path, name, view.rows, view.cols, stack.rows, shape.cols);
+    view = rows_of(&view, &stack, shape.rows);
     assert_debug(!f->views[view_idx(f, role, layer, expert)].data); /* each place is one weight's */
     f->views[view_idx(f, role, layer, expert)] = view;
     f->weight_bytes += weight_view_bytes(&view);

@@ -86,7 +86,7 @@ static int read_gptq(struct json_reader *r, struct quantisation *q)
 
 static int read_nothing(struct json_reader *r, struct quantisation *q)
 {
-    q->wants_quantised_activations = q->format != QUANT_MXFP4;
+    q->wants_quantised_activations = q->format != QUANT_MXFP4_BLOCKS;
     return r->status;
 }
 
@@ -168,6 +168,7 @@ static const struct scheme schemes[] = {
     {"modelopt", "FP8", QUANT_BYTES, "FP8", read_nothing},
     {"modelopt", "NVFP4", QUANT_NVFP4, "NVFP4", read_nothing},
     {"modelopt_fp4", NULL, QUANT_NVFP4, "NVFP4", read_nothing},
+    {"mxfp4", NULL, QUANT_MXFP4_BLOCKS, "MXFP4", read_nothing},
     {"awq", NULL, QUANT_AWQ, "AWQ", read_awq},
     {"gptq", NULL, QUANT_GPTQ, "GPTQ", read_gptq},
     {"compressed-tensors", "float-quantized", QUANT_BYTES, "FP8", read_config_groups},

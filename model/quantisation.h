@@ -17,6 +17,7 @@ enum quant_format {
     QUANT_PACKED, /* compressed-tensors: words of integers, scales of groups */
     QUANT_NVFP4,
     QUANT_MXFP4,
+    QUANT_MXFP4_BLOCKS, /* gpt-oss: of experts alone, all of a layer in one tensor */
     QUANT_GPTQ,
     QUANT_AWQ,
 };

@@ -22,11 +22,17 @@ struct part_name {
     char text[NAME_BYTES_MAX];
 };
 
-/* suffix stands where the matrix has "weight". */
+static bool ends_in_weight(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 7 && !strcmp(name + length - 7, ".weight");
+}
+
+/* suffix stands where the matrix has "weight", or behind its name. */
 static struct part_name name_of(const struct finder *f, const char *suffix)
 {
     struct part_name name;
-    const size_t base = strlen(f->name) - strlen("weight");
+    const size_t base = strlen(f->name) - (ends_in_weight(f->name) ? strlen("weight") : 0);
     snprintf(name.text, sizeof name.text, "%.*s%s", (int)base, f->name, suffix);
     return name;
 }
@@ -196,6 +202,36 @@ static struct weight_view find_fp4(struct finder *f, const struct quantisation *
     return v;
 }
 
+/* The data of a part of bytes, rows in as many dimensions as there are, then tail. */
+static const void *require_rows(struct finder *f, const char *suffix, const uint64_t *tail, int num_tail)
+{
+    const struct safetensor *t = look_up(f, suffix);
+    uint64_t rows = 1;
+    for (int i = 0; t && i < t->num_dims - num_tail; i++)
+        rows *= t->dims[i]; /* as bytes they are in the file */
+    if (t && is_of(t, "U8") && t->num_dims > num_tail && rows == (uint64_t)f->rows &&
+        !memcmp(t->dims + t->num_dims - num_tail, tail, (size_t)num_tail * sizeof *tail))
+        return t->data;
+    fail(f, suffix, t ? "has a type or shape that does not fit the config" : "is missing");
+    return NULL;
+}
+
+/* Blocks of 32 columns: [...][cols / 32][16] bytes and [...][cols / 32] scales. */
+static struct weight_view find_blocks(struct finder *f, const struct quantisation *q)
+{
+    (void)q;
+    if (!look_up(f, "_blocks")) return (struct weight_view){.data = NULL};
+    if (f->cols % 32) fail(f, "_blocks", "has rows that are no whole blocks");
+    const uint64_t shape[] = {(uint64_t)f->cols / 32, 16};
+    struct weight_view v = start_view(f, WEIGHT_SCALED, DTYPE_MXFP4, require_rows(f, "_blocks", shape, 2));
+    v.codes.scale_cols = 32;
+    v.codes.scales = (struct weight_side){.data = require_rows(f, "_scales", shape, 1),
+                                          .type = SCALE_E8M0,
+                                          .rows = f->rows,
+                                          .cols = f->cols / 32};
+    return v;
+}
+
 /* ---- GPTQ and AWQ ---- */
 
 static struct weight_view find_transposed(struct finder *f, const struct quantisation *q)
@@ -224,12 +260,13 @@ int quantised_find(const struct quantisation *q, const struct safetensors *files
                    const char *name, int64_t rows, int64_t cols, struct weight_view *out, struct error *err)
 {
     static struct weight_view (*const find[])(struct finder * f, const struct quantisation *q) = {
-        [QUANT_BYTES] = find_bytes, [QUANT_PACKED] = find_packed,   [QUANT_NVFP4] = find_fp4,
-        [QUANT_MXFP4] = find_fp4,   [QUANT_GPTQ] = find_transposed, [QUANT_AWQ] = find_transposed};
+        [QUANT_BYTES] = find_bytes,   [QUANT_PACKED] = find_packed,       [QUANT_NVFP4] = find_fp4,
+        [QUANT_MXFP4] = find_fp4,     [QUANT_MXFP4_BLOCKS] = find_blocks, [QUANT_GPTQ] = find_transposed,
+        [QUANT_AWQ] = find_transposed};
     struct finder f = {.files = files, .path = path, .name = name, .rows = rows, .cols = cols, .err = err};
-    const size_t length = strlen(name);
     *out = (struct weight_view){.data = NULL};
-    if (q->format == QUANT_NONE || length < 7 || strcmp(name + length - 7, ".weight") != 0) return STATUS_OK;
+    if (q->format == QUANT_NONE || ends_in_weight(name) == (q->format == QUANT_MXFP4_BLOCKS))
+        return STATUS_OK;
     *out = find[q->format](&f, q);
     return f.status;
 }

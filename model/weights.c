@@ -20,6 +20,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_K_BIAS] = {"attn_k.bias", "self_attn.k_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_O_BIAS},
+    [WEIGHT_SINKS] = {.presence = PRESENT_NEVER},
     [WEIGHT_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM},
     [WEIGHT_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM},
     [WEIGHT_MLP_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN,
@@ -34,6 +35,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE},
     [WEIGHT_ROUTER_BIAS] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", DIM_1, DIM_EXPERTS,
                             PRESENT_IF_ROUTER_BIAS},
+    [WEIGHT_ROUTER_LOGIT_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_SHARED_GATE] = {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", DIM_SHARED,
                             DIM_HIDDEN, PRESENT_IF_SHARED},
     [WEIGHT_SHARED_UP] = {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", DIM_SHARED, DIM_HIDDEN,
@@ -48,6 +50,9 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
                           PRESENT_IF_SPARSE},
     [WEIGHT_EXPERT_DOWN] = {"ffn_down_exps.weight", "mlp.experts.*.down_proj.weight", DIM_HIDDEN, DIM_EXPERT,
                             PRESENT_IF_SPARSE},
+    [WEIGHT_EXPERT_GATE_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_EXPERT_UP_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_EXPERT_DOWN_BIAS] = {.presence = PRESENT_NEVER},
 };
 
 /* Norms before and behind attention and MLP. */
@@ -114,6 +119,29 @@ const struct weight_change glm_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Sinks, and experts in one tensor, gate and up in turns, all with biases. */
+const struct weight_change gpt_oss_weights[] = {
+    {WEIGHT_SINKS, {"attn_sinks.weight", "self_attn.sinks", DIM_1, DIM_NUM_HEADS, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM,
+     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ROUTER, {"ffn_gate_inp.weight", "mlp.router.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_ROUTER_LOGIT_BIAS,
+     {"ffn_gate_inp.bias", "mlp.router.bias", DIM_1, DIM_EXPERTS, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_GATE,
+     {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP,
+     {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {"ffn_down_exps.weight", "mlp.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_GATE_BIAS,
+     {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias", DIM_1, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP_BIAS,
+     {"ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias", DIM_1, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN_BIAS,
+     {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", DIM_1, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
 {
     for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)
@@ -145,6 +173,8 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return (int64_t)c->num_kv_heads * c->head_dim;
     case DIM_HEAD:
         return c->head_dim;
+    case DIM_NUM_HEADS:
+        return c->num_heads;
     case DIM_ROTATIONS:
         return c->rope.rotary_dim / 2;
     case DIM_EXPERTS:

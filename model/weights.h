@@ -25,6 +25,7 @@ enum weight_role {
     WEIGHT_K_BIAS,
     WEIGHT_V_BIAS,
     WEIGHT_O_BIAS,
+    WEIGHT_SINKS,               /* [1][heads]: scores without a value (attention_args) */
     WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
     WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
     WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added */
@@ -35,6 +36,7 @@ enum weight_role {
     WEIGHT_MLP_POST_NORM,       /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
     WEIGHT_ROUTER,              /* [E][H] */
     WEIGHT_ROUTER_BIAS,         /* [1][E]: where experts are chosen */
+    WEIGHT_ROUTER_LOGIT_BIAS,   /* [1][E]: of the router's product */
     WEIGHT_SHARED_GATE,         /* [S][H]: of the expert that all tokens have */
     WEIGHT_SHARED_UP,           /* [S][H] */
     WEIGHT_SHARED_DOWN,         /* [H][S] */
@@ -43,6 +45,9 @@ enum weight_role {
     WEIGHT_EXPERT_GATE, /* [J][H] */
     WEIGHT_EXPERT_UP,   /* [J][H] */
     WEIGHT_EXPERT_DOWN, /* [H][J] */
+    WEIGHT_EXPERT_GATE_BIAS,
+    WEIGHT_EXPERT_UP_BIAS,
+    WEIGHT_EXPERT_DOWN_BIAS,
     WEIGHT_ROLE_COUNT
 };
 
@@ -54,6 +59,7 @@ enum weight_dimension {
     DIM_Q,
     DIM_KV,
     DIM_HEAD,
+    DIM_NUM_HEADS,
     DIM_ROTATIONS,
     DIM_EXPERTS,
     DIM_EXPERT,
@@ -77,8 +83,8 @@ enum weight_presence {
     PRESENT_IF_SHARED_WEIGHT,
 };
 
-/* Roles of one name lie stacked in one tensor, in their order. GGUF has all experts of a role in one tensor; a directory's
- * names have a * for the expert's number. */
+/* Roles of one name lie stacked in one tensor, in their order. GGUF has all experts of a role in one tensor; so has a
+ * directory unless its names have a * for the expert's number. */
 struct weight_line {
     const char *gguf_name; /* of a layer: behind "blk.N." */
     const char *hf_name;   /* of a layer: behind "layers.N."; NULL: directories have no such weight */
@@ -93,7 +99,7 @@ struct weight_change {
 };
 
 extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[], mixtral_weights[],
-    glm_weights[];
+    glm_weights[], gpt_oss_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -9,6 +9,9 @@
  *       total = total merged with (m, l, o)                               (Flash-Decoding's merge)
  *     out = o / l
  *
+ * total begins as (-inf, 0, 0) or, where the head has a sink, as what a key of that score without a value leaves:
+ * (sink, 1, 0).
+ *
  * Division comes once, at the end. m and l are the log-sum-exp of a split (attention_kernels.h). Tiles that
  * no row of the item sees, above the diagonal or left of the sliding window, are skipped; those that all rows
  * see in full run without masks; only the others are masked.
@@ -54,6 +57,17 @@ static void clear_sums(struct softmax_sums *s, int num_rows, int dim)
 static int group_size(const struct attention_task *t)
 {
     return t->args->num_heads / t->args->num_kv_heads;
+}
+
+static void start_totals(const struct attention_task *t, int32_t kv_head, struct softmax_sums *total,
+                         int num_rows)
+{
+    const int group = group_size(t);
+    clear_sums(total, num_rows, t->w->dim);
+    for (int row = 0; row < num_rows && t->args->sinks; row++) {
+        total->m[row] = t->args->sinks[kv_head * group + row % group] * log2_e;
+        total->l[row] = 1;
+    }
 }
 
 /* Row i * group + g is query head kv_head * group + g at the item's token i. */
@@ -135,7 +149,7 @@ static void run_whole(const struct attention_task *t, const struct attention_ite
                       struct attention_rows *r, struct softmax_sums *total)
 {
     load_rows(t, item, kv_head, r);
-    clear_sums(total, r->num_rows, r->dim);
+    start_totals(t, kv_head, total, r->num_rows);
     for (int32_t split = item->first_split; split < item->end_split; split++)
         if (run_split(t, item, kv_head, r, split)) t->kernels->merge(total, &r->sums, r->num_rows, r->dim);
     store_rows(t, item, kv_head, total, r->dim);
@@ -153,7 +167,7 @@ static void merge_partials(const struct attention_task *t, const struct attentio
                            int32_t first_partial, struct softmax_sums *total)
 {
     int group = group_size(t);
-    clear_sums(total, group, t->w->dim);
+    start_totals(t, kv_head, total, group);
     for (int32_t i = 0; i < item->num_partials; i++) {
         struct softmax_sums part = partial_sums(t, first_partial + i, kv_head);
         if (part.m[0] != -INFINITY || part.l[0] != 0.0f) t->kernels->merge(total, &part, group, t->w->dim);

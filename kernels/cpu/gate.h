@@ -3,10 +3,11 @@
  *
  *   SiLU                          f(x) = x / (1 + e^-x)
  *   GELU, approximated with tanh  f(x) = x / (1 + e^-y), y = sqrt(8 / pi) (x + 0.044715 x^3)
+ *   clamped swish                 f(x) = x / (1 + e^-y), y = 1.702 x, x at most 7; up becomes 1 + up within -7 to 7
  *
  * With e = e^-|y| <= 1 that is x / (1 + e) or, for y < 0, x e / (1 + e): nothing overflows. |y| counts as 87 at
  * most there: below y = -87 the result is x 2^-125, not the still smaller true one. Relative error of SiLU about 3e-7.
- * NaN in either operand stays NaN.
+ * NaN in either operand stays NaN; what is clamped turns an infinity into one, as it would hide it otherwise.
  *
  * Choices are made on the bits, as compilers will not turn comparisons of floats (which may trap) into masks.
  */
@@ -64,5 +65,33 @@ static inline void gelu_mul(int count, float *restrict gate, const float *restri
         gate[i] = gate_value(x, 1.59576912f * (x + 0.044715f * x * x * x)) * up[i];
     }
 }
+
+/* min(x, 7), NaN for infinities too. Floats that are not negative are ordered like their bits. */
+static inline float gate_at_most_7(float x)
+{
+    const int32_t bits_of_7 = 0x40e00000, bits = (int32_t)gate_bits(x);
+    return gate_float((uint32_t)(bits < bits_of_7 ? bits : bits_of_7)) + x * 0.0f;
+}
+
+/* x within -7 to 7, NaN for infinities too. */
+static inline float gate_within_7(float x)
+{
+    const uint32_t bits = gate_bits(x), sign = bits & 0x80000000;
+    return gate_float(gate_bits(gate_at_most_7(gate_float(bits ^ sign))) | sign);
+}
+
+static inline void clamped_swish_mul(int count, float *restrict gate, const float *restrict up)
+{
+    for (int i = 0; i < count; i++) {
+        const float x = gate_at_most_7(gate[i]);
+        gate[i] = gate_value(x, 1.702f * x) * (gate_within_7(up[i]) + 1.0f);
+    }
+}
+
+/* Those of an instruction set, in the order of enum gate_function. */
+#define GATE_FUNCTIONS                                                                                       \
+    {                                                                                                        \
+        silu_mul, gelu_mul, clamped_swish_mul                                                                \
+    }
 
 #endif

@@ -23,6 +23,7 @@
 #include "kernels/cpu/argmax.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/device.h"
 
 enum { LINEAR_CHUNK_BLOCKS = 4, PANELS_MAX = 2 };
 
@@ -46,7 +47,7 @@ typedef void gate_mul(int count, float *gate, const float *up); /* gate.h */
 struct linear_kernels {
     act_pack *pack[ACT_FORM_COUNT]; /* NULL where no kernel takes the form */
     struct panel_kernel of[DTYPE_COUNT];
-    gate_mul *silu_mul, *gelu_mul;
+    gate_mul *gate_mul[GATE_FUNCTION_COUNT];
     void (*argmax_add)(int num_rows, const float *results, int32_t first_col,
                        struct argmax *rows); /* argmax.h */
 };

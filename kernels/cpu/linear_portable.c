@@ -46,8 +46,7 @@ DTYPE_LIST(X)
 #undef X
 
 const struct linear_kernels linear_kernels_portable = {
-    .silu_mul = silu_mul,
-    .gelu_mul = gelu_mul,
+    .gate_mul = GATE_FUNCTIONS,
     .argmax_add = argmax_add,
     .pack = {[ACT_F32] = act_pack_f32},
     .of =

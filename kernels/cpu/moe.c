@@ -47,16 +47,22 @@ static int create_expert(struct device *d, const struct moe_desc *desc, const st
     const struct linear_desc gate_up = {.kind = LINEAR_GATE_UP,
                                         .gate = desc->gate,
                                         .num_parts = 2,
-                                        .parts = {e->gate, e->up}},
-                             down = {.kind = LINEAR_PLAIN, .num_parts = 1, .parts = {e->down}};
+                                        .parts = {e->gate, e->up},
+                                        .biases = {e->gate_bias, e->up_bias}},
+                             down = {.kind = LINEAR_PLAIN,
+                                     .num_parts = 1,
+                                     .parts = {e->down},
+                                     .biases = {e->down_bias}};
     int status = cpu_linear_take(d, &gate_up, &out->gate_up, err);
     return status ? status : cpu_linear_take(d, &down, &out->down, err);
 }
 
-static int create_single(struct device *d, const struct weight_view *view, struct linear **out,
-                         struct error *err)
+/* bias: data NULL for none. */
+static int create_single(struct device *d, const struct weight_view *view, struct weight_view bias,
+                         struct linear **out, struct error *err)
 {
-    const struct linear_desc desc = {.kind = LINEAR_PLAIN, .num_parts = 1, .parts = {*view}};
+    const struct linear_desc desc = {
+        .kind = LINEAR_PLAIN, .num_parts = 1, .parts = {*view}, .biases = {bias}};
     return cpu_linear_take(d, &desc, out, err);
 }
 
@@ -93,9 +99,9 @@ static bool reserve_scratch(struct cpu_device *c, const struct moe_desc *desc)
 
 static int create_experts(struct device *d, const struct moe_desc *desc, struct moe *m, struct error *err)
 {
-    int status = create_single(d, &desc->router, &m->router, err);
+    int status = create_single(d, &desc->router, desc->router_bias, &m->router, err);
     if (!status && desc->shared_gate.data)
-        status = create_single(d, &desc->shared_gate, &m->shared_gate, err);
+        status = create_single(d, &desc->shared_gate, (struct weight_view){0}, &m->shared_gate, err);
     for (int32_t e = 0; e < desc->num_experts && !status; e++)
         status = create_expert(d, desc, &desc->experts[e], &m->experts[e], err);
     if (!status && m->has_shared)

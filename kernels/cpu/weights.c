@@ -74,15 +74,12 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
         const struct weight_view *w = &desc->parts[i], *bias = &desc->biases[i], *first = &desc->parts[0];
         const int64_t rows = w->data ? weight_view_num_rows(w) : 0;
         int status = check_codes(w, err);
-        if (!status) status = weight_view_check_plain(bias, err);
+        if (!status) status = weight_view_check_vector(bias, rows, err);
         if (status) return status;
         if (rows <= 0 || rows > INT32_MAX || w->cols != first->cols || panel_bytes(w->dtype, w->cols) == 0)
             return error_set(
                 err, STATUS_INVALID, "a %s weight of %lld x %lld cannot be part of a linear of %lld columns",
                 dtype_infos[w->dtype].text, (long long)rows, (long long)w->cols, (long long)first->cols);
-        if (bias->data && (bias->rows != 1 || bias->cols != rows))
-            return error_set(err, STATUS_INVALID, "a bias of %lld values for a weight of %lld rows",
-                             (long long)(bias->rows * bias->cols), (long long)rows);
     }
     if (desc->kind == LINEAR_GATE_UP && (desc->num_parts != 2 || weight_view_num_rows(&desc->parts[0]) !=
                                                                      weight_view_num_rows(&desc->parts[1])))
@@ -112,7 +109,7 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
     l->softcap = desc->softcap;
     l->num_blocks = panel_num_blocks(l->cols);
     l->kernels = kernels;
-    l->gate_mul = desc->gate == GATE_SILU ? kernels->silu_mul : kernels->gelu_mul;
+    l->gate_mul = kernels->gate_mul[desc->gate];
     for (int i = 0; i < desc->num_parts; i++) {
         struct part *p = &l->parts[i];
         uint64_t bytes;
@@ -154,8 +151,7 @@ static int linear_alloc(struct linear *l, const struct linear_desc *desc, struct
         const struct weight_view *bias = &desc->biases[i];
         p->panels = at;
         at += (uint64_t)p->num_panels * p->panel_bytes;
-        if (bias->data)
-            dtype_row_to_f32(bias->dtype, bias->data, bias->cols, l->bias + p->first_panel * PANEL_ROWS);
+        if (bias->data) weight_view_vector_to_f32(bias, l->bias + p->first_panel * PANEL_ROWS);
     }
     return 0;
 }

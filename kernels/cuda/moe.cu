@@ -503,6 +503,10 @@ int check_desc(const struct moe_desc *desc, struct error *err)
     if (weight_view_num_rows(&e->gate) % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants experts whose intermediate size is a multiple of 8");
+    if (desc->gate == GATE_CLAMPED_SWISH || desc->router_bias.data || e->down_bias.data)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "the CUDA device has no experts with biases or clamped gates (gpt-oss); the CPU device has");
     int status = STATUS_OK;
     for (int32_t i = 0; i < desc->num_experts && !status; i++) {
         status = weight_check(&desc->experts[i].gate, err);

@@ -189,7 +189,8 @@ int server_rows_open(const char *device, int32_t num_heads, int32_t head_dim, in
     struct device_options options = {.cpu_isa = "auto", .num_threads = 1};
     if (!r) return error_set(err, STATUS_NO_MEMORY, "no memory for the lab");
     r->num_tokens_max = num_tokens_max;
-    r->args = (struct attention_args){num_heads, num_heads, head_dim, 1.0f / sqrtf((float)head_dim), 0, 0};
+    r->args =
+        (struct attention_args){num_heads, num_heads, head_dim, 1.0f / sqrtf((float)head_dim), 0, 0, NULL};
     int status = device_open(device, &options, &r->d, err);
     if (!status) status = prepare(r, err);
     if (!status) status = allocate(r, err);

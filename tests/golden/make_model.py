@@ -22,6 +22,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+import gpt_oss
 from quantised import FORMATS
 
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
@@ -258,7 +259,36 @@ CASES |= {
     ),
 }
 
+CASES |= {
+    "gpt-oss, as GGUF files are": (
+        {
+            "architectures": ["GptOssForCausalLM"],
+            "model_type": "gpt_oss",
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "sliding_window": 37,
+            "attention_bias": True,
+            "rope_theta": 150000.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
+        },
+        (
+            "gpt-oss",
+            {
+                "expert_count": 6,
+                "expert_used_count": 2,
+                "expert_feed_forward_length": 96,
+                "attention.sliding_window": 37,
+                "rope.freq_base": 150000.0,
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 8.0,
+                "rope.scaling.original_context_length": 64,
+            },
+        ),
+    ),
+}
+
 GGUF_NAMES = {
+    "mlp.router": "ffn_gate_inp",
     "mlp.gate": "ffn_gate_inp",
     "mlp.gate.e_score_correction": "exp_probs_b",
     "block_sparse_moe.gate": "ffn_gate_inp",
@@ -288,6 +318,8 @@ def gguf_name(name, has_post_norms):
     known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
+    if name.endswith(".self_attn.sinks"):
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.(.+)[._](weight|bias)", name).groups()
     part = re.sub(r"experts\.\d+\.", "experts.", part)  # all of them in one tensor
     post = {"post_attention_layernorm": "post_attention_norm" if has_post_norms else "ffn_norm"}
@@ -301,12 +333,13 @@ def wide(name):
 
 # family and form
 LLAMA = "llama, dynamic rotation"
-QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f] + [
+QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "experts" not in f] + [
     ("phi3", "fp8, blocks"),
     ("phi3", "packed, groups of 128, zeros"),
     ("phi3", "awq"),
     ("qwen3-moe", "fp8, rows"),
     ("mixtral", "gptq"),
+    ("gpt-oss, as GGUF files are", "mxfp4, blocks of experts"),
 ]
 
 
@@ -332,10 +365,11 @@ def tensors_of(model, config):
         model.save_pretrained(folder)
         state = load_file(pathlib.Path(folder) / "model.safetensors")
     for name, value in sorted(state.items()):
+        value = gpt_oss.as_rows(value)
         if value.ndim == 2:
             out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(value.shape[1]))))))
         else:
-            center = 0.0 if name.endswith("bias") or counts_from_one else 1.0
+            center = 0.0 if name.endswith(("bias", "sinks")) or counts_from_one else 1.0
             out.append((name, 0, value.shape[0], center, 0.5))
     return out
 
@@ -352,7 +386,7 @@ def write(name, folder):
 
 
 def random_bytes(count, seed, low, num):
-    state, out = (seed * 0x9E3779B97F4A7C15 + 1) & MASK, np.empty(count, np.uint8)
+    state, out = (seed * 0x9E3779B97F4A7C15 + 1) & MASK, np.empty(count, np.uint8 if num <= 256 else np.uint32)
     for i in range(count):
         state = (state * 6364136223846793005 + 1442695040888963407) & MASK
         out[i] = low + (state >> 40) % num
@@ -378,7 +412,9 @@ def quantised_values(t, seed):
     return torch.from_numpy(data).view(TORCH[t["dtype"]])
 
 
-def is_quantised(name, rows):
+def is_quantised(name, rows, form):
+    if form == "mxfp4, blocks of experts":
+        return gpt_oss.is_expert(name) and not name.endswith("bias")
     return rows and ("_proj" in name or ".w1." in name or ".w2." in name or ".w3." in name)
 
 
@@ -391,16 +427,16 @@ def write_quantised(name, form, folder):
     (folder / "config.json").write_text(json.dumps(config))
     tensors, files, state = [], {}, {}
     for n, r, c, center, scale in matrices:
-        parts = scheme.tensors(r, c) if is_quantised(n, r) else [{"suffix": "weight", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0,
+        parts = scheme.tensors(r, c) if is_quantised(n, r, form) else [{"suffix": "", "dtype": "BF16", "rows": r, "cols": c, "low": 0, "count": 0,
                                                                   "center": center, "scale": scale}]
         data = {}
         for part in parts:
-            own = n.removesuffix("weight") + part["suffix"]
+            own = n.removesuffix("weight") + part["suffix"] if part["suffix"] else n
             tensors.append({**part, "name": own})
             value = quantised_values(part, len(tensors))
-            files[own] = value.reshape((part["rows"], part["cols"]) if part["rows"] else (part["cols"],))
+            files[own] = value.reshape(part.get("shape") or ((part["rows"], part["cols"]) if part["rows"] else (part["cols"],)))
             data[part["suffix"]] = value.float().numpy() if part["dtype"] not in BYTES else value.view(torch.uint8).numpy()
-        state[n] = torch.from_numpy(scheme.weights(r, c, data)) if is_quantised(n, r) else files[n].float()
+        state[n] = torch.from_numpy(scheme.weights(r, c, data)) if is_quantised(n, r, form) else files[n].float()
     save_file(files, folder / "model.safetensors", {"format": "pt"})
     return tensors, state
 
@@ -411,7 +447,7 @@ def quantised_logits(name, form, state):
         folder = pathlib.Path(folder)
         config = {k: v for k, v in config_of(name, form).items() if k != "quantization_config"}
         (folder / "config.json").write_text(json.dumps(config))
-        save_file({n: v.contiguous() for n, v in state.items()}, folder / "model.safetensors", {"format": "pt"})
+        save_file({n: gpt_oss.in_memory(n, v, config).contiguous() for n, v in state.items()}, folder / "model.safetensors", {"format": "pt"})
         return logits_of(folder)
 
 
@@ -488,7 +524,7 @@ def case(index, name):
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
         permuted = heads_to_permute(n, config, architecture)
-        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, NULL, 0, 0}},\n")
+        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, NULL, 0, 0, NULL}},\n")
     out.append("};\n")
     if architecture:
         out.append(f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")
@@ -498,6 +534,48 @@ def case(index, name):
     return "".join(out), row
 
 
+def gpt_oss_tensors(name):
+    """(name or None, GGUF's name, rows, cols, center, scale, type, low, count), what they hold, and what transformers makes of that."""
+    config = config_of(name)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "config.json").write_text(json.dumps(config))
+        published = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
+    tensors, data, state = [], [], {}
+    for n, r, c, center, scale in published:
+        entries = gpt_oss.gguf_entries(n, r, c, config) if gpt_oss.is_expert(n) else [(gguf_name(n, True), r, c, None)]
+        parts = []
+        for gguf, rows, cols, kind in entries:
+            seed, (low, count) = len(tensors) + 1, gpt_oss.scale_range(cols) if kind == "MXFP4" else (0, 0)
+            tensors.append((gguf, rows, cols, center, scale, kind, low, count))
+            data.append(mxfp4_bytes(rows * cols // 32, seed, low, count) if kind == "MXFP4" else values(max(rows, 1) * cols, seed, center, scale))
+            parts.append(gpt_oss.unpack_gguf(data[-1], rows, cols) if kind == "MXFP4" else data[-1].float().reshape((rows, cols) if rows else (cols,)))
+        state[n] = gpt_oss.join(parts, n.endswith("_bias"))
+    return tensors, data, state
+
+
+def mxfp4_bytes(num_blocks, seed, low, num):
+    data = random_bytes(num_blocks * gpt_oss.BLOCK_BYTES, seed, 0, 1 << 24).reshape(num_blocks, -1)
+    out = data.astype(np.uint8)
+    out[:, 0] = low + data[:, 0] % num
+    return out.reshape(-1)
+
+
+def gpt_oss_case(index, name):
+    """A GGUF file alone: what a checkpoint has is among the quantised ones."""
+    tensors, _, state = gpt_oss_tensors(name)
+    _, logits = quantised_logits(name, None, state)
+    out = [f"static const struct family_tensor family_tensors_{index}[] = {{\n"]
+    for gguf, rows, cols, center, scale, kind, low, count in tensors:
+        own = c_text(kind) if kind else "NULL"
+        out.append(f"    {{NULL, {c_text(gguf)}, {rows}, {cols}, {float(center).hex()}f, {float(scale).hex()}f, 0, {own}, {low}, {count}, NULL}},\n")
+    config = config_of(name)
+    out.append(f"}};\nstatic const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")
+    keys = f".keys = family_keys_{index}, .num_keys = array_length(family_keys_{index}), "
+    print(f"{name}: logits up to {np.abs(logits).max():.2f}")
+    return "".join(out), golden_row(name, config, f"family_tensors_{index}", keys, logits)
+
+
 def quantised_case(index, name, form):
     with tempfile.TemporaryDirectory() as folder:
         tensors, state = write_quantised(name, form, pathlib.Path(folder))
@@ -505,7 +583,7 @@ def quantised_case(index, name, form):
     out = [f"static const struct family_tensor quantised_tensors_{index}[] = {{\n"]
     for t in tensors:
         out.append(f"    {{{c_text(t['name'])}, NULL, {t['rows']}, {t['cols']}, {t['center'].hex()}f, {t['scale'].hex()}f, 0, "
-                   f"{c_text(t['dtype'])}, {t['low']}, {t['count']}}},\n")
+                   f"{c_text(t['dtype'])}, {t['low']}, {t['count']}, {c_text(', '.join(map(str, t['shape']))) if 'shape' in t else 'NULL'}}},\n")
     title = f"{name.split(',')[0]}: {form}"
     print(f"{title}: logits up to {np.abs(logits).max():.2f}")
     return "".join(out) + "};\n", golden_row(title, config_of(name, form), f"quantised_tensors_{index}", "", logits)
@@ -531,7 +609,7 @@ def write_quantised_header():
 
 
 def write_header():
-    parts, rows = zip(*(case(i, name) for i, name in enumerate(CASES)))
+    parts, rows = zip(*((gpt_oss_case if name.startswith("gpt-oss") else case)(i, name) for i, name in enumerate(CASES)))
     with open(HEADER, "w", encoding="utf-8") as out:
         out.write(f"/* family_goldens.h - made by make_model.py with transformers {transformers.__version__}, torch {torch.__version__}. */\n")
         out.write("/* clang-format off */\n#ifndef TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n#define TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n\n")
@@ -551,16 +629,34 @@ def gguf_values(name, config, architecture, value):
     return value.numpy()
 
 
+def add_tensors(writer, name, folder, config):
+    architecture, state = CASES[name][1][0], load_file(folder / "model.safetensors")
+    post = architecture == "glm4moe" or any("post_feedforward" in n for n in state)
+    tensors = {}
+    for n, v in sorted(state.items()):
+        tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
+    for n, values in tensors.items():
+        writer.add_tensor(n, np.stack(values) if "_exps" in n else values[0])
+
+
+def add_gpt_oss_tensors(writer, name, config):
+    import gguf
+
+    tensors, data, _ = gpt_oss_tensors(name)
+    num = config["num_local_experts"]
+    for (own, rows, cols, _, _, kind, _, _), value in zip(tensors, data):
+        if kind == "MXFP4":
+            shape = (num, rows // num, cols // gpt_oss.BLOCK * gpt_oss.BLOCK_BYTES)
+            writer.add_tensor(own, value.reshape(shape), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        else:
+            writer.add_tensor(own, value.float().numpy().reshape((rows, cols) if rows else (cols,)))
+
+
 def write_gguf(name, folder):
     """As F32, with a vocabulary of made-up pieces, so that llama.cpp takes it."""
     import gguf
 
     config, (architecture, own) = config_of(name), CASES[name][1]
-    state = load_file(folder / "model.safetensors")
-    post = architecture == "glm4moe" or any("post_feedforward" in n for n in state)
-    tensors = {}
-    for n, v in sorted(state.items()):
-        tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))
     writer = gguf.GGUFWriter(folder / "m.gguf", architecture)
     for key, value in key_values(config, own).items():
         add = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32, int: writer.add_uint32}[type(value)]
@@ -570,8 +666,10 @@ def write_gguf(name, folder):
     writer.add_token_list([f"t{i}" for i in range(VOCAB)])
     writer.add_token_scores([0.0] * VOCAB)
     writer.add_token_types([1] * VOCAB)
-    for n, values in tensors.items():
-        writer.add_tensor(n, np.stack(values) if "_exps" in n else values[0])
+    if architecture == "gpt-oss":
+        add_gpt_oss_tensors(writer, name, config)
+    else:
+        add_tensors(writer, name, folder, config)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -608,8 +706,11 @@ def main():
         ids, logits = quantised_logits(o.family, o.format, state)
         np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)
         return compare_unpacked(o.folder, state) if o.compare else None
-    write(o.family, o.folder)
-    ids, logits = logits_of(o.folder)
+    if o.family.startswith("gpt-oss"):
+        ids, logits = quantised_logits(o.family, None, gpt_oss_tensors(o.family)[2])
+    else:
+        write(o.family, o.folder)
+        ids, logits = logits_of(o.folder)
     np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)
     if CASES[o.family][1]:
         write_gguf(o.family, o.folder)

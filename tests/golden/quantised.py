@@ -151,6 +151,24 @@ class Transposed:
         return np.ascontiguousarray(((codes - zeros[group]) * data["scales"].reshape(-1, n)[group]).T)
 
 
+class Blocks:
+    """gpt-oss: of all experts of a layer."""
+
+    config = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+
+    def __init__(self, experts):
+        self.experts = experts
+
+    def tensors(self, n, k):
+        middle, shape = 127 + int(np.log2(2 / np.sqrt(k) / 2.4)), [self.experts, n // self.experts, k // 32]
+        return [tensor("_blocks", "U8", n, k // 2) | {"shape": shape + [16]}, tensor("_scales", "U8", n, k // 32, middle - 2, 4) | {"shape": shape}]
+
+    def weights(self, n, k, data):
+        codes = E2M1[nibbles(data["_blocks"].view(np.uint8), n, k).astype(int)]
+        scales = np.ldexp(np.float32(1), data["_scales"].view(np.uint8).astype(int) - 127)
+        return codes * spread(scales.reshape(n, -1).astype(np.float32), n, k, 1, 32)
+
+
 def compressed(form, weights, activations=None):
     group = {"targets": ["Linear"], "weights": weights, "input_activations": activations, "output_activations": None}
     return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": group}, "ignore": ["lm_head"],
@@ -176,4 +194,5 @@ FORMATS = {
     "nvfp4": Fp4(compressed("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}), True),
     "nvfp4, modelopt": Fp4({"quant_method": "modelopt", "quant_algo": "NVFP4"}, True, ("weight", "weight_scale_2")),
     "mxfp4": Fp4(compressed("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}), False),
+    "mxfp4, blocks of experts": Blocks(6),
 }

@@ -12,6 +12,7 @@ struct rig_shape {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t sliding_window, other_window; /* of layer 1, which is checked; of layer 0, which runs before it */
     float softcap;
+    bool has_sinks;
     enum dtype kv_dtype;
     int32_t num_seqs, lengths[RIG_SEQS_MAX]; /* tokens of each sequence in all */
 };
@@ -22,6 +23,7 @@ struct rig {
     struct kv_pool *pool;
     struct rope_args rope;
     struct attention_args attention, layers[2]; /* attention: layer 1's */
+    float *sinks;                               /* [num_heads], NULL: none */
     struct test_step *step;
     void *qkv, *out; /* device */
     int32_t max_tokens, max_length;
@@ -81,9 +83,13 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
     r->shape = *shape;
     r->d = test_device_open(isa, num_threads);
     if (shape->kv_dtype == DTYPE_F32 && !r->d->kv_f32_allowed) goto unsupported;
-    r->attention = (struct attention_args){shape->num_heads,      shape->num_kv_heads,
-                                           shape->head_dim,       1.0f / sqrtf((float)shape->head_dim),
-                                           shape->sliding_window, shape->softcap};
+    if (shape->has_sinks && r->d->is_gpu) goto unsupported;
+    r->attention = (struct attention_args){.num_heads = shape->num_heads,
+                                           .num_kv_heads = shape->num_kv_heads,
+                                           .head_dim = shape->head_dim,
+                                           .scale = 1.0f / sqrtf((float)shape->head_dim),
+                                           .sliding_window = shape->sliding_window,
+                                           .softcap = shape->softcap};
     r->layers[0] = r->layers[1] = r->attention;
     r->layers[0].sliding_window = shape->other_window;
     int32_t num_blocks = 0;
@@ -92,6 +98,11 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
         num_blocks += (int32_t)div_up(shape->lengths[s], BLOCK_SIZE);
     }
     if (rig_prepare(r, num_blocks, max_tokens)) goto unsupported;
+    if (shape->has_sinks) {
+        r->sinks = random_values(random, (size_t)shape->num_heads, 4, 3);
+        r->attention.sinks = device_upload(r->d, r->sinks, (size_t)shape->num_heads);
+        r->layers[0].sinks = r->layers[1].sinks = r->attention.sinks;
+    }
     r->max_tokens = max_tokens;
     r->row = (size_t)(shape->num_heads + 2 * shape->num_kv_heads) * (size_t)shape->head_dim;
     float *cos_sin = calloc((size_t)r->max_length * (size_t)shape->head_dim, sizeof *cos_sin);
@@ -123,6 +134,7 @@ UNUSED_FUNCTION static void rig_free(struct rig *r)
         free(r->data[s]);
         free(r->blocks[s]);
     }
+    free(r->sinks);
     free(r);
 }
 
@@ -192,6 +204,8 @@ UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t s
         max = fmax(max, weights[j]);
         largest = fmax(largest, fabs(weights[j]));
     }
+    if (r->sinks) max = fmax(max, (double)r->sinks[head]);
+    if (r->sinks) sum = exp((double)r->sinks[head] - max);
     for (int32_t i = 0; i < s->head_dim; i++) out[i] = 0;
     for (int32_t j = first; j <= position; j++) {
         const float *v = rig_kv(r, seq, j, kv_head, true);
@@ -222,6 +236,8 @@ UNUSED_FUNCTION static void naive_attention(const struct rig *r, int32_t seq, in
         weights[j] = rounded_to(bytes, cap > 0 ? cap * tanhf(scaled / cap) : scaled);
         max = fmaxf(max, weights[j]);
     }
+    if (r->sinks) max = fmaxf(max, r->sinks[head]);
+    if (r->sinks) sum = expf(r->sinks[head] - max);
     for (int32_t j = first; j <= position; j++) sum += expf(weights[j] - max);
     for (int32_t i = 0; i < s->head_dim; i++) out[i] = 0;
     for (int32_t j = first; j <= position; j++) {

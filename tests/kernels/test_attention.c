@@ -134,6 +134,27 @@ static void test_soft_caps(void **state)
     for_each_isa(soft_caps);
 }
 
+/* Sinks above, about and below the scores, with and without a window, in one split and in several. */
+static void sinks(const char *isa)
+{
+    static const int32_t lengths[] = {130, 65, 1, 64, 700}, cached[] = {0, 30, 0, 63, 699};
+    struct random random = {.seed = test_seed()};
+    for (int i = 0; i < 4; i++) {
+        struct rig_shape shape = shape_of(3, 2, i == 1 ? 128 : 64, i == 2 ? DTYPE_F32 : DTYPE_BF16);
+        shape.has_sinks = true;
+        shape.sliding_window = shape.other_window = i == 3 ? 40 : 0;
+        shape.num_seqs = (int32_t)array_length(lengths);
+        memcpy(shape.lengths, lengths, sizeof lengths);
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_sinks(void **state)
+{
+    (void)state;
+    for_each_isa(sinks);
+}
+
 static void test_mixed_lengths(void **state)
 {
     (void)state;
@@ -387,10 +408,15 @@ static void test_stale_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_lengths),        cmocka_unit_test(test_soft_caps),
-        cmocka_unit_test(test_sliding_windows),      cmocka_unit_test(test_one_long_among_short),
-        cmocka_unit_test(test_long_decodes),         cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_decodes_among_others), cmocka_unit_test(test_stale_blocks),
+        cmocka_unit_test(test_mixed_lengths),
+        cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_sliding_windows),
+        cmocka_unit_test(test_one_long_among_short),
+        cmocka_unit_test(test_long_decodes),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_decodes_among_others),
+        cmocka_unit_test(test_stale_blocks),
+        cmocka_unit_test(test_sinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,20 +2,22 @@
  * and the bits of a token against itself among others that choose otherwise. */
 #include "fixture.h"
 
-enum { TOKENS_MAX = 150, EXPERTS_MAX = 24 };
+enum { TOKENS_MAX = 150, EXPERTS_MAX = 24, HIDDEN_MAX = 256 };
 
 struct shape {
     int32_t hidden, inner, shared_inner, num_experts, num_chosen; /* shared_inner 0: no shared expert */
     enum router_scores scores;
     enum gate_function gate;
-    bool normalize, shared_gate, choice_bias;
+    bool normalize, shared_gate, choice_bias,
+        biases; /* biases: of the router and of all products of experts */
 };
 
 static const struct shape shapes[] = {
-    {64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false},
-    {128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false},
-    {72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true},
-    {256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false},
+    {64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false},
+    {128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false},
+    {72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false},
+    {256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false},
+    {96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -28,7 +30,8 @@ struct matrix {
 struct mixture {
     struct shape s;
     struct matrix router, shared_gate, gate[EXPERTS_MAX + 1], up[EXPERTS_MAX + 1], down[EXPERTS_MAX + 1];
-    float choice_bias[EXPERTS_MAX];
+    float choice_bias[EXPERTS_MAX], router_bias[EXPERTS_MAX];
+    float bias[HIDDEN_MAX]; /* of all products of experts, their first values */
     struct moe *moe;
     float *x; /* [TOKENS_MAX][hidden] */
     void *device_x, *device_out;
@@ -58,7 +61,12 @@ static struct weight_view view_of(const struct matrix *m)
 
 static struct expert_desc expert_of(const struct mixture *m, int32_t e)
 {
-    return (struct expert_desc){view_of(&m->gate[e]), view_of(&m->up[e]), view_of(&m->down[e])};
+    struct expert_desc desc = {
+        .gate = view_of(&m->gate[e]), .up = view_of(&m->up[e]), .down = view_of(&m->down[e])};
+    if (!m->s.biases) return desc;
+    desc.gate_bias = desc.up_bias = weight_view_plain(m->bias, DTYPE_F32, 1, m->gate[e].rows);
+    desc.down_bias = weight_view_plain(m->bias, DTYPE_F32, m->s.hidden, 1);
+    return desc;
 }
 
 /* Experts 1 and 2 have the same row in the router: of equal scores the lower expert's is chosen. */
@@ -78,9 +86,14 @@ static void mixture_fill(struct mixture *m, struct random *random)
     if (s->shared_gate) m->shared_gate = matrix_new(random, 1, s->hidden, 1 / sqrtf((float)s->hidden));
     for (int32_t e = 0; e < s->num_experts; e++)
         m->choice_bias[e] = e == 2 ? m->choice_bias[1] : random_normal(random);
+    for (int32_t e = 0; e < s->num_experts && s->biases; e++)
+        m->router_bias[e] = e == 2 ? m->router_bias[1] : random_normal(random);
+    for (int32_t i = 0; i < HIDDEN_MAX && s->biases; i++)
+        m->bias[i] = 4 * random_normal(random); /* some beyond 7 */
 }
 
-static void mixture_open(struct mixture *m, struct device *d, struct random *random)
+/* false where the device has no such mixtures. */
+static bool mixture_open(struct mixture *m, struct device *d, struct random *random)
 {
     const struct shape *s = &m->s;
     struct expert_desc experts[EXPERTS_MAX];
@@ -97,12 +110,16 @@ static void mixture_open(struct mixture *m, struct device *d, struct random *ran
                             .experts = experts,
                             .shared_gate = view_of(&m->shared_gate)};
     if (s->choice_bias) desc.choice_bias = weight_view_plain(m->choice_bias, DTYPE_F32, 1, s->num_experts);
+    if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
-    if (d->ops->moe_create(d, &desc, &m->moe, &err)) fail_msg("moe_create: %s", err.text);
+    int status = d->ops->moe_create(d, &desc, &m->moe, &err);
+    if (status == STATUS_UNSUPPORTED && s->biases) return false;
+    if (status) fail_msg("moe_create: %s", err.text);
     size_t count = TOKENS_MAX * (size_t)s->hidden;
     m->x = random_values(random, count, d->act_bytes, 1);
     m->device_x = device_floats(d, count, false);
     m->device_out = device_floats(d, count, false);
+    return true;
 }
 
 static void mixture_free(struct mixture *m)
@@ -141,10 +158,17 @@ static double dot(const float *a, const float *b, int32_t n)
     return sum;
 }
 
-static double gate_of(enum gate_function gate, double x)
+static double gated(enum gate_function gate, double x, double up)
 {
-    if (gate == GATE_SILU) return x / (1 + exp(-x));
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    switch (gate) {
+    case GATE_SILU:
+        return x / (1 + exp(-x)) * up;
+    case GATE_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) * up;
+    default:
+        x = fmin(x, 7);
+        return x / (1 + exp(-1.702 * x)) * (fmax(fmin(up, 7), -7) + 1);
+    }
 }
 
 /* Adds weight times what expert e makes of x; magnitude: of what is summed, for the tolerance. */
@@ -154,14 +178,17 @@ static void add_expert(const struct mixture *m, int32_t e, const float *x, doubl
     int32_t inner = m->gate[e].rows, hidden = m->s.hidden;
     double *h = malloc((size_t)inner * sizeof *h);
     for (int32_t i = 0; i < inner; i++)
-        h[i] = gate_of(m->s.gate, dot(m->gate[e].values + i * hidden, x, hidden)) *
-               dot(m->up[e].values + i * hidden, x, hidden);
-    for (int32_t o = 0; o < hidden; o++)
+        h[i] = gated(m->s.gate, dot(m->gate[e].values + i * hidden, x, hidden) + (double)m->bias[i],
+                     dot(m->up[e].values + i * hidden, x, hidden) + (double)m->bias[i]);
+    for (int32_t o = 0; o < hidden; o++) {
+        out[o] += weight * (double)m->bias[o];
+        magnitude[o] += fabs(weight * (double)m->bias[o]);
         for (int32_t i = 0; i < inner; i++) {
             double product = weight * h[i] * (double)m->down[e].values[o * inner + i];
             out[o] += product;
             magnitude[o] += fabs(product);
         }
+    }
     free(h);
 }
 
@@ -172,7 +199,7 @@ static bool choose(const struct mixture *m, const float *x, double *scores, bool
     const struct shape *s = &m->s;
     double sum = 0, worst = INFINITY, best_other = -INFINITY, keys[EXPERTS_MAX];
     for (int32_t e = 0; e < s->num_experts; e++) {
-        double logit = dot(m->router.values + e * s->hidden, x, s->hidden);
+        double logit = dot(m->router.values + e * s->hidden, x, s->hidden) + (double)m->router_bias[e];
         scores[e] = s->scores == ROUTER_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit);
         sum += scores[e];
         chosen[e] = false;
@@ -226,7 +253,7 @@ static void check_mixture(const struct shape *shape, struct device *d, struct te
     float *all = malloc(TOKENS_MAX * hidden * sizeof *all),
           *part = malloc(TOKENS_MAX * hidden * sizeof *part);
     int num_checked = 0;
-    mixture_open(&m, d, random);
+    if (!mixture_open(&m, d, random)) goto unsupported;
     assert_int_equal(d->ops->weights_done(d, &err), 0);
     mixture_run(&m, d, step, 0, TOKENS_MAX, all);
     for (int32_t token = 0; token < TOKENS_MAX; token += 5)
@@ -240,6 +267,7 @@ static void check_mixture(const struct shape *shape, struct device *d, struct te
             fail_msg("%d experts: %lld results differ among %d tokens", shape->num_experts,
                      (long long)different, sizes[i]);
     }
+unsupported:
     mixture_free(&m);
     free(all);
     free(part);

@@ -8,14 +8,16 @@
 enum { FAMILY_VOCAB = 96, FAMILY_TOKENS = 208, FAMILY_WHOLE = 3 };
 
 struct family_tensor {
-    const char *name, *gguf_name;
-    uint64_t rows, cols; /* rows 0: a vector */
+    const char *name, *gguf_name; /* NULL: only the other kind of file has it */
+    uint64_t rows, cols;          /* rows 0: a vector */
     float center, scale;
     uint64_t heads; /* whose rows GGUF's converter reorders, for a rotation in pairs; 0: none */
     const char *
         dtype; /* NULL: BF16. Bytes are low up to low + count; count 0: groups of low columns, in no order, below:
-                          in order */
+                          in order. Of GGUF files NULL: BF16, vectors F32; F32, or MXFP4, whose scales are low up to
+                          low + count */
     int low, count;
+    const char *shape; /* in a directory; NULL: rows, cols */
 };
 
 /* Of a GGUF file: a text, an integer, a real or a boolean, whichever is not 0. */
@@ -77,9 +79,13 @@ static inline void family_put_quantised(struct safetensors_builder *s, const str
     for (uint64_t k = 0; k < num && t->low > 0 && t->count <= 0; k++)
         put_u32(&s->data, (uint32_t)(k * (t->count ? 1 : 7) % num / (uint64_t)t->low));
     buffer_printf(&s->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->dtype);
-    if (t->rows) buffer_printf(&s->header, "%llu,", (unsigned long long)t->rows);
-    buffer_printf(&s->header, "%llu],\"data_offsets\":[%llu,%zu]}", (unsigned long long)t->cols,
-                  (unsigned long long)begin, s->data.num_bytes);
+    if (t->shape)
+        buffer_printf(&s->header, "%s", t->shape);
+    else if (t->rows)
+        buffer_printf(&s->header, "%llu,%llu", (unsigned long long)t->rows, (unsigned long long)t->cols);
+    else
+        buffer_printf(&s->header, "%llu", (unsigned long long)t->cols);
+    buffer_printf(&s->header, "],\"data_offsets\":[%llu,%zu]}", (unsigned long long)begin, s->data.num_bytes);
 }
 
 /* A directory's model.safetensors and config.json. */
@@ -116,18 +122,42 @@ static inline void family_put_gguf_key(struct gguf_builder *g, const struct fami
         gguf_put_u32(g, key->name, key->integer);
 }
 
-/* Row 2i + h of a head is row h * D/2 + i of the directory's. Vectors are F32. */
+static inline enum dtype family_gguf_dtype(const struct family_tensor *t)
+{
+    if (t->dtype && !strcmp(t->dtype, "MXFP4")) return DTYPE_MXFP4;
+    return t->rows && !t->dtype ? DTYPE_BF16 : DTYPE_F32;
+}
+
+/* Blocks of a scale and 16 bytes. */
+static inline void family_put_mxfp4(struct gguf_builder *g, const struct family_tensor *t, uint64_t seed)
+{
+    const uint64_t num_bytes = t->rows * dtype_row_bytes(DTYPE_MXFP4, t->cols);
+    uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+    for (uint64_t i = 0; i < num_bytes; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const uint64_t random = state >> 40;
+        buffer_append_char(&g->data,
+                           (char)(i % 17 ? random : (uint64_t)t->low + random % (uint64_t)t->count));
+    }
+}
+
+/* Row 2i + h of a head is row h * D/2 + i of the directory's. */
 static inline void family_put_gguf_values(struct gguf_builder *g, const struct family_tensor *t,
                                           uint64_t seed, float offset)
 {
     uint64_t num_rows = max_of(t->rows, (uint64_t)1);
+    const enum dtype dtype = family_gguf_dtype(t);
+    if (dtype == DTYPE_MXFP4) {
+        family_put_mxfp4(g, t, seed);
+        return;
+    }
     uint16_t *values = (uint16_t *)malloc(num_rows * t->cols * sizeof *values);
     fill_values(values, num_rows * t->cols, seed, t->center, t->scale);
-    for (uint64_t i = 0; t->rows == 0 && i < t->cols; i++) {
+    for (uint64_t i = 0; dtype == DTYPE_F32 && i < num_rows * t->cols; i++) {
         float value = dtype_bf16_to_f32(values[i]) + offset;
         buffer_append(&g->data, &value, sizeof value);
     }
-    for (uint64_t row = 0; row < t->rows; row++) {
+    for (uint64_t row = 0; dtype == DTYPE_BF16 && row < t->rows; row++) {
         uint64_t head_dim = t->heads ? t->rows / t->heads : 1, in_head = row % head_dim;
         uint64_t from = t->heads ? row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2 : row;
         buffer_append(&g->data, values + from * t->cols, t->cols * sizeof *values);
@@ -146,7 +176,7 @@ static inline void family_put_gguf_tensor(struct gguf_builder *g, const struct f
         if (i < first) return;
         num++;
     }
-    gguf_put_tensor_info(g, t->gguf_name, t->rows ? DTYPE_BF16 : DTYPE_F32, t->cols, t->rows * num);
+    gguf_put_tensor_info(g, t->gguf_name, family_gguf_dtype(t), t->cols, t->rows * num);
     for (size_t i = first; i < golden->num_tensors; i++)
         if (!strcmp(golden->tensors[i].gguf_name, t->gguf_name))
             family_put_gguf_values(g, &golden->tensors[i], i + 1, golden->norm_offset);

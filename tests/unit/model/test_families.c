@@ -144,10 +144,16 @@ static void check(const struct family_golden *g, bool gguf, float bound)
                  d.num_beyond, d.num, (double)BOUND_ON_GPU);
 }
 
+static bool has_directory(const struct family_golden *g)
+{
+    return g->tensors[0].name != NULL;
+}
+
 /* What a GPU refuses. */
 static bool is_left_out(const struct family_golden *g)
 {
-    return !on_cpu() && (strstr(g->config, "softcapping") || strstr(g->config, "quantization_config"));
+    return !on_cpu() && (strstr(g->config, "softcapping") || strstr(g->config, "quantization_config") ||
+                         strstr(g->config, "gpt_oss"));
 }
 
 static void logits_equal_transformers(void **state)
@@ -155,7 +161,7 @@ static void logits_equal_transformers(void **state)
     (void)state;
     for (size_t i = 0; i < array_length(family_goldens); i++) {
         if (is_left_out(&family_goldens[i])) continue;
-        check(&family_goldens[i], false, BOUND_ON_CPU);
+        if (has_directory(&family_goldens[i])) check(&family_goldens[i], false, BOUND_ON_CPU);
         if (family_goldens[i].keys) check(&family_goldens[i], true, BOUND_ON_CPU);
     }
 }
@@ -177,7 +183,7 @@ static void check_cuts(const struct family_golden *golden)
     static float whole[FAMILY_TOKENS * FAMILY_VOCAB], cut[FAMILY_TOKENS * FAMILY_VOCAB];
     struct family_run r;
     if (is_left_out(golden)) return;
-    run_open(&r, golden, false, "auto", 2, DTYPE_BF16);
+    run_open(&r, golden, !has_directory(golden), "auto", 2, DTYPE_BF16);
     run_logits(&r, (struct cut){.chunk = FAMILY_TOKENS}, whole);
     for (size_t c = 0; c < array_length(cuts); c++) {
         if (cuts[c].decode && !r.session.device->prefill_decode_equal) continue;

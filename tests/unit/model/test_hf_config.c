@@ -214,8 +214,9 @@ static void refuses_what_it_does_not_compute(void **state)
     static const struct {
         const char *config, *sentence;
     } cases[] = {
-        {"{'architectures':['GptOssForCausalLM']}", "\"GptOssForCausalLM\" is not supported: it needs a "
-                                                    "mixture of experts and attention sinks; llama, "},
+        {"{'architectures':['Qwen3NextForCausalLM']}", "\"Qwen3NextForCausalLM\" is not supported: it needs "
+                                                       "linear attention and a mixture of experts; llama, "},
+        {"{'architectures':['GptOssForCausalLM'],'swiglu_limit':5}", "swiglu_limit is not supported"},
         {"{'model_type':'cohere'}", "\"cohere\" is not supported: it needs attention and MLP side by side"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
         {"{}", "\"\" is not supported; llama"},

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "files/gguf.h"
+#include "model/gguf_config.h"
 #include "model/model_files.h"
 #include "unit/model/in_directory.h"
 
@@ -50,7 +52,7 @@ static void put_key_under(struct gguf_builder *g, const char *architecture, cons
 static void put_case_keys(struct gguf_builder *g, const struct gguf_case *c)
 {
     static const char *const tokens[] = {"<unk>",         "a",          "<|im_end|>", "b",
-                                         "<|endoftext|>", "<|eot_id|>", "|eot_id|"};
+                                         "<|endoftext|>", "<|eot_id|>", "|eot_id|",   "<|end|>"};
     char key[96];
     gguf_put_text(g, "general.architecture", c->architecture);
     put_key_under(g, c->architecture, "embedding_length", 64);
@@ -135,8 +137,8 @@ static void reads_a_gguf_llama(void **state)
     assert_true(c->head_dim == 16 && c->vocab_size == 8 && c->tie_word_embeddings && !c->qkv_bias &&
                 !c->qk_norm);
     assert_true(c->rope.style == ROPE_PAIRS && c->rope.type == ROPE_DEFAULT && c->rope.theta == 50000);
-    assert_true(c->bos_id == 1 && c->num_eos_ids == 4 && c->eos_ids[0] == 3); /* and three by name */
-    assert_true(c->eos_ids[1] == 2 && c->eos_ids[2] == 4 && c->eos_ids[3] == 5);
+    assert_true(c->bos_id == 1 && c->num_eos_ids == 5 && c->eos_ids[0] == 3); /* and four by name */
+    assert_true(c->eos_ids[1] == 2 && c->eos_ids[2] == 4 && c->eos_ids[3] == 5 && c->eos_ids[4] == 7);
     struct weight_view k = model_files_weight(f, WEIGHT_K, 1),
                        embedding = model_files_weight(f, WEIGHT_TOKEN_EMBEDDING, 0);
     assert_true(k.dtype == DTYPE_Q4_1 && k.rows == 32 && k.cols == 64);
@@ -194,6 +196,12 @@ static void put_experts(struct gguf_builder *g)
     gguf_put_u32(g, "qwen2.expert_count", 8);
 }
 
+static void put_gpt_oss_experts(struct gguf_builder *g)
+{
+    gguf_put_u32(g, "gpt-oss.expert_count", 4);
+    gguf_put_u32(g, "gpt-oss.expert_used_count", 2);
+}
+
 static void put_no_experts(struct gguf_builder *g)
 {
     gguf_put_u32(g, "llama.expert_count", 0);
@@ -236,6 +244,22 @@ static void reads_gguf_options(void **state)
     model_files_close(f);
 }
 
+/* <|end|> ends a message of harmony, behind which the turn goes on. */
+static void a_message_end_of_gpt_oss_ends_no_turn(void **state)
+{
+    (void)state;
+    struct gguf *g = NULL;
+    struct model_config c;
+    struct error err = {0};
+    char path[TEST_PATH_BYTES];
+    write_gguf(&(struct gguf_case){
+        .architecture = "gpt-oss", .dtype = DTYPE_BF16, .more_keys = put_gpt_oss_experts});
+    assert_int_equal(gguf_open(join_path(path, directory, "m.gguf"), &g, &err), 0);
+    if (gguf_config_read(g, path, &c, &err)) fail_msg("%s", err.text);
+    assert_true(c.num_eos_ids == 2 && c.eos_ids[0] == 3 && c.eos_ids[1] == 4);
+    gguf_close(g);
+}
+
 static void refuses_gguf_files_that_do_not_fit(void **state)
 {
     (void)state;
@@ -244,7 +268,10 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
         int status;
         const char *sentence;
     } cases[] = {
-        {{.architecture = "gpt-oss"}, STATUS_UNSUPPORTED, "\"gpt-oss\" is not supported: it needs a mixture"},
+        {{.architecture = "qwen3next"},
+         STATUS_UNSUPPORTED,
+         "\"qwen3next\" is not supported: it needs linear"},
+        {{.architecture = "gpt-oss"}, STATUS_INVALID, "gpt-oss.expert_count is missing"},
         {{.architecture = "mistral"}, STATUS_UNSUPPORTED, "not supported; llama, qwen2, qwen3, "},
         {{.architecture = "llama", .more_keys = put_longrope_scaling}, STATUS_UNSUPPORTED, "\"longrope\""},
         {{.architecture = "qwen2", .more_keys = put_experts}, STATUS_UNSUPPORTED, "qwen2.expert_count"},
@@ -476,6 +503,7 @@ int main(void)
         TEST(reads_a_gguf_llama),
         TEST(reads_other_gguf_architectures),
         TEST(reads_gguf_options),
+        TEST(a_message_end_of_gpt_oss_ends_no_turn),
         TEST(refuses_gguf_files_that_do_not_fit),
         TEST(reads_a_directory),
         TEST(takes_names_without_the_prefix),
