@@ -130,6 +130,14 @@ template <int TILE> __device__ __forceinline__ struct softmax_state weigh(float 
     return {top == -INFINITY ? top : base, quad_sum(sum)};
 }
 
+__device__ __forceinline__ void cap_scores(float (*s)[4], float factor)
+{
+#pragma unroll
+    for (int j = 0; j < KV_TILE_TOKENS / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) s[j][i] = softcap_score(s[j][i], factor);
+}
+
 /* Where the copy engine brought the last page whole: V's rows from first to the page's end. */
 template <int D> __device__ __noinline__ void zero_rows(uint32_t v, int32_t first)
 {
@@ -179,7 +187,7 @@ __device__ __forceinline__ void store_columns(float *to, const float (*o)[TILES]
 }
 
 /* The tile in a stage: its result, rows of D values, maximum, sum, replaces its K. */
-template <int D, int TILES>
+template <int D, int TILES, bool EXTRA>
 __device__ __forceinline__ void consume_tile(const decode_args &a, const struct kv_tile &tile,
                                              const uint32_t (*q)[4], unsigned char *memory,
                                              const tile_places<D> &places)
@@ -192,6 +200,7 @@ __device__ __forceinline__ void consume_tile(const decode_args &a, const struct 
     multiply_keys<D>(s, q, stage, places);
     if (HAS_COPY_ENGINE && tile.num_valid % BLOCK_SIZE != 0)
         zero_rows<D>(stage + T::V_OFFSET, tile.num_valid);
+    if (EXTRA && a.softcap > 0) cap_scores(s, a.softcap);
     mask_scores(s, tile);
     softmax[0] = weigh<0>(s, a.scale_log2);
     if (TILES > 1) softmax[TILES - 1] = weigh<TILES - 1>(s, a.scale_log2);
@@ -216,7 +225,8 @@ __device__ __forceinline__ void consume_tile(const decode_args &a, const struct 
     }
 }
 
-template <int D, int TILES> __device__ void consume(const decode_args &a, const view &v, int stage)
+template <int D, int TILES, bool EXTRA>
+__device__ void consume(const decode_args &a, const view &v, int stage)
 {
     tile_places<D> places;
     uint32_t q[D / 16][4], parity = 0;
@@ -229,7 +239,8 @@ template <int D, int TILES> __device__ void consume(const decode_args &a, const 
             if (tile.seq != seq || tile.head != head) load_queries<D, TILES>(a, tile, q);
             seq = tile.seq;
             head = tile.head;
-            consume_tile<D, TILES>(a, tile, q, v.stages + stage * decode_traits<D>::STAGE_BYTES, places);
+            consume_tile<D, TILES, EXTRA>(a, tile, q, v.stages + stage * decode_traits<D>::STAGE_BYTES,
+                                          places);
             shared_writes_fence();
         }
         release(v.done(stage));
@@ -239,7 +250,8 @@ template <int D, int TILES> __device__ void consume(const decode_args &a, const 
 
 /* ---- mergers ---- */
 
-template <int D, int TILES> __device__ void merge_results(const decode_args &a, const view &v, int merger)
+template <int D, int TILES, bool EXTRA>
+__device__ void merge_results(const decode_args &a, const view &v, int merger)
 {
     using T = decode_traits<D>;
     constexpr int ROWS = (8 * TILES + MERGE_WARPS - 1) / MERGE_WARPS; /* of one merger */
@@ -272,7 +284,8 @@ template <int D, int TILES> __device__ void merge_results(const decode_args &a, 
         bool whole = tile.num_mine == tile.num_splits;
         size_t at = (size_t)tile.seq * a.num_kv_heads * a.head_tiles + tile.head;
         float *partial = a.partial + at * SPLITS_MAX * a.partial_floats;
-        __nv_bfloat16 *out = a.out + ((size_t)tile.token * a.num_heads + first_query_head(a, tile.head)) * D;
+        int32_t first_head = first_query_head(a, tile.head);
+        __nv_bfloat16 *out = a.out + ((size_t)tile.token * a.num_heads + first_head) * D;
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             int row = merger + i * MERGE_WARPS;
@@ -285,11 +298,12 @@ template <int D, int TILES> __device__ void merge_results(const decode_args &a, 
                 head[i] = split[i];
             else
                 row_merge(&head[i], split[i]);
-            if (tile.ends_mine) row_write_out<D>(out + row * D, head[i]);
+            if (tile.ends_mine) row_write_out<D, EXTRA>(out + row * D, head[i], a.sinks, first_head + row);
         }
         if (tile.ends_mine && !whole && merger < rows) {
             struct partials p = {partial, a.partial_floats, tile.num_splits, rows};
-            merge_partials<D, TILES>(p, a.counters + at * MERGE_WARPS + merger, tile.num_mine, merger, out);
+            merge_partials<D, TILES, EXTRA>(p, a.counters + at * MERGE_WARPS + merger, tile.num_mine, merger,
+                                            out, a.sinks, first_head);
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
                 split[i] = head[i] = {}; /* not kept across the merge, which needs the registers */
@@ -305,7 +319,7 @@ template <int D> int32_t shared_bytes(int32_t num_stages)
            3 * STAGES_MAX * 8;
 }
 
-template <int D, int TILES>
+template <int D, int TILES, bool EXTRA>
 __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
@@ -330,9 +344,9 @@ __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     if (warp == 0)
         produce<D>(a, &map, v, num_ranges);
     else if (warp <= MERGE_WARPS)
-        merge_results<D, TILES>(a, v, warp - 1);
+        merge_results<D, TILES, EXTRA>(a, v, warp - 1);
     else if (warp <= MERGE_WARPS + a.num_stages)
-        consume<D, TILES>(a, v, warp - 1 - MERGE_WARPS);
+        consume<D, TILES, EXTRA>(a, v, warp - 1 - MERGE_WARPS);
 }
 
 /* The pool as boxes: index of block, K or V, and head; parts of a row; rows; columns. */
@@ -354,7 +368,7 @@ template <int D> int32_t stages_of(const struct cuda_device *d)
     return n;
 }
 
-template <int D, int TILES>
+template <int D, int TILES, bool EXTRA>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
@@ -363,18 +377,19 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
     CUtensorMap map = {};
     if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
-    launch_dependent(d, decode_kernel<D, TILES>, dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS),
-                     (size_t)shared_bytes<D>(a->num_stages), *a, map);
+    launch_dependent(d, decode_kernel<D, TILES, EXTRA>, dim3((unsigned)cuda_decode_ctas(d, args)),
+                     dim3(THREADS), (size_t)shared_bytes<D>(a->num_stages), *a, map);
 }
 
 template <int D>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
+    bool has_extra = a->softcap > 0 || a->sinks; /* as in attention_prefill.cuh */
     if (a->group <= 8)
-        launch<D, 1>(d, a, pool, args);
+        has_extra ? launch<D, 1, true>(d, a, pool, args) : launch<D, 1, false>(d, a, pool, args);
     else
-        launch<D, 2>(d, a, pool, args);
+        has_extra ? launch<D, 2, true>(d, a, pool, args) : launch<D, 2, false>(d, a, pool, args);
 }
 
 /* Of the plans. */
@@ -416,7 +431,9 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.head_tiles = cuda_decode_heads(args) / args->num_kv_heads;
     a.sliding_window = args->sliding_window;
     a.partial_floats = decode_partial_floats(args);
-    a.scale_log2 = args->scale * 1.4426950408889634f;
+    a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
+    a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
+    a.sinks = args->sinks;
     switch (args->head_dim) {
     case 64:
         launch<64>(d, &a, pool, args);

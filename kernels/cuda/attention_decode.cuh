@@ -101,7 +101,9 @@ struct decode_args {
         num_boxes; /* of the layer, counted over the whole pool; the first index outside its map */
     int32_t num_heads, num_kv_heads, group, head_tiles; /* head_tiles: tiles of query heads a K/V head */
     int32_t sliding_window, num_stages, partial_floats;
-    float scale_log2;
+    float scale_log2; /* as in prefill_args, these three */
+    float softcap;
+    const float *sinks;
     int32_t *ranges_taken; /* the queue */
 };
 

@@ -72,12 +72,15 @@ static __device__ __forceinline__ void row_merge(struct row_result<VECTORS> *r,
     r->softmax.maximum = fmaxf(r->softmax.maximum, x.softmax.maximum);
 }
 
-template <int D>
+template <int D, bool EXTRA>
 static __device__ __forceinline__ void row_write_out(__nv_bfloat16 *to,
-                                                     const struct row_result<decode_traits<D>::VECTORS> &r)
+                                                     const struct row_result<decode_traits<D>::VECTORS> &r,
+                                                     const float *sinks, int32_t head)
 {
     int lane = threadIdx.x % 32;
-    float scale = 1.0f / r.softmax.sum;
+    float sum = r.softmax.sum;
+    if (EXTRA) sum = softmax_with_sink(sum, r.softmax.maximum, sinks, head);
+    float scale = 1.0f / sum;
 #pragma unroll
     for (int i = 0; i < decode_traits<D>::VECTORS; i++) {
         uint2 packed = {pack_bf16(r.o[i].x * scale, r.o[i].y * scale),
@@ -94,8 +97,9 @@ struct partials {
 
 /* One row's partial results, merged in order. All factors are known at once: lane i has those of split i, from the
  * maximum of the splits before. */
-template <int D, int TILES>
-static __device__ __forceinline__ void merge_row(const struct partials &p, int row, __nv_bfloat16 *out)
+template <int D, int TILES, bool EXTRA>
+static __device__ __forceinline__ void merge_row(const struct partials &p, int row, __nv_bfloat16 *out,
+                                                 const float *sinks, int32_t first_head)
 {
     using T = decode_traits<D>;
     constexpr int BATCH = 16 / T::VECTORS / TILES; /* splits whose values are fetched at a time */
@@ -124,6 +128,7 @@ static __device__ __forceinline__ void merge_row(const struct partials &p, int r
     struct row_result<T::VECTORS> sum;
     for (int v = 0; v < T::VECTORS; v++) sum.o[v] = o[0][v];
     sum.softmax.sum = __shfl_sync(0xffffffffu, ml.y, 0);
+    if (EXTRA) sum.softmax.maximum = __shfl_sync(0xffffffffu, top, 31);
     for (int32_t begin = 0; begin < p.num_splits; begin += BATCH) {
         if (begin > 0) fetch(begin);
 #pragma unroll
@@ -135,13 +140,13 @@ static __device__ __forceinline__ void merge_row(const struct partials &p, int r
             row_merge_by(&sum, o[i], __shfl_sync(0xffffffffu, ml.y, begin + i), g);
         }
     }
-    row_write_out<D>(out + row * D, sum);
+    row_write_out<D, EXTRA>(out + row * D, sum, sinks, first_head + row);
 }
 
 /* A warp's rows of a head whose splits were walked by several CTAs: the last one to arrive merges them. */
-template <int D, int TILES>
+template <int D, int TILES, bool EXTRA>
 static __device__ void merge_partials(struct partials p, int32_t *counter, int32_t num_mine, int warp,
-                                      __nv_bfloat16 *out)
+                                      __nv_bfloat16 *out, const float *sinks, int32_t first_head)
 {
     int32_t num_arrived = 0;
     __syncwarp();
@@ -153,7 +158,8 @@ static __device__ void merge_partials(struct partials p, int32_t *counter, int32
     __syncwarp();
     if (num_arrived < p.num_splits) return;
 #pragma unroll 1
-    for (int row = warp; row < p.rows; row += MERGE_WARPS) merge_row<D, TILES>(p, row, out);
+    for (int row = warp; row < p.rows; row += MERGE_WARPS)
+        merge_row<D, TILES, EXTRA>(p, row, out, sinks, first_head);
 }
 
 #endif

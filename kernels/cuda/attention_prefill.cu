@@ -64,7 +64,7 @@ __device__ void load_kv_tile(const prefill_args &a, const int32_t *table, int32_
 }
 
 /* One K/V tile for this warp's 16 rows. row_position: position of row g; row g + 8 is 8 later. */
-template <int D, bool MASKED>
+template <int D, bool EXTRA, bool MASKED>
 __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4],
                                struct softmax_state (&s)[2], uint32_t stage, int32_t first,
                                int32_t row_position, int lane)
@@ -86,6 +86,7 @@ __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], fl
     for (int n = 0; n < KV_TILE_TOKENS / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
+            if (EXTRA && a.softcap > 0) p[n][i] = softcap_score(p[n][i], a.softcap);
             if (MASKED) {
                 int32_t key = first + n * 8 + 2 * (lane % 4) + i % 2, position = row_position + 8 * (i / 2);
                 if (key > position || (a.sliding_window > 0 && key <= position - a.sliding_window))
@@ -130,7 +131,7 @@ __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], fl
     }
 }
 
-template <int D> __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
+template <int D, bool EXTRA> __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
 {
     using T = prefill_traits<D>;
     extern __shared__ __align__(128) unsigned char shared[];
@@ -186,15 +187,16 @@ template <int D> __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(pr
         }
         __syncthreads();
         if (n >= full_begin && n < full_end)
-            attend_kv_tile<D, false>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
+            attend_kv_tile<D, EXTRA, false>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
         else
-            attend_kv_tile<D, true>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
+            attend_kv_tile<D, EXTRA, true>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
         __syncthreads();
     }
     copy_wait<0>();
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float sum = quad_sum(s[i].sum);
+        if (EXTRA) sum = softmax_with_sink(sum, s[i].maximum * a.scale_log2, a.sinks, head);
         if (row + 8 * i >= num_rows) continue;
         float inverse = 1.0f / sum;
         uint32_t *to =
@@ -205,12 +207,21 @@ template <int D> __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(pr
     }
 }
 
-template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
+template <int D, bool EXTRA> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
 {
     using T = prefill_traits<D>;
-    if (!cuda_allow_shared(d, (const void *)prefill_kernel<D>, T::SHARED_BYTES)) return;
+    auto kernel = prefill_kernel<D, EXTRA>;
+    if (!cuda_allow_shared(d, (const void *)kernel, T::SHARED_BYTES)) return;
     dim3 grid((unsigned)num_tiles, (unsigned)a.heads_per_tile);
-    prefill_kernel<D><<<checked_grid(grid), WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
+    kernel<<<checked_grid(grid), WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
+}
+
+template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
+{
+    if (prefill_has_extra(a))
+        launch<D, true>(d, a, num_tiles);
+    else
+        launch<D, false>(d, a, num_tiles);
 }
 
 } // namespace
@@ -235,7 +246,9 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
     a.group = args->num_heads / args->num_kv_heads;
     a.heads_per_tile = b->prefill_heads_per_tile;
     a.sliding_window = args->sliding_window;
-    a.scale_log2 = args->scale * 1.4426950408889634f;
+    a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
+    a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
+    a.sinks = args->sinks;
     if (prefill_hopper_rows_per_tile(d, args->head_dim)) {
         prefill_hopper_launch(d, &a, b, pool, layer);
         return;

@@ -11,8 +11,16 @@ struct prefill_args {
     const struct prefill_tile *tiles;
     size_t block_elements;
     int32_t num_heads, num_kv_heads, group, sliding_window, heads_per_tile;
-    float scale_log2;
+    float scale_log2;   /* from scores, or from capped ones, to log2 units */
+    float softcap;      /* scores become tanh(score * softcap); 0: they stay */
+    const float *sinks; /* [num_heads] or NULL */
 };
+
+/* Kernels are made twice: models without soft caps and sinks pay nothing for those of others. */
+static inline bool prefill_has_extra(const struct prefill_args &a)
+{
+    return a.softcap > 0 || a.sinks;
+}
 
 /* attention_prefill_hopper.cu. Rows of a tile, or 0 where the portable kernel is to be used. */
 int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim);

@@ -207,6 +207,12 @@ __device__ void produce(const hopper_args &h, const CUtensorMap *q_map, const CU
     }
 }
 
+__device__ __forceinline__ void cap_scores(float (&s)[64], float factor)
+{
+#pragma unroll
+    for (int i = 0; i < 64; i++) s[i] = softcap_score(s[i], factor);
+}
+
 /* first: position of s[0]'s row minus that of its key. Row half 1 is 8 positions later. */
 __device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first, int32_t sliding_window)
 {
@@ -343,7 +349,7 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4])
 }
 
 /* Divides by the sums, and stores 16 bytes a lane. */
-template <int D>
+template <int D, bool EXTRA>
 __device__ __forceinline__ void store_rows(const prefill_args &a, const struct item &w, int32_t row,
                                            float (&o)[D / 2], const struct softmax_state (&r)[2])
 {
@@ -351,6 +357,7 @@ __device__ __forceinline__ void store_rows(const prefill_args &a, const struct i
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float sum = quad_sum(r[i].sum);
+        if (EXTRA) sum = softmax_with_sink(sum, r[i].maximum * a.scale_log2, a.sinks, w.head);
         bool valid = row + 8 * i < w.num_rows;
         float inverse = 1.0f / sum;
         __nv_bfloat16 *to = a.out + ((size_t)(w.first_token + row + 8 * i) * a.num_heads + w.head) * D;
@@ -367,7 +374,7 @@ __device__ __forceinline__ void store_rows(const prefill_args &a, const struct i
 }
 
 /* One item's 64 rows of this group. c stands at the item's first tile and is left behind its last. */
-template <int D>
+template <int D, bool EXTRA>
 __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D> &s, const struct item &w,
                                              int group, int q_stage, struct pipeline_state *c)
 {
@@ -417,6 +424,7 @@ __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D
     wgmma_wait<0>();
     wgmma_hold(scores);
     release(s.empty(false, c->stage));
+    if (EXTRA && a.softcap > 0) cap_scores(scores, a.softcap);
     if (n >= full_end || n < full_begin)
         mask_scores(scores, offset + row - n * KV_TILE_TOKENS - lane % 4 * 2, a.sliding_window);
     softmax(scores, r, rescale, a.scale_log2);
@@ -437,6 +445,7 @@ __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D
         wgmma_wait<1>();
         wgmma_hold(scores);
         release(s.empty(false, c->stage));
+        if (EXTRA && a.softcap > 0) cap_scores(scores, a.softcap);
         if (n >= full_end || n < full_begin)
             mask_scores(scores, offset + row - n * KV_TILE_TOKENS - lane % 4 * 2, a.sliding_window);
         softmax(scores, r, rescale, a.scale_log2);
@@ -455,7 +464,7 @@ __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D
     wgmma_wait<0>();
     wgmma_hold(o);
     release(s.empty(true, v.stage));
-    store_rows<D>(a, w, row, o, r);
+    store_rows<D, EXTRA>(a, w, row, o, r);
 }
 
 /* One lane reads for its warp: the one that later says that the item has been read. */
@@ -471,7 +480,7 @@ __device__ __forceinline__ struct item read_item(const struct item &from)
     return w;
 }
 
-template <int D>
+template <int D, bool EXTRA>
 __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
     prefill_hopper_kernel(hopper_args h, const __grid_constant__ CUtensorMap q_map,
                           const __grid_constant__ CUtensorMap pool_map)
@@ -504,14 +513,14 @@ __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
             barrier_wait(s.q_full(q.stage), q.parity);
             struct item w = read_item(s.items[q.stage]);
             if (w.head < 0) break;
-            consume_item<D>(h.a, s, w, group, q.stage, &c);
+            consume_item<D, EXTRA>(h.a, s, w, group, q.stage, &c);
         }
     }
 }
 
 /* ---- host ---- */
 
-template <int D>
+template <int D, bool EXTRA>
 bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_tokens, const __nv_bfloat16 *pool)
 {
     using T = hopper_traits<D>;
@@ -523,11 +532,18 @@ bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_toke
     if (!tensor_map_encode_matrix(d, &q_map, h.a.qkv, num_tokens, row, T::ROWS) ||
         !tensor_map_encode(d, &pool_map, pool, 4, pool_sizes, pool_strides, pool_box))
         return cuda_check(d, cudaErrorInvalidValue, "tensor map of prefill attention");
-    auto kernel = prefill_hopper_kernel<D>;
+    auto kernel = prefill_hopper_kernel<D, EXTRA>;
     if (!cuda_allow_shared(d, (const void *)kernel, T::SHARED_BYTES)) return false;
     kernel<<<(unsigned)std::min(h.num_items, (int32_t)d->num_sms), T::THREADS, T::SHARED_BYTES, d->stream>>>(
         h, q_map, pool_map);
     return true;
+}
+
+template <int D>
+bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_tokens, const __nv_bfloat16 *pool)
+{
+    return prefill_has_extra(h.a) ? launch<D, true>(d, h, num_tokens, pool)
+                                  : launch<D, false>(d, h, num_tokens, pool);
 }
 
 } // namespace

@@ -62,10 +62,6 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                          "the CUDA device wants hidden and intermediate sizes that are multiples "
                          "of 8, got %d and %d",
                          hidden_size, intermediate_size);
-    for (int32_t i = 0; i < num_layers; i++)
-        if (layers[i].softcap > 0)
-            return error_set(err, STATUS_UNSUPPORTED,
-                             "the CUDA device has no attention with soft-capped scores; the CPU device has");
     if (hidden_size > HIDDEN_MAX)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants a hidden size of at most %d, got %d",
                          (int)HIDDEN_MAX, hidden_size);

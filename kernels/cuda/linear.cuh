@@ -33,6 +33,7 @@ struct linear {
     enum linear_kind kind;
     enum gate_function gate;
     bool wide_output;
+    float softcap;            /* of logits; 0: none */
     struct linear_plan *plan; /* shared by all linears of a shape; NULL: its rows are only looked up */
 };
 

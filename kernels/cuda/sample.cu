@@ -91,12 +91,35 @@ void cuda_forbid(struct device *device, const uint64_t *ids)
                  !ops->upload(device, (void *)a->chunk_forbids, chunks.data(), chunks.size() * 4);
 }
 
+namespace
+{
+
+enum { SOFTCAP_THREADS = 256, SOFTCAP_BLOCKS_MAX = 4096 };
+
+__global__ void softcap_kernel(float *logits, size_t count, float softcap)
+{
+    for (size_t i = blockIdx.x * (size_t)SOFTCAP_THREADS + threadIdx.x; i < count;
+         i += gridDim.x * (size_t)SOFTCAP_THREADS)
+        logits[i] = softcap * tanhf(logits[i] / softcap);
+}
+
+/* A pass of its own: of models that have soft caps alone. */
+void cap_logits(struct cuda_device *d, int32_t num_rows, const struct linear *lm_head)
+{
+    size_t count = (size_t)num_rows * lm_head->n, blocks = (count + SOFTCAP_THREADS - 1) / SOFTCAP_THREADS;
+    dim3 grid((unsigned)std::min(blocks, (size_t)SOFTCAP_BLOCKS_MAX));
+    softcap_kernel<<<grid, SOFTCAP_THREADS, 0, d->stream>>>(d->logits, count, lm_head->softcap);
+}
+
+} // namespace
+
 void cuda_logits(struct device *device, const struct batch *b, const void *x, const struct linear *lm_head)
 {
     struct cuda_device *d = cuda_of(device);
     if (b->num_logits == 0) return;
     cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x,
                      lm_head);
+    if (lm_head->softcap > 0) cap_logits(d, b->num_logits, lm_head);
     if (!b->is_constrained) cuda_sampler_launch(d, b, true);
 }
 

@@ -49,6 +49,24 @@ static __device__ __forceinline__ float softmax_raise(struct softmax_state *s, f
     return factor;
 }
 
+/* Of a finished row: its sum with that of a sink, a score in log2 units that has no value. base: the row's maximum in these
+ * units. sinks: of all heads, as the model has them; NULL: none. A sink far above all scores leaves nothing of
+ * them. */
+static __device__ __forceinline__ float softmax_with_sink(float sum, float base, const float *sinks,
+                                                          int32_t head)
+{
+    return sinks ? __fadd_rn(sum, exp2_fast(__fsub_rn(__fmul_rn(sinks[head], 1.4426950408889634f), base)))
+                 : sum;
+}
+
+/* tanh(score * factor): what a soft cap makes of a score, in units of the cap. */
+static __device__ __forceinline__ float softcap_score(float score, float factor)
+{
+    float capped;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(capped) : "f"(__fmul_rn(score, factor)));
+    return capped;
+}
+
 /* Over the four lanes that share a row of a product's C (mma.cuh). */
 static __device__ __forceinline__ float quad_max(float x)
 {

@@ -345,9 +345,6 @@ int check_linear(const struct linear_desc *desc, bool *any_bias, struct error *e
     if (is_gated && weight_view_num_rows(&desc->parts[0]) % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants an intermediate size that is a multiple of 8");
-    if (desc->softcap > 0)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device has no soft-capped logits; the CPU device has");
     if (is_gated && *any_bias)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not add biases to the gate and up products");
@@ -492,6 +489,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     l->kind = desc->kind;
     l->gate = desc->gate;
     l->wide_output = desc->wide_output;
+    l->softcap = desc->softcap;
     if (!upload_linear(d, l, desc) || (any_bias && !upload_biases(d, l, desc))) {
         delete l;
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the weights (%s)",

@@ -83,7 +83,6 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
     r->shape = *shape;
     r->d = test_device_open(isa, num_threads);
     if (shape->kv_dtype == DTYPE_F32 && !r->d->kv_f32_allowed) goto unsupported;
-    if (shape->has_sinks && r->d->is_gpu) goto unsupported;
     r->attention = (struct attention_args){.num_heads = shape->num_heads,
                                            .num_kv_heads = shape->num_kv_heads,
                                            .head_dim = shape->head_dim,

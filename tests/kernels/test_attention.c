@@ -117,10 +117,11 @@ static void mixed_lengths(const char *isa)
 static void soft_caps(const char *isa)
 {
     static const int32_t lengths[] = {130, 65, 17, 64, 300}, cached[] = {0, 30, 16, 63, 299};
-    static const float caps[] = {0.3f, 5, 50};
+    static const float caps[] = {0.3f, 5, 50, 5};
+    static const int32_t head_dims[] = {64, 256, 128, 256};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(caps); i++) {
-        struct rig_shape shape = shape_of(2, 2, i == 1 ? 256 : 64, i % 2 ? DTYPE_F32 : DTYPE_BF16);
+        struct rig_shape shape = shape_of(2, 2, head_dims[i], i == 1 ? DTYPE_F32 : DTYPE_BF16);
         shape.softcap = caps[i];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
