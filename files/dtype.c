@@ -225,6 +225,90 @@ static void unpack_q6_k(const uint8_t *p, float *y)
     }
 }
 
+/* Value j of Q2_K and Q3_K: its low two bits are a quarter of byte j % 32 of its half of 128 values; 16 values have a scale. */
+static int low_two_bits(const uint8_t *qs, int j)
+{
+    return qs[j / 128 * 32 + j % 32] >> (j % 128 / 32 * 2) & 3;
+}
+
+static void unpack_q2_k(const uint8_t *p, float *y)
+{
+    float d = load_f16(p + 80), min = load_f16(p + 82);
+    for (int j = 0; j < 256; j++) {
+        float scale = d * (float)(p[j / 16] & 15), m = min * (float)(p[j / 16] >> 4);
+        y[j] = scale * (float)low_two_bits(p + 16, j) - m;
+    }
+}
+
+/* Of the sixteen 6-bit scales of Q3_K, 32 too large, 8 bytes have the low halves and 4 bytes the upper two bits. */
+static int scale_q3_k(const uint8_t *s, int i)
+{
+    int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4;
+    return (low | (s[8 + i % 4] >> (i / 4 * 2) & 3) << 4) - 32;
+}
+
+/* -4 to 3; bit j / 32 of byte j % 32 says that it is not negative. */
+static int value_q3_k(const uint8_t *p, int j)
+{
+    return low_two_bits(p + 32, j) - (p[j % 32] >> (j / 32) & 1 ? 0 : 4);
+}
+
+static void unpack_q3_k(const uint8_t *p, float *y)
+{
+    float d = load_f16(p + 108);
+    for (int j = 0; j < 256; j++) y[j] = d * (float)scale_q3_k(p + 96, j / 16) * (float)value_q3_k(p, j);
+}
+
+void dtype_q3_k_to_q6_k(const uint8_t *block, uint8_t *out)
+{
+    memset(out, 0, 208);
+    memcpy(out + 208, block + 108, 2);
+    for (int i = 0; i < 16; i++) out[192 + i] = (uint8_t)scale_q3_k(block + 96, i);
+    for (int j = 0; j < 256; j++) { /* as unpack_q6_k reads it */
+        int half = j / 128, group = j % 128 / 32, i = j % 32, q = value_q3_k(block, j) + 32;
+        out[half * 64 + (group & 1) * 32 + i] |= (uint8_t)((q & 15) << (group < 2 ? 0 : 4));
+        out[128 + half * 32 + i] |= (uint8_t)(q >> 4 << (2 * group));
+    }
+}
+
+/* ---- types of four bits that stand for uneven steps ---- */
+
+static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+
+static void unpack_iq4_nl(const uint8_t *p, float *y)
+{
+    float d = load_f16(p);
+    for (int j = 0; j < 16; j++) {
+        y[j] = (float)iq4_values[p[2 + j] & 15] * d;
+        y[j + 16] = (float)iq4_values[p[2 + j] >> 4] * d;
+    }
+}
+
+void dtype_iq4_nl_to_q8_0(const uint8_t *block, uint8_t *out)
+{
+    memcpy(out, block, 2);
+    for (int j = 0; j < 16; j++) {
+        out[2 + j] = (uint8_t)iq4_values[block[2 + j] & 15];
+        out[18 + j] = (uint8_t)iq4_values[block[2 + j] >> 4];
+    }
+}
+
+/* d f16, the upper two bits of eight scales, their low halves in 4 bytes, then 16 bytes for 32 values. */
+static void unpack_iq4_xs(const uint8_t *p, float *y)
+{
+    for (int b = 0; b < 8; b++) {
+        int low = p[4 + b / 2] >> (b % 2 * 4) & 15,
+            scale = (low | (load_u16(p + 2) >> (2 * b) & 3) << 4) - 32;
+        float d = load_f16(p) * (float)scale;
+        for (int j = 0; j < 16; j++) {
+            uint8_t pair = p[8 + b * 16 + j];
+            y[b * 32 + j] = d * (float)iq4_values[pair & 15];
+            y[b * 32 + j + 16] = d * (float)iq4_values[pair >> 4];
+        }
+    }
+}
+
 /* A power of two, then 16 bytes: nibbles as in Q4_0. */
 static void unpack_mxfp4(const uint8_t *p, float *y)
 {
@@ -270,11 +354,12 @@ static void row_of_bf16(const uint8_t *p, int64_t cols, float *y)
 void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out)
 {
     static void (*const unpack[DTYPE_COUNT])(const uint8_t *block, float *values) = {
-        [DTYPE_Q4_0] = unpack_q4_0,  [DTYPE_Q4_1] = unpack_q4_1, [DTYPE_Q5_0] = unpack_q5_0,
-        [DTYPE_Q5_1] = unpack_q5_1,  [DTYPE_Q8_0] = unpack_q8_0, [DTYPE_Q4_K] = unpack_q4_k,
-        [DTYPE_Q5_K] = unpack_q5_k,  [DTYPE_Q6_K] = unpack_q6_k, [DTYPE_MXFP4] = unpack_mxfp4,
-        [DTYPE_F8_E4M3] = unpack_f8, [DTYPE_I8] = unpack_i8,     [DTYPE_U4] = unpack_u4,
-        [DTYPE_F4_E2M1] = unpack_f4,
+        [DTYPE_Q4_0] = unpack_q4_0,   [DTYPE_Q4_1] = unpack_q4_1,     [DTYPE_Q5_0] = unpack_q5_0,
+        [DTYPE_Q5_1] = unpack_q5_1,   [DTYPE_Q8_0] = unpack_q8_0,     [DTYPE_Q4_K] = unpack_q4_k,
+        [DTYPE_Q5_K] = unpack_q5_k,   [DTYPE_Q6_K] = unpack_q6_k,     [DTYPE_Q2_K] = unpack_q2_k,
+        [DTYPE_Q3_K] = unpack_q3_k,   [DTYPE_IQ4_NL] = unpack_iq4_nl, [DTYPE_IQ4_XS] = unpack_iq4_xs,
+        [DTYPE_MXFP4] = unpack_mxfp4, [DTYPE_F8_E4M3] = unpack_f8,    [DTYPE_I8] = unpack_i8,
+        [DTYPE_U4] = unpack_u4,       [DTYPE_F4_E2M1] = unpack_f4,
     };
     assert_debug((unsigned)dtype < DTYPE_COUNT);
     const struct dtype_info *info = &dtype_infos[dtype];

@@ -24,6 +24,10 @@
     X(DTYPE_Q4_K, "Q4_K", 256, 144, 12)                                                                      \
     X(DTYPE_Q5_K, "Q5_K", 256, 176, 13)                                                                      \
     X(DTYPE_Q6_K, "Q6_K", 256, 210, 14)                                                                      \
+    X(DTYPE_Q2_K, "Q2_K", 256, 84, 10)                                                                       \
+    X(DTYPE_Q3_K, "Q3_K", 256, 110, 11)                                                                      \
+    X(DTYPE_IQ4_NL, "IQ4_NL", 32, 18, 20)                                                                    \
+    X(DTYPE_IQ4_XS, "IQ4_XS", 256, 136, 23)                                                                  \
     X(DTYPE_MXFP4, "MXFP4", 32, 17, 39)                                                                      \
     X(DTYPE_F8_E4M3, "F8_E4M3", 1, 1, DTYPE_NOT_IN_GGUF) /* 448 at most, no infinities */                    \
     X(DTYPE_I8, "I8", 1, 1, DTYPE_NOT_IN_GGUF)                                                               \
@@ -62,6 +66,10 @@ uint64_t dtype_row_bytes(enum dtype dtype, uint64_t cols);
 /* Unpacks a whole row of cols values to f32, exactly (every packed value is a product and sum of
  * f16 scales and small integers, computed in f32 in the order that ggml's reference does). */
 void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out);
+
+/* A block of the first type in the second one's form, every value the same to the bit. */
+void dtype_iq4_nl_to_q8_0(const uint8_t *block, uint8_t *out);
+void dtype_q3_k_to_q6_k(const uint8_t *block, uint8_t *out);
 
 float dtype_f16_to_f32(uint16_t h);
 uint16_t dtype_f32_to_f16(float f); /* round to nearest, ties to even */

@@ -145,6 +145,26 @@ static void put_floats(enum dtype dtype, uint8_t *block, int row, const uint8_t 
         put_columns(block, row, from, num_cols, 2);
 }
 
+static void put_other_form(enum dtype dtype, uint8_t *to, int row, const uint8_t *from)
+{
+    uint8_t block[210]; /* Q6_K's, the larger one */
+    if (dtype == DTYPE_Q3_K) {
+        dtype_q3_k_to_q6_k(from, block);
+        put_super_6k(to, row, block);
+    } else {
+        dtype_iq4_nl_to_q8_0(from, block);
+        put_block_legacy(DTYPE_Q8_0, to, row, block);
+    }
+}
+
+/* One block of a panel out of a larger one of the file. */
+static void put_unpacked(enum dtype dtype, uint8_t *to, int row, const uint8_t *from, int first_value)
+{
+    float values[256];
+    dtype_row_to_f32(dtype, from, dtype_infos[dtype].block_values, values);
+    put_floats(DTYPE_F32, to, row, (const uint8_t *)(values + first_value), PANEL_BLOCK);
+}
+
 /* Row's share of the block (K-quants: of the super-block) that starts at column col. */
 static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row_data, int64_t col,
                       int64_t cols)
@@ -164,6 +184,14 @@ static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row
     case DTYPE_Q6_K:
         put_super_6k(to, row, from);
         break;
+    case DTYPE_Q3_K:
+    case DTYPE_IQ4_NL:
+        put_other_form(dtype, to, row, from);
+        break;
+    case DTYPE_Q2_K:
+    case DTYPE_IQ4_XS:
+        put_unpacked(dtype, to, row, from, (int)(col % info->block_values));
+        break;
     default:
         put_block_legacy(dtype, to, row, from);
         break;
@@ -173,7 +201,7 @@ static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row
 void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_rows, int64_t cols,
                 uint8_t *panel)
 {
-    const struct panel_layout l = panel_layout_of(dtype);
+    const struct panel_layout l = panel_layout_of(panel_dtype(dtype));
     const int cols_step = l.blocks_per_super * PANEL_BLOCK;
     const size_t step_bytes = (size_t)(l.header_bytes + l.blocks_per_super * l.block_bytes);
     for (int64_t col = 0; col < cols; col += cols_step, panel += step_bytes) {
@@ -427,6 +455,10 @@ INLINE void unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_i
         CASE(codes, DTYPE_U4)
         CASE(codes, DTYPE_F4_E2M1)
 #undef CASE
+    case DTYPE_Q2_K: /* panel_dtype */
+    case DTYPE_Q3_K:
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS:
     case DTYPE_COUNT:
         break;
     }

@@ -80,10 +80,30 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
         return (struct panel_layout){1, 0, 336, 0, 256, 320};
     case DTYPE_F4_E2M1:
         return (struct panel_layout){1, 0, 384, 0, 256, 320};
+    case DTYPE_Q2_K: /* panel_dtype */
+    case DTYPE_Q3_K:
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS:
     case DTYPE_COUNT:
         break;
     }
     return (struct panel_layout){.blocks_per_super = 1};
+}
+
+/* The type whose panels hold a weight: its own, or one that has all its values. */
+static inline enum dtype panel_dtype(enum dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_Q3_K:
+        return DTYPE_Q6_K;
+    case DTYPE_IQ4_NL:
+        return DTYPE_Q8_0;
+    case DTYPE_Q2_K:   /* there is no form yet with scales and minimums of 16 columns, */
+    case DTYPE_IQ4_XS: /* and none of bytes with products of a scale and a small scale */
+        return DTYPE_F32;
+    default:
+        return dtype;
+    }
 }
 
 /* Whether a panel holds codes, which panel_pack_codes packs. */
@@ -139,7 +159,8 @@ static inline int64_t panel_num_blocks(int64_t cols)
 /* Bytes of a panel of cols columns; 0 when cols is 0, no multiple of the dtype's block, or too large. */
 uint64_t panel_bytes(enum dtype dtype, int64_t cols);
 
-/* Packs num_rows <= 16 rows, row_bytes apart and aligned to nothing, into panel. */
+/* Packs num_rows <= 16 rows of dtype, row_bytes apart and aligned to nothing, into a panel of panel_dtype(dtype). All other
+ * functions take the panel's. */
 void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_rows, int64_t cols,
                 uint8_t *panel);
 

@@ -76,7 +76,9 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
         int status = check_codes(w, err);
         if (!status) status = weight_view_check_vector(bias, rows, err);
         if (status) return status;
-        if (rows <= 0 || rows > INT32_MAX || w->cols != first->cols || panel_bytes(w->dtype, w->cols) == 0)
+        if (rows <= 0 || rows > INT32_MAX || w->cols != first->cols ||
+            dtype_row_bytes(w->dtype, (uint64_t)w->cols) == 0 ||
+            panel_bytes(panel_dtype(w->dtype), w->cols) == 0)
             return error_set(
                 err, STATUS_INVALID, "a %s weight of %lld x %lld cannot be part of a linear of %lld columns",
                 dtype_infos[w->dtype].text, (long long)rows, (long long)w->cols, (long long)first->cols);
@@ -89,12 +91,13 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
 
 static void part_init(struct part *p, const struct weight_view *w, const struct linear_kernels *kernels)
 {
+    const enum dtype dtype = panel_dtype(w->dtype);
     *p = (struct part){
-        .dtype = w->dtype,
-        .kernel = kernels->of[w->dtype],
+        .dtype = dtype,
+        .kernel = kernels->of[dtype],
         .num_rows = (int32_t)weight_view_num_rows(w),
         .num_panels = div_up(weight_view_num_rows(w), PANEL_ROWS),
-        .panel_bytes = panel_bytes(w->dtype, w->cols),
+        .panel_bytes = panel_bytes(dtype, w->cols),
     };
 }
 
@@ -165,14 +168,14 @@ static void pack_panel(const struct pack_context *c, int part, int64_t panel)
 {
     const struct part *const p = &c->l->parts[part];
     const struct weight_view *const w = &c->desc->parts[part];
-    const uint64_t row_bytes = dtype_row_bytes(p->dtype, (uint64_t)c->l->cols);
+    const uint64_t row_bytes = dtype_row_bytes(w->dtype, (uint64_t)c->l->cols);
     const int64_t row = panel * PANEL_ROWS;
     const int num_rows = (int)min_of(p->num_rows - row, (int64_t)PANEL_ROWS);
     uint8_t *const to = p->panels + (uint64_t)panel * p->panel_bytes;
     if (panel_has_codes(p->dtype))
         panel_pack_codes(w, c->l->order, row, num_rows, to);
     else
-        panel_pack(p->dtype, (const uint8_t *)w->data + (uint64_t)row * row_bytes, row_bytes, num_rows,
+        panel_pack(w->dtype, (const uint8_t *)w->data + (uint64_t)row * row_bytes, row_bytes, num_rows,
                    c->l->cols, to);
 }
 

@@ -102,6 +102,13 @@ __device__ void k_scale_min(const unsigned char *q, int j, int *scale, int *min)
     }
 }
 
+/* files/dtype.c has the same. */
+__device__ float iq4_value(int code)
+{
+    const signed char values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    return values[code];
+}
+
 /* Value i of a packed block, in f32: the layouts of files/dtype.h. */
 __device__ float unpack(int dtype, const unsigned char *p, int i)
 {
@@ -142,6 +149,23 @@ __device__ float unpack(int dtype, const unsigned char *p, int i)
         int qh = (p[128 + half * 32 + l] >> (2 * quarter)) & 3;
         int scale = (signed char)p[192 + half * 8 + j / 16];
         return f16(p + 208) * scale * ((ql | qh << 4) - 32);
+    }
+    case DTYPE_Q2_K: {
+        int q = (p[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
+        return __fsub_rn(f16(p + 80) * (p[i / 16] & 15) * q, f16(p + 82) * (p[i / 16] >> 4));
+    }
+    case DTYPE_Q3_K: {
+        int s = i / 16, scale_low = s < 8 ? p[96 + s] & 15 : p[96 + s - 8] >> 4;
+        int scale = (scale_low | ((p[104 + s % 4] >> (s / 4 * 2)) & 3) << 4) - 32;
+        int q = (p[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
+        return f16(p + 108) * scale * (q - ((p[i % 32] >> (i / 32)) & 1 ? 0 : 4));
+    }
+    case DTYPE_IQ4_NL:
+        return iq4_value((p[2 + low] >> (4 * high)) & 15) * f16(p);
+    case DTYPE_IQ4_XS: {
+        int b = i / 32, scale = ((p[4 + b / 2] >> (b % 2 * 4)) & 15) | ((p[2 + b / 4] >> (b % 4 * 2)) & 3)
+                                                                           << 4;
+        return f16(p) * (scale - 32) * iq4_value((p[8 + b * 16 + low] >> (4 * high)) & 15);
     }
     default:
         return 0;

@@ -63,6 +63,16 @@ static inline void random_block_scales(struct random_source *r, enum dtype dtype
     case DTYPE_Q6_K:
         random_put_f16(r, block + 208, -0.0001f, 0.0001f);
         break;
+    case DTYPE_Q2_K:
+        random_put_f16(r, block + 80, 0.0002f, 0.0008f);
+        random_put_f16(r, block + 82, 0.001f, 0.004f);
+        break;
+    case DTYPE_Q3_K:
+        random_put_f16(r, block + 108, -0.0005f, 0.0005f);
+        break;
+    case DTYPE_IQ4_XS:
+        random_put_f16(r, block, -0.0001f, 0.0001f);
+        break;
     case DTYPE_MXFP4:
         block[0] = (uint8_t)(block[0] % 8 + 118);
         break;

@@ -240,7 +240,7 @@ static void test_packed_weights_are_not_expanded(void **state)
         struct linear_case c = {.cols = 2048};
         case_add_part(&c, &random_numbers, dtype, 64, false);
         struct linear *const l = case_create(&c, pools[0]);
-        const uint64_t file_bytes = 64 * dtype_row_bytes(dtype, 2048);
+        const uint64_t file_bytes = 64 * dtype_row_bytes(panel_dtype(dtype), 2048);
         /* codes bring their scales along: of every 32 columns, or of 16 */
         const uint64_t scales =
             dtype == DTYPE_U4 || dtype == DTYPE_F4_E2M1 ? file_bytes / 2 : file_bytes / 16;
