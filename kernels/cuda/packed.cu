@@ -95,33 +95,30 @@ __global__ void pack_kernel(const layout l, const struct device_codes codes, int
     words[PACKED_CODES_BYTES / 4 + g * l.scales + i] = scale;
 }
 
-/* A thread has 32 columns of a row. */
+/* A thread has eight columns of every 32 of a row in a block: four threads write 64 bytes that lie together. */
 template <int FORMAT>
 __global__ void __launch_bounds__(UNPACK_THREADS)
     unpack_kernel(__nv_bfloat16 *out, const layout l, int32_t num_rows, int32_t num_columns)
 {
     int32_t at = (int32_t)(blockIdx.y * UNPACK_THREADS + threadIdx.x), block = at / 32;
-    int32_t g = at % 32 / 4, j = at % 4, row = (int32_t)blockIdx.x * PACKED_ROWS + g;
-    int32_t k = block * PACKED_COLUMNS + 32 * j;
-    if (block >= l.num_blocks || row >= num_rows || k >= num_columns) return;
+    int32_t g = at % 32 / 4, pair = at % 4, row = (int32_t)blockIdx.x * PACKED_ROWS + g;
+    if (block >= l.num_blocks || row >= num_rows) return;
     const uint32_t *words = (const uint32_t *)(l.data + block_at(l, row, block));
-    uint32_t pairs[16];
+    const uint32_t *scales = words + PACKED_CODES_BYTES / 4 + g * l.scales;
+    uint4 codes[4]; /* of lanes 4 g + t */
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int32_t scale = (2 * j + half) * l.scales / 8;
-        const packed_scale s = packed_scale_of<FORMAT>(words[PACKED_CODES_BYTES / 4 + g * l.scales + scale]);
+    for (int t = 0; t < 4; t++) codes[t] = ((const uint4 *)words)[4 * g + t];
 #pragma unroll
-        for (int t = 0; t < 4; t++) {
-            uint32_t word = words[(4 * g + t) * 4 + j];
-            pairs[8 * half + t] = unpack_pair<FORMAT>(word, 2 * half, s);
-            pairs[8 * half + 4 + t] = unpack_pair<FORMAT>(word, 2 * half + 1, s);
-        }
+    for (int j = 0; j < 4; j++) {
+        int32_t k = block * PACKED_COLUMNS + 32 * j + 8 * pair;
+        const packed_scale s = packed_scale_of<FORMAT>(scales[(2 * j + pair / 2) * l.scales / 8]);
+        uint32_t pairs[4];
+#pragma unroll
+        for (int t = 0; t < 4; t++) pairs[t] = unpack_pair<FORMAT>((&codes[t].x)[j], pair, s);
+        if (k < num_columns) /* a multiple of 8 */
+            *(uint4 *)(out + (size_t)row * num_columns + k) =
+                make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
     }
-    uint4 *to = (uint4 *)(out + (size_t)row * num_columns + k);
-#pragma unroll
-    for (int i = 0; i < 4; i++) /* K is a multiple of 8 */
-        if (k + 8 * i < num_columns)
-            to[i] = make_uint4(pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]);
 }
 
 /* Of a row of a block: 1, 4 or 8; 0: there is no such layout. */
