@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_ring.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/linear_store.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -37,8 +38,7 @@ enum {
     GROUP_ROWS = 64, /* of wgmma's M side */
     ROWS_MAX = 112,  /* of W in a tile */
     STAGES_MAX = 32,
-    RING_BYTES = 225 << 10,
-    NO_TILE = -1
+    RING_BYTES = 225 << 10
 };
 
 struct small_args : store_args {
@@ -103,7 +103,7 @@ struct ring {
     int32_t *tiles;       /* [stage]: the tile that begins there, or NO_TILE */
 };
 
-/* The one thread that fetches: it fills stage after stage, tile after tile. */
+/* What the one thread that fetches puts into a stage (linear_ring.cuh). */
 template <int ROWS> struct producer {
     using T = small_traits<ROWS>;
     const small_args &a;
@@ -126,58 +126,6 @@ template <int ROWS> struct producer {
         for (int i = 0; i < T::BOXES; i++)
             tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
                            r.full + 8 * stage, k * T::STAGE_K + i * BOX_K, 0);
-    }
-
-    /* Every CTA draws once more than there are tiles for it. */
-    __device__ __forceinline__ int32_t tile_after(int32_t tile) const
-    {
-        int32_t next = tile + (int32_t)gridDim.x;
-        if (next < a.num_dealt || a.num_dealt >= a.num_tiles) return next;
-        int32_t num_taken = queue_draw(a.tiles_taken, a.num_tiles - a.num_dealt + (int32_t)gridDim.x - 1);
-        return a.num_dealt + num_taken;
-    }
-
-    /* One ring before what is likely its end, the next kernel may begin. */
-    __device__ __forceinline__ bool near_end(int32_t tile, int32_t k) const
-    {
-        return tile + (int32_t)gridDim.x >= a.num_tiles && k + a.num_stages >= a.num_k;
-    }
-
-    /* What the ring holds is asked for ahead of the dependency, as far as that needs no queue. */
-    __device__ __forceinline__ void run(void) const
-    {
-        int32_t tile = blockIdx.x, k = 0, num_ahead = 0;
-        for (; num_ahead < a.num_stages; num_ahead++, k++) {
-            if (k == a.num_k) {
-                if (tile + (int32_t)gridDim.x >= a.num_dealt) break;
-                tile += gridDim.x;
-                k = 0;
-            }
-            load_w(num_ahead, tile, k);
-        }
-        bool launched = near_end(tile, k);
-        if (launched) dependents_launch();
-        dependency_wait();
-        for (int32_t s = 0; s < num_ahead; s++) load_x(s, s % a.num_k);
-        pipeline_state p = {num_ahead % a.num_stages, num_ahead < a.num_stages};
-        for (;; k++) {
-            if (k == a.num_k) {
-                tile = tile_after(tile);
-                k = 0;
-                if (tile >= a.num_tiles) break;
-            }
-            if (!launched && near_end(tile, k)) {
-                launched = true;
-                dependents_launch();
-            }
-            barrier_wait(r.empty + 8 * p.stage, p.parity);
-            load_w(p.stage, tile, k);
-            load_x(p.stage, k);
-            p.advance(a.num_stages);
-        }
-        barrier_wait(r.empty + 8 * p.stage, p.parity);
-        r.tiles[p.stage] = NO_TILE;
-        barrier_arrive(r.full + 8 * p.stage);
     }
 };
 
@@ -269,7 +217,7 @@ __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == WARPS) {
-        if (elect_lane()) producer<ROWS>{a, r, &w_map, &x_map}.run();
+        if (elect_lane()) fill_ring(producer<ROWS>{a, r, &w_map, &x_map});
         return;
     }
     dependency_wait(); /* the results overwrite what kernels before may still read */
