@@ -17,22 +17,16 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
+#include "tests/gpu/graph_timer.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { PREFILL_TOKENS = 16384, SEQS_MAX = 256, REPEATS = 11, CALLS_MAX = 16 };
+enum { PREFILL_TOKENS = 16384, SEQS_MAX = 256, CALLS_MAX = 16 };
 static const size_t ROTATED_BYTES = (size_t)256 << 20; /* several times the L2 */
 
 struct heads {
     int32_t q, kv, head_dim;
 };
-
-static void check(cudaError_t result, const char *what)
-{
-    if (result == cudaSuccess) return;
-    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
-    exit(1);
-}
 
 static void check(int status, const struct error &err)
 {
@@ -160,34 +154,11 @@ static void close_bench(struct bench *b)
 /* Microseconds of one call. */
 static double time_attention(struct bench *b, int calls)
 {
-    cudaStream_t stream = cuda_of(b->d)->stream;
     struct batch *batch = b->d->ops->step_begin(b->d, &b->step);
-    check(cudaStreamSynchronize(stream), "step_begin");
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    b->d->ops->attention(b->d, batch, b->out, b->qkv, b->pool, 0, &b->args);
-    check(cudaStreamSynchronize(stream), "attention");
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int i = 0; i < calls; i++)
+    return time_graph(cuda_of(b->d), calls, [=](int i) {
         b->d->ops->attention(b->d, batch, b->out, b->qkv, b->pool, i % b->num_layers, &b->args);
-    check(cudaStreamEndCapture(stream, &graph), "capture");
-    check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
-    std::vector<float> times;
-    for (int i = 0; i < REPEATS + 3; i++) {
-        float ms = 0;
-        check(cudaEventRecord(begin, stream), "event");
-        check(cudaGraphLaunch(exec, stream), "replay");
-        check(cudaEventRecord(end, stream), "event");
-        check(cudaEventSynchronize(end), "replay");
-        check(cudaEventElapsedTime(&ms, begin, end), "event");
-        if (i >= 3) times.push_back(ms * 1e3f / (float)calls);
-    }
-    check(cuda_of(b->d)->first_error, cuda_of(b->d)->first_error_where);
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+        return true;
+    });
 }
 
 static void bench_prefill(void)

@@ -25,10 +25,11 @@
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
+#include "tests/gpu/graph_timer.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { REPEATS = 7, CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 256, ROWS_MAX_LARGE = 8192, TURNS = 5 };
+enum { CALLS = 12, CHAIN_LAYERS = 6, ROWS_MAX = 256, ROWS_MAX_LARGE = 8192, TURNS = 5 };
 static const double TURN_FLOP = 8e12; /* about 10 ms */
 static const size_t ROTATED_BYTES = (size_t)400 << 20;
 
@@ -47,13 +48,6 @@ static const struct shape shapes[] = {{"qkv", 6144, 4096, false, false},
 static struct cuda_device *device;
 static void *x, *out, *expected;
 static int num_wrong;
-
-static void check(cudaError_t result, const char *what)
-{
-    if (result == cudaSuccess) return;
-    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
-    exit(1);
-}
 
 static __global__ void fill_random(__nv_bfloat16 *p, size_t count, uint32_t seed, float deviation)
 {
@@ -91,38 +85,6 @@ static std::vector<struct linear *> make_rotation(const struct shape &s)
     for (size_t i = 0; i * bytes < ROTATED_BYTES; i++)
         all.push_back(make_linear(s, (uint32_t)(17 * i + s.n)));
     return all;
-}
-
-/* Microseconds of one of num_calls calls. */
-static double time_graph(int num_calls, const std::function<bool(int)> &call)
-{
-    cudaStream_t stream = device->stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    if (!call(0)) return -1;
-    check(cudaStreamSynchronize(stream), "call");
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int i = 0; i < num_calls; i++) call(i);
-    check(cudaStreamEndCapture(stream, &graph), "capture");
-    check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
-    std::vector<float> times;
-    for (int i = 0; i < REPEATS + 2; i++) {
-        float ms = 0;
-        check(cudaEventRecord(begin, stream), "event");
-        check(cudaGraphLaunch(exec, stream), "replay");
-        check(cudaEventRecord(end, stream), "event");
-        check(cudaEventSynchronize(end), "replay");
-        check(cudaEventElapsedTime(&ms, begin, end), "event");
-        if (i >= 2) times.push_back(ms * 1e3f / (float)num_calls);
-    }
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    check(device->first_error, device->first_error_where);
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
 }
 
 /* cuBLASLt with nothing forbidden: what a program that does not care for bits would run. */
@@ -232,10 +194,11 @@ static void bench_shape(const struct shape &s)
     std::vector<struct linear *> all = make_rotation(s);
     for (int32_t m : {1, 8, 16, 32, 64, 96, 128, 192, 256}) {
         free_choice blas(s, m);
-        double free_us = time_graph(CALLS, [&](int i) { return blas.run(all[i % all.size()]); }), best = 1e30;
+        double free_us = time_graph(device, CALLS, [&](int i) { return blas.run(all[i % all.size()]); }),
+               best = 1e30;
         printf("%-8s %3d %9.1f ", s.name, m, free_us);
         for (int32_t rows : linear_small_tile_rows) {
-            double us = time_graph(CALLS, [&](int i) {
+            double us = time_graph(device, CALLS, [&](int i) {
                 return cuda_linear_small(device, rows, m, out, x, all[i % all.size()], s.gate_up);
             });
             bool same = us < 0 || (same_bits_small(all[0], rows, m) &&
@@ -271,9 +234,9 @@ static void bench_chain(void)
     for (int32_t m : {1, 8, 16, 32, 64, 96, 128, 192, 256}) {
         std::vector<free_choice> blas;
         for (int j = 0; j < 4; j++) blas.emplace_back(shapes[j], m);
-        double free_us =
-            time_graph(CHAIN_LAYERS * 4, [&](int i) { return blas[i % 4].run(layers[i / 4][i % 4]); });
-        double us = time_graph(CHAIN_LAYERS * 4, [&](int i) {
+        double free_us = time_graph(device, CHAIN_LAYERS * 4,
+                                    [&](int i) { return blas[i % 4].run(layers[i / 4][i % 4]); });
+        double us = time_graph(device, CHAIN_LAYERS * 4, [&](int i) {
             cuda_linear_rows(device, m, out, x, layers[i / 4][i % 4]);
             return true;
         });

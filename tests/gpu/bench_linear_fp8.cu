@@ -20,22 +20,16 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
+#include "tests/gpu/graph_timer.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { REPEATS = 7, CALLS = 12, CHAIN_LAYERS = 6, TURNS = 4, ROWS_MAX = 8192 };
+enum { CALLS = 12, CHAIN_LAYERS = 6, TURNS = 4, ROWS_MAX = 8192 };
 static const double TURN_FLOP = 8e12;
 static const size_t ROTATED_BYTES = (size_t)400 << 20;
 
 static struct cuda_device *device;
 static int num_wrong;
-
-static void check(cudaError_t result, const char *what)
-{
-    if (result == cudaSuccess) return;
-    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
-    exit(1);
-}
 
 template <typename T> static T *make(size_t count)
 {
@@ -348,38 +342,6 @@ static const struct shape shapes[] = {{"qkv", 6144, 4096, false},
                                       {"gate_up", 28672, 4096, true},
                                       {"down", 4096, 14336, false}};
 
-/* Microseconds of one of num_calls calls. */
-static double time_graph(int num_calls, const std::function<bool(int)> &call)
-{
-    cudaStream_t stream = device->stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    if (!call(0)) return -1;
-    check(cudaStreamSynchronize(stream), "call");
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int i = 0; i < num_calls; i++) call(i);
-    check(cudaStreamEndCapture(stream, &graph), "capture");
-    check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
-    std::vector<float> times;
-    for (int i = 0; i < REPEATS + 2; i++) {
-        float ms = 0;
-        check(cudaEventRecord(begin, stream), "event");
-        check(cudaGraphLaunch(exec, stream), "replay");
-        check(cudaEventRecord(end, stream), "event");
-        check(cudaEventSynchronize(end), "replay");
-        check(cudaEventElapsedTime(&ms, begin, end), "event");
-        if (i >= 2) times.push_back(ms * 1e3f / (float)num_calls);
-    }
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    check(device->first_error, device->first_error_where);
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-}
-
 static std::vector<struct weight> make_rotation(const struct shape &s, bool in_blocks)
 {
     std::vector<struct weight> all;
@@ -420,7 +382,7 @@ static void bench_few(bool in_blocks)
             double best = 1e30;
             printf("%-8s %3d%s ", s.name, m, in_blocks ? " b" : "  ");
             for (const kernel &run : kernels_for(m)) {
-                double us = time_graph(CALLS, [&](int c) {
+                double us = time_graph(device, CALLS, [&](int c) {
                     struct fp8_product p = product_of(all[c % all.size()], x, 0, m, bench_out(), NULL);
                     return run(&p);
                 });
@@ -428,7 +390,7 @@ static void bench_few(bool in_blocks)
                 if (us > 0 && us < best) best = us, best_tile[j][i] = index;
                 index++;
             }
-            double quantise = time_graph(CALLS, [&](int) {
+            double quantise = time_graph(device, CALLS, [&](int) {
                 return cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
             });
             printf("   %.2f TB/s   quantise %.1f\n", (double)s.n * s.k / best * 1e-6, quantise);
@@ -452,8 +414,8 @@ static void bench_chain(bool in_blocks)
             struct fp8_product p = product_of(layers[c / 4][c % 4], x, 0, m, bench_out(), NULL);
             return kernels[best_tile[c % 4][i]](&p);
         };
-        double alone = time_graph(CHAIN_LAYERS * 4, product);
-        double both = time_graph(CHAIN_LAYERS * 4, [&](int c) {
+        double alone = time_graph(device, CHAIN_LAYERS * 4, product);
+        double both = time_graph(device, CHAIN_LAYERS * 4, [&](int c) {
             cuda_quantise_rows(device, m, shapes[c % 4].k, x.values, x.codes, x.scales, x.pitch, in_blocks);
             return product(c);
         });
