@@ -24,6 +24,7 @@ BINARY = ROOT / os.environ.get("FLASHD_BIN", "build/flashd")
 MODEL = ROOT / os.environ.get("FLASHD_MODEL", "models/SmolLM2-135M-Instruct.Q4_1.gguf")
 SANITIZED = "san" in BINARY.parent.name
 START_SECONDS = 240 if SANITIZED else 120  # also under an emulator on a busy machine
+TEST_SECONDS = 600
 os.environ["FLASHD_ALLOWED_HOST"] = "a"  # what requests that are written by hand say
 os.environ["PATH"] += f":{ROOT}/build/prometheus/usr/bin:{ROOT}/build/helm"  # tests/unpack-prometheus, tests/unpack-helm
 os.environ["FLASHD_DRAIN_DELAY"] = "0"  # also where a service manager runs the tests
@@ -122,6 +123,18 @@ def running(*options, **keywords):
             server.process.kill()
             server.process.wait()
         server.log_file.close()
+
+
+@pytest.fixture(autouse=True)
+def limit_of_time():
+    """A test that waits for what never comes fails alone, instead of holding up all others."""
+    def fail(*_):
+        raise TimeoutError(f"the test has taken {TEST_SECONDS} s")
+
+    signal.signal(signal.SIGALRM, fail)
+    signal.alarm(TEST_SECONDS)
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")
