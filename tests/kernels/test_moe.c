@@ -2,22 +2,29 @@
  * and the bits of a token against itself among others that choose otherwise. */
 #include "fixture.h"
 
-enum { TOKENS_MAX = 150, EXPERTS_MAX = 24, HIDDEN_MAX = 256 };
+enum { TOKENS_MAX = 2100, EXPERTS_MAX = 24, HIDDEN_MAX = 256, CROWDED_EXPERT = 3 };
 
 struct shape {
+    int32_t num_tokens;                                           /* that are run together */
     int32_t hidden, inner, shared_inner, num_experts, num_chosen; /* shared_inner 0: no shared expert */
     enum router_scores scores;
     enum gate_function gate;
     bool normalize, shared_gate, choice_bias,
-        biases; /* biases: of the router and of all products of experts */
+        biases;   /* biases: of the router and of all products of experts */
+    bool crowded; /* the bias of choices sends every token to CROWDED_EXPERT */
 };
 
 static const struct shape shapes[] = {
-    {64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false},
-    {128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false},
-    {72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false},
-    {256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false},
-    {96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true},
+    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false},
+    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false},
+    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false},
+    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false},
+    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false},
+    /* all rows of a step for one expert, none for the other 15; nothing of it a multiple of a tile */
+    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true},
+    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true},
+    /* several tiles of rows for every expert */
+    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -33,7 +40,7 @@ struct mixture {
     float choice_bias[EXPERTS_MAX], router_bias[EXPERTS_MAX];
     float bias[HIDDEN_MAX]; /* of all products of experts, their first values */
     struct moe *moe;
-    float *x; /* [TOKENS_MAX][hidden] */
+    float *x; /* [num_tokens][hidden] */
     void *device_x, *device_out;
 };
 
@@ -86,6 +93,7 @@ static void mixture_fill(struct mixture *m, struct random *random)
     if (s->shared_gate) m->shared_gate = matrix_new(random, 1, s->hidden, 1 / sqrtf((float)s->hidden));
     for (int32_t e = 0; e < s->num_experts; e++)
         m->choice_bias[e] = e == 2 ? m->choice_bias[1] : random_normal(random);
+    if (s->crowded) m->choice_bias[CROWDED_EXPERT] = 100;
     for (int32_t e = 0; e < s->num_experts && s->biases; e++)
         m->router_bias[e] = e == 2 ? m->router_bias[1] : random_normal(random);
     for (int32_t i = 0; i < HIDDEN_MAX && s->biases; i++)
@@ -115,7 +123,7 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     int status = d->ops->moe_create(d, &desc, &m->moe, &err);
     if (status == STATUS_UNSUPPORTED && s->biases) return false;
     if (status) fail_msg("moe_create: %s", err.text);
-    size_t count = TOKENS_MAX * (size_t)s->hidden;
+    size_t count = (size_t)s->num_tokens * (size_t)s->hidden;
     m->x = random_values(random, count, d->act_bytes, 1);
     m->device_x = device_floats(d, count, false);
     m->device_out = device_floats(d, count, false);
@@ -215,6 +223,7 @@ static bool choose(const struct mixture *m, const float *x, double *scores, bool
         chosen[best] = true;
         worst = keys[best];
     }
+    assert_true(chosen[CROWDED_EXPERT] || !s->crowded);
     for (int32_t e = 0; e < s->num_experts; e++)
         if (!chosen[e] && !(e == 2 && chosen[1])) best_other = fmax(best_other, keys[e]);
     return worst - best_other > 1e-3;
@@ -246,21 +255,22 @@ static bool check_token(const struct mixture *m, const struct device *d, int32_t
 static void check_mixture(const struct shape *shape, struct device *d, struct test_step *step,
                           struct random *random)
 {
-    static const int32_t sizes[] = {1, 2, 7, 16, 33, 64, 129};
+    static const int32_t sizes[] = {1, 2, 7, 16, 33, 64, 129, 513, 1025};
     struct mixture m = {.s = *shape};
     size_t hidden = (size_t)shape->hidden;
+    int32_t num_tokens = shape->num_tokens;
     struct error err = {0};
-    float *all = malloc(TOKENS_MAX * hidden * sizeof *all),
-          *part = malloc(TOKENS_MAX * hidden * sizeof *part);
+    float *all = malloc((size_t)num_tokens * hidden * sizeof *all),
+          *part = malloc((size_t)num_tokens * hidden * sizeof *part);
     int num_checked = 0;
     if (!mixture_open(&m, d, random)) goto unsupported;
     assert_int_equal(d->ops->weights_done(d, &err), 0);
-    mixture_run(&m, d, step, 0, TOKENS_MAX, all);
-    for (int32_t token = 0; token < TOKENS_MAX; token += 5)
+    mixture_run(&m, d, step, 0, num_tokens, all);
+    for (int32_t token = 0; token < num_tokens; token += num_tokens / 30)
         num_checked += check_token(&m, d, token, all + (size_t)token * hidden);
     assert_true(num_checked > 10);
-    for (size_t i = 0; i < array_length(sizes); i++) {
-        int32_t first = random_below(random, TOKENS_MAX - sizes[i] + 1);
+    for (size_t i = 0; i < array_length(sizes) && sizes[i] <= num_tokens; i++) {
+        int32_t first = random_below(random, num_tokens - sizes[i] + 1);
         mixture_run(&m, d, step, first, sizes[i], part);
         int64_t different = num_bits_different(part, all + (size_t)first * hidden, (size_t)sizes[i] * hidden);
         if (different)
@@ -276,9 +286,10 @@ unsupported:
 static void mixtures(const char *isa)
 {
     struct random random = {.seed = test_seed()};
-    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     for (size_t i = 0; i < array_length(shapes); i++) {
+        int32_t num_tokens = shapes[i].num_tokens;
+        struct step_limits limits = {num_tokens, 1, num_tokens, 1, num_tokens, 1};
         struct error err = {0};
         struct device *d = test_device_open(isa, 1 + (int)i % 2);
         if (!d->ops->moe_create) {
@@ -286,7 +297,7 @@ static void mixtures(const char *isa)
             skip();
         }
         assert_int_equal(d->ops->prepare(d, &limits, 64, 256, 256, &attention, 1, &err), 0);
-        struct test_step *step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
+        struct test_step *step = test_step_new(num_tokens, 1, num_tokens / BLOCK_SIZE + 1);
         check_mixture(&shapes[i], d, step, &random);
         test_step_free(step);
         d->ops->close(d);
