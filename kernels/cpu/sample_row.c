@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/id_list.h"
 #include "base/rng.h"
 #include "kernels/cpu/ranking.h"
 
@@ -160,13 +161,6 @@ static int32_t find_cumulative(const float *weights, int32_t num, const double *
     return found;
 }
 
-static bool has_id(const int32_t *ids, int32_t num, int32_t id)
-{
-    for (int32_t i = 0; i < num; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
 /* At u of the tokens ids[0 .. num), in order of id. Changes the weights. */
 static int32_t draw_among(float *weights, int32_t num_values, const int32_t *ids, int32_t num, double u)
 {
@@ -194,7 +188,7 @@ static int32_t draw(struct ranking *r, float *values, double *segment_sums, cons
     assert_debug(total > 0.0);
     for (uint64_t i = 0; i < DRAW_TRIES; i++) {
         int32_t id = find_cumulative(values, n, segment_sums, (double)rng_uniform(seed, position, i) * total);
-        if (num_kept == 0 || has_id(r->ids, num_kept, id)) return id;
+        if (num_kept == 0 || id_list_has(r->ids, num_kept, id)) return id;
     }
     return draw_among(values, n, r->ids, num_kept, (double)rng_uniform(seed, position, DRAW_TRIES));
 }
