@@ -110,18 +110,23 @@ static int destroy_and_read_log(struct span_export *e)
     return left;
 }
 
-static void every_span_is_sent_or_told(void **state)
+static struct span_export *export_spans(const struct sockaddr_in *collector)
 {
-    struct collector c;
     struct span_export *e;
     struct error err = {0};
     char endpoint[64];
-    (void)state;
-    struct sockaddr_in address = start_collector(&c);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", ntohs(collector->sin_port));
     assert_int_equal(span_export_create(endpoint, &e, &err), 0);
     for (int i = 0; i < NUM_SPANS; i++) span_export_put(e, strdup("{\"name\":\"a span\"}"));
-    int left = destroy_and_read_log(e);
+    return e;
+}
+
+static void every_span_is_sent_or_told(void **state)
+{
+    struct collector c;
+    (void)state;
+    struct sockaddr_in address = start_collector(&c);
+    int left = destroy_and_read_log(export_spans(&address));
     stop_collector(&c, &address);
     assert_int_equal(c.num_spans + left, NUM_SPANS);
 }
@@ -129,16 +134,10 @@ static void every_span_is_sent_or_told(void **state)
 static void a_collector_that_is_gone_costs_what_is_left(void **state)
 {
     struct collector c;
-    struct span_export *e;
-    struct error err = {0};
-    char endpoint[64];
     (void)state;
     struct sockaddr_in address = start_collector(&c);
     stop_collector(&c, &address);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", ntohs(address.sin_port));
-    assert_int_equal(span_export_create(endpoint, &e, &err), 0);
-    for (int i = 0; i < NUM_SPANS; i++) span_export_put(e, strdup("{\"name\":\"a span\"}"));
-    (void)destroy_and_read_log(e); /* comes back, and nothing leaks */
+    (void)destroy_and_read_log(export_spans(&address)); /* comes back, and nothing leaks */
     assert_int_equal(c.num_spans, 0);
 }
 
