@@ -17,7 +17,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
-#include "tests/gpu/graph_timer.cuh"
+#include "tests/gpu/call_timer.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 

@@ -25,7 +25,7 @@
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"
 #include "kernels/cuda/linear_small.cuh"
-#include "tests/gpu/graph_timer.cuh"
+#include "tests/gpu/call_timer.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
@@ -247,31 +247,9 @@ static void bench_chain(void)
     }
 }
 
-/* Microseconds of a call, the median over turns, so that all see the same clocks. */
 static std::vector<double> time_in_turns(const std::vector<std::function<bool(void)>> &calls, double flop)
 {
-    int num_calls = std::max(4, (int)(TURN_FLOP / flop));
-    std::vector<std::vector<float>> times(calls.size());
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
-    for (int turn = 0; turn < TURNS + 1; turn++)
-        for (size_t c = 0; c < calls.size(); c++) {
-            float ms = 0;
-            check(cudaEventRecord(begin, device->stream), "event");
-            for (int i = 0; i < num_calls; i++) calls[c]();
-            check(cudaEventRecord(end, device->stream), "event");
-            check(cudaEventSynchronize(end), "calls");
-            check(cudaEventElapsedTime(&ms, begin, end), "event");
-            if (turn > 0) times[c].push_back(ms * 1e3f / (float)num_calls);
-        }
-    std::vector<double> medians;
-    for (auto &t : times) {
-        std::sort(t.begin(), t.end());
-        medians.push_back(t[t.size() / 2]);
-    }
-    check(device->first_error, device->first_error_where);
-    return medians;
+    return time_in_turns(device, calls, std::max(4, (int)(TURN_FLOP / flop)), TURNS);
 }
 
 struct tile {

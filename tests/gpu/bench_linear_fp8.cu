@@ -20,11 +20,11 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
-#include "tests/gpu/graph_timer.cuh"
+#include "tests/gpu/call_timer.cuh"
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { CALLS = 12, CHAIN_LAYERS = 6, TURNS = 4, ROWS_MAX = 8192 };
+enum { CALLS = 12, CHAIN_LAYERS = 6, TURNS = 3, ROWS_MAX = 8192 };
 static const double TURN_FLOP = 8e12;
 static const size_t ROTATED_BYTES = (size_t)400 << 20;
 
@@ -433,38 +433,22 @@ static void bench_many(bool in_blocks)
     for (const struct shape &s : shapes) {
         struct weight w = make_weight(s.n, s.k, s.gate_up, in_blocks, 5);
         for (int32_t m : {128, 256, 512, 1024, 2048, 8192}) {
-            double flop = 2.0 * m * s.n * s.k, least = 1e30;
+            double flop = 2.0 * m * s.n * s.k;
             int num_calls = std::max(3, (int)(TURN_FLOP / flop));
             cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
             printf("%-8s %4d%s ", s.name, m, in_blocks ? " b" : "  ");
-            std::vector<std::function<void(void)>> calls;
+            std::vector<std::function<bool(void)>> calls;
             for (int32_t width : linear_fp8_widths)
                 calls.push_back([&, width] {
                     struct fp8_product p = product_of(w, x, 0, m, bench_out(), NULL);
-                    cuda_linear_fp8_large(device, width, &p);
+                    return cuda_linear_fp8_large(device, width, &p);
                 });
-            calls.push_back(
-                [&] { cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks); });
-            std::vector<std::vector<float>> times(calls.size());
-            cudaEvent_t begin, end;
-            check(cudaEventCreate(&begin), "event");
-            check(cudaEventCreate(&end), "event");
-            for (int turn = 0; turn < TURNS; turn++)
-                for (size_t c = 0; c < calls.size(); c++) {
-                    float ms = 0;
-                    check(cudaEventRecord(begin, device->stream), "event");
-                    for (int i = 0; i < num_calls; i++) calls[c]();
-                    check(cudaEventRecord(end, device->stream), "event");
-                    check(cudaEventSynchronize(end), "calls");
-                    check(cudaEventElapsedTime(&ms, begin, end), "event");
-                    if (turn > 0) times[c].push_back(ms * 1e3f / (float)num_calls);
-                }
-            for (size_t c = 0; c < calls.size(); c++) {
-                std::sort(times[c].begin(), times[c].end());
-                double us = times[c][times[c].size() / 2];
-                printf("%9.1f", us);
-                if (c + 1 < calls.size()) least = std::min(least, us);
-            }
+            calls.push_back([&] {
+                return cuda_quantise_rows(device, m, s.k, x.values, x.codes, x.scales, x.pitch, in_blocks);
+            });
+            std::vector<double> us = time_in_turns(device, calls, num_calls, TURNS);
+            for (double each : us) printf("%9.1f", each);
+            double least = *std::min_element(us.begin(), us.end() - 1);
             printf("   %5.0f TFLOP/s\n", flop / least * 1e-6);
             fflush(stdout);
         }
