@@ -13,16 +13,8 @@
 
 static const float FP8_MAX = 448;
 
-/* d (64 x N) = or += A (64 x 32) B (32 x N), as wgmma_shared. */
-#define DEFINE_WGMMA_E4M3(N, COUNT, A, B, ADD)                                                               \
-    static __device__ __forceinline__ void wgmma_e4m3(float(&d)[COUNT], uint64_t a, uint64_t b, int add)     \
-    {                                                                                                        \
-        WGMMA_BODY(asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #ADD ", 0;\n\t"                     \
-                                "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" NAMES_##COUNT   \
-                                "}, %" #A ", %" #B ", p, 1, 1;\n\t}"                                         \
-                                : SUMS_##COUNT                                                               \
-                                : "l"(a), "l"(b), "r"(add)));                                                \
-    }
+/* A (64 x 32) and B (32 x N), as wgmma_shared. */
+#define DEFINE_WGMMA_E4M3(...) DEFINE_WGMMA(wgmma_e4m3, "k32.f32.e4m3.e4m3", "", __VA_ARGS__)
 DEFINE_WGMMA_E4M3(8, 4, 4, 5, 6)
 DEFINE_WGMMA_E4M3(16, 8, 8, 9, 10)
 DEFINE_WGMMA_E4M3(32, 16, 16, 17, 18)

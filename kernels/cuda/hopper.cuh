@@ -91,8 +91,8 @@ static __device__ __forceinline__ void tensor_load_2d(uint32_t to_shared, const 
 }
 
 /* Bytes as they lie; a multiple of 16, as both addresses. */
-static __device__ __forceinline__ void bulk_load(uint32_t to_shared, const void *from, uint32_t bytes,
-                                                 uint32_t barrier)
+static __device__ __forceinline__ void bulk_load(uint32_t to_shared, const void *from, uint32_t barrier,
+                                                 uint32_t bytes)
 {
     HOPPER_ASM(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -224,6 +224,19 @@ struct pipeline_state {
         }
     }
 };
+
+/* The barriers of a ring's stages, 8 bytes each: at full one thread arrives, with the bytes that it asks for, at empty everyone
+ * who has read a stage. By one thread, before the CTA's barrier. */
+static __device__ __forceinline__ void ring_init(uint32_t full, uint32_t empty, int32_t num_stages,
+                                                 uint32_t num_readers)
+{
+#pragma unroll 1
+    for (int s = 0; s < num_stages; s++) {
+        barrier_init(full + 8 * s, 1);
+        barrier_init(empty + 8 * s, num_readers);
+    }
+    barrier_init_fence();
+}
 
 /* The next number, from 0 on, of a queue that the CTAs of a launch share. Whoever draws the last one sets it back. One launch
  * draws at a time, since each waits for the kernel ahead. */

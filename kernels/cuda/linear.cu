@@ -59,7 +59,7 @@ struct linear_plan {
 
 /* Of a device. */
 struct linears {
-    std::map<std::tuple<int32_t, int32_t, int, int, int, bool>, struct linear_plan> plans;
+    std::map<std::tuple<int32_t, int32_t, int, int, int, int, bool>, struct linear_plan> plans;
     std::vector<struct linear *> packed;
 };
 
@@ -273,9 +273,8 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
 {
     if (!d->linears) d->linears = new struct linears();
-    int layout = w->format * 16 + w->packed_scales;
-    w->plan =
-        &d->linears->plans[std::make_tuple(w->n, w->k, layout, (int)w->kind, (int)w->gate, w->wide_output)];
+    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
+                                                 (int)w->kind, (int)w->gate, w->wide_output)];
     w->plan->linears.push_back(w);
     if (!w->packed) return;
     w->unpacked = new struct linear(*w);
@@ -430,11 +429,6 @@ bool share_unpacked(struct cuda_device *d)
     }
     return memory != NULL;
 }
-
-} // namespace
-
-namespace
-{
 
 /* For the largest step's rows, as wide as any e4m3 weight wants them; the tile of the last one is fetched whole. */
 bool reserve_fp8_rows(struct cuda_device *d)

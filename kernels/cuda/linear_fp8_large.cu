@@ -73,8 +73,8 @@ template <int WIDTH, bool IN_BLOCKS> struct producer {
         tensor_load_2d(r.w + stage * T::W_BYTES, w_map, full, k * (ROW_BYTES / 2), tile.column * WIDTH);
         if (IN_BLOCKS)
             bulk_load(r.scales + stage * SCALE_BYTES + X_SCALE_BYTES,
-                      a.p.w_scales + (size_t)k * a.p.w_pitch + tile.column * (WIDTH / 8), WIDTH / 8 * 4,
-                      full);
+                      a.p.w_scales + (size_t)k * a.p.w_pitch + tile.column * (WIDTH / 8), full,
+                      WIDTH / 8 * 4);
     }
 
     __device__ __forceinline__ void load_x(int32_t stage, struct tile_place tile, int32_t k) const
@@ -83,7 +83,7 @@ template <int WIDTH, bool IN_BLOCKS> struct producer {
         tensor_load_2d(r.x + stage * X_BYTES, x_map, full, k * (ROW_BYTES / 2), tile.row * TILE_M);
         if (IN_BLOCKS)
             bulk_load(r.scales + stage * SCALE_BYTES,
-                      a.p.x_scales + (size_t)k * a.p.x_pitch + tile.row * TILE_M, X_SCALE_BYTES, full);
+                      a.p.x_scales + (size_t)k * a.p.x_pitch + tile.row * TILE_M, full, X_SCALE_BYTES);
     }
 
     /* The weights of the first tile need nothing of the kernel before. */
@@ -215,11 +215,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         tensor_map_prefetch(&x_map);
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&out_map);
-        for (int s = 0; s < T::STAGES; s++) {
-            barrier_init(r.full + 8 * s, 1);
-            barrier_init(r.empty + 8 * s, WARPS);
-        }
-        barrier_init_fence();
+        ring_init(r.full, r.empty, T::STAGES, WARPS);
     }
     __syncthreads();
     int warp = warp_uniform(threadIdx.x / 32);

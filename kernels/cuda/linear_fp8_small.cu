@@ -11,12 +11,11 @@
 #include <algorithm>
 
 #include "kernels/cuda/fp8.cuh"
-#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/linear_ring.cuh"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/linear_store.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace
@@ -100,7 +99,7 @@ template <int ROWS, int COLS> struct producer {
                            r.full + 8 * stage, block * (FP8_BLOCK / 2), 0);
             if (a.p.in_blocks && i < blocks_of(k))
                 bulk_load(r.scales + stage * T::scale_bytes(a.x_rows) + i * a.x_rows * 4,
-                          a.p.x_scales + (size_t)block * a.p.x_pitch, a.x_rows * 4, r.full + 8 * stage);
+                          a.p.x_scales + (size_t)block * a.p.x_pitch, r.full + 8 * stage, a.x_rows * 4);
         }
     }
 };
@@ -258,49 +257,14 @@ template <int ROWS, int COLS> struct consumer {
             }
     }
 
-    /* Two neighbouring columns n of row m of the product. */
-    __device__ __forceinline__ void store_pair(int32_t m, int32_t n, float2 v) const
+    __device__ __forceinline__ void store(int32_t tile) const
     {
-        if (m >= a.p.rows || n >= a.p.n) return;
-        uint32_t pair = pack_bf16(v.x, v.y);
-        if (a.p.bias) {
-            float2 rounded = unpack_bf16(pair);
-            pair = pack_bf16(rounded.x + a.p.bias[n], rounded.y + a.p.bias[n + 1]);
-        }
-        *(uint32_t *)((__nv_bfloat16 *)a.p.out + (size_t)m * a.p.n + n) = pair;
-    }
-
-    /* Of the product of a gate and an up, columns n of N / 2. */
-    __device__ __forceinline__ void store_silu_mul(int32_t m, int32_t n, float2 gate, float2 up) const
-    {
-        if (m < a.p.rows && n < a.p.n / 2)
-            *(uint32_t *)((__nv_bfloat16 *)a.p.out + (size_t)m * (a.p.n / 2) + n) =
-                silu_mul(pack_bf16(gate.x, gate.y), pack_bf16(up.x, up.y));
-    }
-
-    /* Lanes of neighbouring columns trade, so that the even one has both columns of row k = 0 and the odd one of k = 1. */
-    __device__ __forceinline__ void store(int32_t tile)
-    {
-        int lane = threadIdx.x % 32, odd = lane / 4 % 2, pair = lane / 8 * 2;
         if (16 * warp >= ROWS) return;
-        int32_t n = row_of(tile);
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 8; j++) {
-            int32_t m = first_m + 8 * j + lane % 4 * 2 + odd;
-            float2 v[2];
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const float *own = sums + 4 * j + 2 * i;
-                float other = __shfl_xor_sync(0xffffffffu, odd ? own[0] : own[1], 4);
-                v[i] = odd ? make_float2(other, own[1]) : make_float2(own[0], other);
-            }
-            if (a.p.silu_mul) {
-                store_silu_mul(m, n / 2 + pair, v[0], v[1]);
-            } else {
-                store_pair(m, n + pair, v[0]);
-                store_pair(m, n + 8 + pair, v[1]);
-            }
-        }
+        const store_args out = {a.p.out, a.p.bias, a.p.rows, a.p.n};
+        if (a.p.silu_mul)
+            store_columns<COLUMNS, EPILOGUE_SILU_MUL, 2>(out, sums, first_m, row_of(tile));
+        else
+            store_columns<COLUMNS, EPILOGUE_BF16, 2>(out, sums, first_m, row_of(tile));
     }
 
     __device__ __forceinline__ void run(void)
@@ -337,11 +301,7 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&x_map);
-        for (int s = 0; s < a.num_stages; s++) {
-            barrier_init(r.full + 8 * s, 1);
-            barrier_init(r.empty + 8 * s, T::WARPS);
-        }
-        barrier_init_fence();
+        ring_init(r.full, r.empty, a.num_stages, T::WARPS);
     }
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
@@ -355,12 +315,6 @@ __global__ void __launch_bounds__((small_traits<ROWS, COLS>::THREADS), 1)
 }
 
 /* ---- host ---- */
-
-/* Three quarters, in whole rounds of the grid; the rest is queued. */
-int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
-{
-    return num_tiles == grid ? num_tiles : std::max(num_tiles / grid * 3 / 4, 1) * grid;
-}
 
 template <int ROWS, int COLS> bool launch(struct cuda_device *d, const struct fp8_product &p)
 {

@@ -162,11 +162,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         tensor_map_prefetch(&x_map);
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&out_map);
-        for (int s = 0; s < T::STAGES; s++) {
-            barrier_init(r.full + 8 * s, 1);
-            barrier_init(r.empty + 8 * s, CLUSTER * WARPS);
-        }
-        barrier_init_fence();
+        ring_init(r.full, r.empty, T::STAGES, CLUSTER * WARPS);
     }
     __syncwarp();
     if (CLUSTER > 1)

@@ -224,11 +224,7 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     r.empty = r.full + 8 * STAGES_MAX;
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&x_map);
-        for (int s = 0; s < a.num_stages; s++) {
-            barrier_init(r.full + 8 * s, 1);
-            barrier_init(r.empty + 8 * s, T::WARPS);
-        }
-        barrier_init_fence();
+        ring_init(r.full, r.empty, a.num_stages, T::WARPS);
     }
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
@@ -243,9 +239,9 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     c.run();
     int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS;
     if (HALVES == 2 && a.silu_mul)
-        store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, n);
+        store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, 0, n);
     else
-        store_columns<COLS, EPILOGUE_BF16, HALVES>(a, c.d, n);
+        store_columns<COLS, EPILOGUE_BF16, HALVES>(a, c.d, 0, n);
 }
 
 /* ---- host ---- */

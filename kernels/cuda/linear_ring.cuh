@@ -8,12 +8,20 @@
 #ifndef KERNELS_CUDA_LINEAR_RING_CUH
 #define KERNELS_CUDA_LINEAR_RING_CUH
 
+#include <algorithm>
+
 #include "kernels/cuda/hopper.cuh"
 
 namespace
 {
 
 enum { NO_TILE = -1 }; /* nothing comes any more */
+
+/* num_dealt: three quarters, in whole rounds of the grid; the rest is queued. */
+inline int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
+{
+    return num_tiles == grid ? num_tiles : std::max(num_tiles / grid * 3 / 4, 1) * grid;
+}
 
 /* Every CTA draws once more than there are tiles for it. */
 template <typename Source> __device__ __forceinline__ int32_t tile_after(const Source &s, int32_t tile)

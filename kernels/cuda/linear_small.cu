@@ -181,7 +181,7 @@ template <int ROWS, int COLS> struct consumer {
             release();
             if constexpr (S::W_FIRST) {
                 int32_t row = (int32_t)threadIdx.x / 32 * 16;
-                if (row < ROWS) store_columns<COLS, EPILOGUE, 2>(a, d, tile * ROWS + row);
+                if (row < ROWS) store_columns<COLS, EPILOGUE, 2>(a, d, 0, tile * ROWS + row);
             } else
                 store_tile<ROWS, EPILOGUE>(a, d, tile * ROWS);
         }
@@ -208,11 +208,7 @@ __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
     if (threadIdx.x == 0) {
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&x_map);
-        for (int s = 0; s < a.num_stages; s++) {
-            barrier_init(r.full + 8 * s, 1);
-            barrier_init(r.empty + 8 * s, WARPS);
-        }
-        barrier_init_fence();
+        ring_init(r.full, r.empty, a.num_stages, WARPS);
     }
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
@@ -225,13 +221,6 @@ __global__ void __launch_bounds__(side_traits<ROWS, COLS>::THREADS, 1)
 }
 
 /* ---- host ---- */
-
-/* Three quarters, in whole rounds of the grid; the rest is queued. */
-int32_t num_tiles_dealt(int32_t num_tiles, int32_t grid)
-{
-    int32_t num_rounds = num_tiles / grid;
-    return num_tiles == grid ? num_tiles : std::max(num_rounds * 3 / 4, 1) * grid;
-}
 
 template <int ROWS, int COLS, int EPILOGUE>
 bool launch(struct cuda_device *d, small_args a, const void *x, const struct linear *w)

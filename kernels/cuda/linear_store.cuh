@@ -42,17 +42,17 @@ static __device__ __forceinline__ void store_silu_mul(const store_args &a, int32
         *(uint32_t *)((__nv_bfloat16 *)a.out + (size_t)m * (a.n / 2) + n) = silu_mul(gate, up);
 }
 
-/* The sums of a warp with W on the M side, d[4 j + 2 i + k]: column n + g + 8 i of the product, row 8 j + 2 t + k of x;
+/* The sums of a warp with W on the M side, d[4 j + 2 i + k]: column n + g + 8 i of the product, row first_m + 8 j + 2 t + k of x;
  * of the first eight columns alone where HALVES is 1. Gate and up alternate in groups of eight. Lanes of neighbouring
  * columns trade, so that the even one has both columns of row k = 0 and the odd one of k = 1. */
 template <int COLS, int EPILOGUE, int HALVES>
 static __device__ __forceinline__ void store_columns(const store_args &a, const float (&d)[COLS / 2],
-                                                     int32_t n)
+                                                     int32_t first_m, int32_t n)
 {
     int lane = threadIdx.x % 32, odd = lane / 4 % 2, pair = lane / 8 * 2;
 #pragma unroll
     for (int j = 0; j < COLS / 8; j++) {
-        int32_t m = 8 * j + lane % 4 * 2 + odd;
+        int32_t m = first_m + 8 * j + lane % 4 * 2 + odd;
         float2 v[2];
 #pragma unroll
         for (int i = 0; i < HALVES; i++) {

@@ -107,17 +107,20 @@ template <int N> static __device__ __forceinline__ void wgmma_hold(float (&d)[N]
 #define NAMES_120 NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_128 NAMES_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 
-/* d (64 x N) = or += A (64 x 16) B (16 x N), both K major in shared memory. COUNT: N / 2 sums a thread; the
- * numbers of the operands behind them follow. */
-#define DEFINE_WGMMA_SHARED(N, COUNT, A, B, ADD)                                                             \
-    static __device__ __forceinline__ void wgmma_shared(float(&d)[COUNT], uint64_t a, uint64_t b, int add)   \
+/* d (64 x N) = or += A B, both in shared memory. COUNT: N / 2 sums a thread; the numbers of the operands behind them
+ * follow. KIND: columns of an instruction and types; ORDER: which operand is transposed, where the types let that be said. */
+#define DEFINE_WGMMA(FUNCTION, KIND, ORDER, N, COUNT, A, B, ADD)                                             \
+    static __device__ __forceinline__ void FUNCTION(float(&d)[COUNT], uint64_t a, uint64_t b, int add)       \
     {                                                                                                        \
         WGMMA_BODY(asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #ADD ", 0;\n\t"                     \
-                                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" NAMES_##COUNT   \
-                                "}, %" #A ", %" #B ", p, 1, 1, 0, 0;\n\t}"                                   \
+                                "wgmma.mma_async.sync.aligned.m64n" #N KIND " {" NAMES_##COUNT               \
+                                "}, %" #A ", %" #B ", p, 1, 1" ORDER ";\n\t}"                                \
                                 : SUMS_##COUNT                                                               \
                                 : "l"(a), "l"(b), "r"(add)));                                                \
     }
+
+/* A (64 x 16) and B (16 x N) of bf16, K major. */
+#define DEFINE_WGMMA_SHARED(...) DEFINE_WGMMA(wgmma_shared, "k16.f32.bf16.bf16", ", 0, 0", __VA_ARGS__)
 DEFINE_WGMMA_SHARED(8, 4, 4, 5, 6)
 DEFINE_WGMMA_SHARED(16, 8, 8, 9, 10)
 DEFINE_WGMMA_SHARED(32, 16, 16, 17, 18)
