@@ -24,6 +24,7 @@ BINARY = ROOT / os.environ.get("FLASHD_BIN", "build/flashd")
 MODEL = ROOT / os.environ.get("FLASHD_MODEL", "models/SmolLM2-135M-Instruct.Q4_1.gguf")
 SANITIZED = "san" in BINARY.parent.name
 START_SECONDS = 240 if SANITIZED else 120  # also under an emulator on a busy machine
+WAIT_SECONDS = 120
 TEST_SECONDS = 600
 os.environ["FLASHD_ALLOWED_HOST"] = "a"  # what requests that are written by hand say
 os.environ["PATH"] += f":{ROOT}/build/prometheus/usr/bin:{ROOT}/build/helm"  # tests/unpack-prometheus, tests/unpack-helm
@@ -34,6 +35,15 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def wait_until(condition, server=None, seconds=WAIT_SECONDS):
+    """What a server logged is said when the condition does not come true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, server.log()[-2000:] if server else "it did not come true"
+        time.sleep(0.01)
+    return value
 
 
 class Server:

@@ -13,7 +13,7 @@ import time
 import httpx
 import pytest
 
-from conftest import free_port
+from conftest import free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -207,10 +207,7 @@ def envoy(server, folder):
                               ("port_value: 8000", f"port_value: {httpx.URL(server.url).port}")))
     output_of(program, "--mode", "validate", "-c", str(config))
     with proxy([program, "-c", str(config), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error"], port) as url:
-        deadline = time.monotonic() + 30
-        while httpx.get(url + "/health").status_code != 200:  # until it has asked for it itself
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: httpx.get(url + "/health").status_code == 200)  # until it has asked for it itself
         yield url
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import ollama
 import pytest
 
-import conftest
-from test_engine_process import engine_pid, wait_until
+from conftest import wait_until
+from test_engine_process import engine_pid
 
 TEXTS = ["The sky is blue.", "Der Himmel ist blau.", "x", "Why? 🙂", "one two three four five six " * 12]
 

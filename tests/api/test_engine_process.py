@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 import conftest
+from conftest import wait_until
 import faults
 from test_signals import BODY, Stream
 
@@ -30,13 +31,6 @@ def engine_pid(server):
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     assert len(children) == 1
     return int(children[0])
-
-
-def wait_until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def is_gone(pid):

@@ -13,8 +13,8 @@ import threading
 
 import pytest
 
-from conftest import BINARY, MODEL
-from test_upgrade import Upgradable, upgradable, wait_until
+from conftest import BINARY, MODEL, wait_until
+from test_upgrade import Upgradable, upgradable
 
 NUM_TOKENS = 120
 STORY = {"prompt": "Once upon a time", "max_tokens": NUM_TOKENS, "ignore_eos": True, "seed": 5, "stream": True}

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from conftest import BINARY, MODEL, SANITIZED, free_port
+from conftest import BINARY, MODEL, SANITIZED, free_port, wait_until
 
 TIMEOUT = 120
 TOKENS = 8 if SANITIZED else 32  # of an answer that must last a little
@@ -367,8 +367,7 @@ def test_a_client_that_goes_frees_its_blocks(server, stream, with_reset, how):
         if how == "1.0":
             data = data.replace(b"HTTP/1.1", b"HTTP/1.0", 1)
         sock.sendall(data + get("/version") * 300 if how == "pipelined" else data)
-        while server.metrics()["vllm:num_requests_running"] == 0:
-            time.sleep(0.005)
+        wait_until(lambda: server.metrics()["vllm:num_requests_running"] > 0)
         if with_reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         sock.close()
@@ -388,11 +387,7 @@ def test_a_slow_reader_does_not_hold_up_others(server):
 
 
 def wait_until_draining(server):
-    for _ in range(1000):
-        if status(ask(server, get("/health"))) == 503:
-            return
-        time.sleep(0.005)
-    raise AssertionError("the signal had no effect")
+    wait_until(lambda: status(ask(server, get("/health"))) == 503, server)
 
 
 def test_listens_at_once_and_is_ready_soon():
@@ -539,8 +534,7 @@ def test_connections_of_one_address(start_server):
             assert status(read_all(sock)) == 200
         for sock in busy:
             sock.close()
-        while status(ask(server, get("/version"))) == 429:
-            time.sleep(0.01)
+        wait_until(lambda: status(ask(server, get("/version"))) != 429)
         server.wait_idle(5 if not SANITIZED else 30)
 
 
@@ -625,10 +619,7 @@ def test_unix_socket(tmp_path, start_server):
     path = str(tmp_path / "s")
     process = subprocess.Popen([BINARY, "serve", MODEL, "--uds", path], stderr=subprocess.DEVNULL)
     try:
-        for _ in range(6000):
-            if os.path.exists(path):
-                break
-            time.sleep(0.01)
+        wait_until(lambda: os.path.exists(path))
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(path)
             sock.sendall(get("/version"))

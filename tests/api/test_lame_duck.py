@@ -1,24 +1,15 @@
 """SIGTERM under a balancer: health says no while requests are still taken, so that none is refused meanwhile."""
 
-import contextlib
 import signal
-import socket
-import time
 
 import httpx
 import pytest
 
+from conftest import wait_until
 from test_deploy import haproxy, needs, service_manager
 from test_signals import Stream
 
 ASK = {"prompt": "Once upon a time", "max_tokens": 2, "temperature": 0}
-
-
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def wait_for_no(server):

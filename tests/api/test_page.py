@@ -7,11 +7,11 @@ import os
 import pathlib
 import re
 import socket
-import time
 
 import httpx
 import pytest
 
+from conftest import wait_until
 from browser import EXECUTABLE, Browser
 
 SOURCE = (pathlib.Path(__file__).resolve().parents[2] / "server/page/page.html").read_bytes()
@@ -56,18 +56,15 @@ def ask_uds(path):
 
 @contextlib.contextmanager
 def on_unix_socket(start_server, path, *options, monkeypatch):
-    monkeypatch.setattr("conftest.Server.wait_until_ready", lambda server: wait_for(path))
+    monkeypatch.setattr("conftest.Server.wait_until_ready", lambda server: wait_until(lambda: is_listening(path), server))
     with start_server("--uds", str(path), *options) as server:
         yield server
 
 
-def wait_for(path, seconds=30):
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as s:
-            return s.connect(str(path))
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def is_listening(path):
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(path))
+        return True
 
 
 def test_only_loopback_has_it_without_a_key(start_server, tmp_path, monkeypatch):

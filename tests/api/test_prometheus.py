@@ -6,12 +6,11 @@ import contextlib
 import json
 import re
 import subprocess
-import time
 
 import httpx
 import pytest
 
-from conftest import free_port
+from conftest import free_port, wait_until
 from test_deploy import needs, output_of, proxy
 
 pytestmark = [needs("prometheus"), needs("promtool")]
@@ -85,10 +84,7 @@ def scraped(server, tmp_path):
     with prometheus(server, tmp_path) as url, concurrent.futures.ThreadPoolExecutor() as pool:
         jobs = [pool.submit(load, server, stop) for _ in range(3)]
         try:
-            deadline = time.monotonic() + 60
-            while sum(float(s["value"][1]) for s in query(url, "count_over_time(up[1m])")) < 12:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+            wait_until(lambda: sum(float(s["value"][1]) for s in query(url, "count_over_time(up[1m])")) >= 12)
             yield url
         finally:
             stop.append(True)

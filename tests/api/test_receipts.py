@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 import conftest
-from conftest import BINARY, MODEL
-from test_engine_process import engine_pid, wait_ready, wait_until
+from conftest import BINARY, MODEL, wait_until
+from test_engine_process import engine_pid, wait_ready
 
 KEYS = {"anna": "secret-of-anna", "bert": "secret-of-bert"}
 CHAT = {"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 12}
@@ -100,8 +100,7 @@ def entries(path):
 
 
 def wait_for_entry(path, answer_id):
-    wait_until(lambda: answer_id in (found := entries(path)) and found[answer_id][1])
-    return entries(path)[answer_id]
+    return wait_until(lambda: (found := entries(path).get(answer_id)) and found[1] and found)
 
 
 # ---- what a receipt says ----

@@ -2,10 +2,10 @@
 
 import hashlib
 import signal
-import time
 
 import pytest
 
+from conftest import wait_until
 from test_debug import begin
 
 ASK = {"prompt": [100], "max_tokens": 2}
@@ -19,10 +19,7 @@ def reload(server, expected):
     """Sends SIGHUP; returns the log's lines since, of which one says expected."""
     before = len(server.log())
     server.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 20
-    while expected not in server.log()[before:]:
-        assert time.monotonic() < deadline, server.log()[before:]
-        time.sleep(0.01)
+    wait_until(lambda: expected in server.log()[before:], server)
     return server.log()[before:]
 
 

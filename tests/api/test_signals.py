@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from conftest import BINARY, MODEL, SANITIZED, free_port
+from conftest import BINARY, MODEL, free_port
 
 DRAINS = int(os.environ.get("DRAINS", "3"))
 BODY = {"prompt": "Once upon a time", "max_tokens": 12, "ignore_eos": True, "temperature": 0}

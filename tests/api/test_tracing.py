@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from conftest import BINARY, MODEL
+from conftest import BINARY, MODEL, wait_until
 
 ASK = {"prompt": [100, 101, 102], "max_tokens": 4, "ignore_eos": True, "temperature": 0.5, "top_p": 0.9, "n": 2}
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -69,13 +69,6 @@ def collector(**options):
         finally:
             server.shutdown()
             thread.join()
-
-
-def wait_until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def attributes_of(span):

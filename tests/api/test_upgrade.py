@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import json
 import os
 import pathlib
 import re
@@ -10,13 +9,12 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 
 import httpx
 import pytest
 
-from conftest import BINARY, MODEL, Server
-from test_deploy import needs, service_manager
+from conftest import BINARY, MODEL, Server, wait_until
+from test_deploy import service_manager
 from test_signals import Stream
 
 UPGRADES = int(os.environ.get("UPGRADES", "2"))
@@ -27,13 +25,6 @@ def is_alive(pid):
     with contextlib.suppress(FileNotFoundError):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False
-
-
-def wait_until(condition, server, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, server.log()[-2000:]
-        time.sleep(0.01)
 
 
 class Upgradable(Server):
