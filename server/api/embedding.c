@@ -9,15 +9,29 @@
 
 /* ---- what is asked for ---- */
 
-static int read_encoding(const cJSON *body, struct embedding_form *out, struct api_error *err)
+/* A field that is one of two words, or the first alone where the second is NULL; without it the first. */
+static int read_word(const cJSON *body, const char *name, const char *const words[2], bool *is_second,
+                     struct api_error *err)
 {
-    const cJSON *format = json_field_find(body, "encoding_format");
-    if (!format) return 0;
-    if (!cJSON_IsString(format)) return json_field_refuse_type(format, "encoding_format", "a string", err);
-    out->base64 = !strcmp(format->valuestring, "base64");
-    if (out->base64 || !strcmp(format->valuestring, "float")) return 0;
-    return api_error_invalid(err, "invalid_value", "encoding_format",
-                             "encoding_format must be \"float\" or \"base64\"");
+    const cJSON *value = json_field_find(body, name);
+    const char *word = value ? cJSON_GetStringValue(value) : words[0];
+    if (!word) return json_field_refuse_type(value, name, "a string", err);
+    *is_second = words[1] && !strcmp(word, words[1]);
+    if (*is_second || !strcmp(word, words[0])) return 0;
+    return api_error_invalid(err, "invalid_value", name, "%s must be \"%s\"%s%s%s", name, words[0],
+                             words[1] ? " or \"" : "", words[1] ? words[1] : "", words[1] ? "\"" : "");
+}
+
+/* The bytes of a number, and how many tokens a text has. */
+static int read_words(const cJSON *body, struct embedding_form *out, struct api_error *err)
+{
+    static const char *const encodings[] = {"float", "base64"}, *const types[] = {"float32", NULL},
+                             *const orders[] = {"native", "little"}, *const paddings[] = {"do_not_pad", NULL};
+    bool ignored;
+    int status = read_word(body, "encoding_format", encodings, &out->base64, err);
+    if (status == 0) status = read_word(body, "embed_dtype", types, &ignored, err);
+    if (status == 0) status = read_word(body, "endianness", orders, &ignored, err);
+    return status < 0 ? status : read_word(body, "padding", paddings, &ignored, err);
 }
 
 int embedding_form_read(const struct server *server, const cJSON *body, struct embedding_form *out,
@@ -25,9 +39,10 @@ int embedding_form_read(const struct server *server, const cJSON *body, struct e
 {
     int64_t dimensions = server->facts->hidden_size;
     *out = (struct embedding_form){.normalized = true};
-    int status = read_encoding(body, out, err);
+    int status = read_words(body, out, err);
     if (status == 0) status = json_field_int(body, "dimensions", 1, dimensions, &dimensions, err);
     if (status == 0) status = json_field_bool(body, "normalize", &out->normalized, err);
+    if (status == 0) status = json_field_bool(body, "use_activation", &out->normalized, err);
     out->dimensions = (int32_t)dimensions;
     return status;
 }

@@ -107,6 +107,9 @@ static const struct named_field unsupported[] = {
     {"thinking_token_budget", ON_BOTH},
     {"repetition_detection", ON_BOTH},
     {"kv_transfer_params", ON_BOTH},
+    {"ec_transfer_params", ON_BOTH},
+    {"watermarking", ON_BOTH},
+    {"previous_input_messages", ON_CHAT},
     {"vllm_xargs", ON_BOTH},
     {"logits_processors", ON_BOTH},
     {"length_penalty", ON_BOTH},
@@ -129,6 +132,8 @@ static const struct named_field unsupported[] = {
     {"reasoning_budget_tokens", ON_CHAT},
     {"thinking_forced_open", ON_CHAT},
     {"parse_tool_calls", ON_CHAT},
+    {"use_activation", ON_SCORING},
+    {"chat_template_kwargs", ON_SCORING},
 };
 
 /* Numbers and booleans that say nothing, where it is not 0 or false that does. */
@@ -137,13 +142,9 @@ static double neutral_of(const char *name)
     static const struct {
         const char *name;
         double value;
-    } rows[] = {{"length_penalty", 1},
-                {"typical_p", 1},
-                {"tfs_z", 1},
-                {"n_cmpl", 1},
-                {"parse_tool_calls", 1},
-                {"top_n_sigma", -1},
-                {"reasoning_budget_tokens", -1}};
+    } rows[] = {
+        {"length_penalty", 1},   {"typical_p", 1},      {"tfs_z", 1},        {"n_cmpl", 1},
+        {"parse_tool_calls", 1}, {"use_activation", 1}, {"top_n_sigma", -1}, {"reasoning_budget_tokens", -1}};
     for (size_t i = 0; i < array_length(rows); i++)
         if (!strcmp(rows[i].name, name)) return rows[i].value;
     return 0;
@@ -220,9 +221,15 @@ static const struct named_field read_elsewhere[] = {
     {"encoding_format", ON_POOLING},
     {"dimensions", ON_POOLING},
     {"normalize", ON_POOLING},
+    {"use_activation", ON_POOLING},
+    {"embed_dtype", ON_POOLING},
+    {"endianness", ON_POOLING},
+    {"padding", ON_POOLING},
     {"queries", ON_SCORING},
     {"instruction", ON_SCORING},
     {"top_n", ON_SCORING},
+    {"max_tokens_per_query", ON_SCORING},
+    {"max_tokens_per_doc", ON_SCORING},
     {"return_documents", ON_SCORING},
 };
 

@@ -453,7 +453,7 @@ static int read_pooling(struct reader *r)
 static int read_scoring(struct reader *r)
 {
     struct request_slot_input *input = r->out->input;
-    int64_t top_n = INT32_MAX;
+    int64_t top_n = INT32_MAX, per_query = 0, per_doc = 0;
     if (!r->server->reranker)
         return api_error_invalid(r->err, "unsupported_value", "model",
                                  "this model is no reranker: neither its file nor its name says so; "
@@ -464,7 +464,11 @@ static int read_scoring(struct reader *r)
     memcpy(r->out->payload->row_logits, rerank_template_ids(r->server->reranker),
            RERANK_IDS * sizeof(int32_t));
     int status = json_field_int(r->body, "top_n", 1, INT32_MAX, &top_n, r->err);
-    r->out->scoring = (struct scoring_form){(int32_t)top_n, true};
+    if (status == 0)
+        status = json_field_int(r->body, "max_tokens_per_query", 0, INT32_MAX, &per_query, r->err);
+    if (status == 0) status = json_field_int(r->body, "max_tokens_per_doc", 0, INT32_MAX, &per_doc, r->err);
+    r->out->scoring =
+        (struct scoring_form){(int32_t)top_n, (int32_t)per_query, (int32_t)per_doc, .return_documents = true};
     return status < 0
                ? status
                : json_field_bool(r->body, "return_documents", &r->out->scoring.return_documents, r->err);

@@ -37,6 +37,7 @@ static inline bool api_kind_has_rows(enum api_kind kind)
 /* What a client wants to see of the scores. */
 struct scoring_form {
     int32_t top_n;
+    int32_t max_tokens_per_query, max_tokens_per_doc; /* nothing is cut: more are refused; 0: any number */
     bool return_documents;
 };
 

@@ -289,6 +289,17 @@ static int read_pair_texts(struct prompt_reader *r, const cJSON *body, const cha
     return status;
 }
 
+/* A text has no more tokens than the prompt that it is part of. */
+static int check_text_limit(struct prompt_reader *r, const struct prompt *p, const char *path,
+                            const char *name, int32_t most)
+{
+    if (most == 0 || p->tokens.num_ids <= most) return 0;
+    return api_error_invalid(r->err, "unsupported_value", name,
+                             "%s is %d, and %s with its query has %lld tokens: this server cuts neither; "
+                             "leave it out or send shorter texts",
+                             name, most, path, (long long)p->tokens.num_ids);
+}
+
 static int read_pair(struct prompt_reader *r, const struct rerank_pair *pair, const char *path,
                      struct prompt *p)
 {
@@ -301,7 +312,11 @@ static int read_pair(struct prompt_reader *r, const struct rerank_pair *pair, co
                                                TOKENIZER_PARSE_SPECIAL, path, &p->tokens);
     buffer_deinit(&text);
     if (status == 0) status = finish_prompt(r, &p->tokens, path);
-    if (status < 0 || !r->params->scoring.return_documents) return status;
+    const struct scoring_form *form = &r->params->scoring;
+    if (status == 0)
+        status = check_text_limit(r, p, path, "max_tokens_per_query", form->max_tokens_per_query);
+    if (status == 0) status = check_text_limit(r, p, path, "max_tokens_per_doc", form->max_tokens_per_doc);
+    if (status < 0 || !form->return_documents) return status;
     return keep_text(r, p, pair->document.text, pair->document.num_bytes);
 }
 

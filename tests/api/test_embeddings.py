@@ -70,6 +70,8 @@ def test_dimensions_are_the_first_ones(client, model, server):
     whole, cut = (client.embeddings.create(model=model, input="a", encoding_format="float", **options).data[0].embedding
                   for options in ({}, {"dimensions": 64}))
     raw = rows(server, "a", normalize=False)[0].astype(float)
+    vllms = {"use_activation": False, "embed_dtype": "float32", "endianness": "little", "padding": "do_not_pad"}
+    assert same(rows(server, "a", **vllms), rows(server, "a", normalize=False))
     assert len(cut) == 64 and len(whole) == len(raw)
     np.testing.assert_allclose(cut, raw[:64] / np.linalg.norm(raw[:64]), rtol=1e-6)
     np.testing.assert_allclose(whole, raw / np.linalg.norm(raw), rtol=1e-6)
@@ -186,6 +188,9 @@ def test_a_client_that_leaves(server):
     ({"input": "a", "dimensions": "many"}, "dimensions", "invalid_type"),
     ({"input": "a", "encoding_format": "int8"}, "encoding_format", "invalid_value"),
     ({"input": "a", "encoding_format": 1}, "encoding_format", "invalid_type"),
+    ({"input": "a", "embed_dtype": "float16"}, "embed_dtype", "invalid_value"),
+    ({"input": "a", "endianness": "big"}, "endianness", "invalid_value"),
+    ({"input": "a", "padding": "max_length"}, "padding", "invalid_value"),
     ({"input": "a", "model": "no-such-model"}, "model", "model_not_found"),
 ])
 def test_refusals(server, body, param, code):

@@ -165,10 +165,11 @@ def test_llama_cpps_forms(server):
 
 
 NEUTRAL = {"length_penalty": 1, "typical_p": 1, "spaces_between_special_tokens": False, "use_beam_search": False,
-           "thinking_token_budget": None, "max_repetition_pattern_size": 0, "logprob_token_ids": []}
+           "thinking_token_budget": None, "max_repetition_pattern_size": 0, "logprob_token_ids": [], "watermarking": False}
 REFUSED = {"length_penalty": 0.5, "use_beam_search": True, "thinking_token_budget": 10,
            "kv_transfer_params": {"a": 1}, "vllm_xargs": {"a": 1}, "repetition_detection": {"min_count": 2},
-           "max_repetition_pattern_size": 3, "prompt_embeds": "x", "logits_processors": ["x"]}
+           "max_repetition_pattern_size": 3, "prompt_embeds": "x", "logits_processors": ["x"],
+           "ec_transfer_params": {"a": 1}, "watermarking": True}
 
 
 def test_neutral_values_are_accepted_and_others_refused(server):
@@ -176,6 +177,10 @@ def test_neutral_values_are_accepted_and_others_refused(server):
         ask(server, path, **NEUTRAL)
         for name, value in REFUSED.items():
             assert refusal(server, path, **{name: value}) == name
+    earlier = {"input": "x", "max_output_tokens": 1, "previous_input_messages": []}
+    assert server.post("/v1/responses", earlier).status_code == 200
+    reply = server.post("/v1/responses", {**earlier, "previous_input_messages": ROOT_QUESTION})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "previous_input_messages"
 
 
 def test_ignored_fields_are_named_in_the_log(server):
@@ -215,7 +220,8 @@ VLLM = """messages model frequency_penalty logit_bias logprobs top_logprobs max_
     add_generation_prompt continue_final_message add_special_tokens documents chat_template chat_template_kwargs media_io_kwargs
     mm_processor_kwargs structured_outputs priority request_id return_tokens_as_token_ids return_token_ids return_prompt_text cache_salt
     kv_transfer_params vllm_xargs repetition_detection logits_processors session_id stream_interval logprob_token_ids thinking_token_budget
-    prompt best_of suffix prompt_embeds""".split()
+    prompt best_of suffix prompt_embeds watermarking ec_transfer_params routed_experts_prompt_start return_token_offsets mm_payload
+    return_mm_kwargs previous_input_messages enable_response_messages""".split()
 
 
 @pytest.mark.slow

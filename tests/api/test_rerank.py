@@ -68,7 +68,7 @@ def test_rerank(reranker):
 def test_what_is_wanted_of_it(reranker):
     whole = post(reranker, "/v2/rerank", {"query": QUERY, "documents": DOCUMENTS})["results"]
     best = post(reranker, "/rerank", {"query": QUERY, "documents": [{"text": d} for d in DOCUMENTS], "top_n": 2,
-                                      "return_documents": False, "max_tokens_per_doc": 100})["results"]
+                                      "return_documents": False, "max_tokens_per_doc": 200, "max_tokens_per_query": 0})["results"]
     assert best == [{"index": r["index"], "relevance_score": r["relevance_score"]} for r in whole[:2]]
     assert post(reranker, "/rerank", {"query": QUERY, "documents": DOCUMENTS, "top_n": 100})["results"] == whole
 
@@ -113,6 +113,8 @@ def test_score(reranker):
     ("/rerank", {"query": "a", "documents": ["a"], "instruction": []}, "instruction", "invalid_type"),
     ("/rerank", {"query": "a", "documents": ["a"], "truncate_prompt_tokens": 5}, "truncate_prompt_tokens",
      "unsupported_parameter"),
+    ("/v2/rerank", {"query": "a", "documents": ["a"], "max_tokens_per_doc": 5}, "max_tokens_per_doc", "unsupported_value"),
+    ("/v1/score", {"text_1": "a", "text_2": "a", "use_activation": False}, "use_activation", "unsupported_parameter"),
     ("/rerank", {"query": "a", "documents": ["b", "a " * 9000]}, "documents[1]", "context_length_exceeded"),
     ("/rerank", {"query": "a" * 600_000, "documents": ["b"] * 60}, "documents", "invalid_value"),
     ("/v1/score", {"text_2": "a"}, "text_1", "missing_required_parameter"),
