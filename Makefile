@@ -180,7 +180,7 @@ $(FIELD_TESTS): private TEST_LINK := $(MEMORY_FILES_LINK)
 
 .PHONY: pairs
 PAIRS ?= 20000
-pairs: $(BUILD)/flashd ## PAIRS=20000 pairs of hostile fields of each protocol, or PAIRS=all
+pairs: $(BUILD)/flashd ## PAIRS=20000 pairs of hostile fields of each route, or PAIRS=all
 	@FLASHD_PAIRS=$(PAIRS) .venv/bin/python -m pytest -q -s tests/api/test_pairwise.py
 
 .PHONY: fuzz fuzzers

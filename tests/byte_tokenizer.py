@@ -9,10 +9,10 @@ def spelled_bytes():
     return [chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)]
 
 
-def write(folder, special_tokens=()):
-    """special_tokens have the ids from 256 on."""
-    added = [{"id": 256 + i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
-              "normalized": False} for i, text in enumerate(special_tokens)]
+def write(folder, special_tokens=(), words=()):
+    """special_tokens have the ids from 256 on, words, which text is cut at, too, those behind them."""
+    added = [{"id": 256 + i, "content": text, "special": i < len(special_tokens), "single_word": False, "lstrip": False,
+              "rstrip": False, "normalized": False} for i, text in enumerate((*special_tokens, *words))]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     tokenizer = {"version": "1.0", "added_tokens": added, "pre_tokenizer": byte_level, "decoder": byte_level,
                  "model": {"type": "BPE", "vocab": {text: b for b, text in enumerate(spelled_bytes())}, "merges": []}}
