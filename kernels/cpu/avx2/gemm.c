@@ -3,19 +3,21 @@
  * int8: vpmaddubsw; see avx512/gemm.c for why it cannot overflow. int16: vpmaddwd. */
 #include "kernels/cpu/avx2/gemm_256.h"
 
-INLINE __m256i dot_four(const __m256i weights[4], const int8_t *columns)
+INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
 {
-    __m256i sum = _mm256_maddubs_epi16(weights[0], broadcast_dword(columns));
 #pragma GCC unroll 32
-    for (int i = 1; i < 4; i++)
-        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights[i], broadcast_dword(columns + 4 * i)));
-    return sum;
+    for (int i = 0; i < 4; i++) {
+        const __m256i four = broadcast_dword(columns + 4 * i);
+        const __m256i lower = _mm256_maddubs_epi16(weights[i], four),
+                      upper = _mm256_maddubs_epi16(weights[4 + i], four);
+        sums[0] = i == 0 ? lower : _mm256_add_epi16(sums[0], lower);
+        sums[1] = i == 0 ? upper : _mm256_add_epi16(sums[1], upper);
+    }
 }
 
-INLINE __m256i dot_int8(enum dtype dtype, const __m256i weights[8], const int8_t *columns)
+INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    const __m256i low = dot_four(weights, columns), high = dot_four(weights + 4, columns + 16);
     if (!has_fifth_bits(dtype)) return _mm256_madd_epi16(_mm256_add_epi16(low, high), ones);
     return _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones));
 }

@@ -3,11 +3,15 @@
  * The panel of 16 rows is taken in two halves of 8: a register holds one f32 for each of 8 rows, or two
  * 16-bit or four 8-bit columns of each. Orders of summation: linear_kernels.h.
  *
+ * int8: a block is taken in two halves of 16 columns, so that eight registers hold the weights of all 16 rows and what
+ * is broadcast of a row of activations serves both registers of sums; the sums of the first half wait in memory.
+ *
  * int16: the 16 registers of a block's weights do not all fit, so that they are read from the stack, once for
  * four rows. Sums of a tile stay in memory between blocks.
  *
- * The including file defines dot_int8 (weights of half a block times one row) and add_pairs (sum plus two
- * products of 16-bit integers in each lane) below this one. */
+ * The including file defines dot_columns (16 columns of all 16 rows times those of one row of activations), join (of both
+ * halves of a block, as 32-bit integers) and add_pairs (sum plus two products of 16-bit integers in each lane) below
+ * this one. */
 #ifndef KERNELS_CPU_AVX2_GEMM_256_H
 #define KERNELS_CPU_AVX2_GEMM_256_H
 
@@ -28,7 +32,8 @@ struct block_scales {
     __m256 d[2], m[2];
 };
 
-INLINE __m256i dot_int8(enum dtype dtype, const __m256i weights[8], const int8_t *columns);
+INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2]);
+INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high);
 INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns);
 
 INLINE bool takes_int16(enum dtype dtype)
@@ -103,22 +108,18 @@ INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, 
     return s;
 }
 
-/* ---- integers: weights[i] holds columns 4i .. 4i + 3 of each of 8 rows ---- */
+/* ---- weights as bytes: a register holds four columns of each of 8 rows ---- */
 
 INLINE __m256i load_bytes(const uint8_t *p, int half)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)(p + half * 32));
 }
 
-INLINE void load_nibbles(const uint8_t *block, int half, __m256i weights[8])
+/* i: columns 4i .. 4i + 3 of the block, of which 4 .. 7 are the high nibbles. */
+INLINE __m256i load_nibbles(const uint8_t *block, int half, int i)
 {
-    const __m256i mask = _mm256_set1_epi8(15);
-#pragma GCC unroll 32
-    for (int i = 0; i < 4; i++) {
-        const __m256i both = load_bytes(block + i * 64, half);
-        weights[i] = _mm256_and_si256(both, mask);
-        weights[i + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
-    }
+    const __m256i both = load_bytes(block + i % 4 * 64, half);
+    return _mm256_and_si256(i < 4 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
 }
 
 /* Bit n of 32 becomes byte n: 16 or 0. */
@@ -131,14 +132,11 @@ INLINE __m256i spread_bits(uint32_t bits)
     return _mm256_and_si256(set, _mm256_set1_epi8(16));
 }
 
-INLINE void add_fifth_bits(const uint8_t *high, int half, __m256i weights[8])
+INLINE __m256i load_fifth_bits(const uint8_t *high, int half, int i)
 {
-#pragma GCC unroll 32
-    for (int i = 0; i < 8; i++) {
-        uint32_t bits;
-        memcpy(&bits, high + i * 8 + half * 4, sizeof bits);
-        weights[i] = _mm256_or_si256(weights[i], spread_bits(bits));
-    }
+    uint32_t bits;
+    memcpy(&bits, high + i * 8 + half * 4, sizeof bits);
+    return spread_bits(bits);
 }
 
 INLINE void add_upper_bits(const uint8_t *high, int half, __m256i weights[8])
@@ -155,18 +153,25 @@ INLINE void add_upper_bits(const uint8_t *high, int half, __m256i weights[8])
     }
 }
 
-/* The unsigned integers of half a block as bytes. */
-INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, int half, __m256i weights[8])
+/* 16 columns, the first (second = 0) or the others, of 4 or 5 bits: [4 half + i] columns 4i .. 4i + 3 of them. */
+INLINE void load_columns(enum dtype dtype, const uint8_t *block, int second, __m256i weights[8])
 {
-    const struct panel_layout l = panel_layout_of(dtype);
-    if (dtype == DTYPE_Q8_0) {
+    const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
 #pragma GCC unroll 32
-        for (int i = 0; i < 8; i++) weights[i] = load_bytes(block + i * 64, half);
-        return;
+    for (int r = 0; r < 8; r++) {
+        const int half = r / 4, i = r % 4 + 4 * second;
+        weights[r] = load_nibbles(block, half, i);
+        if (has_fifth_bits(dtype)) weights[r] = _mm256_or_si256(weights[r], load_fifth_bits(high, half, i));
     }
-    load_nibbles(block, half, weights);
-    if (has_fifth_bits(dtype)) add_fifth_bits(block + l.high_bits, half, weights);
-    if (dtype == DTYPE_Q6_K) add_upper_bits(block + l.high_bits, half, weights);
+}
+
+/* 8 rows, of 6 or 8 bits: [i] columns 4i .. 4i + 3. */
+INLINE void load_half(enum dtype dtype, const uint8_t *block, int half, __m256i weights[8])
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++)
+        weights[i] = dtype == DTYPE_Q8_0 ? load_bytes(block + i * 64, half) : load_nibbles(block, half, i);
+    if (dtype == DTYPE_Q6_K) add_upper_bits(block + panel_layout_of(dtype).high_bits, half, weights);
 }
 
 /* ---- products of integers ---- */
@@ -189,12 +194,23 @@ INLINE void add_dots(enum dtype dtype, const struct block_scales *s, __m256i low
     _mm256_store_ps(acc, sum);
 }
 
-INLINE void add_tile_int8(enum dtype dtype, const struct block_scales *s, const __m256i weights[8],
-                          const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
+/* One block times a tile, added to acc. */
+INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                           const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
 {
-    for (int t = 0; t < num_rows; t++, columns += PANEL_BLOCK) {
-        const __m256i dot = dot_int8(dtype, weights, columns);
-        add_dots(dtype, s, dot, dot, &scales[t], acc + t * PANEL_ROWS);
+    __m256i first[ACT_TILE_ROWS][2], weights[8];
+    load_columns(dtype, block, 0, weights);
+    for (int t = 0; t < num_rows; t++) dot_columns(weights, columns + t * PANEL_BLOCK, first[t]);
+
+    const struct block_scales lower = load_scales(dtype, header, block, 0),
+                              upper = load_scales(dtype, header, block, 1);
+    load_columns(dtype, block, 1, weights);
+    for (int t = 0; t < num_rows; t++, acc += PANEL_ROWS) {
+        __m256i second[2], dots[2];
+        dot_columns(weights, columns + t * PANEL_BLOCK + 16, second);
+        for (int half = 0; half < 2; half++) dots[half] = join(dtype, first[t][half], second[half]);
+        add_dots(dtype, &lower, dots[0], dots[0], &scales[t], acc);
+        add_dots(dtype, &upper, dots[1], dots[1], &scales[t], acc + HALF_ROWS);
     }
 }
 
@@ -240,28 +256,32 @@ INLINE void add_tile_int16(enum dtype dtype, const struct block_scales *s, const
         add_rows_int16(dtype, 1, s, weights, columns + t * PANEL_BLOCK, scales + t, acc + t * PANEL_ROWS);
 }
 
-INLINE void product_integers(enum dtype dtype, const uint8_t *panel, int64_t num_blocks,
-                             const struct act_tile *x, float *acc)
+INLINE void add_block_int16(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                            const int16_t *columns, const struct act_scale *scales, int num_rows, float *acc)
 {
+    for (int half = 0; half < 2; half++) {
+        const struct block_scales s = load_scales(dtype, header, block, half);
+        __m256i weights[8];
+        load_half(dtype, block, half, weights);
+        add_tile_int16(dtype, &s, weights, columns, scales, num_rows, acc + half * HALF_ROWS);
+    }
+}
+
+typedef void block_product(const uint8_t *header, const uint8_t *block, const void *columns,
+                           const struct act_scale *scales, int num_rows, float *acc);
+
+INLINE void product_integers(enum dtype dtype, block_product *add_block, const uint8_t *panel,
+                             int64_t num_blocks, const struct act_tile *x, float *acc)
+{
+    const enum act_form form = takes_int16(dtype) ? ACT_INT16 : ACT_INT8;
     memset(acc, 0, (size_t)x->num_rows * PANEL_ROWS * sizeof *acc);
     for (int64_t b = 0; b < num_blocks; b++) {
-        const uint8_t *const header = panel_header(dtype, panel, b), *const block =
-                                                                         panel_block(dtype, panel, b);
-        const int64_t first = b * x->num_rows * PANEL_BLOCK;
-        const struct act_scale *const scales = x->scales + b * x->num_rows;
+        const uint8_t *const block = panel_block(dtype, panel, b);
+        const int64_t first = b * x->num_rows;
         prefetch_ahead(block, panel_layout_of(dtype).block_bytes);
-        for (int half = 0; half < 2; half++) {
-            const struct block_scales s = load_scales(dtype, header, block, half);
-            float *const half_acc = acc + half * HALF_ROWS;
-            __m256i weights[8];
-            load_unsigned(dtype, block, half, weights);
-            if (takes_int16(dtype))
-                add_tile_int16(dtype, &s, weights, (const int16_t *)x->columns + first, scales, x->num_rows,
-                               half_acc);
-            else
-                add_tile_int8(dtype, &s, weights, (const int8_t *)x->columns + first, scales, x->num_rows,
-                              half_acc);
-        }
+        add_block(panel_header(dtype, panel, b), block,
+                  (const uint8_t *)x->columns + first * act_block_bytes(form), x->scales + first, x->num_rows,
+                  acc);
     }
 }
 
@@ -556,10 +576,29 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     }
 }
 
-#define DEFINE_PRODUCT(kind, dtype)                                                                          \
+#define DEFINE_PRODUCT(kind, dtype) DEFINE_PRODUCT_##kind(dtype)
+
+#define DEFINE_PRODUCT_floats(dtype)                                                                         \
     static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
     {                                                                                                        \
-        for (int i = 0; i < p->num; i++) product_##kind(dtype, p->data[i], num_blocks, x, p->acc[i]);        \
+        for (int i = 0; i < p->num; i++) product_floats(dtype, p->data[i], num_blocks, x, p->acc[i]);        \
+    }
+
+/* A block is a function of its own: where it was not, the counters of the loop over rows had no registers left. */
+#define DEFINE_PRODUCT_integers(dtype)                                                                       \
+    static __attribute__((noinline)) void add_block_##dtype(                                                 \
+        const uint8_t *header, const uint8_t *block, const void *columns, const struct act_scale *scales,    \
+        int num_rows, float *acc)                                                                            \
+    {                                                                                                        \
+        if (takes_int16(dtype))                                                                              \
+            add_block_int16(dtype, header, block, columns, scales, num_rows, acc);                           \
+        else                                                                                                 \
+            add_block_int8(dtype, header, block, columns, scales, num_rows, acc);                            \
+    }                                                                                                        \
+    static void product_##dtype(const struct panels *p, int64_t num_blocks, const struct act_tile *x)        \
+    {                                                                                                        \
+        for (int i = 0; i < p->num; i++)                                                                     \
+            product_integers(dtype, add_block_##dtype, p->data[i], num_blocks, x, p->acc[i]);                \
     }
 
 #endif

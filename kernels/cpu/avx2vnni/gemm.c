@@ -4,15 +4,20 @@
  * of 4-bit weights. The sums are the same integers as in the other sets. */
 #include "kernels/cpu/avx2/gemm_256.h"
 
-INLINE __m256i dot_int8(enum dtype dtype, const __m256i weights[8], const int8_t *columns)
+INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
 {
-    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
-    (void)dtype;
+    sums[0] = sums[1] = _mm256_setzero_si256();
 #pragma GCC unroll 32
     for (int i = 0; i < 4; i++) {
-        low = _mm256_dpbusd_avx_epi32(low, weights[i], broadcast_dword(columns + 4 * i));
-        high = _mm256_dpbusd_avx_epi32(high, weights[i + 4], broadcast_dword(columns + 4 * i + 16));
+        const __m256i four = broadcast_dword(columns + 4 * i);
+        sums[0] = _mm256_dpbusd_avx_epi32(sums[0], weights[i], four);
+        sums[1] = _mm256_dpbusd_avx_epi32(sums[1], weights[4 + i], four);
     }
+}
+
+INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high)
+{
+    (void)dtype;
     return _mm256_add_epi32(low, high);
 }
 
