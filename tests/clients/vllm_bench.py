@@ -1,10 +1,13 @@
 # /// script
 # dependencies = ["vllm"]
 # ///
-"""vLLM's `bench serve`: what it counts is what the server counts."""
+"""vLLM's `bench serve`: what it counts is what the server counts. And the fields of vLLM's protocol, by its source."""
+import ast
+import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +43,22 @@ for backend, endpoint in (("openai-chat", "/v1/chat/completions"), ("openai", "/
         got = [report[name] for name in ("completed", "total_input_tokens", "total_output_tokens")]
         equal((got, report["failed"]), ([now - then for now, then in zip(counted(), before)], 0))
         equal((got[0], got[2]), (REQUESTS, REQUESTS * OUTPUT))
+
+
+def vllm_fields(file, name):
+    """Of a class of its protocol, read rather than imported: that would take a minute."""
+    tree = ast.parse((pathlib.Path(importlib.util.find_spec("vllm").origin).parent / "entrypoints" / file).read_text())
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return {node.target.id for node in body if isinstance(node, ast.AnnAssign) and not node.target.id.startswith("_")}
+
+
+for file, name in (("openai/chat_completion/protocol.py", "ChatCompletionRequest"), ("openai/completion/protocol.py", "CompletionRequest")):
+    @check(f"each field of its {name} stands in the table of server/api")
+    def fields(file=file, name=name):
+        table = (pathlib.Path(__file__).resolve().parents[2] / "server/api/README.md").read_text().split("## Fields")[1]
+        wanted = vllm_fields(file, name)
+        assert len(wanted) > 50
+        equal(wanted - set(re.findall(r"\w+", table)), set())
 
 
 run("vllm")
