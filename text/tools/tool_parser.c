@@ -386,8 +386,10 @@ static bool step_after_arguments(struct tool_parser *p)
 {
     size_t at;
     if (!skip_spaces(p, &at)) return false;
-    ssize_t n = match_text(p->format->call_end, held_from(p, at), NULL);
-    if (n == MATCH_MORE) return false;
+    const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
+    ssize_t n = match_text(p->format->call_end, rest, NULL);
+    if (n == MATCH_MORE && !p->is_whole) return false;
+    if (n == MATCH_MORE) n = (ssize_t)rest.num_bytes; /* cut within the mark, which is no text for that */
     if (n >= 0) take(p, at + (size_t)n);
     end_call(p, true, AFTER_CALL);
     return true;

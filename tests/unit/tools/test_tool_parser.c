@@ -121,6 +121,11 @@ static void broken(void **state)
     check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": \"b",
           "C(look)A({\"a\": \"b)E(broken)");
     check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}", "C(look)A({})E(whole)");
+    /* Cut within the end of a call; what only begins like it. */
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_",
+          "C(look)A({})E(whole)");
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tail",
+          "C(look)A({})E(whole)T(}\n</tail)");
     check(FORMAT_RAW, "<calls><invoke=look><parameter=city>x</parameter>oops",
           "C(look)A({\"city\": \"x\")E(broken)T(oops)");
     check(FORMAT_PYTHON, "<|run|>[look(days=3, note=?)]",
