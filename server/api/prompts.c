@@ -37,14 +37,13 @@ static int refuse_too_long(const struct prompt_reader *r, const char *param, con
         answers ? " and the answer needs at least one more" : "");
 }
 
-/* Appends the ids of one text. What will be cut may be longer than the model's context. */
+/* Appends the ids of one text, also of one that is longer than the model's context: it may be cut, and a refusal says by how
+ * much. */
 static int encode(struct prompt_reader *r, const char *text, size_t num_bytes,
                   const struct text_range *untrusted, int num_untrusted, unsigned flags, const char *param,
                   struct token_list *list)
 {
-    int32_t limit = r->server->facts->max_model_len;
-    if (r->params->truncate_prompt_tokens)
-        limit = max_of(limit, (int32_t)r->server->config->max_tokenize_tokens);
+    int32_t limit = max_of(r->server->facts->max_model_len, (int32_t)r->server->config->max_tokenize_tokens);
     int status =
         tokenizer_encode(r->server->tokenizer, text, num_bytes, untrusted, num_untrusted, flags, limit, list);
     if (status == STATUS_LIMIT) return refuse_too_long(r, param, "more than ", limit);

@@ -410,6 +410,10 @@ def test_prompt_too_long(client, model):
     assert caught.value.code == "context_length_exceeded"
     assert f"This model's maximum context length is {limit} tokens" in str(caught.value)
     with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=model, prompt="word " * 2 * limit)
+    tokens = client.completions.create(model=model, prompt="word " * 100, max_tokens=1).usage.prompt_tokens - 100 + 2 * limit
+    assert f"This model's maximum context length is {limit} tokens. However, the prompt has {tokens} tokens" in str(caught.value)
+    with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "word " * 2 * limit}])
     assert f"This model's maximum context length is {limit} tokens" in str(caught.value)
 

@@ -187,6 +187,7 @@ def test_timings(server, model):
     whole = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=60).json()
     assert whole["timings"]["cache_n"] + whole["timings"]["prompt_n"] == whole["usage"]["prompt_tokens"]
     assert whole["timings"]["predicted_n"] == whole["usage"]["completion_tokens"] and whole["timings"]["predicted_ms"] > 0
+    assert whole["timings"]["queue_ms"] > 0 and whole["timings"]["prompt_ms"] > 0
     chunks = [json.loads(d) for d in sse(httpx.post(server.url + "/v1/chat/completions", json={**body, "stream": True},
                                                     timeout=60).text.splitlines()) if d != "[DONE]"]
     assert [("timings" in c) for c in chunks] == [False] * (len(chunks) - 1) + [True]

@@ -106,21 +106,27 @@ static void append_logprobs(struct buffer *out, const struct answer *a, const st
         buffer_append_text(out, "null");
 }
 
+static double ms_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return begin_ns > 0 && end_ns > begin_ns ? (double)(end_ns - begin_ns) / 1e6 : 0;
+}
+
 /* NAME_n, NAME_ms and the two quotients of them. */
 static void append_pace(struct buffer *out, const char *name, int32_t count, uint64_t begin_ns,
                         uint64_t end_ns)
 {
-    double ms = begin_ns > 0 && end_ns > begin_ns ? (double)(end_ns - begin_ns) / 1e6 : 0;
+    double ms = ms_between(begin_ns, end_ns);
     buffer_printf(out, ",\"%s_n\":%d,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", name,
                   count, name, ms, name, count > 0 ? ms / count : 0, name, ms > 0 ? count * 1e3 / ms : 0);
 }
 
-/* llama.cpp's, of one choice. */
+/* llama.cpp's, of one choice, and what it waited before. */
 static void append_timings(struct buffer *out, const struct answer *a, const struct choice *c)
 {
     if (!a->context->params->timings) return;
     int32_t cached = a->reports_cached_tokens ? c->num_cached_tokens : 0;
-    buffer_printf(out, ",\"timings\":{\"cache_n\":%d", cached);
+    buffer_printf(out, ",\"timings\":{\"queue_ms\":%.3f,\"cache_n\":%d",
+                  ms_between(a->arrival_ns, c->scheduled_ns), cached);
     append_pace(out, "prompt", c->num_prompt_tokens - cached, c->scheduled_ns, c->first_token_ns);
     append_pace(out, "predicted", c->num_pulled, c->first_token_ns, clock_monotonic_ns());
     buffer_append_char(out, '}');

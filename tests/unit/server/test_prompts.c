@@ -366,7 +366,8 @@ static void lengths_are_checked(void **state)
     assert_non_null(strstr(error.text, "This model's maximum context length is 8 tokens"));
     assert_refused(API_COMPLETIONS, "{\"prompt\":[1,2,3,4,5,6,7,8,9]}", "prompt", "context_length_exceeded");
     assert_refused(API_COMPLETIONS, "{\"prompt\":\"12345678901234\"}", "prompt", "context_length_exceeded");
-    assert_refused(API_COMPLETIONS, "{\"prompt\":[\"a\",\"12345678901234\"]}", "prompt",
+    assert_non_null(strstr(error.text, "the prompt has 15 tokens"));
+    assert_refused(API_COMPLETIONS, "{\"prompt\":[\"a\",\"12345678901234\"]}", "prompt[1]",
                    "context_length_exceeded");
     assert_prompt(API_COMPLETIONS, "{\"prompt\":[1,2,3],\"max_tokens\":5}", "\1\2\3", 0);
     assert_refused(API_COMPLETIONS, "{\"prompt\":[1,2,3],\"max_tokens\":6}", "prompt",
