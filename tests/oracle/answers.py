@@ -45,10 +45,20 @@ def extend_logprobs(whole, part):
     return whole
 
 
+def add_calls(calls, deltas):
+    """What deltas of calls add up to: names, and arguments in pieces. Their ids are other ones in every answer."""
+    for delta in deltas:
+        assert delta["index"] in (len(calls), len(calls) - 1), "calls out of order"
+        if delta["index"] == len(calls):
+            calls.append({"name": delta["function"]["name"], "arguments": ""})
+        calls[-1]["arguments"] += delta["function"].get("arguments") or ""
+
+
 def add_to_choice(choice, part):
     assert choice["finish_reason"] is None, "text after the finish reason"
     piece = part["text"] if "text" in part else part["delta"].get("content") or ""
     choice["text"] += piece
+    add_calls(choice["calls"], part.get("delta", {}).get("tool_calls") or [])
     choice["logprobs"] = extend_logprobs(choice["logprobs"], part.get("logprobs"))
     choice["finish_reason"] = part["finish_reason"]
 
@@ -60,7 +70,7 @@ def assemble(stream):
         assert usage is None, "an event after the usage"
         usage = event["usage"]
         for part in event["choices"]:
-            empty = {"text": "", "logprobs": None, "finish_reason": None}
+            empty = {"text": "", "calls": [], "logprobs": None, "finish_reason": None}
             add_to_choice(choices.setdefault(part["index"], empty), part)
     assert all(choice["finish_reason"] for choice in choices.values()), "a choice without an end"
     return choices, usage
@@ -68,7 +78,7 @@ def assemble(stream):
 
 def rows(answer):
     """Embeddings, as if they were texts."""
-    choices = {item["index"]: {"text": json.dumps(item["embedding"]), "logprobs": None, "finish_reason": "stop"}
+    choices = {item["index"]: {"text": json.dumps(item["embedding"]), "calls": [], "logprobs": None, "finish_reason": "stop"}
                for item in answer["data"]}
     return choices, {**answer["usage"], "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}}
 
@@ -78,8 +88,10 @@ def whole(answer):
         return rows(answer)
     choices = {}
     for choice in answer["choices"]:
-        text = choice["text"] if "text" in choice else choice["message"]["content"]
-        choices[choice["index"]] = {"text": text, "logprobs": choice["logprobs"], "finish_reason": choice["finish_reason"]}
+        message = choice.get("message", {})
+        text = choice["text"] if "text" in choice else message["content"] or ""
+        calls = [{name: call["function"][name] for name in ("name", "arguments")} for call in message.get("tool_calls") or []]
+        choices[choice["index"]] = {"text": text, "calls": calls, "logprobs": choice["logprobs"], "finish_reason": choice["finish_reason"]}
     return choices, answer["usage"]
 
 

@@ -100,6 +100,22 @@ def chat(rng, number):
     return "/v1/chat/completions", body
 
 
+def calling(rng, number):
+    """A chat with tools, which must be called or may be; perhaps one has been."""
+    parameters = {"type": "object", "required": ["city"], "additionalProperties": False,
+                  "properties": {"city": {"type": "string", "maxLength": 12}, "days": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": parameters, "strict": rng.random() < 0.5}}
+             for name in ("weather", "time")]
+    messages = [{"role": "user", "content": canary(number) + " " + words(rng, 5)}]
+    if rng.random() < 0.3:
+        call = {"id": "call_1", "type": "function", "function": {"name": "time", "arguments": '{"city": "Zürich"}'}}
+        messages = [{"role": "user", "content": words(rng, 3)}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "call_1", "content": words(rng, 3)}, *messages]
+    named = {"type": "function", "function": {"name": "weather"}}
+    return "/v1/chat/completions", {"messages": messages, "tools": tools, "tool_choice": rng.choice(["auto", "required", "required", named]),
+                                    "parallel_tool_calls": rng.random() < 0.5}
+
+
 def set_form(rng, body):
     """The answer must have a form."""
     schema = {"type": "object", "required": ["a"], "additionalProperties": False,
@@ -117,7 +133,7 @@ def set_form(rng, body):
 
 def has_form(body):
     """Then an answer may be whole before min_tokens."""
-    return any(name in body for name in ("response_format", "structured_outputs", "guided_grammar"))
+    return any(name in body for name in ("response_format", "structured_outputs", "guided_grammar", "tools"))
 
 
 def embedding(rng, number):
@@ -137,12 +153,12 @@ def request(number):
     rng = random.Random("request %d" % number)
     if rng.random() < 0.1:
         return embedding(rng, number)
-    path, body = (completion if rng.random() < 0.6 else chat)(rng, number)
+    path, body = rng.choices([completion, chat, calling], [0.55, 0.35, 0.1])[0](rng, number)
     set_sampling(rng, body)
     set_ending(rng, body)
     set_stream(rng, body)
     if rng.random() < 0.1:
         body["cache_salt"] = "tenant %d" % rng.randrange(3)
-    if rng.random() < 0.2:
+    if rng.random() < 0.2 and "tools" not in body:
         set_form(rng, body)
     return path, body
