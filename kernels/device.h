@@ -94,12 +94,14 @@ struct moe_desc {
 struct moe; /* device's own */
 
 struct kv_shape {
-    int32_t num_layers, num_blocks, num_kv_heads, head_dim;
+    int32_t num_layers; /* of a block: those of a group, where layers have block tables of their own */
+    int32_t num_blocks, num_kv_heads, head_dim;
     enum dtype dtype;        /* DTYPE_BF16, or DTYPE_F32 where the device allows it */
     int32_t num_host_blocks; /* host memory for saved blocks, taken when it is needed */
 };
 
-struct kv_pool; /* device's own: K and V of every layer, [block][kv_head][BLOCK_SIZE][head_dim] in spirit */
+struct
+    kv_pool; /* device's own: K and V of a block's layers, [block][kv_head][BLOCK_SIZE][head_dim] in spirit */
 
 enum rope_style {
     ROPE_HALVES, /* rotate (i, i + D/2): Hugging Face, GPT-NeoX */
@@ -121,6 +123,7 @@ struct norm_args {
  */
 struct rope_args {
     int32_t num_heads, num_kv_heads, head_dim;
+    int32_t kv_group;   /* whose slot_mapping (step.h) */
     int32_t rotary_dim; /* <= head_dim, even; 0: nothing is rotated */
     enum rope_style style;
     const float
@@ -134,6 +137,7 @@ struct rope_args {
 /* A layer's attention: shapes, which all layers share, and what is its own. */
 struct attention_args {
     int32_t num_heads, num_kv_heads, head_dim;
+    int32_t kv_group;       /* whose block tables (step.h) */
     float scale;            /* 1/sqrt(D) unless the model says otherwise */
     int32_t sliding_window; /* tokens that a query sees, itself included; 0: all */
     float softcap;          /* scaled scores become softcap tanh(score / softcap); 0: they stay */
@@ -181,7 +185,7 @@ struct kernel_table {
     int (*upload)(struct device *d, void *to_device, const void *from_host, size_t bytes) must_check;
     int (*download)(struct device *d, void *to_host, const void *from_device, size_t bytes) must_check;
     /* Scratch for the largest step of a model of these shapes. layers: each layer's attention; they differ in
-     * their windows alone. Called once, before seal. */
+     * their windows and groups alone. Called once, before seal. */
     int (*prepare)(struct device *d, const struct step_limits *limits, int32_t vocab_size,
                    int32_t hidden_size, int32_t intermediate_size, const struct attention_args *layers,
                    int32_t num_layers, struct error *err) must_check;
@@ -207,7 +211,7 @@ struct kernel_table {
     uint64_t (*kv_pool_bytes)(struct device *d, const struct kv_shape *shape);
     int (*kv_pool_create)(struct device *d, const struct kv_shape *shape, struct kv_pool **out,
                           struct error *err) must_check;
-    /* Copies blocks of all layers, block_ids[i] to host block host_ids[i], or back. Behind the steps begun so far; done
+    /* Copies blocks of all their layers, block_ids[i] to host block host_ids[i], or back. Behind the steps begun so far; done
      * on return. */
     int (*kv_blocks_save)(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
                           const int32_t *host_ids, int num_blocks) must_check;
@@ -271,7 +275,7 @@ struct kernel_table {
                 const struct moe *moe);
 
     /* In place on qkv[T][(Hq + 2 Hk) D] (act): optional q/k norm, rotation of q and k at positions;
-     * then k and v are written to the pool at slot_mapping for this layer. */
+     * then k and v are written to the pool at the group's slot_mapping, for this layer of its blocks. */
     void (*rope_kv_write)(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                           int32_t layer, const struct rope_args *args);
 

@@ -1,6 +1,7 @@
 /* step.h - one forward step as the scheduler writes it and as kernels see it, and what comes back.
  *
- * Shapes: T tokens in the step, S sequences, R rows of logits. Sequences are ordered: first the
+ * Shapes: T tokens in the step, S sequences, R rows of logits, G groups of layers, which have K/V blocks of
+ * their own. Sequences are ordered: first the
  * num_prefill_seqs that compute prompt tokens (any number of tokens each), then the decoding ones,
  * each with exactly one token. Token t belongs to the sequence s with
  * cu_seqlens_q[s] <= t < cu_seqlens_q[s+1].
@@ -19,7 +20,8 @@
 #include "base/bit_set.h"
 #include "link/sampling.h"
 
-enum { BLOCK_SIZE = 16 }; /* tokens in a K/V block */
+enum { BLOCK_SIZE = 16 };    /* tokens in a K/V block */
+enum { KV_GROUPS_MAX = 16 }; /* of layers, each with block tables of its own (kvcache/kv_groups.h) */
 
 /* As in vLLM: what a person writes as 0 may arrive as a little more. */
 #define SAMPLING_GREEDY_BELOW 1e-5f
@@ -78,22 +80,40 @@ struct step {
     int32_t num_tokens, num_seqs, num_logits; /* T, S, R */
     int32_t num_pooled;                       /* of the R: rows that pool */
     int32_t num_prefill_tokens, num_prefill_seqs;
-    int32_t block_table_stride;         /* entries a row of block_tables */
-    const int32_t *token_ids;           /* [T]; >= 0 an id; < 0: the token last sampled for batch_slot ~id */
-    const int32_t *positions;           /* [T] */
-    const int32_t *slot_mapping;        /* [T] block_id * BLOCK_SIZE + offset: where the token's K and V go */
-    const int32_t *cu_seqlens_q;        /* [S+1] */
-    const int32_t *seqlens_k;           /* [S] tokens of context after this step, the step's own included */
-    const int32_t *block_tables;        /* [S][stride] */
-    const int32_t *logit_rows;          /* [R] token index t in [0, T), strictly ascending */
+    int32_t num_kv_groups;       /* G; 0 is 1 */
+    int32_t block_table_stride;  /* entries a row of block_tables */
+    const int32_t *token_ids;    /* [T]; >= 0 an id; < 0: the token last sampled for batch_slot ~id */
+    const int32_t *positions;    /* [T] */
+    const int32_t *slot_mapping; /* [G][T] block_id * BLOCK_SIZE + offset: where the token's K and V go */
+    const int32_t *cu_seqlens_q; /* [S+1] */
+    const int32_t *seqlens_k;    /* [S] tokens of context after this step, the step's own included */
+    const int32_t *block_tables; /* [G][S][stride]; what no token of the step sees may be any block */
+    const int32_t *logit_rows;   /* [R] token index t in [0, T), strictly ascending */
     const struct sample_params *sample; /* [R] */
 };
+
+/* Of one group: [T], [S][stride]. */
+static inline const int32_t *step_slot_mapping(const struct step *s, int32_t kv_group)
+{
+    return s->slot_mapping + (int64_t)kv_group * s->num_tokens;
+}
+
+static inline const int32_t *step_block_tables(const struct step *s, int32_t kv_group)
+{
+    return s->block_tables + (int64_t)kv_group * s->num_seqs * s->block_table_stride;
+}
+
+static inline int32_t step_num_kv_groups(const struct step *s)
+{
+    return s->num_kv_groups > 0 ? s->num_kv_groups : 1;
+}
 
 /* The largest step that will ever be asked for: a device allocates for it once. */
 struct step_limits {
     int32_t num_tokens, num_seqs, num_logits, num_batch_slots;
     int32_t max_model_len;       /* tokens of one sequence */
     int32_t num_steps_in_flight; /* step_begin calls before the first step_end: 1 or 2 */
+    int32_t num_kv_groups;       /* of steps; 0 is 1 */
 };
 
 #endif

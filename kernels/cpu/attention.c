@@ -39,6 +39,7 @@ struct attention_task {
     const struct attention_kernels *kernels;
     const struct attention_plan *plan;
     const struct step *step;
+    const int32_t *tables; /* the step's block tables of the layer's group */
     const struct kv_pool *pool;
     const struct attention_args *args;
     const float *qkv;
@@ -110,7 +111,7 @@ static void run_tile(const struct attention_task *t, const struct attention_item
     tile.first_key = max_of(begin - position, 0);
     tile.end_key = min_of(end - position, KV_TILE);
     tile.masked = r->first[r->num_rows - 1] > position || r->end[0] < position + KV_TILE;
-    const int32_t *blocks = t->step->block_tables + (int64_t)item->seq_idx * t->step->block_table_stride;
+    const int32_t *blocks = t->tables + (int64_t)item->seq_idx * t->step->block_table_stride;
     int32_t first_block = (position + tile.first_key) / BLOCK_SIZE, last_block = (end - 1) / BLOCK_SIZE;
     for (int i = 0; i < KV_TILE_BLOCKS; i++) {
         int32_t block = position / BLOCK_SIZE + i;
@@ -218,6 +219,7 @@ void cpu_attention(struct device *d, const struct batch *b, void *out, const voi
         .kernels = c->isa->attention,
         .plan = &b->attention,
         .step = b->step,
+        .tables = step_block_tables(b->step, args->kv_group),
         .pool = pool,
         .args = args,
         .qkv = qkv,

@@ -17,6 +17,7 @@ struct rotation {
 
 struct rope_task {
     const struct step *step;
+    const int32_t *slot_mapping; /* the step's, of the layer's group */
     const struct rope_args *args;
     float *qkv;
     struct kv_pool *pool;
@@ -78,8 +79,7 @@ static void rope_token(const struct rope_task *t, int64_t token, struct rotation
     for (int32_t h = 0; h < a->num_heads; h++) rope_head(q + h * a->head_dim, r, a->q_norm, a);
     for (int32_t h = 0; h < a->num_kv_heads; h++) {
         rope_head(k + h * a->head_dim, r, a->k_norm, a);
-        kv_pool_write(t->pool, t->layer, t->step->slot_mapping[token], h, k + h * a->head_dim,
-                      v + h * a->head_dim);
+        kv_pool_write(t->pool, t->layer, t->slot_mapping[token], h, k + h * a->head_dim, v + h * a->head_dim);
     }
 }
 
@@ -97,7 +97,12 @@ void cpu_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struc
 {
     assert_always(args->rotary_dim <= ROTARY_DIM_MAX && args->rotary_dim <= args->head_dim &&
                   args->rotary_dim % 2 == 0);
-    struct rope_task t = {.step = b->step, .args = args, .qkv = qkv, .pool = pool, .layer = layer};
+    struct rope_task t = {.step = b->step,
+                          .slot_mapping = step_slot_mapping(b->step, args->kv_group),
+                          .args = args,
+                          .qkv = qkv,
+                          .pool = pool,
+                          .layer = layer};
     int64_t values_per_token = (int64_t)(args->num_heads + 2 * args->num_kv_heads) * args->head_dim;
     cpu_device_run(cpu_device_of(d), b->step->num_tokens * values_per_token, rope_tokens, &t);
 }

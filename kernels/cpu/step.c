@@ -13,10 +13,14 @@ static bool is_token_known(const struct cpu_device *c, int32_t id)
 /* A token's place in its sequence, and that its K and V go where the block table will look for them. */
 static bool is_in_place(const struct step *s, int32_t seq_idx, int32_t token)
 {
-    const int32_t *blocks = s->block_tables + (int64_t)seq_idx * s->block_table_stride;
-    int32_t position = s->positions[token], slot = s->slot_mapping[token];
-    return position == s->seqlens_k[seq_idx] - (s->cu_seqlens_q[seq_idx + 1] - token) &&
-           slot == blocks[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
+    int32_t position = s->positions[token];
+    bool in_place = position == s->seqlens_k[seq_idx] - (s->cu_seqlens_q[seq_idx + 1] - token);
+    for (int32_t g = 0; g < step_num_kv_groups(s) && in_place; g++) {
+        const int32_t *blocks = step_block_tables(s, g) + (int64_t)seq_idx * s->block_table_stride;
+        in_place = step_slot_mapping(s, g)[token] ==
+                   blocks[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
+    }
+    return in_place;
 }
 
 static void check_seq(const struct cpu_device *c, const struct step *s, int32_t seq_idx)

@@ -189,8 +189,10 @@ int server_rows_open(const char *device, int32_t num_heads, int32_t head_dim, in
     struct device_options options = {.cpu_isa = "auto", .num_threads = 1};
     if (!r) return error_set(err, STATUS_NO_MEMORY, "no memory for the lab");
     r->num_tokens_max = num_tokens_max;
-    r->args =
-        (struct attention_args){num_heads, num_heads, head_dim, 1.0f / sqrtf((float)head_dim), 0, 0, NULL};
+    r->args = (struct attention_args){.num_heads = num_heads,
+                                      .num_kv_heads = num_heads,
+                                      .head_dim = head_dim,
+                                      .scale = 1.0f / sqrtf((float)head_dim)};
     int status = device_open(device, &options, &r->d, err);
     if (!status) status = prepare(r, err);
     if (!status) status = allocate(r, err);
