@@ -22,6 +22,7 @@ void engine_step_limits(const struct engine_options *options, const struct devic
         .num_logits = max_of(options->max_num_logits, num_seqs),
         .num_batch_slots = num_seqs * num_steps,
         .max_model_len = options->max_model_len,
+        .num_kv_groups = 1,
         .num_steps_in_flight = num_steps,
     };
 }
@@ -56,6 +57,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .max_model_len = e->limits.max_model_len,
         .num_batch_slots = e->limits.num_batch_slots,
         .max_num_sequences = request_slots_count(e->slots),
+        .kv_groups = {.count = 1},
         .num_blocks = e->options.num_blocks,
         .num_host_blocks = e->options.num_host_blocks,
         .target_us = e->options.target_us,

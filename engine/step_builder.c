@@ -18,10 +18,11 @@ struct request_sampling {
 
 struct step_buffer {
     struct step step;
-    int32_t *token_ids, *positions, *slot_mapping;    /* [num_tokens] */
-    int32_t *cu_seqlens_q, *seqlens_k, *block_tables; /* [num_seqs + 1], [num_seqs], [num_seqs][stride] */
-    int32_t *logit_rows;                              /* [num_logits] */
-    struct sample_params *sample;                     /* [num_logits] */
+    int32_t *token_ids, *positions, *slot_mapping; /* [num_tokens], [groups][num_tokens] */
+    int32_t *cu_seqlens_q, *seqlens_k,
+        *block_tables;            /* [num_seqs + 1], [num_seqs], [groups][num_seqs][stride] */
+    int32_t *logit_rows;          /* [num_logits] */
+    struct sample_params *sample; /* [num_logits] */
     int32_t num_constrained;
 };
 
@@ -35,16 +36,17 @@ struct step_builder {
 static int buffer_create(struct step_buffer *buf, const struct step_limits *limits, int32_t stride)
 {
     size_t tokens = (size_t)limits->num_tokens, seqs = (size_t)limits->num_seqs,
-           logits = (size_t)limits->num_logits;
+           logits = (size_t)limits->num_logits, groups = (size_t)limits->num_kv_groups;
     buf->token_ids = calloc(tokens, sizeof(int32_t));
     buf->positions = calloc(tokens, sizeof(int32_t));
-    buf->slot_mapping = calloc(tokens, sizeof(int32_t));
+    buf->slot_mapping = calloc(groups * tokens, sizeof(int32_t));
     buf->cu_seqlens_q = calloc(seqs + 1, sizeof(int32_t));
     buf->seqlens_k = calloc(seqs, sizeof(int32_t));
-    buf->block_tables = calloc(seqs * (size_t)stride, sizeof(int32_t));
+    buf->block_tables = calloc(groups * seqs * (size_t)stride, sizeof(int32_t));
     buf->logit_rows = calloc(logits, sizeof(int32_t));
     buf->sample = calloc(logits, sizeof(struct sample_params));
-    buf->step = (struct step){.block_table_stride = stride,
+    buf->step = (struct step){.num_kv_groups = limits->num_kv_groups,
+                              .block_table_stride = stride,
                               .token_ids = buf->token_ids,
                               .positions = buf->positions,
                               .slot_mapping = buf->slot_mapping,
@@ -73,6 +75,7 @@ static void buffer_destroy(struct step_buffer *buf)
 int step_builder_create(const struct step_limits *limits, struct step_builder **out, struct error *err)
 {
     assert_always(limits->num_steps_in_flight >= 1 && limits->num_steps_in_flight <= 2);
+    assert_always(limits->num_kv_groups >= 1);
     struct step_builder *b = calloc(1, sizeof(*b));
     int status = b ? 0 : STATUS_NO_MEMORY;
     if (!status) {
@@ -178,21 +181,47 @@ static void add_rows(struct step_builder *b, struct step_buffer *buf, const stru
 }
 
 static void add_entry(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
-                      const int32_t *block_table, const struct plan_entry *e)
+                      const struct plan_entry *e)
 {
     struct step *step = &buf->step;
     for (int32_t i = 0; i < e->num_tokens; i++) {
         int32_t position = e->position + i, t = step->num_tokens++;
         buf->token_ids[t] = position < seq->num_tokens ? seq->tokens[position] : ~seq->batch_slot;
         buf->positions[t] = position;
-        buf->slot_mapping[t] = block_table[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
     }
     int32_t s = step->num_seqs++;
     buf->cu_seqlens_q[s + 1] = step->num_tokens;
     buf->seqlens_k[s] = e->position + e->num_tokens;
-    memcpy(buf->block_tables + (size_t)s * (size_t)b->table_stride, block_table,
-           (size_t)div_up(buf->seqlens_k[s], BLOCK_SIZE) * sizeof(int32_t));
     add_rows(b, buf, seq, e);
+}
+
+/* What lies behind the window is not the sequence's any more: a kernel that reads more than it needs gets a block that is.
+ */
+static void copy_table(const struct kv_table *table, int32_t num_blocks, int32_t *to)
+{
+    assert_always(table->begin < num_blocks && num_blocks <= table->end);
+    for (int32_t i = 0; i < table->begin; i++) to[i] = table->block_ids[table->begin];
+    memcpy(to + table->begin, table->block_ids + table->begin,
+           (size_t)(num_blocks - table->begin) * sizeof(to[0]));
+}
+
+/* The blocks of sequence s of the step in one group, behind all that the step says of tokens and sequences. */
+static void add_blocks(struct step_buffer *buf, int32_t s, int32_t group, const struct kv_table *table)
+{
+    const struct step *step = &buf->step;
+    int32_t *slots = buf->slot_mapping + (int64_t)group * step->num_tokens;
+    int64_t row = (int64_t)group * step->num_seqs + s;
+    copy_table(table, (int32_t)div_up(buf->seqlens_k[s], BLOCK_SIZE),
+               buf->block_tables + row * step->block_table_stride);
+    for (int32_t t = buf->cu_seqlens_q[s]; t < buf->cu_seqlens_q[s + 1]; t++) {
+        int32_t position = buf->positions[t];
+        slots[t] = table->block_ids[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
+    }
+}
+
+static const struct plan_entry *entry_of(const struct plan *plan, int32_t s)
+{
+    return s < plan->num_prefills ? &plan->prefills[s] : &plan->decodes[s - plan->num_prefills];
 }
 
 const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,
@@ -207,11 +236,14 @@ const struct step *step_builder_build(struct step_builder *b, int buffer_idx, st
     step->num_prefill_tokens = plan->num_prefill_tokens;
     step->num_prefill_seqs = plan->num_prefills;
     for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
-        const struct plan_entry *e =
-            i < plan->num_prefills ? &plan->prefills[i] : &plan->decodes[i - plan->num_prefills];
-        const struct sequence *seq = scheduler_sequence(s, e->seq_id);
-        add_entry(b, buf, seq, scheduler_block_table(s, seq), e);
+        const struct plan_entry *e = entry_of(plan, i);
+        add_entry(b, buf, scheduler_sequence(s, e->seq_id), e);
     }
+    for (int32_t g = 0; g < step->num_kv_groups; g++)
+        for (int32_t i = 0; i < step->num_seqs; i++) {
+            int32_t batch_slot = scheduler_sequence(s, entry_of(plan, i)->seq_id)->batch_slot;
+            add_blocks(buf, i, g, kv_tables_get(scheduler_tables(s), batch_slot, g));
+        }
     assert_always(step->num_tokens == plan->num_tokens && step->num_logits == plan->num_logits);
     return step;
 }

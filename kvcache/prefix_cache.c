@@ -10,21 +10,26 @@
 
 #include "base/check.h"
 
-enum { NO_BLOCK = -1, IDS_BYTES = BLOCK_SIZE * sizeof(int32_t) };
+/* Between the homes of one hash in two groups. */
+static const uint32_t GROUP_STRIDE = 0x9E3779B1u;
+
+enum { NO_BLOCK = NO_KV_BLOCK, IDS_BYTES = BLOCK_SIZE * sizeof(int32_t) };
 
 struct entry {
     struct block_hash hash, parent;
+    int32_t group;
     int32_t token_ids[BLOCK_SIZE];
 };
 
 struct prefix_cache {
     struct block_manager *bm;
+    struct kv_groups groups;
     struct block_hash model; /* of the model's key */
     int32_t num_entries;
     uint32_t mask;       /* places - 1 */
     int32_t *places;     /* block ids, NO_BLOCK: empty */
     int32_t *successors; /* [places] by the parent's first bytes: the block that was last entered behind it */
-    uint64_t *evicted;   /* [places] by a hash's first bytes: its next eight; 0: none */
+    uint64_t *evicted;   /* [places] by a hash's first bytes, of any group: its next eight; 0: none */
     struct entry *entries; /* by block id; meaningful where the block manager says known */
 };
 
@@ -44,18 +49,23 @@ static struct block_hash block_hash_of(const struct block_hash *parent, const vo
     return out;
 }
 
-static uint32_t home_place(const struct prefix_cache *pc, const struct block_hash *hash)
+static uint32_t home_place(const struct prefix_cache *pc, int32_t group, const struct block_hash *hash)
 {
     uint32_t first;
     memcpy(&first, hash->bytes, sizeof(first));
-    return first & pc->mask;
+    return (first + (uint32_t)group * GROUP_STRIDE) & pc->mask;
+}
+
+static bool entry_has(const struct entry *e, int32_t group, const struct block_hash *hash)
+{
+    return e->group == group && block_hash_equal(&e->hash, hash);
 }
 
 /* Where the hash is, or the empty place where it would go. */
-static uint32_t find_place(const struct prefix_cache *pc, const struct block_hash *hash)
+static uint32_t find_place(const struct prefix_cache *pc, int32_t group, const struct block_hash *hash)
 {
-    uint32_t place = home_place(pc, hash);
-    while (pc->places[place] != NO_BLOCK && !block_hash_equal(&pc->entries[pc->places[place]].hash, hash))
+    uint32_t place = home_place(pc, group, hash);
+    while (pc->places[place] != NO_BLOCK && !entry_has(&pc->entries[pc->places[place]], group, hash))
         place = (place + 1) & pc->mask;
     return place;
 }
@@ -64,7 +74,8 @@ static uint32_t find_place(const struct prefix_cache *pc, const struct block_has
 static void remove_place(struct prefix_cache *pc, uint32_t gap)
 {
     for (uint32_t at = (gap + 1) & pc->mask; pc->places[at] != NO_BLOCK; at = (at + 1) & pc->mask) {
-        uint32_t home = home_place(pc, &pc->entries[pc->places[at]].hash);
+        const struct entry *e = &pc->entries[pc->places[at]];
+        uint32_t home = home_place(pc, e->group, &e->hash);
         if (((at - home) & pc->mask) < ((at - gap) & pc->mask)) continue;
         pc->places[gap] = pc->places[at];
         gap = at;
@@ -74,7 +85,7 @@ static void remove_place(struct prefix_cache *pc, uint32_t gap)
 
 static void forget_block(struct prefix_cache *pc, int32_t block_id)
 {
-    uint32_t place = find_place(pc, &pc->entries[block_id].hash);
+    uint32_t place = find_place(pc, pc->entries[block_id].group, &pc->entries[block_id].hash);
     assert_always(pc->places[place] == block_id);
     remove_place(pc, place);
     pc->num_entries--;
@@ -91,12 +102,12 @@ static void on_evict(void *context, int32_t block_id)
 {
     struct prefix_cache *pc = context;
     const struct block_hash *hash = &pc->entries[block_id].hash;
-    pc->evicted[home_place(pc, hash)] = mark_of(hash);
+    pc->evicted[home_place(pc, 0, hash)] = mark_of(hash);
     forget_block(pc, block_id);
 }
 
-int prefix_cache_create(struct block_manager *bm, const void *model_key, size_t key_bytes,
-                        struct prefix_cache **out, struct error *err)
+int prefix_cache_create(struct block_manager *bm, const struct kv_groups *groups, const void *model_key,
+                        size_t key_bytes, struct prefix_cache **out, struct error *err)
 {
     size_t num_blocks = (size_t)block_manager_num_blocks(bm), num_places = 4;
     while (num_places < 2 * num_blocks) num_places *= 2;
@@ -113,6 +124,7 @@ int prefix_cache_create(struct block_manager *bm, const void *model_key, size_t 
     }
     for (size_t i = 0; i < num_places; i++) pc->places[i] = pc->successors[i] = NO_BLOCK;
     pc->bm = bm;
+    pc->groups = *groups;
     pc->mask = (uint32_t)num_places - 1;
     pc->model = block_hash_of(&(struct block_hash){{0}}, model_key, key_bytes);
     block_manager_on_evict(bm, on_evict, pc);
@@ -146,26 +158,56 @@ static bool entry_is(const struct entry *e, const struct block_hash *parent, con
     return block_hash_equal(&e->parent, parent) && memcmp(e->token_ids, token_ids, IDS_BYTES) == 0;
 }
 
-int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
-                           struct block_hash *hash, int32_t *block_ids)
+/* The group's block of these tokens behind the parent. */
+static int32_t find_block(const struct prefix_cache *pc, int32_t group, const struct block_hash *parent,
+                          const struct block_hash *hash, const int32_t *token_ids)
 {
-    int32_t n = 0;
-    for (; n < max_blocks; n++, token_ids += BLOCK_SIZE) {
-        struct block_hash next = *hash;
+    int32_t id = pc->places[find_place(pc, group, hash)];
+    return id != NO_BLOCK && entry_is(&pc->entries[id], parent, token_ids) ? id : NO_BLOCK;
+}
+
+/* The longest run of blocks that leaves out none which the token behind them sees, in any group; the ids of what was
+ * found on the way are written. */
+static int32_t find_prefix(const struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
+                           struct block_hash *hash, int32_t *block_ids, int32_t stride)
+{
+    struct block_hash parent, next = *hash;
+    int32_t run[KV_GROUPS_MAX] = {0}; /* where the newest run of blocks of a group begins */
+    int32_t num_hits = 0;
+    for (int32_t i = 0; i < max_blocks; i++, token_ids += BLOCK_SIZE) {
+        bool is_hit = true;
+        parent = next;
         prefix_cache_extend(&next, token_ids);
-        int32_t id = pc->places[find_place(pc, &next)];
-        if (id == NO_BLOCK || !entry_is(&pc->entries[id], hash, token_ids)) break;
-        block_manager_share(pc->bm, id);
-        block_ids[n] = id;
+        for (int32_t g = 0; g < pc->groups.count; g++) {
+            const struct kv_group *group = &pc->groups.groups[g];
+            int32_t id = find_block(pc, g, &parent, &next, token_ids);
+            block_ids[(size_t)g * (size_t)stride + (size_t)i] = id;
+            if (id == NO_BLOCK && group->window == 0) return num_hits;
+            if (id == NO_BLOCK) run[g] = i + 1;
+            is_hit = is_hit && run[g] <= kv_group_first_block(group, (i + 1) * BLOCK_SIZE);
+        }
+        if (!is_hit) continue;
+        num_hits = i + 1;
         *hash = next;
     }
-    return n;
+    return num_hits;
+}
+
+int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
+                           struct block_hash *hash, int32_t *block_ids, int32_t stride)
+{
+    int32_t num_hits = find_prefix(pc, token_ids, max_blocks, hash, block_ids, stride);
+    for (int32_t g = 0; g < pc->groups.count; g++, block_ids += stride)
+        for (int32_t i = kv_group_first_block(&pc->groups.groups[g], num_hits * BLOCK_SIZE); i < num_hits;
+             i++)
+            block_manager_share(pc->bm, block_ids[i]);
+    return num_hits;
 }
 
 /* The newest block behind the parent, if it is still there. */
 static const struct entry *find_successor(const struct prefix_cache *pc, const struct block_hash *parent)
 {
-    int32_t id = pc->successors[home_place(pc, parent)];
+    int32_t id = pc->successors[home_place(pc, 0, parent)];
     bool is_there = id != NO_BLOCK && block_manager_is_known(pc->bm, id);
     return is_there && block_hash_equal(&pc->entries[id].parent, parent) ? &pc->entries[id] : NULL;
 }
@@ -176,7 +218,8 @@ struct cache_miss prefix_cache_explain(const struct prefix_cache *pc, const int3
     struct block_hash next = *hash;
     int32_t n = 0;
     prefix_cache_extend(&next, token_ids);
-    if (pc->evicted[home_place(pc, &next)] == mark_of(&next))
+    bool is_there = pc->places[find_place(pc, 0, &next)] != NO_BLOCK; /* and in another group it is not */
+    if (is_there || pc->evicted[home_place(pc, 0, &next)] == mark_of(&next))
         return (struct cache_miss){CACHE_MISS_EVICTED, position};
     const struct entry *successor = find_successor(pc, hash);
     if (!successor) return (struct cache_miss){CACHE_MISS_NEW, position};
@@ -184,19 +227,26 @@ struct cache_miss prefix_cache_explain(const struct prefix_cache *pc, const int3
     return (struct cache_miss){CACHE_MISS_DIFFERS, position + n};
 }
 
-void prefix_cache_insert(struct prefix_cache *pc, int32_t block_id, const int32_t *token_ids,
-                         struct block_hash *hash)
+static void insert_block(struct prefix_cache *pc, int32_t block_id, const struct entry *entry)
 {
-    struct block_hash parent = *hash;
-    prefix_cache_extend(hash, token_ids);
-    uint32_t place = find_place(pc, hash);
+    uint32_t place = find_place(pc, entry->group, &entry->hash);
     if (pc->places[place] != NO_BLOCK) return;
     block_manager_set_known(pc->bm, block_id, true);
     pc->places[place] = block_id;
-    pc->successors[home_place(pc, &parent)] = block_id;
-    pc->entries[block_id] = (struct entry){.hash = *hash, .parent = parent};
-    memcpy(pc->entries[block_id].token_ids, token_ids, IDS_BYTES);
+    pc->successors[home_place(pc, 0, &entry->parent)] = block_id;
+    pc->entries[block_id] = *entry;
     pc->num_entries++;
+}
+
+void prefix_cache_insert(struct prefix_cache *pc, const int32_t *block_ids, const int32_t *token_ids,
+                         struct block_hash *hash)
+{
+    struct entry entry = {.parent = *hash};
+    prefix_cache_extend(hash, token_ids);
+    entry.hash = *hash;
+    memcpy(entry.token_ids, token_ids, IDS_BYTES);
+    for (; entry.group < pc->groups.count; entry.group++)
+        if (block_ids[entry.group] != NO_BLOCK) insert_block(pc, block_ids[entry.group], &entry);
 }
 
 void prefix_cache_forget(struct prefix_cache *pc, int32_t block_id)
@@ -204,6 +254,22 @@ void prefix_cache_forget(struct prefix_cache *pc, int32_t block_id)
     if (!block_manager_is_known(pc->bm, block_id)) return;
     forget_block(pc, block_id);
     block_manager_set_known(pc->bm, block_id, false);
+}
+
+void prefix_cache_forget_chain(struct prefix_cache *pc, const int32_t *token_ids, int32_t num_blocks,
+                               const struct block_hash *root)
+{
+    struct block_hash hash = *root;
+    for (int32_t i = 0; i < num_blocks; i++, token_ids += BLOCK_SIZE) {
+        prefix_cache_extend(&hash, token_ids);
+        for (int32_t g = 0; g < pc->groups.count; g++) {
+            int32_t id = pc->places[find_place(pc, g, &hash)];
+            if (id == NO_BLOCK) continue;
+            block_manager_share(pc->bm, id);
+            prefix_cache_forget(pc, id);
+            block_manager_release(pc->bm, 1, &id);
+        }
+    }
 }
 
 int32_t prefix_cache_num_entries(const struct prefix_cache *pc)
@@ -220,7 +286,8 @@ void prefix_cache_check(const struct prefix_cache *pc)
         const struct entry *e = &pc->entries[id];
         num_in_map++;
         assert_always(block_manager_is_known(pc->bm, id));
-        assert_always(find_place(pc, &e->hash) == place);
+        assert_always(e->group >= 0 && e->group < pc->groups.count);
+        assert_always(find_place(pc, e->group, &e->hash) == place);
         struct block_hash hash = e->parent;
         prefix_cache_extend(&hash, e->token_ids);
         assert_always(block_hash_equal(&hash, &e->hash));

@@ -36,14 +36,12 @@ void sequence_list_remove(struct scheduler *s, struct sequence_list *list, int32
 static int create_arrays(struct scheduler *s)
 {
     const struct scheduler_options *o = &s->options;
-    s->table_stride = (int32_t)div_up(o->max_model_len, BLOCK_SIZE);
     s->num_sequences = o->max_num_sequences + o->num_batch_slots;
     s->sequences = calloc((size_t)s->num_sequences, sizeof(s->sequences[0]));
-    s->block_tables = calloc((size_t)o->num_batch_slots * (size_t)s->table_stride, sizeof(int32_t));
     s->free_batch_slots = calloc((size_t)o->num_batch_slots, sizeof(int32_t));
     s->tenants = calloc((size_t)s->num_sequences, sizeof(s->tenants[0]));
     s->active = calloc((size_t)s->num_sequences, sizeof(s->active[0]));
-    bool all = s->sequences && s->block_tables && s->free_batch_slots && s->tenants && s->active;
+    bool all = s->sequences && s->free_batch_slots && s->tenants && s->active;
     return all ? 0 : STATUS_NO_MEMORY;
 }
 
@@ -60,8 +58,11 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
     if (status) error_set(err, status, "no memory for the scheduler's tables");
     if (!status) status = block_manager_create(options->num_blocks, &s->blocks, err);
     if (!status && options->enable_prefix_caching)
-        status =
-            prefix_cache_create(s->blocks, options->model_key, options->model_key_bytes, &s->prefixes, err);
+        status = prefix_cache_create(s->blocks, &options->kv_groups, options->model_key,
+                                     options->model_key_bytes, &s->prefixes, err);
+    if (!status)
+        status = kv_tables_create(s->blocks, s->prefixes, &options->kv_groups, options->num_batch_slots,
+                                  options->max_model_len, &s->tables, err);
     if (!status) status = host_blocks_create(options->num_host_blocks, &s->host_blocks, err);
     if (status) {
         scheduler_destroy(s);
@@ -77,11 +78,11 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
 void scheduler_destroy(struct scheduler *s)
 {
     if (!s) return;
+    kv_tables_destroy(s->tables);
     prefix_cache_destroy(s->prefixes);
     block_manager_destroy(s->blocks);
     host_blocks_destroy(s->host_blocks);
     free(s->sequences);
-    free(s->block_tables);
     free(s->free_batch_slots);
     free(s->tenants);
     free(s->active);
@@ -139,7 +140,8 @@ static uint64_t due_us_of(const struct scheduler *s, const struct sequence_input
 int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id)
 {
     assert_always(input->num_prompt + input->max_tokens <= s->options.max_model_len);
-    if (sequence_num_blocks_max(input->num_prompt, input->max_tokens) > s->options.num_blocks)
+    int32_t num_places = sequence_num_places_max(input->num_prompt, input->max_tokens);
+    if (kv_groups_num_blocks_max(&s->options.kv_groups, num_places) > s->options.num_blocks)
         return STATUS_NO_BLOCKS;
     struct block_hash root = {{0}};
     if (s->prefixes) prefix_cache_root(s->prefixes, input->salt, (size_t)input->salt_bytes, &root);
@@ -161,9 +163,9 @@ struct sequence *scheduler_sequence(struct scheduler *s, int32_t seq_id)
     return &s->sequences[seq_id];
 }
 
-const int32_t *scheduler_block_table(const struct scheduler *s, const struct sequence *seq)
+const struct kv_tables *scheduler_tables(const struct scheduler *s)
 {
-    return table_of(s, seq->batch_slot);
+    return s->tables;
 }
 
 /* ---- holding and giving back ---- */
@@ -173,19 +175,17 @@ void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq)
     if (!s->prefixes) return;
     int32_t num_tokens = min_of(seq->num_computed, seq->num_tokens);
     if (!s->options.prefill_decode_equal) num_tokens = min_of(num_tokens, seq->num_prompt);
-    const int32_t *table = table_of(s, seq->batch_slot);
     for (int32_t i = seq->num_hashed_blocks; i < num_tokens / BLOCK_SIZE; i++) {
-        prefix_cache_insert(s->prefixes, table[i], seq->tokens + (size_t)i * BLOCK_SIZE, &seq->hash);
+        kv_tables_insert(s->tables, seq->batch_slot, i, seq->tokens + (size_t)i * BLOCK_SIZE, &seq->hash);
         seq->num_hashed_blocks = i + 1;
     }
 }
 
 void scheduler_release(struct scheduler *s, struct sequence *seq)
 {
-    block_manager_release(s->blocks, seq->num_blocks, table_of(s, seq->batch_slot));
+    kv_tables_release(s->tables, seq->batch_slot);
     s->free_batch_slots[s->num_free_batch_slots++] = seq->batch_slot;
     seq->batch_slot = -1;
-    seq->num_blocks = 0;
 }
 
 static void free_sequence(struct scheduler *s, struct sequence *seq)
@@ -198,8 +198,7 @@ static void free_sequence(struct scheduler *s, struct sequence *seq)
 /* Whatever was wrong with this sequence, its K and V are not handed to others. */
 static void forget_blocks(struct scheduler *s, const struct sequence *seq)
 {
-    const int32_t *table = table_of(s, seq->batch_slot);
-    for (int32_t i = 0; s->prefixes && i < seq->num_blocks; i++) prefix_cache_forget(s->prefixes, table[i]);
+    if (s->prefixes) kv_tables_forget(s->tables, seq->batch_slot, seq->tokens, &seq->root);
 }
 
 void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
@@ -243,13 +242,26 @@ void scheduler_end_step(struct scheduler *s)
     s->num_steps_in_flight--;
 }
 
+/* The windows of a sequence of which no step in flight begins before position: what is left behind makes room for
+ * more of its prompt. Where blocks are short, the next plan sees to it. */
+static void move_on(struct scheduler *s, struct sequence *seq, int32_t position)
+{
+    if (!kv_tables_is_behind(s->tables, seq->batch_slot, position)) return;
+    scheduler_hash_full_blocks(s, seq);
+    kv_tables_pass(s->tables, seq->batch_slot, position);
+    if (!sequence_is_decoding(seq)) (void)!kv_tables_hold(s->tables, seq->batch_slot, seq->num_tokens);
+}
+
 bool scheduler_end_entry(struct scheduler *s, const struct plan_entry *entry)
 {
     struct sequence *seq = scheduler_sequence(s, entry->seq_id);
     assert_always(seq->num_steps_in_flight > 0);
     seq->num_steps_in_flight--;
     seq->num_pending -= entry->samples && !entry->withheld;
-    if (seq->state == SEQUENCE_RUNNING) return true;
+    if (seq->state == SEQUENCE_RUNNING) {
+        move_on(s, seq, entry->position + entry->num_tokens - entry->withheld);
+        return true;
+    }
     assert_always(seq->state == SEQUENCE_CLOSING);
     if (seq->num_steps_in_flight == 0) {
         sequence_list_remove(s, &s->closing, entry->seq_id);

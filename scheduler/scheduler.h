@@ -3,8 +3,8 @@
  *
  * A plan is made in this order, each line with what the lines above left of the step:
  *
- *   1. room     every decoding sequence, oldest first, gets the block that its next token needs; when there
- *               is none, the youngest running sequence is preempted: its blocks go, it waits before all
+ *   1. room     every running sequence, oldest first, gets the blocks that its next token needs; when there
+ *               are none, the youngest running sequence is preempted: its blocks go, it waits before all
  *               others, and will compute its prompt and what it generated again; unless what it has computed
  *               is saved to host memory, where there is room and the prices call that cheaper
  *   2. decode   one token of every decoding sequence
@@ -22,8 +22,8 @@
  * Where the first does not fit into the step, a quarter of the step goes to shorter ones before it; at most
  * these two kinds are in a step, so that long prompts are not all begun and none ended.
  *
- * A sequence is admitted when all tokens that it has fit into blocks and one more block remains for each that
- * runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
+ * A sequence is admitted when all tokens that it has, or of a group with a window as many as it ever holds, fit
+ * into blocks and one more block of each group remains for each that runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
  * bypassed by others (nothing idles that somebody could use), but only BYPASS_MAX times: then it is urgent,
  * as preempted ones are at once, and nobody else is admitted until all urgent ones are. A preempted one comes
  * back when ROOM_BLOCKS remain for each, as far as it can need them: where all grow alike, none is preempted
@@ -34,7 +34,7 @@
  *
  * Steps in flight: plans may be made while earlier ones still run. What the scheduler takes for computed is
  * then only begun, so nothing is taken from a sequence that a step in flight names: a finished one keeps its
- * blocks until that step has ended (closing), and before a preemption scheduler_plan asks for an empty
+ * blocks until that step has ended (closing), a window moves on with the steps that end, and before a preemption scheduler_plan asks for an empty
  * device.
  *
  * Where the device's prefill and decode differ in bits, generated tokens are computed one at a time as decode
@@ -42,6 +42,7 @@
 #ifndef SCHEDULER_SCHEDULER_H
 #define SCHEDULER_SCHEDULER_H
 
+#include "kvcache/kv_tables.h"
 #include "scheduler/sequence.h"
 #include "scheduler/step_cost.h"
 
@@ -55,7 +56,8 @@ struct scheduler_options {
     int32_t max_model_len;
     int32_t num_batch_slots;   /* max_num_seqs times the steps in flight */
     int32_t max_num_sequences; /* in all states but free; closing ones come on top */
-    int32_t num_blocks;
+    struct kv_groups kv_groups;
+    int32_t num_blocks;      /* for all groups */
     int32_t num_host_blocks; /* for what preempted sequences have computed; 0: they compute it again */
     double target_us;        /* that a step may take; 0: any */
     bool enable_prefix_caching, prefill_decode_equal;
@@ -133,8 +135,8 @@ struct sequence *scheduler_sequence(struct scheduler *s, int32_t seq_id);
 void scheduler_set_prices(struct scheduler *s, const struct step_prices *prices);
 
 enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan);
-/* Blocks of a running sequence, in order: [num_blocks]. */
-const int32_t *scheduler_block_table(const struct scheduler *s, const struct sequence *seq);
+/* Running sequences' blocks, by batch_slot. */
+const struct kv_tables *scheduler_tables(const struct scheduler *s);
 
 /* The row of an entry that samples, in the newest step in flight, draws nothing after all: the sequence's last
  * token will be computed again, and its row then draws. */

@@ -33,15 +33,27 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     assert_always(sequence_num_generated(seq) <= seq->max_tokens);
     assert_always(seq->num_scored >= 1 && seq->num_scored <= seq->num_prompt);
     assert_always(has_blocks == (seq->batch_slot >= 0));
-    assert_always(div_up(seq->num_computed, BLOCK_SIZE) <= seq->num_blocks);
     /* The last token may be computed once more, to the same bits. */
     assert_always(seq->num_hashed_blocks * BLOCK_SIZE <= seq->num_computed + 1);
-    assert_always(seq->num_blocks <= sequence_num_blocks_max(seq->num_prompt, seq->max_tokens));
     if (seq->state == SEQUENCE_CLOSING) assert_always(seq->num_steps_in_flight > 0);
-    if (seq->state == SEQUENCE_WAITING) assert_always(seq->num_blocks == 0 && seq->num_steps_in_flight == 0);
+    if (seq->state == SEQUENCE_WAITING) assert_always(seq->num_steps_in_flight == 0);
     if (seq->saved != NO_HOST_BLOCK)
         assert_always(seq->state == SEQUENCE_WAITING && seq->num_preemptions > 0);
     assert_always(seq->num_saved_tokens < seq->num_tokens);
+}
+
+/* The sequence holds in each group what its next token sees, and no more than it was reckoned with. */
+static void check_blocks(const struct scheduler *s, const struct sequence *seq)
+{
+    const struct kv_groups *groups = &s->options.kv_groups;
+    int32_t num_places = sequence_num_places_max(seq->num_prompt, seq->max_tokens);
+    for (int32_t g = 0; g < groups->count; g++) {
+        const struct kv_table *table = kv_tables_get(s->tables, seq->batch_slot, g);
+        assert_always(table->begin <= kv_group_first_block(&groups->groups[g], seq->num_computed));
+        assert_always(div_up(seq->num_computed, BLOCK_SIZE) <= table->end);
+        assert_always(table->end <= div_up(num_places, BLOCK_SIZE));
+        assert_always(table->end - table->begin <= kv_group_num_blocks_max(groups, g, num_places));
+    }
 }
 
 /* Each host block is free or in the chain of one waiting sequence, which has what its saved tokens need. */
@@ -57,7 +69,8 @@ static void check_saved(const struct scheduler *s)
             assert_always(!used[id]);
             used[id] = true;
         }
-        if (seq->state != SEQUENCE_FREE) assert_always(count == div_up(seq->num_saved_tokens, BLOCK_SIZE));
+        if (seq->state != SEQUENCE_FREE)
+            assert_always(count == kv_groups_num_seen(&s->options.kv_groups, seq->num_saved_tokens));
         num_saved += count;
     }
     assert_always(num_saved + host_blocks_num_free(s->host_blocks) == s->options.num_host_blocks);
@@ -73,7 +86,15 @@ static void check_hash(const struct sequence *seq)
     assert_always(memcmp(&hash, &seq->hash, sizeof(hash)) == 0);
 }
 
-/* Each reference of a block is one entry of one table, and no sequence slot is used twice. */
+static void count_references(const struct scheduler *s, int32_t batch_slot, int32_t *refs)
+{
+    for (int32_t g = 0; g < s->options.kv_groups.count; g++) {
+        const struct kv_table *table = kv_tables_get(s->tables, batch_slot, g);
+        for (int32_t i = table->begin; i < table->end; i++) refs[table->block_ids[i]]++;
+    }
+}
+
+/* Each reference of a block is one entry of one table of one group, and no sequence slot is used twice. */
 static void check_tables(const struct scheduler *s)
 {
     int32_t num_used = 0;
@@ -86,10 +107,13 @@ static void check_tables(const struct scheduler *s)
         assert_always(!used[seq->batch_slot]);
         used[seq->batch_slot] = true;
         num_used++;
-        for (int32_t i = 0; i < seq->num_blocks; i++) refs[table_of(s, seq->batch_slot)[i]]++;
+        count_references(s, seq->batch_slot, refs);
     }
     assert_always(num_used + s->num_free_batch_slots == s->options.num_batch_slots);
-    for (int32_t i = 0; i < s->num_free_batch_slots; i++) assert_always(!used[s->free_batch_slots[i]]);
+    for (int32_t i = 0; i < s->num_free_batch_slots; i++) {
+        assert_always(!used[s->free_batch_slots[i]]);
+        assert_always(kv_tables_num_held(s->tables, s->free_batch_slots[i]) == 0);
+    }
     for (int32_t id = 0; id < s->options.num_blocks; id++)
         assert_always(refs[id] == block_manager_ref_count(s->blocks, id));
     free(refs);
@@ -140,6 +164,7 @@ void scheduler_check(const struct scheduler *s)
     for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];
         if (seq->state != SEQUENCE_FREE) check_marks(s, seq);
+        if (seq->state != SEQUENCE_FREE && seq->batch_slot >= 0) check_blocks(s, seq);
         if (seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_WAITING) check_hash(seq);
     }
     check_tables(s);

@@ -29,10 +29,10 @@ struct scheduler {
     struct scheduler_options options;
     struct block_manager *blocks;
     struct prefix_cache *prefixes; /* NULL: off */
+    struct kv_tables *tables;      /* rows: batch slots */
     struct host_blocks *host_blocks;
-    int32_t num_sequences, table_stride;
+    int32_t num_sequences;
     struct sequence *sequences; /* [num_sequences] */
-    int32_t *block_tables;      /* [num_batch_slots][table_stride] */
     int32_t *free_batch_slots;  /* a stack */
     int32_t num_free_batch_slots;
     struct sequence_list free, urgent, running, closing; /* running: oldest first; urgent: they wait, too */
@@ -53,11 +53,6 @@ struct scheduler {
 static inline int32_t id_of(const struct scheduler *s, const struct sequence *seq)
 {
     return (int32_t)(seq - s->sequences);
-}
-
-static inline int32_t *table_of(const struct scheduler *s, int32_t batch_slot)
-{
-    return s->block_tables + (size_t)batch_slot * (size_t)s->table_stride;
 }
 
 /* after: NO_SEQUENCE for the front. */

@@ -14,16 +14,15 @@ static bool make_room(struct scheduler *s, struct plan *plan)
 {
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         struct sequence *seq = &s->sequences[id];
-        if (!sequence_is_decoding(seq) || !sequence_wants_step(seq)) continue;
-        if (seq->num_computed < seq->num_blocks * BLOCK_SIZE) continue;
-        while (block_manager_hold(s->blocks, 1, table_of(s, seq->batch_slot) + seq->num_blocks) != 0) {
+        if (sequence_num_uncomputed(seq) == 0 || !sequence_wants_step(seq)) continue;
+        if (seq->num_computed < kv_tables_num_places(s->tables, seq->batch_slot)) continue;
+        while (kv_tables_hold(s->tables, seq->batch_slot, seq->num_computed + 1) != 0) {
             if (s->num_steps_in_flight > 0) return false;
             struct sequence *youngest = &s->sequences[s->running.tail];
             assert_always(s->running.count > 1);
             scheduler_preempt(s, plan, youngest);
             if (youngest == seq) return true;
         }
-        seq->num_blocks++;
     }
     return true;
 }
@@ -77,6 +76,7 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
 {
     struct sequence *seq = &s->sequences[e.seq_id];
     double us = entry_us(s, &e, prefill);
+    assert_debug(e.position + e.num_tokens <= kv_tables_num_places(s->tables, seq->batch_slot));
     *(prefill ? &plan->prefills[plan->num_prefills++] : &plan->decodes[plan->num_decodes++]) = e;
     if (prefill) plan->num_prefill_tokens += e.num_tokens;
     bill(s, seq, us);
@@ -108,7 +108,8 @@ static void plan_decodes(struct scheduler *s, struct plan *plan)
 static int32_t num_tokens_left(const struct scheduler *s, const struct sequence *seq, const struct plan *plan)
 {
     int32_t left = s->options.max_num_batched_tokens - plan->num_tokens,
-            num_tokens = min_of(sequence_num_uncomputed(seq), left);
+            places = kv_tables_num_places(s->tables, seq->batch_slot) - seq->num_computed,
+            num_tokens = min_of(sequence_num_uncomputed(seq), min_of(left, places));
     if (s->options.prefill_decode_equal) return num_tokens;
     bool generated = seq->num_computed >= seq->num_prompt;
     return min_of(num_tokens, generated ? 1 : seq->num_prompt - seq->num_computed);
@@ -144,29 +145,30 @@ static void explain_miss(const struct scheduler *s, struct sequence *seq, int32_
 }
 
 /* Blocks for all tokens that the sequence has, those found in the prefix cache shared. False: not enough. */
-static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *table)
+static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t batch_slot)
 {
-    int32_t headroom = seq->num_preemptions > 0 ? scheduler_room(s, seq) : s->running.count;
+    int32_t headroom =
+        seq->num_preemptions > 0 ? scheduler_room(s, seq) : s->running.count * s->options.kv_groups.count;
     int32_t available = block_manager_num_available(s->blocks);
-    int32_t num_blocks = (int32_t)div_up(seq->num_tokens, BLOCK_SIZE), num_hits = 0;
+    int32_t num_blocks = kv_tables_num_missing(s->tables, batch_slot, seq->num_tokens), num_hits = 0;
     /* Looking up a long prompt each step while nothing changes would cost more than the step's whole plan. */
     if (available < num_blocks + headroom && available <= seq->available_at_refusal && headroom > 0)
         return false;
     if (s->prefixes && !sequence_wants_all_rows(seq)) {
         int32_t max_tokens = s->options.prefill_decode_equal ? seq->num_tokens : seq->num_prompt;
         int32_t max_blocks = min_of(max_tokens, seq->num_tokens - 1) / BLOCK_SIZE;
-        num_hits = prefix_cache_match(s->prefixes, seq->tokens, max_blocks, &seq->hash, table);
+        num_hits = kv_tables_match(s->tables, batch_slot, seq->tokens, max_blocks, &seq->hash);
         if (seq->num_cached_tokens < 0 && num_hits < max_blocks) explain_miss(s, seq, num_hits * BLOCK_SIZE);
     }
-    int32_t num_new = num_blocks - num_hits;
+    kv_tables_pass(s->tables, batch_slot, max_of(num_hits * BLOCK_SIZE, seq->num_saved_tokens));
+    int32_t num_new = kv_tables_num_missing(s->tables, batch_slot, seq->num_tokens);
     if (block_manager_num_available(s->blocks) < num_new + headroom ||
-        block_manager_hold(s->blocks, num_new, table + num_hits) != 0) {
-        block_manager_release(s->blocks, num_hits, table);
+        kv_tables_hold(s->tables, batch_slot, seq->num_tokens) != 0) {
+        kv_tables_release(s->tables, batch_slot);
         seq->hash = seq->root;
         seq->available_at_refusal = available;
         return false;
     }
-    seq->num_blocks = num_blocks;
     seq->num_hashed_blocks = num_hits;
     seq->num_computed = num_hits * BLOCK_SIZE;
     return true;
@@ -175,7 +177,7 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t *tabl
 static bool admit(struct scheduler *s, struct plan *plan, struct sequence *seq)
 {
     int32_t batch_slot = s->free_batch_slots[s->num_free_batch_slots - 1];
-    if (!hold_blocks(s, seq, table_of(s, batch_slot))) return false;
+    if (!hold_blocks(s, seq, batch_slot)) return false;
     s->num_free_batch_slots--;
     seq->batch_slot = batch_slot;
     scheduler_restore(s, plan, seq, seq->num_hashed_blocks);

@@ -14,21 +14,42 @@ static double compute_us(const struct scheduler *s, const struct sequence *seq)
            p->decode_pair * step_num_pairs(p, num_prompt, num_replayed);
 }
 
+/* Blocks of a group and the host blocks behind host_id, from the first one that the token behind num_tokens sees; those
+ * before from stay as they are. Returns the host block behind the last one. */
+static int32_t copy_group(const struct scheduler *s, struct block_copies *copies, const struct sequence *seq,
+                          int32_t group, int32_t num_tokens, int32_t from, int32_t host_id)
+{
+    const struct kv_table *table = kv_tables_get(s->tables, seq->batch_slot, group);
+    int32_t i = kv_group_first_block(&s->options.kv_groups.groups[group], num_tokens);
+    assert_always(i >= table->begin && div_up(num_tokens, BLOCK_SIZE) <= table->end);
+    for (; i < div_up(num_tokens, BLOCK_SIZE); i++, host_id = host_blocks_next(s->host_blocks, host_id)) {
+        if (i < from) continue;
+        copies->block_ids[copies->count] = table->block_ids[i];
+        copies->host_ids[copies->count++] = host_id;
+    }
+    return host_id;
+}
+
+/* Of all groups, one after the other, what is saved and what comes back. */
+static void copy_blocks(const struct scheduler *s, struct block_copies *copies, const struct sequence *seq,
+                        int32_t from)
+{
+    int32_t host_id = seq->saved;
+    for (int32_t g = 0; g < s->options.kv_groups.count; g++)
+        host_id = copy_group(s, copies, seq, g, seq->num_saved_tokens, from, host_id);
+}
+
 static void save(struct scheduler *s, struct block_copies *saves, struct sequence *seq, int32_t num_blocks)
 {
     seq->saved = host_blocks_take(s->host_blocks, num_blocks);
     seq->num_saved_tokens = seq->num_computed;
-    int32_t host_id = seq->saved;
-    for (int32_t i = 0; i < num_blocks; i++, host_id = host_blocks_next(s->host_blocks, host_id)) {
-        saves->block_ids[saves->count] = table_of(s, seq->batch_slot)[i];
-        saves->host_ids[saves->count++] = host_id;
-    }
+    copy_blocks(s, saves, seq, 0);
     s->num_saved++;
 }
 
 static void keep_work(struct scheduler *s, struct plan *plan, struct sequence *seq)
 {
-    int32_t num_blocks = (int32_t)div_up(seq->num_computed, BLOCK_SIZE);
+    int32_t num_blocks = kv_groups_num_seen(&s->options.kv_groups, seq->num_computed);
     struct preemption p = {.slot_idx = seq->slot_idx,
                            .num_tokens = seq->num_computed,
                            .restore_us = 2 * num_blocks * s->prices.block_copy,
@@ -57,14 +78,7 @@ void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *
 
 void scheduler_restore(struct scheduler *s, struct plan *plan, struct sequence *seq, int32_t num_hits)
 {
-    const int32_t *table = table_of(s, seq->batch_slot);
-    struct block_copies *loads = &plan->loads;
-    int32_t host_id = seq->saved;
-    for (int32_t i = 0; host_id != NO_HOST_BLOCK; i++, host_id = host_blocks_next(s->host_blocks, host_id)) {
-        if (i < num_hits) continue;
-        loads->block_ids[loads->count] = table[i];
-        loads->host_ids[loads->count++] = host_id;
-    }
+    if (seq->num_saved_tokens > seq->num_computed) copy_blocks(s, &plan->loads, seq, num_hits);
     seq->num_computed = max_of(seq->num_computed, seq->num_saved_tokens);
     scheduler_forget_saved(s, seq);
 }
@@ -76,16 +90,19 @@ void scheduler_forget_saved(struct scheduler *s, struct sequence *seq)
     seq->num_saved_tokens = 0;
 }
 
-static int32_t room_of(const struct sequence *seq, int32_t num_blocks)
+static int32_t room_of(const struct kv_groups *groups, const struct sequence *seq, int32_t num_held)
 {
-    int32_t most = sequence_num_blocks_max(seq->num_prompt, seq->max_tokens);
-    return min_of(most - num_blocks, (int32_t)ROOM_BLOCKS);
+    int32_t num_places = sequence_num_places_max(seq->num_prompt, seq->max_tokens);
+    return min_of(kv_groups_num_blocks_max(groups, num_places) - num_held, ROOM_BLOCKS * groups->count);
 }
 
 int32_t scheduler_room(const struct scheduler *s, const struct sequence *preempted)
 {
-    int32_t room = room_of(preempted, (int32_t)div_up(preempted->num_tokens, BLOCK_SIZE));
-    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next)
-        room += room_of(&s->sequences[id], s->sequences[id].num_blocks);
+    const struct kv_groups *groups = &s->options.kv_groups;
+    int32_t room = room_of(groups, preempted, kv_groups_num_blocks_max(groups, preempted->num_tokens));
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+        const struct sequence *seq = &s->sequences[id];
+        room += room_of(groups, seq, kv_tables_num_held(s->tables, seq->batch_slot));
+    }
     return room;
 }

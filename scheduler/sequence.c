@@ -34,12 +34,11 @@ void sequence_forget_computed(struct sequence *seq)
 {
     assert_always(seq->num_pending == 0 && seq->num_steps_in_flight == 0);
     seq->num_computed = 0;
-    seq->num_blocks = 0;
     seq->num_hashed_blocks = 0;
     seq->hash = seq->root;
 }
 
-int32_t sequence_num_blocks_max(int32_t num_prompt, int32_t max_tokens)
+int32_t sequence_num_places_max(int32_t num_prompt, int32_t max_tokens)
 {
-    return (int32_t)div_up((int64_t)num_prompt + max_of(max_tokens - 1, 0), BLOCK_SIZE);
+    return num_prompt + max_of(max_tokens - 1, 0);
 }

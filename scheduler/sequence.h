@@ -65,10 +65,9 @@ struct sequence {
     int32_t num_steps_in_flight; /* steps begun and not ended that name this sequence */
 
     /* while running or closing */
-    bool is_entered;    /* a step has named it since it was admitted */
-    int32_t batch_slot; /* the device's name for it, and its row of the scheduler's block tables */
-    int32_t num_blocks;
-    int32_t num_hashed_blocks; /* the first of them, that the prefix cache was told about */
+    bool is_entered;           /* a step has named it since it was admitted */
+    int32_t batch_slot;        /* the device's name for it, and its row of the scheduler's block tables */
+    int32_t num_hashed_blocks; /* the first ones, that the prefix cache was told about */
     struct block_hash hash;    /* of the last hashed block */
     struct block_hash root;
 
@@ -90,8 +89,8 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
 /* Back to a sequence of which nothing is computed. Its blocks were released. */
 void sequence_forget_computed(struct sequence *seq);
 
-/* K/V blocks that it can ever need: the last token's K and V are never computed. */
-int32_t sequence_num_blocks_max(int32_t num_prompt, int32_t max_tokens);
+/* Tokens whose K and V it can ever need: the last one's are never computed. */
+int32_t sequence_num_places_max(int32_t num_prompt, int32_t max_tokens);
 
 static inline int32_t sequence_num_generated(const struct sequence *seq)
 {

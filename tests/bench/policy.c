@@ -82,6 +82,7 @@ static void create(struct run *r, const struct machine *m, bool has_prices)
                                         .max_model_len = m->max_model_len,
                                         .num_batch_slots = m->max_num_seqs * m->num_flights,
                                         .max_num_sequences = REQUESTS_MAX,
+                                        .kv_groups = {.count = 1},
                                         .num_blocks = m->num_blocks,
                                         .num_host_blocks = has_prices ? m->num_blocks / 4 : 0,
                                         .target_us = has_prices ? m->target_us : 0,

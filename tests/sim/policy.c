@@ -148,7 +148,7 @@ static void check_preemptions(const struct scheduler *s, const struct plan *plan
 {
     for (int32_t i = 0; i < plan->num_preemptions; i++, num_running--) {
         const struct preemption *p = &plan->preemptions[i];
-        int32_t num_blocks = (int32_t)div_up(p->num_tokens, BLOCK_SIZE);
+        int32_t num_blocks = kv_groups_num_seen(&s->options.kv_groups, p->num_tokens);
         double again = again_us(s, p, num_running), back = 2 * s->prices.block_copy * num_blocks;
         bool fits = num_blocks > 0 && num_blocks <= num_free_host_blocks;
         if (p->saved)
@@ -252,8 +252,10 @@ static void check_room(const struct scheduler *s)
     if (num_admitted != 1 || num_back != 1) return;
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         const struct sequence *seq = &s->sequences[id];
-        int32_t most = sequence_num_blocks_max(seq->num_prompt, seq->max_tokens);
-        room += min_of(ROOM_BLOCKS, most - seq->num_blocks);
+        int32_t most = kv_groups_num_blocks_max(&s->options.kv_groups,
+                                                sequence_num_places_max(seq->num_prompt, seq->max_tokens));
+        room += min_of(ROOM_BLOCKS * s->options.kv_groups.count,
+                       most - kv_tables_num_held(s->tables, seq->batch_slot));
     }
     mark(MARK_came_back);
     expect(block_manager_num_available(s->blocks) >= room, "one comes back with %d blocks left of %d",

@@ -374,12 +374,12 @@ static bool engine_is_failing_alone(const struct sequence *seq)
 void __wrap_scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
 {
     engine_may_die(50);
-    int32_t blocks[MODEL_LEN / BLOCK_SIZE + 1], num_blocks = 0;
+    int32_t blocks[KV_GROUPS_MAX * (MODEL_LEN / BLOCK_SIZE + 1)], num_blocks = 0;
     const struct sequence *seq = &s->sequences[seq_id];
     bool failed = watches[seq->slot_idx].active && engine_is_failing_alone(seq);
-    if (seq->state == SEQUENCE_RUNNING) {
-        num_blocks = seq->num_blocks;
-        memcpy(blocks, table_of(s, seq->batch_slot), (size_t)num_blocks * sizeof(blocks[0]));
+    for (int32_t g = 0; g < s->options.kv_groups.count && seq->state == SEQUENCE_RUNNING; g++) {
+        const struct kv_table *table = kv_tables_get(s->tables, seq->batch_slot, g);
+        for (int32_t i = table->begin; i < table->end; i++) blocks[num_blocks++] = table->block_ids[i];
     }
     __real_scheduler_finish(s, seq_id, reusable);
     for (int32_t i = 0; i < num_blocks && failed; i++)

@@ -21,7 +21,8 @@ static struct caches create(int32_t num_blocks, const char *model_key)
 {
     struct caches c;
     assert_int_equal(block_manager_create(num_blocks, &c.bm, NULL), 0);
-    assert_int_equal(prefix_cache_create(c.bm, model_key, strlen(model_key), &c.pc, NULL), 0);
+    const struct kv_groups one = {.count = 1};
+    assert_int_equal(prefix_cache_create(c.bm, &one, model_key, strlen(model_key), &c.pc, NULL), 0);
     return c;
 }
 
@@ -51,7 +52,7 @@ static void leave_behind(struct caches *c, const char *salt, const int32_t *toke
     struct block_hash hash = root_of(c, salt);
     assert_int_equal(block_manager_hold(c->bm, num_blocks, ids), 0);
     for (int32_t i = 0; i < num_blocks; i++)
-        prefix_cache_insert(c->pc, ids[i], tokens + i * BLOCK_SIZE, &hash);
+        prefix_cache_insert(c->pc, &ids[i], tokens + i * BLOCK_SIZE, &hash);
     block_manager_release(c->bm, num_blocks, ids);
     check(c);
 }
@@ -61,7 +62,7 @@ static int32_t num_found(struct caches *c, const char *salt, const int32_t *toke
 {
     int32_t ids[MAX_BLOCKS];
     struct block_hash hash = root_of(c, salt);
-    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids);
+    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids, MAX_BLOCKS);
     for (int32_t i = 0; i < n; i++) assert_true(block_manager_ref_count(c->bm, ids[i]) >= 1);
     block_manager_release(c->bm, n, ids);
     check(c);
@@ -78,7 +79,7 @@ static struct cache_miss miss_of(struct caches *c, const char *salt, const int32
 {
     int32_t ids[MAX_BLOCKS];
     struct block_hash hash = root_of(c, salt);
-    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids);
+    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids, MAX_BLOCKS);
     block_manager_release(c->bm, n, ids);
     assert_true(n < num_blocks);
     return prefix_cache_explain(c->pc, tokens + n * BLOCK_SIZE, n * BLOCK_SIZE, &hash);
@@ -129,7 +130,7 @@ static void test_a_prompt_is_found_again(void **state)
     fill(tokens, 100);
     leave_behind(&c, "", tokens, 4, ids);
     struct block_hash hash = root_of(&c, "");
-    assert_int_equal(prefix_cache_match(c.pc, tokens, 4, &hash, found), 4);
+    assert_int_equal(prefix_cache_match(c.pc, tokens, 4, &hash, found, MAX_BLOCKS), 4);
     assert_memory_equal(ids, found, sizeof(ids));
     block_manager_release(c.bm, 4, found);
     assert_int_equal(num_found(&c, "", tokens, 2), 2); /* no more than asked for */
@@ -182,11 +183,11 @@ static void test_the_first_of_two_equal_blocks_stays(void **state)
     fill(tokens, 0);
     assert_int_equal(block_manager_hold(c.bm, 2, ids), 0);
     struct block_hash first = root_of(&c, ""), second = first, third = first;
-    prefix_cache_insert(c.pc, ids[0], tokens, &first);
-    prefix_cache_insert(c.pc, ids[1], tokens, &second);
+    prefix_cache_insert(c.pc, &ids[0], tokens, &first);
+    prefix_cache_insert(c.pc, &ids[1], tokens, &second);
     assert_memory_equal(&first, &second, sizeof(first));
     assert_false(block_manager_is_known(c.bm, ids[1]));
-    assert_int_equal(prefix_cache_match(c.pc, tokens, 1, &third, &found), 1);
+    assert_int_equal(prefix_cache_match(c.pc, tokens, 1, &third, &found, MAX_BLOCKS), 1);
     assert_int_equal(found, ids[0]);
     block_manager_release(c.bm, 1, &found);
     block_manager_release(c.bm, 2, ids);
@@ -217,7 +218,7 @@ static void test_a_forgotten_block_is_not_found(void **state)
     struct block_hash hash = root_of(&c, "");
     fill(tokens, 0);
     assert_int_equal(block_manager_hold(c.bm, 3, ids), 0);
-    for (int i = 0; i < 2; i++) prefix_cache_insert(c.pc, ids[i], tokens + i * BLOCK_SIZE, &hash);
+    for (int i = 0; i < 2; i++) prefix_cache_insert(c.pc, &ids[i], tokens + i * BLOCK_SIZE, &hash);
     for (int i = 0; i < 3; i++) prefix_cache_forget(c.pc, ids[i]);
     check(&c);
     assert_int_equal(num_found(&c, "", tokens, 3), 0);
@@ -263,7 +264,7 @@ static void test_random_prompts_in_a_small_pool(void **state)
         const int32_t *prompt = prompts[r.word[0] % NUM_PROMPTS];
         int32_t num_blocks = 1 + (int32_t)(r.word[1] % MAX_BLOCKS), ids[MAX_BLOCKS];
         struct block_hash hash = root_of(&c, "");
-        int32_t n = prefix_cache_match(c.pc, prompt, num_blocks, &hash, ids);
+        int32_t n = prefix_cache_match(c.pc, prompt, num_blocks, &hash, ids, MAX_BLOCKS);
         for (int32_t i = 0; i < n; i++) {
             assert_int_equal(depth_of[ids[i]], i + 1);
             assert_memory_equal(contents[ids[i]], prompt, (size_t)(i + 1) * BLOCK_SIZE * sizeof(int32_t));
@@ -271,7 +272,7 @@ static void test_random_prompts_in_a_small_pool(void **state)
         num_hits += n;
         assert_int_equal(block_manager_hold(c.bm, num_blocks - n, ids + n), 0);
         for (int32_t i = n; i < num_blocks; i++) {
-            prefix_cache_insert(c.pc, ids[i], prompt + i * BLOCK_SIZE, &hash);
+            prefix_cache_insert(c.pc, &ids[i], prompt + i * BLOCK_SIZE, &hash);
             depth_of[ids[i]] = i + 1;
             memcpy(contents[ids[i]], prompt, (size_t)(i + 1) * BLOCK_SIZE * sizeof(int32_t));
         }

@@ -32,6 +32,7 @@ static struct scheduler_options options_default(void)
                                       .max_model_len = MAX_MODEL_LEN,
                                       .num_batch_slots = 8,
                                       .max_num_sequences = MAX_SEQS,
+                                      .kv_groups = {.count = 1},
                                       .num_blocks = 64,
                                       .enable_prefix_caching = true,
                                       .prefill_decode_equal = true,
@@ -271,9 +272,11 @@ static void test_a_preempted_one_comes_back_to_its_blocks(void **state)
         assert_int_equal(turn(b), SCHEDULE_STEP);
     assert_int_equal(b->plan.loads.count, 4);
     assert_memory_equal(b->plan.loads.host_ids, hosts, sizeof hosts);
-    assert_memory_equal(b->plan.loads.block_ids,
-                        scheduler_block_table(b->scheduler, scheduler_sequence(b->scheduler, young)),
-                        sizeof hosts);
+    assert_memory_equal(
+        b->plan.loads.block_ids,
+        kv_tables_get(scheduler_tables(b->scheduler), scheduler_sequence(b->scheduler, young)->batch_slot, 0)
+            ->block_ids,
+        sizeof hosts);
     expect_entry(&b->plan.prefills[0], young, num_computed, 1, true);
     assert_int_equal(num_free_host_blocks(b), 6);
     run_all(b);
