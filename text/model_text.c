@@ -129,7 +129,7 @@ static bool add_token(cJSON *variables, const char *name, const struct tokenizer
     return added;
 }
 
-static int derive_tool_format(struct model_text *t, struct error *err)
+int model_text_derive_tools(struct model_text *t, struct error *err)
 {
     if (!t->chat_template || !t->tokenizer) return STATUS_OK;
     cJSON *variables = cJSON_CreateObject();
@@ -158,7 +158,7 @@ int model_text_open(const char *path, const char *template_path, struct model_te
 {
     *out = (struct model_text){0};
     int status = open_all(path, template_path, out, err);
-    if (!status) status = derive_tool_format(out, err);
+    if (!status) status = model_text_derive_tools(out, err);
     if (status && status != STATUS_NOT_FOUND) model_text_close(out);
     return status;
 }

@@ -21,6 +21,8 @@ struct model_text {
  * tokenizer; the template is there nevertheless. */
 int model_text_open(const char *path, const char *template_path, struct model_text *out,
                     struct error *err) must_check;
+/* Once a tokenizer stands in the place of one that was not found: tool_format, where there is a template. */
+int model_text_derive_tools(struct model_text *t, struct error *err) must_check;
 void model_text_close(struct model_text *t);
 
 /* The model's own chat template (Jinja source, NUL-terminated; the caller frees), NULL when it has none. In a

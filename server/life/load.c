@@ -37,7 +37,8 @@ static int fit_tokenizer(struct life *life, const struct link_facts *facts, stru
     if (!life->text.tokenizer) {
         log_info(
             "random weights without a tokenizer.json: bytes are the tokens of a prompt, words are made up");
-        return tokenizer_open_plain(facts->vocab_size, &life->text.tokenizer, err);
+        int status = tokenizer_open_plain(facts->vocab_size, &life->text.tokenizer, err);
+        return status ? status : model_text_derive_tools(&life->text, err);
     }
     if (tokenizer_vocab_size(life->text.tokenizer) <= facts->vocab_size) return 0;
     return error_set(err, STATUS_INVALID,

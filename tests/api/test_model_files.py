@@ -6,6 +6,7 @@ import byte_tokenizer
 import pytest
 
 from conftest import MODEL
+from test_tools import TEMPLATE
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
           "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "num_hidden_layers": 2, "vocab_size": 258,
@@ -27,6 +28,20 @@ def test_the_tokenizers_end_of_turn_ends_an_answer(start_server, directory):
             answer = server.post("/v1/completions", {"prompt": "abc", "max_tokens": 4, "logit_bias": {str(token): 100}}).json()
             assert answer["choices"][0]["finish_reason"] == reason
             assert answer["usage"]["completion_tokens"] == num_tokens
+
+
+def test_tools_without_a_tokenizer(start_server, tmp_path):
+    """Random weights need none; their template says how tools are called, all the same."""
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 2048}))
+    (tmp_path / "template").write_text(TEMPLATE)
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "additionalProperties": False}}}
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {
+        "name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "c", "content": "y"}]
+    with start_server("--load-format", "dummy", "--chat-template", str(tmp_path / "template"), model=tmp_path) as server:
+        for choice in ("required", "auto"):
+            body = {"messages": turns, "tools": [tool], "tool_choice": choice, "max_tokens": 8}
+            reply = server.post("/v1/chat/completions", body)
+            assert reply.status_code == 200, reply.text
 
 
 def test_a_file_that_is_cut_once_it_is_loaded(start_server, tmp_path):

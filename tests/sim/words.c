@@ -98,6 +98,12 @@ int model_text_open(const char *path, const char *template_path, struct model_te
     return 0;
 }
 
+int model_text_derive_tools(struct model_text *t, struct error *err)
+{
+    (void)t, (void)err;
+    return 0;
+}
+
 /* It has no files. */
 int model_identity_read(const char *path, struct model_identity *out, struct error *err)
 {
