@@ -65,6 +65,8 @@ uint64_t engine_flight_start_ns(const struct engine *e, const struct flight *fli
 /* Until then the only step in flight keeps the device busy for certain, and there is time to begin another. 0: nothing
  * is certain, or another may not be begun beside it. */
 uint64_t engine_busy_until_ns(const struct engine *e);
+/* The turn is now when the step that it was to wait for has ended before its time. */
+void engine_notice_end(struct engine *e, uint64_t now_ns);
 /* The oldest step has ended, for which the engine has waited since then; it is still counted as in flight. */
 void engine_learn_pace(struct engine *e, uint64_t wait_begin_ns);
 

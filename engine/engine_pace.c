@@ -19,7 +19,7 @@ static double predict_us(const struct engine *e, const struct flight *flight)
 
 uint64_t engine_busy_until_ns(const struct engine *e)
 {
-    if (e->num_in_flight == 0 || e->num_in_flight == e->limits.num_steps_in_flight) return 0;
+    if (e->failed || e->num_in_flight == 0 || e->num_in_flight == e->limits.num_steps_in_flight) return 0;
     const struct flight *flight = &e->flights[e->oldest_flight];
     double us = step_pace_wait_us(&e->pace, predict_us(e, flight));
     return us > 0 ? engine_flight_start_ns(e, flight) + (uint64_t)(us * 1000) : 0;
@@ -33,4 +33,9 @@ void engine_learn_pace(struct engine *e, uint64_t wait_begin_ns)
     uint64_t now_ns = clock_monotonic_ns();
     double us = (double)(now_ns - engine_flight_start_ns(e, ended)) / 1000;
     step_pace_learn(&e->pace, next->host_us, predict_us(e, ended), us, now_ns - wait_begin_ns < DRY_NS);
+}
+
+void engine_notice_end(struct engine *e, uint64_t now_ns)
+{
+    if (now_ns < e->turn_ns && model_step_has_ended(e->model)) e->turn_ns = now_ns;
 }

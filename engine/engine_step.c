@@ -245,6 +245,9 @@ static bool forward(struct engine *e)
     return false;
 }
 
+/* How late it may be noticed that a step has ended before its time: nothing wakes the engine then. */
+enum { LOOK_NS = 100000 };
+
 /* Takes in what comes until the next step is to be planned. */
 static bool drain_until_turn(struct engine *e)
 {
@@ -253,9 +256,10 @@ static bool drain_until_turn(struct engine *e)
     for (bool any = false;; wake_front(e)) {
         uint32_t seen = link_num_calls(e->link);
         uint64_t now_ns = clock_monotonic_ns();
+        engine_notice_end(e, now_ns);
         any = drain(e) || any;
         if (now_ns >= e->turn_ns || e->failed || link_is_stopping(e->link)) return any;
-        link_sleep_at_most(e->link, seen, e->turn_ns - now_ns);
+        link_sleep_at_most(e->link, seen, min_of(e->turn_ns - now_ns, LOOK_NS));
     }
 }
 

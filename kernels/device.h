@@ -224,6 +224,8 @@ struct kernel_table {
     struct batch *(*step_begin)(struct device *d, const struct step *step);
     /* Waits for the oldest step begun and writes its num_logits results, in row order. */
     int (*step_end)(struct device *d, struct sample_result *results, struct error *err) must_check;
+    /* Whether step_end would not have to wait. There is a step that was begun and not ended. */
+    bool (*step_has_ended)(struct device *d);
     /* GPU graphs; a CPU has NULL in all of them. replay returns true when this batch's whole forward, logits
      * included, was launched from a recorded graph; otherwise the caller runs the forward between
      * record_begin and record_end (which may or may not record). */

@@ -490,6 +490,11 @@ int model_step_end(struct model *m, struct sample_result *results, struct error 
     return m->device->ops->step_end(m->device, results, err);
 }
 
+bool model_step_has_ended(struct model *m)
+{
+    return m->device->ops->step_has_ended(m->device);
+}
+
 const float *model_row(struct model *m, int32_t batch_slot)
 {
     return m->device->ops->row(m->device, batch_slot);

@@ -37,6 +37,8 @@ int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host
 void model_step_begin(struct model *m, const struct step *step);
 void model_step_sample(struct model *m);
 int model_step_end(struct model *m, struct sample_result *results, struct error *err) must_check;
+/* Whether the oldest step launched has ended, so that model_step_end would not wait. */
+bool model_step_has_ended(struct model *m);
 
 /* What a step that has ended has left for a batch_slot instead of tokens: device.h, row. */
 const float *model_row(struct model *m, int32_t batch_slot);

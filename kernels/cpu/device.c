@@ -250,6 +250,7 @@ static const struct kernel_table cpu_kernel_table = {
     .kv_blocks_load = cpu_kv_blocks_load,
     .step_begin = cpu_step_begin,
     .step_end = cpu_step_end,
+    .step_has_ended = cpu_step_has_ended,
     .forbid = cpu_forbid,
     .history_set = cpu_history_set,
     .embed = cpu_embed,

@@ -77,6 +77,7 @@ void cpu_device_run(struct cpu_device *c, int64_t work,
 /* step.c, embed.c, norm.c, rope.c, attention.c, moe.c, sample.c, pool.c, device.c: entries of the table */
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
+bool cpu_step_has_ended(struct device *d);
 void cpu_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                   const void *delta, const struct norm_args *args);
 void cpu_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale);

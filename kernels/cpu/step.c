@@ -96,3 +96,9 @@ int cpu_step_end(struct device *d, struct sample_result *results, struct error *
         memcpy(results, c->results, (size_t)c->batch.step->num_logits * sizeof *results);
     return STATUS_OK;
 }
+
+/* What is to be computed is computed as it is asked for. */
+bool cpu_step_has_ended(struct device *d)
+{
+    return cpu_device_of(d)->in_step;
+}

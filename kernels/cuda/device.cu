@@ -133,6 +133,7 @@ constexpr struct kernel_table make_table(void)
     t.kv_blocks_load = cuda_kv_blocks_load;
     t.step_begin = cuda_step_begin;
     t.step_end = cuda_step_end;
+    t.step_has_ended = cuda_step_has_ended;
     t.replay = cuda_replay;
     t.record_begin = cuda_record_begin;
     t.record_end = cuda_record_end;

@@ -249,6 +249,7 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err);
 void cuda_steps_forget(struct cuda_device *d);
 struct batch *cuda_step_begin(struct device *d, const struct step *step);
 int cuda_step_end(struct device *d, struct sample_result *results, struct error *err);
+bool cuda_step_has_ended(struct device *d);
 bool cuda_replay(struct device *d, struct batch *b);
 void cuda_sample(struct device *d, struct batch *b);
 void cuda_record_begin(struct device *d, struct batch *b);

@@ -625,3 +625,11 @@ int cuda_step_end(struct device *device, struct sample_result *results, struct e
     memcpy(results, buffer->results, (size_t)buffer->batch.num_real_logits * sizeof *results);
     return STATUS_OK;
 }
+
+/* A fault counts as an end, which step_end tells of. */
+bool cuda_step_has_ended(struct device *device)
+{
+    struct cuda_device *d = cuda_enter(device);
+    const struct step_buffer *buffer = &d->steps->buffers[d->steps->end % STEP_BUFFERS];
+    return buffer->launched && cudaEventQuery(buffer->done) != cudaErrorNotReady;
+}

@@ -12,10 +12,13 @@ static struct model *model;
 static struct rng latency;
 static uint64_t ready_ns[FAKE_FLIGHTS_MAX], mean_latency_ns, copy_latency_ns;
 static int oldest, num_in_flight;
+static bool seen_running; /* the oldest step, when the engine has looked */
 static int64_t num_late_seen, num_mixed_seen;
 static bool *was_free; /* by block */
 
 /* ---- steps ---- */
+
+enum { LAUNCH_NS = 50000 }; /* at most, of the host; the step runs already */
 
 /* A request that kills does so when a step that computes its fatal token is launched, or when it runs. */
 static void die_of_poison(const struct plan *plan, bool at_launch)
@@ -35,7 +38,7 @@ static void on_begin(const struct step *step)
     uint64_t begin = num_in_flight > 0 ? max_of(now_ns(), ready_ns[oldest]) : now_ns();
     ready_ns[(oldest + num_in_flight++) % FAKE_FLIGHTS_MAX] = begin + ns;
     die_of_poison(watch_step(step), true);
-    thread_pause();
+    thread_sleep_until(now_ns() + rng_skewed(&latency, LAUNCH_NS));
 }
 
 static void on_wait(void)
@@ -50,6 +53,19 @@ static void on_wait(void)
     if (model->num_mixed_steps > num_mixed_seen) mark(MARK_mixed_steps);
     num_late_seen = model->num_late_inputs;
     num_mixed_seen = model->num_mixed_steps;
+}
+
+static bool has_ended(void)
+{
+    seen_running = ready_ns[oldest] > now_ns();
+    return !seen_running;
+}
+
+bool sim_device_take_look(void)
+{
+    bool seen = seen_running;
+    seen_running = false;
+    return seen;
 }
 
 /* ---- copies of blocks ---- */
@@ -95,6 +111,7 @@ static struct fake_options make_options(struct rng *rng)
                                    .fail_at_step = -1,
                                    .on_begin = on_begin,
                                    .on_wait = on_wait,
+                                   .has_ended = has_ended,
                                    .on_copy = on_copy};
     world.device_may_fail = has(FEATURE_device_failures);
     if (!world.device_may_fail) return options;

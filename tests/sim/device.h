@@ -13,6 +13,8 @@ void sim_device_close(void);
 /* Its process is dead: nothing is given back. */
 void sim_device_forget(void);
 
+/* Whether the engine has seen the oldest step run since this was called last. */
+bool sim_device_take_look(void);
 /* Whoever reads a block that was given back gets rubbish. */
 void sim_device_spoil_freed(const struct block_manager *blocks);
 /* Whether the failure was that of taking a history. */

@@ -20,6 +20,7 @@ struct fake_options {
     int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
     void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
     void (*on_wait)(void);                     /* the host waits for the oldest step; may be NULL */
+    bool (*has_ended)(void);                   /* whether it would not have to; NULL: it would */
     /* Blocks are about to be saved or loaded; may be NULL, and fail. */
     int (*on_copy)(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks);
 };
@@ -302,6 +303,12 @@ int model_step_end(struct model *m, struct sample_result *results, struct error 
     m->num_tokens_computed += s->num_tokens;
     m->num_mixed_steps += s->num_prefill_seqs > 0 && s->num_prefill_seqs < s->num_seqs;
     return 0;
+}
+
+bool model_step_has_ended(struct model *m)
+{
+    assert_always(m->num_in_flight > 0);
+    return m->options.has_ended && m->options.has_ended();
 }
 
 const float *model_row(struct model *m, int32_t batch_slot)

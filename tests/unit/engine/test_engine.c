@@ -255,6 +255,34 @@ static void test_a_cancel_after_the_end_hurts_nobody(void **state)
     rig_destroy(&rig);
 }
 
+static int num_looks;
+
+static bool ends_at_the_third_look(void)
+{
+    return ++num_looks == 3;
+}
+
+/* Two steps in flight, of which the first is expected to take a minute. */
+static void test_a_step_that_ends_early_is_published_early(void **state)
+{
+    struct fake_options fake = fake_default(2);
+    fake.has_ended = ends_at_the_third_look;
+    struct rig rig = rig_create(&fake, options_default(), NUM_SLOTS);
+    const struct step_prices prices = {
+        .prompt_token = 1, .prompt_step = 60e6, .decode_token = 1, .decode_step = 1};
+    struct request_slot_input input = input_default(20, 1);
+    (void)state;
+    num_looks = 0;
+    engine_guess_prices(rig.engine, &prices);
+    int32_t slot_idx = rig_submit(&rig, &input, prompt);
+    assert_true(engine_step(rig.engine));
+    assert_int_equal(rig_num_published(&rig, slot_idx), 0);
+    assert_true(engine_step(rig.engine));
+    assert_int_equal(num_looks, 3);
+    assert_int_equal(rig_num_published(&rig, slot_idx), 1);
+    rig_destroy(&rig);
+}
+
 static void test_a_failed_row_ends_its_request_alone(void **state)
 {
     struct rig rig = create(*(int *)*state);
@@ -414,6 +442,7 @@ int main(void)
         BOTH(test_salts_separate),
         BOTH(test_cancel_within_a_turn),
         BOTH(test_a_cancel_after_the_end_hurts_nobody),
+        cmocka_unit_test(test_a_step_that_ends_early_is_published_early),
         BOTH(test_a_failed_row_ends_its_request_alone),
         BOTH(test_requests_that_cannot_run_are_refused),
         BOTH(test_a_device_failure_ends_everything),
