@@ -1,7 +1,7 @@
 """JSON schemas: the official test suite as a ratchet, MaskBench's instances, and random answers against jsonschema.
 
 FLASHD_SCHEMA_SUITE names a folder (or .tar.xz) of the suite's draft2020-12 tests, FLASHD_MASKBENCH one of MaskBench's
-files; without them those tests say that they were skipped. FLASHD_UPDATE=1 writes schema_suite.json anew."""
+files (those of ../shared/data if they are there); without them those tests say that they were skipped. FLASHD_UPDATE=1 writes schema_suite.json anew."""
 import collections
 import glob
 import json
@@ -17,13 +17,15 @@ ROOT = HERE.parents[1]
 PROGRAM = ROOT / "build/tests/golden/grammar_main"
 RATCHET = HERE / "schema_suite.json"
 SCHEMAS = HERE / "schemas.json"
+SHARED = {"FLASHD_SCHEMA_SUITE": ROOT / "../shared/data/json_schema_suite/draft2020-12.tar.xz",
+          "FLASHD_MASKBENCH": ROOT / "../shared/data/maskbench/sample.tar.xz"}
 # What MaskBench's sample passes at least.
 PASSING = 0.92
 
 
 def read_files(variable):
-    source = os.environ.get(variable)
-    if not source or not os.path.exists(source):
+    source = os.environ.get(variable, SHARED[variable])
+    if not os.path.exists(source):
         pytest.skip(f"{variable} names no folder or archive")
     if os.path.isdir(source):
         for path in sorted(glob.glob(source + "/**/*.json", recursive=True)):
