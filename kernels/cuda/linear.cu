@@ -61,6 +61,10 @@ struct linear_plan {
 struct linears {
     std::map<std::tuple<int32_t, int32_t, int, int, int, int, bool>, struct linear_plan> plans;
     std::vector<struct linear *> packed;
+    const struct linear *after_norm; /* of e4m3: norms quantise their rows for it; NULL: for none */
+    /* What the norm queued last has quantised, until the next product. */
+    const void *quantised;
+    int32_t num_quantised;
 };
 
 namespace
@@ -163,6 +167,14 @@ __global__ void gate_mul_kernel(__nv_bfloat16 *out, const __nv_bfloat16 *gate_up
     *(uint4 *)(out + (size_t)blockIdx.x * num_out + i) = o;
 }
 
+/* Whether d->fp8_rows has them. */
+bool are_quantised(const struct cuda_device *d, int32_t rows, const void *x, const struct linear *w)
+{
+    const struct linears *l = d->linears;
+    return l->quantised == x && l->num_quantised == rows && w->k == l->after_norm->k &&
+           w->fp8.in_blocks == l->after_norm->fp8.in_blocks;
+}
+
 bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
              const struct linear *w, bool silu_mul)
 {
@@ -181,8 +193,9 @@ bool run_fp8(struct cuda_device *d, const struct linear_choice &c, int32_t rows,
     p.w_pitch = w->fp8.pitch;
     p.in_blocks = w->fp8.in_blocks;
     p.silu_mul = silu_mul;
-    return cuda_quantise_rows(d, rows, w->k, x, quantised->codes, quantised->scales, quantised->pitch,
-                              p.in_blocks) &&
+    return (are_quantised(d, rows, x, w) ||
+            cuda_quantise_rows(d, rows, w->k, x, quantised->codes, quantised->scales, quantised->pitch,
+                               p.in_blocks)) &&
            (c.kernel == LINEAR_SMALL ? cuda_linear_fp8_small(d, c.tile_rows, &p)
                                      : cuda_linear_fp8_large(d, c.tile_rows, &p));
 }
@@ -234,6 +247,16 @@ void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void
     }
     if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w) && !run_choice(d, {}, rows, out, x, w))
         cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
+    d->linears->quantised = NULL; /* what comes next may write x, or quantise other rows */
+}
+
+struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k, const void *x)
+{
+    struct linears *l = d->linears;
+    if (!l || !l->after_norm || l->after_norm->k != k) return {};
+    l->quantised = x;
+    l->num_quantised = rows;
+    return {d->fp8_rows.codes, d->fp8_rows.scales, d->fp8_rows.pitch, l->after_norm->fp8.in_blocks};
 }
 
 struct linear_choice cuda_linear_choice(const struct linear *w, int32_t rows)
@@ -438,6 +461,9 @@ bool reserve_fp8_rows(struct cuda_device *d)
     for (auto &it : d->linears->plans)
         if (it.second.linears[0]->format == LINEAR_FP8) k = max(k, (size_t)it.second.linears[0]->k);
     if (k == 0) return true;
+    for (auto &it : d->linears->plans)
+        if (it.second.linears[0]->format == LINEAR_FP8 && it.second.linears[0]->kind == LINEAR_GATE_UP)
+            d->linears->after_norm = it.second.linears[0];
     r->pitch = (int32_t)rows;
     r->codes = (uint8_t *)cuda_alloc(&d->base, rows * k, "activations");
     r->scales = (float *)cuda_alloc(&d->base, rows * (k / FP8_BLOCK) * 4, "activations");

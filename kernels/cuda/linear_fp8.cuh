@@ -38,4 +38,14 @@ bool cuda_linear_fp8_large(struct cuda_device *d, int32_t width, const struct fp
 bool cuda_quantise_rows(struct cuda_device *d, int32_t rows, int32_t k, const void *x, uint8_t *out,
                         float *scales, int32_t pitch, bool in_blocks);
 
+/* Where a norm puts its rows in e4m3, beside what it writes in bf16, so that the product that comes next need not quantise them. */
+struct fp8_target {
+    uint8_t *codes; /* NULL: nowhere */
+    float *scales;
+    int32_t pitch;
+    bool in_blocks;
+};
+/* Of the norm that is queued next, with so many rows of k columns in x: it must fill what it is given. */
+struct fp8_target cuda_fp8_target(struct cuda_device *d, int32_t rows, int32_t k, const void *x);
+
 #endif

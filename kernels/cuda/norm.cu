@@ -2,6 +2,8 @@
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_fp8.cuh"
+#include "kernels/cuda/quantise.cuh"
 
 namespace
 {
@@ -46,15 +48,54 @@ __device__ void norm_delta(float4 (&a)[VECTORS], const struct norm_args &args, f
     }
 }
 
+enum quantise { QUANTISE_NOT, QUANTISE_ROWS, QUANTISE_BLOCKS };
+
+/* Largest of the CTA. */
+__device__ float largest_of_block(float most, float (&partial)[NORM_THREADS / 32])
+{
+    most = largest_of_warp(most, 32);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (float other : partial) most = fmaxf(most, other);
+    return most;
+}
+
+/* This thread's normed values to e4m3. Its warp has 128 columns in each vector. */
+template <int VECTORS, int QUANTISE>
+__device__ void store_quantised(const struct fp8_target &to, size_t row, const uint2 (&words)[VECTORS],
+                                int32_t num_vectors, float (&partial)[NORM_THREADS / 32])
+{
+    float most[VECTORS], all = 0;
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) {
+        most[j] = largest_of_pair(words[j].x, largest_of_pair(words[j].y, 0));
+        if (QUANTISE == QUANTISE_BLOCKS) most[j] = largest_of_warp(most[j], 32);
+        all = fmaxf(all, most[j]);
+    }
+    if (QUANTISE == QUANTISE_ROWS) all = largest_of_block(all, partial);
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) {
+        int i = threadIdx.x + j * NORM_THREADS;
+        float largest = QUANTISE == QUANTISE_ROWS ? all : most[j];
+        if (i >= num_vectors) continue;
+        ((uint32_t *)to.codes)[row * num_vectors + i] =
+            quantise_pairs(words[j].x, words[j].y, inverse_of(largest));
+        if (QUANTISE == QUANTISE_BLOCKS && threadIdx.x % 32 == 0)
+            to.scales[(size_t)(i / 32) * to.pitch + row] = largest / FP8_MAX;
+    }
+    if (QUANTISE == QUANTISE_ROWS && threadIdx.x == 0) to.scales[row] = all / FP8_MAX;
+}
+
 /* out = norm(x) * weight. ADD: delta is added to x first. H is a multiple of 4; a thread keeps its VECTORS values of 4 in
  * registers, all of them loaded at once, and the weights ahead of the dependency: a row is a chain of latencies. The last
  * row comes first: of many rows the L2 still holds those that the product before wrote last, and leaves to the product after
  * those that it reads first. DELTA_NORM: delta has a norm of its own, or x goes on without one. */
-template <int VECTORS, bool ADD, bool DELTA_NORM>
+template <int VECTORS, bool ADD, bool DELTA_NORM, int QUANTISE>
 __global__ void __launch_bounds__(NORM_THREADS)
-    rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, struct norm_args args)
+    rms_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, struct norm_args args,
+                    struct fp8_target quantised)
 {
-    __shared__ float partial[NORM_THREADS / 32], delta_partial[NORM_THREADS / 32];
+    __shared__ float partial[NORM_THREADS / 32], other_partial[NORM_THREADS / 32];
     const int32_t hidden_size = args.hidden_size;
     float4 w[VECTORS], v[VECTORS], a[VECTORS];
     int num_vectors = hidden_size / 4;
@@ -75,7 +116,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         if (ADD) a[j] = load_bf16x4(delta + first + 4 * i);
     }
     if (DELTA_NORM && ADD && args.delta_weight)
-        norm_delta(a, args, sum_over_block(sum_of_squares(a, num_vectors), delta_partial));
+        norm_delta(a, args, sum_over_block(sum_of_squares(a, num_vectors), other_partial));
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
@@ -89,39 +130,57 @@ __global__ void __launch_bounds__(NORM_THREADS)
         sum += v[j].x * v[j].x + v[j].y * v[j].y + v[j].z * v[j].z + v[j].w * v[j].w;
     }
     float scale = rsqrtf(sum_over_block(sum, partial) / hidden_size + args.eps);
+    uint2 words[VECTORS] = {};
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         int i = threadIdx.x + j * NORM_THREADS;
         if (i >= num_vectors) continue;
-        if (DELTA_NORM && !args.weight) {
-            store_bf16x4(out + first + 4 * i, v[j]);
-            continue;
-        }
-        store_bf16x4(out + first + 4 * i, make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y,
-                                                      v[j].z * scale * w[j].z, v[j].w * scale * w[j].w));
+        float4 o = v[j];
+        if (!DELTA_NORM || args.weight)
+            o = make_float4(o.x * scale * w[j].x, o.y * scale * w[j].y, o.z * scale * w[j].z,
+                            o.w * scale * w[j].w);
+        words[j] = make_uint2(pack_bf16(o.x, o.y), pack_bf16(o.z, o.w));
+        *(uint2 *)(out + first + 4 * i) = words[j];
     }
+    if (QUANTISE != QUANTISE_NOT)
+        store_quantised<VECTORS, QUANTISE>(quantised, gridDim.x - 1 - blockIdx.x, words, num_vectors,
+                                           other_partial);
 }
 
 /* The number of vectors is a function of H, so rows have the same bits in every step. */
-template <bool ADD, bool DELTA_NORM>
+template <bool ADD, bool DELTA_NORM, int QUANTISE = QUANTISE_NOT>
 void launch_norm(struct cuda_device *d, int32_t num_rows, void *out, void *x, const void *delta,
-                 const struct norm_args &args)
+                 const struct norm_args &args, const struct fp8_target &quantised = {})
 {
     auto launch = [&](auto kernel) {
         launch_dependent(d, kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0, (__nv_bfloat16 *)out,
-                         (float *)x, (const __nv_bfloat16 *)delta, args);
+                         (float *)x, (const __nv_bfloat16 *)delta, args, quantised);
     };
     int32_t vectors = (args.hidden_size / 4 + NORM_THREADS - 1) / NORM_THREADS;
     if (vectors <= 1)
-        launch(rms_norm_kernel<1, ADD, DELTA_NORM>);
+        launch(rms_norm_kernel<1, ADD, DELTA_NORM, QUANTISE>);
     else if (vectors <= 2)
-        launch(rms_norm_kernel<2, ADD, DELTA_NORM>);
+        launch(rms_norm_kernel<2, ADD, DELTA_NORM, QUANTISE>);
     else if (vectors <= 4)
-        launch(rms_norm_kernel<4, ADD, DELTA_NORM>);
+        launch(rms_norm_kernel<4, ADD, DELTA_NORM, QUANTISE>);
     else if (vectors <= 8)
-        launch(rms_norm_kernel<8, ADD, DELTA_NORM>);
+        launch(rms_norm_kernel<8, ADD, DELTA_NORM, QUANTISE>);
     else
-        launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD, DELTA_NORM>);
+        launch(rms_norm_kernel<NORM_VECTORS_MAX, ADD, DELTA_NORM, QUANTISE>);
+}
+
+/* Of the common kind. */
+template <bool ADD>
+void launch_plain(struct cuda_device *d, int32_t num_rows, void *out, void *x, const void *delta,
+                  const struct norm_args &args)
+{
+    struct fp8_target quantised = cuda_fp8_target(d, num_rows, args.hidden_size, out);
+    if (!quantised.codes)
+        launch_norm<ADD, false>(d, num_rows, out, x, delta, args);
+    else if (quantised.in_blocks)
+        launch_norm<ADD, false, QUANTISE_BLOCKS>(d, num_rows, out, x, delta, args, quantised);
+    else
+        launch_norm<ADD, false, QUANTISE_ROWS>(d, num_rows, out, x, delta, args, quantised);
 }
 
 } // namespace
@@ -132,11 +191,11 @@ void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, v
     int32_t num_rows = batch_num_rows(b, rows);
     bool is_plain = args->weight && !args->delta_weight;
     if (delta && is_plain)
-        launch_norm<true, false>(cuda_of(d), num_rows, out, x, delta, *args);
+        launch_plain<true>(cuda_of(d), num_rows, out, x, delta, *args);
     else if (delta)
         launch_norm<true, true>(cuda_of(d), num_rows, out, x, delta, *args);
     else if (is_plain)
-        launch_norm<false, false>(cuda_of(d), num_rows, out, x, NULL, *args);
+        launch_plain<false>(cuda_of(d), num_rows, out, x, NULL, *args);
     else
         launch_norm<false, true>(cuda_of(d), num_rows, out, x, NULL, *args);
 }

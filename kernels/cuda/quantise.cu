@@ -1,10 +1,8 @@
 /* quantise.cu - activations to e4m3: a row, or 128 columns of it, has the scale that makes its largest value 448. */
-#include "kernels/cuda/bf16.cuh"
-#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/quantise.cuh"
 
 namespace
 {
@@ -18,39 +16,12 @@ enum {
 
 __device__ __forceinline__ float largest_of(uint4 v)
 {
-    const uint32_t words[] = {v.x, v.y, v.z, v.w};
-    float most = 0;
-#pragma unroll
-    for (uint32_t word : words) {
-        float2 pair = unpack_bf16(word);
-        most = fmaxf(most, fmaxf(fabsf(pair.x), fabsf(pair.y)));
-    }
-    return most;
-}
-
-__device__ __forceinline__ uint32_t quantise_pair(uint32_t word, float inverse)
-{
-    float2 pair = unpack_bf16(word);
-    return __nv_cvt_float2_to_fp8x2(make_float2(pair.x * inverse, pair.y * inverse), __NV_SATFINITE,
-                                    __NV_E4M3);
+    return largest_of_pair(v.x, largest_of_pair(v.y, largest_of_pair(v.z, largest_of_pair(v.w, 0))));
 }
 
 __device__ __forceinline__ uint2 quantise_vector(uint4 v, float inverse)
 {
-    return make_uint2(quantise_pair(v.x, inverse) | quantise_pair(v.y, inverse) << 16,
-                      quantise_pair(v.z, inverse) | quantise_pair(v.w, inverse) << 16);
-}
-
-__device__ __forceinline__ float inverse_of(float most)
-{
-    return most > 0 ? FP8_MAX / most : 0;
-}
-
-__device__ __forceinline__ float largest_of_warp(float most, int lanes)
-{
-    for (int mask = lanes / 2; mask > 0; mask /= 2)
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, mask));
-    return most;
+    return make_uint2(quantise_pairs(v.x, v.y, inverse), quantise_pairs(v.z, v.w, inverse));
 }
 
 __global__ void __launch_bounds__(THREADS_MAX)

@@ -1,0 +1,41 @@
+/* quantise.cuh - values of bf16 to e4m3 whose largest becomes 448: in a pass of its own (quantise.cu) and as a norm is stored. */
+#ifndef KERNELS_CUDA_QUANTISE_CUH
+#define KERNELS_CUDA_QUANTISE_CUH
+
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/fp8.cuh"
+
+/* Of a pair's magnitudes and most. */
+static __device__ __forceinline__ float largest_of_pair(uint32_t word, float most)
+{
+    float2 pair = unpack_bf16(word);
+    return fmaxf(most, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+}
+
+/* Of as many lanes, a power of two, as lie together. */
+static __device__ __forceinline__ float largest_of_warp(float most, int lanes)
+{
+    for (int mask = lanes / 2; mask > 0; mask /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, mask));
+    return most;
+}
+
+static __device__ __forceinline__ float inverse_of(float most)
+{
+    return most > 0 ? FP8_MAX / most : 0;
+}
+
+static __device__ __forceinline__ uint32_t quantise_pair(uint32_t word, float inverse)
+{
+    float2 pair = unpack_bf16(word);
+    return __nv_cvt_float2_to_fp8x2(make_float2(pair.x * inverse, pair.y * inverse), __NV_SATFINITE,
+                                    __NV_E4M3);
+}
+
+/* Four values. */
+static __device__ __forceinline__ uint32_t quantise_pairs(uint32_t low, uint32_t high, float inverse)
+{
+    return quantise_pair(low, inverse) | quantise_pair(high, inverse) << 16;
+}
+
+#endif
