@@ -171,8 +171,9 @@ template <int WIDTH, bool IN_BLOCKS> struct consumer {
 #pragma unroll
             for (int i = 0; i < WIDTH / 2; i++) sums[i] += part[i];
         }
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * p.stage);
+        /* scales are read by ordinary loads, and each lane says that its own are over */
+        if (!IN_BLOCKS) __syncwarp();
+        if (IN_BLOCKS || threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * p.stage);
         p.advance(T::STAGES);
     }
 
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         tensor_map_prefetch(&x_map);
         tensor_map_prefetch(&w_map);
         tensor_map_prefetch(&out_map);
-        ring_init(r.full, r.empty, T::STAGES, WARPS);
+        ring_init(r.full, r.empty, T::STAGES, IN_BLOCKS ? WARPS * 32 : WARPS);
     }
     __syncthreads();
     int warp = warp_uniform(threadIdx.x / 32);
