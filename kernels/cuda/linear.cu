@@ -207,7 +207,8 @@ bool run_product(struct cuda_device *d, const struct linear_choice &c, int32_t r
     if (w->format == LINEAR_FP8) return run_fp8(d, c, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_LARGE)
         return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
-    if (c.kernel == LINEAR_PACKED) return cuda_linear_packed(d, c.tile_rows, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_PACKED)
+        return cuda_linear_packed(d, c.tile_rows, c.columns, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_SMALL)
         return cuda_linear_small_fits(d, w, rows) &&
                cuda_linear_small(d, c.tile_rows, rows, out, x, w, silu_mul);
@@ -365,9 +366,22 @@ std::vector<struct linear_choice> fp8_candidates_for(int32_t rows)
 {
     std::vector<struct linear_choice> candidates;
     if (rows <= LINEAR_FP8_SMALL_ROWS_MAX)
-        for (int32_t tile_rows : linear_fp8_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0});
+        for (int32_t tile_rows : linear_fp8_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0, 0});
     if (rows > LINEAR_SMALL_ROWS)
-        for (int32_t width : linear_fp8_widths) candidates.push_back({LINEAR_LARGE, width, 0});
+        for (int32_t width : linear_fp8_widths) candidates.push_back({LINEAR_LARGE, width, 0, 0});
+    return candidates;
+}
+
+/* Where W has few tiles, several CTAs share the rows of x. */
+std::vector<struct linear_choice> packed_candidates_for(int32_t rows)
+{
+    std::vector<struct linear_choice> candidates;
+    for (int32_t num_parts = 1; num_parts <= 4; num_parts++) {
+        int32_t columns = rows / num_parts;
+        if (num_parts > 1 && (rows % num_parts != 0 || columns % 32 != 0 || columns < 64)) continue;
+        for (int32_t tile_rows : linear_packed_tile_rows)
+            candidates.push_back({LINEAR_PACKED, tile_rows, 0, columns});
+    }
     return candidates;
 }
 
@@ -378,16 +392,16 @@ std::vector<struct linear_choice> candidates_for(const struct linear *w, int32_t
     std::vector<struct linear_choice> candidates;
     if (w->format == LINEAR_FP8) return fp8_candidates_for(rows);
     if (w->unpacked) {
-        for (int32_t tile_rows : linear_packed_tile_rows) candidates.push_back({LINEAR_PACKED, tile_rows, 0});
-        return candidates;
+        return packed_candidates_for(rows);
     }
     if (rows <= LINEAR_SMALL_ROWS)
-        for (int32_t tile_rows : linear_small_tile_rows) candidates.push_back({LINEAR_SMALL, tile_rows, 0});
+        for (int32_t tile_rows : linear_small_tile_rows)
+            candidates.push_back({LINEAR_SMALL, tile_rows, 0, 0});
     else if (rows <= LINEAR_SMALL_ROWS_MAX && fewer.kernel == LINEAR_SMALL)
         candidates.push_back(fewer);
     if (rows > LINEAR_SMALL_ROWS)
-        for (int32_t cluster : linear_large_clusters) candidates.push_back({LINEAR_LARGE, 0, cluster});
-    candidates.push_back({LINEAR_BLAS, 0, 0});
+        for (int32_t cluster : linear_large_clusters) candidates.push_back({LINEAR_LARGE, 0, cluster, 0});
+    candidates.push_back({LINEAR_BLAS, 0, 0, 0});
     return candidates;
 }
 

@@ -50,6 +50,7 @@ struct linear_choice {
     int32_t
         tile_rows; /* rows of W a CTA owns: one of linear_small_tile_rows, of linear_packed_tile_rows; of e4m3 always */
     int32_t cluster; /* LINEAR_LARGE: CTAs of a cluster, one of linear_large_clusters */
+    int32_t columns; /* LINEAR_PACKED: rows of x that a CTA has at most */
 };
 
 /* In a step. The linear knows its kind: this is both products of kernels/device.h. */

@@ -29,7 +29,8 @@ enum {
     BOX_STEPS = BOX_K / 16, /* products of a box */
     GROUP_WARPS = 4,        /* that multiply together */
     STAGES_MAX = 16,
-    SHARED_BYTES = 225 << 10 /* of an SM, for rings */
+    SHARED_BYTES = 225 << 10, /* of an SM, for rings */
+    ALONE_BYTES = 114 << 10   /* of a CTA: a second one finds no room on the SM */
 };
 
 struct packed_args : store_args {
@@ -49,7 +50,11 @@ template <int SCALES, int HALVES, int GROUPS, int COLS> struct packed_traits {
     static constexpr int QUAD_BYTES = STAGE_BLOCKS * PACKED_STRIPS * BLOCK_BYTES; /* of a stage */
     static constexpr int W_BYTES = QUADS * QUAD_BYTES;
     static constexpr int WARPS = GROUPS * GROUP_WARPS, THREADS = (WARPS + 1) * 32;
-    static constexpr int CTAS = COLS <= 32 ? (GROUPS == 1 ? 3 : 2) : COLS <= 64 ? 2 : 1; /* of an SM */
+    /* Of an SM. */
+    static constexpr int CTAS = GROUPS == 1 && COLS <= 32    ? 3
+                                : COLS <= 64                 ? 2
+                                : GROUPS == 1 && COLS <= 128 ? 2
+                                                             : 1;
     __host__ __device__ static constexpr int x_bytes(int x_rows)
     {
         return x_rows * STAGE_BLOCKS * BLOCK_BOXES * BOX_ROW_BYTES;
@@ -63,7 +68,7 @@ struct packed_ring {
 };
 
 /* The one thread that fetches. */
-template <typename T> struct packed_producer {
+template <typename T, int COLS> struct packed_producer {
     const packed_args &a;
     const packed_ring &r;
     const CUtensorMap *x_map;
@@ -86,7 +91,7 @@ template <typename T> struct packed_producer {
 #pragma unroll
         for (int i = 0; i < BOXES; i++)
             tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
-                           r.full + 8 * stage, (k * BOXES + i) * BOX_K, 0);
+                           r.full + 8 * stage, (k * BOXES + i) * BOX_K, (int32_t)blockIdx.y * COLS);
     }
 
     __device__ __forceinline__ void run(void) const
@@ -229,7 +234,7 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {
-        if (elect_lane()) packed_producer<T>{a, r, &x_map}.run();
+        if (elect_lane()) packed_producer<T, COLS>{a, r, &x_map}.run();
         return;
     }
     dependency_wait();             /* the results overwrite what kernels before may still read */
@@ -237,11 +242,11 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     uint32_t w_offset = strip / PACKED_STRIPS * T::QUAD_BYTES + strip % PACKED_STRIPS * T::BLOCK_BYTES;
     packed_consumer<FORMAT, SCALES, HALVES, GROUPS, COLS> c{a, r, w_offset, {}};
     c.run();
-    int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS;
+    int32_t n = (int32_t)blockIdx.x * T::ROWS + strip * PACKED_ROWS, m = (int32_t)blockIdx.y * COLS;
     if (HALVES == 2 && a.silu_mul)
-        store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, 0, n);
+        store_columns<COLS, EPILOGUE_SILU_MUL, 2>(a, c.d, m, n);
     else
-        store_columns<COLS, EPILOGUE_BF16, HALVES>(a, c.d, 0, n);
+        store_columns<COLS, EPILOGUE_BF16, HALVES>(a, c.d, m, n);
 }
 
 /* ---- host ---- */
@@ -250,11 +255,12 @@ template <int FORMAT, int SCALES, int HALVES, int GROUPS, int COLS>
 bool launch(struct cuda_device *d, packed_args a, const void *x, const struct linear *w)
 {
     using T = packed_traits<SCALES, HALVES, GROUPS, COLS>;
-    int32_t grid = (w->n + T::ROWS - 1) / T::ROWS, per_sm = (grid + d->num_sms - 1) / d->num_sms;
+    int32_t num_tiles = (w->n + T::ROWS - 1) / T::ROWS, num_parts = (a.m + COLS - 1) / COLS;
+    int32_t num_ctas = num_tiles * num_parts, per_sm = (num_ctas + d->num_sms - 1) / d->num_sms;
     /* two at least, so that the next kernel's first ones find room */
     int32_t ctas = std::min(std::max(per_sm, 2), (int32_t)T::CTAS);
-    int32_t stage_bytes = T::W_BYTES + T::x_bytes((a.m + 7) / 8 * 8);
-    a.x_rows = (a.m + 7) / 8 * 8;
+    a.x_rows = std::min((a.m + 7) / 8 * 8, COLS);
+    int32_t stage_bytes = T::W_BYTES + T::x_bytes(a.x_rows);
     a.num_blocks = (w->k + 2 * PACKED_COLUMNS - 1) / (2 * PACKED_COLUMNS) * 2;
     a.num_k = a.num_blocks / T::STAGE_BLOCKS;
     a.num_stages = std::min({(SHARED_BYTES / ctas - 2048) / stage_bytes, (int32_t)STAGES_MAX, a.num_k});
@@ -262,46 +268,55 @@ bool launch(struct cuda_device *d, packed_args a, const void *x, const struct li
     /* behind the last x there must be as many bytes as products read on */
     size_t behind = (size_t)(COLS - a.x_rows) * BOX_ROW_BYTES, w_bytes = (size_t)a.num_stages * T::W_BYTES;
     size_t shared_bytes = (size_t)a.num_stages * T::x_bytes(a.x_rows) + std::max(w_bytes, behind) + 1024;
+    /* they begin where the kernel before has ended first: two at a time, and half of the SMs would have none */
+    if (num_ctas <= d->num_sms) shared_bytes = std::max(shared_bytes, (size_t)ALONE_BYTES);
     const CUtensorMap *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
     if (!x_map) return false;
-    return launch_dependent(d, packed_kernel<FORMAT, SCALES, HALVES, GROUPS, COLS>, dim3((unsigned)grid),
-                            dim3(T::THREADS), shared_bytes, a, *x_map);
+    return launch_dependent(d, packed_kernel<FORMAT, SCALES, HALVES, GROUPS, COLS>,
+                            dim3((unsigned)num_tiles, (unsigned)num_parts), dim3(T::THREADS), shared_bytes, a,
+                            *x_map);
 }
 
 template <int FORMAT, int SCALES, int HALVES, int GROUPS>
-bool launch_rows(struct cuda_device *d, const packed_args &a, const void *x, const struct linear *w)
+bool launch_rows(struct cuda_device *d, int32_t columns, const packed_args &a, const void *x,
+                 const struct linear *w)
 {
+    columns = std::min(columns, a.m);
     if constexpr (GROUPS == 1) {
-        if (a.m <= 8) return launch<FORMAT, SCALES, HALVES, GROUPS, 8>(d, a, x, w);
-        if (a.m <= 16) return launch<FORMAT, SCALES, HALVES, GROUPS, 16>(d, a, x, w);
+        if (columns <= 8) return launch<FORMAT, SCALES, HALVES, GROUPS, 8>(d, a, x, w);
+        if (columns <= 16) return launch<FORMAT, SCALES, HALVES, GROUPS, 16>(d, a, x, w);
     }
-    if (a.m <= 32) return launch<FORMAT, SCALES, HALVES, GROUPS, 32>(d, a, x, w);
-    if (a.m <= 64) return launch<FORMAT, SCALES, HALVES, GROUPS, 64>(d, a, x, w);
-    if constexpr (HALVES == 2)
-        if (a.m <= 128) return launch<FORMAT, SCALES, HALVES, GROUPS, 128>(d, a, x, w);
-    if constexpr (HALVES == 2 && GROUPS == 1)
-        if (a.m <= 256) return launch<FORMAT, SCALES, HALVES, GROUPS, 256>(d, a, x, w);
+    if (columns <= 32) return launch<FORMAT, SCALES, HALVES, GROUPS, 32>(d, a, x, w);
+    if (columns <= 64) return launch<FORMAT, SCALES, HALVES, GROUPS, 64>(d, a, x, w);
+    if constexpr (HALVES == 2) {
+        if (columns <= 96) return launch<FORMAT, SCALES, HALVES, GROUPS, 96>(d, a, x, w);
+        if (columns <= 128) return launch<FORMAT, SCALES, HALVES, GROUPS, 128>(d, a, x, w);
+    }
+    if constexpr (HALVES == 2 && GROUPS == 1) {
+        if (columns <= 192) return launch<FORMAT, SCALES, HALVES, GROUPS, 192>(d, a, x, w);
+        if (columns <= 256) return launch<FORMAT, SCALES, HALVES, GROUPS, 256>(d, a, x, w);
+    }
     return false;
 }
 
 template <int FORMAT, int SCALES>
-bool launch_tiles(struct cuda_device *d, int32_t tile_rows, const packed_args &a, const void *x,
-                  const struct linear *w)
+bool launch_tiles(struct cuda_device *d, int32_t tile_rows, int32_t columns, const packed_args &a,
+                  const void *x, const struct linear *w)
 {
     switch (tile_rows) {
     case 32: /* gate and up are not in one warp */
-        return !a.silu_mul && launch_rows<FORMAT, SCALES, 1, 1>(d, a, x, w);
+        return !a.silu_mul && launch_rows<FORMAT, SCALES, 1, 1>(d, columns, a, x, w);
     case 64:
-        return launch_rows<FORMAT, SCALES, 2, 1>(d, a, x, w);
+        return launch_rows<FORMAT, SCALES, 2, 1>(d, columns, a, x, w);
     default:
-        return launch_rows<FORMAT, SCALES, 2, 2>(d, a, x, w);
+        return launch_rows<FORMAT, SCALES, 2, 2>(d, columns, a, x, w);
     }
 }
 
 } // namespace
 
-bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
-                        const struct linear *w, bool silu_mul)
+bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t columns, int32_t rows, void *out,
+                        const void *x, const struct linear *w, bool silu_mul)
 {
     packed_args a = {};
     a.out = out;
@@ -311,8 +326,8 @@ bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t rows, 
     a.packed = w->packed;
     a.silu_mul = silu_mul;
     if (w->format == LINEAR_INT4 && w->packed_scales == 1)
-        return launch_tiles<LINEAR_INT4, 1>(d, tile_rows, a, x, w);
-    if (w->format == LINEAR_INT4) return launch_tiles<LINEAR_INT4, 4>(d, tile_rows, a, x, w);
-    if (w->packed_scales == 4) return launch_tiles<LINEAR_E2M1, 4>(d, tile_rows, a, x, w);
-    return launch_tiles<LINEAR_E2M1, 8>(d, tile_rows, a, x, w);
+        return launch_tiles<LINEAR_INT4, 1>(d, tile_rows, columns, a, x, w);
+    if (w->format == LINEAR_INT4) return launch_tiles<LINEAR_INT4, 4>(d, tile_rows, columns, a, x, w);
+    if (w->packed_scales == 4) return launch_tiles<LINEAR_E2M1, 4>(d, tile_rows, columns, a, x, w);
+    return launch_tiles<LINEAR_E2M1, 8>(d, tile_rows, columns, a, x, w);
 }

@@ -9,8 +9,9 @@ enum { LINEAR_PACKED_ROWS = 256 }; /* at most; beyond it the weight is unpacked 
 /* Rows of W that a CTA may own: they change the speed and nothing else. */
 static const int32_t linear_packed_tile_rows[] = {32, 64, 128};
 
-/* out = x W^T (+ bias), or silu(gate) * up. False where the driver cannot, or tiles do not suit the product. */
-bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t rows, void *out, const void *x,
-                        const struct linear *w, bool silu_mul);
+/* out = x W^T (+ bias), or silu(gate) * up. columns: rows of x that a CTA has at most, which changes the speed, too. False where
+ * the driver cannot, or tiles do not suit the product. */
+bool cuda_linear_packed(struct cuda_device *d, int32_t tile_rows, int32_t columns, int32_t rows, void *out,
+                        const void *x, const struct linear *w, bool silu_mul);
 
 #endif

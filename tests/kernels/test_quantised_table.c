@@ -49,6 +49,23 @@ static void unpack_rows(const struct quantised *q, float *weights, bool to_bf16)
         }
 }
 
+/* What an sm_90 keeps packed; its layout has no room for scales of f32. */
+static bool stays_packed(const struct device *d, const struct layout *l)
+{
+    const bool is_hopper = strstr(d->description, "NVIDIA H") || strstr(d->description, "NVIDIA GH");
+    const bool is_u4 = l->dtype == DTYPE_U4 && l->scale_type != SCALE_F32 && !l->ordered;
+    return d->is_gpu && is_hopper && (is_u4 || l->dtype == DTYPE_MXFP4);
+}
+
+/* Else the comparison below would be one of bf16 with itself. */
+static void check_is_packed(struct device *d, const struct pair *p)
+{
+    const uint64_t bytes = d->ops->linear_bytes(d, p->quantised), plain = d->ops->linear_bytes(d, p->plain);
+    if (stays_packed(d, p->layout) && bytes * 2 > plain)
+        fail_msg("%s%s: %llu bytes, of %llu unpacked ones, are not packed", p->layout->name,
+                 p->is_gated ? ", gated" : "", (unsigned long long)bytes, (unsigned long long)plain);
+}
+
 /* Gate and up are slices of one tensor. */
 static void add_pair(struct rig *r, const struct layout *l, bool is_gated)
 {
@@ -67,6 +84,7 @@ static void add_pair(struct rig *r, const struct layout *l, bool is_gated)
             desc.parts[i] = is_gated ? weight_view_rows(whole, FIRST_ROW + i * GATED_N, GATED_N) : *whole;
         *(source ? &p->plain : &p->quantised) = make_linear(r->device, &desc);
     }
+    check_is_packed(r->device, p);
 }
 
 static float *run(const struct rig *r, const struct pair *p, const struct linear *linear, int32_t first,
