@@ -105,6 +105,10 @@ struct differences {
 #define BOUND_OF_QUANTISED 2e-4f /* random zero points make sums of one sign, in which f32 rounds more */
 #define BOUND_ON_GPU 0.15f       /* activations are rounded to bf16 */
 
+/* Of 20 logits so many may be further off on a GPU: where two experts are almost equal, rounding may make a token choose the other;
+ * random zero points make sums of one sign. */
+enum { BEYOND_OF_EXPERTS = 1, BEYOND_OF_QUANTISED = 2 };
+
 static void add_difference(struct differences *d, float got, float expected)
 {
     float difference = fabsf(got - expected);
@@ -122,7 +126,6 @@ static void add_differences(struct differences *d, const struct family_golden *g
             add_difference(d, logits[family_positions[p] * FAMILY_VOCAB + v], g->whole[p * FAMILY_VOCAB + v]);
 }
 
-/* On a GPU rounding may make a token choose another expert where two are almost equal: a few logits are further off. */
 static void check(const struct family_golden *g, bool gguf, float bound)
 {
     static float logits[FAMILY_TOKENS * FAMILY_VOCAB];
@@ -131,14 +134,16 @@ static void check(const struct family_golden *g, bool gguf, float bound)
     struct differences d = {0};
     struct family_run r;
     run_open(&r, g, gguf, "portable", 2, on_cpu() ? DTYPE_F32 : DTYPE_BF16);
-    bool has_experts = model_config(r.session.model)->num_experts > 0;
+    int num_allowed = strstr(g->config, "quantization_config")         ? BEYOND_OF_QUANTISED
+                      : model_config(r.session.model)->num_experts > 0 ? BEYOND_OF_EXPERTS
+                                                                       : 0;
     for (size_t i = 0; i < CUTS; i++) {
         run_logits(&r, cuts[i], logits);
         add_differences(&d, g, logits);
     }
     run_close(&r);
     print_message("%-9s %-42s %.2g\n", gguf ? "gguf" : "directory", g->name, (double)d.largest);
-    bool right = on_cpu() ? d.largest <= bound : d.num_beyond * 20 <= (has_experts ? d.num : 0);
+    bool right = on_cpu() ? d.largest <= bound : d.num_beyond * 20 <= num_allowed * d.num;
     if (!right)
         fail_msg("%s: logits differ by up to %g, %d of %d by more than %g", g->name, (double)d.largest,
                  d.num_beyond, d.num, (double)BOUND_ON_GPU);
@@ -149,10 +154,12 @@ static bool has_directory(const struct family_golden *g)
     return g->tensors[0].name != NULL;
 }
 
-/* What a GPU refuses. */
+/* What a GPU refuses: quantised experts. */
 static bool is_left_out(const struct family_golden *g)
 {
-    return !on_cpu() && (strstr(g->config, "quantization_config") || strstr(g->config, "gpt_oss"));
+    const bool has_experts = strstr(g->config, "_experts\"");
+    return !on_cpu() &&
+           ((has_experts && strstr(g->config, "quantization_config")) || strstr(g->config, "gpt_oss"));
 }
 
 static void logits_equal_transformers(void **state)
@@ -165,12 +172,19 @@ static void logits_equal_transformers(void **state)
     }
 }
 
+/* A GPU quantises the rows of x where products of e4m3 fit its kernels, which the reference does not (kernels/test_fp8.c). */
+static bool quantises_rows(const struct family_golden *g)
+{
+    return !on_cpu() && !strcmp(g->name, "phi3: fp8, blocks");
+}
+
 /* Against the same weights unpacked. */
 static void logits_of_quantised_weights_equal_transformers(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < array_length(quantised_goldens) && on_cpu(); i += EVERY)
-        check(&quantised_goldens[i], false, BOUND_OF_QUANTISED);
+    for (size_t i = 0; i < array_length(quantised_goldens); i += EVERY)
+        if (!is_left_out(&quantised_goldens[i]) && !quantises_rows(&quantised_goldens[i]))
+            check(&quantised_goldens[i], false, BOUND_OF_QUANTISED);
 }
 
 static void check_cuts(const struct family_golden *golden)
@@ -201,7 +215,8 @@ static void the_same_bits_in_every_cut(void **state)
 {
     (void)state;
     for (size_t g = 0; g < array_length(family_goldens); g += EVERY) check_cuts(&family_goldens[g]);
-    for (size_t g = 0; g < array_length(quantised_goldens); g += EVERY) check_cuts(&quantised_goldens[g]);
+    for (size_t g = 0; g < array_length(quantised_goldens) && on_cpu(); g += EVERY)
+        check_cuts(&quantised_goldens[g]);
 }
 
 int main(void)
