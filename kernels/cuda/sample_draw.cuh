@@ -40,7 +40,8 @@ static const rank RANK_MAX = ~(rank)0;
 /* A token at some u of the row's weights. */
 struct pick {
     int32_t tile, id; /* -1: there is none */
-    mass target;      /* in its tile, after that of the row */
+    mass target;      /* of the row */
+    mass left;        /* of it, in the tile */
 };
 
 struct draw_shared {
@@ -453,18 +454,18 @@ __device__ __noinline__ void pick_tokens(const struct row_view v, uint64_t seed,
 {
     mass before = sum_before(own);
     if (threadIdx.x < (unsigned)num)
-        shared.picks[threadIdx.x] = {-1, -1, draw_target(seed, position, total, first + threadIdx.x)};
+        shared.picks[threadIdx.x] = {-1, -1, draw_target(seed, position, total, first + threadIdx.x), 0};
     __syncthreads();
     for (int32_t i = 0; i < num; i++) {
         mass target = shared.picks[i].target;
         if (before > target || target >= before + own) continue;
         shared.picks[i].tile = (int32_t)threadIdx.x;
-        shared.picks[i].target = target - before;
+        shared.picks[i].left = target - before; /* a place of its own: others still read the target */
     }
     __syncthreads();
     int32_t warp = (int32_t)threadIdx.x / 32;
     if (warp < num && shared.picks[warp].tile >= 0)
-        draw_in_tile(v, cut, shared.picks[warp].tile, shared.picks[warp].target, &shared.picks[warp].id);
+        draw_in_tile(v, cut, shared.picks[warp].tile, shared.picks[warp].left, &shared.picks[warp].id);
     __syncthreads();
 }
 
