@@ -22,9 +22,17 @@ void engine_step_limits(const struct engine_options *options, const struct devic
         .num_logits = max_of(options->max_num_logits, num_seqs),
         .num_batch_slots = num_seqs * num_steps,
         .max_model_len = options->max_model_len,
-        .num_kv_groups = 1,
+        .num_kv_groups = max_of(kv_layout_num_groups(&options->kv_layout), 1),
         .num_steps_in_flight = num_steps,
     };
+}
+
+struct kv_groups engine_kv_groups(const struct kv_layout *layout, const struct step_limits *limits)
+{
+    struct kv_groups groups = {.count = limits->num_kv_groups,
+                               .num_ahead = limits->num_tokens * limits->num_steps_in_flight};
+    for (int32_t g = layout->num_full; g < groups.count; g++) groups.groups[g].window = layout->window;
+    return groups;
 }
 
 /* All that K and V depend on beside the tokens. The cache lives no longer than the model, so this only
@@ -57,7 +65,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .max_model_len = e->limits.max_model_len,
         .num_batch_slots = e->limits.num_batch_slots,
         .max_num_sequences = request_slots_count(e->slots),
-        .kv_groups = {.count = 1},
+        .kv_groups = engine_kv_groups(&e->options.kv_layout, &e->limits),
         .num_blocks = e->options.num_blocks,
         .num_host_blocks = e->options.num_host_blocks,
         .target_us = e->options.target_us,

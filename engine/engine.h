@@ -9,7 +9,9 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "kvcache/kv_groups.h"
 #include "link/link.h"
+#include "model/kv_layout.h"
 #include "model/model.h"
 #include "scheduler/step_cost.h"
 
@@ -17,12 +19,13 @@ struct engine;
 
 struct engine_options {
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
-    int32_t max_num_logits;  /* rows of logits in a step, >= max_num_seqs; what exceeds the sampled ones
+    int32_t max_num_logits;     /* rows of logits in a step, >= max_num_seqs; what exceeds the sampled ones
                                serves prompt log probabilities. 0: max_num_seqs */
-    int32_t num_blocks;      /* of the K/V pool, already created in the model */
-    int32_t num_host_blocks; /* of host memory, for what preempted sequences have computed */
-    uint64_t kv_block_bytes; /* matters with host blocks */
-    double target_us;        /* that a step with decoding sequences may take; 0: any */
+    struct kv_layout kv_layout; /* the model's, layers_per_block 0: one group */
+    int32_t num_blocks;         /* of the K/V pool, already created in the model */
+    int32_t num_host_blocks;    /* of host memory, for what preempted sequences have computed */
+    uint64_t kv_block_bytes;    /* matters with host blocks */
+    double target_us;           /* that a step with decoding sequences may take; 0: any */
     bool enable_prefix_caching;
     bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;
@@ -32,6 +35,9 @@ struct engine_options {
  * not matter. One source, so that model and engine agree. */
 void engine_step_limits(const struct engine_options *options, const struct device *device,
                         struct step_limits *out);
+
+/* How long each group of the layout needs its blocks, with steps of these limits. */
+struct kv_groups engine_kv_groups(const struct kv_layout *layout, const struct step_limits *limits);
 
 /* The link is open. */
 int engine_create(struct model *model, struct link *link, const struct engine_options *options,

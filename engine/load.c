@@ -111,6 +111,15 @@ static int load_device(struct load *load, struct error *err)
     return choose_limits(load, err);
 }
 
+/* Of what the model and the options say, not of what fits: the next engine over this link has to choose the same. */
+static void choose_kv_layout(struct load *load)
+{
+    const struct model_config *c = model_files_config(load->files);
+    int32_t longest =
+        load->config->max_model_len ? (int32_t)load->config->max_model_len : c->max_position_embeddings;
+    load->kv_layout = load->device->is_gpu ? kv_layout_single(c) : kv_layout_of(c, longest);
+}
+
 static double target_us(const struct load *load)
 {
     int64_t ms = load->config->target_itl ? load->config->target_itl
@@ -126,6 +135,7 @@ static struct engine_options engine_options_of(const struct load *load)
         .max_num_seqs = load->facts.max_num_seqs,
         .max_num_batched_tokens = load->facts.max_num_batched_tokens,
         .max_num_logits = max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
+        .kv_layout = load->kv_layout,
         .num_blocks = load->facts.num_blocks,
         .num_host_blocks = load->num_host_blocks,
         .kv_block_bytes = load->kv_block_bytes,
@@ -144,9 +154,11 @@ static bool wants_bar(const struct config *config)
 
 static int load_weights(struct load *load, struct error *err)
 {
+    choose_kv_layout(load);
     struct engine_options options = engine_options_of(load);
     struct step_limits limits;
     engine_step_limits(&options, load->device, &limits);
+    load->kv_groups = engine_kv_groups(&load->kv_layout, &limits);
     struct load_progress progress;
     load_progress_begin(&progress, wants_bar(load->config));
     int status =
@@ -169,6 +181,24 @@ uint64_t load_kv_bytes_left(uint64_t gpu_bytes, uint64_t free_now, double utiliz
     return free_now > kept_free ? free_now - kept_free : 0;
 }
 
+/* Of the blocks that one sequence holds at most. */
+static uint64_t bytes_of_one(const struct load *load, int32_t num_tokens, uint64_t block_bytes)
+{
+    return (uint64_t)kv_groups_num_blocks_max(&load->kv_groups, num_tokens) * block_bytes;
+}
+
+/* Tokens of the longest sequence that fits into the pool, up to max_model_len. */
+static int32_t longest_that_fits(const struct load *load)
+{
+    int32_t fits = 0, too_long = load->facts.max_model_len + 1;
+    while (too_long - fits > 1) {
+        int32_t half = fits + (too_long - fits) / 2;
+        bool is_room = kv_groups_num_blocks_max(&load->kv_groups, half) <= load->facts.num_blocks;
+        *(is_room ? &fits : &too_long) = half;
+    }
+    return fits;
+}
+
 /* Bytes for the K/V pool: as told, else what typical sequences need (CPU) or what is left (GPU). */
 static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
 {
@@ -176,10 +206,9 @@ static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
     if (load->config->kv_cache_memory_bytes) return load->config->kv_cache_memory_bytes;
     if (load->device->is_gpu)
         return load_kv_bytes_left(load->device->gpu_bytes, free_bytes, load->config->gpu_memory_utilization);
-    uint64_t tokens =
-        (uint64_t)load->facts.max_num_seqs * (uint64_t)min_of(load->facts.max_model_len, CPU_TYPICAL_TOKENS);
-    uint64_t typical = (uint64_t)div_up((int64_t)tokens, BLOCK_SIZE) * block_bytes;
-    uint64_t longest = (uint64_t)div_up(load->facts.max_model_len, BLOCK_SIZE) * block_bytes;
+    int32_t typical_len = min_of(load->facts.max_model_len, (int32_t)CPU_TYPICAL_TOKENS);
+    uint64_t typical = (uint64_t)load->facts.max_num_seqs * bytes_of_one(load, typical_len, block_bytes);
+    uint64_t longest = bytes_of_one(load, load->facts.max_model_len, block_bytes);
     return min_of(max_of(typical, longest), free_bytes / 2);
 }
 
@@ -187,7 +216,7 @@ static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
  */
 static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct error *err)
 {
-    int64_t tokens = (int64_t)load->facts.num_blocks * BLOCK_SIZE;
+    int64_t tokens = longest_that_fits(load);
     if (tokens >= load->facts.max_model_len) return STATUS_OK;
     if (load->config->max_model_len || tokens < BLOCK_SIZE)
         return error_set(
@@ -195,11 +224,11 @@ static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct err
             "the K/V cache holds %lld tokens, but one sequence may have %d: raise --kv-cache-memory-bytes "
             "to at least %llu or lower --max-model-len",
             (long long)tokens, load->facts.max_model_len,
-            (unsigned long long)((uint64_t)div_up(load->facts.max_model_len, BLOCK_SIZE) * block_bytes));
+            (unsigned long long)bytes_of_one(load, load->facts.max_model_len, block_bytes));
     log_warning("the K/V cache holds %lld tokens: no sequence can be longer, though the model allows %d; "
                 "--kv-cache-memory-bytes %llu would hold one",
                 (long long)tokens, load->facts.max_model_len,
-                (unsigned long long)((uint64_t)div_up(load->facts.max_model_len, BLOCK_SIZE) * block_bytes));
+                (unsigned long long)bytes_of_one(load, load->facts.max_model_len, block_bytes));
     load->facts.max_model_len = (int32_t)tokens;
     return STATUS_OK;
 }
@@ -214,6 +243,12 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              (double)block_bytes * load->facts.num_blocks * mib, load->facts.num_blocks, BLOCK_SIZE,
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
              load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
+    if (load->kv_layout.window == 0) return;
+    log_info("K/V groups: %d of %d layers whose tokens take %.1f KiB each, %d that keep no more than the %d "
+             "tokens of a "
+             "window and those of the steps in flight",
+             load->kv_layout.num_full, load->kv_layout.layers_per_block,
+             (double)block_bytes / BLOCK_SIZE / 1024, load->kv_layout.num_windowed, load->kv_layout.window);
 }
 
 /* Of attention over a key to all products of a token, in operations. */

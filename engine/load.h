@@ -21,6 +21,8 @@ struct load {
     struct engine *engine;
     struct link_facts facts;
     enum dtype kv_dtype;
+    struct kv_layout kv_layout;
+    struct kv_groups kv_groups;
     int32_t num_host_blocks;
     uint64_t kv_block_bytes;
 };

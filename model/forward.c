@@ -38,9 +38,9 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         const void *delta = i == 0 ? NULL : m->delta;
         k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, delta, &layer->attention_norm);
         k->linear(d, b, ROWS_TOKENS, m->qkv, m->normed, layer->qkv);
-        k->rope_kv_write(d, b, m->qkv, m->kv_pool, i, &layer->rope);
+        k->rope_kv_write(d, b, m->qkv, m->kv_pool, layer->kv_layer, &layer->rope);
         if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
-        k->attention(d, b, m->attended, m->qkv, m->kv_pool, i, &layer->attention);
+        k->attention(d, b, m->attended, m->qkv, m->kv_pool, layer->kv_layer, &layer->attention);
         if (i == last) t = last_tail(m, b, step);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
         k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, &layer->mlp_norm);

@@ -6,7 +6,7 @@
 #define MODEL_FORWARD_H
 
 #include "kernels/device.h"
-#include "model/model_config.h"
+#include "model/kv_layout.h"
 
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
@@ -15,11 +15,13 @@ struct layer {
     struct moe *moe;               /* NULL: the layer has one MLP */
     struct rope_args rope;         /* with the layer's q and k norms */
     struct attention_args attention;
+    int32_t kv_layer; /* of the blocks of its group */
 };
 
 struct model {
     struct device *device;
     struct model_config config;
+    struct kv_layout kv_layout;
     struct layer *layers;
     struct norm_args output_norm;
     float embedding_scale;

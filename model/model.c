@@ -320,21 +320,26 @@ static struct norm_args norm_args(const struct model_config *c)
         .delta_scale = c->residual_scale, .eps = c->rms_norm_eps, .hidden_size = c->hidden_size};
 }
 
-static void describe_layer(const struct model_config *c, int32_t i, struct layer *layer)
+static void describe_layer(const struct model_config *c, const struct kv_layout *layout, int32_t i,
+                           struct layer *layer)
 {
+    const struct kv_place place = kv_layout_place(layout, c, i);
     const struct layer_config config = model_config_layer(c, i);
     assert_debug(config.sliding_window >= 0 && config.attention_scale > 0);
     assert_debug(!config.rope || config.rope->rotary_dim <= c->head_dim);
+    layer->kv_layer = place.layer;
     layer->attention_norm = layer->mlp_norm = norm_args(c);
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
                                                .num_kv_heads = c->num_kv_heads,
                                                .head_dim = c->head_dim,
+                                               .kv_group = place.group,
                                                .scale = config.attention_scale,
                                                .sliding_window = config.sliding_window,
                                                .softcap = c->attention_softcap};
     layer->rope = (struct rope_args){.num_heads = c->num_heads,
                                      .num_kv_heads = c->num_kv_heads,
                                      .head_dim = c->head_dim,
+                                     .kv_group = place.group,
                                      .rotary_dim = config.rope ? config.rope->rotary_dim : 0,
                                      .style = c->rope.style,
                                      .norm_all_heads = c->family->qk_norm_all_heads,
@@ -388,9 +393,11 @@ int model_create(struct device *device, const struct model_files *files, const s
     }
     m->device = device;
     m->config = *c;
+    /* where there are several groups, no window is as long as the longest sequence */
+    m->kv_layout = limits->num_kv_groups > 1 ? kv_layout_of(c, INT32_MAX) : kv_layout_single(c);
     m->embedding_scale = c->embedding_scale;
     m->output_norm = norm_args(c);
-    for (int32_t i = 0; i < c->num_layers; i++) describe_layer(&m->config, i, &m->layers[i]);
+    for (int32_t i = 0; i < c->num_layers; i++) describe_layer(&m->config, &m->kv_layout, i, &m->layers[i]);
     struct builder b = {.m = m,
                         .files = files,
                         .limits = limits,
@@ -421,6 +428,11 @@ const struct model_config *model_config(const struct model *m)
     return &m->config;
 }
 
+int32_t model_num_kv_groups(const struct model *m)
+{
+    return kv_layout_num_groups(&m->kv_layout);
+}
+
 struct device *model_device(struct model *m)
 {
     return m->device;
@@ -430,7 +442,7 @@ struct device *model_device(struct model *m)
 
 static struct kv_shape kv_shape(const struct model *m, int32_t num_blocks, enum dtype kv_dtype)
 {
-    return (struct kv_shape){.num_layers = m->config.num_layers,
+    return (struct kv_shape){.num_layers = m->kv_layout.layers_per_block,
                              .num_blocks = num_blocks,
                              .num_kv_heads = m->config.num_kv_heads,
                              .head_dim = m->config.head_dim,

@@ -17,14 +17,16 @@ int model_create(struct device *device, const struct model_files *files, const s
 void model_destroy(struct model *m);
 
 const struct model_config *model_config(const struct model *m);
+/* Of layers, whose block tables a step has: 1, or as many as limits->num_kv_groups asked for. */
+int32_t model_num_kv_groups(const struct model *m);
 
 /* Host blocks are memory of the host, taken when it is needed, where blocks can be saved. */
 int model_kv_pool_create(struct model *m, int32_t num_blocks, int32_t num_host_blocks, enum dtype kv_dtype,
                          struct error *err) must_check;
 uint64_t model_kv_block_bytes(const struct model *m,
-                              enum dtype kv_dtype); /* one block, all layers, K and V */
+                              enum dtype kv_dtype); /* one block of a group, K and V of its layers */
 
-/* Copies K/V blocks of all layers: block_ids[i] to host block host_ids[i], or back. Behind the steps begun so far; done
+/* Copies K/V blocks, all their layers: block_ids[i] to host block host_ids[i], or back. Behind the steps begun so far; done
  * on return. */
 int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host_ids,
                   int32_t num_blocks) must_check;

@@ -42,26 +42,35 @@ static int run_step(struct model *m, struct step step, double *us, struct error 
 int model_warm_up(struct model *m, int32_t num_tokens, struct warm_up_times *times, struct error *err)
 {
     assert_always(num_tokens > 0);
-    size_t num_positions = (size_t)num_tokens + 1;
-    int32_t *positions = calloc(3 * num_positions, sizeof *positions);
+    size_t num_positions = (size_t)num_tokens + 1, num_groups = (size_t)model_num_kv_groups(m);
+    int32_t *positions = calloc((2 + 2 * num_groups) * num_positions, sizeof *positions);
     if (!positions) return error_set(err, STATUS_NO_MEMORY, "no memory for the first step");
-    int32_t *token_ids = positions + num_positions, *blocks = token_ids + num_positions;
-    for (int32_t i = 0; i <= num_tokens; i++) positions[i] = blocks[i] = i;
+    int32_t *token_ids = positions + num_positions, *blocks = token_ids + num_positions,
+            *slots = blocks + num_groups * num_positions;
+    for (int32_t i = 0; i <= num_tokens; i++) positions[i] = i;
+    /* Block i holds tokens from 16 i on, of every group: what they compute is nobody's. */
+    for (size_t g = 0; g < num_groups; g++)
+        for (int32_t i = 0; i <= num_tokens; i++) blocks[g * num_positions + (size_t)i] = i;
+    for (size_t g = 0; g < num_groups; g++)
+        for (int32_t i = 0; i < num_tokens; i++) slots[g * (size_t)num_tokens + (size_t)i] = i;
     struct step prompt = {.num_tokens = num_tokens,
                           .num_prefill_tokens = num_tokens,
                           .num_prefill_seqs = 1,
                           .token_ids = token_ids,
                           .positions = positions,
-                          .slot_mapping = positions, /* block i holds tokens from 16 i on */
+                          .num_kv_groups = (int32_t)num_groups,
+                          .slot_mapping = slots,
                           .block_tables = blocks,
                           .block_table_stride = (int32_t)num_positions};
     struct step next = {.num_tokens = 1,
+                        .num_kv_groups = (int32_t)num_groups,
                         .token_ids = token_ids,
                         .positions = positions + num_tokens,
-                        .slot_mapping = positions + num_tokens,
+                        .slot_mapping = slots,
                         .block_tables = blocks,
                         .block_table_stride = (int32_t)num_positions};
     int status = run_step(m, prompt, &times->prompt_us, err);
+    for (size_t g = 0; g < num_groups; g++) slots[g] = num_tokens;
     if (!status) status = run_step(m, next, &times->token_us, err);
     free(positions);
     return status;

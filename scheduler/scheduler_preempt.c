@@ -90,19 +90,25 @@ void scheduler_forget_saved(struct scheduler *s, struct sequence *seq)
     seq->num_saved_tokens = 0;
 }
 
-static int32_t room_of(const struct kv_groups *groups, const struct sequence *seq, int32_t num_held)
+/* Blocks by which a group may grow that has got as far as end; where a window moves on, it takes no more than it gives. */
+static int32_t room_of(const struct kv_groups *groups, int32_t group, const struct sequence *seq, int32_t end)
 {
     int32_t num_places = sequence_num_places_max(seq->num_prompt, seq->max_tokens);
-    return min_of(kv_groups_num_blocks_max(groups, num_places) - num_held, ROOM_BLOCKS * groups->count);
+    return min_of(kv_group_num_blocks_max(groups, group, num_places) -
+                      kv_group_num_blocks_max(groups, group, end * BLOCK_SIZE),
+                  (int32_t)ROOM_BLOCKS);
 }
 
 int32_t scheduler_room(const struct scheduler *s, const struct sequence *preempted)
 {
     const struct kv_groups *groups = &s->options.kv_groups;
-    int32_t room = room_of(groups, preempted, kv_groups_num_blocks_max(groups, preempted->num_tokens));
-    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
-        const struct sequence *seq = &s->sequences[id];
-        room += room_of(groups, seq, kv_tables_num_held(s->tables, seq->batch_slot));
+    int32_t room = 0;
+    for (int32_t g = 0; g < groups->count; g++) {
+        room += room_of(groups, g, preempted, (int32_t)div_up(preempted->num_tokens, BLOCK_SIZE));
+        for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
+            const struct sequence *seq = &s->sequences[id];
+            room += room_of(groups, g, seq, kv_tables_get(s->tables, seq->batch_slot, g)->end);
+        }
     }
     return room;
 }

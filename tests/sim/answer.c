@@ -22,6 +22,7 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
     int32_t all[MODEL_LEN + 1];
     const struct request_slot_input *input = &expected->input;
     struct reference ref = {.prefill_decode_equal = !has(FEATURE_unequal_halves),
+                            .window = world.window,
                             .num_prompt = input->num_prompt_tokens,
                             .logit_bias = expected->logit_bias,
                             .forbidden = SILENT_IDS};
@@ -29,7 +30,7 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
     out->num_tokens = 0;
     out->by_form = false;
     out->end = SOLO_TOO_BIG;
-    if (div_up(most, BLOCK_SIZE) > world.num_blocks) return;
+    if (kv_groups_num_blocks_max(&world.kv_groups, (int32_t)most) > world.num_blocks) return;
     out->end = SOLO_BAD_ROW;
     memset(out->row, 0, sizeof out->row);
     memcpy(all, prompt, (size_t)input->num_prompt_tokens * sizeof(all[0]));

@@ -108,6 +108,7 @@ static struct fake_options make_options(struct rng *rng)
     struct fake_options options = {.num_steps_in_flight = has(FEATURE_two_steps) ? 2 : 1,
                                    .prefill_decode_equal = !has(FEATURE_unequal_halves),
                                    .num_blocks = world.num_blocks,
+                                   .window = world.window,
                                    .fail_at_step = -1,
                                    .on_begin = on_begin,
                                    .on_wait = on_wait,

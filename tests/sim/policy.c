@@ -252,10 +252,13 @@ static void check_room(const struct scheduler *s)
     if (num_admitted != 1 || num_back != 1) return;
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         const struct sequence *seq = &s->sequences[id];
-        int32_t most = kv_groups_num_blocks_max(&s->options.kv_groups,
-                                                sequence_num_places_max(seq->num_prompt, seq->max_tokens));
-        room += min_of(ROOM_BLOCKS * s->options.kv_groups.count,
-                       most - kv_tables_num_held(s->tables, seq->batch_slot));
+        int32_t num_places = sequence_num_places_max(seq->num_prompt, seq->max_tokens);
+        for (int32_t g = 0; g < world.kv_groups.count; g++) {
+            int32_t end = kv_tables_get(s->tables, seq->batch_slot, g)->end;
+            int32_t growth = kv_group_num_blocks_max(&world.kv_groups, g, num_places) -
+                             kv_group_num_blocks_max(&world.kv_groups, g, end * BLOCK_SIZE);
+            room += min_of(growth, (int32_t)ROOM_BLOCKS);
+        }
     }
     mark(MARK_came_back);
     expect(block_manager_num_available(s->blocks) >= room, "one comes back with %d blocks left of %d",

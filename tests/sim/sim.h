@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "kvcache/kv_groups.h"
 #include "server/server.h"
 #include "unit/engine/hash_model.h"
 
@@ -37,6 +38,7 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(salts, 60)                                                                                             \
     X(shared_prefixes, 80)                                                                                   \
     X(conversations, 40)                                                                                     \
+    X(windows, 40)                                                                                           \
     X(storms, 40)                                                                                            \
     X(tiny_pools, 60)                                                                                        \
     X(host_blocks, 60)                                                                                       \
@@ -114,6 +116,8 @@ extern const char *const feature_names[NUM_FEATURES];
     X(prepared_by_worker)                                                                                    \
     X(preemptions)                                                                                           \
     X(preempted_and_answered)                                                                                \
+    X(windows_moved_on)                                                                                      \
+    X(window_hits)                                                                                           \
     X(work_saved)                                                                                            \
     X(work_restored)                                                                                         \
     X(work_cheaper_again)                                                                                    \
@@ -259,6 +263,8 @@ extern struct world {
     int num_clients;
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
     int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
+    int32_t window; /* of the model's last layer; 0: it has none */
+    struct kv_groups kv_groups;
     double target_us;
     int32_t key_weights[2];
     uint64_t kv_block_bytes; /* as the engine is told, so that copies look dear */

@@ -123,6 +123,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     expect(inputs_equal(&w->expected, slot_idx), "%s: the slot's input is not the request's", r->id);
     memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
     w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
+                                .window = world.window,
                                 .num_prompt = w->expected.input.num_prompt_tokens,
                                 .logit_bias = w->expected.logit_bias,
                                 .forbidden = SILENT_IDS};
@@ -205,6 +206,7 @@ static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
 {
     const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
     struct reference ref = {.prefill_decode_equal = w->ref.prefill_decode_equal,
+                            .window = w->ref.window,
                             .num_prompt = w->expected.input.num_prompt_tokens,
                             .logit_bias = w->expected.logit_bias,
                             .forbidden = SILENT_IDS};
@@ -405,24 +407,39 @@ void __wrap_block_manager_on_evict(struct block_manager *bm, void (*f)(void *con
 
 /* ---- launched steps ---- */
 
+/* Of one group: whoever writes a block or sees a token in it holds the block, and has all of it from its own tenant. */
+static void check_places(const struct step *step, int32_t seq_idx, int32_t group, const struct watch *w)
+{
+    const struct block_manager *blocks = world.engine->scheduler->blocks;
+    const int32_t *table =
+                      step_block_tables(step, group) + (size_t)seq_idx * (size_t)step->block_table_stride,
+                  *slots = step_slot_mapping(step, group);
+    int32_t window = world.kv_groups.groups[group].window,
+            first = step->positions[step->cu_seqlens_q[seq_idx]];
+    for (int32_t t = step->cu_seqlens_q[seq_idx]; t < step->cu_seqlens_q[seq_idx + 1]; t++)
+        tenant_of_place[slots[t]] = w->tenant;
+    int32_t p = window > 0 ? max_of(first + 1 - window, 0) : 0;
+    if (p >= BLOCK_SIZE) mark(MARK_windows_moved_on);
+    for (; p < step->seqlens_k[seq_idx]; p++) {
+        int32_t block_id = table[p / BLOCK_SIZE];
+        expect(block_manager_ref_count(blocks, block_id) >= 1, "%s: block %d of group %d is nobody's",
+               w->request->id, p / BLOCK_SIZE, group);
+        expect(tenant_of_place[block_id * BLOCK_SIZE + p % BLOCK_SIZE] == w->tenant,
+               "%s: position %d is another tenant's", w->request->id, p);
+    }
+}
+
 /* S10, B9: none that was cancelled before the turn; nobody reads what another tenant wrote. */
 static void check_entry(const struct step *step, int32_t seq_idx, const struct plan_entry *entry)
 {
     const struct scheduler *s = world.engine->scheduler;
     const struct sequence *seq = &s->sequences[entry->seq_id];
     const struct watch *w = &watches[seq->slot_idx];
-    const int32_t *table = step->block_tables + (size_t)seq_idx * (size_t)step->block_table_stride;
     expect(w->active, "a step for a slot that nobody waits for");
     expect(!w->cancelled_before_turn, "%s: a step after it was cancelled", w->request->id);
     expect(seq->state == SEQUENCE_RUNNING, "%s: a step in state %d", w->request->id, seq->state);
-    for (int32_t t = step->cu_seqlens_q[seq_idx]; t < step->cu_seqlens_q[seq_idx + 1]; t++) {
-        expect(block_manager_ref_count(s->blocks, step->slot_mapping[t] / BLOCK_SIZE) >= 1,
-               "%s: writes a block that nobody holds", w->request->id);
-        tenant_of_place[step->slot_mapping[t]] = w->tenant;
-    }
-    for (int32_t p = 0; p < step->seqlens_k[seq_idx]; p++)
-        expect(tenant_of_place[table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE] == w->tenant,
-               "%s: position %d is another tenant's", w->request->id, p);
+    if (world.window > 0 && entry->admitted && seq->num_cached_tokens > world.window) mark(MARK_window_hits);
+    for (int32_t g = 0; g < world.kv_groups.count; g++) check_places(step, seq_idx, g, w);
     trace((uint64_t)entry->seq_id << 48 ^ (uint64_t)entry->position << 16 ^ (uint64_t)entry->num_tokens);
 }
 
@@ -498,7 +515,8 @@ static const struct sequence *first_waiting(const struct scheduler *s)
 /* Blocks that must remain when it comes in: of those who were preempted, for a while. */
 static int32_t room_beside(const struct scheduler *s, const struct sequence *head)
 {
-    return head->num_preemptions > 0 ? ROOM_BLOCKS * (s->running.count + 1) : s->running.count;
+    int32_t each = head->num_preemptions > 0 ? ROOM_BLOCKS * (s->running.count + 1) : s->running.count;
+    return each * world.kv_groups.count;
 }
 
 /* S8: the head of the queue is not left waiting while there is room for it. */
@@ -509,11 +527,11 @@ static void check_work_conservation(const struct engine *e)
     uint64_t steps = atomic_load(&e->counters->num_steps);
     int newest = (e->oldest_flight + max_of(e->num_in_flight, 1) - 1) % e->limits.num_steps_in_flight;
     const struct plan *plan = &e->flights[newest].plan;
-    bool fits =
-        head && s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0 &&
-        plan->num_tokens < s->options.max_num_batched_tokens &&
-        plan->num_logits < s->options.max_num_logits && isinf(plan->us_left) &&
-        block_manager_num_available(s->blocks) >= div_up(head->num_tokens, BLOCK_SIZE) + room_beside(s, head);
+    bool fits = head && s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0 &&
+                plan->num_tokens < s->options.max_num_batched_tokens &&
+                plan->num_logits < s->options.max_num_logits && isinf(plan->us_left) &&
+                block_manager_num_available(s->blocks) >=
+                    kv_groups_num_blocks_max(&world.kv_groups, head->num_tokens) + room_beside(s, head);
     if (!fits || head->arrival != head_arrival) head_waits_for = 0;
     if (fits) head_arrival = head->arrival;
     if (steps == last_steps) return;

@@ -93,6 +93,17 @@ static void choose_host_blocks(void)
     world.kv_block_bytes = (uint64_t)FAKE_BLOCK_BYTES << rng_below(&rng, 14);
 }
 
+/* Shorter than a block, as long as a prompt, and between. */
+static void choose_window(void)
+{
+    struct rng rng = rng_of("window", 0);
+    if (has(FEATURE_windows)) world.window = 1 + (int32_t)rng_skewed(&rng, FAKE_WINDOW_MAX);
+    world.kv_groups =
+        (struct kv_groups){.count = world.window > 0 ? 2 : 1,
+                           .num_ahead = world.max_num_batched_tokens * (has(FEATURE_two_steps) ? 2 : 1),
+                           .groups[1].window = world.window};
+}
+
 static void set_option(const char *name, int64_t value)
 {
     char text[32];
@@ -170,6 +181,7 @@ void world_init(const struct script *script)
     heap_init();
     choose_engine(&rng);
     choose_host_blocks();
+    choose_window();
     choose_options(&rng);
     faults = rng_of("faults", 0);
     world.num_clients = 16 + rng_below(&rng, CLIENTS_MAX - 15);

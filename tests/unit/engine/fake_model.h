@@ -16,6 +16,7 @@ struct fake_options {
     int num_steps_in_flight;
     bool prefill_decode_equal;
     int32_t num_blocks;
+    int32_t window;                            /* of the last layer (hash_model.h), which is a group then */
     int64_t fail_at_step;                      /* this step_end (from 0) fails; -1: none */
     int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
     void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
@@ -70,14 +71,15 @@ static inline uint64_t fake_bytes_hash(uint64_t h, const void *data, size_t byte
 
 static inline uint64_t fake_step_checksum(const struct step *s)
 {
-    size_t tokens = (size_t)s->num_tokens, seqs = (size_t)s->num_seqs, logits = (size_t)s->num_logits;
+    size_t tokens = (size_t)s->num_tokens, seqs = (size_t)s->num_seqs, logits = (size_t)s->num_logits,
+           groups = (size_t)step_num_kv_groups(s);
     uint64_t h = fake_bytes_hash(0xCBF29CE484222325u, s, sizeof(*s));
     h = fake_bytes_hash(h, s->token_ids, tokens * sizeof(int32_t));
     h = fake_bytes_hash(h, s->positions, tokens * sizeof(int32_t));
-    h = fake_bytes_hash(h, s->slot_mapping, tokens * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->slot_mapping, groups * tokens * sizeof(int32_t));
     h = fake_bytes_hash(h, s->cu_seqlens_q, (seqs + 1) * sizeof(int32_t));
     h = fake_bytes_hash(h, s->seqlens_k, seqs * sizeof(int32_t));
-    h = fake_bytes_hash(h, s->block_tables, seqs * (size_t)s->block_table_stride * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->block_tables, groups * seqs * (size_t)s->block_table_stride * sizeof(int32_t));
     h = fake_bytes_hash(h, s->logit_rows, logits * sizeof(int32_t));
     for (size_t i = 0; i < logits; i++) {
         const struct sample_params *p = &s->sample[i];
@@ -102,31 +104,43 @@ static inline int32_t fake_batch_slot(const struct step *s, int32_t seq)
     return -1;
 }
 
-/* No two tokens of a step write to the same place. */
+/* No two tokens of a step write to the same place, in whichever group. */
 static inline void fake_check_writes(const struct model *m, const struct step *s)
 {
-    for (int32_t t = 0; t < s->num_tokens; t++) {
+    int32_t num_writes = step_num_kv_groups(s) * s->num_tokens;
+    for (int32_t t = 0; t < num_writes; t++) {
         assert_always(s->slot_mapping[t] >= 0 && s->slot_mapping[t] < m->options.num_blocks * BLOCK_SIZE);
         assert_always(!m->written[s->slot_mapping[t]]);
         m->written[s->slot_mapping[t]] = true;
     }
-    for (int32_t t = 0; t < s->num_tokens; t++) m->written[s->slot_mapping[t]] = false;
+    for (int32_t t = 0; t < num_writes; t++) m->written[s->slot_mapping[t]] = false;
+}
+
+static inline const int32_t *fake_table(const struct step *s, int32_t group, int32_t seq)
+{
+    return step_block_tables(s, group) + (size_t)seq * (size_t)s->block_table_stride;
+}
+
+static inline void fake_check_blocks(const struct model *m, const struct step *s, int32_t group, int32_t seq)
+{
+    const int32_t *table = fake_table(s, group, seq), *slots = step_slot_mapping(s, group);
+    for (int32_t i = 0; i < (int32_t)div_up(s->seqlens_k[seq], BLOCK_SIZE); i++)
+        assert_always(table[i] >= 0 && table[i] < m->options.num_blocks);
+    for (int32_t t = s->cu_seqlens_q[seq]; t < s->cu_seqlens_q[seq + 1]; t++) {
+        int32_t p = s->positions[t];
+        assert_always(slots[t] == table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE);
+    }
 }
 
 static inline void fake_check_tokens(const struct model *m, const struct step *s, int32_t seq)
 {
-    const int32_t *table = s->block_tables + (size_t)seq * (size_t)s->block_table_stride;
     int32_t begin = s->cu_seqlens_q[seq], end = s->cu_seqlens_q[seq + 1];
     assert_always(end > begin && end <= s->num_tokens);
     if (seq >= s->num_prefill_seqs) assert_always(end == begin + 1);
     assert_always(s->seqlens_k[seq] == s->positions[end - 1] + 1 &&
                   s->seqlens_k[seq] <= m->limits.max_model_len);
-    for (int32_t i = 0; i < (int32_t)div_up(s->seqlens_k[seq], BLOCK_SIZE); i++)
-        assert_always(table[i] >= 0 && table[i] < m->options.num_blocks);
     for (int32_t t = begin; t < end; t++) {
-        int32_t p = s->positions[t];
-        assert_always(p == s->positions[begin] + t - begin);
-        assert_always(s->slot_mapping[t] == table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE);
+        assert_always(s->positions[t] == s->positions[begin] + t - begin);
         assert_always(s->token_ids[t] < FAKE_VOCAB);
         if (s->token_ids[t] < 0)
             assert_always(~s->token_ids[t] < m->limits.num_batch_slots && m->num_in_flight > 0);
@@ -184,7 +198,11 @@ static inline void fake_check_step(const struct model *m, const struct step *s)
     assert_always(s->num_logits <= l->num_logits && s->num_prefill_seqs <= s->num_seqs);
     assert_always(s->cu_seqlens_q[0] == 0 && s->cu_seqlens_q[s->num_seqs] == s->num_tokens);
     assert_always(s->cu_seqlens_q[s->num_prefill_seqs] == s->num_prefill_tokens);
-    for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_check_tokens(m, s, seq);
+    assert_always(step_num_kv_groups(s) == (m->options.window > 0 ? FAKE_LAYERS : 1));
+    for (int32_t seq = 0; seq < s->num_seqs; seq++) {
+        fake_check_tokens(m, s, seq);
+        for (int32_t g = 0; g < step_num_kv_groups(s); g++) fake_check_blocks(m, s, g, seq);
+    }
     fake_check_writes(m, s);
     fake_check_rows(m, s);
     for (int i = 0; i < m->num_in_flight; i++)
@@ -209,17 +227,18 @@ void model_step_begin(struct model *m, const struct step *s)
     if (m->num_in_flight > 0) assert_always(fake_newest_flight(m)->sampled);
     fake_check_step(m, s);
     struct fake_flight *f = &m->flights[(m->oldest + m->num_in_flight++) % FAKE_FLIGHTS_MAX];
-    size_t tokens = (size_t)s->num_tokens, seqs = (size_t)s->num_seqs, logits = (size_t)s->num_logits;
+    size_t tokens = (size_t)s->num_tokens, seqs = (size_t)s->num_seqs, logits = (size_t)s->num_logits,
+           groups = (size_t)step_num_kv_groups(s);
     f->original = s;
     f->checksum = fake_step_checksum(s);
     f->step = *s;
     f->step.token_ids = fake_copy_ids(f->token_ids, s->token_ids, tokens);
     f->step.positions = fake_copy_ids(f->positions, s->positions, tokens);
-    f->step.slot_mapping = fake_copy_ids(f->slot_mapping, s->slot_mapping, tokens);
+    f->step.slot_mapping = fake_copy_ids(f->slot_mapping, s->slot_mapping, groups * tokens);
     f->step.cu_seqlens_q = fake_copy_ids(f->cu_seqlens_q, s->cu_seqlens_q, seqs + 1);
     f->step.seqlens_k = fake_copy_ids(f->seqlens_k, s->seqlens_k, seqs);
     f->step.block_tables =
-        fake_copy_ids(f->block_tables, s->block_tables, seqs * (size_t)s->block_table_stride);
+        fake_copy_ids(f->block_tables, s->block_tables, groups * seqs * (size_t)s->block_table_stride);
     f->step.logit_rows = fake_copy_ids(f->logit_rows, s->logit_rows, logits);
     memcpy(f->sample, s->sample, logits * sizeof(f->sample[0]));
     f->step.sample = f->sample;
@@ -241,26 +260,46 @@ void model_step_sample(struct model *m)
     }
 }
 
-/* What each of the sequence's tokens in the step reads: all from position 0 to its own. */
+/* With a window each layer is a group, and a block has one layer. */
+static inline uint64_t *fake_kv_of(const struct model *m, int layer)
+{
+    return m->kv[m->options.window > 0 ? 0 : layer];
+}
+
+static inline int32_t fake_group_of(const struct model *m, int layer)
+{
+    return m->options.window > 0 ? layer : 0;
+}
+
+/* What each of the sequence's tokens in the step reads: all that it sees, up to its own. */
 static inline void fake_read(struct model *m, int layer, const struct step *s, int32_t seq)
 {
-    const int32_t *table = s->block_tables + (size_t)seq * (size_t)s->block_table_stride;
-    int32_t begin = s->cu_seqlens_q[seq], first = s->positions[begin];
+    const uint64_t *kv = fake_kv_of(m, layer);
+    const int32_t *table = fake_table(s, fake_group_of(m, layer), seq);
+    bool windowed = layer == FAKE_LAYERS - 1 && m->options.window > 0;
     uint64_t fold = 0;
-    for (int32_t p = 0; p < s->seqlens_k[seq]; p++) {
-        fold = fake_mix(fold, m->kv[layer][table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE]);
-        if (p >= first) m->reads[begin + p - first] = fold;
+    int32_t p = 0;
+    for (int32_t t = s->cu_seqlens_q[seq]; t < s->cu_seqlens_q[seq + 1]; t++) {
+        if (windowed) {
+            p = fake_first_seen(layer, m->options.window, s->positions[t]);
+            fold = 0;
+        }
+        for (; p <= s->positions[t]; p++)
+            fold = fake_mix(fold, kv[table[p / BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE]);
+        m->reads[t] = fold;
     }
 }
 
 static inline void fake_run_layer(struct model *m, const struct fake_flight *f, int layer)
 {
     const struct step *s = &f->step;
+    uint64_t *kv = fake_kv_of(m, layer);
+    const int32_t *slots = step_slot_mapping(s, fake_group_of(m, layer));
     for (int32_t t = 0; t < s->num_tokens; t++) {
         bool decode = !m->options.prefill_decode_equal && t >= s->num_prefill_tokens;
         uint64_t input = (uint64_t)f->token_ids[t];
         if (layer > 0) input = fake_mix(m->reads[t], input);
-        m->kv[layer][s->slot_mapping[t]] = fake_kv(layer, input, s->positions[t], decode);
+        kv[slots[t]] = fake_kv(layer, input, s->positions[t], decode);
     }
     for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_read(m, layer, s, seq);
 }
@@ -413,7 +452,8 @@ static inline struct model *fake_model_create(const struct fake_options *options
 static inline void fake_model_prepare(struct model *m, const struct step_limits *limits)
 {
     size_t tokens = (size_t)limits->num_tokens, seqs = (size_t)limits->num_seqs;
-    size_t tables = seqs * (size_t)div_up(limits->max_model_len, BLOCK_SIZE);
+    size_t groups = (size_t)limits->num_kv_groups,
+           tables = groups * seqs * (size_t)div_up(limits->max_model_len, BLOCK_SIZE);
     size_t places = (size_t)m->options.num_blocks * BLOCK_SIZE;
     m->limits = *limits;
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {
@@ -432,7 +472,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
         struct fake_flight *f = &m->flights[i];
         f->token_ids = fake_alloc(tokens, sizeof(int32_t));
         f->positions = fake_alloc(tokens, sizeof(int32_t));
-        f->slot_mapping = fake_alloc(tokens, sizeof(int32_t));
+        f->slot_mapping = fake_alloc(groups * tokens, sizeof(int32_t));
         f->cu_seqlens_q = fake_alloc(seqs + 1, sizeof(int32_t));
         f->seqlens_k = fake_alloc(seqs, sizeof(int32_t));
         f->block_tables = fake_alloc(tables, sizeof(int32_t));

@@ -1,7 +1,8 @@
 /* hash_model.h - a model whose next token is a hash of the K/V contents that its block table reaches.
  *
  * It has two "layers". Of each, a token writes a hash to its place in the pool; then it reads, through its
- * sequence's block table, every place from position 0 to its own and folds them. What the second layer writes
+ * sequence's block table, every place from position 0 to its own and folds them; with a window, the last layer has a
+ * block table of its own and folds only what the window leaves. What the second layer writes
  * depends on what the first read, as in a real model, and what is drawn depends on all that the second reads,
  * on the sampling parameters and, with penalties, on the history. So any wrong block, stale slot, lost token
  * or wrong position changes the output at once, and struct reference computes what a sequence gives alone,
@@ -15,8 +16,9 @@
 #include "base/check.h"
 #include "kernels/step.h"
 #include "link/request_slots.h"
+#include "model/kv_layout.h"
 
-enum { FAKE_LAYERS = 2, FAKE_VOCAB = 48, FAKE_EOS = 3, FAKE_HIDDEN = 4 };
+enum { FAKE_LAYERS = 2, FAKE_WINDOW_MAX = 64, FAKE_VOCAB = 48, FAKE_EOS = 3, FAKE_HIDDEN = 4 };
 /* Of K and V of a block: the tokens of each layer. */
 enum { FAKE_BLOCK_BYTES = FAKE_LAYERS * BLOCK_SIZE * sizeof(uint64_t) };
 
@@ -118,6 +120,18 @@ static inline uint64_t fake_history_hash(const int32_t *ids, int32_t num_prompt,
     return h;
 }
 
+/* Where its layers have K and V. */
+static inline struct kv_layout fake_kv_layout(int32_t window)
+{
+    return window > 0 ? (struct kv_layout){1, 1, 1, window} : (struct kv_layout){FAKE_LAYERS, 1, 0, 0};
+}
+
+/* The first position that a token sees. */
+static inline int32_t fake_first_seen(int layer, int32_t window, int32_t position)
+{
+    return layer == FAKE_LAYERS - 1 && window > 0 ? max_of(position + 1 - window, 0) : 0;
+}
+
 /* ---- what a sequence gives alone ---- */
 
 struct reference {
@@ -126,8 +140,20 @@ struct reference {
     const struct logit_bias *logit_bias; /* the input's num_logit_bias */
     uint64_t forbidden;                  /* ids that no row draws */
     uint64_t allowed;                    /* constrained: those that the next row draws from */
+    int32_t window;                      /* of the last layer, up to FAKE_WINDOW_MAX; 0: it sees all */
+    uint64_t newest[FAKE_WINDOW_MAX];    /* what it has written last, by position */
     uint64_t reads[FAKE_LAYERS];         /* folds up to the last token */
 };
+
+static inline void reference_fold_window(struct reference *ref, uint64_t kv)
+{
+    uint64_t fold = 0;
+    ref->newest[ref->num_tokens % FAKE_WINDOW_MAX] = kv;
+    for (int32_t p = fake_first_seen(FAKE_LAYERS - 1, ref->window, ref->num_tokens); p <= ref->num_tokens;
+         p++)
+        fold = fake_mix(fold, ref->newest[p % FAKE_WINDOW_MAX]);
+    ref->reads[FAKE_LAYERS - 1] = fold;
+}
 
 /* Computes one more token; afterwards reads[FAKE_LAYERS - 1] are its logits. */
 static inline void reference_push(struct reference *ref, int32_t token_id)
@@ -135,7 +161,9 @@ static inline void reference_push(struct reference *ref, int32_t token_id)
     bool decode = !ref->prefill_decode_equal && ref->num_tokens >= ref->num_prompt;
     uint64_t input = (uint64_t)token_id;
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {
-        ref->reads[layer] = fake_mix(ref->reads[layer], fake_kv(layer, input, ref->num_tokens, decode));
+        uint64_t kv = fake_kv(layer, input, ref->num_tokens, decode);
+        ref->reads[layer] = fake_mix(ref->reads[layer], kv);
+        if (layer == FAKE_LAYERS - 1 && ref->window > 0) reference_fold_window(ref, kv);
         input = fake_mix(ref->reads[layer], (uint64_t)token_id);
     }
     ref->num_tokens++;

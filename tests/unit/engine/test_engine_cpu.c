@@ -31,6 +31,17 @@ static const char tiny_config[] =
     "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
     "\"torch_dtype\":\"bfloat16\",\"eos_token_id\":2,\"bos_token_id\":1}";
 
+/* One layer in four sees all, the others 24 tokens: four groups of a layer each. */
+static const char windowed_config[] =
+    "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\",\"hidden_size\":96,"
+    "\"intermediate_size\":256,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"head_dim\":16,"
+    "\"num_key_value_heads\":2,\"vocab_size\":320,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-6,"
+    "\"sliding_window\":24,\"query_pre_attn_scalar\":16,\"rope_theta\":10000.0,\"rope_local_base_freq\":"
+    "10000.0,"
+    "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"sliding_attention\"],"
+    "\"hidden_activation\":\"gelu_pytorch_tanh\",\"torch_dtype\":\"bfloat16\",\"eos_token_id\":2,\"bos_token_"
+    "id\":1}";
+
 static const char *model_path;
 static char tiny_path[64];
 
@@ -40,6 +51,7 @@ struct setup {
     enum dtype kv_dtype;
     int32_t max_num_seqs, max_num_batched_tokens, num_blocks, num_host_blocks;
     bool enable_prefix_caching;
+    bool has_groups; /* layers with windows give back what they do not see any more */
 };
 
 struct rig {
@@ -76,9 +88,11 @@ static bool start_engine(struct rig *rig, const struct setup *setup)
                                      .enable_prefix_caching = setup->enable_prefix_caching,
                                      .kv_dtype = setup->kv_dtype};
     struct step_limits limits;
-    engine_step_limits(&options, rig->device, &limits);
     const char *format = model_path == tiny_path ? "dummy" : "auto";
     status = model_files_open(model_path, format, &rig->files, &err);
+    if (!status && setup->has_groups)
+        options.kv_layout = kv_layout_of(model_files_config(rig->files), MAX_MODEL_LEN);
+    engine_step_limits(&options, rig->device, &limits);
     if (!status) status = model_create(rig->device, rig->files, &limits, NULL, NULL, &rig->model, &err);
     if (!status)
         status = model_kv_pool_create(rig->model, setup->num_blocks, setup->num_host_blocks, setup->kv_dtype,
@@ -254,22 +268,42 @@ static void compare_resumed(struct setup setup)
     rig_destroy(&rig);
 }
 
-static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtype)
+static void rewrite_tiny_model(const char *config)
+{
+    char file_path[96];
+    snprintf(file_path, sizeof(file_path), "%s/config.json", tiny_path);
+    FILE *file = fopen(file_path, "w");
+    assert_always(file && fputs(config, file) >= 0 && fclose(file) == 0);
+    model_path = tiny_path;
+}
+
+static void make_tiny_folder(void)
+{
+    strcpy(tiny_path, "/tmp/flashd-tiny-XXXXXX");
+    assert_always(mkdtemp(tiny_path) != NULL);
+}
+
+static void run_alone(const struct setup *setup)
 {
     struct rig rig;
-    struct setup setup = {.cpu_isa = cpu_isa,
-                          .num_threads = num_threads,
-                          .kv_dtype = kv_dtype,
-                          .max_num_seqs = 16,
-                          .max_num_batched_tokens = 512,
-                          .num_blocks = 256};
-    if (!rig_create(&rig, &setup)) skip();
+    if (!rig_create(&rig, setup)) skip();
     for (int32_t i = 0; i < NUM_REQUESTS; i++) {
         int32_t slot_idx = submit(&rig, i);
         run_to_end(&rig);
         collect(&rig, slot_idx, &solo[i]);
     }
     rig_destroy(&rig);
+}
+
+static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtype)
+{
+    struct setup setup = {.cpu_isa = cpu_isa,
+                          .num_threads = num_threads,
+                          .kv_dtype = kv_dtype,
+                          .max_num_seqs = 16,
+                          .max_num_batched_tokens = 512,
+                          .num_blocks = 256};
+    run_alone(&setup);
     compare(setup, 1, "together");
     setup.max_num_batched_tokens = 64;
     compare(setup, 1, "chunks of 64");
@@ -284,6 +318,37 @@ static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtyp
     compare(setup, 1, "preempted");
     setup.num_host_blocks = 18;
     compare(setup, 1, "preempted and saved");
+}
+
+/* The oracle: each request alone, with K and V of all tokens in all layers, against all together in groups. The longest
+ * request has 12 blocks of tokens: with steps of 16 tokens it takes 12 and three times 4 blocks of a layer, not 48. */
+static void test_windows(void **state)
+{
+    (void)state;
+    struct setup setup = {.cpu_isa = "auto",
+                          .num_threads = 2,
+                          .kv_dtype = DTYPE_BF16,
+                          .max_num_seqs = 16,
+                          .max_num_batched_tokens = 512,
+                          .num_blocks = 256};
+    const char *model_before = model_path;
+    rewrite_tiny_model(windowed_config);
+    run_alone(&setup);
+    setup.has_groups = true; /* test_kv_layout: four */
+    setup.num_blocks = 1024;
+    compare(setup, 1, "groups together");
+    setup.max_num_batched_tokens = 16;
+    compare(setup, 1, "groups in chunks of 16");
+    compare_resumed(setup);
+    setup.enable_prefix_caching = true;
+    compare(setup, 2, "groups and prefix hits");
+    setup.enable_prefix_caching = false;
+    setup.num_blocks = 24;
+    compare(setup, 1, "groups preempted");
+    setup.num_host_blocks = 24;
+    compare(setup, 1, "groups preempted and saved");
+    rewrite_tiny_model(tiny_config);
+    model_path = model_before;
 }
 
 /* ---- what rows hold ---- */
@@ -364,21 +429,9 @@ static void test_two_threads(void **state)
     compare_all("auto", 2, DTYPE_BF16);
 }
 
-static void write_tiny_model(void)
-{
-    char file_path[96];
-    strcpy(tiny_path, "/tmp/flashd-tiny-XXXXXX");
-    assert_always(mkdtemp(tiny_path) != NULL);
-    snprintf(file_path, sizeof(file_path), "%s/config.json", tiny_path);
-    FILE *file = fopen(file_path, "w");
-    assert_always(file && fputs(tiny_config, file) >= 0 && fclose(file) == 0);
-    model_path = tiny_path;
-}
-
 static void remove_tiny_model(void)
 {
     char file_path[96];
-    if (model_path != tiny_path) return;
     snprintf(file_path, sizeof(file_path), "%s/config.json", tiny_path);
     unlink(file_path);
     rmdir(tiny_path);
@@ -392,12 +445,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_avx2),
         cmocka_unit_test(test_avx512),
         cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_windows),
     };
     if (argc > 2) cmocka_set_test_filter(argv[2]);
-    if (argc > 1)
-        model_path = argv[1];
-    else
-        write_tiny_model();
+    make_tiny_folder();
+    rewrite_tiny_model(tiny_config);
+    if (argc > 1) model_path = argv[1];
     int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove_tiny_model();
     return num_failed;

@@ -1,0 +1,80 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/bit_set.h"
+#include "model/kv_layout.h"
+
+static struct model_config config;
+
+/* period: every so many layers one sees all; 0: none does. */
+static struct kv_layout layout_of(int32_t num_layers, int32_t period, int32_t window, int32_t max_model_len)
+{
+    model_config_init(&config);
+    config.num_layers = num_layers;
+    config.sliding_window = window;
+    if (window > 0) model_config_add_layers(config.windowed_layers, num_layers, period);
+    return kv_layout_of(&config, max_model_len);
+}
+
+static void expect_layout(struct kv_layout l, int32_t layers_per_block, int32_t num_full,
+                          int32_t num_windowed)
+{
+    assert_int_equal(l.layers_per_block, layers_per_block);
+    assert_int_equal(l.num_full, num_full);
+    assert_int_equal(l.num_windowed, num_windowed);
+    assert_int_equal(l.window > 0, num_windowed > 0);
+}
+
+static void test_known_models(void **state)
+{
+    (void)state;
+    expect_layout(layout_of(32, 0, 0, 131072), 32, 1, 0);    /* no windows */
+    expect_layout(layout_of(32, 0, 4096, 32768), 32, 0, 1);  /* Mistral 7B */
+    expect_layout(layout_of(26, 2, 4096, 8192), 13, 1, 1);   /* Gemma 2 2B */
+    expect_layout(layout_of(24, 2, 128, 131072), 12, 1, 1);  /* gpt-oss 20b */
+    expect_layout(layout_of(32, 4, 4096, 65536), 8, 1, 3);   /* OLMo 3 7B */
+    expect_layout(layout_of(48, 6, 1024, 131072), 8, 1, 5);  /* Gemma 3 12B */
+    expect_layout(layout_of(26, 6, 512, 32768), 4, 1, 6);    /* Gemma 3 1B: 22 and 4, 2 places empty */
+    expect_layout(layout_of(62, 6, 1024, 131072), 13, 1, 4); /* Gemma 3 27B: 52 and 10, 3 places empty */
+}
+
+static void test_a_window_that_nobody_leaves_is_none(void **state)
+{
+    (void)state;
+    expect_layout(layout_of(26, 2, 4096, 4096), 26, 1, 0);
+    expect_layout(layout_of(26, 2, 4096, 4097), 13, 1, 1);
+}
+
+/* Each layer has a place of its own in a group of its kind. */
+static void test_places(void **state)
+{
+    (void)state;
+    for (int32_t num_layers = 1; num_layers <= 80; num_layers++)
+        for (int32_t period = 0; period <= 7; period++) {
+            bool taken[KV_LAYOUT_GROUPS_MAX][80] = {{false}};
+            struct kv_layout l = layout_of(num_layers, period, 100, 1000);
+            assert_in_range(kv_layout_num_groups(&l), 1, KV_LAYOUT_GROUPS_MAX);
+            for (int32_t i = 0; i < num_layers; i++) {
+                struct kv_place p = kv_layout_place(&l, &config, i);
+                assert_in_range(p.layer, 0, l.layers_per_block - 1);
+                assert_in_range(p.group, 0, kv_layout_num_groups(&l) - 1);
+                assert_int_equal(p.group >= l.num_full, model_config_layer(&config, i).sliding_window > 0);
+                assert_false(taken[p.group][p.layer]);
+                taken[p.group][p.layer] = true;
+            }
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known_models),
+        cmocka_unit_test(test_a_window_that_nobody_leaves_is_none),
+        cmocka_unit_test(test_places),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
