@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "model/kv_layout.h"
 #include "model/model_files.h"
 
 /* One row of the table of operations: what a token costs in it. */
@@ -87,6 +88,19 @@ static void print_shapes(const struct config *config, const struct model_files *
     printf("context       %d tokens\n", c->max_position_embeddings);
 }
 
+/* Where layers have a window: what a token takes as long as all see it, and what goes with the window. */
+static void print_kv_groups(const struct model_config *c)
+{
+    struct kv_layout l = kv_layout_of(c, c->max_position_embeddings);
+    double kib =
+        (double)model_config_kv_bytes_per_token(c, DTYPE_BF16) / c->num_layers * l.layers_per_block / 1024;
+    if (l.window == 0) return;
+    printf("K/V groups    %d of %d layers that keep all tokens, %.1f KiB a token\n", l.num_full,
+           l.layers_per_block, l.num_full * kib);
+    printf("              %d of %d layers that keep the last %d, %.1f KiB a token\n", l.num_windowed,
+           l.layers_per_block, l.window, l.num_windowed * kib);
+}
+
 static void print_fit(const struct model_config *c, uint64_t weight_bytes)
 {
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -94,6 +108,7 @@ static void print_fit(const struct model_config *c, uint64_t weight_bytes)
     uint64_t left = memory > weight_bytes ? memory - weight_bytes : 0;
     printf("\nK/V cache     %.1f KiB a token in bf16, %.1f KiB in f32\n", (double)token_bytes / 1024,
            (double)model_config_kv_bytes_per_token(c, DTYPE_F32) / 1024);
+    print_kv_groups(c);
     printf("this machine  %.1f GiB of memory: the weights%s and about %.1f million tokens of bf16 K/V\n",
            (double)memory / (double)GIB, left ? " fit," : " do not fit,",
            (double)left / (double)max_of(token_bytes, (uint64_t)1) / 1e6);
