@@ -19,7 +19,7 @@ import pytest
 import byte_tokenizer
 from test_tools import TEMPLATE
 
-PAIRS = os.environ.get("FLASHD_PAIRS", "300")
+PAIRS = os.environ.get("FLASHD_PAIRS", "150")
 NUM_CONNECTIONS, PAIRS_AT_ONCE, FIELDS_MIN = 16, 16, 50
 SMALL_MODEL = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1,
