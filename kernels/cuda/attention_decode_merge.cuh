@@ -3,20 +3,10 @@
 #ifndef KERNELS_CUDA_ATTENTION_DECODE_MERGE_CUH
 #define KERNELS_CUDA_ATTENTION_DECODE_MERGE_CUH
 
+#include "kernels/cuda/arrival.cuh"
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/softmax.cuh"
-
-/* Publishes what this warp wrote, and sees what those wrote that added before. Returns the value before. */
-static __device__ __forceinline__ int32_t add_acquire_release(int32_t *counter, int32_t count)
-{
-    int32_t before;
-    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(counter), "r"(count)
-                 : "memory");
-    return before;
-}
 
 /* A lane's columns of one row's running result. */
 template <int VECTORS> struct row_result {
@@ -148,15 +138,7 @@ template <int D, int TILES, bool EXTRA>
 static __device__ void merge_partials(struct partials p, int32_t *counter, int32_t num_mine, int warp,
                                       __nv_bfloat16 *out, const float *sinks, int32_t first_head)
 {
-    int32_t num_arrived = 0;
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        num_arrived = add_acquire_release(counter, num_mine) + num_mine;
-        if (num_arrived == p.num_splits) *counter = 0;
-    }
-    num_arrived = __shfl_sync(0xffffffffu, num_arrived, 0);
-    __syncwarp();
-    if (num_arrived < p.num_splits) return;
+    if (!arrives_last(counter, num_mine, p.num_splits)) return;
 #pragma unroll 1
     for (int row = warp; row < p.rows; row += MERGE_WARPS)
         merge_row<D, TILES, EXTRA>(p, row, out, sinks, first_head);

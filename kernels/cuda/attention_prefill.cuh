@@ -4,6 +4,8 @@
 
 #include "kernels/cuda/device.cuh"
 
+enum { PREFILL_PIECE_TOKENS = 8192 };
+
 struct prefill_args {
     __nv_bfloat16 *out;
     const __nv_bfloat16 *qkv, *pool; /* the layer's part of the pool */
@@ -24,6 +26,8 @@ static inline bool prefill_has_extra(const struct prefill_args &a)
 
 /* attention_prefill_hopper.cu. Rows of a tile, or 0 where the portable kernel is to be used. */
 int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
+/* Room for the results of pieces, once what a step may hold is known. */
+bool prefill_hopper_prepare(struct cuda_device *d, int32_t head_dim, int32_t max_model_len);
 bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *args, const struct batch *b,
                            const struct kv_pool *pool, int32_t layer);
 

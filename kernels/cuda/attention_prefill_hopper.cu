@@ -20,6 +20,10 @@
  * depend on its position and its sequence's keys alone, not on which rows share its tile. Products and sums
  * are written as explicit fused operations, lest two copies of the code be contracted differently.
  *
+ * Long sequences are cut into pieces of 8,192 keys, by position as well, and their results are merged from the last piece to
+ * the first. One CTA walks them all, the merged result in a slot of its own in memory; or, where a step has few rows, each
+ * piece is an item with a slot for its result, and whichever warp comes last merges its rows, with the same operations.
+ *
  * Keys past the end: their scores are masked. Their weights are 0, but 0 x NaN is NaN, so V's rows past the
  * end are made zero: whole pages by the copy engine (a page outside the map reads as zeros), the rest of the
  * last page in shared memory.
@@ -27,6 +31,7 @@
  * Sources: Shah et al., "FlashAttention-3", 2024, for the overlap of the softmax with the product before. */
 #include <algorithm>
 
+#include "kernels/cuda/arrival.cuh"
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/kv_pool.cuh"
@@ -42,6 +47,8 @@ namespace
 enum {
     KV_TILE_TOKENS = 128,
     KV_TILE_PAGES = KV_TILE_TOKENS / BLOCK_SIZE,
+    PIECE_TILES = PREFILL_PIECE_TOKENS / KV_TILE_TOKENS,
+    SLOTS_PER_SM = 8, /* 256 rows of 32 heads in 16 pieces */
     GROUP_ROWS = 64,
     GROUP_THREADS = 128,
     ATOM_BYTES = 1024
@@ -58,6 +65,9 @@ template <int D> struct hopper_traits {
     static constexpr int TILE_BYTES = KV_TILE_TOKENS * D * 2;
     static constexpr int Q_BYTES = ROWS * D * 2;
     static constexpr int SHARED_BYTES = ATOM_BYTES + Q_STAGES * Q_BYTES + 2 * STAGES * TILE_BYTES + 256;
+    static constexpr int GROUP_VECTORS =
+        (D / 8 + 1) * GROUP_THREADS; /* of a slot: 16 bytes a thread and turn */
+    static constexpr int SLOT_VECTORS = CONSUMERS * GROUP_VECTORS;
     static constexpr bool Q_IN_REGISTERS = CONSUMERS == 2;
     static constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 40;
     static constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 232;
@@ -69,12 +79,16 @@ struct hopper_args {
     int32_t first_block;               /* of the layer, counted over the whole pool */
     int32_t num_groups;                /* groups of 8 rows in the pool: the first index outside it */
     uint32_t *items_taken, *ctas_gone; /* the queue */
+    float4 *slots;                     /* of items that are pieces, then of CTAs */
+    int32_t *arrivals;                 /* [slots of pieces][warps of consumers] */
+    int32_t num_piece_slots;
 };
 
 /* What the producer tells the consumers about an item. */
 struct item {
     int32_t head; /* -1: there is no more */
     int32_t first_token, first_row, num_rows, seqlen, table_offset;
+    int32_t piece, slot; /* slot: of its piece 0; piece -1: all of them */
 };
 
 /* Shared memory: buffers, barriers, and the items that the buffers of Q belong to. */
@@ -105,13 +119,17 @@ template <int D> struct view {
     __device__ uint32_t empty(bool v, int stage) const { return full(v, stage) + 8 * 2 * T::STAGES; }
 };
 
-/* Kv tiles that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end). */
+/* Kv tiles of an item that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end), none where end is not
+ * above begin. */
 __device__ __forceinline__ void kv_tiles(const struct item &w, int32_t sliding_window, int32_t first_row,
                                          int32_t rows, int32_t *begin, int32_t *end)
 {
     int32_t offset = w.seqlen - w.num_rows, last_row = min(first_row + rows, w.num_rows) - 1;
     *begin = sliding_window > 0 ? max(offset + first_row - sliding_window + 1, 0) / KV_TILE_TOKENS : 0;
     *end = last_row < first_row ? *begin : (offset + last_row) / KV_TILE_TOKENS + 1;
+    if (w.piece < 0) return;
+    *begin = max(*begin, w.piece * PIECE_TILES);
+    *end = min(*end, (w.piece + 1) * PIECE_TILES);
 }
 
 /* Whoever comes takes the next item, and the last to leave sets the queue back. One launch runs at a time: a device has one
@@ -137,7 +155,7 @@ __device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_map, co
         int32_t page = n * KV_TILE_PAGES + lane;
         return lane < KV_TILE_PAGES && page < num_pages ? table[page] : -1;
     };
-    int32_t next = block_of(end - 1);
+    int32_t next = end > begin ? block_of(end - 1) : -1;
     for (int32_t n = end - 1; n >= begin; n--) {
         int32_t block = next;
         if (n > begin) next = block_of(n - 1);
@@ -155,7 +173,8 @@ __device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_map, co
     }
 }
 
-/* The item of this index, or the one that says that there is no more. */
+/* The item of this index, or the one that says that there is no more. Layers with a window see no more than some pieces: one
+ * item walks them, and those of the others are empty. */
 __device__ __forceinline__ struct item find_item(const hopper_args &h, int32_t index)
 {
     struct item w = {};
@@ -163,12 +182,16 @@ __device__ __forceinline__ struct item find_item(const hopper_args &h, int32_t i
     if (index >= h.num_items) return w;
     const prefill_args &a = h.a;
     struct prefill_tile tile = a.tiles[index / a.heads_per_tile];
-    w.head = tile.first_head + index % a.heads_per_tile;
+    int32_t head = index % a.heads_per_tile;
+    bool whole = tile.num_pieces == 1 || a.sliding_window > 0;
+    w.head = tile.first_head + head;
     w.first_row = tile.first_row;
     w.first_token = a.cu_seqlens_q[tile.seq];
-    w.num_rows = a.cu_seqlens_q[tile.seq + 1] - w.first_token;
+    w.num_rows = tile.piece > 0 && whole ? 0 : a.cu_seqlens_q[tile.seq + 1] - w.first_token;
     w.seqlen = a.seqlens_k[tile.seq];
     w.table_offset = a.table_offsets[tile.seq];
+    w.piece = whole ? -1 : tile.piece;
+    w.slot = tile.first_slot + head * tile.num_pieces;
     return w;
 }
 
@@ -373,50 +396,77 @@ __device__ __forceinline__ void store_rows(const prefill_args &a, const struct i
     }
 }
 
-/* One item's 64 rows of this group. c stands at the item's first tile and is left behind its last. */
-template <int D, bool EXTRA>
-__device__ __forceinline__ void consume_item(const prefill_args &a, const view<D> &s, const struct item &w,
-                                             int group, int q_stage, struct pipeline_state *c)
+/* A group's 64 rows of an item. */
+struct group_rows {
+    int32_t row,
+        position;       /* of the thread's first row: in the chunk, in the sequence; the other is 8 later */
+    int32_t begin, end; /* kv tiles that any group sees */
+    int32_t own_end;    /* of those that this one sees; begin: none */
+    int32_t full_begin, full_end; /* of those that all its rows see whole */
+    int32_t num_pieces;           /* that it sees */
+    int32_t seqlen;
+};
+
+template <int D>
+__device__ __forceinline__ struct group_rows rows_of(const prefill_args &a, const struct item &w, int group)
 {
-    using T = hopper_traits<D>;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    int32_t begin, end, own_begin, own_end, first_row = w.first_row + group * GROUP_ROWS;
-    kv_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
-    kv_tiles(w, a.sliding_window, first_row, GROUP_ROWS, &own_begin, &own_end);
-    int32_t n = end - 1;
-    for (; n >= own_end || (n >= begin && own_end == own_begin); n--) { /* seen by later groups only */
+    struct group_rows g;
+    int32_t first = w.first_row + group * GROUP_ROWS, offset = w.seqlen - w.num_rows, own_begin;
+    kv_tiles(w, a.sliding_window, w.first_row, hopper_traits<D>::ROWS, &g.begin, &g.end);
+    kv_tiles(w, a.sliding_window, first, GROUP_ROWS, &own_begin, &g.own_end);
+    if (g.own_end <= own_begin) g.own_end = g.begin;
+    g.row = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    g.position = offset + g.row;
+    g.full_begin =
+        a.sliding_window > 0
+            ? (max(offset + first + GROUP_ROWS - a.sliding_window, 0) + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS
+            : 0;
+    g.full_end = (offset + first + 1) / KV_TILE_TOKENS;
+    g.num_pieces = (offset + min(first + GROUP_ROWS, w.num_rows) - 1) / PREFILL_PIECE_TOKENS + 1;
+    g.seqlen = w.seqlen;
+    return g;
+}
+
+/* Tiles that only other groups see. Returns the first, from the end, that this one does. */
+template <int D>
+__device__ __forceinline__ int32_t pass_tiles(const view<D> &s, const struct group_rows &g, int group,
+                                              struct pipeline_state *c)
+{
+    int32_t n = g.end - 1;
+    for (; n >= g.own_end; n--) {
         turn_begin<D>(group);
         turn_end<D>(group);
-        barrier_wait(s.full(false, c->stage), c->parity);
-        release(s.empty(false, c->stage));
-        barrier_wait(s.full(true, c->stage), c->parity);
-        release(s.empty(true, c->stage));
-        c->advance(T::STAGES);
+        for (int v = 0; v < 2; v++) {
+            barrier_wait(s.full(v, c->stage), c->parity);
+            release(s.empty(v, c->stage));
+        }
+        c->advance(hopper_traits<D>::STAGES);
     }
-    if (n < begin) {
-        release(s.q_empty(q_stage));
-        return;
-    }
-    int32_t offset = w.seqlen - w.num_rows, row = first_row + warp * 16 + lane / 4;
-    int32_t full_end =
-        (offset + first_row + 1) / KV_TILE_TOKENS; /* tiles before it are seen whole by every row */
-    int32_t full_begin =
-        a.sliding_window > 0
-            ? (max(offset + first_row + GROUP_ROWS - a.sliding_window, 0) + KV_TILE_TOKENS - 1) /
-                  KV_TILE_TOKENS
-            : 0;
-    int32_t tail =
-        w.seqlen % BLOCK_SIZE ? (w.seqlen - 1) / KV_TILE_TOKENS : -1; /* tile whose last page is not full */
-    uint32_t q_address = s.q(q_stage) + group * GROUP_ROWS * 128, q[D / 16][4];
-    float scores[64], o[D / 2] = {};
-    uint32_t p[32];
-    struct softmax_state r[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
-    float rescale[2];
+    return n;
+}
 
-    if (T::Q_IN_REGISTERS) {
-        load_queries<D>(q, q_address);
-        release(s.q_empty(q_stage));
-    }
+/* Scores of tile n become weights. */
+template <bool EXTRA>
+__device__ __forceinline__ void weigh(const prefill_args &a, const struct group_rows &g, int32_t n,
+                                      float (&scores)[64], struct softmax_state (&r)[2], float (&rescale)[2])
+{
+    if (EXTRA && a.softcap > 0) cap_scores(scores, a.softcap);
+    if (n >= g.full_end || n < g.full_begin)
+        mask_scores(scores, g.position - n * KV_TILE_TOKENS - (int32_t)(threadIdx.x % 4 * 2),
+                    a.sliding_window);
+    softmax(scores, r, rescale, a.scale_log2);
+}
+
+/* softmax(Q K) V of tiles n, n - 1 ... last. c stands at the first of them and is left behind the last. */
+template <int D, bool EXTRA>
+__device__ __forceinline__ void walk(const prefill_args &a, const view<D> &s, const struct group_rows &g,
+                                     int group, const uint32_t (&q)[D / 16][4], uint32_t q_address, int32_t n,
+                                     int32_t last, struct pipeline_state *c, float (&o)[D / 2],
+                                     struct softmax_state (&r)[2])
+{
+    using T = hopper_traits<D>;
+    float scores[64], rescale[2];
+    uint32_t p[32];
     barrier_wait(s.full(false, c->stage), c->parity);
     turn_begin<D>(group);
     multiply_keys<D>(scores, q, q_address, s.tile(false, c->stage));
@@ -424,18 +474,15 @@ __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D
     wgmma_wait<0>();
     wgmma_hold(scores);
     release(s.empty(false, c->stage));
-    if (EXTRA && a.softcap > 0) cap_scores(scores, a.softcap);
-    if (n >= full_end || n < full_begin)
-        mask_scores(scores, offset + row - n * KV_TILE_TOKENS - lane % 4 * 2, a.sliding_window);
-    softmax(scores, r, rescale, a.scale_log2);
+    weigh<EXTRA>(a, g, n, scores, r, rescale);
     pack_weights(p, scores);
-    if (n == tail) {
+    if (g.seqlen < (n + 1) * KV_TILE_TOKENS && g.seqlen % BLOCK_SIZE) {
         barrier_wait(s.full(true, c->stage), c->parity);
-        zero_rows<D>(s.tile(true, c->stage), w.seqlen - n * KV_TILE_TOKENS, group);
+        zero_rows<D>(s.tile(true, c->stage), g.seqlen - n * KV_TILE_TOKENS, group);
     }
     struct pipeline_state v = *c; /* values are one tile behind */
     c->advance(T::STAGES);
-    for (n--; n >= begin; n--) {
+    for (n--; n >= last; n--) {
         barrier_wait(s.full(false, c->stage), c->parity);
         turn_begin<D>(group);
         multiply_keys<D>(scores, q, q_address, s.tile(false, c->stage));
@@ -445,10 +492,7 @@ __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D
         wgmma_wait<1>();
         wgmma_hold(scores);
         release(s.empty(false, c->stage));
-        if (EXTRA && a.softcap > 0) cap_scores(scores, a.softcap);
-        if (n >= full_end || n < full_begin)
-            mask_scores(scores, offset + row - n * KV_TILE_TOKENS - lane % 4 * 2, a.sliding_window);
-        softmax(scores, r, rescale, a.scale_log2);
+        weigh<EXTRA>(a, g, n, scores, r, rescale);
         wgmma_wait<0>();
         wgmma_hold(o);
         release(s.empty(true, v.stage));
@@ -458,13 +502,106 @@ __device__ __forceinline__ void consume_item(const prefill_args &a, const view<D
         v = *c;
         c->advance(T::STAGES);
     }
-    if (!T::Q_IN_REGISTERS) release(s.q_empty(q_stage));
     barrier_wait(s.full(true, v.stage), v.parity);
     multiply_values<D>(o, p, s.tile(true, v.stage));
     wgmma_wait<0>();
     wgmma_hold(o);
     release(s.empty(true, v.stage));
-    store_rows<D, EXTRA>(a, w, row, o, r);
+}
+
+/* ---- pieces ---- */
+
+/* This thread's part of a slot: o by 4 values, then the states of its two rows. */
+template <int D> __device__ __forceinline__ float4 *slot_of(const hopper_args &h, int32_t slot, int group)
+{
+    using T = hopper_traits<D>;
+    return h.slots + (size_t)slot * T::SLOT_VECTORS + group * T::GROUP_VECTORS + threadIdx.x % GROUP_THREADS;
+}
+
+template <int D>
+__device__ __forceinline__ void write_slot(float4 *to, const float (&o)[D / 2],
+                                           const struct softmax_state (&r)[2])
+{
+#pragma unroll
+    for (int i = 0; i < D / 8; i++)
+        __stcg(to + i * GROUP_THREADS, make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
+    __stcg(to + D / 8 * GROUP_THREADS, make_float4(r[0].maximum, r[0].sum, r[1].maximum, r[1].sum));
+}
+
+/* o and r become what a slot has merged with them. The first operand is the pieces behind: the slot or o. */
+template <int D, bool SLOT_FIRST>
+__device__ __forceinline__ void merge_slot(const float4 *from, float (&o)[D / 2],
+                                           struct softmax_state (&r)[2], float scale_log2)
+{
+    float4 state = __ldcg(from + D / 8 * GROUP_THREADS);
+    struct softmax_state x[2] = {{state.x, state.y}, {state.z, state.w}};
+    struct merge_factors f[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float in_slot = __fmul_rn(x[i].maximum, scale_log2), here = __fmul_rn(r[i].maximum, scale_log2);
+        f[i] = SLOT_FIRST ? merge_factors_of(in_slot, here) : merge_factors_of(here, in_slot);
+        r[i].maximum = fmaxf(r[i].maximum, x[i].maximum);
+        r[i].sum = SLOT_FIRST ? merge(x[i].sum, r[i].sum, f[i]) : merge(r[i].sum, x[i].sum, f[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < D / 8; i++) {
+        float4 vector = __ldcg(from + i * GROUP_THREADS);
+        float values[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float &here = o[4 * i + k];
+            here = SLOT_FIRST ? merge(values[k], here, f[k / 2]) : merge(here, values[k], f[k / 2]);
+        }
+    }
+}
+
+/* A piece that is an item. Whether its rows are complete: then o and r are all pieces' result. */
+template <int D>
+__device__ __forceinline__ bool finish_piece(const hopper_args &h, const struct item &w,
+                                             const struct group_rows &g, int group, float (&o)[D / 2],
+                                             struct softmax_state (&r)[2])
+{
+    int warp = group * 4 + threadIdx.x / 32 % 4;
+    write_slot<D>(slot_of<D>(h, w.slot + w.piece, group), o, r);
+    if (!arrives_last(h.arrivals + w.slot * hopper_traits<D>::CONSUMERS * 4 + warp, 1, g.num_pieces))
+        return false;
+#pragma unroll
+    for (int i = 0; i < D / 2; i++) o[i] = 0;
+    r[0] = r[1] = {-INFINITY, 0};
+#pragma unroll 1
+    for (int32_t piece = g.num_pieces - 1; piece >= 0; piece--)
+        merge_slot<D, false>(slot_of<D>(h, w.slot + piece, group), o, r, h.a.scale_log2);
+    return true;
+}
+
+/* One item's 64 rows of this group. c stands at the item's first tile and is left behind its last. */
+template <int D, bool EXTRA>
+__device__ __forceinline__ void consume_item(const hopper_args &h, const view<D> &s, const struct item &w,
+                                             int group, int q_stage, struct pipeline_state *c)
+{
+    using T = hopper_traits<D>;
+    struct group_rows g = rows_of<D>(h.a, w, group);
+    uint32_t q_address = s.q(q_stage) + group * GROUP_ROWS * 128, q[D / 16][4];
+    int32_t n = pass_tiles<D>(s, g, group, c), top = n / PIECE_TILES;
+    if (T::Q_IN_REGISTERS && n >= g.begin) load_queries<D>(q, q_address);
+    if (T::Q_IN_REGISTERS || n < g.begin) release(s.q_empty(q_stage));
+    if (n < g.begin) return;
+    for (;;) {
+        float o[D / 2] = {};
+        struct softmax_state r[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
+        int32_t piece = n / PIECE_TILES, last = max(g.begin, piece * PIECE_TILES);
+        walk<D, EXTRA>(h.a, s, g, group, q, q_address, n, last, c, o, r);
+        n = last - 1;
+        if (!T::Q_IN_REGISTERS && n < g.begin) release(s.q_empty(q_stage));
+        if (w.piece >= 0 && !finish_piece<D>(h, w, g, group, o, r)) return;
+        float4 *slot = slot_of<D>(h, h.num_piece_slots + blockIdx.x, group);
+        if (piece < top) merge_slot<D, true>(slot, o, r, h.a.scale_log2);
+        if (n < g.begin) {
+            store_rows<D, EXTRA>(h.a, w, g.row, o, r);
+            return;
+        }
+        write_slot<D>(slot, o, r);
+    }
 }
 
 /* One lane reads for its warp: the one that later says that the item has been read. */
@@ -477,6 +614,8 @@ __device__ __forceinline__ struct item read_item(const struct item &from)
     w.first_row = __shfl_sync(0xffffffffu, w.first_row, 0);
     w.num_rows = __shfl_sync(0xffffffffu, w.num_rows, 0);
     w.seqlen = __shfl_sync(0xffffffffu, w.seqlen, 0);
+    w.piece = __shfl_sync(0xffffffffu, w.piece, 0);
+    w.slot = __shfl_sync(0xffffffffu, w.slot, 0);
     return w;
 }
 
@@ -513,7 +652,7 @@ __global__ void __launch_bounds__(hopper_traits<D>::THREADS, 1)
             barrier_wait(s.q_full(q.stage), q.parity);
             struct item w = read_item(s.items[q.stage]);
             if (w.head < 0) break;
-            consume_item<D, EXTRA>(h.a, s, w, group, q.stage, &c);
+            consume_item<D, EXTRA>(h, s, w, group, q.stage, &c);
         }
     }
 }
@@ -554,6 +693,19 @@ int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_d
     return head_dim == 64 ? hopper_traits<64>::ROWS : head_dim == 128 ? hopper_traits<128>::ROWS : 0;
 }
 
+bool prefill_hopper_prepare(struct cuda_device *d, int32_t head_dim, int32_t max_model_len)
+{
+    if (!prefill_hopper_rows_per_tile(d, head_dim) || max_model_len <= PREFILL_PIECE_TOKENS) return true;
+    int32_t num_pieces = SLOTS_PER_SM * d->num_sms, num_slots = num_pieces + d->num_sms;
+    bool small = head_dim == 64;
+    size_t vectors = (size_t)(small ? hopper_traits<64>::SLOT_VECTORS : hopper_traits<128>::SLOT_VECTORS),
+           warps = (size_t)(small ? hopper_traits<64>::CONSUMERS : hopper_traits<128>::CONSUMERS) * 4;
+    d->num_prefill_slots = num_pieces;
+    d->prefill_slots = (float *)cuda_alloc(&d->base, num_slots * vectors * sizeof(float4), "attention");
+    d->prefill_arrivals = (int32_t *)cuda_alloc(&d->base, num_pieces * warps * 4, "attention");
+    return d->prefill_slots && d->prefill_arrivals;
+}
+
 bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *args, const struct batch *b,
                            const struct kv_pool *pool, int32_t layer)
 {
@@ -562,6 +714,9 @@ bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *arg
     h.a = *args;
     h.items_taken = &d->queues->prefill_items;
     h.ctas_gone = &d->queues->prefill_ctas_gone;
+    h.slots = (float4 *)d->prefill_slots;
+    h.arrivals = d->prefill_arrivals;
+    h.num_piece_slots = d->num_prefill_slots;
     h.num_items = b->num_prefill_tiles * b->prefill_heads_per_tile;
     h.first_block = layer * (shape->num_blocks + 1);
     h.num_groups = shape->num_layers * (shape->num_blocks + 1) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);

@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -88,7 +89,7 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                                              "activations");
     d->last_tokens = (int32_t *)cuda_alloc(device, (size_t)limits->num_batch_slots * 4, "sampling");
     if (!d->logits || !d->attention_partial || !d->attention_counters || !d->gate_up || !d->last_tokens ||
-        !cuda_rows_prepare(d))
+        !cuda_rows_prepare(d) || !prefill_hopper_prepare(d, attention->head_dim, limits->max_model_len))
         return error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the activations of %d tokens a step",
                          limits->num_tokens);
     int status = cuda_steps_prepare(d, err);

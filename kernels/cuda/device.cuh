@@ -62,6 +62,8 @@ struct decode_range {
 struct prefill_tile {
     int32_t seq, first_row; /* row of the sequence's chunk */
     int32_t first_head;
+    int32_t piece, num_pieces; /* of its keys, where each piece is an item; else 0 of 1 */
+    int32_t first_slot;        /* first_head's, of num_pieces slots a head */
 };
 
 /* Words at the head of a step's buffer: sizes, and where the parts of variable length begin (word offsets). */
@@ -149,6 +151,9 @@ struct cuda_device {
     float *logits;                       /* [R][V] */
     float *attention_partial;            /* decode: split outputs and log-sum-exps */
     int32_t *attention_counters;         /* decode: arrivals per (sequence, head, merger) */
+    float *prefill_slots;                /* prefill: results of pieces of keys, or NULL */
+    int32_t *prefill_arrivals;           /* prefill: arrivals per (slot, warp) */
+    int32_t num_prefill_slots;           /* prefill: for items; every CTA has one besides */
     __nv_bfloat16 *gate_up;              /* [T][2 * intermediate] for the products that do not fuse */
     struct fp8_rows fp8_rows;            /* linear.cu: of the product under way */
     int32_t *last_tokens;                /* [num_batch_slots] last sampled token of each slot */
@@ -211,6 +216,8 @@ int32_t cuda_decode_heads(const struct attention_args *args);
 size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct attention_args *args);
 size_t cuda_decode_counters(const struct step_limits *limits, const struct attention_args *args);
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
+/* Into how many pieces a tile's keys are cut when its last row sees so many. */
+int32_t cuda_prefill_pieces(int32_t keys);
 
 /* weights.cu */
 int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out,

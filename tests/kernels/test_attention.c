@@ -210,6 +210,28 @@ static void test_one_long_among_short(void **state)
     for_each_isa(one_long);
 }
 
+/* Prompts whose keys a GPU cuts into pieces, at the cuts and behind them. A CPU has nothing like it. */
+static void long_prompts(const char *isa)
+{
+    static const int32_t lengths[] = {16450, 8250, 8192, 25000, 40, 8193},
+                         cached[] = {16300, 8150, 8100, 24936, 0, 8192}, windows[] = {0, 0, 300, 9000};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(windows); i++) {
+        struct rig_shape shape = shape_of(2, 1, i % 2 ? 64 : 128, DTYPE_BF16);
+        shape.sliding_window = windows[i];
+        shape.has_sinks = i == 1;
+        shape.num_seqs = (int32_t)array_length(lengths);
+        memcpy(shape.lengths, lengths, sizeof lengths);
+        check_against_reference(isa, &shape, cached, &random);
+    }
+}
+
+static void test_long_prompts(void **state)
+{
+    (void)state;
+    if (getenv("FLASHD_TEST_DEVICE")) for_each_isa(long_prompts);
+}
+
 static void long_decodes_of(const char *isa, int32_t num_seqs, int32_t num_kv_heads, struct random *random)
 {
     struct rig_shape shape = shape_of(3, num_kv_heads, 64, DTYPE_BF16);
@@ -301,6 +323,49 @@ static void same_bits_of(const char *isa, const struct rig_shape *shape)
     }
     free(first);
     free(other);
+}
+
+/* The end of a prompt that was run at once, in chunks: large steps walk all of its keys in one piece of work, small ones do not. */
+static void same_bits_of_long(const char *isa, const struct rig_shape *shape)
+{
+    static const struct {
+        int32_t first, chunk;
+    } ways[] = {{0, 5000}, {8000, 1000}, {16100, 137}, {16400, 16}, {16440, 1}};
+    struct random random = {.seed = test_seed()};
+    int32_t length = shape->lengths[0];
+    size_t out_row = (size_t)(shape->num_heads * shape->head_dim);
+    struct rig *r = rig_new(isa, 1, shape, length, &random);
+    float *whole = malloc((size_t)length * out_row * sizeof *whole),
+          *chunk = malloc(5000 * out_row * sizeof *chunk);
+    rig_run(r, &(struct rig_part){.count = length, .out = whole}, 1);
+    for (size_t i = 0; i < array_length(ways); i++)
+        for (int32_t first = ways[i].first; first < length; first += ways[i].chunk) {
+            int32_t count = min_of(ways[i].chunk, length - first);
+            rig_run(r, &(struct rig_part){.first = first, .count = count, .out = chunk}, 1);
+            int64_t different =
+                num_bits_different(whole + (size_t)first * out_row, chunk, (size_t)count * out_row);
+            if (different)
+                fail_msg("%lld values differ at %d in chunks of %d", (long long)different, first,
+                         ways[i].chunk);
+        }
+    free(whole);
+    free(chunk);
+    rig_free(r);
+}
+
+static void test_same_bits_of_long(void **state)
+{
+    (void)state;
+    static const int32_t windows[] = {0, 9000};
+    if (!getenv("FLASHD_TEST_DEVICE")) return;
+    for (size_t i = 0; i < 2; i++)
+        for (int32_t head_dim = 64; head_dim <= 128; head_dim += 64) {
+            struct rig_shape shape = shape_of(8, 2, head_dim, DTYPE_BF16);
+            shape.sliding_window = windows[i];
+            shape.num_seqs = 1;
+            shape.lengths[0] = 16500;
+            same_bits_of_long("auto", &shape);
+        }
 }
 
 static void same_bits(const char *isa)
@@ -414,7 +479,9 @@ int main(void)
         cmocka_unit_test(test_sliding_windows),
         cmocka_unit_test(test_one_long_among_short),
         cmocka_unit_test(test_long_decodes),
+        cmocka_unit_test(test_long_prompts),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_same_bits_of_long),
         cmocka_unit_test(test_decodes_among_others),
         cmocka_unit_test(test_stale_blocks),
         cmocka_unit_test(test_sinks),
