@@ -13,7 +13,11 @@
 #include "text/grammar/matcher.h"
 #include "text/tokenizer.h"
 
-enum { THREADS_LEAST = 2, THREADS_MOST = 8 };
+enum {
+    THREADS_LEAST = 2,
+    THREADS_MOST = 8,
+    ROUND_TOKENS = 64, /* followed at once; the mutex is held while they are copied */
+};
 
 /* One slot's answer on its way. Its thread's while is_busy, else under the mutex. */
 struct follower {
@@ -154,12 +158,11 @@ static int make_mask(const struct masks *m, struct worker *w, struct follower *f
     return 0;
 }
 
-/* token_id: -1 before the first. */
-static int follow(const struct masks *m, struct worker *w, struct follower *f, int32_t token_id,
-                  int32_t *state)
+static int follow(const struct masks *m, struct worker *w, struct follower *f, const int32_t *ids,
+                  int32_t count, int32_t *state)
 {
     int status = f->matcher || !f->shared ? 0 : matcher_new(f->shared->grammar, &f->matcher);
-    if (status == 0 && token_id >= 0) status = take_token(m, f, token_id);
+    for (int32_t i = 0; i < count && status == 0; i++) status = take_token(m, f, ids[i]);
     return status ? status : make_mask(m, w, f, state);
 }
 
@@ -174,13 +177,17 @@ static void free_follower(struct masks *m, struct follower *f)
     free(f);
 }
 
-/* The next published token that was not taken; -1: none. There is at most one: the next needs its mask. */
-static int32_t next_token(struct masks *m, const struct follower *f, int32_t slot_idx)
+/* The next published tokens that were not taken: one at most, since the next needs its mask, but for an answer that
+ * another process began. */
+static int32_t copy_untaken(struct masks *m, const struct follower *f, int32_t slot_idx,
+                            int32_t ids[ROUND_TOKENS])
 {
     const struct request_slot *slot = request_slots_get(m->slots, slot_idx);
     int32_t published = atomic_load_explicit(&slot->num_published, memory_order_acquire);
-    if (published == f->num_taken) return -1;
-    return request_slots_tokens(m->slots, slot_idx)[f->num_prompt_tokens + f->num_taken];
+    int32_t count = min_of(published - f->num_taken, (int32_t)ROUND_TOKENS);
+    memcpy(ids, request_slots_tokens(m->slots, slot_idx) + f->num_prompt_tokens + f->num_taken,
+           (size_t)count * sizeof *ids);
+    return count;
 }
 
 /* The token before it was published: nobody reads the last mask any more. */
@@ -205,12 +212,12 @@ static void log_failure(const struct masks *m, int32_t slot_idx, const struct fo
 static void serve_round(struct worker *w, struct follower *f, int32_t slot_idx)
 {
     struct masks *m = w->masks;
-    int32_t token_id = next_token(m, f, slot_idx), state = MASK_NONE;
-    f->asked_again = false;
+    int32_t ids[ROUND_TOKENS], count = copy_untaken(m, f, slot_idx, ids), state = MASK_NONE;
+    f->asked_again = count == ROUND_TOKENS; /* there may be more */
     /* Another engine asks again for what is there; and what has failed stays so. */
-    if ((token_id < 0 && f->mask_state != MASK_NONE) || f->mask_state == MASK_FAILED) return;
+    if ((count == 0 && f->mask_state != MASK_NONE) || f->mask_state == MASK_FAILED) return;
     pthread_mutex_unlock(&m->mutex);
-    int status = follow(m, w, f, token_id, &state);
+    int status = follow(m, w, f, ids, count, &state);
     pthread_mutex_lock(&m->mutex);
     if (f->is_dropped) return;
     if (status) log_failure(m, slot_idx, f, status);

@@ -7,7 +7,8 @@
  *   engine  draws token k + 1 from what the mask allows
  *   loop    masks_end(slot)  ->  request_slots_release
  *
- * What follows a slot lives here, in the front: an engine's death changes nothing. In a mask are the tokens
+ * What follows a slot lives here, in the front: an engine's death changes nothing, and an answer that another process
+ * began is followed from its first token when it is asked for. In a mask are the tokens
  * whose bytes the grammar allows; where the answer may end there are also the ids that end it (unless
  * ignore_eos), and the request's stop tokens; before min_tokens neither. A mask in which nothing is left is
  * MASK_ENDED. Control tokens are in no mask. The bits of a mask depend on the slot's tokens alone.

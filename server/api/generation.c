@@ -425,10 +425,9 @@ static void submit(struct generation *g)
 /* What the answer is made of again if another process takes this one's place. */
 static void keep_record(struct generation *g, const char *body, size_t body_bytes)
 {
-    bool is_constrained = g->params.form.grammar || g->params.limits;
     bool is_chained =
         g->api->server->makes_receipts || g->replay; /* receipts and journals are a process's own */
-    if (g->num_choices == 1 && !is_constrained && !is_chained)
+    if (g->num_choices <= RECORD_CHOICES_MAX && !is_chained)
         g->record = stream_record_create(g->api, body, body_bytes);
 }
 
@@ -463,7 +462,8 @@ static void admit(struct generation *g, struct preparation *p)
 static int take_slots(struct generation *g, struct preparation *p)
 {
     int count = p->prompts.count * g->params.n;
-    if (!g->params.stream || count != 1 || request_slots_num_free(g->api->server->slots) < count)
+    if (!g->params.stream || count != g->moved->head.num_choices ||
+        request_slots_num_free(g->api->server->slots) < count)
         return STATUS_NO_SLOT;
     int status = make_choices(g, p);
     if (status == 0) status = make_answer(g, p);

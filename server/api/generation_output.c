@@ -114,7 +114,7 @@ void generation_write_start(struct generation *g)
 {
     append_start(g);
     generation_flush_event(g);
-    stream_record_step(g->api, &g->record, STEP_START);
+    stream_record_step(g->api, &g->record, 0, STEP_START);
 }
 
 /* Choices whose last event was not written. */
@@ -231,7 +231,7 @@ static bool write_more(struct generation *g, struct choice *c, int num_new)
     if (num_new == 0 && !has_part && logprobs.begin == logprobs.end && !is_last) return false;
     append_delta(g, c, &part, &logprobs, is_last ? c->finish_reason : NULL);
     generation_flush_event(g);
-    stream_record_step(g->api, &g->record, num_new);
+    stream_record_step(g->api, &g->record, c->index, num_new);
     return true;
 }
 
@@ -383,7 +383,7 @@ static void write_ping(struct generation *g)
 {
     codec_append(&g->api->event, EVENT_PING, &g->answer, &(struct event){0});
     generation_flush_event(g);
-    stream_record_step(g->api, &g->record, STEP_PING);
+    stream_record_step(g->api, &g->record, 0, STEP_PING);
 }
 
 void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns)
@@ -394,9 +394,8 @@ void generation_ping(struct generation *g, uint64_t now_ns, uint64_t interval_ns
 
 /* ---- a stream of another process ---- */
 
-static void replay_step(struct generation *g, int step)
+static void replay_step(struct generation *g, struct choice *c, int step)
 {
-    struct choice *c = &g->choices[0];
     if (step == STEP_START) {
         generation_write_start(g);
     } else if (step == STEP_PING) {
@@ -409,7 +408,12 @@ static void replay_step(struct generation *g, int step)
 
 void generation_replay(struct generation *g, const uint8_t *steps, size_t num_bytes)
 {
-    assert_always(g->moved && g->num_choices == 1); /* nothing reaches the client */
-    for (size_t i = 0; i + 1 < num_bytes; i += 2)
-        for (int k = 0; k < steps[i + 1] && g->record; k++) replay_step(g, steps[i]);
+    assert_always(g->moved); /* nothing reaches the client */
+    int choice = 0;
+    for (size_t i = 0; i + 1 < num_bytes && choice < g->num_choices; i += 2) {
+        if (steps[i] == STEP_CHOICE)
+            choice = steps[i + 1];
+        else
+            for (int k = 0; k < steps[i + 1] && g->record; k++) replay_step(g, &g->choices[choice], steps[i]);
+    }
 }

@@ -11,6 +11,18 @@
 
 struct generation;
 
+/* One slot, and what was told of it. Behind it stand its tokens and log probabilities. */
+struct moved_choice {
+    struct request_slot_input input;
+    int32_t num_published, num_prompt_published, num_cached_tokens;
+    struct cache_miss cache_miss;
+    uint64_t scheduled_ns, first_token_ns, last_token_ns;
+    int32_t num_pulled;
+    uint64_t last_write_ns, last_pulled_ns;
+    int32_t num_tokens;   /* of prompt and answer */
+    int32_t num_logprobs; /* 0, or as many */
+};
+
 struct moved_head {
     struct moved_connection connection;
     char path[32]; /* the codec's */
@@ -21,18 +33,10 @@ struct moved_head {
     uint64_t deadline_ns, tenant_id, seed; /* times are monotonic: the machine's */
     bool has_trace;
     struct trace_context trace;
-    /* the slot */
-    struct request_slot_input input;
-    int32_t num_published, num_prompt_published, num_cached_tokens;
-    struct cache_miss cache_miss;
-    uint64_t scheduled_ns, first_token_ns, last_token_ns;
-    /* what was told of it */
-    int32_t num_pulled;
-    uint64_t digest, last_write_ns, choice_last_write_ns, choice_last_token_ns;
+    uint64_t digest, last_write_ns; /* of what was told */
     /* what follows, in this order */
     size_t steps_bytes, body_bytes, input_bytes;
-    int32_t num_tokens;   /* of prompt and answer */
-    int32_t num_logprobs; /* 0, or as many */
+    int32_t num_choices;
 };
 
 /* In one piece of memory. */
@@ -42,9 +46,8 @@ struct moved_stream {
     const uint8_t *steps; /* stream_record.h */
     const char *body;     /* and a NUL */
     const char *input;    /* of the connection, behind the request */
-    const int32_t *tokens;
-    const struct token_logprobs *logprobs;
-    char bytes[];
+    size_t choices_at;    /* where the first begins in bytes */
+    _Alignas(uint64_t) char bytes[];
 };
 
 #endif

@@ -16,37 +16,46 @@ enum { STATE_BYTES_MAX = 256 << 20 };
 
 /* ---- out ---- */
 
-/* All that was there to tell is told, and more is to come. */
-static bool can_move(const struct generation *g)
+/* Whoever has ended has given its tokens back. */
+static bool is_running(const struct generation *g, const struct choice *c)
 {
-    if (!g->x || !g->admitted || !g->streaming || !g->record || g->stays || g->blocked || g->broken)
-        return false;
-    const struct choice *c = &g->choices[0];
     if (c->slot_idx < 0 || c->finish_reason || c->failed || c->unread) return false;
     const struct request_slot *slot = request_slots_get(g->api->server->slots, c->slot_idx);
     return atomic_load_explicit(&slot->finish_reason, memory_order_acquire) == FINISH_NONE;
 }
 
-static void describe_slot(const struct generation *g, struct moved_head *head)
+/* All that was there to tell is told, and more is to come, of every choice. */
+static bool can_move(const struct generation *g)
 {
-    const struct request_slot *slot = request_slots_get(g->api->server->slots, g->choices[0].slot_idx);
+    if (!g->x || !g->admitted || !g->streaming || !g->record || g->stays || g->blocked || g->broken)
+        return false;
+    for (int i = 0; i < g->num_choices; i++)
+        if (!is_running(g, &g->choices[i])) return false;
+    return true;
+}
+
+static void describe_choice(const struct generation *g, const struct choice *c, struct moved_choice *out)
+{
+    const struct request_slot *slot = request_slots_get(g->api->server->slots, c->slot_idx);
     bool has_logprobs = slot->input.sampling.num_logprobs >= 0 || slot->input.prompt_logprobs;
-    head->input = slot->input;
-    head->num_published = atomic_load_explicit(&slot->num_published, memory_order_acquire);
-    head->num_prompt_published = atomic_load_explicit(&slot->num_prompt_published, memory_order_acquire);
-    head->num_tokens = slot->input.num_prompt_tokens + head->num_published;
-    head->num_logprobs = has_logprobs ? head->num_tokens : 0;
-    if (head->num_published == 0) return; /* the rest is known with the first token */
-    head->num_cached_tokens = slot->num_cached_tokens;
-    head->cache_miss = slot->cache_miss;
-    head->scheduled_ns = slot->scheduled_ns;
-    head->first_token_ns = slot->first_token_ns;
-    head->last_token_ns = atomic_load_explicit(&slot->last_token_ns, memory_order_relaxed);
+    out->input = slot->input;
+    out->num_pulled = c->num_pulled;
+    out->last_write_ns = c->last_write_ns;
+    out->last_pulled_ns = c->last_token_ns;
+    out->num_published = atomic_load_explicit(&slot->num_published, memory_order_acquire);
+    out->num_prompt_published = atomic_load_explicit(&slot->num_prompt_published, memory_order_acquire);
+    out->num_tokens = slot->input.num_prompt_tokens + out->num_published;
+    out->num_logprobs = has_logprobs ? out->num_tokens : 0;
+    if (out->num_published == 0) return; /* the rest is known with the first token */
+    out->num_cached_tokens = slot->num_cached_tokens;
+    out->cache_miss = slot->cache_miss;
+    out->scheduled_ns = slot->scheduled_ns;
+    out->first_token_ns = slot->first_token_ns;
+    out->last_token_ns = atomic_load_explicit(&slot->last_token_ns, memory_order_relaxed);
 }
 
 static void describe_stream(const struct generation *g, const struct auth *auth, struct moved_head *head)
 {
-    const struct choice *c = &g->choices[0];
     snprintf(head->path, sizeof head->path, "%s", g->answer.codec->path);
     memcpy(head->answer_id, g->answer.made_id, MADE_ID_CHARS);
     head->has_key = g->api_key_idx >= 0;
@@ -57,11 +66,9 @@ static void describe_stream(const struct generation *g, const struct auth *auth,
     head->seed = g->seed;
     head->has_trace = g->trace != NULL;
     if (g->trace) head->trace = g->trace->context;
-    head->num_pulled = c->num_pulled;
     head->digest = g->record->digest;
     head->last_write_ns = g->last_write_ns;
-    head->choice_last_write_ns = c->last_write_ns;
-    head->choice_last_token_ns = c->last_token_ns;
+    head->num_choices = g->num_choices;
     head->steps_bytes = g->record->steps ? g->record->steps->num_bytes : 0;
     head->body_bytes = g->record->body_bytes;
 }
@@ -83,19 +90,33 @@ static bool put_steps(int fd, off_t *at, const struct stream_record *r)
     return !r->steps || put(fd, at, r->steps->data, r->steps->num_bytes);
 }
 
+static bool put_choice(int fd, off_t *at, const struct generation *g, const struct choice *c)
+{
+    struct request_slots *slots = g->api->server->slots;
+    struct moved_choice head = {0};
+    describe_choice(g, c, &head);
+    return put(fd, at, &head, sizeof head) &&
+           put(fd, at, request_slots_tokens(slots, c->slot_idx), (size_t)head.num_tokens * sizeof(int32_t)) &&
+           put(fd, at, request_slots_logprobs(slots, c->slot_idx),
+               (size_t)head.num_logprobs * sizeof(struct token_logprobs));
+}
+
+static bool put_choices(int fd, off_t *at, const struct generation *g)
+{
+    bool done = true;
+    for (int i = 0; i < g->num_choices && done; i++) done = put_choice(fd, at, g, &g->choices[i]);
+    return done;
+}
+
 /* In memory, never on a disk. -1: there is none. */
 static int write_state(const struct generation *g, const struct moved_head *head, const char *input)
 {
-    struct request_slots *slots = g->api->server->slots;
-    int32_t slot_idx = g->choices[0].slot_idx;
     int fd = memfd_create("flashd stream", MFD_CLOEXEC);
     off_t at = 0;
     if (fd < 0) return -1;
     if (put(fd, &at, head, sizeof *head) && put_steps(fd, &at, g->record) &&
         put(fd, &at, g->record->body, head->body_bytes + 1) && put(fd, &at, input, head->input_bytes) &&
-        put(fd, &at, request_slots_tokens(slots, slot_idx), (size_t)head->num_tokens * sizeof(int32_t)) &&
-        put(fd, &at, request_slots_logprobs(slots, slot_idx),
-            (size_t)head->num_logprobs * sizeof(struct token_logprobs)))
+        put_choices(fd, &at, g))
         return fd;
     close(fd);
     return -1;
@@ -110,7 +131,6 @@ static bool offer(struct generation *g, const struct auth *auth, struct moving_o
     out->connection_fd = connection_move_out(g->x, &head.connection, &input, &head.input_bytes);
     if (out->connection_fd >= 0) {
         describe_stream(g, auth, &head);
-        describe_slot(g, &head);
         out->state_fd = write_state(g, &head, input);
     }
     if (out->state_fd < 0) exchange_thaw(g->x);
@@ -167,23 +187,52 @@ static const void *take(const char *bytes, size_t *at, size_t n)
     return part;
 }
 
+/* Of one choice, in m->bytes. */
+struct choice_parts {
+    const struct moved_choice *head;
+    const int32_t *tokens;
+    const struct token_logprobs *logprobs;
+};
+
+static struct choice_parts take_choice(const struct moved_stream *m, size_t *at)
+{
+    struct choice_parts c = {.head = take(m->bytes, at, sizeof *c.head)};
+    c.tokens = take(m->bytes, at, (size_t)c.head->num_tokens * sizeof *c.tokens);
+    c.logprobs = take(m->bytes, at, (size_t)c.head->num_logprobs * sizeof *c.logprobs);
+    return c;
+}
+
+static bool is_whole(const struct moved_choice *c)
+{
+    return c->num_tokens >= 1 && c->num_published >= 0 &&
+           (int64_t)c->input.num_prompt_tokens + c->num_published == c->num_tokens &&
+           (c->num_logprobs == 0 || c->num_logprobs == c->num_tokens);
+}
+
+static bool find_choices(const struct moved_stream *m, size_t at, size_t num_bytes)
+{
+    for (int32_t i = 0; i < m->head.num_choices; i++) {
+        if (num_bytes < sizeof(struct moved_choice) || at > num_bytes - sizeof(struct moved_choice) ||
+            !is_whole((const struct moved_choice *)(m->bytes + at)))
+            return false;
+        take_choice(m, &at);
+    }
+    return at == num_bytes;
+}
+
 /* The sender's program is this one: what does not fit together is a file that was cut off. */
 static bool find_parts(struct moved_stream *m, size_t num_bytes)
 {
     const struct moved_head *h = &m->head;
     size_t at = 0;
     uint64_t most = STATE_BYTES_MAX;
-    if (h->steps_bytes > most || h->body_bytes > most || h->input_bytes > most || h->num_tokens < 1 ||
-        h->num_published < 0 || (int64_t)h->input.num_prompt_tokens + h->num_published != h->num_tokens ||
-        (h->num_logprobs != 0 && h->num_logprobs != h->num_tokens))
-        return false;
+    if (h->steps_bytes > most || h->body_bytes > most || h->input_bytes > most) return false;
     take(m->bytes, &at, sizeof m->head);
     m->steps = take(m->bytes, &at, h->steps_bytes);
     m->body = take(m->bytes, &at, h->body_bytes + 1);
     m->input = take(m->bytes, &at, h->input_bytes);
-    m->tokens = take(m->bytes, &at, (size_t)h->num_tokens * sizeof *m->tokens);
-    m->logprobs = take(m->bytes, &at, (size_t)h->num_logprobs * sizeof *m->logprobs);
-    return at == num_bytes && m->body[h->body_bytes] == '\0';
+    m->choices_at = at;
+    return find_choices(m, at, num_bytes) && m->body[h->body_bytes] == '\0';
 }
 
 static bool read_all(int fd, char *bytes, size_t n)
@@ -254,21 +303,18 @@ static bool asks_the_same(const struct request_slot_input *a, const struct reque
 }
 
 /* As an engine that died would have left it. */
-static bool restore_slot(const struct generation *g)
+static bool restore_slot(struct request_slots *slots, int32_t slot_idx, const struct choice_parts *from)
 {
-    const struct moved_stream *m = g->moved;
-    const struct moved_head *h = &m->head;
-    struct request_slots *slots = g->api->server->slots;
-    int32_t slot_idx = g->choices[0].slot_idx;
+    const struct moved_choice *h = from->head;
     struct request_slot *slot = request_slots_get(slots, slot_idx);
     int32_t *tokens = request_slots_tokens(slots, slot_idx);
     size_t num_prompt = (size_t)h->input.num_prompt_tokens, num_answer = (size_t)h->num_published;
     if (!asks_the_same(&slot->input, &h->input) || h->num_published > h->input.max_tokens ||
-        memcmp(tokens, m->tokens, num_prompt * sizeof *tokens) != 0)
+        memcmp(tokens, from->tokens, num_prompt * sizeof *tokens) != 0)
         return false;
-    memcpy(tokens + num_prompt, m->tokens + num_prompt, num_answer * sizeof *tokens);
-    memcpy(request_slots_logprobs(slots, slot_idx), m->logprobs,
-           (size_t)h->num_logprobs * sizeof *m->logprobs);
+    memcpy(tokens + num_prompt, from->tokens + num_prompt, num_answer * sizeof *tokens);
+    memcpy(request_slots_logprobs(slots, slot_idx), from->logprobs,
+           (size_t)h->num_logprobs * sizeof *from->logprobs);
     slot->num_cached_tokens = h->num_cached_tokens;
     slot->cache_miss = h->cache_miss;
     slot->scheduled_ns = h->scheduled_ns;
@@ -279,20 +325,37 @@ static bool restore_slot(const struct generation *g)
     return true;
 }
 
+static bool restore_slots(const struct generation *g)
+{
+    bool done = true;
+    size_t at = g->moved->choices_at;
+    for (int i = 0; i < g->num_choices && done; i++) {
+        const struct choice_parts parts = take_choice(g->moved, &at);
+        done = restore_slot(g->api->server->slots, g->choices[i].slot_idx, &parts);
+    }
+    return done;
+}
+
+static bool go_on_from(struct choice *c, const struct moved_choice *from)
+{
+    if (c->num_pulled != from->num_pulled || c->finish_reason || c->failed) return false;
+    c->prompt_counted = c->num_pulled > 0;
+    c->last_write_ns = from->last_write_ns;
+    c->last_token_ns = from->last_pulled_ns;
+    return true;
+}
+
 /* What the client has must be what this process would have sent it. */
 static bool replay(struct generation *g)
 {
     const struct moved_stream *m = g->moved;
-    struct choice *c = &g->choices[0];
+    size_t at = m->choices_at;
     generation_replay(g, m->steps, m->head.steps_bytes);
-    if (!g->record || g->record->digest != m->head.digest || c->num_pulled != m->head.num_pulled ||
-        c->finish_reason || c->failed || g->broken)
-        return false;
-    c->prompt_counted = c->num_pulled > 0;
-    c->last_write_ns = m->head.choice_last_write_ns;
-    c->last_token_ns = m->head.choice_last_token_ns;
+    bool same = g->record && g->record->digest == m->head.digest && !g->broken;
+    for (int i = 0; i < g->num_choices && same; i++)
+        same = go_on_from(&g->choices[i], take_choice(m, &at).head);
     g->last_write_ns = m->head.last_write_ns;
-    return true;
+    return same;
 }
 
 static void answer(struct api *api, bool is_ready)
@@ -304,7 +367,7 @@ static void answer(struct api *api, bool is_ready)
 
 static void on_prepared(struct generation *g, bool is_ready)
 {
-    is_ready = is_ready && restore_slot(g) && replay(g);
+    is_ready = is_ready && restore_slots(g) && replay(g);
     if (!is_ready) generation_drop(g);
     answer(g->api, is_ready);
 }

@@ -6,8 +6,8 @@
  *   old   moving_commit: it lets go of the stream; or moving_take_back: it goes on as if nothing had been
  *   new   moving_finish: the sequence goes to the engine as one does that has outlived an engine; or moving_drop
  *
- * One stream at a time. Those stay that have several choices, an answer with a form, a client that is behind, or no
- * record (stream_record.h), and those that the new process would not make the same bytes of. Thread: the loop's. */
+ * One stream at a time. Those stay of whose choices one has ended, that have a client that is behind, or no record
+ * (stream_record.h), and those that the new process would not make the same bytes of. Thread: the loop's. */
 #ifndef SERVER_API_MOVING_H
 #define SERVER_API_MOVING_H
 

@@ -43,26 +43,34 @@ static uint8_t *last_pair(const struct stream_record *r, int step)
     return pair[0] == step && pair[1] < COUNT_MAX ? pair : NULL;
 }
 
+static void add_pair(struct stream_record *r, int step, int count)
+{
+    buffer_append(r->steps, (const uint8_t[]){(uint8_t)step, (uint8_t)count}, 2);
+}
+
 /* False: no memory, or too many. */
-static bool add_step(struct stream_record *r, int step)
+static bool add_step(struct stream_record *r, int choice, int step)
 {
     if (!r->steps) {
         r->steps = malloc(sizeof *r->steps);
         if (!r->steps) return false;
         buffer_init(r->steps, STEPS_BYTES_MAX);
     }
+    if (choice != r->choice) add_pair(r, STEP_CHOICE, choice);
+    r->choice = choice;
     uint8_t *pair = last_pair(r, step);
     if (pair)
         pair[1]++;
     else
-        buffer_append(r->steps, (const uint8_t[]){(uint8_t)step, 1}, 2);
+        add_pair(r, step, 1);
     return !buffer_failed(r->steps);
 }
 
-void stream_record_step(struct api *api, struct stream_record **r, int step)
+void stream_record_step(struct api *api, struct stream_record **r, int choice, int step)
 {
     assert_debug(step >= 0 && (step <= STEP_TOKENS_MAX || step >= STEP_PING));
-    if (!*r || add_step(*r, step)) return;
+    assert_debug(choice >= 0 && choice < RECORD_CHOICES_MAX);
+    if (!*r || add_step(*r, choice, step)) return;
     stream_record_free(api, *r);
     *r = NULL;
 }

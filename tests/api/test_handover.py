@@ -31,11 +31,20 @@ MOVING = {
 OLLAMA = {"model": MODEL.name, "options": {"num_predict": NUM_TOKENS, "seed": 5}, "ignore_eos": True}
 MOVING["generate"] = ("/api/generate", {**OLLAMA, "prompt": "Once", "raw": True})
 MOVING["api_chat"] = ("/api/chat", {**OLLAMA, "messages": SAID})
-# What ends where it began.
-STAYING = {
-    "n": ("/v1/completions", {**STORY, "n": 2}),
-    "whole": ("/v1/completions", {**STORY, "stream": False}),
+MOVING["n"] = ("/v1/completions", {**STORY, "n": 3, "return_token_ids": True, "logprobs": 2})
+MOVING["prompts"] = ("/v1/completions", {**STORY, "prompt": ["Once upon a time", "The fox"], "n": 2, "echo": True})
+# Answers that have a form, which none of them has come to the end of.
+NAMES = {"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 60}}, "required": ["names"]}
+TELL = {"type": "function", "function": {"name": "tell", "parameters": {
+    "type": "object", "properties": {"story": {"type": "string", "minLength": 900}}, "required": ["story"]}}}
+MOVING |= {
+    "regex": ("/v1/completions", {**STORY, "structured_outputs": {"regex": "([A-Z][a-z ]{3,9}[.] ){60,}"}, "n": 2}),
+    "schema": ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": NAMES}}}),
+    "calls": ("/v1/chat/completions", {**CHAT, "tools": [TELL], "tool_choice": "required"}),
+    "words": ("/v1/completions", {**STORY, "bad_words": [" time", " little girl"]}),
 }
+# What ends where it began, beside streams of whose choices one has ended.
+WHOLE = ("/v1/completions", {**STORY, "stream": False})
 
 
 class Reader(threading.Thread):
@@ -212,20 +221,30 @@ def test_twice():
         assert len(details) == 1 and b"cache_miss" in details.pop()
 
 
+def texts_of(answer):
+    return [choice["text"] for choice in json.loads(body_of(answer))["choices"]]
+
+
+def said_by_one(texts):
+    """What ends the first of two answers soon, and never the other."""
+    return next(texts[0][i:i + 3] for i in range(30) if texts[0][i:i + 3] not in texts[1])
+
+
 def test_what_cannot_move_ends_where_it_began():
     with upgradable(*OPTIONS) as server:
-        expected = {name: body_of(r.result()) for name, r in begin(server, {"whole": STAYING["whole"]}).items()}
-        readers = {name: Reader(server, *request) for name, request in STAYING.items()}
-        readers["n"].begun.wait(60)
+        two = {**STORY, "n": 2, "max_tokens": 400}
+        stop = said_by_one(texts_of(Reader(server, "/v1/completions", {**two, "stream": False}).result()))
+        requests = {"whole": WHOLE, "ended": ("/v1/completions", {**two, "stop": [stop]})}
+        expected = {name: r.result() for name, r in begin(server, requests).items()}
+        readers = {name: Reader(server, *request) for name, request in requests.items()}
+        wait_until(lambda: b'"finish_reason":"stop"' in readers["ended"].received, server)
         wait_until(lambda: server.metrics()["flashd_requests_in_flight"] == len(readers), server)
         with resting_engine(server.pid):
             server.upgrade()
             wait_until(lambda: "streams go on in the new process" in server.log(), server)
             assert moved(server) == 0
-        answers = {name: body_of(r.result()) for name, r in readers.items()}
-        text_of = lambda body: json.loads(body)["choices"][0]["text"]
-        assert text_of(answers["whole"]) == text_of(expected["whole"])
-        assert answers["n"].endswith(b"[DONE]\n\n") and answers["n"].count(b'"finish_reason":"length"') == 2
+        assert texts_of(readers["whole"].result()) == texts_of(expected["whole"])
+        assert meaning(readers["ended"].result()) == meaning(expected["ended"])
         assert "0 streams go on in the new process; 2 requests end here" in server.log()
 
 

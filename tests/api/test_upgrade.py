@@ -153,8 +153,8 @@ def upgrades_on_a_unix_socket(tmp_path):
 
 def test_what_stays_is_served_to_its_end_by_the_old_process():
     """However long it takes: --drain-timeout is for those that were told to end."""
-    with upgradable("--drain-timeout", "0", "--max-model-len", "1024") as server:
-        stream = Stream(server, {"prompt": "a", "max_tokens": 250, "ignore_eos": True, "n": 2})
+    with upgradable("--drain-timeout", "0", "--max-model-len", "1024", "--receipts") as server:
+        stream = Stream(server, {"prompt": "a", "max_tokens": 250, "ignore_eos": True})
         stream.begun.wait()
         server.upgrade()
         assert is_alive(server.pids[0]) and Stream(server).result()[1] == "done"

@@ -12,7 +12,7 @@
 #include "server/masks.h"
 #include "unit/server/fake_tokenizer.h"
 
-enum { NUM_SLOTS = 4, MAX_MODEL_LEN = 64, NUM_PROMPT = 2 };
+enum { NUM_SLOTS = 4, MAX_MODEL_LEN = 512, NUM_PROMPT = 2 };
 
 static struct link *link_;
 static struct grammars *grammars;
@@ -140,6 +140,21 @@ static void asked_again_by_another_engine(void **state)
     for (int i = 0; i < 3; i++) assert_string_equal(allowed(slot), "d");
     assert_int_equal(masks_num_made(masks), 2);
     end(slot);
+}
+
+/* As when the process before has made what is published. */
+static void followed_from_the_middle(void **state)
+{
+    (void)state;
+    static const int counts[] = {1, 63, 64, 65, 128, 300};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        int32_t slot = begin("(ab)+!", NULL, (struct request_slot_input){0});
+        for (int k = 0; k < counts[i]; k++) publish(slot, k % 2 ? 'b' : 'a');
+        assert_string_equal(allowed(slot), counts[i] % 2 ? "b" : "!a");
+        publish(slot, counts[i] % 2 ? 'b' : 'a');
+        assert_string_equal(allowed(slot), counts[i] % 2 ? "!a" : "b");
+        end(slot);
+    }
 }
 
 static void what_ends_an_answer(void **state)
@@ -317,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_mask_for_each_token, set_up, tear_down),
         cmocka_unit_test_setup_teardown(asked_again_by_another_engine, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(followed_from_the_middle, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ends_an_answer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(free_until_a_trigger, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_without_a_form, set_up, tear_down),
