@@ -53,6 +53,8 @@ X(FLAG,  separate_reasoning, "separate-reasoning", true, 0, 0, "", "reasoning of
 X(FLAG,  tenant_header, "tenant-header", false, 0, 0, "", "x-tenant names whose a request is, so that tenants of one key take turns, too; for a proxy that sets it") \
 X(FLAG,  completions_parse_special, "completions-parse-special", true, 0, 0, "", "control tokens in the texts of /v1/completions and /tokenize count as such, unless a request says parse_special: false") \
 X(FLAG,  report_cached_tokens, "report-cached-tokens", true, 0, 0, "", "usage says how many prompt tokens the prefix cache held, which tells a client what others with its key and salt have asked") \
+X(FLAG,  report_energy, "report-energy", false, 0, 0, "", "usage says how many joules an answer took (energy_joules): its share, by tokens, of what the device used meanwhile; RAPL on a CPU, NVML on a GPU") \
+X(TEXT,  powercap, "powercap", "/sys/class/powercap", 0, 0, "folder", "where the kernel shows what a CPU uses, for --report-energy; its energy_uj are often root's alone") \
 X(FLAG,  receipts, "receipts", false, 0, 0, "", "each answer carries a receipt: digests of model, tokenizer, template, request and text, its tokens and its seed, chained by API key; flashd verify computes it again") \
 X(BYTES, response_store_bytes, "response-store-bytes", 64 * MIB, 0, 1LL << 40, "bytes", "finished /v1/responses kept for previous_response_id and GET, the newest; 0: none") \
 SECTION("Listening") \

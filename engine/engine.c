@@ -84,7 +84,7 @@ static int create_arrays(struct engine *e)
     size_t num_slots = (size_t)request_slots_count(e->slots);
     e->results = calloc((size_t)e->limits.num_logits, sizeof(e->results[0]));
     e->seq_of_slot = malloc(num_slots * sizeof(e->seq_of_slot[0]));
-    if (!e->results || !e->seq_of_slot) return STATUS_NO_MEMORY;
+    if (!e->results || !e->seq_of_slot || engine_energy_init(e)) return STATUS_NO_MEMORY;
     for (int i = 0; i < e->limits.num_steps_in_flight; i++)
         if (plan_init(&e->flights[i].plan, e->limits.num_seqs, e->options.num_host_blocks) != 0)
             return STATUS_NO_MEMORY;
@@ -169,6 +169,7 @@ void engine_destroy(struct engine *e)
     step_builder_destroy(e->builder);
     free(e->results);
     free(e->seq_of_slot);
+    engine_energy_deinit(e);
     free(e);
 }
 

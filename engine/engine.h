@@ -16,6 +16,7 @@
 #include "scheduler/step_cost.h"
 
 struct engine;
+struct energy_meter;
 
 struct engine_options {
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
@@ -29,6 +30,7 @@ struct engine_options {
     bool enable_prefix_caching;
     bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;
+    struct energy_meter *energy_meter; /* stays the caller's; NULL: nothing is measured */
 };
 
 /* The largest step that an engine of these options will ask of this device: for model_create. num_blocks does

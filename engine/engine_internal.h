@@ -6,6 +6,7 @@
  *   engine_masks.c    what constrained rows may draw
  *   engine_copies.c   K/V blocks to host memory and back
  *   engine_publish.c  results into request slots, and how a request ends
+ *   engine_energy.c   what of the device's energy each of them took
  *   engine_stats.c    the counters */
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
@@ -23,6 +24,15 @@ struct flight {
     struct plan plan;
     uint64_t begin_ns;
     double host_us; /* from when it was to be planned until it was begun */
+};
+
+/* Since the counters were read last; without a meter all zero. */
+struct energy_window {
+    uint64_t begin_uj, begin_ns;
+    int64_t num_tokens;      /* of all steps that have ended, */
+    int32_t *tokens_of_slot; /* and of each slot that is in them */
+    int32_t *slots;          /* those slots: num_slots of them */
+    int32_t num_slots;
 };
 
 struct engine {
@@ -48,6 +58,7 @@ struct engine {
     struct step_rates rates;
     struct step_cost cost;
     struct step_pace pace;
+    struct energy_window energy;
 };
 
 /* engine.c */
@@ -90,6 +101,16 @@ void engine_publish_entry(struct engine *e, const struct plan_entry *entry, cons
 /* Hands the sequence's slot back to the loop. error_text: NULL for none. */
 void engine_finish(struct engine *e, int32_t seq_id, enum finish_reason reason, const char *error_text);
 void engine_finish_all(struct engine *e, enum finish_reason reason, const char *error_text);
+
+/* engine_energy.c */
+int engine_energy_init(struct engine *e) must_check;
+void engine_energy_deinit(struct engine *e);
+/* Before it counts as in flight. */
+void engine_energy_begin_step(struct engine *e);
+/* Before anything of it is published. */
+void engine_energy_end_step(struct engine *e, const struct plan *plan);
+/* Gives each slot what is known to be its own: due before one ends. */
+void engine_energy_settle(struct engine *e);
 
 /* engine_stats.c */
 void engine_count_step(struct engine *e, const struct flight *flight);

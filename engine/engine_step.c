@@ -126,6 +126,7 @@ static bool begin_flight(struct engine *e, int flight_idx)
 {
     struct flight *flight = &e->flights[flight_idx];
     const struct plan *plan = &flight->plan;
+    engine_energy_begin_step(e);
     e->num_in_flight++;
     note_step(e, plan);
     if (engine_copy_blocks(e, plan, e->num_in_flight - 1) != 0) return false;
@@ -198,6 +199,7 @@ static void end_flight(struct engine *e)
     }
     engine_learn_pace(e, wait_begin_ns);
     const struct flight *flight = pop_flight(e);
+    engine_energy_end_step(e, &flight->plan);
     const struct sample_result *rows = e->results;
     rows = publish_entries(e, flight->plan.prefills, flight->plan.num_prefills, rows);
     rows = publish_entries(e, flight->plan.decodes, flight->plan.num_decodes, rows);

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/energy_meter.h"
 #include "engine/load_progress.h"
 #include "model/warm_up.h"
 
@@ -143,6 +144,7 @@ static struct engine_options engine_options_of(const struct load *load)
         .enable_prefix_caching = load->config->enable_prefix_caching,
         .leaves_requests = load->leaves_requests,
         .kv_dtype = load->kv_dtype,
+        .energy_meter = load->energy_meter,
     };
 }
 
@@ -308,8 +310,22 @@ static int load_pool(struct load *load, struct error *err)
     return status;
 }
 
+/* Whoever asks for it and cannot have it is served without. */
+static void open_energy_meter(struct load *load)
+{
+    struct error why = {0};
+    const struct config *config = load->config;
+    if (!config->report_energy) return;
+    int status = load->device->is_gpu
+                     ? energy_meter_open_gpu((int)config->cuda_device, &load->energy_meter, &why)
+                     : energy_meter_open_cpu(config->powercap, &load->energy_meter, &why);
+    if (status) log_warning("usage says nothing of energy: %s", why.text);
+    if (!link_is_inherited(load->link)) load->facts.measures_energy = status == STATUS_OK;
+}
+
 static int load_engine(struct load *load, struct error *err)
 {
+    open_energy_meter(load);
     int status = link_open(load->link, &load->facts, err);
     if (status) return status;
     struct engine_options options = engine_options_of(load);
@@ -351,10 +367,12 @@ int load_run(struct load *load, struct error *err)
 void load_release(struct load *load)
 {
     if (load->engine) engine_destroy(load->engine);
+    energy_meter_close(load->energy_meter);
     if (load->model) model_destroy(load->model);
     if (load->device) load->device->ops->close(load->device);
     if (load->files) model_files_close(load->files);
     load->engine = NULL;
+    load->energy_meter = NULL;
     load->model = NULL;
     load->device = NULL;
     load->files = NULL;

@@ -19,6 +19,7 @@ struct load {
     struct device *device;
     struct model *model;
     struct engine *engine;
+    struct energy_meter *energy_meter; /* NULL: none */
     struct link_facts facts;
     enum dtype kv_dtype;
     struct kv_layout kv_layout;

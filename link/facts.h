@@ -28,6 +28,7 @@ struct link_facts {
     int32_t max_model_len, max_num_seqs, max_num_batched_tokens;
     int32_t block_size, num_blocks;
     uint64_t max_queued_tokens; /* 0: no limit */
+    bool measures_energy;
     char device[LINK_TEXT_BYTES];
 };
 

@@ -63,6 +63,7 @@ static void add_options(struct sha256_ctx *hash, const struct config *c)
         digest_add_text(hash, texts[i] ? texts[i] : "");
     digest_add_int(hash, c->separate_reasoning);
     digest_add_int(hash, c->report_cached_tokens);
+    digest_add_int(hash, c->report_energy);
     digest_add_int(hash, c->completions_parse_special);
 }
 

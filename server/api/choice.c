@@ -253,6 +253,8 @@ static void take_times(struct choice *c, const struct choice_context *context, c
 {
     if (c->slot_idx >= 0 && v->finish != FINISH_NONE)
         c->num_preemptions = slot_of(c, context)->num_preemptions;
+    if (c->slot_idx >= 0)
+        c->energy_uj = atomic_load_explicit(&slot_of(c, context)->energy_uj, memory_order_relaxed);
     if (c->scheduled_ns || c->slot_idx < 0 || (v->num_published == 0 && v->finish == FINISH_NONE)) return;
     const struct request_slot *slot = slot_of(c, context);
     c->num_cached_tokens = slot->num_cached_tokens;

@@ -117,6 +117,12 @@ void codec_append_receipt(struct buffer *out, const struct answer *a)
     if (buffer_failed(a->receipt)) out->failed = true;
 }
 
+void codec_append_energy(struct buffer *out, const struct answer *a, const struct usage *u)
+{
+    if (a->reports_energy && u->energy_uj > 0)
+        buffer_printf(out, ",\"energy_joules\":%.6f", (double)u->energy_uj * 1e-6);
+}
+
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e)
 {
     if (a->codec->events[kind]) a->codec->events[kind](out, a, e);

@@ -20,6 +20,7 @@ struct usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
     int64_t reasoning_tokens;     /* of completion_tokens */
     struct cache_miss cache_miss; /* of the first prompt */
+    uint64_t energy_uj;           /* of what has ended; 0: not told */
 };
 
 /* An answer as its codec sees it, the same at every event. */
@@ -37,6 +38,7 @@ struct answer {
     const struct choice_context *context;
     const struct choice *choices;
     bool reports_cached_tokens; /* --report-cached-tokens */
+    bool reports_energy;        /* --report-energy, and there is a meter */
     const struct buffer
         *receipt; /* a JSON object, for the last event of a stream's text or the whole; NULL: none */
     void *state;  /* codec->state_bytes of the codec's own, zero at first; NULL: none */
@@ -147,6 +149,7 @@ void codec_append_arguments(struct buffer *out, const struct buffer *arguments);
 
 /* As a further member, where there is one. */
 void codec_append_receipt(struct buffer *out, const struct answer *a);
+void codec_append_energy(struct buffer *out, const struct answer *a, const struct usage *u);
 
 /* The codec's bytes for an event. */
 void codec_append(struct buffer *out, enum event_kind kind, struct answer *a, const struct event *e);

@@ -126,6 +126,7 @@ void generation_sum_usage(const struct generation *g, struct usage *u)
         const struct choice *c = &g->choices[i];
         u->completion_tokens += c->num_pulled;
         u->reasoning_tokens += c->num_reasoning;
+        u->energy_uj += c->energy_uj;
         if (i % g->params.n != 0) continue; /* a prompt counts once */
         u->prompt_tokens += c->num_prompt_tokens;
         u->cached_tokens += c->num_cached_tokens;
@@ -306,6 +307,7 @@ static int make_answer(struct generation *g, struct preparation *p)
     a->api_key_idx = g->api_key_idx;
     a->arrival_ns = g->arrival_ns;
     a->reports_cached_tokens = g->api->server->config->report_cached_tokens;
+    a->reports_energy = g->api->server->facts->measures_energy;
     a->context = &g->context;
     a->choices = g->choices;
     a->num_choices = g->num_choices;

@@ -16,7 +16,7 @@ struct moved_choice {
     struct request_slot_input input;
     int32_t num_published, num_prompt_published, num_cached_tokens;
     struct cache_miss cache_miss;
-    uint64_t scheduled_ns, first_token_ns, last_token_ns;
+    uint64_t scheduled_ns, first_token_ns, last_token_ns, energy_uj;
     int32_t num_pulled;
     uint64_t last_write_ns, last_pulled_ns;
     int32_t num_tokens;   /* of prompt and answer */

@@ -46,6 +46,7 @@ static void describe_choice(const struct generation *g, const struct choice *c, 
     out->num_prompt_published = atomic_load_explicit(&slot->num_prompt_published, memory_order_acquire);
     out->num_tokens = slot->input.num_prompt_tokens + out->num_published;
     out->num_logprobs = has_logprobs ? out->num_tokens : 0;
+    out->energy_uj = atomic_load_explicit(&slot->energy_uj, memory_order_relaxed);
     if (out->num_published == 0) return; /* the rest is known with the first token */
     out->num_cached_tokens = slot->num_cached_tokens;
     out->cache_miss = slot->cache_miss;
@@ -316,6 +317,7 @@ static bool restore_slot(struct request_slots *slots, int32_t slot_idx, const st
     memcpy(request_slots_logprobs(slots, slot_idx), from->logprobs,
            (size_t)h->num_logprobs * sizeof *from->logprobs);
     slot->num_cached_tokens = h->num_cached_tokens;
+    atomic_store(&slot->energy_uj, h->energy_uj);
     slot->cache_miss = h->cache_miss;
     slot->scheduled_ns = h->scheduled_ns;
     slot->first_token_ns = h->first_token_ns;

@@ -38,7 +38,7 @@ static struct {
     struct metric *running, *waiting, *waiting_for_room, *kv_usage, *cache_config;
     struct metric *prompt_tokens, *prompt_computed, *prompt_hit, *prompt_cached, *generation_tokens;
     struct metric *success[NUM_FINISHED_REASONS];
-    struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, steps;
+    struct follower preemptions, saved, prefix_queries, prefix_hits, discarded, steps, energy;
     struct metric *first_write, *write_gap;
     struct metric *ttft, *itl, *tpot, *e2e, *queue, *inference, *prefill, *decode;
     struct metric *length_prompt, *length_generation, *length_most, *params_max_tokens, *params_n,
@@ -214,7 +214,7 @@ static struct metric *add_own(enum metric_type type, const char *name, const cha
     return metric_register(type, name, help, labels, NULL, 0);
 }
 
-static void register_own(const char *const *phase_names, const double *phase_seconds, int num_phases)
+static void register_own(const struct server *server, const char *const *phase_names, const double *phase_seconds, int num_phases)
 {
     char labels[256];
     snprintf(labels, sizeof labels, "version=\"%s\",commit=\"%s\"", flashd_version(), flashd_commit());
@@ -245,6 +245,9 @@ static void register_own(const char *const *phase_names, const double *phase_sec
     m.saved.metric =
         add_own(METRIC_COUNTER, "flashd_preemptions_saved_total",
                 "Preemptions whose K/V blocks went to host memory; the others compute again.", "");
+    if (server->facts->measures_energy)
+        m.energy.metric = add_own(METRIC_COUNTER, "flashd_energy_joules_total",
+                                  "What the device used while it computed; the answers' usage is made of it.", "");
     m.discarded.metric = add_own(METRIC_COUNTER, "flashd_discarded_tokens_total",
                                  "Tokens computed for a sequence that had ended.", "");
 }
@@ -285,7 +288,7 @@ void request_metrics_register(struct server *server, const char *const *phase_na
     register_tokens();
     register_times();
     register_sizes(server);
-    register_own(phase_names, phase_seconds, num_phases);
+    register_own(server, phase_names, phase_seconds, num_phases);
     register_stream_times();
     register_forms();
     m.registered = true;
@@ -401,6 +404,7 @@ void request_metrics_refresh(const struct server *server, int num_in_flight)
     follow(&m.prefix_queries, (double)s.prefix_query_tokens);
     follow(&m.prefix_hits, (double)s.prefix_hit_tokens);
     follow(&m.discarded, (double)s.discarded_tokens);
+    if (m.energy.metric) follow(&m.energy, (double)s.energy_uj * 1e-6);
     follow(&m.steps, (double)s.num_steps);
     follow(&m.withheld, (double)s.num_withheld);
     if (server->masks) refresh_forms(server);

@@ -71,8 +71,10 @@ static void append_openai(struct buffer *out, struct answer *a, const struct eve
         append_embedding(out, &a->choices[i]);
         buffer_append_char(out, '}');
     }
-    buffer_printf(out, "],\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+    buffer_printf(out, "],\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld",
                   (long long)e->usage->prompt_tokens, (long long)e->usage->prompt_tokens);
+    codec_append_energy(out, a, e->usage);
+    buffer_append_text(out, "}}");
 }
 
 static void append_embed(struct buffer *out, struct answer *a, const struct event *e)

@@ -25,9 +25,11 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
         out,
         "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%lld,"
         "\"cache_creation\":null,\"output_tokens\":%lld,\"output_tokens_details\":{\"thinking_tokens\":"
-        "%lld},\"server_tool_use\":null,\"service_tier\":\"standard\",\"inference_geo\":null}",
+        "%lld},\"server_tool_use\":null,\"service_tier\":\"standard\",\"inference_geo\":null",
         (long long)(u->prompt_tokens - cached), (long long)cached, (long long)u->completion_tokens,
         (long long)u->reasoning_tokens);
+    codec_append_energy(out, a, u);
+    buffer_append_char(out, '}');
 }
 
 static const char *stop_reason_of(const struct choice *c, const char *finish_reason)

@@ -84,6 +84,7 @@ static void append_end(struct buffer *out, const struct answer *a, const struct 
                   (unsigned long long)since(now_ns, a->arrival_ns), (long long)u->prompt_tokens,
                   (unsigned long long)since(c->first_token_ns, c->scheduled_ns),
                   (long long)u->completion_tokens, (unsigned long long)since(now_ns, c->first_token_ns));
+    codec_append_energy(out, a, u);
     codec_append_receipt(out, a);
     buffer_append_char(out, '}');
 }

@@ -47,6 +47,7 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
     if (a->codec->kind == API_CHAT)
         buffer_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}",
                       (long long)u->reasoning_tokens);
+    codec_append_energy(out, a, u);
     buffer_append_char(out, '}');
 }
 

@@ -47,10 +47,12 @@ static void append_usage(struct buffer *out, const struct answer *a, const struc
                   ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
                   "\"cache_write_tokens\":0},"
                   "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":%lld},"
-                  "\"total_tokens\":%lld}",
+                  "\"total_tokens\":%lld",
                   (long long)u->prompt_tokens, (long long)(a->reports_cached_tokens ? u->cached_tokens : 0),
                   (long long)u->completion_tokens, (long long)u->reasoning_tokens,
                   (long long)(u->prompt_tokens + u->completion_tokens));
+    codec_append_energy(out, a, u);
+    buffer_append_char(out, '}');
 }
 
 static void append_completed_at(struct buffer *out, const char *status)

@@ -18,10 +18,12 @@ static void begin_answer(struct buffer *out, const struct answer *a)
     buffer_append_json_text(out, a->model);
 }
 
-static void append_usage(struct buffer *out, const struct usage *u)
+static void append_usage(struct buffer *out, const struct answer *a, const struct usage *u)
 {
-    buffer_printf(out, "],\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":0,\"total_tokens\":%lld}}",
+    buffer_printf(out, "],\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":0,\"total_tokens\":%lld",
                   (long long)u->prompt_tokens, (long long)u->prompt_tokens);
+    codec_append_energy(out, a, u);
+    buffer_append_text(out, "}}");
 }
 
 static void append_scores(struct buffer *out, struct answer *a, const struct event *e)
@@ -31,7 +33,7 @@ static void append_scores(struct buffer *out, struct answer *a, const struct eve
     for (int i = 0; i < a->num_choices; i++)
         buffer_printf(out, "%s{\"index\":%d,\"object\":\"score\",\"score\":%.17g}", i > 0 ? "," : "", i,
                       a->choices[i].score);
-    append_usage(out, e->usage);
+    append_usage(out, a, e->usage);
 }
 
 /* ---- the best first ---- */
@@ -70,7 +72,7 @@ static void append_results(struct buffer *out, struct answer *a, const struct ev
         if (i > 0) buffer_append_char(out, ',');
         append_result(out, a, order[i]);
     }
-    append_usage(out, e->usage);
+    append_usage(out, a, e->usage);
     free(order);
 }
 
