@@ -71,8 +71,7 @@ static int open_zone(const char *folder, const char *name, struct zone *z, struc
     bool has_range = range_fd >= 0 && read_number(range_fd, &z->range_uj);
     if (range_fd >= 0) close(range_fd);
     z->fd = open_file(folder, name, "energy_uj");
-    if (z->fd < 0)
-        return error_set(err, STATUS_IO, "%s/%s/energy_uj: %s", folder, name, strerror(errno));
+    if (z->fd < 0) return error_set(err, STATUS_IO, "%s/%s/energy_uj: %s", folder, name, strerror(errno));
     if (has_range && read_number(z->fd, &z->last_uj)) return STATUS_OK;
     close(z->fd);
     return error_set(err, STATUS_INVALID, "%s/%s: its energy_uj or max_energy_range_uj is no number", folder,
@@ -127,8 +126,7 @@ static int find_bus_id(int cuda_device, char *bus_id, int size, struct error *er
     if (!driver) return error_set(err, STATUS_NOT_FOUND, "there is no NVIDIA driver here (libcuda.so.1)");
     *(void **)&get = dlsym(driver, "cuDeviceGet");
     *(void **)&get_bus_id = dlsym(driver, "cuDeviceGetPCIBusId");
-    bool found =
-        get && get_bus_id && get(&device, cuda_device) == 0 && get_bus_id(bus_id, size, device) == 0;
+    bool found = get && get_bus_id && get(&device, cuda_device) == 0 && get_bus_id(bus_id, size, device) == 0;
     dlclose(driver);
     return found ? STATUS_OK : error_set(err, STATUS_NOT_FOUND, "the driver does not say where the GPU is");
 }

@@ -33,7 +33,7 @@ extern const double step_tokens_bounds[STEP_TOKENS_BOUNDS];
     X(uint64_t, num_dequeued)     /* sequences that wait no more: their first step began, or they ended */   \
     X(uint64_t, dequeued_prompt_tokens)                                                                      \
     X(uint64_t, num_log_lines_dropped)   /* by an engine that is a process */                                \
-    X(uint64_t, energy_uj) /* that the device used while it computed */                                      \
+    X(uint64_t, energy_uj)               /* that the device used while it computed */                        \
     X(double, prefill_seconds_per_token) /* engine/step_rates.h; 0: not known yet */                         \
     X(double, decode_seconds_per_step)                                                                       \
     /* scheduler/step_cost.h; 0: not known yet */                                                            \

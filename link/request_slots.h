@@ -119,7 +119,8 @@ struct request_slot {
     int32_t num_row_floats;                           /* of the row, written before it; 0: none */
     uint64_t scheduled_ns, first_token_ns, finish_ns; /* monotonic; 0: not yet */
     _Atomic uint64_t last_token_ns; /* of the last published token, or one that follows it at once */
-    _Atomic uint64_t energy_uj; /* its share of what the device has used, as far as it was read; 0: not measured */
+    _Atomic uint64_t
+        energy_uj; /* its share of what the device has used, as far as it was read; 0: not measured */
     char error_text[160];
     /* the loop's own */
     uint64_t serial;                 /* order of submission; 0: not submitted */

@@ -214,7 +214,8 @@ static struct metric *add_own(enum metric_type type, const char *name, const cha
     return metric_register(type, name, help, labels, NULL, 0);
 }
 
-static void register_own(const struct server *server, const char *const *phase_names, const double *phase_seconds, int num_phases)
+static void register_own(const struct server *server, const char *const *phase_names,
+                         const double *phase_seconds, int num_phases)
 {
     char labels[256];
     snprintf(labels, sizeof labels, "version=\"%s\",commit=\"%s\"", flashd_version(), flashd_commit());
@@ -246,8 +247,9 @@ static void register_own(const struct server *server, const char *const *phase_n
         add_own(METRIC_COUNTER, "flashd_preemptions_saved_total",
                 "Preemptions whose K/V blocks went to host memory; the others compute again.", "");
     if (server->facts->measures_energy)
-        m.energy.metric = add_own(METRIC_COUNTER, "flashd_energy_joules_total",
-                                  "What the device used while it computed; the answers' usage is made of it.", "");
+        m.energy.metric =
+            add_own(METRIC_COUNTER, "flashd_energy_joules_total",
+                    "What the device used while it computed; the answers' usage is made of it.", "");
     m.discarded.metric = add_own(METRIC_COUNTER, "flashd_discarded_tokens_total",
                                  "Tokens computed for a sequence that had ended.", "");
 }
