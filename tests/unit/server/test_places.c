@@ -354,6 +354,17 @@ static void test_streams_go_on_beyond_the_bound(void **state)
 }
 
 /* Heads that are never finished, and requests behind one that is not answered. */
+/* A descriptor that has answered is not waited for any more. */
+static bool take_refusal(struct pollfd *p)
+{
+    if (p->fd < 0 || !p->revents) return false;
+    char *answer = client_read(p->fd, "}}");
+    assert_int_equal(status_of(answer), 503);
+    free(answer);
+    p->fd = -1;
+    return true;
+}
+
 static void test_held_heads_are_bounded(void **state)
 {
     (void)state;
@@ -371,15 +382,13 @@ static void test_held_heads_are_bounded(void **state)
         client_send_text(fds[i], "GET /ok HTTP/1.1\r\nX: ");
         client_send(fds[i], head, sizeof head);
     }
-    for (int i = 0; i < CLIENTS; i++) {
-        struct pollfd p = {.fd = fds[i], .events = POLLIN};
-        if (poll(&p, 1, i == 0 ? 100 : 0) != 1) continue;
-        char *answer = client_read(fds[i], "}}");
-        assert_int_equal(status_of(answer), 503);
-        free(answer);
-        num_refused++;
+    struct pollfd waiting[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) waiting[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    while (num_refused < CLIENTS / 2 - 10) {
+        assert_true(poll(waiting, CLIENTS, 30000) > 0);
+        for (int i = 0; i < CLIENTS; i++) num_refused += take_refusal(&waiting[i]);
     }
-    assert_in_range(num_refused, CLIENTS / 2 - 10, CLIENTS - 1);
+    assert_true(num_refused < CLIENTS);
     for (int i = 0; i < CLIENTS; i++) close(fds[i]);
     rig_end(&rig);
 }
