@@ -37,7 +37,7 @@ static void begin_window(struct engine *e)
 
 void engine_energy_begin_step(struct engine *e)
 {
-    bool was_idle = e->num_in_flight == 0 && e->energy.num_tokens == 0;
+    bool was_idle = e->num_in_flight == 1 && e->energy.num_tokens == 0;
     if (e->options.energy_meter && was_idle) begin_window(e);
 }
 

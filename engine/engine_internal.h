@@ -105,7 +105,7 @@ void engine_finish_all(struct engine *e, enum finish_reason reason, const char *
 /* engine_energy.c */
 int engine_energy_init(struct engine *e) must_check;
 void engine_energy_deinit(struct engine *e);
-/* Before it counts as in flight. */
+/* It is counted as in flight, and nothing of it was computed. */
 void engine_energy_begin_step(struct engine *e);
 /* Before anything of it is published. */
 void engine_energy_end_step(struct engine *e, const struct plan *plan);

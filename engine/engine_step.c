@@ -126,13 +126,13 @@ static bool begin_flight(struct engine *e, int flight_idx)
 {
     struct flight *flight = &e->flights[flight_idx];
     const struct plan *plan = &flight->plan;
-    engine_energy_begin_step(e);
     e->num_in_flight++;
     note_step(e, plan);
     if (engine_copy_blocks(e, plan, e->num_in_flight - 1) != 0) return false;
     if (enter_admitted(e, plan->prefills, plan->num_prefills) != 0) return false;
     if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
     flight->begin_ns = clock_monotonic_ns();
+    engine_energy_begin_step(e);
     model_step_begin(e->model, step_builder_build(e->builder, flight_idx, e->scheduler, plan));
     flight->host_us = (double)(clock_monotonic_ns() - e->turn_ns) / 1000;
     return true;
