@@ -18,7 +18,6 @@ static void finish_slot(struct engine *e, struct request_slot *slot, enum finish
                         const char *error_text)
 {
     if (slot->scheduled_ns == 0) engine_count_dequeued(e, slot);
-    engine_energy_settle(e);
     slot->finish_ns = clock_monotonic_ns();
     request_slot_finish(slot, reason, error_text);
     e->published = true;
@@ -26,6 +25,7 @@ static void finish_slot(struct engine *e, struct request_slot *slot, enum finish
 
 void engine_finish(struct engine *e, int32_t seq_id, enum finish_reason reason, const char *error_text)
 {
+    engine_energy_settle(e);
     const struct sequence *seq = scheduler_sequence(e->scheduler, seq_id);
     int32_t slot_idx = seq->slot_idx;
     struct request_slot *slot = request_slots_get(e->slots, slot_idx);
