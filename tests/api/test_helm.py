@@ -1,11 +1,13 @@
 """deploy/helm/flashd, rendered by helm: against Kubernetes' own schemas, and the real server under what it mounts and asks."""
 
+import os
 import pathlib
 import re
 import shutil
 import subprocess
 
 import httpx
+import jsonschema
 import pytest
 import yaml
 
@@ -16,8 +18,10 @@ pytestmark = pytest.mark.skipif(not shutil.which("helm"), reason="no helm: tests
 
 CHART = ROOT / "deploy/helm/flashd"
 EVERYTHING = ["model.claim=models", "apiKeys.secret=flashd-keys", "gpus=1", "podMonitor.enabled=true", "autoscaling.enabled=true",
-              "inferencePool.enabled=true", "inferencePool.gateway=inference"]
+              "inferencePool.enabled=true", "inferencePool.gateway=inference", "inferencePool.endpointPicker.image=endpoint-picker:latest"]
 CORE = {"Deployment", "Service", "ServiceAccount", "ConfigMap", "PodDisruptionBudget"}
+PICKER = {f"{kind} of llm-epp" for kind in ("Deployment", "Service", "ServiceAccount", "ConfigMap", "Role", "RoleBinding")}
+CRDS = os.environ.get("FLASHD_CRDS")  # a folder of custom resource definitions, as other projects publish them
 FETCH = ["model.fetch.image=curl", "model.fetch.args={-o,/models/m.gguf}"]
 
 
@@ -32,7 +36,13 @@ def template(*values):
 def rendered(*values):
     done = helm(*template(*values))
     assert done.returncode == 0, done.stderr
-    return {one["kind"]: one for one in yaml.safe_load_all(done.stdout) if one}
+    return by_name(yaml.safe_load_all(done.stdout))
+
+
+def by_name(objects):
+    """By kind; where they have a name that is not the release's, with it."""
+    names = ((one["kind"], one["metadata"]["name"], one) for one in objects if one)
+    return {kind if name == "llm" else f"{kind} of {name}": one for kind, name, one in names}
 
 
 def pod_of(objects):
@@ -52,9 +62,9 @@ def test_lint():
 @pytest.mark.parametrize("version", ["1.29", "1.37"])
 def test_kubernetes_takes_it(values, version):
     objects = rendered(*values)
-    for kind in CORE & set(objects):
+    for kind in (CORE | PICKER) & set(objects):
         kubernetes_validate.validate(objects[kind], version, strict=True)
-    assert CORE - {"PodDisruptionBudget"} <= set(objects)
+    assert CORE - {"PodDisruptionBudget"} <= set(objects) and (values is not EVERYTHING or PICKER <= set(objects))
 
 
 def test_the_schemas_complain():
@@ -79,6 +89,69 @@ def test_what_selects_pods():
     assert "replicas" not in objects["Deployment"]["spec"] and objects["ScaledObject"]["spec"]["scaleTargetRef"] == {"name": "llm"}
 
 
+def strict(schema):
+    """A definition's schema as a server reads it: null where that may be, numbers or texts where both may; nothing that is not named."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: strict(value) for key, value in schema.items()}
+    if schema.pop("x-kubernetes-int-or-string", False):
+        schema["type"] = ["integer", "string"]
+    if isinstance(schema.get("properties"), dict) and "type" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        schema.setdefault("additionalProperties", False)
+    return schema
+
+
+@pytest.mark.skipif(not CRDS, reason="no FLASHD_CRDS")
+@pytest.mark.parametrize("kind, group", [("InferencePool", "inference.networking.k8s.io/v1"), ("HTTPRoute", "gateway.networking.k8s.io/v1"),
+                                         ("PodMonitor", "monitoring.coreos.com/v1"), ("ScaledObject", "keda.sh/v1alpha1")])
+def test_other_projects_take_it(kind, group):
+    definitions = [d for path in pathlib.Path(CRDS).glob("*.yaml") for d in yaml.safe_load_all(path.read_text()) if d]
+    schemas = {d["spec"]["names"]["kind"]: {f'{d["spec"]["group"]}/{v["name"]}': v["schema"]["openAPIV3Schema"] for v in d["spec"]["versions"]}
+               for d in definitions if d["kind"] == "CustomResourceDefinition"}
+    one = rendered(*EVERYTHING)[kind]
+    assert one["apiVersion"] == group
+    schema = strict(schemas[kind][group])
+    schema["properties"]["metadata"] = {"type": "object"}
+    jsonschema.validate(one, schema)
+    one["spec"]["no_such_member"] = 1
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(one, schema)
+
+
+def test_the_endpoint_picker():
+    """The pool names its service, which selects its pod and no other; it may read what it reads; what it reads of flashd is there."""
+    objects = rendered(*EVERYTHING)
+    pod = objects["Deployment of llm-epp"]["spec"]["template"]
+    container, service = pod["spec"]["containers"][0], objects["Service of llm-epp"]["spec"]
+    labels = pod["metadata"]["labels"].items()
+    assert objects["InferencePool"]["spec"]["endpointPickerRef"] == {"name": "llm-epp", "port": {"number": 9002}, "failureMode": "FailOpen"}
+    assert service["selector"].items() <= labels and objects["Deployment of llm-epp"]["spec"]["selector"]["matchLabels"].items() <= labels
+    for other in (objects["InferencePool"]["spec"]["selector"]["matchLabels"], objects["Service"]["spec"]["selector"]):
+        assert not other.items() <= labels
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    assert [(p["port"], ports[p["targetPort"]]) for p in service["ports"]] == [(9002, 9002)]
+    assert container["livenessProbe"]["grpc"]["port"] == ports["grpc-health"]
+    options = dict(arg.removeprefix("--").split("=") for arg in container["args"])
+    assert (options["pool-name"], options["pool-namespace"]) == ("llm", "prod") and options["grpc-port"] == "9002"
+    folder, name = options["config-file"].rsplit("/", 1)
+    assert folder in {m["mountPath"] for m in container["volumeMounts"]}
+    config = yaml.safe_load(objects["ConfigMap of llm-epp"]["data"][name])
+    plugins = {p["type"] for p in config["plugins"]}
+    assert plugins == {p["pluginRef"] for p in config["schedulingProfiles"][0]["plugins"]}
+    binding = objects["RoleBinding of llm-epp"]
+    assert binding["roleRef"]["name"] == objects["Role of llm-epp"]["metadata"]["name"]
+    assert binding["subjects"][0]["name"] == pod["spec"]["serviceAccountName"] == objects["ServiceAccount of llm-epp"]["metadata"]["name"]
+    rules = {(group, resource) for rule in objects["Role of llm-epp"]["rules"] for group in rule["apiGroups"] for resource in rule["resources"]}
+    assert {("", "pods"), ("inference.networking.k8s.io", "inferencepools")} <= rules
+
+
+def test_a_picker_that_is_there_already():
+    objects = rendered("model.claim=models", "inferencePool.enabled=true", "inferencePool.endpointPicker.service=mine")
+    assert objects["InferencePool"]["spec"]["endpointPickerRef"]["name"] == "mine" and not any(" of " in name for name in objects)
+
+
 @pytest.mark.parametrize("delay, timeout", [(10, 60), (0, 600)])
 def test_the_grace_period_is_longer_than_the_drain(delay, timeout):
     objects = rendered("model.claim=models", f"drainDelay={delay}", f"drainTimeout={timeout}")
@@ -96,7 +169,7 @@ def test_values_that_are_refused(values, sentence):
 
 def test_the_example_is_what_helm_renders():
     kept = yaml.safe_load_all((ROOT / "deploy/helm/example.yaml").read_text())
-    assert {one["kind"]: one for one in kept} == rendered(*EVERYTHING)
+    assert by_name(kept) == rendered(*EVERYTHING)
 
 
 def test_the_server_takes_what_it_is_given(start_server, tmp_path):

@@ -84,8 +84,11 @@ class Client(threading.Thread):
     def ask_story(self):
         self.ask_stream(240)
 
-    def ask_stream(self, num_tokens=60):
-        result = Stream(self.server, {**ASK, "max_tokens": num_tokens, "ignore_eos": True}).result()
+    def ask_form(self):
+        self.ask_stream(120, structured_outputs={"regex": "([A-Z][a-z ]{3,9}[.] ){60,}"})
+
+    def ask_stream(self, num_tokens=60, **fields):
+        result = Stream(self.server, {**ASK, "max_tokens": num_tokens, "ignore_eos": True, **fields}).result()
         if result[:3] != (200, "done", "length"):
             self.problems.append(result)
         self.texts.add(result[3])
@@ -108,7 +111,7 @@ def test_upgrades_under_load(uds, tmp_path):
     if uds:
         return upgrades_on_a_unix_socket(tmp_path)
     with upgradable("--no-log-requests", "--max-model-len", "512", "--seed", "1") as server:
-        clients = [Client(server, kind) for kind in ("fresh", "kept", "stream", "stream", "story")]
+        clients = [Client(server, kind) for kind in ("fresh", "kept", "stream", "stream", "story", "form")]
         try:
             for _ in range(UPGRADES):
                 before = [c.count for c in clients]
@@ -121,7 +124,7 @@ def test_upgrades_under_load(uds, tmp_path):
                 c.join()
         assert [c.problems for c in clients] == [[]] * len(clients), server.log()[-3000:]
         assert len(clients[0].texts | clients[1].texts) == 1 and len(clients[2].texts | clients[3].texts) == 1
-        assert len(clients[4].texts) == 1
+        assert len(clients[4].texts) == len(clients[5].texts) == 1
         moved = sum(map(int, re.findall(r"(\d+) streams go on in the new process", server.log())))
         print(f"{UPGRADES} upgrades: {sum(c.count for c in clients)} requests, {sum(c.count for c in clients[2:])} of them streams, {moved} moved")
 

@@ -16,3 +16,18 @@ metadata:
 {{- range $name, $_ := $own }}{{ if hasKey $.Values.options $name }}{{ fail (printf "options.%s: the chart sets it from a value of its own" $name) }}{{ end }}{{ end -}}
 {{- merge $own .Values.options | toYaml -}}
 {{- end }}
+{{- define "flashd.picker" -}}
+{{ .Values.inferencePool.endpointPicker.service | default (printf "%s-epp" .Release.Name) }}
+{{- end }}
+{{- define "flashd.picker-labels" -}}
+app.kubernetes.io/name: endpoint-picker
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- define "flashd.picker-metadata" -}}
+metadata:
+  name: {{ include "flashd.picker" . }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "flashd.picker-labels" . | nindent 4 }}
+    app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
