@@ -221,7 +221,7 @@ tsan: ## ThreadSanitizer over the engine, the link, the thread pool and the serv
 DRAINS ?= 1000
 .PHONY: faults
 faults: all ## fail every allocation and system call in turn; DRAINS (1000) drains under load
-	@START_ALLOCATIONS=200 DRAINS=$(DRAINS) .venv/bin/python -m pytest -q tests/api/test_faults.py tests/api/test_signals.py
+	@TEST_SECONDS=7200 START_ALLOCATIONS=200 DRAINS=$(DRAINS) .venv/bin/python -m pytest -q tests/api/test_faults.py tests/api/test_signals.py
 
 .PHONY: test
 test: ## everything, from nothing: C tests (plain and sanitized), golden, API
@@ -257,7 +257,7 @@ kills: all ## kill the engine KILLS (1000) times under 64 mixed streams: every a
 UPGRADES ?= 100
 .PHONY: upgrades
 upgrades: all ## replace the server's process UPGRADES (100) times under load: 0 refused connections, 0 cut streams
-	@UPGRADES=$(UPGRADES) .venv/bin/python -m pytest -q -s tests/api/test_upgrade.py -k "under_load and False"
+	@TEST_SECONDS=7200 UPGRADES=$(UPGRADES) .venv/bin/python -m pytest -q -s tests/api/test_upgrade.py -k "under_load and False"
 
 .PHONY: bench
 bench: ## tables against llama.cpp on this machine

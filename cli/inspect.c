@@ -1,62 +1,38 @@
 #include "cli/inspect.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "cli/machine_probe.h"
+#include "cli/model_cost.h"
 #include "model/kv_layout.h"
-#include "model/model_files.h"
 
-/* One row of the table of operations: what a token costs in it. */
-struct operation_cost {
-    const char *name;
-    double flop;    /* a token, all layers */
-    uint64_t bytes; /* weights read a step, all layers */
-};
-
-static void add_weight(struct operation_cost *cost, struct weight_view v)
+static void print_operations(const struct model_cost *m)
 {
-    if (!v.data) return;
-    cost->flop += 2.0 * (double)weight_view_num_rows(&v) * (double)v.cols;
-    cost->bytes += weight_view_bytes(&v);
-}
-
-static void add_layer(const struct model_files *f, int32_t layer, struct operation_cost *costs)
-{
-    static const struct {
-        enum weight_role role;
-        int row;
-    } roles[] = {{WEIGHT_Q, 0},           {WEIGHT_K, 0},         {WEIGHT_V, 0},          {WEIGHT_O, 1},
-                 {WEIGHT_GATE, 2},        {WEIGHT_UP, 2},        {WEIGHT_DOWN, 3},       {WEIGHT_ROUTER, 5},
-                 {WEIGHT_SHARED_GATE, 2}, {WEIGHT_SHARED_UP, 2}, {WEIGHT_SHARED_DOWN, 3}};
-    for (size_t i = 0; i < array_length(roles); i++)
-        add_weight(&costs[roles[i].row], model_files_weight(f, roles[i].role, layer));
-    for (int32_t e = 0; e < model_files_config(f)->num_chosen_experts; e++) { /* those of one token */
-        add_weight(&costs[2], model_files_expert(f, WEIGHT_EXPERT_GATE, layer, e));
-        add_weight(&costs[2], model_files_expert(f, WEIGHT_EXPERT_UP, layer, e));
-        add_weight(&costs[3], model_files_expert(f, WEIGHT_EXPERT_DOWN, layer, e));
+    double parameters = 0, active = 0, bytes = 0, active_bytes = 0;
+    static const char row[] = "%-18s %13.2f %13.2f %13.2f %13.2f %13.2f\n";
+    printf("\n%-18s %13s %13s %13s %13s %13s\n", "operation", "M parameters", "of a token", "MFLOP/token",
+           "MB stored", "MB/token");
+    for (int o = 0; o < NUM_OPERATIONS; o++) {
+        double part = operation_parameters(m, o), of_token = operation_active_parameters(m, o);
+        if (part == 0) continue;
+        printf(row, model_operation_names[o], part / 1e6, of_token / 1e6, 2 * of_token / 1e6,
+               operation_bytes(m, o) / 1e6, operation_active_bytes(m, o) / 1e6);
+        parameters += part;
+        active += of_token;
+        bytes += operation_bytes(m, o);
+        active_bytes += operation_active_bytes(m, o);
     }
-}
-
-static void print_operations(const struct model_files *f, const struct model_config *c)
-{
-    struct operation_cost costs[] = {{"q, k, v", 0, 0}, {"attention output", 0, 0}, {"gate, up", 0, 0},
-                                     {"down", 0, 0},    {"LM head", 0, 0},          {"router", 0, 0}};
-    for (int32_t layer = 0; layer < c->num_layers; layer++) add_layer(f, layer, costs);
-    add_weight(&costs[4], model_files_weight(f, WEIGHT_LM_HEAD, 0));
-    double flop = 0;
-    uint64_t bytes = 0;
-    printf("\n%-20s %14s %16s\n", "operation", "MFLOP/token", "weight MB/step");
-    for (size_t i = 0; i < array_length(costs); i++) {
-        printf("%-20s %14.2f %16.2f\n", costs[i].name, costs[i].flop / 1e6, (double)costs[i].bytes / 1e6);
-        flop += costs[i].flop;
-        bytes += costs[i].bytes;
-    }
+    printf(row, "all products", parameters / 1e6, active / 1e6, 2 * active / 1e6, bytes / 1e6,
+           active_bytes / 1e6);
+    const struct model_config *c = m->config;
     double attention = 4.0 * c->num_heads * c->head_dim * c->num_layers; /* a token of context: q.k and p.v */
-    printf("%-20s %14.2f %16.2f\n", "all products", flop / 1e6, (double)bytes / 1e6);
-    printf("%-20s %14.5f %16s  a token of context\n", "attention", attention / 1e6, "-");
+    printf("%-18s %13s %13s %13.5f %13s %13.5f  for each token before it, K/V in bf16\n", "attention", "", "",
+           attention / 1e6, "", (double)model_config_kv_bytes_per_token(c, DTYPE_BF16) / 1e6);
 }
 
 static const char *rope_text(enum rope_type type)
@@ -65,13 +41,14 @@ static const char *rope_text(enum rope_type type)
     return names[type];
 }
 
-static void print_shapes(const struct config *config, const struct model_files *f,
-                         const struct model_config *c)
+static void print_shapes(const struct config *config, const struct model_cost *m)
 {
+    const struct model_config *c = m->config;
     printf("%s\n\n", config->model);
     printf("family        %s (%s)\n", family_name(c->family), c->architecture);
-    printf("parameters    %.1f million, %.1f MB as stored\n", (double)model_config_num_parameters(c) / 1e6,
-           (double)model_files_weight_bytes(f) / 1e6);
+    printf("parameters    %.1f million, %.1f MB as stored", m->parameters / 1e6, m->bytes / 1e6);
+    if (c->num_experts) printf("; %.1f million for one token", m->active_parameters / 1e6);
+    printf("\n");
     if (c->quantisation.format != QUANT_NONE)
         printf("quantised     %s%s\n", c->quantisation.name,
                c->quantisation.wants_quantised_activations
@@ -101,8 +78,10 @@ static void print_kv_groups(const struct model_config *c)
            l.layers_per_block, l.window, l.num_windowed * kib);
 }
 
-static void print_fit(const struct model_config *c, uint64_t weight_bytes)
+static void print_fit(const struct model_cost *m)
 {
+    const struct model_config *c = m->config;
+    uint64_t weight_bytes = (uint64_t)m->bytes;
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t token_bytes = model_config_kv_bytes_per_token(c, DTYPE_BF16);
     uint64_t left = memory > weight_bytes ? memory - weight_bytes : 0;
@@ -114,18 +93,67 @@ static void print_fit(const struct model_config *c, uint64_t weight_bytes)
            (double)left / (double)max_of(token_bytes, (uint64_t)1) / 1e6);
 }
 
-int inspect_run(const struct config *config)
+/* ---- the roof ---- */
+
+static void print_prediction(const struct model_cost *m, const struct machine *machine, const char *what,
+                             int32_t num_seqs, int32_t num_new, int32_t num_done)
+{
+    struct step_work w = model_cost_step(m, num_seqs, num_new, num_done);
+    double computing = w.flops / machine->flops_per_second, reading = w.bytes / machine->bytes_per_second;
+    double seconds = fmax(computing, reading);
+    printf("%-40s %10.3f ms %12.1f tokens/s, bound by %s\n", what, seconds * 1e3,
+           num_seqs * num_new / seconds, computing > reading ? "products" : "memory");
+}
+
+static void print_roof(const struct model_cost *m, const struct machine *machine)
+{
+    enum { DONE = 1024, PROMPT = 2048, STREAMS = 32 };
+    int32_t most = m->config->max_position_embeddings, done = min_of(most - 1, (int32_t)DONE),
+            prompt = min_of(most, (int32_t)PROMPT);
+    char what[64];
+    printf("\nat most, on %s: %.1f GFLOP/s in products with these weights, ", machine->description,
+           machine->flops_per_second / 1e9);
+    if (machine->bytes_per_second == 0) {
+        printf("memory's rate is not known (libflashd_lab.so is missing)\n");
+        return;
+    }
+    printf("%.1f GB/s read, both measured now\n", machine->bytes_per_second / 1e9);
+    snprintf(what, sizeof what, "decode, 1 stream behind %d tokens", done);
+    print_prediction(m, machine, what, 1, 1, done);
+    snprintf(what, sizeof what, "decode, %d streams behind %d tokens", STREAMS, done);
+    print_prediction(m, machine, what, STREAMS, 1, done);
+    snprintf(what, sizeof what, "a prompt of %d tokens", prompt);
+    print_prediction(m, machine, what, 1, prompt, 0);
+}
+
+static int measure_roof(const struct config *config, const struct model_files *files,
+                        const struct model_cost *m)
+{
+    struct machine machine;
+    struct error err = {0};
+    fflush(stdout); /* measuring takes a moment */
+    if (!machine_probe(config, files, &machine, &err)) {
+        print_roof(m, &machine);
+        return EXIT_SUCCESS;
+    }
+    fprintf(stderr, "flashd: what it would reach here is not known: %s\n", err.text);
+    return EXIT_FAILURE;
+}
+
+int inspect_run(const struct config *config, bool measures)
 {
     struct model_files *files;
+    struct model_cost cost;
     struct error err = {0};
     if (model_files_open(config->model, config->load_format, &files, &err)) {
         fprintf(stderr, "flashd: %s\n", err.text);
         return EXIT_FAILURE;
     }
-    const struct model_config *c = model_files_config(files);
-    print_shapes(config, files, c);
-    print_operations(files, c);
-    print_fit(c, model_files_weight_bytes(files));
+    model_cost_init(&cost, files, !strcmp(config->load_format, "dummy"));
+    print_shapes(config, &cost);
+    print_operations(&cost);
+    print_fit(&cost);
+    int exit_code = measures ? measure_roof(config, files, &cost) : EXIT_SUCCESS;
     model_files_close(files);
-    return EXIT_SUCCESS;
+    return exit_code;
 }

@@ -36,7 +36,7 @@ static const struct command commands[] = {
     {"serve", "MODEL [options]", "serve a GGUF file or a Hugging Face directory", NULL, true},
     {"chat", "MODEL [options] | --url URL [--model NAME] [--api-key-file FILE]",
      "talk on the terminal to a model, or to a server that runs", chat_flags, true},
-    {"inspect", "MODEL [options]", "what the model is, what a token costs, what would fit", NULL, true},
+    {"inspect", "MODEL [options]", "what the model is, what a token costs, what would fit, what this machine allows", NULL, true},
     {"bench attention", "[options]",
      "every algorithm of the FlashAttention family on this machine: time, bytes, the roof, as a table or SVG",
      bench_attention_flags, false},
@@ -139,7 +139,7 @@ static int run_engine(struct config *config)
 static int inspect(struct config *config)
 {
     struct error err = {0};
-    if (!model_path_check(config->model, &err)) return inspect_run(config);
+    if (!model_path_check(config->model, &err)) return inspect_run(config, true);
     return command_fail(&err, EXIT_FAILURE);
 }
 

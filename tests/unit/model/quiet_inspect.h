@@ -22,7 +22,7 @@ static inline bool inspect_opens(const char *model)
     fflush(stdout);
     dup2(null, STDOUT_FILENO);
     dup2(null, STDERR_FILENO);
-    int code = inspect_run(&config);
+    int code = inspect_run(&config, false);
     fflush(stdout);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
