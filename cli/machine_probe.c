@@ -149,8 +149,10 @@ static int prepare(struct probe *p, const struct model_config *c, struct weight_
                                        .num_batch_slots = 1,
                                        .max_model_len = p->rows,
                                        .num_steps_in_flight = 1};
-    const struct attention_args attention = {
-        c->num_heads, c->num_kv_heads, c->head_dim, c->attention_scale, 0, 0, NULL};
+    const struct attention_args attention = {.num_heads = c->num_heads,
+                                             .num_kv_heads = c->num_kv_heads,
+                                             .head_dim = c->head_dim,
+                                             .scale = c->attention_scale};
     struct linear_desc desc = {
         .num_parts = 1, .parts = {w}, .quantise_input = c->quantisation.wants_quantised_activations};
     int status = d->ops->prepare(d, &limits, 32, widest, widest, &attention, 1, err);
