@@ -10,21 +10,23 @@ struct shape {
     enum router_scores scores;
     enum gate_function gate;
     bool normalize, shared_gate, choice_bias,
-        biases;   /* biases: of the router and of all products of experts */
-    bool crowded; /* the bias of choices sends every token to CROWDED_EXPERT */
+        biases;      /* biases: of the router and of all products of experts */
+    bool crowded;    /* the bias of choices sends every token to CROWDED_EXPERT */
+    bool f32_router; /* else bf16 */
 };
 
 static const struct shape shapes[] = {
-    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false},
-    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false},
-    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false},
-    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false},
-    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false},
+    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false},
+    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false, false},
+    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, false},
+    {150, 72, 64, 64, 20, 5, ROUTER_SIGMOID, GATE_SILU, true, true, true, false, false, true},
+    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false, false},
+    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false, false},
     /* all rows of a step for one expert, none for the other 15; nothing of it a multiple of a tile */
-    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true},
-    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true},
+    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true, false},
+    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true, false},
     /* several tiles of rows for every expert */
-    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false},
+    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -108,15 +110,17 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     struct error err = {0};
     mixture_fill(m, random);
     for (int32_t e = 0; e < s->num_experts; e++) experts[e] = expert_of(m, e);
-    struct moe_desc desc = {.num_experts = s->num_experts,
-                            .num_chosen = s->num_chosen,
-                            .scores = s->scores,
-                            .normalize = s->normalize,
-                            .scale = 1.5f,
-                            .gate = s->gate,
-                            .router = view_of(&m->router),
-                            .experts = experts,
-                            .shared_gate = view_of(&m->shared_gate)};
+    struct moe_desc desc = {
+        .num_experts = s->num_experts,
+        .num_chosen = s->num_chosen,
+        .scores = s->scores,
+        .normalize = s->normalize,
+        .scale = 1.5f,
+        .gate = s->gate,
+        .router = s->f32_router ? weight_view_plain(m->router.values, DTYPE_F32, s->num_experts, s->hidden)
+                                : view_of(&m->router),
+        .experts = experts,
+        .shared_gate = view_of(&m->shared_gate)};
     if (s->choice_bias) desc.choice_bias = weight_view_plain(m->choice_bias, DTYPE_F32, 1, s->num_experts);
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);

@@ -1,0 +1,93 @@
+/* moe.cuh - what the files of a mixture of experts share. A pair is a token and one of the experts that it chose; P = T K of them. Pairs are
+ * grouped: each expert's stand one after another in rows of their own, whose number is rounded up to GROUP_ROWS, so that no 16 rows that
+ * a kernel stores at a time meet two experts. Rows without a pair hold what was there before, or nobody's results. */
+#ifndef KERNELS_CUDA_MOE_CUH
+#define KERNELS_CUDA_MOE_CUH
+
+#include "kernels/cuda/linear.cuh"
+
+enum { MOE_EXPERTS_MAX = 1024, MOE_CHOSEN_MAX = 32, MOE_GROUP_ROWS = 16 };
+
+/* Rows [first, first + count), all of one expert. */
+struct moe_tile {
+    int32_t expert, first, count;
+};
+
+struct moe {
+    int32_t num_experts, num_chosen, hidden, inner; /* E, K, H, I */
+    enum router_scores scores;
+    enum gate_function gate;
+    bool normalize;
+    float scale;
+    float *router;                 /* [E][H], then the shared expert's gate if it has one; or */
+    __nv_bfloat16 *router_bf16;    /* the same where the file has it so */
+    float *choice_bias;            /* [E] or NULL */
+    __nv_bfloat16 *gate_up, *down; /* [E][2 I][H], gate and up alternate as in struct linear; [E][H][I] */
+    struct linear *shared_gate_up, *shared_down; /* NULL: no shared expert */
+    bool has_shared_gate;
+};
+
+/* Device memory for the largest step; layers take turns. */
+struct moe_scratch {
+    int32_t num_experts, num_chosen, inner, shared_inner; /* what there is room for */
+    float *logits;                                        /* [T][E + 1] */
+    int32_t *choices;                                     /* [P] experts, ascending for each token */
+    float *weights;                                       /* [P] */
+    float *shared_weight;                                 /* [T] */
+    int32_t *counts;                                      /* [E] pairs of an expert; 0 between layers */
+    int32_t *next;                                        /* [E] the next free row */
+    int32_t *rows;                                        /* [P] */
+    struct moe_tile *tiles;
+    int32_t *num_tiles;
+    int32_t *ctas_done;                      /* 0 between launches */
+    __nv_bfloat16 *gathered;                 /* [rows][H]: x, and when that has been read, results */
+    __nv_bfloat16 *mid;                      /* [rows][I] */
+    __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */
+};
+
+/* Rows that so many pairs may take. */
+static inline int32_t moe_rows_max(int32_t num_pairs, int32_t num_experts)
+{
+    int32_t groups = min(num_pairs, num_experts);
+    return (num_pairs + groups * (MOE_GROUP_ROWS - 1)) / MOE_GROUP_ROWS * MOE_GROUP_ROWS;
+}
+
+static inline int32_t moe_tiles_max(int32_t num_pairs, int32_t num_experts, int32_t tile_rows)
+{
+    return num_pairs / tile_rows + min(num_pairs, num_experts);
+}
+
+/* One of the products of all experts: out = x W^T for each tile's rows, or f(gate) * up. */
+struct moe_product {
+    __nv_bfloat16 *out;              /* [rows][N], or [rows][N / 2] of gate and up */
+    const __nv_bfloat16 *x, *weight; /* [x_rows][K]; [E][N][K] */
+    const struct moe_tile *tiles;
+    const int32_t *num_tiles;
+    int32_t x_rows, num_rows, num_experts, n, k;
+    bool shares_x;     /* row i of any tile is row i of x */
+    int32_t tiles_max; /* *num_tiles is not more */
+    bool is_gated;
+    enum gate_function gate;
+};
+
+/* moe_routing.cu: the step's choices, their weights, the rows and tiles of at most tile_rows of them, x gathered. */
+void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens,
+                    int32_t tile_rows);
+
+/* The same for at most MOE_SHARED_TOKENS tokens, with router_bf16: an expert's tile has a row for each token, and x is not gathered. */
+enum { MOE_SHARED_TOKENS = MOE_GROUP_ROWS };
+void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+                        int32_t num_tokens);
+
+/* moe_plain.cu, on any machine: tiles of MOE_PLAIN_ROWS. */
+enum { MOE_PLAIN_ROWS = 64 };
+void cuda_moe_plain(struct cuda_device *d, const struct moe_product *p);
+
+/* moe_small.cu, sm_90: few rows an expert, tiles of 8, 16, 32 or 64. False where the driver cannot. */
+bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
+
+/* moe_large.cu, sm_90: many rows an expert, tiles of MOE_LARGE_ROWS. False where the driver cannot. */
+enum { MOE_LARGE_ROWS = 128 };
+bool cuda_moe_large(struct cuda_device *d, const struct moe_product *p);
+
+#endif

@@ -1,0 +1,304 @@
+/* moe_routing.cu - who goes to which expert.
+ *
+ *   logits    x router^T in f32 (moe_logits.cuh), or by fused multiply-adds where the router is not of bf16
+ *   choose    a warp a token: the best num_chosen, in the order of experts; pairs are counted
+ *   group     each expert's first row, and tiles
+ *   gather    a token's pairs get their rows, and x is copied there
+ *
+ * Up to MOE_SHARED_TOKENS tokens nothing is gathered: each chosen expert gets a row for every token, computes them all, and the pairs are
+ * those that are asked for. The CTA of the logits that is the last to come chooses and groups then.
+ *
+ * Where among an expert's rows a pair stands changes nothing of its results, which are sums along K in order. So atomics may
+ * place the pairs as they come: a token's bits do not depend on who else chose its experts. */
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/moe_choose.cuh"
+#include "kernels/cuda/moe_logits.cuh"
+
+namespace
+{
+
+enum {
+    WARPS = 4,
+    THREADS = WARPS * 32,
+    FMA_TOKENS = 8, /* that share what is read of the router */
+    GATHER_THREADS = 256,
+    WIDE_TOKENS = 512, /* from so many on a CTA has more logits */
+};
+
+static_assert((int)WARPS == (int)LOGIT_SLICES, "a warp a slice");
+
+/* Expert blockIdx.y * WARPS + warp, for FMA_TOKENS tokens. The last row may be the shared expert's gate. */
+__global__ void __launch_bounds__(THREADS)
+    fma_logits_kernel(float *logits, const __nv_bfloat16 *x, const float *router, int32_t num_rows,
+                      int32_t hidden, int32_t num_tokens)
+{
+    int expert = blockIdx.y * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    int32_t first = blockIdx.x * FMA_TOKENS;
+    if (expert >= num_rows) return;
+    float sum[FMA_TOKENS] = {};
+    dependency_wait();
+    for (int i = 4 * lane; i < hidden; i += 4 * 32) {
+        float4 w = *(const float4 *)(router + (size_t)expert * hidden + i);
+#pragma unroll
+        for (int t = 0; t < FMA_TOKENS; t++) {
+            if (first + t >= num_tokens) break;
+            float4 v = load_bf16x4(x + (size_t)(first + t) * hidden + i);
+            sum[t] = __fmaf_rn(v.x, w.x, sum[t]);
+            sum[t] = __fmaf_rn(v.y, w.y, sum[t]);
+            sum[t] = __fmaf_rn(v.z, w.z, sum[t]);
+            sum[t] = __fmaf_rn(v.w, w.w, sum[t]);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < FMA_TOKENS; t++) {
+        float total = sum[t];
+        for (int mask = 16; mask > 0; mask /= 2) total += __shfl_xor_sync(0xffffffffu, total, mask);
+        if (lane == 0 && first + t < num_tokens) logits[(size_t)(first + t) * num_rows + expert] = total;
+    }
+}
+
+template <int ROWS, int COLS> __global__ void __launch_bounds__(THREADS) logits_kernel(logit_args a)
+{
+    dependents_launch();
+    dependency_wait();
+    compute_logits_tile<ROWS, COLS>(a);
+}
+
+__global__ void __launch_bounds__(THREADS) choose_kernel(choose_args a, int32_t *counts)
+{
+    __shared__ struct choose_room rooms[WARPS];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int32_t token = blockIdx.x * WARPS + warp;
+    dependents_launch();
+    if (token >= a.num_tokens) return;
+    dependency_wait();
+    int32_t mine = choose_experts(a, &rooms[warp], token);
+    if (lane < a.num_chosen) atomicAdd(&counts[mine], 1);
+}
+
+struct group_args {
+    int32_t *counts, *next, *num_tiles;
+    struct moe_tile *tiles;
+    int32_t num_experts, tile_rows;
+};
+
+/* One CTA, thread e for expert e: where each expert's rows and tiles begin. */
+__global__ void __launch_bounds__(MOE_EXPERTS_MAX) group_kernel(group_args a)
+{
+    __shared__ uint64_t ends[MOE_EXPERTS_MAX]; /* of this expert and all before: rows low, tiles high */
+    int e = threadIdx.x;
+    bool exists = e < a.num_experts;
+    dependency_wait();
+    int32_t count = exists ? a.counts[e] : 0;
+    if (exists) a.counts[e] = 0;
+    int32_t num_tiles = (count + a.tile_rows - 1) / a.tile_rows;
+    int32_t num_rows = (count + MOE_GROUP_ROWS - 1) / MOE_GROUP_ROWS * MOE_GROUP_ROWS;
+    ends[e] = (uint64_t)num_tiles << 32 | (uint32_t)num_rows;
+    for (int step = 1; step < (int)blockDim.x; step *= 2) {
+        __syncthreads();
+        uint64_t before = e >= step ? ends[e - step] : 0;
+        __syncthreads();
+        ends[e] += before;
+    }
+    int32_t first = (int32_t)(uint32_t)ends[e] - num_rows, first_tile = (int32_t)(ends[e] >> 32) - num_tiles;
+    for (int32_t i = 0; i < num_tiles; i++)
+        a.tiles[first_tile + i] = {e, first + i * a.tile_rows, min(count - i * a.tile_rows, a.tile_rows)};
+    if (exists) a.next[e] = first;
+    if (e == a.num_experts - 1) *a.num_tiles = (int32_t)(ends[e] >> 32);
+}
+
+struct gather_args {
+    __nv_bfloat16 *out;
+    const __nv_bfloat16 *x;
+    const int32_t *choices;
+    int32_t *next, *rows;
+    int32_t num_chosen, hidden;
+};
+
+/* A CTA a token. */
+__global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(gather_args a)
+{
+    __shared__ int32_t rows[MOE_CHOSEN_MAX];
+    size_t token = blockIdx.x, pair = token * a.num_chosen + threadIdx.x;
+    dependents_launch();
+    dependency_wait();
+    if ((int32_t)threadIdx.x < a.num_chosen)
+        a.rows[pair] = rows[threadIdx.x] = atomicAdd(&a.next[a.choices[pair]], 1);
+    __syncthreads();
+    for (int i = 8 * threadIdx.x; i < a.hidden; i += 8 * GATHER_THREADS) {
+        uint4 v = *(const uint4 *)(a.x + token * a.hidden + i);
+        for (int c = 0; c < a.num_chosen; c++) *(uint4 *)(a.out + (size_t)rows[c] * a.hidden + i) = v;
+    }
+}
+
+/* ---- few tokens ---- */
+
+struct few_args {
+    logit_args logits;
+    choose_args choose;
+    int32_t *rows, *num_tiles;
+    struct moe_tile *tiles;
+    int32_t *ctas_done; /* 0 between launches */
+};
+
+/* Tiles of the experts that anybody chose, MOE_GROUP_ROWS rows each. places: for each expert, 1 where it was chosen; its
+ * place among them when this returns. By a CTA. */
+__device__ __forceinline__ void place_experts(int32_t *places, const few_args &a)
+{
+    __shared__ int32_t counts[WARPS];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int32_t num_before = 0;
+    for (int32_t first = 0; first < a.choose.num_experts; first += THREADS) {
+        int32_t e = first + threadIdx.x;
+        bool chosen = e < a.choose.num_experts && places[e];
+        uint32_t mask = __ballot_sync(0xffffffffu, chosen);
+        if (lane == 0) counts[warp] = __popc(mask);
+        __syncthreads();
+        int32_t place = num_before + __popc(mask & ((1u << lane) - 1));
+        for (int w = 0; w < WARPS; w++) {
+            place += w < warp ? counts[w] : 0;
+            num_before += counts[w];
+        }
+        if (chosen) {
+            places[e] = place;
+            a.tiles[place] = {e, place * MOE_GROUP_ROWS, a.choose.num_tokens};
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) *a.num_tiles = num_before;
+}
+
+/* Of all CTAs of the launch, once what this one wrote is there for the last one. */
+__device__ __forceinline__ bool is_last_cta(int32_t *ctas_done)
+{
+    __shared__ bool is_last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int32_t last = (int32_t)(gridDim.x * gridDim.y) - 1;
+        is_last = queue_draw(ctas_done, last) == last;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
+
+__global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
+{
+    __shared__ struct choose_room rooms[WARPS];
+    __shared__ int32_t places[MOE_EXPERTS_MAX];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    dependents_launch();
+    dependency_wait();
+    compute_logits_tile<1, 1>(a.logits);
+    if (!is_last_cta(a.ctas_done)) return;
+    for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
+    __syncthreads();
+    for (int32_t token = warp; token < a.choose.num_tokens; token += WARPS) {
+        int32_t mine = choose_experts(a.choose, &rooms[warp], token);
+        if (lane < a.choose.num_chosen) places[mine] = 1;
+    }
+    __syncthreads();
+    place_experts(places, a);
+    __syncthreads();
+    for (int32_t pair = threadIdx.x; pair < a.choose.num_tokens * a.choose.num_chosen; pair += THREADS)
+        a.rows[pair] = places[a.choose.choices[pair]] * MOE_GROUP_ROWS + pair / a.choose.num_chosen;
+}
+
+/* ---- host ---- */
+
+logit_args logit_args_of(const struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+                         int32_t num_tokens)
+{
+    return {d->moe_scratch->logits,
+            x,
+            m->router_bf16,
+            num_tokens,
+            m->num_experts + m->has_shared_gate,
+            m->hidden};
+}
+
+choose_args choose_args_of(const struct cuda_device *d, const struct moe *m, int32_t num_tokens)
+{
+    const struct moe_scratch *s = d->moe_scratch;
+    choose_args a = {};
+    a.logits = s->logits;
+    a.choice_bias = m->choice_bias;
+    a.choices = s->choices;
+    a.weights = s->weights;
+    a.shared_weight = m->has_shared_gate ? s->shared_weight : NULL;
+    a.num_tokens = num_tokens;
+    a.num_experts = m->num_experts;
+    a.num_rows = m->num_experts + m->has_shared_gate;
+    a.num_chosen = m->num_chosen;
+    a.scores = m->scores;
+    a.normalize = m->normalize;
+    a.scale = m->scale;
+    return a;
+}
+
+template <int ROWS, int COLS> dim3 logit_grid(const logit_args &a)
+{
+    constexpr int TOKENS = LOGIT_ROWS * ROWS, EXPERTS = LOGIT_EXPERTS * COLS;
+    return dim3((unsigned)((a.num_tokens + TOKENS - 1) / TOKENS),
+                (unsigned)((a.num_experts + EXPERTS - 1) / EXPERTS));
+}
+
+void compute_logits(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens)
+{
+    int32_t num_rows = m->num_experts + m->has_shared_gate;
+    if (m->router_bf16) {
+        logit_args a = logit_args_of(d, m, x, num_tokens);
+        if (num_tokens < WIDE_TOKENS)
+            launch_dependent(d, logits_kernel<1, 1>, logit_grid<1, 1>(a), dim3(THREADS), 0, a);
+        else
+            launch_dependent(d, logits_kernel<2, 8>, logit_grid<2, 8>(a), dim3(THREADS), 0, a);
+        return;
+    }
+    dim3 grid((unsigned)((num_tokens + FMA_TOKENS - 1) / FMA_TOKENS),
+              (unsigned)((num_rows + WARPS - 1) / WARPS));
+    launch_dependent(d, fma_logits_kernel, grid, dim3(THREADS), 0, d->moe_scratch->logits, x, m->router,
+                     num_rows, m->hidden, num_tokens);
+}
+
+void group_rows(struct cuda_device *d, const struct moe *m, int32_t tile_rows)
+{
+    struct moe_scratch *s = d->moe_scratch;
+    group_args a = {s->counts, s->next, s->num_tiles, s->tiles, m->num_experts, tile_rows};
+    launch_dependent(d, group_kernel, dim3(1), dim3((unsigned)((m->num_experts + 31) / 32 * 32)), 0, a);
+}
+
+void gather(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens)
+{
+    struct moe_scratch *s = d->moe_scratch;
+    gather_args a = {s->gathered, x, s->choices, s->next, s->rows, m->num_chosen, m->hidden};
+    launch_dependent(d, gather_kernel, dim3((unsigned)num_tokens), dim3(GATHER_THREADS), 0, a);
+}
+
+} // namespace
+
+void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens,
+                    int32_t tile_rows)
+{
+    compute_logits(d, m, x, num_tokens);
+    launch_dependent(d, choose_kernel, dim3((unsigned)((num_tokens + WARPS - 1) / WARPS)), dim3(THREADS), 0,
+                     choose_args_of(d, m, num_tokens), d->moe_scratch->counts);
+    group_rows(d, m, tile_rows);
+    gather(d, m, x, num_tokens);
+}
+
+void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x,
+                        int32_t num_tokens)
+{
+    struct moe_scratch *s = d->moe_scratch;
+    few_args a = {logit_args_of(d, m, x, num_tokens),
+                  choose_args_of(d, m, num_tokens),
+                  s->rows,
+                  s->num_tiles,
+                  s->tiles,
+                  s->ctas_done};
+    launch_dependent(d, route_few_kernel, logit_grid<1, 1>(a.logits), dim3(THREADS), 0, a);
+}

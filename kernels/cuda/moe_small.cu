@@ -1,0 +1,279 @@
+/* moe_small.cu - products of experts that few tokens chose, on sm_90a, bound by the bytes of W: linear_small.cu's, for a list of tiles that
+ * is found on the device.
+ *
+ * A CTA computes tiles of ROWS rows of an expert's W, the M side of wgmma, by up to CAP rows of x, the N side, which is as narrow as the
+ * tile's rows allow. One thread fills a ring of stages of STAGE_K columns that runs on across tiles. The experts' W lie one after
+ * another: a box that ends beyond an expert's rows reads the next one's, whose results are not stored. Sums go along K in order. */
+#include <algorithm>
+
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_store.cuh"
+#include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace
+{
+
+enum {
+    BOX_K = 64, /* columns of a box: 128 bytes */
+    BOX_ROW_BYTES = BOX_K * 2,
+    BOXES = 2, /* a stage */
+    STAGE_K = BOXES * BOX_K,
+    X_BOX_ROWS = 8,
+    X_BOX_BYTES = X_BOX_ROWS * BOX_ROW_BYTES,
+    WARPS = 4, /* that multiply */
+    THREADS = (WARPS + 1) * 32,
+    GROUP_ROWS = 64, /* of wgmma's M side */
+    STAGES_MAX = 32,
+    RING_BYTES = 225 << 10
+};
+
+struct small_args {
+    __nv_bfloat16 *out;
+    const struct moe_tile *tiles;
+    const int32_t *num_tiles;
+    int32_t n, num_columns, num_k; /* rows of W of an expert, tiles of them, stages of a tile */
+    bool shares_x;
+    bool knows_tiles; /* ahead of the dependency */
+};
+
+template <int ROWS, int CAP> struct small_traits {
+    static constexpr int W_BYTES = ROWS * BOXES * BOX_ROW_BYTES, X_BYTES = CAP * BOXES * BOX_ROW_BYTES;
+    static constexpr int BYTES_BEHIND =
+        (GROUP_ROWS - ROWS) * BOX_ROW_BYTES; /* of W, read beyond the ring's end */
+    static constexpr int NUM_STAGES =
+        std::min((RING_BYTES - BYTES_BEHIND) / (W_BYTES + X_BYTES), (int)STAGES_MAX);
+    static constexpr int SHARED_BYTES = 1024 + NUM_STAGES * (W_BYTES + X_BYTES) + BYTES_BEHIND;
+};
+
+/* What the roles of a CTA share. Addresses of shared memory. */
+struct ring {
+    uint32_t w, x;        /* [stage][box][ROWS or CAP][64], swizzled */
+    uint32_t full, empty; /* barriers of the stages */
+};
+
+/* Columns that are multiplied for so many rows of x. */
+__device__ __forceinline__ int32_t width_of(int32_t rows)
+{
+    return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+}
+
+/* What comes next in a ring: stage k of a tile. */
+template <int ROWS> struct cursor {
+    const small_args &a;
+    int32_t num_all, index, k;
+    int32_t w_row, x_row, width; /* of the tile */
+
+    __device__ __forceinline__ bool is_done(void) const { return index >= num_all; }
+
+    /* Past the L1, which may have the list of another layer. */
+    __device__ __forceinline__ void find_tile(void)
+    {
+        const int32_t *tile = (const int32_t *)(a.tiles + index / a.num_columns);
+        int32_t expert = __ldcg(tile), first = __ldcg(tile + 1), count = __ldcg(tile + 2);
+        w_row = expert * a.n + index % a.num_columns * ROWS;
+        x_row = a.shares_x ? 0 : first;
+        width = width_of(count);
+    }
+
+    __device__ __forceinline__ void begin(void)
+    {
+        index = (int32_t)blockIdx.x;
+        k = 0;
+        find_tile(); /* at the same time as how many there are: the list has room for all CTAs */
+        num_all = __ldcg(a.num_tiles) * a.num_columns;
+    }
+
+    __device__ __forceinline__ void advance(void)
+    {
+        if (++k < a.num_k) return;
+        k = 0;
+        index += (int32_t)gridDim.x;
+        if (!is_done()) find_tile();
+    }
+};
+
+/* The one thread that fetches. */
+template <int ROWS, int CAP> struct producer {
+    using T = small_traits<ROWS, CAP>;
+    const ring &r;
+    const CUtensorMap *w_map, *x_map;
+
+    /* And how many bytes the stage gets in all. */
+    __device__ __forceinline__ void load_w(int32_t stage, const cursor<ROWS> &c) const
+    {
+        uint32_t full = r.full + 8 * stage;
+        barrier_arrive_expect(full, T::W_BYTES + c.width * (BOXES * BOX_ROW_BYTES));
+#pragma unroll
+        for (int i = 0; i < BOXES; i++)
+            tensor_stream_2d(r.w + stage * T::W_BYTES + i * ROWS * BOX_ROW_BYTES, w_map, full,
+                             c.k * STAGE_K + i * BOX_K, c.w_row);
+    }
+
+    __device__ __forceinline__ void load_x(int32_t stage, const cursor<ROWS> &c) const
+    {
+#pragma unroll 1
+        for (int32_t row = 0; row < c.width; row += X_BOX_ROWS)
+#pragma unroll
+            for (int i = 0; i < BOXES; i++)
+                tensor_load_2d(r.x + stage * T::X_BYTES + (i * CAP + row) * BOX_ROW_BYTES, x_map,
+                               r.full + 8 * stage, c.k * STAGE_K + i * BOX_K, c.x_row + row);
+    }
+
+    /* The second of a layer's products knows the tiles: the first one began when they were there. So it fetches weights ahead of the
+     * dependency. */
+    __device__ __forceinline__ void fill(const small_args &a) const
+    {
+        cursor<ROWS> c = {a};
+        int32_t num_ahead = 0;
+        if (a.knows_tiles)
+            for (c.begin(); num_ahead < T::NUM_STAGES && !c.is_done(); num_ahead++, c.advance())
+                load_w(num_ahead, c);
+        dependency_wait();
+        c.begin();
+        for (int32_t i = 0; i < num_ahead; i++, c.advance()) load_x(i, c);
+        pipeline_state p = {num_ahead % T::NUM_STAGES, num_ahead < T::NUM_STAGES};
+        bool launched = false;
+        for (; !c.is_done(); c.advance(), p.advance(T::NUM_STAGES)) {
+            if (!launched && c.index + (int32_t)gridDim.x >= c.num_all) {
+                launched = true;
+                dependents_launch();
+            }
+            barrier_wait(r.empty + 8 * p.stage, p.parity);
+            load_w(p.stage, c);
+            load_x(p.stage, c);
+        }
+    }
+};
+
+/* The warps that multiply. */
+template <int ROWS, int CAP> struct consumer {
+    using T = small_traits<ROWS, CAP>;
+    const small_args &a;
+    const ring &r;
+    pipeline_state p;
+    int32_t before; /* the stage that the products under way read */
+
+    __device__ __forceinline__ void release(void) const
+    {
+        if (threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * before);
+    }
+
+    template <int WIDTH> __device__ __forceinline__ void multiply(float (&d)[WIDTH / 2], int32_t k)
+    {
+        barrier_wait(r.full + 8 * p.stage, p.parity);
+        constexpr uint32_t x_box = CAP * BOX_ROW_BYTES / 16, w_box = ROWS * BOX_ROW_BYTES / 16;
+        uint32_t x = wgmma_descriptor_low(r.x) + p.stage * BOXES * x_box;
+        uint32_t w = wgmma_descriptor_low(r.w) + p.stage * BOXES * w_box;
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < STAGE_K / 16; i++)
+            wgmma_shared(d, wgmma_descriptor_of(w + i / 4 * w_box + i % 4 * 2),
+                         wgmma_descriptor_of(x + i / 4 * x_box + i % 4 * 2), k > 0 || i > 0);
+        wgmma_commit();
+        if (k > 0) {
+            wgmma_wait<1>();
+            release();
+        }
+        before = p.stage;
+        p.advance(T::NUM_STAGES);
+    }
+
+    template <int EPILOGUE, int WIDTH>
+    __device__ __forceinline__ void run_tile(const struct moe_tile &tile, int32_t first_n)
+    {
+        float d[WIDTH / 2];
+        for (int32_t k = 0; k < a.num_k; k++) multiply<WIDTH>(d, k);
+        wgmma_wait<0>();
+        wgmma_hold(d);
+        release();
+        struct store_args to = {a.out, NULL, tile.first + tile.count, a.n};
+        int32_t row = (int32_t)threadIdx.x / 32 * 16;
+        if (row < ROWS) store_columns<WIDTH, EPILOGUE, 2>(to, d, tile.first, first_n + row);
+    }
+
+    template <int EPILOGUE> __device__ __forceinline__ void run(void)
+    {
+        int32_t num_all = *a.num_tiles * a.num_columns;
+        for (int32_t index = blockIdx.x; index < num_all; index += gridDim.x) {
+            struct moe_tile tile = a.tiles[index / a.num_columns];
+            int32_t first_n = index % a.num_columns * ROWS, width = warp_uniform(width_of(tile.count));
+            if (width == 8) run_tile<EPILOGUE, 8>(tile, first_n);
+            if constexpr (CAP >= 16)
+                if (width == 16) run_tile<EPILOGUE, 16>(tile, first_n);
+            if constexpr (CAP >= 32)
+                if (width == 32) run_tile<EPILOGUE, 32>(tile, first_n);
+            if constexpr (CAP >= 64)
+                if (width == 64) run_tile<EPILOGUE, 64>(tile, first_n);
+        }
+    }
+};
+
+template <int ROWS, int CAP, int EPILOGUE>
+__global__ void __launch_bounds__(THREADS, 1)
+    small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
+                 const __grid_constant__ CUtensorMap x_map)
+{
+    using T = small_traits<ROWS, CAP>;
+    extern __shared__ unsigned char shared[];
+    __shared__ uint64_t barriers[2 * STAGES_MAX];
+    ring r;
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    r.w = r.x + T::NUM_STAGES * T::X_BYTES;
+    r.full = shared_address(barriers);
+    r.empty = r.full + 8 * STAGES_MAX;
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(&w_map);
+        tensor_map_prefetch(&x_map);
+        ring_init(r.full, r.empty, T::NUM_STAGES, WARPS);
+    }
+    __syncthreads();
+    if (warp_uniform(threadIdx.x / 32) == WARPS) {
+        if (elect_lane()) producer<ROWS, CAP>{r, &w_map, &x_map}.fill(a);
+        return;
+    }
+    dependency_wait();
+    consumer<ROWS, CAP>{a, r, {}, 0}.template run<EPILOGUE>();
+}
+
+/* ---- host ---- */
+
+template <int ROWS, int CAP, int EPILOGUE> bool launch(struct cuda_device *d, const struct moe_product *p)
+{
+    using T = small_traits<ROWS, CAP>;
+    assert_always((int64_t)p->num_experts * p->n <= INT32_MAX);
+    const CUtensorMap *w_map = tensor_map_of_matrix(d, p->weight, p->num_experts * p->n, p->k, ROWS),
+                      *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS);
+    if (!w_map || !x_map) return false;
+    small_args a = {};
+    a.out = p->out;
+    a.tiles = p->tiles;
+    a.num_tiles = p->num_tiles;
+    a.n = p->n;
+    a.num_columns = (p->n + ROWS - 1) / ROWS;
+    a.num_k = (p->k + STAGE_K - 1) / STAGE_K;
+    a.shares_x = p->shares_x;
+    a.knows_tiles = !p->is_gated;
+    assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
+    return launch_dependent(d, small_kernel<ROWS, CAP, EPILOGUE>,
+                            dim3((unsigned)std::min(d->num_sms, p->tiles_max * a.num_columns)), dim3(THREADS),
+                            T::SHARED_BYTES, a, *w_map, *x_map);
+}
+
+template <int ROWS, int CAP> bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)
+{
+    return p->is_gated ? launch<ROWS, CAP, EPILOGUE_SILU_MUL>(d, p) : launch<ROWS, CAP, EPILOGUE_BF16>(d, p);
+}
+
+} // namespace
+
+bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p)
+{
+    /* narrow tiles of W where there are few, so that all SMs get the same share */
+    if (tile_rows == 8) return launch_epilogue<32, 8>(d, p);
+    if (tile_rows == 16) return launch_epilogue<32, 16>(d, p);
+    if (tile_rows == 32) return launch_epilogue<64, 32>(d, p);
+    return launch_epilogue<64, 64>(d, p);
+}
