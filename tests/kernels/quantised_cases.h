@@ -28,7 +28,8 @@ struct quantised {
 
 static int draw_below(int n)
 {
-    return min_of((int)draw_between(0, (float)n), n - 1);
+    const int drawn = (int)draw_between(0, (float)n); /* n itself where it was rounded up */
+    return min_of(drawn, n - 1);
 }
 
 static uint8_t random_code(enum dtype dtype)

@@ -28,7 +28,9 @@ static int stop(void **state)
 
 static int below(int limit)
 {
-    return min_of((int)random_uniform(&random_numbers, 0, (float)limit), limit - 1);
+    /* limit itself where it was rounded up */
+    const int drawn = (int)random_uniform(&random_numbers, 0, (float)limit);
+    return min_of(drawn, limit - 1);
 }
 
 /* What the path with logits makes of a row; -1: it failed. */
