@@ -32,8 +32,8 @@ enum {
     SHARED_BYTES = 1024 + STAGES * (X_BYTES + W_BYTES) + WARPS * OUT_BUFFERS * OUT_BYTES
 };
 
-static_assert(TILE_M == MOE_LARGE_ROWS, "a tile of the list is a CTA's");
-static_assert(MOE_GROUP_ROWS % OUT_ROWS == 0, "a warp stores rows of one expert");
+static_assert((int)TILE_M == (int)MOE_LARGE_ROWS, "a tile of the list is a CTA's");
+static_assert((int)MOE_GROUP_ROWS % (int)OUT_ROWS == 0, "a warp stores rows of one expert");
 
 struct large_args {
     const struct moe_tile *tiles;
