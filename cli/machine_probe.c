@@ -97,7 +97,7 @@ struct probe {
     struct linear *product;
     double flops; /* of one call */
     void *x, *out;
-    int32_t *zeros; /* [rows]: ids, positions, slots */
+    int32_t *zeros, *places; /* [rows]: 0 each; 0, 1, 2, ... */
 };
 
 /* One prompt; nothing of it but its number of rows matters to a product. */
@@ -109,13 +109,13 @@ static double seconds_of_calls(struct probe *p, int calls, struct error *err)
                               .num_seqs = 1,
                               .num_prefill_tokens = p->rows,
                               .num_prefill_seqs = 1,
-                              .block_table_stride = 1,
+                              .block_table_stride = (int32_t)div_up(p->rows, BLOCK_SIZE),
                               .token_ids = p->zeros,
-                              .positions = p->zeros,
-                              .slot_mapping = p->zeros,
+                              .positions = p->places,
+                              .slot_mapping = p->places,
                               .cu_seqlens_q = cu_seqlens,
                               .seqlens_k = &p->rows,
-                              .block_tables = p->zeros,
+                              .block_tables = p->places,
                               .logit_rows = p->zeros,
                               .sample = &sample};
     uint64_t begin = clock_monotonic_ns();
@@ -161,10 +161,12 @@ static int prepare(struct probe *p, const struct model_config *c, struct weight_
     if (status) return status;
     p->flops = 2.0 * p->rows * num_out * (double)w.cols;
     p->zeros = calloc((size_t)p->rows, sizeof *p->zeros);
+    p->places = calloc((size_t)p->rows, sizeof *p->places);
     p->x = d->ops->alloc(d, (size_t)p->rows * (size_t)w.cols * (size_t)d->act_bytes, "the probe's input");
     p->out = d->ops->alloc(d, (size_t)p->rows * (size_t)num_out * (size_t)d->act_bytes, "the probe's output");
-    if (!p->zeros || !p->x || !p->out || fill_input(p, (int32_t)w.cols))
+    if (!p->zeros || !p->places || !p->x || !p->out || fill_input(p, (int32_t)w.cols))
         return error_set(err, STATUS_NO_MEMORY, "no memory for a product of %d rows", p->rows);
+    for (int32_t i = 0; i < p->rows; i++) p->places[i] = i;
     return STATUS_OK;
 }
 
@@ -187,6 +189,7 @@ static int probe_device(struct device *d, const struct model_files *files, struc
     int status = prepare(&p, model_files_config(files), largest_matrix(files), err);
     if (!status) status = measure_products(&p, &out->flops_per_second, err);
     free(p.zeros);
+    free(p.places);
     return status;
 }
 
