@@ -6,8 +6,6 @@
 
 #include "base/check.h"
 
-enum { NO_BLOCK = -1 };
-
 struct block {
     int32_t ref_count;
     int32_t prev, next;      /* in the free or the cached list; NO_BLOCK at the ends and when held */

@@ -16,6 +16,8 @@
 
 #include "base/status.h"
 
+enum { NO_BLOCK = -1 }; /* in place of a block's id */
+
 struct block_manager;
 
 int block_manager_create(int32_t num_blocks, struct block_manager **out, struct error *err) must_check;

@@ -155,7 +155,7 @@ void kv_tables_insert(struct kv_tables *t, int32_t row, int32_t i, const int32_t
     int32_t block_ids[KV_GROUPS_MAX];
     for (int32_t g = 0; g < t->groups.count; g++) {
         const struct kv_table *table = table_of(t, row, g);
-        block_ids[g] = i >= table->begin && i < table->end ? table->block_ids[i] : NO_KV_BLOCK;
+        block_ids[g] = i >= table->begin && i < table->end ? table->block_ids[i] : NO_BLOCK;
     }
     prefix_cache_insert(t->prefixes, block_ids, token_ids, hash);
 }

@@ -13,7 +13,7 @@
 /* Between the homes of one hash in two groups. */
 static const uint32_t GROUP_STRIDE = 0x9E3779B1u;
 
-enum { NO_BLOCK = NO_KV_BLOCK, IDS_BYTES = BLOCK_SIZE * sizeof(int32_t) };
+enum { IDS_BYTES = BLOCK_SIZE * sizeof(int32_t) };
 
 struct entry {
     struct block_hash hash, parent;

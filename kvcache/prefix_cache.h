@@ -24,8 +24,6 @@
 #include "kvcache/block_manager.h"
 #include "kvcache/kv_groups.h"
 
-enum { NO_KV_BLOCK = -1 };
-
 struct block_hash {
     uint8_t bytes[32];
 };
@@ -57,7 +55,7 @@ int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, in
 struct cache_miss prefix_cache_explain(const struct prefix_cache *pc, const int32_t *token_ids,
                                        int32_t position, const struct block_hash *hash);
 
-/* Enters held blocks, one of each group (NO_KV_BLOCK: of that none), whose contents are (or will be, once the
+/* Enters held blocks, one of each group (NO_BLOCK: of that none), whose contents are (or will be, once the
  * steps begun so far have run) the K and V of these block_size tokens after the parent *hash. *hash becomes the
  * blocks' own. A hash that is taken stays with the block that has it. */
 void prefix_cache_insert(struct prefix_cache *pc, const int32_t *block_ids, const int32_t *token_ids,
