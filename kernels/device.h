@@ -82,6 +82,8 @@ struct moe_desc {
     enum router_scores scores;
     bool normalize; /* the scores of those chosen are divided by their sum */
     float scale;    /* and multiplied by this */
+    bool
+        scale_input; /* an expert's input is multiplied by the score, not what it makes; the shared one's by nothing */
     enum gate_function gate;
     struct weight_view router;         /* [E][H] */
     struct weight_view router_bias;    /* [1][E]: of its logits; data NULL: none */
@@ -137,10 +139,14 @@ struct rope_args {
 /* A layer's attention: shapes, which all layers share, and what is its own. */
 struct attention_args {
     int32_t num_heads, num_kv_heads, head_dim;
-    int32_t kv_group;       /* whose block tables (step.h) */
-    float scale;            /* 1/sqrt(D) unless the model says otherwise */
-    int32_t sliding_window; /* tokens that a query sees, itself included; 0: all */
-    float softcap;          /* scaled scores become softcap tanh(score / softcap); 0: they stay */
+    int32_t kv_group;              /* whose block tables (step.h) */
+    float scale;                   /* 1/sqrt(D) unless the model says otherwise */
+    int32_t sliding_window, chunk; /* what its tokens see of those before them (mask_first_key) */
+    /* The query at place p is multiplied by 1 + temperature_scale ln(1 + floor((p + 1) / temperature_floor)); floor 0: it
+     * is not. */
+    float temperature_scale;
+    int32_t temperature_floor;
+    float softcap; /* scaled scores become softcap tanh(score / softcap); 0: they stay */
     const float
         *sinks; /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */
 };
@@ -169,6 +175,7 @@ struct device {
     int num_steps_in_flight_max; /* 1: step_begin computes; 2: the next step may be scheduled meanwhile */
     bool prefill_decode_equal;   /* see "The same bits" */
     bool kv_f32_allowed;
+    bool takes_masks;   /* of sequences in a step, and chunks of layers */
     bool is_gpu;        /* has memory of its own, which is the K/V cache's, and a first step that is slow */
     uint64_t gpu_bytes; /* of that memory, whoever uses it */
 };
@@ -281,8 +288,8 @@ struct kernel_table {
     void (*rope_kv_write)(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                           int32_t layer, const struct rope_args *args);
 
-    /* out[T][Hq D] (act). Causal, over the paged pool: token at position p sees positions <= p (and
-     * > p - sliding_window). Prefill half by FlashAttention-2, decode half by Flash-Decoding. */
+    /* out[T][Hq D] (act). Over the paged pool: a token sees itself and those before it, as far as the layer's window and
+     * chunk reach, or what its sequence's mask says (mask.h). Prefill half by FlashAttention-2, decode half by Flash-Decoding. */
     void (*attention)(struct device *d, const struct batch *b, void *out, const void *qkv,
                       const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/bit_set.h"
+#include "kernels/mask.h"
 #include "link/sampling.h"
 
 enum { BLOCK_SIZE = 16 };    /* tokens in a K/V block */
@@ -90,6 +91,8 @@ struct step {
     const int32_t *block_tables; /* [G][S][stride]; what no token of the step sees may be any block */
     const int32_t *logit_rows;   /* [R] token index t in [0, T), strictly ascending */
     const struct sample_params *sample; /* [R] */
+    const struct sequence_mask
+        *masks; /* [S]; NULL: all are causal. Where the device takes masks (device.h) */
 };
 
 /* Of one group: [T], [S][stride]. */

@@ -1,4 +1,4 @@
-/* attention.c - causal attention over the paged pool: FlashAttention-2 for prompts, Flash-Decoding for
+/* attention.c - attention over the paged pool: FlashAttention-2 for prompts, Flash-Decoding for
  * decoding sequences, as one algorithm.
  *
  *   for each item (some tokens of a sequence, one K/V head with its group of query heads):
@@ -13,8 +13,8 @@
  * (sink, 1, 0).
  *
  * Division comes once, at the end. m and l are the log-sum-exp of a split (attention_kernels.h). Tiles that
- * no row of the item sees, above the diagonal or left of the sliding window, are skipped; those that all rows
- * see in full run without masks; only the others are masked.
+ * no row of the item sees, above the diagonal, behind the window or the chunk, or by the bounds of a sequence's mask
+ * (mask.h), are skipped; those that all rows see in full run without masks; only the others are masked.
  *
  * Splits and tiles lie at fixed token positions, so a token's result is the same chain of operations whether
  * it comes in a prompt of any chunking, beside any neighbours, after a prefix hit, or alone in decoding. When
@@ -31,6 +31,8 @@
 #include "kernels/cpu/kv_pool.h"
 
 enum { NARROW_ROWS_MAX = 6 }; /* rows that use bf16 keys and values as they are */
+
+_Static_assert((int)MASK_TILE == (int)KV_TILE, "a tile of keys has one class");
 
 static const float log2_e = 1.44269504f;
 
@@ -71,6 +73,15 @@ static void start_totals(const struct attention_task *t, int32_t kv_head, struct
     }
 }
 
+/* What the token's scores are multiplied by, in units of ln 2. */
+static float score_scale(const struct attention_args *a, int32_t place)
+{
+    float scale = a->scale * log2_e;
+    if (a->temperature_floor <= 0) return scale;
+    float steps = (float)((place + 1) / a->temperature_floor);
+    return scale * (1 + a->temperature_scale * log1pf(steps));
+}
+
 /* Row i * group + g is query head kv_head * group + g at the item's token i. */
 static void load_rows(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
                       struct attention_rows *r)
@@ -78,17 +89,18 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
     const struct attention_args *a = t->args;
     int group = group_size(t);
     int64_t stride = (int64_t)(a->num_heads + 2 * a->num_kv_heads) * a->head_dim;
-    float scale = a->scale * log2_e;
     assert_debug(item->num_tokens <= t->w->tokens_per_item);
     r->num_rows = item->num_tokens * group;
     r->softcap = a->softcap * log2_e;
     for (int row = 0; row < r->num_rows; row++) {
-        int32_t token = item->first_token + row / group, position = t->step->positions[token];
+        int32_t token = item->first_token + row / group,
+                place = attention_place(t->step, item->seq_idx, token);
+        float scale = score_scale(a, place);
         const float *q = t->qkv + token * stride + (int64_t)(kv_head * group + row % group) * a->head_dim;
         float *to = r->q + (size_t)row * (size_t)r->dim;
         for (int32_t d = 0; d < a->head_dim; d++) to[d] = q[d] * scale;
-        r->end[row] = position + 1;
-        r->first[row] = a->sliding_window > 0 ? max_of(0, position + 1 - a->sliding_window) : 0;
+        r->end[row] = attention_num_keys(t->step, item->seq_idx, token);
+        r->first[row] = mask_first_key(a->sliding_window, a->chunk, place);
     }
 }
 
@@ -103,35 +115,95 @@ static void widen_tile(const struct attention_task *t, struct attention_tile *ti
     tile->dtype = DTYPE_F32;
 }
 
-static void run_tile(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
-                     const struct attention_rows *r, int32_t position, int32_t begin, int32_t end)
+/* Which of num_keys keys the row at a place sees, a bit each. */
+static uint64_t keys_of_row(const struct mask_rows *keys, int num_keys, int32_t place)
 {
-    assert_debug(position % KV_TILE == 0 && begin < end);
-    struct attention_tile tile = {.dtype = t->pool->shape.dtype, .position = position};
-    tile.first_key = max_of(begin - position, 0);
-    tile.end_key = min_of(end - position, KV_TILE);
-    tile.masked = r->first[r->num_rows - 1] > position || r->end[0] < position + KV_TILE;
-    const int32_t *blocks = t->tables + (int64_t)item->seq_idx * t->step->block_table_stride;
-    int32_t first_block = (position + tile.first_key) / BLOCK_SIZE, last_block = (end - 1) / BLOCK_SIZE;
-    for (int i = 0; i < KV_TILE_BLOCKS; i++) {
-        int32_t block = position / BLOCK_SIZE + i;
-        block = min_of(max_of(block, first_block), last_block); /* beyond these the table may hold nothing */
-        tile.chunks[i] = kv_pool_chunk(t->pool, t->layer, blocks[block], kv_head);
-    }
-    if (tile.dtype == DTYPE_BF16 && r->num_rows > NARROW_ROWS_MAX) widen_tile(t, &tile, r->wide);
-    t->kernels->run_tile(r, &tile);
+    uint64_t seen = 0;
+    for (int i = 0; i < num_keys; i++) seen |= (uint64_t)(place >= keys[i].begin && place < keys[i].end) << i;
+    return seen;
 }
 
-/* r->sums = the sums over one split; false when no row sees any of it. */
+static uint64_t bits_from(int first)
+{
+    return first < 64 ? ~(uint64_t)0 << max_of(first, 0) : 0;
+}
+
+/* Fills r->seen in for the tile at position. Returns the keys that any row sees. */
+static uint64_t find_seen(const struct attention_task *t, const struct attention_item *item,
+                          const struct attention_rows *r, int32_t position)
+{
+    const struct sequence_mask *mask = attention_mask(t->step, item->seq_idx);
+    int32_t first_place = attention_place(t->step, item->seq_idx, item->first_token);
+    int group = group_size(t), num_keys = min_of(r->end[0] - position, KV_TILE);
+    uint64_t any = 0;
+    for (int32_t i = 0; i < item->num_tokens; i++) {
+        uint64_t seen = keys_of_row(mask->keys + position, num_keys, first_place + i);
+        seen &= bits_from(r->first[i * group] - position);
+        for (int g = 0; g < group; g++) r->seen[i * group + g] = seen;
+        any |= seen;
+    }
+    return any;
+}
+
+static enum mask_class class_of_tile(const struct attention_task *t, const struct attention_item *item,
+                                     int32_t position)
+{
+    const struct sequence_mask *mask = attention_mask(t->step, item->seq_idx);
+    int32_t place = attention_place(t->step, item->seq_idx, item->first_token);
+    return mask ? mask_class_of(&mask->tiles[position / MASK_TILE], place, place + item->num_tokens)
+                : MASK_WHOLE;
+}
+
+/* What of keys [begin, end) lies in the tile and is seen; false when nothing is. */
+static bool bound_tile(const struct attention_task *t, const struct attention_item *item,
+                       const struct attention_rows *r, int32_t begin, int32_t end,
+                       struct attention_tile *tile)
+{
+    enum mask_class class = class_of_tile(t, item, tile->position);
+    if (class == MASK_HIDDEN) return false;
+    tile->first_key = max_of(begin - tile->position, 0);
+    tile->end_key = min_of(end - tile->position, KV_TILE);
+    tile->masked = r->first[r->num_rows - 1] > tile->position || r->end[0] < tile->position + KV_TILE;
+    if (class == MASK_WHOLE) return true;
+    uint64_t any = find_seen(t, item, r, tile->position);
+    if (!any) return false;
+    tile->first_key = __builtin_ctzll(any);
+    tile->end_key = 64 - __builtin_clzll(any);
+    tile->masked = false;
+    tile->seen = r->seen;
+    return true;
+}
+
+static void run_tile(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
+                     const struct attention_rows *r, struct attention_tile *tile)
+{
+    const int32_t *blocks = t->tables + (int64_t)item->seq_idx * t->step->block_table_stride;
+    int32_t first_block = (tile->position + tile->first_key) / BLOCK_SIZE,
+            last_block = (tile->position + tile->end_key - 1) / BLOCK_SIZE;
+    for (int i = 0; i < KV_TILE_BLOCKS; i++) {
+        int32_t block = tile->position / BLOCK_SIZE + i;
+        block = min_of(max_of(block, first_block), last_block); /* beyond these the table may hold nothing */
+        tile->chunks[i] = kv_pool_chunk(t->pool, t->layer, blocks[block], kv_head);
+    }
+    if (tile->dtype == DTYPE_BF16 && r->num_rows > NARROW_ROWS_MAX) widen_tile(t, tile, r->wide);
+    t->kernels->run_tile(r, tile);
+}
+
+/* r->sums = the sums over one split; false, and they are as they were, when no row sees any of it. */
 static bool run_split(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
                       struct attention_rows *r, int32_t split)
 {
     int32_t begin = max_of(split * KV_SPLIT, r->first[0]);
     int32_t end = min_of((split + 1) * KV_SPLIT, r->end[r->num_rows - 1]);
-    clear_sums(&r->sums, r->num_rows, r->dim);
-    for (int32_t position = begin / KV_TILE * KV_TILE; position < end; position += KV_TILE)
-        run_tile(t, item, kv_head, r, position, begin, end);
-    return begin < end;
+    bool any = false;
+    for (int32_t position = begin / KV_TILE * KV_TILE; position < end; position += KV_TILE) {
+        struct attention_tile tile = {.dtype = t->pool->shape.dtype, .position = position};
+        if (!bound_tile(t, item, r, begin, end, &tile)) continue;
+        if (!any) clear_sums(&r->sums, r->num_rows, r->dim);
+        any = true;
+        run_tile(t, item, kv_head, r, &tile);
+    }
+    return any;
 }
 
 static void store_rows(const struct attention_task *t, const struct attention_item *item, int32_t kv_head,
@@ -182,7 +254,8 @@ static void run_partial(const struct attention_task *t, const struct attention_i
     struct attention_rows mine = *r;
     mine.sums = partial_sums(t, item->partial_idx, kv_head);
     load_rows(t, item, kv_head, &mine);
-    run_split(t, item, kv_head, &mine, item->first_split);
+    if (!run_split(t, item, kv_head, &mine, item->first_split))
+        clear_sums(&mine.sums, mine.num_rows, mine.dim);
     int32_t first_partial = item->partial_idx - item->first_split;
     _Atomic int32_t *pending = &t->w->num_pending[(int64_t)first_partial * t->args->num_kv_heads + kv_head];
     int32_t num_pending = atomic_fetch_sub(pending, 1);

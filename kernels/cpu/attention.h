@@ -42,6 +42,25 @@ struct attention_workspace {
     int32_t num_items_max;
 };
 
+/* The token's place in its sequence (mask.h). */
+static inline int32_t attention_place(const struct step *step, int32_t seq_idx, int32_t token)
+{
+    return step->seqlens_k[seq_idx] - step->cu_seqlens_q[seq_idx + 1] + token;
+}
+
+/* NULL: it is causal. */
+static inline const struct sequence_mask *attention_mask(const struct step *step, int32_t seq_idx)
+{
+    return step->masks && step->masks[seq_idx].keys ? &step->masks[seq_idx] : NULL;
+}
+
+/* All that the token may see lie before it. */
+static inline int32_t attention_num_keys(const struct step *step, int32_t seq_idx, int32_t token)
+{
+    return attention_mask(step, seq_idx) ? step->seqlens_k[seq_idx]
+                                         : attention_place(step, seq_idx, token) + 1;
+}
+
 int attention_workspace_create(struct attention_workspace *w, struct device_memory *memory, int num_threads,
                                const struct step_limits *limits, const struct attention_args *args,
                                struct error *err) must_check;

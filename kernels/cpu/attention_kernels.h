@@ -41,6 +41,7 @@ struct attention_rows {
     float softcap;  /* of scores in these units; 0: none */
     int32_t *first; /* [rows] the row sees token positions first <= p < end */
     int32_t *end;
+    uint64_t *seen; /* [rows] room for a tile's */
     float *wide;    /* KV_TILE_BLOCKS chunks, for a tile in f32 */
     float *scores;  /* [rows][KV_TILE]; then the weights exp2(score - m) */
     float *rescale; /* [rows] what the tile multiplied the old sums by */
@@ -53,6 +54,9 @@ struct attention_tile {
     int32_t position;                   /* of key 0 */
     int first_key, end_key;             /* keys that some row sees; others are in no way used */
     bool masked;                        /* some row does not see all KV_TILE keys */
+    const uint64_t
+        *seen; /* [rows] a bit for each key of the tile that the row sees, by all rules; NULL: first and end
+                             say it */
 };
 
 struct attention_kernels {

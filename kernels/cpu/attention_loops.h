@@ -167,6 +167,8 @@ static void load_scores(const struct attention_rows *r, const struct attention_t
         x[i] = vector_load(r->scores + row * KV_TILE + i * VECTOR_LANES);
         if (tile->masked)
             x[i] = vector_keep(x[i], first - i * VECTOR_LANES, end - i * VECTOR_LANES, -INFINITY);
+        if (tile->seen)
+            x[i] = vector_keep_bits(x[i], (uint32_t)(tile->seen[row] >> (i * VECTOR_LANES)), -INFINITY);
     }
 }
 

@@ -40,7 +40,9 @@ static bool alloc_rows(struct device_memory *memory, struct attention_rows *r, i
     r->q = device_memory_alloc_array(memory, (uint64_t)num_rows * (uint64_t)dim, sizeof *r->q);
     r->first = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->first);
     r->end = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->end);
-    return r->q && r->first && r->end && alloc_floats(memory, &r->wide, (int64_t)2 * KV_TILE * dim) &&
+    r->seen = device_memory_alloc_array(memory, (uint64_t)num_rows, sizeof *r->seen);
+    return r->q && r->first && r->end && r->seen &&
+           alloc_floats(memory, &r->wide, (int64_t)2 * KV_TILE * dim) &&
            alloc_floats(memory, &r->scores, (int64_t)num_rows * KV_TILE) &&
            alloc_floats(memory, &r->rescale, num_rows) && alloc_sums(memory, &r->sums, num_rows, dim);
 }
@@ -103,7 +105,7 @@ static void plan_prefill(struct planner *p, int32_t seq_idx)
     int32_t per_item = p->w->tokens_per_item;
     for (int32_t i = (int32_t)div_up(end - begin, per_item) - 1; i >= 0; i--) {
         int32_t first = begin + i * per_item, num = min_of(per_item, end - first);
-        int32_t num_keys = p->step->positions[first + num - 1] + 1;
+        int32_t num_keys = attention_num_keys(p->step, seq_idx, first + num - 1);
         struct attention_item item = {
             .seq_idx = seq_idx, .first_token = first, .num_tokens = num, .partial_idx = -1};
         item.end_split = num_splits(num_keys);

@@ -58,7 +58,13 @@ static void output_row(const struct attention_rows *r, const struct attention_ti
     }
 }
 
-/* Each row takes just the keys that it sees, so there is nothing to mask. */
+static void hide(const struct attention_rows *r, uint64_t seen, int row, int first, int end)
+{
+    for (int key = first; key < end; key++)
+        if (!(seen >> key & 1)) r->scores[row * KV_TILE + key] = -INFINITY;
+}
+
+/* Each row takes just the keys between those that it sees. */
 static void run_tile(const struct attention_rows *r, const struct attention_tile *tile)
 {
     for (int row = 0; row < r->num_rows; row++) {
@@ -68,6 +74,7 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
         if (first >= end) continue;
         score_row(r, tile, row, first, end);
         if (r->softcap > 0) softcap(end - first, r->scores + row * KV_TILE + first, r->softcap);
+        if (tile->seen) hide(r, tile->seen[row], row, first, end);
         soften_row(r, row, first, end);
         output_row(r, tile, row, first, end);
     }

@@ -292,6 +292,7 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .num_steps_in_flight_max = 1,
         .prefill_decode_equal = true,
         .kv_f32_allowed = true,
+        .takes_masks = true,
     };
     int num_threads = thread_pool_num_threads(c->pool);
     snprintf(c->base.description, sizeof c->base.description, "%s, %d thread%s", cpu_isa_text(level),

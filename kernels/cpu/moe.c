@@ -4,7 +4,8 @@
  *   for each expert in order: its rows gathered | gate and up | down | added to the rows' outputs, times their scores
  *
  * An expert is two linears like any other's, whose results for a row do not depend on its neighbours; and a row's
- * contributions come in the order of experts. So its bits are its own. */
+ * contributions come in the order of experts. So its bits are its own. Where scores are for what experts are given, rows
+ * are multiplied as they are gathered and added as they are. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ struct expert {
 struct moe {
     int32_t num_experts, num_chosen, hidden_size;
     enum router_scores scores;
-    bool normalize;
+    bool normalize, scale_input;
     float scale;
     struct linear *router, *shared_gate; /* shared_gate: NULL: the shared expert is weighed by 1 */
     const float *choice_bias;            /* [E], NULL: none */
@@ -121,6 +122,7 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                           .hidden_size = (int32_t)desc->router.cols,
                           .scores = desc->scores,
                           .normalize = desc->normalize,
+                          .scale_input = desc->scale_input,
                           .scale = desc->scale,
                           .has_shared = desc->shared.gate.data != NULL};
     if (m)
@@ -142,10 +144,17 @@ static float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
+/* Sigmoids to which nothing is added have the order of their logits, which rounding leaves alone. */
+static bool is_chosen_by_logits(const struct moe *m)
+{
+    return m->scores == ROUTER_SIGMOID && !m->choice_bias;
+}
+
 /* In place. */
 static void score(const struct moe *m, float *logits)
 {
     float largest = logits[0], sum = 0;
+    if (is_chosen_by_logits(m)) return;
     if (m->scores == ROUTER_SIGMOID) {
         for (int32_t e = 0; e < m->num_experts; e++) logits[e] = sigmoid(logits[e]);
         return;
@@ -182,7 +191,8 @@ static void choose(const struct moe *m, float *logits, int32_t *choices, float *
     score(m, logits);
     for (int32_t i = 0; i < m->num_chosen; i++) {
         choices[i] = best_other(m, logits, choices, i);
-        sum += weights[i] = logits[choices[i]];
+        weights[i] = is_chosen_by_logits(m) ? sigmoid(logits[choices[i]]) : logits[choices[i]];
+        sum += weights[i];
     }
     for (int32_t i = 0; i < m->num_chosen; i++)
         weights[i] = (m->normalize ? weights[i] / sum : weights[i]) * m->scale;
@@ -216,8 +226,11 @@ static void gather_rows(void *context, int thread_idx, int num_threads)
     const struct moe_task *t = context;
     int64_t begin, end, hidden = t->m->hidden_size;
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
-        memcpy(t->s->gathered + i * hidden, t->x + t->s->rows[i] * hidden, (size_t)hidden * sizeof *t->x);
+    for (int64_t i = begin; i < end; i++) {
+        float *to = t->s->gathered + i * hidden, weight = t->s->row_weights[i];
+        memcpy(to, t->x + t->s->rows[i] * hidden, (size_t)hidden * sizeof *t->x);
+        for (int64_t j = 0; j < hidden && t->m->scale_input; j++) to[j] *= weight;
+    }
 }
 
 static void add_rows(void *context, int thread_idx, int num_threads)
@@ -226,7 +239,7 @@ static void add_rows(void *context, int thread_idx, int num_threads)
     int64_t begin, end, hidden = t->m->hidden_size;
     thread_pool_range(t->num_rows, thread_idx, num_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        float *out = t->out + t->s->rows[i] * hidden, weight = t->s->row_weights[i];
+        float *out = t->out + t->s->rows[i] * hidden, weight = t->m->scale_input ? 1 : t->s->row_weights[i];
         const float *made = t->s->made + i * hidden;
         for (int64_t j = 0; j < hidden; j++) out[j] += made[j] * weight;
     }

@@ -70,6 +70,11 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
                          attention->head_dim);
+    for (int32_t i = 0; i < num_layers; i++)
+        if (layers[i].chunk > 0 || layers[i].temperature_floor > 0)
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "the CUDA device has no attention in chunks or with a temperature that grows "
+                             "with the position (Llama 4); the CPU device has");
     d->limits = *limits;
     d->vocab_size = vocab_size;
     d->hidden_size = hidden_size;

@@ -201,6 +201,10 @@ int check_desc(const struct moe_desc *desc, struct error *err)
             err, STATUS_UNSUPPORTED,
             "the CUDA device has mixtures of at most %d experts, %d of them chosen, not of %d and %d",
             (int)MOE_EXPERTS_MAX, (int)MOE_CHOSEN_MAX, desc->num_experts, desc->num_chosen);
+    if (desc->scale_input)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "the CUDA device has no experts whose input is scaled (Llama 4); the CPU device has");
     if (weight_view_num_rows(&e->gate) % 8 != 0 || desc->router.cols % 8 != 0)
         return error_set(
             err, STATUS_UNSUPPORTED,

@@ -71,6 +71,12 @@ static double device_prompt_bytes(const struct problem *p, const struct geometry
     return forward_bytes(p, keys_read(p->shape.num_keys, true, g), g);
 }
 
+static double device_documents_bytes(const struct problem *p, const struct geometry *g)
+{
+    double document = p->shape.document;
+    return forward_bytes(p, p->shape.num_keys / document * keys_read(document, true, g), g);
+}
+
 static double flash2_backward_bytes(const struct problem *p, const struct geometry *g)
 {
     double n = p->shape.num_keys, d = p->shape.head_dim;
@@ -122,6 +128,8 @@ const struct algorithm lab_algorithms[NUM_LAB_ALGORITHMS] = {
                         flash_mask_bytes, 2},
     [LAB_DEVICE_PROMPT] = {"device-prompt", "the server's, prompts", "kernels/device.h", LAB_CAUSAL,
                            device_prompt_bytes, 2},
+    [LAB_DEVICE_DOCUMENTS] = {"device-documents", "the server's, documents", "kernels/mask.h", LAB_DOCUMENTS,
+                              device_documents_bytes, 2},
     [LAB_FLASH_DECODING] = {"flash-decoding", "Flash-Decoding", "pytorch.org/blog/flash-decoding",
                             LAB_DECODING, decoding_bytes, 2},
     [LAB_FLASH_DECODING_PLUS] = {"flash-decoding++", "FlashDecoding++", "arXiv:2311.01282", LAB_DECODING,
@@ -139,7 +147,7 @@ bool algorithm_supports(const struct algorithm *a, const struct shape *s)
 {
     static const unsigned bits[] = {[MASK_NONE] = LAB_FULL,
                                     [MASK_CAUSAL] = LAB_CAUSAL,
-                                    [MASK_DOCUMENTS] = LAB_INTERVALS,
+                                    [MASK_DOCUMENTS] = LAB_INTERVALS | LAB_DOCUMENTS,
                                     [MASK_INTERVALS] = LAB_INTERVALS};
     if (s->num_queries != s->num_keys) return a->supports & LAB_DECODING;
     return a->supports & bits[s->mask];

@@ -12,6 +12,7 @@ enum lab_id {
     LAB_FLASH2_BACKWARD,
     LAB_DEVICE_PROMPT, /* the device's own, through the kernel table */
     LAB_FLASH_MASK,
+    LAB_DEVICE_DOCUMENTS,
     LAB_FLASH_DECODING,
     LAB_FLASH_DECODING_PLUS,
     LAB_DEVICE_DECODING,
@@ -19,7 +20,14 @@ enum lab_id {
 };
 
 /* Bits of what an algorithm can compute. */
-enum { LAB_FULL = 1, LAB_CAUSAL = 2, LAB_INTERVALS = 4, LAB_DECODING = 8, LAB_BACKWARD = 16 };
+enum {
+    LAB_FULL = 1,
+    LAB_CAUSAL = 2,
+    LAB_INTERVALS = 4,
+    LAB_DECODING = 8,
+    LAB_BACKWARD = 16,
+    LAB_DOCUMENTS = 32
+};
 
 /* What a device has chosen: its elements, and the tiles and splits of a kernel. */
 struct geometry {
@@ -40,6 +48,11 @@ extern const struct algorithm lab_algorithms[NUM_LAB_ALGORITHMS];
 
 /* What the problem takes at least, whatever is computed beyond it. */
 double algorithm_flops(const struct algorithm *a, const struct problem *p);
+
+static inline bool algorithm_is_servers(enum lab_id id)
+{
+    return id == LAB_DEVICE_PROMPT || id == LAB_DEVICE_DOCUMENTS || id == LAB_DEVICE_DECODING;
+}
 
 bool algorithm_supports(const struct algorithm *a, const struct shape *s);
 

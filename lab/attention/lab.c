@@ -50,19 +50,15 @@ void lab_close(struct lab *lab)
     if (lab->server) server_rows_close(lab->server);
 }
 
-static bool is_server(enum lab_id id)
-{
-    return id == LAB_DEVICE_PROMPT || id == LAB_DEVICE_DECODING;
-}
-
 bool lab_has(const struct lab *lab, enum lab_id id)
 {
-    return is_server(id) || lab->own->geometries[id].element_bytes > 0;
+    if (id == LAB_DEVICE_DOCUMENTS) return server_rows_take_masks(lab->server);
+    return algorithm_is_servers(id) || lab->own->geometries[id].element_bytes > 0;
 }
 
 struct geometry lab_geometry(const struct lab *lab, enum lab_id id)
 {
-    return is_server(id) ? server_rows_geometry(lab->server) : lab->own->geometries[id];
+    return algorithm_is_servers(id) ? server_rows_geometry(lab->server) : lab->own->geometries[id];
 }
 
 /* ---- one row ---- */
@@ -70,7 +66,7 @@ struct geometry lab_geometry(const struct lab *lab, enum lab_id id)
 static int load_row(struct lab *lab, enum lab_id id, struct problem *p, struct error *err)
 {
     double unused;
-    if (is_server(id)) return server_rows_load(lab->server, p, err);
+    if (algorithm_is_servers(id)) return server_rows_load(lab->server, p, err);
     int status = lab->own->load(lab->own, p, err);
     if (!status && (lab_algorithms[id].supports & LAB_BACKWARD))
         status = lab->own->run(lab->own, LAB_FLASH2, 1, &unused, err);
@@ -80,13 +76,14 @@ static int load_row(struct lab *lab, enum lab_id id, struct problem *p, struct e
 static int run_row(struct lab *lab, enum lab_id id, struct problem *p, int times, double *seconds,
                    struct error *err)
 {
-    return is_server(id) ? server_rows_run(lab->server, p, times, seconds, err)
-                         : lab->own->run(lab->own, id, times, seconds, err);
+    return algorithm_is_servers(id) ? server_rows_run(lab->server, p, times, seconds, err)
+                                    : lab->own->run(lab->own, id, times, seconds, err);
 }
 
 static int fetch_row(struct lab *lab, enum lab_id id, struct problem *p, struct error *err)
 {
-    return is_server(id) ? server_rows_fetch(lab->server, p, err) : lab->own->fetch(lab->own, id, err);
+    return algorithm_is_servers(id) ? server_rows_fetch(lab->server, p, err)
+                                    : lab->own->fetch(lab->own, id, err);
 }
 
 /* The best of some tries, each of as many runs as take about so many seconds. */
@@ -127,7 +124,7 @@ int lab_measure(struct lab *lab, enum lab_id id, struct problem *p, bool check, 
     int status = load_row(lab, id, p, err);
     if (!status) status = run_row(lab, id, p, 1, &m->seconds, err);
     if (!status && check) status = check_row(lab, id, p, &m->error, err);
-    if (!status && !is_server(id)) {
+    if (!status && !algorithm_is_servers(id)) {
         status = lab->own->count(lab->own, id, &t, err);
         m->counted = (double)(t.loaded + t.stored);
     }
@@ -179,7 +176,7 @@ static void print_head(const struct lab *lab, FILE *out)
 static struct shape shape_of(const struct lab *lab, enum lab_id id, int32_t n)
 {
     struct shape s = {lab->num_heads, n, n, lab->head_dim, MASK_CAUSAL, 0};
-    if (id == LAB_FLASH_MASK) s.mask = MASK_DOCUMENTS;
+    if (id == LAB_FLASH_MASK || id == LAB_DEVICE_DOCUMENTS) s.mask = MASK_DOCUMENTS;
     s.document = max_of(n / DOCUMENTS, 1);
     if (lab_algorithms[id].supports & LAB_DECODING) {
         s.num_queries = 1;

@@ -15,16 +15,13 @@ enum {
 };
 
 /* Distinguishable for most eyes; the same on light and on dark ground. */
-static const char *const colours[NUM_LAB_ALGORITHMS] = {[LAB_STANDARD] = "#8a5a2b",
-                                                        [LAB_ONLINE_SOFTMAX] = "#9467bd",
-                                                        [LAB_FLASH1] = "#e15759",
-                                                        [LAB_FLASH2] = "#4e79a7",
-                                                        [LAB_FLASH2_BACKWARD] = "#e377c2",
-                                                        [LAB_FLASH_MASK] = "#f28e2b",
-                                                        [LAB_DEVICE_PROMPT] = "#2f9e8f",
-                                                        [LAB_FLASH_DECODING] = "#59a14f",
-                                                        [LAB_FLASH_DECODING_PLUS] = "#c9a227",
-                                                        [LAB_DEVICE_DECODING] = "#7f7f7f"};
+static const char *const colours[NUM_LAB_ALGORITHMS] = {
+    [LAB_STANDARD] = "#8a5a2b",        [LAB_ONLINE_SOFTMAX] = "#9467bd",
+    [LAB_FLASH1] = "#e15759",          [LAB_FLASH2] = "#4e79a7",
+    [LAB_FLASH2_BACKWARD] = "#e377c2", [LAB_FLASH_MASK] = "#f28e2b",
+    [LAB_DEVICE_PROMPT] = "#2f9e8f",   [LAB_DEVICE_DOCUMENTS] = "#1c5f56",
+    [LAB_FLASH_DECODING] = "#59a14f",  [LAB_FLASH_DECODING_PLUS] = "#c9a227",
+    [LAB_DEVICE_DECODING] = "#7f7f7f"};
 
 struct axis {
     double least, most;

@@ -26,6 +26,9 @@ struct server_rows {
     float *host;     /* [num_tokens_max][3 H d] */
     void *qkv, *out; /* device, as many */
     int32_t *positions, *slots, *tables, *ids;
+    struct mask_rows *mask_keys; /* [num_tokens_max] */
+    struct mask_tile *mask_tiles;
+    struct sequence_mask mask; /* of the problem that was loaded */
     struct sample_params sample;
     struct linear *product;
     void *weights; /* its */
@@ -59,6 +62,7 @@ static const struct step *describe_step(struct server_rows *r, struct lab_step *
         .block_tables = r->tables,
         .logit_rows = &s->logit_row,
         .sample = &r->sample,
+        .masks = r->mask.keys ? &r->mask : NULL,
     };
     return &s->step;
 }
@@ -90,11 +94,23 @@ static int upload_rows(struct server_rows *r, const struct problem *p, int32_t f
     return STATUS_OK;
 }
 
+static void load_mask(struct server_rows *r, const struct shape *s)
+{
+    r->mask = (struct sequence_mask){.keys = NULL};
+    if (s->mask != MASK_DOCUMENTS) return;
+    mask_causal(r->mask_keys, s->num_keys);
+    for (int32_t begin = 0; begin < s->num_keys; begin += s->document)
+        mask_close(r->mask_keys, begin, min_of(begin + s->document, s->num_keys));
+    mask_fill_tiles(r->mask_keys, s->num_keys, r->mask_tiles);
+    r->mask = (struct sequence_mask){r->mask_keys, r->mask_tiles};
+}
+
 int server_rows_load(struct server_rows *r, const struct problem *p, struct error *err)
 {
     const struct kernel_table *ops = r->d->ops;
     struct lab_step s;
     int32_t keys = p->shape.num_keys;
+    load_mask(r, &p->shape);
     int status = upload_rows(r, p, 0, keys, err);
     if (status) return status;
     struct batch *b = ops->step_begin(r->d, describe_step(r, &s, 0, keys));
@@ -170,9 +186,12 @@ static int allocate(struct server_rows *r, struct error *err)
            values = 3 * tokens * (size_t)(r->args.num_heads * r->args.head_dim);
     r->host = malloc(values * sizeof *r->host);
     r->positions = calloc(4 * tokens + BLOCK_SIZE, sizeof *r->positions);
+    r->mask_keys = calloc(tokens, sizeof *r->mask_keys);
+    r->mask_tiles = calloc((size_t)mask_num_tiles(r->num_tokens_max), sizeof *r->mask_tiles);
     r->qkv = r->d->ops->alloc(r->d, values * (size_t)r->d->act_bytes, "rows of the lab");
     r->out = r->d->ops->alloc(r->d, values * (size_t)r->d->act_bytes, "rows of the lab");
-    if (!r->host || !r->positions || !r->qkv || !r->out || upload_no_rotation(r))
+    if (!r->host || !r->positions || !r->mask_keys || !r->mask_tiles || !r->qkv || !r->out ||
+        upload_no_rotation(r))
         return error_set(err, STATUS_NO_MEMORY, "no memory for %d tokens of the server's attention",
                          r->num_tokens_max);
     r->slots = r->positions + tokens;
@@ -209,8 +228,15 @@ void server_rows_close(struct server_rows *r)
     if (r->d) r->d->ops->close(r->d);
     free(r->host);
     free(r->positions);
+    free(r->mask_keys);
+    free(r->mask_tiles);
     free(r->weights);
     free(r);
+}
+
+bool server_rows_take_masks(const struct server_rows *r)
+{
+    return r->d->takes_masks;
 }
 
 const char *server_rows_description(const struct server_rows *r)

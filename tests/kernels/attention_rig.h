@@ -11,7 +11,9 @@ enum { RIG_SEQS_MAX = 64 };
 struct rig_shape {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t sliding_window, other_window; /* of layer 1, which is checked; of layer 0, which runs before it */
-    float softcap;
+    int32_t chunk;                        /* of both */
+    float softcap, temperature_scale;
+    int32_t temperature_floor;
     bool has_sinks;
     enum dtype kv_dtype;
     int32_t num_seqs, lengths[RIG_SEQS_MAX]; /* tokens of each sequence in all */
@@ -30,6 +32,8 @@ struct rig {
     size_t row;                /* values of qkv a token */
     float *data[RIG_SEQS_MAX]; /* [length][row] */
     int32_t *blocks[RIG_SEQS_MAX];
+    struct sequence_mask masks[RIG_SEQS_MAX]; /* keys NULL: causal */
+    bool has_masks;
 };
 
 UNUSED_FUNCTION static void rig_shuffle_blocks(struct rig *r, struct random *random)
@@ -88,6 +92,9 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
                                            .head_dim = shape->head_dim,
                                            .scale = 1.0f / sqrtf((float)shape->head_dim),
                                            .sliding_window = shape->sliding_window,
+                                           .chunk = shape->chunk,
+                                           .temperature_scale = shape->temperature_scale,
+                                           .temperature_floor = shape->temperature_floor,
                                            .softcap = shape->softcap};
     r->layers[0] = r->layers[1] = r->attention;
     r->layers[0].sliding_window = shape->other_window;
@@ -132,9 +139,30 @@ UNUSED_FUNCTION static void rig_free(struct rig *r)
     for (int32_t s = 0; s < r->shape.num_seqs; s++) {
         free(r->data[s]);
         free(r->blocks[s]);
+        free((void *)r->masks[s].keys);
+        free((void *)r->masks[s].tiles);
     }
     free(r->sinks);
     free(r);
+}
+
+/* Room for the sequence's mask, causal as yet; rig_mask_done when it is as it should be. */
+UNUSED_FUNCTION static struct mask_rows *rig_mask(struct rig *r, int32_t seq)
+{
+    int32_t length = r->shape.lengths[seq];
+    struct mask_rows *keys = calloc((size_t)length, sizeof *keys);
+    mask_causal(keys, length);
+    r->masks[seq].keys = keys;
+    r->has_masks = true;
+    return keys;
+}
+
+UNUSED_FUNCTION static void rig_mask_done(struct rig *r, int32_t seq)
+{
+    int32_t length = r->shape.lengths[seq];
+    struct mask_tile *tiles = calloc((size_t)mask_num_tiles(length), sizeof *tiles);
+    mask_fill_tiles(r->masks[seq].keys, length, tiles);
+    r->masks[seq].tiles = tiles;
 }
 
 /* Some tokens of a sequence, and where its attention outputs go ([count][Hq D], may be NULL). */
@@ -148,10 +176,13 @@ struct rig_part {
 UNUSED_FUNCTION static void rig_run(struct rig *r, const struct rig_part *parts, int num_parts)
 {
     struct device *d = r->d;
+    struct sequence_mask masks[RIG_SEQS_MAX];
     bool attend = false;
     test_step_clear(r->step);
+    r->step->step.masks = r->has_masks ? masks : NULL;
     for (int i = 0; i < num_parts; i++) {
         const struct rig_part *p = &parts[i];
+        masks[i] = r->masks[p->seq];
         size_t at = (size_t)r->step->step.num_tokens * r->row * (size_t)d->act_bytes;
         device_write(d, (char *)r->qkv + at, r->data[p->seq] + (size_t)p->first * r->row,
                      (size_t)p->count * r->row, false);
@@ -175,6 +206,15 @@ UNUSED_FUNCTION static void rig_run(struct rig *r, const struct rig_part *parts,
     }
 }
 
+UNUSED_FUNCTION static struct rig_shape rig_shape_of(int32_t group, int32_t num_kv_heads, int32_t head_dim,
+                                                     enum dtype kv_dtype)
+{
+    return (struct rig_shape){.num_heads = group * num_kv_heads,
+                              .num_kv_heads = num_kv_heads,
+                              .head_dim = head_dim,
+                              .kv_dtype = kv_dtype};
+}
+
 /* ---- references: one query head of one token ---- */
 
 static const float *rig_kv(const struct rig *r, int32_t seq, int32_t position, int32_t kv_head, bool v)
@@ -184,20 +224,42 @@ static const float *rig_kv(const struct rig *r, int32_t seq, int32_t position, i
     return r->data[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
 }
 
+static bool rig_sees(const struct rig *r, int32_t seq, int32_t row, int32_t key)
+{
+    const struct rig_shape *s = &r->shape;
+    const struct mask_rows *keys = r->masks[seq].keys;
+    if (s->sliding_window > 0 && key <= row - s->sliding_window) return false;
+    if (s->chunk > 0 && key / s->chunk < row / s->chunk) return false;
+    return keys ? row >= keys[key].begin && row < keys[key].end : key <= row;
+}
+
+static double rig_temperature(const struct rig_shape *s, int32_t row)
+{
+    double floor = s->temperature_floor;
+    return floor > 0 ? 1 + (double)s->temperature_scale * log1p((int32_t)((row + 1) / floor)) : 1;
+}
+
+/* Behind all keys that a row may see. */
+static int32_t rig_end(const struct rig *r, int32_t seq, int32_t row)
+{
+    return r->masks[seq].keys ? r->shape.lengths[seq] : row + 1;
+}
+
 /* Untiled, in double: obviously right. Writes out[head_dim]; returns the largest absolute score. */
 UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t seq, int32_t position,
                                                   int32_t head, double *out)
 {
     const struct rig_shape *s = &r->shape;
     int32_t kv_head = head / (s->num_heads / s->num_kv_heads);
-    int32_t first = s->sliding_window > 0 ? max_of(0, position - s->sliding_window + 1) : 0;
+    int32_t end = rig_end(r, seq, position);
     const float *q = r->data[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
-    double *weights = malloc((size_t)(position + 1) * sizeof *weights), max = -INFINITY, sum = 0, largest = 0;
-    for (int32_t j = first; j <= position; j++) {
+    double *weights = malloc((size_t)end * sizeof *weights), max = -INFINITY, sum = 0, largest = 0;
+    for (int32_t j = 0; j < end; j++) {
+        if (!rig_sees(r, seq, position, j)) continue;
         const float *k = rig_kv(r, seq, j, kv_head, false);
         double score = 0;
         for (int32_t i = 0; i < s->head_dim; i++) score += (double)q[i] * (double)k[i];
-        weights[j] = score * (double)r->attention.scale;
+        weights[j] = score * (double)r->attention.scale * rig_temperature(s, position);
         double cap = (double)s->softcap;
         if (cap > 0) weights[j] = cap * tanh(weights[j] / cap);
         max = fmax(max, weights[j]);
@@ -206,7 +268,8 @@ UNUSED_FUNCTION static double reference_attention(const struct rig *r, int32_t s
     if (r->sinks) max = fmax(max, (double)r->sinks[head]);
     if (r->sinks) sum = exp((double)r->sinks[head] - max);
     for (int32_t i = 0; i < s->head_dim; i++) out[i] = 0;
-    for (int32_t j = first; j <= position; j++) {
+    for (int32_t j = 0; j < end; j++) {
+        if (!rig_sees(r, seq, position, j)) continue;
         const float *v = rig_kv(r, seq, j, kv_head, true);
         double weight = exp(weights[j] - max);
         sum += weight;
@@ -224,28 +287,88 @@ UNUSED_FUNCTION static void naive_attention(const struct rig *r, int32_t seq, in
     const struct rig_shape *s = &r->shape;
     int bytes = r->d->act_bytes;
     int32_t kv_head = head / (s->num_heads / s->num_kv_heads);
-    int32_t first = s->sliding_window > 0 ? max_of(0, position - s->sliding_window + 1) : 0;
+    int32_t end = rig_end(r, seq, position);
     const float *q = r->data[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
-    float *weights = malloc((size_t)(position + 1) * sizeof *weights), max = -INFINITY, sum = 0;
-    for (int32_t j = first; j <= position; j++) {
+    float *weights = malloc((size_t)end * sizeof *weights), max = -INFINITY, sum = 0;
+    for (int32_t j = 0; j < end; j++) {
+        weights[j] = -INFINITY;
+        if (!rig_sees(r, seq, position, j)) continue;
         const float *k = rig_kv(r, seq, j, kv_head, false);
         float score = 0;
         for (int32_t i = 0; i < s->head_dim; i++) score += q[i] * k[i];
-        float scaled = score * r->attention.scale, cap = s->softcap;
+        float scaled = score * r->attention.scale * (float)rig_temperature(s, position), cap = s->softcap;
         weights[j] = rounded_to(bytes, cap > 0 ? cap * tanhf(scaled / cap) : scaled);
         max = fmaxf(max, weights[j]);
     }
     if (r->sinks) max = fmaxf(max, r->sinks[head]);
     if (r->sinks) sum = expf(r->sinks[head] - max);
-    for (int32_t j = first; j <= position; j++) sum += expf(weights[j] - max);
+    for (int32_t j = 0; j < end; j++) sum += expf(weights[j] - max);
     for (int32_t i = 0; i < s->head_dim; i++) out[i] = 0;
-    for (int32_t j = first; j <= position; j++) {
+    for (int32_t j = 0; j < end; j++) {
         const float *v = rig_kv(r, seq, j, kv_head, true);
         float weight = rounded_to(bytes, expf(weights[j] - max) / sum);
         for (int32_t i = 0; i < s->head_dim; i++) out[i] += weight * v[i];
     }
     for (int32_t i = 0; i < s->head_dim; i++) out[i] = rounded_to(bytes, out[i]);
     free(weights);
+}
+
+/* ---- the device against both ---- */
+
+struct rig_errors {
+    double device, naive;
+    double largest, largest_score; /* of the reference */
+};
+
+/* Half a unit in the last place of the outputs and, where scores are kept in f32 as well, of the scores: an
+ * error e in a score moves an output by as much as 2 e times the largest value. */
+UNUSED_FUNCTION static double rig_rounding(const struct rig_errors *e, int act_bytes)
+{
+    if (act_bytes == 2) return 0x1p-8 * e->largest;
+    return 0x1p-24 * e->largest * (1 + 2 * e->largest_score);
+}
+
+/* Every token of a part is checked when it is short, else a sample that includes both ends. */
+UNUSED_FUNCTION static void rig_check_part(const struct rig *r, const struct rig_part *p,
+                                           struct random *random, struct rig_errors *e)
+{
+    const struct rig_shape *s = &r->shape;
+    double *expected = malloc((size_t)s->head_dim * sizeof *expected);
+    float *naive = malloc((size_t)s->head_dim * sizeof *naive);
+    for (int32_t i = 0; i < p->count; i++) {
+        bool border = i < 2 || i + 2 >= p->count;
+        if (!border && p->count > 40 && random_below(random, p->count) >= 8) continue;
+        int32_t first_head = border ? 0 : random_below(random, s->num_heads);
+        for (int32_t h = first_head; h < (border ? s->num_heads : first_head + 1); h++) {
+            const float *out = p->out + (i * s->num_heads + h) * s->head_dim;
+            double score = reference_attention(r, p->seq, p->first + i, h, expected);
+            e->largest_score = fmax(e->largest_score, score);
+            naive_attention(r, p->seq, p->first + i, h, naive);
+            for (int32_t d = 0; d < s->head_dim; d++) {
+                assert_true(isfinite(out[d]));
+                e->device = fmax(e->device, fabs((double)out[d] - expected[d]));
+                e->naive = fmax(e->naive, fabs((double)naive[d] - expected[d]));
+                e->largest = fmax(e->largest, fabs(expected[d]));
+            }
+        }
+    }
+    free(expected);
+    free(naive);
+}
+
+/* Tolerance: an error at most twice that of a naive attention in the device's activation type, plus the rounding of the
+ * outputs (FlashAttention's own rule). */
+UNUSED_FUNCTION static void rig_check(const struct rig *r, const struct rig_part *parts, int num_parts,
+                                      struct random *random)
+{
+    const struct rig_shape *s = &r->shape;
+    struct rig_errors e = {0};
+    for (int i = 0; i < num_parts; i++) rig_check_part(r, &parts[i], random, &e);
+    double rounding = rig_rounding(&e, r->d->act_bytes);
+    if (!(e.device <= 2 * e.naive + rounding))
+        fail_msg("%s, heads %d/%d, dim %d, window %d, chunk %d: error %g, naive %g, rounding %g",
+                 r->d->description, s->num_heads, s->num_kv_heads, s->head_dim, s->sliding_window, s->chunk,
+                 e.device, e.naive, rounding);
 }
 
 #endif

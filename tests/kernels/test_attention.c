@@ -1,49 +1,6 @@
 /* test_attention.c - attention against an untiled double-precision reference, and its bits against
- * themselves.
- *
- * Tolerance: an error at most twice that of a naive attention in the device's activation type, plus the
- * rounding of the outputs (FlashAttention's own rule). */
+ * themselves. Masks of sequences and chunks: test_masks.c. */
 #include "attention_rig.h"
-
-struct errors {
-    double device, naive;
-    double largest, largest_score; /* of the reference */
-};
-
-/* Half a unit in the last place of the outputs and, where scores are kept in f32 as well, of the scores: an
- * error e in a score moves an output by as much as 2 e times the largest value. */
-static double rounding_of(const struct errors *e, int act_bytes)
-{
-    if (act_bytes == 2) return 0x1p-8 * e->largest;
-    return 0x1p-24 * e->largest * (1 + 2 * e->largest_score);
-}
-
-/* Every token of a part is checked when it is short, else a sample that includes both ends. */
-static void check_part(const struct rig *r, const struct rig_part *p, struct random *random, struct errors *e)
-{
-    const struct rig_shape *s = &r->shape;
-    double *expected = malloc((size_t)s->head_dim * sizeof *expected);
-    float *naive = malloc((size_t)s->head_dim * sizeof *naive);
-    for (int32_t i = 0; i < p->count; i++) {
-        bool border = i < 2 || i + 2 >= p->count;
-        if (!border && p->count > 40 && random_below(random, p->count) >= 8) continue;
-        int32_t first_head = border ? 0 : random_below(random, s->num_heads);
-        for (int32_t h = first_head; h < (border ? s->num_heads : first_head + 1); h++) {
-            const float *out = p->out + (i * s->num_heads + h) * s->head_dim;
-            double score = reference_attention(r, p->seq, p->first + i, h, expected);
-            e->largest_score = fmax(e->largest_score, score);
-            naive_attention(r, p->seq, p->first + i, h, naive);
-            for (int32_t d = 0; d < s->head_dim; d++) {
-                assert_true(isfinite(out[d]));
-                e->device = fmax(e->device, fabs((double)out[d] - expected[d]));
-                e->naive = fmax(e->naive, fabs((double)naive[d] - expected[d]));
-                e->largest = fmax(e->largest, fabs(expected[d]));
-            }
-        }
-    }
-    free(expected);
-    free(naive);
-}
 
 /* cached[s] tokens are in the pool already; the rest of each sequence is one step's work. Sequences with one
  * token left decode when they stand at the end. */
@@ -73,25 +30,9 @@ static void check_against_reference(const char *isa, const struct rig_shape *sha
         parts[s].out = malloc((size_t)(count * shape->num_heads * shape->head_dim) * sizeof(float));
     }
     rig_run(r, parts, shape->num_seqs);
-    struct errors e = {0};
-    for (int32_t s = 0; s < shape->num_seqs; s++) {
-        check_part(r, &parts[s], random, &e);
-        free(parts[s].out);
-    }
-    double rounding = rounding_of(&e, r->d->act_bytes);
-    if (!(e.device <= 2 * e.naive + rounding))
-        fail_msg("%s, heads %d/%d, dim %d, window %d: error %g, naive %g, rounding %g", r->d->description,
-                 shape->num_heads, shape->num_kv_heads, shape->head_dim, shape->sliding_window, e.device,
-                 e.naive, rounding);
+    rig_check(r, parts, shape->num_seqs, random);
+    for (int32_t i = 0; i < shape->num_seqs; i++) free(parts[i].out);
     rig_free(r);
-}
-
-static struct rig_shape shape_of(int32_t group, int32_t num_kv_heads, int32_t head_dim, enum dtype kv_dtype)
-{
-    return (struct rig_shape){.num_heads = group * num_kv_heads,
-                              .num_kv_heads = num_kv_heads,
-                              .head_dim = head_dim,
-                              .kv_dtype = kv_dtype};
 }
 
 /* Lengths around a block and a tile, nothing cached, some cached, all but one cached. */
@@ -105,7 +46,7 @@ static void mixed_lengths(const char *isa)
         for (size_t j = i % 2; j < array_length(groups); j += 2) {
             int32_t num_kv_heads = groups[j] > 8 ? 1 : 1 + (int32_t)(j % 2);
             struct rig_shape shape =
-                shape_of(groups[j], num_kv_heads, dims[i], (i + j) % 2 ? DTYPE_F32 : DTYPE_BF16);
+                rig_shape_of(groups[j], num_kv_heads, dims[i], (i + j) % 2 ? DTYPE_F32 : DTYPE_BF16);
             shape.num_seqs = (int32_t)array_length(lengths);
             memcpy(shape.lengths, lengths, sizeof lengths);
             check_against_reference(isa, &shape, cached, &random);
@@ -121,7 +62,7 @@ static void soft_caps(const char *isa)
     static const int32_t head_dims[] = {64, 256, 128, 256};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(caps); i++) {
-        struct rig_shape shape = shape_of(2, 2, head_dims[i], i == 1 ? DTYPE_F32 : DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(2, 2, head_dims[i], i == 1 ? DTYPE_F32 : DTYPE_BF16);
         shape.softcap = caps[i];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
@@ -141,7 +82,7 @@ static void sinks(const char *isa)
     static const int32_t lengths[] = {130, 65, 1, 64, 700}, cached[] = {0, 30, 0, 63, 699};
     struct random random = {.seed = test_seed()};
     for (int i = 0; i < 4; i++) {
-        struct rig_shape shape = shape_of(3, 2, i == 1 ? 128 : 64, i == 2 ? DTYPE_F32 : DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(3, 2, i == 1 ? 128 : 64, i == 2 ? DTYPE_F32 : DTYPE_BF16);
         shape.has_sinks = true;
         shape.sliding_window = shape.other_window = i == 3 ? 40 : 0;
         shape.num_seqs = (int32_t)array_length(lengths);
@@ -168,7 +109,7 @@ static void sliding_windows(const char *isa)
                          windows[] = {1, 7, 16, 64, 100, 257};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(windows); i++) {
-        struct rig_shape shape = shape_of(3, 1, 64, DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(3, 1, 64, DTYPE_BF16);
         shape.sliding_window = windows[i];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
@@ -190,7 +131,7 @@ static void one_long(const char *isa)
 {
     struct random random = {.seed = test_seed()};
     for (int decode = 0; decode < 2; decode++) {
-        struct rig_shape shape = shape_of(2, 2, 64, DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(2, 2, 64, DTYPE_BF16);
         int32_t cached[RIG_SEQS_MAX];
         shape.num_seqs = 20;
         for (int32_t s = 0; s < shape.num_seqs; s++) {
@@ -217,7 +158,7 @@ static void long_prompts(const char *isa)
                          cached[] = {16300, 8150, 8100, 24936, 0, 8192}, windows[] = {0, 0, 300, 9000};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(windows); i++) {
-        struct rig_shape shape = shape_of(2, 1, i % 2 ? 64 : 128, DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(2, 1, i % 2 ? 64 : 128, DTYPE_BF16);
         shape.sliding_window = windows[i];
         shape.has_sinks = i == 1;
         shape.num_seqs = (int32_t)array_length(lengths);
@@ -234,7 +175,7 @@ static void test_long_prompts(void **state)
 
 static void long_decodes_of(const char *isa, int32_t num_seqs, int32_t num_kv_heads, struct random *random)
 {
-    struct rig_shape shape = shape_of(3, num_kv_heads, 64, DTYPE_BF16);
+    struct rig_shape shape = rig_shape_of(3, num_kv_heads, 64, DTYPE_BF16);
     int32_t cached[RIG_SEQS_MAX];
     shape.num_seqs = num_seqs;
     for (int32_t s = 0; s < num_seqs; s++) {
@@ -360,7 +301,7 @@ static void test_same_bits_of_long(void **state)
     if (!getenv("FLASHD_TEST_DEVICE")) return;
     for (size_t i = 0; i < 2; i++)
         for (int32_t head_dim = 64; head_dim <= 128; head_dim += 64) {
-            struct rig_shape shape = shape_of(8, 2, head_dim, DTYPE_BF16);
+            struct rig_shape shape = rig_shape_of(8, 2, head_dim, DTYPE_BF16);
             shape.sliding_window = windows[i];
             shape.num_seqs = 1;
             shape.lengths[0] = 16500;
@@ -370,14 +311,14 @@ static void test_same_bits_of_long(void **state)
 
 static void same_bits(const char *isa)
 {
-    struct rig_shape shape = shape_of(3, 2, 64, DTYPE_BF16);
+    struct rig_shape shape = rig_shape_of(3, 2, 64, DTYPE_BF16);
     shape.num_seqs = 4;
     shape.lengths[0] = BITS_LENGTH;
     shape.lengths[1] = 100;
     shape.lengths[2] = 400;
     shape.lengths[3] = 30;
     same_bits_of(isa, &shape);
-    shape = shape_of(4, 2, 80, DTYPE_F32);
+    shape = rig_shape_of(4, 2, 80, DTYPE_F32);
     shape.sliding_window = 150;
     shape.num_seqs = 2;
     shape.lengths[0] = 300;
@@ -423,7 +364,7 @@ static void decodes_among_others(const char *isa)
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(shapes); i++) {
         int32_t group = 1 + random_below(&random, i == 2 ? 2 : 8);
-        struct rig_shape shape = shape_of(group, shapes[i].num_kv_heads, shapes[i].head_dim, DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(group, shapes[i].num_kv_heads, shapes[i].head_dim, DTYPE_BF16);
         shape.num_seqs = shapes[i].num_seqs;
         for (int32_t s = 0; s < shape.num_seqs; s++)
             shape.lengths[s] = 2 + random_below(&random, s % 8 == 0 ? 1500 : 200);
@@ -441,7 +382,7 @@ static void test_decodes_among_others(void **state)
 static void stale_blocks(const char *isa)
 {
     struct random random = {.seed = test_seed()};
-    struct rig_shape shape = shape_of(3, 1, 64, DTYPE_BF16);
+    struct rig_shape shape = rig_shape_of(3, 1, 64, DTYPE_BF16);
     shape.num_seqs = 2;
     shape.lengths[0] = shape.lengths[1] = 70;
     struct rig *r = rig_new(isa, 2, &shape, 70, &random);

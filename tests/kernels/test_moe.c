@@ -13,20 +13,24 @@ struct shape {
         biases;      /* biases: of the router and of all products of experts */
     bool crowded;    /* the bias of choices sends every token to CROWDED_EXPERT */
     bool f32_router; /* else bf16 */
+    bool scale_input;
 };
 
 static const struct shape shapes[] = {
-    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false},
-    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false, false},
-    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, false},
-    {150, 72, 64, 64, 20, 5, ROUTER_SIGMOID, GATE_SILU, true, true, true, false, false, true},
-    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false, false},
-    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false, false},
+    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false},
+    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false, false, false},
+    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, false, false},
+    {150, 72, 64, 64, 20, 5, ROUTER_SIGMOID, GATE_SILU, true, true, true, false, false, true, false},
+    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false, false, false},
+    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false, false, false},
     /* all rows of a step for one expert, none for the other 15; nothing of it a multiple of a tile */
-    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true, false},
-    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true, false},
+    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true, false, false},
+    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true, false, false},
     /* several tiles of rows for every expert */
-    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false},
+    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false},
+    /* the input of experts is scaled */
+    {150, 72, 64, 48, 8, 1, ROUTER_SIGMOID, GATE_SILU, false, false, false, false, false, false, true},
+    {150, 128, 48, 0, 9, 4, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, true, true},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -116,6 +120,7 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
         .scores = s->scores,
         .normalize = s->normalize,
         .scale = 1.5f,
+        .scale_input = s->scale_input,
         .gate = s->gate,
         .router = s->f32_router ? weight_view_plain(m->router.values, DTYPE_F32, s->num_experts, s->hidden)
                                 : view_of(&m->router),
@@ -125,7 +130,7 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
     int status = d->ops->moe_create(d, &desc, &m->moe, &err);
-    if (status == STATUS_UNSUPPORTED && s->biases) return false;
+    if (status == STATUS_UNSUPPORTED && (s->biases || s->scale_input)) return false;
     if (status) fail_msg("moe_create: %s", err.text);
     size_t count = (size_t)s->num_tokens * (size_t)s->hidden;
     m->x = random_values(random, count, d->act_bytes, 1);
@@ -183,15 +188,17 @@ static double gated(enum gate_function gate, double x, double up)
     }
 }
 
-/* Adds weight times what expert e makes of x; magnitude: of what is summed, for the tolerance. */
+/* Adds weight times what expert e makes of x, or what it makes of weight times x; magnitude: of what is summed, for the tolerance. */
 static void add_expert(const struct mixture *m, int32_t e, const float *x, double weight, double *out,
                        double *magnitude)
 {
     int32_t inner = m->gate[e].rows, hidden = m->s.hidden;
-    double *h = malloc((size_t)inner * sizeof *h);
+    double *h = malloc((size_t)inner * sizeof *h), of_input = m->s.scale_input ? weight : 1;
     for (int32_t i = 0; i < inner; i++)
-        h[i] = gated(m->s.gate, dot(m->gate[e].values + i * hidden, x, hidden) + (double)m->bias[i],
-                     dot(m->up[e].values + i * hidden, x, hidden) + (double)m->bias[i]);
+        h[i] =
+            gated(m->s.gate, of_input * dot(m->gate[e].values + i * hidden, x, hidden) + (double)m->bias[i],
+                  of_input * dot(m->up[e].values + i * hidden, x, hidden) + (double)m->bias[i]);
+    if (m->s.scale_input) weight = 1;
     for (int32_t o = 0; o < hidden; o++) {
         out[o] += weight * (double)m->bias[o];
         magnitude[o] += fabs(weight * (double)m->bias[o]);

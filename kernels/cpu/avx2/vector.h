@@ -69,6 +69,14 @@ static inline vector vector_keep(vector x, int first, int end, float fill)
     return _mm256_blendv_ps(vector_set(fill), x, _mm256_castsi256_ps(vector_lane_mask(first, end)));
 }
 
+/* Lanes of x whose bits are set, the first one's the lowest; fill elsewhere. */
+static inline vector vector_keep_bits(vector x, uint32_t bits, float fill)
+{
+    __m256i own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i keep = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), own), own);
+    return _mm256_blendv_ps(vector_set(fill), x, _mm256_castsi256_ps(keep));
+}
+
 /* The first n lanes from memory, the others filled; reads nothing beyond. */
 static inline vector vector_load_part(const float *p, int n, float fill)
 {

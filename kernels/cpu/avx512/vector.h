@@ -75,6 +75,12 @@ static inline vector vector_keep(vector x, int first, int end, float fill)
     return _mm512_mask_blend_ps(keep, _mm512_set1_ps(fill), x);
 }
 
+/* Lanes of x whose bits are set, the first one's the lowest; fill elsewhere. */
+static inline vector vector_keep_bits(vector x, uint32_t bits, float fill)
+{
+    return _mm512_mask_blend_ps((__mmask16)bits, _mm512_set1_ps(fill), x);
+}
+
 /* value where x >= least or x is a NaN, else 0. */
 static inline vector vector_zero_below(vector value, vector x, vector least)
 {

@@ -280,7 +280,7 @@ int lab_cuda_open(struct lab_device **out, struct error *err)
     c->base.fetch = fetch;
     c->base.close = close;
     for (int i = 0; i < NUM_LAB_ALGORITHMS; i++)
-        if (i != LAB_DEVICE_PROMPT && i != LAB_DEVICE_DECODING)
+        if (!algorithm_is_servers((enum lab_id)i))
             c->base.geometries[i] = geometry{sizeof(__nv_bfloat16), sizeof(float), LAB_TILE, LAB_SPLIT};
     *out = &c->base;
     return STATUS_OK;

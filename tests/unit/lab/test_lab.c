@@ -22,11 +22,6 @@ static const char *device_name(void)
     return name ? name : "cpu";
 }
 
-static bool is_server(enum lab_id id)
-{
-    return id == LAB_DEVICE_PROMPT || id == LAB_DEVICE_DECODING;
-}
-
 static struct problem make(const struct shape *shape)
 {
     struct problem p;
@@ -45,7 +40,7 @@ static void check_row(struct lab *lab, enum lab_id id, struct problem *p, bool b
     if (lab_measure(lab, id, p, true, 0, &m, &err)) fail_msg("%s: %s", name, err.text);
     if (!(m.error <= lab_tolerance(lab, id)))
         fail_msg("%s, %d tokens, mask %d: off by %g of the largest", name, n, p->shape.mask, m.error);
-    if (bytes && !is_server(id) && fabs(m.counted / m.formula - 1) > 0.02)
+    if (bytes && !algorithm_is_servers(id) && fabs(m.counted / m.formula - 1) > 0.02)
         fail_msg("%s, %d tokens, mask %d: %g bytes counted, %g by the formula", name, n, p->shape.mask,
                  m.counted, m.formula);
 }
