@@ -59,7 +59,10 @@ static void print_shapes(const struct config *config, const struct model_cost *m
         printf("experts       %d of %d a token, %d wide; shared %d\n", c->num_chosen_experts, c->num_experts,
                c->expert_intermediate_size, c->shared_intermediate_size);
     printf("attention     %d heads, %d K/V heads of %d%s%s\n", c->num_heads, c->num_kv_heads, c->head_dim,
-           c->qk_norm ? ", q/k norm" : "", c->sliding_window ? ", sliding window" : "");
+           c->qk_norm ? ", q/k norm" : "",
+           !c->sliding_window      ? ""
+           : c->windows_are_chunks ? ", attention in chunks"
+                                   : ", sliding window");
     printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);
     printf("vocabulary    %d%s\n", c->vocab_size, c->tie_word_embeddings ? ", tied" : "");
     printf("context       %d tokens\n", c->max_position_embeddings);

@@ -138,9 +138,12 @@ static void add_attention(const struct model_cost *m, int32_t layer, int32_t num
                           struct step_work *w)
 {
     const struct model_config *c = m->config;
-    double window = model_config_layer(c, layer).sliding_window, pairs = 0;
-    if (window == 0) window = INFINITY;
-    for (int32_t i = 1; i <= num_new; i++) pairs += fmin(window, num_done + i);
+    struct layer_config l = model_config_layer(c, layer);
+    double window = l.sliding_window > 0 ? l.sliding_window : INFINITY, pairs = 0;
+    for (int32_t i = 1; i <= num_new; i++) {
+        int32_t place = num_done + i - 1;
+        pairs += l.is_chunk ? place % l.sliding_window + 1 : fmin(window, place + 1);
+    }
     w->flops += 4.0 * c->num_heads * c->head_dim * pairs; /* q k^T and p v */
     w->bytes +=
         2.0 * KV_ELEMENT_BYTES * c->num_kv_heads * c->head_dim * fmin(window + num_new, num_done + num_new);

@@ -31,7 +31,8 @@ struct kv_groups engine_kv_groups(const struct kv_layout *layout, const struct s
 {
     struct kv_groups groups = {.count = limits->num_kv_groups,
                                .num_ahead = limits->num_tokens * limits->num_steps_in_flight};
-    for (int32_t g = layout->num_full; g < groups.count; g++) groups.groups[g].window = layout->window;
+    for (int32_t g = layout->num_full; g < groups.count; g++)
+        groups.groups[g] = (struct kv_group){layout->window, layout->is_chunk};
     return groups;
 }
 

@@ -10,7 +10,8 @@
 #include "kernels/step.h"
 
 struct kv_group {
-    int32_t window; /* tokens that a query sees, itself included; 0: all */
+    int32_t window; /* tokens that a query sees at most, itself included; 0: all */
+    bool is_chunk;  /* it does not slide, but begins at multiples of its size */
 };
 
 struct kv_groups {
@@ -23,7 +24,7 @@ struct kv_groups {
 /* The first block of a sequence that its token at position, or one behind it, sees. */
 static inline int32_t kv_group_first_block(const struct kv_group *g, int32_t position)
 {
-    return g->window > 0 ? max_of(position + 1 - g->window, 0) / BLOCK_SIZE : 0;
+    return mask_first_key(g->is_chunk ? 0 : g->window, g->is_chunk ? g->window : 0, position) / BLOCK_SIZE;
 }
 
 /* Blocks that it can ever hold at one time of a sequence of so many tokens: of a window, what the first token in flight

@@ -36,7 +36,7 @@ struct kv_layout kv_layout_of(const struct model_config *c, int32_t max_model_le
                 num_places = (full + windowed) * n;
         if (full + windowed > KV_LAYOUT_GROUPS_MAX || num_places >= least) continue;
         least = num_places;
-        best = (struct kv_layout){n, full, windowed, c->sliding_window};
+        best = (struct kv_layout){n, full, windowed, c->sliding_window, c->windows_are_chunks};
     }
     return best;
 }

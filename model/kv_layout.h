@@ -20,6 +20,7 @@ struct kv_layout {
     int32_t layers_per_block;
     int32_t num_full, num_windowed; /* groups */
     int32_t window;                 /* of the latter; 0: there are none */
+    bool is_chunk;                  /* kv_groups.h */
 };
 
 /* One group of all layers. */

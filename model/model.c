@@ -334,7 +334,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .head_dim = c->head_dim,
                                                .kv_group = place.group,
                                                .scale = config.attention_scale,
-                                               .sliding_window = config.sliding_window,
+                                               .sliding_window = config.is_chunk ? 0 : config.sliding_window,
+                                               .chunk = config.is_chunk ? config.sliding_window : 0,
                                                .softcap = c->attention_softcap};
     layer->rope = (struct rope_args){.num_heads = c->num_heads,
                                      .num_kv_heads = c->num_kv_heads,

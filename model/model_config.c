@@ -24,6 +24,7 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
     bool windowed = bit_set_has(c->windowed_layers, (size_t)layer),
          rotated = !bit_set_has(c->unrotated_layers, (size_t)layer);
     return (struct layer_config){.sliding_window = windowed ? c->sliding_window : 0,
+                                 .is_chunk = windowed && c->windows_are_chunks,
                                  .attention_scale = c->attention_scale,
                                  .rope = !rotated                                    ? NULL
                                          : windowed && c->window_rope.rotary_dim > 0 ? &c->window_rope

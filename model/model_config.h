@@ -41,7 +41,8 @@ struct model_config {
     enum router_scores router_scores;
     bool router_normalizes;
     float router_scale;
-    int32_t sliding_window; /* of windowed_layers; 0: none */
+    int32_t sliding_window;  /* of windowed_layers; 0: none */
+    bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */
     float rms_norm_eps;
     float norm_offset; /* is added to norm weights */
     bool tie_word_embeddings, qk_norm;
@@ -63,6 +64,7 @@ struct model_config {
 /* What may differ from layer to layer. */
 struct layer_config {
     int32_t sliding_window; /* 0: none */
+    bool is_chunk;          /* windows_are_chunks */
     float attention_scale;  /* of q k^T */
     const struct rope_config
         *rope; /* in the model's config; layers that rotate alike have the same. NULL: none */

@@ -109,6 +109,7 @@ static struct fake_options make_options(struct rng *rng)
                                    .prefill_decode_equal = !has(FEATURE_unequal_halves),
                                    .num_blocks = world.num_blocks,
                                    .window = world.window,
+                                   .window_is_chunk = world.window_is_chunk,
                                    .fail_at_step = -1,
                                    .on_begin = on_begin,
                                    .on_wait = on_wait,

@@ -71,7 +71,8 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(slow_masks, 50)                                                                                        \
     X(embeddings, 40)                                                                                        \
     X(mean_pooling, 50)                                                                                      \
-    X(receipts, 25)
+    X(receipts, 25)                                                                                          \
+    X(chunks, 50)
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -117,6 +118,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(preemptions)                                                                                           \
     X(preempted_and_answered)                                                                                \
     X(windows_moved_on)                                                                                      \
+    X(chunks_moved_on)                                                                                       \
     X(window_hits)                                                                                           \
     X(work_saved)                                                                                            \
     X(work_restored)                                                                                         \
@@ -264,6 +266,7 @@ extern struct world {
     int32_t prefixes[NUM_PREFIXES][PROMPT_MAX];
     int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
     int32_t window; /* of the model's last layer; 0: it has none */
+    bool window_is_chunk;
     struct kv_groups kv_groups;
     double target_us;
     int32_t key_weights[2];

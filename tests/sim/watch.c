@@ -124,6 +124,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
     w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
                                 .window = world.window,
+                                .window_is_chunk = world.window_is_chunk,
                                 .num_prompt = w->expected.input.num_prompt_tokens,
                                 .logit_bias = w->expected.logit_bias,
                                 .forbidden = SILENT_IDS};
@@ -207,6 +208,7 @@ static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
     const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
     struct reference ref = {.prefill_decode_equal = w->ref.prefill_decode_equal,
                             .window = w->ref.window,
+                            .window_is_chunk = w->ref.window_is_chunk,
                             .num_prompt = w->expected.input.num_prompt_tokens,
                             .logit_bias = w->expected.logit_bias,
                             .forbidden = SILENT_IDS};
@@ -418,8 +420,9 @@ static void check_places(const struct step *step, int32_t seq_idx, int32_t group
             first = step->positions[step->cu_seqlens_q[seq_idx]];
     for (int32_t t = step->cu_seqlens_q[seq_idx]; t < step->cu_seqlens_q[seq_idx + 1]; t++)
         tenant_of_place[slots[t]] = w->tenant;
-    int32_t p = window > 0 ? max_of(first + 1 - window, 0) : 0;
-    if (p >= BLOCK_SIZE) mark(MARK_windows_moved_on);
+    bool is_chunk = world.kv_groups.groups[group].is_chunk;
+    int32_t p = window == 0 ? 0 : is_chunk ? first - first % window : max_of(first + 1 - window, 0);
+    if (p >= BLOCK_SIZE) mark(is_chunk ? MARK_chunks_moved_on : MARK_windows_moved_on);
     for (; p < step->seqlens_k[seq_idx]; p++) {
         int32_t block_id = table[p / BLOCK_SIZE];
         expect(block_manager_ref_count(blocks, block_id) >= 1, "%s: block %d of group %d is nobody's",

@@ -98,10 +98,11 @@ static void choose_window(void)
 {
     struct rng rng = rng_of("window", 0);
     if (has(FEATURE_windows)) world.window = 1 + (int32_t)rng_skewed(&rng, FAKE_WINDOW_MAX);
+    world.window_is_chunk = has(FEATURE_chunks);
     world.kv_groups =
         (struct kv_groups){.count = world.window > 0 ? 2 : 1,
                            .num_ahead = world.max_num_batched_tokens * (has(FEATURE_two_steps) ? 2 : 1),
-                           .groups[1].window = world.window};
+                           .groups[1] = {world.window, world.window_is_chunk}};
 }
 
 static void set_option(const char *name, int64_t value)

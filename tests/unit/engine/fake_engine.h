@@ -20,7 +20,7 @@ static inline struct rig rig_create(const struct fake_options *fake, struct engi
     struct error err;
     struct step_limits limits;
     options.num_blocks = fake->num_blocks;
-    options.kv_layout = fake_kv_layout(fake->window);
+    options.kv_layout = fake_kv_layout(fake->window, fake->window_is_chunk);
     rig.model = fake_model_create(fake);
     engine_step_limits(&options, model_device(rig.model), &limits);
     fake_model_prepare(rig.model, &limits);
@@ -115,6 +115,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     int32_t num_prompt = input->num_prompt_tokens, num_published = rig_num_published(rig, slot_idx);
     struct reference ref = {.prefill_decode_equal = model_device(rig->model)->prefill_decode_equal,
                             .window = rig->model->options.window,
+                            .window_is_chunk = rig->model->options.window_is_chunk,
                             .num_prompt = num_prompt,
                             .logit_bias = request_slots_payload(rig->slots, slot_idx)->logit_bias};
     float pooled[FAKE_HIDDEN] = {0};

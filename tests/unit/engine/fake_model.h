@@ -17,6 +17,7 @@ struct fake_options {
     bool prefill_decode_equal;
     int32_t num_blocks;
     int32_t window;                            /* of the last layer (hash_model.h), which is a group then */
+    bool window_is_chunk;                      /* (kv_groups.h) */
     int64_t fail_at_step;                      /* this step_end (from 0) fails; -1: none */
     int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
     void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
@@ -281,7 +282,7 @@ static inline void fake_read(struct model *m, int layer, const struct step *s, i
     int32_t p = 0;
     for (int32_t t = s->cu_seqlens_q[seq]; t < s->cu_seqlens_q[seq + 1]; t++) {
         if (windowed) {
-            p = fake_first_seen(layer, m->options.window, s->positions[t]);
+            p = fake_first_seen(layer, m->options.window, m->options.window_is_chunk, s->positions[t]);
             fold = 0;
         }
         for (; p <= s->positions[t]; p++)

@@ -121,15 +121,17 @@ static inline uint64_t fake_history_hash(const int32_t *ids, int32_t num_prompt,
 }
 
 /* Where its layers have K and V. */
-static inline struct kv_layout fake_kv_layout(int32_t window)
+static inline struct kv_layout fake_kv_layout(int32_t window, bool is_chunk)
 {
-    return window > 0 ? (struct kv_layout){1, 1, 1, window} : (struct kv_layout){FAKE_LAYERS, 1, 0, 0};
+    return window > 0 ? (struct kv_layout){1, 1, 1, window, is_chunk}
+                      : (struct kv_layout){FAKE_LAYERS, 1, 0, 0, false};
 }
 
 /* The first position that a token sees. */
-static inline int32_t fake_first_seen(int layer, int32_t window, int32_t position)
+static inline int32_t fake_first_seen(int layer, int32_t window, bool is_chunk, int32_t position)
 {
-    return layer == FAKE_LAYERS - 1 && window > 0 ? max_of(position + 1 - window, 0) : 0;
+    if (layer != FAKE_LAYERS - 1 || window == 0) return 0;
+    return is_chunk ? position - position % window : max_of(position + 1 - window, 0);
 }
 
 /* ---- what a sequence gives alone ---- */
@@ -141,17 +143,17 @@ struct reference {
     uint64_t forbidden;                  /* ids that no row draws */
     uint64_t allowed;                    /* constrained: those that the next row draws from */
     int32_t window;                      /* of the last layer, up to FAKE_WINDOW_MAX; 0: it sees all */
-    uint64_t newest[FAKE_WINDOW_MAX];    /* what it has written last, by position */
-    uint64_t reads[FAKE_LAYERS];         /* folds up to the last token */
+    bool window_is_chunk;
+    uint64_t newest[FAKE_WINDOW_MAX]; /* what it has written last, by position */
+    uint64_t reads[FAKE_LAYERS];      /* folds up to the last token */
 };
 
 static inline void reference_fold_window(struct reference *ref, uint64_t kv)
 {
     uint64_t fold = 0;
     ref->newest[ref->num_tokens % FAKE_WINDOW_MAX] = kv;
-    for (int32_t p = fake_first_seen(FAKE_LAYERS - 1, ref->window, ref->num_tokens); p <= ref->num_tokens;
-         p++)
-        fold = fake_mix(fold, ref->newest[p % FAKE_WINDOW_MAX]);
+    int32_t p = fake_first_seen(FAKE_LAYERS - 1, ref->window, ref->window_is_chunk, ref->num_tokens);
+    for (; p <= ref->num_tokens; p++) fold = fake_mix(fold, ref->newest[p % FAKE_WINDOW_MAX]);
     ref->reads[FAKE_LAYERS - 1] = fold;
 }
 

@@ -176,6 +176,7 @@ static void world_init(struct world *w, uint64_t seed)
     options.num_host_blocks = chance(w, 60) ? below(w, 20) : 0;
     options.kv_block_bytes = FAKE_BLOCK_BYTES;
     if (chance(w, 50)) fake.window = 1 + below(w, FAKE_WINDOW_MAX);
+    fake.window_is_chunk = chance(w, 50);
     w->rig = rig_create(&fake, options, NUM_SLOTS);
 }
 

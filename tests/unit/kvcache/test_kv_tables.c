@@ -20,19 +20,26 @@ struct rig {
     struct kv_tables *t;
     struct block_hash root;
     int32_t tokens[MAX_LEN];
+    bool is_chunk;
 };
 
-static struct rig create(int32_t num_blocks)
+/* is_chunk: the second group's window. */
+static struct rig create_of(int32_t num_blocks, bool is_chunk)
 {
-    struct rig r;
+    struct rig r = {.is_chunk = is_chunk};
     const struct kv_groups groups = {
-        .count = 2, .num_ahead = AHEAD, .groups = {[FULL] = {0}, [WINDOWED] = {WINDOW}}};
+        .count = 2, .num_ahead = AHEAD, .groups = {[FULL] = {0}, [WINDOWED] = {WINDOW, is_chunk}}};
     assert_int_equal(block_manager_create(num_blocks, &r.bm, NULL), 0);
     assert_int_equal(prefix_cache_create(r.bm, &groups, "m", 1, &r.pc, NULL), 0);
     assert_int_equal(kv_tables_create(r.bm, r.pc, &groups, NUM_ROWS, MAX_LEN, &r.t, NULL), 0);
     prefix_cache_root(r.pc, "", 0, &r.root);
     for (int32_t i = 0; i < MAX_LEN; i++) r.tokens[i] = i;
     return r;
+}
+
+static struct rig create(int32_t num_blocks)
+{
+    return create_of(num_blocks, false);
 }
 
 static void destroy(struct rig *r)
@@ -77,7 +84,8 @@ static int32_t num_found(struct rig *r, const int32_t *tokens, int32_t max_block
     struct block_hash hash = r->root;
     int32_t n = kv_tables_match(r->t, NUM_ROWS - 1, tokens, max_blocks, &hash);
     expect_span(r, NUM_ROWS - 1, FULL, 0, n);
-    expect_span(r, NUM_ROWS - 1, WINDOWED, max_of(n * BLOCK_SIZE + 1 - WINDOW, 0) / BLOCK_SIZE, n);
+    int32_t next = n * BLOCK_SIZE, first = r->is_chunk ? next - next % WINDOW : max_of(next + 1 - WINDOW, 0);
+    expect_span(r, NUM_ROWS - 1, WINDOWED, first / BLOCK_SIZE, n);
     for (int32_t g = FULL; g <= WINDOWED; g++) {
         const struct kv_table *table = kv_tables_get(r->t, NUM_ROWS - 1, g);
         for (int32_t i = table->begin; i < table->end; i++)
@@ -115,6 +123,42 @@ static void test_a_window_moves_on(void **state)
     kv_tables_release(r.t, 0);
     assert_int_equal(block_manager_num_free(r.bm), 26);
     destroy(&r);
+}
+
+/* Chunks of two blocks and a half: what lies behind one goes when its last token has been computed. */
+static void test_a_chunk_is_left_at_once(void **state)
+{
+    (void)state;
+    struct rig r = create_of(26, true);
+    assert_int_equal(kv_tables_hold(r.t, 0, MAX_LEN), 0);
+    assert_false(kv_tables_is_behind(r.t, 0, WINDOW - 1));
+    kv_tables_pass(r.t, 0, WINDOW);
+    expect_span(&r, 0, WINDOWED, 2, REACH); /* a half of block 2 is the next chunk's */
+    assert_false(kv_tables_is_behind(r.t, 0, 2 * WINDOW - 1));
+    kv_tables_pass(r.t, 0, 2 * WINDOW);
+    expect_span(&r, 0, WINDOWED, 5, REACH);
+    assert_int_equal(kv_tables_hold(r.t, 0, MAX_LEN), 0);
+    expect_span(&r, 0, WINDOWED, 5, 5 + REACH);
+    kv_tables_release(r.t, 0);
+    destroy(&r);
+}
+
+/* Of the chunks nothing is in the cache any more. */
+static void test_a_hit_where_a_chunk_begins_needs_none_of_it(void **state)
+{
+    (void)state;
+    for (int is_chunk = 0; is_chunk < 2; is_chunk++) {
+        struct rig r = create_of(NUM_BLOCKS, is_chunk);
+        struct block_hash hash = r.root;
+        int32_t ids[8];
+        assert_int_equal(block_manager_hold(r.bm, 8, ids), 0);
+        for (int32_t i = 0; i < 8; i++)
+            prefix_cache_insert(r.pc, (int32_t[]){[FULL] = ids[i], [WINDOWED] = NO_BLOCK},
+                                r.tokens + i * BLOCK_SIZE, &hash);
+        assert_int_equal(num_found(&r, r.tokens, 8), is_chunk ? 2 * WINDOW / BLOCK_SIZE : 0);
+        block_manager_release(r.bm, 8, ids);
+        destroy(&r);
+    }
 }
 
 static void test_holding_is_all_or_nothing(void **state)
@@ -182,7 +226,7 @@ static void test_random(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 300; seed++) {
-        struct rig r = create(NUM_BLOCKS);
+        struct rig r = create_of(NUM_BLOCKS, seed % 2);
         int32_t tokens[MAX_LEN];
         for (uint32_t turn = 0; turn < 20; turn++) {
             struct rng_block x = rng_philox(seed, turn, 0);
@@ -208,6 +252,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_window_moves_on),
+        cmocka_unit_test(test_a_chunk_is_left_at_once),
+        cmocka_unit_test(test_a_hit_where_a_chunk_begins_needs_none_of_it),
         cmocka_unit_test(test_holding_is_all_or_nothing),
         cmocka_unit_test(test_a_hit_is_as_long_as_every_group_allows),
         cmocka_unit_test(test_why_a_window_has_no_hit),
