@@ -95,6 +95,27 @@ struct moe_desc {
 
 struct moe; /* device's own */
 
+enum { DELTA_TAPS = 4 };
+
+/* A layer that has a state in the place of K and V: linear attention by a gated delta rule, as Qwen3-Next has it. Of each
+ * token's projections q and k, Gk heads of Dk, and v, Gv heads of Dv, first go through a causal convolution over DELTA_TAPS
+ * tokens and SiLU; q and k become unit vectors, q / sqrt(Dk) then. A head of v, which goes with head h Gk / Gv of k, has a
+ * state S [Dk][Dv], zeros before the first token:
+ *
+ *   S <- e^(-e^decay softplus(a + dt_bias)) S;   S <- S + k (sigmoid(b) (v - S^T k))^T;   o = S^T q
+ *
+ * and gives RMSNorm(o) * norm * SiLU(z). */
+struct delta_desc {
+    int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
+    bool by_k_head; /* rows of the projections come by heads of k, not by what they are (delta) */
+    float norm_eps;
+    struct weight_view convolution;    /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last */
+    struct weight_view decay, dt_bias; /* [1][Gv] */
+    struct weight_view norm;           /* [1][Dv] */
+};
+
+struct delta_net; /* device's own; with the state of each batch_slot */
+
 struct kv_shape {
     int32_t num_layers; /* of a block: those of a group, where layers have block tables of their own */
     int32_t num_blocks, num_kv_heads, head_dim;
@@ -209,6 +230,10 @@ struct kernel_table {
     /* As linear_create, for a mixture of experts. NULL where the device has none. */
     int (*moe_create)(struct device *d, const struct moe_desc *desc, struct moe **out,
                       struct error *err) must_check;
+    /* As linear_create, for a layer with a state; the states of all batch_slots come with it. NULL where the device has none,
+     * and of the three operations on them. */
+    int (*delta_net_create)(struct device *d, const struct delta_desc *desc, struct delta_net **out,
+                            struct error *err) must_check;
     /* Once, when all weights are in: e.g. times the GEMM candidates. */
     int (*weights_done)(struct device *d, struct error *err) must_check;
 
@@ -292,6 +317,18 @@ struct kernel_table {
      * chunk reach, or what its sequence's mask says (mask.h). Prefill half by FlashAttention-2, decode half by Flash-Decoding. */
     void (*attention)(struct device *d, const struct batch *b, void *out, const void *qkv,
                       const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+
+    /* out[T][Gv Dv] (act), where projected[T] (act) are q, k, v and z, and rates[T] (act) b and a: all heads of one after those
+     * of the other, or q, k, v, z and b, a of one head of k after the other (by_k_head). A sequence whose first token here has
+     * position 0 begins with zeros; one goes on where its last step ended, or with that step's last token again. */
+    void (*delta)(struct device *d, const struct batch *b, void *out, const void *projected,
+                  const void *rates, struct delta_net *net);
+    /* Attention whose output is gated: projected[T][(2 Hq + 2 Hk) D] (act) has a gate behind each head of q; qkv gets the rest,
+     * gates[T][Hq D] the gates. Behind attention, x[T][Hq D] (act) *= sigmoid(gates). */
+    void (*split_gates)(struct device *d, const struct batch *b, void *qkv, void *gates,
+                        const void *projected, const struct attention_args *args);
+    void (*apply_gates)(struct device *d, const struct batch *b, void *x, const void *gates,
+                        const struct attention_args *args);
 
     /* Rows of x[R][H] (act) that pool join their batch_slots' sums, in the order of R, in double; the others are left
      * alone. Of a row that holds a NaN or an infinity the result says failed. Where num_pooled > 0. */

@@ -34,7 +34,8 @@ struct cpu_device {
 
     struct linear **linears; /* destroyed with the device */
     int num_linears;
-    struct moe_scratch *moe_scratch; /* moe.c: of the largest; NULL: no experts */
+    struct moe_scratch *moe_scratch;     /* moe.c: of the largest; NULL: no experts */
+    struct delta_scratch *delta_scratch; /* delta_net.c; NULL: no layer has a state */
 
     struct step_limits limits;
     int32_t vocab_size, hidden_size;
@@ -74,7 +75,7 @@ static inline const uint64_t *cpu_forbidden(const struct cpu_device *c)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* step.c, embed.c, norm.c, rope.c, attention.c, moe.c, sample.c, pool.c, device.c: entries of the table */
+/* step.c, embed.c, norm.c, rope.c, attention.c, moe.c, delta_net.c, sample.c, pool.c, device.c: entries of the table */
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 bool cpu_step_has_ended(struct device *d);
@@ -93,6 +94,14 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                    struct error *err) must_check;
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
              const struct moe *moe);
+int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
+                         struct error *err) must_check;
+void cpu_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
+               struct delta_net *net);
+void cpu_split_gates(struct device *d, const struct batch *b, void *qkv, void *gates, const void *projected,
+                     const struct attention_args *args);
+void cpu_apply_gates(struct device *d, const struct batch *b, void *x, const void *gates,
+                     const struct attention_args *args);
 void cpu_logits(struct device *d, const struct batch *b, const void *x, const struct linear *lm_head);
 void cpu_sample(struct device *d, struct batch *b);
 void cpu_pool(struct device *d, const struct batch *b, const void *x);

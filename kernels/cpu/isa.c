@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/delta_kernels.h"
 #include "kernels/cpu/row_kernels.h"
 
 /* What the operating system saves on a context switch: without it the registers may not be used. */
@@ -80,9 +81,11 @@ enum cpu_isa_level cpu_isa_detect(void)
 
 const struct cpu_isa *cpu_isa_kernels(enum cpu_isa_level level)
 {
-    static const struct cpu_isa portable = {&attention_kernels_portable, &row_kernels_portable};
-    static const struct cpu_isa avx2 = {&attention_kernels_avx2, &row_kernels_avx2};
-    static const struct cpu_isa avx512 = {&attention_kernels_avx512, &row_kernels_avx512};
+    static const struct cpu_isa portable = {&attention_kernels_portable, &row_kernels_portable,
+                                            &delta_kernels_portable};
+    static const struct cpu_isa avx2 = {&attention_kernels_avx2, &row_kernels_avx2, &delta_kernels_avx2};
+    static const struct cpu_isa avx512 = {&attention_kernels_avx512, &row_kernels_avx512,
+                                          &delta_kernels_avx512};
     switch (level) {
     case CPU_ISA_PORTABLE:
         return &portable;

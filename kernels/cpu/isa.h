@@ -46,6 +46,7 @@ int cpu_isa_parse(const char *name, enum cpu_isa_level *level, struct error *err
 struct cpu_isa {
     const struct attention_kernels *attention; /* attention_kernels.h */
     const struct row_kernels *rows;            /* row_kernels.h */
+    const struct delta_kernels *deltas;        /* delta_kernels.h */
 };
 
 const struct cpu_isa *cpu_isa_kernels(enum cpu_isa_level level);

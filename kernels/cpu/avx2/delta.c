@@ -1,0 +1,3 @@
+#include "kernels/cpu/delta_loops.h"
+
+const struct delta_kernels delta_kernels_avx2 = DELTA_KERNELS;

@@ -1,0 +1,36 @@
+/* delta_kernels.h - the loops of a gated delta rule (delta_net.c), for each instruction set. All give the same bits: each
+ * output is a sum of its own, in ascending order. */
+#ifndef KERNELS_CPU_DELTA_KERNELS_H
+#define KERNELS_CPU_DELTA_KERNELS_H
+
+#include <stdint.h>
+
+#include "kernels/device.h"
+
+enum { DELTA_LANES = 16 };
+
+/* One head and one token. */
+struct delta_update {
+    int32_t k_dim, v_dim; /* v_dim: a multiple of DELTA_LANES */
+    const float *from;    /* [k_dim][v_dim]: what the tokens before have left */
+    float *to;            /* the same behind this token; may be from */
+    const float *q, *k;   /* [k_dim] */
+    const float *v;       /* [v_dim] */
+    float decay, beta;
+    float *out; /* [v_dim] */
+};
+
+struct delta_kernels {
+    /* out[i] = SiLU(sum over j of taps[j][i] * in[j][i]) */
+    void (*convolve)(int32_t count, const float *const in[DELTA_TAPS], const float *taps, float *out);
+    /* to = decay from + k (beta (v - decay from^T k))^T; out = to^T q */
+    void (*update)(const struct delta_update *u);
+    /* out[i] = out[i] * scale * weight[i] * SiLU(gate[i]) */
+    void (*gate)(int32_t count, float *out, float scale, const float *weight, const float *gate);
+    /* x[i] = x[i] / (1 + e^-gate[i]) */
+    void (*sigmoid_mul)(int32_t count, float *x, const float *gate);
+};
+
+extern const struct delta_kernels delta_kernels_portable, delta_kernels_avx2, delta_kernels_avx512;
+
+#endif

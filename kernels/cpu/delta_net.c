@@ -1,0 +1,404 @@
+/* delta_net.c - layers with a state: the gated delta rule (device.h: delta_desc), and gates behind attention.
+ *
+ * A token after the other: the bits do not depend on how a prompt is cut. Beside the layer's products that is little: three
+ * products with a state of Dk x Dv for each head, where the projections are H x (2 Gk Dk + 2 Gv Dv).
+ *
+ * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
+ * other: so that this token can be computed again. */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cpu/delta_kernels.h"
+#include "kernels/cpu/device.h"
+
+enum { NUM_BEFORE = DELTA_TAPS - 1 };
+
+/* Where a batch_slot is. */
+struct delta_place {
+    int32_t position; /* tokens that the newest state has seen */
+    int32_t newest;   /* 0 or 1 */
+};
+
+struct delta_net {
+    int32_t num_k_heads, num_v_heads, k_dim, v_dim;
+    bool by_k_head;
+    float norm_eps;
+    float *taps;                   /* [DELTA_TAPS][channels] */
+    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
+    struct delta_place *places;    /* [num_batch_slots] */
+    float *states;                 /* [num_batch_slots][2][num_v_heads][k_dim][v_dim] */
+    float *inputs; /* [num_batch_slots][2][NUM_BEFORE][channels] q, k and v of the newest tokens */
+};
+
+/* For all layers of a model, which are alike. */
+struct delta_scratch {
+    float *raw,
+        *mixed; /* [T][channels] q, k and v before the convolution, where they are not in a row, and behind it */
+    float *gates; /* [T][Gv Dv] z */
+    float *unit;  /* [T][2 Gk Dk] q and k, unit vectors */
+};
+
+static int64_t v_width(const struct delta_net *n)
+{
+    return (int64_t)n->num_v_heads * n->v_dim;
+}
+
+static int64_t k_width(const struct delta_net *n)
+{
+    return (int64_t)n->num_k_heads * n->k_dim;
+}
+
+static int64_t num_channels(const struct delta_net *n)
+{
+    return 2 * k_width(n) + v_width(n);
+}
+
+static int64_t state_floats(const struct delta_net *n)
+{
+    return v_width(n) * n->k_dim;
+}
+
+static float *state_of(const struct delta_net *n, int32_t batch_slot, int32_t which)
+{
+    return n->states + (batch_slot * 2 + which) * state_floats(n);
+}
+
+static float *inputs_of(const struct delta_net *n, int32_t batch_slot, int32_t which)
+{
+    return n->inputs + (batch_slot * 2 + which) * NUM_BEFORE * num_channels(n);
+}
+
+/* ---- creating ---- */
+
+static bool alloc_scratch(struct cpu_device *c, const struct delta_net *n)
+{
+    struct device_memory *m = &c->memory;
+    uint64_t tokens = (uint64_t)c->limits.num_tokens;
+    if (c->delta_scratch) return true;
+    struct delta_scratch *s = c->delta_scratch = device_memory_alloc(m, sizeof *s);
+    if (!s) return false;
+    s->raw = device_memory_alloc_array(m, tokens * (uint64_t)num_channels(n), sizeof *s->raw);
+    s->mixed = device_memory_alloc_array(m, tokens * (uint64_t)num_channels(n), sizeof *s->mixed);
+    s->gates = device_memory_alloc_array(m, tokens * (uint64_t)v_width(n), sizeof *s->gates);
+    s->unit = device_memory_alloc_array(m, tokens * (uint64_t)(2 * k_width(n)), sizeof *s->unit);
+    return s->raw && s->mixed && s->gates && s->unit;
+}
+
+static bool alloc_net(struct cpu_device *c, struct delta_net *n)
+{
+    struct device_memory *m = &c->memory;
+    uint64_t slots = (uint64_t)c->limits.num_batch_slots, channels = (uint64_t)num_channels(n);
+    n->taps = device_memory_alloc_array(m, channels, DELTA_TAPS * sizeof *n->taps);
+    n->decay = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->decay);
+    n->dt_bias = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->dt_bias);
+    n->norm = device_memory_alloc_array(m, (uint64_t)n->v_dim, sizeof *n->norm);
+    n->places = device_memory_alloc_array(m, slots, sizeof *n->places);
+    n->states = device_memory_alloc_array(m, slots * 2, (uint64_t)state_floats(n) * sizeof *n->states);
+    n->inputs = device_memory_alloc_array(m, slots * 2 * NUM_BEFORE, channels * sizeof *n->inputs);
+    return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->states && n->inputs;
+}
+
+static int check_shapes(const struct delta_desc *desc, struct error *err)
+{
+    int64_t channels =
+        2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
+    assert_always(desc->num_v_heads % desc->num_k_heads == 0 && desc->v_dim % DELTA_LANES == 0);
+    if (desc->convolution.rows != channels || desc->convolution.cols != DELTA_TAPS)
+        return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
+    int status = weight_view_check_whole(&desc->convolution, err);
+    if (!status) status = weight_view_check_vector(&desc->decay, desc->num_v_heads, err);
+    if (!status) status = weight_view_check_vector(&desc->dt_bias, desc->num_v_heads, err);
+    return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
+}
+
+static void take_weights(struct delta_net *n, const struct delta_desc *desc)
+{
+    const struct weight_view *taps = &desc->convolution;
+    size_t row_bytes = dtype_row_bytes(taps->dtype, DELTA_TAPS);
+    for (int64_t i = 0; i < taps->rows; i++) {
+        float row[DELTA_TAPS];
+        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, DELTA_TAPS, row);
+        for (int j = 0; j < DELTA_TAPS; j++) n->taps[j * taps->rows + i] = row[j];
+    }
+    weight_view_vector_to_f32(&desc->decay, n->decay);
+    for (int32_t h = 0; h < n->num_v_heads; h++) n->decay[h] = expf(n->decay[h]);
+    weight_view_vector_to_f32(&desc->dt_bias, n->dt_bias);
+    weight_view_vector_to_f32(&desc->norm, n->norm);
+}
+
+int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
+                         struct error *err)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    int status = check_shapes(desc, err);
+    if (status) return status;
+    struct delta_net *n = device_memory_alloc(&c->memory, sizeof *n);
+    if (n)
+        *n = (struct delta_net){.num_k_heads = desc->num_k_heads,
+                                .num_v_heads = desc->num_v_heads,
+                                .k_dim = desc->k_dim,
+                                .v_dim = desc->v_dim,
+                                .by_k_head = desc->by_k_head,
+                                .norm_eps = desc->norm_eps};
+    if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
+        return error_set(err, STATUS_NO_MEMORY,
+                         "no memory for the states of %d sequences: lower --max-num-seqs",
+                         c->limits.num_batch_slots);
+    take_weights(n, desc);
+    *out = n;
+    return STATUS_OK;
+}
+
+/* ---- one step ---- */
+
+struct delta_task {
+    struct cpu_device *device;
+    const struct step *step;
+    struct delta_net *net;
+    const struct delta_scratch *scratch;
+    const float *raw; /* [T] rows of raw_stride: q, k, v of each token, in a row */
+    int64_t raw_stride;
+    const float *gates; /* [T] rows of gates_stride: z */
+    int64_t gates_stride;
+    const float *projected, *rates;
+    float *out;
+};
+
+/* Makes what the sequence goes on with the newest: zeros where it begins. */
+static void open_place(struct delta_net *n, int32_t batch_slot, int32_t position)
+{
+    struct delta_place *place = &n->places[batch_slot];
+    if (position > 0) {
+        assert_always(position == place->position || position == place->position - 1);
+        if (position < place->position) place->newest ^= 1;
+        return;
+    }
+    place->newest = 0;
+    memset(state_of(n, batch_slot, 0), 0, (size_t)state_floats(n) * sizeof(float));
+    memset(inputs_of(n, batch_slot, 0), 0, (size_t)(NUM_BEFORE * num_channels(n)) * sizeof(float));
+}
+
+/* Of by_k_head: q, k, v as one row, z as another. */
+static void gather(void *context, int thread_idx, int num_threads)
+{
+    const struct delta_task *t = context;
+    const struct delta_net *n = t->net;
+    int64_t begin, end, per_head = v_width(n) / n->num_k_heads, stride = 2 * (n->k_dim + per_head);
+    size_t k_bytes = (size_t)n->k_dim * sizeof(float), v_bytes = (size_t)per_head * sizeof(float);
+    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *q = t->scratch->raw + i * num_channels(n), *k = q + k_width(n), *v = k + k_width(n);
+        for (int32_t h = 0; h < n->num_k_heads; h++) {
+            const float *from = t->projected + (i * n->num_k_heads + h) * stride;
+            memcpy(q + h * n->k_dim, from, k_bytes);
+            memcpy(k + h * n->k_dim, from + n->k_dim, k_bytes);
+            memcpy(v + h * per_head, from + 2 * n->k_dim, v_bytes);
+            memcpy(t->scratch->gates + i * v_width(n) + h * per_head, from + 2 * n->k_dim + per_head,
+                   v_bytes);
+        }
+    }
+}
+
+/* In four sums. */
+static double sum_of_squares(const float *x, int32_t n)
+{
+    double sums[4] = {0};
+    for (int32_t i = 0; i < n; i++) sums[i % 4] += (double)x[i] * (double)x[i];
+    return sums[0] + sums[1] + (sums[2] + sums[3]);
+}
+
+static void make_unit(const float *x, int32_t n, double scale, float *out)
+{
+    float factor = (float)(scale / sqrt(sum_of_squares(x, n) + 1e-6));
+    for (int32_t i = 0; i < n; i++) out[i] = x[i] * factor;
+}
+
+/* Token t of the step, i-th of its sequence here. */
+static void convolve_token(const struct delta_task *t, int32_t seq, int32_t token, int32_t i)
+{
+    const struct delta_net *n = t->net;
+    int64_t channels = num_channels(n);
+    int32_t slot = t->step->batch_slots[seq];
+    const float *before = inputs_of(n, slot, n->places[slot].newest), *in[DELTA_TAPS];
+    for (int j = 0; j < DELTA_TAPS; j++) {
+        int32_t back = NUM_BEFORE - j; /* tokens */
+        in[j] =
+            back <= i ? t->raw + (token - back) * t->raw_stride : before + (NUM_BEFORE - back + i) * channels;
+    }
+    float *mixed = t->scratch->mixed + token * channels, *unit = t->scratch->unit + token * 2 * k_width(n);
+    t->device->isa->deltas->convolve((int32_t)channels, in, n->taps, mixed);
+    for (int32_t h = 0; h < 2 * n->num_k_heads; h++)
+        make_unit(mixed + h * n->k_dim, n->k_dim, h < n->num_k_heads ? 1 / sqrt(n->k_dim) : 1,
+                  unit + h * n->k_dim);
+}
+
+static void convolve(void *context, int thread_idx, int num_threads)
+{
+    const struct delta_task *t = context;
+    const int32_t *begins = t->step->cu_seqlens_q;
+    int64_t begin, end;
+    int32_t seq = 0;
+    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int32_t token = (int32_t)begin; token < end; token++) {
+        while (token >= begins[seq + 1]) seq++;
+        convolve_token(t, seq, token, token - begins[seq]);
+    }
+}
+
+/* The inputs before token `before` of the sequence's part, into to; from: those before the part. May be in place. */
+static void keep_inputs(const struct delta_task *t, int32_t seq, int32_t before, const float *from, float *to)
+{
+    const int64_t channels = num_channels(t->net);
+    for (int32_t j = 0; j < NUM_BEFORE; j++) {
+        int32_t i = before - NUM_BEFORE + j; /* of the part */
+        const float *row = i >= 0 ? t->raw + (t->step->cu_seqlens_q[seq] + i) * t->raw_stride
+                                  : from + (NUM_BEFORE + i) * channels;
+        memmove(to + j * channels, row, (size_t)channels * sizeof(float));
+    }
+}
+
+/* What a head of v does with a token. from and to: its states. */
+static void update_token(const struct delta_task *t, int32_t token, int32_t head, const float *from,
+                         float *to)
+{
+    const struct delta_net *n = t->net;
+    const struct delta_kernels *kernels = t->device->isa->deltas;
+    int32_t per_head = n->num_v_heads / n->num_k_heads, k_head = head / per_head,
+            b = n->by_k_head ? head + k_head * per_head : head,
+            a = b + (n->by_k_head ? per_head : n->num_v_heads);
+    const float *rates = t->rates + (int64_t)token * 2 * n->num_v_heads,
+                *unit = t->scratch->unit + token * 2 * k_width(n) + k_head * n->k_dim,
+                *v = t->scratch->mixed + token * num_channels(n) + 2 * k_width(n) + head * n->v_dim;
+    double rate = (double)rates[a] + (double)n->dt_bias[head], softplus = rate > 20 ? rate : log1p(exp(rate));
+    float *out = t->out + token * v_width(n) + head * n->v_dim;
+    const struct delta_update u = {.k_dim = n->k_dim,
+                                   .v_dim = n->v_dim,
+                                   .from = from,
+                                   .to = to,
+                                   .q = unit,
+                                   .k = unit + k_width(n),
+                                   .v = v,
+                                   .decay = (float)exp(-(double)n->decay[head] * softplus),
+                                   .beta = (float)(1 / (1 + exp(-(double)rates[b]))),
+                                   .out = out};
+    kernels->update(&u);
+    double variance = sum_of_squares(out, n->v_dim) / n->v_dim;
+    kernels->gate(n->v_dim, out, (float)(1 / sqrt(variance + (double)n->norm_eps)), n->norm,
+                  t->gates + token * t->gates_stride + head * n->v_dim);
+}
+
+static void update_head(const struct delta_task *t, int32_t seq, int32_t head)
+{
+    const struct delta_net *n = t->net;
+    int32_t slot = t->step->batch_slots[seq], newest = n->places[slot].newest,
+            last = t->step->cu_seqlens_q[seq + 1] - 1;
+    int64_t at = (int64_t)head * n->k_dim * n->v_dim;
+    float *state = state_of(n, slot, newest) + at;
+    for (int32_t token = t->step->cu_seqlens_q[seq]; token <= last; token++)
+        update_token(t, token, head, state, token == last ? state_of(n, slot, 1 - newest) + at : state);
+}
+
+static void update(void *context, int thread_idx, int num_threads)
+{
+    const struct delta_task *t = context;
+    int64_t begin, end;
+    thread_pool_range((int64_t)t->step->num_seqs * t->net->num_v_heads, thread_idx, num_threads, &begin,
+                      &end);
+    for (int64_t i = begin; i < end; i++)
+        update_head(t, (int32_t)(i / t->net->num_v_heads), (int32_t)(i % t->net->num_v_heads));
+}
+
+/* What the last token has left is the newest, beside it what was there before that token. */
+static void close_place(const struct delta_task *t, int32_t seq)
+{
+    const struct step *step = t->step;
+    struct delta_place *place = &t->net->places[step->batch_slots[seq]];
+    int32_t count = step->cu_seqlens_q[seq + 1] - step->cu_seqlens_q[seq];
+    float *before = inputs_of(t->net, step->batch_slots[seq], place->newest);
+    keep_inputs(t, seq, count, before, inputs_of(t->net, step->batch_slots[seq], 1 - place->newest));
+    keep_inputs(t, seq, count - 1, before, before);
+    *place = (struct delta_place){.position = step->seqlens_k[seq], .newest = 1 - place->newest};
+}
+
+void cpu_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
+               struct delta_net *n)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    const struct step *step = b->step;
+    const struct delta_scratch *scratch = c->delta_scratch;
+    const int64_t width = num_channels(n) + v_width(n), work = step->num_tokens * width;
+    struct delta_task t = {.device = c,
+                           .step = step,
+                           .net = n,
+                           .scratch = scratch,
+                           .raw = n->by_k_head ? scratch->raw : projected,
+                           .raw_stride = n->by_k_head ? num_channels(n) : width,
+                           .gates =
+                               n->by_k_head ? scratch->gates : (const float *)projected + num_channels(n),
+                           .gates_stride = n->by_k_head ? v_width(n) : width,
+                           .projected = projected,
+                           .rates = rates,
+                           .out = out};
+    for (int32_t seq = 0; seq < step->num_seqs; seq++)
+        open_place(n, step->batch_slots[seq], step->positions[step->cu_seqlens_q[seq]]);
+    if (n->by_k_head) cpu_device_run(c, work, gather, &t);
+    cpu_device_run(c, work * DELTA_TAPS, convolve, &t);
+    cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
+    for (int32_t seq = 0; seq < step->num_seqs; seq++) close_place(&t, seq);
+}
+
+/* ---- attention with gates ---- */
+
+struct gate_task {
+    const struct cpu_device *device;
+    const struct attention_args *args;
+    int32_t num_tokens;
+    float *qkv, *gates, *x;
+    const float *projected, *gates_of_x;
+};
+
+static void split_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct gate_task *t = context;
+    const struct attention_args *a = t->args;
+    int64_t begin, end, q = (int64_t)a->num_heads * a->head_dim,
+                        kv = (int64_t)2 * a->num_kv_heads * a->head_dim;
+    size_t head_bytes = (size_t)a->head_dim * sizeof(float);
+    thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *from = t->projected + i * (2 * q + kv);
+        for (int32_t h = 0; h < a->num_heads; h++, from += 2 * a->head_dim) {
+            memcpy(t->qkv + i * (q + kv) + h * a->head_dim, from, head_bytes);
+            memcpy(t->gates + i * q + h * a->head_dim, from + a->head_dim, head_bytes);
+        }
+        memcpy(t->qkv + i * (q + kv) + q, from, (size_t)kv * sizeof(float));
+    }
+}
+
+void cpu_split_gates(struct device *d, const struct batch *b, void *qkv, void *gates, const void *projected,
+                     const struct attention_args *args)
+{
+    struct gate_task t = {
+        .args = args, .num_tokens = b->step->num_tokens, .qkv = qkv, .gates = gates, .projected = projected};
+    cpu_device_run(cpu_device_of(d), (int64_t)t.num_tokens * args->num_heads * args->head_dim, split_rows,
+                   &t);
+}
+
+static void gate_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct gate_task *t = context;
+    int64_t begin, end, q = (int64_t)t->args->num_heads * t->args->head_dim;
+    thread_pool_range(t->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        t->device->isa->deltas->sigmoid_mul((int32_t)q, t->x + i * q, t->gates_of_x + i * q);
+}
+
+void cpu_apply_gates(struct device *d, const struct batch *b, void *x, const void *gates,
+                     const struct attention_args *args)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    struct gate_task t = {
+        .device = c, .args = args, .num_tokens = b->step->num_tokens, .x = x, .gates_of_x = gates};
+    cpu_device_run(c, (int64_t)t.num_tokens * args->num_heads * args->head_dim, gate_rows, &t);
+}

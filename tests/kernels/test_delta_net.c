@@ -1,0 +1,356 @@
+/* test_delta_net.c - layers with a state against a double-precision recurrence, however sequences are cut into steps and
+ * whoever is beside them; and attention's gates. */
+#include "fixture.h"
+
+enum { SEQS = 3, TOKENS_MAX = 120 };
+
+struct shape {
+    int32_t num_k_heads, num_v_heads, k_dim, v_dim;
+    bool by_k_head;
+};
+
+static const struct shape shapes[] = {{1, 1, 8, 16, false},
+                                      {2, 4, 24, 48, false},
+                                      {2, 6, 24, 48, true},
+                                      {1, 3, 64, 32, true},
+                                      {2, 2, 128, 128, false}};
+
+/* A layer's weights, and of each sequence what it projects and what comes out: of lengths[s] tokens. */
+struct layer {
+    struct shape shape;
+    int32_t channels, width; /* q, k, v; v alone */
+    float *taps, *decay, *dt_bias, *norm;
+    int32_t lengths[SEQS];
+    float *projected[SEQS], *rates[SEQS];
+    double *expected[SEQS];
+};
+
+static float *normal_floats(struct random *r, int64_t count, float center, float deviation)
+{
+    float *x = malloc((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++) x[i] = center + deviation * random_normal(r);
+    return x;
+}
+
+/* Where channel c (q, k, v, then z) of a token is among what is projected. */
+static int32_t place_of(const struct layer *l, int32_t c)
+{
+    const struct shape *s = &l->shape;
+    int32_t k_width = s->num_k_heads * s->k_dim, per_head = s->num_v_heads / s->num_k_heads * s->v_dim,
+            stride = 2 * (s->k_dim + per_head);
+    if (!s->by_k_head) return c;
+    if (c < k_width) return c / s->k_dim * stride + c % s->k_dim;
+    if (c < 2 * k_width) return (c - k_width) / s->k_dim * stride + s->k_dim + c % s->k_dim;
+    int32_t v = (c - 2 * k_width) % l->width, is_z = c >= l->channels;
+    return v / per_head * stride + 2 * s->k_dim + is_z * per_head + v % per_head;
+}
+
+static double projected_of(const struct layer *l, int32_t seq, int32_t token, int32_t channel)
+{
+    return token < 0 ? 0 : (double)l->projected[seq][token * (l->channels + l->width) + place_of(l, channel)];
+}
+
+/* a: behind b. */
+static double rate_of(const struct layer *l, int32_t seq, int32_t token, int32_t head, bool is_a)
+{
+    const struct shape *s = &l->shape;
+    int32_t per_head = s->num_v_heads / s->num_k_heads,
+            at = s->by_k_head ? head / per_head * 2 * per_head + is_a * per_head + head % per_head
+                              : is_a * s->num_v_heads + head;
+    return (double)l->rates[seq][token * 2 * s->num_v_heads + at];
+}
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+static double mixed_of(const struct layer *l, int32_t seq, int32_t token, int32_t channel)
+{
+    double sum = 0;
+    for (int j = 0; j < DELTA_TAPS; j++)
+        sum += (double)l->taps[channel * DELTA_TAPS + j] *
+               projected_of(l, seq, token - DELTA_TAPS + 1 + j, channel);
+    return silu(sum);
+}
+
+/* Values of a head, from channel first on, as a unit vector times scale. */
+static void unit_of(const struct layer *l, int32_t seq, int32_t token, int32_t first, double scale,
+                    double *out)
+{
+    double sum = 1e-6;
+    for (int32_t i = 0; i < l->shape.k_dim; i++) {
+        out[i] = mixed_of(l, seq, token, first + i);
+        sum += out[i] * out[i];
+    }
+    for (int32_t i = 0; i < l->shape.k_dim; i++) out[i] *= scale / sqrt(sum);
+}
+
+static void update_reference(const struct layer *l, int32_t seq, int32_t token, int32_t head, double *state,
+                             double *out)
+{
+    const struct shape *s = &l->shape;
+    double q[128], k[128], memory[128] = {0}, variance = 0;
+    int32_t k_head = head * s->num_k_heads / s->num_v_heads, k_width = s->num_k_heads * s->k_dim,
+            v = 2 * k_width + head * s->v_dim;
+    unit_of(l, seq, token, k_head * s->k_dim, 1 / sqrt(s->k_dim), q);
+    unit_of(l, seq, token, k_width + k_head * s->k_dim, 1, k);
+    double rate = rate_of(l, seq, token, head, true) + (double)l->dt_bias[head],
+           decay = exp(-exp((double)l->decay[head]) * log1p(exp(rate))),
+           beta = 1 / (1 + exp(-rate_of(l, seq, token, head, false)));
+    for (int32_t i = 0; i < s->k_dim; i++)
+        for (int32_t j = 0; j < s->v_dim; j++) memory[j] += k[i] * (state[i * s->v_dim + j] *= decay);
+    for (int32_t j = 0; j < s->v_dim; j++) {
+        double change = beta * (mixed_of(l, seq, token, v + j) - memory[j]);
+        out[j] = 0;
+        for (int32_t i = 0; i < s->k_dim; i++) out[j] += q[i] * (state[i * s->v_dim + j] += k[i] * change);
+        variance += out[j] * out[j] / s->v_dim;
+    }
+    for (int32_t j = 0; j < s->v_dim; j++)
+        out[j] *= (double)l->norm[j] / sqrt(variance + 1e-6) *
+                  silu(projected_of(l, seq, token, l->channels + head * s->v_dim + j));
+}
+
+static void compute_expected(struct layer *l, int32_t seq)
+{
+    const struct shape *s = &l->shape;
+    int64_t head_floats = (int64_t)s->k_dim * s->v_dim;
+    double *states = calloc((size_t)(s->num_v_heads * head_floats), sizeof *states);
+    l->expected[seq] = malloc((size_t)(l->lengths[seq] * l->width) * sizeof(double));
+    for (int32_t token = 0; token < l->lengths[seq]; token++)
+        for (int32_t h = 0; h < s->num_v_heads; h++)
+            update_reference(l, seq, token, h, states + h * head_floats,
+                             l->expected[seq] + token * l->width + h * s->v_dim);
+    free(states);
+}
+
+static void layer_init(struct layer *l, const struct shape *s, struct random *r)
+{
+    l->shape = *s;
+    l->width = s->num_v_heads * s->v_dim;
+    l->channels = 2 * s->num_k_heads * s->k_dim + l->width;
+    l->taps = normal_floats(r, (int64_t)l->channels * DELTA_TAPS, 0, 0.7f);
+    l->decay = normal_floats(r, s->num_v_heads, -2, 1);
+    l->dt_bias = normal_floats(r, s->num_v_heads, 0, 1);
+    l->norm = normal_floats(r, s->v_dim, 1, 0.2f);
+    for (int32_t seq = 0; seq < SEQS; seq++) {
+        l->lengths[seq] = 1 + random_below(r, 90);
+        l->projected[seq] = normal_floats(r, (int64_t)l->lengths[seq] * (l->channels + l->width), 0, 1);
+        l->rates[seq] = normal_floats(r, (int64_t)l->lengths[seq] * 2 * s->num_v_heads, 0, 2);
+        compute_expected(l, seq);
+    }
+}
+
+static void layer_free(struct layer *l)
+{
+    for (int32_t seq = 0; seq < SEQS; seq++) {
+        free(l->projected[seq]);
+        free(l->rates[seq]);
+        free(l->expected[seq]);
+    }
+    free(l->taps);
+    free(l->decay);
+    free(l->dt_bias);
+    free(l->norm);
+}
+
+/* A device with the layer, and room for a step. */
+struct rig {
+    struct device *d;
+    struct delta_net *net;
+    struct test_step *step;
+    const struct layer *layer;
+    float *projected, *rates, *out;
+};
+
+static void rig_open(struct rig *r, const char *isa, int num_threads, const struct layer *l)
+{
+    const struct shape *s = &l->shape;
+    const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+    const struct step_limits limits = {.num_tokens = TOKENS_MAX,
+                                       .num_seqs = SEQS,
+                                       .num_logits = 1,
+                                       .num_batch_slots = SEQS + 1,
+                                       .max_model_len = TOKENS_MAX,
+                                       .num_steps_in_flight = 1};
+    const struct delta_desc desc = {.num_k_heads = s->num_k_heads,
+                                    .num_v_heads = s->num_v_heads,
+                                    .k_dim = s->k_dim,
+                                    .v_dim = s->v_dim,
+                                    .by_k_head = s->by_k_head,
+                                    .norm_eps = 1e-6f,
+                                    .convolution =
+                                        weight_view_plain(l->taps, DTYPE_F32, l->channels, DELTA_TAPS),
+                                    .decay = weight_view_plain(l->decay, DTYPE_F32, 1, s->num_v_heads),
+                                    .dt_bias = weight_view_plain(l->dt_bias, DTYPE_F32, 1, s->num_v_heads),
+                                    .norm = weight_view_plain(l->norm, DTYPE_F32, 1, s->v_dim)};
+    struct error err = {0};
+    *r = (struct rig){.d = test_device_open(isa, num_threads), .layer = l};
+    if (r->d->ops->prepare(r->d, &limits, 64, 64, 64, &attention, 1, &err)) fail_msg("prepare: %s", err.text);
+    if (r->d->ops->delta_net_create(r->d, &desc, &r->net, &err)) fail_msg("create: %s", err.text);
+    r->step = test_step_new(TOKENS_MAX, SEQS, TOKENS_MAX / BLOCK_SIZE + 1);
+    r->projected = malloc((size_t)TOKENS_MAX * (size_t)(l->channels + l->width) * sizeof(float));
+    r->rates = malloc((size_t)TOKENS_MAX * 2 * (size_t)s->num_v_heads * sizeof(float));
+    r->out = malloc((size_t)TOKENS_MAX * (size_t)l->width * sizeof(float));
+}
+
+static void rig_close(struct rig *r)
+{
+    test_step_free(r->step);
+    r->d->ops->close(r->d);
+    free(r->projected);
+    free(r->rates);
+    free(r->out);
+}
+
+struct part {
+    int32_t seq, slot, first, count;
+};
+
+static void rig_run(struct rig *r, const struct part *parts, int num_parts, float *out[SEQS])
+{
+    const struct layer *l = r->layer;
+    static const int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1];
+    int32_t slots[SEQS];
+    size_t row = (size_t)(l->channels + l->width), rates = 2 * (size_t)l->shape.num_v_heads;
+    test_step_clear(r->step);
+    r->step->step.batch_slots = slots;
+    for (int i = 0; i < num_parts; i++) {
+        const struct part *p = &parts[i];
+        size_t at = (size_t)r->step->step.num_tokens, count = (size_t)p->count, first = (size_t)p->first;
+        memcpy(r->projected + at * row, l->projected[p->seq] + first * row, count * row * sizeof(float));
+        memcpy(r->rates + at * rates, l->rates[p->seq] + first * rates, count * rates * sizeof(float));
+        slots[i] = p->slot;
+        test_step_add(r->step, blocks, p->first, p->count, false);
+    }
+    struct batch *b = r->d->ops->step_begin(r->d, &r->step->step);
+    r->d->ops->delta(r->d, b, r->out, r->projected, r->rates, r->net);
+    test_step_end(r->d, NULL);
+    const float *from = r->out;
+    for (int i = 0; i < num_parts; i++) {
+        size_t count = (size_t)parts[i].count * (size_t)l->width;
+        memcpy(out[parts[i].seq] + (size_t)parts[i].first * (size_t)l->width, from, count * sizeof(float));
+        from += count;
+    }
+}
+
+/* All sequences, each at a pace of its own, in slots from first_slot on; now and then the last token comes again. */
+static void run_all(struct rig *r, int32_t chunk_max, int32_t first_slot, struct random *random,
+                    float *out[SEQS])
+{
+    int32_t done[SEQS] = {0};
+    for (bool any = true; any;) {
+        struct part parts[SEQS];
+        int num_parts = 0;
+        for (int32_t seq = 0; seq < SEQS; seq++) {
+            int32_t left = r->layer->lengths[seq] - done[seq];
+            if (left == 0 || random_below(random, 4) == 0) continue;
+            int32_t again = done[seq] > 0 && random_below(random, 4) == 0,
+                    count = 1 + random_below(random, chunk_max);
+            count = min_of(count, left + again);
+            parts[num_parts++] =
+                (struct part){seq, (first_slot + seq) % (SEQS + 1), done[seq] - again, count};
+            done[seq] += count - again;
+        }
+        if (num_parts > 0) rig_run(r, parts, num_parts, out);
+        any = false;
+        for (int32_t seq = 0; seq < SEQS; seq++) any |= done[seq] < r->layer->lengths[seq];
+    }
+}
+
+static void expect_near(const struct layer *l, int32_t seq, const float *out)
+{
+    for (int32_t i = 0; i < l->lengths[seq] * l->width; i++) {
+        double difference = fabs((double)out[i] - l->expected[seq][i]);
+        if (!(difference <= 2e-4 * (1 + fabs(l->expected[seq][i]))))
+            fail_msg("token %d of %d, value %d: %g instead of %g", i / l->width, l->lengths[seq],
+                     i % l->width, (double)out[i], l->expected[seq][i]);
+    }
+}
+
+static void equals_reference(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(shapes); i++) {
+        struct layer l;
+        float *first[SEQS], *other[SEQS];
+        layer_init(&l, &shapes[i], &random);
+        for (int32_t seq = 0; seq < SEQS; seq++) {
+            first[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
+            other[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
+        }
+        for (int way = 0; way < 4; way++) {
+            static const int32_t chunks[] = {90, 1, 3, 17};
+            struct rig r;
+            rig_open(&r, isa, 1 + way % 3, &l);
+            run_all(&r, min_of(chunks[way], (int32_t)TOKENS_MAX / SEQS), way, &random, way ? other : first);
+            if (way == 1) run_all(&r, 5, 3, &random, other); /* in slots that others have used */
+            rig_close(&r);
+            for (int32_t seq = 0; seq < SEQS; seq++) {
+                size_t count = (size_t)(l.lengths[seq] * l.width);
+                expect_near(&l, seq, first[seq]);
+                if (way && num_bits_different(first[seq], other[seq], count))
+                    fail_msg("%s: chunks of up to %d give other bits", isa, chunks[way]);
+            }
+        }
+        for (int32_t seq = 0; seq < SEQS; seq++) {
+            free(first[seq]);
+            free(other[seq]);
+        }
+        layer_free(&l);
+    }
+}
+
+static void test_equals_reference(void **state)
+{
+    (void)state;
+    for_each_isa(equals_reference);
+}
+
+static void gates(const char *isa)
+{
+    enum { HEADS = 3, KV_HEADS = 1, DIM = 20, TOKENS = 9, Q = HEADS * DIM, KV = 2 * KV_HEADS * DIM };
+    const struct attention_args args = {.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM};
+    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1};
+    struct random random = {.seed = test_seed()};
+    struct error err = {0};
+    struct device *d = test_device_open(isa, 2);
+    if (d->ops->prepare(d, &limits, 64, 64, 64, &args, 1, &err)) fail_msg("prepare: %s", err.text);
+    struct test_step *step = test_step_new(TOKENS, 1, 1);
+    float *projected = normal_floats(&random, TOKENS * (2 * Q + KV), 0, 3), qkv[TOKENS * (Q + KV)],
+          own[TOKENS * Q], x[TOKENS * Q];
+    test_step_add(step, (int32_t[]){0}, 0, TOKENS, false);
+    struct batch *b = d->ops->step_begin(d, &step->step);
+    d->ops->split_gates(d, b, qkv, own, projected, &args);
+    for (int i = 0; i < TOKENS * Q; i++) x[i] = qkv[i / Q * (Q + KV) + i % Q];
+    d->ops->apply_gates(d, b, x, own, &args);
+    test_step_end(d, NULL);
+    for (int t = 0; t < TOKENS; t++) {
+        const float *from = projected + t * (2 * Q + KV);
+        for (int i = 0; i < Q; i++) {
+            double q = (double)from[i / DIM * 2 * DIM + i % DIM],
+                   gate = (double)from[i / DIM * 2 * DIM + DIM + i % DIM];
+            assert_true(fabs((double)x[t * Q + i] - q / (1 + exp(-gate))) <= 2e-6 * fabs(q));
+        }
+        assert_memory_equal(qkv + t * (Q + KV) + Q, from + 2 * Q, KV * sizeof(float));
+    }
+    free(projected);
+    test_step_free(step);
+    d->ops->close(d);
+}
+
+static void test_gates(void **state)
+{
+    (void)state;
+    for_each_isa(gates);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_reference),
+        cmocka_unit_test(test_gates),
+    };
+    if (getenv("FLASHD_TEST_DEVICE")) return 0; /* a GPU has no such layers */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
