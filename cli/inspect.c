@@ -91,6 +91,10 @@ static void print_fit(const struct model_cost *m)
     printf("\nK/V cache     %.1f KiB a token in bf16, %.1f KiB in f32\n", (double)token_bytes / 1024,
            (double)model_config_kv_bytes_per_token(c, DTYPE_F32) / 1024);
     print_kv_groups(c);
+    if (model_config_has_states(c))
+        printf("states        %.1f MiB a running sequence, of %d of %d layers\n",
+               (double)model_config_state_bytes(c) / (1 << 20),
+               c->num_layers - model_config_num_attention_layers(c, c->num_layers), c->num_layers);
     printf("this machine  %.1f GiB of memory: the weights%s and about %.1f million tokens of bf16 K/V\n",
            (double)memory / (double)GIB, left ? " fit," : " do not fit,",
            (double)left / (double)max_of(token_bytes, (uint64_t)1) / 1e6);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bit_set.h"
 #include "base/check.h"
 
 const char *const model_operation_names[NUM_OPERATIONS] = {"q, k, v", "attention output", "gate, up",
@@ -31,6 +32,13 @@ static void add_layer(struct operation_cost costs[NUM_OPERATIONS], const struct 
                   {WEIGHT_K, OPERATION_QKV},
                   {WEIGHT_V, OPERATION_QKV},
                   {WEIGHT_O, OPERATION_ATTENTION_OUTPUT},
+                  {WEIGHT_DELTA_QKV, OPERATION_QKV},
+                  {WEIGHT_DELTA_Z, OPERATION_QKV},
+                  {WEIGHT_DELTA_QKVZ, OPERATION_QKV},
+                  {WEIGHT_DELTA_B, OPERATION_QKV},
+                  {WEIGHT_DELTA_A, OPERATION_QKV},
+                  {WEIGHT_DELTA_BA, OPERATION_QKV},
+                  {WEIGHT_DELTA_OUT, OPERATION_ATTENTION_OUTPUT},
                   {WEIGHT_GATE, OPERATION_GATE_UP},
                   {WEIGHT_UP, OPERATION_GATE_UP},
                   {WEIGHT_DOWN, OPERATION_DOWN},
@@ -63,17 +71,18 @@ static void add_costs(struct operation_cost *to, const struct operation_cost *mo
     }
 }
 
-static bool is_sparse(const struct model_config *c, int32_t layer)
+/* Layers of the same kinds have weights of the same shapes. */
+static bool are_alike(const struct model_config *c, int32_t a, int32_t b)
 {
-    return c->sparse_layers[layer / 64] >> (layer % 64) & 1;
+    return bit_set_has(c->sparse_layers, (size_t)a) == bit_set_has(c->sparse_layers, (size_t)b) &&
+           bit_set_has(c->stateful_layers, (size_t)a) == bit_set_has(c->stateful_layers, (size_t)b);
 }
 
 static void sum_layers(struct model_cost *m, const struct model_files *f, bool is_dummy)
 {
     struct operation_cost costs[NUM_OPERATIONS] = {0};
     for (int32_t layer = 0; layer < m->config->num_layers; layer++) {
-        bool is_known =
-            is_dummy && layer > 0 && is_sparse(m->config, layer) == is_sparse(m->config, layer - 1);
+        bool is_known = is_dummy && layer > 0 && are_alike(m->config, layer, layer - 1);
         if (!is_known) {
             memset(costs, 0, sizeof costs);
             add_layer(costs, f, layer);
@@ -133,6 +142,14 @@ static double num_experts_read(const struct model_config *c, double num_tokens)
     return e * (1 - pow(1 - c->num_chosen_experts / e, num_tokens));
 }
 
+/* A state is multiplied by k, changed, and multiplied by q for each token; a step reads and writes it once. */
+static void add_state(const struct model_config *c, int32_t num_new, struct step_work *w)
+{
+    double values = (double)model_config_delta_width(c) * c->delta_k_dim;
+    w->flops += 2 * 3 * values * num_new;
+    w->bytes += 2 * sizeof(float) * values;
+}
+
 /* Keys that a sequence's new tokens see in a layer, together; and those of them that are read. */
 static void add_attention(const struct model_cost *m, int32_t layer, int32_t num_new, int32_t num_done,
                           struct step_work *w)
@@ -155,7 +172,10 @@ struct step_work model_cost_step(const struct model_cost *m, int32_t num_seqs, i
     struct step_work w = {0, 0};
     double num_tokens = (double)num_seqs * num_new;
     for (int32_t layer = 0; layer < m->config->num_layers; layer++)
-        add_attention(m, layer, num_new, num_done, &w);
+        if (bit_set_has(m->config->stateful_layers, (size_t)layer))
+            add_state(m->config, num_new, &w);
+        else
+            add_attention(m, layer, num_new, num_done, &w);
     w.flops *= num_seqs;
     w.bytes *= num_seqs;
     for (int o = 0; o < NUM_OPERATIONS; o++) {

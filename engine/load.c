@@ -121,6 +121,11 @@ static void choose_kv_layout(struct load *load)
     load->kv_layout = load->device->is_gpu ? kv_layout_single(c) : kv_layout_of(c, longest);
 }
 
+static bool has_states(const struct load *load)
+{
+    return model_config_has_states(model_files_config(load->files));
+}
+
 static double target_us(const struct load *load)
 {
     int64_t ms = load->config->target_itl ? load->config->target_itl
@@ -141,7 +146,7 @@ static struct engine_options engine_options_of(const struct load *load)
         .num_host_blocks = load->num_host_blocks,
         .kv_block_bytes = load->kv_block_bytes,
         .target_us = target_us(load),
-        .enable_prefix_caching = load->config->enable_prefix_caching,
+        .enable_prefix_caching = load->config->enable_prefix_caching && !has_states(load),
         .leaves_requests = load->leaves_requests,
         .kv_dtype = load->kv_dtype,
         .energy_meter = load->energy_meter,
@@ -245,6 +250,11 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              (double)block_bytes * load->facts.num_blocks * mib, load->facts.num_blocks, BLOCK_SIZE,
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
              load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
+    if (has_states(load))
+        log_info(
+            "layers with a state: %.1f MiB of each running sequence; prompts that begin alike and preempted "
+            "sequences are computed again",
+            (double)model_config_state_bytes(model_files_config(load->files)) * mib);
     if (load->kv_layout.window == 0) return;
     log_info("K/V groups: %d of %d layers whose tokens take %.1f KiB each, %d that keep no more than the %d "
              "tokens of a "
@@ -302,8 +312,10 @@ static int load_pool(struct load *load, struct error *err)
     status = choose_num_blocks(load, block_bytes, err);
     if (status) return status;
     load->kv_block_bytes = block_bytes;
-    load->num_host_blocks = (int32_t)min_of(load->config->kv_offload_bytes / max_of(block_bytes, (uint64_t)1),
-                                            (uint64_t)load->facts.num_blocks);
+    if (!has_states(load))
+        load->num_host_blocks =
+            (int32_t)min_of(load->config->kv_offload_bytes / max_of(block_bytes, (uint64_t)1),
+                            (uint64_t)load->facts.num_blocks);
     status =
         model_kv_pool_create(load->model, load->facts.num_blocks, load->num_host_blocks, load->kv_dtype, err);
     if (!status) log_memory_plan(load, block_bytes);

@@ -19,7 +19,7 @@ struct request_sampling {
 struct step_buffer {
     struct step step;
     int32_t *token_ids, *positions, *slot_mapping; /* [num_tokens], [groups][num_tokens] */
-    int32_t *cu_seqlens_q, *seqlens_k,
+    int32_t *cu_seqlens_q, *batch_slots, *seqlens_k,
         *block_tables;            /* [num_seqs + 1], [num_seqs], [groups][num_seqs][stride] */
     int32_t *logit_rows;          /* [num_logits] */
     struct sample_params *sample; /* [num_logits] */
@@ -41,6 +41,7 @@ static int buffer_create(struct step_buffer *buf, const struct step_limits *limi
     buf->positions = calloc(tokens, sizeof(int32_t));
     buf->slot_mapping = calloc(groups * tokens, sizeof(int32_t));
     buf->cu_seqlens_q = calloc(seqs + 1, sizeof(int32_t));
+    buf->batch_slots = calloc(seqs, sizeof(int32_t));
     buf->seqlens_k = calloc(seqs, sizeof(int32_t));
     buf->block_tables = calloc(groups * seqs * (size_t)stride, sizeof(int32_t));
     buf->logit_rows = calloc(logits, sizeof(int32_t));
@@ -51,12 +52,13 @@ static int buffer_create(struct step_buffer *buf, const struct step_limits *limi
                               .positions = buf->positions,
                               .slot_mapping = buf->slot_mapping,
                               .cu_seqlens_q = buf->cu_seqlens_q,
+                              .batch_slots = buf->batch_slots,
                               .seqlens_k = buf->seqlens_k,
                               .block_tables = buf->block_tables,
                               .logit_rows = buf->logit_rows,
                               .sample = buf->sample};
-    bool all = buf->token_ids && buf->positions && buf->slot_mapping && buf->cu_seqlens_q && buf->seqlens_k &&
-               buf->block_tables && buf->logit_rows && buf->sample;
+    bool all = buf->token_ids && buf->positions && buf->slot_mapping && buf->cu_seqlens_q &&
+               buf->batch_slots && buf->seqlens_k && buf->block_tables && buf->logit_rows && buf->sample;
     return all ? 0 : STATUS_NO_MEMORY;
 }
 
@@ -66,6 +68,7 @@ static void buffer_destroy(struct step_buffer *buf)
     free(buf->positions);
     free(buf->slot_mapping);
     free(buf->cu_seqlens_q);
+    free(buf->batch_slots);
     free(buf->seqlens_k);
     free(buf->block_tables);
     free(buf->logit_rows);
@@ -191,6 +194,7 @@ static void add_entry(struct step_builder *b, struct step_buffer *buf, const str
     }
     int32_t s = step->num_seqs++;
     buf->cu_seqlens_q[s + 1] = step->num_tokens;
+    buf->batch_slots[s] = seq->batch_slot;
     buf->seqlens_k[s] = e->position + e->num_tokens;
     add_rows(b, buf, seq, e);
 }

@@ -140,6 +140,24 @@ static const struct family families[] = {
         .has_router_bias = true,
         .max_position_embeddings = 131072,
     },
+#define HYBRID                                                                                               \
+    .qk_norm = true, .norms_add_one = true, .partial_rotary = true, .rotary_part = 0.25,                     \
+    .gated_attention = true, .full_attention_interval = 4, .head_dim = 256, .max_position_embeddings = 32768
+#define HYBRID_MOE HYBRID, .has_experts = true, .router_normalizes = true, .has_shared_weight = true
+#define QWEN_3_5 HYBRID, .weight_changes = qwen3_5_weights
+#define QWEN_3_5_MOE HYBRID_MOE, .weight_changes = qwen3_5_weights
+    {
+        .names = {NULL, "Qwen3NextForCausalLM", "qwen3_next"},
+        HYBRID_MOE,
+        .weight_changes = qwen3_next_weights,
+        .delta_by_k_head = true,
+    },
+    {.names = {NULL, "Qwen3_5ForCausalLM", "qwen3_5_text"}, QWEN_3_5},
+    {.names = {NULL, "Qwen3_5ForConditionalGeneration", "qwen3_5"}, .is_in_text_config = true, QWEN_3_5},
+    {.names = {NULL, "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"}, QWEN_3_5_MOE},
+    {.names = {NULL, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"},
+     .is_in_text_config = true,
+     QWEN_3_5_MOE},
     {
         .names = {"gpt-oss", "GptOssForCausalLM", "gpt_oss"},
         .weight_changes = gpt_oss_weights,
@@ -166,7 +184,9 @@ static const struct other_family {
     {{"gemma", "GemmaForCausalLM", "gemma"}, "scaled embeddings and a GELU gate"},
     {{"command-r", "CohereForCausalLM", "cohere"}, "attention and MLP side by side"},
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
-    {{"qwen3next", "Qwen3NextForCausalLM", "qwen3_next"}, "linear attention and a mixture of experts"},
+    {{"qwen3next", NULL, NULL}, "to be a directory: of linear attention GGUF's names are not known"},
+    {{"qwen35", NULL, NULL}, "to be a directory: of linear attention GGUF's names are not known"},
+    {{"qwen35moe", NULL, NULL}, "to be a directory: of linear attention GGUF's names are not known"},
     {{"granitemoe", "GraniteMoeForCausalLM", "granitemoe"}, "a mixture of experts"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
     {{"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, "latent attention and a mixture of experts"},
@@ -188,7 +208,7 @@ static const char *needs_of(enum family_namespace where, const char *name, size_
 }
 
 struct name_list {
-    char text[256];
+    char text[384];
 };
 
 /* "llama, qwen2 and qwen3"; of classes the shorter names of their types. */

@@ -2,7 +2,7 @@
  *
  * A file tells one model's facts: sizes, theta, a window. What its class computes with them stands in none;
  * the readers (gguf_config.h, hf_config.h) take it from here. All families with a row are decoders: RMSNorm
- * around attention and MLP, grouped-query attention, a gated MLP or experts that are one; forward.c is one for all. One
+ * around attention and MLP, grouped-query attention or a state, a gated MLP or experts that are one; forward.c is one for all. One
  * more is a row, and a table of changes if it names its weights in its own way. Read-only. Thread: any. */
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
@@ -48,6 +48,11 @@ struct family {
     bool has_multipliers;    /* of embeddings, residuals, scores and logits */
     bool has_query_scalar;   /* scores are divided by the root of query_pre_attn_scalar */
     bool partial_rotary;     /* partial_rotary_factor counts */
+    double rotary_part;      /* it, where none is given; 0: 1 */
+    bool gated_attention;    /* each head of q has a gate of attention's output behind it */
+    int32_t
+        full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
+    bool delta_by_k_head;    /* projections of a layer with a state come by heads of k */
     bool has_harmony_tokens; /* <|return|> and <|call|> end a turn, <|end|> does not */
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */

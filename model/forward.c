@@ -20,8 +20,29 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
     tail = (struct tail){ROWS_LOGITS, m->logit_residual, m->qkv}; /* attention was the last to read qkv */
     d->ops->pick_logit_rows(d, b, tail.residual, m->residual, (size_t)c->hidden_size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
-                            (size_t)c->num_heads * (size_t)c->head_dim * (size_t)d->act_bytes);
+                            (size_t)m->layers[c->num_layers - 1].mixed_width * (size_t)d->act_bytes);
     return tail;
+}
+
+/* Of all tokens, into attended; but where nobody wants logits of the last layer, what it leaves for later steps alone. */
+static void mix_tokens(const struct model *m, const struct batch *b, const struct layer *layer,
+                       bool is_wanted)
+{
+    struct device *d = m->device;
+    const struct kernel_table *k = d->ops;
+    const bool gated = m->config.family->gated_attention;
+    if (layer->delta_net) {
+        k->linear(d, b, ROWS_TOKENS, m->projected, m->normed, layer->projections);
+        k->linear(d, b, ROWS_TOKENS, m->gates, m->normed, layer->rates);
+        k->delta(d, b, m->attended, m->projected, m->gates, layer->delta_net);
+        return;
+    }
+    k->linear(d, b, ROWS_TOKENS, gated ? m->projected : m->qkv, m->normed, layer->qkv);
+    if (gated) k->split_gates(d, b, m->qkv, m->gates, m->projected, &layer->attention);
+    k->rope_kv_write(d, b, m->qkv, m->kv_pool, layer->kv_layer, &layer->rope);
+    if (!is_wanted) return;
+    k->attention(d, b, m->attended, m->qkv, m->kv_pool, layer->kv_layer, &layer->attention);
+    if (gated) k->apply_gates(d, b, m->attended, m->gates, &layer->attention);
 }
 
 void forward(const struct model *m, const struct batch *b, const struct step *step)
@@ -37,10 +58,8 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         /* the MLP's output of the layer before is added where the sum is needed next: in the norm */
         const void *delta = i == 0 ? NULL : m->delta;
         k->rms_norm(d, b, ROWS_TOKENS, m->normed, m->residual, delta, &layer->attention_norm);
-        k->linear(d, b, ROWS_TOKENS, m->qkv, m->normed, layer->qkv);
-        k->rope_kv_write(d, b, m->qkv, m->kv_pool, layer->kv_layer, &layer->rope);
+        mix_tokens(m, b, layer, i < last || step->num_logits > 0);
         if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
-        k->attention(d, b, m->attended, m->qkv, m->kv_pool, layer->kv_layer, &layer->attention);
         if (i == last) t = last_tail(m, b, step);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
         k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, &layer->mlp_norm);

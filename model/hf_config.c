@@ -205,6 +205,42 @@ static int32_t read_window(struct json_reader *r, const struct family *family)
     return is_used ? window : 0;
 }
 
+/* Which layers have a state in the place of K and V, and its shape. */
+static int read_states(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *types = json_find(r, "layer_types"), *type;
+    int64_t layer = 0, interval = c->family->full_attention_interval;
+    if (interval == 0) return STATUS_OK;
+    interval = json_int(r, "full_attention_interval", interval, 1, INT32_MAX);
+    if (types && cJSON_GetArraySize(types) != c->num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(types), c->num_layers);
+    if (!types) model_config_add_layers(c->stateful_layers, c->num_layers, (int32_t)interval);
+    cJSON_ArrayForEach(type, types)
+    {
+        const char *text = cJSON_IsString(type) ? type->valuestring : "";
+        if (!strcmp(text, "linear_attention") && layer < LAYERS_MAX)
+            bit_set_add(c->stateful_layers, (size_t)layer);
+        else if (strcmp(text, "full_attention") != 0)
+            return error_set(
+                r->err, STATUS_UNSUPPORTED,
+                "%s: layer_types has \"%s\"; \"full_attention\" and \"linear_attention\" are supported",
+                r->path, printable_from(text, strlen(text)).text);
+        layer++;
+    }
+    c->delta_k_heads = size_of(r, "linear_num_key_heads", 16);
+    c->delta_v_heads = size_of(r, "linear_num_value_heads", 32);
+    c->delta_k_dim = size_of(r, "linear_key_head_dim", 128);
+    c->delta_v_dim = size_of(r, "linear_value_head_dim", 128);
+    if (json_int(r, "linear_conv_kernel_dim", DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: linear_conv_kernel_dim is not supported unless it is %d", r->path, DELTA_TAPS);
+    if (!json_bool(r, "attn_output_gate", true))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: attn_output_gate is false, which is not supported",
+                         r->path);
+    return r->status;
+}
+
 static int read_sliding_window(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
@@ -371,8 +407,9 @@ static const cJSON *rope_object(const struct json_reader *r, const char *layer_t
 static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, const struct model_config *c,
                            int32_t *rotary_dim)
 {
-    double part =
-        json_real(inner, "partial_rotary_factor", json_real(r, "partial_rotary_factor", 1, 0, 1), 0, 1);
+    double fallback = c->family->rotary_part > 0 ? c->family->rotary_part : 1,
+           part = json_real(inner, "partial_rotary_factor",
+                            json_real(r, "partial_rotary_factor", fallback, 0, 1), 0, 1);
     *rotary_dim = (int32_t)(c->head_dim * part);
     if (part == 1 || c->family->partial_rotary) return STATUS_OK;
     return error_set(r->err, STATUS_UNSUPPORTED, "%s: partial_rotary_factor is set, which is not supported",
@@ -470,6 +507,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     model_config_take_family(c);
     if (c->family->qk_norm_may_be) c->qk_norm = json_bool(r, "use_qk_norm", false);
     status = read_experts(r, c);
+    if (!status) status = read_states(r, c);
     if (!status) status = read_sliding_window(r, c);
     if (!status) status = read_unrotated_layers(r, c);
     if (!status) status = read_rope(r, c);
@@ -486,6 +524,8 @@ static int read_config(struct json_reader *r, struct model_config *c)
     if (!status && c->family->is_in_text_config) text.object = json_find(r, "text_config");
     if (!status) status = read_text_config(&text, c);
     if (status) return status;
+    if (!json_find(&text, "tie_word_embeddings"))
+        c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", c->tie_word_embeddings);
     status = quantisation_read(json_find(r, "quantization_config") ? r : &text, &c->quantisation);
     if (status) return status;
     add_eos_ids(&text, c);

@@ -22,7 +22,8 @@ static int32_t num_alike(const struct model_config *c, int32_t before, bool wind
 
 struct kv_layout kv_layout_single(const struct model_config *c)
 {
-    return (struct kv_layout){.layers_per_block = c->num_layers, .num_full = 1};
+    return (struct kv_layout){.layers_per_block = model_config_num_attention_layers(c, c->num_layers),
+                              .num_full = 1};
 }
 
 struct kv_layout kv_layout_of(const struct model_config *c, int32_t max_model_len)
@@ -43,7 +44,7 @@ struct kv_layout kv_layout_of(const struct model_config *c, int32_t max_model_le
 
 struct kv_place kv_layout_place(const struct kv_layout *l, const struct model_config *c, int32_t layer)
 {
-    if (l->window == 0) return (struct kv_place){0, layer};
+    if (l->window == 0) return (struct kv_place){0, model_config_num_attention_layers(c, layer)};
     bool windowed = is_windowed(c, layer);
     int32_t n = num_alike(c, layer, windowed);
     return (struct kv_place){(windowed ? l->num_full : 0) + n / l->layers_per_block, n % l->layers_per_block};

@@ -23,7 +23,7 @@ struct kv_layout {
     bool is_chunk;                  /* kv_groups.h */
 };
 
-/* One group of all layers. */
+/* One group of all layers that have K and V. */
 struct kv_layout kv_layout_single(const struct model_config *c);
 /* For sequences of at most max_model_len tokens: a window that none of them leaves is none. */
 struct kv_layout kv_layout_of(const struct model_config *c, int32_t max_model_len);
@@ -37,6 +37,7 @@ struct kv_place {
     int32_t group, layer; /* layer: of the group's blocks */
 };
 
+/* Of a layer with a state: that of the next layer that has K and V. */
 struct kv_place kv_layout_place(const struct kv_layout *l, const struct model_config *c, int32_t layer);
 
 #endif

@@ -119,6 +119,11 @@ static int64_t kv_width(const struct model_config *c)
     return (int64_t)c->num_kv_heads * c->head_dim;
 }
 
+static int64_t qkv_width(const struct model_config *c)
+{
+    return (c->family->gated_attention ? 2 : 1) * q_width(c) + 2 * kv_width(c);
+}
+
 static struct linear *create_o(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
@@ -144,7 +149,7 @@ static struct linear *create_qkv(struct builder *b, int32_t layer)
         add_part(b, &desc, (enum weight_role)(WEIGHT_Q + i), layer);
         desc.biases[i] = find_weight(b, (enum weight_role)(WEIGHT_Q_BIAS + i), layer);
     }
-    return create_linear(b, &desc, q_width(c) + 2 * kv_width(c), c->hidden_size);
+    return create_linear(b, &desc, qkv_width(c), c->hidden_size);
 }
 
 static struct linear *create_gate_up(struct builder *b, int32_t layer)
@@ -203,6 +208,65 @@ static struct moe *create_moe(struct builder *b, int32_t layer)
     return moe;
 }
 
+/* ---- layers with a state ---- */
+
+/* Of the parts that the family has. */
+static struct linear *create_stacked(struct builder *b, int32_t layer, const enum weight_role *roles,
+                                     int num_roles, int64_t rows, int64_t cols)
+{
+    struct linear_desc desc = {.kind = LINEAR_PLAIN};
+    for (int i = 0; i < num_roles; i++)
+        if (weight_line(b->m->config.family->weight_changes, roles[i])->presence != PRESENT_NEVER)
+            add_part(b, &desc, roles[i], layer);
+    return create_linear(b, &desc, rows, cols);
+}
+
+static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
+{
+    struct device *d = b->m->device;
+    const struct model_config *c = &b->m->config;
+    struct delta_net *net = NULL;
+    if (!b->status && !d->ops->delta_net_create)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no linear attention", d->name);
+    const struct delta_desc desc = {.num_k_heads = c->delta_k_heads,
+                                    .num_v_heads = c->delta_v_heads,
+                                    .k_dim = c->delta_k_dim,
+                                    .v_dim = c->delta_v_dim,
+                                    .by_k_head = c->family->delta_by_k_head,
+                                    .norm_eps = c->rms_norm_eps,
+                                    .convolution = find_weight(b, WEIGHT_DELTA_CONVOLUTION, layer),
+                                    .decay = find_weight(b, WEIGHT_DELTA_DECAY, layer),
+                                    .dt_bias = find_weight(b, WEIGHT_DELTA_DT_BIAS, layer),
+                                    .norm = find_weight(b, WEIGHT_DELTA_NORM, layer)};
+    if (!b->status) b->status = d->ops->delta_net_create(d, &desc, &net, b->err);
+    return net;
+}
+
+static void create_state_layer(struct builder *b, int32_t i)
+{
+    static const enum weight_role projections[] = {WEIGHT_DELTA_QKV, WEIGHT_DELTA_Z, WEIGHT_DELTA_QKVZ},
+                                  rates[] = {WEIGHT_DELTA_B, WEIGHT_DELTA_A, WEIGHT_DELTA_BA},
+                                  outs[] = {WEIGHT_DELTA_OUT};
+    const struct model_config *c = &b->m->config;
+    struct layer *layer = &b->m->layers[i];
+    int64_t width = model_config_delta_width(c);
+    layer->projections =
+        create_stacked(b, i, projections, 3, model_config_delta_channels(c) + width, c->hidden_size);
+    layer->rates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
+    layer->o = create_stacked(b, i, outs, 1, c->hidden_size, width);
+    layer->delta_net = create_delta_net(b, i);
+}
+
+static void create_attention_layer(struct builder *b, int32_t i)
+{
+    struct layer *layer = &b->m->layers[i];
+    layer->rope.q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
+    layer->rope.k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
+    layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
+    layer->qkv = create_qkv(b, i);
+    layer->o = create_o(b, i);
+}
+
 static void create_layer(struct builder *b, int32_t i)
 {
     struct model *m = b->m;
@@ -212,11 +276,10 @@ static void create_layer(struct builder *b, int32_t i)
     layer->mlp_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1);
     struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
     next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
-    layer->rope.q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
-    layer->rope.k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
-    layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
-    layer->qkv = create_qkv(b, i);
-    layer->o = create_o(b, i);
+    if (bit_set_has(m->config.stateful_layers, (size_t)i))
+        create_state_layer(b, i);
+    else
+        create_attention_layer(b, i);
     if (bit_set_has(m->config.sparse_layers, (size_t)i)) {
         layer->moe = create_moe(b, i);
         return;
@@ -302,8 +365,14 @@ static void create_activations(struct builder *b)
     m->residual = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
                         "the residual stream");
     m->normed = alloc_act(b, tokens, c->hidden_size, "normed activations");
-    m->qkv = alloc_act(b, tokens, q_width(c) + 2 * kv_width(c), "q, k and v");
-    m->attended = alloc_act(b, tokens, q_width(c), "attention's output");
+    int64_t mixed_width = max_of(q_width(c), model_config_delta_width(c));
+    m->qkv = alloc_act(b, tokens, max_of(q_width(c) + 2 * kv_width(c), mixed_width), "q, k and v");
+    m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
+    if (c->family->gated_attention) {
+        int64_t projected = model_config_delta_channels(c) + model_config_delta_width(c);
+        m->projected = alloc_act(b, tokens, max_of(projected, qkv_width(c)), "projections");
+        m->gates = alloc_act(b, tokens, max_of(q_width(c), 2 * (int64_t)c->delta_v_heads), "gates");
+    }
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
     m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits,
@@ -328,6 +397,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     assert_debug(config.sliding_window >= 0 && config.attention_scale > 0);
     assert_debug(!config.rope || config.rope->rotary_dim <= c->head_dim);
     layer->kv_layer = place.layer;
+    layer->mixed_width =
+        (int32_t)(bit_set_has(c->stateful_layers, (size_t)i) ? model_config_delta_width(c) : q_width(c));
     layer->attention_norm = layer->mlp_norm = norm_args(c);
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
                                                .num_kv_heads = c->num_kv_heads,
@@ -357,8 +428,9 @@ static void prepare_device(struct builder *b)
         return;
     }
     for (int32_t i = 0; i < c->num_layers; i++) attention[i] = b->m->layers[i].attention;
-    b->status = d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, model_config_mlp_width(c),
-                                attention, c->num_layers, b->err);
+    int32_t width = max_of(model_config_mlp_width(c), (int32_t)model_config_delta_width(c));
+    b->status =
+        d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, width, attention, c->num_layers, b->err);
     free(attention);
 }
 

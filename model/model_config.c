@@ -115,6 +115,37 @@ static int check_experts(const struct model_config *c, const char *source, struc
     return status;
 }
 
+/* Of layers with a state. */
+static int check_states(const struct model_config *c, const char *source, struct error *err)
+{
+    int status =
+        check_range(source, "number of key heads of linear attention", c->delta_k_heads, WIDTH_MAX, err);
+    if (!status)
+        status = check_range(source, "number of value heads of linear attention", c->delta_v_heads, WIDTH_MAX,
+                             err);
+    if (!status)
+        status =
+            check_range(source, "size of a key head of linear attention", c->delta_k_dim, HEAD_DIM_MAX, err);
+    if (!status)
+        status = check_range(source, "size of a value head of linear attention", c->delta_v_dim, HEAD_DIM_MAX,
+                             err);
+    if (!status)
+        status =
+            check_range(source, "width of linear attention", model_config_delta_channels(c), WIDTH_MAX, err);
+    if (status) return status;
+    if (c->delta_v_heads % c->delta_k_heads)
+        return error_set(err, STATUS_INVALID, "%s: %d value heads cannot share %d key heads evenly", source,
+                         c->delta_v_heads, c->delta_k_heads);
+    if (c->delta_v_dim % 16)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: value heads of linear attention have %d values; multiples of 16 are supported",
+                         source, c->delta_v_dim);
+    if (model_config_num_attention_layers(c, c->num_layers) == 0)
+        return error_set(err, STATUS_UNSUPPORTED, "%s: no layer has attention, which is not supported",
+                         source);
+    return STATUS_OK;
+}
+
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
 {
     const struct {
@@ -136,6 +167,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         if (status) return status;
     }
     int status = c->num_experts ? check_experts(c, source, err) : STATUS_OK;
+    if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (status) return status;
     if (c->num_heads % c->num_kv_heads)
         return error_set(err, STATUS_INVALID, "%s: %d attention heads cannot share %d K/V heads evenly",
@@ -156,9 +188,39 @@ int model_config_validate(const struct model_config *c, const char *source, stru
 
 /* ---- sizes that follow from the shape ---- */
 
+int32_t model_config_num_attention_layers(const struct model_config *c, int32_t layer)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < layer; i++) count += !bit_set_has(c->stateful_layers, (size_t)i);
+    return count;
+}
+
+bool model_config_has_states(const struct model_config *c)
+{
+    return model_config_num_attention_layers(c, c->num_layers) < c->num_layers;
+}
+
+int64_t model_config_delta_width(const struct model_config *c)
+{
+    return (int64_t)c->delta_v_heads * c->delta_v_dim;
+}
+
+uint64_t model_config_state_bytes(const struct model_config *c)
+{
+    uint64_t floats = (uint64_t)model_config_delta_width(c) * (uint64_t)c->delta_k_dim +
+                      (DELTA_TAPS - 1) * (uint64_t)model_config_delta_channels(c);
+    int32_t num_layers = c->num_layers - model_config_num_attention_layers(c, c->num_layers);
+    return 2 * sizeof(float) * floats * (uint64_t)num_layers;
+}
+
+int64_t model_config_delta_channels(const struct model_config *c)
+{
+    return 2 * (int64_t)c->delta_k_heads * c->delta_k_dim + model_config_delta_width(c);
+}
+
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype)
 {
-    return 2 * (uint64_t)c->num_layers * (uint64_t)c->num_kv_heads *
+    return 2 * (uint64_t)model_config_num_attention_layers(c, c->num_layers) * (uint64_t)c->num_kv_heads *
            dtype_row_bytes(kv_dtype, (uint64_t)c->head_dim);
 }
 

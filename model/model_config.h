@@ -43,6 +43,8 @@ struct model_config {
     float router_scale;
     int32_t sliding_window;  /* of windowed_layers; 0: none */
     bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */
+    int32_t delta_k_heads, delta_v_heads, delta_k_dim,
+        delta_v_dim; /* of stateful_layers (device.h: delta_desc) */
     float rms_norm_eps;
     float norm_offset; /* is added to norm weights */
     bool tie_word_embeddings, qk_norm;
@@ -53,7 +55,7 @@ struct model_config {
     struct rope_config rope, window_rope; /* window_rope: of windowed_layers */
     /* bit sets */
     uint64_t windowed_layers[LAYERS_MAX / 64], unrotated_layers[LAYERS_MAX / 64],
-        sparse_layers[LAYERS_MAX / 64];
+        sparse_layers[LAYERS_MAX / 64], stateful_layers[LAYERS_MAX / 64];
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
     struct quantisation quantisation;          /* of a directory's matrices */
@@ -82,6 +84,12 @@ void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t perio
 /* 0 <= layer < num_layers. */
 struct layer_config model_config_layer(const struct model_config *c, int32_t layer);
 
+/* Some layers have no K and V but a state: what was computed cannot be gone back to. */
+bool model_config_has_states(const struct model_config *c);
+
+/* Layers before layer that have attention, and so K and V. */
+int32_t model_config_num_attention_layers(const struct model_config *c, int32_t layer);
+
 /* Adds an id to eos_ids unless it is there, outside the vocabulary, or one too many. */
 void model_config_add_eos(struct model_config *c, int64_t id);
 
@@ -93,6 +101,12 @@ extern const struct generation_defaults generation_defaults_none; /* nothing giv
 
 /* Of the widest MLP, shared or chosen. */
 int32_t model_config_mlp_width(const struct model_config *c);
+
+/* Of what a layer with a state makes of its input: q, k and v; and of v alone. 0 where no layer has one. */
+int64_t model_config_delta_channels(const struct model_config *c);
+int64_t model_config_delta_width(const struct model_config *c);
+/* A sequence's states in f32, each kept twice (kernels/cpu/delta_net.c). */
+uint64_t model_config_state_bytes(const struct model_config *c);
 
 /* Bytes of K and V a token; all weights. */
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype);

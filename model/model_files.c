@@ -120,8 +120,9 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
         if (status || out->data) return status;
     }
     if (!t) return STATUS_OK;
-    bool is_row = t->num_dims == 2 && t->dims[0] == 1; /* 1 x n is a vector too */
-    int num_dims = line->rows == DIM_1 && !is_row && !is_vector_of_expert(f, role) ? 1 : 2;
+    bool is_row = t->num_dims == 2 && t->dims[0] == 1;  /* 1 x n is a vector too */
+    bool is_thin = t->num_dims == 3 && t->dims[1] == 1; /* n x 1 x m is a matrix */
+    int num_dims = line->rows == DIM_1 && !is_row && !is_vector_of_expert(f, role) ? 1 : is_thin ? 3 : 2;
     if (t->dtype < 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
@@ -141,7 +142,8 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 static bool is_quantised(enum weight_role role)
 {
     return role != WEIGHT_TOKEN_EMBEDDING && role != WEIGHT_LM_HEAD && role != WEIGHT_ROUTER &&
-           role != WEIGHT_SHARED_WEIGHT;
+           role != WEIGHT_SHARED_WEIGHT && role != WEIGHT_DELTA_A && role != WEIGHT_DELTA_B &&
+           role != WEIGHT_DELTA_BA && role != WEIGHT_DELTA_CONVOLUTION;
 }
 
 static bool is_dummy_fp8(const struct model_files *f, enum weight_role role)
@@ -175,7 +177,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
                                  f->config.quantisation.group_size ? f->config.quantisation.group_size
                                                                    : cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
-    return dummy_weights_vector(f->dummy, stream, cols, weight_is_norm(role) ? 1 - f->config.norm_offset : 0);
+    float mean = weight_is_norm(role) ? 1 - f->config.norm_offset : role == WEIGHT_DELTA_NORM ? 1 : 0;
+    return dummy_weights_vector(f->dummy, stream, cols, mean);
 }
 
 /* ---- resolving all weights ---- */

@@ -27,11 +27,12 @@ static int run_step(struct model *m, struct step step, double *us, struct error 
     struct sample_params greedy = greedy_of(0);
     struct sample_result result;
     int32_t last_token = step.num_tokens - 1, cu_seqlens_q[] = {0, step.num_tokens},
-            seqlen_k = step.positions[last_token] + 1;
+            seqlen_k = step.positions[last_token] + 1, batch_slot = 0;
     step.num_seqs = step.num_logits = 1;
     step.sample = &greedy;
     step.logit_rows = &last_token;
     step.cu_seqlens_q = cu_seqlens_q;
+    step.batch_slots = &batch_slot;
     step.seqlens_k = &seqlen_k;
     uint64_t begin_ns = clock_monotonic_ns();
     int status = run(m, &step, &result, err);
@@ -124,6 +125,7 @@ static int record(struct model *m, const struct firsts *f, int32_t num_seqs, str
                               .positions = f->zeros,
                               .slot_mapping = f->block_begins,
                               .cu_seqlens_q = f->ascending,
+                              .batch_slots = f->ascending,
                               .seqlens_k = f->ones,
                               .block_tables = f->ascending,
                               .block_table_stride = 1,

@@ -21,6 +21,17 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_O_BIAS},
     [WEIGHT_SINKS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_QKV] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_Z] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_QKVZ] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_B] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_A] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_BA] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_CONVOLUTION] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_DECAY] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_DT_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_OUT] = {.presence = PRESENT_NEVER},
     [WEIGHT_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM},
     [WEIGHT_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM},
     [WEIGHT_MLP_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN,
@@ -142,6 +153,44 @@ const struct weight_change gpt_oss_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Attention in some layers, whose q has gates, a state in the others. */
+#define HYBRID_WEIGHTS                                                                                       \
+    {WEIGHT_Q, {NULL, "self_attn.q_proj.weight", DIM_GATED_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},            \
+        {WEIGHT_K, {NULL, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},             \
+        {WEIGHT_V, {NULL, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},             \
+        {WEIGHT_O, {NULL, "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},              \
+        {WEIGHT_Q_NORM, {NULL, "self_attn.q_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},           \
+        {WEIGHT_K_NORM, {NULL, "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},           \
+        {WEIGHT_DELTA_CONVOLUTION,                                                                           \
+         {NULL, "linear_attn.conv1d.weight", DIM_DELTA_CHANNELS, DIM_DELTA_TAPS, PRESENT_IF_STATE}},         \
+        {WEIGHT_DELTA_DECAY, {NULL, "linear_attn.A_log", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},         \
+        {WEIGHT_DELTA_DT_BIAS, {NULL, "linear_attn.dt_bias", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},     \
+        {WEIGHT_DELTA_NORM, {NULL, "linear_attn.norm.weight", DIM_1, DIM_DELTA_HEAD, PRESENT_IF_STATE}},     \
+    {                                                                                                        \
+        WEIGHT_DELTA_OUT,                                                                                    \
+        {                                                                                                    \
+            NULL, "linear_attn.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE               \
+        }                                                                                                    \
+    }
+
+const struct weight_change qwen3_next_weights[] = {
+    HYBRID_WEIGHTS,
+    {WEIGHT_DELTA_QKVZ,
+     {NULL, "linear_attn.in_proj_qkvz.weight", DIM_DELTA_BOTH, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_BA, {NULL, "linear_attn.in_proj_ba.weight", DIM_DELTA_RATES, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change qwen3_5_weights[] = {
+    HYBRID_WEIGHTS,
+    {WEIGHT_DELTA_QKV,
+     {NULL, "linear_attn.in_proj_qkv.weight", DIM_DELTA_CHANNELS, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_Z, {NULL, "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_B, {NULL, "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_A, {NULL, "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
 {
     for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)
@@ -169,6 +218,8 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->intermediate_size;
     case DIM_Q:
         return (int64_t)c->num_heads * c->head_dim;
+    case DIM_GATED_Q:
+        return 2 * (int64_t)c->num_heads * c->head_dim;
     case DIM_KV:
         return (int64_t)c->num_kv_heads * c->head_dim;
     case DIM_HEAD:
@@ -183,6 +234,20 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->expert_intermediate_size;
     case DIM_SHARED:
         return c->shared_intermediate_size;
+    case DIM_DELTA_CHANNELS:
+        return model_config_delta_channels(c);
+    case DIM_DELTA_WIDTH:
+        return model_config_delta_width(c);
+    case DIM_DELTA_BOTH:
+        return model_config_delta_channels(c) + model_config_delta_width(c);
+    case DIM_DELTA_HEADS:
+        return c->delta_v_heads;
+    case DIM_DELTA_RATES:
+        return 2 * (int64_t)c->delta_v_heads;
+    case DIM_DELTA_HEAD:
+        return c->delta_v_dim;
+    case DIM_DELTA_TAPS:
+        return DELTA_TAPS;
     }
     return 0;
 }
@@ -212,6 +277,10 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return is_sparse && c->family->has_router_bias;
     case PRESENT_IF_SHARED:
         return is_sparse && c->shared_intermediate_size > 0;
+    case PRESENT_IF_ATTENTION:
+        return !bit_set_has(c->stateful_layers, (size_t)layer);
+    case PRESENT_IF_STATE:
+        return bit_set_has(c->stateful_layers, (size_t)layer);
     case PRESENT_IF_SHARED_WEIGHT:
         return is_sparse && c->shared_intermediate_size > 0 && c->family->has_shared_weight;
     }

@@ -17,7 +17,7 @@ enum weight_role {
     WEIGHT_ROPE_DIVISORS,   /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
     /* per layer */
     WEIGHT_ATTENTION_NORM, /* [1][H] */
-    WEIGHT_Q,              /* [Q][H] */
+    WEIGHT_Q,              /* [Q][H], or [2 Q][H] with a gate behind each head */
     WEIGHT_K,              /* [KV][H] */
     WEIGHT_V,              /* [KV][H] */
     WEIGHT_O,              /* [H][Q] */
@@ -29,18 +29,30 @@ enum weight_role {
     WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
     WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
     WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added */
-    WEIGHT_MLP_NORM,            /* [1][H] */
-    WEIGHT_GATE,                /* [I][H] */
-    WEIGHT_UP,                  /* [I][H] */
-    WEIGHT_DOWN,                /* [H][I] */
-    WEIGHT_MLP_POST_NORM,       /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
-    WEIGHT_ROUTER,              /* [E][H] */
-    WEIGHT_ROUTER_BIAS,         /* [1][E]: where experts are chosen */
-    WEIGHT_ROUTER_LOGIT_BIAS,   /* [1][E]: of the router's product */
-    WEIGHT_SHARED_GATE,         /* [S][H]: of the expert that all tokens have */
-    WEIGHT_SHARED_UP,           /* [S][H] */
-    WEIGHT_SHARED_DOWN,         /* [H][S] */
-    WEIGHT_SHARED_WEIGHT,       /* [1][H]: its sigmoid weighs that expert */
+    /* of a layer with a state, Gk heads of k and Gv of v (device.h: delta_desc); C channels, U all values of v */
+    WEIGHT_DELTA_QKV,         /* [C][H] */
+    WEIGHT_DELTA_Z,           /* [U][H] */
+    WEIGHT_DELTA_QKVZ,        /* [C + U][H]: both, by heads of k */
+    WEIGHT_DELTA_B,           /* [Gv][H] */
+    WEIGHT_DELTA_A,           /* [Gv][H] */
+    WEIGHT_DELTA_BA,          /* [2 Gv][H]: both, by heads of k */
+    WEIGHT_DELTA_CONVOLUTION, /* [C][4] */
+    WEIGHT_DELTA_DECAY,       /* [1][Gv] */
+    WEIGHT_DELTA_DT_BIAS,     /* [1][Gv] */
+    WEIGHT_DELTA_NORM,        /* [1][Dv] */
+    WEIGHT_DELTA_OUT,         /* [H][U] */
+    WEIGHT_MLP_NORM,          /* [1][H] */
+    WEIGHT_GATE,              /* [I][H] */
+    WEIGHT_UP,                /* [I][H] */
+    WEIGHT_DOWN,              /* [H][I] */
+    WEIGHT_MLP_POST_NORM,     /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
+    WEIGHT_ROUTER,            /* [E][H] */
+    WEIGHT_ROUTER_BIAS,       /* [1][E]: where experts are chosen */
+    WEIGHT_ROUTER_LOGIT_BIAS, /* [1][E]: of the router's product */
+    WEIGHT_SHARED_GATE,       /* [S][H]: of the expert that all tokens have */
+    WEIGHT_SHARED_UP,         /* [S][H] */
+    WEIGHT_SHARED_DOWN,       /* [H][S] */
+    WEIGHT_SHARED_WEIGHT,     /* [1][H]: its sigmoid weighs that expert */
     /* per expert */
     WEIGHT_EXPERT_GATE, /* [J][H] */
     WEIGHT_EXPERT_UP,   /* [J][H] */
@@ -57,6 +69,7 @@ enum weight_dimension {
     DIM_HIDDEN,
     DIM_INTERMEDIATE,
     DIM_Q,
+    DIM_GATED_Q,
     DIM_KV,
     DIM_HEAD,
     DIM_NUM_HEADS,
@@ -64,6 +77,13 @@ enum weight_dimension {
     DIM_EXPERTS,
     DIM_EXPERT,
     DIM_SHARED,
+    DIM_DELTA_CHANNELS,
+    DIM_DELTA_WIDTH,
+    DIM_DELTA_BOTH, /* of these two */
+    DIM_DELTA_HEADS,
+    DIM_DELTA_RATES, /* twice as many */
+    DIM_DELTA_HEAD,
+    DIM_DELTA_TAPS,
 };
 
 /* When a weight must exist. Where it need not, the first three are used if they are there; all others are left alone
@@ -81,6 +101,8 @@ enum weight_presence {
     PRESENT_IF_ROUTER_BIAS,
     PRESENT_IF_SHARED, /* one expert is every token's */
     PRESENT_IF_SHARED_WEIGHT,
+    PRESENT_IF_ATTENTION, /* the layer has K and V */
+    PRESENT_IF_STATE,     /* it has a state */
 };
 
 /* Roles of one name lie stacked in one tensor, in their order. GGUF has all experts of a role in one tensor; so has a
@@ -99,7 +121,7 @@ struct weight_change {
 };
 
 extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[], mixtral_weights[],
-    glm_weights[], gpt_oss_weights[];
+    glm_weights[], gpt_oss_weights[], qwen3_next_weights[], qwen3_5_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

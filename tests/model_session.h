@@ -28,7 +28,8 @@ struct session {
     int32_t stride, seq_blocks; /* seq_blocks may change between tests, not while sequences live */
     struct sampling sampling;   /* of every row; greedy at first */
     const uint64_t *masks;      /* of every sequence, one after another: what its rows may draw; NULL: all */
-    int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k, *block_tables, *logit_rows;
+    int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *batch_slots, *seqlens_k, *block_tables,
+        *logit_rows;
     struct sample_params *sample;
     struct sample_result *results;
     struct step step;
@@ -76,6 +77,7 @@ static inline void session_open(struct session *s, const struct session_options 
     s->positions = calloc(tokens, sizeof(int32_t));
     s->slot_mapping = calloc(tokens, sizeof(int32_t));
     s->cu_seqlens_q = calloc(seqs + 1, sizeof(int32_t));
+    s->batch_slots = calloc(seqs, sizeof(int32_t));
     s->seqlens_k = calloc(seqs, sizeof(int32_t));
     s->block_tables = calloc(seqs * (size_t)s->stride, sizeof(int32_t));
     s->logit_rows = calloc(rows, sizeof(int32_t));
@@ -92,6 +94,7 @@ static inline void session_close(struct session *s)
     free(s->positions);
     free(s->slot_mapping);
     free(s->cu_seqlens_q);
+    free(s->batch_slots);
     free(s->seqlens_k);
     free(s->block_tables);
     free(s->logit_rows);
@@ -131,6 +134,7 @@ static inline void session_add_part(struct session *s, const struct session_part
         s->slot_mapping[t] = p->seq * s->seq_blocks * BLOCK_SIZE + position;
         if (p->all_logits || (!p->no_logits && i == p->num_tokens - 1)) session_add_logit_row(s, p, t);
     }
+    s->batch_slots[seq_idx] = p->seq;
     s->seqlens_k[seq_idx] = p->num_done + p->num_tokens;
     s->cu_seqlens_q[seq_idx + 1] = step->num_tokens;
     if (!p->decode) {
@@ -147,6 +151,7 @@ static inline void session_step(struct session *s, const struct session_part *pa
                             .positions = s->positions,
                             .slot_mapping = s->slot_mapping,
                             .cu_seqlens_q = s->cu_seqlens_q,
+                            .batch_slots = s->batch_slots,
                             .seqlens_k = s->seqlens_k,
                             .block_tables = s->block_tables,
                             .block_table_stride = s->stride,

@@ -287,6 +287,29 @@ CASES |= {
     ),
 }
 
+HYBRID = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 24,
+    "linear_value_head_dim": 48,
+    "partial_rotary_factor": 0.5,
+}
+HYBRID_EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 40,
+    "mlp_only_layers": [],
+}
+
+CASES |= {
+    "qwen3-next": ({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", **HYBRID, **HYBRID_EXPERTS, "norm_topk_prob": True}, None),
+    "qwen3.5": ({"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", **HYBRID}, None),
+    "qwen3.5-moe": ({"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", **HYBRID, **HYBRID_EXPERTS}, None),
+}
+
 GGUF_NAMES = {
     "mlp.router": "ffn_gate_inp",
     "mlp.gate": "ffn_gate_inp",
@@ -359,17 +382,18 @@ def config_of(name, form=None):
 
 def tensors_of(model, config):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
-    counts_from_one = config["model_type"].startswith("gemma")
+    counts_from_one = config["model_type"].startswith(("gemma", "qwen3_next", "qwen3_5"))
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
         state = load_file(pathlib.Path(folder) / "model.safetensors")
     for name, value in sorted(state.items()):
-        value = gpt_oss.as_rows(value)
+        value = value.squeeze(1) if name.endswith("conv1d.weight") else gpt_oss.as_rows(value)
         if value.ndim == 2:
             out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(value.shape[1]))))))
         else:
-            center = 0.0 if name.endswith(("bias", "sinks")) or counts_from_one else 1.0
+            center = 0.0 if name.endswith(("bias", "sinks")) or (counts_from_one and "linear_attn" not in name) else 1.0
+            center = -2.0 if name.endswith("A_log") else center
             out.append((name, 0, value.shape[0], center, 0.5))
     return out
 
@@ -381,7 +405,8 @@ def write(name, folder):
     loaded = transformers.AutoConfig.from_pretrained(folder)
     tensors = tensors_of(AutoModelForCausalLM.from_config(loaded), config)
     state = {n: values(max(r, 1) * c, i + 1, m, s).reshape((r, c) if r else (c,)) for i, (n, r, c, m, s) in enumerate(tensors)}
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith("conv1d.weight")}
+    save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
     return tensors
 
 
@@ -513,6 +538,11 @@ def heads_to_permute(name, config, architecture):
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
 
 
+def thin(name, rows, cols):
+    """Type, range and shape of one that has a dimension more."""
+    return f'"BF16", 0, 0, "{rows}, 1, {cols}"' if name.endswith("conv1d.weight") else "NULL, 0, 0, NULL"
+
+
 def case(index, name):
     config = config_of(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -524,7 +554,7 @@ def case(index, name):
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
         permuted = heads_to_permute(n, config, architecture)
-        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, NULL, 0, 0, NULL}},\n")
+        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {thin(n, r, c)}}},\n")
     out.append("};\n")
     if architecture:
         out.append(f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")

@@ -208,14 +208,23 @@ static void nothing_is_given_without_generation_config(void **state)
     "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
     "'num_hidden_layers':2,'vocab_size':32" extra "}"
 
+#define HYBRID(extra)                                                                                        \
+    "{'architectures':['Qwen3_5ForCausalLM'],'hidden_size':64,'intermediate_size':64,"                       \
+    "'num_attention_heads':2,'num_key_value_heads':1,'num_hidden_layers':2,'vocab_size':32" extra "}"
+
 static void refuses_what_it_does_not_compute(void **state)
 {
     (void)state;
     static const struct {
         const char *config, *sentence;
     } cases[] = {
-        {"{'architectures':['Qwen3NextForCausalLM']}", "\"Qwen3NextForCausalLM\" is not supported: it needs "
-                                                       "linear attention and a mixture of experts; llama, "},
+        {"{'architectures':['GraniteMoeHybridForCausalLM']}",
+         "\"GraniteMoeHybridForCausalLM\" is not supported: it needs state-space layers; llama, "},
+        {HYBRID(",'linear_conv_kernel_dim':3"), "linear_conv_kernel_dim"},
+        {HYBRID(",'linear_value_head_dim':40"), "value heads of linear attention have 40 values"},
+        {HYBRID(",'attn_output_gate':false"), "attn_output_gate"},
+        {HYBRID(",'layer_types':['linear_attention','sliding_attention']"), "\"sliding_attention\""},
+        {HYBRID(",'layer_types':['linear_attention','linear_attention']"), "no layer has attention"},
         {"{'architectures':['GptOssForCausalLM'],'swiglu_limit':5}", "swiglu_limit is not supported"},
         {"{'model_type':'cohere'}", "\"cohere\" is not supported: it needs attention and MLP side by side"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
@@ -245,6 +254,10 @@ static void refuses_what_makes_no_sense(void **state)
         {"", "not JSON"},
         {"[1]", "not a JSON object"},
         {"{'architectures':['LlamaForCausalLM']}", "hidden_size is missing"},
+        {HYBRID(",'layer_types':['full_attention']"), "layer_types has 1 entries for 2 layers"},
+        {HYBRID(",'full_attention_interval':2,'linear_num_value_heads':24"),
+         "24 value heads cannot share 16"},
+        {HYBRID(",'full_attention_interval':2,'linear_key_head_dim':100000"), "size of a key head"},
         {LLAMA(",'num_key_value_heads':0"), "num_key_value_heads should be"},
         {LLAMA(",'num_key_value_heads':3"), "number of K/V heads is 3"},
         {LLAMA(",'head_dim':1.5"), "head_dim should be"},

@@ -270,7 +270,7 @@ static void refuses_gguf_files_that_do_not_fit(void **state)
     } cases[] = {
         {{.architecture = "qwen3next"},
          STATUS_UNSUPPORTED,
-         "\"qwen3next\" is not supported: it needs linear"},
+         "\"qwen3next\" is not supported: it needs to be a directory"},
         {{.architecture = "gpt-oss"}, STATUS_INVALID, "gpt-oss.expert_count is missing"},
         {{.architecture = "mistral"}, STATUS_UNSUPPORTED, "not supported; llama, qwen2, qwen3, "},
         {{.architecture = "llama", .more_keys = put_longrope_scaling}, STATUS_UNSUPPORTED, "\"longrope\""},
