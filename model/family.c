@@ -145,7 +145,7 @@ static const struct family families[] = {
     .gated_attention = true, .full_attention_interval = 4, .head_dim = 256, .max_position_embeddings = 32768
 #define HYBRID_MOE HYBRID, .has_experts = true, .router_normalizes = true, .has_shared_weight = true
 #define QWEN_3_5 HYBRID, .weight_changes = qwen3_5_weights
-#define QWEN_3_5_MOE HYBRID_MOE, .weight_changes = qwen3_5_weights
+#define QWEN_3_5_MOE HYBRID_MOE, .weight_changes = qwen3_5_weights, .stacked_changes = qwen3_5_stacked_weights
     {
         .names = {NULL, "Qwen3NextForCausalLM", "qwen3_next"},
         HYBRID_MOE,

@@ -36,6 +36,8 @@ struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
     bool is_in_text_config;             /* its config.json has the text model's in an object of its own */
     const struct weight_change *weight_changes; /* NULL: none */
+    const struct weight_change
+        *stacked_changes; /* of a directory with all experts in one tensor; NULL: it has no names for them */
     enum rope_style gguf_rope_style; /* as GGUF's converter leaves the rows of Q and K; else ROPE_HALVES */
     bool qkv_bias, qk_norm;
     bool no_o_bias;          /* attention_bias is of Q, K and V only */

@@ -32,7 +32,8 @@ struct model_files {
     char *path;
     struct model_config config;
     struct generation_defaults defaults;
-    struct gguf *gguf; /* one of these three */
+    const struct weight_change *changes; /* the family's, for the names in this file */
+    struct gguf *gguf;                   /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
     struct weight_view
@@ -65,7 +66,7 @@ static int32_t num_of_role(const struct model_files *f, enum weight_role role)
 
 static const struct weight_line *line_of(const struct model_files *f, enum weight_role role)
 {
-    return weight_line(f->config.family->weight_changes, role);
+    return weight_line(f->changes, role);
 }
 
 struct matrix_shape {
@@ -108,6 +109,12 @@ static struct weight_view find_in_gguf(const struct model_files *f, enum weight_
     return view;
 }
 
+/* Of a matrix, 2; n x 1 x m is one, too, and so are those of all experts, one below the other. */
+static int num_dims_of_matrix(const struct safetensor *t, enum weight_role role)
+{
+    return t->num_dims == 3 && (t->dims[1] == 1 || weight_is_of_expert(role)) ? 3 : 2;
+}
+
 /* rows: of the whole tensor. */
 static int find_in_safetensors(const struct model_files *f, enum weight_role role, const char *name,
                                int64_t rows, struct weight_view *out, struct error *err)
@@ -120,9 +127,9 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
         if (status || out->data) return status;
     }
     if (!t) return STATUS_OK;
-    bool is_row = t->num_dims == 2 && t->dims[0] == 1;  /* 1 x n is a vector too */
-    bool is_thin = t->num_dims == 3 && t->dims[1] == 1; /* n x 1 x m is a matrix */
-    int num_dims = line->rows == DIM_1 && !is_row && !is_vector_of_expert(f, role) ? 1 : is_thin ? 3 : 2;
+    bool is_row = t->num_dims == 2 && t->dims[0] == 1; /* 1 x n is a vector too */
+    bool is_vector = line->rows == DIM_1 && !is_row && !is_vector_of_expert(f, role);
+    int num_dims = is_vector ? 1 : num_dims_of_matrix(t, role);
     if (t->dtype < 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
@@ -132,8 +139,11 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
                          f->path, name, t->num_dims, num_dims);
     if (t->dims[0] > INT64_MAX || t->dims[num_dims - 1] > INT64_MAX || t->num_bytes == 0)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
-    *out = weight_view_plain(t->data, (enum dtype)t->dtype, num_dims == 1 ? 1 : (int64_t)t->dims[0],
-                             (int64_t)t->dims[num_dims - 1]);
+    uint64_t num_rows = num_dims == 1   ? 1
+                        : num_dims == 2 ? t->dims[0]
+                                        : t->dims[0] * t->dims[1]; /* all bytes are there */
+    *out =
+        weight_view_plain(t->data, (enum dtype)t->dtype, (int64_t)num_rows, (int64_t)t->dims[num_dims - 1]);
     if (is_vector_of_expert(f, role)) *out = as_column(out);
     return STATUS_OK;
 }
@@ -301,6 +311,20 @@ static int resolve_all(struct model_files *f, struct error *err)
 
 /* ---- opening ---- */
 
+/* Which names the directory has for experts. */
+static void choose_names(struct model_files *f)
+{
+    const struct weight_change *stacked = f->config.family->stacked_changes;
+    char name[NAME_BYTES_MAX];
+    for (int32_t layer = 0; layer < f->config.num_layers && stacked; layer++) {
+        if (!weight_is_wanted(&f->config, PRESENT_IF_SPARSE, layer)) continue;
+        snprintf(name, sizeof name, "%slayers.%d.%s", hf_prefix(f), layer,
+                 weight_line(stacked, WEIGHT_EXPERT_DOWN)->hf_name);
+        if (safetensors_find(f->safetensors, name)) f->changes = stacked;
+        return;
+    }
+}
+
 static int allocate_views(struct model_files *f, struct error *err)
 {
     f->views = calloc(num_views(f), sizeof *f->views);
@@ -313,6 +337,7 @@ static int open_gguf(struct model_files *f, struct error *err)
     int status = gguf_open(f->path, &f->gguf, err);
     if (!status) status = gguf_config_read(f->gguf, f->path, &f->config, err);
     if (!status) status = allocate_views(f, err);
+    f->changes = f->config.family ? f->config.family->weight_changes : NULL;
     return status ? status : resolve_all(f, err);
 }
 
@@ -332,9 +357,13 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
                          "%s: has no config.json; a Hugging Face directory or a GGUF file is expected",
                          f->path);
     if (!status) status = allocate_views(f, err);
-    if (!status && is_dummy) status = open_dummy(f, err);
-    if (!status && !is_dummy) status = safetensors_open(f->path, &f->safetensors, err);
-    return status || is_dummy ? status : resolve_all(f, err);
+    if (status) return status;
+    f->changes = f->config.family->weight_changes;
+    if (is_dummy) return open_dummy(f, err);
+    status = safetensors_open(f->path, &f->safetensors, err);
+    if (status) return status;
+    choose_names(f);
+    return resolve_all(f, err);
 }
 
 static int open_any(struct model_files *f, const char *load_format, struct error *err)

@@ -181,13 +181,25 @@ const struct weight_change qwen3_next_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+#define QWEN_3_5_WEIGHTS \
+    HYBRID_WEIGHTS, \
+    {WEIGHT_DELTA_QKV, {NULL, "linear_attn.in_proj_qkv.weight", DIM_DELTA_CHANNELS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_Z, {NULL, "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_B, {NULL, "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_A, {NULL, "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}
+/* clang-format on */
+
 const struct weight_change qwen3_5_weights[] = {
-    HYBRID_WEIGHTS,
-    {WEIGHT_DELTA_QKV,
-     {NULL, "linear_attn.in_proj_qkv.weight", DIM_DELTA_CHANNELS, DIM_HIDDEN, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_Z, {NULL, "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_B, {NULL, "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}},
-    {WEIGHT_DELTA_A, {NULL, "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}},
+    QWEN_3_5_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change qwen3_5_stacked_weights[] = {
+    QWEN_3_5_WEIGHTS,
+    {WEIGHT_EXPERT_GATE, {NULL, "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP, {NULL, "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN, {NULL, "mlp.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

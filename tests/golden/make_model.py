@@ -307,6 +307,7 @@ HYBRID_EXPERTS = {
 CASES |= {
     "qwen3-next": ({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", **HYBRID, **HYBRID_EXPERTS, "norm_topk_prob": True}, None),
     "qwen3.5": ({"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", **HYBRID}, None),
+    "qwen3.5-moe, stacked experts": ({"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", **HYBRID, **HYBRID_EXPERTS}, None),
     "qwen3.5-moe": ({"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", **HYBRID, **HYBRID_EXPERTS}, None),
 }
 
@@ -380,14 +381,18 @@ def config_of(name, form=None):
     return {**BASE, **(wide(name) if name == LLAMA else CASES[name][0]), "quantization_config": FORMATS[form].config}
 
 
-def tensors_of(model, config):
+STACKED = ("experts.gate_up_proj", "experts.down_proj")
+
+
+def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
     counts_from_one = config["model_type"].startswith(("gemma", "qwen3_next", "qwen3_5"))
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
-        state = load_file(pathlib.Path(folder) / "model.safetensors")
+        state = model.state_dict() if stacked else load_file(pathlib.Path(folder) / "model.safetensors")
     for name, value in sorted(state.items()):
+        value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
         value = value.squeeze(1) if name.endswith("conv1d.weight") else gpt_oss.as_rows(value)
         if value.ndim == 2:
             out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(value.shape[1]))))))
@@ -403,9 +408,10 @@ def write(name, folder):
     config = config_of(name)
     (folder / "config.json").write_text(json.dumps(config))
     loaded = transformers.AutoConfig.from_pretrained(folder)
-    tensors = tensors_of(AutoModelForCausalLM.from_config(loaded), config)
+    tensors = tensors_of(AutoModelForCausalLM.from_config(loaded), config, "stacked" in name)
     state = {n: values(max(r, 1) * c, i + 1, m, s).reshape((r, c) if r else (c,)) for i, (n, r, c, m, s) in enumerate(tensors)}
     thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith("conv1d.weight")}
+    thin |= {n: v.unflatten(0, (config["num_experts"], -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
     save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
     return tensors
 
@@ -538,8 +544,10 @@ def heads_to_permute(name, config, architecture):
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
 
 
-def thin(name, rows, cols):
+def thin(name, rows, cols, config):
     """Type, range and shape of one that has a dimension more."""
+    if name.endswith(STACKED):
+        return f'"BF16", 0, 0, "{config["num_experts"]}, {rows // config["num_experts"]}, {cols}"'
     return f'"BF16", 0, 0, "{rows}, 1, {cols}"' if name.endswith("conv1d.weight") else "NULL, 0, 0, NULL"
 
 
@@ -554,7 +562,7 @@ def case(index, name):
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
         permuted = heads_to_permute(n, config, architecture)
-        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {thin(n, r, c)}}},\n")
+        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {thin(n, r, c, config)}}},\n")
     out.append("};\n")
     if architecture:
         out.append(f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")
