@@ -111,6 +111,7 @@ void weight_read_codes(const struct code_block *b, int64_t col, int num_cols, ui
     assert_debug(col >= 0 && col + num_cols <= b->view->cols && b->num_rows <= CODE_ROWS);
     switch (b->view->scheme) {
     case WEIGHT_PLAIN:
+    case WEIGHT_TRANSPOSED:
     case WEIGHT_SCALED:
         read_rows(b, col, num_cols, codes);
         break;
@@ -226,7 +227,7 @@ int weight_check_groups(const struct weight_view *v, struct error *err)
 int weight_check(const struct weight_view *v, struct error *err)
 {
     const struct weight_codes *c = &v->codes;
-    if (v->scheme == WEIGHT_PLAIN) return weight_view_check_whole(v, err);
+    if (!weight_view_has_codes(v)) return weight_view_check_whole(v, err);
     if (v->dtype < DTYPE_MXFP4 || !c->scales.data || c->scale_rows < 1 || c->scale_cols < 1)
         return error_set(err, STATUS_UNSUPPORTED, "weights of type %s have no scales of their own",
                          dtype_infos[v->dtype].text);

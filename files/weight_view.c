@@ -16,6 +16,14 @@ struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t
                                 .slice = {.row_end = rows, .col_end = cols, .row_step = 1}};
 }
 
+struct weight_view weight_view_transposed(const void *data, enum dtype dtype, int64_t rows, int64_t cols)
+{
+    assert_debug(dtype_infos[dtype].block_values == 1);
+    struct weight_view v = weight_view_plain(data, dtype, rows, cols);
+    v.scheme = WEIGHT_TRANSPOSED;
+    return v;
+}
+
 static uint64_t scale_bytes(enum scale_type type)
 {
     static const uint64_t bytes[] = {
@@ -75,7 +83,7 @@ uint64_t weight_view_bytes(const struct weight_view *v)
 {
     const struct weight_side *scales = &v->codes.scales, *zeros = &v->codes.zeros;
     uint64_t bytes = (uint64_t)weight_view_num_rows(v) * dtype_row_bytes(v->dtype, (uint64_t)v->cols);
-    if (v->scheme == WEIGHT_PLAIN) return bytes;
+    if (!weight_view_has_codes(v)) return bytes;
     uint64_t sides = (uint64_t)scales->rows * (uint64_t)scales->cols * scale_bytes(scales->type) +
                      (uint64_t)zeros->rows * (uint64_t)zeros->cols / 2;
     return bytes + sides * (uint64_t)weight_view_num_rows(v) / (uint64_t)v->rows;
@@ -83,9 +91,12 @@ uint64_t weight_view_bytes(const struct weight_view *v)
 
 static int refuse_type(const struct weight_view *v, struct error *err)
 {
-    return error_set(
-        err, STATUS_UNSUPPORTED, "this device has no products with weights of type %s%s; the CPU device has",
-        dtype_infos[v->dtype].text, v->scheme == WEIGHT_PLAIN ? "" : " that have scales of their own");
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "this device has no products with weights of type %s%s; the CPU device has",
+                     dtype_infos[v->dtype].text,
+                     v->scheme == WEIGHT_PLAIN        ? ""
+                     : v->scheme == WEIGHT_TRANSPOSED ? " that lie transposed"
+                                                      : " that have scales of their own");
 }
 
 int weight_view_check_whole(const struct weight_view *v, struct error *err)

@@ -2,12 +2,13 @@
 #ifndef FILES_WEIGHT_VIEW_H
 #define FILES_WEIGHT_VIEW_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 #include "files/dtype.h"
 
-/* How a matrix's values stand for weights. In all but the first a weight is (code - zero) * scale, in f32: the
+/* How a matrix's values stand for weights. In all but the first and the last a weight is (code - zero) * scale, in f32: the
  * difference is exact, the product is rounded. */
 enum weight_scheme {
     WEIGHT_PLAIN, /* as the dtype says; blocks of GGUF's types carry their own scales */
@@ -16,6 +17,7 @@ enum weight_scheme {
     WEIGHT_GPTQ, /* words of eight columns [cols / 8][rows]; scales [groups][rows], zeros [groups][rows / 8] */
     WEIGHT_AWQ, /* words of eight rows, in AWQ's order, [cols][rows / 8]; scales and zeros as GPTQ has them, zeros in
                       that order */
+    WEIGHT_TRANSPOSED, /* plain values [cols][rows], none of them in blocks */
 };
 
 enum scale_type {
@@ -57,12 +59,18 @@ struct weight_view {
     enum dtype dtype;
     int64_t rows, cols;
     enum weight_scheme scheme;
-    struct weight_codes codes; /* all but WEIGHT_PLAIN */
+    struct weight_codes codes; /* of codes */
     struct weight_slice slice;
 };
 
 /* A whole matrix of plain values. */
 struct weight_view weight_view_plain(const void *data, enum dtype dtype, int64_t rows, int64_t cols);
+/* The same of values that lie [cols][rows]. */
+struct weight_view weight_view_transposed(const void *data, enum dtype dtype, int64_t rows, int64_t cols);
+static inline bool weight_view_has_codes(const struct weight_view *v)
+{
+    return v->scheme != WEIGHT_PLAIN && v->scheme != WEIGHT_TRANSPOSED;
+}
 /* Rows [first_row, first_row + rows) of one; as a whole matrix where each row has its own values and scales. */
 struct weight_view weight_view_rows(const struct weight_view *v, int64_t first_row, int64_t rows);
 /* Every step-th row of one, from row first (below step) on. */

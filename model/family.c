@@ -175,6 +175,15 @@ static const struct family families[] = {
         .theta = 150000,
         .window = WINDOW_IF_GIVEN,
     },
+#define LLAMA_4                                                                                              \
+    .weight_changes = llama4_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
+    .qk_norm_of_ones = true, .has_chunks = true, .has_temperature = true, .unrotated_layer_period = 4,       \
+    .has_experts = true, .router_scores = ROUTER_SIGMOID, .hf_experts_transposed = true,                     \
+    .scales_expert_input = true, .has_dense_size = true, .num_heads = 40, .num_kv_heads = 8,                 \
+    .head_dim = 128, .vocab_size = 202048, .max_position_embeddings = 131072, .theta = 500000,               \
+    .norm_eps = 1e-5
+    {.names = {"llama4", "Llama4ForCausalLM", "llama4_text"}, LLAMA_4},
+    {.names = {NULL, "Llama4ForConditionalGeneration", "llama4"}, .is_in_text_config = true, LLAMA_4},
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -191,7 +200,6 @@ static const struct other_family {
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
     {{"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, "latent attention and a mixture of experts"},
     {{"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3"}, "latent attention and a mixture of experts"},
-    {{"llama4", "Llama4ForConditionalGeneration", "llama4"}, "images and a mixture of experts"},
     {{"bert", "BertModel", "bert"}, "attention to both sides"},
 };
 

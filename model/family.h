@@ -38,10 +38,12 @@ struct family {
     const struct weight_change *weight_changes; /* NULL: none */
     const struct weight_change
         *stacked_changes; /* of a directory with all experts in one tensor; NULL: it has no names for them */
-    enum rope_style gguf_rope_style; /* as GGUF's converter leaves the rows of Q and K; else ROPE_HALVES */
+    enum rope_style hf_rope_style, gguf_rope_style; /* gguf: as its converter leaves the rows of Q and K */
     bool qkv_bias, qk_norm;
-    bool no_o_bias;          /* attention_bias is of Q, K and V only */
-    bool qk_norm_may_be;     /* use_qk_norm of a config.json says so, the weights of a GGUF file do */
+    bool no_o_bias;      /* attention_bias is of Q, K and V only */
+    bool qk_norm_may_be; /* use_qk_norm of a config.json says so, the weights of a GGUF file do */
+    bool
+        qk_norm_of_ones; /* it has no weight, follows the rotation, is of layers that rotate, and where nothing is said */
     bool qk_norm_all_heads;  /* it is over all heads of Q, and of K */
     enum gate_function gate; /* of the MLP */
     bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
@@ -54,7 +56,9 @@ struct family {
     bool gated_attention;    /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
-    bool delta_by_k_head;    /* projections of a layer with a state come by heads of k */
+    bool delta_by_k_head; /* projections of a layer with a state come by heads of k */
+    bool has_chunks;      /* attention_chunk_size, of layers that rotate unless layer_types says which */
+    bool has_temperature; /* of layers that do not rotate: attn_temperature_tuning, attn_scale, floor_scale */
     bool has_harmony_tokens; /* <|return|> and <|call|> end a turn, <|end|> does not */
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
@@ -64,15 +68,20 @@ struct family {
     enum router_scores router_scores;
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;
-    bool hf_experts_alternate; /* the rows of gate and up take turns in the tensor that has both */
-    double window_theta;       /* layers with a window rotate by it, with no scaling; 0: as all do */
+    bool hf_experts_alternate;  /* the rows of gate and up take turns in the tensor that has both */
+    bool hf_experts_transposed; /* tensors of all experts are [E][columns][rows] */
+    bool scales_expert_input;   /* by the score, not what an expert makes of it */
+    bool
+        has_dense_size; /* intermediate_size is of experts, shared or not, intermediate_size_mlp of other layers */
+    double window_theta; /* layers with a window rotate by it, with no scaling; 0: as all do */
     /* where a config.json is silent */
     bool kv_heads_may_be_missing; /* then as many as attention heads */
     bool is_tied;
     int32_t num_heads, num_kv_heads, head_dim, vocab_size; /* 0: it must not be */
     int32_t max_position_embeddings;
     int32_t query_scalar;
-    double theta; /* 0: 10,000 */
+    double theta;    /* 0: 10,000 */
+    double norm_eps; /* 0: 1e-6 */
     enum window_rule window;
     /* where a GGUF file always is */
     bool gguf_router_normalizes; /* where it has no key for it */

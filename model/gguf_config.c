@@ -124,6 +124,16 @@ static int check_unsupported(struct keys *k, const struct family *family)
     return STATUS_OK;
 }
 
+/* Such files say nothing of chunks but that there are none. */
+static void take_chunks(struct model_config *c, bool has_none)
+{
+    c->sliding_window = has_none ? 0 : 8192;
+    c->windows_are_chunks = !has_none;
+    if (has_none || !c->family->has_temperature) return;
+    c->temperature_scale = 0.1f;
+    c->temperature_floor = 8192;
+}
+
 static int read_shape(struct keys *k, struct model_config *c)
 {
     int64_t window = 0, value_length, num_guessing;
@@ -149,8 +159,9 @@ static int read_shape(struct keys *k, struct model_config *c)
         return fail(k, STATUS_UNSUPPORTED,
                     "keys have %d values a head and values %" PRId64 "; only equal ones are supported",
                     c->head_dim, value_length);
-    if (find_int(k, "attention.sliding_window", &window) && window > 0 && window <= INT32_MAX)
-        c->sliding_window = (int32_t)window;
+    bool has_window = find_int(k, "attention.sliding_window", &window);
+    if (window > 0 && window <= INT32_MAX) c->sliding_window = (int32_t)window;
+    if (c->family->has_chunks) take_chunks(c, has_window && window == 0);
     return k->status;
 }
 
@@ -181,7 +192,7 @@ static void read_multipliers(struct keys *k, struct model_config *c)
 
 static int read_experts(struct keys *k, struct model_config *c)
 {
-    int64_t num = 0, first = 0, shared = 0, num_shared = 0, scores = 0;
+    int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0, scores = 0;
     double scale = 1;
     bool is_sigmoid = c->family->router_scores == ROUTER_SIGMOID;
     find_int(k, "expert_count", &num);
@@ -193,8 +204,10 @@ static int read_experts(struct keys *k, struct model_config *c)
     find_int(k, "expert_shared_count", &num_shared);
     shared = num_shared >= 0 && num_shared < 1024 && width < INT32_MAX ? num_shared * width : 0;
     if (c->family->has_shared_weight) shared = c->intermediate_size;
+    if (c->family->has_dense_size) shared = width;
     find_int(k, "expert_shared_feed_forward_length", &shared);
     find_int(k, "leading_dense_block_count", &first);
+    find_int(k, "interleave_moe_layer_step", &step);
     find_real(k, "expert_weights_scale", &scale);
     if (find_int(k, "expert_gating_func", &scores) && scores != 0 && scores != (is_sigmoid ? 2 : 1))
         return fail(k, STATUS_UNSUPPORTED, "the key %s is %" PRId64 ", which is not supported",
@@ -205,7 +218,7 @@ static int read_experts(struct keys *k, struct model_config *c)
     c->router_normalizes = c->family->gguf_router_normalizes;
     (void)gguf_find_bool(k->gguf, key_name(k, "expert_weights_norm").text, &c->router_normalizes);
     for (int64_t i = max_of(first, (int64_t)0); i < min_of(c->num_layers, LAYERS_MAX); i++)
-        bit_set_add(c->sparse_layers, (size_t)i);
+        if (step < 2 || (i + 1) % step == 0) bit_set_add(c->sparse_layers, (size_t)i);
     return k->status;
 }
 
@@ -214,7 +227,8 @@ static int read_layers(struct keys *k, struct model_config *c)
 {
     const struct family *family = c->family;
     struct gguf_array list;
-    int64_t period = family->full_layer_period, value;
+    int64_t period = family->has_chunks ? family->unrotated_layer_period : family->full_layer_period, value;
+    bool all_rotate = family->has_chunks && !c->windows_are_chunks;
     find_int(k, "attention.sliding_window_pattern", &period);
     bool has_list = gguf_find_array(k->gguf, key_name(k, "attention.sliding_window_pattern").text, &list);
     if (period < 0 || period > INT32_MAX || (has_list && list.num_items < (uint64_t)c->num_layers))
@@ -229,7 +243,7 @@ static int read_layers(struct keys *k, struct model_config *c)
     if (c->sliding_window && !has_list)
         model_config_add_layers(c->windowed_layers, c->num_layers, (int32_t)period);
     for (int32_t i = family->unrotated_layer_period - 1;
-         family->unrotated_layer_period && i < min_of(c->num_layers, LAYERS_MAX);
+         family->unrotated_layer_period && !all_rotate && i < min_of(c->num_layers, LAYERS_MAX);
          i += family->unrotated_layer_period)
         bit_set_add(c->unrotated_layers, (size_t)i);
     return k->status;
@@ -403,6 +417,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     config->qkv_bias = config->family->qkv_bias;
     read_multipliers(&k, config);
     model_config_take_family(config);
+    if (config->family->qk_norm_of_ones) config->qk_norm = config->num_experts != 128; /* it stands nowhere */
     if (config->family->qk_norm_may_be)
         config->qk_norm = gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data != NULL;
     status = model_config_validate(config, path, err);

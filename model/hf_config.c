@@ -95,7 +95,8 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     assert_debug(c->num_heads > 0); /* also after a problem */
     c->head_dim = read_head_dim(r, c);
     c->max_position_embeddings = size_of(r, "max_position_embeddings", family->max_position_embeddings);
-    c->rms_norm_eps = (float)json_real(r, "rms_norm_eps", 1e-6, 0, 1);
+    c->rms_norm_eps =
+        (float)json_real(r, "rms_norm_eps", family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
     bool attention_bias = json_bool(r, "attention_bias", false);
     c->qkv_bias = family->qkv_bias || attention_bias;
@@ -111,16 +112,32 @@ static int32_t int_of_first(struct json_reader *r, const char *const *keys, int3
     return 0;
 }
 
-/* Which layers have experts: all but the first ones, every so many, and not those of a list. */
+/* Adds the layers of a list to a bit set, or takes them away. */
+static void change_layers(const cJSON *list, uint64_t *layers, bool add)
+{
+    const cJSON *item;
+    int64_t layer;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!json_is_int(item, &layer) || layer < 0 || layer >= LAYERS_MAX) continue;
+        if (add)
+            bit_set_add(layers, (size_t)layer);
+        else
+            bit_set_remove(layers, (size_t)layer);
+    }
+}
+
+/* Which layers have experts: those of a list, or all but the first ones, every so many, and not those of another list. */
 static void read_sparse_layers(struct json_reader *r, struct model_config *c)
 {
-    const cJSON *dense = json_find(r, "mlp_only_layers"), *item;
+    const cJSON *sparse = json_find(r, "moe_layers");
     int64_t first = json_int(r, "first_k_dense_replace", 0, 0, INT32_MAX),
-            step = json_int(r, "decoder_sparse_step", 1, 1, INT32_MAX), layer;
-    for (int64_t i = first; i < min_of(c->num_layers, LAYERS_MAX); i++)
+            step = json_int(r, "decoder_sparse_step",
+                            json_int(r, "interleave_moe_layer_step", 1, 1, INT32_MAX), 1, INT32_MAX);
+    change_layers(sparse, c->sparse_layers, true);
+    for (int64_t i = first; i < min_of(c->num_layers, LAYERS_MAX) && !sparse; i++)
         if ((i + 1) % step == 0) bit_set_add(c->sparse_layers, (size_t)i);
-    cJSON_ArrayForEach(item, dense) if (json_is_int(item, &layer) && layer >= 0 && layer < LAYERS_MAX)
-        bit_set_remove(c->sparse_layers, (size_t)layer);
+    change_layers(json_find(r, "mlp_only_layers"), c->sparse_layers, false);
 }
 
 static int read_experts(struct json_reader *r, struct model_config *c)
@@ -136,6 +153,10 @@ static int read_experts(struct json_reader *r, struct model_config *c)
             shared = json_int(r, "shared_expert_intermediate_size", num_shared * c->expert_intermediate_size,
                               0, INT32_MAX);
     c->shared_intermediate_size = (int32_t)min_of(shared, (int64_t)INT32_MAX);
+    if (c->family->has_dense_size) {
+        c->shared_intermediate_size = c->expert_intermediate_size;
+        c->intermediate_size = size_of(r, "intermediate_size_mlp", 16384);
+    }
     c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
     c->router_scale = (float)json_real(r, "routed_scaling_factor", 1, 0, 1e9);
     if (json_int(r, "n_group", 1, 1, INT32_MAX) != 1)
@@ -171,9 +192,10 @@ static void read_multipliers(struct json_reader *r, struct model_config *c)
 
 /* ---- which layers have a sliding window, and which do not rotate ---- */
 
-/* Fills in windowed_layers. */
+/* Fills in windowed_layers. Chunks and windows are one field of the model's. */
 static int read_layer_types(struct json_reader *r, const cJSON *types, struct model_config *c)
 {
+    const char *windowed = c->family->has_chunks ? "chunked_attention" : "sliding_attention";
     const cJSON *type;
     size_t layer = 0;
     if (cJSON_GetArraySize(types) != c->num_layers)
@@ -182,13 +204,12 @@ static int read_layer_types(struct json_reader *r, const cJSON *types, struct mo
     cJSON_ArrayForEach(type, types)
     {
         const char *text = cJSON_IsString(type) ? type->valuestring : "";
-        if (!strcmp(text, "sliding_attention") && layer < LAYERS_MAX)
+        if (!strcmp(text, windowed) && layer < LAYERS_MAX)
             bit_set_add(c->windowed_layers, layer);
         else if (strcmp(text, "full_attention") != 0)
             return error_set(r->err, STATUS_UNSUPPORTED,
-                             "%s: layer_types has \"%s\"; \"full_attention\" and "
-                             "\"sliding_attention\" are supported",
-                             r->path, printable_from(text, strlen(text)).text);
+                             "%s: layer_types has \"%s\"; \"full_attention\" and \"%s\" are supported",
+                             r->path, printable_from(text, strlen(text)).text, windowed);
         layer++;
     }
     return STATUS_OK;
@@ -241,6 +262,20 @@ static int read_states(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* unrotated_layers are known. */
+static int read_chunks(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *types = json_find(r, "layer_types");
+    bool is_null = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(r->object, "attention_chunk_size"));
+    c->sliding_window = (int32_t)json_int(r, "attention_chunk_size", is_null ? 0 : 8192, 0, INT32_MAX);
+    c->windows_are_chunks = c->sliding_window > 0;
+    if (!c->windows_are_chunks) return r->status;
+    if (types) return read_layer_types(r, types, c);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++)
+        if (!bit_set_has(c->unrotated_layers, (size_t)i)) bit_set_add(c->windowed_layers, (size_t)i);
+    return r->status;
+}
+
 static int read_sliding_window(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
@@ -262,6 +297,7 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
 static int read_unrotated_layers(struct json_reader *r, struct model_config *c)
 {
     const cJSON *list = json_find(r, "no_rope_layers"), *item;
+    if (cJSON_IsArray(list) && !list->child) list = NULL; /* an empty one says nothing */
     size_t layer = 0;
     if (!c->family->unrotated_layer_period) {
         if (!list) return STATUS_OK;
@@ -288,6 +324,18 @@ static int read_unrotated_layers(struct json_reader *r, struct model_config *c)
         layer++;
     }
     return STATUS_OK;
+}
+
+/* Older files have a number for true. */
+static void read_temperature(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *item = json_find(r, "attn_temperature_tuning");
+    if (!c->family->has_temperature) return;
+    bool is_on =
+        cJSON_IsNumber(item) ? item->valuedouble != 0 : json_bool(r, "attn_temperature_tuning", true);
+    if (!is_on) return;
+    c->temperature_scale = (float)json_real(r, "attn_scale", 0.1, -1e6, 1e6);
+    c->temperature_floor = (int32_t)json_int(r, "floor_scale", 8192, 1, INT32_MAX);
 }
 
 /* ---- rotation ---- */
@@ -422,8 +470,8 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
     struct json_reader inner = *r;
     bool has_types;
     double theta = c->family->theta ? c->family->theta : 10000;
-    *rope =
-        (struct rope_config){.type = ROPE_DEFAULT, .style = ROPE_HALVES, .factor = 1, .attention_factor = 1};
+    *rope = (struct rope_config){
+        .type = ROPE_DEFAULT, .style = c->family->hf_rope_style, .factor = 1, .attention_factor = 1};
     inner.object = rope_object(r, layer_type, &has_types);
     if (inner.object && !cJSON_IsObject(inner.object))
         return error_set(r->err, STATUS_INVALID, "%s: rope_parameters or rope_scaling should be an object",
@@ -453,6 +501,10 @@ static int read_rope(struct json_reader *r, struct model_config *c)
 {
     bool all_windowed = c->sliding_window && c->family->window_theta == 0;
     int status = read_rope_of(r, c, all_windowed ? "sliding_attention" : "full_attention", &c->rope);
+    if (!status && c->family->qk_norm_of_ones && c->qk_norm && c->rope.attention_factor != 1)
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: a norm behind a rotation that changes lengths (yarn, longrope) is not supported", r->path);
     return status || c->family->window_theta == 0 ? status : read_window_rope(r, c);
 }
 
@@ -505,11 +557,13 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_multipliers(r, c);
     if (r->status) return r->status;
     model_config_take_family(c);
-    if (c->family->qk_norm_may_be) c->qk_norm = json_bool(r, "use_qk_norm", false);
+    if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
+        c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones);
     status = read_experts(r, c);
     if (!status) status = read_states(r, c);
-    if (!status) status = read_sliding_window(r, c);
     if (!status) status = read_unrotated_layers(r, c);
+    if (!status) status = c->family->has_chunks ? read_chunks(r, c) : read_sliding_window(r, c);
+    read_temperature(r, c);
     if (!status) status = read_rope(r, c);
     if (!status) status = r->status;
     return status ? status : model_config_validate(c, r->path, r->err);

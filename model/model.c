@@ -18,7 +18,8 @@ struct builder {
     void *progress_context;
     struct error *err;
     int status;
-    bool all_copied; /* the device reads no weight from the file any more */
+    bool all_copied;   /* the device reads no weight from the file any more */
+    const float *ones; /* [head_dim], device memory; NULL: not yet */
 };
 
 static void *alloc(struct builder *b, uint64_t count, uint64_t element_bytes, const char *what)
@@ -82,6 +83,28 @@ static const float *create_vector(struct builder *b, enum weight_role role, int3
 static const float *create_norm(struct builder *b, enum weight_role role, int32_t layer, float scale)
 {
     return create_vector(b, role, layer, b->m->config.norm_offset, scale);
+}
+
+/* A norm without a weight is a norm of ones. Behind a rotation it gives what it gives before: lengths stay. */
+static const float *create_ones(struct builder *b)
+{
+    float host[HEAD_DIM_MAX];
+    size_t num = (size_t)b->m->config.head_dim;
+    if (b->ones) return b->ones;
+    float *ones = alloc(b, num, sizeof *ones, "vectors of weights");
+    for (size_t i = 0; i < num; i++) host[i] = 1;
+    upload(b, ones, host, num * sizeof *host, "vectors of weights");
+    return b->ones = ones;
+}
+
+static void create_qk_norms(struct builder *b, int32_t i, struct rope_args *rope)
+{
+    if (b->m->config.family->qk_norm_of_ones) {
+        rope->q_norm = rope->k_norm = model_config_layer(&b->m->config, i).qk_norm ? create_ones(b) : NULL;
+        return;
+    }
+    rope->q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
+    rope->k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
 }
 
 static void add_part(struct builder *b, struct linear_desc *desc, enum weight_role role, int32_t layer)
@@ -171,6 +194,7 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .scores = c->router_scores,
                              .normalize = c->router_normalizes,
                              .scale = c->router_scale,
+                             .scale_input = c->family->scales_expert_input,
                              .gate = c->family->gate,
                              .router = find_weight(b, WEIGHT_ROUTER, layer),
                              .router_bias = find_weight(b, WEIGHT_ROUTER_LOGIT_BIAS, layer),
@@ -260,8 +284,7 @@ static void create_state_layer(struct builder *b, int32_t i)
 static void create_attention_layer(struct builder *b, int32_t i)
 {
     struct layer *layer = &b->m->layers[i];
-    layer->rope.q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
-    layer->rope.k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
+    create_qk_norms(b, i, &layer->rope);
     layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
     layer->qkv = create_qkv(b, i);
     layer->o = create_o(b, i);
@@ -407,6 +430,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .scale = config.attention_scale,
                                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
                                                .chunk = config.is_chunk ? config.sliding_window : 0,
+                                               .temperature_scale = c->temperature_scale,
+                                               .temperature_floor = config.temperature_floor,
                                                .softcap = c->attention_softcap};
     layer->rope = (struct rope_args){.num_heads = c->num_heads,
                                      .num_kv_heads = c->num_kv_heads,

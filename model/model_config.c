@@ -11,7 +11,6 @@ enum {
     WIDTH_MAX = 1 << 20, /* hidden, intermediate, heads * head_dim */
     VOCAB_MAX = 1 << 24,
     POSITIONS_MAX = 1 << 27,
-    HEAD_DIM_MAX = 1024,
     EXPERTS_MAX = 4096,
 };
 
@@ -26,6 +25,8 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
     return (struct layer_config){.sliding_window = windowed ? c->sliding_window : 0,
                                  .is_chunk = windowed && c->windows_are_chunks,
                                  .attention_scale = c->attention_scale,
+                                 .temperature_floor = rotated ? 0 : c->temperature_floor,
+                                 .qk_norm = c->qk_norm && (rotated || !c->family->qk_norm_of_ones),
                                  .rope = !rotated                                    ? NULL
                                          : windowed && c->window_rope.rotary_dim > 0 ? &c->window_rope
                                                                                      : &c->rope};
@@ -89,7 +90,7 @@ static int check_rope(const struct model_config *c, const struct rope_config *r,
         r->original_max_position < 1)
         return error_set(err, STATUS_INVALID,
                          "%s: the original context length of the rotation's scaling is missing", source);
-    if (r->type == ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
+    if (r->type == ROPE_LLAMA3 && !(r->low_freq_factor > 0 && r->high_freq_factor >= r->low_freq_factor))
         return error_set(err, STATUS_INVALID,
                          "%s: low_freq_factor %g and high_freq_factor %g should be positive and "
                          "ascending",

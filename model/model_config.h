@@ -13,7 +13,7 @@
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
 
-enum { LAYERS_MAX = 4096, ROTATIONS_MAX = 256 };
+enum { LAYERS_MAX = 4096, ROTATIONS_MAX = 256, HEAD_DIM_MAX = 1024 };
 
 struct rope_config {
     enum rope_type type;
@@ -41,6 +41,8 @@ struct model_config {
     enum router_scores router_scores;
     bool router_normalizes;
     float router_scale;
+    float temperature_scale; /* of queries in layers that do not rotate (attention_args) */
+    int32_t temperature_floor;
     int32_t sliding_window;  /* of windowed_layers; 0: none */
     bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */
     int32_t delta_k_heads, delta_v_heads, delta_k_dim,
@@ -65,9 +67,11 @@ struct model_config {
 
 /* What may differ from layer to layer. */
 struct layer_config {
-    int32_t sliding_window; /* 0: none */
-    bool is_chunk;          /* windows_are_chunks */
-    float attention_scale;  /* of q k^T */
+    int32_t sliding_window;    /* 0: none */
+    bool is_chunk;             /* windows_are_chunks */
+    int32_t temperature_floor; /* 0: none */
+    bool qk_norm;
+    float attention_scale; /* of q k^T */
     const struct rope_config
         *rope; /* in the model's config; layers that rotate alike have the same. NULL: none */
 };

@@ -148,6 +148,31 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
     return STATUS_OK;
 }
 
+static bool is_transposed(const struct model_files *f, enum weight_role role)
+{
+    return !f->gguf && weight_is_of_expert(role) && f->config.family->hf_experts_transposed;
+}
+
+/* One expert's matrix of a tensor of all of them, [E][columns][rows]. */
+static int find_transposed(const struct model_files *f, const char *name, int32_t expert,
+                           struct weight_view *out, struct error *err)
+{
+    const struct safetensor *t = safetensors_find(f->safetensors, name);
+    if (!t) return STATUS_OK;
+    if (t->dtype < 0 || dtype_infos[t->dtype].block_values != 1 || dtype_is_code((enum dtype)t->dtype))
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: tensor %s is of type %s; experts that lie transposed may be F32, F16 and BF16",
+                         f->path, name, t->dtype_text);
+    if (t->num_dims != 3 || t->dims[0] != (uint64_t)f->config.num_experts || t->dims[1] > INT64_MAX ||
+        t->dims[2] > INT64_MAX || t->num_bytes == 0)
+        return error_set(err, STATUS_INVALID, "%s: tensor %s should have three dimensions, %d experts first",
+                         f->path, name, f->config.num_experts);
+    const uint64_t row_bytes = dtype_row_bytes((enum dtype)t->dtype, t->dims[2]);
+    *out = weight_view_transposed((const char *)t->data + (uint64_t)expert * t->dims[1] * row_bytes,
+                                  (enum dtype)t->dtype, (int64_t)t->dims[2], (int64_t)t->dims[1]);
+    return STATUS_OK;
+}
+
 /* Embeddings, the head and routers stay as they are in checkpoints, too. */
 static bool is_quantised(enum weight_role role)
 {
@@ -193,10 +218,12 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
 
 /* ---- resolving all weights ---- */
 
+#define DEEP_PREFIX "language_model.model."
+
 /* Checkpoints saved from the base class have none; those of models with images have the text model's deeper down. */
 static const char *hf_prefix(const struct model_files *f)
 {
-    static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model."};
+    static const char *const prefixes[] = {"model.", DEEP_PREFIX, "model.language_model."};
     char name[NAME_BYTES_MAX];
     for (size_t i = 0; i < array_length(prefixes); i++) {
         snprintf(name, sizeof name, "%snorm.weight", prefixes[i]);
@@ -215,7 +242,8 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
         snprintf(numbered, sizeof numbered, "%.*s%d%s", (int)(star - line->hf_name), line->hf_name, expert,
                  star + 1);
     const char *own = f->gguf ? line->gguf_name : star ? numbered : line->hf_name;
-    const char *prefix = f->gguf || role == WEIGHT_LM_HEAD ? "" : hf_prefix(f);
+    const char *prefix = f->gguf ? "" : hf_prefix(f);
+    if (role == WEIGHT_LM_HEAD) prefix = !strcmp(prefix, DEEP_PREFIX) ? "language_model." : "";
     int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
                                          : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
                                                     f->gguf ? "blk" : "layers", layer, own);
@@ -242,7 +270,7 @@ static struct stack stack_of(const struct model_files *f, enum weight_role role,
         stack.step = stack.rows / shape_of(f, role).rows;
         stack.first_row /= shape_of(f, role).rows;
     }
-    if (!weight_is_of_expert(role) || strchr(own, '*')) return stack;
+    if (!weight_is_of_expert(role) || strchr(own, '*') || is_transposed(f, role)) return stack;
     stack.first_row += stack.rows * expert;
     stack.rows *= f->config.num_experts;
     return stack;
@@ -269,7 +297,8 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     if (f->gguf)
         view = find_in_gguf(f, role, name);
     else {
-        int status = find_in_safetensors(f, role, name, stack.rows, &view, err);
+        int status = is_transposed(f, role) ? find_transposed(f, name, expert, &view, err)
+                                            : find_in_safetensors(f, role, name, stack.rows, &view, err);
         if (status) return status;
     }
     if (!view.data) {

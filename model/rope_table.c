@@ -10,7 +10,7 @@ static float llama3_frequency(const struct rope_config *r, float frequency)
     float wavelength = (float)(2 * M_PI) / frequency;
     float original = (float)r->original_max_position, factor = (float)r->factor;
     float low = (float)r->low_freq_factor, high = (float)r->high_freq_factor;
-    if (wavelength < (float)((double)r->original_max_position / r->high_freq_factor)) return frequency;
+    if (wavelength <= (float)((double)r->original_max_position / r->high_freq_factor)) return frequency;
     if (wavelength > (float)((double)r->original_max_position / r->low_freq_factor))
         return frequency / factor;
     float smooth = (original / wavelength - low) / (high - low);

@@ -203,6 +203,37 @@ const struct weight_change qwen3_5_stacked_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* feed_forward for mlp, norms of Q and K without weights, experts in one tensor each. */
+const struct weight_change llama4_weights[] = {
+    {WEIGHT_Q_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_K_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_GATE,
+     {"ffn_gate.weight", "feed_forward.gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_UP,
+     {"ffn_up.weight", "feed_forward.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_DOWN,
+     {"ffn_down.weight", "feed_forward.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    {WEIGHT_ROUTER,
+     {"ffn_gate_inp.weight", "feed_forward.router.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_SHARED_GATE,
+     {"ffn_gate_shexp.weight", "feed_forward.shared_expert.gate_proj.weight", DIM_SHARED, DIM_HIDDEN,
+      PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_UP,
+     {"ffn_up_shexp.weight", "feed_forward.shared_expert.up_proj.weight", DIM_SHARED, DIM_HIDDEN,
+      PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_DOWN,
+     {"ffn_down_shexp.weight", "feed_forward.shared_expert.down_proj.weight", DIM_HIDDEN, DIM_SHARED,
+      PRESENT_IF_SHARED}},
+    {WEIGHT_EXPERT_GATE,
+     {"ffn_gate_exps.weight", "feed_forward.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN,
+      PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_UP,
+     {"ffn_up_exps.weight", "feed_forward.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+    {WEIGHT_EXPERT_DOWN,
+     {"ffn_down_exps.weight", "feed_forward.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
 {
     for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)

@@ -35,6 +35,7 @@ static int check_codes(const struct weight_view *w, struct error *err)
 {
     const struct weight_codes *c = &w->codes;
     const int granularity = panel_scale_cols(w->dtype);
+    if (w->scheme == WEIGHT_TRANSPOSED) return STATUS_OK;
     int status = weight_check(w, err);
     if (status || w->scheme == WEIGHT_PLAIN || c->scale_cols % granularity == 0 || c->scale_cols >= w->cols)
         return status;
@@ -45,7 +46,7 @@ static int check_codes(const struct weight_view *w, struct error *err)
 
 static bool is_ordered(const struct weight_view *w)
 {
-    return w->scheme != WEIGHT_PLAIN && !weight_groups_ascend(w);
+    return weight_view_has_codes(w) && !weight_groups_ascend(w);
 }
 
 /* Parts share their activations, and so the order of columns. */
@@ -162,9 +163,22 @@ static int linear_alloc(struct linear *l, const struct linear_desc *desc, struct
 struct pack_context {
     const struct linear *l;
     const struct linear_desc *desc;
+    uint8_t *rows; /* of a panel, for each thread; NULL: no part lies transposed */
 };
 
-static void pack_panel(const struct pack_context *c, int part, int64_t panel)
+/* Rows of a matrix that lies transposed, as they would lie in a plain one. */
+static void gather_rows(const struct weight_view *w, int64_t row, int num_rows, uint8_t *to)
+{
+    const uint64_t bytes = dtype_row_bytes(w->dtype, 1);
+    const uint64_t step = (uint64_t)w->slice.row_step * bytes;
+    const uint8_t *from =
+        (const uint8_t *)w->data + (uint64_t)w->slice.row_begin * bytes + (uint64_t)row * step;
+    for (int64_t col = 0; col < w->cols; col++, from += (uint64_t)w->rows * bytes)
+        for (int r = 0; r < num_rows; r++)
+            memcpy(to + (uint64_t)(r * w->cols + col) * bytes, from + (uint64_t)r * step, bytes);
+}
+
+static void pack_panel(const struct pack_context *c, int part, int64_t panel, uint8_t *rows)
 {
     const struct part *const p = &c->l->parts[part];
     const struct weight_view *const w = &c->desc->parts[part];
@@ -174,19 +188,43 @@ static void pack_panel(const struct pack_context *c, int part, int64_t panel)
     uint8_t *const to = p->panels + (uint64_t)panel * p->panel_bytes;
     if (panel_has_codes(p->dtype))
         panel_pack_codes(w, c->l->order, row, num_rows, to);
-    else
+    else if (w->scheme == WEIGHT_TRANSPOSED) {
+        assert_always(rows);
+        gather_rows(w, row, num_rows, rows);
+        panel_pack(w->dtype, rows, row_bytes, num_rows, c->l->cols, to);
+    } else
         panel_pack(w->dtype, (const uint8_t *)w->data + (uint64_t)row * row_bytes, row_bytes, num_rows,
                    c->l->cols, to);
+}
+
+/* Room for the rows of a panel of any part. */
+static uint64_t panel_rows_bytes(const struct linear_desc *desc)
+{
+    return PANEL_ROWS * (uint64_t)desc->parts[0].cols * sizeof(float);
 }
 
 static void pack_task(void *context, int thread_idx, int num_threads)
 {
     const struct pack_context *c = context;
+    uint8_t *rows = c->rows ? c->rows + (uint64_t)thread_idx * panel_rows_bytes(c->desc) : NULL;
     for (int i = 0; i < c->l->num_parts; i++) {
         int64_t begin, end;
         thread_pool_range(c->l->parts[i].num_panels, thread_idx, num_threads, &begin, &end);
-        for (int64_t panel = begin; panel < end; panel++) pack_panel(c, i, panel);
+        for (int64_t panel = begin; panel < end; panel++) pack_panel(c, i, panel, rows);
     }
+}
+
+static int pack(struct linear *l, const struct linear_desc *desc, struct thread_pool *pool, struct error *err)
+{
+    struct pack_context c = {.l = l, .desc = desc};
+    bool any = false;
+    for (int i = 0; i < desc->num_parts; i++) any |= desc->parts[i].scheme == WEIGHT_TRANSPOSED;
+    if (any) c.rows = calloc((size_t)thread_pool_num_threads(pool), panel_rows_bytes(desc));
+    if (any && !c.rows)
+        return error_set(err, STATUS_NO_MEMORY, "no memory to transpose a weight of %d rows", l->rows);
+    thread_pool_run(pool, pack_task, &c);
+    free(c.rows);
+    return STATUS_OK;
 }
 
 int cpu_linear_create(const struct linear_desc *desc, enum cpu_isa_level isa, struct thread_pool *pool,
@@ -199,11 +237,11 @@ int cpu_linear_create(const struct linear_desc *desc, enum cpu_isa_level isa, st
     if (!l) return error_set(err, STATUS_NO_MEMORY, "no memory for a linear");
     status = linear_plan(l, desc, kernels_of(isa), err);
     if (!status) status = linear_alloc(l, desc, err);
+    if (!status) status = pack(l, desc, pool, err);
     if (status) {
         cpu_linear_destroy(l);
         return status;
     }
-    thread_pool_run(pool, pack_task, &(struct pack_context){l, desc});
     *out = l;
     return 0;
 }

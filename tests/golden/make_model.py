@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import gpt_oss
+import llama4
 from quantised import FORMATS
 
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
@@ -311,7 +312,53 @@ CASES |= {
     "qwen3.5-moe": ({"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", **HYBRID, **HYBRID_EXPERTS}, None),
 }
 
+LLAMA4 = {
+    "architectures": ["Llama4ForCausalLM"],
+    "model_type": "llama4_text",
+    "num_hidden_layers": 5,
+    "intermediate_size": 48,
+    "intermediate_size_mlp": 96,
+    "interleave_moe_layer_step": 2,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 1,
+    "use_qk_norm": True,
+    "attn_temperature_tuning": True,
+    "tie_word_embeddings": False,
+}
+CASES |= {
+    "llama4": (
+        {
+            **LLAMA4,
+            "attention_chunk_size": 37,
+            "attn_scale": 0.4,
+            "floor_scale": 50,
+            "rope_theta": 500000.0,
+            "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+        },
+        None,
+    ),
+    "llama4, as GGUF files are": (
+        {**LLAMA4, "attention_chunk_size": 8192, "rope_theta": 500000.0},
+        (
+            "llama4",
+            {
+                "feed_forward_length": 96,
+                "expert_count": 5,
+                "expert_used_count": 1,
+                "expert_feed_forward_length": 48,
+                "interleave_moe_layer_step": 2,
+                "rope.freq_base": 500000.0,
+            },
+        ),
+    ),
+}
+# Their experts lie otherwise in a directory, so that a case is one or the other.
+GGUF_ONLY = {"gpt-oss, as GGUF files are": gpt_oss, "llama4, as GGUF files are": llama4}
+
 GGUF_NAMES = {
+    "feed_forward.router": "ffn_gate_inp",
+    **{f"feed_forward.{p}_proj": f"ffn_{p}" for p in ("gate", "up", "down")},
+    **{f"feed_forward.shared_expert.{p}_proj": f"ffn_{p}_shexp" for p in ("gate", "up", "down")},
     "mlp.router": "ffn_gate_inp",
     "mlp.gate": "ffn_gate_inp",
     "mlp.gate.e_score_correction": "exp_probs_b",
@@ -393,9 +440,11 @@ def tensors_of(model, config, stacked=False):
         state = model.state_dict() if stacked else load_file(pathlib.Path(folder) / "model.safetensors")
     for name, value in sorted(state.items()):
         value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
-        value = value.squeeze(1) if name.endswith("conv1d.weight") else gpt_oss.as_rows(value)
+        value = value.squeeze(1) if name.endswith("conv1d.weight") else value
+        fan_in = value.shape[1] if value.ndim > 1 else 0
+        value = value.reshape(-1, value.shape[2]) if llama4.is_expert(name) else gpt_oss.as_rows(value)
         if value.ndim == 2:
-            out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(value.shape[1]))))))
+            out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(fan_in))))))
         else:
             center = 0.0 if name.endswith(("bias", "sinks")) or (counts_from_one and "linear_attn" not in name) else 1.0
             center = -2.0 if name.endswith("A_log") else center
@@ -409,7 +458,7 @@ def write(name, folder):
     (folder / "config.json").write_text(json.dumps(config))
     loaded = transformers.AutoConfig.from_pretrained(folder)
     tensors = tensors_of(AutoModelForCausalLM.from_config(loaded), config, "stacked" in name)
-    state = {n: values(max(r, 1) * c, i + 1, m, s).reshape((r, c) if r else (c,)) for i, (n, r, c, m, s) in enumerate(tensors)}
+    state = {n: values(max(r, 1) * c, i + 1, m, s).reshape(llama4.shape(n, r, c, config)) for i, (n, r, c, m, s) in enumerate(tensors)}
     thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith("conv1d.weight")}
     thin |= {n: v.unflatten(0, (config["num_experts"], -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
     save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
@@ -562,7 +611,8 @@ def case(index, name):
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
         permuted = heads_to_permute(n, config, architecture)
-        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {thin(n, r, c, config)}}},\n")
+        form = f'"BF16", 0, 0, "{", ".join(map(str, llama4.shape(n, r, c, config)))}"' if llama4.is_expert(n) else thin(n, r, c, config)
+        out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {form}}},\n")
     out.append("};\n")
     if architecture:
         out.append(f"static const struct family_key family_keys_{index}[] = {{\n    " + ",\n    ".join(gguf_keys(name, config)) + ",\n};\n")
@@ -572,23 +622,23 @@ def case(index, name):
     return "".join(out), row
 
 
-def gpt_oss_tensors(name):
+def gguf_tensors(name):
     """(name or None, GGUF's name, rows, cols, center, scale, type, low, count), what they hold, and what transformers makes of that."""
-    config = config_of(name)
+    config, own = config_of(name), GGUF_ONLY[name]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "config.json").write_text(json.dumps(config))
         published = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
     tensors, data, state = [], [], {}
     for n, r, c, center, scale in published:
-        entries = gpt_oss.gguf_entries(n, r, c, config) if gpt_oss.is_expert(n) else [(gguf_name(n, True), r, c, None)]
+        entries = own.gguf_entries(n, r, c, config) if own.is_expert(n) else [(gguf_name(n, own is gpt_oss), r, c, None)]
         parts = []
         for gguf, rows, cols, kind in entries:
             seed, (low, count) = len(tensors) + 1, gpt_oss.scale_range(cols) if kind == "MXFP4" else (0, 0)
             tensors.append((gguf, rows, cols, center, scale, kind, low, count))
             data.append(mxfp4_bytes(rows * cols // 32, seed, low, count) if kind == "MXFP4" else values(max(rows, 1) * cols, seed, center, scale))
             parts.append(gpt_oss.unpack_gguf(data[-1], rows, cols) if kind == "MXFP4" else data[-1].float().reshape((rows, cols) if rows else (cols,)))
-        state[n] = gpt_oss.join(parts, n.endswith("_bias"))
+        state[n] = llama4.join(parts, config) if llama4.is_expert(n) else gpt_oss.join(parts, n.endswith("_bias"))
     return tensors, data, state
 
 
@@ -599,9 +649,9 @@ def mxfp4_bytes(num_blocks, seed, low, num):
     return out.reshape(-1)
 
 
-def gpt_oss_case(index, name):
+def gguf_case(index, name):
     """A GGUF file alone: what a checkpoint has is among the quantised ones."""
-    tensors, _, state = gpt_oss_tensors(name)
+    tensors, _, state = gguf_tensors(name)
     _, logits = quantised_logits(name, None, state)
     out = [f"static const struct family_tensor family_tensors_{index}[] = {{\n"]
     for gguf, rows, cols, center, scale, kind, low, count in tensors:
@@ -647,7 +697,7 @@ def write_quantised_header():
 
 
 def write_header():
-    parts, rows = zip(*((gpt_oss_case if name.startswith("gpt-oss") else case)(i, name) for i, name in enumerate(CASES)))
+    parts, rows = zip(*((gguf_case if name in GGUF_ONLY else case)(i, name) for i, name in enumerate(CASES)))
     with open(HEADER, "w", encoding="utf-8") as out:
         out.write(f"/* family_goldens.h - made by make_model.py with transformers {transformers.__version__}, torch {torch.__version__}. */\n")
         out.write("/* clang-format off */\n#ifndef TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n#define TESTS_UNIT_MODEL_FAMILY_GOLDENS_H\n\n")
@@ -677,17 +727,18 @@ def add_tensors(writer, name, folder, config):
         writer.add_tensor(n, np.stack(values) if "_exps" in n else values[0])
 
 
-def add_gpt_oss_tensors(writer, name, config):
+def add_gguf_tensors(writer, name, config):
     import gguf
 
-    tensors, data, _ = gpt_oss_tensors(name)
+    tensors, data, _ = gguf_tensors(name)
     num = config["num_local_experts"]
     for (own, rows, cols, _, _, kind, _, _), value in zip(tensors, data):
         if kind == "MXFP4":
             shape = (num, rows // num, cols // gpt_oss.BLOCK * gpt_oss.BLOCK_BYTES)
             writer.add_tensor(own, value.reshape(shape), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
         else:
-            writer.add_tensor(own, value.float().numpy().reshape((rows, cols) if rows else (cols,)))
+            shape = (num, rows // num, cols) if "_exps.weight" in own else (rows, cols) if rows else (cols,)
+            writer.add_tensor(own, value.float().numpy().reshape(shape))
 
 
 def write_gguf(name, folder):
@@ -704,8 +755,8 @@ def write_gguf(name, folder):
     writer.add_token_list([f"t{i}" for i in range(VOCAB)])
     writer.add_token_scores([0.0] * VOCAB)
     writer.add_token_types([1] * VOCAB)
-    if architecture == "gpt-oss":
-        add_gpt_oss_tensors(writer, name, config)
+    if name in GGUF_ONLY:
+        add_gguf_tensors(writer, name, config)
     else:
         add_tensors(writer, name, folder, config)
     writer.write_header_to_file()
@@ -744,8 +795,8 @@ def main():
         ids, logits = quantised_logits(o.family, o.format, state)
         np.savez_compressed(o.folder / "logits.npz", ids=np.array(ids, np.int32), logits=logits)
         return compare_unpacked(o.folder, state) if o.compare else None
-    if o.family.startswith("gpt-oss"):
-        ids, logits = quantised_logits(o.family, None, gpt_oss_tensors(o.family)[2])
+    if o.family in GGUF_ONLY:
+        ids, logits = quantised_logits(o.family, None, gguf_tensors(o.family)[2])
     else:
         write(o.family, o.folder)
         ids, logits = logits_of(o.folder)

@@ -147,6 +147,55 @@ static void a_nan_spoils_its_rows_outputs_and_no_others(void **state)
     free(q);
 }
 
+/* values[rows][cols] in a type of 2 or 4 bytes, [cols][rows]. */
+static void transpose(const float *values, int rows, int cols, enum dtype dtype, uint8_t *out)
+{
+    for (int k = 0; k < cols; k++)
+        for (int n = 0; n < rows; n++) {
+            const float x = values[n * cols + k];
+            const uint16_t half = dtype == DTYPE_F16 ? dtype_f32_to_f16(x) : dtype_f32_to_bf16(x);
+            const size_t at = (size_t)(k * rows + n);
+            if (dtype == DTYPE_F32)
+                memcpy(out + at * 4, &x, 4);
+            else
+                memcpy(out + at * 2, &half, 2);
+        }
+}
+
+/* All of its rows, some, and every other one. */
+static void what_lies_transposed_has_the_bits_of_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 37, COLS = 70 };
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static const int firsts[] = {0, 3, 1}, counts[] = {ROWS, 20, ROWS / 2}, steps[] = {1, 1, 2};
+    float values[ROWS * COLS], rows[ROWS * COLS], x[COLS * TOKENS];
+    uint8_t transposed[ROWS * COLS * 4];
+    for (int i = 0; i < ROWS * COLS; i++) /* as each of the types has it */
+        values[i] = dtype_bf16_to_f32(dtype_f32_to_bf16(draw_between(-1, 1)));
+    for (int i = 0; i < ROWS * COLS; i++)
+        if (fabsf(values[i]) < 0x1p-6f) values[i] = 0;
+    for (int i = 0; i < COLS * TOKENS; i++) x[i] = random_normal(&random_numbers);
+    FOR_EACH_ISA(isa)
+    for (size_t i = 0; i < array_length(dtypes) * array_length(firsts); i++) {
+        const enum dtype dtype = dtypes[i / 3];
+        const int first = firsts[i % 3], count = counts[i % 3], step = steps[i % 3];
+        transpose(values, ROWS, COLS, dtype, transposed);
+        const struct weight_view all = weight_view_transposed(transposed, dtype, ROWS, COLS);
+        const struct weight_view some =
+            step == 1 ? weight_view_rows(&all, first, count) : weight_view_every(&all, first, step);
+        for (int n = 0; n < count; n++)
+            memcpy(rows + n * COLS, values + (first + n * step) * COLS, COLS * sizeof *rows);
+        float *const out = run_view(some, isa, TOKENS, x), *const expected =
+                                                               run_view(weight_view_plain(rows, DTYPE_F32,
+                                                                                          count, COLS),
+                                                                        isa, TOKENS, x);
+        assert_memory_equal(out, expected, (size_t)TOKENS * (size_t)count * sizeof *out);
+        free(out);
+        free(expected);
+    }
+}
+
 static void expect_refusal(struct weight_view view, int status, const char *sentence)
 {
     const struct linear_desc desc = {.num_parts = 1, .parts = {view}};
@@ -178,6 +227,7 @@ int main(void)
         cmocka_unit_test(products_have_the_bits_of_unpacked_weights),
         cmocka_unit_test(columns_may_end_anywhere),
         cmocka_unit_test(a_nan_spoils_its_rows_outputs_and_no_others),
+        cmocka_unit_test(what_lies_transposed_has_the_bits_of_rows),
         cmocka_unit_test(what_panels_cannot_hold_is_refused),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -73,7 +73,8 @@ static const struct {
     {"qwen2", {PRETOKENIZE_QWEN2}, 1, false, false, true},
     {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2}, 1, false, false, false},
     {"tekken", {PRETOKENIZE_TEKKEN}, 1, true, true, false},
-    {"gpt-4o", {PRETOKENIZE_O200K}, 1, false, false, false},     /* Phi-4-mini, gpt-oss */
+    {"gpt-4o", {PRETOKENIZE_O200K}, 1, false, false, false}, /* Phi-4-mini, gpt-oss */
+    {"llama4", {PRETOKENIZE_O200K}, 1, false, false, false},
     {"dbrx", {PRETOKENIZE_LLAMA3}, 1, false, false, false},      /* Phi-4, OLMo 2 and 3, Granite 4 */
     {"smaug-bpe", {PRETOKENIZE_LLAMA3}, 1, false, false, false}, /* SmolLM3 */
     {"glm4", {PRETOKENIZE_LLAMA3}, 1, false, false, false},

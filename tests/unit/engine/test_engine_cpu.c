@@ -42,6 +42,15 @@ static const char windowed_config[] =
     "\"hidden_activation\":\"gelu_pytorch_tanh\",\"torch_dtype\":\"bfloat16\",\"eos_token_id\":2,\"bos_token_"
     "id\":1}";
 
+/* The same of chunks. */
+static const char chunked_config[] =
+    "{\"architectures\":[\"Llama4ForCausalLM\"],\"model_type\":\"llama4_text\",\"hidden_size\":96,"
+    "\"intermediate_size\":64,\"intermediate_size_mlp\":256,\"num_hidden_layers\":4,\"num_attention_heads\":"
+    "4,"
+    "\"head_dim\":16,\"num_key_value_heads\":2,\"vocab_size\":320,\"max_position_embeddings\":512,"
+    "\"rms_norm_eps\":1e-5,\"num_local_experts\":3,\"interleave_moe_layer_step\":2,\"num_experts_per_tok\":1,"
+    "\"attention_chunk_size\":90,\"floor_scale\":40,\"eos_token_id\":2,\"bos_token_id\":1}";
+
 static const char *model_path;
 static char tiny_path[64];
 
@@ -320,11 +329,11 @@ static void compare_all(const char *cpu_isa, int num_threads, enum dtype kv_dtyp
     compare(setup, 1, "preempted and saved");
 }
 
-/* The oracle: each request alone, with K and V of all tokens in all layers, against all together in groups. The longest
- * request has 12 blocks of tokens: with steps of 16 tokens it takes 12 and three times 4 blocks of a layer, not 48. */
-static void test_windows(void **state)
+/* The oracle: each request alone, with K and V of all tokens in all layers, against all together in groups. num_blocks: what
+ * the longest request takes, which has 12 blocks of tokens, in steps of 16 tokens: not 48 but 12 and three times 4, of
+ * chunks 8. */
+static void compare_groups(const char *config, int32_t num_blocks)
 {
-    (void)state;
     struct setup setup = {.cpu_isa = "auto",
                           .num_threads = 2,
                           .kv_dtype = DTYPE_BF16,
@@ -332,7 +341,7 @@ static void test_windows(void **state)
                           .max_num_batched_tokens = 512,
                           .num_blocks = 256};
     const char *model_before = model_path;
-    rewrite_tiny_model(windowed_config);
+    rewrite_tiny_model(config);
     run_alone(&setup);
     setup.has_groups = true; /* test_kv_layout: four */
     setup.num_blocks = 1024;
@@ -343,12 +352,24 @@ static void test_windows(void **state)
     setup.enable_prefix_caching = true;
     compare(setup, 2, "groups and prefix hits");
     setup.enable_prefix_caching = false;
-    setup.num_blocks = 24;
+    setup.num_blocks = num_blocks;
     compare(setup, 1, "groups preempted");
-    setup.num_host_blocks = 24;
+    setup.num_host_blocks = num_blocks;
     compare(setup, 1, "groups preempted and saved");
     rewrite_tiny_model(tiny_config);
     model_path = model_before;
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    compare_groups(windowed_config, 24);
+}
+
+static void test_chunks(void **state)
+{
+    (void)state;
+    compare_groups(chunked_config, 36);
 }
 
 /* ---- what rows hold ---- */
@@ -446,6 +467,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_avx512),
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_chunks),
     };
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     make_tiny_folder();

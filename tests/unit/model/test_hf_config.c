@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/bit_set.h"
 #include "model/hf_config.h"
 
 /* JSON with ' for quotes. */
@@ -204,6 +205,44 @@ static void nothing_is_given_without_generation_config(void **state)
     assert_memory_equal(&d, &generation_defaults_none, sizeof d);
 }
 
+/* As Scout's config.json is written: an empty list, a number for true, factors that are equal. */
+static void reads_llama_4(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "'model_type':'llama4_text','hidden_size':64,'intermediate_size':48,'intermediate_size_mlp':96,"
+        "'num_attention_heads':4,'num_key_value_heads':2,'head_dim':16,'num_hidden_layers':8,'vocab_size':32,"
+        "'interleave_moe_layer_step':2,'num_local_experts':16,'num_experts_per_tok':1,'no_rope_layers':[],"
+        "'attn_temperature_tuning':4,'attention_chunk_size':8192,'moe_layers':null,"
+        "'rope_scaling':{'rope_type':'llama3','factor':16.0,'low_freq_factor':1.0,'high_freq_factor':1.0,"
+        "'original_max_position_embeddings':8192}";
+    char config[2048];
+    snprintf(config, sizeof config,
+             "{'architectures':['Llama4ForConditionalGeneration'],'model_type':'llama4','text_config':{%s},"
+             "'vision_config':{'hidden_size':7}}",
+             text);
+    struct model_config c = read_good(config);
+    assert_true(c.qk_norm && c.windows_are_chunks && c.sliding_window == 8192 && !c.tie_word_embeddings);
+    assert_true(c.intermediate_size == 96 && c.expert_intermediate_size == 48 &&
+                c.shared_intermediate_size == 48 && c.num_experts == 16 && c.num_chosen_experts == 1);
+    assert_true(c.rope.style == ROPE_PAIRS && c.rope.theta == 500000 && c.rms_norm_eps == 1e-5f);
+    for (int32_t i = 0; i < 8; i++) {
+        struct layer_config layer = model_config_layer(&c, i);
+        assert_int_equal(layer.rope != NULL, i % 4 != 3);
+        assert_int_equal(layer.is_chunk && layer.sliding_window == 8192 && layer.qk_norm, i % 4 != 3);
+        assert_int_equal(layer.temperature_floor, i % 4 == 3 ? 8192 : 0);
+        assert_int_equal(bit_set_has(c.sparse_layers, (size_t)i), i % 2);
+    }
+    snprintf(config, sizeof config,
+             "{'architectures':['Llama4ForCausalLM'],%s,'layer_types':['sliding_attention']}", text);
+    expect_refusal(config, STATUS_INVALID, "1 entries for 8 layers");
+    snprintf(config, sizeof config,
+             "{'architectures':['Llama4ForCausalLM'],'hidden_size':64,'intermediate_size':48,"
+             "'num_hidden_layers':1,'num_local_experts':4,'num_experts_per_tok':1,'use_qk_norm':false,"
+             "'layer_types':['sliding_attention']}");
+    expect_refusal(config, STATUS_UNSUPPORTED, "\"full_attention\" and \"chunked_attention\" are supported");
+}
+
 #define LLAMA(extra)                                                                                         \
     "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
     "'num_hidden_layers':2,'vocab_size':32" extra "}"
@@ -314,6 +353,7 @@ int main(void)
         TEST(reads_qwen_3),
         TEST(reads_mistral_windows),
         TEST(windows_are_a_layer_s_own),
+        TEST(reads_llama_4),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),

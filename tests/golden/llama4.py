@@ -1,0 +1,31 @@
+"""llama4.py - Llama 4's experts: as transformers and its checkpoints have them, and as GGUF files do: for make_model.py.
+
+A checkpoint has all of a layer's in one tensor [E][columns][rows], gate and up side by side; a GGUF file has them as rows, apart.
+"""
+import re
+
+import torch
+
+GGUF_PARTS = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
+
+
+def is_expert(name):
+    return re.search(r"\.feed_forward\.experts\.(gate_up|down)_proj$", name) is not None
+
+
+def shape(name, rows, cols, config):
+    """In the file."""
+    if is_expert(name):
+        return config["num_local_experts"], rows // config["num_local_experts"], cols
+    return (rows, cols) if rows else (cols,)
+
+
+def gguf_entries(name, rows, cols, config):
+    """(GGUF's name, rows, cols, type) of what stands for a tensor of all experts."""
+    num, parts = config["num_local_experts"], GGUF_PARTS[name.split(".")[-1]]
+    return [(f"blk.{name.split('.')[2]}.ffn_{p}_exps.weight", num * (cols // len(parts)), rows // num, None) for p in parts]
+
+
+def join(parts, config):
+    """Back to what a checkpoint has."""
+    return torch.cat([p.reshape(config["num_local_experts"], -1, p.shape[1]).transpose(1, 2) for p in parts], 2)
