@@ -9,21 +9,29 @@
 
 enum { DELTA_LANES = 16 };
 
-/* One head and one token. */
+/* A state is [v_dim / DELTA_LANES][k_dim][DELTA_LANES]: the columns at work lie together. */
+static inline int64_t delta_state_index(int32_t k_dim, int32_t row, int32_t column)
+{
+    return ((int64_t)(column / DELTA_LANES) * k_dim + row) * DELTA_LANES + column % DELTA_LANES;
+}
+
+/* One head and some tokens, one after the other. */
 struct delta_update {
     int32_t k_dim, v_dim; /* v_dim: a multiple of DELTA_LANES */
-    const float *from;    /* [k_dim][v_dim]: what the tokens before have left */
-    float *to;            /* the same behind this token; may be from */
-    const float *q, *k;   /* [k_dim] */
-    const float *v;       /* [v_dim] */
-    float decay, beta;
-    float *out; /* [v_dim] */
+    int32_t num_tokens;
+    const float *from;         /* the state that the tokens before have left */
+    float *to;                 /* that behind these tokens; may be from */
+    const float *q, *k;        /* [k_dim] of each token, unit_stride apart */
+    const float *v;            /* [v_dim], v_stride apart */
+    const float *decay, *beta; /* [num_tokens] */
+    float *out;                /* [v_dim], out_stride apart */
+    int64_t unit_stride, v_stride, out_stride;
 };
 
 struct delta_kernels {
     /* out[i] = SiLU(sum over j of taps[j][i] * in[j][i]) */
     void (*convolve)(int32_t count, const float *const in[DELTA_TAPS], const float *taps, float *out);
-    /* to = decay from + k (beta (v - decay from^T k))^T; out = to^T q */
+    /* Of each token: to = decay from + k (beta (v - decay from^T k))^T; out = to^T q */
     void (*update)(const struct delta_update *u);
     /* out[i] = out[i] * scale * weight[i] * SiLU(gate[i]) */
     void (*gate)(int32_t count, float *out, float scale, const float *weight, const float *gate);

@@ -1,4 +1,5 @@
-/* delta_loops.h - delta_kernels.h in vectors of the compiler's, which each instruction set includes. */
+/* delta_loops.h - delta_kernels.h in vectors of the compiler's, which each instruction set includes behind its
+ * DELTA_VECTOR_LANES: vectors that are wider than its registers are slower than none. */
 #ifndef KERNELS_CPU_DELTA_LOOPS_H
 #define KERNELS_CPU_DELTA_LOOPS_H
 
@@ -6,36 +7,50 @@
 #include "kernels/cpu/gate.h"
 
 typedef float delta_lanes
-    __attribute__((vector_size(DELTA_LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+    __attribute__((vector_size(DELTA_VECTOR_LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
 
-static inline void delta_columns(const struct delta_update *u, int32_t first, int num_vectors)
+/* Columns of a state that are in registers at once, in vectors. */
+enum { DELTA_VECTORS = 4, DELTA_COLUMNS = DELTA_VECTORS * DELTA_VECTOR_LANES };
+
+static inline __attribute__((always_inline)) void delta_token(const struct delta_update *u, int32_t token,
+                                                              int32_t first, int num_vectors)
 {
-    delta_lanes memory[2] = {{0}, {0}}, change[2], out[2] = {{0}, {0}};
-    for (int32_t i = 0; i < u->k_dim; i++) {
-        const delta_lanes *from = (const void *)(u->from + (int64_t)i * u->v_dim + first);
-        for (int j = 0; j < num_vectors; j++) memory[j] += from[j] * u->k[i];
-    }
+    const float *q = u->q + token * u->unit_stride, *k = u->k + token * u->unit_stride;
+    const float decay = u->decay[token], beta = u->beta[token];
+    delta_lanes change[DELTA_VECTORS] = {{0}}, out[DELTA_VECTORS] = {{0}};
+    const float *from[DELTA_VECTORS];
+    float *to[DELTA_VECTORS];
     for (int j = 0; j < num_vectors; j++) {
-        const delta_lanes *v = (const void *)(u->v + first);
-        change[j] = (v[j] - memory[j] * u->decay) * u->beta;
+        int64_t at = delta_state_index(u->k_dim, 0, first + j * DELTA_VECTOR_LANES);
+        from[j] = (token == 0 ? u->from : u->to) + at;
+        to[j] = u->to + at;
     }
-    for (int32_t i = 0; i < u->k_dim; i++) {
-        const delta_lanes *from = (const void *)(u->from + (int64_t)i * u->v_dim + first);
-        delta_lanes *to = (void *)(u->to + (int64_t)i * u->v_dim + first);
+    for (int32_t i = 0; i < u->k_dim; i++)
+        for (int j = 0; j < num_vectors; j++)
+            change[j] += *(const delta_lanes *)(const void *)(from[j] + i * DELTA_LANES) * k[i];
+    for (int j = 0; j < num_vectors; j++) {
+        const float *v = u->v + token * u->v_stride + first + j * DELTA_VECTOR_LANES;
+        change[j] = (*(const delta_lanes *)(const void *)v - change[j] * decay) * beta;
+    }
+    for (int32_t i = 0; i < u->k_dim; i++)
         for (int j = 0; j < num_vectors; j++) {
-            const delta_lanes value = from[j] * u->decay + change[j] * u->k[i];
-            to[j] = value;
-            out[j] += value * u->q[i];
+            const delta_lanes old = *(const delta_lanes *)(const void *)(from[j] + i * DELTA_LANES),
+                              value = old * decay + change[j] * k[i];
+            *(delta_lanes *)(void *)(to[j] + i * DELTA_LANES) = value;
+            out[j] += value * q[i];
         }
-    }
-    for (int j = 0; j < num_vectors; j++) ((delta_lanes *)(void *)(u->out + first))[j] = out[j];
+    for (int j = 0; j < num_vectors; j++)
+        *(delta_lanes *)(void *)(u->out + token * u->out_stride + first + j * DELTA_VECTOR_LANES) = out[j];
 }
 
+/* All tokens on some columns before the next ones: these stay in the nearest cache. */
 static void delta_update(const struct delta_update *u)
 {
     int32_t i = 0;
-    for (; i + 2 * DELTA_LANES <= u->v_dim; i += 2 * DELTA_LANES) delta_columns(u, i, 2);
-    if (i < u->v_dim) delta_columns(u, i, 1);
+    for (; i + DELTA_COLUMNS <= u->v_dim; i += DELTA_COLUMNS)
+        for (int32_t token = 0; token < u->num_tokens; token++) delta_token(u, token, i, DELTA_VECTORS);
+    for (; i < u->v_dim; i += DELTA_VECTOR_LANES)
+        for (int32_t token = 0; token < u->num_tokens; token++) delta_token(u, token, i, 1);
 }
 
 static void delta_convolve(int32_t count, const float *const in[DELTA_TAPS], const float *taps, float *out)

@@ -27,7 +27,7 @@ struct delta_net {
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
     struct delta_place *places;    /* [num_batch_slots] */
-    float *states;                 /* [num_batch_slots][2][num_v_heads][k_dim][v_dim] */
+    float *states;                 /* [num_batch_slots][2][num_v_heads], as delta_kernels.h has them */
     float *inputs; /* [num_batch_slots][2][NUM_BEFORE][channels] q, k and v of the newest tokens */
 };
 
@@ -258,34 +258,52 @@ static void keep_inputs(const struct delta_task *t, int32_t seq, int32_t before,
     }
 }
 
-/* What a head of v does with a token. from and to: its states. */
-static void update_token(const struct delta_task *t, int32_t token, int32_t head, const float *from,
-                         float *to)
+/* Tokens that go through a head at once. */
+enum { TILE = 16 };
+
+static void find_rates(const struct delta_task *t, int32_t token, int32_t head, float *decay, float *beta)
+{
+    const struct delta_net *n = t->net;
+    int32_t per_head = n->num_v_heads / n->num_k_heads,
+            b = n->by_k_head ? head + head / per_head * per_head : head,
+            a = b + (n->by_k_head ? per_head : n->num_v_heads);
+    const float *rates = t->rates + (int64_t)token * 2 * n->num_v_heads;
+    double rate = (double)rates[a] + (double)n->dt_bias[head], softplus = rate > 20 ? rate : log1p(exp(rate));
+    *decay = (float)exp(-(double)n->decay[head] * softplus);
+    *beta = (float)(1 / (1 + exp(-(double)rates[b])));
+}
+
+/* What a head of v does with at most TILE tokens. from and to: its states. */
+static void update_tokens(const struct delta_task *t, int32_t token, int32_t num_tokens, int32_t head,
+                          const float *from, float *to)
 {
     const struct delta_net *n = t->net;
     const struct delta_kernels *kernels = t->device->isa->deltas;
-    int32_t per_head = n->num_v_heads / n->num_k_heads, k_head = head / per_head,
-            b = n->by_k_head ? head + k_head * per_head : head,
-            a = b + (n->by_k_head ? per_head : n->num_v_heads);
-    const float *rates = t->rates + (int64_t)token * 2 * n->num_v_heads,
-                *unit = t->scratch->unit + token * 2 * k_width(n) + k_head * n->k_dim,
-                *v = t->scratch->mixed + token * num_channels(n) + 2 * k_width(n) + head * n->v_dim;
-    double rate = (double)rates[a] + (double)n->dt_bias[head], softplus = rate > 20 ? rate : log1p(exp(rate));
-    float *out = t->out + token * v_width(n) + head * n->v_dim;
+    int32_t k_head = head / (n->num_v_heads / n->num_k_heads);
+    const float *unit = t->scratch->unit + token * 2 * k_width(n) + k_head * n->k_dim;
+    float *out = t->out + token * v_width(n) + head * n->v_dim, decay[TILE], beta[TILE];
+    for (int32_t i = 0; i < num_tokens; i++) find_rates(t, token + i, head, &decay[i], &beta[i]);
     const struct delta_update u = {.k_dim = n->k_dim,
                                    .v_dim = n->v_dim,
+                                   .num_tokens = num_tokens,
                                    .from = from,
                                    .to = to,
                                    .q = unit,
                                    .k = unit + k_width(n),
-                                   .v = v,
-                                   .decay = (float)exp(-(double)n->decay[head] * softplus),
-                                   .beta = (float)(1 / (1 + exp(-(double)rates[b]))),
-                                   .out = out};
+                                   .v = t->scratch->mixed + token * num_channels(n) + 2 * k_width(n) +
+                                        head * n->v_dim,
+                                   .decay = decay,
+                                   .beta = beta,
+                                   .out = out,
+                                   .unit_stride = 2 * k_width(n),
+                                   .v_stride = num_channels(n),
+                                   .out_stride = v_width(n)};
     kernels->update(&u);
-    double variance = sum_of_squares(out, n->v_dim) / n->v_dim;
-    kernels->gate(n->v_dim, out, (float)(1 / sqrt(variance + (double)n->norm_eps)), n->norm,
-                  t->gates + token * t->gates_stride + head * n->v_dim);
+    for (int32_t i = 0; i < num_tokens; i++, out += v_width(n)) {
+        double variance = sum_of_squares(out, n->v_dim) / n->v_dim;
+        kernels->gate(n->v_dim, out, (float)(1 / sqrt(variance + (double)n->norm_eps)), n->norm,
+                      t->gates + (token + i) * t->gates_stride + head * n->v_dim);
+    }
 }
 
 static void update_head(const struct delta_task *t, int32_t seq, int32_t head)
@@ -295,8 +313,9 @@ static void update_head(const struct delta_task *t, int32_t seq, int32_t head)
             last = t->step->cu_seqlens_q[seq + 1] - 1;
     int64_t at = (int64_t)head * n->k_dim * n->v_dim;
     float *state = state_of(n, slot, newest) + at;
-    for (int32_t token = t->step->cu_seqlens_q[seq]; token <= last; token++)
-        update_token(t, token, head, state, token == last ? state_of(n, slot, 1 - newest) + at : state);
+    for (int32_t token = t->step->cu_seqlens_q[seq]; token < last; token += TILE)
+        update_tokens(t, token, min_of(last - token, TILE), head, state, state);
+    update_tokens(t, last, 1, head, state, state_of(n, slot, 1 - newest) + at);
 }
 
 static void update(void *context, int thread_idx, int num_threads)

@@ -1,6 +1,8 @@
 /* test_delta_net.c - layers with a state against a double-precision recurrence, however sequences are cut into steps and
- * whoever is beside them; and attention's gates. */
+ * whoever is beside them; the loops of all instruction sets; and attention's gates. */
 #include "fixture.h"
+#include "kernels/cpu/delta_kernels.h"
+#include "kernels/cpu/isa.h"
 
 enum { SEQS = 3, TOKENS_MAX = 120 };
 
@@ -307,6 +309,64 @@ static void test_equals_reference(void **state)
     for_each_isa(equals_reference);
 }
 
+/* ---- the loops of a head, against the same operations in the same order ---- */
+
+enum { K_DIM = 33, V_DIM = 112, HEAD_TOKENS = 5, HEAD_FLOATS = K_DIM * V_DIM };
+
+/* state: [K_DIM][V_DIM] */
+static void update_plainly(const struct delta_update *u, int32_t token, float *state)
+{
+    const float *q = u->q + token * u->unit_stride, *k = u->k + token * u->unit_stride,
+                *v = u->v + token * u->v_stride;
+    for (int32_t j = 0; j < V_DIM; j++) {
+        float sum = 0, out = 0, *column = state + j;
+        for (int32_t i = 0; i < K_DIM; i++) sum += column[i * V_DIM] * k[i];
+        float change = (v[j] - sum * u->decay[token]) * u->beta[token];
+        for (int32_t i = 0; i < K_DIM; i++) {
+            column[i * V_DIM] = column[i * V_DIM] * u->decay[token] + change * k[i];
+            out += column[i * V_DIM] * q[i];
+        }
+        u->out[token * u->out_stride + j] = out;
+    }
+}
+
+static void same_bits_as_plain_loops(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    struct error err = {0};
+    enum cpu_isa_level level;
+    float *values = normal_floats(&random, HEAD_TOKENS * (2 * K_DIM + V_DIM), 0, 0.3f),
+          *from = normal_floats(&random, HEAD_FLOATS, 0, 1), state[HEAD_FLOATS], to[HEAD_FLOATS],
+          outs[2][HEAD_TOKENS * V_DIM];
+    const float decay[HEAD_TOKENS] = {0.9f, 1, 0, 0.37f, 0.99f}, beta[HEAD_TOKENS] = {0.5f, 1, 0, 0.2f, 0.9f};
+    struct delta_update u = {
+        .k_dim = K_DIM, .v_dim = V_DIM, .num_tokens = HEAD_TOKENS, .from = from, .to = to};
+    u.q = values;
+    u.k = values + K_DIM;
+    u.v = values + 2 * K_DIM;
+    u.unit_stride = u.v_stride = 2 * K_DIM + V_DIM;
+    u.out_stride = V_DIM;
+    u.decay = decay;
+    u.beta = beta;
+    for (int32_t i = 0; i < HEAD_FLOATS; i++) state[i] = from[delta_state_index(K_DIM, i / V_DIM, i % V_DIM)];
+    u.out = outs[0];
+    for (int32_t token = 0; token < HEAD_TOKENS; token++) update_plainly(&u, token, state);
+    u.out = outs[1];
+    assert_int_equal(cpu_isa_parse(isa, &level, &err), STATUS_OK);
+    cpu_isa_kernels(level)->deltas->update(&u);
+    assert_memory_equal(outs[0], outs[1], sizeof outs[0]);
+    for (int32_t i = 0; i < HEAD_FLOATS; i++)
+        assert_memory_equal(&state[i], &to[delta_state_index(K_DIM, i / V_DIM, i % V_DIM)], sizeof(float));
+    free(values);
+    free(from);
+}
+
+static void test_all_sets_give_the_same_bits(void **state)
+{
+    (void)state;
+    for_each_isa(same_bits_as_plain_loops);
+}
+
 static void gates(const char *isa)
 {
     enum { HEADS = 3, KV_HEADS = 1, DIM = 20, TOKENS = 9, Q = HEADS * DIM, KV = 2 * KV_HEADS * DIM };
@@ -349,6 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_reference),
+        cmocka_unit_test(test_all_sets_give_the_same_bits),
         cmocka_unit_test(test_gates),
     };
     if (getenv("FLASHD_TEST_DEVICE")) return 0; /* a GPU has no such layers */
