@@ -53,7 +53,7 @@ static inline int32_t mask_num_tiles(int32_t num_keys)
 
 /* How rows see keys, one call after another: first all as causal, then what differs, keys and rows by their places. */
 void mask_causal(struct mask_rows *keys, int32_t num_keys);
-/* Those of [begin, end) see each other. */
+/* Those of [begin, end) see each other, and so have to be computed in one step: a row sees no key that comes later. */
 void mask_join(struct mask_rows *keys, int32_t begin, int32_t end);
 /* Nobody from end on sees those of [begin, end): a document, or a token with its descendants. */
 void mask_close(struct mask_rows *keys, int32_t begin, int32_t end);
