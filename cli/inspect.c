@@ -88,8 +88,9 @@ static void print_fit(const struct model_cost *m)
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t token_bytes = model_config_kv_bytes_per_token(c, DTYPE_BF16);
     uint64_t left = memory > weight_bytes ? memory - weight_bytes : 0;
-    printf("\nK/V cache     %.1f KiB a token in bf16, %.1f KiB in f32\n", (double)token_bytes / 1024,
-           (double)model_config_kv_bytes_per_token(c, DTYPE_F32) / 1024);
+    printf("\nK/V cache     %.1f KiB a token in bf16, %.1f KiB in f32, %.1f KiB in fp8 or int8\n",
+           (double)token_bytes / 1024, (double)model_config_kv_bytes_per_token(c, DTYPE_F32) / 1024,
+           (double)model_config_kv_bytes_per_token(c, DTYPE_I8) / 1024);
     print_kv_groups(c);
     if (model_config_has_states(c))
         printf("states        %.1f MiB a running sequence, of %d of %d layers\n",

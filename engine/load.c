@@ -174,11 +174,19 @@ static int load_weights(struct load *load, struct error *err)
     return status;
 }
 
+static enum dtype kv_dtype_of(const char *name)
+{
+    if (!strcmp(name, "f32")) return DTYPE_F32;
+    if (!strcmp(name, "fp8")) return DTYPE_F8_E4M3;
+    return !strcmp(name, "int8") ? DTYPE_I8 : DTYPE_BF16;
+}
+
 static int choose_kv_dtype(struct load *load, struct error *err)
 {
-    load->kv_dtype = !strcmp(load->config->kv_cache_dtype, "f32") ? DTYPE_F32 : DTYPE_BF16;
-    if (load->kv_dtype == DTYPE_F32 && !load->device->kv_f32_allowed)
-        return error_set(err, STATUS_UNSUPPORTED, "--kv-cache-dtype f32 is for the CPU device");
+    const char *name = load->config->kv_cache_dtype;
+    load->kv_dtype = kv_dtype_of(name);
+    if (load->kv_dtype != DTYPE_BF16 && !load->device->kv_any_dtype)
+        return error_set(err, STATUS_UNSUPPORTED, "--kv-cache-dtype %s is for the CPU device", name);
     return STATUS_OK;
 }
 

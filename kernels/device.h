@@ -119,7 +119,7 @@ struct delta_net; /* device's own; with the state of each batch_slot */
 struct kv_shape {
     int32_t num_layers; /* of a block: those of a group, where layers have block tables of their own */
     int32_t num_blocks, num_kv_heads, head_dim;
-    enum dtype dtype;        /* DTYPE_BF16, or DTYPE_F32 where the device allows it */
+    enum dtype dtype;        /* DTYPE_BF16; also F32, F8_E4M3 and I8 with kv_any_dtype */
     int32_t num_host_blocks; /* host memory for saved blocks, taken when it is needed */
 };
 
@@ -195,7 +195,7 @@ struct device {
     int act_bytes, res_bytes;    /* bytes of an activation and of a residual element */
     int num_steps_in_flight_max; /* 1: step_begin computes; 2: the next step may be scheduled meanwhile */
     bool prefill_decode_equal;   /* see "The same bits" */
-    bool kv_f32_allowed;
+    bool kv_any_dtype;
     bool takes_masks;   /* of sequences in a step, and chunks of layers */
     bool is_gpu;        /* has memory of its own, which is the K/V cache's, and a first step that is slow */
     uint64_t gpu_bytes; /* of that memory, whoever uses it */

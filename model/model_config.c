@@ -221,8 +221,9 @@ int64_t model_config_delta_channels(const struct model_config *c)
 
 uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtype kv_dtype)
 {
+    uint64_t scale = dtype_is_code(kv_dtype) ? sizeof(float) : 0;
     return 2 * (uint64_t)model_config_num_attention_layers(c, c->num_layers) * (uint64_t)c->num_kv_heads *
-           dtype_row_bytes(kv_dtype, (uint64_t)c->head_dim);
+           (dtype_row_bytes(kv_dtype, (uint64_t)c->head_dim) + scale);
 }
 
 int32_t model_config_mlp_width(const struct model_config *c)

@@ -30,7 +30,7 @@
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/kv_pool.h"
 
-enum { NARROW_ROWS_MAX = 6 }; /* rows that use bf16 keys and values as they are */
+enum { NARROW_ROWS_MAX = 6 }; /* rows that use narrow keys and values as they are */
 
 _Static_assert((int)MASK_TILE == (int)KV_TILE, "a tile of keys has one class");
 
@@ -104,12 +104,12 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
     }
 }
 
-/* With many rows, widening bf16 once costs less than each group of rows doing it for itself. */
+/* With many rows, widening once costs less than each group of rows doing it for itself. */
 static void widen_tile(const struct attention_task *t, struct attention_tile *tile, float *wide)
 {
     int num_values = 2 * BLOCK_SIZE * t->w->dim;
     for (int i = tile->first_key / BLOCK_SIZE; i < div_up(tile->end_key, BLOCK_SIZE); i++) {
-        t->kernels->widen_chunk(wide + i * num_values, tile->chunks[i], num_values);
+        t->kernels->widen_chunk(wide + i * num_values, tile->chunks[i], num_values, tile->dtype);
         tile->chunks[i] = wide + i * num_values;
     }
     tile->dtype = DTYPE_F32;
@@ -184,8 +184,9 @@ static void run_tile(const struct attention_task *t, const struct attention_item
         int32_t block = tile->position / BLOCK_SIZE + i;
         block = min_of(max_of(block, first_block), last_block); /* beyond these the table may hold nothing */
         tile->chunks[i] = kv_pool_chunk(t->pool, t->layer, blocks[block], kv_head);
+        tile->scales[i] = kv_pool_scales(t->pool, tile->chunks[i]);
     }
-    if (tile->dtype == DTYPE_BF16 && r->num_rows > NARROW_ROWS_MAX) widen_tile(t, tile, r->wide);
+    if (tile->dtype != DTYPE_F32 && r->num_rows > NARROW_ROWS_MAX) widen_tile(t, tile, r->wide);
     t->kernels->run_tile(r, tile);
 }
 

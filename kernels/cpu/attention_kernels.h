@@ -14,7 +14,10 @@
  * operations whose order depends on token positions only. How many rows come together, and which, changes
  * which registers are used and nothing else. A key that a row may not see gets weight 0, and adding 0 * v
  * changes nothing (up to the sign of a zero, which the last operation, finish, removes). So a tile may be run
- * over more keys than a row sees, and a token computed in a prompt gets the bits that it gets in decoding. */
+ * over more keys than a row sees, and a token computed in a prompt gets the bits that it gets in decoding.
+ *
+ * Codes of 8 bits (kv_codes.h) are widened to their numbers, exactly, with few rows in the loops and with many before
+ * them; a key's scale multiplies its score, when that is whole, and its weight, when that is in the row's sum. */
 #ifndef KERNELS_CPU_ATTENTION_KERNELS_H
 #define KERNELS_CPU_ATTENTION_KERNELS_H
 
@@ -50,10 +53,12 @@ struct attention_rows {
 
 struct attention_tile {
     const void *chunks[KV_TILE_BLOCKS]; /* all readable, if need be the same one twice */
-    enum dtype dtype;                   /* DTYPE_BF16 or DTYPE_F32 */
-    int32_t position;                   /* of key 0 */
-    int first_key, end_key;             /* keys that some row sees; others are in no way used */
-    bool masked;                        /* some row does not see all KV_TILE keys */
+    enum dtype dtype;                   /* of their elements: BF16, F32, F8_E4M3 or I8 */
+    const float
+        *scales[KV_TILE_BLOCKS]; /* for each chunk K's [BLOCK_SIZE], then V's; NULL: elements need none */
+    int32_t position;            /* of key 0 */
+    int first_key, end_key;      /* keys that some row sees; others are in no way used */
+    bool masked;                 /* some row does not see all KV_TILE keys */
     const uint64_t
         *seen; /* [rows] a bit for each key of the tile that the row sees, by all rules; NULL: first and end
                              say it */
@@ -62,8 +67,8 @@ struct attention_tile {
 struct attention_kernels {
     /* Adds the tile to the rows' sums. */
     void (*run_tile)(const struct attention_rows *r, const struct attention_tile *tile);
-    /* A bf16 chunk in f32, for tiles that many rows use. */
-    void (*widen_chunk)(float *out, const uint16_t *chunk, int num_values);
+    /* A chunk's elements in f32, for tiles that many rows use. */
+    void (*widen_chunk)(float *out, const void *chunk, int num_values, enum dtype dtype);
     /* total = total and part together. */
     void (*merge)(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim);
     /* out[head_dim] = o / l of one row, no zero of it negative. */

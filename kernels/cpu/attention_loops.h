@@ -17,15 +17,17 @@ enum { TILE_ROWS = 6, TILE_WIDTH = VECTOR_REGISTERS / 8, KEY_VECTORS = KV_TILE /
 
 #define always_inline static inline __attribute__((always_inline))
 
-always_inline vector load_element(const void *chunk, int index, const bool bf16)
+always_inline vector load_element(const void *chunk, int index, const enum dtype dtype)
 {
-    return bf16 ? vector_load_bf16((const uint16_t *)chunk + index)
-                : vector_load((const float *)chunk + index);
+    if (dtype == DTYPE_BF16) return vector_load_bf16((const uint16_t *)chunk + index);
+    if (dtype == DTYPE_I8) return vector_load_i8((const uint8_t *)chunk + index);
+    if (dtype == DTYPE_F8_E4M3) return vector_load_e4m3((const uint8_t *)chunk + index);
+    return vector_load((const float *)chunk + index);
 }
 
 /* Scores of num_rows rows with the keys of TILE_WIDTH vectors. */
 always_inline void score_tile(const struct attention_rows *r, const struct attention_tile *tile, int row,
-                              int key, const int num_rows, const bool bf16)
+                              int key, const int num_rows, const enum dtype dtype)
 {
     vector sums[TILE_ROWS][TILE_WIDTH];
     const float *q = r->q + (size_t)row * (size_t)r->dim;
@@ -36,7 +38,7 @@ always_inline void score_tile(const struct attention_rows *r, const struct atten
     for (int d = 0; d < r->dim; d++) {
         vector k[TILE_WIDTH];
         for (int j = 0; j < TILE_WIDTH; j++)
-            k[j] = load_element(chunks[j], d * BLOCK_SIZE + j * VECTOR_LANES % BLOCK_SIZE, bf16);
+            k[j] = load_element(chunks[j], d * BLOCK_SIZE + j * VECTOR_LANES % BLOCK_SIZE, dtype);
         for (int i = 0; i < num_rows; i++) {
             vector q_element = vector_set(q[i * r->dim + d]);
             for (int j = 0; j < TILE_WIDTH; j++) sums[i][j] = vector_fma(q_element, k[j], sums[i][j]);
@@ -49,7 +51,7 @@ always_inline void score_tile(const struct attention_rows *r, const struct atten
 
 /* o = rescale * o + weights * V for num_rows rows and num_vectors vectors of columns. */
 always_inline void output_tile(const struct attention_rows *r, const struct attention_tile *tile, int row,
-                               int column, const int num_rows, const int num_vectors, const bool bf16)
+                               int column, const int num_rows, const int num_vectors, const enum dtype dtype)
 {
     vector sums[TILE_ROWS][TILE_WIDTH];
     float *o = r->sums.o + (size_t)row * (size_t)r->dim + column;
@@ -67,7 +69,7 @@ always_inline void output_tile(const struct attention_rows *r, const struct atte
         for (int k = key; k < end; k++, element += r->dim) {
             vector v[TILE_WIDTH];
             for (int j = 0; j < num_vectors; j++)
-                v[j] = load_element(chunk, element + j * VECTOR_LANES, bf16);
+                v[j] = load_element(chunk, element + j * VECTOR_LANES, dtype);
             for (int i = 0; i < num_rows; i++) {
                 vector weight = vector_set(weights[i * KV_TILE + k]);
                 for (int j = 0; j < num_vectors; j++) sums[i][j] = vector_fma(weight, v[j], sums[i][j]);
@@ -83,29 +85,47 @@ always_inline void score_columns(const struct attention_rows *r, const struct at
 {
     const int step = TILE_WIDTH * VECTOR_LANES;
     for (int key = tile->first_key / step * step; key < tile->end_key; key += step) {
-        if (tile->dtype == DTYPE_BF16)
-            score_tile(r, tile, row, key, num_rows, true);
-        else
-            score_tile(r, tile, row, key, num_rows, false);
+        switch (tile->dtype) {
+        case DTYPE_BF16:
+            score_tile(r, tile, row, key, num_rows, DTYPE_BF16);
+            break;
+        case DTYPE_I8:
+            score_tile(r, tile, row, key, num_rows, DTYPE_I8);
+            break;
+        case DTYPE_F8_E4M3:
+            score_tile(r, tile, row, key, num_rows, DTYPE_F8_E4M3);
+            break;
+        default:
+            score_tile(r, tile, row, key, num_rows, DTYPE_F32);
+        }
     }
 }
 
 always_inline void output_columns(const struct attention_rows *r, const struct attention_tile *tile, int row,
-                                  const int num_rows, const bool bf16)
+                                  const int num_rows, const enum dtype dtype)
 {
     int column = 0;
     for (; column + TILE_WIDTH * VECTOR_LANES <= r->dim; column += TILE_WIDTH * VECTOR_LANES)
-        output_tile(r, tile, row, column, num_rows, TILE_WIDTH, bf16);
-    for (; column < r->dim; column += VECTOR_LANES) output_tile(r, tile, row, column, num_rows, 1, bf16);
+        output_tile(r, tile, row, column, num_rows, TILE_WIDTH, dtype);
+    for (; column < r->dim; column += VECTOR_LANES) output_tile(r, tile, row, column, num_rows, 1, dtype);
 }
 
 always_inline void output_either(const struct attention_rows *r, const struct attention_tile *tile, int row,
                                  const int num_rows)
 {
-    if (tile->dtype == DTYPE_BF16)
-        output_columns(r, tile, row, num_rows, true);
-    else
-        output_columns(r, tile, row, num_rows, false);
+    switch (tile->dtype) {
+    case DTYPE_BF16:
+        output_columns(r, tile, row, num_rows, DTYPE_BF16);
+        break;
+    case DTYPE_I8:
+        output_columns(r, tile, row, num_rows, DTYPE_I8);
+        break;
+    case DTYPE_F8_E4M3:
+        output_columns(r, tile, row, num_rows, DTYPE_F8_E4M3);
+        break;
+    default:
+        output_columns(r, tile, row, num_rows, DTYPE_F32);
+    }
 }
 
 /* The compiler unrolls the tiles for each constant number of rows. */
@@ -172,6 +192,23 @@ static void load_scores(const struct attention_rows *r, const struct attention_t
     }
 }
 
+/* K's (from 0) or V's (from BLOCK_SIZE) of the vector's keys. */
+always_inline vector load_scales(const struct attention_tile *tile, int key, int from)
+{
+    return vector_load(tile->scales[key / BLOCK_SIZE] + from + key % BLOCK_SIZE);
+}
+
+static void scale_scores(const struct attention_rows *r, const struct attention_tile *tile, int row,
+                         int num_rows)
+{
+    for (int key = 0; key < KV_TILE; key += VECTOR_LANES) {
+        vector scales = load_scales(tile, key, 0);
+        float *scores = r->scores + row * KV_TILE + key;
+        for (int i = 0; i < num_rows; i++, scores += KV_TILE)
+            vector_store(scores, vector_mul(vector_load(scores), scales));
+    }
+}
+
 static float exp2_one(float x)
 {
     float lanes[VECTOR_LANES];
@@ -192,8 +229,9 @@ static void soften_row(const struct attention_rows *r, const struct attention_ti
     vector sum = vector_set(0.0f);
     for (int i = 0; i < KEY_VECTORS; i++) {
         vector weight = vector_exp2(vector_sub(x[i], vector_set(base)));
-        vector_store(r->scores + row * KV_TILE + i * VECTOR_LANES, weight);
         sum = vector_add(sum, weight);
+        if (tile->scales[0]) weight = vector_mul(weight, load_scales(tile, i * VECTOR_LANES, BLOCK_SIZE));
+        vector_store(r->scores + row * KV_TILE + i * VECTOR_LANES, weight);
     }
     r->rescale[row] = m == old ? 1.0f : exp2_one(old - base); /* exp2_one(0) is 1 as well */
     r->sums.l[row] = r->sums.l[row] * r->rescale[row] + vector_sum(sum);
@@ -205,15 +243,16 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
     for (int row = 0; row < r->num_rows; row += TILE_ROWS) {
         int num_rows = r->num_rows - row < TILE_ROWS ? r->num_rows - row : TILE_ROWS;
         score_rows(r, tile, row, num_rows);
+        if (tile->scales[0]) scale_scores(r, tile, row, num_rows);
         if (r->softcap > 0) softcap(num_rows * KV_TILE, r->scores + row * KV_TILE, r->softcap);
         for (int i = 0; i < num_rows; i++) soften_row(r, tile, row + i);
         output_rows(r, tile, row, num_rows);
     }
 }
 
-static void widen_chunk(float *out, const uint16_t *chunk, int num_values)
+static void widen_chunk(float *out, const void *chunk, int num_values, enum dtype dtype)
 {
-    for (int i = 0; i < num_values; i += VECTOR_LANES) vector_store(out + i, vector_load_bf16(chunk + i));
+    for (int i = 0; i < num_values; i += VECTOR_LANES) vector_store(out + i, load_element(chunk, i, dtype));
 }
 
 static void merge(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim)

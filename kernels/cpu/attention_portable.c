@@ -4,11 +4,13 @@
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/exp2_portable.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/softcap.h"
 
-/* Element index of the chunk, which an f32 or a bf16 pool stores. */
+/* Element index of the chunk. */
 static inline float chunk_value(const void *chunk, int index, enum dtype dtype)
 {
+    if (dtype_is_code(dtype)) return kv_code_number(((const uint8_t *)chunk)[index], dtype);
     return dtype == DTYPE_BF16 ? bf16_to_f32(((const uint16_t *)chunk)[index])
                                : ((const float *)chunk)[index];
 }
@@ -27,6 +29,13 @@ static void score_row(const struct attention_rows *r, const struct attention_til
             for (int i = from; i < to; i++)
                 scores[block + i] += q[d] * chunk_value(chunk, d * BLOCK_SIZE + i, tile->dtype);
     }
+}
+
+/* Multiplies the values of keys first to end by K's (from 0) or V's (from BLOCK_SIZE) scales. */
+static void scale_keys(float *values, const struct attention_tile *tile, int first, int end, int from)
+{
+    for (int key = first; key < end && tile->scales[0]; key++)
+        values[key] *= tile->scales[key / BLOCK_SIZE][from + key % BLOCK_SIZE];
 }
 
 /* One row's step of the online softmax over the keys it sees: scores become weights. */
@@ -73,16 +82,18 @@ static void run_tile(const struct attention_rows *r, const struct attention_tile
         if (end > tile->end_key) end = tile->end_key;
         if (first >= end) continue;
         score_row(r, tile, row, first, end);
+        scale_keys(r->scores + row * KV_TILE, tile, first, end, 0);
         if (r->softcap > 0) softcap(end - first, r->scores + row * KV_TILE + first, r->softcap);
         if (tile->seen) hide(r, tile->seen[row], row, first, end);
         soften_row(r, row, first, end);
+        scale_keys(r->scores + row * KV_TILE, tile, first, end, BLOCK_SIZE);
         output_row(r, tile, row, first, end);
     }
 }
 
-static void widen_chunk(float *out, const uint16_t *chunk, int num_values)
+static void widen_chunk(float *out, const void *chunk, int num_values, enum dtype dtype)
 {
-    for (int i = 0; i < num_values; i++) out[i] = bf16_to_f32(chunk[i]);
+    for (int i = 0; i < num_values; i++) out[i] = chunk_value(chunk, i, dtype);
 }
 
 static void merge(struct softmax_sums *total, const struct softmax_sums *part, int num_rows, int dim)

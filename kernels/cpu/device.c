@@ -295,7 +295,7 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .res_bytes = sizeof(float),
         .num_steps_in_flight_max = 1,
         .prefill_decode_equal = true,
-        .kv_f32_allowed = true,
+        .kv_any_dtype = true,
         .takes_masks = true,
     };
     int num_threads = thread_pool_num_threads(c->pool);

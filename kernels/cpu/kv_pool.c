@@ -4,15 +4,13 @@
 
 #include "base/check.h"
 #include "kernels/cpu/bf16.h"
-
-static size_t element_bytes(enum dtype dtype)
-{
-    return dtype == DTYPE_BF16 ? sizeof(uint16_t) : sizeof(float);
-}
+#include "kernels/cpu/kv_codes.h"
 
 static size_t chunk_bytes(const struct kv_shape *shape)
 {
-    return 2 * (size_t)kv_pool_dim(shape->head_dim) * BLOCK_SIZE * element_bytes(shape->dtype);
+    size_t values = 2 * (size_t)kv_pool_dim(shape->head_dim) * BLOCK_SIZE;
+    size_t scales = dtype_is_code(shape->dtype) ? 2 * BLOCK_SIZE : 0;
+    return values * (size_t)dtype_infos[shape->dtype].block_bytes + scales * sizeof(float);
 }
 
 uint64_t kv_pool_bytes(const struct kv_shape *shape)
@@ -25,11 +23,16 @@ uint64_t kv_pool_bytes(const struct kv_shape *shape)
     return bytes;
 }
 
+static bool holds(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F32 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_I8;
+}
+
 int kv_pool_create(struct device_memory *memory, const struct kv_shape *shape, struct kv_pool **out,
                    struct error *err)
 {
-    if (shape->dtype != DTYPE_BF16 && shape->dtype != DTYPE_F32)
-        return error_set(err, STATUS_UNSUPPORTED, "the CPU keeps K/V in BF16 or F32, not in %s",
+    if (!holds(shape->dtype))
+        return error_set(err, STATUS_UNSUPPORTED, "the CPU keeps K/V in BF16, F32, F8_E4M3 or I8, not in %s",
                          dtype_infos[shape->dtype].text);
     uint64_t bytes = kv_pool_bytes(shape);
     struct kv_pool *p = device_memory_alloc(memory, sizeof *p);
@@ -51,6 +54,14 @@ int kv_pool_create(struct device_memory *memory, const struct kv_shape *shape, s
     return STATUS_OK;
 }
 
+static void write_codes(const struct kv_pool *p, void *chunk, int32_t offset, const float *k, const float *v)
+{
+    uint8_t *to_k = (uint8_t *)chunk + offset, *to_v = (uint8_t *)chunk + (BLOCK_SIZE + offset) * p->dim;
+    float *scales = (float *)((char *)chunk + 2 * (size_t)p->dim * BLOCK_SIZE);
+    scales[offset] = kv_codes_store(to_k, BLOCK_SIZE, k, p->shape.head_dim, p->shape.dtype);
+    scales[BLOCK_SIZE + offset] = kv_codes_store(to_v, 1, v, p->shape.head_dim, p->shape.dtype);
+}
+
 void kv_pool_write(struct kv_pool *p, int32_t layer, int32_t slot, int32_t kv_head, const float *k,
                    const float *v)
 {
@@ -62,6 +73,8 @@ void kv_pool_write(struct kv_pool *p, int32_t layer, int32_t slot, int32_t kv_he
                  *to_v = (uint16_t *)chunk + (BLOCK_SIZE + offset) * p->dim;
         for (int32_t d = 0; d < head_dim; d++) to_k[d * BLOCK_SIZE] = bf16_from_f32(k[d]);
         for (int32_t d = 0; d < head_dim; d++) to_v[d] = bf16_from_f32(v[d]);
+    } else if (dtype_is_code(p->shape.dtype)) {
+        write_codes(p, chunk, offset, k, v);
     } else {
         float *to_k = (float *)chunk + offset, *to_v = (float *)chunk + (BLOCK_SIZE + offset) * p->dim;
         for (int32_t d = 0; d < head_dim; d++) to_k[d * BLOCK_SIZE] = k[d];

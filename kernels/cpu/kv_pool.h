@@ -1,8 +1,9 @@
 /* kv_pool.h - keys and values of all layers in host memory, in blocks of BLOCK_SIZE tokens.
  *
  *   pool    [layer][block][kv_head] chunks
- *   chunk   K as [dim][BLOCK_SIZE], then V as [BLOCK_SIZE][dim]; bf16 or f32; dim is head_dim rounded up to a
- *           multiple of 16, and what lies between them stays zero
+ *   chunk   K as [dim][BLOCK_SIZE], then V as [BLOCK_SIZE][dim]; bf16, f32 or codes of 8 bits (kv_codes.h); dim is
+ *           head_dim rounded up to a multiple of 16, and what lies between them stays zero. Behind codes stand their
+ *           scales in f32: K's [BLOCK_SIZE], then V's [BLOCK_SIZE]
  *
  * With head_dim 64 in bf16 a chunk is 4 KiB: what attention reads for one block and head is one page.
  * attention_kernels.h says why K lies transposed. Thread: different slots may be written at once. */
@@ -36,6 +37,13 @@ static inline void *kv_pool_chunk(const struct kv_pool *p, int32_t layer, int32_
         ((size_t)layer * (size_t)p->shape.num_blocks + (size_t)block_id) * (size_t)p->shape.num_kv_heads +
         (size_t)kv_head;
     return p->chunks + idx * p->chunk_bytes;
+}
+
+/* Of a chunk of codes; NULL: it holds none. */
+static inline const float *kv_pool_scales(const struct kv_pool *p, const void *chunk)
+{
+    if (!dtype_is_code(p->shape.dtype)) return NULL;
+    return (const float *)((const char *)chunk + 2 * (size_t)p->dim * BLOCK_SIZE);
 }
 
 /* UINT64_MAX when the product does not fit. */

@@ -133,7 +133,8 @@ static void append_kernels(struct buffer *out, const struct server *server)
 {
     buffer_append_text(out, ",\"kernels\":\"");
     fingerprint_append(out, server->facts->device);
-    if (!strcmp(server->config->kv_cache_dtype, "f32")) buffer_append_text(out, "_kv_f32");
+    const char *kv_dtype = server->config->kv_cache_dtype;
+    if (strcmp(kv_dtype, "auto") && strcmp(kv_dtype, "bf16")) buffer_printf(out, "_kv_%s", kv_dtype);
     buffer_append_char(out, '"');
 }
 

@@ -1,6 +1,6 @@
 /* logits.c - prints what a model computes, for the golden tests.
  *
- *   logits MODEL [--device cpu] [--isa portable] [--kv f32] [--threads 2] [--chunk 512] [--greedy N] < ids
+ *   logits MODEL [--device cpu] [--isa portable] [--kv f32|fp8|int8] [--threads 2] [--chunk 512] [--greedy N] < ids
  *
  * Each input line is a sequence of token ids. Without --greedy: every position's logits, as raw f32, in
  * order. With --greedy N: for each line, N ids chosen greedily, as text. */
@@ -17,6 +17,13 @@ static const char *option(int argc, char **argv, const char *name, const char *o
     for (int i = 2; i + 1 < argc; i++)
         if (!strcmp(argv[i], name)) return argv[i + 1];
     return otherwise;
+}
+
+static enum dtype kv_dtype_of(const char *name)
+{
+    if (!strcmp(name, "f32")) return DTYPE_F32;
+    if (!strcmp(name, "fp8")) return DTYPE_F8_E4M3;
+    return !strcmp(name, "int8") ? DTYPE_I8 : DTYPE_BF16;
 }
 
 static int32_t read_ids(char *line, int32_t *ids)
@@ -68,7 +75,7 @@ int main(int argc, char **argv)
         .device = option(argc, argv, "--device", "cpu"),
         .isa = option(argc, argv, "--isa", "auto"),
         .threads = atoi(option(argc, argv, "--threads", "0")),
-        .kv_dtype = strcmp(option(argc, argv, "--kv", "bf16"), "f32") ? DTYPE_BF16 : DTYPE_F32,
+        .kv_dtype = kv_dtype_of(option(argc, argv, "--kv", "bf16")),
         .num_seqs = 1,
         .max_model_len = 4096,
         .num_batched_tokens = max_of(chunk, 512),

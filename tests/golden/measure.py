@@ -3,6 +3,7 @@
     python measure.py reference ref.npy    needs torch and transformers (requirements-make.txt)
     python measure.py llama llama.npy      needs llama-cpp-python
     python measure.py compare ref.npy llama.npy    needs numpy; prints the table
+    python measure.py kv           needs numpy; types of the K/V cache against one of f32
 
 Each .npy holds the float32 logits of every position of every text.
 """
@@ -86,5 +87,13 @@ def compare(ref_path, llama_path):
     figures("flashd avx2", flashd("--isa", "avx2"), ref, ref_log)
 
 
+def kv():
+    ref = flashd("--kv", "f32")
+    ref_log = log_softmax(ref)
+    print(f"{len(ref)} positions\n{'':28s} {'max diff':>12s} {'mean KL':>12s} {'perplexity':>11s} {'same top':>9s}")
+    for name in "f32", "bf16", "int8", "fp8":
+        figures(f"K/V {name}", flashd("--kv", name), ref, ref_log)
+
+
 if __name__ == "__main__":
-    {"reference": reference, "llama": llama, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    {"reference": reference, "llama": llama, "compare": compare, "kv": kv}[sys.argv[1]](*sys.argv[2:])

@@ -75,6 +75,19 @@ def test_default_set_is_close(program, goldens):
     assert given_up.max() < 1.0
 
 
+def test_narrow_kv_is_close(program, goldens):
+    """Mean KL divergence from K/V in f32: what activations of 8 bits make of small differences, and the type's own."""
+    def log_probabilities(kv):
+        x = logits_of(program, goldens, {3}, "--kv", kv)[1].astype(np.float64)
+        return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+
+    p = log_probabilities("f32")
+    for kv, most in ("int8", 0.02), ("fp8", 0.05):
+        kl = (np.exp(p) * (p - log_probabilities(kv))).sum(axis=1).mean()
+        print(f"{kv}: mean KL {kl:.2e}")
+        assert 0 < kl < most
+
+
 def check_greedy(program, wanted, *options):
     greedy = dict(np.load(HERE / "greedy.npz"))
     ends = np.cumsum(greedy["prompt_lengths"])

@@ -5,6 +5,7 @@
 #define TESTS_KERNELS_ATTENTION_RIG_H
 
 #include "fixture.h"
+#include "kernels/cpu/kv_codes.h"
 
 enum { RIG_SEQS_MAX = 64 };
 
@@ -69,6 +70,15 @@ static int rig_prepare(struct rig *r, int32_t num_blocks, int32_t max_tokens)
     return status;
 }
 
+static void rig_round_by_codes(const struct rig *r, float *x)
+{
+    uint8_t codes[512];
+    int32_t dim = r->shape.head_dim;
+    enum dtype dtype = r->shape.kv_dtype;
+    float scale = kv_codes_store(codes, 1, x, dim, dtype);
+    for (int32_t d = 0; d < dim; d++) x[d] = scale * kv_code_number(codes[d], dtype);
+}
+
 /* q as an activation holds it, k and v as the pool does: rounding them is not what is tested. */
 static float *rig_data(const struct rig *r, int32_t length, struct random *random)
 {
@@ -76,6 +86,9 @@ static float *rig_data(const struct rig *r, int32_t length, struct random *rando
     float *x = random_values(random, count, r->d->act_bytes, 1.5f);
     for (size_t i = 0; i < count; i++)
         if (r->shape.kv_dtype == DTYPE_BF16 && i % r->row >= num_q) x[i] = rounded_to(2, x[i]);
+    size_t dim = (size_t)r->shape.head_dim;
+    for (size_t i = 0; dtype_is_code(r->shape.kv_dtype) && i < count; i += dim)
+        if (i % r->row >= num_q) rig_round_by_codes(r, x + i);
     return x;
 }
 
@@ -86,7 +99,7 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
     struct rig *r = calloc(1, sizeof *r);
     r->shape = *shape;
     r->d = test_device_open(isa, num_threads);
-    if (shape->kv_dtype == DTYPE_F32 && !r->d->kv_f32_allowed) goto unsupported;
+    if (shape->kv_dtype != DTYPE_BF16 && !r->d->kv_any_dtype) goto unsupported;
     r->attention = (struct attention_args){.num_heads = shape->num_heads,
                                            .num_kv_heads = shape->num_kv_heads,
                                            .head_dim = shape->head_dim,

@@ -41,12 +41,12 @@ static void mixed_lengths(const char *isa)
     static const int32_t lengths[] = {17, 16, 15, 64, 65, 130, 33, 1, 1, 15, 16, 17, 63, 64, 65, 129};
     static const int32_t cached[] = {0, 0, 0, 0, 1, 100, 16, 0, 0, 14, 15, 16, 62, 63, 64, 128};
     static const int32_t dims[] = {64, 80, 96, 128, 256}, groups[] = {1, 3, 4, 8, 12, 20};
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F8_E4M3, DTYPE_F32, DTYPE_I8};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(dims); i++) {
         for (size_t j = i % 2; j < array_length(groups); j += 2) {
             int32_t num_kv_heads = groups[j] > 8 ? 1 : 1 + (int32_t)(j % 2);
-            struct rig_shape shape =
-                rig_shape_of(groups[j], num_kv_heads, dims[i], (i + j) % 2 ? DTYPE_F32 : DTYPE_BF16);
+            struct rig_shape shape = rig_shape_of(groups[j], num_kv_heads, dims[i], dtypes[(i + j / 2) % 4]);
             shape.num_seqs = (int32_t)array_length(lengths);
             memcpy(shape.lengths, lengths, sizeof lengths);
             check_against_reference(isa, &shape, cached, &random);
@@ -62,7 +62,10 @@ static void soft_caps(const char *isa)
     static const int32_t head_dims[] = {64, 256, 128, 256};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(caps); i++) {
-        struct rig_shape shape = rig_shape_of(2, 2, head_dims[i], i == 1 ? DTYPE_F32 : DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(2, 2, head_dims[i],
+                                              i == 1   ? DTYPE_F32
+                                              : i == 2 ? DTYPE_I8
+                                                       : DTYPE_BF16);
         shape.softcap = caps[i];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
@@ -82,7 +85,7 @@ static void sinks(const char *isa)
     static const int32_t lengths[] = {130, 65, 1, 64, 700}, cached[] = {0, 30, 0, 63, 699};
     struct random random = {.seed = test_seed()};
     for (int i = 0; i < 4; i++) {
-        struct rig_shape shape = rig_shape_of(3, 2, i == 1 ? 128 : 64, i == 2 ? DTYPE_F32 : DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(3, 2, i == 1 ? 128 : 64, i == 2 ? DTYPE_F8_E4M3 : DTYPE_BF16);
         shape.has_sinks = true;
         shape.sliding_window = shape.other_window = i == 3 ? 40 : 0;
         shape.num_seqs = (int32_t)array_length(lengths);
@@ -311,6 +314,7 @@ static void test_same_bits_of_long(void **state)
 
 static void same_bits(const char *isa)
 {
+    static const enum dtype codes[] = {DTYPE_F8_E4M3, DTYPE_I8};
     struct rig_shape shape = rig_shape_of(3, 2, 64, DTYPE_BF16);
     shape.num_seqs = 4;
     shape.lengths[0] = BITS_LENGTH;
@@ -318,6 +322,13 @@ static void same_bits(const char *isa)
     shape.lengths[2] = 400;
     shape.lengths[3] = 30;
     same_bits_of(isa, &shape);
+    for (size_t i = 0; i < array_length(codes); i++) {
+        shape = rig_shape_of(2, 1, 64, codes[i]);
+        shape.num_seqs = 2;
+        shape.lengths[0] = 270;
+        shape.lengths[1] = 60;
+        same_bits_of(isa, &shape);
+    }
     shape = rig_shape_of(4, 2, 80, DTYPE_F32);
     shape.sliding_window = 150;
     shape.num_seqs = 2;

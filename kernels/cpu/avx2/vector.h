@@ -55,6 +55,18 @@ static inline vector vector_load_bf16(const uint16_t *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
+static inline vector vector_load_i8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+
+/* e4m3 values / 256: the f16 whose exponent and mantissa begin with theirs. */
+static inline vector vector_load_e4m3(const uint8_t *p)
+{
+    __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)p));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xbfff)));
+}
+
 /* All ones in lanes [first, end). */
 static inline __m256i vector_lane_mask(int first, int end)
 {

@@ -55,6 +55,18 @@ static inline vector vector_load_bf16(const uint16_t *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
+static inline vector vector_load_i8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+}
+
+/* e4m3 values / 256: the f16 whose exponent and mantissa begin with theirs. */
+static inline vector vector_load_e4m3(const uint8_t *p)
+{
+    __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
+    return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbfff)));
+}
+
 /* The first n lanes from memory, the others filled; reads nothing beyond. */
 static inline vector vector_load_part(const float *p, int n, float fill)
 {
