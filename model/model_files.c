@@ -139,6 +139,10 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
                          f->path, name, t->num_dims, num_dims);
     if (t->dims[0] > INT64_MAX || t->dims[num_dims - 1] > INT64_MAX || t->num_bytes == 0)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has an impossible shape", f->path, name);
+    if (num_dims == 3 && t->dims[1] != 1 && t->dims[0] != (uint64_t)f->config.num_experts)
+        return error_set(err, STATUS_INVALID,
+                         "%s: tensor %s has %" PRIu64 " matrices where the config has %d experts", f->path,
+                         name, t->dims[0], f->config.num_experts);
     uint64_t num_rows = num_dims == 1   ? 1
                         : num_dims == 2 ? t->dims[0]
                                         : t->dims[0] * t->dims[1]; /* all bytes are there */

@@ -189,6 +189,36 @@ static bool quantises_rows(const struct family_golden *g)
     return !on_cpu() && !strcmp(g->name, "phi3: fp8, blocks");
 }
 
+static const struct family_golden *golden_of(const char *name)
+{
+    for (size_t i = 0; i < array_length(family_goldens); i++)
+        if (!strcmp(family_goldens[i].name, name)) return &family_goldens[i];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+/* As many rows, but not an expert's for each. */
+static void stacks_of_other_experts_are_refused(void **state)
+{
+    (void)state;
+    struct family_golden g = *golden_of("qwen3.5-moe, stacked experts");
+    struct family_tensor tensors[128];
+    char directory[TEST_PATH_BYTES];
+    struct model_files *files = NULL;
+    struct error err = {0};
+    assert_true(g.num_tensors <= array_length(tensors));
+    memcpy(tensors, g.tensors, g.num_tensors * sizeof *tensors);
+    for (size_t i = 0; i < g.num_tensors; i++)
+        if (strstr(tensors[i].name, "layers.2.mlp.experts.down_proj")) tensors[i].shape = "12, 32, 32";
+    g.tensors = tensors;
+    make_directory(directory);
+    family_write_directory(&g, directory);
+    assert_int_equal(model_files_open(directory, "auto", &files, &err), STATUS_INVALID);
+    assert_non_null(
+        strstr(err.text, "layers.2.mlp.experts.down_proj has 12 matrices where the config has 6"));
+    remove_directory(directory);
+}
+
 /* Against the same weights unpacked. */
 static void logits_of_quantised_weights_equal_transformers(void **state)
 {
@@ -233,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_transformers),
+        cmocka_unit_test(stacks_of_other_experts_are_refused),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),
         cmocka_unit_test(the_same_bits_in_every_cut),
     };
