@@ -183,6 +183,30 @@ static void logits_equal_transformers(void **state)
     }
 }
 
+/* Llama 4 as its checkpoints with images have the text model: a config and names deeper down. */
+static void a_text_model_among_others_is_found(void **state)
+{
+    (void)state;
+    static char config[4096], names[128][96];
+    static struct family_tensor tensors[128];
+    const struct family_golden *g = family_goldens;
+    while (strcmp(g->name, "llama4") != 0) g++;
+    struct family_golden inside = *g;
+    assert_in_range(g->num_tensors, 1, array_length(tensors));
+    for (size_t i = 0; i < g->num_tensors; i++) {
+        tensors[i] = g->tensors[i];
+        snprintf(names[i], sizeof names[i], "language_model.%s", g->tensors[i].name);
+        tensors[i].name = names[i];
+    }
+    snprintf(config, sizeof config,
+             "{\"architectures\":[\"Llama4ForConditionalGeneration\"],\"text_config\":%s,"
+             "\"vision_config\":{\"hidden_size\":8}}",
+             g->config);
+    inside.config = config;
+    inside.tensors = tensors;
+    if (!is_left_out(&inside)) check(&inside, false, BOUND_ON_CPU);
+}
+
 /* A GPU quantises the rows of x where products of e4m3 fit its kernels, which the reference does not (kernels/test_fp8.c). */
 static bool quantises_rows(const struct family_golden *g)
 {
@@ -264,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_transformers),
         cmocka_unit_test(stacks_of_other_experts_are_refused),
+        cmocka_unit_test(a_text_model_among_others_is_found),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),
         cmocka_unit_test(the_same_bits_in_every_cut),
     };
