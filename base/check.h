@@ -49,8 +49,15 @@ static inline bool checked_mul(uint64_t a, uint64_t b, uint64_t *out)
 }
 
 #define array_length(a) (sizeof(a) / sizeof((a)[0]))
-#define min_of(a, b) ((a) < (b) ? (a) : (b))
-#define max_of(a, b) ((a) > (b) ? (a) : (b))
+/* Each operand is evaluated once. Not for constants: an enum or the size of an array. */
+#define min_of(a, b) extreme_of(a, <, b, __COUNTER__)
+#define max_of(a, b) extreme_of(a, >, b, __COUNTER__)
+#define extreme_of(a, is_before, b, number) extreme_named(a, is_before, b, number)
+#define extreme_named(a, is_before, b, number)                                                               \
+    __extension__({                                                                                          \
+        __typeof__(1 ? (a) : (b)) first_##number = (a), second_##number = (b);                               \
+        first_##number is_before second_##number ? first_##number : second_##number;                         \
+    })
 
 static inline int64_t div_up(int64_t a, int64_t b)
 {
