@@ -25,6 +25,25 @@ always_inline vector load_element(const void *chunk, int index, const enum dtype
     return vector_load((const float *)chunk + index);
 }
 
+/* num_vectors vectors of consecutive elements. */
+always_inline void load_elements(vector *v, const void *chunk, int index, const int num_vectors,
+                                 const enum dtype dtype)
+{
+    int j = 0;
+    for (; dtype == DTYPE_F8_E4M3 && j + 2 <= num_vectors; j += 2)
+        vector_load_e4m3_pair(v + j, (const uint8_t *)chunk + index + j * VECTOR_LANES);
+    for (; j < num_vectors; j++) v[j] = load_element(chunk, index + j * VECTOR_LANES, dtype);
+}
+
+/* Element d of the keys of TILE_WIDTH vectors. */
+always_inline void load_keys(vector k[TILE_WIDTH], const void *const chunks[TILE_WIDTH], int d,
+                             const enum dtype dtype)
+{
+    enum { IN_BLOCK = BLOCK_SIZE / VECTOR_LANES };
+    for (int j = 0; j < TILE_WIDTH; j += IN_BLOCK)
+        load_elements(k + j, chunks[j], d * BLOCK_SIZE, IN_BLOCK, dtype);
+}
+
 /* Scores of num_rows rows with the keys of TILE_WIDTH vectors. */
 always_inline void score_tile(const struct attention_rows *r, const struct attention_tile *tile, int row,
                               int key, const int num_rows, const enum dtype dtype)
@@ -37,8 +56,7 @@ always_inline void score_tile(const struct attention_rows *r, const struct atten
         for (int j = 0; j < TILE_WIDTH; j++) sums[i][j] = vector_set(0.0f);
     for (int d = 0; d < r->dim; d++) {
         vector k[TILE_WIDTH];
-        for (int j = 0; j < TILE_WIDTH; j++)
-            k[j] = load_element(chunks[j], d * BLOCK_SIZE + j * VECTOR_LANES % BLOCK_SIZE, dtype);
+        load_keys(k, chunks, d, dtype);
         for (int i = 0; i < num_rows; i++) {
             vector q_element = vector_set(q[i * r->dim + d]);
             for (int j = 0; j < TILE_WIDTH; j++) sums[i][j] = vector_fma(q_element, k[j], sums[i][j]);
@@ -68,8 +86,7 @@ always_inline void output_tile(const struct attention_rows *r, const struct atte
         if (end > tile->end_key) end = tile->end_key;
         for (int k = key; k < end; k++, element += r->dim) {
             vector v[TILE_WIDTH];
-            for (int j = 0; j < num_vectors; j++)
-                v[j] = load_element(chunk, element + j * VECTOR_LANES, dtype);
+            load_elements(v, chunk, element, num_vectors, dtype);
             for (int i = 0; i < num_rows; i++) {
                 vector weight = vector_set(weights[i * KV_TILE + k]);
                 for (int j = 0; j < num_vectors; j++) sums[i][j] = vector_fma(weight, v[j], sums[i][j]);

@@ -67,6 +67,15 @@ static inline vector vector_load_e4m3(const uint8_t *p)
     return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xbfff)));
 }
 
+/* Twice as many, the widening shared. */
+static inline void vector_load_e4m3_pair(vector v[2], const uint8_t *p)
+{
+    __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)), 7);
+    wide = _mm256_and_si256(wide, _mm256_set1_epi16((short)0xbfff));
+    v[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(wide));
+    v[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(wide, 1));
+}
+
 /* All ones in lanes [first, end). */
 static inline __m256i vector_lane_mask(int first, int end)
 {

@@ -67,6 +67,15 @@ static inline vector vector_load_e4m3(const uint8_t *p)
     return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbfff)));
 }
 
+/* Twice as many, the widening shared. */
+static inline void vector_load_e4m3_pair(vector v[2], const uint8_t *p)
+{
+    __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)), 7);
+    wide = _mm512_and_si512(wide, _mm512_set1_epi16((short)0xbfff));
+    v[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(wide));
+    v[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(wide, 1));
+}
+
 /* The first n lanes from memory, the others filled; reads nothing beyond. */
 static inline vector vector_load_part(const float *p, int n, float fill)
 {
