@@ -107,11 +107,14 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
 /* With many rows, widening once costs less than each group of rows doing it for itself. */
 static void widen_tile(const struct attention_task *t, struct attention_tile *tile, float *wide)
 {
-    int num_values = 2 * BLOCK_SIZE * t->w->dim;
-    for (int i = tile->first_key / BLOCK_SIZE; i < div_up(tile->end_key, BLOCK_SIZE); i++) {
+    int num_values = 2 * BLOCK_SIZE * t->w->dim, first = tile->first_key / BLOCK_SIZE,
+        end = div_up(tile->end_key, BLOCK_SIZE);
+    for (int i = first; i < end; i++) {
         t->kernels->widen_chunk(wide + i * num_values, tile->chunks[i], num_values, tile->dtype);
         tile->chunks[i] = wide + i * num_values;
     }
+    for (int i = 0; i < KV_TILE_BLOCKS; i++) /* the loops read these as f32, too */
+        if (i < first || i >= end) tile->chunks[i] = tile->chunks[first];
     tile->dtype = DTYPE_F32;
 }
 
