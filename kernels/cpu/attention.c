@@ -78,8 +78,8 @@ static float score_scale(const struct attention_args *a, int32_t place)
 {
     float scale = a->scale * log2_e;
     if (a->temperature_floor <= 0) return scale;
-    float steps = (float)((place + 1) / a->temperature_floor);
-    return scale * (1 + a->temperature_scale * log1pf(steps));
+    int32_t steps = (place + 1) / a->temperature_floor;
+    return scale * (1 + a->temperature_scale * log1pf((float)steps));
 }
 
 /* Row i * group + g is query head kv_head * group + g at the item's token i. */
