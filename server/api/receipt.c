@@ -134,7 +134,8 @@ static void append_kernels(struct buffer *out, const struct server *server)
     buffer_append_text(out, ",\"kernels\":\"");
     fingerprint_append(out, server->facts->device);
     const char *kv_dtype = server->config->kv_cache_dtype;
-    if (strcmp(kv_dtype, "auto") && strcmp(kv_dtype, "bf16")) buffer_printf(out, "_kv_%s", kv_dtype);
+    if (strcmp(kv_dtype, "auto") != 0 && strcmp(kv_dtype, "bf16") != 0)
+        buffer_printf(out, "_kv_%s", kv_dtype);
     buffer_append_char(out, '"');
 }
 
