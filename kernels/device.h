@@ -108,6 +108,8 @@ enum { DELTA_TAPS = 4 };
 struct delta_desc {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
     bool by_k_head; /* rows of the projections come by heads of k, not by what they are (delta) */
+    bool tiled;     /* head h of v goes with head h % Gk of k */
+    bool has_rates; /* decay holds -e^decay, as GGUF files have it */
     float norm_eps;
     struct weight_view convolution;    /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last */
     struct weight_view decay, dt_bias; /* [1][Gv] */

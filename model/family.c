@@ -143,7 +143,9 @@ static const struct family families[] = {
 #define HYBRID                                                                                               \
     .qk_norm = true, .norms_add_one = true, .partial_rotary = true, .rotary_part = 0.25,                     \
     .gated_attention = true, .full_attention_interval = 4, .head_dim = 256, .max_position_embeddings = 32768
-#define HYBRID_MOE HYBRID, .has_experts = true, .router_normalizes = true, .has_shared_weight = true
+#define HYBRID_MOE                                                                                           \
+    HYBRID, .has_experts = true, .router_normalizes = true, .gguf_router_normalizes = true,                  \
+            .has_shared_weight = true
 #define QWEN_3_5 HYBRID, .weight_changes = qwen3_5_weights
 #define QWEN_3_5_MOE HYBRID_MOE, .weight_changes = qwen3_5_weights, .stacked_changes = qwen3_5_stacked_weights
     {
@@ -152,9 +154,9 @@ static const struct family families[] = {
         .weight_changes = qwen3_next_weights,
         .delta_by_k_head = true,
     },
-    {.names = {NULL, "Qwen3_5ForCausalLM", "qwen3_5_text"}, QWEN_3_5},
+    {.names = {"qwen35", "Qwen3_5ForCausalLM", "qwen3_5_text"}, QWEN_3_5},
     {.names = {NULL, "Qwen3_5ForConditionalGeneration", "qwen3_5"}, .is_in_text_config = true, QWEN_3_5},
-    {.names = {NULL, "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"}, QWEN_3_5_MOE},
+    {.names = {"qwen35moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"}, QWEN_3_5_MOE},
     {.names = {NULL, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"},
      .is_in_text_config = true,
      QWEN_3_5_MOE},
@@ -194,8 +196,6 @@ static const struct other_family {
     {{"command-r", "CohereForCausalLM", "cohere"}, "attention and MLP side by side"},
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"qwen3next", NULL, NULL}, "to be a directory: of linear attention GGUF's names are not known"},
-    {{"qwen35", NULL, NULL}, "to be a directory: of linear attention GGUF's names are not known"},
-    {{"qwen35moe", NULL, NULL}, "to be a directory: of linear attention GGUF's names are not known"},
     {{"granitemoe", "GraniteMoeForCausalLM", "granitemoe"}, "a mixture of experts"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
     {{"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, "latent attention and a mixture of experts"},

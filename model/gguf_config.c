@@ -249,6 +249,24 @@ static int read_layers(struct keys *k, struct model_config *c)
     return k->status;
 }
 
+static int read_states(struct keys *k, struct model_config *c)
+{
+    int64_t interval = c->family->full_attention_interval;
+    if (interval == 0) return k->status;
+    if (find_int(k, "full_attention_interval", &interval))
+        interval = required_int(k, "full_attention_interval");
+    model_config_add_layers(c->stateful_layers, c->num_layers, (int32_t)interval);
+    c->delta_k_heads = required_int(k, "ssm.group_count");
+    c->delta_v_heads = required_int(k, "ssm.time_step_rank");
+    c->delta_k_dim = required_int(k, "ssm.state_size");
+    c->delta_v_dim = required_int(k, "ssm.inner_size") / c->delta_v_heads;
+    c->delta_is_gguf = true;
+    if (required_int(k, "ssm.conv_kernel") != DELTA_TAPS)
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is not supported unless it is %d",
+                    key_name(k, "ssm.conv_kernel").text, DELTA_TAPS);
+    return k->status;
+}
+
 /* vocab_size: rows of the embedding, which may be more than the tokenizer has tokens, never fewer. */
 static int read_vocabulary(struct keys *k, struct model_config *c)
 {
@@ -410,6 +428,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     if (!status) status = read_shape(&k, config);
     if (!status) status = read_experts(&k, config);
     if (!status) status = read_layers(&k, config);
+    if (!status) status = read_states(&k, config);
     if (!status) status = read_vocabulary(&k, config);
     if (!status) status = read_rope(&k, config);
     if (status) return status;

@@ -257,6 +257,8 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
                                     .k_dim = c->delta_k_dim,
                                     .v_dim = c->delta_v_dim,
                                     .by_k_head = c->family->delta_by_k_head,
+                                    .tiled = c->delta_is_gguf,
+                                    .has_rates = c->delta_is_gguf,
                                     .norm_eps = c->rms_norm_eps,
                                     .convolution = find_weight(b, WEIGHT_DELTA_CONVOLUTION, layer),
                                     .decay = find_weight(b, WEIGHT_DELTA_DECAY, layer),

@@ -155,21 +155,27 @@ const struct weight_change gpt_oss_weights[] = {
 
 /* Attention in some layers, whose q has gates, a state in the others. */
 #define HYBRID_WEIGHTS                                                                                       \
-    {WEIGHT_Q, {NULL, "self_attn.q_proj.weight", DIM_GATED_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},            \
-        {WEIGHT_K, {NULL, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},             \
-        {WEIGHT_V, {NULL, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},             \
-        {WEIGHT_O, {NULL, "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},              \
-        {WEIGHT_Q_NORM, {NULL, "self_attn.q_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},           \
-        {WEIGHT_K_NORM, {NULL, "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},           \
+    {WEIGHT_Q, {"attn_q.weight", "self_attn.q_proj.weight", DIM_GATED_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}}, \
+        {WEIGHT_K, {"attn_k.weight", "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},  \
+        {WEIGHT_V, {"attn_v.weight", "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},  \
+        {WEIGHT_O,                                                                                           \
+         {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},        \
+        {WEIGHT_Q_NORM,                                                                                      \
+         {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},          \
+        {WEIGHT_K_NORM,                                                                                      \
+         {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},          \
         {WEIGHT_DELTA_CONVOLUTION,                                                                           \
-         {NULL, "linear_attn.conv1d.weight", DIM_DELTA_CHANNELS, DIM_DELTA_TAPS, PRESENT_IF_STATE}},         \
-        {WEIGHT_DELTA_DECAY, {NULL, "linear_attn.A_log", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},         \
-        {WEIGHT_DELTA_DT_BIAS, {NULL, "linear_attn.dt_bias", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},     \
-        {WEIGHT_DELTA_NORM, {NULL, "linear_attn.norm.weight", DIM_1, DIM_DELTA_HEAD, PRESENT_IF_STATE}},     \
+         {"ssm_conv1d.weight", "linear_attn.conv1d.weight", DIM_DELTA_CHANNELS, DIM_DELTA_TAPS,              \
+          PRESENT_IF_STATE}},                                                                                \
+        {WEIGHT_DELTA_DECAY, {"ssm_a", "linear_attn.A_log", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},      \
+        {WEIGHT_DELTA_DT_BIAS,                                                                               \
+         {"ssm_dt.bias", "linear_attn.dt_bias", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},                  \
+        {WEIGHT_DELTA_NORM,                                                                                  \
+         {"ssm_norm.weight", "linear_attn.norm.weight", DIM_1, DIM_DELTA_HEAD, PRESENT_IF_STATE}},           \
     {                                                                                                        \
         WEIGHT_DELTA_OUT,                                                                                    \
         {                                                                                                    \
-            NULL, "linear_attn.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE               \
+            "ssm_out.weight", "linear_attn.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE   \
         }                                                                                                    \
     }
 
@@ -184,10 +190,11 @@ const struct weight_change qwen3_next_weights[] = {
 /* clang-format off */
 #define QWEN_3_5_WEIGHTS \
     HYBRID_WEIGHTS, \
-    {WEIGHT_DELTA_QKV, {NULL, "linear_attn.in_proj_qkv.weight", DIM_DELTA_CHANNELS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
-    {WEIGHT_DELTA_Z, {NULL, "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}}, \
-    {WEIGHT_DELTA_B, {NULL, "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
-    {WEIGHT_DELTA_A, {NULL, "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}
+    {WEIGHT_MLP_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_DELTA_QKV, {"attn_qkv.weight", "linear_attn.in_proj_qkv.weight", DIM_DELTA_CHANNELS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_Z, {"attn_gate.weight", "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_B, {"ssm_beta.weight", "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_A, {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}
 /* clang-format on */
 
 const struct weight_change qwen3_5_weights[] = {

@@ -22,7 +22,7 @@ struct delta_place {
 
 struct delta_net {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head;
+    bool by_k_head, tiled;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
@@ -122,7 +122,8 @@ static void take_weights(struct delta_net *n, const struct delta_desc *desc)
         for (int j = 0; j < DELTA_TAPS; j++) n->taps[j * taps->rows + i] = row[j];
     }
     weight_view_vector_to_f32(&desc->decay, n->decay);
-    for (int32_t h = 0; h < n->num_v_heads; h++) n->decay[h] = expf(n->decay[h]);
+    for (int32_t h = 0; h < n->num_v_heads; h++)
+        n->decay[h] = desc->has_rates ? -n->decay[h] : expf(n->decay[h]);
     weight_view_vector_to_f32(&desc->dt_bias, n->dt_bias);
     weight_view_vector_to_f32(&desc->norm, n->norm);
 }
@@ -140,6 +141,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .k_dim = desc->k_dim,
                                 .v_dim = desc->v_dim,
                                 .by_k_head = desc->by_k_head,
+                                .tiled = desc->tiled,
                                 .norm_eps = desc->norm_eps};
     if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
         return error_set(err, STATUS_NO_MEMORY,
@@ -279,7 +281,7 @@ static void update_tokens(const struct delta_task *t, int32_t token, int32_t num
 {
     const struct delta_net *n = t->net;
     const struct delta_kernels *kernels = t->device->isa->deltas;
-    int32_t k_head = head / (n->num_v_heads / n->num_k_heads);
+    int32_t k_head = n->tiled ? head % n->num_k_heads : head / (n->num_v_heads / n->num_k_heads);
     const float *unit = t->scratch->unit + token * 2 * k_width(n) + k_head * n->k_dim;
     float *out = t->out + token * v_width(n) + head * n->v_dim, decay[TILE], beta[TILE];
     for (int32_t i = 0; i < num_tokens; i++) find_rates(t, token + i, head, &decay[i], &beta[i]);

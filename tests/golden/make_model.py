@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 
 import gpt_oss
 import llama4
+import qwen3_5
 from quantised import FORMATS
 
 QUANTISED_HEADER = pathlib.Path(__file__).resolve().parents[1] / "unit" / "model" / "quantised_goldens.h"
@@ -352,8 +353,31 @@ CASES |= {
         ),
     ),
 }
-# Their experts lie otherwise in a directory, so that a case is one or the other.
-GGUF_ONLY = {"gpt-oss, as GGUF files are": gpt_oss, "llama4, as GGUF files are": llama4}
+HYBRID_GGUF = {**HYBRID, "layer_types": 3 * ["linear_attention"] + ["full_attention"], "linear_key_head_dim": 32, "linear_value_head_dim": 32}
+HYBRID_KEYS = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 32,
+    "ssm.group_count": 2,
+    "ssm.time_step_rank": 6,
+    "ssm.inner_size": 192,
+    "full_attention_interval": 4,
+    "rope.dimension_count": BASE["head_dim"] // 2,
+    "rope.dimension_sections": [6, 5, 5, 0],  # takes turns; what is beyond does not rotate in llama.cpp
+}
+CASES |= {
+    "qwen3.5, as GGUF files are": ({**CASES["qwen3.5"][0], **HYBRID_GGUF}, ("qwen35", HYBRID_KEYS)),
+    "qwen3.5-moe, as GGUF files are": (
+        {**CASES["qwen3.5-moe"][0], **HYBRID_GGUF},
+        ("qwen35moe", {**HYBRID_KEYS, "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 40}),
+    ),
+}
+# What lies otherwise in a directory, so that a case is one or the other.
+GGUF_ONLY = {
+    "gpt-oss, as GGUF files are": gpt_oss,
+    "llama4, as GGUF files are": llama4,
+    "qwen3.5, as GGUF files are": qwen3_5,
+    "qwen3.5-moe, as GGUF files are": qwen3_5,
+}
 
 GGUF_NAMES = {
     "feed_forward.router": "ffn_gate_inp",
@@ -581,6 +605,8 @@ def gguf_keys(name, config):
     keys = key_values(config, own)
     entries = [f'{{"general.architecture", .text = "{architecture}"}}']
     for key, value in keys.items():
+        if isinstance(value, list):
+            continue
         field = ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
         entries.append(f'{{"{architecture}.{key}", {field}}}')
     return entries
@@ -622,9 +648,27 @@ def case(index, name):
     return "".join(out), row
 
 
+def qwen3_5_tensors(config):
+    """As gguf_tensors."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "config.json").write_text(json.dumps(config))
+        published = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
+    tensors, data, state = [], [], {}
+    for n, r, c, center, scale in published:
+        center, scale = qwen3_5.range_of(n, center, scale)
+        kind = "F32" if n.endswith("conv1d.weight") else None
+        data.append(values(max(r, 1) * c, len(tensors) + 1, center, scale))
+        tensors.append((qwen3_5.gguf_name(n) or gguf_name(n, False), r, c, center, scale, kind, 0, 0))
+        state[n] = qwen3_5.from_gguf(n, data[-1].float().reshape((r, c) if r else (c,)), config)
+    return tensors, data, state
+
+
 def gguf_tensors(name):
     """(name or None, GGUF's name, rows, cols, center, scale, type, low, count), what they hold, and what transformers makes of that."""
     config, own = config_of(name), GGUF_ONLY[name]
+    if own is qwen3_5:
+        return qwen3_5_tensors(config)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "config.json").write_text(json.dumps(config))
@@ -727,10 +771,22 @@ def add_tensors(writer, name, folder, config):
         writer.add_tensor(n, np.stack(values) if "_exps" in n else values[0])
 
 
+def add_stacked(writer, tensors, data):
+    """Those of one name as one."""
+    stacks = {}
+    for (own, rows, cols, *_), value in zip(tensors, data):
+        is_matrix = rows > 0 and not own.endswith("ffn_gate_inp_shexp.weight")
+        stacks.setdefault(own, []).append(value.float().numpy().reshape((rows, cols) if is_matrix else (cols,)))
+    for own, stack in stacks.items():
+        writer.add_tensor(own, np.stack(stack) if "_exps" in own else stack[0])
+
+
 def add_gguf_tensors(writer, name, config):
     import gguf
 
     tensors, data, _ = gguf_tensors(name)
+    if GGUF_ONLY[name] is qwen3_5:
+        return add_stacked(writer, tensors, data)
     num = config["num_local_experts"]
     for (own, rows, cols, _, _, kind, _, _), value in zip(tensors, data):
         if kind == "MXFP4":
@@ -748,7 +804,7 @@ def write_gguf(name, folder):
     config, (architecture, own) = config_of(name), CASES[name][1]
     writer = gguf.GGUFWriter(folder / "m.gguf", architecture)
     for key, value in key_values(config, own).items():
-        add = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32, int: writer.add_uint32}[type(value)]
+        add = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32, int: writer.add_uint32, list: writer.add_array}[type(value)]
         add(f"{architecture}.{key}", value)
     writer.add_uint32(f"{architecture}.vocab_size", VOCAB)
     writer.add_tokenizer_model("llama")
