@@ -32,6 +32,9 @@ WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = WORDS + r"\p{N}{1,3}" + REST
 QWEN2 = WORDS + r"\p{N}" + REST
+QWEN35 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
@@ -271,6 +274,7 @@ def byte_level_variants(name, root):
         ("tekken", split(TEKKEN), None, True),
         ("o200k", split(O200K), None, False),
         ("qwen2", split(QWEN2), {"type": "NFC"}, False),
+        ("qwen35", split(QWEN35), None, False),
         ("gpt2", dict(byte_level, use_regex=True), None, False),
         ("prefix", dict(byte_level, use_regex=True, add_prefix_space=True), None, False),
     ):

@@ -71,6 +71,7 @@ static const struct {
     {"llama3", {PRETOKENIZE_LLAMA3}, 1, true, true, false},
     {"llama-v3", {PRETOKENIZE_LLAMA3}, 1, true, true, false},
     {"qwen2", {PRETOKENIZE_QWEN2}, 1, false, false, true},
+    {"qwen35", {PRETOKENIZE_QWEN35}, 1, false, false, true},
     {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2}, 1, false, false, false},
     {"tekken", {PRETOKENIZE_TEKKEN}, 1, true, true, false},
     {"gpt-4o", {PRETOKENIZE_O200K}, 1, false, false, false}, /* Phi-4-mini, gpt-oss */

@@ -3,6 +3,8 @@
  *   GPT-2   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *   Llama 3 (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            (Qwen 2: \p{N} instead of \p{N}{1,3})
+ *   Qwen3.5 (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|
+ *           \s*[\r\n]+|\s+(?!\S)|\s+
  *   tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W = \p{Ll}\p{Lm}\p{Lo}\p{M}
  *   o200k   as tekken, (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind both words, and \p{N}{1,3}
@@ -54,9 +56,10 @@ static position skip_while(position p, position end, unsigned categories)
     return p;
 }
 
-static position skip_symbols(position p, position end)
+/* word: what words are made of. */
+static position skip_symbols(position p, position end, unsigned word)
 {
-    return skip_while(p, end, 0xFFu & ~(unsigned)(SPACE | LETTER | NUMBER));
+    return skip_while(p, end, 0xFFu & ~(SPACE | word | NUMBER));
 }
 
 static bool is_break(unsigned char c)
@@ -113,14 +116,14 @@ static position match_gpt2(position p, position end)
     }
     if (category & (LETTER | NUMBER)) return skip_while(next, end, category & LETTER ? LETTER : NUMBER);
     if (category & SPACE) return match_spaces(p, end);
-    return skip_symbols(start, end);
+    return skip_symbols(start, end, LETTER);
 }
 
 /* ?[^\s\p{L}\p{N}]+ and the line breaks (and slashes) after it; NULL when p begins none. */
-static position match_symbols(position p, position end, bool slashes)
+static position match_symbols(position p, position end, unsigned word, bool slashes)
 {
     position start = *p == ' ' ? p + 1 : p;
-    position q = skip_symbols(start, end);
+    position q = skip_symbols(start, end, word);
     if (q == start) return NULL;
     while (q < end && (is_break(*q) || (slashes && *q == '/'))) q++;
     return q;
@@ -134,16 +137,17 @@ static position match_number(position p, position end, int num_digits_max)
     return p;
 }
 
-static position match_llama3(position p, position end, int num_digits_max)
+/* word: LETTER, or with marks. */
+static position match_llama3(position p, position end, unsigned word, int num_digits_max)
 {
     position contraction = match_contraction(p, end, true);
     if (contraction) return contraction;
     position next, after;
     unsigned category = category_at(p, end, &next);
-    if (category & LETTER) return skip_while(next, end, LETTER);
+    if (category & word) return skip_while(next, end, word);
     if (category & NUMBER) return match_number(p, end, num_digits_max);
-    if (!is_break(*p) && (category_at(next, end, &after) & LETTER)) return skip_while(after, end, LETTER);
-    position symbols = match_symbols(p, end, false);
+    if (!is_break(*p) && (category_at(next, end, &after) & word)) return skip_while(after, end, word);
+    position symbols = match_symbols(p, end, word, false);
     return symbols ? symbols : match_breaks_or_spaces(p, end);
 }
 
@@ -187,7 +191,7 @@ static position match_tekken(position p, position end, bool contractions, int nu
     if (word) return contraction ? contraction : word;
     position next;
     if (category_at(p, end, &next) & NUMBER) return match_number(p, end, num_digits_max);
-    position symbols = match_symbols(p, end, true);
+    position symbols = match_symbols(p, end, LETTER, true);
     return symbols ? symbols : match_breaks_or_spaces(p, end);
 }
 
@@ -231,9 +235,11 @@ static position match(enum pretokenizer_kind kind, position p, position end)
     case PRETOKENIZE_GPT2:
         return match_gpt2(p, end);
     case PRETOKENIZE_LLAMA3:
-        return match_llama3(p, end, 3);
+        return match_llama3(p, end, LETTER, 3);
     case PRETOKENIZE_QWEN2:
-        return match_llama3(p, end, 1);
+        return match_llama3(p, end, LETTER, 1);
+    case PRETOKENIZE_QWEN35:
+        return match_llama3(p, end, LETTER | MARK, 1);
     case PRETOKENIZE_TEKKEN:
         return match_tekken(p, end, false, 1);
     case PRETOKENIZE_O200K:
@@ -289,6 +295,9 @@ static const struct {
     {PRETOKENIZE_GPT2, "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_LLAMA3, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SYMBOLS_AND_SPACES},
     {PRETOKENIZE_QWEN2, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_QWEN35,
+     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
+                  "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_TEKKEN, TEKKEN_WORDS("") "|\\p{N}" TEKKEN_SYMBOLS_AND_SPACES},
     {PRETOKENIZE_O200K, TEKKEN_WORDS(CONTRACTIONS "?") "|\\p{N}{1,3}" TEKKEN_SYMBOLS_AND_SPACES},
 };

@@ -13,6 +13,7 @@ enum pretokenizer_kind {
     PRETOKENIZE_GPT2,
     PRETOKENIZE_LLAMA3,     /* numbers in threes */
     PRETOKENIZE_QWEN2,      /* as Llama 3, each digit by itself */
+    PRETOKENIZE_QWEN35,     /* as Qwen 2, marks are letters */
     PRETOKENIZE_TEKKEN,     /* Mistral Nemo: also between lower and upper case */
     PRETOKENIZE_O200K,      /* as tekken, contractions with their word, numbers in threes */
     PRETOKENIZE_DIGITS,     /* each digit by itself, the text between in one */

@@ -196,6 +196,8 @@ static void test_pretokenizers(void **state)
         {{1, {PRETOKENIZE_LLAMA3}}, "x'\u017f 'lL?!\n\n(a  ", "x|'\u017f| '|lL|?!\n\n|(a|  "},
         {{1, {PRETOKENIZE_LLAMA3}}, " \n \n  a\n", " \n \n| | a|\n"},
         {{1, {PRETOKENIZE_QWEN2}}, "a123 4", "a|1|2|3| |4"},
+        {{1, {PRETOKENIZE_QWEN35}}, "a\u0301b \u0301 .\u0301c 12", "a\u0301b| \u0301| .|\u0301c| |1|2"},
+        {{1, {PRETOKENIZE_QWEN2}}, "a\u0301b \u0301 .\u0301c", "a|\u0301b| \u0301| .\u0301|c"},
         {{1, {PRETOKENIZE_TEKKEN}},
          "HelloWorld XMLHttp \u4e2dA a/b//\n",
          "Hello|World| XMLHttp| \u4e2d|A| a|/b|//\n"},
