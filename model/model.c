@@ -250,8 +250,12 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
     struct device *d = b->m->device;
     const struct model_config *c = &b->m->config;
     struct delta_net *net = NULL;
-    if (!b->status && !d->ops->delta_net_create)
-        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no linear attention", d->name);
+    if (!d->ops->delta_net_create) {
+        if (!b->status)
+            b->status =
+                error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no linear attention", d->name);
+        return NULL;
+    }
     const struct delta_desc desc = {.num_k_heads = c->delta_k_heads,
                                     .num_v_heads = c->delta_v_heads,
                                     .k_dim = c->delta_k_dim,
