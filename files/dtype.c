@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "files/dtype_blocks.h"
 
 const struct dtype_info dtype_infos[DTYPE_COUNT] = {
 #define X(name, text, values, bytes, gguf) [name] = {text, values, bytes, gguf},
@@ -241,8 +242,9 @@ static void unpack_q2_k(const uint8_t *p, float *y)
 }
 
 /* Of the sixteen 6-bit scales of Q3_K, 32 too large, 8 bytes have the low halves and 4 bytes the upper two bits. */
-static int scale_q3_k(const uint8_t *s, int i)
+int dtype_q3_k_scale(const uint8_t *block, int i)
 {
+    const uint8_t *s = block + 96;
     int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4;
     return (low | (s[8 + i % 4] >> (i / 4 * 2) & 3) << 4) - 32;
 }
@@ -256,14 +258,14 @@ static int value_q3_k(const uint8_t *p, int j)
 static void unpack_q3_k(const uint8_t *p, float *y)
 {
     float d = load_f16(p + 108);
-    for (int j = 0; j < 256; j++) y[j] = d * (float)scale_q3_k(p + 96, j / 16) * (float)value_q3_k(p, j);
+    for (int j = 0; j < 256; j++) y[j] = d * (float)dtype_q3_k_scale(p, j / 16) * (float)value_q3_k(p, j);
 }
 
 void dtype_q3_k_to_q6_k(const uint8_t *block, uint8_t *out)
 {
     memset(out, 0, 208);
     memcpy(out + 208, block + 108, 2);
-    for (int i = 0; i < 16; i++) out[192 + i] = (uint8_t)scale_q3_k(block + 96, i);
+    for (int i = 0; i < 16; i++) out[192 + i] = (uint8_t)dtype_q3_k_scale(block, i);
     for (int j = 0; j < 256; j++) { /* as unpack_q6_k reads it */
         int half = j / 128, group = j % 128 / 32, i = j % 32, q = value_q3_k(block, j) + 32;
         out[half * 64 + (group & 1) * 32 + i] |= (uint8_t)((q & 15) << (group < 2 ? 0 : 4));
@@ -273,15 +275,15 @@ void dtype_q3_k_to_q6_k(const uint8_t *block, uint8_t *out)
 
 /* ---- types of four bits that stand for uneven steps ---- */
 
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t dtype_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
 
 static void unpack_iq4_nl(const uint8_t *p, float *y)
 {
     float d = load_f16(p);
     for (int j = 0; j < 16; j++) {
-        y[j] = (float)iq4_values[p[2 + j] & 15] * d;
-        y[j + 16] = (float)iq4_values[p[2 + j] >> 4] * d;
+        y[j] = (float)dtype_iq4_values[p[2 + j] & 15] * d;
+        y[j + 16] = (float)dtype_iq4_values[p[2 + j] >> 4] * d;
     }
 }
 
@@ -289,22 +291,26 @@ void dtype_iq4_nl_to_q8_0(const uint8_t *block, uint8_t *out)
 {
     memcpy(out, block, 2);
     for (int j = 0; j < 16; j++) {
-        out[2 + j] = (uint8_t)iq4_values[block[2 + j] & 15];
-        out[18 + j] = (uint8_t)iq4_values[block[2 + j] >> 4];
+        out[2 + j] = (uint8_t)dtype_iq4_values[block[2 + j] & 15];
+        out[18 + j] = (uint8_t)dtype_iq4_values[block[2 + j] >> 4];
     }
+}
+
+int dtype_iq4_xs_scale(const uint8_t *block, int i)
+{
+    int low = block[4 + i / 2] >> (i % 2 * 4) & 15;
+    return (low | (load_u16(block + 2) >> (2 * i) & 3) << 4) - 32;
 }
 
 /* d f16, the upper two bits of eight scales, their low halves in 4 bytes, then 16 bytes for 32 values. */
 static void unpack_iq4_xs(const uint8_t *p, float *y)
 {
     for (int b = 0; b < 8; b++) {
-        int low = p[4 + b / 2] >> (b % 2 * 4) & 15,
-            scale = (low | (load_u16(p + 2) >> (2 * b) & 3) << 4) - 32;
-        float d = load_f16(p) * (float)scale;
+        float d = load_f16(p) * (float)dtype_iq4_xs_scale(p, b);
         for (int j = 0; j < 16; j++) {
             uint8_t pair = p[8 + b * 16 + j];
-            y[b * 32 + j] = d * (float)iq4_values[pair & 15];
-            y[b * 32 + j + 16] = d * (float)iq4_values[pair >> 4];
+            y[b * 32 + j] = d * (float)dtype_iq4_values[pair & 15];
+            y[b * 32 + j + 16] = d * (float)dtype_iq4_values[pair >> 4];
         }
     }
 }

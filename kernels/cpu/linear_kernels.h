@@ -4,13 +4,13 @@
  *
  *     acc[row][lane] = sum over k of x[row][k] * w[lane][k]
  *
- * A dtype's kernel takes activations in one form: int8 for 4 and 5 bit weights, where multiplying bytes is
+ * A dtype's kernel takes activations in one form: int8 for weights of up to 5 bits, where multiplying bytes is
  * much faster than multiplying floats; int16 for 6 and 8 bit weights, which costs no more than f32 and
  * unpacks faster; f32 for floats. The order of the sum, for each (row, lane) by itself, with acc from 0:
  *
  *   integers  with u the weight's integers made unsigned, w = d u + m, activations s a (quantize.h), for each block
  *                 acc = fma(m, sum, fma((float)sum of a u, d * s, acc))      the integer sum is exact
- *             Q6_K: two products (columns 0..15, 16..31), then their two minimums, in this order
+ *             two scales (panel_has_two_scales): two products (columns 0..15, 16..31), then their two minimums, in this order
  *   floats    for each chunk of LINEAR_CHUNK_BLOCKS blocks
  *                 even = sum over its even columns, odd = over its odd ones  both fused, ascending, from 0
  *                 acc += even + odd

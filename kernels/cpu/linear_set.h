@@ -26,6 +26,10 @@
     DEFINE_PRODUCT(integer_kind, DTYPE_Q4_K)                                                                 \
     DEFINE_PRODUCT(integer_kind, DTYPE_Q5_K)                                                                 \
     DEFINE_PRODUCT(integer_kind, DTYPE_Q6_K)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q2_K)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_Q3_K)                                                                 \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ4_NL)                                                               \
+    DEFINE_PRODUCT(integer_kind, DTYPE_IQ4_XS)                                                               \
     const struct linear_kernels set = {                                                                      \
         .gate_mul = GATE_FUNCTIONS,                                                                          \
         .argmax_add = argmax_add,                                                                            \
@@ -41,6 +45,10 @@
                [DTYPE_Q4_K] = {product_DTYPE_Q4_K, ACT_INT8},                                                \
                [DTYPE_Q5_K] = {product_DTYPE_Q5_K, ACT_INT8},                                                \
                [DTYPE_Q6_K] = {product_DTYPE_Q6_K, ACT_INT16},                                               \
+               [DTYPE_Q2_K] = {product_DTYPE_Q2_K, ACT_INT8},                                                \
+               [DTYPE_Q3_K] = {product_DTYPE_Q3_K, ACT_INT8},                                                \
+               [DTYPE_IQ4_NL] = {product_DTYPE_IQ4_NL, ACT_INT8},                                            \
+               [DTYPE_IQ4_XS] = {product_DTYPE_IQ4_XS, ACT_INT8},                                            \
                [DTYPE_MXFP4] = {product_DTYPE_MXFP4, ACT_F32},                                               \
                [DTYPE_F8_E4M3] = {product_DTYPE_F8_E4M3, ACT_F32},                                           \
                [DTYPE_I8] = {product_DTYPE_I8, ACT_F32},                                                     \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "files/dtype_blocks.h"
 #include "files/weight_codes.h"
 
 uint64_t panel_bytes(enum dtype dtype, int64_t cols)
@@ -87,6 +88,58 @@ static void put_super_45k(enum dtype dtype, uint8_t *header, int row, const uint
     }
 }
 
+/* Two bits of each of 32 columns: bits shift, shift + 1 of the bytes at from. */
+static void put_two_bits(uint8_t *to, int row, const uint8_t *from, int shift)
+{
+    for (int j = 0; j < 2; j++) {
+        uint32_t v = 0;
+        for (int s = 0; s < 4; s++) v |= (load_u32(from + j * 16 + s * 4) >> shift & 0x03030303u) << (2 * s);
+        memcpy(to + j * 64 + row * 4, &v, 4);
+    }
+}
+
+/* scales and minimums 16, two bits 64, d f16, dmin f16. Column k of block j: bits 2 (j % 4) on of byte j / 4 * 32 + k. */
+static void put_super_2k(uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(DTYPE_Q2_K);
+    put_f16(header, row, from + 80);
+    put_f16(header + 32, row, from + 82);
+    for (int j = 0; j < 8; j++) {
+        uint8_t *const block = header + l.header_bytes + j * l.block_bytes;
+        put_two_bits(block, row, from + 16 + j / 4 * 32, j % 4 * 2);
+        block[l.scales + row] = from[2 * j];
+        block[l.minimums + row] = from[2 * j + 1];
+    }
+}
+
+/* third bits 32 (bit j of byte k: column k of block j), two bits 64 as in Q2_K, scales 12, d f16. */
+static void put_super_3k(uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(DTYPE_Q3_K);
+    put_f16(header, row, from + 108);
+    for (int j = 0; j < 8; j++) {
+        uint8_t *const block = header + l.header_bytes + j * l.block_bytes;
+        uint32_t third = 0;
+        put_two_bits(block, row, from + 32 + j / 4 * 32, j % 4 * 2);
+        for (int i = 0; i < 8; i++) third |= (load_u32(from + i * 4) >> j & 0x01010101u) << i;
+        memcpy(block + l.high_bits + row * 4, &third, 4);
+        block[l.scales + row] = (uint8_t)dtype_q3_k_scale(from, 2 * j);
+        block[l.minimums + row] = (uint8_t)dtype_q3_k_scale(from, 2 * j + 1);
+    }
+}
+
+/* d f16, scales 6, nibbles 128. */
+static void put_super_iq4_xs(uint8_t *header, int row, const uint8_t *from)
+{
+    const struct panel_layout l = panel_layout_of(DTYPE_IQ4_XS);
+    put_f16(header, row, from);
+    for (int j = 0; j < 8; j++) {
+        uint8_t *const block = header + l.header_bytes + j * l.block_bytes;
+        put_dwords(block, row, from + 8 + j * 16, 4, 0);
+        block[l.scales + row] = (uint8_t)dtype_iq4_xs_scale(from, j);
+    }
+}
+
 /* low nibbles 128, upper bits 64, scales 16 (one for 16 columns), d f16. Of each half of 128 columns, column
  * 32 g + k (g < 4) has its nibble in byte 32 (g % 2) + k, low or high by g / 2, and its upper bits in byte k.
  */
@@ -99,10 +152,7 @@ static void put_super_6k(uint8_t *header, int row, const uint8_t *from)
         const uint8_t *const low = from + j / 4 * 64 + g % 2 * 32, *const upper = from + 128 + j / 4 * 32;
         uint8_t *const block = header + l.header_bytes + j * l.block_bytes;
         put_k_nibbles(block, row, low, g / 2);
-        for (int k = 0; k < 32; k++) {
-            const uint8_t two = upper[k] >> (2 * g) & 3;
-            block[l.high_bits + k / 16 * 64 + row * 4 + k % 4] |= (uint8_t)(two << (k % 16 / 4 * 2));
-        }
+        put_two_bits(block + l.high_bits, row, upper, 2 * g);
         block[l.scales + row] = from[192 + 2 * j];
         block[l.minimums + row] = from[192 + 2 * j + 1];
     }
@@ -145,27 +195,7 @@ static void put_floats(enum dtype dtype, uint8_t *block, int row, const uint8_t 
         put_columns(block, row, from, num_cols, 2);
 }
 
-static void put_other_form(enum dtype dtype, uint8_t *to, int row, const uint8_t *from)
-{
-    uint8_t block[210]; /* Q6_K's, the larger one */
-    if (dtype == DTYPE_Q3_K) {
-        dtype_q3_k_to_q6_k(from, block);
-        put_super_6k(to, row, block);
-    } else {
-        dtype_iq4_nl_to_q8_0(from, block);
-        put_block_legacy(DTYPE_Q8_0, to, row, block);
-    }
-}
-
-/* One block of a panel out of a larger one of the file. */
-static void put_unpacked(enum dtype dtype, uint8_t *to, int row, const uint8_t *from, int first_value)
-{
-    float values[256];
-    dtype_row_to_f32(dtype, from, dtype_infos[dtype].block_values, values);
-    put_floats(DTYPE_F32, to, row, (const uint8_t *)(values + first_value), PANEL_BLOCK);
-}
-
-/* Row's share of the block (K-quants: of the super-block) that starts at column col. */
+/* Row's share of the block (where there is a header: of the super-block) that starts at column col. */
 static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row_data, int64_t col,
                       int64_t cols)
 {
@@ -184,13 +214,14 @@ static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row
     case DTYPE_Q6_K:
         put_super_6k(to, row, from);
         break;
-    case DTYPE_Q3_K:
-    case DTYPE_IQ4_NL:
-        put_other_form(dtype, to, row, from);
-        break;
     case DTYPE_Q2_K:
+        put_super_2k(to, row, from);
+        break;
+    case DTYPE_Q3_K:
+        put_super_3k(to, row, from);
+        break;
     case DTYPE_IQ4_XS:
-        put_unpacked(dtype, to, row, from, (int)(col % info->block_values));
+        put_super_iq4_xs(to, row, from);
         break;
     default:
         put_block_legacy(dtype, to, row, from);
@@ -201,7 +232,7 @@ static void put_block(enum dtype dtype, uint8_t *to, int row, const uint8_t *row
 void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_rows, int64_t cols,
                 uint8_t *panel)
 {
-    const struct panel_layout l = panel_layout_of(panel_dtype(dtype));
+    const struct panel_layout l = panel_layout_of(dtype);
     const int cols_step = l.blocks_per_super * PANEL_BLOCK;
     const size_t step_bytes = (size_t)(l.header_bytes + l.blocks_per_super * l.block_bytes);
     for (int64_t col = 0; col < cols; col += cols_step, panel += step_bytes) {
@@ -310,44 +341,47 @@ INLINE void unpack_floats(enum dtype dtype, const uint8_t *header, const uint8_t
     }
 }
 
-/* Scale of column half (0: k < 16, 1: the rest; they differ in Q6_K only). */
+/* Scale of column half (0: k < 16, 1: the rest). */
 INLINE float scale_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row, int half)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     uint16_t d;
     memcpy(&d, (l.header_bytes ? header : block + l.scales) + row * 2, 2);
     const float super = dtype_f16_to_f32(d);
-    if (dtype == DTYPE_Q6_K) return super * (float)(int8_t)block[(half ? l.minimums : l.scales) + row];
-    return l.header_bytes ? super * (float)block[l.scales + row] : super;
+    const uint8_t small = block[(half && panel_has_two_scales(dtype) ? l.minimums : l.scales) + row];
+    if (dtype == DTYPE_Q2_K) return super * (float)(small & 15);
+    if (panel_has_two_scales(dtype) || dtype == DTYPE_IQ4_XS) return super * (float)(int8_t)small;
+    return l.header_bytes ? super * (float)small : super;
 }
 
 INLINE bool has_minimums(enum dtype dtype)
 {
-    return panel_layout_of(dtype).minimums && dtype != DTYPE_Q6_K;
+    return dtype == DTYPE_Q2_K || (panel_layout_of(dtype).minimums && !panel_has_two_scales(dtype));
 }
 
 /* What is added to d * q. */
-INLINE float minimum_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row)
+INLINE float minimum_of(enum dtype dtype, const uint8_t *header, const uint8_t *block, int row, int half)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     uint16_t m;
     memcpy(&m, l.header_bytes ? header + 32 + row * 2 : block + l.minimums + row * 2, 2);
+    if (dtype == DTYPE_Q2_K)
+        return -(dtype_f16_to_f32(m) * (float)(block[(half ? l.minimums : l.scales) + row] >> 4));
     return l.header_bytes ? -(dtype_f16_to_f32(m) * (float)block[l.minimums + row]) : dtype_f16_to_f32(m);
 }
 
-/* The packed bytes or nibbles, bias taken off. */
+/* The packed bytes or nibbles. */
 INLINE void unpack_integers(enum dtype dtype, const uint8_t *block, struct lanes lanes, int32_t *out)
 {
-    const int bits = dtype == DTYPE_Q8_0 ? 8 : 4, bias = panel_unsigned_bias(dtype);
+    const int bits = dtype == DTYPE_Q8_0 ? 8 : 4;
     for (int i = 0; i < bits; i++) {
         uint32_t dwords[PANEL_ROWS];
         memcpy(dwords, block + i * 64 + lanes.first * 4, (size_t)lanes.num * 4);
         for (int c = 0; c < 4; c++) {
             int32_t *const low = out + (4 * i + c) * lanes.num, *const high = low + 16 * lanes.num;
-            for (int r = 0; r < lanes.num; r++)
-                low[r] = (int32_t)(dwords[r] >> (8 * c) & ((1u << bits) - 1)) - bias;
+            for (int r = 0; r < lanes.num; r++) low[r] = (int32_t)(dwords[r] >> (8 * c) & ((1u << bits) - 1));
             for (int r = 0; r < lanes.num && bits == 4; r++)
-                high[r] = (int32_t)(dwords[r] >> (8 * c + 4) & 15) - bias;
+                high[r] = (int32_t)(dwords[r] >> (8 * c + 4) & 15);
         }
     }
 }
@@ -360,32 +394,57 @@ INLINE void add_fifth_bits(const uint8_t *high, struct lanes lanes, int32_t *out
     }
 }
 
-INLINE void add_upper_bits(const uint8_t *high, struct lanes lanes, int32_t *out)
+/* Two bits of each integer, worth 1 << shift. */
+INLINE void add_two_bits(const uint8_t *from, struct lanes lanes, int shift, int32_t *out)
 {
     for (int j = 0; j < 2; j++) {
         uint32_t dwords[PANEL_ROWS];
-        memcpy(dwords, high + j * 64 + lanes.first * 4, (size_t)lanes.num * 4);
+        memcpy(dwords, from + j * 64 + lanes.first * 4, (size_t)lanes.num * 4);
         for (int k = 0; k < 16; k++)
             for (int r = 0; r < lanes.num; r++)
-                out[(16 * j + k) * lanes.num + r] += (int32_t)(dwords[r] >> (k % 4 * 8 + k / 4 * 2) & 3) << 4;
+                out[(16 * j + k) * lanes.num + r] += (int32_t)(dwords[r] >> (k % 4 * 8 + k / 4 * 2) & 3)
+                                                     << shift;
     }
+}
+
+INLINE void add_third_bits(const uint8_t *high, struct lanes lanes, int32_t *out)
+{
+    for (int i = 0; i < PANEL_BLOCK * lanes.num; i++) {
+        const int k = i / lanes.num, row = lanes.first + i % lanes.num;
+        out[i] += (high[row * 4 + k % 4] >> (k / 4) & 1) << 2;
+    }
+}
+
+/* The integers of a block, bias taken off; or what the table has for them. */
+INLINE void unpack_signed(enum dtype dtype, const uint8_t *block, struct lanes lanes, int32_t *out)
+{
+    const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
+    const int num = PANEL_BLOCK * lanes.num;
+    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K) {
+        memset(out, 0, (size_t)num * sizeof *out);
+        add_two_bits(block, lanes, 0, out);
+        if (dtype == DTYPE_Q3_K) add_third_bits(high, lanes, out);
+    } else {
+        unpack_integers(dtype, block, lanes, out);
+        if (dtype == DTYPE_Q6_K)
+            add_two_bits(high, lanes, 4, out);
+        else if (panel_layout_of(dtype).high_bits)
+            add_fifth_bits(high, lanes, out);
+    }
+    for (int i = 0; i < num; i++)
+        out[i] = panel_has_table(dtype) ? dtype_iq4_values[out[i]] : out[i] - panel_unsigned_bias(dtype);
 }
 
 INLINE void unpack_quants(enum dtype dtype, const uint8_t *header, const uint8_t *block, struct lanes lanes,
                           float *out)
 {
-    const struct panel_layout l = panel_layout_of(dtype);
     int32_t integers[PANEL_BLOCK * PANEL_ROWS];
-    unpack_integers(dtype, block, lanes, integers);
-    if (dtype == DTYPE_Q6_K)
-        add_upper_bits(block + l.high_bits, lanes, integers);
-    else if (l.high_bits)
-        add_fifth_bits(block + l.high_bits, lanes, integers);
+    unpack_signed(dtype, block, lanes, integers);
     for (int half = 0; half < 2; half++) {
         float scales[PANEL_ROWS], minimums[PANEL_ROWS];
         for (int i = 0; i < lanes.num; i++) {
             scales[i] = scale_of(dtype, header, block, lanes.first + i, half);
-            minimums[i] = has_minimums(dtype) ? minimum_of(dtype, header, block, lanes.first + i) : 0;
+            minimums[i] = has_minimums(dtype) ? minimum_of(dtype, header, block, lanes.first + i, half) : 0;
         }
         for (int k = half * 16; k < half * 16 + 16; k++) {
             for (int i = 0; i < lanes.num; i++) {
@@ -449,16 +508,16 @@ INLINE void unpack_block(enum dtype dtype, const uint8_t *panel, int64_t block_i
         CASE(quants, DTYPE_Q4_K)
         CASE(quants, DTYPE_Q5_K)
         CASE(quants, DTYPE_Q6_K)
+        CASE(quants, DTYPE_Q2_K)
+        CASE(quants, DTYPE_Q3_K)
+        CASE(quants, DTYPE_IQ4_NL)
+        CASE(quants, DTYPE_IQ4_XS)
         CASE(codes, DTYPE_MXFP4)
         CASE(codes, DTYPE_F8_E4M3)
         CASE(codes, DTYPE_I8)
         CASE(codes, DTYPE_U4)
         CASE(codes, DTYPE_F4_E2M1)
 #undef CASE
-    case DTYPE_Q2_K: /* panel_dtype */
-    case DTYPE_Q3_K:
-    case DTYPE_IQ4_NL:
-    case DTYPE_IQ4_XS:
     case DTYPE_COUNT:
         break;
     }

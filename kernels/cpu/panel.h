@@ -13,7 +13,8 @@
  *       Q4_*, Q5_*, Q6_K    4i + c in the low nibble, 16 + 4i + c in the high one        i < 4
  *     Q5_*: the fifth bits: bit 4r + c of the i-th 64-bit word is column 4i + c          i < 8
  *     Q6_K: the upper two bits: bits 2s, 2s + 1 of byte j * 64 + r * 4 + c are column 16j + 4s + c
- *                                                                                        j < 2, s < 4
+ *     Q2_K, Q3_K: so the lower two, which come first                                     j < 2, s < 4
+ *     Q3_K: the third bits: bit i of byte r * 4 + c is column 4i + c                      i < 8
  *     F32, F16, BF16: column k of row r at element k * 16 + r
  *
  *     codes of 8 bits: that of column k of row r in byte k * 16 + r; of 4 bits in byte k / 2 * 16 + r, even columns low
@@ -21,9 +22,10 @@
  *     and zero of a row for panel_scale_cols columns: F8_E4M3 and I8 have f32 scales before four blocks, U4 f32 scales
  *     and u8 zeros behind each, F4_E2M1 f32 scales of each half, MXFP4 bf16 scales, which hold any power of two
  *
- * The K-quants keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
- * 6 or 8 bit scales. K-quants alone need K to be a multiple of 256, the other quants of 32, floats of
- * nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
+ * The K-quants and IQ4_XS keep f16 scales for 256 columns: eight blocks follow one header of those, and each block has
+ * scales of 4 to 8 bits: one of a row, and a minimum (Q4_K, Q5_K); one (IQ4_XS); or one for the low 16 columns and one for
+ * the others (Q6_K, Q3_K, Q2_K; in Q2_K each is a nibble of a byte, with its minimum in the high one). These types need K to
+ * be a multiple of 256, the other quants of 32, floats of nothing: columns past K are zero. Rows past N in the last panel are zero as well; nobody reads their
  * outputs.
  *
  * One layout serves all instruction sets (an AVX2 kernel takes each vector in two halves). */
@@ -41,9 +43,9 @@ struct panel_layout {
     int blocks_per_super; /* 1 or 8 */
     int header_bytes;     /* before the blocks of a super-block */
     int block_bytes;
-    int high_bits; /* offset of the fifth bits or of the upper two bits */
-    int scales;    /* offset of d (f16 [16]); in K-quants of the small scales (u8 or i8 [16]) */
-    int minimums;  /* offset of m (f16 [16]); in K-quants of the small minimums, or Q6_K's second scales */
+    int high_bits; /* offset of the third bits, the fifth bits or the upper two bits */
+    int scales;    /* offset of d (f16 [16]); where there is a header, of the small scales (u8 or i8 [16]) */
+    int minimums; /* offset of m (f16 [16]); where there is a header, of the small minimums, or of the second scales */
 };
 
 /* Inline and switch-like, so that it folds to constants where the dtype is one. */
@@ -56,6 +58,7 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
     case DTYPE_BF16:
         return (struct panel_layout){1, 0, 1024, 0, 0, 0};
     case DTYPE_Q4_0:
+    case DTYPE_IQ4_NL:
         return (struct panel_layout){1, 0, 288, 0, 256, 0};
     case DTYPE_Q4_1:
         return (struct panel_layout){1, 0, 320, 0, 256, 288};
@@ -71,6 +74,12 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
         return (struct panel_layout){8, 64, 352, 256, 320, 336};
     case DTYPE_Q6_K:
         return (struct panel_layout){8, 32, 416, 256, 384, 400};
+    case DTYPE_IQ4_XS:
+        return (struct panel_layout){8, 32, 272, 0, 256, 0};
+    case DTYPE_Q2_K:
+        return (struct panel_layout){8, 64, 160, 0, 128, 144};
+    case DTYPE_Q3_K:
+        return (struct panel_layout){8, 32, 224, 128, 192, 208};
     case DTYPE_MXFP4:
         return (struct panel_layout){1, 0, 288, 0, 256, 0};
     case DTYPE_F8_E4M3:
@@ -80,30 +89,22 @@ static inline struct panel_layout panel_layout_of(enum dtype dtype)
         return (struct panel_layout){1, 0, 336, 0, 256, 320};
     case DTYPE_F4_E2M1:
         return (struct panel_layout){1, 0, 384, 0, 256, 320};
-    case DTYPE_Q2_K: /* panel_dtype */
-    case DTYPE_Q3_K:
-    case DTYPE_IQ4_NL:
-    case DTYPE_IQ4_XS:
     case DTYPE_COUNT:
         break;
     }
     return (struct panel_layout){.blocks_per_super = 1};
 }
 
-/* The type whose panels hold a weight: its own, or one that has all its values. */
-static inline enum dtype panel_dtype(enum dtype dtype)
+/* Whether a block's low and high 16 columns have scales of their own. */
+static inline bool panel_has_two_scales(enum dtype dtype)
 {
-    switch (dtype) {
-    case DTYPE_Q3_K:
-        return DTYPE_Q6_K;
-    case DTYPE_IQ4_NL:
-        return DTYPE_Q8_0;
-    case DTYPE_Q2_K:   /* there is no form yet with scales and minimums of 16 columns, */
-    case DTYPE_IQ4_XS: /* and none of bytes with products of a scale and a small scale */
-        return DTYPE_F32;
-    default:
-        return dtype;
-    }
+    return dtype == DTYPE_Q6_K || dtype == DTYPE_Q3_K || dtype == DTYPE_Q2_K;
+}
+
+/* Whether nibbles stand for values of a table, dtype_iq4_values. */
+static inline bool panel_has_table(enum dtype dtype)
+{
+    return dtype == DTYPE_IQ4_NL || dtype == DTYPE_IQ4_XS;
 }
 
 /* Whether a panel holds codes, which panel_pack_codes packs. */
@@ -129,7 +130,11 @@ static inline int panel_unsigned_bias(enum dtype dtype)
         return 16;
     case DTYPE_Q6_K:
         return 32;
+    case DTYPE_Q3_K:
+        return 4;
     case DTYPE_Q8_0:
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS:
         return 128;
     default:
         return 0;
@@ -159,8 +164,7 @@ static inline int64_t panel_num_blocks(int64_t cols)
 /* Bytes of a panel of cols columns; 0 when cols is 0, no multiple of the dtype's block, or too large. */
 uint64_t panel_bytes(enum dtype dtype, int64_t cols);
 
-/* Packs num_rows <= 16 rows of dtype, row_bytes apart and aligned to nothing, into a panel of panel_dtype(dtype). All other
- * functions take the panel's. */
+/* Packs num_rows <= 16 rows of dtype, row_bytes apart and aligned to nothing, into a panel. */
 void panel_pack(enum dtype dtype, const void *rows, uint64_t row_bytes, int num_rows, int64_t cols,
                 uint8_t *panel);
 

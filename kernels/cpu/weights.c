@@ -78,8 +78,7 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
         if (!status) status = weight_view_check_vector(bias, rows, err);
         if (status) return status;
         if (rows <= 0 || rows > INT32_MAX || w->cols != first->cols ||
-            dtype_row_bytes(w->dtype, (uint64_t)w->cols) == 0 ||
-            panel_bytes(panel_dtype(w->dtype), w->cols) == 0)
+            dtype_row_bytes(w->dtype, (uint64_t)w->cols) == 0 || panel_bytes(w->dtype, w->cols) == 0)
             return error_set(
                 err, STATUS_INVALID, "a %s weight of %lld x %lld cannot be part of a linear of %lld columns",
                 dtype_infos[w->dtype].text, (long long)rows, (long long)w->cols, (long long)first->cols);
@@ -92,13 +91,12 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
 
 static void part_init(struct part *p, const struct weight_view *w, const struct linear_kernels *kernels)
 {
-    const enum dtype dtype = panel_dtype(w->dtype);
     *p = (struct part){
-        .dtype = dtype,
-        .kernel = kernels->of[dtype],
+        .dtype = w->dtype,
+        .kernel = kernels->of[w->dtype],
         .num_rows = (int32_t)weight_view_num_rows(w),
         .num_panels = div_up(weight_view_num_rows(w), PANEL_ROWS),
-        .panel_bytes = panel_bytes(dtype, w->cols),
+        .panel_bytes = panel_bytes(w->dtype, w->cols),
     };
 }
 

@@ -152,7 +152,7 @@ static enum dtype case_dtype_of_row(const struct linear_case *c, int row)
 static struct expected case_expected(const struct linear_case *c, int token, int row)
 {
     const float *const x = c->x + (int64_t)token * c->cols, *const w = c->weights + (int64_t)row * c->cols;
-    const enum act_form form = case_kernels(c->isa)->of[panel_dtype(case_dtype_of_row(c, row))].form;
+    const enum act_form form = case_kernels(c->isa)->of[case_dtype_of_row(c, row)].form;
     const double roundings = c->cols / 32.0 + 40;
     struct expected e = {c->biases[row], fabs(c->biases[row]) * 0x1p-23, 0};
     for (int begin = 0; begin < c->cols; begin += 32) {

@@ -70,6 +70,9 @@ static inline void random_block_scales(struct random_source *r, enum dtype dtype
     case DTYPE_Q3_K:
         random_put_f16(r, block + 108, -0.0005f, 0.0005f);
         break;
+    case DTYPE_IQ4_NL:
+        random_put_f16(r, block, -0.002f, 0.002f);
+        break;
     case DTYPE_IQ4_XS:
         random_put_f16(r, block, -0.0001f, 0.0001f);
         break;

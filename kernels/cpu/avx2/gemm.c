@@ -3,6 +3,11 @@
  * int8: vpmaddubsw; see avx512/gemm.c for why it cannot overflow. int16: vpmaddwd. */
 #include "kernels/cpu/avx2/gemm_256.h"
 
+INLINE bool splits(enum dtype dtype)
+{
+    return panel_has_table(dtype);
+}
+
 INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
 {
 #pragma GCC unroll 32
@@ -15,11 +20,15 @@ INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i
     }
 }
 
+INLINE __m256i widen(__m256i sums)
+{
+    return _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+}
+
 INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high)
 {
-    const __m256i ones = _mm256_set1_epi16(1);
-    if (!has_fifth_bits(dtype)) return _mm256_madd_epi16(_mm256_add_epi16(low, high), ones);
-    return _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones));
+    if (!has_fifth_bits(dtype)) return widen(_mm256_add_epi16(low, high));
+    return _mm256_add_epi32(widen(low), widen(high));
 }
 
 INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns)

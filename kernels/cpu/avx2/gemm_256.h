@@ -9,9 +9,10 @@
  * int16: the 16 registers of a block's weights do not all fit, so that they are read from the stack, once for
  * four rows. Sums of a tile stay in memory between blocks.
  *
- * The including file defines dot_columns (16 columns of all 16 rows times those of one row of activations), join (of both
- * halves of a block, as 32-bit integers) and add_pairs (sum plus two products of 16-bit integers in each lane) below
- * this one. */
+ * The including file defines splits (whether its bytes must be of 5 bits at most, so that a table's values of 8 bits are
+ * multiplied as two nibbles), dot_columns (16 columns of all 16 rows times those of one row of activations), widen (its
+ * sums as 32-bit integers), join (of both halves of a block, as 32-bit integers) and add_pairs (sum plus two products of
+ * 16-bit integers in each lane) below this one. */
 #ifndef KERNELS_CPU_AVX2_GEMM_256_H
 #define KERNELS_CPU_AVX2_GEMM_256_H
 
@@ -20,6 +21,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "files/dtype_blocks.h"
 #include "kernels/cpu/gate.h"
 #include "kernels/cpu/linear_set.h"
 
@@ -27,12 +29,14 @@
 
 enum { HALF_ROWS = PANEL_ROWS / 2 };
 
-/* w = d u + m; [1] is that of the high 16 columns, which differs in Q6_K alone. */
+/* w = d u + m; [1] is that of the high 16 columns, which differs where panel_has_two_scales. */
 struct block_scales {
     __m256 d[2], m[2];
 };
 
+INLINE bool splits(enum dtype dtype);
 INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2]);
+INLINE __m256i widen(__m256i sums);
 INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high);
 INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns);
 
@@ -82,20 +86,46 @@ INLINE __m256 load_i8(const uint8_t *p, int half)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(p + half * HALF_ROWS)));
 }
 
+/* Nibbles number shift / 4 of bytes. */
+INLINE __m256 load_u4(const uint8_t *p, int half, int shift)
+{
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadu_si64(p + half * HALF_ROWS));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(bytes, shift), _mm256_set1_epi32(15)));
+}
+
+INLINE struct block_scales load_two_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                                           int half)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const __m256 minus_bias = _mm256_set1_ps((float)-panel_unsigned_bias(dtype));
+    const int at[2] = {l.scales, l.minimums};
+    struct block_scales s;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *const small = block + at[i];
+        if (dtype == DTYPE_Q2_K) {
+            const __m256 minimums = _mm256_mul_ps(load_f16(header + 32, half), load_u4(small, half, 4));
+            s.d[i] = _mm256_mul_ps(load_f16(header, half), load_u4(small, half, 0));
+            s.m[i] = _mm256_sub_ps(_mm256_setzero_ps(), minimums);
+        } else {
+            s.d[i] = _mm256_mul_ps(load_f16(header, half), load_i8(small, half));
+            s.m[i] = _mm256_mul_ps(minus_bias, s.d[i]);
+        }
+    }
+    return s;
+}
+
 INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block,
                                        int half)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     const __m256 minus_bias = _mm256_set1_ps((float)-panel_unsigned_bias(dtype));
     struct block_scales s;
-    if (dtype == DTYPE_Q6_K) {
+    if (panel_has_two_scales(dtype)) return load_two_scales(dtype, header, block, half);
+    if (dtype == DTYPE_IQ4_XS) {
         s.d[0] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.scales, half));
-        s.d[1] = _mm256_mul_ps(load_f16(header, half), load_i8(block + l.minimums, half));
         s.m[0] = _mm256_mul_ps(minus_bias, s.d[0]);
-        s.m[1] = _mm256_mul_ps(minus_bias, s.d[1]);
-        return s;
-    }
-    if (l.header_bytes) {
+    } else if (l.header_bytes) {
         const __m256 minimums = _mm256_mul_ps(load_f16(header + 32, half), load_u8(block + l.minimums, half));
         s.d[0] = _mm256_mul_ps(load_f16(header, half), load_u8(block + l.scales, half));
         s.m[0] = _mm256_sub_ps(_mm256_setzero_ps(), minimums);
@@ -120,6 +150,27 @@ INLINE __m256i load_nibbles(const uint8_t *block, int half, int i)
 {
     const __m256i both = load_bytes(block + i % 4 * 64, half);
     return _mm256_and_si256(i < 4 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+}
+
+/* What nibbles stand for, 128 added, which the sign bit's change does. */
+INLINE __m256i table_values(void)
+{
+    const __m128i values = load_16_bytes((const uint8_t *)dtype_iq4_values);
+    return _mm256_broadcastsi128_si256(_mm_xor_si128(values, _mm_set1_epi8((char)0x80)));
+}
+
+/* i: columns 4i .. 4i + 3 of Q2_K and Q3_K, whose third bits are at high. */
+INLINE __m256i load_two_bits(const uint8_t *block, int half, int i)
+{
+    const __m256i four = load_bytes(block + i / 4 * 64, half);
+    return _mm256_and_si256(_mm256_srli_epi16(four, 2 * (i % 4)), _mm256_set1_epi8(3));
+}
+
+INLINE __m256i load_third_bits(const uint8_t *high, int half, int i)
+{
+    const __m256i all = load_bytes(high, half);
+    const __m256i shifted = i < 2 ? _mm256_slli_epi16(all, 2 - i) : _mm256_srli_epi16(all, i - 2);
+    return _mm256_and_si256(shifted, _mm256_set1_epi8(4));
 }
 
 /* Bit n of 32 becomes byte n: 16 or 0. */
@@ -153,14 +204,20 @@ INLINE void add_upper_bits(const uint8_t *high, int half, __m256i weights[8])
     }
 }
 
-/* 16 columns, the first (second = 0) or the others, of 4 or 5 bits: [4 half + i] columns 4i .. 4i + 3 of them. */
+/* 16 columns, the first (second = 0) or the others: [4 half + i] columns 4i .. 4i + 3 of them. */
 INLINE void load_columns(enum dtype dtype, const uint8_t *block, int second, __m256i weights[8])
 {
     const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
 #pragma GCC unroll 32
     for (int r = 0; r < 8; r++) {
         const int half = r / 4, i = r % 4 + 4 * second;
+        if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K) {
+            weights[r] = load_two_bits(block, half, i);
+            if (dtype == DTYPE_Q3_K) weights[r] = _mm256_or_si256(weights[r], load_third_bits(high, half, i));
+            continue;
+        }
         weights[r] = load_nibbles(block, half, i);
+        if (panel_has_table(dtype)) weights[r] = _mm256_shuffle_epi8(table_values(), weights[r]);
         if (has_fifth_bits(dtype)) weights[r] = _mm256_or_si256(weights[r], load_fifth_bits(high, half, i));
     }
 }
@@ -176,15 +233,15 @@ INLINE void load_half(enum dtype dtype, const uint8_t *block, int half, __m256i 
 
 /* ---- products of integers ---- */
 
-/* acc += d * scale * dot + ...: the end of a block for one row; dots of the low and high columns apart in
- * Q6_K, where otherwise low is both. acc is that of the half. */
+/* acc += d * scale * dot + ...: the end of a block for one row; dots of the low and high columns apart where these have
+ * two scales, where otherwise low is both. acc is that of the half. */
 INLINE void add_dots(enum dtype dtype, const struct block_scales *s, __m256i low, __m256i high,
                      const struct act_scale *x, float *acc)
 {
     const __m256 scale = _mm256_set1_ps(x->scale);
     __m256 sum = _mm256_load_ps(acc);
     sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low), _mm256_mul_ps(s->d[0], scale), sum);
-    if (dtype == DTYPE_Q6_K) {
+    if (panel_has_two_scales(dtype)) {
         sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_mul_ps(s->d[1], scale), sum);
         sum = _mm256_fmadd_ps(s->m[0], _mm256_set1_ps(x->sum_low), sum);
         sum = _mm256_fmadd_ps(s->m[1], _mm256_set1_ps(x->sum_high), sum);
@@ -206,11 +263,53 @@ INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_
                               upper = load_scales(dtype, header, block, 1);
     load_columns(dtype, block, 1, weights);
     for (int t = 0; t < num_rows; t++, acc += PANEL_ROWS) {
-        __m256i second[2], dots[2];
+        __m256i second[2], low[2], high[2];
         dot_columns(weights, columns + t * PANEL_BLOCK + 16, second);
-        for (int half = 0; half < 2; half++) dots[half] = join(dtype, first[t][half], second[half]);
-        add_dots(dtype, &lower, dots[0], dots[0], &scales[t], acc);
-        add_dots(dtype, &upper, dots[1], dots[1], &scales[t], acc + HALF_ROWS);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            low[half] = panel_has_two_scales(dtype) ? widen(first[t][half])
+                                                    : join(dtype, first[t][half], second[half]);
+            high[half] = widen(second[half]);
+        }
+        add_dots(dtype, &lower, low[0], high[0], &scales[t], acc);
+        add_dots(dtype, &upper, low[1], high[1], &scales[t], acc + HALF_ROWS);
+    }
+}
+
+/* sums[num_rows] of 16 bits: a block's products with the values that table has for its nibbles, 15 at most. */
+INLINE void dot_table(__m256i table, const uint8_t *block, const int8_t *columns, int num_rows,
+                      __m256i (*sums)[2])
+{
+    for (int second = 0; second < 2; second++) {
+        __m256i weights[8];
+        load_columns(DTYPE_Q4_0, block, second, weights);
+#pragma GCC unroll 32
+        for (int i = 0; i < 8; i++) weights[i] = _mm256_shuffle_epi8(table, weights[i]);
+        for (int t = 0; t < num_rows; t++) {
+            __m256i dots[2];
+            dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, dots);
+            sums[t][0] = second ? _mm256_add_epi16(sums[t][0], dots[0]) : dots[0];
+            sums[t][1] = second ? _mm256_add_epi16(sums[t][1], dots[1]) : dots[1];
+        }
+    }
+}
+
+/* As add_block_int8, with values u = 16 h + l. */
+INLINE void add_block_split(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                            const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
+{
+    const __m256i nibble = _mm256_set1_epi8(15), u = table_values();
+    __m256i high[ACT_TILE_ROWS][2], low[ACT_TILE_ROWS][2];
+    dot_table(_mm256_and_si256(_mm256_srli_epi16(u, 4), nibble), block, columns, num_rows, high);
+    dot_table(_mm256_and_si256(u, nibble), block, columns, num_rows, low);
+    for (int half = 0; half < 2; half++) {
+        const struct block_scales s = load_scales(dtype, header, block, half);
+        for (int t = 0; t < num_rows; t++) {
+            const __m256i sixteens = _mm256_madd_epi16(high[t][half], _mm256_set1_epi16(16)),
+                          ones = _mm256_madd_epi16(low[t][half], _mm256_set1_epi16(1));
+            const __m256i dot = _mm256_add_epi32(sixteens, ones);
+            add_dots(dtype, &s, dot, dot, &scales[t], acc + t * PANEL_ROWS + half * HALF_ROWS);
+        }
     }
 }
 
@@ -235,7 +334,7 @@ INLINE void add_rows_int16(enum dtype dtype, int num_rows, const struct block_sc
 #pragma GCC unroll 32
     for (int t = 0; t < num_rows; t++) low[t] = high[t] = _mm256_setzero_si256();
     dot_rows_int16(num_rows, weights, columns, low);
-    dot_rows_int16(num_rows, weights + 8, columns + 16, dtype == DTYPE_Q6_K ? high : low);
+    dot_rows_int16(num_rows, weights + 8, columns + 16, panel_has_two_scales(dtype) ? high : low);
 #pragma GCC unroll 32
     for (int t = 0; t < num_rows; t++) add_dots(dtype, s, low[t], high[t], &scales[t], acc + t * PANEL_ROWS);
 }
@@ -592,6 +691,8 @@ static void pack_int16(const float *x, int64_t cols, int row, int num_rows, void
     {                                                                                                        \
         if (takes_int16(dtype))                                                                              \
             add_block_int16(dtype, header, block, columns, scales, num_rows, acc);                           \
+        else if (splits(dtype))                                                                              \
+            add_block_split(dtype, header, block, columns, scales, num_rows, acc);                           \
         else                                                                                                 \
             add_block_int8(dtype, header, block, columns, scales, num_rows, acc);                            \
     }                                                                                                        \

@@ -4,6 +4,12 @@
  * of 4-bit weights. The sums are the same integers as in the other sets. */
 #include "kernels/cpu/avx2/gemm_256.h"
 
+INLINE bool splits(enum dtype dtype)
+{
+    (void)dtype;
+    return false;
+}
+
 INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2])
 {
     sums[0] = sums[1] = _mm256_setzero_si256();
@@ -13,6 +19,11 @@ INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i
         sums[0] = _mm256_dpbusd_avx_epi32(sums[0], weights[i], four);
         sums[1] = _mm256_dpbusd_avx_epi32(sums[1], weights[4 + i], four);
     }
+}
+
+INLINE __m256i widen(__m256i sums)
+{
+    return sums;
 }
 
 INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high)

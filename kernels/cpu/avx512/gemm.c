@@ -4,9 +4,16 @@
  * weights and 7,874 for 5-bit ones, so 8 (4) of them add up without overflow before they must be widened. A
  * block of 16 x 32 weights takes 20 (22) vector operations a row where f32 takes 33.
  *
- * int16: vpmaddwd adds two products into 32 bits; 32 columns of 255 * 32,767 stay below 2^29. 35 operations.
+ * int16: vpmaddwd adds two products into 32 bits; 32 columns of 255 * 32,767 stay below 2^29. 35 operations. So the
+ * tables' values, which are of 8 bits, are multiplied with activations of int8 as well: two of those products do not fit
+ * into the 16 bits of vpmaddubsw.
  */
 #include "kernels/cpu/avx512/gemm_512.h"
+
+INLINE bool widens(enum dtype dtype)
+{
+    return takes_int16(dtype) || panel_has_table(dtype);
+}
 
 INLINE __m512i dot_four(const __m512i weights[4], const int8_t *columns)
 {
@@ -24,6 +31,7 @@ INLINE struct block_sums dot_int8(enum dtype dtype, const __m512i weights[8], co
     if (dtype == DTYPE_Q4_0 || dtype == DTYPE_Q4_1 || dtype == DTYPE_Q4_K)
         return (struct block_sums){_mm512_madd_epi16(_mm512_add_epi16(low, high), ones), zero};
     const __m512i wide_low = _mm512_madd_epi16(low, ones), wide_high = _mm512_madd_epi16(high, ones);
+    if (panel_has_two_scales(dtype)) return (struct block_sums){wide_low, wide_high};
     return (struct block_sums){_mm512_add_epi32(wide_low, wide_high), zero};
 }
 

@@ -7,15 +7,16 @@
  * The sums of a tile stay in memory between blocks: a load and a store beside 8 to 16 multiplications cost
  * nothing, and there is no shape of tile to choose. Floats: floats_512.h.
  *
- * The including file defines dot_int8 and dot_int16 (weights of a block times one row) below this one. */
+ * The including file defines dot_int8 and dot_int16 (weights of a block times one row) and widens below this one. */
 #ifndef KERNELS_CPU_AVX512_GEMM_512_H
 #define KERNELS_CPU_AVX512_GEMM_512_H
 
+#include "files/dtype_blocks.h"
 #include "kernels/cpu/avx512/floats_512.h"
 #include "kernels/cpu/gate.h"
 #include "kernels/cpu/linear_set.h"
 
-/* w = d u + m; [1] is that of the high 16 columns, which differs in Q6_K alone. */
+/* w = d u + m; [1] is that of the high 16 columns, which differs where panel_has_two_scales. */
 struct block_scales {
     __m512 d[2], m[2];
 };
@@ -33,6 +34,9 @@ INLINE bool takes_int16(enum dtype dtype)
 {
     return dtype == DTYPE_Q8_0 || dtype == DTYPE_Q6_K;
 }
+
+/* Whether weights become 16-bit integers: where takes_int16, and where the set has no product of their bytes. */
+INLINE bool widens(enum dtype dtype);
 
 /* Four int8 or two int16 columns of one row of activations, for all lanes. */
 INLINE __m512i broadcast_dword(const void *p)
@@ -54,27 +58,54 @@ INLINE __m512 load_i8(const uint8_t *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
+INLINE __m512 minus_bias_of(enum dtype dtype)
+{
+    return _mm512_set1_ps((float)-panel_unsigned_bias(dtype));
+}
+
+/* Nibbles number shift / 4 of 16 bytes. */
+INLINE __m512 load_u4(const uint8_t *p, int shift)
+{
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_cvtepi32_ps(
+        _mm512_and_si512(_mm512_srli_epi32(bytes, (unsigned)shift), _mm512_set1_epi32(15)));
+}
+
+INLINE struct block_scales load_two_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block)
+{
+    const struct panel_layout l = panel_layout_of(dtype);
+    const int at[2] = {l.scales, l.minimums};
+    struct block_scales s;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *const small = block + at[i];
+        if (dtype == DTYPE_Q2_K) {
+            s.d[i] = _mm512_mul_ps(load_f16(header), load_u4(small, 0));
+            s.m[i] =
+                _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(load_f16(header + 32), load_u4(small, 4)));
+        } else {
+            s.d[i] = _mm512_mul_ps(load_f16(header), load_i8(small));
+            s.m[i] = _mm512_mul_ps(minus_bias_of(dtype), s.d[i]);
+        }
+    }
+    return s;
+}
+
 INLINE struct block_scales load_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block)
 {
     const struct panel_layout l = panel_layout_of(dtype);
     struct block_scales s;
-    if (dtype == DTYPE_Q6_K) {
-        const __m512 super = load_f16(header),
-                     minus_bias = _mm512_set1_ps((float)-panel_unsigned_bias(dtype));
-        s.d[0] = _mm512_mul_ps(super, load_i8(block + l.scales));
-        s.d[1] = _mm512_mul_ps(super, load_i8(block + l.minimums));
-        s.m[0] = _mm512_mul_ps(minus_bias, s.d[0]);
-        s.m[1] = _mm512_mul_ps(minus_bias, s.d[1]);
-        return s;
-    }
-    if (l.header_bytes) {
+    if (panel_has_two_scales(dtype)) return load_two_scales(dtype, header, block);
+    if (dtype == DTYPE_IQ4_XS) {
+        s.d[0] = _mm512_mul_ps(load_f16(header), load_i8(block + l.scales));
+        s.m[0] = _mm512_mul_ps(minus_bias_of(dtype), s.d[0]);
+    } else if (l.header_bytes) {
         const __m512 zero = _mm512_setzero_ps();
         s.d[0] = _mm512_mul_ps(load_f16(header), load_u8(block + l.scales));
         s.m[0] = _mm512_sub_ps(zero, _mm512_mul_ps(load_f16(header + 32), load_u8(block + l.minimums)));
     } else {
         s.d[0] = load_f16(block + l.scales);
-        s.m[0] = l.minimums ? load_f16(block + l.minimums)
-                            : _mm512_mul_ps(_mm512_set1_ps((float)-panel_unsigned_bias(dtype)), s.d[0]);
+        s.m[0] = l.minimums ? load_f16(block + l.minimums) : _mm512_mul_ps(minus_bias_of(dtype), s.d[0]);
     }
     s.d[1] = s.d[0];
     s.m[1] = s.m[0];
@@ -124,6 +155,33 @@ INLINE void add_upper_bits(const uint8_t *high, __m512i weights[8])
     }
 }
 
+/* Nibbles become what they stand for, 128 added, which the sign bit's change does. */
+INLINE void look_up(__m512i weights[8])
+{
+    const __m128i values = _mm_loadu_si128((const __m128i *)(const void *)dtype_iq4_values);
+    const __m512i table = _mm512_broadcast_i32x4(_mm_xor_si128(values, _mm_set1_epi8((char)0x80)));
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) weights[i] = _mm512_shuffle_epi8(table, weights[i]);
+}
+
+INLINE void load_two_bits(const uint8_t *block, __m512i weights[8])
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++)
+        weights[i] = _mm512_and_si512(_mm512_srli_epi16(load_bytes(block + i / 4 * 64), 2 * (i % 4)),
+                                      _mm512_set1_epi8(3));
+}
+
+INLINE void add_third_bits(const uint8_t *high, __m512i weights[8])
+{
+    const __m512i third = load_bytes(high), four = _mm512_set1_epi8(4);
+#pragma GCC unroll 32
+    for (int i = 0; i < 8; i++) {
+        const __m512i shifted = i < 2 ? _mm512_slli_epi16(third, 2 - i) : _mm512_srli_epi16(third, i - 2);
+        weights[i] = _mm512_ternarylogic_epi32(weights[i], shifted, four, 0xf8);
+    }
+}
+
 /* The unsigned integers of a block as bytes. */
 INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, __m512i weights[8])
 {
@@ -133,7 +191,13 @@ INLINE void load_unsigned(enum dtype dtype, const uint8_t *block, __m512i weight
         for (int i = 0; i < 8; i++) weights[i] = load_bytes(block + i * 64);
         return;
     }
+    if (dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K) {
+        load_two_bits(block, weights);
+        if (dtype == DTYPE_Q3_K) add_third_bits(block + l.high_bits, weights);
+        return;
+    }
     load_nibbles(block, weights);
+    if (panel_has_table(dtype)) look_up(weights);
     if (dtype == DTYPE_Q5_0 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q5_K)
         add_fifth_bits(block + l.high_bits, weights);
     if (dtype == DTYPE_Q6_K) add_upper_bits(block + l.high_bits, weights);
@@ -151,12 +215,12 @@ INLINE void widen(const __m512i weights[8], __m512i wide[16])
 
 /* ---- products of integers ---- */
 
-/* Weights of a block as its activations need them: 8 registers of bytes or 16 of 16-bit integers. */
+/* Weights of a block as they are multiplied: 8 registers of bytes or 16 of 16-bit integers. */
 INLINE void load_weights(enum dtype dtype, const uint8_t *block, __m512i weights[16])
 {
     __m512i bytes[8];
-    load_unsigned(dtype, block, takes_int16(dtype) ? bytes : weights);
-    if (takes_int16(dtype)) widen(bytes, weights);
+    load_unsigned(dtype, block, widens(dtype) ? bytes : weights);
+    if (widens(dtype)) widen(bytes, weights);
 }
 
 /* The end of a block for one row and panel. */
@@ -165,16 +229,28 @@ INLINE __m512 add_sums(enum dtype dtype, const struct block_scales *s, struct bl
 {
     const __m512 scale = _mm512_set1_ps(x->scale);
     acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums.low), _mm512_mul_ps(s->d[0], scale), acc);
-    if (dtype != DTYPE_Q6_K) return _mm512_fmadd_ps(s->m[0], _mm512_set1_ps(x->sum), acc);
+    if (!panel_has_two_scales(dtype)) return _mm512_fmadd_ps(s->m[0], _mm512_set1_ps(x->sum), acc);
     acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums.high), _mm512_mul_ps(s->d[1], scale), acc);
     acc = _mm512_fmadd_ps(s->m[0], _mm512_set1_ps(x->sum_low), acc);
     return _mm512_fmadd_ps(s->m[1], _mm512_set1_ps(x->sum_high), acc);
 }
 
+/* int8 columns as 16-bit integers, 0 2 1 3 of every four, as ACT_INT16 has them. */
+INLINE void widen_columns(const uint8_t *columns, int num_rows, int16_t *wide)
+{
+    const __m128i order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+    for (int t = 0; t < num_rows; t++, columns += PANEL_BLOCK, wide += PANEL_BLOCK) {
+        const __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)columns);
+        const __m256i ordered = _mm256_shuffle_epi8(bytes, _mm256_broadcastsi128_si256(order));
+        _mm512_store_si512(wide, _mm512_cvtepi8_epi16(ordered));
+    }
+}
+
+/* columns: int16 where widens. */
 INLINE struct block_sums dot_row(enum dtype dtype, const __m512i weights[16], const uint8_t *columns)
 {
-    return takes_int16(dtype) ? dot_int16(dtype, weights, (const int16_t *)(const void *)columns)
-                              : dot_int8(dtype, weights, (const int8_t *)columns);
+    return widens(dtype) ? dot_int16(dtype, weights, (const int16_t *)(const void *)columns)
+                         : dot_int8(dtype, weights, (const int8_t *)columns);
 }
 
 /* num_panels is a constant; num_rows is x->num_rows, or the constant 1, for which the sums stay in registers.
@@ -182,9 +258,12 @@ INLINE struct block_sums dot_row(enum dtype dtype, const __m512i weights[16], co
 INLINE void product_integers_of(enum dtype dtype, int num_panels, const uint8_t *const *panels,
                                 int64_t num_blocks, const struct act_tile *x, int num_rows, float *const *acc)
 {
-    const int row_bytes = act_block_bytes(takes_int16(dtype) ? ACT_INT16 : ACT_INT8);
+    const int row_bytes = act_block_bytes(takes_int16(dtype) ? ACT_INT16 : ACT_INT8),
+              dot_bytes = act_block_bytes(widens(dtype) ? ACT_INT16 : ACT_INT8);
+    const bool to_widen = dot_bytes != row_bytes;
     const uint8_t *columns = x->columns;
     const struct act_scale *scales = x->scales;
+    _Alignas(64) int16_t wide[ACT_TILE_ROWS * PANEL_BLOCK];
     __m512 single[PANELS_MAX] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     for (int p = 0; p < num_panels; p++) memset(acc[p], 0, (size_t)num_rows * PANEL_ROWS * sizeof(float));
     for (int64_t b = 0; b < num_blocks; b++) {
@@ -197,10 +276,13 @@ INLINE void product_integers_of(enum dtype dtype, int num_panels, const uint8_t 
             s[p] = load_scales(dtype, panel_header(dtype, panels[p], b), block);
             load_weights(dtype, block, weights[p]);
         }
-        for (int t = 0; t < num_rows; t++, columns += row_bytes, scales++) {
+        if (to_widen) widen_columns(columns, num_rows, wide);
+        const uint8_t *row_columns = to_widen ? (const uint8_t *)wide : columns;
+        columns += num_rows * row_bytes;
+        for (int t = 0; t < num_rows; t++, row_columns += dot_bytes, scales++) {
             struct block_sums sums[PANELS_MAX];
 #pragma GCC unroll 2
-            for (int p = 0; p < num_panels; p++) sums[p] = dot_row(dtype, weights[p], columns);
+            for (int p = 0; p < num_panels; p++) sums[p] = dot_row(dtype, weights[p], row_columns);
 #pragma GCC unroll 2
             for (int p = 0; p < num_panels; p++) {
                 float *const at = acc[p] + t * PANEL_ROWS;
@@ -219,7 +301,7 @@ INLINE void product_integers_of(enum dtype dtype, int num_panels, const uint8_t 
 INLINE void product_integers(enum dtype dtype, const struct panels *p, int64_t num_blocks,
                              const struct act_tile *x)
 {
-    if (p->num == 2 && !takes_int16(dtype)) {
+    if (p->num == 2 && !widens(dtype)) {
         if (x->num_rows == 1)
             product_integers_of(dtype, 2, p->data, num_blocks, x, 1, p->acc);
         else

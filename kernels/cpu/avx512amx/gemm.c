@@ -28,8 +28,9 @@ struct tile_config {
     uint8_t num_rows[16];
 };
 
-/* What tiles are loaded from and stored to, for one block. int8: [panel]. int16: weights for the low bytes,
- * weights for the high ones; sums likewise, and after these two those of Q6_K's high columns. */
+/* What tiles are loaded from and stored to, for one block. int8: [panel], sums of two scales [2 panel + of the high columns].
+ * int16: weights for the low bytes, weights for the high ones; sums likewise, and after these two those of Q6_K's high
+ * columns. */
 struct workspace {
     _Alignas(64) __m512i weights[PANELS_MAX][TILE_ROWS];
     __m512i sums[4][ACT_TILE_ROWS];
@@ -41,11 +42,12 @@ INLINE void finish_stores(const void *p)
     __asm__ volatile("" ::"r"(p) : "memory");
 }
 
-/* Q6_K has sums over 16 columns, as many bytes as 32 columns of int8. */
+/* Two scales have sums over 16 columns: of int16 as many bytes as 32 columns of int8. */
 INLINE void configure_tiles(enum dtype dtype)
 {
     struct tile_config c = {.palette = 1};
-    const int dwords = dtype == DTYPE_Q8_0 ? TILE_ROWS : INT8_BLOCK_DWORDS;
+    const int block_dwords = takes_int16(dtype) ? TILE_ROWS : INT8_BLOCK_DWORDS,
+              dwords = panel_has_two_scales(dtype) ? block_dwords / 2 : block_dwords;
     for (int i = 0; i < NUM_TILES; i++) {
         c.row_bytes[i] = TILE_BYTES;
         c.num_rows[i] = TILE_ROWS;
@@ -65,8 +67,34 @@ INLINE void store_weights(enum dtype dtype, const __m512i from[16], int panel, s
     }
 }
 
-INLINE void multiply_int8(int num_panels, const uint8_t *columns, int num_rows, struct workspace *w)
+/* Of the columns of a tile that lie in 16 bytes of each of the rows. */
+INLINE void multiply_half_int8(int num_panels, int half, const uint8_t *columns, int num_rows,
+                               struct workspace *w)
 {
+    const int first = half * INT8_BLOCK_DWORDS / 2;
+    finish_stores(w);
+    _tile_loadd(WEIGHTS_0, w->weights[0] + first, TILE_BYTES);
+    if (num_panels == 2) _tile_loadd(WEIGHTS_1, w->weights[1] + first, TILE_BYTES);
+    for (int t = 0; t < num_rows; t += TILE_ROWS) {
+        _tile_loadd(COLUMNS, columns + t * PANEL_BLOCK + half * PANEL_BLOCK / 2, PANEL_BLOCK);
+        _tile_zero(SUMS_0);
+        _tile_dpbsud(SUMS_0, COLUMNS, WEIGHTS_0);
+        _tile_stored(SUMS_0, w->sums[half] + t, TILE_BYTES);
+        if (num_panels == 1) continue;
+        _tile_zero(SUMS_1);
+        _tile_dpbsud(SUMS_1, COLUMNS, WEIGHTS_1);
+        _tile_stored(SUMS_1, w->sums[2 + half] + t, TILE_BYTES);
+    }
+}
+
+INLINE void multiply_int8(enum dtype dtype, int num_panels, const uint8_t *columns, int num_rows,
+                          struct workspace *w)
+{
+    if (panel_has_two_scales(dtype)) {
+        multiply_half_int8(num_panels, 0, columns, num_rows, w);
+        multiply_half_int8(num_panels, 1, columns, num_rows, w);
+        return;
+    }
     finish_stores(w);
     _tile_loadd(WEIGHTS_0, w->weights[0], TILE_BYTES);
     if (num_panels == 2) _tile_loadd(WEIGHTS_1, w->weights[1], TILE_BYTES);
@@ -113,6 +141,8 @@ INLINE void multiply_int16(enum dtype dtype, const uint8_t *columns, int num_row
 /* Of one row and panel, from the tiles. */
 INLINE struct block_sums tile_sums(enum dtype dtype, const struct workspace *w, int panel, int row)
 {
+    if (!takes_int16(dtype) && panel_has_two_scales(dtype))
+        return (struct block_sums){w->sums[2 * panel][row], w->sums[2 * panel + 1][row]};
     if (!takes_int16(dtype)) return (struct block_sums){w->sums[panel][row], _mm512_setzero_si512()};
     const __m512i low = _mm512_add_epi32(w->sums[0][row], _mm512_slli_epi32(w->sums[1][row], 8));
     if (dtype != DTYPE_Q6_K) return (struct block_sums){low, low};
@@ -143,7 +173,7 @@ INLINE void product_tiles_of(enum dtype dtype, int num_panels, const uint8_t *co
         if (takes_int16(dtype))
             multiply_int16(dtype, columns, num_tiled, &w);
         else
-            multiply_int8(num_panels, columns, num_tiled, &w);
+            multiply_int8(dtype, num_panels, columns, num_tiled, &w);
         for (int t = 0; t < num_rows; t++) {
 #pragma GCC unroll 2
             for (int p = 0; p < num_panels; p++) {

@@ -1,0 +1,14 @@
+/* dtype_blocks.h - what stands inside of GGUF's blocks, for kernels that keep it packed in an order of their own. */
+#ifndef FILES_DTYPE_BLOCKS_H
+#define FILES_DTYPE_BLOCKS_H
+
+#include <stdint.h>
+
+/* What the nibbles of IQ4_NL and IQ4_XS stand for. */
+extern const int8_t dtype_iq4_values[16];
+
+/* -32 .. 31, of columns 16 i .. 16 i + 15 (i < 16) of a Q3_K block, and of columns 32 i .. 32 i + 31 (i < 8) of an IQ4_XS one. */
+int dtype_q3_k_scale(const uint8_t *block, int i);
+int dtype_iq4_xs_scale(const uint8_t *block, int i);
+
+#endif

@@ -1,0 +1,172 @@
+/* GGUF files whose matrices are of a packed type, every one there is, beside the same model with each value as F32 has it
+ * (test_dtype.c holds that to the Python package gguf): the portable set, which computes in f32, must give the same bits,
+ * the others what quantised activations cost. */
+#include "model_bytes.h"
+
+#include <math.h>
+
+#include "kernels/cpu/isa.h"
+#include "model_session.h"
+#include "tests/kernels/random_weight.h"
+
+enum {
+    HIDDEN = 256,
+    INTERMEDIATE = 512,
+    LAYERS = 2,
+    HEADS = 4,
+    HEAD_DIM = 64,
+    VOCAB = 96,
+    TOKENS = 40,
+    LOGITS = TOKENS * VOCAB
+};
+
+struct types_file {
+    struct gguf_builder builder;
+    struct random_source random;
+    enum dtype dtype;
+    bool as_f32;
+};
+
+static void put_matrix(struct types_file *f, const char *name, int rows, int cols)
+{
+    const uint64_t row_bytes = dtype_row_bytes(f->dtype, (uint64_t)cols),
+                   values = (uint64_t)rows * (uint64_t)cols;
+    uint8_t *const packed = malloc((size_t)rows * row_bytes);
+    float *const unpacked = malloc(values * sizeof *unpacked);
+    random_weight(&f->random, f->dtype, rows, cols, packed);
+    for (int r = 0; r < rows; r++)
+        dtype_row_to_f32(f->dtype, packed + (uint64_t)r * row_bytes, cols, unpacked + (int64_t)r * cols);
+    gguf_put_tensor_info(&f->builder, name, f->as_f32 ? DTYPE_F32 : f->dtype, (uint64_t)cols, (uint64_t)rows);
+    if (f->as_f32)
+        buffer_append(&f->builder.data, unpacked, values * sizeof *unpacked);
+    else
+        buffer_append(&f->builder.data, packed, (size_t)rows * row_bytes);
+    free(packed);
+    free(unpacked);
+}
+
+static void put_ones(struct types_file *f, const char *name)
+{
+    const float one = 1;
+    gguf_put_tensor_info(&f->builder, name, DTYPE_F32, HIDDEN, 0);
+    for (int i = 0; i < HIDDEN; i++) buffer_append(&f->builder.data, &one, sizeof one);
+}
+
+static void put_layer(struct types_file *f, int layer)
+{
+    char name[64];
+#define NAME(text) (snprintf(name, sizeof name, "blk.%d." text ".weight", layer), name)
+    put_ones(f, NAME("attn_norm"));
+    put_matrix(f, NAME("attn_q"), HEADS * HEAD_DIM, HIDDEN);
+    put_matrix(f, NAME("attn_k"), HEADS / 2 * HEAD_DIM, HIDDEN);
+    put_matrix(f, NAME("attn_v"), HEADS / 2 * HEAD_DIM, HIDDEN);
+    put_matrix(f, NAME("attn_output"), HIDDEN, HEADS * HEAD_DIM);
+    put_ones(f, NAME("ffn_norm"));
+    put_matrix(f, NAME("ffn_gate"), INTERMEDIATE, HIDDEN);
+    put_matrix(f, NAME("ffn_up"), INTERMEDIATE, HIDDEN);
+    put_matrix(f, NAME("ffn_down"), HIDDEN, INTERMEDIATE);
+#undef NAME
+}
+
+static void put_keys(struct gguf_builder *g)
+{
+    gguf_put_text(g, "general.architecture", "llama");
+    gguf_put_u32(g, "llama.embedding_length", HIDDEN);
+    gguf_put_u32(g, "llama.feed_forward_length", INTERMEDIATE);
+    gguf_put_u32(g, "llama.block_count", LAYERS);
+    gguf_put_u32(g, "llama.attention.head_count", HEADS);
+    gguf_put_u32(g, "llama.attention.head_count_kv", HEADS / 2);
+    gguf_put_u32(g, "llama.context_length", 2 * TOKENS);
+    gguf_put_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_put_f32(g, "llama.rope.freq_base", 10000);
+}
+
+static void write_model(const char *directory, enum dtype dtype, bool as_f32)
+{
+    struct types_file f = {.random = {.seed = 7}, .dtype = dtype, .as_f32 = as_f32};
+    struct buffer file;
+    gguf_builder_init(&f.builder);
+    put_keys(&f.builder);
+    put_matrix(&f, "token_embd.weight", VOCAB, HIDDEN);
+    for (int layer = 0; layer < LAYERS; layer++) put_layer(&f, layer);
+    put_ones(&f, "output_norm.weight");
+    buffer_init(&file, TEST_FILE_BYTES_MAX);
+    gguf_finish(&f.builder, &file);
+    write_file(directory, "m.gguf", file.data, file.num_bytes);
+    buffer_deinit(&file);
+    gguf_builder_deinit(&f.builder);
+}
+
+/* Of all positions of one prompt. */
+static void compute_logits(enum dtype dtype, bool as_f32, const char *isa, float logits[LOGITS])
+{
+    char directory[TEST_PATH_BYTES], path[TEST_PATH_BYTES];
+    struct session s;
+    int32_t ids[TOKENS];
+    for (int i = 0; i < TOKENS; i++) ids[i] = (i * 37 + 11) % VOCAB;
+    make_directory(directory);
+    write_model(directory, dtype, as_f32);
+    const struct session_options options = {.model_path = join_path(path, directory, "m.gguf"),
+                                            .device = "cpu",
+                                            .isa = isa,
+                                            .threads = 1,
+                                            .kv_dtype = DTYPE_F32,
+                                            .num_seqs = 1,
+                                            .max_model_len = TOKENS,
+                                            .num_batched_tokens = TOKENS,
+                                            .num_logits = TOKENS};
+    session_open(&s, &options);
+    session_step(&s, &(struct session_part){.num_tokens = TOKENS, .tokens = ids, .all_logits = true}, 1);
+    for (int32_t i = 0; i < TOKENS; i++) session_logits(&s, i, logits + i * VOCAB);
+    session_finish_step(&s);
+    session_close(&s);
+    remove_directory(directory);
+}
+
+static bool is_packed_gguf(enum dtype dtype)
+{
+    return dtype_infos[dtype].block_values > 1 && dtype_infos[dtype].gguf_id != DTYPE_NOT_IN_GGUF;
+}
+
+static void the_portable_set_gives_the_bits_of_f32(void **state)
+{
+    (void)state;
+    static float packed[LOGITS], plain[LOGITS];
+    for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+        if (!is_packed_gguf(dtype)) continue;
+        compute_logits(dtype, false, "portable", packed);
+        compute_logits(dtype, true, "portable", plain);
+        if (memcmp(packed, plain, sizeof plain))
+            fail_msg("%s differs from the same values as F32", dtype_infos[dtype].text);
+    }
+}
+
+/* Activations of int8 cost up to 0.027 of the logits' size here. */
+static void the_best_set_is_close(void **state)
+{
+    (void)state;
+    static float best[LOGITS], plain[LOGITS];
+    for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+        double difference = 0, size = 0;
+        if (!is_packed_gguf(dtype)) continue;
+        compute_logits(dtype, false, "auto", best);
+        compute_logits(dtype, true, "portable", plain);
+        for (int i = 0; i < LOGITS; i++) {
+            difference += pow((double)best[i] - (double)plain[i], 2);
+            size += pow((double)plain[i], 2);
+        }
+        const double ratio = sqrt(difference / size);
+        print_message("%-6s %.2g\n", dtype_infos[dtype].text, ratio);
+        if (!(ratio <= 0.06))
+            fail_msg("%s: logits are off by %g of their size", dtype_infos[dtype].text, ratio);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_portable_set_gives_the_bits_of_f32),
+        cmocka_unit_test(the_best_set_is_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
