@@ -232,8 +232,8 @@ struct kernel_table {
     /* As linear_create, for a mixture of experts. NULL where the device has none. */
     int (*moe_create)(struct device *d, const struct moe_desc *desc, struct moe **out,
                       struct error *err) must_check;
-    /* As linear_create, for a layer with a state; the states of all batch_slots come with it. NULL where the device has none,
-     * and of the three operations on them. */
+    /* As linear_create, for a layer with a state; the states of all batch_slots come with it, and limits.num_states places for
+     * kept ones. NULL where the device has none, and of the four operations on them. */
     int (*delta_net_create)(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                             struct error *err) must_check;
     /* Once, when all weights are in: e.g. times the GEMM candidates. */
@@ -251,6 +251,11 @@ struct kernel_table {
                           const int32_t *host_ids, int num_blocks) must_check;
     int (*kv_blocks_load)(struct device *d, struct kv_pool *pool, const int32_t *block_ids,
                           const int32_t *host_ids, int num_blocks) must_check;
+
+    /* Copies of this layer's states, one after the other. Behind the steps begun so far, before those begun later. What is kept
+     * is what the batch_slot's last step has left, or was there before that step's last token. */
+    int (*states_copy)(struct device *d, struct delta_net *net, const struct state_copy *copies,
+                       int num_copies) must_check;
 
     /* ---- one step ---- */
 
@@ -322,7 +327,8 @@ struct kernel_table {
 
     /* out[T][Gv Dv] (act), where projected[T] (act) are q, k, v and z, and rates[T] (act) b and a: all heads of one after those
      * of the other, or q, k, v, z and b, a of one head of k after the other (by_k_head). A sequence whose first token here has
-     * position 0 begins with zeros; one goes on where its last step ended, or with that step's last token again. */
+     * position 0 begins with zeros; one goes on where its last step ended, or with that step's last token again, or behind a
+     * state that has come back. */
     void (*delta)(struct device *d, const struct batch *b, void *out, const void *projected,
                   const void *rates, struct delta_net *net);
     /* Attention whose output is gated: projected[T][(2 Hq + 2 Hk) D] (act) has a gate behind each head of q; qkv gets the rest,

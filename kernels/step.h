@@ -113,12 +113,20 @@ static inline int32_t step_num_kv_groups(const struct step *s)
     return s->num_kv_groups > 0 ? s->num_kv_groups : 1;
 }
 
+/* Of all layers that have a state (device.h: delta_desc): what the first position tokens of the batch_slot's sequence have
+ * left, kept in a place of its own, or back from there for a sequence that goes on behind these tokens. */
+struct state_copy {
+    int32_t batch_slot, state, position;
+    bool keeps; /* false: it comes back */
+};
+
 /* The largest step that will ever be asked for: a device allocates for it once. */
 struct step_limits {
     int32_t num_tokens, num_seqs, num_logits, num_batch_slots;
     int32_t max_model_len;       /* tokens of one sequence */
     int32_t num_steps_in_flight; /* step_begin calls before the first step_end: 1 or 2 */
     int32_t num_kv_groups;       /* of steps; 0 is 1 */
+    int32_t num_states;          /* places for kept states, where layers have one */
 };
 
 #endif

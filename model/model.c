@@ -580,6 +580,17 @@ int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host
     return m->device->ops->kv_blocks_load(m->device, m->kv_pool, block_ids, host_ids, num_blocks);
 }
 
+/* ---- states ---- */
+
+int model_states_copy(struct model *m, const struct state_copy *copies, int32_t num_copies)
+{
+    int status = STATUS_OK;
+    for (int32_t i = 0; i < m->config.num_layers && num_copies > 0 && !status; i++)
+        if (m->layers[i].delta_net)
+            status = m->device->ops->states_copy(m->device, m->layers[i].delta_net, copies, num_copies);
+    return status;
+}
+
 /* ---- steps ---- */
 
 void model_step_begin(struct model *m, const struct step *step)

@@ -33,6 +33,9 @@ int model_kv_save(struct model *m, const int32_t *block_ids, const int32_t *host
 int model_kv_load(struct model *m, const int32_t *block_ids, const int32_t *host_ids,
                   int32_t num_blocks) must_check;
 
+/* Of each layer that has one (step.h). Behind the steps begun so far, before the next. */
+int model_states_copy(struct model *m, const struct state_copy *copies, int32_t num_copies) must_check;
+
 /* Launches one step's forward pass (may return before it is computed), then the drawing of its tokens, before
  * another step begins: until model_step_sample it may still be decided what constrained rows may draw. Later
  * waits for the oldest step launched. results: step->num_logits entries. */

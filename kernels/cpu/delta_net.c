@@ -4,7 +4,7 @@
  * products with a state of Dk x Dv for each head, where the projections are H x (2 Gk Dk + 2 Gv Dv).
  *
  * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
- * other: so that this token can be computed again. */
+ * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. */
 #include <math.h>
 #include <string.h>
 
@@ -21,14 +21,17 @@ struct delta_place {
 };
 
 struct delta_net {
+    int32_t num_batch_slots;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
     bool by_k_head, tiled;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
     struct delta_place *places;    /* [num_batch_slots] */
-    float *states;                 /* [num_batch_slots][2][num_v_heads], as delta_kernels.h has them */
-    float *inputs; /* [num_batch_slots][2][NUM_BEFORE][channels] q, k and v of the newest tokens */
+    int32_t *kept;                 /* [num_states] tokens that a kept state has seen */
+    float *
+        states; /* [num_batch_slots][2][num_v_heads], then [num_states][num_v_heads], as delta_kernels.h has them */
+    float *inputs; /* of each of these [NUM_BEFORE][channels] q, k and v of the newest tokens */
 };
 
 /* For all layers of a model, which are alike. */
@@ -59,6 +62,11 @@ static int64_t state_floats(const struct delta_net *n)
     return v_width(n) * n->k_dim;
 }
 
+static int64_t input_floats(const struct delta_net *n)
+{
+    return NUM_BEFORE * num_channels(n);
+}
+
 static float *state_of(const struct delta_net *n, int32_t batch_slot, int32_t which)
 {
     return n->states + (batch_slot * 2 + which) * state_floats(n);
@@ -66,7 +74,7 @@ static float *state_of(const struct delta_net *n, int32_t batch_slot, int32_t wh
 
 static float *inputs_of(const struct delta_net *n, int32_t batch_slot, int32_t which)
 {
-    return n->inputs + (batch_slot * 2 + which) * NUM_BEFORE * num_channels(n);
+    return n->inputs + (batch_slot * 2 + which) * input_floats(n);
 }
 
 /* ---- creating ---- */
@@ -88,15 +96,19 @@ static bool alloc_scratch(struct cpu_device *c, const struct delta_net *n)
 static bool alloc_net(struct cpu_device *c, struct delta_net *n)
 {
     struct device_memory *m = &c->memory;
-    uint64_t slots = (uint64_t)c->limits.num_batch_slots, channels = (uint64_t)num_channels(n);
+    uint64_t slots = (uint64_t)c->limits.num_batch_slots, num_kept = (uint64_t)c->limits.num_states,
+             channels = (uint64_t)num_channels(n);
     n->taps = device_memory_alloc_array(m, channels, DELTA_TAPS * sizeof *n->taps);
     n->decay = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->decay);
     n->dt_bias = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->dt_bias);
     n->norm = device_memory_alloc_array(m, (uint64_t)n->v_dim, sizeof *n->norm);
     n->places = device_memory_alloc_array(m, slots, sizeof *n->places);
-    n->states = device_memory_alloc_array(m, slots * 2, (uint64_t)state_floats(n) * sizeof *n->states);
-    n->inputs = device_memory_alloc_array(m, slots * 2 * NUM_BEFORE, channels * sizeof *n->inputs);
-    return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->states && n->inputs;
+    n->kept = device_memory_alloc_array(m, num_kept + 1, sizeof *n->kept); /* never none */
+    n->states =
+        device_memory_alloc_array(m, slots * 2 + num_kept, (uint64_t)state_floats(n) * sizeof *n->states);
+    n->inputs =
+        device_memory_alloc_array(m, slots * 2 + num_kept, (uint64_t)input_floats(n) * sizeof *n->inputs);
+    return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->kept && n->states && n->inputs;
 }
 
 static int check_shapes(const struct delta_desc *desc, struct error *err)
@@ -136,7 +148,8 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
     if (status) return status;
     struct delta_net *n = device_memory_alloc(&c->memory, sizeof *n);
     if (n)
-        *n = (struct delta_net){.num_k_heads = desc->num_k_heads,
+        *n = (struct delta_net){.num_batch_slots = c->limits.num_batch_slots,
+                                .num_k_heads = desc->num_k_heads,
                                 .num_v_heads = desc->num_v_heads,
                                 .k_dim = desc->k_dim,
                                 .v_dim = desc->v_dim,
@@ -178,7 +191,7 @@ static void open_place(struct delta_net *n, int32_t batch_slot, int32_t position
     }
     place->newest = 0;
     memset(state_of(n, batch_slot, 0), 0, (size_t)state_floats(n) * sizeof(float));
-    memset(inputs_of(n, batch_slot, 0), 0, (size_t)(NUM_BEFORE * num_channels(n)) * sizeof(float));
+    memset(inputs_of(n, batch_slot, 0), 0, (size_t)input_floats(n) * sizeof(float));
 }
 
 /* Of by_k_head: q, k, v as one row, z as another. */
@@ -367,6 +380,55 @@ void cpu_delta(struct device *d, const struct batch *b, void *out, const void *p
     cpu_device_run(c, work * DELTA_TAPS, convolve, &t);
     cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
     for (int32_t seq = 0; seq < step->num_seqs; seq++) close_place(&t, seq);
+}
+
+/* ---- kept states ---- */
+
+struct copy_task {
+    float *to;
+    const float *from;
+    int64_t count;
+};
+
+static void copy_part(void *context, int thread_idx, int num_threads)
+{
+    const struct copy_task *t = context;
+    int64_t begin, end;
+    thread_pool_range(t->count, thread_idx, num_threads, &begin, &end);
+    memcpy(t->to + begin, t->from + begin, (size_t)(end - begin) * sizeof(float));
+}
+
+/* Which of the batch_slot's two has seen so many tokens. */
+static int32_t which_of(const struct delta_net *n, const struct state_copy *copy)
+{
+    const struct delta_place *place = &n->places[copy->batch_slot];
+    assert_always(copy->position == place->position || copy->position == place->position - 1);
+    return copy->position == place->position ? place->newest : 1 - place->newest;
+}
+
+static void copy_state(struct cpu_device *c, struct delta_net *n, const struct state_copy *copy)
+{
+    int32_t which = copy->keeps ? which_of(n, copy) : 0;
+    float *state = state_of(n, copy->batch_slot, which), *inputs = inputs_of(n, copy->batch_slot, which),
+          *kept_state = state_of(n, n->num_batch_slots, copy->state),
+          *kept_inputs = inputs_of(n, n->num_batch_slots, copy->state);
+    struct copy_task t = {kept_state, state, state_floats(n)};
+    if (copy->keeps) {
+        n->kept[copy->state] = copy->position;
+    } else {
+        assert_always(n->kept[copy->state] == copy->position);
+        n->places[copy->batch_slot] = (struct delta_place){.position = copy->position, .newest = 0};
+        t = (struct copy_task){state, kept_state, state_floats(n)};
+    }
+    cpu_device_run(c, t.count, copy_part, &t);
+    memcpy(copy->keeps ? kept_inputs : inputs, copy->keeps ? inputs : kept_inputs,
+           (size_t)input_floats(n) * sizeof(float));
+}
+
+int cpu_states_copy(struct device *d, struct delta_net *n, const struct state_copy *copies, int num_copies)
+{
+    for (int i = 0; i < num_copies; i++) copy_state(cpu_device_of(d), n, &copies[i]);
+    return STATUS_OK;
 }
 
 /* ---- attention with gates ---- */

@@ -262,6 +262,7 @@ static const struct kernel_table cpu_kernel_table = {
     .moe = cpu_moe,
     .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
+    .states_copy = cpu_states_copy,
     .delta = cpu_delta,
     .split_gates = cpu_split_gates,
     .apply_gates = cpu_apply_gates,

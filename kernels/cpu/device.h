@@ -98,6 +98,8 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                          struct error *err) must_check;
 void cpu_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
                struct delta_net *net);
+int cpu_states_copy(struct device *d, struct delta_net *n, const struct state_copy *copies,
+                    int num_copies) must_check;
 void cpu_split_gates(struct device *d, const struct batch *b, void *qkv, void *gates, const void *projected,
                      const struct attention_args *args);
 void cpu_apply_gates(struct device *d, const struct batch *b, void *x, const void *gates,

@@ -1,10 +1,10 @@
 /* test_delta_net.c - layers with a state against a double-precision recurrence, however sequences are cut into steps and
- * whoever is beside them; the loops of all instruction sets; and attention's gates. */
+ * whoever is beside them; behind states that were kept; the loops of all instruction sets; and attention's gates. */
 #include "fixture.h"
 #include "kernels/cpu/delta_kernels.h"
 #include "kernels/cpu/isa.h"
 
-enum { SEQS = 3, TOKENS_MAX = 120 };
+enum { SEQS = 3, TOKENS_MAX = 120, KEPT = 2 };
 
 struct shape {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
@@ -173,6 +173,7 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
                                        .num_seqs = SEQS,
                                        .num_logits = 1,
                                        .num_batch_slots = SEQS + 1,
+                                       .num_states = KEPT,
                                        .max_model_len = TOKENS_MAX,
                                        .num_steps_in_flight = 1};
     const struct delta_desc desc = {.num_k_heads = s->num_k_heads,
@@ -309,6 +310,72 @@ static void test_equals_reference(void **state)
     for_each_isa(equals_reference);
 }
 
+/* ---- kept states ---- */
+
+static void rig_copy(struct rig *r, int32_t slot, int32_t kept, int32_t position, bool keeps)
+{
+    const struct state_copy copy = {.batch_slot = slot, .state = kept, .position = position, .keeps = keeps};
+    assert_int_equal(r->d->ops->states_copy(r->d, r->net, &copy, 1), 0);
+}
+
+static void run_from(struct rig *r, int32_t slot, int32_t first, int32_t count, float *out[SEQS])
+{
+    const struct part part = {0, slot, first, count};
+    if (count > 0) rig_run(r, &part, 1, out);
+}
+
+/* Kept behind `at` tokens, as they are the newest or with one more behind them, the state brings another batch_slot there, that
+ * of another sequence; and the first goes on as if nothing had been. */
+static void expect_same_behind(struct rig *r, int32_t at, float *out[SEQS], float *other[SEQS])
+{
+    const struct layer *l = r->layer;
+    int32_t length = l->lengths[0];
+    size_t count = (size_t)(length * l->width);
+    const struct part stranger = {1, 2, 0, 1};
+    for (int more = 0; more < 2 && at + more <= length; more++) {
+        run_from(r, 0, 0, at + more, out);
+        rig_copy(r, 0, more, at, true);
+        run_from(r, 0, at + more, length - at - more, out);
+        memset(other[0], 0, count * sizeof(float));
+        memcpy(other[0], out[0], (size_t)(at * l->width) * sizeof(float));
+        rig_run(r, &stranger, 1, other);
+        rig_copy(r, 2, more, at, false);
+        run_from(r, 2, at, length - at, other);
+        if (num_bits_different(out[0], other[0], count)) fail_msg("other bits behind a state of %d", at);
+    }
+}
+
+static void goes_on_from_a_kept_state(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(shapes); i++) {
+        struct layer l;
+        struct rig r;
+        float *out[SEQS], *other[SEQS];
+        layer_init(&l, &shapes[i], &random);
+        for (int32_t seq = 0; seq < SEQS; seq++) {
+            out[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
+            other[seq] = malloc((size_t)(l.lengths[seq] * l.width) * sizeof(float));
+        }
+        rig_open(&r, isa, 2, &l);
+        for (int32_t at = 1; at <= min_of(l.lengths[0], 5); at++) expect_same_behind(&r, at, out, other);
+        expect_same_behind(&r, l.lengths[0], out, other);
+        expect_near(&l, 0, out[0]);
+        rig_close(&r);
+        for (int32_t seq = 0; seq < SEQS; seq++) {
+            free(out[seq]);
+            free(other[seq]);
+        }
+        layer_free(&l);
+    }
+}
+
+static void test_goes_on_from_a_kept_state(void **state)
+{
+    (void)state;
+    for_each_isa(goes_on_from_a_kept_state);
+}
+
 /* ---- the loops of a head, against the same operations in the same order ---- */
 
 enum { K_DIM = 33, V_DIM = 112, HEAD_TOKENS = 5, HEAD_FLOATS = K_DIM * V_DIM };
@@ -371,7 +438,7 @@ static void gates(const char *isa)
 {
     enum { HEADS = 3, KV_HEADS = 1, DIM = 20, TOKENS = 9, Q = HEADS * DIM, KV = 2 * KV_HEADS * DIM };
     const struct attention_args args = {.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM};
-    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1};
+    const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0};
     struct random random = {.seed = test_seed()};
     struct error err = {0};
     struct device *d = test_device_open(isa, 2);
@@ -409,6 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_reference),
+        cmocka_unit_test(test_goes_on_from_a_kept_state),
         cmocka_unit_test(test_all_sets_give_the_same_bits),
         cmocka_unit_test(test_gates),
     };

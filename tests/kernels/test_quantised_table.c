@@ -138,7 +138,7 @@ static void products(const char *isa)
     numbers.seed = test_seed();
     r = (struct rig){.device = test_device_open(isa, 2)};
     struct device *d = r.device;
-    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1};
+    struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     assert_int_equal(d->ops->prepare(d, &limits, 64, CASE_COLS_MAX, 2 * N, &attention, 1, &err), 0);
     for (size_t i = 0; i < array_length(layouts); i++)

@@ -101,7 +101,7 @@ static struct small_model *model_new_sized(const char *isa, int num_threads, con
     struct small_model *m = calloc(1, sizeof *m);
     struct device *d = m->d = test_device_open(isa, num_threads);
     struct error err = {0};
-    struct step_limits limits = {num_tokens, num_seqs, num_logits, num_seqs, LENGTH_MAX, 1, 1};
+    struct step_limits limits = {num_tokens, num_seqs, num_logits, num_seqs, LENGTH_MAX, 1, 1, 0};
     size_t tokens = (size_t)num_tokens;
     m->attention = (struct attention_args){
         .num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM, .scale = 1.0f / sqrtf(DIM)};
