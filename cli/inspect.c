@@ -93,7 +93,10 @@ static void print_fit(const struct model_cost *m)
            (double)model_config_kv_bytes_per_token(c, DTYPE_I8) / 1024);
     print_kv_groups(c);
     if (model_config_has_states(c))
-        printf("states        %.1f MiB a running sequence, of %d of %d layers\n",
+        printf("states        %.1f MiB a running sequence, %.1f each that is kept for prompts that begin "
+               "alike; of %d of %d "
+               "layers\n",
+               2 * (double)model_config_state_bytes(c) / (1 << 20),
                (double)model_config_state_bytes(c) / (1 << 20),
                c->num_layers - model_config_num_attention_layers(c, c->num_layers), c->num_layers);
     printf("this machine  %.1f GiB of memory: the weights%s and about %.1f million tokens of bf16 K/V\n",

@@ -23,6 +23,7 @@ void engine_step_limits(const struct engine_options *options, const struct devic
         .num_batch_slots = num_seqs * num_steps,
         .max_model_len = options->max_model_len,
         .num_kv_groups = max_of(kv_layout_num_groups(&options->kv_layout), 1),
+        .num_states = options->num_states,
         .num_steps_in_flight = num_steps,
     };
 }
@@ -68,6 +69,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .max_num_sequences = request_slots_count(e->slots),
         .kv_groups = engine_kv_groups(&e->options.kv_layout, &e->limits),
         .num_blocks = e->options.num_blocks,
+        .num_states = e->options.num_states,
         .num_host_blocks = e->options.num_host_blocks,
         .target_us = e->options.target_us,
         .enable_prefix_caching = e->options.enable_prefix_caching,

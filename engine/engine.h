@@ -24,6 +24,7 @@ struct engine_options {
                                serves prompt log probabilities. 0: max_num_seqs */
     struct kv_layout kv_layout; /* the model's, layers_per_block 0: one group */
     int32_t num_blocks;         /* of the K/V pool, already created in the model */
+    int32_t num_states;         /* kept ones, where layers have a state */
     int32_t num_host_blocks;    /* of host memory, for what preempted sequences have computed */
     uint64_t kv_block_bytes;    /* matters with host blocks */
     double target_us;           /* that a step with decoding sequences may take; 0: any */

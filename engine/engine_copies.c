@@ -1,4 +1,4 @@
-/* engine_copies.c - K/V blocks to host memory and back, as a plan wants it, and what that takes. */
+/* engine_copies.c - K/V blocks to host memory and back, and states to where they are kept and back, as a plan wants it. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,10 +17,9 @@ static void note_preemptions(struct engine *e, const struct plan *plan)
     }
 }
 
-int engine_copy_blocks(struct engine *e, const struct plan *plan, int num_before)
+static int copy_blocks(struct engine *e, const struct plan *plan, int num_before)
 {
     const struct block_copies *saves = &plan->saves, *loads = &plan->loads;
-    note_preemptions(e, plan);
     if (saves->count + loads->count == 0) return STATUS_OK;
     int status = model_kv_save(e->model, saves->block_ids, saves->host_ids, saves->count);
     uint64_t begin_ns = clock_monotonic_ns();
@@ -29,4 +28,11 @@ int engine_copy_blocks(struct engine *e, const struct plan *plan, int num_before
     /* Behind a step in flight they have waited for it, too. A save may have made room before, which is done once. */
     if (num_before == 0) step_cost_learn_copy(&e->cost, loads->count, us);
     return status;
+}
+
+int engine_copy(struct engine *e, const struct plan *plan, int num_before)
+{
+    note_preemptions(e, plan);
+    int status = copy_blocks(e, plan, num_before);
+    return status ? status : model_states_copy(e->model, plan->state_copies, plan->num_state_copies);
 }

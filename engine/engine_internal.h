@@ -4,7 +4,7 @@
  *   engine_step.c     the turn: drain, schedule, forward, publish
  *   engine_pace.c     when the turn is
  *   engine_masks.c    what constrained rows may draw
- *   engine_copies.c   K/V blocks to host memory and back
+ *   engine_copies.c   K/V blocks to host memory and back, and states
  *   engine_publish.c  results into request slots, and how a request ends
  *   engine_energy.c   what of the device's energy each of them took
  *   engine_stats.c    the counters */
@@ -91,7 +91,7 @@ void engine_end_if_masked(struct engine *e, int32_t seq_id);
 /* engine_copies.c */
 /* What the plan wants copied before its step; says what became of those who were preempted. num_before: steps in
  * flight that were begun earlier. */
-int engine_copy_blocks(struct engine *e, const struct plan *plan, int num_before);
+int engine_copy(struct engine *e, const struct plan *plan, int num_before);
 
 /* engine_publish.c */
 /* Takes a slot in: queues a sequence for it, or finishes it at once. */

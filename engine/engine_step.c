@@ -128,7 +128,7 @@ static bool begin_flight(struct engine *e, int flight_idx)
     const struct plan *plan = &flight->plan;
     e->num_in_flight++;
     note_step(e, plan);
-    if (engine_copy_blocks(e, plan, e->num_in_flight - 1) != 0) return false;
+    if (engine_copy(e, plan, e->num_in_flight - 1) != 0) return false;
     if (enter_admitted(e, plan->prefills, plan->num_prefills) != 0) return false;
     if (enter_admitted(e, plan->decodes, plan->num_decodes) != 0) return false;
     flight->begin_ns = clock_monotonic_ns();
@@ -232,7 +232,7 @@ static bool forward(struct engine *e)
     int flight_idx = (e->oldest_flight + e->num_in_flight) % e->limits.num_steps_in_flight;
     enum schedule_result result = scheduler_plan(e->scheduler, &e->flights[flight_idx].plan);
     if (result == SCHEDULE_STEP && !begin_flight(e, flight_idx)) {
-        fail(e, "the device did not take a request's history or blocks");
+        fail(e, "the device did not take a request's history, blocks or states");
         return true;
     }
     if (result == SCHEDULE_STEP) sample_flight(e, flight_idx);

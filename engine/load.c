@@ -25,6 +25,7 @@ enum {
     CPU_WARM_UP_TOKENS = 16,
     CPU_TARGET_ITL_MS = 50,
     GPU_TARGET_ITL_MS = 25,
+    STATES_BESIDE = 8,  /* kept for prompts that begin alike, beside one of each running sequence */
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
 };
 
@@ -126,6 +127,20 @@ static bool has_states(const struct load *load)
     return model_config_has_states(model_files_config(load->files));
 }
 
+/* Of a device that can keep them. */
+static void choose_num_states(struct load *load)
+{
+    bool can_keep = has_states(load) && load->device->ops->states_copy;
+    load->num_states = can_keep ? load->facts.max_num_seqs + (int32_t)STATES_BESIDE : 0;
+}
+
+/* Of every sequence that may run, and kept ones. */
+static uint64_t state_bytes(const struct load *load)
+{
+    uint64_t each = model_config_state_bytes(model_files_config(load->files));
+    return 2 * each * (uint64_t)load->facts.max_num_seqs + each * (uint64_t)load->num_states;
+}
+
 static double target_us(const struct load *load)
 {
     int64_t ms = load->config->target_itl ? load->config->target_itl
@@ -143,10 +158,12 @@ static struct engine_options engine_options_of(const struct load *load)
         .max_num_logits = max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
         .kv_layout = load->kv_layout,
         .num_blocks = load->facts.num_blocks,
+        .num_states = load->num_states,
         .num_host_blocks = load->num_host_blocks,
         .kv_block_bytes = load->kv_block_bytes,
         .target_us = target_us(load),
-        .enable_prefix_caching = load->config->enable_prefix_caching && !has_states(load),
+        .enable_prefix_caching =
+            load->config->enable_prefix_caching && (!has_states(load) || load->num_states > 0),
         .leaves_requests = load->leaves_requests,
         .kv_dtype = load->kv_dtype,
         .energy_meter = load->energy_meter,
@@ -162,6 +179,7 @@ static bool wants_bar(const struct config *config)
 static int load_weights(struct load *load, struct error *err)
 {
     choose_kv_layout(load);
+    choose_num_states(load);
     struct engine_options options = engine_options_of(load);
     struct step_limits limits;
     engine_step_limits(&options, load->device, &limits);
@@ -214,6 +232,18 @@ static int32_t longest_that_fits(const struct load *load)
     return fits;
 }
 
+/* What of a CPU's memory is left when all states are in use, which take none before; some in any case. */
+static uint64_t free_beside_states(const struct load *load, uint64_t free_bytes)
+{
+    uint64_t bytes = state_bytes(load), least = free_bytes / 4;
+    if (bytes + least <= free_bytes) return free_bytes - bytes;
+    log_warning("the states of %d sequences and %d kept ones come to %.1f MiB, and %.1f are free: "
+                "--max-num-seqs says how many run",
+                load->facts.max_num_seqs, load->num_states, (double)bytes / (double)MIB,
+                (double)free_bytes / (double)MIB);
+    return least;
+}
+
 /* Bytes for the K/V pool: as told, else what typical sequences need (CPU) or what is left (GPU). */
 static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
 {
@@ -224,7 +254,7 @@ static uint64_t choose_kv_bytes(const struct load *load, uint64_t block_bytes)
     int32_t typical_len = min_of(load->facts.max_model_len, (int32_t)CPU_TYPICAL_TOKENS);
     uint64_t typical = (uint64_t)load->facts.max_num_seqs * bytes_of_one(load, typical_len, block_bytes);
     uint64_t longest = bytes_of_one(load, load->facts.max_model_len, block_bytes);
-    return min_of(max_of(typical, longest), free_bytes / 2);
+    return min_of(max_of(typical, longest), free_beside_states(load, free_bytes) / 2);
 }
 
 /* Room for at least one sequence: of the length asked for, or shortened to what fits when none was asked for.
@@ -248,6 +278,16 @@ static int fit_max_model_len(struct load *load, uint64_t block_bytes, struct err
     return STATUS_OK;
 }
 
+static void log_states(const struct load *load)
+{
+    double each = (double)model_config_state_bytes(model_files_config(load->files)) / (double)MIB;
+    log_info("layers with a state: %.1f MiB, %.1f for each of %d running sequences and %.1f for each of %d "
+             "that are "
+             "kept for prompts that begin alike and for preempted sequences",
+             (double)state_bytes(load) / (double)MIB, 2 * each, load->facts.max_num_seqs, each,
+             load->num_states);
+}
+
 static void log_memory_plan(const struct load *load, uint64_t block_bytes)
 {
     double mib = 1.0 / (double)MIB;
@@ -258,11 +298,7 @@ static void log_memory_plan(const struct load *load, uint64_t block_bytes)
              (double)block_bytes * load->facts.num_blocks * mib, load->facts.num_blocks, BLOCK_SIZE,
              dtype_infos[load->kv_dtype].text, load->facts.max_model_len, load->facts.max_num_seqs,
              load->facts.max_num_batched_tokens, (double)block_bytes * load->num_host_blocks * mib);
-    if (has_states(load))
-        log_info(
-            "layers with a state: %.1f MiB of each running sequence; prompts that begin alike and preempted "
-            "sequences are computed again",
-            (double)model_config_state_bytes(model_files_config(load->files)) * mib);
+    if (has_states(load)) log_states(load);
     if (load->kv_layout.window == 0) return;
     log_info("K/V groups: %d of %d layers whose tokens take %.1f KiB each, %d that keep no more than the %d "
              "tokens of a "
@@ -320,7 +356,7 @@ static int load_pool(struct load *load, struct error *err)
     status = choose_num_blocks(load, block_bytes, err);
     if (status) return status;
     load->kv_block_bytes = block_bytes;
-    if (!has_states(load))
+    if (!has_states(load) || load->num_states > 0)
         load->num_host_blocks =
             (int32_t)min_of(load->config->kv_offload_bytes / max_of(block_bytes, (uint64_t)1),
                             (uint64_t)load->facts.num_blocks);

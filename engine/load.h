@@ -24,7 +24,7 @@ struct load {
     enum dtype kv_dtype;
     struct kv_layout kv_layout;
     struct kv_groups kv_groups;
-    int32_t num_host_blocks;
+    int32_t num_states, num_host_blocks;
     uint64_t kv_block_bytes;
 };
 

@@ -1,4 +1,5 @@
-/* block_manager.c - one array of blocks; free and cached ones hang in two lists inside it.
+/* block_manager.c - one array of blocks, those of K and V before those of states; of each pool free and cached ones hang in
+ * two lists inside it.
  *
  * Free blocks are a stack (the one last used is the one whose memory is still warm), cached ones a queue in
  * the order of their release, which is the order of eviction. Held blocks are in no list. */
@@ -17,9 +18,16 @@ struct block_list {
     int32_t head, tail, count;
 };
 
-struct block_manager {
-    int32_t num_blocks, num_held;
+struct block_pool {
+    int32_t begin, end; /* ids */
+    int32_t num_held;
     struct block_list free, cached;
+};
+
+enum { KV, STATES, NUM_POOLS };
+
+struct block_manager {
+    struct block_pool pools[NUM_POOLS];
     uint64_t num_releases;
     void (*evict)(void *context, int32_t block_id);
     void *evict_context;
@@ -54,17 +62,26 @@ static void list_remove(struct block_manager *bm, struct block_list *list, int32
     list->count--;
 }
 
-int block_manager_create(int32_t num_blocks, struct block_manager **out, struct error *err)
+static struct block_pool *pool_of(struct block_manager *bm, int32_t id)
 {
-    assert_always(num_blocks >= 1);
-    struct block_manager *bm = malloc(sizeof(*bm) + (size_t)num_blocks * sizeof(bm->blocks[0]));
+    assert_always(id >= 0 && id < bm->pools[STATES].end);
+    return &bm->pools[id >= bm->pools[STATES].begin ? STATES : KV];
+}
+
+int block_manager_create(int32_t num_blocks, int32_t num_states, struct block_manager **out,
+                         struct error *err)
+{
+    assert_always(num_blocks >= 1 && num_states >= 0 && num_blocks <= INT32_MAX - num_states);
+    int32_t num_ids = num_blocks + num_states;
+    struct block_manager *bm = malloc(sizeof(*bm) + (size_t)num_ids * sizeof(bm->blocks[0]));
     if (!bm)
         return error_set(err, STATUS_NO_MEMORY, "no memory for the bookkeeping of %d K/V blocks", num_blocks);
+    const struct block_list none = {NO_BLOCK, NO_BLOCK, 0};
     *bm = (struct block_manager){
-        .num_blocks = num_blocks, .free = {NO_BLOCK, NO_BLOCK, 0}, .cached = {NO_BLOCK, NO_BLOCK, 0}};
-    for (int32_t id = num_blocks - 1; id >= 0; id--) {
+        .pools = {[KV] = {0, num_blocks, 0, none, none}, [STATES] = {num_blocks, num_ids, 0, none, none}}};
+    for (int32_t id = num_ids - 1; id >= 0; id--) {
         bm->blocks[id] = (struct block){0};
-        list_append(bm, &bm->free, id);
+        list_append(bm, &pool_of(bm, id)->free, id);
     }
     *out = bm;
     return 0;
@@ -82,53 +99,63 @@ void block_manager_on_evict(struct block_manager *bm, void (*evict)(void *contex
     bm->evict_context = context;
 }
 
-static int32_t take_block(struct block_manager *bm)
+static int32_t take_block(struct block_manager *bm, struct block_pool *pool)
 {
-    int32_t id = bm->free.tail;
+    int32_t id = pool->free.tail;
     if (id != NO_BLOCK) {
-        list_remove(bm, &bm->free, id);
+        list_remove(bm, &pool->free, id);
         return id;
     }
-    id = bm->cached.head;
-    list_remove(bm, &bm->cached, id);
+    id = pool->cached.head;
+    list_remove(bm, &pool->cached, id);
     bm->evict(bm->evict_context, id);
     bm->blocks[id].known = false;
     return id;
 }
 
-int block_manager_hold(struct block_manager *bm, int32_t count, int32_t *block_ids)
+static int hold(struct block_manager *bm, struct block_pool *pool, int32_t count, int32_t *ids)
 {
-    if (count > block_manager_num_available(bm)) return STATUS_NO_BLOCKS;
+    if (count > pool->free.count + pool->cached.count) return STATUS_NO_BLOCKS;
     for (int32_t i = 0; i < count; i++) {
-        int32_t id = take_block(bm);
+        int32_t id = take_block(bm, pool);
         assert_always(bm->blocks[id].ref_count == 0);
         bm->blocks[id].ref_count = 1;
-        block_ids[i] = id;
+        ids[i] = id;
     }
-    bm->num_held += count;
+    pool->num_held += count;
     return 0;
+}
+
+int block_manager_hold(struct block_manager *bm, int32_t count, int32_t *block_ids)
+{
+    return hold(bm, &bm->pools[KV], count, block_ids);
+}
+
+int block_manager_hold_state(struct block_manager *bm, int32_t *id)
+{
+    return hold(bm, &bm->pools[STATES], 1, id);
 }
 
 void block_manager_share(struct block_manager *bm, int32_t block_id)
 {
-    assert_always(block_id >= 0 && block_id < bm->num_blocks);
+    struct block_pool *pool = pool_of(bm, block_id);
     struct block *b = &bm->blocks[block_id];
     assert_always(b->known);
     if (b->ref_count++ == 0) {
-        list_remove(bm, &bm->cached, block_id);
-        bm->num_held++;
+        list_remove(bm, &pool->cached, block_id);
+        pool->num_held++;
     }
 }
 
 static void release_block(struct block_manager *bm, int32_t id)
 {
-    assert_always(id >= 0 && id < bm->num_blocks);
+    struct block_pool *pool = pool_of(bm, id);
     struct block *b = &bm->blocks[id];
     assert_always(b->ref_count >= 1);
     if (--b->ref_count > 0) return;
-    bm->num_held--;
+    pool->num_held--;
     b->released_order = ++bm->num_releases;
-    list_append(bm, b->known ? &bm->cached : &bm->free, id);
+    list_append(bm, b->known ? &pool->cached : &pool->free, id);
 }
 
 void block_manager_release(struct block_manager *bm, int32_t count, const int32_t *block_ids)
@@ -154,37 +181,58 @@ int32_t block_manager_ref_count(const struct block_manager *bm, int32_t block_id
 
 int32_t block_manager_num_blocks(const struct block_manager *bm)
 {
-    return bm->num_blocks;
+    return bm->pools[KV].end;
 }
 
 int32_t block_manager_num_free(const struct block_manager *bm)
 {
-    return bm->free.count;
+    return bm->pools[KV].free.count;
 }
 
 int32_t block_manager_num_cached(const struct block_manager *bm)
 {
-    return bm->cached.count;
+    return bm->pools[KV].cached.count;
 }
 
 int32_t block_manager_num_held(const struct block_manager *bm)
 {
-    return bm->num_held;
+    return bm->pools[KV].num_held;
 }
 
 int32_t block_manager_num_available(const struct block_manager *bm)
 {
-    return bm->free.count + bm->cached.count;
+    return bm->pools[KV].free.count + bm->pools[KV].cached.count;
+}
+
+int32_t block_manager_num_states(const struct block_manager *bm)
+{
+    return bm->pools[STATES].end - bm->pools[STATES].begin;
+}
+
+int32_t block_manager_num_free_states(const struct block_manager *bm)
+{
+    return bm->pools[STATES].free.count;
+}
+
+int32_t block_manager_num_cached_states(const struct block_manager *bm)
+{
+    return bm->pools[STATES].cached.count;
+}
+
+int32_t block_manager_num_held_states(const struct block_manager *bm)
+{
+    return bm->pools[STATES].num_held;
 }
 
 /* Length as counted, links both ways, members as the list's rule says; a cycle overruns the count. */
-static void check_list(const struct block_manager *bm, const struct block_list *list, bool known)
+static void check_list(const struct block_manager *bm, const struct block_pool *pool, bool known)
 {
+    const struct block_list *list = known ? &pool->cached : &pool->free;
     int32_t prev = NO_BLOCK, count = 0;
     uint64_t order = 0;
     for (int32_t id = list->head; id != NO_BLOCK; id = bm->blocks[id].next) {
         const struct block *b = &bm->blocks[id];
-        assert_always(++count <= list->count);
+        assert_always(++count <= list->count && id >= pool->begin && id < pool->end);
         assert_always(b->ref_count == 0 && b->known == known && b->prev == prev);
         assert_always(!known || b->released_order > order);
         order = b->released_order;
@@ -193,18 +241,23 @@ static void check_list(const struct block_manager *bm, const struct block_list *
     assert_always(count == list->count && list->tail == prev);
 }
 
-void block_manager_check(const struct block_manager *bm)
+static void check_pool(const struct block_manager *bm, const struct block_pool *pool)
 {
-    check_list(bm, &bm->free, false);
-    check_list(bm, &bm->cached, true);
+    check_list(bm, pool, false);
+    check_list(bm, pool, true);
     int32_t num_held = 0;
-    for (int32_t id = 0; id < bm->num_blocks; id++) {
+    for (int32_t id = pool->begin; id < pool->end; id++) {
         const struct block *b = &bm->blocks[id];
         assert_always(b->ref_count >= 0);
         if (b->ref_count == 0) continue;
         assert_always(b->prev == NO_BLOCK && b->next == NO_BLOCK);
         num_held++;
     }
-    assert_always(num_held == bm->num_held);
-    assert_always(bm->free.count + bm->cached.count + bm->num_held == bm->num_blocks);
+    assert_always(num_held == pool->num_held);
+    assert_always(pool->free.count + pool->cached.count + pool->num_held == pool->end - pool->begin);
+}
+
+void block_manager_check(const struct block_manager *bm)
+{
+    for (int i = 0; i < NUM_POOLS; i++) check_pool(bm, &bm->pools[i]);
 }

@@ -75,10 +75,10 @@ int32_t kv_tables_num_held(const struct kv_tables *t, int32_t row)
 }
 
 int32_t kv_tables_match(struct kv_tables *t, int32_t row, const int32_t *token_ids, int32_t max_blocks,
-                        struct block_hash *hash)
+                        struct block_hash *hash, struct state_match *state)
 {
     int32_t num_hits = prefix_cache_match(t->prefixes, token_ids, max_blocks, hash,
-                                          table_of(t, row, 0)->block_ids, t->stride);
+                                          table_of(t, row, 0)->block_ids, t->stride, state);
     for (int32_t g = 0; g < t->groups.count; g++) {
         struct kv_table *table = table_of(t, row, g);
         assert_debug(table->begin == 0 && table->end == 0);
@@ -160,10 +160,11 @@ void kv_tables_insert(struct kv_tables *t, int32_t row, int32_t i, const int32_t
     prefix_cache_insert(t->prefixes, block_ids, token_ids, hash);
 }
 
-void kv_tables_forget(struct kv_tables *t, int32_t row, const int32_t *token_ids,
+void kv_tables_forget(struct kv_tables *t, int32_t row, const int32_t *token_ids, int32_t num_hashed,
                       const struct block_hash *root)
 {
-    int32_t num_passed = 0;
+    /* A state may be this sequence's behind a block that another had entered before. */
+    int32_t num_passed = block_manager_num_states(t->blocks) > 0 ? num_hashed : 0;
     for (int32_t g = 0; g < t->groups.count; g++) {
         const struct kv_table *table = table_of(t, row, g);
         num_passed = max_of(num_passed, table->begin);

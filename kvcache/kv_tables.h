@@ -35,9 +35,10 @@ const struct kv_table *kv_tables_get(const struct kv_tables *t, int32_t row, int
 int32_t kv_tables_num_places(const struct kv_tables *t, int32_t row);
 int32_t kv_tables_num_held(const struct kv_tables *t, int32_t row); /* blocks, of all groups */
 
-/* An empty row takes what the prefix cache has (prefix_cache_match). Returns the number of blocks of tokens. */
+/* An empty row takes what the prefix cache has (prefix_cache_match). Returns the number of blocks of tokens. A state stays
+ * the caller's. */
 int32_t kv_tables_match(struct kv_tables *t, int32_t row, const int32_t *token_ids, int32_t max_blocks,
-                        struct block_hash *hash);
+                        struct block_hash *hash, struct state_match *state);
 
 /* Blocks that the row lacks for its first num_tokens tokens, as far as windows reach. */
 int32_t kv_tables_num_missing(const struct kv_tables *t, int32_t row, int32_t num_tokens);
@@ -53,8 +54,9 @@ void kv_tables_release(struct kv_tables *t, int32_t row);
 /* Tells the prefix cache of block i, full of these tokens. */
 void kv_tables_insert(struct kv_tables *t, int32_t row, int32_t i, const int32_t *token_ids,
                       struct block_hash *hash);
-/* Nobody finds the row's blocks any more. token_ids, root: of the sequence, for those that were given back. */
-void kv_tables_forget(struct kv_tables *t, int32_t row, const int32_t *token_ids,
+/* Nobody finds the row's blocks any more, nor states of theirs. token_ids, root: of the sequence, of which num_hashed blocks
+ * were inserted, for those that were given back. */
+void kv_tables_forget(struct kv_tables *t, int32_t row, const int32_t *token_ids, int32_t num_hashed,
                       const struct block_hash *root);
 
 #endif

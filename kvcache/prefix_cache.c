@@ -17,7 +17,7 @@ enum { IDS_BYTES = BLOCK_SIZE * sizeof(int32_t) };
 
 struct entry {
     struct block_hash hash, parent;
-    int32_t group;
+    int32_t group; /* groups.count: it is a state's */
     int32_t token_ids[BLOCK_SIZE];
 };
 
@@ -91,6 +91,34 @@ static void forget_block(struct prefix_cache *pc, int32_t block_id)
     pc->num_entries--;
 }
 
+static bool has_states(const struct prefix_cache *pc)
+{
+    return block_manager_num_states(pc->bm) > 0;
+}
+
+/* The state that was kept at the end of this hash's block; NO_BLOCK: none was. */
+static int32_t find_state(const struct prefix_cache *pc, const struct block_hash *hash)
+{
+    return has_states(pc) ? pc->places[find_place(pc, pc->groups.count, hash)] : NO_BLOCK;
+}
+
+/* What is known under this id is not found any more, whoever holds it. */
+static void set_unknown(struct prefix_cache *pc, int32_t id)
+{
+    block_manager_share(pc->bm, id);
+    prefix_cache_forget(pc, id);
+    block_manager_release(pc->bm, 1, &id);
+}
+
+/* Nobody finds a state behind a block that is not found. */
+static void forget_with_state(struct prefix_cache *pc, int32_t block_id)
+{
+    const struct entry *e = &pc->entries[block_id];
+    int32_t state = e->group == 0 ? find_state(pc, &e->hash) : NO_BLOCK;
+    forget_block(pc, block_id);
+    if (state != NO_BLOCK) set_unknown(pc, state);
+}
+
 static uint64_t mark_of(const struct block_hash *hash)
 {
     uint64_t mark;
@@ -101,15 +129,15 @@ static uint64_t mark_of(const struct block_hash *hash)
 static void on_evict(void *context, int32_t block_id)
 {
     struct prefix_cache *pc = context;
-    const struct block_hash *hash = &pc->entries[block_id].hash;
-    pc->evicted[home_place(pc, 0, hash)] = mark_of(hash);
-    forget_block(pc, block_id);
+    const struct entry *e = &pc->entries[block_id];
+    if (e->group < pc->groups.count) pc->evicted[home_place(pc, 0, &e->hash)] = mark_of(&e->hash);
+    forget_with_state(pc, block_id);
 }
 
 int prefix_cache_create(struct block_manager *bm, const struct kv_groups *groups, const void *model_key,
                         size_t key_bytes, struct prefix_cache **out, struct error *err)
 {
-    size_t num_blocks = (size_t)block_manager_num_blocks(bm), num_places = 4;
+    size_t num_blocks = (size_t)(block_manager_num_blocks(bm) + block_manager_num_states(bm)), num_places = 4;
     while (num_places < 2 * num_blocks) num_places *= 2;
     struct prefix_cache *pc = calloc(1, sizeof(*pc));
     if (pc) {
@@ -166,10 +194,11 @@ static int32_t find_block(const struct prefix_cache *pc, int32_t group, const st
     return id != NO_BLOCK && entry_is(&pc->entries[id], parent, token_ids) ? id : NO_BLOCK;
 }
 
-/* The longest run of blocks that leaves out none which the token behind them sees, in any group; the ids of what was
- * found on the way are written. */
+/* The longest run of blocks that leaves out none which the token behind them sees, in any group, and that a state was kept
+ * behind where it takes one; the ids of what was found on the way are written. */
 static int32_t find_prefix(const struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
-                           struct block_hash *hash, int32_t *block_ids, int32_t stride)
+                           struct block_hash *hash, int32_t *block_ids, int32_t stride,
+                           struct state_match *state)
 {
     struct block_hash parent, next = *hash;
     int32_t run[KV_GROUPS_MAX] = {0}; /* where the newest run of blocks of a group begins */
@@ -187,6 +216,13 @@ static int32_t find_prefix(const struct prefix_cache *pc, const int32_t *token_i
             is_hit = is_hit && run[g] <= kv_group_first_block(group, (i + 1) * BLOCK_SIZE);
         }
         if (!is_hit) continue;
+        if (has_states(pc)) {
+            state->num_blocks = i + 1;
+            state->hash = next;
+            int32_t id = find_block(pc, pc->groups.count, &parent, &next, token_ids);
+            if (id == NO_BLOCK) continue;
+            state->id = id;
+        }
         num_hits = i + 1;
         *hash = next;
     }
@@ -194,13 +230,18 @@ static int32_t find_prefix(const struct prefix_cache *pc, const int32_t *token_i
 }
 
 int32_t prefix_cache_match(struct prefix_cache *pc, const int32_t *token_ids, int32_t max_blocks,
-                           struct block_hash *hash, int32_t *block_ids, int32_t stride)
+                           struct block_hash *hash, int32_t *block_ids, int32_t stride,
+                           struct state_match *state)
 {
-    int32_t num_hits = find_prefix(pc, token_ids, max_blocks, hash, block_ids, stride);
+    struct state_match found = {.id = NO_BLOCK, .hash = *hash};
+    int32_t num_hits = find_prefix(pc, token_ids, max_blocks, hash, block_ids, stride, &found);
+    assert_always(state || !has_states(pc));
     for (int32_t g = 0; g < pc->groups.count; g++, block_ids += stride)
         for (int32_t i = kv_group_first_block(&pc->groups.groups[g], num_hits * BLOCK_SIZE); i < num_hits;
              i++)
             block_manager_share(pc->bm, block_ids[i]);
+    if (found.id != NO_BLOCK) block_manager_share(pc->bm, found.id);
+    if (state) *state = found;
     return num_hits;
 }
 
@@ -233,7 +274,7 @@ static void insert_block(struct prefix_cache *pc, int32_t block_id, const struct
     if (pc->places[place] != NO_BLOCK) return;
     block_manager_set_known(pc->bm, block_id, true);
     pc->places[place] = block_id;
-    pc->successors[home_place(pc, 0, &entry->parent)] = block_id;
+    if (entry->group < pc->groups.count) pc->successors[home_place(pc, 0, &entry->parent)] = block_id;
     pc->entries[block_id] = *entry;
     pc->num_entries++;
 }
@@ -249,10 +290,32 @@ void prefix_cache_insert(struct prefix_cache *pc, const int32_t *block_ids, cons
         if (block_ids[entry.group] != NO_BLOCK) insert_block(pc, block_ids[entry.group], &entry);
 }
 
+bool prefix_cache_wants_state(struct prefix_cache *pc, const struct block_hash *hash)
+{
+    if (!has_states(pc) || pc->places[find_place(pc, 0, hash)] == NO_BLOCK) return false;
+    int32_t id = find_state(pc, hash);
+    if (id == NO_BLOCK) return true;
+    block_manager_share(pc->bm, id);
+    block_manager_release(pc->bm, 1, &id);
+    return false;
+}
+
+void prefix_cache_insert_state(struct prefix_cache *pc, int32_t id, const struct block_hash *hash)
+{
+    struct entry entry = pc->entries[pc->places[find_place(pc, 0, hash)]];
+    entry.group = pc->groups.count;
+    insert_block(pc, id, &entry);
+}
+
+void prefix_cache_drop_state(struct prefix_cache *pc, int32_t id, const struct block_hash *hash)
+{
+    if (find_state(pc, hash) == id && block_manager_ref_count(pc->bm, id) == 0) set_unknown(pc, id);
+}
+
 void prefix_cache_forget(struct prefix_cache *pc, int32_t block_id)
 {
     if (!block_manager_is_known(pc->bm, block_id)) return;
-    forget_block(pc, block_id);
+    forget_with_state(pc, block_id);
     block_manager_set_known(pc->bm, block_id, false);
 }
 
@@ -264,10 +327,7 @@ void prefix_cache_forget_chain(struct prefix_cache *pc, const int32_t *token_ids
         prefix_cache_extend(&hash, token_ids);
         for (int32_t g = 0; g < pc->groups.count; g++) {
             int32_t id = pc->places[find_place(pc, g, &hash)];
-            if (id == NO_BLOCK) continue;
-            block_manager_share(pc->bm, id);
-            prefix_cache_forget(pc, id);
-            block_manager_release(pc->bm, 1, &id);
+            if (id != NO_BLOCK) set_unknown(pc, id);
         }
     }
 }
@@ -286,13 +346,16 @@ void prefix_cache_check(const struct prefix_cache *pc)
         const struct entry *e = &pc->entries[id];
         num_in_map++;
         assert_always(block_manager_is_known(pc->bm, id));
-        assert_always(e->group >= 0 && e->group < pc->groups.count);
+        bool is_state = id >= block_manager_num_blocks(pc->bm);
+        assert_always(e->group >= 0 && e->group < pc->groups.count + is_state);
+        assert_always(is_state == (e->group == pc->groups.count));
+        if (is_state) assert_always(pc->places[find_place(pc, 0, &e->hash)] != NO_BLOCK);
         assert_always(find_place(pc, e->group, &e->hash) == place);
         struct block_hash hash = e->parent;
         prefix_cache_extend(&hash, e->token_ids);
         assert_always(block_hash_equal(&hash, &e->hash));
     }
-    for (int32_t id = 0; id < block_manager_num_blocks(pc->bm); id++)
-        num_known += block_manager_is_known(pc->bm, id);
+    int32_t num_ids = block_manager_num_blocks(pc->bm) + block_manager_num_states(pc->bm);
+    for (int32_t id = 0; id < num_ids; id++) num_known += block_manager_is_known(pc->bm, id);
     assert_always(num_in_map == pc->num_entries && num_known == pc->num_entries);
 }

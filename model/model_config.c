@@ -211,7 +211,7 @@ uint64_t model_config_state_bytes(const struct model_config *c)
     uint64_t floats = (uint64_t)model_config_delta_width(c) * (uint64_t)c->delta_k_dim +
                       (DELTA_TAPS - 1) * (uint64_t)model_config_delta_channels(c);
     int32_t num_layers = c->num_layers - model_config_num_attention_layers(c, c->num_layers);
-    return 2 * sizeof(float) * floats * (uint64_t)num_layers;
+    return sizeof(float) * floats * (uint64_t)num_layers;
 }
 
 int64_t model_config_delta_channels(const struct model_config *c)

@@ -56,7 +56,7 @@ int scheduler_create(const struct scheduler_options *options, struct scheduler *
     s->free = s->urgent = s->running = s->closing = (struct sequence_list){NO_SEQUENCE, NO_SEQUENCE, 0};
     int status = create_arrays(s);
     if (status) error_set(err, status, "no memory for the scheduler's tables");
-    if (!status) status = block_manager_create(options->num_blocks, &s->blocks, err);
+    if (!status) status = block_manager_create(options->num_blocks, options->num_states, &s->blocks, err);
     if (!status && options->enable_prefix_caching)
         status = prefix_cache_create(s->blocks, &options->kv_groups, options->model_key,
                                      options->model_key_bytes, &s->prefixes, err);
@@ -109,8 +109,10 @@ int plan_init(struct plan *plan, int32_t max_num_seqs, int32_t num_host_blocks)
     plan->prefills = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
     plan->decodes = calloc((size_t)max_num_seqs, sizeof(struct plan_entry));
     plan->preemptions = calloc((size_t)max_num_seqs, sizeof(struct preemption));
+    plan->state_copies = calloc(2 * (size_t)max_num_seqs, sizeof(struct state_copy));
     bool all = copies_init(&plan->saves, num_host_blocks) && copies_init(&plan->loads, num_host_blocks);
-    return all && plan->prefills && plan->decodes && plan->preemptions ? 0 : STATUS_NO_MEMORY;
+    all = all && plan->prefills && plan->decodes && plan->preemptions && plan->state_copies;
+    return all ? 0 : STATUS_NO_MEMORY;
 }
 
 void plan_deinit(struct plan *plan)
@@ -118,6 +120,7 @@ void plan_deinit(struct plan *plan)
     free(plan->prefills);
     free(plan->decodes);
     free(plan->preemptions);
+    free(plan->state_copies);
     copies_deinit(&plan->saves);
     copies_deinit(&plan->loads);
     *plan = (struct plan){0};
@@ -198,13 +201,15 @@ static void free_sequence(struct scheduler *s, struct sequence *seq)
 /* Whatever was wrong with this sequence, its K and V are not handed to others. */
 static void forget_blocks(struct scheduler *s, const struct sequence *seq)
 {
-    if (s->prefixes) kv_tables_forget(s->tables, seq->batch_slot, seq->tokens, &seq->root);
+    if (s->prefixes)
+        kv_tables_forget(s->tables, seq->batch_slot, seq->tokens, seq->num_hashed_blocks, &seq->root);
 }
 
 void scheduler_finish(struct scheduler *s, int32_t seq_id, bool reusable)
 {
     struct sequence *seq = scheduler_sequence(s, seq_id);
     scheduler_leave_tenant(s, seq);
+    scheduler_release_state(s, seq);
     if (seq->state == SEQUENCE_WAITING) {
         scheduler_dequeue(s, seq);
         scheduler_forget_saved(s, seq);

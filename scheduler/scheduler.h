@@ -32,6 +32,14 @@
  * Promise: the oldest running sequence can always finish, since the blocks of all others can be had for it
  * and scheduler_add refuses what does not fit into the whole pool. So does, in turn, everyone.
  *
+ * Layers with a state. Others can go on from what a sequence has computed only where its state was kept: at multiples of
+ * STATE_STRIDE tokens, so that a device may compute as many together and give the same bits. A state is large, so few are
+ * kept: at the last multiple in a prompt, for who asks the same and for the next turn of a conversation; at the newest
+ * multiple of what was generated, for the same; and at the last multiple before a prompt leaves what is cached, as many
+ * begin with one system prompt. A step's part of a prompt ends there, and before its next the state is kept.
+ * Kept states are evicted as blocks are, and with the block that they stand behind. A preempted sequence that is saved has
+ * its state in one of their places; where all are held it computes again.
+ *
  * Steps in flight: plans may be made while earlier ones still run. What the scheduler takes for computed is
  * then only begun, so nothing is taken from a sequence that a step in flight names: a finished one keeps its
  * blocks until that step has ended (closing), a window moves on with the steps that end, and before a preemption scheduler_plan asks for an empty
@@ -47,6 +55,7 @@
 #include "scheduler/step_cost.h"
 
 enum { PATIENCE = 4, ROOM_BLOCKS = 4 };
+enum { STATE_STRIDE = 64 };
 enum { BYPASS_MAX = 16, BYPASS_LOOK_AHEAD = 32 };
 
 struct scheduler_options {
@@ -57,7 +66,8 @@ struct scheduler_options {
     int32_t num_batch_slots;   /* max_num_seqs times the steps in flight */
     int32_t max_num_sequences; /* in all states but free; closing ones come on top */
     struct kv_groups kv_groups;
-    int32_t num_blocks;      /* for all groups */
+    int32_t num_blocks; /* for all groups */
+    int32_t num_states; /* places for kept ones; 0: no layer has a state, or nothing is cached or saved */
     int32_t num_host_blocks; /* for what preempted sequences have computed; 0: they compute it again */
     double target_us;        /* that a step may take; 0: any */
     bool enable_prefix_caching, prefill_decode_equal;
@@ -81,6 +91,7 @@ struct plan_entry {
 /* What was done about the sequence of this slot, and what both ways were expected to take. */
 struct preemption {
     int32_t slot_idx, num_tokens; /* computed */
+    bool has_state;               /* there is a place for its state, or it has none */
     bool saved;
     double restore_us, compute_us; /* to the host and back; again */
 };
@@ -91,7 +102,7 @@ struct block_copies {
     int32_t *block_ids, *host_ids; /* [num_host_blocks] each */
 };
 
-/* What is to be copied is copied before the step begins, saves before loads. */
+/* What is to be copied is copied before the step begins, saves before loads, states in their order. */
 struct plan {
     int32_t num_prefills, num_decodes; /* entries; decodes have one token each */
     int32_t num_tokens, num_prefill_tokens, num_logits;
@@ -102,6 +113,8 @@ struct plan {
     int32_t num_preemptions;
     struct preemption *preemptions; /* [max_num_seqs] */
     struct block_copies saves, loads;
+    int32_t num_state_copies;
+    struct state_copy *state_copies; /* [2 max_num_seqs] */
 };
 
 enum schedule_result {

@@ -22,6 +22,16 @@ static void check_list(const struct scheduler *s, const struct sequence_list *li
     assert_always(count == list->count && list->tail == prev);
 }
 
+/* Whoever waits holds the state of what was saved, whoever is about to begin that of what is computed. */
+static void check_state(const struct scheduler *s, const struct sequence *seq)
+{
+    bool waits = seq->state == SEQUENCE_WAITING, begins = seq->state == SEQUENCE_RUNNING && !seq->is_entered;
+    int32_t num_tokens = waits ? seq->num_saved_tokens : begins ? seq->num_computed : 0;
+    bool needs_one = s->options.num_states > 0 && num_tokens > 0;
+    assert_always((seq->from_state != NO_BLOCK) == needs_one);
+    if (needs_one) assert_always(seq->from_state >= s->options.num_blocks);
+}
+
 static void check_marks(const struct scheduler *s, const struct sequence *seq)
 {
     bool has_blocks = seq->state == SEQUENCE_RUNNING || seq->state == SEQUENCE_CLOSING;
@@ -40,6 +50,7 @@ static void check_marks(const struct scheduler *s, const struct sequence *seq)
     if (seq->saved != NO_HOST_BLOCK)
         assert_always(seq->state == SEQUENCE_WAITING && seq->num_preemptions > 0);
     assert_always(seq->num_saved_tokens < seq->num_tokens);
+    check_state(s, seq);
 }
 
 /* The sequence holds in each group what its next token sees, and no more than it was reckoned with. */
@@ -94,16 +105,20 @@ static void count_references(const struct scheduler *s, int32_t batch_slot, int3
     }
 }
 
-/* Each reference of a block is one entry of one table of one group, and no sequence slot is used twice. */
+/* Each reference of a block is one entry of one table of one group, that of a state a sequence that is to go on from there,
+ * and no sequence slot is used twice. */
 static void check_tables(const struct scheduler *s)
 {
     int32_t num_used = 0;
-    int32_t *refs = calloc((size_t)s->options.num_blocks, sizeof(*refs));
+    int32_t num_ids = s->options.num_blocks + s->options.num_states;
+    int32_t *refs = calloc((size_t)num_ids, sizeof(*refs));
     bool *used = calloc((size_t)s->options.num_batch_slots, sizeof(*used));
     assert_always(refs && used);
     for (int32_t id = 0; id < s->num_sequences; id++) {
         const struct sequence *seq = &s->sequences[id];
-        if (seq->state == SEQUENCE_FREE || seq->batch_slot < 0) continue;
+        if (seq->state == SEQUENCE_FREE) continue;
+        if (seq->from_state != NO_BLOCK) refs[seq->from_state]++;
+        if (seq->batch_slot < 0) continue;
         assert_always(!used[seq->batch_slot]);
         used[seq->batch_slot] = true;
         num_used++;
@@ -114,7 +129,7 @@ static void check_tables(const struct scheduler *s)
         assert_always(!used[s->free_batch_slots[i]]);
         assert_always(kv_tables_num_held(s->tables, s->free_batch_slots[i]) == 0);
     }
-    for (int32_t id = 0; id < s->options.num_blocks; id++)
+    for (int32_t id = 0; id < num_ids; id++)
         assert_always(refs[id] == block_manager_ref_count(s->blocks, id));
     free(refs);
     free(used);

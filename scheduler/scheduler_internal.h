@@ -4,6 +4,7 @@
  *   scheduler_queue.c    tenants, and who waits in which order
  *   scheduler_plan.c     the policy
  *   scheduler_preempt.c  what becomes of a preempted sequence's work
+ *   scheduler_states.c   which states are kept, and who goes on from them
  *   scheduler_check.c    the invariants */
 #ifndef SCHEDULER_SCHEDULER_INTERNAL_H
 #define SCHEDULER_SCHEDULER_INTERNAL_H
@@ -97,8 +98,24 @@ void scheduler_preempt(struct scheduler *s, struct plan *plan, struct sequence *
 /* An admitted sequence, with blocks in its table for all of its tokens: what was saved goes into those behind the
  * first num_hits, and counts as computed. */
 void scheduler_restore(struct scheduler *s, struct plan *plan, struct sequence *seq, int32_t num_hits);
+/* Its host blocks. */
 void scheduler_forget_saved(struct scheduler *s, struct sequence *seq);
 /* Blocks that shall remain when a preempted sequence comes back. */
 int32_t scheduler_room(const struct scheduler *s, const struct sequence *preempted);
+
+/* ---- scheduler_states.c ---- */
+
+/* What an admitted sequence goes on from: the hit's state, or what was saved where that reaches farther. */
+void scheduler_take_state(struct scheduler *s, struct sequence *seq, const struct state_match *match,
+                          int32_t num_hits);
+/* Of the sequence's next part of a step: its state comes back before its first, or is kept if it is one to be kept. */
+void scheduler_plan_state(struct scheduler *s, struct plan *plan, struct sequence *seq);
+/* Tokens up to the next place in its prompt where its state is to be kept; INT32_MAX: there is none. */
+int32_t scheduler_num_tokens_to_state(const struct scheduler *s, const struct sequence *seq);
+/* Of a sequence to be preempted: whether there is a place for it, and giving it one. */
+bool scheduler_can_save_state(const struct scheduler *s, const struct sequence *seq);
+void scheduler_save_state(struct scheduler *s, struct plan *plan, struct sequence *seq);
+/* What it holds of them. */
+void scheduler_release_state(struct scheduler *s, struct sequence *seq);
 
 #endif

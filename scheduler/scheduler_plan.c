@@ -76,6 +76,7 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
 {
     struct sequence *seq = &s->sequences[e.seq_id];
     double us = entry_us(s, &e, prefill);
+    scheduler_plan_state(s, plan, seq);
     assert_debug(e.position + e.num_tokens <= kv_tables_num_places(s->tables, seq->batch_slot));
     *(prefill ? &plan->prefills[plan->num_prefills++] : &plan->decodes[plan->num_decodes++]) = e;
     if (prefill) plan->num_prefill_tokens += e.num_tokens;
@@ -110,6 +111,7 @@ static int32_t num_tokens_left(const struct scheduler *s, const struct sequence 
     int32_t left = s->options.max_num_batched_tokens - plan->num_tokens,
             places = kv_tables_num_places(s->tables, seq->batch_slot) - seq->num_computed,
             num_tokens = min_of(sequence_num_uncomputed(seq), min_of(left, places));
+    num_tokens = min_of(num_tokens, scheduler_num_tokens_to_state(s, seq));
     if (s->options.prefill_decode_equal) return num_tokens;
     bool generated = seq->num_computed >= seq->num_prompt;
     return min_of(num_tokens, generated ? 1 : seq->num_prompt - seq->num_computed);
@@ -138,10 +140,17 @@ static void plan_prompt(struct scheduler *s, struct plan *plan, const struct seq
     plan_add(s, plan, e, s->options.prefill_decode_equal || seq->num_computed < seq->num_prompt);
 }
 
-/* Of the first time that it is looked up. */
-static void explain_miss(const struct scheduler *s, struct sequence *seq, int32_t position)
+/* What the prefix cache has of the sequence's first max_blocks blocks. The first time, says why there is no more of K and V;
+ * that no state was kept behind them is no miss of theirs. */
+static int32_t look_up(struct scheduler *s, struct sequence *seq, int32_t batch_slot, int32_t max_blocks,
+                       struct state_match *state)
 {
-    seq->cache_miss = prefix_cache_explain(s->prefixes, seq->tokens + position, position, &seq->hash);
+    int32_t num_hits = kv_tables_match(s->tables, batch_slot, seq->tokens, max_blocks, &seq->hash, state);
+    int32_t num_found = max_of(num_hits, state->num_blocks), position = num_found * BLOCK_SIZE;
+    const struct block_hash *hash = num_found > num_hits ? &state->hash : &seq->hash;
+    if (seq->num_cached_tokens < 0 && num_found < max_blocks)
+        seq->cache_miss = prefix_cache_explain(s->prefixes, seq->tokens + position, position, hash);
+    return num_hits;
 }
 
 /* Blocks for all tokens that the sequence has, those found in the prefix cache shared. False: not enough. */
@@ -151,24 +160,26 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t batch
         seq->num_preemptions > 0 ? scheduler_room(s, seq) : s->running.count * s->options.kv_groups.count;
     int32_t available = block_manager_num_available(s->blocks);
     int32_t num_blocks = kv_tables_num_missing(s->tables, batch_slot, seq->num_tokens), num_hits = 0;
+    struct state_match state = {.id = NO_BLOCK};
     /* Looking up a long prompt each step while nothing changes would cost more than the step's whole plan. */
     if (available < num_blocks + headroom && available <= seq->available_at_refusal && headroom > 0)
         return false;
     if (s->prefixes && !sequence_wants_all_rows(seq)) {
         int32_t max_tokens = s->options.prefill_decode_equal ? seq->num_tokens : seq->num_prompt;
         int32_t max_blocks = min_of(max_tokens, seq->num_tokens - 1) / BLOCK_SIZE;
-        num_hits = kv_tables_match(s->tables, batch_slot, seq->tokens, max_blocks, &seq->hash);
-        if (seq->num_cached_tokens < 0 && num_hits < max_blocks) explain_miss(s, seq, num_hits * BLOCK_SIZE);
+        num_hits = look_up(s, seq, batch_slot, max_blocks, &state);
     }
     kv_tables_pass(s->tables, batch_slot, max_of(num_hits * BLOCK_SIZE, seq->num_saved_tokens));
     int32_t num_new = kv_tables_num_missing(s->tables, batch_slot, seq->num_tokens);
     if (block_manager_num_available(s->blocks) < num_new + headroom ||
         kv_tables_hold(s->tables, batch_slot, seq->num_tokens) != 0) {
         kv_tables_release(s->tables, batch_slot);
+        if (state.id != NO_BLOCK) block_manager_release(s->blocks, 1, &state.id);
         seq->hash = seq->root;
         seq->available_at_refusal = available;
         return false;
     }
+    scheduler_take_state(s, seq, &state, num_hits);
     seq->num_hashed_blocks = num_hits;
     seq->num_computed = num_hits * BLOCK_SIZE;
     return true;
@@ -389,7 +400,7 @@ static void plan_clear(struct plan *plan)
     plan->num_tokens = plan->num_prefill_tokens = plan->num_logits = 0;
     plan->work = (struct step_work){0};
     plan->us = plan->us_left = 0;
-    plan->num_preemptions = plan->saves.count = plan->loads.count = 0;
+    plan->num_preemptions = plan->saves.count = plan->loads.count = plan->num_state_copies = 0;
 }
 
 enum schedule_result scheduler_plan(struct scheduler *s, struct plan *plan)

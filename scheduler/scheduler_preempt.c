@@ -39,11 +39,12 @@ static void copy_blocks(const struct scheduler *s, struct block_copies *copies, 
         host_id = copy_group(s, copies, seq, g, seq->num_saved_tokens, from, host_id);
 }
 
-static void save(struct scheduler *s, struct block_copies *saves, struct sequence *seq, int32_t num_blocks)
+static void save(struct scheduler *s, struct plan *plan, struct sequence *seq, int32_t num_blocks)
 {
     seq->saved = host_blocks_take(s->host_blocks, num_blocks);
     seq->num_saved_tokens = seq->num_computed;
-    copy_blocks(s, saves, seq, 0);
+    copy_blocks(s, &plan->saves, seq, 0);
+    scheduler_save_state(s, plan, seq);
     s->num_saved++;
 }
 
@@ -52,12 +53,16 @@ static void keep_work(struct scheduler *s, struct plan *plan, struct sequence *s
     int32_t num_blocks = kv_groups_num_seen(&s->options.kv_groups, seq->num_computed);
     struct preemption p = {.slot_idx = seq->slot_idx,
                            .num_tokens = seq->num_computed,
+                           .has_state = scheduler_can_save_state(s, seq),
                            .restore_us = 2 * num_blocks * s->prices.block_copy,
                            .compute_us = compute_us(s, seq)};
     bool has_room = num_blocks > 0 && num_blocks <= host_blocks_num_free(s->host_blocks);
     bool is_all = seq->pooling != POOLING_MEAN; /* whose sum is not in its blocks */
-    p.saved = has_room && is_all && p.restore_us <= p.compute_us;
-    if (p.saved) save(s, &plan->saves, seq, num_blocks);
+    p.saved = has_room && is_all && p.has_state && p.restore_us <= p.compute_us;
+    if (p.saved)
+        save(s, plan, seq, num_blocks);
+    else
+        scheduler_release_state(s, seq);
     plan->preemptions[plan->num_preemptions++] = p;
 }
 

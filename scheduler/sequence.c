@@ -25,6 +25,8 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
         .root = *root,
         .available_at_refusal = -1,
         .num_cached_tokens = -1,
+        .from_state = NO_BLOCK,
+        .last_state = NO_BLOCK,
         .saved = NO_HOST_BLOCK,
         .next_prompt = NO_SEQUENCE,
     };

@@ -71,6 +71,14 @@ struct sequence {
     struct block_hash hash;    /* of the last hashed block */
     struct block_hash root;
 
+    /* where layers have a state (scheduler_states.c); ids of block_manager.h */
+    int32_t
+        from_state; /* held, until it goes on from there: NO_BLOCK, or while waiting what num_saved_tokens have left, while
+                           running what its first step begins with */
+    int32_t branch;     /* a state is kept here, where another prompt went on differently; 0: nowhere */
+    int32_t last_state; /* it has kept last of what it generated; may be somebody else's by now; NO_BLOCK */
+    struct block_hash last_state_hash;
+
     int32_t num_bypassed;         /* sequences admitted after this one had been refused in the same plan */
     uint64_t refused_plan;        /* the last plan that had no blocks for it */
     int32_t available_at_refusal; /* blocks; tried again when there are more */

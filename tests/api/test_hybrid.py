@@ -1,5 +1,5 @@
-"""A model three of whose four layers have a state in the place of K and V: one answer, whoever runs beside it, and however often
-it is computed again."""
+"""A model three of whose four layers have a state in the place of K and V: one answer, whoever runs beside it, however often
+it is computed again, and whatever of it was kept of an earlier one."""
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,32 +22,70 @@ def write(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "<|im_end|>"}))
 
 
-def answer(server, k, path="/v1/completions"):
-    body = {"prompt": PROMPTS[k], "max_tokens": 90, "temperature": 0.8, "seed": k, "ignore_eos": True, "logprobs": 3}
-    if k % 3 == 1:  # some of whose tokens have to wait for their masks, and are computed again
-        body |= {"structured_outputs": {"regex": "([a-m]{3} ?)+"}, "ignore_eos": False}
-    reply = server.post(path, body).json()
+def ask(server, prompt, **fields):
+    body = {"prompt": prompt, "temperature": 0.8, "ignore_eos": True, "logprobs": 3} | fields
+    reply = server.post("/v1/completions", body).json()
     return reply["choices"][0], reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def answer(server, k):
+    fields = {"max_tokens": 90, "seed": k}
+    if k % 3 == 1:  # some of whose tokens have to wait for their masks, and are computed again
+        fields |= {"structured_outputs": {"regex": "([a-m]{3} ?)+"}, "ignore_eos": False}
+    return ask(server, PROMPTS[k], **fields)
 
 
 def all_together(server):
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
-        return list(pool.map(lambda k: answer(server, k), range(len(PROMPTS))))
+        return [choice for choice, _ in pool.map(lambda k: answer(server, k), range(len(PROMPTS)))]
+
+
+def start(start_server, folder, num_tokens, *options):
+    """A server whose K/V cache has room for so many."""
+    return start_server("--load-format", "dummy", "--kv-cache-dtype", "bf16", "--max-model-len", str(NUM_TOKENS),
+                        "--max-num-batched-tokens", "64", "--kv-cache-memory-bytes", str(num_tokens * TOKEN_BYTES), *options,
+                        model=folder)
 
 
 def test_one_answer_however_it_is_computed(start_server, tmp_path):
     write(tmp_path)
-    options = ("--load-format", "dummy", "--kv-cache-dtype", "bf16", "--max-model-len", str(NUM_TOKENS),
-               "--max-num-batched-tokens", "64", "--kv-cache-memory-bytes")
-    with start_server(*options, str(16 * NUM_TOKENS * TOKEN_BYTES), model=tmp_path) as server:
-        alone = [answer(server, k) for k in range(len(PROMPTS))]
-        assert [cached for _, cached in alone] == [0] * len(PROMPTS)
+    with start(start_server, tmp_path, 16 * NUM_TOKENS, "--no-enable-prefix-caching") as server:
+        found = [answer(server, k) for k in range(len(PROMPTS))]
+        alone = [choice for choice, _ in found]
+        assert [cached for _, cached in found] == [0] * len(PROMPTS)
         assert all_together(server) == alone
-    # little memory, so that some are preempted
-    with start_server(*options, str(2 * NUM_TOKENS * TOKEN_BYTES), model=tmp_path) as server:
+    with start(start_server, tmp_path, 16 * NUM_TOKENS) as server:
+        assert [answer(server, k) for k in range(len(PROMPTS))] == found  # nothing was kept yet
         assert all_together(server) == alone
-        assert server.metrics()["vllm:num_preemptions_total"] > 0
-        with ThreadPoolExecutor(len(PROMPTS)) as pool:
-            begun = [pool.submit(answer, server, k) for k in range(len(PROMPTS))]
-            kill_engine(server)
-            assert [one.result() for one in begun] == alone
+        again = [answer(server, k) for k in range(len(PROMPTS))]
+        assert [choice for choice, _ in again] == alone
+        assert [cached for _, cached in again] == [(len(PROMPTS[k]) - 1) // 64 * 64 for k in range(len(PROMPTS))]
+    # little memory, so that some are preempted: with what they have computed in host memory, or not
+    for options in (), ("--kv-offload-bytes", "0"):
+        with start(start_server, tmp_path, 2 * NUM_TOKENS, *options) as server:
+            assert all_together(server) == alone
+            assert server.metrics()["vllm:num_preemptions_total"] > 0
+            with ThreadPoolExecutor(len(PROMPTS)) as pool:
+                begun = [pool.submit(answer, server, k) for k in range(len(PROMPTS))]
+                kill_engine(server)
+                assert [one.result()[0] for one in begun] == alone
+
+
+def test_what_is_kept(start_server, tmp_path):
+    """A conversation goes on behind its newest answer, and a beginning that many have is computed twice."""
+    write(tmp_path)
+    prompt, system = PROMPTS[3], PROMPTS[6]
+    first = {"max_tokens": 200, "seed": 1, "structured_outputs": {"regex": "[a-m]{200}"}}
+
+    def branches(server):
+        return [ask(server, system + letter * 100, max_tokens=20, seed=3) for letter in "xyz"]
+
+    with start(start_server, tmp_path, 16 * NUM_TOKENS, "--no-enable-prefix-caching") as server:
+        turn, _ = ask(server, prompt, **first)
+        longer = prompt + turn["text"] + "and more"
+        next_turn, _ = ask(server, longer, max_tokens=20, seed=2)
+        parted = [choice for choice, _ in branches(server)]
+    with start(start_server, tmp_path, 16 * NUM_TOKENS) as server:
+        assert ask(server, prompt, **first) == (turn, 0)
+        assert ask(server, longer, max_tokens=20, seed=2) == (next_turn, (len(prompt) + 199) // 64 * 64)
+        assert branches(server) == list(zip(parted, [0, 0, len(system) // 64 * 64]))

@@ -83,7 +83,27 @@ static int on_copy(bool save, const int32_t *block_ids, const int32_t *host_ids,
     return 0;
 }
 
+static int on_state_copies(const struct state_copy *copies, int32_t num_copies)
+{
+    if (world.device_may_fail && rng_chance(&latency, 10)) {
+        mark(MARK_copy_failed);
+        return STATUS_DEVICE;
+    }
+    watch_state_copies(copies, num_copies);
+    return 0;
+}
+
 /* ---- what is looked at from outside ---- */
+
+/* Those of steps in flight are still to be read. */
+static void spoil_freed_states(const struct block_manager *blocks)
+{
+    for (int32_t i = 0; i < world.num_states && model->num_in_flight == 0; i++) {
+        int32_t id = world.num_blocks + i;
+        if (block_manager_ref_count(blocks, id) == 0 && !block_manager_is_known(blocks, id))
+            model->kept[i] = (struct fake_kept){-1, 0xDEAD};
+    }
+}
 
 void sim_device_spoil_freed(const struct block_manager *blocks)
 {
@@ -94,6 +114,7 @@ void sim_device_spoil_freed(const struct block_manager *blocks)
                 for (int i = 0; i < BLOCK_SIZE; i++) model->kv[layer][id * BLOCK_SIZE + i] = 0xDEAD;
         was_free[id] = is_free;
     }
+    spoil_freed_states(blocks);
 }
 
 bool sim_device_history_failed(void)
@@ -110,11 +131,13 @@ static struct fake_options make_options(struct rng *rng)
                                    .num_blocks = world.num_blocks,
                                    .window = world.window,
                                    .window_is_chunk = world.window_is_chunk,
+                                   .has_states = has(FEATURE_states),
                                    .fail_at_step = -1,
                                    .on_begin = on_begin,
                                    .on_wait = on_wait,
                                    .has_ended = has_ended,
-                                   .on_copy = on_copy};
+                                   .on_copy = on_copy,
+                                   .on_state_copies = on_state_copies};
     world.device_may_fail = has(FEATURE_device_failures);
     if (!world.device_may_fail) return options;
     if (has(FEATURE_penalties) && rng_chance(rng, 40))

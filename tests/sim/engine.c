@@ -61,6 +61,7 @@ static int create_engine(struct link *link, struct engine **out, struct error *e
                                            .max_num_logits = world.max_num_logits,
                                            .kv_layout = fake_kv_layout(world.window, world.window_is_chunk),
                                            .num_blocks = world.num_blocks,
+                                           .num_states = world.num_states,
                                            .num_host_blocks = world.num_host_blocks,
                                            .kv_block_bytes = world.kv_block_bytes,
                                            .target_us = world.target_us,

@@ -34,13 +34,19 @@ static void count_passing(const struct scheduler *s, const struct sequence *admi
     }
 }
 
+/* The part of a prompt may end where its state is to be kept, however much were left of the step. */
+static bool may_end_for_state(const struct plan_entry *e)
+{
+    return world.num_states > 0 && (e->position + e->num_tokens) % STATE_STRIDE == 0;
+}
+
 /* Somebody decodes, or has a prompt beside a long one. */
 static bool somebody_waits(const struct scheduler *s, const struct plan *plan)
 {
     const struct plan_entry *last = &plan->prefills[plan->num_prefills - 1];
     const struct sequence *seq = &s->sequences[last->seq_id];
-    bool is_long =
-        last->position + last->num_tokens < seq->num_tokens && !seq->prompt_logprobs && !seq->pooling;
+    bool is_long = last->position + last->num_tokens < seq->num_tokens && !seq->prompt_logprobs &&
+                   !seq->pooling && !may_end_for_state(last);
     return plan->num_decodes > 0 || (plan->num_prefills > 1 && is_long);
 }
 
@@ -142,15 +148,24 @@ static double again_us(const struct scheduler *s, const struct preemption *p, in
     return us;
 }
 
-/* What is saved is not dearer to bring back than to compute; what is computed again is, or finds no room. */
+static int32_t num_available_states(const struct scheduler *s)
+{
+    return block_manager_num_free_states(s->blocks) + block_manager_num_cached_states(s->blocks);
+}
+
+/* What is saved is not dearer to bring back than to compute; what is computed again is, or finds no room, be it for its
+ * state. */
 static void check_preemptions(const struct scheduler *s, const struct plan *plan, int32_t num_running,
-                              int32_t num_free_host_blocks)
+                              int32_t num_free_host_blocks, int32_t num_states)
 {
     for (int32_t i = 0; i < plan->num_preemptions; i++, num_running--) {
         const struct preemption *p = &plan->preemptions[i];
         int32_t num_blocks = kv_groups_num_seen(&s->options.kv_groups, p->num_tokens);
         double again = again_us(s, p, num_running), back = 2 * s->prices.block_copy * num_blocks;
-        bool fits = num_blocks > 0 && num_blocks <= num_free_host_blocks;
+        bool fits = num_blocks > 0 && num_blocks <= num_free_host_blocks && p->has_state;
+        expect(p->has_state || (world.num_states > 0 && num_states <= 0), "there are %d places for a state",
+               num_states);
+        if (!p->has_state) mark(MARK_states_without_room);
         if (p->saved)
             expect(fits && back <= again * 1.000001, "%d blocks are saved: %.1f us, again %.1f us",
                    num_blocks, back, again);
@@ -159,6 +174,7 @@ static void check_preemptions(const struct scheduler *s, const struct plan *plan
                    num_blocks, back, again);
         mark(p->saved ? MARK_work_saved : fits ? MARK_work_cheaper_again : MARK_work_without_room);
         if (p->saved) num_free_host_blocks -= num_blocks;
+        num_states -= p->saved;
     }
 }
 
@@ -169,7 +185,7 @@ static void check_passing_share(const struct scheduler *s, const struct plan *pl
     const struct plan_entry *last = &plan->prefills[plan->num_prefills - 1];
     const struct sequence *slow = &s->sequences[last->seq_id];
     double passing_us = 0, slack_us = 0;
-    if (sequence_num_uncomputed(slow) <= 0) return; /* it is not long */
+    if (sequence_num_uncomputed(slow) <= 0 || may_end_for_state(last)) return; /* it is not long */
     for (int32_t i = 0; i + 1 < plan->num_prefills; i++) {
         const struct plan_entry *e = &plan->prefills[i];
         const struct sequence *seq = &s->sequences[e->seq_id];
@@ -268,7 +284,7 @@ static void check_room(const struct scheduler *s)
 enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *plan)
 {
     int32_t urgent = s->urgent.head, num_running = s->running.count,
-            num_free_host_blocks = host_blocks_num_free(s->host_blocks);
+            num_free_host_blocks = host_blocks_num_free(s->host_blocks), num_states = num_available_states(s);
     note_waiting(s);
     pace_check_arrivals(world.engine);
     enum schedule_result result = __real_scheduler_plan(s, plan);
@@ -287,7 +303,7 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
     check_turns(s, plan);
     check_passing_share(s, plan);
     note_served(s, plan);
-    check_preemptions(s, plan, num_running, num_free_host_blocks);
+    check_preemptions(s, plan, num_running, num_free_host_blocks, num_states);
     check_room(s);
     return result;
 }

@@ -72,7 +72,8 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(embeddings, 40)                                                                                        \
     X(mean_pooling, 50)                                                                                      \
     X(receipts, 25)                                                                                          \
-    X(chunks, 50)
+    X(chunks, 50)                                                                                            \
+    X(states, 40)
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -120,6 +121,10 @@ extern const char *const feature_names[NUM_FEATURES];
     X(windows_moved_on)                                                                                      \
     X(chunks_moved_on)                                                                                       \
     X(window_hits)                                                                                           \
+    X(states_kept)                                                                                           \
+    X(states_went_on)                                                                                        \
+    X(states_evicted)                                                                                        \
+    X(states_without_room)                                                                                   \
     X(work_saved)                                                                                            \
     X(work_restored)                                                                                         \
     X(work_cheaper_again)                                                                                    \
@@ -267,6 +272,7 @@ extern struct world {
     int32_t max_num_seqs, max_num_batched_tokens, max_num_logits, num_blocks, num_host_blocks;
     int32_t window; /* of the model's last layer; 0: it has none */
     bool window_is_chunk;
+    int32_t num_states; /* places for kept ones; 0: the model has none */
     struct kv_groups kv_groups;
     double target_us;
     int32_t key_weights[2];

@@ -18,11 +18,13 @@
 #include "sim/form.h"
 #include "sim/wraps.h"
 
+enum { BATCH_SLOTS_MAX = 64 };
 enum { PATIENCE_STEPS = 4, PREEMPTIONS_MAX = 400, KILLS_MAX = 5, DEADLINE_SLACK_NS = 1000000000 };
 
 struct watch watches[SLOTS_MAX];
 static uint32_t *tenant_of_place; /* [num_blocks * BLOCK_SIZE]: who wrote it */
 static uint32_t *tenant_of_saved; /* [num_host_blocks * BLOCK_SIZE] */
+static uint32_t tenant_of_slot[BATCH_SLOTS_MAX], tenant_of_state[BATCH_SLOTS_MAX]; /* whose state is in it */
 static int32_t head_waits_for;
 static uint64_t head_arrival, num_delivered, last_steps;
 static bool is_publishing; /* the engine, results of a step */
@@ -123,6 +125,7 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     expect(inputs_equal(&w->expected, slot_idx), "%s: the slot's input is not the request's", r->id);
     memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
     w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
+                                .has_states = has(FEATURE_states),
                                 .window = world.window,
                                 .window_is_chunk = world.window_is_chunk,
                                 .num_prompt = w->expected.input.num_prompt_tokens,
@@ -207,6 +210,7 @@ static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
 {
     const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
     struct reference ref = {.prefill_decode_equal = w->ref.prefill_decode_equal,
+                            .has_states = w->ref.has_states,
                             .window = w->ref.window,
                             .window_is_chunk = w->ref.window_is_chunk,
                             .num_prompt = w->expected.input.num_prompt_tokens,
@@ -396,7 +400,7 @@ static void (*real_evict)(void *context, int32_t block_id);
 
 static void evict(void *context, int32_t block_id)
 {
-    mark(MARK_evictions);
+    mark(block_id < world.num_blocks ? MARK_evictions : MARK_states_evicted);
     real_evict(context, block_id);
 }
 
@@ -443,6 +447,9 @@ static void check_entry(const struct step *step, int32_t seq_idx, const struct p
     expect(seq->state == SEQUENCE_RUNNING, "%s: a step in state %d", w->request->id, seq->state);
     if (world.window > 0 && entry->admitted && seq->num_cached_tokens > world.window) mark(MARK_window_hits);
     for (int32_t g = 0; g < world.kv_groups.count; g++) check_places(step, seq_idx, g, w);
+    if (entry->position == 0) tenant_of_slot[seq->batch_slot] = w->tenant;
+    expect(world.num_states == 0 || tenant_of_slot[seq->batch_slot] == w->tenant,
+           "%s goes on from another tenant's state", w->request->id);
     trace((uint64_t)entry->seq_id << 48 ^ (uint64_t)entry->position << 16 ^ (uint64_t)entry->num_tokens);
 }
 
@@ -458,6 +465,17 @@ void watch_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, in
         expect(block_manager_ref_count(world.engine->scheduler->blocks, block_ids[i]) >= 1,
                "K and V come back into a block that nobody holds");
         mark(MARK_work_restored);
+    }
+}
+
+void watch_state_copies(const struct state_copy *copies, int32_t num_copies)
+{
+    for (int32_t i = 0; i < num_copies; i++) {
+        const struct state_copy *c = &copies[i];
+        expect(c->position > 0 && c->position <= MODEL_LEN, "a state of %d tokens", c->position);
+        uint32_t *slot = &tenant_of_slot[c->batch_slot], *state = &tenant_of_state[c->state];
+        *(c->keeps ? state : slot) = *(c->keeps ? slot : state);
+        mark(c->keeps ? MARK_states_kept : MARK_states_went_on);
     }
 }
 

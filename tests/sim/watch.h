@@ -43,6 +43,9 @@ void watch_death(void);
 /* device.c: K and V go to host memory, or come back. */
 void watch_copy(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks);
 
+/* The same for states that are kept, or come back. */
+void watch_state_copies(const struct state_copy *copies, int32_t num_copies);
+
 /* ---- policy.c ---- */
 
 void policy_forget(void); /* the engine is dead */

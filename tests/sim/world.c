@@ -97,12 +97,19 @@ static void choose_host_blocks(void)
 static void choose_window(void)
 {
     struct rng rng = rng_of("window", 0);
-    if (has(FEATURE_windows)) world.window = 1 + (int32_t)rng_skewed(&rng, FAKE_WINDOW_MAX);
+    if (has(FEATURE_windows)) world.window = 1 + (int32_t)rng_skewed(&rng, FAKE_WINDOW_MAX - 1);
     world.window_is_chunk = has(FEATURE_chunks);
     world.kv_groups =
         (struct kv_groups){.count = world.window > 0 ? 2 : 1,
                            .num_ahead = world.max_num_batched_tokens * (has(FEATURE_two_steps) ? 2 : 1),
                            .groups[1] = {world.window, world.window_is_chunk}};
+}
+
+/* From one place, which all compete for, to more than are ever needed. */
+static void choose_states(void)
+{
+    struct rng rng = rng_of("states", 0);
+    if (has(FEATURE_states)) world.num_states = 1 + (int32_t)rng_skewed(&rng, 24);
 }
 
 static void set_option(const char *name, int64_t value)
@@ -183,6 +190,7 @@ void world_init(const struct script *script)
     choose_engine(&rng);
     choose_host_blocks();
     choose_window();
+    choose_states();
     choose_options(&rng);
     faults = rng_of("faults", 0);
     world.num_clients = 16 + rng_below(&rng, CLIENTS_MAX - 15);

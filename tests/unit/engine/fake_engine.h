@@ -114,6 +114,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     enum finish_reason reason = rig_finish_reason(rig, slot_idx);
     int32_t num_prompt = input->num_prompt_tokens, num_published = rig_num_published(rig, slot_idx);
     struct reference ref = {.prefill_decode_equal = model_device(rig->model)->prefill_decode_equal,
+                            .has_states = rig->model->options.has_states,
                             .window = rig->model->options.window,
                             .window_is_chunk = rig->model->options.window_is_chunk,
                             .num_prompt = num_prompt,

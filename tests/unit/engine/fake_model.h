@@ -10,14 +10,15 @@
 #include "model/model.h"
 #include "unit/engine/hash_model.h"
 
-enum { FAKE_FLIGHTS_MAX = 2, FAKE_HOST_BLOCKS = 64 };
+enum { FAKE_FLIGHTS_MAX = 2, FAKE_HOST_BLOCKS = 64, FAKE_COPIES_MAX = 64 };
 
 struct fake_options {
     int num_steps_in_flight;
     bool prefill_decode_equal;
     int32_t num_blocks;
-    int32_t window;                            /* of the last layer (hash_model.h), which is a group then */
-    bool window_is_chunk;                      /* (kv_groups.h) */
+    int32_t window;       /* of the last layer (hash_model.h), which is a group then */
+    bool window_is_chunk; /* (kv_groups.h) */
+    bool has_states;
     int64_t fail_at_step;                      /* this step_end (from 0) fails; -1: none */
     int64_t fail_at_history;                   /* this history_set (from 1) fails; 0: none */
     void (*on_begin)(const struct step *step); /* a checked step was launched; may be NULL */
@@ -25,6 +26,18 @@ struct fake_options {
     bool (*has_ended)(void);                   /* whether it would not have to; NULL: it would */
     /* Blocks are about to be saved or loaded; may be NULL, and fail. */
     int (*on_copy)(bool save, const int32_t *block_ids, const int32_t *host_ids, int32_t num_blocks);
+    int (*on_state_copies)(const struct state_copy *copies, int32_t num_copies); /* the same for states */
+};
+
+/* What a batch_slot's sequence has left, and what was there before its last token. */
+struct fake_states {
+    int32_t position;
+    uint64_t newest, before;
+};
+
+struct fake_kept {
+    int32_t position;
+    uint64_t state;
 };
 
 struct fake_history {
@@ -35,7 +48,10 @@ struct fake_flight {
     const struct step *original;
     uint64_t checksum;
     struct step step; /* with arrays of its own */
-    int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k, *block_tables, *logit_rows;
+    int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *batch_slots, *seqlens_k, *block_tables,
+        *logit_rows;
+    struct state_copy copies[FAKE_COPIES_MAX]; /* before it */
+    int32_t num_copies;
     struct sample_params *sample;
     uint64_t *allowed; /* [num_logits] masks as they were when it was sampled */
     bool sampled;
@@ -47,9 +63,14 @@ struct model {
     struct model_config config;
     struct fake_options options;
     struct step_limits limits;
-    uint64_t *kv[FAKE_LAYERS];  /* [num_blocks * BLOCK_SIZE] */
-    uint64_t *saved;            /* [FAKE_HOST_BLOCKS][FAKE_LAYERS][BLOCK_SIZE] */
-    uint64_t *reads;            /* [num_tokens] */
+    uint64_t *kv[FAKE_LAYERS];                 /* [num_blocks * BLOCK_SIZE] */
+    uint64_t *saved;                           /* [FAKE_HOST_BLOCKS][FAKE_LAYERS][BLOCK_SIZE] */
+    uint64_t *reads;                           /* [num_tokens] */
+    uint64_t *state_of_token;                  /* [num_tokens] */
+    struct fake_states *states;                /* [num_batch_slots] */
+    struct fake_kept *kept;                    /* [num_states] */
+    struct state_copy copies[FAKE_COPIES_MAX]; /* for the next step */
+    int32_t num_copies;
     int32_t *last_tokens;       /* [num_batch_slots] */
     float (*rows)[FAKE_HIDDEN]; /* [num_batch_slots] */
     struct fake_history *histories;
@@ -58,7 +79,7 @@ struct model {
     uint64_t forbidden; /* a bit_set */
     uint8_t *written;   /* [num_blocks * BLOCK_SIZE], by the step being checked */
     int64_t num_steps_ended, num_tokens_computed, num_mixed_steps, num_late_inputs, num_histories,
-        num_blocks_loaded;
+        num_blocks_loaded, num_states_kept, num_states_loaded;
 };
 
 /* ---- the strict device ---- */
@@ -79,6 +100,7 @@ static inline uint64_t fake_step_checksum(const struct step *s)
     h = fake_bytes_hash(h, s->positions, tokens * sizeof(int32_t));
     h = fake_bytes_hash(h, s->slot_mapping, groups * tokens * sizeof(int32_t));
     h = fake_bytes_hash(h, s->cu_seqlens_q, (seqs + 1) * sizeof(int32_t));
+    h = fake_bytes_hash(h, s->batch_slots, seqs * sizeof(int32_t));
     h = fake_bytes_hash(h, s->seqlens_k, seqs * sizeof(int32_t));
     h = fake_bytes_hash(h, s->block_tables, groups * seqs * (size_t)s->block_table_stride * sizeof(int32_t));
     h = fake_bytes_hash(h, s->logit_rows, logits * sizeof(int32_t));
@@ -237,7 +259,11 @@ void model_step_begin(struct model *m, const struct step *s)
     f->step.positions = fake_copy_ids(f->positions, s->positions, tokens);
     f->step.slot_mapping = fake_copy_ids(f->slot_mapping, s->slot_mapping, groups * tokens);
     f->step.cu_seqlens_q = fake_copy_ids(f->cu_seqlens_q, s->cu_seqlens_q, seqs + 1);
+    f->step.batch_slots = fake_copy_ids(f->batch_slots, s->batch_slots, seqs);
     f->step.seqlens_k = fake_copy_ids(f->seqlens_k, s->seqlens_k, seqs);
+    memcpy(f->copies, m->copies, sizeof f->copies);
+    f->num_copies = m->num_copies;
+    m->num_copies = 0;
     f->step.block_tables =
         fake_copy_ids(f->block_tables, s->block_tables, groups * seqs * (size_t)s->block_table_stride);
     f->step.logit_rows = fake_copy_ids(f->logit_rows, s->logit_rows, logits);
@@ -291,6 +317,57 @@ static inline void fake_read(struct model *m, int layer, const struct step *s, i
     }
 }
 
+/* ---- states ---- */
+
+int model_states_copy(struct model *m, const struct state_copy *copies, int32_t num_copies)
+{
+    assert_always(num_copies == 0 || m->options.has_states);
+    for (int32_t i = 0; i < num_copies; i++) {
+        const struct state_copy *c = &copies[i];
+        assert_always(c->batch_slot >= 0 && c->batch_slot < m->limits.num_batch_slots && c->position > 0);
+        assert_always(c->state >= 0 && c->state < m->limits.num_states && m->num_copies < FAKE_COPIES_MAX);
+        m->copies[m->num_copies++] = *c;
+        m->num_states_kept += c->keeps;
+        m->num_states_loaded += !c->keeps;
+    }
+    return num_copies > 0 && m->options.on_state_copies ? m->options.on_state_copies(copies, num_copies) : 0;
+}
+
+static inline void fake_copy_state(struct model *m, const struct state_copy *c)
+{
+    struct fake_states *of_slot = &m->states[c->batch_slot];
+    struct fake_kept *kept = &m->kept[c->state];
+    if (c->keeps) {
+        assert_always(c->position == of_slot->position || c->position == of_slot->position - 1);
+        *kept = (struct fake_kept){c->position,
+                                   c->position == of_slot->position ? of_slot->newest : of_slot->before};
+    } else {
+        assert_always(c->position == kept->position);
+        *of_slot = (struct fake_states){c->position, kept->state, 0xBAD};
+    }
+}
+
+/* Each sequence goes on behind its newest state, or with its last token again. */
+static inline void fake_run_states(struct model *m, const struct fake_flight *f)
+{
+    const struct step *s = &f->step;
+    for (int32_t i = 0; i < f->num_copies; i++) fake_copy_state(m, &f->copies[i]);
+    for (int32_t seq = 0; seq < s->num_seqs; seq++) {
+        struct fake_states *states = &m->states[s->batch_slots[seq]];
+        int32_t t = s->cu_seqlens_q[seq], position = s->positions[t];
+        if (position == 0) *states = (struct fake_states){0};
+        assert_always(position == states->position || position == states->position - 1);
+        if (position < states->position) states->newest = states->before;
+        for (; t < s->cu_seqlens_q[seq + 1]; t++) {
+            bool decode = !m->options.prefill_decode_equal && t >= s->num_prefill_tokens;
+            states->before = states->newest;
+            states->newest = fake_state(states->newest, (uint64_t)f->token_ids[t], s->positions[t], decode);
+            m->state_of_token[t] = states->newest;
+        }
+        states->position = s->seqlens_k[seq];
+    }
+}
+
 static inline void fake_run_layer(struct model *m, const struct fake_flight *f, int layer)
 {
     const struct step *s = &f->step;
@@ -299,7 +376,7 @@ static inline void fake_run_layer(struct model *m, const struct fake_flight *f, 
     for (int32_t t = 0; t < s->num_tokens; t++) {
         bool decode = !m->options.prefill_decode_equal && t >= s->num_prefill_tokens;
         uint64_t input = (uint64_t)f->token_ids[t];
-        if (layer > 0) input = fake_mix(m->reads[t], input);
+        if (layer > 0) input = fake_mix(m->reads[t] ^ m->state_of_token[t], input);
         kv[slots[t]] = fake_kv(layer, input, s->positions[t], decode);
     }
     for (int32_t seq = 0; seq < s->num_seqs; seq++) fake_read(m, layer, s, seq);
@@ -338,6 +415,7 @@ int model_step_end(struct model *m, struct sample_result *results, struct error 
         f->token_ids[t] = m->last_tokens[~f->token_ids[t]];
         m->num_late_inputs++;
     }
+    if (m->options.has_states) fake_run_states(m, f);
     for (int layer = 0; layer < FAKE_LAYERS; layer++) fake_run_layer(m, f, layer);
     fake_run_rows(m, s, results);
     m->num_tokens_computed += s->num_tokens;
@@ -464,6 +542,9 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
     m->written = fake_alloc(places, sizeof(uint8_t));
     m->saved = fake_alloc((size_t)FAKE_HOST_BLOCKS * FAKE_LAYERS * BLOCK_SIZE, sizeof(uint64_t));
     m->reads = fake_alloc(tokens, sizeof(uint64_t));
+    m->state_of_token = fake_alloc(tokens, sizeof(uint64_t));
+    m->states = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->states[0]));
+    m->kept = fake_alloc((size_t)limits->num_states + 1, sizeof(m->kept[0]));
     m->last_tokens = fake_alloc((size_t)limits->num_batch_slots, sizeof(int32_t));
     m->rows = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->rows[0]));
     m->histories = fake_alloc((size_t)limits->num_batch_slots, sizeof(m->histories[0]));
@@ -475,6 +556,7 @@ static inline void fake_model_prepare(struct model *m, const struct step_limits 
         f->positions = fake_alloc(tokens, sizeof(int32_t));
         f->slot_mapping = fake_alloc(groups * tokens, sizeof(int32_t));
         f->cu_seqlens_q = fake_alloc(seqs + 1, sizeof(int32_t));
+        f->batch_slots = fake_alloc(seqs, sizeof(int32_t));
         f->seqlens_k = fake_alloc(seqs, sizeof(int32_t));
         f->block_tables = fake_alloc(tables, sizeof(int32_t));
         f->logit_rows = fake_alloc((size_t)limits->num_logits, sizeof(int32_t));
@@ -489,8 +571,8 @@ static inline void fake_model_destroy(struct model *m)
     for (int32_t i = 0; i < m->limits.num_batch_slots; i++) free(m->histories[i].ids);
     for (int i = 0; i < FAKE_FLIGHTS_MAX; i++) {
         struct fake_flight *f = &m->flights[i];
-        int32_t *arrays[] = {f->token_ids, f->positions,    f->slot_mapping, f->cu_seqlens_q,
-                             f->seqlens_k, f->block_tables, f->logit_rows};
+        int32_t *arrays[] = {f->token_ids,   f->positions, f->slot_mapping, f->cu_seqlens_q,
+                             f->batch_slots, f->seqlens_k, f->block_tables, f->logit_rows};
         for (size_t k = 0; k < array_length(arrays); k++) free(arrays[k]);
         free(f->sample);
         free(f->allowed);
@@ -498,6 +580,9 @@ static inline void fake_model_destroy(struct model *m)
     free(m->written);
     free(m->saved);
     free(m->reads);
+    free(m->state_of_token);
+    free(m->states);
+    free(m->kept);
     free(m->last_tokens);
     free(m->rows);
     free(m->histories);

@@ -3,7 +3,8 @@
  * It has two "layers". Of each, a token writes a hash to its place in the pool; then it reads, through its
  * sequence's block table, every place from position 0 to its own and folds them; with a window, the last layer has a
  * block table of its own and folds only what the window leaves. What the second layer writes
- * depends on what the first read, as in a real model, and what is drawn depends on all that the second reads,
+ * depends on what the first read, as in a real model, and, where the model has states, on the state that all tokens of
+ * the sequence up to this one have left in its batch_slot, and what is drawn depends on all that the second reads,
  * on the sampling parameters and, with penalties, on the history. So any wrong block, stale slot, lost token
  * or wrong position changes the output at once, and struct reference computes what a sequence gives alone,
  * with no blocks, no scheduler and no engine. */
@@ -35,6 +36,12 @@ static inline uint64_t fake_mix(uint64_t a, uint64_t b)
 static inline uint64_t fake_kv(int layer, uint64_t input, int32_t position, bool decode)
 {
     return fake_mix(fake_mix(input, (uint64_t)position), (uint64_t)layer * 2 + decode);
+}
+
+/* What a token leaves of the state that those before it have left: 0 before the first. */
+static inline uint64_t fake_state(uint64_t state, uint64_t token_id, int32_t position, bool decode)
+{
+    return fake_mix(state, fake_kv(FAKE_LAYERS, token_id, position, decode));
 }
 
 static inline bool fake_uses_history(const struct sample_params *p)
@@ -137,7 +144,7 @@ static inline int32_t fake_first_seen(int layer, int32_t window, bool is_chunk, 
 /* ---- what a sequence gives alone ---- */
 
 struct reference {
-    bool prefill_decode_equal;
+    bool prefill_decode_equal, has_states;
     int32_t num_prompt, num_tokens;
     const struct logit_bias *logit_bias; /* the input's num_logit_bias */
     uint64_t forbidden;                  /* ids that no row draws */
@@ -146,6 +153,7 @@ struct reference {
     bool window_is_chunk;
     uint64_t newest[FAKE_WINDOW_MAX]; /* what it has written last, by position */
     uint64_t reads[FAKE_LAYERS];      /* folds up to the last token */
+    uint64_t state;
 };
 
 static inline void reference_fold_window(struct reference *ref, uint64_t kv)
@@ -162,11 +170,12 @@ static inline void reference_push(struct reference *ref, int32_t token_id)
 {
     bool decode = !ref->prefill_decode_equal && ref->num_tokens >= ref->num_prompt;
     uint64_t input = (uint64_t)token_id;
+    if (ref->has_states) ref->state = fake_state(ref->state, input, ref->num_tokens, decode);
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {
         uint64_t kv = fake_kv(layer, input, ref->num_tokens, decode);
         ref->reads[layer] = fake_mix(ref->reads[layer], kv);
         if (layer == FAKE_LAYERS - 1 && ref->window > 0) reference_fold_window(ref, kv);
-        input = fake_mix(ref->reads[layer], (uint64_t)token_id);
+        input = fake_mix(ref->reads[layer] ^ ref->state, (uint64_t)token_id);
     }
     ref->num_tokens++;
 }

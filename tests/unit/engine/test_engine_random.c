@@ -21,8 +21,8 @@ static uint64_t first_seed = 1, num_seeds = 150;
 /* What the runs together must have seen, or the test proves less than it says. */
 static struct {
     uint64_t stop, length, cancelled_waiting, cancelled_running, failed, refused, hits, preemptions,
-        discarded, mixed, late, full_turns, scored, preempted_finished, saved, loaded,
-        pooled[POOLING_LOGITS + 1];
+        discarded, mixed, late, full_turns, scored, preempted_finished, saved, loaded, states_kept,
+        states_loaded, pooled[POOLING_LOGITS + 1];
 } seen;
 
 struct world {
@@ -177,6 +177,8 @@ static void world_init(struct world *w, uint64_t seed)
     options.kv_block_bytes = FAKE_BLOCK_BYTES;
     if (chance(w, 50)) fake.window = 1 + below(w, FAKE_WINDOW_MAX);
     fake.window_is_chunk = chance(w, 50);
+    fake.has_states = chance(w, 50);
+    if (fake.has_states) options.num_states = 1 + below(w, chance(w, 50) ? 4 : 20);
     w->rig = rig_create(&fake, options, NUM_SLOTS);
 }
 
@@ -212,6 +214,8 @@ static void run_seed(uint64_t seed)
     seen.preemptions += stats.num_preemptions;
     seen.saved += stats.num_saved;
     seen.loaded += (uint64_t)w.rig.model->num_blocks_loaded;
+    seen.states_kept += (uint64_t)w.rig.model->num_states_kept;
+    seen.states_loaded += (uint64_t)w.rig.model->num_states_loaded;
     seen.discarded += stats.discarded_tokens;
     seen.mixed += (uint64_t)w.rig.model->num_mixed_steps;
     seen.late += (uint64_t)w.rig.model->num_late_inputs;
@@ -228,15 +232,16 @@ static void test_random_runs(void **state)
     }
     printf("stop %lu length %lu scored %lu cancelled %lu+%lu failed %lu refused %lu hits %lu preemptions %lu "
            "(of finished requests: %lu) discarded %lu mixed steps %lu late inputs %lu turns without a free "
-           "block %lu saved %lu blocks loaded %lu\n",
+           "block %lu saved %lu blocks loaded %lu states kept %lu loaded %lu\n",
            seen.stop, seen.length, seen.scored, seen.cancelled_waiting, seen.cancelled_running, seen.failed,
            seen.refused, seen.hits, seen.preemptions, seen.preempted_finished, seen.discarded, seen.mixed,
-           seen.late, seen.full_turns, seen.saved, seen.loaded);
+           seen.late, seen.full_turns, seen.saved, seen.loaded, seen.states_kept, seen.states_loaded);
     if (num_seeds < 100) return;
     assert_true(seen.stop && seen.length && seen.scored && seen.cancelled_waiting && seen.cancelled_running);
     assert_true(seen.failed && seen.refused && seen.hits && seen.preemptions && seen.preempted_finished);
     assert_true(seen.discarded && seen.mixed && seen.late && seen.full_turns);
     assert_true(seen.saved && seen.saved < seen.preemptions && seen.loaded);
+    assert_true(seen.states_kept && seen.states_loaded);
     for (int i = POOLING_LAST; i <= POOLING_LOGITS; i++) assert_true(seen.pooled[i]);
 }
 

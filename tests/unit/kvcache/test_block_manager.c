@@ -25,7 +25,7 @@ static struct block_manager *create(int32_t num_blocks, struct evictions *e)
 {
     struct block_manager *bm;
     *e = (struct evictions){.count = 0};
-    assert_int_equal(block_manager_create(num_blocks, &bm, NULL), 0);
+    assert_int_equal(block_manager_create(num_blocks, 0, &bm, NULL), 0);
     block_manager_on_evict(bm, record_eviction, e);
     block_manager_check(bm);
     return bm;

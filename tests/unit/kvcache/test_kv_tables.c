@@ -29,7 +29,7 @@ static struct rig create_of(int32_t num_blocks, bool is_chunk)
     struct rig r = {.is_chunk = is_chunk};
     const struct kv_groups groups = {
         .count = 2, .num_ahead = AHEAD, .groups = {[FULL] = {0}, [WINDOWED] = {WINDOW, is_chunk}}};
-    assert_int_equal(block_manager_create(num_blocks, &r.bm, NULL), 0);
+    assert_int_equal(block_manager_create(num_blocks, 0, &r.bm, NULL), 0);
     assert_int_equal(prefix_cache_create(r.bm, &groups, "m", 1, &r.pc, NULL), 0);
     assert_int_equal(kv_tables_create(r.bm, r.pc, &groups, NUM_ROWS, MAX_LEN, &r.t, NULL), 0);
     prefix_cache_root(r.pc, "", 0, &r.root);
@@ -65,7 +65,7 @@ static void expect_span(const struct rig *r, int32_t row, int32_t group, int32_t
 static void run(struct rig *r, int32_t row, const int32_t *tokens, int32_t num_tokens, int32_t step)
 {
     struct block_hash hash = r->root;
-    int32_t num_hashed = kv_tables_match(r->t, row, tokens, num_tokens / BLOCK_SIZE, &hash);
+    int32_t num_hashed = kv_tables_match(r->t, row, tokens, num_tokens / BLOCK_SIZE, &hash, NULL);
     assert_int_equal(kv_tables_hold(r->t, row, num_tokens), 0);
     for (int32_t position = num_hashed * BLOCK_SIZE; position < num_tokens;) {
         position = min_of(position + step, num_tokens);
@@ -82,7 +82,7 @@ static void run(struct rig *r, int32_t row, const int32_t *tokens, int32_t num_t
 static int32_t num_found(struct rig *r, const int32_t *tokens, int32_t max_blocks)
 {
     struct block_hash hash = r->root;
-    int32_t n = kv_tables_match(r->t, NUM_ROWS - 1, tokens, max_blocks, &hash);
+    int32_t n = kv_tables_match(r->t, NUM_ROWS - 1, tokens, max_blocks, &hash, NULL);
     expect_span(r, NUM_ROWS - 1, FULL, 0, n);
     int32_t next = n * BLOCK_SIZE, first = r->is_chunk ? next - next % WINDOW : max_of(next + 1 - WINDOW, 0);
     expect_span(r, NUM_ROWS - 1, WINDOWED, first / BLOCK_SIZE, n);
@@ -198,7 +198,7 @@ static void test_why_a_window_has_no_hit(void **state)
     const struct kv_table *table = kv_tables_get(r.t, 0, WINDOWED);
     prefix_cache_forget(r.pc, table->block_ids[19]);
     struct block_hash hash = r.root;
-    int32_t n = kv_tables_match(r.t, 1, r.tokens, 20, &hash);
+    int32_t n = kv_tables_match(r.t, 1, r.tokens, 20, &hash, NULL);
     assert_int_equal(n, 19);
     struct cache_miss miss = prefix_cache_explain(r.pc, r.tokens + n * BLOCK_SIZE, n * BLOCK_SIZE, &hash);
     assert_int_equal(miss.reason, CACHE_MISS_EVICTED);
@@ -213,7 +213,7 @@ static void test_what_was_passed_is_forgotten_too(void **state)
     (void)state;
     struct rig r = create(NUM_BLOCKS);
     run(&r, 0, r.tokens, MAX_LEN, BLOCK_SIZE);
-    kv_tables_forget(r.t, 0, r.tokens, &r.root);
+    kv_tables_forget(r.t, 0, r.tokens, 0, &r.root);
     assert_int_equal(prefix_cache_num_entries(r.pc), 0);
     kv_tables_release(r.t, 0);
     assert_int_equal(block_manager_num_free(r.bm), NUM_BLOCKS);

@@ -20,7 +20,7 @@ struct caches {
 static struct caches create(int32_t num_blocks, const char *model_key)
 {
     struct caches c;
-    assert_int_equal(block_manager_create(num_blocks, &c.bm, NULL), 0);
+    assert_int_equal(block_manager_create(num_blocks, 0, &c.bm, NULL), 0);
     const struct kv_groups one = {.count = 1};
     assert_int_equal(prefix_cache_create(c.bm, &one, model_key, strlen(model_key), &c.pc, NULL), 0);
     return c;
@@ -62,7 +62,7 @@ static int32_t num_found(struct caches *c, const char *salt, const int32_t *toke
 {
     int32_t ids[MAX_BLOCKS];
     struct block_hash hash = root_of(c, salt);
-    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids, MAX_BLOCKS);
+    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids, MAX_BLOCKS, NULL);
     for (int32_t i = 0; i < n; i++) assert_true(block_manager_ref_count(c->bm, ids[i]) >= 1);
     block_manager_release(c->bm, n, ids);
     check(c);
@@ -79,7 +79,7 @@ static struct cache_miss miss_of(struct caches *c, const char *salt, const int32
 {
     int32_t ids[MAX_BLOCKS];
     struct block_hash hash = root_of(c, salt);
-    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids, MAX_BLOCKS);
+    int32_t n = prefix_cache_match(c->pc, tokens, num_blocks, &hash, ids, MAX_BLOCKS, NULL);
     block_manager_release(c->bm, n, ids);
     assert_true(n < num_blocks);
     return prefix_cache_explain(c->pc, tokens + n * BLOCK_SIZE, n * BLOCK_SIZE, &hash);
@@ -130,7 +130,7 @@ static void test_a_prompt_is_found_again(void **state)
     fill(tokens, 100);
     leave_behind(&c, "", tokens, 4, ids);
     struct block_hash hash = root_of(&c, "");
-    assert_int_equal(prefix_cache_match(c.pc, tokens, 4, &hash, found, MAX_BLOCKS), 4);
+    assert_int_equal(prefix_cache_match(c.pc, tokens, 4, &hash, found, MAX_BLOCKS, NULL), 4);
     assert_memory_equal(ids, found, sizeof(ids));
     block_manager_release(c.bm, 4, found);
     assert_int_equal(num_found(&c, "", tokens, 2), 2); /* no more than asked for */
@@ -187,7 +187,7 @@ static void test_the_first_of_two_equal_blocks_stays(void **state)
     prefix_cache_insert(c.pc, &ids[1], tokens, &second);
     assert_memory_equal(&first, &second, sizeof(first));
     assert_false(block_manager_is_known(c.bm, ids[1]));
-    assert_int_equal(prefix_cache_match(c.pc, tokens, 1, &third, &found, MAX_BLOCKS), 1);
+    assert_int_equal(prefix_cache_match(c.pc, tokens, 1, &third, &found, MAX_BLOCKS, NULL), 1);
     assert_int_equal(found, ids[0]);
     block_manager_release(c.bm, 1, &found);
     block_manager_release(c.bm, 2, ids);
@@ -264,7 +264,7 @@ static void test_random_prompts_in_a_small_pool(void **state)
         const int32_t *prompt = prompts[r.word[0] % NUM_PROMPTS];
         int32_t num_blocks = 1 + (int32_t)(r.word[1] % MAX_BLOCKS), ids[MAX_BLOCKS];
         struct block_hash hash = root_of(&c, "");
-        int32_t n = prefix_cache_match(c.pc, prompt, num_blocks, &hash, ids, MAX_BLOCKS);
+        int32_t n = prefix_cache_match(c.pc, prompt, num_blocks, &hash, ids, MAX_BLOCKS, NULL);
         for (int32_t i = 0; i < n; i++) {
             assert_int_equal(depth_of[ids[i]], i + 1);
             assert_memory_equal(contents[ids[i]], prompt, (size_t)(i + 1) * BLOCK_SIZE * sizeof(int32_t));

@@ -217,6 +217,119 @@ static void test_the_youngest_is_preempted_and_comes_back(void **state)
     destroy(b);
 }
 
+/* ---- layers with a state ---- */
+
+static struct bench *create_with_states(int32_t num_states, int32_t num_blocks, int32_t num_host_blocks)
+{
+    struct scheduler_options options = options_default();
+    options.max_num_batched_tokens = 256;
+    options.num_states = num_states;
+    options.num_blocks = num_blocks;
+    options.num_host_blocks = num_host_blocks;
+    return create(options);
+}
+
+static void expect_copy(const struct bench *b, int32_t i, int32_t seq_id, int32_t position, bool keeps)
+{
+    assert_true(i < b->plan.num_state_copies);
+    const struct state_copy *c = &b->plan.state_copies[i];
+    assert_int_equal(c->batch_slot, scheduler_sequence(b->scheduler, seq_id)->batch_slot);
+    assert_int_equal(c->position, position);
+    assert_int_equal(c->keeps, keeps);
+    assert_true(c->state >= 0 && c->state < b->options.num_states);
+}
+
+/* A part of a prompt ends where its state is kept, which is done before the next one. */
+static void test_a_prompts_state_is_kept_and_found(void **state)
+{
+    (void)state;
+    struct bench *b = create_with_states(4, 64, 0);
+    int32_t one = add(b, 150, 2, 7, false);
+    assert_int_equal(turn(b), SCHEDULE_STEP);
+    expect_entry(&b->plan.prefills[0], one, 0, 128, false);
+    assert_int_equal(b->plan.num_state_copies, 0);
+    assert_int_equal(turn(b), SCHEDULE_STEP);
+    expect_entry(&b->plan.prefills[0], one, 128, 22, true);
+    assert_int_equal(b->plan.num_state_copies, 1);
+    expect_copy(b, 0, one, 128, true);
+    int32_t kept = b->plan.state_copies[0].state, two = add(b, 150, 2, 7, false);
+    assert_int_equal(turn(b), SCHEDULE_STEP);
+    expect_entry(&b->plan.prefills[0], two, 128, 22, true);
+    assert_int_equal(b->plan.num_state_copies, 1);
+    expect_copy(b, 0, two, 128, false);
+    assert_int_equal(b->plan.state_copies[0].state, kept);
+    assert_int_equal(scheduler_sequence(b->scheduler, two)->num_cached_tokens, 128);
+    run_all(b);
+    destroy(b);
+}
+
+/* The second of those who begin alike finds where they part, the third goes on from there. */
+static void test_a_state_is_kept_where_prompts_part(void **state)
+{
+    (void)state;
+    struct bench *b = create_with_states(8, 64, 0);
+    int32_t ids[3], cached[3];
+    for (int i = 0; i < 3; i++) {
+        ids[i] = add(b, 300, 1, 7, false);
+        b->tokens[b->num_added - 1][100] = 5000 + i; /* 96 are alike */
+        cached[i] = -1;
+        while (turn(b) == SCHEDULE_STEP) {
+            if (b->plan.num_prefills == 0 || cached[i] >= 0) continue;
+            cached[i] = b->plan.prefills[0].position;
+            assert_int_equal(b->plan.prefills[0].seq_id, ids[i]);
+            assert_int_equal(b->plan.prefills[0].num_tokens, i == 1 ? 64 : i == 2 ? 192 : 256);
+        }
+    }
+    assert_true(cached[0] == 0 && cached[1] == 0 && cached[2] == 64);
+    destroy(b);
+}
+
+/* Of what it generates the newest alone stays, in the place of the one before. */
+static void test_a_conversation_goes_on_behind_its_answer(void **state)
+{
+    (void)state;
+    struct bench *b = create_with_states(2, 64, 0);
+    add(b, 70, 200, 7, false);
+    int32_t num_kept = 0, places[8];
+    while (turn(b) == SCHEDULE_STEP)
+        for (int32_t i = 0; i < b->plan.num_state_copies; i++) {
+            assert_int_equal(b->plan.state_copies[i].position, 64 * (num_kept + 1));
+            places[num_kept++] = b->plan.state_copies[i].state;
+        }
+    assert_int_equal(num_kept, 4);
+    assert_true(places[1] != places[0] && places[2] == places[1] && places[3] == places[1]);
+    int32_t next = add(b, 280, 2, 7, false); /* 70 + 200 and 10 more */
+    assert_int_equal(turn(b), SCHEDULE_STEP);
+    expect_entry(&b->plan.prefills[0], next, 256, 24, true);
+    expect_copy(b, 0, next, 256, false);
+    run_all(b);
+    destroy(b);
+}
+
+/* A preempted one is saved with its state, which nobody else gets meanwhile. */
+static void test_a_state_is_saved_with_its_blocks(void **state)
+{
+    (void)state;
+    for (int32_t num_states = 1; num_states <= 2; num_states++) {
+        struct bench *b = create_with_states(num_states, 8, 8);
+        add(b, 30, 60, -1, false);
+        int32_t young = add(b, 30, 60, -1, false);
+        do assert_int_equal(turn(b), SCHEDULE_STEP);
+        while (b->plan.num_preemptions == 0);
+        const struct preemption *p = &b->plan.preemptions[0];
+        assert_true(p->saved && p->has_state);
+        int32_t saved = b->plan.state_copies[0].state, position = p->num_tokens;
+        assert_true(b->plan.state_copies[0].keeps && b->plan.state_copies[0].position == position);
+        while (turn(b) == SCHEDULE_STEP && scheduler_sequence(b->scheduler, young)->state == SEQUENCE_WAITING)
+            for (int32_t i = 0; i < b->plan.num_state_copies; i++)
+                assert_int_not_equal(b->plan.state_copies[i].state, saved);
+        expect_copy(b, b->plan.num_state_copies - 1, young, position, false);
+        assert_int_equal(b->plan.state_copies[b->plan.num_state_copies - 1].state, saved);
+        run_all(b);
+        destroy(b);
+    }
+}
+
 /* Prices under which a block is copied for copy_us: a token costs 10 us in a prompt, 35 in a step of two. */
 static struct step_prices prices_of_copies(double copy_us)
 {
@@ -769,6 +882,10 @@ int main(void)
         cmocka_unit_test(test_decodes_do_not_starve_prefills),
         cmocka_unit_test(test_first_come_first_served),
         cmocka_unit_test(test_the_youngest_is_preempted_and_comes_back),
+        cmocka_unit_test(test_a_prompts_state_is_kept_and_found),
+        cmocka_unit_test(test_a_state_is_kept_where_prompts_part),
+        cmocka_unit_test(test_a_conversation_goes_on_behind_its_answer),
+        cmocka_unit_test(test_a_state_is_saved_with_its_blocks),
         cmocka_unit_test(test_a_preempted_one_comes_back_to_its_blocks),
         cmocka_unit_test(test_the_cheaper_way_is_chosen),
         cmocka_unit_test(test_what_is_saved_goes_with_its_sequence),
