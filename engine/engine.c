@@ -103,10 +103,17 @@ static void take_windows(const struct model_config *c, struct step_prices *price
     prices->window = c->sliding_window;
 }
 
+/* What makes pairs of the positions of a step's tokens. */
+static void take_shape(struct engine *e, struct step_prices *prices)
+{
+    take_windows(model_config(e->model), prices);
+    prices->tile = model_device(e->model)->prefill_tile;
+}
+
 static void set_prices(struct engine *e, struct step_prices prices)
 {
     bool known = prices.prompt_token > 0;
-    take_windows(model_config(e->model), &prices);
+    take_shape(e, &prices);
     prices.block_copy = known ? (double)e->options.kv_block_bytes / COPY_BYTES_PER_US : 0;
     step_cost_init(&e->cost, &prices);
     scheduler_set_prices(e->scheduler, &prices);

@@ -197,6 +197,9 @@ struct device {
     int act_bytes, res_bytes;    /* bytes of an activation and of a residual element */
     int num_steps_in_flight_max; /* 1: step_begin computes; 2: the next step may be scheduled meanwhile */
     bool prefill_decode_equal;   /* see "The same bits" */
+    int32_t
+        prefill_tile; /* since prepare: queries of a prompt that attention works on together; a chunk that ends inside a
+                             tile takes the time of a whole one */
     bool kv_any_dtype;
     bool takes_masks;   /* of sequences in a step, and chunks of layers */
     bool is_gpu;        /* has memory of its own, which is the K/V cache's, and a first step that is slow */

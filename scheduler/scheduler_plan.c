@@ -59,7 +59,8 @@ static double entry_us(const struct scheduler *s, const struct plan_entry *e, bo
 
 static void count_work(const struct scheduler *s, struct plan *plan, const struct plan_entry *e, bool prefill)
 {
-    double pairs = step_num_pairs(&s->prices, e->position, e->num_tokens);
+    double pairs = prefill ? step_num_pairs(&s->prices, e->position, e->num_tokens)
+                           : step_num_decode_pairs(&s->prices, e->position, e->num_tokens);
     *(prefill ? &plan->work.prompt_tokens : &plan->work.decode_tokens) += e->num_tokens;
     *(prefill ? &plan->work.prompt_pairs : &plan->work.decode_pairs) += pairs;
 }
@@ -367,8 +368,8 @@ static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone
     }
 }
 
-/* Time for prompts: what decoding leaves of the target. On a machine that cannot keep it, enough that what a
- * step costs in any case is not most of it; when nobody waits for a token, nearly nothing of it. */
+/* Time for prompts: what decoding leaves of the target. On a machine that cannot keep it, since that is less than what a step
+ * costs in any case, enough that this is not most of the step; when nobody waits for a token, nearly nothing of it. */
 static double us_for_prompts(const struct scheduler *s, const struct plan *plan, bool somebody_waits)
 {
     const struct step_prices *p = &s->prices;
@@ -376,7 +377,8 @@ static double us_for_prompts(const struct scheduler *s, const struct plan *plan,
     if (target <= 0) return INFINITY;
     if (!somebody_waits) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
     double spent = p->prompt_step + step_prices_us(p, &plan->work) - p->decode_step;
-    return fmax(target - spent, fmax(target * PROMPTS_SHARE, STEPS_WORTH * p->prompt_step));
+    double least = target - spent < p->prompt_step ? STEPS_WORTH * p->prompt_step : 0;
+    return fmax(target - spent, fmax(target * PROMPTS_SHARE, least));
 }
 
 /* What the step takes in any case, on top of what each entry has been billed for and in proportion to it. */

@@ -11,7 +11,7 @@ static double compute_us(const struct scheduler *s, const struct sequence *seq)
     int32_t num_replayed = seq->num_computed - num_prompt;
     return step_prices_prompt_us(p, 0, num_prompt) +
            num_replayed * (p->decode_token + p->decode_step / s->running.count) +
-           p->decode_pair * step_num_pairs(p, num_prompt, num_replayed);
+           p->decode_pair * step_num_decode_pairs(p, num_prompt, num_replayed);
 }
 
 /* Blocks of a group and the host blocks behind host_id, from the first one that the token behind num_tokens sees; those

@@ -64,6 +64,7 @@ void step_cost_init(struct step_cost *c, const struct step_prices *start)
     c->block_copy = start->block_copy;
     c->windowed = start->windowed;
     c->window = start->window;
+    c->tile = start->tile;
 }
 
 void step_cost_learn(struct step_cost *c, const struct step_work *work, double us)
@@ -101,7 +102,8 @@ struct step_prices step_cost_prices(const struct step_cost *c)
                                 .decode_step = c->decode.us[PER_STEP],
                                 .block_copy = c->block_copy,
                                 .windowed = c->windowed,
-                                .window = c->window};
+                                .window = c->window,
+                                .tile = c->tile};
 }
 
 struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, double token_us,
@@ -120,19 +122,34 @@ struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, doubl
 
 /* ---- prices ---- */
 
-static double all_pairs(double position, double num_tokens)
+/* Of num_tokens queries in tiles, each of which costs as many as it has room for: a tile's queries see the keys of its last. */
+static double tile_pairs(double position, double num_tokens, double tile)
 {
-    return num_tokens * position + 0.5 * num_tokens * (num_tokens + 1);
+    double num_tiles = ceil(num_tokens / tile);
+    return tile * (num_tiles * position + 0.5 * tile * num_tiles * (num_tiles - 1) + num_tokens);
+}
+
+/* The same where the layers with a window see no more than its keys. */
+static double mean_pairs(const struct step_prices *p, double position, double num_tokens, double tile)
+{
+    if (num_tokens <= 0) return 0;
+    double all = tile_pairs(position, num_tokens, tile);
+    if (p->windowed <= 0) return all;
+    /* The first of the tokens see fewer keys than the window has. */
+    double num_growing = fmin(fmax(p->window - position, 0), num_tokens);
+    double seen =
+        (num_growing > 0 ? tile_pairs(position, num_growing, 1) : 0) + (num_tokens - num_growing) * p->window;
+    return all + p->windowed * (seen - all);
 }
 
 double step_num_pairs(const struct step_prices *p, int32_t position, int32_t num_tokens)
 {
-    double all = all_pairs(position, num_tokens);
-    if (p->windowed <= 0) return all;
-    /* The first of the tokens see fewer keys than the window has. */
-    double num_growing = fmin(fmax(p->window - position, 0), num_tokens);
-    double seen = all_pairs(position, num_growing) + (num_tokens - num_growing) * p->window;
-    return all + p->windowed * (seen - all);
+    return mean_pairs(p, position, num_tokens, max_of(p->tile, 1));
+}
+
+double step_num_decode_pairs(const struct step_prices *p, int32_t position, int32_t num_tokens)
+{
+    return mean_pairs(p, position, num_tokens, 1);
 }
 
 double step_prices_prompt_us(const struct step_prices *p, int32_t position, int32_t num_tokens)
@@ -154,7 +171,7 @@ int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, do
 
 double step_prices_decode_us(const struct step_prices *p, int32_t num_keys)
 {
-    return p->decode_token + p->decode_pair * step_num_pairs(p, num_keys - 1, 1);
+    return p->decode_token + p->decode_pair * step_num_decode_pairs(p, num_keys - 1, 1);
 }
 
 double step_prices_us(const struct step_prices *p, const struct step_work *work)

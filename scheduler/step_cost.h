@@ -2,7 +2,8 @@
  *
  *   microseconds = per token * tokens + per pair * (query, key) pairs + per step
  *
- * Pairs are the mean of all layers: where some see a window alone, what is behind it counts for the others.
+ * Pairs are the mean of all layers: where some see a window alone, what is behind it counts for the others. Attention takes a
+ * prompt's queries a tile at a time, and what is left for the last tile costs a whole one: its pairs are counted.
  *
  * Decoding rows and prompts have terms of their own: a decoding row's pairs are bytes of K and V to be read, a
  * prompt's are products to be computed. A step without prompts teaches the terms of decoding; of a step with
@@ -31,6 +32,7 @@ struct step_prices {
     double block_copy;                             /* of a K/V block, to the host or back */
     double windowed; /* not a price: the share of layers whose queries see the last window keys alone */
     int32_t window;
+    int32_t tile; /* nor this: queries of a prompt that are worked on together; 0 is 1 */
 };
 
 enum { COST_TERMS = 3 };
@@ -44,7 +46,7 @@ struct cost_fit {
 struct step_cost {
     struct cost_fit prompt, decode;
     double block_copy, windowed;
-    int32_t window;
+    int32_t window, tile;
 };
 
 /* start: a guess that may be wrong by a factor of a few. */
@@ -70,7 +72,9 @@ int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, do
 double step_prices_decode_us(const struct step_prices *p, int32_t num_keys);
 double step_prices_us(const struct step_prices *p, const struct step_work *work);
 
-/* (query, key) pairs of num_tokens tokens behind position others: the mean of all layers. */
+/* (query, key) pairs of num_tokens tokens behind position others, of a prompt or one by one as decoding computes them: the
+ * mean of all layers. */
 double step_num_pairs(const struct step_prices *p, int32_t position, int32_t num_tokens);
+double step_num_decode_pairs(const struct step_prices *p, int32_t position, int32_t num_tokens);
 
 #endif

@@ -296,6 +296,7 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .res_bytes = sizeof(float),
         .num_steps_in_flight_max = 1,
         .prefill_decode_equal = true,
+        .prefill_tile = 1,
         .kv_any_dtype = true,
         .takes_masks = true,
     };

@@ -76,6 +76,7 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
                              "the CUDA device has no attention in chunks or with a temperature that grows "
                              "with the position (Llama 4); the CPU device has");
     d->limits = *limits;
+    d->base.prefill_tile = cuda_prefill_rows_per_tile(d, attention->head_dim);
     d->vocab_size = vocab_size;
     d->hidden_size = hidden_size;
     d->intermediate_size = intermediate_size;

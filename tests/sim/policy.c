@@ -61,7 +61,8 @@ static void check_time(const struct scheduler *s, const struct plan *plan)
     double decode = p->prompt_step + p->decode_token * plan->work.decode_tokens +
                     p->decode_pair * plan->work.decode_pairs;
     double prompts = p->prompt_token * plan->work.prompt_tokens + p->prompt_pair * plan->work.prompt_pairs;
-    double most = max_of(target - decode, max_of(target / 4, 4 * p->prompt_step));
+    double left = target - decode, least = left < p->prompt_step ? 4 * p->prompt_step : 0;
+    double most = max_of(left, max_of(target / 4, least));
     double a_token_each = plan->num_prefills * (p->prompt_token + p->prompt_pair * MODEL_LEN);
     expect(prompts <= most * 1.000001 + a_token_each, "prompts take %.0f us of a step that has %.0f for them",
            prompts, most);
@@ -134,17 +135,17 @@ static void check_turns(const struct scheduler *s, const struct plan *plan)
     }
 }
 
-/* Token by token, what the sequence has computed. */
+/* Token by token, what the sequence has computed; a prompt's pairs a tile at a time. */
 static double again_us(const struct scheduler *s, const struct preemption *p, int32_t num_running)
 {
     const struct step_prices *prices = &s->prices;
     int32_t num_prompt = watches[p->slot_idx].expected.input.num_prompt_tokens;
-    double us = 0;
-    for (int32_t i = 0; i < p->num_tokens; i++) {
-        bool replayed = has(FEATURE_unequal_halves) && i >= num_prompt;
-        us += replayed ? prices->decode_token + prices->decode_step / num_running : prices->prompt_token;
-        us += (replayed ? prices->decode_pair : prices->prompt_pair) * (i + 1);
-    }
+    int32_t num_chunked = has(FEATURE_unequal_halves) ? min_of(num_prompt, p->num_tokens) : p->num_tokens;
+    double us = num_chunked * prices->prompt_token;
+    for (int32_t i = 0; i < num_chunked; i += prices->tile)
+        us += prices->prompt_pair * prices->tile * min_of(i + prices->tile, num_chunked);
+    for (int32_t i = num_chunked; i < p->num_tokens; i++)
+        us += prices->decode_token + prices->decode_step / num_running + prices->decode_pair * (i + 1);
     return us;
 }
 

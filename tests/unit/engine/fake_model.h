@@ -518,6 +518,7 @@ static inline struct model *fake_model_create(const struct fake_options *options
     m->device.name = "fake";
     m->device.num_steps_in_flight_max = options->num_steps_in_flight;
     m->device.prefill_decode_equal = options->prefill_decode_equal;
+    m->device.prefill_tile = options->prefill_decode_equal ? 1 : BLOCK_SIZE;
     static const struct family family = {.names = {"fake", "FakeForCausalLM", "fake"}};
     m->config = (struct model_config){.family = &family,
                                       .vocab_size = FAKE_VOCAB,

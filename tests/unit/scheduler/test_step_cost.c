@@ -29,7 +29,8 @@ static struct step_prices times(const struct step_prices *p, double factor)
                                 p->decode_step * factor,
                                 p->block_copy * factor,
                                 p->windowed,
-                                p->window};
+                                p->window,
+                                p->tile};
 }
 
 static double uniform(uint64_t i, uint64_t stream)
@@ -154,6 +155,29 @@ static void test_copies_are_learned(void **state)
     assert_true(step_cost_prices(&c).block_copy == 0);
 }
 
+/* A chunk that ends inside a tile takes what the whole one takes, but for the keys that its last queries do not see. */
+static void test_tiles_are_paid_whole(void **state)
+{
+    (void)state;
+    struct step_prices p = gpu;
+    p.tile = 128;
+    assert_true(step_num_pairs(&p, 100000, 128) == 128.0 * 100128);
+    assert_true(step_num_pairs(&p, 100000, 1) == 128.0 * 100001);
+    assert_true(step_num_pairs(&p, 100000, 129) == 128.0 * (100128 + 100129));
+    assert_true(step_num_decode_pairs(&p, 100000, 1) == 100001);
+    assert_true(step_num_decode_pairs(&p, 0, 3) == 1 + 2 + 3);
+    struct step_cost c;
+    step_cost_init(&c, &p);
+    assert_true(step_cost_prices(&c).tile == 128);
+    /* One more than whole tiles is never the most that fits: the time for it is the time for all of the next. */
+    for (double us = 15000; us < 100000; us += 1234) {
+        int32_t num_tokens = step_prices_num_tokens(&p, 100000, us, 4096);
+        assert_true(num_tokens == 0 || step_prices_prompt_us(&p, 100000, num_tokens + 1) > us);
+    }
+    assert_int_equal(step_prices_num_tokens(&p, 100000, step_prices_prompt_us(&p, 100000, 128) + 500, 4096),
+                     128);
+}
+
 /* Half of the layers see 1,024 keys; token by token. */
 static void test_windows_cap_pairs(void **state)
 {
@@ -216,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_what_is_not_seen_is_not_forgotten),
         cmocka_unit_test(test_nothing_is_learned_from_nothing),
         cmocka_unit_test(test_copies_are_learned),
+        cmocka_unit_test(test_tiles_are_paid_whole),
         cmocka_unit_test(test_windows_cap_pairs),
         cmocka_unit_test(test_tokens_for_a_time),
         cmocka_unit_test(test_a_guess_from_two_steps),
