@@ -124,7 +124,7 @@ static int32_t cut_to_time(const struct scheduler *s, const struct sequence *seq
 {
     int32_t num_tokens = isinf(us) ? most : step_prices_num_tokens(&s->prices, seq->num_computed, us, most);
     if (num_tokens == most) return most;
-    int32_t total = plan->num_tokens + num_tokens, tile = total >= 512 ? 64 : total >= 128 ? 16 : 1;
+    int32_t total = plan->num_tokens + num_tokens, tile = total >= 512 ? 128 : total >= 128 ? 16 : 1;
     int32_t in_tiles = total - total % tile - plan->num_tokens;
     return max_of(in_tiles > 0 ? in_tiles : num_tokens, 1);
 }
@@ -373,7 +373,7 @@ static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone
 static double us_for_prompts(const struct scheduler *s, const struct plan *plan, bool somebody_waits)
 {
     const struct step_prices *p = &s->prices;
-    double target = s->options.target_us;
+    double target = s->options.target_us / (1 + p->doubt);
     if (target <= 0) return INFINITY;
     if (!somebody_waits) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
     double spent = p->prompt_step + step_prices_us(p, &plan->work) - p->decode_step;

@@ -6,10 +6,11 @@
 
 enum { PER_TOKEN, PER_PAIR, PER_STEP };
 
-static const double NOISE = 0.1;      /* of a step's time: what equal steps differ by */
-static const double DRIFT = 0.02;     /* of a coefficient, from step to step */
-static const double DOUBT = 1.0;      /* of a coefficient, at most and in the beginning */
-static const double LIKELY = 3;       /* standard deviations; times what a copy takes */
+static const double NOISE = 0.1;                         /* of a step's time: what equal steps differ by */
+static const double DRIFT = 0.02;                        /* of a coefficient, from step to step */
+static const double UNKNOWN = 1.0;                       /* of a coefficient, at most and in the beginning */
+static const double LIKELY = 3;                          /* standard deviations; times what a copy takes */
+static const double DOUBT_MOST = 0.2, DOUBT_KEPT = 0.97; /* of a prediction; from step to step */
 static const double COPY_MEMORY = 64; /* blocks, the newest of them, that its mean goes back */
 static const double COPY_HOPE = 0.97; /* of its price, when nothing was copied because of it */
 
@@ -23,7 +24,7 @@ static double size_of(const struct cost_fit *f, int i)
 static void fit_init(struct cost_fit *f, double token, double pair, double step)
 {
     *f = (struct cost_fit){.us = {token, pair, step}, .scale = {token, pair, step}};
-    for (int i = 0; i < COST_TERMS; i++) f->covariance[i][i] = DOUBT * DOUBT * f->us[i] * f->us[i];
+    for (int i = 0; i < COST_TERMS; i++) f->covariance[i][i] = UNKNOWN * UNKNOWN * f->us[i] * f->us[i];
 }
 
 static double fit_us(const struct cost_fit *f, const double x[COST_TERMS])
@@ -36,7 +37,7 @@ static double fit_us(const struct cost_fit *f, const double x[COST_TERMS])
 static void let_drift(struct cost_fit *f)
 {
     for (int i = 0; i < COST_TERMS; i++) {
-        double size = size_of(f, i), most = DOUBT * DOUBT * size * size;
+        double size = size_of(f, i), most = UNKNOWN * UNKNOWN * size * size;
         if (f->covariance[i][i] < most) f->covariance[i][i] += DRIFT * DRIFT * size * size;
     }
 }
@@ -67,6 +68,14 @@ void step_cost_init(struct step_cost *c, const struct step_prices *start)
     c->tile = start->tile;
 }
 
+/* What takes longer than anybody could doubt was held up by something else. */
+static void learn_doubt(struct step_cost *c, double expected, double us)
+{
+    double late = us / expected - 1;
+    c->doubt *= DOUBT_KEPT;
+    if (late > c->doubt && late <= DOUBT_MOST) c->doubt = late;
+}
+
 void step_cost_learn(struct step_cost *c, const struct step_work *work, double us)
 {
     if (c->prompt.scale[PER_TOKEN] <= 0 || !(us > 0)) return;
@@ -74,6 +83,7 @@ void step_cost_learn(struct step_cost *c, const struct step_work *work, double u
     if (work->prompt_tokens > 0) {
         decode[PER_STEP] = 0;
         double prompt[] = {work->prompt_tokens, work->prompt_pairs, 1};
+        learn_doubt(c, fit_us(&c->decode, decode) + fit_us(&c->prompt, prompt), us);
         fit_learn(&c->prompt, prompt, fmax(us - fit_us(&c->decode, decode), 0));
     } else if (work->decode_tokens > 0) {
         fit_learn(&c->decode, decode, us);
@@ -103,7 +113,8 @@ struct step_prices step_cost_prices(const struct step_cost *c)
                                 .block_copy = c->block_copy,
                                 .windowed = c->windowed,
                                 .window = c->window,
-                                .tile = c->tile};
+                                .tile = c->tile,
+                                .doubt = c->doubt};
 }
 
 struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, double token_us,

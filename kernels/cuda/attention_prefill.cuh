@@ -2,6 +2,8 @@
 #ifndef KERNELS_CUDA_ATTENTION_PREFILL_CUH
 #define KERNELS_CUDA_ATTENTION_PREFILL_CUH
 
+#include <vector>
+
 #include "kernels/cuda/device.cuh"
 
 enum { PREFILL_PIECE_TOKENS = 8192 };
@@ -23,6 +25,21 @@ static inline bool prefill_has_extra(const struct prefill_args &a)
 {
     return a.softcap > 0 || a.sinks;
 }
+
+/* attention_prefill_plan.cu. Scratch of the plan of a step, with room for all that one needs. */
+struct prefill_cta {
+    int64_t at; /* when it begins with the item that it took last */
+    int32_t item;
+};
+struct prefill_plan {
+    std::vector<int32_t> order;
+    std::vector<int32_t> num_whole; /* by sequence: the first of its tiles, which are not cut */
+    std::vector<struct prefill_cta> ctas;
+};
+void cuda_prefill_plan_prepare(const struct cuda_device *d, struct prefill_plan *plan);
+/* Writes a step's tiles in the order of the queue and returns how many there are; each is an item of heads_per_tile heads. */
+int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
+                          struct prefill_tile *tiles, int32_t *heads_per_tile);
 
 /* attention_prefill_hopper.cu. Rows of a tile, or 0 where the portable kernel is to be used. */
 int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim);

@@ -36,7 +36,7 @@ enum {
 };
 
 /* Up to so many rows a choice holds; the last one also beyond. */
-const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192};
+const int32_t bucket_rows[] = {8, 16, 32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1024, 2048, 4096, 8192};
 
 enum { NUM_BUCKETS = sizeof bucket_rows / sizeof *bucket_rows };
 

@@ -17,15 +17,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
-#include <vector>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/attention_prefill.cuh"
 
 namespace
 {
 
-const size_t PREFILL_L2_BYTES = (size_t)24 << 20; /* about half of an H200's */
 const size_t PREFILL_TILE_WORDS = sizeof(struct prefill_tile) / 4;
 
 /* Word offsets of the arrays inside the packed buffer. */
@@ -73,8 +70,7 @@ struct steps {
     bool recording;
     int32_t spare_slot; /* first token slot of the spare block; set when the pool is made */
     bool sealed;
-    std::vector<int32_t> prefill_order; /* scratch of pack_prefill_tiles, and the next */
-    std::vector<bool> prefill_is_cut;   /* by sequence */
+    struct prefill_plan prefill;
 };
 
 namespace
@@ -153,8 +149,7 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     s->large = make_layout(d, d->limits.num_tokens);
     s->buffer_words = s->large.tail + tail_words_max(d);
     s->spare_slot = -1;
-    s->prefill_order.reserve((size_t)d->limits.num_seqs);
-    s->prefill_is_cut.reserve((size_t)d->limits.num_seqs);
+    cuda_prefill_plan_prepare(d, &s->prefill);
     size_t results_bytes = (size_t)d->limits.num_logits * sizeof(struct sample_result);
     if (!CUDA_CHECK(d, cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking)))
         return error_set(err, STATUS_DEVICE, "no stream for copies: %s", cudaGetErrorString(d->first_error));
@@ -269,112 +264,6 @@ void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_
     *num_list_words = at;
 }
 
-/* Heads that prefill attention works on at a time: K and V of so many of the longest sequence should stay in the L2 while
- * tile after tile reads them. */
-int32_t prefill_heads_per_tile(const struct cuda_device *d, const struct step *step)
-{
-    const struct attention_args *a = &d->attention;
-    int32_t longest = 0, kv_heads = a->num_kv_heads;
-    for (int32_t s = 0; s < step->num_prefill_seqs; s++) longest = std::max(longest, step->seqlens_k[s]);
-    size_t head_bytes = (size_t)longest * (size_t)a->head_dim * 4;
-    while (kv_heads > 1 &&
-           (a->num_kv_heads % kv_heads != 0 || (size_t)kv_heads * head_bytes > PREFILL_L2_BYTES))
-        kv_heads--;
-    return kv_heads * (a->num_heads / a->num_kv_heads);
-}
-
-/* Of a tile's last row. */
-int32_t keys_seen(const struct step *step, int32_t rows_per_tile, int32_t seq, int32_t first_row)
-{
-    int32_t rows = step->cu_seqlens_q[seq + 1] - step->cu_seqlens_q[seq];
-    return step->seqlens_k[seq] - rows + std::min(first_row + rows_per_tile, rows);
-}
-
-/* What a sequence's tiles have to do. */
-struct seq_work {
-    int64_t keys, pieces; /* of all tiles and heads; pieces: where a tile has more than one */
-};
-
-struct seq_work work_of(const struct cuda_device *d, const struct step *step, int32_t rows_per_tile,
-                        int32_t seq)
-{
-    struct seq_work w = {};
-    int32_t rows = step->cu_seqlens_q[seq + 1] - step->cu_seqlens_q[seq];
-    for (int32_t first = 0; first < rows; first += rows_per_tile) {
-        int32_t keys = keys_seen(step, rows_per_tile, seq, first), pieces = cuda_prefill_pieces(keys);
-        w.keys += keys;
-        w.pieces += pieces > 1 ? pieces : 0;
-    }
-    w.keys *= d->attention.num_heads;
-    w.pieces *= d->attention.num_heads;
-    return w;
-}
-
-/* Pieces are items of their own where a tile alone would keep its SM busy for longer than 5/4 of what is an SM's share, as long
- * as there are slots for their results. */
-void choose_cut_seqs(const struct cuda_device *d, const struct step *step, int32_t rows_per_tile,
-                     const std::vector<int32_t> &order, std::vector<bool> *is_cut)
-{
-    int64_t keys = 0, left = d->num_prefill_slots;
-    is_cut->assign(order.size(), false);
-    if (left == 0) return;
-    for (int32_t seq : order) keys += work_of(d, step, rows_per_tile, seq).keys;
-    for (int32_t seq : order) {
-        int64_t pieces = work_of(d, step, rows_per_tile, seq).pieces;
-        if (pieces > left || (int64_t)step->seqlens_k[seq] * d->num_sms * 4 <= keys * 5) continue;
-        (*is_cut)[(size_t)seq] = true;
-        left -= pieces;
-    }
-}
-
-/* Sequences from the longest on, in batches whose K and V stay in the L2 while they are read again and again; in a batch the
- * tiles whose last rows see the most keys first, so that what is left for the end is short. */
-int32_t pack_prefill_tiles(const struct cuda_device *d, const struct step *step, int32_t heads_per_tile,
-                           struct prefill_tile *tiles)
-{
-    const struct attention_args *a = &d->attention;
-    int32_t n = 0, num_slots = 0, rows_per_tile = cuda_prefill_rows_per_tile(d, a->head_dim);
-    const int32_t *keys = step->seqlens_k, *begins = step->cu_seqlens_q;
-    std::vector<int32_t> &order = d->steps->prefill_order; /* has room for every sequence */
-    order.resize((size_t)step->num_prefill_seqs);
-    std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(),
-              [keys](int32_t x, int32_t y) { return keys[x] != keys[y] ? keys[x] > keys[y] : x < y; });
-    std::vector<bool> &is_cut = d->steps->prefill_is_cut;
-    choose_cut_seqs(d, step, rows_per_tile, order, &is_cut);
-    auto seen = [=](const struct prefill_tile &t) {
-        return keys_seen(step, rows_per_tile, t.seq, t.first_row);
-    };
-    size_t key_bytes = (size_t)a->num_kv_heads * heads_per_tile / a->num_heads * a->head_dim * 4;
-    for (size_t begin = 0, end; begin < order.size(); begin = end) {
-        size_t bytes = 0;
-        for (end = begin; end < order.size(); end++) {
-            bytes += keys[order[end]] * key_bytes;
-            if (end > begin && bytes > PREFILL_L2_BYTES) break;
-        }
-        for (int32_t head = 0; head < a->num_heads; head += heads_per_tile) {
-            int32_t first_tile = n;
-            for (size_t i = begin; i < end; i++) {
-                int32_t s = order[i], rows = begins[s + 1] - begins[s];
-                for (int32_t first = 0; first < rows; first += rows_per_tile) {
-                    int32_t seen_keys = keys_seen(step, rows_per_tile, s, first);
-                    int32_t pieces = is_cut[(size_t)s] ? cuda_prefill_pieces(seen_keys) : 1;
-                    for (int32_t piece = 0; piece < pieces; piece++)
-                        tiles[n++] = prefill_tile{s, first, head, piece, pieces, num_slots};
-                    num_slots += pieces > 1 ? pieces * heads_per_tile : 0;
-                }
-            }
-            std::sort(tiles + first_tile, tiles + n,
-                      [=](const struct prefill_tile &x, const struct prefill_tile &y) {
-                          int32_t seen_x = seen(x), seen_y = seen(y);
-                          if (seen_x != seen_y) return seen_x > seen_y;
-                          return x.seq != y.seq ? x.seq < y.seq : x.piece < y.piece;
-                      });
-        }
-    }
-    return n;
-}
-
 /* Token arrays, padded from T to padded_tokens. */
 void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_tokens,
                  int32_t spare_slot)
@@ -473,8 +362,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     pack_tokens(words, l, step, padded, s->spare_slot);
     size_t tail = l->tail, n;
     struct prefill_tile *tiles = (struct prefill_tile *)(words + tail);
-    b->prefill_heads_per_tile = prefill_heads_per_tile(d, step);
-    b->num_prefill_tiles = pack_prefill_tiles(d, step, b->prefill_heads_per_tile, tiles);
+    b->num_prefill_tiles = cuda_prefill_plan(d, step, &d->steps->prefill, tiles, &b->prefill_heads_per_tile);
     size_t tiles_at = tail;
     tail += ((size_t)b->num_prefill_tiles * PREFILL_TILE_WORDS + 3) / 4 * 4;
     size_t lists_at = tail;

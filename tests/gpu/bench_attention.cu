@@ -114,7 +114,11 @@ static struct bench *open_bench(const struct heads &h, const std::vector<int32_t
     struct device_options options = {};
     b->heads = h;
     check(cuda_device_open(&options, &b->d, &err), err);
-    b->args = {h.q, h.kv, h.head_dim, 1.0f / sqrtf((float)h.head_dim), 0};
+    b->args = {};
+    b->args.num_heads = h.q;
+    b->args.num_kv_heads = h.kv;
+    b->args.head_dim = h.head_dim;
+    b->args.scale = 1.0f / sqrtf((float)h.head_dim);
     struct step_limits limits = {};
     limits.num_tokens = decode ? SEQS_MAX : PREFILL_TOKENS;
     limits.num_seqs = SEQS_MAX;

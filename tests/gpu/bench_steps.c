@@ -219,7 +219,7 @@ static double chunk_ms(struct session *s, int32_t num_done, int32_t num_tokens)
 static void print_chunks(struct session *s)
 {
     static const int32_t dones[] = {0, 8000, 16000, 32000, 64000, 100000},
-                         sizes[] = {16, 64, 128, 256, 512, 1024};
+                         sizes[] = {16, 64, 128, 256, 512, 640, 768, 1024};
     set_length(s, LONG_CONTEXT_MAX);
     for (size_t i = 0; i < array_length(dones); i++) {
         printf("chunk behind %6d tokens, ms:", dones[i]);

@@ -30,7 +30,8 @@ static struct step_prices times(const struct step_prices *p, double factor)
                                 p->block_copy * factor,
                                 p->windowed,
                                 p->window,
-                                p->tile};
+                                p->tile,
+                                p->doubt};
 }
 
 static double uniform(uint64_t i, uint64_t stream)
