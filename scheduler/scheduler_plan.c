@@ -6,6 +6,8 @@
 
 /* What is left of a step for prompts, at least, and of that for shorter ones when the first is a long one. */
 static const double PROMPTS_SHARE = 0.25, SHORT_SHARE = 0.25;
+/* What is left free of the target for what prices do not know, at most. */
+static const double DOUBTS_SHARE = 0.2;
 /* Time for prompts in a step, at least, in what a step costs in any case; and where nobody decodes. */
 static const double STEPS_WORTH = 4, STEPS_WORTH_ALONE = 16;
 
@@ -373,8 +375,8 @@ static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone
 static double us_for_prompts(const struct scheduler *s, const struct plan *plan, bool somebody_waits)
 {
     const struct step_prices *p = &s->prices;
-    double target = s->options.target_us / (1 + p->doubt);
-    if (target <= 0) return INFINITY;
+    double target = s->options.target_us - fmin(p->doubt, s->options.target_us * DOUBTS_SHARE);
+    if (s->options.target_us <= 0) return INFINITY;
     if (!somebody_waits) return fmax(2 * target, STEPS_WORTH_ALONE * p->prompt_step);
     double spent = p->prompt_step + step_prices_us(p, &plan->work) - p->decode_step;
     double least = target - spent < p->prompt_step ? STEPS_WORTH * p->prompt_step : 0;

@@ -66,14 +66,15 @@ void step_cost_init(struct step_cost *c, const struct step_prices *start)
     c->windowed = start->windowed;
     c->window = start->window;
     c->tile = start->tile;
+    c->doubt = start->doubt;
 }
 
 /* What takes longer than anybody could doubt was held up by something else. */
 static void learn_doubt(struct step_cost *c, double expected, double us)
 {
-    double late = us / expected - 1;
+    double late = us - expected;
     c->doubt *= DOUBT_KEPT;
-    if (late > c->doubt && late <= DOUBT_MOST) c->doubt = late;
+    if (late > c->doubt && late <= DOUBT_MOST * expected) c->doubt = late;
 }
 
 void step_cost_learn(struct step_cost *c, const struct step_work *work, double us)

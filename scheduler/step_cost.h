@@ -9,7 +9,7 @@
  * prompt's are products to be computed. A step without prompts teaches the terms of decoding; of a step with
  * prompts the decoding rows' part is taken off, and the rest teaches the prompts' terms.
  *
- * A step with prompts may take longer than these say: kernels take rows in tiles, and tiles in rounds. By which share the
+ * A step with prompts may take longer than these say: kernels take rows in tiles, and tiles in rounds. By how much the
  * latest of them did, at worst, is told beside the prices, for whoever has promised something.
  *
  * Each of the two fits is a Kalman filter over three coefficients: a recursive least squares whose
@@ -36,7 +36,7 @@ struct step_prices {
     double windowed; /* not a price: the share of layers whose queries see the last window keys alone */
     int32_t window;
     int32_t tile; /* nor this: queries of a prompt that are worked on together; 0 is 1 */
-    double doubt; /* of a step with prompts, the share by which it may take longer */
+    double doubt; /* microseconds that a step with prompts may take longer */
 };
 
 enum { COST_TERMS = 3 };

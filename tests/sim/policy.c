@@ -55,8 +55,9 @@ static bool somebody_waits(const struct scheduler *s, const struct plan *plan)
 static void check_time(const struct scheduler *s, const struct plan *plan)
 {
     const struct step_prices *p = &s->prices;
-    double target = s->options.target_us / (1 + p->doubt);
-    if (target <= 0 || plan->num_prefills == 0 || !somebody_waits(s, plan) || has(FEATURE_unequal_halves))
+    double target = s->options.target_us - min_of(p->doubt, 0.2 * s->options.target_us);
+    if (s->options.target_us <= 0 || plan->num_prefills == 0 || !somebody_waits(s, plan) ||
+        has(FEATURE_unequal_halves))
         return;
     double decode = p->prompt_step + p->decode_token * plan->work.decode_tokens +
                     p->decode_pair * plan->work.decode_pairs;

@@ -204,6 +204,29 @@ static void test_windows_cap_pairs(void **state)
     assert_true(step_cost_prices(&c).windowed == 1 && step_cost_prices(&c).window == 1024);
 }
 
+/* As long as the worst of the latest steps was late by; what something else held up does not count. */
+static void test_doubt(void **state)
+{
+    (void)state;
+    const struct step_work work = {.prompt_tokens = 500, .prompt_pairs = step_num_pairs(&gpu, 0, 500)};
+    struct step_cost c;
+    step_cost_init(&c, &gpu);
+    double expected = step_prices_us(&gpu, &work);
+    step_cost_learn(&c, &work, expected * 0.5);
+    assert_true(step_cost_prices(&c).doubt == 0);
+    step_cost_init(&c, &gpu);
+    step_cost_learn(&c, &work, expected * 1.1);
+    double doubt = step_cost_prices(&c).doubt;
+    assert_true(fabs(doubt - 0.1 * expected) < 1);
+    step_cost_learn(&c, &work, expected * 3);
+    assert_true(step_cost_prices(&c).doubt < doubt);
+    for (int i = 0; i < 200; i++) {
+        const struct step_prices p = step_cost_prices(&c);
+        step_cost_learn(&c, &work, step_prices_us(&p, &work));
+    }
+    assert_true(step_cost_prices(&c).doubt < 0.01 * doubt);
+}
+
 static void test_tokens_for_a_time(void **state)
 {
     (void)state;
@@ -243,6 +266,7 @@ int main(void)
         cmocka_unit_test(test_copies_are_learned),
         cmocka_unit_test(test_tiles_are_paid_whole),
         cmocka_unit_test(test_windows_cap_pairs),
+        cmocka_unit_test(test_doubt),
         cmocka_unit_test(test_tokens_for_a_time),
         cmocka_unit_test(test_a_guess_from_two_steps),
     };
