@@ -7,7 +7,7 @@
 /* CTAs of a cluster: they change speed and power and nothing else. Two take less power, one leaves less of a
  * short product's last tile empty and chooses how wide tiles are. */
 static const int32_t linear_large_clusters[] = {2, 1};
-static const int32_t linear_large_widths[] = {256, 224, 192, 128};
+static const int32_t linear_large_widths[] = {256, 240, 224, 192, 160, 128};
 
 /* The width with which the last round of tiles, one on each of num_sms, leaves the least empty. */
 int32_t linear_large_width(int32_t num_sms, int32_t rows, int32_t n);

@@ -274,7 +274,7 @@ static bool same_bits_large(const struct linear *w, struct tile t, int32_t m)
 static void bench_many(const struct shape &s)
 {
     struct linear *w = make_linear(s, 5);
-    for (int32_t m : {128, 256, 512, 1024, 2048, 8192}) {
+    for (int32_t m : {128, 256, 512, 640, 896, 1024, 2048, 8192}) {
         double flop = 2.0 * m * s.n * s.k;
         free_choice blas(s, m);
         std::vector<std::function<bool(void)>> calls = {[&] { return blas.run(w); },
@@ -499,7 +499,8 @@ int main(int argc, char **argv)
     if (wanted("chain")) bench_chain();
     if (wanted("many")) {
         check_ragged();
-        printf("us of         cuBLASLt, with SiLU, clusters of 2, tiles of 256, 224, 192, 128; the best, "
+        printf("us of         cuBLASLt, with SiLU, clusters of 2, tiles of 256, 240, 224, 192, 160, 128; the "
+               "best, "
                "what is taken\n");
         for (const struct shape &s : shapes)
             if (!s.wide) bench_many(s);
