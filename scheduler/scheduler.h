@@ -11,8 +11,8 @@
  *   3. prompts  of running sequences and of waiting ones, which are admitted for it, in the order below
  *
  * A step has so many tokens, so many rows of logits, and so much time: target_us at most as the prices say
- * (step_cost.h), twice that when nobody decodes and a long prompt is alone; prompts get a quarter of it whatever
- * decoding takes, and on a machine too slow for it more, so that a step's fixed cost stays the smaller part.
+ * (step_cost.h), less what they are known not to know, twice that when nobody decodes and a long prompt is alone; prompts get a quarter of it whatever
+ * decoding takes, and where decoding leaves less than a step's fixed cost more, so that this stays the smaller part.
  * Prices come in as numbers; at zero time does not matter.
  *
  * The order. Among tenants the one goes first that has received least, in microseconds by weight: deficit
