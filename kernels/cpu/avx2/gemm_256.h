@@ -3,11 +3,9 @@
  * The panel of 16 rows is taken in two halves of 8: a register holds one f32 for each of 8 rows, or two
  * 16-bit or four 8-bit columns of each. Orders of summation: linear_kernels.h.
  *
- * int8: a block is taken in two halves of 16 columns, so that eight registers hold the weights of all 16 rows and what
- * is broadcast of a row of activations serves both registers of sums; the sums of the first half wait in memory.
- *
- * int16: the 16 registers of a block's weights do not all fit, so that they are read from the stack, once for
- * four rows. Sums of a tile stay in memory between blocks.
+ * A block is taken in two halves of 16 columns, with activations of int16 in quarters of 8, so that eight registers hold the
+ * weights of all 16 rows and what is broadcast of a row of activations serves both registers of sums. The sums of a part
+ * wait in memory, and so do those of a tile between blocks.
  *
  * The including file defines splits (whether its bytes must be of 5 bits at most, so that a table's values of 8 bits are
  * multiplied as two nibbles), dot_columns (16 columns of all 16 rows times those of one row of activations), widen (its
@@ -190,18 +188,13 @@ INLINE __m256i load_fifth_bits(const uint8_t *high, int half, int i)
     return spread_bits(bits);
 }
 
-INLINE void add_upper_bits(const uint8_t *high, int half, __m256i weights[8])
+/* 16 times the upper two bits of columns 4i .. 4i + 3. */
+INLINE __m256i load_upper_bits(const uint8_t *high, int half, int i)
 {
-    const __m256i mask = _mm256_set1_epi8(0x30);
-#pragma GCC unroll 32
-    for (int j = 0; j < 2; j++) {
-        const __m256i upper = load_bytes(high + j * 64, half);
-        const __m256i shifted[4] = {_mm256_slli_epi16(upper, 4), _mm256_slli_epi16(upper, 2), upper,
-                                    _mm256_srli_epi16(upper, 2)};
-#pragma GCC unroll 32
-        for (int s = 0; s < 4; s++)
-            weights[4 * j + s] = _mm256_or_si256(weights[4 * j + s], _mm256_and_si256(shifted[s], mask));
-    }
+    const __m256i four = load_bytes(high + i / 4 * 64, half);
+    const __m256i shifted =
+        i % 4 < 2 ? _mm256_slli_epi16(four, 4 - 2 * (i % 4)) : _mm256_srli_epi16(four, 2 * (i % 4) - 4);
+    return _mm256_and_si256(shifted, _mm256_set1_epi8(0x30));
 }
 
 /* 16 columns, the first (second = 0) or the others: [4 half + i] columns 4i .. 4i + 3 of them. */
@@ -222,57 +215,91 @@ INLINE void load_columns(enum dtype dtype, const uint8_t *block, int second, __m
     }
 }
 
-/* 8 rows, of 6 or 8 bits: [i] columns 4i .. 4i + 3. */
-INLINE void load_half(enum dtype dtype, const uint8_t *block, int half, __m256i weights[8])
+/* Eight columns from 8 quarter on, of 6 or 8 bits, as 16-bit integers: [4 half + i] the columns of the i-th dword of
+ * activations. */
+INLINE void load_wide(enum dtype dtype, const uint8_t *block, int quarter, __m256i weights[8])
 {
+    const uint8_t *const high = block + panel_layout_of(dtype).high_bits;
 #pragma GCC unroll 32
-    for (int i = 0; i < 8; i++)
-        weights[i] = dtype == DTYPE_Q8_0 ? load_bytes(block + i * 64, half) : load_nibbles(block, half, i);
-    if (dtype == DTYPE_Q6_K) add_upper_bits(block + panel_layout_of(dtype).high_bits, half, weights);
+    for (int r = 0; r < 4; r++) {
+        const int half = r / 2, i = r % 2 + 2 * quarter;
+        __m256i bytes = dtype == DTYPE_Q8_0 ? load_bytes(block + i * 64, half) : load_nibbles(block, half, i);
+        if (dtype == DTYPE_Q6_K) bytes = _mm256_or_si256(bytes, load_upper_bits(high, half, i));
+        weights[2 * r] = _mm256_and_si256(bytes, _mm256_set1_epi16(255));
+        weights[2 * r + 1] = _mm256_srli_epi16(bytes, 8);
+    }
 }
 
 /* ---- products of integers ---- */
 
-/* acc += d * scale * dot + ...: the end of a block for one row; dots of the low and high columns apart where these have
- * two scales, where otherwise low is both. acc is that of the half. */
-INLINE void add_dots(enum dtype dtype, const struct block_scales *s, __m256i low, __m256i high,
-                     const struct act_scale *x, float *acc)
+/* An act_scale in all lanes; low is the sum of all columns where these do not have two scales. */
+struct row_scales {
+    __m256 scale, low, high;
+};
+
+INLINE struct row_scales load_row_scales(enum dtype dtype, const struct act_scale *x)
 {
-    const __m256 scale = _mm256_set1_ps(x->scale);
-    __m256 sum = _mm256_load_ps(acc);
-    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low), _mm256_mul_ps(s->d[0], scale), sum);
-    if (panel_has_two_scales(dtype)) {
-        sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_mul_ps(s->d[1], scale), sum);
-        sum = _mm256_fmadd_ps(s->m[0], _mm256_set1_ps(x->sum_low), sum);
-        sum = _mm256_fmadd_ps(s->m[1], _mm256_set1_ps(x->sum_high), sum);
-    } else {
-        sum = _mm256_fmadd_ps(s->m[0], _mm256_set1_ps(x->sum), sum);
-    }
-    _mm256_store_ps(acc, sum);
+    if (!panel_has_two_scales(dtype))
+        return (struct row_scales){_mm256_set1_ps(x->scale), _mm256_set1_ps(x->sum), _mm256_setzero_ps()};
+    return (struct row_scales){_mm256_set1_ps(x->scale), _mm256_set1_ps(x->sum_low),
+                               _mm256_set1_ps(x->sum_high)};
 }
 
-/* One block times a tile, added to acc. */
+/* sum + d * scale * dot + ...: the end of a block for half a panel and one row; dots of the low and high columns apart
+ * where these have two scales, where otherwise low is both. */
+INLINE __m256 add_dots(enum dtype dtype, const struct block_scales *s, __m256i low, __m256i high,
+                       const struct row_scales *x, __m256 sum)
+{
+    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low), _mm256_mul_ps(s->d[0], x->scale), sum);
+    if (panel_has_two_scales(dtype))
+        sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_mul_ps(s->d[1], x->scale), sum);
+    sum = _mm256_fmadd_ps(s->m[0], x->low, sum);
+    return panel_has_two_scales(dtype) ? _mm256_fmadd_ps(s->m[1], x->high, sum) : sum;
+}
+
+/* The end of a block for one row, added to acc. */
+INLINE void add_row(enum dtype dtype, const struct block_scales s[2], const __m256i low[2],
+                    const __m256i high[2], const struct act_scale *scale, float *acc)
+{
+    const struct row_scales x = load_row_scales(dtype, scale);
+    const __m256 first = add_dots(dtype, &s[0], low[0], high[0], &x, _mm256_load_ps(acc));
+    const __m256 second = add_dots(dtype, &s[1], low[1], high[1], &x, _mm256_load_ps(acc + HALF_ROWS));
+    _mm256_store_ps(acc, first);
+    _mm256_store_ps(acc + HALF_ROWS, second);
+}
+
+INLINE void load_both_scales(enum dtype dtype, const uint8_t *header, const uint8_t *block,
+                             struct block_scales s[2])
+{
+    s[0] = load_scales(dtype, header, block, 0);
+    s[1] = load_scales(dtype, header, block, 1);
+}
+
+/* One block times a tile, added to acc. Short loops, whose operands all have registers, instead of one. */
 INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_t *block,
                            const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
 {
-    __m256i first[ACT_TILE_ROWS][2], weights[8];
-    load_columns(dtype, block, 0, weights);
-    for (int t = 0; t < num_rows; t++) dot_columns(weights, columns + t * PANEL_BLOCK, first[t]);
-
-    const struct block_scales lower = load_scales(dtype, header, block, 0),
-                              upper = load_scales(dtype, header, block, 1);
-    load_columns(dtype, block, 1, weights);
+    __m256i sums[2][ACT_TILE_ROWS][2];
+    struct block_scales s[2];
+#pragma GCC unroll 2
+    for (int second = 0; second < 2; second++) {
+        __m256i weights[8];
+        load_columns(dtype, block, second, weights);
+#pragma GCC unroll 2
+        for (int t = 0; t < num_rows; t++)
+            dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, sums[second][t]);
+    }
+    load_both_scales(dtype, header, block, s);
+#pragma GCC unroll 2
     for (int t = 0; t < num_rows; t++, acc += PANEL_ROWS) {
-        __m256i second[2], low[2], high[2];
-        dot_columns(weights, columns + t * PANEL_BLOCK + 16, second);
+        __m256i low[2], high[2];
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
-            low[half] = panel_has_two_scales(dtype) ? widen(first[t][half])
-                                                    : join(dtype, first[t][half], second[half]);
-            high[half] = widen(second[half]);
+            low[half] = panel_has_two_scales(dtype) ? widen(sums[0][t][half])
+                                                    : join(dtype, sums[0][t][half], sums[1][t][half]);
+            high[half] = widen(sums[1][t][half]);
         }
-        add_dots(dtype, &lower, low[0], high[0], &scales[t], acc);
-        add_dots(dtype, &upper, low[1], high[1], &scales[t], acc + HALF_ROWS);
+        add_row(dtype, s, low, high, &scales[t], acc);
     }
 }
 
@@ -280,11 +307,13 @@ INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_
 INLINE void dot_table(__m256i table, const uint8_t *block, const int8_t *columns, int num_rows,
                       __m256i (*sums)[2])
 {
+#pragma GCC unroll 2
     for (int second = 0; second < 2; second++) {
         __m256i weights[8];
         load_columns(DTYPE_Q4_0, block, second, weights);
 #pragma GCC unroll 32
         for (int i = 0; i < 8; i++) weights[i] = _mm256_shuffle_epi8(table, weights[i]);
+#pragma GCC unroll 2
         for (int t = 0; t < num_rows; t++) {
             __m256i dots[2];
             dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, dots);
@@ -300,70 +329,54 @@ INLINE void add_block_split(enum dtype dtype, const uint8_t *header, const uint8
 {
     const __m256i nibble = _mm256_set1_epi8(15), u = table_values();
     __m256i high[ACT_TILE_ROWS][2], low[ACT_TILE_ROWS][2];
+    struct block_scales s[2];
     dot_table(_mm256_and_si256(_mm256_srli_epi16(u, 4), nibble), block, columns, num_rows, high);
     dot_table(_mm256_and_si256(u, nibble), block, columns, num_rows, low);
-    for (int half = 0; half < 2; half++) {
-        const struct block_scales s = load_scales(dtype, header, block, half);
-        for (int t = 0; t < num_rows; t++) {
-            const __m256i sixteens = _mm256_madd_epi16(high[t][half], _mm256_set1_epi16(16)),
-                          ones = _mm256_madd_epi16(low[t][half], _mm256_set1_epi16(1));
-            const __m256i dot = _mm256_add_epi32(sixteens, ones);
-            add_dots(dtype, &s, dot, dot, &scales[t], acc + t * PANEL_ROWS + half * HALF_ROWS);
-        }
+    load_both_scales(dtype, header, block, s);
+#pragma GCC unroll 2
+    for (int t = 0; t < num_rows; t++, acc += PANEL_ROWS) {
+        __m256i dots[2];
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            dots[half] = _mm256_add_epi32(_mm256_madd_epi16(high[t][half], _mm256_set1_epi16(16)),
+                                          _mm256_madd_epi16(low[t][half], _mm256_set1_epi16(1)));
+        add_row(dtype, s, dots, dots, &scales[t], acc);
     }
 }
 
-/* Adds the products with eight registers of 16-bit weights, each read once for num_rows (a constant) rows. */
-INLINE void dot_rows_int16(int num_rows, const __m256i weights[8], const int16_t *columns, __m256i *sums)
+/* sums (+)= eight columns of all 16 rows, as 16-bit integers, times those of one row of activations. */
+INLINE void dot_wide(const __m256i weights[8], const int16_t *columns, bool add, __m256i sums[2])
 {
+    __m256i lower = add ? sums[0] : _mm256_setzero_si256(), upper = add ? sums[1] : _mm256_setzero_si256();
 #pragma GCC unroll 32
-    for (int i = 0; i < 8; i++) {
-#pragma GCC unroll 32
-        for (int t = 0; t < num_rows; t++) {
-            const int16_t *const two = columns + t * PANEL_BLOCK + 2 * i;
-            sums[t] = add_pairs(sums[t], weights[i], broadcast_dword(two));
-        }
+    for (int i = 0; i < 4; i++) {
+        const __m256i two = broadcast_dword(columns + 2 * i);
+        lower = add_pairs(lower, weights[i], two);
+        upper = add_pairs(upper, weights[4 + i], two);
     }
-}
-
-INLINE void add_rows_int16(enum dtype dtype, int num_rows, const struct block_scales *s,
-                           const __m256i weights[16], const int16_t *columns, const struct act_scale *scales,
-                           float *acc)
-{
-    __m256i low[4], high[4];
-#pragma GCC unroll 32
-    for (int t = 0; t < num_rows; t++) low[t] = high[t] = _mm256_setzero_si256();
-    dot_rows_int16(num_rows, weights, columns, low);
-    dot_rows_int16(num_rows, weights + 8, columns + 16, panel_has_two_scales(dtype) ? high : low);
-#pragma GCC unroll 32
-    for (int t = 0; t < num_rows; t++) add_dots(dtype, s, low[t], high[t], &scales[t], acc + t * PANEL_ROWS);
-}
-
-INLINE void add_tile_int16(enum dtype dtype, const struct block_scales *s, const __m256i bytes[8],
-                           const int16_t *columns, const struct act_scale *scales, int num_rows, float *acc)
-{
-    __m256i weights[16];
-    int t = 0;
-#pragma GCC unroll 32
-    for (int i = 0; i < 8; i++) {
-        weights[2 * i] = _mm256_and_si256(bytes[i], _mm256_set1_epi16(255));
-        weights[2 * i + 1] = _mm256_srli_epi16(bytes[i], 8);
-    }
-    for (; num_rows - t >= 4; t += 4)
-        add_rows_int16(dtype, 4, s, weights, columns + t * PANEL_BLOCK, scales + t, acc + t * PANEL_ROWS);
-    for (; t < num_rows; t++)
-        add_rows_int16(dtype, 1, s, weights, columns + t * PANEL_BLOCK, scales + t, acc + t * PANEL_ROWS);
+    sums[0] = lower;
+    sums[1] = upper;
 }
 
 INLINE void add_block_int16(enum dtype dtype, const uint8_t *header, const uint8_t *block,
                             const int16_t *columns, const struct act_scale *scales, int num_rows, float *acc)
 {
-    for (int half = 0; half < 2; half++) {
-        const struct block_scales s = load_scales(dtype, header, block, half);
+    __m256i sums[2][ACT_TILE_ROWS][2];
+    struct block_scales s[2];
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; quarter++) {
+        const int second = panel_has_two_scales(dtype) ? quarter / 2 : 0;
+        const bool add = panel_has_two_scales(dtype) ? quarter % 2 : quarter > 0;
         __m256i weights[8];
-        load_half(dtype, block, half, weights);
-        add_tile_int16(dtype, &s, weights, columns, scales, num_rows, acc + half * HALF_ROWS);
+        load_wide(dtype, block, quarter, weights);
+#pragma GCC unroll 2
+        for (int t = 0; t < num_rows; t++)
+            dot_wide(weights, columns + t * PANEL_BLOCK + 8 * quarter, add, sums[second][t]);
     }
+    load_both_scales(dtype, header, block, s);
+#pragma GCC unroll 2
+    for (int t = 0; t < num_rows; t++)
+        add_row(dtype, s, sums[0][t], sums[panel_has_two_scales(dtype)][t], &scales[t], acc + t * PANEL_ROWS);
 }
 
 typedef void block_product(const uint8_t *header, const uint8_t *block, const void *columns,
