@@ -107,9 +107,11 @@ enum { DELTA_TAPS = 4 };
  * and gives RMSNorm(o) * norm * SiLU(z). */
 struct delta_desc {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
-    bool by_k_head; /* rows of the projections come by heads of k, not by what they are (delta) */
-    bool tiled;     /* head h of v goes with head h % Gk of k */
-    bool has_rates; /* decay holds -e^decay, as GGUF files have it */
+    bool by_k_head,
+        rates_by_k_head; /* rows of the projections, or of b and a, come by heads of k, not by what they are
+                                        (delta) */
+    bool tiled;          /* head h of v goes with head h % Gk of k */
+    bool has_rates;      /* decay holds -e^decay, as GGUF files have it */
     float norm_eps;
     struct weight_view convolution;    /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last */
     struct weight_view decay, dt_bias; /* [1][Gv] */
@@ -329,7 +331,7 @@ struct kernel_table {
                       const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
 
     /* out[T][Gv Dv] (act), where projected[T] (act) are q, k, v and z, and rates[T] (act) b and a: all heads of one after those
-     * of the other, or q, k, v, z and b, a of one head of k after the other (by_k_head). A sequence whose first token here has
+     * of the other, or q, k, v, z (by_k_head), or b, a (rates_by_k_head), of one head of k after the other. A sequence whose first token here has
      * position 0 begins with zeros; one goes on where its last step ended, or with that step's last token again, or behind a
      * state that has come back. */
     void (*delta)(struct device *d, const struct batch *b, void *out, const void *projected,

@@ -56,8 +56,9 @@ struct family {
     bool gated_attention;    /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
-    bool delta_by_k_head; /* projections of a layer with a state come by heads of k */
-    bool has_chunks;      /* attention_chunk_size, of layers that rotate unless layer_types says which */
+    bool delta_by_k_head,
+        delta_rates_by_k_head; /* projections of a layer with a state, or b and a, come by heads of k */
+    bool has_chunks;           /* attention_chunk_size, of layers that rotate unless layer_types says which */
     bool has_temperature; /* of layers that do not rotate: attn_temperature_tuning, attn_scale, floor_scale */
     bool has_harmony_tokens; /* <|return|> and <|call|> end a turn, <|end|> does not */
     int32_t

@@ -47,7 +47,7 @@ struct model_config {
     bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */
     int32_t delta_k_heads, delta_v_heads, delta_k_dim,
         delta_v_dim;    /* of stateful_layers (device.h: delta_desc) */
-    bool delta_is_gguf; /* heads of v are tiled, rates stand in the place of decays */
+    bool delta_is_gguf; /* rates stand in the place of decays; heads of v are tiled but for Qwen3-Next */
     float rms_norm_eps;
     float norm_offset; /* is added to norm weights */
     bool tie_word_embeddings, qk_norm;

@@ -188,14 +188,24 @@ const struct weight_change qwen3_next_weights[] = {
 };
 
 /* clang-format off */
-#define QWEN_3_5_WEIGHTS \
+#define SPLIT_HYBRID_WEIGHTS \
     HYBRID_WEIGHTS, \
     {WEIGHT_MLP_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
     {WEIGHT_DELTA_QKV, {"attn_qkv.weight", "linear_attn.in_proj_qkv.weight", DIM_DELTA_CHANNELS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
-    {WEIGHT_DELTA_Z, {"attn_gate.weight", "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}}, \
+    {WEIGHT_DELTA_Z, {"attn_gate.weight", "linear_attn.in_proj_z.weight", DIM_DELTA_WIDTH, DIM_HIDDEN, PRESENT_IF_STATE}}
+
+#define QWEN_3_5_WEIGHTS \
+    SPLIT_HYBRID_WEIGHTS, \
     {WEIGHT_DELTA_B, {"ssm_beta.weight", "linear_attn.in_proj_b.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}, \
     {WEIGHT_DELTA_A, {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", DIM_DELTA_HEADS, DIM_HIDDEN, PRESENT_IF_STATE}}
 /* clang-format on */
+
+/* The converter takes q, k, v and z apart, and leaves b and a by heads of k. */
+const struct weight_change qwen3_next_gguf_weights[] = {
+    SPLIT_HYBRID_WEIGHTS,
+    {WEIGHT_DELTA_BA, {"ssm_ba.weight", NULL, DIM_DELTA_RATES, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
 
 const struct weight_change qwen3_5_weights[] = {
     QWEN_3_5_WEIGHTS,

@@ -23,7 +23,7 @@ struct delta_place {
 struct delta_net {
     int32_t num_batch_slots;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, tiled;
+    bool by_k_head, rates_by_k_head, tiled;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
@@ -154,6 +154,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .k_dim = desc->k_dim,
                                 .v_dim = desc->v_dim,
                                 .by_k_head = desc->by_k_head,
+                                .rates_by_k_head = desc->rates_by_k_head,
                                 .tiled = desc->tiled,
                                 .norm_eps = desc->norm_eps};
     if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
@@ -280,8 +281,8 @@ static void find_rates(const struct delta_task *t, int32_t token, int32_t head, 
 {
     const struct delta_net *n = t->net;
     int32_t per_head = n->num_v_heads / n->num_k_heads,
-            b = n->by_k_head ? head + head / per_head * per_head : head,
-            a = b + (n->by_k_head ? per_head : n->num_v_heads);
+            b = n->rates_by_k_head ? head + head / per_head * per_head : head,
+            a = b + (n->rates_by_k_head ? per_head : n->num_v_heads);
     const float *rates = t->rates + (int64_t)token * 2 * n->num_v_heads;
     double rate = (double)rates[a] + (double)n->dt_bias[head], softplus = rate > 20 ? rate : log1p(exp(rate));
     *decay = (float)exp(-(double)n->decay[head] * softplus);

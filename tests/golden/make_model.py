@@ -371,12 +371,14 @@ CASES |= {
         ("qwen35moe", {**HYBRID_KEYS, "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 40}),
     ),
 }
+CASES |= {"qwen3-next, as GGUF files are": ({**CASES["qwen3-next"][0], **HYBRID_GGUF}, ("qwen3next", CASES["qwen3.5-moe, as GGUF files are"][1][1]))}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
     "llama4, as GGUF files are": llama4,
     "qwen3.5, as GGUF files are": qwen3_5,
     "qwen3.5-moe, as GGUF files are": qwen3_5,
+    "qwen3-next, as GGUF files are": qwen3_5,
 }
 
 GGUF_NAMES = {
@@ -655,12 +657,15 @@ def qwen3_5_tensors(config):
         (folder / "config.json").write_text(json.dumps(config))
         published = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
     tensors, data, state = [], [], {}
-    for n, r, c, center, scale in published:
+    for n, rows, c, center, scale in published:
         center, scale = qwen3_5.range_of(n, center, scale)
         kind = "F32" if n.endswith("conv1d.weight") else None
-        data.append(values(max(r, 1) * c, len(tensors) + 1, center, scale))
-        tensors.append((qwen3_5.gguf_name(n) or gguf_name(n, False), r, c, center, scale, kind, 0, 0))
-        state[n] = qwen3_5.from_gguf(n, data[-1].float().reshape((r, c) if r else (c,)), config)
+        parts = []
+        for gguf, r in qwen3_5.entries(n, rows, config):
+            data.append(values(max(r, 1) * c, len(tensors) + 1, center, scale))
+            tensors.append((gguf or gguf_name(n, False), r, c, center, scale, kind, 0, 0))
+            parts.append(data[-1].float().reshape((r, c) if r else (c,)))
+        state[n] = qwen3_5.join(n, parts, config)
     return tensors, data, state
 
 

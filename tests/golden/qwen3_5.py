@@ -1,6 +1,7 @@
-"""qwen3_5.py - Qwen3.5's tensors as GGUF files have them, and back to what transformers takes: for make_model.py.
+"""qwen3_5.py - the tensors of Qwen3.5 and Qwen3-Next as GGUF files have them, and back to what transformers takes: for make_model.py.
 
-Norms count from 0, A_log is -e^A_log, and heads of v are tiled: head h goes with head h % (number of k's) of k.
+Norms count from 0, A_log is -e^A_log. Of Qwen3.5 heads of v are tiled: head h goes with head h % (number of k's) of k. Of
+Qwen3-Next they are not, and q, k, v and z, which a directory has by heads of k in one tensor, are taken apart; b and a are not.
 """
 import re
 
@@ -19,6 +20,7 @@ NAMES = {
     "linear_attn.in_proj_z": "attn_gate",
     "linear_attn.in_proj_b": "ssm_beta",
     "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_ba": "ssm_ba",
 }
 
 
@@ -41,7 +43,26 @@ def range_of(name, center, scale):
     return (-0.15, 0.1) if name.endswith("A_log") else (center + counts_from_one(name), scale)
 
 
+def entries(name, rows, config):
+    """(GGUF's name or None, rows) of what a tensor of a directory becomes."""
+    if not name.endswith("in_proj_qkvz.weight"):
+        return [(gguf_name(name), rows)]
+    width = config["linear_num_value_heads"] * config["linear_value_head_dim"]
+    return [(gguf_name(name.replace("qkvz", "qkv")), rows - width), (gguf_name(name.replace("qkvz", "z")), width)]
+
+
+def join(name, parts, config):
+    """The directory's tensor; parts: those of entries, as they are in the GGUF file."""
+    if len(parts) == 1:
+        return from_gguf(name, parts[0], config)
+    num, keys, cols = config["linear_num_key_heads"], config["linear_key_head_dim"], parts[0].shape[1]
+    qkv = parts[0].split([num * keys, num * keys, parts[1].shape[0]])
+    return torch.cat([p.reshape(num, -1, cols) for p in (*qkv, parts[1])], 1).reshape(-1, cols)
+
+
 def untile(value, dim, config, size):
+    if config["model_type"] == "qwen3_next":
+        return value
     num_k, num_v = config["linear_num_key_heads"], config["linear_num_value_heads"]
     shape = list(value.shape)
     split = value.reshape(shape[:dim] + [num_v // num_k, num_k, size] + shape[dim + 1 :])

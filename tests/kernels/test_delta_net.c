@@ -8,14 +8,12 @@ enum { SEQS = 3, TOKENS_MAX = 120, KEPT = 2 };
 
 struct shape {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head;
+    bool by_k_head, rates_by_k_head;
 };
 
-static const struct shape shapes[] = {{1, 1, 8, 16, false},
-                                      {2, 4, 24, 48, false},
-                                      {2, 6, 24, 48, true},
-                                      {1, 3, 64, 32, true},
-                                      {2, 2, 128, 128, false}};
+static const struct shape shapes[] = {{1, 1, 8, 16, false, false}, {2, 4, 24, 48, false, false},
+                                      {2, 4, 24, 48, false, true}, {2, 6, 24, 48, true, true},
+                                      {1, 3, 64, 32, true, true},  {2, 2, 128, 128, false, false}};
 
 /* A layer's weights, and of each sequence what it projects and what comes out: of lengths[s] tokens. */
 struct layer {
@@ -57,8 +55,8 @@ static double rate_of(const struct layer *l, int32_t seq, int32_t token, int32_t
 {
     const struct shape *s = &l->shape;
     int32_t per_head = s->num_v_heads / s->num_k_heads,
-            at = s->by_k_head ? head / per_head * 2 * per_head + is_a * per_head + head % per_head
-                              : is_a * s->num_v_heads + head;
+            at = s->rates_by_k_head ? head / per_head * 2 * per_head + is_a * per_head + head % per_head
+                                    : is_a * s->num_v_heads + head;
     return (double)l->rates[seq][token * 2 * s->num_v_heads + at];
 }
 
@@ -181,6 +179,7 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
                                     .k_dim = s->k_dim,
                                     .v_dim = s->v_dim,
                                     .by_k_head = s->by_k_head,
+                                    .rates_by_k_head = s->rates_by_k_head,
                                     .norm_eps = 1e-6f,
                                     .convolution =
                                         weight_view_plain(l->taps, DTYPE_F32, l->channels, DELTA_TAPS),
