@@ -25,10 +25,9 @@ INLINE __m256i widen(__m256i sums)
     return _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
 }
 
-INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high)
+INLINE __m256i add_sums(__m256i low, __m256i high)
 {
-    if (!has_fifth_bits(dtype)) return widen(_mm256_add_epi16(low, high));
-    return _mm256_add_epi32(widen(low), widen(high));
+    return _mm256_add_epi16(low, high);
 }
 
 INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns)

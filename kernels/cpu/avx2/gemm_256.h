@@ -8,9 +8,9 @@
  * wait in memory, and so do those of a tile between blocks.
  *
  * The including file defines splits (whether its bytes must be of 5 bits at most, so that a table's values of 8 bits are
- * multiplied as two nibbles), dot_columns (16 columns of all 16 rows times those of one row of activations), widen (its
- * sums as 32-bit integers), join (of both halves of a block, as 32-bit integers) and add_pairs (sum plus two products of
- * 16-bit integers in each lane) below this one. */
+ * multiplied as two nibbles), dot_columns (16 columns of all 16 rows times those of one row of activations), add_sums (of
+ * two of its sums), widen (its sums as 32-bit integers) and add_pairs (sum plus two products of 16-bit integers in each
+ * lane) below this one. */
 #ifndef KERNELS_CPU_AVX2_GEMM_256_H
 #define KERNELS_CPU_AVX2_GEMM_256_H
 
@@ -35,7 +35,7 @@ struct block_scales {
 INLINE bool splits(enum dtype dtype);
 INLINE void dot_columns(const __m256i weights[8], const int8_t *columns, __m256i sums[2]);
 INLINE __m256i widen(__m256i sums);
-INLINE __m256i join(enum dtype dtype, __m256i low, __m256i high);
+INLINE __m256i add_sums(__m256i low, __m256i high);
 INLINE __m256i add_pairs(__m256i sum, __m256i weights, __m256i columns);
 
 INLINE bool takes_int16(enum dtype dtype)
@@ -279,6 +279,8 @@ INLINE void load_both_scales(enum dtype dtype, const uint8_t *header, const uint
 INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_t *block,
                            const int8_t *columns, const struct act_scale *scales, int num_rows, float *acc)
 {
+    const bool together =
+        !panel_has_two_scales(dtype) && !has_fifth_bits(dtype); /* 5 bits: too large for 16 */
     __m256i sums[2][ACT_TILE_ROWS][2];
     struct block_scales s[2];
 #pragma GCC unroll 2
@@ -286,8 +288,17 @@ INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_
         __m256i weights[8];
         load_columns(dtype, block, second, weights);
 #pragma GCC unroll 2
-        for (int t = 0; t < num_rows; t++)
-            dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, sums[second][t]);
+        for (int t = 0; t < num_rows; t++) {
+            __m256i dots[2];
+            dot_columns(weights, columns + t * PANEL_BLOCK + 16 * second, dots);
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                if (second && together)
+                    sums[0][t][half] = add_sums(sums[0][t][half], dots[half]);
+                else
+                    sums[second][t][half] = dots[half];
+            }
+        }
     }
     load_both_scales(dtype, header, block, s);
 #pragma GCC unroll 2
@@ -295,9 +306,10 @@ INLINE void add_block_int8(enum dtype dtype, const uint8_t *header, const uint8_
         __m256i low[2], high[2];
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
-            low[half] = panel_has_two_scales(dtype) ? widen(sums[0][t][half])
-                                                    : join(dtype, sums[0][t][half], sums[1][t][half]);
-            high[half] = widen(sums[1][t][half]);
+            low[half] = widen(sums[0][t][half]);
+            high[half] = together ? low[half] : widen(sums[1][t][half]);
+            if (!together && !panel_has_two_scales(dtype))
+                low[half] = _mm256_add_epi32(low[half], high[half]);
         }
         add_row(dtype, s, low, high, &scales[t], acc);
     }
