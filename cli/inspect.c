@@ -63,6 +63,14 @@ static void print_shapes(const struct config *config, const struct model_cost *m
            !c->sliding_window      ? ""
            : c->windows_are_chunks ? ", attention in chunks"
                                    : ", sliding window");
+    if (c->latent.rank > 0)
+        printf("latents       rank %d, Q %d; a head's q and k %d + %d rotated, v %d; K/V are the latent with "
+               "what is "
+               "rotated, and the latent\n",
+               c->latent.rank, c->latent.q_rank, c->latent.plain_dim, c->latent.rotary_dim,
+               c->latent.value_dim);
+    if (c->num_expert_groups > 1)
+        printf("groups        experts of %d of %d\n", c->num_chosen_expert_groups, c->num_expert_groups);
     printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);
     printf("vocabulary    %d%s\n", c->vocab_size, c->tie_word_embeddings ? ", tied" : "");
     printf("context       %d tokens\n", c->max_position_embeddings);

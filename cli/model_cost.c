@@ -32,6 +32,12 @@ static void add_layer(struct operation_cost costs[NUM_OPERATIONS], const struct 
                   {WEIGHT_K, OPERATION_QKV},
                   {WEIGHT_V, OPERATION_QKV},
                   {WEIGHT_O, OPERATION_ATTENTION_OUTPUT},
+                  {WEIGHT_LATENT_Q_A, OPERATION_QKV},
+                  {WEIGHT_LATENT_Q_B, OPERATION_QKV},
+                  {WEIGHT_LATENT_KV_A, OPERATION_QKV},
+                  {WEIGHT_LATENT_KV_B, OPERATION_QKV}, /* half of it is behind attention */
+                  {WEIGHT_LATENT_K_B, OPERATION_QKV},
+                  {WEIGHT_LATENT_V_B, OPERATION_ATTENTION_OUTPUT},
                   {WEIGHT_DELTA_QKV, OPERATION_QKV},
                   {WEIGHT_DELTA_Z, OPERATION_QKV},
                   {WEIGHT_DELTA_QKVZ, OPERATION_QKV},

@@ -74,11 +74,17 @@ struct expert_desc {
     struct weight_view gate_bias, up_bias, down_bias; /* [I], [I], [H]; data NULL: none */
 };
 
+enum { MOE_GROUPS_MAX = 64 };
+
 /* A mixture of experts: of each token's E scores the num_chosen largest, of equal ones those of the lower experts; what
  * these experts make of the token, times their scores, is added in the order of experts, so that it does not depend on
- * who else has chosen them. A shared expert is chosen by every token and comes last. */
+ * who else has chosen them. A shared expert is chosen by every token and comes last. Where experts are in groups, of equal
+ * size, one after the other, those of the num_chosen_groups best are chosen from: a group is as good as its best score, or
+ * as its best two (groups_by_two). */
 struct moe_desc {
-    int32_t num_experts, num_chosen; /* E */
+    int32_t num_experts, num_chosen;       /* E */
+    int32_t num_groups, num_chosen_groups; /* num_groups 0 or 1: none */
+    bool groups_by_two;
     enum router_scores scores;
     bool normalize; /* the scores of those chosen are divided by their sum */
     float scale;    /* and multiplied by this */
@@ -94,6 +100,28 @@ struct moe_desc {
 };
 
 struct moe; /* device's own */
+
+/* Latent attention (DeepSeek-AI, "DeepSeek-V2", 2024): K and V of a token are products of one vector c of rank r, its
+ * latent, and it is c that is kept. Of x come q = x q^T, or RMSNorm(x q_a^T) q_b^T, Hq heads of Dn + Dr, and x kv_a^T, of
+ * r + Dr; c = RMSNorm of the first r. A head's K and V are k = [k_b c | the last Dr] and v = v_b c, where the Dr values are rotated. As
+ *
+ *   q . k = (k_b^T q_n) . c + q_r . k_r        sum of p v = v_b (sum of p c)
+ *
+ * that is attention of Hq heads of D = Dr + r over one K/V head, K = [k_r | c], V = [c | zeros]. */
+struct latent_desc {
+    int32_t num_heads, plain_dim, rotary_dim, value_dim, rank; /* Hq, Dn, Dr, Dv, r */
+    float norm_eps;
+    struct weight_view q;        /* [Hq (Dn + Dr)][H]; data NULL: q_a, q_norm and q_b */
+    struct weight_view q_a, q_b; /* [R][H], [Hq (Dn + Dr)][R] */
+    struct weight_view q_norm;   /* [1][R] */
+    struct weight_view kv_a;     /* [r + Dr][H] */
+    struct weight_view kv_norm;  /* [1][r] */
+    struct weight_view
+        kv_b; /* [Hq (Dn + Dv)][r]: k_b and v_b of a head, then of the next; data NULL: k_b, v_b */
+    struct weight_view k_b, v_b; /* [Hq r][Dn]: transposed heads; [Hq Dv][r] */
+};
+
+struct latent; /* device's own */
 
 enum { DELTA_TAPS = 4 };
 
@@ -237,6 +265,9 @@ struct kernel_table {
     /* As linear_create, for a mixture of experts. NULL where the device has none. */
     int (*moe_create)(struct device *d, const struct moe_desc *desc, struct moe **out,
                       struct error *err) must_check;
+    /* As linear_create, for latent attention. NULL where the device has none, and of the two operations of it. */
+    int (*latent_create)(struct device *d, const struct latent_desc *desc, struct latent **out,
+                         struct error *err) must_check;
     /* As linear_create, for a layer with a state; the states of all batch_slots come with it, and limits.num_states places for
      * kept ones. NULL where the device has none, and of the four operations on them. */
     int (*delta_net_create)(struct device *d, const struct delta_desc *desc, struct delta_net **out,
@@ -329,6 +360,13 @@ struct kernel_table {
      * chunk reach, or what its sequence's mask says (mask.h). Prefill half by FlashAttention-2, decode half by Flash-Decoding. */
     void (*attention)(struct device *d, const struct batch *b, void *out, const void *qkv,
                       const struct kv_pool *pool, int32_t layer, const struct attention_args *args);
+
+    /* Before rope_kv_write, qkv[T][(Hq + 2) D] (act) of x[T][H] (act): each head of q and the one of K as [Dr | r], V as
+     * [r | zeros]. Behind attention, out[T][Hq Dv] (act) = v_b times the first r of each head of x[T][Hq D] (act). */
+    void (*latent_qkv)(struct device *d, const struct batch *b, void *qkv, const void *x,
+                       const struct latent *latent);
+    void (*latent_values)(struct device *d, const struct batch *b, void *out, const void *x,
+                          const struct latent *latent);
 
     /* out[T][Gv Dv] (act), where projected[T] (act) are q, k, v and z, and rates[T] (act) b and a: all heads of one after those
      * of the other, or q, k, v, z (by_k_head), or b, a (rates_by_k_head), of one head of k after the other. A sequence whose first token here has

@@ -140,6 +140,23 @@ static const struct family families[] = {
         .has_router_bias = true,
         .max_position_embeddings = 131072,
     },
+#define LATENT                                                                                               \
+    .weight_changes = latent_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
+    .latent_attention = true, .has_experts = true, .gguf_tells_scores = true,                                \
+    .kv_heads_may_be_missing = true
+    {
+        .names = {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, /* as GGUF all of them */
+        LATENT,
+        .max_position_embeddings = 2048,
+    },
+    {
+        .names = {NULL, "DeepseekV3ForCausalLM", "deepseek_v3"}, /* R1, V3.1, Kimi K2 too */
+        LATENT,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .has_router_bias = true,
+        .max_position_embeddings = 4096,
+    },
 #define HYBRID                                                                                               \
     .qk_norm = true, .norms_add_one = true, .partial_rotary = true, .rotary_part = 0.25,                     \
     .gated_attention = true, .full_attention_interval = 4, .head_dim = 256, .max_position_embeddings = 32768
@@ -204,8 +221,6 @@ static const struct other_family {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"granitemoe", "GraniteMoeForCausalLM", "granitemoe"}, "a mixture of experts"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
-    {{"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2"}, "latent attention and a mixture of experts"},
-    {{"deepseek2", "DeepseekV3ForCausalLM", "deepseek_v3"}, "latent attention and a mixture of experts"},
     {{"bert", "BertModel", "bert"}, "attention to both sides"},
 };
 

@@ -53,6 +53,7 @@ struct family {
     bool has_query_scalar;   /* scores are divided by the root of query_pre_attn_scalar */
     bool partial_rotary;     /* partial_rotary_factor counts */
     double rotary_part;      /* it, where none is given; 0: 1 */
+    bool latent_attention;   /* kernels/device.h: latent_desc */
     bool gated_attention;    /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
@@ -69,6 +70,7 @@ struct family {
     enum router_scores router_scores;
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;
+    bool gguf_tells_scores;     /* how the router's logits become scores, and whether it has a bias */
     bool hf_experts_alternate;  /* the rows of gate and up take turns in the tensor that has both */
     bool hf_experts_transposed; /* tensors of all experts are [E][columns][rows] */
     bool scales_expert_input;   /* by the score, not what an expert makes of it */

@@ -37,11 +37,16 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
         k->delta(d, b, m->attended, m->projected, m->gates, layer->delta_net);
         return;
     }
-    k->linear(d, b, ROWS_TOKENS, gated ? m->projected : m->qkv, m->normed, layer->qkv);
+    if (layer->latent)
+        k->latent_qkv(d, b, m->qkv, m->normed, layer->latent);
+    else
+        k->linear(d, b, ROWS_TOKENS, gated ? m->projected : m->qkv, m->normed, layer->qkv);
     if (gated) k->split_gates(d, b, m->qkv, m->gates, m->projected, &layer->attention);
     k->rope_kv_write(d, b, m->qkv, m->kv_pool, layer->kv_layer, &layer->rope);
     if (!is_wanted) return;
-    k->attention(d, b, m->attended, m->qkv, m->kv_pool, layer->kv_layer, &layer->attention);
+    k->attention(d, b, layer->latent ? m->projected : m->attended, m->qkv, m->kv_pool, layer->kv_layer,
+                 &layer->attention);
+    if (layer->latent) k->latent_values(d, b, m->attended, m->projected, layer->latent);
     if (gated) k->apply_gates(d, b, m->attended, m->gates, &layer->attention);
 }
 

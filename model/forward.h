@@ -10,15 +10,16 @@
 
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
-    struct linear *qkv, *o;                    /* qkv NULL where there is delta_net */
+    struct linear *qkv, *o;                    /* qkv NULL where there is delta_net or latent */
     struct linear *projections, *rates;        /* of delta_net: q, k, v and z; b and a */
     struct delta_net *delta_net;               /* NULL: the layer has attention */
+    struct latent *latent;                     /* in the place of qkv; NULL: attention is not latent */
     struct linear *gate_up, *down;             /* NULL where there is moe */
     struct moe *moe;                           /* NULL: the layer has one MLP */
     struct rope_args rope;                     /* with the layer's q and k norms */
     struct attention_args attention;
     int32_t kv_layer;    /* of the blocks of its group */
-    int32_t mixed_width; /* of what o multiplies: Q, or all values of a delta_net */
+    int32_t mixed_width; /* of what o multiplies: Q, or all values of a delta_net or of latent attention */
 };
 
 struct model {
@@ -34,7 +35,8 @@ struct model {
     /* device memory for the largest step */
     void *residual;                              /* [T][H] (res) */
     void *normed, *qkv, *attended, *delta, *mlp; /* (act) [T][H] [T][Q+2KV] [T][Q] [T][H] [T][I] */
-    /* (act) NULL where no layer has gates or a state: what attention with gates, or a delta_net, is made of; gates, or rates */
+    /* (act) NULL where no layer needs them: what attention with gates, or a delta_net, is made of, or what latent attention
+     * leaves; gates, or rates */
     void *projected, *gates;
     void *logit_residual; /* [R][H] (res) */
     void *logit_rows;     /* [R][H] (act) */

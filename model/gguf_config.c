@@ -112,7 +112,8 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"residual_scale", family->has_multipliers},
         {"embedding_scale", family->has_multipliers},
         {"logit_scale", family->has_multipliers},
-        {"rope.scaling.yarn_log_multiplier", false},
+        {"rope.scaling.yarn_log_multiplier", family->latent_attention},
+        {"expert_group_count", family->latent_attention},
     };
     double value;
     struct gguf_array array;
@@ -134,9 +135,43 @@ static void take_chunks(struct model_config *c, bool has_none)
     c->temperature_floor = 8192;
 }
 
+/* Sizes of heads, and how many have K and V: of those that keep latents the file says both what is kept and what it stands
+ * for (..._mla), or, if it is older, the latter alone. */
+static int read_latent(struct keys *k, struct model_config *c)
+{
+    int64_t ignored;
+    const bool has_both = find_int(k, "attention.key_length_mla", &ignored);
+    const int32_t key_dim = required_int(k, has_both ? "attention.key_length_mla" : "attention.key_length");
+    c->latent = (struct latent_config){
+        .rank = required_int(k, "attention.kv_lora_rank"),
+        .q_rank = find_int(k, "attention.q_lora_rank", &ignored) && ignored != 0
+                      ? required_int(k, "attention.q_lora_rank")
+                      : 0,
+        .rotary_dim = required_int(k, "rope.dimension_count"),
+        .value_dim = required_int(k, has_both ? "attention.value_length_mla" : "attention.value_length"),
+        .is_split = gguf_find_tensor(k->gguf, "blk.0.attn_k_b.weight").data != NULL};
+    c->latent.plain_dim = key_dim - c->latent.rotary_dim;
+    if (c->latent.plain_dim < 1)
+        return fail(k, STATUS_INVALID, "heads have %d values, of which %d are rotated", key_dim,
+                    c->latent.rotary_dim);
+    model_config_take_latent(c);
+    return k->status;
+}
+
+static void read_head_dim(struct keys *k, struct model_config *c)
+{
+    int64_t value_length;
+    c->head_dim = find_int(k, "attention.key_length", &value_length) ? required_int(k, "attention.key_length")
+                                                                     : c->hidden_size / c->num_heads;
+    if (find_int(k, "attention.value_length", &value_length) && value_length != c->head_dim)
+        fail(k, STATUS_UNSUPPORTED,
+             "keys have %d values a head and values %" PRId64 "; only equal ones are supported", c->head_dim,
+             value_length);
+}
+
 static int read_shape(struct keys *k, struct model_config *c)
 {
-    int64_t window = 0, value_length, num_guessing;
+    int64_t window = 0, num_guessing;
     double eps = 0;
     c->hidden_size = required_int(k, "embedding_length");
     c->intermediate_size = int_of_all_layers(k, "feed_forward_length", 0);
@@ -153,12 +188,11 @@ static int read_shape(struct keys *k, struct model_config *c)
                     key_name(k, "attention.layer_norm_rms_epsilon").text);
     c->rms_norm_eps = (float)eps;
     assert_debug(c->num_heads > 0); /* also after a problem */
-    c->head_dim = find_int(k, "attention.key_length", &value_length) ? required_int(k, "attention.key_length")
-                                                                     : c->hidden_size / c->num_heads;
-    if (find_int(k, "attention.value_length", &value_length) && value_length != c->head_dim)
-        return fail(k, STATUS_UNSUPPORTED,
-                    "keys have %d values a head and values %" PRId64 "; only equal ones are supported",
-                    c->head_dim, value_length);
+    if (c->family->latent_attention)
+        read_latent(k, c);
+    else
+        read_head_dim(k, c);
+    if (k->status) return k->status;
     bool has_window = find_int(k, "attention.sliding_window", &window);
     if (window > 0 && window <= INT32_MAX) c->sliding_window = (int32_t)window;
     if (c->family->has_chunks) take_chunks(c, has_window && window == 0);
@@ -190,11 +224,31 @@ static void read_multipliers(struct keys *k, struct model_config *c)
         c->attention_scale = (float)(1 / sqrt((double)c->hidden_size / c->num_heads));
 }
 
+/* How experts are chosen. */
+static int read_choice(struct keys *k, struct model_config *c)
+{
+    enum { TELLS_SOFTMAX = 1, TELLS_SIGMOID = 2 };
+    int64_t scores = 0, num_groups;
+    c->router_scores = c->family->router_scores;
+    c->has_router_bias = c->family->has_router_bias;
+    find_int(k, "expert_gating_func", &scores);
+    if (c->family->gguf_tells_scores && scores == TELLS_SIGMOID) {
+        c->router_scores = ROUTER_SIGMOID;
+        c->has_router_bias = true;
+    }
+    if (scores != 0 && scores != (c->router_scores == ROUTER_SIGMOID ? TELLS_SIGMOID : TELLS_SOFTMAX))
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is %" PRId64 ", which is not supported",
+                    key_name(k, "expert_gating_func").text, scores);
+    if (!find_int(k, "expert_group_count", &num_groups) || num_groups < 2) return k->status;
+    c->num_expert_groups = required_int(k, "expert_group_count");
+    c->num_chosen_expert_groups = required_int(k, "expert_group_used_count");
+    return k->status;
+}
+
 static int read_experts(struct keys *k, struct model_config *c)
 {
-    int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0, scores = 0;
+    int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0;
     double scale = 1;
-    bool is_sigmoid = c->family->router_scores == ROUTER_SIGMOID;
     find_int(k, "expert_count", &num);
     if (num == 0 && !c->family->has_experts) return k->status;
     c->num_experts = required_int(k, "expert_count");
@@ -209,9 +263,7 @@ static int read_experts(struct keys *k, struct model_config *c)
     find_int(k, "leading_dense_block_count", &first);
     find_int(k, "interleave_moe_layer_step", &step);
     find_real(k, "expert_weights_scale", &scale);
-    if (find_int(k, "expert_gating_func", &scores) && scores != 0 && scores != (is_sigmoid ? 2 : 1))
-        return fail(k, STATUS_UNSUPPORTED, "the key %s is %" PRId64 ", which is not supported",
-                    key_name(k, "expert_gating_func").text, scores);
+    if (read_choice(k, c)) return k->status;
     c->expert_intermediate_size = (int32_t)min_of(max_of(width, (int64_t)0), (int64_t)INT32_MAX);
     c->shared_intermediate_size = (int32_t)min_of(max_of(shared, (int64_t)0), (int64_t)INT32_MAX);
     c->router_scale = scale == 0 ? 1 : (float)scale;
@@ -309,7 +361,7 @@ static int read_rope_type(struct keys *k, struct rope_config *rope)
 
 static int read_yarn(struct keys *k, const struct model_config *c, struct rope_config *rope)
 {
-    double attention_factor = 1, ext_factor = 1;
+    double attention_factor = 1, ext_factor = 1, log_multiplier;
     int64_t original = c->max_position_embeddings;
     find_int(k, "rope.scaling.original_context_length", &original);
     if (original < 1 || original > INT32_MAX)
@@ -326,8 +378,12 @@ static int read_yarn(struct keys *k, const struct model_config *c, struct rope_c
     find_real(k, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
     if (!find_real(k, "rope.scaling.attn_factor", &attention_factor))
         find_real(k, "rope.scaling.yarn_attn_factor", &attention_factor);
-    /* GGUF's factor comes on top of yarn's own */
-    rope->attention_factor = attention_factor * (rope->factor > 1 ? 0.1 * log(rope->factor) + 1 : 1);
+    rope->attention_factor = attention_factor;
+    const double stretch = rope->factor > 1 ? log(rope->factor) : 0;
+    if (c->latent.rank > 0 && find_real(k, "rope.scaling.yarn_log_multiplier", &log_multiplier))
+        rope->score_factor = pow(1 + log_multiplier * stretch, 2);
+    if (c->latent.rank == 0) /* GGUF's factor comes on top of yarn's own */
+        rope->attention_factor *= 0.1 * stretch + 1;
     return STATUS_OK;
 }
 
@@ -369,8 +425,11 @@ static int read_rope(struct keys *k, struct model_config *c)
 {
     struct rope_config *rope = &c->rope;
     int64_t rotary_dim = c->head_dim;
-    *rope = (struct rope_config){
-        .style = c->family->gguf_rope_style, .theta = 10000, .factor = 1, .attention_factor = 1};
+    *rope = (struct rope_config){.style = c->family->gguf_rope_style,
+                                 .theta = 10000,
+                                 .factor = 1,
+                                 .attention_factor = 1,
+                                 .score_factor = 1};
     find_real(k, "rope.freq_base", &rope->theta);
     find_int(k, "rope.dimension_count", &rotary_dim);
     if (rotary_dim < 1 || rotary_dim > c->head_dim)
@@ -435,6 +494,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     snprintf(config->architecture, sizeof config->architecture, "%s", k.architecture);
     config->qkv_bias = config->family->qkv_bias;
     read_multipliers(&k, config);
+    if (config->latent.rank > 0) config->attention_scale *= (float)config->rope.score_factor;
     model_config_take_family(config);
     if (config->family->qk_norm_of_ones) config->qk_norm = config->num_experts != 128; /* it stands nowhere */
     if (config->family->qk_norm_may_be)

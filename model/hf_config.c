@@ -104,6 +104,23 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->norm_offset = family->norms_add_one ? 1 : 0;
 }
 
+/* In the place of K/V heads. */
+static int read_latent(struct json_reader *r, struct model_config *c)
+{
+    const bool has_no_q_rank = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(r->object, "q_lora_rank"));
+    if (!c->family->latent_attention) return STATUS_OK;
+    c->latent = (struct latent_config){.rank = size_of(r, "kv_lora_rank", 512),
+                                       .q_rank = has_no_q_rank ? 0 : size_of(r, "q_lora_rank", 1536),
+                                       .plain_dim = size_of(r, "qk_nope_head_dim", 128),
+                                       .rotary_dim = size_of(r, "qk_rope_head_dim", 64),
+                                       .value_dim = size_of(r, "v_head_dim", 128)};
+    model_config_take_latent(c);
+    if (c->qkv_bias)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: attention_bias is set, which is not supported",
+                         r->path);
+    return r->status;
+}
+
 /* The first of some keys that is there; 0: none is. */
 static int32_t int_of_first(struct json_reader *r, const char *const *keys, int32_t num_keys)
 {
@@ -140,6 +157,29 @@ static void read_sparse_layers(struct json_reader *r, struct model_config *c)
     change_layers(json_find(r, "mlp_only_layers"), c->sparse_layers, false);
 }
 
+/* Groups of experts, and how a model says that it chooses. */
+static int read_choice(struct json_reader *r, struct model_config *c)
+{
+    const bool is_sigmoid = c->router_scores == ROUTER_SIGMOID;
+    const char *scores = is_sigmoid ? "sigmoid" : "softmax",
+               *method = is_sigmoid ? "noaux_tc" : "group_limited_greedy",
+               *own_scores = json_text(r, "scoring_func", scores),
+               *own_method = json_text(r, "topk_method", is_sigmoid ? method : "greedy");
+    const bool has_groups = !strcmp(own_method, method);
+    if (strcmp(own_scores, scores) != 0 || (!has_groups && (is_sigmoid || strcmp(own_method, "greedy") != 0)))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: experts chosen by scoring_func \"%s\" and topk_method \"%s\" are not supported",
+                         r->path, printable_from(own_scores, strlen(own_scores)).text,
+                         printable_from(own_method, strlen(own_method)).text);
+    if (json_int(r, "moe_layer_freq", 1, 1, INT32_MAX) != 1)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: moe_layer_freq is set, which is not supported",
+                         r->path);
+    if (!has_groups) return r->status;
+    c->num_expert_groups = size_of(r, "n_group", 1);
+    c->num_chosen_expert_groups = size_of(r, "topk_group", 1);
+    return r->status;
+}
+
 static int read_experts(struct json_reader *r, struct model_config *c)
 {
     static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts"};
@@ -159,11 +199,10 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     }
     c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
     c->router_scale = (float)json_real(r, "routed_scaling_factor", 1, 0, 1e9);
-    if (json_int(r, "n_group", 1, 1, INT32_MAX) != 1)
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: n_group is not 1: groups of experts are not supported", r->path);
+    c->router_scores = c->family->router_scores;
+    c->has_router_bias = c->family->has_router_bias;
     read_sparse_layers(r, c);
-    return r->status;
+    return read_choice(r, c);
 }
 
 /* null is none. */
@@ -376,6 +415,7 @@ static void read_yarn(struct json_reader *r, struct rope_config *rope)
     double fallback = yarn_mscale(rope->factor, 1);
     if (mscale != 0 && mscale_all_dim != 0)
         fallback = yarn_mscale(rope->factor, mscale) / yarn_mscale(rope->factor, mscale_all_dim);
+    rope->score_factor = mscale_all_dim == 0 ? 1 : pow(yarn_mscale(rope->factor, mscale_all_dim), 2);
     rope->attention_factor = json_real(r, "attention_factor", fallback, 0, 1e9);
     rope->beta_fast = json_real(r, "beta_fast", 32, 0, 1e9);
     rope->beta_slow = json_real(r, "beta_slow", 1, 0, 1e9);
@@ -455,6 +495,8 @@ static const cJSON *rope_object(const struct json_reader *r, const char *layer_t
 static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, const struct model_config *c,
                            int32_t *rotary_dim)
 {
+    *rotary_dim = c->latent.rotary_dim;
+    if (c->latent.rank > 0) return STATUS_OK;
     double fallback = c->family->rotary_part > 0 ? c->family->rotary_part : 1,
            part = json_real(inner, "partial_rotary_factor",
                             json_real(r, "partial_rotary_factor", fallback, 0, 1), 0, 1);
@@ -470,8 +512,12 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
     struct json_reader inner = *r;
     bool has_types;
     double theta = c->family->theta ? c->family->theta : 10000;
-    *rope = (struct rope_config){
-        .type = ROPE_DEFAULT, .style = c->family->hf_rope_style, .factor = 1, .attention_factor = 1};
+    *rope = (struct rope_config){.type = ROPE_DEFAULT,
+                                 .style = c->family->hf_rope_style,
+                                 .factor = 1,
+                                 .attention_factor = 1,
+                                 .score_factor = 1};
+    if (c->latent.rank > 0 && !json_bool(r, "rope_interleave", true)) rope->style = ROPE_HALVES;
     inner.object = rope_object(r, layer_type, &has_types);
     if (inner.object && !cJSON_IsObject(inner.object))
         return error_set(r->err, STATUS_INVALID, "%s: rope_parameters or rope_scaling should be an object",
@@ -501,6 +547,7 @@ static int read_rope(struct json_reader *r, struct model_config *c)
 {
     bool all_windowed = c->sliding_window && c->family->window_theta == 0;
     int status = read_rope_of(r, c, all_windowed ? "sliding_attention" : "full_attention", &c->rope);
+    if (c->latent.rank > 0) c->attention_scale *= (float)c->rope.score_factor;
     if (!status && c->family->qk_norm_of_ones && c->qk_norm && c->rope.attention_factor != 1)
         return error_set(
             r->err, STATUS_UNSUPPORTED,
@@ -556,6 +603,8 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_shape(r, c);
     read_multipliers(r, c);
     if (r->status) return r->status;
+    status = read_latent(r, c);
+    if (status) return status;
     model_config_take_family(c);
     if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
         c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones);

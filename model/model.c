@@ -153,7 +153,7 @@ static struct linear *create_o(struct builder *b, int32_t layer)
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
     add_part(b, &desc, WEIGHT_O, layer);
     desc.biases[0] = find_weight(b, WEIGHT_O_BIAS, layer);
-    return create_linear(b, &desc, c->hidden_size, q_width(c));
+    return create_linear(b, &desc, c->hidden_size, model_config_mixed_width(c, layer));
 }
 
 static struct linear *create_down(struct builder *b, int32_t layer)
@@ -191,6 +191,9 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
     const struct model_config *c = &b->m->config;
     return (struct moe_desc){.num_experts = c->num_experts,
                              .num_chosen = c->num_chosen_experts,
+                             .num_groups = c->num_expert_groups,
+                             .num_chosen_groups = c->num_chosen_expert_groups,
+                             .groups_by_two = c->router_scores == ROUTER_SIGMOID,
                              .scores = c->router_scores,
                              .normalize = c->router_normalizes,
                              .scale = c->router_scale,
@@ -288,9 +291,46 @@ static void create_state_layer(struct builder *b, int32_t i)
     layer->delta_net = create_delta_net(b, i);
 }
 
+/* ---- layers with attention ---- */
+
+static struct latent *create_latent(struct builder *b, int32_t layer)
+{
+    struct device *d = b->m->device;
+    const struct model_config *c = &b->m->config;
+    struct latent *latent = NULL;
+    if (!d->ops->latent_create) {
+        if (!b->status)
+            b->status =
+                error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no latent attention", d->name);
+        return NULL;
+    }
+    const struct latent_desc desc = {.num_heads = c->num_heads,
+                                     .plain_dim = c->latent.plain_dim,
+                                     .rotary_dim = c->latent.rotary_dim,
+                                     .value_dim = c->latent.value_dim,
+                                     .rank = c->latent.rank,
+                                     .norm_eps = c->rms_norm_eps,
+                                     .q = find_weight(b, WEIGHT_Q, layer),
+                                     .q_a = find_weight(b, WEIGHT_LATENT_Q_A, layer),
+                                     .q_norm = find_weight(b, WEIGHT_LATENT_Q_NORM, layer),
+                                     .q_b = find_weight(b, WEIGHT_LATENT_Q_B, layer),
+                                     .kv_a = find_weight(b, WEIGHT_LATENT_KV_A, layer),
+                                     .kv_norm = find_weight(b, WEIGHT_LATENT_KV_NORM, layer),
+                                     .kv_b = find_weight(b, WEIGHT_LATENT_KV_B, layer),
+                                     .k_b = find_weight(b, WEIGHT_LATENT_K_B, layer),
+                                     .v_b = find_weight(b, WEIGHT_LATENT_V_B, layer)};
+    if (!b->status) b->status = d->ops->latent_create(d, &desc, &latent, b->err);
+    return latent;
+}
+
 static void create_attention_layer(struct builder *b, int32_t i)
 {
     struct layer *layer = &b->m->layers[i];
+    if (b->m->config.latent.rank > 0) {
+        layer->latent = create_latent(b, i);
+        layer->o = create_o(b, i);
+        return;
+    }
     create_qk_norms(b, i, &layer->rope);
     layer->attention.sinks = create_vector(b, WEIGHT_SINKS, i, 0, 1);
     layer->qkv = create_qkv(b, i);
@@ -395,7 +435,8 @@ static void create_activations(struct builder *b)
     m->residual = alloc(b, (uint64_t)tokens, (uint64_t)c->hidden_size * (uint64_t)m->device->res_bytes,
                         "the residual stream");
     m->normed = alloc_act(b, tokens, c->hidden_size, "normed activations");
-    int64_t mixed_width = max_of(q_width(c), model_config_delta_width(c));
+    int64_t mixed_width =
+        max_of(q_width(c), model_config_delta_width(c)); /* of latent attention it is less */
     m->qkv = alloc_act(b, tokens, max_of(q_width(c) + 2 * kv_width(c), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
     if (c->family->gated_attention) {
@@ -403,6 +444,7 @@ static void create_activations(struct builder *b)
         m->projected = alloc_act(b, tokens, max_of(projected, qkv_width(c)), "projections");
         m->gates = alloc_act(b, tokens, max_of(q_width(c), 2 * (int64_t)c->delta_v_heads), "gates");
     }
+    if (c->latent.rank > 0) m->projected = alloc_act(b, tokens, q_width(c), "sums of latents");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");
     m->logit_residual = alloc(b, (uint64_t)b->limits->num_logits,
@@ -427,8 +469,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
     assert_debug(config.sliding_window >= 0 && config.attention_scale > 0);
     assert_debug(!config.rope || config.rope->rotary_dim <= c->head_dim);
     layer->kv_layer = place.layer;
-    layer->mixed_width =
-        (int32_t)(bit_set_has(c->stateful_layers, (size_t)i) ? model_config_delta_width(c) : q_width(c));
+    layer->mixed_width = (int32_t)model_config_mixed_width(c, i);
     layer->attention_norm = layer->mlp_norm = norm_args(c);
     layer->attention = (struct attention_args){.num_heads = c->num_heads,
                                                .num_kv_heads = c->num_kv_heads,
@@ -461,6 +502,7 @@ static void prepare_device(struct builder *b)
     }
     for (int32_t i = 0; i < c->num_layers; i++) attention[i] = b->m->layers[i].attention;
     int32_t width = max_of(model_config_mlp_width(c), (int32_t)model_config_delta_width(c));
+    width = max_of(width, max_of(c->latent.q_rank, c->latent.plain_dim));
     b->status =
         d->ops->prepare(d, b->limits, c->vocab_size, c->hidden_size, width, attention, c->num_layers, b->err);
     free(attention);

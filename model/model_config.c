@@ -36,6 +36,7 @@ void model_config_init(struct model_config *c)
 {
     memset(c, 0, sizeof *c);
     c->embedding_scale = c->residual_scale = c->logit_scale = c->router_scale = 1;
+    c->num_expert_groups = c->num_chosen_expert_groups = 1;
     c->bos_id = -1;
 }
 
@@ -49,9 +50,16 @@ void model_config_take_family(struct model_config *c)
 {
     const struct family *f = c->family;
     c->qk_norm = f->qk_norm;
-    c->router_scores = f->router_scores;
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
     if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
+}
+
+void model_config_take_latent(struct model_config *c)
+{
+    const struct latent_config *l = &c->latent;
+    c->num_kv_heads = 1;
+    c->head_dim = (int32_t)min_of((int64_t)l->rank + l->rotary_dim, (int64_t)INT32_MAX);
+    c->attention_scale = (float)(1 / sqrt((double)l->plain_dim + (double)l->rotary_dim));
 }
 
 void model_config_add_eos(struct model_config *c, int64_t id)
@@ -98,6 +106,46 @@ static int check_rope(const struct model_config *c, const struct rope_config *r,
     return STATUS_OK;
 }
 
+/* The best two of a group count where scores are sigmoids. */
+static int check_groups(const struct model_config *c, const char *source, struct error *err)
+{
+    const int32_t size = c->num_expert_groups > 0 ? c->num_experts / c->num_expert_groups : 0;
+    int status =
+        check_range(source, "number of groups of experts", c->num_expert_groups, MOE_GROUPS_MAX, err);
+    if (!status)
+        status = check_range(source, "number of groups of a token", c->num_chosen_expert_groups,
+                             c->num_expert_groups, err);
+    if (status) return status;
+    if (size * c->num_expert_groups != c->num_experts || size < 2 ||
+        c->num_chosen_experts > size * c->num_chosen_expert_groups)
+        return error_set(err, STATUS_INVALID, "%s: %d of %d experts cannot come from %d of %d groups", source,
+                         c->num_chosen_experts, c->num_experts, c->num_chosen_expert_groups,
+                         c->num_expert_groups);
+    return STATUS_OK;
+}
+
+static int check_latent(const struct model_config *c, const char *source, struct error *err)
+{
+    const struct latent_config *l = &c->latent;
+    const struct {
+        const char *what;
+        int64_t value, max;
+    } ranges[] = {
+        {"rank of K and V", l->rank, HEAD_DIM_MAX},
+        {"rank of Q", l->q_rank > 0 ? l->q_rank : 1, WIDTH_MAX},
+        {"number of values of a head that are not rotated", l->plain_dim, HEAD_DIM_MAX},
+        {"number of values of a head that are rotated", l->rotary_dim, HEAD_DIM_MAX},
+        {"size of a head of values", l->value_dim, l->rank},
+        {"width of all heads", c->num_heads * ((int64_t)l->plain_dim + l->rotary_dim), WIDTH_MAX},
+    };
+    int status = STATUS_OK;
+    for (size_t i = 0; i < array_length(ranges) && !status; i++)
+        status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
+    assert_always(status || (c->num_kv_heads == 1 && c->head_dim == l->rank + l->rotary_dim &&
+                             c->rope.rotary_dim == l->rotary_dim));
+    return status;
+}
+
 static int check_experts(const struct model_config *c, const char *source, struct error *err)
 {
     int status = check_range(source, "number of experts", c->num_experts, EXPERTS_MAX, err);
@@ -110,6 +158,7 @@ static int check_experts(const struct model_config *c, const char *source, struc
     if (!status && c->shared_intermediate_size != 0)
         status = check_range(source, "intermediate size of the shared expert", c->shared_intermediate_size,
                              WIDTH_MAX, err);
+    if (!status && c->num_expert_groups != 1) status = check_groups(c, source, err);
     if (!status && !(isfinite(c->router_scale) && c->router_scale > 0))
         status = error_set(err, STATUS_INVALID, "%s: the experts' scale is %g; a positive number is expected",
                            source, (double)c->router_scale);
@@ -169,6 +218,7 @@ int model_config_validate(const struct model_config *c, const char *source, stru
     }
     int status = c->num_experts ? check_experts(c, source, err) : STATUS_OK;
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
+    if (!status && c->latent.rank != 0) status = check_latent(c, source, err);
     if (status) return status;
     if (c->num_heads % c->num_kv_heads)
         return error_set(err, STATUS_INVALID, "%s: %d attention heads cannot share %d K/V heads evenly",
@@ -224,6 +274,12 @@ uint64_t model_config_kv_bytes_per_token(const struct model_config *c, enum dtyp
     uint64_t scale = dtype_is_code(kv_dtype) ? sizeof(float) : 0;
     return 2 * (uint64_t)model_config_num_attention_layers(c, c->num_layers) * (uint64_t)c->num_kv_heads *
            (dtype_row_bytes(kv_dtype, (uint64_t)c->head_dim) + scale);
+}
+
+int64_t model_config_mixed_width(const struct model_config *c, int32_t layer)
+{
+    if (bit_set_has(c->stateful_layers, (size_t)layer)) return model_config_delta_width(c);
+    return (int64_t)c->num_heads * (c->latent.rank > 0 ? c->latent.value_dim : c->head_dim);
 }
 
 int32_t model_config_mlp_width(const struct model_config *c)

@@ -22,6 +22,7 @@ struct rope_config {
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn, longrope: resolved */
+    double score_factor;                      /* yarn of latent attention: scores are multiplied by it */
     bool yarn_keep_fractions;                 /* the ramp's ends are not rounded to whole dimensions */
     int32_t original_max_position;            /* llama3, yarn, longrope */
     int32_t rotary_dim;                       /* 0: nothing is rotated */
@@ -38,8 +39,9 @@ struct model_config {
     int32_t max_position_embeddings;
     /* of sparse_layers: each token has num_chosen_experts of num_experts, and the shared one */
     int32_t num_experts, num_chosen_experts, expert_intermediate_size, shared_intermediate_size;
+    int32_t num_expert_groups, num_chosen_expert_groups; /* device.h: moe_desc; 1: none */
     enum router_scores router_scores;
-    bool router_normalizes;
+    bool router_normalizes, has_router_bias;
     float router_scale;
     float temperature_scale; /* of queries in layers that do not rotate (attention_args) */
     int32_t temperature_floor;
@@ -48,6 +50,11 @@ struct model_config {
     int32_t delta_k_heads, delta_v_heads, delta_k_dim,
         delta_v_dim;    /* of stateful_layers (device.h: delta_desc) */
     bool delta_is_gguf; /* rates stand in the place of decays; heads of v are tiled but for Qwen3-Next */
+    /* device.h: latent_desc. rank 0: attention is not latent; else there is one K/V head, of rotary_dim + rank */
+    struct latent_config {
+        int32_t rank, q_rank, plain_dim, rotary_dim, value_dim; /* q_rank 0: q comes of x at once */
+        bool is_split;                                          /* k_b and v_b lie apart */
+    } latent;
     float rms_norm_eps;
     float norm_offset; /* is added to norm weights */
     bool tie_word_embeddings, qk_norm;
@@ -83,6 +90,9 @@ void model_config_init(struct model_config *c);
 /* What follows from the family and the shape; before, the file's own facts: then it leaves them. */
 void model_config_take_family(struct model_config *c);
 
+/* What follows from c->latent, whose sizes are positive: the one K/V head, and what scores are multiplied by. */
+void model_config_take_latent(struct model_config *c);
+
 /* Layers [0, num_layers) but for every period-th; period 0: all. */
 void model_config_add_layers(uint64_t *layers, int32_t num_layers, int32_t period);
 
@@ -104,6 +114,8 @@ int model_config_validate(const struct model_config *c, const char *source, stru
 
 extern const struct generation_defaults generation_defaults_none; /* nothing given */
 
+/* Of what attention's output product takes, or that of a layer's state. */
+int64_t model_config_mixed_width(const struct model_config *c, int32_t layer);
 /* Of the widest MLP, shared or chosen. */
 int32_t model_config_mlp_width(const struct model_config *c);
 

@@ -21,6 +21,14 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", DIM_1, DIM_KV, PRESENT_IF_QKV_BIAS},
     [WEIGHT_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_IF_O_BIAS},
     [WEIGHT_SINKS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_Q_A] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_Q_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_Q_B] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_KV_A] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_KV_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_KV_B] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_K_B] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LATENT_V_B] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_QKV] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_Z] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_QKVZ] = {.presence = PRESENT_NEVER},
@@ -251,6 +259,40 @@ const struct weight_change llama4_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* K and V from a latent; MLPs as GLM names them. */
+const struct weight_change latent_weights[] = {
+    {WEIGHT_Q, {"attn_q.weight", "self_attn.q_proj.weight", DIM_LATENT_Q, DIM_HIDDEN, PRESENT_IF_NO_Q_RANK}},
+    {WEIGHT_K, {.presence = PRESENT_NEVER}},
+    {WEIGHT_V, {.presence = PRESENT_NEVER}},
+    {WEIGHT_O,
+     {"attn_output.weight", "self_attn.o_proj.weight", DIM_HIDDEN, DIM_LATENT_VALUES, PRESENT_ALWAYS}},
+    {WEIGHT_LATENT_Q_A,
+     {"attn_q_a.weight", "self_attn.q_a_proj.weight", DIM_LATENT_Q_RANK, DIM_HIDDEN, PRESENT_IF_Q_RANK}},
+    {WEIGHT_LATENT_Q_NORM,
+     {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", DIM_1, DIM_LATENT_Q_RANK, PRESENT_IF_Q_RANK}},
+    {WEIGHT_LATENT_Q_B,
+     {"attn_q_b.weight", "self_attn.q_b_proj.weight", DIM_LATENT_Q, DIM_LATENT_Q_RANK, PRESENT_IF_Q_RANK}},
+    {WEIGHT_LATENT_KV_A,
+     {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", DIM_LATENT_KV, DIM_HIDDEN,
+      PRESENT_ALWAYS}},
+    {WEIGHT_LATENT_KV_NORM,
+     {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", DIM_1, DIM_LATENT_RANK, PRESENT_ALWAYS}},
+    {WEIGHT_LATENT_KV_B,
+     {"attn_kv_b.weight", "self_attn.kv_b_proj.weight", DIM_LATENT_BOTH, DIM_LATENT_RANK,
+      PRESENT_IF_NOT_SPLIT}},
+    {WEIGHT_LATENT_K_B, {"attn_k_b.weight", NULL, DIM_LATENT_RANKS, DIM_LATENT_PLAIN, PRESENT_IF_SPLIT}},
+    {WEIGHT_LATENT_V_B, {"attn_v_b.weight", NULL, DIM_LATENT_VALUES, DIM_LATENT_RANK, PRESENT_IF_SPLIT}},
+    {WEIGHT_SHARED_GATE,
+     {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", DIM_SHARED, DIM_HIDDEN,
+      PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_UP,
+     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_DOWN,
+     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED,
+      PRESENT_IF_SHARED}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
 {
     for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)
@@ -261,8 +303,8 @@ const struct weight_line *weight_line(const struct weight_change *changes, enum 
 bool weight_is_norm(enum weight_role role)
 {
     return role == WEIGHT_OUTPUT_NORM || role == WEIGHT_ATTENTION_NORM || role == WEIGHT_Q_NORM ||
-           role == WEIGHT_K_NORM || role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM ||
-           role == WEIGHT_MLP_POST_NORM;
+           role == WEIGHT_K_NORM || role == WEIGHT_LATENT_Q_NORM || role == WEIGHT_LATENT_KV_NORM ||
+           role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }
 
 int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension)
@@ -294,6 +336,22 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->expert_intermediate_size;
     case DIM_SHARED:
         return c->shared_intermediate_size;
+    case DIM_LATENT_Q:
+        return (int64_t)c->num_heads * (c->latent.plain_dim + c->latent.rotary_dim);
+    case DIM_LATENT_VALUES:
+        return (int64_t)c->num_heads * c->latent.value_dim;
+    case DIM_LATENT_BOTH:
+        return (int64_t)c->num_heads * (c->latent.plain_dim + c->latent.value_dim);
+    case DIM_LATENT_RANK:
+        return c->latent.rank;
+    case DIM_LATENT_RANKS:
+        return (int64_t)c->num_heads * c->latent.rank;
+    case DIM_LATENT_KV:
+        return c->latent.rank + c->latent.rotary_dim;
+    case DIM_LATENT_Q_RANK:
+        return c->latent.q_rank;
+    case DIM_LATENT_PLAIN:
+        return c->latent.plain_dim;
     case DIM_DELTA_CHANNELS:
         return model_config_delta_channels(c);
     case DIM_DELTA_WIDTH:
@@ -334,13 +392,21 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
     case PRESENT_IF_SPARSE:
         return is_sparse;
     case PRESENT_IF_ROUTER_BIAS:
-        return is_sparse && c->family->has_router_bias;
+        return is_sparse && c->has_router_bias;
     case PRESENT_IF_SHARED:
         return is_sparse && c->shared_intermediate_size > 0;
     case PRESENT_IF_ATTENTION:
         return !bit_set_has(c->stateful_layers, (size_t)layer);
     case PRESENT_IF_STATE:
         return bit_set_has(c->stateful_layers, (size_t)layer);
+    case PRESENT_IF_Q_RANK:
+        return c->latent.q_rank > 0;
+    case PRESENT_IF_NO_Q_RANK:
+        return c->latent.q_rank == 0;
+    case PRESENT_IF_SPLIT:
+        return c->latent.is_split;
+    case PRESENT_IF_NOT_SPLIT:
+        return !c->latent.is_split;
     case PRESENT_IF_SHARED_WEIGHT:
         return is_sparse && c->shared_intermediate_size > 0 && c->family->has_shared_weight;
     }

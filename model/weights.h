@@ -29,6 +29,15 @@ enum weight_role {
     WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
     WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
     WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added */
+    /* of latent attention (device.h: latent_desc) */
+    WEIGHT_LATENT_Q_A,     /* [R][H] */
+    WEIGHT_LATENT_Q_NORM,  /* [1][R] */
+    WEIGHT_LATENT_Q_B,     /* [heads (Dn + Dr)][R] */
+    WEIGHT_LATENT_KV_A,    /* [r + Dr][H] */
+    WEIGHT_LATENT_KV_NORM, /* [1][r] */
+    WEIGHT_LATENT_KV_B,    /* [heads (Dn + Dv)][r] */
+    WEIGHT_LATENT_K_B,     /* [heads r][Dn] */
+    WEIGHT_LATENT_V_B,     /* [heads Dv][r] */
     /* of a layer with a state, Gk heads of k and Gv of v (device.h: delta_desc); C channels, U all values of v */
     WEIGHT_DELTA_QKV,         /* [C][H] */
     WEIGHT_DELTA_Z,           /* [U][H] */
@@ -77,6 +86,14 @@ enum weight_dimension {
     DIM_EXPERTS,
     DIM_EXPERT,
     DIM_SHARED,
+    DIM_LATENT_Q, /* all heads' values */
+    DIM_LATENT_VALUES,
+    DIM_LATENT_BOTH, /* of K that is not rotated, and of V */
+    DIM_LATENT_RANK,
+    DIM_LATENT_RANKS, /* one for each head */
+    DIM_LATENT_KV,
+    DIM_LATENT_Q_RANK,
+    DIM_LATENT_PLAIN,
     DIM_DELTA_CHANNELS,
     DIM_DELTA_WIDTH,
     DIM_DELTA_BOTH, /* of these two */
@@ -103,6 +120,10 @@ enum weight_presence {
     PRESENT_IF_SHARED_WEIGHT,
     PRESENT_IF_ATTENTION, /* the layer has K and V */
     PRESENT_IF_STATE,     /* it has a state */
+    PRESENT_IF_Q_RANK,
+    PRESENT_IF_NO_Q_RANK,
+    PRESENT_IF_SPLIT, /* latent_config */
+    PRESENT_IF_NOT_SPLIT,
 };
 
 /* Roles of one name lie stacked in one tensor, in their order. GGUF has all experts of a role in one tensor; so has a
@@ -122,7 +143,7 @@ struct weight_change {
 
 extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[], mixtral_weights[],
     glm_weights[], gpt_oss_weights[], qwen3_next_weights[], qwen3_next_gguf_weights[], qwen3_5_weights[],
-    qwen3_5_stacked_weights[], llama4_weights[];
+    qwen3_5_stacked_weights[], llama4_weights[], latent_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

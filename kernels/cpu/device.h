@@ -34,8 +34,9 @@ struct cpu_device {
 
     struct linear **linears; /* destroyed with the device */
     int num_linears;
-    struct moe_scratch *moe_scratch;     /* moe.c: of the largest; NULL: no experts */
-    struct delta_scratch *delta_scratch; /* delta_net.c; NULL: no layer has a state */
+    struct moe_scratch *moe_scratch;       /* moe.c: of the largest; NULL: no experts */
+    struct delta_scratch *delta_scratch;   /* delta_net.c; NULL: no layer has a state */
+    struct latent_scratch *latent_scratch; /* latent.c; NULL: no layer has latent attention */
 
     struct step_limits limits;
     int32_t vocab_size, hidden_size;
@@ -75,7 +76,7 @@ static inline const uint64_t *cpu_forbidden(const struct cpu_device *c)
 void cpu_device_run(struct cpu_device *c, int64_t work,
                     void (*task)(void *context, int thread_idx, int num_threads), void *context);
 
-/* step.c, embed.c, norm.c, rope.c, attention.c, moe.c, delta_net.c, sample.c, pool.c, device.c: entries of the table */
+/* step.c, embed.c, norm.c, rope.c, attention.c, latent.c, moe.c, delta_net.c, sample.c, pool.c, device.c: entries of the table */
 struct batch *cpu_step_begin(struct device *d, const struct step *step);
 int cpu_step_end(struct device *d, struct sample_result *results, struct error *err) must_check;
 bool cpu_step_has_ended(struct device *d);
@@ -94,6 +95,12 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                    struct error *err) must_check;
 void cpu_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
              const struct moe *moe);
+int cpu_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,
+                      struct error *err) must_check;
+void cpu_latent_qkv(struct device *d, const struct batch *b, void *qkv, const void *x,
+                    const struct latent *latent);
+void cpu_latent_values(struct device *d, const struct batch *b, void *out, const void *x,
+                       const struct latent *latent);
 int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
                          struct error *err) must_check;
 void cpu_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,

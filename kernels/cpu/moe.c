@@ -19,6 +19,8 @@ struct expert {
 
 struct moe {
     int32_t num_experts, num_chosen, hidden_size;
+    int32_t num_groups, num_chosen_groups; /* 1 and 1: none */
+    bool groups_by_two;
     enum router_scores scores;
     bool normalize, scale_input;
     float scale;
@@ -113,12 +115,20 @@ static int create_experts(struct device *d, const struct moe_desc *desc, struct 
 int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **out, struct error *err)
 {
     struct cpu_device *c = cpu_device_of(d);
+    const int32_t num_groups = max_of(desc->num_groups, 1);
     assert_always(!c->sealed && desc->num_chosen > 0 && desc->num_chosen <= desc->num_experts);
+    assert_always(num_groups == 1 ||
+                  (num_groups <= MOE_GROUPS_MAX && desc->num_experts % num_groups == 0 &&
+                   desc->num_chosen_groups > 0 && desc->num_chosen_groups <= num_groups &&
+                   desc->num_chosen <= desc->num_chosen_groups * (desc->num_experts / num_groups)));
     struct moe *m = device_memory_alloc_array(&c->memory, 1, sizeof *m);
     float *bias = NULL;
     if (m)
         *m = (struct moe){.num_experts = desc->num_experts,
                           .num_chosen = desc->num_chosen,
+                          .num_groups = num_groups,
+                          .num_chosen_groups = num_groups == 1 ? 1 : desc->num_chosen_groups,
+                          .groups_by_two = desc->groups_by_two,
                           .hidden_size = (int32_t)desc->router.cols,
                           .scores = desc->scores,
                           .normalize = desc->normalize,
@@ -144,10 +154,10 @@ static float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Sigmoids to which nothing is added have the order of their logits, which rounding leaves alone. */
+/* Sigmoids to which nothing is added, nor others, have the order of their logits, which rounding leaves alone. */
 static bool is_chosen_by_logits(const struct moe *m)
 {
-    return m->scores == ROUTER_SIGMOID && !m->choice_bias;
+    return m->scores == ROUTER_SIGMOID && !m->choice_bias && m->num_groups == 1;
 }
 
 /* In place. */
@@ -171,14 +181,54 @@ static bool has(const int32_t *choices, int32_t num, int32_t expert)
     return false;
 }
 
-/* The best expert that is not among the num chosen. A score that is a NaN is never the best, but one must be. */
-static int32_t best_other(const struct moe *m, const float *scores, const int32_t *choices, int32_t num)
+static float score_of_choice(const struct moe *m, const float *scores, int32_t expert)
 {
+    return scores[expert] + (m->choice_bias ? m->choice_bias[expert] : 0);
+}
+
+/* Of its best, or of its best two; no NaN counts. */
+static float score_of_group(const struct moe *m, const float *scores, int32_t group)
+{
+    const int32_t size = m->num_experts / m->num_groups;
+    float best = -INFINITY, second = -INFINITY;
+    for (int32_t e = group * size; e < (group + 1) * size; e++) {
+        const float s = score_of_choice(m, scores, e);
+        if (s > best) {
+            second = best;
+            best = s;
+        } else if (s > second)
+            second = s;
+    }
+    return m->groups_by_two ? best + second : best;
+}
+
+/* A bit for each. As with experts: of equal ones the lower, and as many as there must be. */
+static uint64_t choose_groups(const struct moe *m, const float *scores)
+{
+    float of_groups[MOE_GROUPS_MAX];
+    uint64_t chosen = 0;
+    if (m->num_groups == 1) return 1;
+    for (int32_t g = 0; g < m->num_groups; g++) of_groups[g] = score_of_group(m, scores, g);
+    for (int32_t i = 0; i < m->num_chosen_groups; i++) {
+        int32_t best = -1;
+        for (int32_t g = 0; g < m->num_groups; g++)
+            if (!(chosen >> g & 1) && (best < 0 || of_groups[g] > of_groups[best])) best = g;
+        chosen |= (uint64_t)1 << best;
+    }
+    return chosen;
+}
+
+/* The best expert of these groups that is not among the num chosen. A score that is a NaN is never the best, but one must
+ * be. */
+static int32_t best_other(const struct moe *m, const float *scores, uint64_t groups, const int32_t *choices,
+                          int32_t num)
+{
+    const int32_t size = m->num_experts / m->num_groups;
     int32_t best = -1;
     float best_score = 0;
     for (int32_t e = 0; e < m->num_experts; e++) {
-        float s = scores[e] + (m->choice_bias ? m->choice_bias[e] : 0);
-        if ((best >= 0 && !(s > best_score)) || has(choices, num, e)) continue;
+        float s = score_of_choice(m, scores, e);
+        if ((best >= 0 && !(s > best_score)) || !(groups >> e / size & 1) || has(choices, num, e)) continue;
         best = e;
         best_score = s;
     }
@@ -189,8 +239,9 @@ static void choose(const struct moe *m, float *logits, int32_t *choices, float *
 {
     float sum = 0;
     score(m, logits);
+    const uint64_t groups = choose_groups(m, logits);
     for (int32_t i = 0; i < m->num_chosen; i++) {
-        choices[i] = best_other(m, logits, choices, i);
+        choices[i] = best_other(m, logits, groups, choices, i);
         weights[i] = is_chosen_by_logits(m) ? sigmoid(logits[choices[i]]) : logits[choices[i]];
         sum += weights[i];
     }

@@ -205,6 +205,9 @@ int check_desc(const struct moe_desc *desc, struct error *err)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the CUDA device has no experts whose input is scaled (Llama 4); the CPU device has");
+    if (desc->num_groups > 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device has no experts in groups (DeepSeek); the CPU device has");
     if (weight_view_num_rows(&e->gate) % 8 != 0 || desc->router.cols % 8 != 0)
         return error_set(
             err, STATUS_UNSUPPORTED,

@@ -22,6 +22,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+import deepseek
 import gpt_oss
 import llama4
 import qwen3_5
@@ -372,6 +373,100 @@ CASES |= {
     ),
 }
 CASES |= {"qwen3-next, as GGUF files are": ({**CASES["qwen3-next"][0], **HYBRID_GGUF}, ("qwen3next", CASES["qwen3.5-moe, as GGUF files are"][1][1]))}
+LATENT = {
+    "head_dim": 16,  # of what is rotated, as published files have it
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-6,  # transformers' classes have it in some norms whatever the config says
+    "kv_lora_rank": 40,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 24,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 48,
+    "n_shared_experts": 2,
+    "rope_theta": 10000.0,
+}
+LATENT_YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0}
+LATENT_KEYS = {
+    "attention.key_length": 48,
+    "attention.value_length": 24,
+    "attention.kv_lora_rank": 40,
+    "expert_feed_forward_length": 48,
+    "expert_shared_count": 2,
+    "leading_dense_block_count": 1,
+    "rope.dimension_count": 16,
+    "rope.freq_base": 10000.0,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 8.0,
+    "rope.scaling.original_context_length": 64,
+}
+DEEPSEEK_V2 = {
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "model_type": "deepseek_v2",
+    **LATENT,
+    "rope_scaling": {**LATENT_YARN, "mscale": 0.707, "mscale_all_dim": 0.707},
+    "norm_topk_prob": False,
+}
+DEEPSEEK_V3 = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    **LATENT,
+    "rope_scaling": {**LATENT_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+    "q_lora_rank": 56,
+    "n_routed_experts": 9,  # at most ten: files sort them by name
+    "num_experts_per_tok": 4,
+    "n_group": 3,
+    "topk_group": 2,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+    "num_nextn_predict_layers": 0,
+}
+DEEPSEEK_V3_KEYS = {
+    **LATENT_KEYS,
+    "attention.q_lora_rank": 56,
+    "expert_count": 9,
+    "expert_used_count": 4,
+    "expert_group_count": 3,
+    "expert_group_used_count": 2,
+    "expert_weights_scale": 2.5,
+    "expert_weights_norm": True,
+    "expert_gating_func": 2,
+    "rope.scaling.yarn_log_multiplier": 0.1,
+}
+CASES |= {
+    "deepseek-v2": (
+        {**DEEPSEEK_V2, "q_lora_rank": None, "n_routed_experts": 8, "num_experts_per_tok": 3, "topk_method": "greedy"},
+        ("deepseek2", {**LATENT_KEYS, "expert_count": 8, "expert_used_count": 3, "rope.scaling.yarn_log_multiplier": 0.0707}),
+    ),
+    "deepseek-v2, groups of experts": (
+        {
+            **DEEPSEEK_V2,
+            "q_lora_rank": 56,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 4,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 4.0,
+        },
+        None,
+    ),
+    "deepseek-v3": (DEEPSEEK_V3, ("deepseek2", DEEPSEEK_V3_KEYS)),
+    "deepseek-v3, as newer GGUF files are": (
+        DEEPSEEK_V3,
+        (
+            "deepseek2",
+            {
+                **DEEPSEEK_V3_KEYS,
+                "attention.head_count_kv": 1,
+                "attention.key_length": 56,
+                "attention.value_length": 40,
+                "attention.key_length_mla": 48,
+                "attention.value_length_mla": 24,
+            },
+        ),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -379,6 +474,7 @@ GGUF_ONLY = {
     "qwen3.5, as GGUF files are": qwen3_5,
     "qwen3.5-moe, as GGUF files are": qwen3_5,
     "qwen3-next, as GGUF files are": qwen3_5,
+    "deepseek-v3, as newer GGUF files are": deepseek,
 }
 
 GGUF_NAMES = {
@@ -393,6 +489,10 @@ GGUF_NAMES = {
     **{f"mlp.shared_expert{s}.{p}_proj": f"ffn_{p}_shexp" for s in ("", "s") for p in ("gate", "up", "down")},
     **{f"mlp.experts.{p}_proj": f"ffn_{p}_exps" for p in ("gate", "up", "down")},
     **{f"block_sparse_moe.experts.{w}": f"ffn_{p}_exps" for w, p in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
+    **{f"self_attn.{p}_proj": f"attn_{p}" for p in ("q_a", "q_b", "kv_b")},
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -437,6 +537,7 @@ QUANTISED = [(LLAMA, f) for f in FORMATS if "groups of 128" not in f and "expert
     ("qwen3-moe", "fp8, rows"),
     ("mixtral", "gptq"),
     ("gpt-oss, as GGUF files are", "mxfp4, blocks of experts"),
+    ("deepseek-v3", "fp8, blocks"),
 ]
 
 
@@ -669,6 +770,19 @@ def qwen3_5_tensors(config):
     return tensors, data, state
 
 
+def latent_tensors(published, config):
+    """As gguf_tensors."""
+    tensors, data, state = [], [], {}
+    for n, r, c, center, scale in published:
+        parts = []
+        for own, rows, cols in deepseek.gguf_entries(n, r, c, config, gguf_name(n, False)):
+            data.append(values(max(rows, 1) * cols, len(tensors) + 1, center, scale))
+            tensors.append((own, rows, cols, center, scale, None, 0, 0))
+            parts.append(data[-1].float().reshape((rows, cols) if rows else (cols,)))
+        state[n] = deepseek.join(parts, config)
+    return tensors, data, state
+
+
 def gguf_tensors(name):
     """(name or None, GGUF's name, rows, cols, center, scale, type, low, count), what they hold, and what transformers makes of that."""
     config, own = config_of(name), GGUF_ONLY[name]
@@ -678,6 +792,8 @@ def gguf_tensors(name):
         folder = pathlib.Path(folder)
         (folder / "config.json").write_text(json.dumps(config))
         published = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
+    if own is deepseek:
+        return latent_tensors(published, config)
     tensors, data, state = [], [], {}
     for n, r, c, center, scale in published:
         entries = own.gguf_entries(n, r, c, config) if own.is_expert(n) else [(gguf_name(n, own is gpt_oss), r, c, None)]
@@ -776,20 +892,24 @@ def add_tensors(writer, name, folder, config):
         writer.add_tensor(n, np.stack(values) if "_exps" in n else values[0])
 
 
-def add_stacked(writer, tensors, data):
+def add_stacked(writer, tensors, data, own_shapes=()):
     """Those of one name as one."""
     stacks = {}
     for (own, rows, cols, *_), value in zip(tensors, data):
         is_matrix = rows > 0 and not own.endswith("ffn_gate_inp_shexp.weight")
         stacks.setdefault(own, []).append(value.float().numpy().reshape((rows, cols) if is_matrix else (cols,)))
     for own, stack in stacks.items():
-        writer.add_tensor(own, np.stack(stack) if "_exps" in own else stack[0])
+        writer.add_tensor(own, own_shapes[own] if own in own_shapes else np.stack(stack) if "_exps" in own else stack[0])
 
 
 def add_gguf_tensors(writer, name, config):
     import gguf
 
     tensors, data, _ = gguf_tensors(name)
+    if GGUF_ONLY[name] is deepseek:
+        heads = config["num_attention_heads"]
+        split = [v.float().reshape(heads, -1, t[2]) if t[0].endswith(("k_b.weight", "v_b.weight")) else v for t, v in zip(tensors, data)]
+        return add_stacked(writer, tensors, data, {t[0]: v.numpy() for t, v in zip(tensors, split) if v.ndim == 3})
     if GGUF_ONLY[name] is qwen3_5:
         return add_stacked(writer, tensors, data)
     num = config["num_local_experts"]

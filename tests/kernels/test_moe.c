@@ -14,23 +14,32 @@ struct shape {
     bool crowded;    /* the bias of choices sends every token to CROWDED_EXPERT */
     bool f32_router; /* else bf16 */
     bool scale_input;
+    int32_t num_groups, num_chosen_groups; /* 0: none */
 };
 
 static const struct shape shapes[] = {
-    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false},
-    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false, false, false},
-    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, false, false},
-    {150, 72, 64, 64, 20, 5, ROUTER_SIGMOID, GATE_SILU, true, true, true, false, false, true, false},
-    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false, false, false},
-    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false, false, false},
+    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false, 0, 0},
+    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false, false, false, 0,
+     0},
+    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, false, false, 0, 0},
+    {150, 72, 64, 64, 20, 5, ROUTER_SIGMOID, GATE_SILU, true, true, true, false, false, true, false, 0, 0},
+    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false, false, false,
+     0, 0},
+    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false, false, false,
+     0, 0},
     /* all rows of a step for one expert, none for the other 15; nothing of it a multiple of a tile */
-    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true, false, false},
-    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true, false, false},
+    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true, false, false, 0, 0},
+    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true, false, false, 0, 0},
     /* several tiles of rows for every expert */
-    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false},
+    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false,
+     0, 0},
     /* the input of experts is scaled */
-    {150, 72, 64, 48, 8, 1, ROUTER_SIGMOID, GATE_SILU, false, false, false, false, false, false, true},
-    {150, 128, 48, 0, 9, 4, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, true, true},
+    {150, 72, 64, 48, 8, 1, ROUTER_SIGMOID, GATE_SILU, false, false, false, false, false, false, true, 0, 0},
+    {150, 128, 48, 0, 9, 4, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, true, true, 0, 0},
+    /* in groups, as good as their best two, or their best */
+    {150, 72, 64, 48, 24, 6, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, true, false, 6, 3},
+    {150, 64, 48, 0, 20, 3, ROUTER_SOFTMAX, GATE_SILU, false, false, false, false, false, false, false, 5, 2},
+    {150, 64, 48, 0, 16, 8, ROUTER_SIGMOID, GATE_SILU, true, false, false, false, false, false, false, 8, 4},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -117,6 +126,9 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     struct moe_desc desc = {
         .num_experts = s->num_experts,
         .num_chosen = s->num_chosen,
+        .num_groups = s->num_groups,
+        .num_chosen_groups = s->num_chosen_groups,
+        .groups_by_two = s->scores == ROUTER_SIGMOID,
         .scores = s->scores,
         .normalize = s->normalize,
         .scale = 1.5f,
@@ -130,7 +142,7 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
     int status = d->ops->moe_create(d, &desc, &m->moe, &err);
-    if (status == STATUS_UNSUPPORTED && (s->biases || s->scale_input)) return false;
+    if (status == STATUS_UNSUPPORTED && (s->biases || s->scale_input || s->num_groups)) return false;
     if (status) fail_msg("moe_create: %s", err.text);
     size_t count = (size_t)s->num_tokens * (size_t)s->hidden;
     m->x = random_values(random, count, d->act_bytes, 1);
@@ -211,12 +223,36 @@ static void add_expert(const struct mixture *m, int32_t e, const float *x, doubl
     free(h);
 }
 
+/* Whether the expert's group is one of those that are chosen from; *clear becomes false where that is almost a tie. */
+static bool is_in_chosen_group(const struct mixture *m, const double *keys, int32_t expert, bool *clear)
+{
+    const struct shape *s = &m->s;
+    if (s->num_groups == 0) return true;
+    const int32_t size = s->num_experts / s->num_groups;
+    double of_groups[EXPERTS_MAX];
+    int32_t num_better = 0;
+    for (int32_t g = 0; g < s->num_groups; g++) {
+        double best = -INFINITY, second = -INFINITY;
+        for (int32_t e = g * size; e < (g + 1) * size; e++) {
+            second = fmax(second, fmin(best, keys[e]));
+            best = fmax(best, keys[e]);
+        }
+        of_groups[g] = s->scores == ROUTER_SIGMOID ? best + second : best;
+    }
+    for (int32_t g = 0; g < s->num_groups; g++) {
+        num_better += of_groups[g] > of_groups[expert / size];
+        if (g != expert / size && fabs(of_groups[g] - of_groups[expert / size]) < 1e-3) *clear = false;
+    }
+    return num_better < s->num_chosen_groups;
+}
+
 /* The scores, by which chosen[] says who takes part; false where the last of them is almost a tie, but for experts
  * 1 and 2, which have the same score always. */
 static bool choose(const struct mixture *m, const float *x, double *scores, bool *chosen)
 {
     const struct shape *s = &m->s;
     double sum = 0, worst = INFINITY, best_other = -INFINITY, keys[EXPERTS_MAX];
+    bool is_open[EXPERTS_MAX], clear = true;
     for (int32_t e = 0; e < s->num_experts; e++) {
         double logit = dot(m->router.values + e * s->hidden, x, s->hidden) + (double)m->router_bias[e];
         scores[e] = s->scores == ROUTER_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit);
@@ -227,17 +263,18 @@ static bool choose(const struct mixture *m, const float *x, double *scores, bool
         if (s->scores == ROUTER_SOFTMAX) scores[e] /= sum;
         keys[e] = scores[e] + (s->choice_bias ? (double)m->choice_bias[e] : 0);
     }
+    for (int32_t e = 0; e < s->num_experts; e++) is_open[e] = is_in_chosen_group(m, keys, e, &clear);
     for (int32_t i = 0; i < s->num_chosen; i++) {
         int32_t best = -1;
         for (int32_t e = 0; e < s->num_experts; e++)
-            if (!chosen[e] && (best < 0 || keys[e] > keys[best])) best = e;
+            if (is_open[e] && !chosen[e] && (best < 0 || keys[e] > keys[best])) best = e;
         chosen[best] = true;
         worst = keys[best];
     }
     assert_true(chosen[CROWDED_EXPERT] || !s->crowded);
     for (int32_t e = 0; e < s->num_experts; e++)
-        if (!chosen[e] && !(e == 2 && chosen[1])) best_other = fmax(best_other, keys[e]);
-    return worst - best_other > 1e-3;
+        if (is_open[e] && !chosen[e] && !(e == 2 && chosen[1])) best_other = fmax(best_other, keys[e]);
+    return clear && worst - best_other > 1e-3;
 }
 
 /* Whether the token could be checked. */

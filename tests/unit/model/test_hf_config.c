@@ -243,6 +243,43 @@ static void reads_llama_4(void **state)
     expect_refusal(config, STATUS_UNSUPPORTED, "\"full_attention\" and \"chunked_attention\" are supported");
 }
 
+#define DEEPSEEK(extra)                                                                                      \
+    "{'architectures':['DeepseekV3ForCausalLM'],'hidden_size':64,'intermediate_size':96,"                    \
+    "'num_attention_heads':4,'num_key_value_heads':4,'num_hidden_layers':5,'vocab_size':32,"                 \
+    "'kv_lora_rank':512,'q_lora_rank':null,'qk_nope_head_dim':128,'qk_rope_head_dim':64,'v_head_dim':128,"   \
+    "'n_routed_experts':16,'num_experts_per_tok':4,'moe_intermediate_size':32,'n_shared_experts':2,"         \
+    "'first_k_dense_replace':3" extra "}"
+
+static void reads_deepseek(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(
+        DEEPSEEK(",'n_group':4,'topk_group':2,'topk_method':'noaux_tc','scoring_func':'sigmoid',"
+                 "'routed_scaling_factor':2.5,'rope_scaling':{'type':'yarn','factor':40,'mscale':1.0,"
+                 "'mscale_all_dim':1.0,'original_max_position_embeddings':4096}"));
+    const struct latent_config *l = &c.latent;
+    assert_true(l->rank == 512 && l->q_rank == 0 && l->plain_dim == 128 && l->rotary_dim == 64 &&
+                l->value_dim == 128 && !l->is_split);
+    assert_true(c.num_kv_heads == 1 && c.head_dim == 576 && c.rope.rotary_dim == 64);
+    assert_true(c.rope.style == ROPE_PAIRS && c.rope.attention_factor == 1);
+    const double mscale = 0.1 * log(40) + 1;
+    assert_true(fabs((double)c.attention_scale - mscale * mscale / sqrt(192)) < 1e-7);
+    assert_true(c.num_expert_groups == 4 && c.num_chosen_expert_groups == 2 && c.has_router_bias &&
+                c.router_scores == ROUTER_SIGMOID && c.router_normalizes);
+    assert_true(c.shared_intermediate_size == 64 && !bit_set_has(c.sparse_layers, 2) &&
+                bit_set_has(c.sparse_layers, 3));
+    c = read_good(DEEPSEEK(",'rope_interleave':false"));
+    assert_true(c.rope.style == ROPE_HALVES && c.num_expert_groups == 1);
+    expect_refusal(DEEPSEEK(",'attention_bias':true"), STATUS_UNSUPPORTED, "attention_bias is set");
+    expect_refusal(DEEPSEEK(",'n_group':5,'topk_group':2"), STATUS_INVALID,
+                   "4 of 16 experts cannot come from 2 of 5 groups");
+    expect_refusal(DEEPSEEK(",'n_group':8,'topk_group':1"), STATUS_INVALID, "cannot come from 1 of 8 groups");
+    expect_refusal(DEEPSEEK(",'n_group':4,'topk_group':5"), STATUS_INVALID,
+                   "number of groups of a token is 5");
+    expect_refusal(DEEPSEEK(",'topk_method':'greedy'"), STATUS_UNSUPPORTED, "topk_method \"greedy\"");
+    expect_refusal(DEEPSEEK(",'scoring_func':'softmax'"), STATUS_UNSUPPORTED, "scoring_func \"softmax\"");
+}
+
 #define LLAMA(extra)                                                                                         \
     "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
     "'num_hidden_layers':2,'vocab_size':32" extra "}"
@@ -354,6 +391,7 @@ int main(void)
         TEST(reads_mistral_windows),
         TEST(windows_are_a_layer_s_own),
         TEST(reads_llama_4),
+        TEST(reads_deepseek),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
         TEST(refuses_what_it_does_not_compute),

@@ -1,0 +1,290 @@
+/* test_latent.c - what latent attention has before and behind attention, against double precision; and the bits of a token
+ * against itself among fewer others. Whole models are in unit/model/test_families.c. */
+#include "fixture.h"
+
+enum { TOKENS = 70 };
+
+struct shape {
+    int32_t hidden, num_heads, plain, rotary, value, rank, q_rank; /* q_rank 0: q comes of x at once */
+    bool is_split;                                                 /* k_b and v_b lie apart */
+};
+
+static const struct shape shapes[] = {{64, 2, 16, 8, 16, 24, 0, false},
+                                      {96, 3, 32, 16, 24, 40, 56, false},
+                                      {72, 5, 24, 8, 40, 64, 32, true},
+                                      {128, 4, 128, 64, 128, 512, 0, true},
+                                      {128, 16, 48, 32, 64, 96, 0, false}};
+
+/* As BF16 holds it. */
+struct matrix {
+    float *values;
+    uint16_t *bits;
+    int32_t rows, cols;
+};
+
+struct layer {
+    struct shape s;
+    struct matrix q_a, q, kv_a, kv_b, k_b, v_b; /* kv_b: always there; k_b and v_b: the same, apart */
+    float *q_norm, *kv_norm;
+    float *x, *sums; /* [TOKENS][hidden] [TOKENS][heads][rotary + rank] */
+    struct latent *latent;
+    void *device_x, *device_qkv, *device_sums, *device_out;
+};
+
+static struct matrix matrix_new(int32_t rows, int32_t cols)
+{
+    const size_t count = (size_t)rows * (size_t)cols;
+    return (struct matrix){calloc(count, sizeof(float)), calloc(count, sizeof(uint16_t)), rows, cols};
+}
+
+static void matrix_set(struct matrix *m, int32_t row, int32_t col, float value)
+{
+    const size_t at = (size_t)row * (size_t)m->cols + (size_t)col;
+    m->bits[at] = dtype_f32_to_bf16(value);
+    m->values[at] = dtype_bf16_to_f32(m->bits[at]);
+}
+
+static struct matrix matrix_random(struct random *r, int32_t rows, int32_t cols)
+{
+    struct matrix m = matrix_new(rows, cols);
+    for (int32_t i = 0; i < rows; i++)
+        for (int32_t j = 0; j < cols; j++) matrix_set(&m, i, j, random_normal(r) / sqrtf((float)cols));
+    return m;
+}
+
+static void matrix_free(struct matrix *m)
+{
+    free(m->values);
+    free(m->bits);
+}
+
+static struct weight_view view_of(const struct matrix *m, bool is_there)
+{
+    return is_there ? weight_view_plain(m->bits, DTYPE_BF16, m->rows, m->cols) : (struct weight_view){0};
+}
+
+/* k_b and v_b of kv_b. */
+static void split(struct layer *l)
+{
+    const struct shape *s = &l->s;
+    const int32_t both = s->plain + s->value;
+    l->k_b = matrix_new(s->num_heads * s->rank, s->plain);
+    l->v_b = matrix_new(s->num_heads * s->value, s->rank);
+    for (int32_t row = 0; row < s->num_heads * both; row++)
+        for (int32_t i = 0; i < s->rank; i++) {
+            const int32_t head = row / both, in_head = row % both;
+            const float value = l->kv_b.values[row * s->rank + i];
+            if (in_head < s->plain)
+                matrix_set(&l->k_b, head * s->rank + i, in_head, value);
+            else
+                matrix_set(&l->v_b, head * s->value + in_head - s->plain, i, value);
+        }
+}
+
+static float *norm_new(struct random *r, int32_t count)
+{
+    float *norm = malloc((size_t)max_of(count, 1) * sizeof *norm);
+    for (int32_t i = 0; i < count; i++) norm[i] = 1 + 0.3f * random_normal(r);
+    return norm;
+}
+
+static void layer_open(struct layer *l, struct device *d, struct random *r)
+{
+    const struct shape *s = &l->s;
+    const int32_t dim = s->rotary + s->rank, q_cols = s->q_rank ? s->q_rank : s->hidden;
+    struct error err = {0};
+    l->q_a = matrix_random(r, max_of(s->q_rank, 1), s->hidden);
+    l->q = matrix_random(r, s->num_heads * (s->plain + s->rotary), q_cols);
+    l->kv_a = matrix_random(r, dim, s->hidden);
+    l->kv_b = matrix_random(r, s->num_heads * (s->plain + s->value), s->rank);
+    split(l);
+    l->q_norm = norm_new(r, s->q_rank);
+    l->kv_norm = norm_new(r, s->rank);
+    const struct latent_desc desc = {
+        .num_heads = s->num_heads,
+        .plain_dim = s->plain,
+        .rotary_dim = s->rotary,
+        .value_dim = s->value,
+        .rank = s->rank,
+        .norm_eps = 1e-5f,
+        .q = view_of(&l->q, !s->q_rank),
+        .q_a = view_of(&l->q_a, s->q_rank),
+        .q_b = view_of(&l->q, s->q_rank),
+        .q_norm = s->q_rank ? weight_view_plain(l->q_norm, DTYPE_F32, 1, s->q_rank) : (struct weight_view){0},
+        .kv_a = view_of(&l->kv_a, true),
+        .kv_norm = weight_view_plain(l->kv_norm, DTYPE_F32, 1, s->rank),
+        .kv_b = view_of(&l->kv_b, !s->is_split),
+        .k_b = view_of(&l->k_b, s->is_split),
+        .v_b = view_of(&l->v_b, s->is_split)};
+    if (d->ops->latent_create(d, &desc, &l->latent, &err)) fail_msg("latent_create: %s", err.text);
+    l->x = random_values(r, (size_t)TOKENS * (size_t)s->hidden, d->act_bytes, 1);
+    l->sums = random_values(r, (size_t)TOKENS * (size_t)(s->num_heads * dim), d->act_bytes, 1);
+    l->device_x = device_floats(d, (size_t)TOKENS * (size_t)s->hidden, false);
+    l->device_qkv = device_floats(d, (size_t)TOKENS * (size_t)((s->num_heads + 2) * dim), false);
+    l->device_sums = device_floats(d, (size_t)TOKENS * (size_t)(s->num_heads * dim), false);
+    l->device_out = device_floats(d, (size_t)TOKENS * (size_t)(s->num_heads * s->value), false);
+}
+
+static void layer_close(struct layer *l)
+{
+    struct matrix *const all[] = {&l->q_a, &l->q, &l->kv_a, &l->kv_b, &l->k_b, &l->v_b};
+    for (size_t i = 0; i < array_length(all); i++) matrix_free(all[i]);
+    free(l->q_norm);
+    free(l->kv_norm);
+    free(l->x);
+    free(l->sums);
+}
+
+/* Tokens [first, first + num): qkv, and what comes of sums. */
+static void layer_run(const struct layer *l, struct device *d, struct test_step *step, int32_t first,
+                      int32_t num, float *qkv, float *out)
+{
+    const struct shape *s = &l->s;
+    const int32_t blocks[TOKENS / BLOCK_SIZE + 1] = {0};
+    const size_t n = (size_t)num, dim = (size_t)(s->rotary + s->rank), heads = (size_t)s->num_heads;
+    device_write(d, l->device_x, l->x + first * s->hidden, n * (size_t)s->hidden, false);
+    device_write(d, l->device_sums, l->sums + (size_t)first * heads * dim, n * heads * dim, false);
+    device_poison(d, l->device_qkv, n * (heads + 2) * dim, false);
+    device_poison(d, l->device_out, n * heads * (size_t)s->value, false);
+    test_step_clear(step);
+    test_step_add(step, blocks, 0, num, false);
+    struct batch *b = d->ops->step_begin(d, &step->step);
+    d->ops->latent_qkv(d, b, l->device_qkv, l->device_x, l->latent);
+    d->ops->latent_values(d, b, l->device_out, l->device_sums, l->latent);
+    test_step_end(d, NULL);
+    device_read(d, qkv, l->device_qkv, n * (heads + 2) * dim, false);
+    device_read(d, out, l->device_out, n * heads * (size_t)s->value, false);
+}
+
+/* ---- the reference ---- */
+
+enum { WIDTH_MAX = 4096 };
+
+static void product(const struct matrix *m, const double *x, double *out)
+{
+    for (int32_t i = 0; i < m->rows; i++) {
+        out[i] = 0;
+        for (int32_t j = 0; j < m->cols; j++) out[i] += (double)m->values[i * m->cols + j] * x[j];
+    }
+}
+
+static void normalize(double *x, const float *norm, int32_t n)
+{
+    double squares = 0;
+    for (int32_t i = 0; i < n; i++) squares += x[i] * x[i];
+    for (int32_t i = 0; i < n; i++) x[i] = x[i] / sqrt(squares / n + (double)1e-5f) * (double)norm[i];
+}
+
+static void check_value(const struct layer *l, const struct device *d, const char *what, double got,
+                        double expected)
+{
+    const double bound = d->act_bytes == 2 ? 0.1 : 2e-5; /* values are of size 1 */
+    if (!(fabs(got - expected) <= bound * (1 + fabs(expected))))
+        fail_msg("%d heads, rank %d: %s is %g, not %g", l->s.num_heads, l->s.rank, what, got, expected);
+}
+
+static void check_head_of_q(const struct layer *l, const struct device *d, int32_t head, const double *q,
+                            const float *got)
+{
+    const struct shape *s = &l->s;
+    for (int32_t i = 0; i < s->rotary; i++)
+        check_value(l, d, "what is rotated of q", (double)got[i], q[s->plain + i]);
+    for (int32_t i = 0; i < s->rank; i++) {
+        double sum = 0;
+        for (int32_t j = 0; j < s->plain; j++)
+            sum += q[j] * (double)l->kv_b.values[(head * (s->plain + s->value) + j) * s->rank + i];
+        check_value(l, d, "q", (double)got[s->rotary + i], sum);
+    }
+}
+
+static void check_qkv(const struct layer *l, const struct device *d, int32_t token, const float *qkv)
+{
+    const struct shape *s = &l->s;
+    const int32_t dim = s->rotary + s->rank, q_dim = s->plain + s->rotary;
+    double x[WIDTH_MAX], low[WIDTH_MAX], q[WIDTH_MAX], kv[WIDTH_MAX];
+    for (int32_t i = 0; i < s->hidden; i++) x[i] = (double)l->x[token * s->hidden + i];
+    if (s->q_rank) product(&l->q_a, x, low);
+    if (s->q_rank) normalize(low, l->q_norm, s->q_rank);
+    product(&l->q, s->q_rank ? low : x, q);
+    product(&l->kv_a, x, kv);
+    normalize(kv, l->kv_norm, s->rank);
+    for (int32_t h = 0; h < s->num_heads; h++) check_head_of_q(l, d, h, q + h * q_dim, qkv + h * dim);
+    const float *k = qkv + s->num_heads * dim, *v = k + dim;
+    for (int32_t i = 0; i < dim; i++) {
+        check_value(l, d, "K", (double)k[i], i < s->rotary ? kv[s->rank + i] : kv[i - s->rotary]);
+        check_value(l, d, "V", (double)v[i], i < s->rank ? kv[i] : 0);
+    }
+}
+
+static void check_values(const struct layer *l, const struct device *d, int32_t token, const float *out)
+{
+    const struct shape *s = &l->s;
+    for (int32_t row = 0; row < s->num_heads * s->value; row++) {
+        const int32_t head = row / s->value, both = s->plain + s->value;
+        const float *weights = l->kv_b.values + (head * both + s->plain + row % s->value) * s->rank,
+                    *x = l->sums + (token * s->num_heads + head) * (s->rotary + s->rank);
+        double sum = 0;
+        for (int32_t i = 0; i < s->rank; i++) sum += (double)weights[i] * (double)x[i];
+        check_value(l, d, "a head's value", (double)out[row], sum);
+    }
+}
+
+static void check_layer(struct layer *l, struct device *d, struct test_step *step)
+{
+    const struct shape *s = &l->s;
+    const int32_t qkv_width = (s->num_heads + 2) * (s->rotary + s->rank), out_width = s->num_heads * s->value;
+    const size_t qkv_count = (size_t)TOKENS * (size_t)qkv_width,
+                 out_count = (size_t)TOKENS * (size_t)out_width;
+    float *qkv = malloc(qkv_count * sizeof *qkv), *out = malloc(out_count * sizeof *out),
+          *qkv_part = malloc(qkv_count * sizeof *qkv), *out_part = malloc(out_count * sizeof *out);
+    layer_run(l, d, step, 0, TOKENS, qkv, out);
+    for (int32_t token = 0; token < TOKENS; token += 23) {
+        check_qkv(l, d, token, qkv + token * qkv_width);
+        check_values(l, d, token, out + token * out_width);
+    }
+    for (int32_t first = 3, num = 1; first + num <= TOKENS; first += num, num *= 3) {
+        layer_run(l, d, step, first, num, qkv_part, out_part);
+        assert_int_equal(num_bits_different(qkv_part, qkv + first * qkv_width, (size_t)(num * qkv_width)), 0);
+        assert_int_equal(num_bits_different(out_part, out + first * out_width, (size_t)(num * out_width)), 0);
+    }
+    free(qkv);
+    free(out);
+    free(qkv_part);
+    free(out_part);
+}
+
+static void layers(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(shapes); i++) {
+        struct layer l = {.s = shapes[i]};
+        const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0};
+        const struct attention_args attention = {
+            .num_heads = l.s.num_heads, .num_kv_heads = 1, .head_dim = l.s.rotary + l.s.rank};
+        struct error err = {0};
+        struct device *d = test_device_open(isa, 1 + (int)i % 2);
+        if (!d->ops->latent_create) {
+            d->ops->close(d);
+            skip();
+        }
+        assert_int_equal(d->ops->prepare(d, &limits, 64, 512, 512, &attention, 1, &err), 0);
+        struct test_step *step = test_step_new(TOKENS, 1, TOKENS / BLOCK_SIZE + 1);
+        layer_open(&l, d, &random);
+        check_layer(&l, d, step);
+        layer_close(&l);
+        test_step_free(step);
+        d->ops->close(d);
+    }
+}
+
+static void latents(void **state)
+{
+    (void)state;
+    for_each_isa(layers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(latents)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
