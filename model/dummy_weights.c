@@ -256,6 +256,24 @@ struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, i
     return v;
 }
 
+struct weight_view dummy_weights_mxfp4(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols)
+{
+    static const float deviation = 2.93f; /* of all codes alike */
+    const int64_t num_groups = cols / 32;
+    struct weight_view v =
+        weight_view_plain(make_bytes(d, stream, (size_t)(rows * cols / 2)), DTYPE_MXFP4, rows, cols);
+    uint8_t *scales = allocate(d, (size_t)(rows * num_groups));
+    if (!v.data || !scales) return (struct weight_view){0};
+    memset(scales, 127 - (int)lroundf(log2f(deviation * sqrtf((float)cols))), (size_t)(rows * num_groups));
+    v.scheme = WEIGHT_SCALED;
+    v.codes = (struct weight_codes){.scales = {scales, SCALE_E8M0, rows, num_groups},
+                                    .scale_rows = 1,
+                                    .scale_cols = 32,
+                                    .scale_factor = 1,
+                                    .scale_divisor = 1};
+    return v;
+}
+
 struct weight_view dummy_weights_vector(struct dummy_weights *d, uint64_t stream, int64_t cols, float center)
 {
     return make(d, stream, 1, cols, center, 0.1f);

@@ -1,4 +1,4 @@
-/* dummy_weights.h - random BF16 and FP8 matrices for measuring a model's speed from its config.json alone.
+/* dummy_weights.h - random matrices of BF16, of FP8 and of four bits for measuring a model's speed from its config.json alone.
  *
  * Values are uniform with variance 1 / cols, so that a product with a vector of ones' size has that size
  * again. They depend on the seed given for a matrix only. Memory is the matrices' own and is filled when one
@@ -22,6 +22,8 @@ struct weight_view dummy_weights_fp8(struct dummy_weights *d, uint64_t stream, i
 /* In four bits as AWQ has them, of that variance; group columns have one scale and zero point. rows: a multiple of 8. */
 struct weight_view dummy_weights_awq(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols,
                                      int64_t group);
+/* Floats of four bits with a scale for 32 columns, of which cols is a multiple. */
+struct weight_view dummy_weights_mxfp4(struct dummy_weights *d, uint64_t stream, int64_t rows, int64_t cols);
 /* One row around center: norm weights around 1, biases around 0. */
 struct weight_view dummy_weights_vector(struct dummy_weights *d, uint64_t stream, int64_t cols, float center);
 

@@ -199,6 +199,13 @@ static bool is_dummy_awq(const struct model_files *f, enum weight_role role, int
     return has_four_bits && rows % 8 == 0 && is_quantised(role);
 }
 
+static bool is_dummy_mxfp4(const struct model_files *f, enum weight_role role, int64_t cols)
+{
+    const enum quant_format format = f->config.quantisation.format;
+    return cols % 32 == 0 && (format == QUANT_MXFP4_BLOCKS ? weight_is_of_expert(role)
+                                                           : format == QUANT_MXFP4 && is_quantised(role));
+}
+
 static struct weight_view make_dummy(const struct model_files *f, enum weight_role role, int32_t layer,
                                      int32_t expert)
 {
@@ -215,6 +222,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
         return dummy_weights_awq(f->dummy, stream, rows, cols,
                                  f->config.quantisation.group_size ? f->config.quantisation.group_size
                                                                    : cols);
+    if (line->rows != DIM_1 && is_dummy_mxfp4(f, role, cols))
+        return dummy_weights_mxfp4(f->dummy, stream, rows, cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
     float mean = weight_is_norm(role) ? 1 - f->config.norm_offset : role == WEIGHT_DELTA_NORM ? 1 : 0;
     return dummy_weights_vector(f->dummy, stream, cols, mean);

@@ -466,6 +466,33 @@ static void dummy_weights_of_fp8_have_blocks(void **state)
     model_files_close(f);
 }
 
+/* Of experts alone, as gpt-oss has them. */
+static void dummy_experts_of_mxfp4_have_blocks(void **state)
+{
+    (void)state;
+    static const double magnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    write_text(directory, "config.json",
+               "{\"architectures\":[\"GptOssForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":192,"
+               "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":64,"
+               "\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":128,\"vocab_size\":500,"
+               "\"eos_token_id\":2,\"quantization_config\":{\"quant_method\":\"mxfp4\"}}");
+    struct model_files *f = open_good(NULL, "dummy");
+    struct weight_view up = model_files_expert(f, WEIGHT_EXPERT_UP, 1, 3);
+    const uint8_t *codes = up.data, *scales = up.codes.scales.data;
+    double squares = 0;
+    assert_true(up.dtype == DTYPE_MXFP4 && up.scheme == WEIGHT_SCALED && up.rows == 192 && up.cols == 256);
+    assert_true(up.codes.scales.rows == 192 && up.codes.scales.cols == 8 && up.codes.scale_cols == 32);
+    for (int64_t i = 0; i < up.rows * up.cols; i++) {
+        const double value = ldexp(magnitudes[codes[i / 2] >> (i % 2 * 4) & 7], scales[i / 32] - 127);
+        squares += value * value;
+    }
+    assert_true(squares / 192 > 0.5 &&
+                squares / 192 < 2); /* variance 1 / cols, but that scales are powers of 2 */
+    assert_true(model_files_expert(f, WEIGHT_EXPERT_UP_BIAS, 1, 3).data);
+    assert_true(model_files_weight(f, WEIGHT_Q, 0).dtype == DTYPE_BF16);
+    model_files_close(f);
+}
+
 static int compare_rows(const void *a, const void *b)
 {
     return memcmp(a, b, 16);
@@ -510,6 +537,7 @@ int main(void)
         TEST(refuses_types_and_ranks),
         TEST(dummy_weights_keep_activations_near_one),
         TEST(dummy_weights_of_fp8_have_blocks),
+        TEST(dummy_experts_of_mxfp4_have_blocks),
         TEST(dummy_rows_are_distinct_and_repeatable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
