@@ -57,6 +57,12 @@ __device__ __forceinline__ uint32_t plain_pair(const struct tile_output &o, int3
     return pack_bf16(rounded.x + o.bias[n], rounded.y + o.bias[n + 1]);
 }
 
+/* Of gate and up, whose sums s[0], s[1] and s[4], s[5] are: rows n and n + 1, n + 8 and n + 9 of W. */
+__device__ __forceinline__ uint32_t gated_pair(const tile_output &, int32_t, const float *s)
+{
+    return silu_mul(pack_bf16(s[0], s[1]), pack_bf16(s[4], s[5]));
+}
+
 /* Boxes of 64 columns in which a tile's results are stored. */
 template <int WIDTH, bool SILU_MUL>
 constexpr int OUT_BOXES = ((SILU_MUL ? WIDTH / 2 : WIDTH) + OUT_COLUMNS - 1) / OUT_COLUMNS;
@@ -64,9 +70,9 @@ constexpr int OUT_BOXES = ((SILU_MUL ? WIDTH / 2 : WIDTH) + OUT_COLUMNS - 1) / O
 /* A warp's 16 rows from row on, 64 columns of the result at a time; where they do not divide a tile, the last
  * ones overlap those before, with the same values. Gate and up alternate in groups of 8 columns. The buffers take turns
  * across tiles: num_stored counts the boxes of those before, so that what is written is never what the newest store
- * still reads. */
-template <int WIDTH, bool SILU_MUL>
-__device__ __forceinline__ void store_tile(const struct tile_output &o, const CUtensorMap *out_map,
+ * still reads. OUTPUT: has a plain_pair and a gated_pair, as tile_output. */
+template <int WIDTH, bool SILU_MUL, typename OUTPUT = tile_output>
+__device__ __forceinline__ void store_tile(const OUTPUT &o, const CUtensorMap *out_map,
                                            const float (&d)[WIDTH / 2], uint32_t buffers, int32_t num_stored,
                                            int32_t row, int32_t first_n)
 {
@@ -86,7 +92,7 @@ __device__ __forceinline__ void store_tile(const struct tile_output &o, const CU
             for (int i = 0; i < 4; i++) {
                 int group = first / 8 + j + i / 2;
                 const float *s = d + group * SUMS + i % 2 * 2;
-                packed[i] = SILU_MUL ? silu_mul(pack_bf16(s[0], s[1]), pack_bf16(s[4], s[5]))
+                packed[i] = SILU_MUL ? gated_pair(o, first_n + group * 16 + lane % 4 * 2, s)
                                      : plain_pair(o, first_n + group * 8 + lane % 4 * 2, s[0], s[1]);
             }
             store_matrix(buffer + lane % 16 * OUT_ROW_BYTES + (((j + lane / 16) ^ lane % 8) << 4), packed);

@@ -1,7 +1,7 @@
 /* moe.cu - a mixture of experts: who chooses whom is found on the device, so that a step can be recorded.
  *
  *   routing    each token's experts, rows for its pairs, tiles of rows of one expert (moe_routing.cu)
- *   products   gate and up, then down, of each tile (moe_large.cu, moe_plain.cu)
+ *   products   gate and up, then down, of each tile (moe_small.cu, moe_packed.cu, moe_large.cu, moe_plain.cu)
  *   combine    a token's pairs, times their scores, in the order of experts; the shared expert's, an ordinary MLP, last */
 #include <vector>
 
@@ -9,6 +9,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/packed.cuh"
 
 extern "C" {
 #include "files/weight_codes.h"
@@ -22,7 +23,8 @@ enum {
     COMBINE_PAIRS = 8,
     COMBINE_COLUMNS = 8 * COMBINE_THREADS,
     TILE_ROWS_MIN = 8,
-    LARGE_PAIRS = 48, /* an expert, on average: from so many on there are tiles of many rows */
+    LARGE_PAIRS = 48,         /* an expert, on average: from so many on there are tiles of many rows */
+    PACKED_LARGE_PAIRS = 300, /* where weights must be unpacked for that */
 };
 
 /* ---- the sum ---- */
@@ -138,18 +140,6 @@ bool reserve_scratch(struct cuda_device *d, const struct moe *m, int32_t shared_
     return ok;
 }
 
-bool upload_experts(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
-{
-    size_t one = (size_t)m->inner * (size_t)m->hidden;
-    bool ok = allocate(d, &m->gate_up, 2 * one * (size_t)m->num_experts, "weights") &&
-              allocate(d, &m->down, one * (size_t)m->num_experts, "weights");
-    for (int32_t e = 0; e < m->num_experts && ok; e++)
-        ok = cuda_upload_weight(d, m->gate_up + 2 * one * (size_t)e, &experts[e].gate, true, 0) &&
-             cuda_upload_weight(d, m->gate_up + 2 * one * (size_t)e, &experts[e].up, true, 1) &&
-             cuda_upload_weight(d, m->down + one * (size_t)e, &experts[e].down, false, 0);
-    return ok;
-}
-
 /* Tensor cores have its logits then. */
 bool router_is_bf16(const struct moe_desc *desc)
 {
@@ -172,6 +162,9 @@ bool upload_router(struct cuda_device *d, struct moe *m, const struct moe_desc *
                                    : allocate(d, &m->router, count + (size_t)m->hidden, "weights") &&
                                          upload_f32(d, m->router, &desc->router);
     if (ok && m->router && m->has_shared_gate) ok = upload_f32(d, m->router + count, &desc->shared_gate);
+    if (ok && desc->router_bias.data)
+        ok = allocate(d, &m->router_bias, (size_t)m->num_experts, "weights") &&
+             upload_f32(d, m->router_bias, &desc->router_bias);
     if (ok && desc->choice_bias.data)
         ok = allocate(d, &m->choice_bias, (size_t)m->num_experts, "weights") &&
              upload_f32(d, m->choice_bias, &desc->choice_bias);
@@ -190,6 +183,22 @@ int create_shared(struct device *device, struct moe *m, const struct moe_desc *d
     down.parts[0] = desc->shared.down;
     int status = cuda_linear_create(device, &gate_up, &m->shared_gate_up, err);
     return status ? status : cuda_linear_create(device, &down, &m->shared_down, err);
+}
+
+bool has_biases(const struct expert_desc *e)
+{
+    return e->gate_bias.data || e->up_bias.data || e->down_bias.data;
+}
+
+int check_expert(const struct expert_desc *e, struct error *err)
+{
+    int64_t inner = weight_view_num_rows(&e->gate), hidden = e->gate.cols;
+    int status = weight_check(&e->gate, err);
+    if (!status) status = weight_check(&e->up, err);
+    if (!status) status = weight_check(&e->down, err);
+    if (!status) status = weight_view_check_vector(&e->gate_bias, inner, err);
+    if (!status) status = weight_view_check_vector(&e->up_bias, inner, err);
+    return status ? status : weight_view_check_vector(&e->down_bias, hidden, err);
 }
 
 /* STATUS_UNSUPPORTED for what the kernels have no room for. */
@@ -212,16 +221,14 @@ int check_desc(const struct moe_desc *desc, struct error *err)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the CUDA device wants experts whose hidden and intermediate sizes are multiples of 8");
-    if (desc->gate == GATE_CLAMPED_SWISH || desc->router_bias.data || e->down_bias.data)
+    bool is_clamped = desc->gate == GATE_CLAMPED_SWISH;
+    if ((is_clamped && desc->shared.gate.data) || (!is_clamped && has_biases(&desc->experts[0])))
         return error_set(
             err, STATUS_UNSUPPORTED,
-            "the CUDA device has no experts with biases or clamped gates (gpt-oss); the CPU device has");
+            "the CUDA device has clamped gates and biases for experts that have both, and no shared "
+            "expert (gpt-oss); the CPU device has others");
     int status = STATUS_OK;
-    for (int32_t i = 0; i < desc->num_experts && !status; i++) {
-        status = weight_check(&desc->experts[i].gate, err);
-        if (!status) status = weight_check(&desc->experts[i].up, err);
-        if (!status) status = weight_check(&desc->experts[i].down, err);
-    }
+    for (int32_t i = 0; i < desc->num_experts && !status; i++) status = check_expert(&desc->experts[i], err);
     return status;
 }
 
@@ -243,7 +250,7 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->scale = desc->scale;
     m->has_shared_gate = desc->shared_gate.data != NULL;
     if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.gate)) ||
-        !upload_router(d, m, desc) || !upload_experts(d, m, desc->experts))
+        !upload_router(d, m, desc) || !cuda_moe_upload_experts(d, m, desc))
         status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for the experts (%s)",
                            cudaGetErrorString(d->first_error));
     if (!status && desc->shared.gate.data) status = create_shared(device, m, desc, err);
@@ -277,19 +284,31 @@ struct plan {
 struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t num_tokens)
 {
     int32_t pairs = num_tokens * m->num_chosen / m->num_experts; /* an expert, on average */
-    if (!d->is_hopper || m->gate != GATE_SILU) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
+    int32_t large_pairs = m->packed_down.packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
+    if (!d->is_hopper || m->gate == GATE_GELU_TANH) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
     if (num_tokens <= MOE_SHARED_TOKENS && m->router_bf16) return {METHOD_SHARED, num_tokens <= 8 ? 8 : 16};
     if (num_tokens <= 16) return {METHOD_SMALL, 16};
     if (num_tokens <= 32 || pairs < 20) return {METHOD_SMALL, 32};
-    if (num_tokens <= 64 || pairs < LARGE_PAIRS) return {METHOD_SMALL, 64};
+    if (num_tokens <= 64 || pairs < large_pairs) return {METHOD_SMALL, 64};
     return {METHOD_LARGE, MOE_LARGE_ROWS};
 }
 
-void run_product(struct cuda_device *d, const struct plan &plan, const struct moe_product *p)
+bool run_hopper(struct cuda_device *d, const struct plan &plan, struct moe_product *p)
+{
+    bool is_large = plan.method == METHOD_LARGE;
+    if (p->packed->packed && !is_large) return cuda_moe_packed(d, plan.tile_rows, p);
+    if (p->packed->packed) {
+        packed_unpack(d, p->packed, d->moe_scratch->unpacked);
+        p->weight = d->moe_scratch->unpacked;
+    }
+    return is_large ? cuda_moe_large(d, p) : cuda_moe_small(d, plan.tile_rows, p);
+}
+
+void run_product(struct cuda_device *d, const struct plan &plan, struct moe_product *p)
 {
     if (plan.method == METHOD_PLAIN)
         cuda_moe_plain(d, p);
-    else if (plan.method == METHOD_LARGE ? !cuda_moe_large(d, p) : !cuda_moe_small(d, plan.tile_rows, p))
+    else if (!run_hopper(d, plan, p))
         cuda_check(d, cudaErrorUnknown, "experts");
 }
 
@@ -310,6 +329,8 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.x = p.shares_x ? x : s->gathered;
     p.x_rows = p.shares_x ? num_tokens : p.num_rows;
     p.weight = m->gate_up;
+    p.packed = &m->packed_gate_up;
+    p.bias = m->gate_up_bias;
     p.n = 2 * m->inner;
     p.k = m->hidden;
     p.is_gated = true;
@@ -319,6 +340,8 @@ void multiply(struct cuda_device *d, const struct moe *m, const struct plan &pla
     p.x = s->mid;
     p.x_rows = p.num_rows;
     p.weight = m->down;
+    p.packed = &m->packed_down;
+    p.bias = m->down_bias;
     p.n = m->hidden;
     p.k = m->inner;
     p.is_gated = false;

@@ -6,7 +6,12 @@
 
 #include "kernels/cuda/linear.cuh"
 
-enum { MOE_EXPERTS_MAX = 1024, MOE_CHOSEN_MAX = 32, MOE_GROUP_ROWS = 16 };
+enum {
+    MOE_EXPERTS_MAX = 1024,
+    MOE_CHOSEN_MAX = 32,
+    MOE_GROUP_ROWS = 16,
+    MOE_PACKED_SCALES = 4 /* of MXFP4 */
+};
 
 /* Rows [first, first + count), all of one expert. */
 struct moe_tile {
@@ -19,10 +24,13 @@ struct moe {
     enum gate_function gate;
     bool normalize;
     float scale;
-    float *router;                 /* [E][H], then the shared expert's gate if it has one; or */
-    __nv_bfloat16 *router_bf16;    /* the same where the file has it so */
-    float *choice_bias;            /* [E] or NULL */
-    __nv_bfloat16 *gate_up, *down; /* [E][2 I][H], gate and up alternate as in struct linear; [E][H][I] */
+    float *router;                    /* [E][H], then the shared expert's gate if it has one; or */
+    __nv_bfloat16 *router_bf16;       /* the same where the file has it so */
+    float *router_bias, *choice_bias; /* [E] or NULL */
+    __nv_bfloat16 *gate_up, *down; /* [E][2 I][H], gate and up alternate as in struct linear; [E][H][I]; or */
+    struct linear packed_gate_up,
+        packed_down; /* the same in four bits (packed.cuh), E 2 I and E H rows; else packed is NULL */
+    float *gate_up_bias, *down_bias; /* [E][2 I], [E][H]; NULL: none, as with any gate but the clamped one */
     struct linear *shared_gate_up, *shared_down; /* NULL: no shared expert */
     bool has_shared_gate;
 };
@@ -43,6 +51,8 @@ struct moe_scratch {
     __nv_bfloat16 *gathered;                 /* [rows][H]: x, and when that has been read, results */
     __nv_bfloat16 *mid;                      /* [rows][I] */
     __nv_bfloat16 *shared_mid, *shared_made; /* [T][S] [T][H] */
+    __nv_bfloat16 *unpacked;                 /* one of packed_gate_up and packed_down as bf16 */
+    size_t unpacked_count;
 };
 
 /* Rows that so many pairs may take. */
@@ -68,7 +78,37 @@ struct moe_product {
     int32_t tiles_max; /* *num_tiles is not more */
     bool is_gated;
     enum gate_function gate;
+    const float *bias;           /* [E][N] or NULL; always with GATE_CLAMPED_SWISH */
+    const struct linear *packed; /* moe_packed.cu: in the place of weight */
 };
+
+/* What sums become as they are stored: kernels are made for each, so that mixtures without biases pay nothing for them. */
+enum moe_epilogue {
+    MOE_SUMS,
+    MOE_SUMS_BIAS,
+    MOE_SILU,
+    MOE_GELU,    /* moe_plain.cu alone */
+    MOE_CLAMPED, /* with biases */
+};
+
+static inline enum moe_epilogue moe_epilogue_of(const struct moe_product *p)
+{
+    if (!p->is_gated) return p->bias ? MOE_SUMS_BIAS : MOE_SUMS;
+    return p->gate == GATE_SILU ? MOE_SILU : p->gate == GATE_GELU_TANH ? MOE_GELU : MOE_CLAMPED;
+}
+
+static __host__ __device__ constexpr bool moe_is_gated(enum moe_epilogue e)
+{
+    return e != MOE_SUMS && e != MOE_SUMS_BIAS;
+}
+
+static __host__ __device__ constexpr bool moe_has_bias(enum moe_epilogue e)
+{
+    return e == MOE_SUMS_BIAS || e == MOE_CLAMPED;
+}
+
+/* moe_weights.cu: into m, whose sizes are known. False: there is no room. */
+bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct moe_desc *desc);
 
 /* moe_routing.cu: the step's choices, their weights, the rows and tiles of at most tile_rows of them, x gathered. */
 void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloat16 *x, int32_t num_tokens,
@@ -85,6 +125,9 @@ void cuda_moe_plain(struct cuda_device *d, const struct moe_product *p);
 
 /* moe_small.cu, sm_90: few rows an expert, tiles of 8, 16, 32 or 64. False where the driver cannot. */
 bool cuda_moe_small(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
+
+/* moe_packed.cu, sm_90: the same with weights of four bits, p->packed. */
+bool cuda_moe_packed(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p);
 
 /* moe_large.cu, sm_90: many rows an expert, tiles of MOE_LARGE_ROWS. False where the driver cannot. */
 enum { MOE_LARGE_ROWS = 128 };

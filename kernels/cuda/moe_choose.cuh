@@ -10,7 +10,7 @@ namespace
 {
 
 struct choose_args {
-    const float *logits, *choice_bias;
+    const float *logits, *router_bias, *choice_bias;
     int32_t *choices;
     float *weights, *shared_weight;
     int32_t num_tokens, num_experts, num_rows, num_chosen; /* num_rows: of logits */
@@ -48,6 +48,7 @@ __device__ void make_scores(float *scores, const float *logits, const choose_arg
     float largest = -INFINITY, sum = 0;
     for (int e = lane; e < a.num_experts; e += 32) {
         scores[e] = __ldcg(logits + e);
+        if (a.router_bias) scores[e] += a.router_bias[e];
         largest = fmaxf(largest, scores[e]);
     }
     largest = warp_max(largest);

@@ -6,11 +6,13 @@
  * next one's, whose results are not stored. Tiles of an expert follow each other, so that its W comes from the memory once and then
  * from the L2. */
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_tile.cuh"
 #include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/moe_bias.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -39,6 +41,7 @@ struct large_args {
     const struct moe_tile *tiles;
     const int32_t *num_tiles;
     int32_t n, num_columns, num_k; /* rows of W of an expert, tiles of them, stages of a tile */
+    const float *bias;             /* [E][n] where the epilogue wants it */
 };
 
 struct ring {
@@ -97,11 +100,36 @@ __device__ __forceinline__ void release(uint32_t barrier)
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
-template <bool SILU_MUL>
+/* What results become as they are stored (linear_tile.cuh), with biases. */
+struct biased_output {
+    const float *bias; /* the expert's */
+    int32_t n;
+};
+
+/* Of columns n and n + 1; n is even. */
+__device__ __forceinline__ float2 bias_at(const biased_output &o, int32_t n)
+{
+    return n < o.n ? *(const float2 *)(o.bias + n) : make_float2(0, 0);
+}
+
+__device__ __forceinline__ uint32_t plain_pair(const biased_output &o, int32_t n, float x, float y)
+{
+    float2 sums = add_bias(x, y, bias_at(o, n));
+    return pack_bf16(sums.x, sums.y);
+}
+
+__device__ __forceinline__ uint32_t gated_pair(const biased_output &o, int32_t n, const float *s)
+{
+    return clamped_pair(add_bias(s[0], s[1], bias_at(o, n)), add_bias(s[4], s[5], bias_at(o, n + 8)));
+}
+
+template <enum moe_epilogue EPILOGUE>
 __global__ void __launch_bounds__(THREADS, 1)
     large_kernel(large_args a, const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap out_map)
 {
+    constexpr bool GATED = moe_is_gated(EPILOGUE), BIASED = moe_has_bias(EPILOGUE);
+    using output = std::conditional_t<BIASED, biased_output, tile_output>;
     extern __shared__ unsigned char shared[];
     __shared__ uint64_t barriers[2 * STAGES];
     ring r;
@@ -125,7 +153,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t x_first = wgmma_descriptor_low(r.x + warp / 4 * GROUP_ROWS * ROW_BYTES),
                    w_first = wgmma_descriptor_low(r.w);
     const uint32_t buffers = r.w + STAGES * W_BYTES + warp * OUT_BUFFERS * OUT_BYTES;
-    const struct tile_output output = {NULL, a.n};
     int32_t num_stored = 0, stage = 0, before = -1;
     uint32_t parity = 0;
     float d[WIDTH / 2];
@@ -172,25 +199,28 @@ __global__ void __launch_bounds__(THREADS, 1)
         wgmma_hold(d);
         release(r.empty + 8 * before);
         if (row >= tile.count) continue;
-        store_tile<WIDTH, SILU_MUL>(output, &out_map, d, buffers, num_stored, tile.first + row, column);
-        num_stored = (num_stored + OUT_BOXES<WIDTH, SILU_MUL>) % OUT_BUFFERS;
+        const output output = {BIASED ? a.bias + (size_t)tile.expert * a.n : NULL, a.n};
+        store_tile<WIDTH, GATED>(output, &out_map, d, buffers, num_stored, tile.first + row, column);
+        num_stored = (num_stored + OUT_BOXES<WIDTH, GATED>) % OUT_BUFFERS;
     }
     if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
 }
 
 /* ---- host ---- */
 
-template <bool SILU_MUL> bool launch(struct cuda_device *d, const struct moe_product *p)
+template <enum moe_epilogue EPILOGUE> bool launch(struct cuda_device *d, const struct moe_product *p)
 {
     CUtensorMap x_map, w_map, out_map;
     if (!tensor_map_encode_matrix(d, &x_map, p->x, p->x_rows, p->k, TILE_M) ||
         !tensor_map_encode_matrix(d, &w_map, p->weight, p->num_experts * p->n, p->k, WIDTH) ||
-        !tensor_map_encode_matrix(d, &out_map, p->out, p->num_rows, SILU_MUL ? p->n / 2 : p->n, OUT_ROWS))
+        !tensor_map_encode_matrix(d, &out_map, p->out, p->num_rows, moe_is_gated(EPILOGUE) ? p->n / 2 : p->n,
+                                  OUT_ROWS))
         return false;
-    large_args a = {p->tiles, p->num_tiles, p->n, (p->n + WIDTH - 1) / WIDTH, (p->k + STAGE_K - 1) / STAGE_K};
+    large_args a = {p->tiles, p->num_tiles, p->n, (p->n + WIDTH - 1) / WIDTH, (p->k + STAGE_K - 1) / STAGE_K,
+                    p->bias};
     assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
     assert_always((int64_t)p->num_experts * p->n <= INT32_MAX);
-    return launch_dependent(d, large_kernel<SILU_MUL>,
+    return launch_dependent(d, large_kernel<EPILOGUE>,
                             dim3((unsigned)std::min(d->num_sms, p->tiles_max * a.num_columns)), dim3(THREADS),
                             SHARED_BYTES, a, x_map, w_map, out_map);
 }
@@ -199,5 +229,16 @@ template <bool SILU_MUL> bool launch(struct cuda_device *d, const struct moe_pro
 
 bool cuda_moe_large(struct cuda_device *d, const struct moe_product *p)
 {
-    return p->is_gated ? launch<true>(d, p) : launch<false>(d, p);
+    switch (moe_epilogue_of(p)) {
+    case MOE_SUMS:
+        return launch<MOE_SUMS>(d, p);
+    case MOE_SUMS_BIAS:
+        return launch<MOE_SUMS_BIAS>(d, p);
+    case MOE_SILU:
+        return launch<MOE_SILU>(d, p);
+    case MOE_CLAMPED:
+        return launch<MOE_CLAMPED>(d, p);
+    default:
+        return false;
+    }
 }

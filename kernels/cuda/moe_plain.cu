@@ -6,6 +6,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/moe_bias.cuh"
 
 namespace
 {
@@ -23,8 +24,6 @@ enum {
 };
 
 static_assert(TILE_ROWS == TILE_COLUMNS, "both operands of a stage are loaded alike");
-
-enum product { PRODUCT_SILU, PRODUCT_GELU, PRODUCT_PLAIN };
 
 /* What a thread copies of a stage: one chunk of 16 bytes of every fourth row, of both operands. */
 struct stage_rows {
@@ -80,12 +79,25 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[TILE_COLUMNS / 8][4
     }
 }
 
-template <enum product PRODUCT>
+/* Two neighbouring columns of a row, the first of which is n of the expert's W; of a gate s goes on with up, eight columns behind. */
+template <enum moe_epilogue EPILOGUE>
+__device__ __forceinline__ uint32_t finish_pair(float2 s, float2 up, const float *bias, int32_t n)
+{
+    constexpr enum gate_function GATE = EPILOGUE == MOE_GELU ? GATE_GELU_TANH : GATE_SILU;
+    if (EPILOGUE == MOE_SILU || EPILOGUE == MOE_GELU)
+        return gate_mul<GATE>(pack_bf16(s.x, s.y), pack_bf16(up.x, up.y));
+    if (EPILOGUE == MOE_SUMS) return pack_bf16(s.x, s.y);
+    s = add_bias(s.x, s.y, *(const float2 *)(bias + n));
+    if (EPILOGUE == MOE_SUMS_BIAS) return pack_bf16(s.x, s.y);
+    return clamped_pair(s, add_bias(up.x, up.y, *(const float2 *)(bias + n + 8)));
+}
+
+template <enum moe_epilogue EPILOGUE>
 __device__ __forceinline__ void store_sums(const float (&sums)[TILE_COLUMNS / 8][4], const moe_product &a,
                                            const struct moe_tile &tile, int32_t first_n)
 {
-    constexpr bool GATED = PRODUCT != PRODUCT_PLAIN;
-    constexpr enum gate_function GATE = PRODUCT == PRODUCT_GELU ? GATE_GELU_TANH : GATE_SILU;
+    constexpr bool GATED = moe_is_gated(EPILOGUE);
+    const float *bias = a.bias + (size_t)tile.expert * a.n;
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -97,15 +109,14 @@ __device__ __forceinline__ void store_sums(const float (&sums)[TILE_COLUMNS / 8]
         for (int j = 0; j < TILE_COLUMNS / 8; j += GATED ? 2 : 1) {
             int32_t n = first_n + 8 * j;
             if (n >= a.n) break;
-            uint32_t value = pack_bf16(sums[j][2 * half], sums[j][2 * half + 1]);
-            if (GATED)
-                value = gate_mul<GATE>(value, pack_bf16(sums[j + 1][2 * half], sums[j + 1][2 * half + 1]));
-            *(uint32_t *)(out + (GATED ? n / 2 : n) + lane % 4 * 2) = value;
+            const float *s = &sums[j][2 * half], *up = &sums[GATED ? j + 1 : j][2 * half];
+            *(uint32_t *)(out + (GATED ? n / 2 : n) + lane % 4 * 2) = finish_pair<EPILOGUE>(
+                make_float2(s[0], s[1]), make_float2(up[0], up[1]), bias, n + lane % 4 * 2);
         }
     }
 }
 
-template <enum product PRODUCT> __global__ void __launch_bounds__(THREADS) product_kernel(moe_product a)
+template <enum moe_epilogue EPILOGUE> __global__ void __launch_bounds__(THREADS) product_kernel(moe_product a)
 {
     extern __shared__ __align__(128) unsigned char shared[];
     dependency_wait();
@@ -130,23 +141,29 @@ template <enum product PRODUCT> __global__ void __launch_bounds__(THREADS) produ
         if (has_rows) multiply_stage(sums, ring + i % STAGES * STAGE_BYTES);
     }
     copy_wait<0>();
-    store_sums<PRODUCT>(sums, a, tile, first_n);
+    store_sums<EPILOGUE>(sums, a, tile, first_n);
 }
 
-template <enum product PRODUCT> void launch(struct cuda_device *d, const struct moe_product *p)
+template <enum moe_epilogue EPILOGUE> void launch(struct cuda_device *d, const struct moe_product *p)
 {
     dim3 grid((unsigned)p->tiles_max, (unsigned)((p->n + TILE_COLUMNS - 1) / TILE_COLUMNS));
-    launch_dependent(d, product_kernel<PRODUCT>, grid, dim3(THREADS), STAGES * STAGE_BYTES, *p);
+    launch_dependent(d, product_kernel<EPILOGUE>, grid, dim3(THREADS), STAGES * STAGE_BYTES, *p);
 }
 
 } // namespace
 
 void cuda_moe_plain(struct cuda_device *d, const struct moe_product *p)
 {
-    if (!p->is_gated)
-        launch<PRODUCT_PLAIN>(d, p);
-    else if (p->gate == GATE_SILU)
-        launch<PRODUCT_SILU>(d, p);
-    else
-        launch<PRODUCT_GELU>(d, p);
+    switch (moe_epilogue_of(p)) {
+    case MOE_SUMS:
+        return launch<MOE_SUMS>(d, p);
+    case MOE_SUMS_BIAS:
+        return launch<MOE_SUMS_BIAS>(d, p);
+    case MOE_SILU:
+        return launch<MOE_SILU>(d, p);
+    case MOE_GELU:
+        return launch<MOE_GELU>(d, p);
+    case MOE_CLAMPED:
+        return launch<MOE_CLAMPED>(d, p);
+    }
 }

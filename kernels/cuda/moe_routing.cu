@@ -226,6 +226,7 @@ choose_args choose_args_of(const struct cuda_device *d, const struct moe *m, int
     const struct moe_scratch *s = d->moe_scratch;
     choose_args a = {};
     a.logits = s->logits;
+    a.router_bias = m->router_bias;
     a.choice_bias = m->choice_bias;
     a.choices = s->choices;
     a.weights = s->weights;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_store.cuh"
 #include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/moe_bias.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -36,7 +37,8 @@ struct small_args {
     const int32_t *num_tiles;
     int32_t n, num_columns, num_k; /* rows of W of an expert, tiles of them, stages of a tile */
     bool shares_x;
-    bool knows_tiles; /* ahead of the dependency */
+    bool knows_tiles;  /* ahead of the dependency */
+    const float *bias; /* [E][n] where the epilogue wants it */
 };
 
 template <int ROWS, int CAP> struct small_traits {
@@ -181,20 +183,34 @@ template <int ROWS, int CAP> struct consumer {
         p.advance(T::NUM_STAGES);
     }
 
-    template <int EPILOGUE, int WIDTH>
+    /* Ahead of the products: those of the last warps may be of no row. */
+    __device__ __forceinline__ struct lane_bias find_bias(int32_t expert, int32_t first_n) const
+    {
+        int32_t row = (int32_t)threadIdx.x / 32 * 16;
+        return load_lane_bias(a.bias + (size_t)expert * a.n, row < ROWS ? first_n + row : a.n, a.n);
+    }
+
+    template <enum moe_epilogue EPILOGUE, int WIDTH>
     __device__ __forceinline__ void run_tile(const struct moe_tile &tile, int32_t first_n)
     {
         float d[WIDTH / 2];
+        struct lane_bias bias = {};
+        if (moe_has_bias(EPILOGUE)) bias = find_bias(tile.expert, first_n);
         for (int32_t k = 0; k < a.num_k; k++) multiply<WIDTH>(d, k);
         wgmma_wait<0>();
         wgmma_hold(d);
         release();
         struct store_args to = {a.out, NULL, tile.first + tile.count, a.n};
         int32_t row = (int32_t)threadIdx.x / 32 * 16;
-        if (row < ROWS) store_columns<WIDTH, EPILOGUE, 2>(to, d, tile.first, first_n + row);
+        if constexpr (moe_has_bias(EPILOGUE)) {
+            if (row < ROWS) store_columns_biased<WIDTH, EPILOGUE, 2>(to, d, bias, tile.first, first_n + row);
+        } else {
+            constexpr int STORE = EPILOGUE == MOE_SILU ? EPILOGUE_SILU_MUL : EPILOGUE_BF16;
+            if (row < ROWS) store_columns<WIDTH, STORE, 2>(to, d, tile.first, first_n + row);
+        }
     }
 
-    template <int EPILOGUE> __device__ __forceinline__ void run(void)
+    template <enum moe_epilogue EPILOGUE> __device__ __forceinline__ void run(void)
     {
         int32_t num_all = *a.num_tiles * a.num_columns;
         for (int32_t index = blockIdx.x; index < num_all; index += gridDim.x) {
@@ -211,7 +227,7 @@ template <int ROWS, int CAP> struct consumer {
     }
 };
 
-template <int ROWS, int CAP, int EPILOGUE>
+template <int ROWS, int CAP, enum moe_epilogue EPILOGUE>
 __global__ void __launch_bounds__(THREADS, 1)
     small_kernel(small_args a, const __grid_constant__ CUtensorMap w_map,
                  const __grid_constant__ CUtensorMap x_map)
@@ -240,7 +256,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- host ---- */
 
-template <int ROWS, int CAP, int EPILOGUE> bool launch(struct cuda_device *d, const struct moe_product *p)
+template <int ROWS, int CAP, enum moe_epilogue EPILOGUE>
+bool launch(struct cuda_device *d, const struct moe_product *p)
 {
     using T = small_traits<ROWS, CAP>;
     assert_always((int64_t)p->num_experts * p->n <= INT32_MAX);
@@ -251,6 +268,7 @@ template <int ROWS, int CAP, int EPILOGUE> bool launch(struct cuda_device *d, co
     a.out = p->out;
     a.tiles = p->tiles;
     a.num_tiles = p->num_tiles;
+    a.bias = p->bias;
     a.n = p->n;
     a.num_columns = (p->n + ROWS - 1) / ROWS;
     a.num_k = (p->k + STAGE_K - 1) / STAGE_K;
@@ -264,7 +282,18 @@ template <int ROWS, int CAP, int EPILOGUE> bool launch(struct cuda_device *d, co
 
 template <int ROWS, int CAP> bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)
 {
-    return p->is_gated ? launch<ROWS, CAP, EPILOGUE_SILU_MUL>(d, p) : launch<ROWS, CAP, EPILOGUE_BF16>(d, p);
+    switch (moe_epilogue_of(p)) {
+    case MOE_SUMS:
+        return launch<ROWS, CAP, MOE_SUMS>(d, p);
+    case MOE_SUMS_BIAS:
+        return launch<ROWS, CAP, MOE_SUMS_BIAS>(d, p);
+    case MOE_SILU:
+        return launch<ROWS, CAP, MOE_SILU>(d, p);
+    case MOE_CLAMPED:
+        return launch<ROWS, CAP, MOE_CLAMPED>(d, p);
+    default:
+        return false;
+    }
 }
 
 } // namespace

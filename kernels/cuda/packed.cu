@@ -126,7 +126,8 @@ int32_t scales_of(const struct weight_view *v)
 {
     int64_t columns = v->codes.scale_cols;
     bool is_half = v->codes.scales.type == SCALE_F16 || v->codes.scales.type == SCALE_BF16;
-    if (v->scheme == WEIGHT_PLAIN || v->codes.groups) return 0;
+    if (v->scheme == WEIGHT_PLAIN) return v->dtype == DTYPE_MXFP4 ? 4 : 0;
+    if (v->codes.groups) return 0;
     if (v->dtype == DTYPE_U4 && !is_half) return 0;
     if (v->dtype == DTYPE_U4)
         return columns >= v->cols || columns % PACKED_COLUMNS == 0 ? 1
@@ -159,6 +160,11 @@ size_t packed_bytes(const struct linear *w)
 {
     constexpr int32_t ROWS = 128; /* of the largest tile */
     return block_at(layout_of(w), (w->n + ROWS - 1) / ROWS * ROWS, 0);
+}
+
+size_t packed_offset(const struct linear *w, int32_t row)
+{
+    return block_at(layout_of(w), row, 0);
 }
 
 void packed_put(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,

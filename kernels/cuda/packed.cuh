@@ -75,6 +75,11 @@ struct device_codes;
 void packed_put(struct cuda_device *d, const struct linear *w, const struct device_codes *codes,
                 int64_t first_row, bool alternate, int part, int32_t *inexact);
 size_t packed_bytes(const struct linear *w);
+/* Where a row that is a multiple of a quad's begins. */
+size_t packed_offset(const struct linear *w, int32_t row);
+/* weights.cu: packed_put of a part where its file has it. */
+bool cuda_upload_packed(struct cuda_device *d, const struct linear *w, const struct weight_view *v,
+                        int64_t first_row, bool alternate, int part, int32_t *inexact);
 /* All of w as bf16, [N][K]. */
 void packed_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 *out);
 

@@ -273,12 +273,13 @@ size_t zeros_bytes(const struct weight_view *v)
                                       : (size_t)z->rows * (size_t)div_up(z->cols, 8) * 4;
 }
 
-/* Rows of a file whose rows are bytes or nibbles, one after another; all of a transposed one. */
+/* Rows of a file whose rows are blocks, bytes or nibbles, one after another; all of a transposed one. */
 size_t select_codes(struct device_codes *c)
 {
     struct weight_view *v = &c->view;
     bool is_byte = v->dtype == DTYPE_F8_E4M3 || v->dtype == DTYPE_I8;
-    size_t row_bytes = (size_t)v->cols / (is_byte ? 1 : 2);
+    size_t row_bytes = v->scheme == WEIGHT_PLAIN ? dtype_row_bytes(v->dtype, (uint64_t)v->cols)
+                                                 : (size_t)v->cols / (is_byte ? 1 : 2);
     if (v->scheme == WEIGHT_GPTQ || v->scheme == WEIGHT_AWQ) return (size_t)v->rows * row_bytes;
     c->first_row = v->slice.row_begin;
     v->data = (const unsigned char *)v->data + (size_t)c->first_row * row_bytes;
@@ -352,6 +353,16 @@ bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct 
         CUDA_CHECK(d, cudaEventRecord(s->free, d->stream));
     }
     return d->first_error == cudaSuccess;
+}
+
+bool cuda_upload_packed(struct cuda_device *d, const struct linear *w, const struct weight_view *v,
+                        int64_t first_row, bool alternate, int part, int32_t *inexact)
+{
+    struct device_codes codes = {*v, 0};
+    if (v->scheme == WEIGHT_PLAIN) codes.view.codes.scale_cols = MXFP4_COLUMNS;
+    if (!upload_codes(d, &codes)) return false;
+    packed_put(d, w, &codes, first_row, alternate, part, inexact);
+    return CUDA_CHECK(d, cudaPeekAtLastError());
 }
 
 namespace
@@ -459,9 +470,7 @@ bool upload_packed(struct cuda_device *d, struct linear *l, const struct linear_
     l->packed = (unsigned char *)cuda_alloc(&d->base, packed_bytes(l), "weights");
     if (!l->packed || !CUDA_CHECK(d, cudaMemsetAsync(flag, 0, sizeof *flag, d->stream))) return false;
     for (int i = 0; i < desc->num_parts; i++) {
-        struct device_codes codes = {desc->parts[i], 0};
-        if (!upload_codes(d, &codes)) return false;
-        packed_put(d, l, &codes, row, alternate, i, flag);
+        if (!cuda_upload_packed(d, l, &desc->parts[i], row, alternate, i, flag)) return false;
         row += weight_view_num_rows(&desc->parts[i]);
     }
     CUDA_CHECK(d, cudaMemcpyAsync(&is_set, flag, sizeof is_set, cudaMemcpyDeviceToHost, d->stream));

@@ -1,7 +1,7 @@
-/* bench_moe.cu - a mixture of experts of the Qwen3-30B-A3B shape alone: microseconds of a call by the number of tokens, medians of
- * replayed graphs, and what that is of reading the chosen experts once and of the products' operations. Calls rotate over layers.
+/* bench_moe.cu - a mixture of experts alone, of the shape of Qwen3-30B-A3B or gpt-oss-20b: microseconds of a call by the number of tokens,
+ * medians of replayed graphs, and what that is of reading the chosen experts once and of the products' operations. Calls rotate over layers.
  *
- *   bench_moe [profile]     profile: one call each, for a profiler that tells the kernels apart */
+ *   bench_moe [qwen3 | gpt-oss | gpt-oss-bf16] [profile]     profile: one call each, for a profiler that tells the kernels apart */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,18 @@
 
 extern "C" int cuda_device_open(const struct device_options *options, struct device **out, struct error *err);
 
-enum { EXPERTS = 128, CHOSEN = 8, HIDDEN = 2048, INNER = 768, LAYERS = 3, CALLS = 12, TOKENS_MAX = 8192 };
+enum { EXPERTS_MAX = 128, LAYERS = 3, CALLS = 12, TOKENS_MAX = 8192 };
+
+static const struct shape {
+    const char *name;
+    int32_t num_experts, num_chosen, hidden, inner;
+    enum gate_function gate;
+    bool mxfp4;
+} shapes[] = {
+    {"qwen3", 128, 8, 2048, 768, GATE_SILU, false},
+    {"gpt-oss", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, true},
+    {"gpt-oss-bf16", 32, 4, 2880, 2880, GATE_CLAMPED_SWISH, false},
+};
 
 static const int32_t token_counts[] = {1, 2, 4, 8, 16, 17, 32, 64, 128, 256, 512, 1024, 2048, 8192};
 
@@ -39,27 +50,52 @@ static std::vector<uint16_t> random_matrix(size_t count, uint32_t seed, float de
     return m;
 }
 
-/* All experts have the same values, each in its place. */
-static struct moe *make_layer(struct device *device, uint32_t seed)
+/* Values of an expert's matrices, which all experts have, each in its place. */
+struct expert_values {
+    std::vector<uint16_t> bf16;
+    std::vector<uint8_t> scales;
+};
+
+static struct weight_view view_of(const struct shape &s, const struct expert_values &v, int32_t rows,
+                                  int32_t cols)
 {
-    std::vector<uint16_t> router = random_matrix((size_t)EXPERTS * HIDDEN, seed, 0.02f),
-                          inner = random_matrix((size_t)INNER * HIDDEN, seed + 1, 0.02f);
-    struct expert_desc one = {}, experts[EXPERTS];
-    one.gate = one.up = weight_view_plain(inner.data(), DTYPE_BF16, INNER, HIDDEN);
-    one.down = weight_view_plain(inner.data(), DTYPE_BF16, HIDDEN, INNER);
-    for (int e = 0; e < EXPERTS; e++) experts[e] = one;
+    if (!s.mxfp4) return weight_view_plain(v.bf16.data(), DTYPE_BF16, rows, cols);
+    struct weight_view view = weight_view_plain(v.bf16.data(), DTYPE_MXFP4, rows, cols);
+    view.scheme = WEIGHT_SCALED;
+    view.codes.scales = {v.scales.data(), SCALE_E8M0, rows, cols / 32};
+    view.codes.scale_rows = 1;
+    view.codes.scale_cols = 32;
+    view.codes.scale_factor = view.codes.scale_divisor = 1;
+    return view;
+}
+
+static struct moe *make_layer(struct device *device, const struct shape &s, uint32_t seed)
+{
+    size_t num_router = (size_t)s.num_experts * s.hidden, num_inner = (size_t)s.inner * s.hidden;
+    std::vector<uint16_t> router = random_matrix(num_router, seed, 0.02f);
+    struct expert_values values = {random_matrix(num_inner, seed + 1, 0.02f),
+                                   std::vector<uint8_t>(num_inner / 32, 120)};
+    std::vector<float> biases((size_t)max(s.hidden, s.inner), 0.5f);
+    struct expert_desc one = {}, experts[EXPERTS_MAX];
+    one.gate = one.up = view_of(s, values, s.inner, s.hidden);
+    one.down = view_of(s, values, s.hidden, s.inner);
+    if (s.gate == GATE_CLAMPED_SWISH) {
+        one.gate_bias = one.up_bias = weight_view_plain(biases.data(), DTYPE_F32, 1, s.inner);
+        one.down_bias = weight_view_plain(biases.data(), DTYPE_F32, 1, s.hidden);
+    }
+    for (int e = 0; e < s.num_experts; e++) experts[e] = one;
     struct moe_desc desc = {};
-    desc.num_experts = EXPERTS;
-    desc.num_chosen = CHOSEN;
+    desc.num_experts = s.num_experts;
+    desc.num_chosen = s.num_chosen;
     desc.scores = ROUTER_SOFTMAX;
     desc.normalize = true;
     desc.scale = 1;
-    desc.gate = GATE_SILU;
-    desc.router = weight_view_plain(router.data(), DTYPE_BF16, EXPERTS, HIDDEN);
+    desc.gate = s.gate;
+    desc.router = weight_view_plain(router.data(), DTYPE_BF16, s.num_experts, s.hidden);
     desc.experts = experts;
     struct moe *moe;
     struct error err = {};
-    if (cuda_moe_create(device, &desc, &moe, &err)) {
+    if (device->ops->moe_create(device, &desc, &moe, &err)) {
         fprintf(stderr, "%s\n", err.text);
         exit(1);
     }
@@ -68,7 +104,11 @@ static struct moe *make_layer(struct device *device, uint32_t seed)
 
 int main(int argc, char **argv)
 {
-    bool profiles = argc > 1 && !strcmp(argv[1], "profile");
+    bool profiles = argc > 1 && !strcmp(argv[argc - 1], "profile");
+    const struct shape *shape = shapes;
+    for (const struct shape &other : shapes)
+        if (argc > 1 && !strcmp(argv[1], other.name)) shape = &other;
+    const struct shape &s = *shape;
     struct device_options options = {};
     struct device *device;
     struct error err = {};
@@ -78,13 +118,13 @@ int main(int argc, char **argv)
     struct step_limits limits = {TOKENS_MAX, 1, 1, 1, TOKENS_MAX, 1};
     struct moe *layers[LAYERS];
     if (cuda_device_open(&options, &device, &err) ||
-        device->ops->prepare(device, &limits, 64, HIDDEN, 256, &attention, 1, &err)) {
+        device->ops->prepare(device, &limits, 64, s.hidden, 256, &attention, 1, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    for (uint32_t i = 0; i < LAYERS; i++) layers[i] = make_layer(device, 10 * i);
+    for (uint32_t i = 0; i < LAYERS; i++) layers[i] = make_layer(device, s, 10 * i);
     if (device->ops->weights_done(device, &err)) return 1;
-    std::vector<uint16_t> values = random_matrix((size_t)TOKENS_MAX * HIDDEN, 99, 1);
+    std::vector<uint16_t> values = random_matrix((size_t)TOKENS_MAX * s.hidden, 99, 1);
     void *x, *out;
     check(cudaMalloc(&x, values.size() * 2), "x");
     check(cudaMalloc(&out, values.size() * 2), "out");
@@ -93,7 +133,7 @@ int main(int argc, char **argv)
         struct batch b = {};
         b.num_tokens = num_tokens;
         auto call = [&](int i) {
-            cuda_moe(device, &b, ROWS_TOKENS, out, x, layers[i % LAYERS]);
+            device->ops->moe(device, &b, ROWS_TOKENS, out, x, layers[i % LAYERS]);
             return true;
         };
         if (profiles) {
@@ -102,10 +142,10 @@ int main(int argc, char **argv)
             continue;
         }
         double us = time_graph(cuda_of(device), num_tokens >= 2048 ? LAYERS : CALLS, call);
-        double chosen = EXPERTS * (1 - pow(1 - (double)CHOSEN / EXPERTS, num_tokens));
+        double chosen = s.num_experts * (1 - pow(1 - (double)s.num_chosen / s.num_experts, num_tokens));
+        double weights = 3.0 * s.hidden * s.inner, bytes = s.mxfp4 ? 0.53125 : 2;
         printf("%5d tokens: %8.1f us, %5.2f TB/s of weights, %6.1f TFLOP/s\n", num_tokens, us,
-               chosen * 6 * HIDDEN * INNER / us * 1e-6,
-               6.0 * HIDDEN * INNER * CHOSEN * num_tokens / us * 1e-6);
+               chosen * weights * bytes / us * 1e-6, 2 * weights * s.num_chosen * num_tokens / us * 1e-6);
         fflush(stdout);
     }
     return 0;

@@ -2,7 +2,7 @@
  * and the bits of a token against itself among others that choose otherwise. */
 #include "fixture.h"
 
-enum { TOKENS_MAX = 2100, EXPERTS_MAX = 24, HIDDEN_MAX = 256, CROWDED_EXPERT = 3 };
+enum { TOKENS_MAX = 2100, EXPERTS_MAX = 24, HIDDEN_MAX = 2880, CROWDED_EXPERT = 3 };
 
 struct shape {
     int32_t num_tokens;                                           /* that are run together */
@@ -14,38 +14,56 @@ struct shape {
     bool crowded;    /* the bias of choices sends every token to CROWDED_EXPERT */
     bool f32_router; /* else bf16 */
     bool scale_input;
+    bool mxfp4;  /* all but the router: floats of four bits, a scale for 32 columns */
+    bool blocks; /* as GGUF files have them */
     int32_t num_groups, num_chosen_groups; /* 0: none */
 };
 
 static const struct shape shapes[] = {
-    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false, 0, 0},
-    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, false, true, false, false, false, false, false, 0,
-     0},
-    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, false, false, 0, 0},
-    {150, 72, 64, 64, 20, 5, ROUTER_SIGMOID, GATE_SILU, true, true, true, false, false, true, false, 0, 0},
-    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, true, false, false, false, false, false, false,
-     0, 0},
-    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, true, false, false, true, false, false, false,
-     0, 0},
+    {150, 64, 96, 0, 8, 2, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
+    {150, 128, 48, 80, 24, 6, ROUTER_SOFTMAX, GATE_SILU, .shared_gate = true},
+    {150, 72, 64, 64, 9, 9, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true},
+    {150, 72, 64, 64, 20, 5, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .shared_gate = true,
+     .choice_bias = true, .f32_router = true},
+    {150, 256, 160, 0, 16, 1, ROUTER_SOFTMAX, GATE_GELU_TANH, .normalize = true},
+    {150, 96, 64, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true},
+    {150, 72, 40, 0, 9, 2, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
+     .f32_router = true},
+    {TOKENS_MAX, 200, 72, 0, 12, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true},
     /* all rows of a step for one expert, none for the other 15; nothing of it a multiple of a tile */
-    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, false, false, true, false, true, false, false, 0, 0},
-    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, true, false, false, 0, 0},
+    {150, 136, 200, 0, 16, 1, ROUTER_SIGMOID, GATE_SILU, .choice_bias = true, .crowded = true},
+    {150, 200, 24, 0, 10, 3, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
+     .crowded = true},
+    /* weights of four bits: rows of an expert that fill no tile; several stages of columns */
+    {TOKENS_MAX, 160, 96, 0, 12, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
+     .mxfp4 = true},
+    {150, 96, 64, 0, 9, 3, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true, .mxfp4 = true},
+    {150, 160, 64, 0, 9, 3, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
+     .f32_router = true, .mxfp4 = true, .blocks = true},
+    {150, 2880, 32, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
+     .mxfp4 = true},
+    {150, 64, 2880, 0, 8, 4, ROUTER_SOFTMAX, GATE_CLAMPED_SWISH, .normalize = true, .biases = true,
+     .mxfp4 = true},
     /* several tiles of rows for every expert */
-    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, true, false, false, false, false, false, false,
-     0, 0},
+    {TOKENS_MAX, 64, 24, 0, 12, 3, ROUTER_SOFTMAX, GATE_SILU, .normalize = true},
     /* the input of experts is scaled */
-    {150, 72, 64, 48, 8, 1, ROUTER_SIGMOID, GATE_SILU, false, false, false, false, false, false, true, 0, 0},
-    {150, 128, 48, 0, 9, 4, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, true, true, 0, 0},
+    {150, 72, 64, 48, 8, 1, ROUTER_SIGMOID, GATE_SILU, .scale_input = true},
+    {150, 128, 48, 0, 9, 4, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
+     .f32_router = true, .scale_input = true},
     /* in groups, as good as their best two, or their best */
-    {150, 72, 64, 48, 24, 6, ROUTER_SIGMOID, GATE_SILU, true, false, true, false, false, true, false, 6, 3},
-    {150, 64, 48, 0, 20, 3, ROUTER_SOFTMAX, GATE_SILU, false, false, false, false, false, false, false, 5, 2},
-    {150, 64, 48, 0, 16, 8, ROUTER_SIGMOID, GATE_SILU, true, false, false, false, false, false, false, 8, 4},
+    {150, 72, 64, 48, 24, 6, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .choice_bias = true,
+     .f32_router = true, .num_groups = 6, .num_chosen_groups = 3},
+    {150, 64, 48, 0, 20, 3, ROUTER_SOFTMAX, GATE_SILU, .num_groups = 5, .num_chosen_groups = 2},
+    {150, 64, 48, 0, 16, 8, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .num_groups = 8,
+     .num_chosen_groups = 4},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
 struct matrix {
     float *values;
     uint16_t *bits;
+    uint8_t *codes, *scales; /* of MXFP4, two to a byte, and one for 32 columns; NULL: bits */
+    uint8_t *blocks;         /* both, as GGUF files have them */
     int32_t rows, cols;
 };
 
@@ -53,7 +71,8 @@ struct mixture {
     struct shape s;
     struct matrix router, shared_gate, gate[EXPERTS_MAX + 1], up[EXPERTS_MAX + 1], down[EXPERTS_MAX + 1];
     float choice_bias[EXPERTS_MAX], router_bias[EXPERTS_MAX];
-    float bias[HIDDEN_MAX]; /* of all products of experts, their first values */
+    float biases[HIDDEN_MAX +
+                 3 * EXPERTS_MAX]; /* of products of experts, each from another place on (bias_of) */
     struct moe *moe;
     float *x; /* [num_tokens][hidden] */
     void *device_x, *device_out;
@@ -62,7 +81,10 @@ struct mixture {
 static struct matrix matrix_new(struct random *random, int32_t rows, int32_t cols, float deviation)
 {
     size_t count = (size_t)rows * (size_t)cols;
-    struct matrix m = {malloc(count * sizeof(float)), malloc(count * sizeof(uint16_t)), rows, cols};
+    struct matrix m = {.values = malloc(count * sizeof(float)),
+                       .bits = malloc(count * sizeof(uint16_t)),
+                       .rows = rows,
+                       .cols = cols};
     for (size_t i = 0; i < count; i++) {
         m.bits[i] = dtype_f32_to_bf16(deviation * random_normal(random));
         m.values[i] = dtype_bf16_to_f32(m.bits[i]);
@@ -70,15 +92,68 @@ static struct matrix matrix_new(struct random *random, int32_t rows, int32_t col
     return m;
 }
 
+/* The same of values that MXFP4 has. */
+static struct matrix matrix_new_mxfp4(struct random *random, int32_t rows, int32_t cols, float deviation)
+{
+    static const float magnitudes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    struct matrix m = matrix_new(random, rows, cols, deviation);
+    size_t count = (size_t)rows * (size_t)cols;
+    m.codes = calloc(count / 2, 1);
+    m.scales = malloc(count / 32);
+    for (size_t i = 0; i < count / 32; i++)
+        m.scales[i] = (uint8_t)(127 + (int)lroundf(log2f(deviation / 3)) + random_below(random, 3) - 1);
+    for (size_t i = 0; i < count; i++) {
+        int32_t code = random_below(random, 16);
+        m.codes[i / 2] |= (uint8_t)(code << (i % 2 * 4));
+        m.values[i] = ldexpf(code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7], m.scales[i / 32] - 127);
+    }
+    return m;
+}
+
+/* A scale before its 32 codes, of which i and i + 16 share a byte. */
+static void matrix_put_in_blocks(struct matrix *m)
+{
+    size_t num_blocks = (size_t)m->rows * (size_t)m->cols / 32;
+    m->blocks = malloc(num_blocks * 17);
+    for (size_t b = 0; b < num_blocks; b++) {
+        const uint8_t *codes = m->codes + 16 * b;
+        m->blocks[17 * b] = m->scales[b];
+        for (size_t i = 0; i < 16; i++)
+            m->blocks[17 * b + 1 + i] =
+                (uint8_t)((codes[i / 2] >> (i % 2 * 4) & 15) | (codes[8 + i / 2] >> (i % 2 * 4) & 15) << 4);
+    }
+}
+
 static void matrix_free(struct matrix *m)
 {
+    free(m->blocks);
+    free(m->codes);
+    free(m->scales);
     free(m->values);
     free(m->bits);
 }
 
 static struct weight_view view_of(const struct matrix *m)
 {
+    if (m->blocks) return weight_view_plain(m->blocks, DTYPE_MXFP4, m->rows, m->cols);
+    if (m->codes) {
+        struct weight_view v = weight_view_plain(m->codes, DTYPE_MXFP4, m->rows, m->cols);
+        v.scheme = WEIGHT_SCALED;
+        v.codes = (struct weight_codes){.scales = {m->scales, SCALE_E8M0, m->rows, m->cols / 32},
+                                        .scale_rows = 1,
+                                        .scale_cols = 32,
+                                        .scale_factor = 1,
+                                        .scale_divisor = 1};
+        return v;
+    }
     return m->values ? weight_view_plain(m->bits, DTYPE_BF16, m->rows, m->cols) : (struct weight_view){0};
+}
+
+enum { OF_GATE, OF_UP, OF_DOWN };
+
+static const float *bias_of(const struct mixture *m, int32_t expert, int product)
+{
+    return m->biases + product * EXPERTS_MAX + expert;
 }
 
 static struct expert_desc expert_of(const struct mixture *m, int32_t e)
@@ -86,8 +161,9 @@ static struct expert_desc expert_of(const struct mixture *m, int32_t e)
     struct expert_desc desc = {
         .gate = view_of(&m->gate[e]), .up = view_of(&m->up[e]), .down = view_of(&m->down[e])};
     if (!m->s.biases) return desc;
-    desc.gate_bias = desc.up_bias = weight_view_plain(m->bias, DTYPE_F32, 1, m->gate[e].rows);
-    desc.down_bias = weight_view_plain(m->bias, DTYPE_F32, m->s.hidden, 1);
+    desc.gate_bias = weight_view_plain(bias_of(m, e, OF_GATE), DTYPE_F32, 1, m->gate[e].rows);
+    desc.up_bias = weight_view_plain(bias_of(m, e, OF_UP), DTYPE_F32, 1, m->gate[e].rows);
+    desc.down_bias = weight_view_plain(bias_of(m, e, OF_DOWN), DTYPE_F32, m->s.hidden, 1);
     return desc;
 }
 
@@ -95,15 +171,21 @@ static struct expert_desc expert_of(const struct mixture *m, int32_t e)
 static void mixture_fill(struct mixture *m, struct random *random)
 {
     const struct shape *s = &m->s;
+    struct matrix (*const create)(struct random *, int32_t, int32_t, float) =
+        s->mxfp4 ? matrix_new_mxfp4 : matrix_new;
     int32_t num = s->num_experts + (s->shared_inner > 0);
     m->router = matrix_new(random, s->num_experts, s->hidden, 2 / sqrtf((float)s->hidden));
     memcpy(m->router.values + 2 * s->hidden, m->router.values + s->hidden, (size_t)s->hidden * sizeof(float));
     memcpy(m->router.bits + 2 * s->hidden, m->router.bits + s->hidden, (size_t)s->hidden * sizeof(uint16_t));
     for (int32_t e = 0; e < num; e++) {
         int32_t inner = e < s->num_experts ? s->inner : s->shared_inner;
-        m->gate[e] = matrix_new(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
-        m->up[e] = matrix_new(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
-        m->down[e] = matrix_new(random, s->hidden, inner, 1 / sqrtf((float)inner));
+        m->gate[e] = create(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
+        m->up[e] = create(random, inner, s->hidden, 1 / sqrtf((float)s->hidden));
+        m->down[e] = create(random, s->hidden, inner, 1 / sqrtf((float)inner));
+        if (!s->blocks) continue;
+        matrix_put_in_blocks(&m->gate[e]);
+        matrix_put_in_blocks(&m->up[e]);
+        matrix_put_in_blocks(&m->down[e]);
     }
     if (s->shared_gate) m->shared_gate = matrix_new(random, 1, s->hidden, 1 / sqrtf((float)s->hidden));
     for (int32_t e = 0; e < s->num_experts; e++)
@@ -111,8 +193,8 @@ static void mixture_fill(struct mixture *m, struct random *random)
     if (s->crowded) m->choice_bias[CROWDED_EXPERT] = 100;
     for (int32_t e = 0; e < s->num_experts && s->biases; e++)
         m->router_bias[e] = e == 2 ? m->router_bias[1] : random_normal(random);
-    for (int32_t i = 0; i < HIDDEN_MAX && s->biases; i++)
-        m->bias[i] = 4 * random_normal(random); /* some beyond 7 */
+    for (size_t i = 0; i < array_length(m->biases) && s->biases; i++)
+        m->biases[i] = 4 * random_normal(random); /* some beyond 7 */
 }
 
 /* false where the device has no such mixtures. */
@@ -142,7 +224,7 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
     int status = d->ops->moe_create(d, &desc, &m->moe, &err);
-    if (status == STATUS_UNSUPPORTED && (s->biases || s->scale_input || s->num_groups)) return false;
+    if (status == STATUS_UNSUPPORTED && (s->scale_input || s->num_groups)) return false;
     if (status) fail_msg("moe_create: %s", err.text);
     size_t count = (size_t)s->num_tokens * (size_t)s->hidden;
     m->x = random_values(random, count, d->act_bytes, 1);
@@ -205,15 +287,17 @@ static void add_expert(const struct mixture *m, int32_t e, const float *x, doubl
                        double *magnitude)
 {
     int32_t inner = m->gate[e].rows, hidden = m->s.hidden;
+    const float *gate_bias = bias_of(m, e, OF_GATE), *up_bias = bias_of(m, e, OF_UP),
+                *bias = bias_of(m, e, OF_DOWN);
     double *h = malloc((size_t)inner * sizeof *h), of_input = m->s.scale_input ? weight : 1;
     for (int32_t i = 0; i < inner; i++)
         h[i] =
-            gated(m->s.gate, of_input * dot(m->gate[e].values + i * hidden, x, hidden) + (double)m->bias[i],
-                  of_input * dot(m->up[e].values + i * hidden, x, hidden) + (double)m->bias[i]);
+            gated(m->s.gate, of_input * dot(m->gate[e].values + i * hidden, x, hidden) + (double)gate_bias[i],
+                  of_input * dot(m->up[e].values + i * hidden, x, hidden) + (double)up_bias[i]);
     if (m->s.scale_input) weight = 1;
     for (int32_t o = 0; o < hidden; o++) {
-        out[o] += weight * (double)m->bias[o];
-        magnitude[o] += fabs(weight * (double)m->bias[o]);
+        out[o] += weight * (double)bias[o];
+        magnitude[o] += fabs(weight * (double)bias[o]);
         for (int32_t i = 0; i < inner; i++) {
             double product = weight * h[i] * (double)m->down[e].values[o * inner + i];
             out[o] += product;
@@ -344,7 +428,7 @@ static void mixtures(const char *isa)
             d->ops->close(d);
             skip();
         }
-        assert_int_equal(d->ops->prepare(d, &limits, 64, 256, 256, &attention, 1, &err), 0);
+        assert_int_equal(d->ops->prepare(d, &limits, 64, HIDDEN_MAX, HIDDEN_MAX, &attention, 1, &err), 0);
         struct test_step *step = test_step_new(num_tokens, 1, num_tokens / BLOCK_SIZE + 1);
         check_mixture(&shapes[i], d, step, &random);
         test_step_free(step);

@@ -116,8 +116,9 @@ struct differences {
 #define BOUND_ON_GPU 0.15f       /* activations are rounded to bf16 */
 
 /* Of 20 logits so many may be further off on a GPU: where two experts are almost equal, rounding may make a token choose the other;
- * random zero points make sums of one sign. */
-enum { BEYOND_OF_EXPERTS = 1, BEYOND_OF_QUANTISED = 2 };
+ * random zero points make sums of one sign. Of gpt-oss's GGUF file an early token does: on a CPU that rounds activations to bf16, too, 249
+ * of 1,488 are further off. */
+enum { BEYOND_OF_EXPERTS = 1, BEYOND_OF_QUANTISED = 2, BEYOND_OF_GPT_OSS = 4 };
 
 static void add_difference(struct differences *d, float got, float expected)
 {
@@ -144,7 +145,8 @@ static void check(const struct family_golden *g, bool gguf, float bound)
     struct differences d = {0};
     struct family_run r;
     run_open(&r, g, gguf, "portable", 2, on_cpu() ? DTYPE_F32 : DTYPE_BF16);
-    int num_allowed = strstr(g->config, "quantization_config")         ? BEYOND_OF_QUANTISED
+    int num_allowed = strstr(g->config, "gpt_oss")                     ? BEYOND_OF_GPT_OSS
+                      : strstr(g->config, "quantization_config")       ? BEYOND_OF_QUANTISED
                       : model_config(r.session.model)->num_experts > 0 ? BEYOND_OF_EXPERTS
                                                                        : 0;
     for (size_t i = 0; i < CUTS; i++) {
@@ -164,14 +166,15 @@ static bool has_directory(const struct family_golden *g)
     return g->tensors[0].name != NULL;
 }
 
-/* What a GPU refuses: quantised experts, layers with a state, latent attention, those of gpt-oss and of Llama 4. */
+/* On a GPU: layers with a state, latent attention and Llama 4, which it refuses, and quantised experts, of which rounding makes tokens
+ * choose others, but for gpt-oss's. */
 static bool is_left_out(const struct family_golden *g)
 {
-    const bool has_experts = strstr(g->config, "_experts\"");
-    return !on_cpu() &&
-           ((has_experts && strstr(g->config, "quantization_config")) || strstr(g->config, "gpt_oss") ||
-            strstr(g->config, "linear_attention") || strstr(g->config, "llama4") ||
-            strstr(g->config, "kv_lora_rank"));
+    const bool has_quantised_experts = strstr(g->config, "_experts\"") &&
+                                       strstr(g->config, "quantization_config") &&
+                                       !strstr(g->config, "gpt_oss");
+    return !on_cpu() && (has_quantised_experts || strstr(g->config, "linear_attention") ||
+                         strstr(g->config, "llama4") || strstr(g->config, "kv_lora_rank"));
 }
 
 static void logits_equal_transformers(void **state)

@@ -1,0 +1,202 @@
+/* moe_packed.cu - products of experts that few tokens chose with weights of four bits, on sm_90a: linear_packed.cu's (packed_ring.cuh), for a
+ * list of tiles that is found on the device.
+ *
+ * A CTA has one tile of rows and one of W, and there are as many CTAs as there could be tiles: those that are not needed end at once. The
+ * experts' W lie one after another: a tile that ends beyond an expert's rows reads the next one's, whose results are not stored. */
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/moe_bias.cuh"
+#include "kernels/cuda/packed_ring.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+
+namespace
+{
+
+enum { X_BOX_ROWS = 8 };
+
+struct moe_packed_args : packed_args {
+    const struct moe_tile *tiles;
+    const int32_t *num_tiles;
+    const float *biases; /* [E][n] where the epilogue wants it */
+    int32_t num_columns; /* tiles of W of an expert */
+    bool shares_x;
+    bool knows_tiles; /* ahead of the dependency */
+};
+
+/* What a CTA computes. */
+struct packed_tile {
+    struct moe_tile rows;
+    int32_t first_n; /* of the expert's W */
+};
+
+/* Past the L1, which may have the list of another layer. False: there is no such tile. */
+__device__ __forceinline__ bool find_tile(const moe_packed_args &a, struct packed_tile *t)
+{
+    int32_t index = (int32_t)blockIdx.x / a.num_columns;
+    const int32_t *tile = (const int32_t *)(a.tiles + index); /* the list has room for all CTAs */
+    t->rows = {__ldcg(tile), __ldcg(tile + 1), __ldcg(tile + 2)};
+    return index < __ldcg(a.num_tiles);
+}
+
+/* The one thread that fetches. */
+template <typename T, int COLS> struct moe_packed_producer {
+    const moe_packed_args &a;
+    const packed_ring &r;
+    const CUtensorMap *x_map;
+    const unsigned char *w; /* of the tile */
+    int32_t x_row, x_rows;  /* rounded up to boxes */
+
+    __device__ __forceinline__ void load_w(int32_t stage, int32_t k) const
+    {
+        barrier_arrive_expect(r.full + 8 * stage, T::W_BYTES + T::x_bytes(x_rows));
+#pragma unroll
+        for (int i = 0; i < T::QUADS; i++) {
+            size_t block = (size_t)i * a.num_blocks + k * T::STAGE_BLOCKS;
+            bulk_stream(r.w + stage * T::W_BYTES + i * T::QUAD_BYTES,
+                        w + block * (PACKED_STRIPS * T::BLOCK_BYTES), r.full + 8 * stage, T::QUAD_BYTES);
+        }
+    }
+
+    __device__ __forceinline__ void load_x(int32_t stage, int32_t k) const
+    {
+        constexpr int BOXES = T::STAGE_BLOCKS * BLOCK_BOXES;
+#pragma unroll 1
+        for (int32_t row = 0; row < x_rows; row += X_BOX_ROWS)
+#pragma unroll
+            for (int i = 0; i < BOXES; i++)
+                tensor_load_2d(r.x + stage * T::x_bytes(COLS) + (i * COLS + row) * BOX_ROW_BYTES, x_map,
+                               r.full + 8 * stage, (k * BOXES + i) * BOX_K, x_row + row);
+    }
+
+    __device__ __forceinline__ void run(void) const
+    {
+        int32_t num_ahead = min(a.num_stages, a.num_k);
+        for (int32_t k = 0; k < num_ahead; k++) load_w(k, k);
+        dependents_launch();
+        dependency_wait();
+        for (int32_t k = 0; k < num_ahead; k++) load_x(k, k);
+        pipeline_state p = {0, 0};
+        for (int32_t k = num_ahead; k < a.num_k; k++) {
+            barrier_wait(r.empty + 8 * p.stage, p.parity);
+            load_w(p.stage, k);
+            load_x(p.stage, k);
+            p.advance(a.num_stages);
+        }
+    }
+};
+
+template <int HALVES, int COLS, enum moe_epilogue EPILOGUE>
+__device__ __forceinline__ void store(const moe_packed_args &a, const float (&d)[COLS / 2],
+                                      const struct packed_tile &tile, const struct lane_bias &bias, int32_t n)
+{
+    struct store_args to = {a.out, NULL, tile.rows.first + tile.rows.count, a.n};
+    if constexpr (moe_has_bias(EPILOGUE))
+        store_columns_biased<COLS, EPILOGUE, HALVES>(to, d, bias, tile.rows.first, n);
+    else
+        store_columns<COLS, EPILOGUE == MOE_SILU ? EPILOGUE_SILU_MUL : EPILOGUE_BF16, HALVES>(
+            to, d, tile.rows.first, n);
+}
+
+template <int HALVES, int COLS, enum moe_epilogue EPILOGUE>
+__global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>::THREADS),
+                                  (packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>::CTAS))
+    moe_packed_kernel(moe_packed_args a, const __grid_constant__ CUtensorMap x_map)
+{
+    using T = packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>;
+    extern __shared__ unsigned char shared[];
+    __shared__ uint64_t barriers[2 * STAGES_MAX];
+    struct packed_tile tile;
+    if (!a.knows_tiles) dependency_wait();
+    if (!find_tile(a, &tile)) {
+        dependency_wait();
+        return;
+    }
+    tile.first_n = (int32_t)blockIdx.x % a.num_columns * T::ROWS;
+    packed_ring r;
+    r.x = (shared_address(shared) + 1023) & ~1023u; /* swizzled boxes want 1024-byte alignment */
+    r.w = r.x + a.num_stages * T::x_bytes(COLS);
+    r.full = shared_address(barriers);
+    r.empty = r.full + 8 * STAGES_MAX;
+    if (threadIdx.x == 0) {
+        tensor_map_prefetch(&x_map);
+        ring_init(r.full, r.empty, a.num_stages, T::WARPS);
+    }
+    __syncthreads();
+    int32_t warp = warp_uniform(threadIdx.x / 32);
+    if (warp == T::WARPS) {
+        size_t quad = ((size_t)tile.rows.expert * a.n + tile.first_n) / (PACKED_ROWS * PACKED_STRIPS);
+        const unsigned char *w = a.packed + quad * a.num_blocks * (PACKED_STRIPS * T::BLOCK_BYTES);
+        int32_t x_rows = (tile.rows.count + X_BOX_ROWS - 1) / X_BOX_ROWS * X_BOX_ROWS;
+        if (elect_lane())
+            moe_packed_producer<T, COLS>{a, r, &x_map, w, a.shares_x ? 0 : tile.rows.first, x_rows}.run();
+        return;
+    }
+    dependency_wait(); /* the results overwrite what kernels before may still read */
+    int32_t strip = warp * HALVES, n = tile.first_n + strip * PACKED_ROWS;
+    uint32_t w_offset = strip / PACKED_STRIPS * T::QUAD_BYTES + strip % PACKED_STRIPS * T::BLOCK_BYTES;
+    struct lane_bias bias = {};
+    if (moe_has_bias(EPILOGUE)) bias = load_lane_bias(a.biases + (size_t)tile.rows.expert * a.n, n, a.n);
+    packed_consumer<LINEAR_E2M1, MOE_PACKED_SCALES, HALVES, 1, COLS> c{a, r, w_offset, {}};
+    c.run();
+    store<HALVES, COLS, EPILOGUE>(a, c.d, tile, bias, n);
+}
+
+/* ---- host ---- */
+
+template <int HALVES, int COLS, enum moe_epilogue EPILOGUE>
+bool launch(struct cuda_device *d, const struct moe_product *p)
+{
+    using T = packed_traits<MOE_PACKED_SCALES, HALVES, 1, COLS>;
+    constexpr int STAGE_BYTES = T::W_BYTES + T::x_bytes(COLS);
+    const CUtensorMap *x_map = tensor_map_of_matrix(d, p->x, p->x_rows, p->k, X_BOX_ROWS);
+    moe_packed_args a = {};
+    if (!x_map) return false;
+    a.out = p->out;
+    a.n = p->n;
+    a.packed = p->packed->packed;
+    a.x_rows = COLS;
+    a.num_blocks = (p->k + 2 * PACKED_COLUMNS - 1) / (2 * PACKED_COLUMNS) * 2;
+    a.num_k = a.num_blocks / T::STAGE_BLOCKS;
+    a.num_stages = std::min({(SHARED_BYTES / (int)T::CTAS - 2048) / STAGE_BYTES, (int)STAGES_MAX, a.num_k});
+    a.tiles = p->tiles;
+    a.num_tiles = p->num_tiles;
+    a.biases = p->bias;
+    a.num_columns = (p->n + T::ROWS - 1) / T::ROWS;
+    a.shares_x = p->shares_x;
+    a.knows_tiles = !p->is_gated;
+    assert_always((int64_t)p->tiles_max * a.num_columns <= INT32_MAX);
+    return launch_dependent(d, moe_packed_kernel<HALVES, COLS, EPILOGUE>,
+                            dim3((unsigned)(p->tiles_max * a.num_columns)), dim3(T::THREADS),
+                            1024 + (size_t)a.num_stages * STAGE_BYTES, a, *x_map);
+}
+
+/* Few rows of x: then unpacking takes the time, and all warps have a share of the few rows of W in a smaller tile. Gate and up are
+ * in one warp. */
+template <int COLS> bool launch_epilogue(struct cuda_device *d, const struct moe_product *p)
+{
+    constexpr int HALVES = COLS <= 16 ? 1 : 2;
+    switch (moe_epilogue_of(p)) {
+    case MOE_SUMS:
+        return launch<HALVES, COLS, MOE_SUMS>(d, p);
+    case MOE_SUMS_BIAS:
+        return launch<HALVES, COLS, MOE_SUMS_BIAS>(d, p);
+    case MOE_SILU:
+        return launch<2, COLS, MOE_SILU>(d, p);
+    case MOE_CLAMPED:
+        return launch<2, COLS, MOE_CLAMPED>(d, p);
+    default:
+        return false;
+    }
+}
+
+} // namespace
+
+bool cuda_moe_packed(struct cuda_device *d, int32_t tile_rows, const struct moe_product *p)
+{
+    if (tile_rows == 8) return launch_epilogue<8>(d, p);
+    if (tile_rows == 16) return launch_epilogue<16>(d, p);
+    if (tile_rows == 32) return launch_epilogue<32>(d, p);
+    return launch_epilogue<64>(d, p);
+}

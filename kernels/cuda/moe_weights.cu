@@ -1,0 +1,164 @@
+/* moe_weights.cu - experts' weights and biases on their way in. Floats of four bits stay packed on a Hopper where their layout allows it
+ * (packed.cuh), those of all experts one after another as if they were rows of one matrix; all else becomes bf16. */
+#include <vector>
+
+#include "kernels/cuda/moe.cuh"
+#include "kernels/cuda/packed.cuh"
+#include "kernels/cuda/weight_codes.cuh"
+
+namespace
+{
+
+enum { QUAD_ROWS = PACKED_ROWS * PACKED_STRIPS };
+
+template <typename T> bool allocate(struct cuda_device *d, T **out, size_t count)
+{
+    *out = (T *)cuda_alloc(&d->base, count * sizeof(T), "weights");
+    return *out != NULL;
+}
+
+/* ---- bf16 ---- */
+
+bool upload_bf16(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
+{
+    size_t one = (size_t)m->inner * (size_t)m->hidden;
+    bool ok = allocate(d, &m->gate_up, 2 * one * (size_t)m->num_experts) &&
+              allocate(d, &m->down, one * (size_t)m->num_experts);
+    for (int32_t e = 0; e < m->num_experts && ok; e++)
+        ok = cuda_upload_weight(d, m->gate_up + 2 * one * (size_t)e, &experts[e].gate, true, 0) &&
+             cuda_upload_weight(d, m->gate_up + 2 * one * (size_t)e, &experts[e].up, true, 1) &&
+             cuda_upload_weight(d, m->down + one * (size_t)e, &experts[e].down, false, 0);
+    return ok;
+}
+
+/* ---- packed ---- */
+
+struct linear_desc gate_up_of(const struct expert_desc *e)
+{
+    struct linear_desc desc = {};
+    desc.kind = LINEAR_GATE_UP;
+    desc.num_parts = 2;
+    desc.parts[0] = e->gate;
+    desc.parts[1] = e->up;
+    return desc;
+}
+
+struct linear_desc down_of(const struct expert_desc *e)
+{
+    struct linear_desc desc = {};
+    desc.num_parts = 1;
+    desc.parts[0] = e->down;
+    return desc;
+}
+
+bool is_mxfp4(const struct cuda_device *d, const struct linear_desc &desc)
+{
+    int32_t scales;
+    return packed_format(d, &desc, &scales) == LINEAR_E2M1 && scales == MOE_PACKED_SCALES;
+}
+
+/* Whether no two experts have rows in one quad, and all are of four bits alike. */
+bool can_be_packed(const struct cuda_device *d, const struct moe *m, const struct expert_desc *experts)
+{
+    if (m->gate == GATE_GELU_TANH || 2 * m->inner % QUAD_ROWS != 0 || m->hidden % QUAD_ROWS != 0)
+        return false;
+    for (int32_t e = 0; e < m->num_experts; e++)
+        if (!is_mxfp4(d, gate_up_of(&experts[e])) || !is_mxfp4(d, down_of(&experts[e]))) return false;
+    return true;
+}
+
+bool allocate_packed(struct cuda_device *d, struct linear *w, int32_t num_experts, int32_t n, int32_t k)
+{
+    w->format = LINEAR_E2M1;
+    w->packed_scales = MOE_PACKED_SCALES;
+    w->n = num_experts * n;
+    w->k = k;
+    return allocate(d, &w->packed, packed_bytes(w));
+}
+
+/* Expert e's n rows of the stack. */
+bool put_expert(struct cuda_device *d, const struct linear *stack, int32_t e, int32_t n,
+                const struct linear_desc &desc, int32_t *inexact)
+{
+    struct linear own = *stack;
+    own.packed += packed_offset(stack, e * n);
+    for (int i = 0; i < desc.num_parts; i++)
+        if (!cuda_upload_packed(d, &own, &desc.parts[i], 0, desc.kind == LINEAR_GATE_UP, i, inexact))
+            return false;
+    return true;
+}
+
+/* True also where a scale turns out to be one that the layout cannot hold: *is_inexact. */
+bool upload_packed(struct cuda_device *d, struct moe *m, const struct expert_desc *experts, bool *is_inexact)
+{
+    int32_t *flag = (int32_t *)d->blas_workspace, is_set = 0; /* no product is under way */
+    bool ok = allocate_packed(d, &m->packed_gate_up, m->num_experts, 2 * m->inner, m->hidden) &&
+              allocate_packed(d, &m->packed_down, m->num_experts, m->hidden, m->inner) &&
+              CUDA_CHECK(d, cudaMemsetAsync(flag, 0, sizeof *flag, d->stream));
+    for (int32_t e = 0; e < m->num_experts && ok; e++)
+        ok = put_expert(d, &m->packed_gate_up, e, 2 * m->inner, gate_up_of(&experts[e]), flag) &&
+             put_expert(d, &m->packed_down, e, m->hidden, down_of(&experts[e]), flag);
+    CUDA_CHECK(d, cudaMemcpyAsync(&is_set, flag, sizeof is_set, cudaMemcpyDeviceToHost, d->stream));
+    CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
+    *is_inexact = is_set != 0;
+    return ok && d->first_error == cudaSuccess;
+}
+
+void forget_packed(struct moe *m)
+{
+    cudaFree(m->packed_gate_up.packed);
+    cudaFree(m->packed_down.packed);
+    m->packed_gate_up = m->packed_down = {};
+}
+
+/* For products of many rows, which take bf16: room for either of the two. */
+bool reserve_unpacked(struct cuda_device *d, const struct moe *m)
+{
+    struct moe_scratch *s = d->moe_scratch;
+    size_t count = 2 * (size_t)m->num_experts * (size_t)m->inner * (size_t)m->hidden;
+    if (count <= s->unpacked_count) return true;
+    s->unpacked_count = count;
+    return allocate(d, &s->unpacked, count);
+}
+
+/* ---- biases ---- */
+
+/* Zeros where there is none. */
+std::vector<float> bias_values(const struct weight_view *bias, int32_t n)
+{
+    std::vector<float> values((size_t)n);
+    if (bias->data) weight_view_vector_to_f32(bias, values.data());
+    return values;
+}
+
+/* Gate and up alternate as the rows of gate_up. */
+bool upload_biases(struct cuda_device *d, struct moe *m, const struct expert_desc *experts)
+{
+    size_t num = (size_t)m->num_experts, inner = (size_t)m->inner;
+    std::vector<float> gate_up(2 * inner * num), down;
+    for (size_t e = 0; e < num; e++) {
+        const std::vector<float> parts[] = {bias_values(&experts[e].gate_bias, m->inner),
+                                            bias_values(&experts[e].up_bias, m->inner)},
+                                 own = bias_values(&experts[e].down_bias, m->hidden);
+        for (size_t i = 0; i < inner; i++)
+            for (size_t part = 0; part < 2; part++)
+                gate_up[2 * inner * e + i / 8 * 16 + part * 8 + i % 8] = parts[part][i];
+        down.insert(down.end(), own.begin(), own.end());
+    }
+    return allocate(d, &m->gate_up_bias, gate_up.size()) && allocate(d, &m->down_bias, down.size()) &&
+           cuda_upload(&d->base, m->gate_up_bias, gate_up.data(), gate_up.size() * 4) == STATUS_OK &&
+           cuda_upload(&d->base, m->down_bias, down.data(), down.size() * 4) == STATUS_OK;
+}
+
+} // namespace
+
+bool cuda_moe_upload_experts(struct cuda_device *d, struct moe *m, const struct moe_desc *desc)
+{
+    bool is_inexact = true;
+    if (m->gate == GATE_CLAMPED_SWISH && !upload_biases(d, m, desc->experts)) return false;
+    if (!can_be_packed(d, m, desc->experts)) return upload_bf16(d, m, desc->experts);
+    if (!upload_packed(d, m, desc->experts, &is_inexact)) return false;
+    if (!is_inexact) return reserve_unpacked(d, m);
+    forget_packed(m);
+    return upload_bf16(d, m, desc->experts);
+}

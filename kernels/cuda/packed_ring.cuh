@@ -1,0 +1,166 @@
+/* packed_ring.cuh - what products of few rows with weights of four bits share (linear_packed.cu, moe_packed.cu): stages in shared memory, and
+ * the warps that unpack and multiply.
+ *
+ * W is the M side of wgmma and comes from registers: each lane has the codes of its part of the operand in a word, makes bf16
+ * of them while the products before are under way, and multiplies in the order of K. The bits are those of the same weights
+ * as bf16 (packed.cuh). x is the N side, in shared memory. */
+#ifndef KERNELS_CUDA_PACKED_RING_CUH
+#define KERNELS_CUDA_PACKED_RING_CUH
+
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/linear_store.cuh"
+#include "kernels/cuda/packed.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace
+{
+
+enum {
+    BOX_K = 64, /* columns of a box of x: 128 bytes */
+    BOX_ROW_BYTES = BOX_K * 2,
+    BLOCK_BOXES = PACKED_COLUMNS / BOX_K,
+    BOX_STEPS = BOX_K / 16, /* products of a box */
+    GROUP_WARPS = 4,        /* that multiply together */
+    STAGES_MAX = 16,
+    SHARED_BYTES = 225 << 10, /* of an SM, for rings */
+    ALONE_BYTES = 114 << 10   /* of a CTA: a second one finds no room on the SM */
+};
+
+struct packed_args : store_args {
+    const unsigned char *packed;
+    int32_t x_rows;     /* m rounded up to 8: rows of x in a stage */
+    int32_t num_k;      /* stages along K */
+    int32_t num_blocks; /* along K, in memory */
+    int32_t num_stages; /* in the ring */
+};
+
+/* HALVES: strips of eight rows that a warp has, 1 or 2. */
+template <int SCALES, int HALVES, int GROUPS, int COLS> struct packed_traits {
+    static constexpr int QUADS = GROUPS * HALVES, ROWS = QUADS * PACKED_ROWS * PACKED_STRIPS;
+    static constexpr int STAGE_BLOCKS = COLS <= 16 ? 2 : 1;
+    static constexpr int BLOCK_BYTES = packed_block_bytes(SCALES);
+    static constexpr int QUAD_BYTES = STAGE_BLOCKS * PACKED_STRIPS * BLOCK_BYTES; /* of a stage */
+    static constexpr int W_BYTES = QUADS * QUAD_BYTES;
+    static constexpr int WARPS = GROUPS * GROUP_WARPS, THREADS = (WARPS + 1) * 32;
+    /* Of an SM. */
+    static constexpr int CTAS = GROUPS == 1 && COLS <= 32    ? 3
+                                : COLS <= 64                 ? 2
+                                : GROUPS == 1 && COLS <= 128 ? 2
+                                                             : 1;
+    __host__ __device__ static constexpr int x_bytes(int x_rows)
+    {
+        return x_rows * STAGE_BLOCKS * BLOCK_BOXES * BOX_ROW_BYTES;
+    }
+};
+
+/* Addresses of shared memory. */
+struct packed_ring {
+    uint32_t w, x;        /* [stage][quad][block][strip]; [stage][box][x_rows][64], swizzled */
+    uint32_t full, empty; /* barriers of the stages */
+};
+
+/* What a lane has of a block of its warp's strips. */
+template <int SCALES, int HALVES> struct lane_codes {
+    uint32_t words[HALVES][4], scales[HALVES][SCALES];
+};
+
+__device__ __forceinline__ void load_4(uint32_t (&to)[4], uint32_t address)
+{
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address));
+}
+
+__device__ __forceinline__ uint32_t load_1(uint32_t address)
+{
+    uint32_t word;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+/* The warps that multiply. */
+template <int FORMAT, int SCALES, int HALVES, int GROUPS, int COLS> struct packed_consumer {
+    using T = packed_traits<SCALES, HALVES, GROUPS, COLS>;
+    using codes = lane_codes<SCALES, HALVES>;
+    const packed_args &a;
+    const packed_ring &r;
+    uint32_t w_offset; /* of the warp's first strip in a stage */
+    float d[COLS / 2];
+
+    __device__ __forceinline__ void load(codes &c, int32_t stage, int block) const
+    {
+        int lane = threadIdx.x % 32;
+        uint32_t strip = r.w + stage * T::W_BYTES + w_offset + block * (PACKED_STRIPS * T::BLOCK_BYTES);
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            uint32_t at = strip + h * T::BLOCK_BYTES;
+            uint32_t scales = at + PACKED_CODES_BYTES + lane / 4 * (4 * SCALES);
+            load_4(c.words[h], at + lane * 16);
+#pragma unroll
+            for (int i = 0; i < SCALES; i++) c.scales[h][i] = load_1(scales + 4 * i);
+        }
+    }
+
+    /* The operand of the block's columns 64 half to 64 half + 63. */
+    __device__ __forceinline__ void unpack(uint32_t (&operand)[4 * BOX_STEPS], const codes &c, int half) const
+    {
+#pragma unroll
+        for (int h = 0; h < HALVES; h++)
+#pragma unroll
+            for (int i = 0; i < BOX_STEPS; i++) {
+                int step = half * BOX_STEPS + i;
+                const packed_scale s = packed_scale_of<FORMAT>(c.scales[h][step * SCALES / 8]);
+                operand[4 * i + h] = unpack_pair<FORMAT>(c.words[h][step / 2], step % 2 * 2, s);
+                operand[4 * i + 2 + h] = unpack_pair<FORMAT>(c.words[h][step / 2], step % 2 * 2 + 1, s);
+            }
+    }
+
+    __device__ __forceinline__ void multiply(const uint32_t (&operand)[4 * BOX_STEPS], uint32_t x, int add)
+    {
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < BOX_STEPS; i++)
+            wgmma_registers<0>(d, operand + 4 * i, wgmma_descriptor_of(x + 2 * i), add || i > 0);
+        wgmma_commit();
+    }
+
+    /* All of K. Products of two boxes are under way at most: an operand is made anew when those before the last are over. */
+    __device__ __forceinline__ void run(void)
+    {
+        const uint32_t x_box = a.x_rows * BOX_ROW_BYTES / 16, x_first = wgmma_descriptor_low(r.x);
+        uint32_t operands[2][4 * BOX_STEPS] = {};
+        codes c;
+        pipeline_state p = {0, 0};
+        int32_t before = 0;
+        barrier_wait(r.full, 0);
+        load(c, 0, 0);
+        for (int32_t k = 0; k < a.num_k; k++) {
+            uint32_t x = x_first + p.stage * (T::x_bytes(a.x_rows) / 16);
+            int32_t stage = p.stage;
+            p.advance(a.num_stages);
+#pragma unroll
+            for (int block = 0; block < T::STAGE_BLOCKS; block++) {
+                wgmma_wait<1>();
+                unpack(operands[0], c, 0);
+                multiply(operands[0], x + 2 * block * x_box, k > 0 || block > 0);
+                wgmma_wait<1>();
+                if (block == 0 && k > 0 && threadIdx.x % 32 == 0) barrier_arrive(r.empty + 8 * before);
+                unpack(operands[1], c, 1);
+                multiply(operands[1], x + (2 * block + 1) * x_box, 1);
+                if (block + 1 < T::STAGE_BLOCKS) {
+                    load(c, stage, block + 1);
+                } else if (k + 1 < a.num_k) {
+                    barrier_wait(r.full + 8 * p.stage, p.parity);
+                    load(c, p.stage, 0);
+                }
+            }
+            before = stage;
+        }
+        wgmma_wait<0>();
+        wgmma_hold(d);
+    }
+};
+
+} // namespace
+
+#endif
