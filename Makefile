@@ -101,7 +101,11 @@ $(BUILD)/server/openapi/openapi.o: server/openapi/openapi.json
 
 NVCC := $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
+# Code of sm_80 runs on 8.6, 8.7 and 8.9 as it is; what is newer than 9.0 compiles it when it is first loaded. CUDA_ARCHS=all: code for each.
 CUDA_ARCHS ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=compute_80
+ifeq ($(CUDA_ARCHS),all)
+override CUDA_ARCHS := $(foreach a,80 86 89 90a 100 120,-gencode=arch=compute_$a,code=sm_$a) -gencode=arch=compute_80,code=compute_80
+endif
 NVCC_FLAGS := -std=c++17 -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden -I. $(CUDA_ARCHS)
 
 .PHONY: cuda

@@ -217,6 +217,7 @@ struct device_options {
     const char *cpu_isa; /* "auto": the best that the machine has; or the name of a set (cpu/isa.h) */
     int num_threads;     /* CPU device: 0 = as many as the process may use */
     int cuda_device;     /* ordinal */
+    bool cuda_portable;  /* on a Hopper, too, nothing but the kernels that every GPU from sm_80 on can run */
     int step_timeout_ms; /* CUDA device: a step that takes longer has failed; 0: none is too long */
 };
 

@@ -58,7 +58,8 @@ void identity_look_at_files(const struct config *config, struct identity_files *
 
 static void add_options(struct sha256_ctx *hash, const struct config *c)
 {
-    const char *const texts[] = {c->load_format, c->generation_config, c->kv_cache_dtype, c->cpu_isa};
+    const char *const texts[] = {c->load_format, c->generation_config, c->kv_cache_dtype, c->cpu_isa,
+                                 c->cuda_path};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         digest_add_text(hash, texts[i] ? texts[i] : "");
     digest_add_int(hash, c->separate_reasoning);

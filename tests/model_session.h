@@ -59,7 +59,9 @@ static inline void session_open(struct session *s, const struct session_options 
                           .sampling = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1}};
     s->seq_blocks = s->stride;
     if (s->options.num_blocks == 0) s->options.num_blocks = o->num_seqs * s->stride;
-    struct device_options device_options = {.cpu_isa = o->isa, .num_threads = o->threads};
+    struct device_options device_options = {.cpu_isa = o->isa,
+                                            .num_threads = o->threads,
+                                            .cuda_portable = getenv("FLASHD_TEST_CUDA_PORTABLE") != NULL};
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
     session_check(model_files_open(o->model_path, o->load_format ? o->load_format : "auto", &s->files, &err),
                   &err);

@@ -319,11 +319,13 @@ template <int D> int32_t shared_bytes(int32_t num_stages)
            3 * STAGES_MAX * 8;
 }
 
-template <int D, int TILES, bool EXTRA>
+/* BY_ENGINE: copies are the copy engine's, else those of lanes. */
+template <int D, int TILES, bool EXTRA, bool BY_ENGINE>
 __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ __align__(128) unsigned char shared[];
+    if (BY_ENGINE && !HAS_COPY_ENGINE) return; /* not launched there */
     int warp = warp_uniform(threadIdx.x / 32);
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
@@ -332,9 +334,9 @@ __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     if ((int32_t)blockIdx.x >= num_ranges) return;
     view v = view::of<D>(shared, a.num_stages);
     if (threadIdx.x == 0) {
-        if (HAS_COPY_ENGINE) tensor_map_prefetch(&map);
+        if (BY_ENGINE) tensor_map_prefetch(&map);
         for (int i = 0; i < a.num_stages; i++) {
-            barrier_init(v.full(i), HAS_COPY_ENGINE ? 1 : 33);
+            barrier_init(v.full(i), BY_ENGINE ? 1 : 33);
             barrier_init(v.done(i), 32);
             barrier_init(v.empty(i), 32 * MERGE_WARPS);
         }
@@ -342,7 +344,7 @@ __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     }
     __syncthreads();
     if (warp == 0)
-        produce<D>(a, &map, v, num_ranges);
+        produce<D, BY_ENGINE>(a, &map, v, num_ranges);
     else if (warp <= MERGE_WARPS)
         merge_results<D, TILES, EXTRA>(a, v, warp - 1);
     else if (warp <= MERGE_WARPS + a.num_stages)
@@ -377,8 +379,10 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
     CUtensorMap map = {};
     if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
-    launch_dependent(d, decode_kernel<D, TILES, EXTRA>, dim3((unsigned)cuda_decode_ctas(d, args)),
-                     dim3(THREADS), (size_t)shared_bytes<D>(a->num_stages), *a, map);
+    launch_dependent(
+        d, d->is_hopper ? decode_kernel<D, TILES, EXTRA, true> : decode_kernel<D, TILES, EXTRA, false>,
+        dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS), (size_t)shared_bytes<D>(a->num_stages), *a,
+        map);
 }
 
 template <int D>

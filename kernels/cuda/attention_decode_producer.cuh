@@ -5,7 +5,7 @@
  * a step's first kernel waits for all of the steps before it (launch_after_all), and this kernel cannot begin before that one
  * has. The last tile, with the newest token, waits for the kernel that writes it.
  *
- * On sm_90 the copy engine brings a page of K or V as one box, else (sm_80) the lanes copy 16 bytes at a time. Either way a
+ * On sm_90 the copy engine brings a page of K or V as one box, else (struct cuda_device, is_hopper) the lanes copy 16 bytes at a time. Either way a
  * row of K or V lies in parts of at most 128 bytes, swizzled so that 8 rows fall into distinct banks. */
 #ifndef KERNELS_CUDA_ATTENTION_DECODE_PRODUCER_CUH
 #define KERNELS_CUDA_ATTENTION_DECODE_PRODUCER_CUH
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void copy_tile_by_lanes(const decode_args &a, 
     if (lane == 0) barrier_arrive(full);
 }
 
-template <int D>
+template <int D, bool BY_ENGINE>
 static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v,
                                int32_t num_ranges)
 {
@@ -156,7 +156,7 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
                 if (lane == 0) v.tiles[c.stage] = kv_tile_of(a, w);
                 int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % KV_TILE_PAGES);
                 uint32_t stage = v.ring + c.stage * decode_traits<D>::STAGE_BYTES;
-                if (HAS_COPY_ENGINE)
+                if (BY_ENGINE)
                     copy_tile_by_engine<D>(a, map, w, block, stage, v.full(c.stage));
                 else
                     copy_tile_by_lanes<D>(a, w, block, stage, v.full(c.stage));
@@ -167,7 +167,7 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
     for (int i = 0; i < a.num_stages; i++) { /* one end for each consumer */
         barrier_wait(v.empty(c.stage), c.parity);
         if (lane == 0) v.tiles[c.stage].seq = -1;
-        if (!HAS_COPY_ENGINE) barrier_arrive_after_copies(v.full(c.stage));
+        if (!BY_ENGINE) barrier_arrive_after_copies(v.full(c.stage));
         if (lane == 0) barrier_arrive(v.full(c.stage));
         c.advance(a.num_stages);
     }

@@ -204,7 +204,7 @@ int open_gpu(struct cuda_device *d, int ordinal, struct error *err)
     d->ordinal = ordinal;
     d->num_sms = p.multiProcessorCount;
     d->cta_shared_bytes = (int32_t)p.sharedMemPerBlockOptin;
-    d->is_hopper = p.major == 9;
+    d->is_hopper = p.major == 9 && !d->is_portable;
     int status = check_build(d, &p, err);
     if (status) return status;
     d->base.gpu_bytes = p.totalGlobalMem;
@@ -234,6 +234,7 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
     d->base.res_bytes = 4;
     d->base.num_steps_in_flight_max = 2;
     d->base.is_gpu = true;
+    d->is_portable = options->cuda_portable;
     int status = open_gpu(d, options->cuda_device, err);
     if (status) {
         tensor_maps_close(d);

@@ -4,9 +4,12 @@
  * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
  * "The same bits").
  *
+ * Those are of sm_90. Elsewhere, or where it is asked for, own kernels that every GPU from sm_80 on can run compute
+ * bf16 products of few rows and of many (linear_portable.cu).
+ *
  * For each shape and each of some numbers of rows the candidates are timed once, when the weights are in. What cuBLASLt's
  * algorithms do is not promised anywhere: each is compared then with a product of our own that walks K in order
- * (linear_plain.cu), which takes the place of those that do not. */
+ * (linear_plain.cu); where none does that, the portable kernels take its place. */
 #include <math.h>
 
 #include <map>
@@ -18,6 +21,7 @@
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_packed.cuh"
 #include "kernels/cuda/linear_plain.cuh"
+#include "kernels/cuda/linear_portable.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/packed.cuh"
@@ -45,7 +49,7 @@ struct gemm_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    bool usable; /* else the plain product takes its place */
+    bool usable; /* else a product of our own takes its place */
 };
 
 } // namespace
@@ -141,17 +145,30 @@ __global__ void add_bias_kernel(__nv_bfloat16 *out, const float *bias, int32_t n
         row[i] = __float2bfloat16_rn(__bfloat162float(row[i]) + bias[i]);
 }
 
+void add_bias(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
+{
+    if (w->bias)
+        add_bias_kernel<<<(unsigned)rows, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, w->bias, w->n);
+}
+
+/* Of any shape that linear_plain.cu can. */
+void run_portable(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
+{
+    struct linear_choice c = cuda_linear_portable_choice(rows);
+    if (cuda_linear_portable(d, &c, rows, out, x, w, false)) return;
+    cuda_linear_plain(d, rows, out, x, w);
+    add_bias(d, rows, out, w);
+}
+
 void run_blas(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
+    if (d->is_portable) return run_portable(d, rows, out, x, w);
     std::map<int32_t, struct gemm_plan> &by_rows = w->plan->by_rows;
     auto it = by_rows.find(rows);
     if (it == by_rows.end()) it = by_rows.emplace(rows, make_plan(d, rows, out, x, w)).first;
-    if (!it->second.usable)
-        cuda_linear_plain(d, rows, out, x, w);
-    else if (!run_plan(d, it->second, out, x, w))
-        cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
-    if (w->bias)
-        add_bias_kernel<<<(unsigned)rows, SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, w->bias, w->n);
+    if (!it->second.usable) return run_portable(d, rows, out, x, w);
+    if (!run_plan(d, it->second, out, x, w)) cuda_check(d, cudaErrorUnknown, "cublasLtMatmul");
+    add_bias(d, rows, out, w);
 }
 
 /* Gate and up alternate in groups of 8 columns. */
@@ -209,6 +226,7 @@ bool run_product(struct cuda_device *d, const struct linear_choice &c, int32_t r
         return cuda_linear_large_fits(d, w) && cuda_linear_large(d, c.cluster, 0, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_PACKED)
         return cuda_linear_packed(d, c.tile_rows, c.columns, rows, out, x, w, silu_mul);
+    if (c.kernel == LINEAR_PORTABLE) return cuda_linear_portable(d, &c, rows, out, x, w, silu_mul);
     if (c.kernel == LINEAR_SMALL)
         return cuda_linear_small_fits(d, w, rows) &&
                cuda_linear_small(d, c.tile_rows, rows, out, x, w, silu_mul);
@@ -385,11 +403,25 @@ std::vector<struct linear_choice> packed_candidates_for(int32_t rows)
     return candidates;
 }
 
-/* fewer: what was chosen for the bucket of fewer rows, LINEAR_BLAS where there is none. */
-std::vector<struct linear_choice> candidates_for(const struct linear *w, int32_t rows,
-                                                 const struct linear_choice &fewer)
+/* On a machine that is no Hopper, or is not to be one. */
+std::vector<struct linear_choice> portable_candidates_for(const struct cuda_device *d, int32_t rows)
 {
     std::vector<struct linear_choice> candidates;
+    if (rows <= LINEAR_PORTABLE_ROWS)
+        for (int32_t tile_rows : linear_portable_tile_rows)
+            candidates.push_back({LINEAR_PORTABLE, tile_rows, 0, 0});
+    else
+        for (const struct linear_choice &c : linear_portable_tiles) candidates.push_back(c);
+    if (!d->is_portable) candidates.push_back({LINEAR_BLAS, 0, 0, 0});
+    return candidates;
+}
+
+/* fewer: what was chosen for the bucket of fewer rows, LINEAR_BLAS where there is none. */
+std::vector<struct linear_choice> candidates_for(const struct cuda_device *d, const struct linear *w,
+                                                 int32_t rows, const struct linear_choice &fewer)
+{
+    std::vector<struct linear_choice> candidates;
+    if (!d->is_hopper) return portable_candidates_for(d, rows);
     if (w->format == LINEAR_FP8) return fp8_candidates_for(rows);
     if (w->unpacked) {
         return packed_candidates_for(rows);
@@ -412,7 +444,7 @@ std::vector<struct linear_choice> candidates_for(const struct linear *w, int32_t
 struct linear_choice fastest(struct cuda_device *d, const struct linear_plan *plan, int32_t rows,
                              const struct linear_choice &fewer, const struct timing *t)
 {
-    const std::vector<struct linear_choice> candidates = candidates_for(plan->linears[0], rows, fewer);
+    const std::vector<struct linear_choice> candidates = candidates_for(d, plan->linears[0], rows, fewer);
     std::vector<float> best(candidates.size(), HUGE_VALF);
     int num_turns = rows > LONG_ROWS ? 1 : TIMED_TURNS;
     for (int turn = 0; turn <= num_turns; turn++)
@@ -505,7 +537,7 @@ int cuda_linear_plans(struct cuda_device *d, struct error *err)
     if (!ok) return error_set(err, STATUS_NO_MEMORY, "the GPU has no room to time matrix products");
     fill_kernel<<<(unsigned)d->num_sms, FILL_THREADS, 0, d->stream>>>((uint32_t *)t.x, x_bytes / 4);
     for (auto &it : d->linears->plans) {
-        if (d->is_hopper) choose(d, &it.second, &t); /* elsewhere there is nothing but cuBLASLt */
+        choose(d, &it.second, &t);
         make_plans(d, &it.second, &t);
     }
     CUDA_CHECK(d, cudaStreamSynchronize(d->stream));

@@ -38,10 +38,11 @@ struct linear {
 };
 
 enum linear_kernel {
-    LINEAR_BLAS, /* cuBLASLt, or the plain product where none of its algorithms keeps the order (linear_plain.cu) */
-    LINEAR_SMALL,  /* linear_small.cu */
-    LINEAR_LARGE,  /* linear_large.cu */
-    LINEAR_PACKED, /* linear_packed.cu */
+    LINEAR_BLAS, /* cuBLASLt, or a product of our own where none of its algorithms keeps the order (linear_plain.cu) */
+    LINEAR_SMALL,    /* linear_small.cu */
+    LINEAR_LARGE,    /* linear_large.cu */
+    LINEAR_PACKED,   /* linear_packed.cu */
+    LINEAR_PORTABLE, /* linear_portable.cu */
 };
 
 /* What computes a product. It changes the speed and nothing else. */
@@ -50,7 +51,8 @@ struct linear_choice {
     int32_t
         tile_rows; /* rows of W a CTA owns: one of linear_small_tile_rows, of linear_packed_tile_rows; of e4m3 always */
     int32_t cluster; /* LINEAR_LARGE: CTAs of a cluster, one of linear_large_clusters */
-    int32_t columns; /* LINEAR_PACKED: rows of x that a CTA has at most */
+    int32_t
+        columns; /* LINEAR_PACKED: rows of x that a CTA has at most; LINEAR_PORTABLE: 0 for few rows, else of a tile */
 };
 
 /* In a step. The linear knows its kind: this is both products of kernels/device.h. */

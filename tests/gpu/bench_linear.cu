@@ -4,14 +4,15 @@
  * and of each tile. chain: a layer's four products, as the decode step runs them. many: TFLOP/s from
  * 128 to 8192 rows, with what a layer of prefill adds to the product (SiLU), and of a layer. choice: what is
  * chosen when weights are in, five times over (s48: linear_small with 48 rows of W a CTA; l2: linear_large in
- * clusters of 2; b: cuBLASLt). alone: the own kernels against double precision, for
+ * clusters of 2; b: cuBLASLt). portable: the kernels that every GPU from sm_80 on can run beside the fastest one of sm_90, and
+ * their bits for shapes that no tile divides. alone: the own kernels against double precision, for
  * racecheck. order: the comparison that is made when weights are in: the own kernels pass, and what cuBLASLt
  * computes with K split does not.
  *
  * Bits must be those of cuBLASLt without split-K, or the program fails. Calls rotate over weights that exceed
  * the L2 several times; medians of replayed graphs (few) and of runs in turns (many).
  *
- *   bench_linear [alone | order | few | chain | many | sustained | choice]... */
+ *   bench_linear [alone | order | few | chain | many | portable | sustained | choice]... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 
 #include "kernels/cuda/linear_large.cuh"
 #include "kernels/cuda/linear_plain.cuh"
+#include "kernels/cuda/linear_portable.cuh"
 #include "kernels/cuda/linear_small.cuh"
 #include "tests/gpu/call_timer.cuh"
 
@@ -301,14 +303,106 @@ static void bench_many(const struct shape &s)
     cudaFree(w->weight);
 }
 
-/* Shapes that no tile divides, with and without a bias. */
-static void check_ragged(void)
+/* ---- the portable kernels ---- */
+
+static std::vector<struct linear_choice> portable_choices(int32_t m)
+{
+    std::vector<struct linear_choice> all;
+    if (m <= LINEAR_PORTABLE_ROWS)
+        for (int32_t rows : linear_portable_tile_rows) all.push_back({LINEAR_PORTABLE, rows, 0, 0});
+    for (const struct linear_choice &c : linear_portable_tiles)
+        if (m > LINEAR_PORTABLE_ROWS / 2) all.push_back(c);
+    return all;
+}
+
+static bool run_portable(const struct linear *w, const struct linear_choice &c, int32_t m, void *to)
+{
+    return cuda_linear_portable(device, &c, m, to, x, w, w->kind == LINEAR_GATE_UP);
+}
+
+static bool same_bits_portable(const struct linear *w, const struct linear_choice &c, int32_t m)
+{
+    return same_bits(w, m, [&](void *to) { return run_portable(w, c, m, to); });
+}
+
+/* Whether that is one of sm_90's kernels that can compute so many rows; then the i-th of them ran. */
+static bool run_hopper(const struct linear *w, int i, int32_t m)
+{
+    bool silu = w->kind == LINEAR_GATE_UP;
+    const int num_small = (int)std::size(linear_small_tile_rows);
+    if (i < num_small)
+        return m <= 256 && cuda_linear_small(device, linear_small_tile_rows[i], m, out, x, w, silu);
+    return m > 64 && !w->wide_output &&
+           cuda_linear_large(device, linear_large_clusters[i - num_small], 0, m, out, x, w, silu);
+}
+
+static void bench_portable(const struct shape &s)
+{
+    constexpr int HOPPER_KERNELS = std::size(linear_small_tile_rows) + std::size(linear_large_clusters);
+    std::vector<struct linear *> all = make_rotation(s);
+    for (int32_t m : {1, 8, 16, 32, 64, 65, 128, 192, 256, 512, 1024, 8192}) {
+        if (s.wide && m > 256) continue;
+        double hopper = 1e30, best = 1e30;
+        int calls = m <= 256 ? CALLS : 2;
+        for (int i = 0; i < HOPPER_KERNELS; i++) {
+            double us =
+                time_graph(device, calls, [&](int j) { return run_hopper(all[j % all.size()], i, m); });
+            if (us > 0) hopper = std::min(hopper, us);
+        }
+        printf("portable %-8s %4d sm_90 %8.1f own", s.name, m, hopper);
+        for (const struct linear_choice &c : portable_choices(m)) {
+            double us = time_graph(device, calls,
+                                   [&](int j) { return run_portable(all[j % all.size()], c, m, out); });
+            bool same = us > 0 && same_bits_portable(all[0], c, m);
+            num_wrong += !same;
+            printf(" %4dx%-3d %8.1f%s", c.tile_rows, c.columns, us, same ? " " : "!");
+            if (us > 0) best = std::min(best, us);
+        }
+        printf(" %3.0f %%, %.0f TFLOP/s\n", 100 * hopper / best, 2.0 * m * s.n * s.k / best * 1e-6);
+        fflush(stdout);
+    }
+    cuda_linears_forget(device);
+    for (struct linear *w : all) cudaFree(w->weight);
+}
+
+static void check_portable_ragged(const float *bias)
+{
+    int before = num_wrong, num_checked = 0;
+    srand(11);
+    for (int i = 0; i < 60; i++) {
+        struct shape s = {"", 16 * (1 + rand() % 60), 8 * (1 + rand() % 100), i % 3 == 2, i % 6 == 3};
+        if (i % 3 == 1) s.n -= 8;
+        struct linear *w = make_linear(s, (uint32_t)i);
+        if (i % 3 == 1) w->bias = (float *)bias;
+        for (int32_t m : {1, 7, 9, 17, 33, 63, 64, 65, 127, 129, 1 + rand() % 500, 1 + rand() % 500})
+            for (const struct linear_choice &c : portable_choices(m)) {
+                bool same = same_bits_portable(w, c, m);
+                if (!same)
+                    printf("wrong bits: %d x %d, %d rows, %d x %d\n", s.n, s.k, m, c.tile_rows, c.columns);
+                num_wrong += !same;
+                num_checked++;
+            }
+        cuda_linears_forget(device);
+        cudaFree(w->weight);
+    }
+    printf("portable, ragged: %d of %d wrong\n", num_wrong - before, num_checked);
+}
+
+/* A bias for any shape. */
+static const float *make_bias(void)
 {
     std::vector<float> values(ROWS_MAX_LARGE);
     float *bias;
     check(cudaMalloc((void **)&bias, values.size() * 4), "bias");
     for (size_t i = 0; i < values.size(); i++) values[i] = (float)(i * 37 % 101) / 50 - 1;
     check(cudaMemcpy(bias, values.data(), values.size() * 4, cudaMemcpyHostToDevice), "bias");
+    return bias;
+}
+
+/* Shapes that no tile divides, with and without a bias. */
+static void check_ragged(void)
+{
+    float *bias = (float *)make_bias();
     srand(7);
     int before = num_wrong, num_checked = 0;
     for (int i = 0; i < 100; i++) {
@@ -504,6 +598,10 @@ int main(int argc, char **argv)
                "what is taken\n");
         for (const struct shape &s : shapes)
             if (!s.wide) bench_many(s);
+    }
+    if (wanted("portable")) {
+        check_portable_ragged(make_bias());
+        for (const struct shape &s : shapes) bench_portable(s);
     }
     if (wanted("sustained")) bench_sustained();
     if (wanted("choice")) print_choices();

@@ -2,7 +2,8 @@
  *
  * The tests speak to the kernel table only. FLASHD_TEST_DEVICE names a device ("cpu" if unset) and
  * FLASHD_TEST_ISA an instruction set; without the latter the CPU is tested over every one that the machine
- * has. The seed is fresh each run and printed; FLASHD_TEST_SEED repeats a run. */
+ * has. FLASHD_TEST_CUDA_PORTABLE has a Hopper run what every GPU from sm_80 on does (--cuda-path portable). The seed is fresh
+ * each run and printed; FLASHD_TEST_SEED repeats a run. */
 #ifndef TESTS_KERNELS_FIXTURE_H
 #define TESTS_KERNELS_FIXTURE_H
 
@@ -78,10 +79,16 @@ UNUSED_FUNCTION static void random_permutation(struct random *r, int32_t *p, int
 
 /* ---- devices ---- */
 
+UNUSED_FUNCTION static bool test_portable_kernels(void)
+{
+    return getenv("FLASHD_TEST_CUDA_PORTABLE") != NULL;
+}
+
 UNUSED_FUNCTION static struct device *test_device_open(const char *isa, int num_threads)
 {
     const char *name = getenv("FLASHD_TEST_DEVICE");
-    struct device_options options = {.cpu_isa = isa, .num_threads = num_threads};
+    struct device_options options = {
+        .cpu_isa = isa, .num_threads = num_threads, .cuda_portable = test_portable_kernels()};
     struct device *d = NULL;
     struct error err = {0};
     int status = device_open(name ? name : "cpu", &options, &d, &err);

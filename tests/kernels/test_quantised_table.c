@@ -54,7 +54,7 @@ static bool stays_packed(const struct device *d, const struct layout *l)
 {
     const bool is_hopper = strstr(d->description, "NVIDIA H") || strstr(d->description, "NVIDIA GH");
     const bool is_u4 = l->dtype == DTYPE_U4 && l->scale_type != SCALE_F32 && !l->ordered;
-    return d->is_gpu && is_hopper && (is_u4 || l->dtype == DTYPE_MXFP4);
+    return d->is_gpu && is_hopper && !test_portable_kernels() && (is_u4 || l->dtype == DTYPE_MXFP4);
 }
 
 /* Else the comparison below would be one of bf16 with itself. */
