@@ -74,6 +74,7 @@ static int create_scheduler(struct engine *e, struct error *err)
         .target_us = e->options.target_us,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .prefill_decode_equal = model_device(e->model)->prefill_decode_equal,
+        .decode_runs = e->options.decode_runs,
         .model_key = key,
         .model_key_bytes = (size_t)key_bytes,
     };

@@ -29,6 +29,7 @@ struct engine_options {
     uint64_t kv_block_bytes;    /* matters with host blocks */
     double target_us;           /* that a step with decoding sequences may take; 0: any */
     bool enable_prefix_caching;
+    bool decode_runs;     /* scheduler.h */
     bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;
     struct energy_meter *energy_meter; /* stays the caller's; NULL: nothing is measured */

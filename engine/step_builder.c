@@ -183,19 +183,27 @@ static void add_rows(struct step_builder *b, struct step_buffer *buf, const stru
     row->banned = sampling->banned;
 }
 
-static void add_entry(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
-                      const struct plan_entry *e)
+/* A sequence of the step. */
+static void add_seq(struct step_buffer *buf, const struct sequence *seq, int32_t position, int32_t num_tokens)
 {
     struct step *step = &buf->step;
-    for (int32_t i = 0; i < e->num_tokens; i++) {
-        int32_t position = e->position + i, t = step->num_tokens++;
-        buf->token_ids[t] = position < seq->num_tokens ? seq->tokens[position] : ~seq->batch_slot;
-        buf->positions[t] = position;
+    for (int32_t i = position; i < position + num_tokens; i++) {
+        int32_t t = step->num_tokens++;
+        buf->token_ids[t] = i < seq->num_tokens ? seq->tokens[i] : ~seq->batch_slot;
+        buf->positions[t] = i;
     }
     int32_t s = step->num_seqs++;
     buf->cu_seqlens_q[s + 1] = step->num_tokens;
     buf->batch_slots[s] = seq->batch_slot;
-    buf->seqlens_k[s] = e->position + e->num_tokens;
+    buf->seqlens_k[s] = position + num_tokens;
+}
+
+/* A decode's tokens are sequences of the step each by itself. */
+static void add_entry(struct step_builder *b, struct step_buffer *buf, const struct sequence *seq,
+                      const struct plan_entry *e, bool prefill)
+{
+    if (prefill) add_seq(buf, seq, e->position, e->num_tokens);
+    for (int32_t i = 0; !prefill && i < e->num_tokens; i++) add_seq(buf, seq, e->position + i, 1);
     add_rows(b, buf, seq, e);
 }
 
@@ -223,31 +231,25 @@ static void add_blocks(struct step_buffer *buf, int32_t s, int32_t group, const 
     }
 }
 
-static const struct plan_entry *entry_of(const struct plan *plan, int32_t s)
-{
-    return s < plan->num_prefills ? &plan->prefills[s] : &plan->decodes[s - plan->num_prefills];
-}
-
 const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,
                                       const struct plan *plan)
 {
     struct step_buffer *buf = &b->buffers[buffer_idx];
     struct step *step = &buf->step;
     assert_always(plan->num_tokens <= b->limits.num_tokens && plan->num_logits <= b->limits.num_logits);
-    assert_always(plan->num_prefills + plan->num_decodes <= b->limits.num_seqs);
+    assert_always(plan_num_step_seqs(plan) <= b->limits.num_seqs);
     step->num_tokens = step->num_seqs = step->num_logits = step->num_pooled = 0;
     buf->num_constrained = 0;
     step->num_prefill_tokens = plan->num_prefill_tokens;
     step->num_prefill_seqs = plan->num_prefills;
     for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
-        const struct plan_entry *e = entry_of(plan, i);
-        add_entry(b, buf, scheduler_sequence(s, e->seq_id), e);
+        bool prefill = i < plan->num_prefills;
+        const struct plan_entry *e = prefill ? &plan->prefills[i] : &plan->decodes[i - plan->num_prefills];
+        add_entry(b, buf, scheduler_sequence(s, e->seq_id), e, prefill);
     }
     for (int32_t g = 0; g < step->num_kv_groups; g++)
-        for (int32_t i = 0; i < step->num_seqs; i++) {
-            int32_t batch_slot = scheduler_sequence(s, entry_of(plan, i)->seq_id)->batch_slot;
-            add_blocks(buf, i, g, kv_tables_get(scheduler_tables(s), batch_slot, g));
-        }
+        for (int32_t i = 0; i < step->num_seqs; i++)
+            add_blocks(buf, i, g, kv_tables_get(scheduler_tables(s), buf->batch_slots[i], g));
     assert_always(step->num_tokens == plan->num_tokens && step->num_logits == plan->num_logits);
     return step;
 }

@@ -45,8 +45,10 @@
  * blocks until that step has ended (closing), a window moves on with the steps that end, and before a preemption scheduler_plan asks for an empty
  * device.
  *
- * Where the device's prefill and decode differ in bits, generated tokens are computed one at a time as decode
- * does, again after a preemption too, and only blocks of prompt tokens are shared. Thread: the engine's. */
+ * Where the device's prefill and decode differ in bits, generated tokens are computed as decode does, again after
+ * a preemption or an engine's death too, and only blocks of prompt tokens are shared. What is known already need not wait for
+ * the token before it: with decode_runs a step replays as many tokens of a sequence as it has room for sequences, each of them
+ * one of the device's. Thread: the engine's. */
 #ifndef SCHEDULER_SCHEDULER_H
 #define SCHEDULER_SCHEDULER_H
 
@@ -71,6 +73,8 @@ struct scheduler_options {
     int32_t num_host_blocks; /* for what preempted sequences have computed; 0: they compute it again */
     double target_us;        /* that a step may take; 0: any */
     bool enable_prefix_caching, prefill_decode_equal;
+    bool
+        decode_runs; /* a step may have several decoding rows of one sequence; not where layers have a state */
     const void *model_key; /* for the prefix cache; not kept */
     size_t model_key_bytes;
 };
@@ -104,7 +108,7 @@ struct block_copies {
 
 /* What is to be copied is copied before the step begins, saves before loads, states in their order. */
 struct plan {
-    int32_t num_prefills, num_decodes; /* entries; decodes have one token each */
+    int32_t num_prefills, num_decodes; /* entries; decodes have one token each, or a run of replayed ones */
     int32_t num_tokens, num_prefill_tokens, num_logits;
     struct step_work work;
     double us;                             /* that it will take, as the prices say */
@@ -116,6 +120,12 @@ struct plan {
     int32_t num_state_copies;
     struct state_copy *state_copies; /* [2 max_num_seqs] */
 };
+
+/* S of the step (step.h): each token of a decode is a sequence of its own. */
+static inline int32_t plan_num_step_seqs(const struct plan *plan)
+{
+    return plan->num_prefills + plan->num_tokens - plan->num_prefill_tokens;
+}
 
 enum schedule_result {
     SCHEDULE_IDLE, /* nothing can run before a step in flight ends, or nothing is there */

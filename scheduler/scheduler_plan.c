@@ -56,7 +56,7 @@ static int32_t entry_num_logits(const struct plan_entry *e)
 static double entry_us(const struct scheduler *s, const struct plan_entry *e, bool prefill)
 {
     return prefill ? step_prices_prompt_us(&s->prices, e->position, e->num_tokens)
-                   : step_prices_decode_us(&s->prices, e->position + 1);
+                   : step_prices_decode_us(&s->prices, e->position, e->num_tokens);
 }
 
 static void count_work(const struct scheduler *s, struct plan *plan, const struct plan_entry *e, bool prefill)
@@ -109,6 +109,23 @@ static void plan_decodes(struct scheduler *s, struct plan *plan)
 
 /* 3. prompts: what a sequence computes of its own. */
 
+/* Its next tokens are generated ones that have to be computed as decoding did. */
+static bool replays(const struct scheduler *s, const struct sequence *seq)
+{
+    return !s->options.prefill_decode_equal && seq->num_computed >= seq->num_prompt;
+}
+
+/* Sequences that may still join the step, as the device counts them. */
+static int32_t num_seqs_left(const struct scheduler *s, const struct plan *plan)
+{
+    return s->options.max_num_seqs - plan_num_step_seqs(plan);
+}
+
+static int32_t num_replayed_max(const struct scheduler *s, const struct plan *plan)
+{
+    return s->options.decode_runs ? num_seqs_left(s, plan) : 1;
+}
+
 static int32_t num_tokens_left(const struct scheduler *s, const struct sequence *seq, const struct plan *plan)
 {
     int32_t left = s->options.max_num_batched_tokens - plan->num_tokens,
@@ -116,15 +133,16 @@ static int32_t num_tokens_left(const struct scheduler *s, const struct sequence 
             num_tokens = min_of(sequence_num_uncomputed(seq), min_of(left, places));
     num_tokens = min_of(num_tokens, scheduler_num_tokens_to_state(s, seq));
     if (s->options.prefill_decode_equal) return num_tokens;
-    bool generated = seq->num_computed >= seq->num_prompt;
-    return min_of(num_tokens, generated ? 1 : seq->num_prompt - seq->num_computed);
+    if (replays(s, seq)) return min_of(num_tokens, num_replayed_max(s, plan));
+    return min_of(num_tokens, seq->num_prompt - seq->num_computed);
 }
 
 /* The tokens of the most that take us microseconds; a larger step ends where tiles of matrix products do. */
 static int32_t cut_to_time(const struct scheduler *s, const struct sequence *seq, const struct plan *plan,
                            int32_t most, double us)
 {
-    int32_t num_tokens = isinf(us) ? most : step_prices_num_tokens(&s->prices, seq->num_computed, us, most);
+    struct step_prices p = replays(s, seq) ? step_prices_of_decoding(&s->prices) : s->prices;
+    int32_t num_tokens = isinf(us) ? most : step_prices_num_tokens(&p, seq->num_computed, us, most);
     if (num_tokens == most) return most;
     int32_t total = plan->num_tokens + num_tokens, tile = total >= 512 ? 128 : total >= 128 ? 16 : 1;
     int32_t in_tiles = total - total % tile - plan->num_tokens;
@@ -140,7 +158,7 @@ static void plan_prompt(struct scheduler *s, struct plan *plan, const struct seq
     while (e.num_tokens > 0 && entry_num_logits(&e) > max_logits)
         e = entry_make(s, seq, e.num_tokens - (entry_num_logits(&e) - max_logits));
     if (e.num_tokens <= 0) return;
-    plan_add(s, plan, e, s->options.prefill_decode_equal || seq->num_computed < seq->num_prompt);
+    plan_add(s, plan, e, !replays(s, seq));
 }
 
 /* What the prefix cache has of the sequence's first max_blocks blocks. The first time, says why there is no more of K and V;
@@ -334,17 +352,18 @@ static bool take(struct scheduler *s, struct plan *plan, struct sequence *seq)
 
 static bool has_room(const struct scheduler *s, const struct plan *plan)
 {
-    return plan->num_tokens < s->options.max_num_batched_tokens &&
+    return plan->num_tokens < s->options.max_num_batched_tokens && num_seqs_left(s, plan) > 0 &&
            plan->num_logits < s->options.max_num_logits && (plan->us_left > 0 || plan->num_prefills == 0);
 }
 
-/* More than the step has left for it. What is computed again a token at a time is not. */
+/* More than the step has left for it. What is replayed takes as many of a step's sequences as there are, and is not. */
 static bool is_long(const struct scheduler *s, const struct plan *plan, const struct sequence *seq)
 {
-    bool by_token = !s->options.prefill_decode_equal && seq->num_computed >= seq->num_prompt;
-    int32_t num_tokens = by_token ? 1 : sequence_num_uncomputed(seq);
+    int32_t num_tokens = sequence_num_uncomputed(seq);
+    if (replays(s, seq)) num_tokens = min_of(num_tokens, num_replayed_max(s, plan));
+    struct step_prices p = replays(s, seq) ? step_prices_of_decoding(&s->prices) : s->prices;
     return num_tokens > s->options.max_num_batched_tokens - plan->num_tokens ||
-           step_prices_prompt_us(&s->prices, seq->num_computed, num_tokens) > plan->us_left;
+           step_prices_prompt_us(&p, seq->num_computed, num_tokens) > plan->us_left;
 }
 
 static void plan_shorter(struct scheduler *s, struct plan *plan, const struct sequence *first)

@@ -2,16 +2,16 @@
 #include "base/check.h"
 #include "scheduler/scheduler_internal.h"
 
-/* All that it has computed, again: in chunks of a prompt, or a token at a time for a share of each step. */
+/* All that it has computed, again: in chunks of a prompt, or replayed for a share of each step that this takes. */
 static double compute_us(const struct scheduler *s, const struct sequence *seq)
 {
     const struct step_prices *p = &s->prices;
     int32_t num_prompt = seq->num_computed;
     if (!s->options.prefill_decode_equal) num_prompt = min_of(num_prompt, seq->num_prompt);
-    int32_t num_replayed = seq->num_computed - num_prompt;
-    return step_prices_prompt_us(p, 0, num_prompt) +
-           num_replayed * (p->decode_token + p->decode_step / s->running.count) +
-           p->decode_pair * step_num_decode_pairs(p, num_prompt, num_replayed);
+    int32_t num_replayed = seq->num_computed - num_prompt, run = 1;
+    if (s->options.decode_runs) run = s->options.max_num_seqs - s->running.count + 1;
+    return step_prices_prompt_us(p, 0, num_prompt) + step_prices_decode_us(p, num_prompt, num_replayed) +
+           (double)div_up(num_replayed, run) * p->decode_step / s->running.count;
 }
 
 /* Blocks of a group and the host blocks behind host_id, from the first one that the token behind num_tokens sees; those

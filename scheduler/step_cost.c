@@ -181,9 +181,19 @@ int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, do
     return fits;
 }
 
-double step_prices_decode_us(const struct step_prices *p, int32_t num_keys)
+double step_prices_decode_us(const struct step_prices *p, int32_t position, int32_t num_tokens)
 {
-    return p->decode_token + p->decode_pair * step_num_decode_pairs(p, num_keys - 1, 1);
+    return p->decode_token * num_tokens + p->decode_pair * step_num_decode_pairs(p, position, num_tokens);
+}
+
+struct step_prices step_prices_of_decoding(const struct step_prices *p)
+{
+    struct step_prices decoding = *p;
+    decoding.prompt_token = p->decode_token;
+    decoding.prompt_pair = p->decode_pair;
+    decoding.prompt_step = p->decode_step;
+    decoding.tile = 1;
+    return decoding;
 }
 
 double step_prices_us(const struct step_prices *p, const struct step_work *work)

@@ -73,7 +73,10 @@ struct step_prices step_prices_guess(double prompt_us, int32_t num_tokens, doubl
 double step_prices_prompt_us(const struct step_prices *p, int32_t position, int32_t num_tokens);
 /* The most such tokens for us microseconds, at most max_tokens, at least 0. */
 int32_t step_prices_num_tokens(const struct step_prices *p, int32_t position, double us, int32_t max_tokens);
-double step_prices_decode_us(const struct step_prices *p, int32_t num_keys);
+/* Of num_tokens decoding rows of one sequence behind position tokens. */
+double step_prices_decode_us(const struct step_prices *p, int32_t position, int32_t num_tokens);
+/* Prices by which a prompt costs what its tokens would as decoding rows. */
+struct step_prices step_prices_of_decoding(const struct step_prices *p);
 double step_prices_us(const struct step_prices *p, const struct step_work *work);
 
 /* (query, key) pairs of num_tokens tokens behind position others, of a prompt or one by one as decoding computes them: the

@@ -184,7 +184,7 @@ static void count_service(struct run *r, const struct plan *plan, double us)
     for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
         bool decodes = i >= plan->num_prefills;
         const struct plan_entry *e = decodes ? &plan->decodes[i - plan->num_prefills] : &plan->prefills[i];
-        double entry_us = decodes ? step_prices_decode_us(p, e->position + 1)
+        double entry_us = decodes ? step_prices_decode_us(p, e->position, e->num_tokens)
                                   : step_prices_prompt_us(p, e->position, e->num_tokens);
         mine[r->requests[scheduler_sequence(r->scheduler, e->seq_id)->slot_idx].tenant] += entry_us;
         own += entry_us;
@@ -322,7 +322,7 @@ static double full_rate(const struct machine *m, const struct trace_shape *shape
            output = shape->output * exp(shape->output_spread * shape->output_spread / 2) * m->scale;
     if (shape->num_groups > 0) input = fmax(input - shape->prefix * m->scale, input / 4);
     double prompt_us = step_prices_prompt_us(&m->prices, (int32_t)(input / 2), (int32_t)input);
-    double token_us = step_prices_decode_us(&m->prices, (int32_t)input) + m->prices.decode_step / 16;
+    double token_us = step_prices_decode_us(&m->prices, (int32_t)input - 1, 1) + m->prices.decode_step / 16;
     return 1e6 / (prompt_us + output * token_us);
 }
 

@@ -66,6 +66,7 @@ static int create_engine(struct link *link, struct engine **out, struct error *e
                                            .kv_block_bytes = world.kv_block_bytes,
                                            .target_us = world.target_us,
                                            .enable_prefix_caching = world.config.enable_prefix_caching,
+                                           .decode_runs = has(FEATURE_decode_runs) && !has(FEATURE_states),
                                            .leaves_requests = process.host->main == NULL};
     const struct link_facts facts = link_is_inherited(link) ? *link_facts(link) : make_facts();
     struct model *model = sim_device_model(&options);

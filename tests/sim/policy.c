@@ -76,7 +76,7 @@ static double decodes_us(const struct scheduler *s, const struct plan *plan, int
     double us = 0;
     for (int32_t i = 0; i < plan->num_decodes; i++)
         if (s->sequences[plan->decodes[i].seq_id].tenant == tenant)
-            us += step_prices_decode_us(&s->prices, plan->decodes[i].position + 1);
+            us += step_prices_decode_us(&s->prices, plan->decodes[i].position, plan->decodes[i].num_tokens);
     return us;
 }
 
@@ -136,7 +136,8 @@ static void check_turns(const struct scheduler *s, const struct plan *plan)
     }
 }
 
-/* Token by token, what the sequence has computed; a prompt's pairs a tile at a time. */
+/* Token by token, what the sequence has computed; a prompt's pairs a tile at a time. A step replays one of its tokens, or as
+ * many as others leave room for. */
 static double again_us(const struct scheduler *s, const struct preemption *p, int32_t num_running)
 {
     const struct step_prices *prices = &s->prices;
@@ -145,8 +146,11 @@ static double again_us(const struct scheduler *s, const struct preemption *p, in
     double us = num_chunked * prices->prompt_token;
     for (int32_t i = 0; i < num_chunked; i += prices->tile)
         us += prices->prompt_pair * prices->tile * min_of(i + prices->tile, num_chunked);
-    for (int32_t i = num_chunked; i < p->num_tokens; i++)
-        us += prices->decode_token + prices->decode_step / num_running + prices->decode_pair * (i + 1);
+    int32_t run = s->options.decode_runs ? s->options.max_num_seqs - num_running + 1 : 1;
+    for (int32_t i = num_chunked; i < p->num_tokens; i++) {
+        us += prices->decode_token + prices->decode_pair * (i + 1);
+        if ((i - num_chunked) % run == 0) us += prices->decode_step / num_running;
+    }
     return us;
 }
 

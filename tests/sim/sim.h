@@ -60,6 +60,7 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(thread_switches, 80)                                                                                   \
     X(two_steps, 50)                                                                                         \
     X(unequal_halves, 40)                                                                                    \
+    X(decode_runs, 70)                                                                                       \
     X(no_prefix_cache, 15)                                                                                   \
     X(clock_jumps, 30)                                                                                       \
     X(few_places, 15)                                                                                        \
@@ -132,6 +133,7 @@ extern const char *const feature_names[NUM_FEATURES];
     X(came_back)                                                                                             \
     X(copy_failed)                                                                                           \
     X(replayed_by_decode)                                                                                    \
+    X(replayed_in_runs)                                                                                      \
     X(prefix_hits)                                                                                           \
     X(conversations_went_on)                                                                                 \
     X(equal_prompts_other_salt)                                                                              \

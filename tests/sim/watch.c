@@ -508,10 +508,12 @@ const struct plan *watch_step(const struct step *step)
     if (!tenant_of_place)
         tenant_of_place = keep_alloc((size_t)world.num_blocks * BLOCK_SIZE * sizeof(uint32_t));
     for (int32_t i = 0; i < plan->num_prefills; i++) check_entry(step, i, &plan->prefills[i]);
+    int32_t seq_idx = plan->num_prefills;
     for (int32_t i = 0; i < plan->num_decodes; i++) {
         const struct plan_entry *entry = &plan->decodes[i];
         const struct sequence *seq = &e->scheduler->sequences[entry->seq_id];
-        check_entry(step, plan->num_prefills + i, entry);
+        for (int32_t k = 0; k < entry->num_tokens; k++) check_entry(step, seq_idx++, entry);
+        if (entry->num_tokens > 1) mark(MARK_replayed_in_runs);
         if (entry->position + 1 < seq->num_tokens && seq->num_preemptions > 0) mark(MARK_replayed_by_decode);
     }
     if (e->scheduler->closing.count > 0) mark(MARK_closing_sequences);
@@ -551,6 +553,7 @@ static void check_work_conservation(const struct engine *e)
     bool fits = head && s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0 &&
                 plan->num_tokens < s->options.max_num_batched_tokens &&
                 plan->num_logits < s->options.max_num_logits && isinf(plan->us_left) &&
+                plan_num_step_seqs(plan) < s->options.max_num_seqs &&
                 block_manager_num_available(s->blocks) >=
                     kv_groups_num_blocks_max(&world.kv_groups, head->num_tokens) + room_beside(s, head);
     if (!fits || head->arrival != head_arrival) head_waits_for = 0;

@@ -113,8 +113,16 @@ static inline uint64_t fake_step_checksum(const struct step *s)
     return h;
 }
 
+/* It is the next decoding row of the one before. */
+static inline bool fake_goes_on(const struct step *s, int32_t seq)
+{
+    return seq > s->num_prefill_seqs && seq < s->num_seqs && s->batch_slots[seq] == s->batch_slots[seq - 1];
+}
+
+/* Where the sequence's part of the step begins. */
 static inline int32_t fake_seq_start(const struct step *s, int32_t seq)
 {
+    while (fake_goes_on(s, seq)) seq--;
     return s->positions[s->cu_seqlens_q[seq]];
 }
 
@@ -160,6 +168,7 @@ static inline void fake_check_tokens(const struct model *m, const struct step *s
     int32_t begin = s->cu_seqlens_q[seq], end = s->cu_seqlens_q[seq + 1];
     assert_always(end > begin && end <= s->num_tokens);
     if (seq >= s->num_prefill_seqs) assert_always(end == begin + 1);
+    if (fake_goes_on(s, seq)) assert_always(s->positions[begin] == s->positions[begin - 1] + 1);
     assert_always(s->seqlens_k[seq] == s->positions[end - 1] + 1 &&
                   s->seqlens_k[seq] <= m->limits.max_model_len);
     for (int32_t t = begin; t < end; t++) {
@@ -173,6 +182,7 @@ static inline void fake_check_tokens(const struct model *m, const struct step *s
 /* Where the sequence goes on behind this step: a token whose row was withheld is computed again. */
 static inline int32_t fake_seq_next(const struct step *s, int32_t seq)
 {
+    while (fake_goes_on(s, seq + 1)) seq++;
     for (int32_t r = 0; r < s->num_logits; r++)
         if (s->sample[r].withheld && s->logit_rows[r] == s->cu_seqlens_q[seq + 1] - 1)
             return s->seqlens_k[seq] - 1;

@@ -360,12 +360,13 @@ static void test_stop_cancels_what_is_left(void **state)
 static void test_a_preempted_request_gives_the_same(void **state)
 {
     struct fake_options fake = fake_default(*(int *)*state);
-    for (int variant = 0; variant < 8; variant++) {
+    for (int variant = 0; variant < 16; variant++) {
         fake.num_blocks = 9;
         fake.prefill_decode_equal = variant % 2;
         struct engine_options options = options_default();
         options.enable_prefix_caching = variant / 2 % 2;
-        options.num_host_blocks = variant / 4 * 9;
+        options.num_host_blocks = variant / 4 % 2 * 9;
+        options.decode_runs = variant / 8;
         options.kv_block_bytes = FAKE_BLOCK_BYTES;
         struct rig rig = rig_create(&fake, options, NUM_SLOTS);
         struct request_slot_input input = input_default(20, 60);

@@ -178,6 +178,7 @@ static void world_init(struct world *w, uint64_t seed)
     if (chance(w, 50)) fake.window = 1 + below(w, FAKE_WINDOW_MAX);
     fake.window_is_chunk = chance(w, 50);
     fake.has_states = chance(w, 50);
+    options.decode_runs = !fake.has_states && chance(w, 70);
     if (fake.has_states) options.num_states = 1 + below(w, chance(w, 50) ? 4 : 20);
     w->rig = rig_create(&fake, options, NUM_SLOTS);
 }

@@ -23,7 +23,7 @@ struct answer {
 };
 
 struct setup {
-    bool prefill_decode_equal;
+    bool prefill_decode_equal, decode_runs;
     int num_steps_in_flight;
 };
 
@@ -38,6 +38,7 @@ static struct rig create(const struct setup *setup)
                                            .max_num_batched_tokens = 16,
                                            .max_num_logits = 8,
                                            .enable_prefix_caching = true,
+                                           .decode_runs = setup->decode_runs,
                                            .leaves_requests = true};
     return rig_create(&fake, options, NUM_SLOTS);
 }
@@ -236,7 +237,8 @@ static void test_pooling(void **state)
 
 int main(void)
 {
-    static struct setup setups[] = {{true, 1}, {true, 2}, {false, 1}, {false, 2}};
+    static struct setup setups[] = {{true, false, 1},  {true, false, 2}, {false, false, 1},
+                                    {false, false, 2}, {false, true, 1}, {false, true, 2}};
     int num_failed = 0;
     for (int32_t i = 0; i < NUM_PROMPT; i++) prompt[i] = (7 * i + i * i) % FAKE_VOCAB;
     for (size_t i = 0; i < array_length(setups); i++) {

@@ -111,7 +111,7 @@ static enum schedule_result turn(struct bench *b)
     scheduler_check(b->scheduler);
     assert_true(b->plan.num_tokens <= b->options.max_num_batched_tokens);
     assert_true(b->plan.num_logits <= b->options.max_num_logits);
-    assert_true(b->plan.num_prefills + b->plan.num_decodes <= b->options.max_num_seqs);
+    assert_true(plan_num_step_seqs(&b->plan) <= b->options.max_num_seqs);
     if (result != SCHEDULE_STEP) return result;
     scheduler_end_step(b->scheduler);
     for (int32_t i = 0; i < b->plan.num_prefills; i++) end_entry(b, &b->plan.prefills[i]);
@@ -337,18 +337,85 @@ static struct step_prices prices_of_copies(double copy_us)
         .prompt_token = 10, .decode_token = 10, .decode_step = 50, .block_copy = copy_us};
 }
 
-static struct bench *create_offloading(int32_t num_host_blocks, double copy_us, bool prefill_decode_equal)
+enum replay { REPLAY_AS_PROMPT, REPLAY_BY_TOKEN, REPLAY_IN_RUNS };
+
+static struct bench *create_offloading(int32_t num_host_blocks, double copy_us, enum replay replay)
 {
     struct scheduler_options options = options_default();
     options.max_num_batched_tokens = 512;
     options.num_blocks = 8;
     options.num_host_blocks = num_host_blocks;
-    options.prefill_decode_equal = prefill_decode_equal;
+    options.prefill_decode_equal = replay == REPLAY_AS_PROMPT;
+    options.decode_runs = replay == REPLAY_IN_RUNS;
     options.enable_prefix_caching = false;
     struct bench *b = create(options);
     struct step_prices p = prices_of_copies(copy_us);
     scheduler_set_prices(b->scheduler, &p);
     return b;
+}
+
+static struct sequence_input input_resumed(struct bench *b, int32_t num_prompt, int32_t num_generated)
+{
+    return (struct sequence_input){.slot_idx = b->num_added++,
+                                   .tokens = b->tokens[0],
+                                   .num_prompt = num_prompt,
+                                   .max_tokens = num_generated + 10,
+                                   .num_generated = num_generated,
+                                   .salt = ""};
+}
+
+/* What a dead engine has drawn takes the step's sequences that others leave, and draws with its last token alone. */
+static void test_known_tokens_are_replayed_in_runs(void **state)
+{
+    (void)state;
+    for (int runs = 0; runs < 2; runs++) {
+        struct scheduler_options options = options_default();
+        options.prefill_decode_equal = false;
+        options.decode_runs = runs;
+        struct bench *b = create(options);
+        add(b, 5, 60, -1, false);
+        turn(b);
+        struct sequence_input input = input_resumed(b, 20, 30);
+        int32_t id, at = 20, num_turns = 0;
+        assert_int_equal(scheduler_add(b->scheduler, &input, &id), 0);
+        turn(b);
+        expect_entry(&b->plan.prefills[0], id, 0, 20, false);
+        for (; at < 50; num_turns++) {
+            int32_t num_tokens = runs ? min_of(7, 50 - at) : 1; /* the other one has the eighth place */
+            assert_int_equal(turn(b), SCHEDULE_STEP);
+            assert_int_equal(b->plan.num_decodes, 2);
+            bool is_last = at + num_tokens == 50, is_first = b->plan.decodes[0].seq_id == id;
+            expect_entry(&b->plan.decodes[!is_first], id, at, num_tokens, is_last);
+            assert_int_equal(plan_num_step_seqs(&b->plan), 1 + num_tokens);
+            at += num_tokens;
+        }
+        assert_int_equal(num_turns, runs ? 5 : 30);
+        run_all(b);
+        destroy(b);
+    }
+}
+
+/* A run takes no longer than the target leaves it. */
+static void test_runs_keep_the_target(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.prefill_decode_equal = false;
+    options.decode_runs = true;
+    options.target_us = 400;
+    struct bench *b = create(options);
+    struct step_prices p = {.prompt_token = 1, .prompt_step = 10, .decode_token = 100, .decode_step = 10};
+    scheduler_set_prices(b->scheduler, &p);
+    add(b, 5, 60, -1, false);
+    turn(b);
+    struct sequence_input input = input_resumed(b, 20, 30);
+    int32_t id;
+    assert_int_equal(scheduler_add(b->scheduler, &input, &id), 0);
+    turn(b);
+    turn(b);
+    expect_entry(&b->plan.decodes[1], id, 20, 2, false); /* 400 - 100 - 10 */
+    run_all(b);
+    destroy(b);
 }
 
 /* Two that grow until the younger one is preempted. */
@@ -373,7 +440,7 @@ static int32_t num_free_host_blocks(const struct bench *b)
 static void test_a_preempted_one_comes_back_to_its_blocks(void **state)
 {
     (void)state;
-    struct bench *b = create_offloading(6, 1, true);
+    struct bench *b = create_offloading(6, 1, REPLAY_AS_PROMPT);
     int32_t young = preempt_one(b), hosts[4];
     int32_t num_computed = b->plan.preemptions[0].num_tokens;
     assert_true(b->plan.preemptions[0].saved);
@@ -397,35 +464,38 @@ static void test_a_preempted_one_comes_back_to_its_blocks(void **state)
     destroy(b);
 }
 
-static void expect_choice(int32_t num_host_blocks, double copy_us, bool prefill_decode_equal, bool saved)
+static void expect_choice(int32_t num_host_blocks, double copy_us, enum replay replay, bool saved)
 {
-    struct bench *b = create_offloading(num_host_blocks, copy_us, prefill_decode_equal);
+    static const double compute_us[] = {640, 30 * 10 + 34 * 35, 640 + 5 * 25};
+    struct bench *b = create_offloading(num_host_blocks, copy_us, replay);
     preempt_one(b);
     const struct preemption *p = &b->plan.preemptions[0];
     assert_int_equal(p->saved, saved);
     assert_int_equal(b->plan.saves.count, saved ? 4 : 0);
     assert_true(p->restore_us == 8 * copy_us);
-    assert_true(p->compute_us == (prefill_decode_equal ? 640 : 30 * 10 + 34 * 35));
+    assert_true(p->compute_us == compute_us[replay]);
     run_all(b);
     destroy(b);
 }
 
-/* 64 tokens in 4 blocks, copied twice; where halves differ, 34 of them take a step each. */
+/* 64 tokens in 4 blocks, copied twice; where halves differ, 34 of them take a step each, or 5 steps. */
 static void test_the_cheaper_way_is_chosen(void **state)
 {
     (void)state;
-    expect_choice(4, 79, true, true);
-    expect_choice(4, 81, true, false);
-    expect_choice(4, 186, false, true);
-    expect_choice(4, 187, false, false);
-    expect_choice(3, 1, true, false); /* no room */
-    expect_choice(0, 0, true, false);
+    expect_choice(4, 79, REPLAY_AS_PROMPT, true);
+    expect_choice(4, 81, REPLAY_AS_PROMPT, false);
+    expect_choice(4, 186, REPLAY_BY_TOKEN, true);
+    expect_choice(4, 187, REPLAY_BY_TOKEN, false);
+    expect_choice(4, 95, REPLAY_IN_RUNS, true);
+    expect_choice(4, 96, REPLAY_IN_RUNS, false);
+    expect_choice(3, 1, REPLAY_AS_PROMPT, false); /* no room */
+    expect_choice(0, 0, REPLAY_AS_PROMPT, false);
 }
 
 static void test_what_is_saved_goes_with_its_sequence(void **state)
 {
     (void)state;
-    struct bench *b = create_offloading(6, 1, true);
+    struct bench *b = create_offloading(6, 1, REPLAY_AS_PROMPT);
     int32_t young = preempt_one(b);
     assert_int_equal(num_free_host_blocks(b), 2);
     scheduler_finish(b->scheduler, young, true);
@@ -468,6 +538,7 @@ static void test_the_oldest_always_finishes(void **state)
         options.num_blocks = 12;
         options.num_host_blocks = (int32_t)(round % 5) * 3;
         options.prefill_decode_equal = round % 2;
+        options.decode_runs = round % 4 == 2;
         struct bench *b = create(options);
         for (uint64_t i = 0; i < 30; i++) {
             struct rng_block r = rng_philox(round, i, 0);
@@ -796,7 +867,7 @@ static void count_received(const struct bench *b, const int32_t *tenant_of_slot,
     for (int32_t i = 0; i < plan->num_prefills + plan->num_decodes; i++) {
         bool decodes = i >= plan->num_prefills;
         const struct plan_entry *e = decodes ? &plan->decodes[i - plan->num_prefills] : &plan->prefills[i];
-        double us = decodes ? step_prices_decode_us(&prices, e->position + 1)
+        double us = decodes ? step_prices_decode_us(&prices, e->position, e->num_tokens)
                             : step_prices_prompt_us(&prices, e->position, e->num_tokens);
         received[tenant_of_slot[scheduler_sequence(b->scheduler, e->seq_id)->slot_idx]] +=
             us / own_us * plan->us;
@@ -888,6 +959,8 @@ int main(void)
         cmocka_unit_test(test_a_state_is_saved_with_its_blocks),
         cmocka_unit_test(test_a_preempted_one_comes_back_to_its_blocks),
         cmocka_unit_test(test_the_cheaper_way_is_chosen),
+        cmocka_unit_test(test_known_tokens_are_replayed_in_runs),
+        cmocka_unit_test(test_runs_keep_the_target),
         cmocka_unit_test(test_what_is_saved_goes_with_its_sequence),
         cmocka_unit_test(test_no_thrashing_when_all_grow_alike),
         cmocka_unit_test(test_the_oldest_always_finishes),

@@ -193,7 +193,7 @@ static void test_windows_cap_pairs(void **state)
                 pairs += 0.5 * (position + i) + 0.5 * min_of(position + i, p.window);
             assert_true(fabs(step_num_pairs(&p, position, num_tokens) - pairs) < 1e-6 * (pairs + 1));
         }
-    assert_true(fabs(step_prices_decode_us(&p, 5024) - (8 + 0.033 * 3024)) < 1e-9);
+    assert_true(fabs(step_prices_decode_us(&p, 5023, 1) - (8 + 0.033 * 3024)) < 1e-9);
     p.windowed = 1;
     double early = step_prices_prompt_us(&p, 2000, 500), late = step_prices_prompt_us(&p, 90000, 500);
     assert_true(fabs(early - late) < 1e-6);
