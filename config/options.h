@@ -33,7 +33,7 @@ X(INT,   threads, "threads", 0, 0, 1024, "threads", "CPU device: compute threads
 X(TEXT,  cpu_isa, "cpu-isa", "auto", 0, 0, "auto|portable|avx2|avxvnni|avx512|avx512vnni|amx", "CPU device: instruction set; portable is the f32 reference") \
 X(INT,   cuda_device, "cuda-device", 0, 0, 255, "ordinal", "CUDA device: which GPU") \
 X(TEXT,  cuda_path, "cuda-path", "auto", 0, 0, "auto|portable", "CUDA device: portable: the kernels that every GPU from sm_80 on runs, on a Hopper, too") \
-X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32|fp8|int8", "element type of the K/V cache; auto: bf16; f32, fp8 (e4m3) and int8: CPU only") \
+X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32|fp8|int8", "element type of the K/V cache; auto: bf16; fp8: e4m3; f32 and int8: CPU only") \
 X(BYTES, kv_cache_memory_bytes, "kv-cache-memory-bytes", 0, 0, 1LL << 46, "bytes", "K/V cache size; 0: a CPU takes what max-num-seqs sequences of typical length need, a GPU what is left") \
 X(REAL,  gpu_memory_utilization, "gpu-memory-utilization", 0.92, 0.05, 1.0, "ratio", "share of the GPU's memory that flashd may use") \
 X(INT,   block_size, "block-size", 16, 16, 16, "tokens", "tokens in a K/V block (16 is what the kernels are made for)") \

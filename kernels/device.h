@@ -151,7 +151,7 @@ struct delta_net; /* device's own; with the state of each batch_slot */
 struct kv_shape {
     int32_t num_layers; /* of a block: those of a group, where layers have block tables of their own */
     int32_t num_blocks, num_kv_heads, head_dim;
-    enum dtype dtype;        /* DTYPE_BF16; also F32, F8_E4M3 and I8 with kv_any_dtype */
+    enum dtype dtype;        /* DTYPE_BF16; with kv_any_dtype also others: kv_pool_create */
     int32_t num_host_blocks; /* host memory for saved blocks, taken when it is needed */
 };
 

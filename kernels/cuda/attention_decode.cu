@@ -24,6 +24,7 @@
  *
  * Source: Dao et al., "Flash-Decoding for long-context inference", 2023; the GQA packing is FlashInfer's. */
 #include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/attention_decode_codes.cuh"
 #include "kernels/cuda/attention_decode_producer.cuh"
 #include "kernels/cuda/attention_decode_merge.cuh"
 #include "kernels/cuda/kv_pool.cuh"
@@ -32,8 +33,6 @@
 
 namespace
 {
-
-enum { THREADS = (1 + MERGE_WARPS + STAGES_MAX) * 32 };
 
 /* ---- consumers ---- */
 
@@ -53,17 +52,6 @@ template <int D> struct tile_places {
         return at[tile % STEPS] + tile / STEPS * decode_traits<D>::PART_BYTES;
     }
 };
-
-__device__ __forceinline__ int32_t rows_of(const decode_args &a, int32_t head)
-{
-    return min(a.group - head % a.head_tiles * DECODE_TILE_ROWS, (int32_t)DECODE_TILE_ROWS);
-}
-
-/* The first query head of a tile, counted over the model's. */
-__device__ __forceinline__ int32_t first_query_head(const decode_args &a, int32_t head)
-{
-    return head / a.head_tiles * a.group + head % a.head_tiles * DECODE_TILE_ROWS;
-}
 
 /* Q of a tile's heads as A fragments; rows beyond are zero. */
 template <int D, int TILES>
@@ -248,12 +236,70 @@ __device__ void consume(const decode_args &a, const view &v, int stage)
     }
 }
 
-/* ---- mergers ---- */
+/* As consume_tile, of e4m3. */
+template <int D, int TILES, bool EXTRA>
+__device__ __forceinline__ void consume_code_tile(const decode_args &a, const struct kv_tile &tile,
+                                                  const code_queries<D> &q, unsigned char *memory,
+                                                  const code_places<D> &places)
+{
+    using T = decode_traits<D>;
+    constexpr int COUNT = TILES > 1 && T::CHUNK % 2 == 0 ? T::CHUNK / 2 : T::CHUNK;
+    uint32_t stage = shared_address(memory);
+    int g = threadIdx.x % 32 / 4, rows = rows_of(a, tile.head);
+    float s[KV_TILE_TOKENS / 8][4] = {};
+    struct softmax_state softmax[TILES];
+    multiply_key_codes<D>(s, q.q, stage, places);
+    scale_scores<D, TILES>(s, memory, q.back);
+    if (EXTRA && a.softcap > 0) cap_scores(s, a.softcap);
+    mask_scores(s, tile);
+    softmax[0] = weigh<0>(s, a.scale_log2);
+    if (TILES > 1) softmax[TILES - 1] = weigh<TILES - 1>(s, a.scale_log2);
+    uint32_t w[KV_TILE_PAGES][TILES][2];
+    float scale = scale_weights<D, TILES>(w, s, memory, tile);
+    float *result = (float *)(memory + stage_traits<D, 8 * TILES>::RESULT_OFFSET);
+    if (threadIdx.x % 4 == 0)
+        for (int h = 0; h < TILES; h++)
+            if (g + 8 * h < rows)
+                *(float2 *)(result + (g + 8 * h) * T::ROW_FLOATS + D) =
+                    make_float2(softmax[h].maximum, softmax[h].sum);
+#pragma unroll
+    for (int first = 0; first < D / 16; first += COUNT) {
+        float o[COUNT][TILES][4] = {};
+        multiply_value_codes<D, TILES, COUNT>(o, w, stage, first, places);
+        store_code_columns<D, TILES, COUNT>(result, o, scale, rows, first);
+    }
+}
 
 template <int D, int TILES, bool EXTRA>
+__device__ void consume_codes(const decode_args &a, const view &v, int stage)
+{
+    code_places<D> places;
+    code_queries<D> q;
+    uint32_t parity = 0;
+    int32_t seq = -1, head = -1;
+    dependency_wait();
+    for (;; parity ^= 1) {
+        barrier_wait(v.full(stage), parity);
+        struct kv_tile tile = v.tiles[stage];
+        if (tile.seq >= 0) {
+            if (tile.seq != seq || tile.head != head) q.template load<TILES>(a, tile);
+            seq = tile.seq;
+            head = tile.head;
+            consume_code_tile<D, TILES, EXTRA>(a, tile, q,
+                                               v.stages + stage * stage_traits<D, 8 * TILES>::BYTES, places);
+        }
+        release(v.done(stage));
+        if (tile.seq < 0) return;
+    }
+}
+
+/* ---- mergers ---- */
+
+template <int D, int TILES, bool EXTRA, int CODE_ROWS>
 __device__ void merge_results(const decode_args &a, const view &v, int merger)
 {
     using T = decode_traits<D>;
+    using stage = stage_traits<D, CODE_ROWS>;
     constexpr int ROWS = (8 * TILES + MERGE_WARPS - 1) / MERGE_WARPS; /* of one merger */
     struct row_result<T::VECTORS> split[ROWS], head[ROWS];
     struct pipeline_state c = {0, 0};
@@ -267,7 +313,7 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
             continue;
         }
         int32_t rows = rows_of(a, tile.head);
-        const float *result = (const float *)(v.stages + c.stage * T::STAGE_BYTES);
+        const float *result = (const float *)(v.stages + c.stage * stage::BYTES + stage::RESULT_OFFSET);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             int row = merger + i * MERGE_WARPS;
@@ -313,30 +359,31 @@ __device__ void merge_results(const decode_args &a, const view &v, int merger)
 
 /* ---- launch ---- */
 
-template <int D> int32_t shared_bytes(int32_t num_stages)
+template <int D, int CODE_ROWS> int32_t shared_bytes(int32_t num_stages)
 {
-    return ATOM_BYTES + num_stages * (decode_traits<D>::STAGE_BYTES + (int32_t)sizeof(struct kv_tile)) +
+    return ATOM_BYTES + num_stages * (stage_traits<D, CODE_ROWS>::BYTES + (int32_t)sizeof(struct kv_tile)) +
            3 * STAGES_MAX * 8;
 }
 
-/* BY_ENGINE: copies are the copy engine's, else those of lanes. */
-template <int D, int TILES, bool EXTRA, bool BY_ENGINE>
-__global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
+/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes wherever there is one. */
+template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BY_ENGINE>
+__global__ void __launch_bounds__(decode_threads<D, CODE_ROWS>(), decode_ctas_per_sm(D))
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ __align__(128) unsigned char shared[];
-    if (BY_ENGINE && !HAS_COPY_ENGINE) return; /* not launched there */
+    constexpr bool ENGINE_FILLS = fills_by_engine<CODE_ROWS, BY_ENGINE>();
+    if (ENGINE_FILLS && !HAS_COPY_ENGINE) return; /* not launched there */
     int warp = warp_uniform(threadIdx.x / 32);
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
     dependents_launch();
     int32_t num_ranges = a.plan[0];
     if ((int32_t)blockIdx.x >= num_ranges) return;
-    view v = view::of<D>(shared, a.num_stages);
+    view v = view::of<D, CODE_ROWS>(shared, a.num_stages);
     if (threadIdx.x == 0) {
-        if (BY_ENGINE) tensor_map_prefetch(&map);
+        if (BY_ENGINE && CODE_ROWS == 0) tensor_map_prefetch(&map);
         for (int i = 0; i < a.num_stages; i++) {
-            barrier_init(v.full(i), BY_ENGINE ? 1 : 33);
+            barrier_init(v.full(i), ENGINE_FILLS ? 1 : 33);
             barrier_init(v.done(i), 32);
             barrier_init(v.empty(i), 32 * MERGE_WARPS);
         }
@@ -344,9 +391,11 @@ __global__ void __launch_bounds__(THREADS, decode_ctas_per_sm(D))
     }
     __syncthreads();
     if (warp == 0)
-        produce<D, BY_ENGINE>(a, &map, v, num_ranges);
+        produce<D, CODE_ROWS, BY_ENGINE>(a, &map, v, num_ranges);
     else if (warp <= MERGE_WARPS)
-        merge_results<D, TILES, EXTRA>(a, v, warp - 1);
+        merge_results<D, TILES, EXTRA, CODE_ROWS>(a, v, warp - 1);
+    else if (warp <= MERGE_WARPS + a.num_stages && CODE_ROWS > 0)
+        consume_codes<D, TILES, EXTRA>(a, v, warp - 1 - MERGE_WARPS);
     else if (warp <= MERGE_WARPS + a.num_stages)
         consume<D, TILES, EXTRA>(a, v, warp - 1 - MERGE_WARPS);
 }
@@ -363,37 +412,49 @@ bool encode_pool(const struct cuda_device *d, CUtensorMap *map, const struct kv_
 }
 
 /* As many stages as a CTA has room for. */
-template <int D> int32_t stages_of(const struct cuda_device *d)
+template <int D, int CODE_ROWS> int32_t stages_of(const struct cuda_device *d)
 {
     int32_t n = 1;
-    while (n < STAGES_MAX && shared_bytes<D>(n + 1) <= d->cta_shared_bytes) n++;
+    while (n < stage_traits<D, CODE_ROWS>::NUM && shared_bytes<D, CODE_ROWS>(n + 1) <= d->cta_shared_bytes)
+        n++;
     return n;
 }
 
-template <int D, int TILES, bool EXTRA>
+template <int D, int TILES, bool EXTRA, int CODE_ROWS>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
-    a->num_stages = stages_of<D>(d);
-    assert_always(shared_bytes<D>(a->num_stages) <= d->cta_shared_bytes);
+    a->num_stages = stages_of<D, CODE_ROWS>(d);
+    int32_t bytes = shared_bytes<D, CODE_ROWS>(a->num_stages);
+    assert_always(bytes <= d->cta_shared_bytes);
     CUtensorMap map = {};
-    if (d->is_hopper && !encode_pool<D>(d, &map, pool, a->num_boxes))
+    if (d->is_hopper && CODE_ROWS == 0 && !encode_pool<D>(d, &map, pool, a->num_boxes))
         cuda_check(d, cudaErrorInvalidValue, "tensor map of decode attention");
-    launch_dependent(
-        d, d->is_hopper ? decode_kernel<D, TILES, EXTRA, true> : decode_kernel<D, TILES, EXTRA, false>,
-        dim3((unsigned)cuda_decode_ctas(d, args)), dim3(THREADS), (size_t)shared_bytes<D>(a->num_stages), *a,
-        map);
+    auto kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, true>;
+    if constexpr (CODE_ROWS == 0)
+        if (!d->is_hopper) kernel = decode_kernel<D, TILES, EXTRA, CODE_ROWS, false>;
+    launch_dependent(d, kernel, dim3((unsigned)cuda_decode_ctas(d, args)),
+                     dim3(decode_threads<D, CODE_ROWS>()), (size_t)bytes, *a, map);
+}
+
+template <int D, bool CODES>
+void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
+            const struct attention_args *args)
+{
+    bool has_extra = a->softcap > 0 || a->sinks; /* as in attention_prefill.cuh */
+    if (a->group <= 8)
+        has_extra ? launch<D, 1, true, CODES ? 8 : 0>(d, a, pool, args)
+                  : launch<D, 1, false, CODES ? 8 : 0>(d, a, pool, args);
+    else
+        has_extra ? launch<D, 2, true, CODES ? 16 : 0>(d, a, pool, args)
+                  : launch<D, 2, false, CODES ? 16 : 0>(d, a, pool, args);
 }
 
 template <int D>
 void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
             const struct attention_args *args)
 {
-    bool has_extra = a->softcap > 0 || a->sinks; /* as in attention_prefill.cuh */
-    if (a->group <= 8)
-        has_extra ? launch<D, 1, true>(d, a, pool, args) : launch<D, 1, false>(d, a, pool, args);
-    else
-        has_extra ? launch<D, 2, true>(d, a, pool, args) : launch<D, 2, false>(d, a, pool, args);
+    kv_pool_has_codes(pool) ? launch<D, true>(d, a, pool, args) : launch<D, false>(d, a, pool, args);
 }
 
 /* Of the plans. */

@@ -10,12 +10,13 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
     DECODE_TILE_ROWS = 16, /* query heads of one K/V head that are computed together */
     MERGE_WARPS = 4,       /* that merge results, each those of its own query heads */
-    STAGES_MAX = 3,        /* of 64 tokens' K and V */
+    STAGES_MAX = 4,        /* of 64 tokens' K and V */
     ATOM_BYTES = 1024,     /* what a swizzle repeats after */
     KV_TILE_PAGES = 4,
     KV_TILE_TOKENS = KV_TILE_PAGES * BLOCK_SIZE,
@@ -82,6 +83,27 @@ template <int D> struct decode_traits {
     static constexpr int VECTORS = (D / 4 + 31) / 32; /* of 4 values of a row, a lane */
 };
 
+/* A stage of the ring, and how many there are at most. CODE_ROWS 0: K and V are bf16, and a tile's result goes over its K. Else they
+ * are e4m3, chunks as they lie in the pool, and behind them is a result of so many rows. */
+template <int D, int CODE_ROWS> struct stage_traits {
+    static constexpr int NUM = 4;
+    static constexpr int RESULT_OFFSET = KV_TILE_PAGES * kv_chunk<D>::BYTES;
+    static constexpr int RESULT_BYTES = CODE_ROWS * decode_traits<D>::ROW_FLOATS * (int)sizeof(float);
+    static constexpr int BYTES = RESULT_OFFSET + (RESULT_BYTES + 127) / 128 * 128;
+};
+
+template <int D> struct stage_traits<D, 0> {
+    static constexpr int NUM = 3;
+    static constexpr int RESULT_OFFSET = 0;
+    static constexpr int BYTES = decode_traits<D>::STAGE_BYTES;
+};
+
+/* The warps that fetch, merge and compute. */
+template <int D, int CODE_ROWS> static constexpr __host__ __device__ int decode_threads(void)
+{
+    return (1 + MERGE_WARPS + stage_traits<D, CODE_ROWS>::NUM) * 32;
+}
+
 /* Where tensor maps are made for it: struct cuda_device, is_hopper. Newer machines have one, too, but nothing here knows them. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 static constexpr bool HAS_COPY_ENGINE = false;
@@ -133,13 +155,13 @@ struct view {
     unsigned char *stages;
     struct kv_tile *tiles;
 
-    template <int D> static __device__ view of(unsigned char *shared, int32_t num_stages)
+    template <int D, int CODE_ROWS> static __device__ view of(unsigned char *shared, int32_t num_stages)
     {
         view v;
         uint32_t begin = shared_address(shared);
         v.ring = (begin + ATOM_BYTES - 1) & ~(uint32_t)(ATOM_BYTES - 1);
         v.stages = shared + (v.ring - begin);
-        v.tiles = (struct kv_tile *)(v.stages + num_stages * decode_traits<D>::STAGE_BYTES);
+        v.tiles = (struct kv_tile *)(v.stages + num_stages * stage_traits<D, CODE_ROWS>::BYTES);
         v.barriers = shared_address(v.tiles + num_stages);
         return v;
     }
@@ -147,6 +169,17 @@ struct view {
     __device__ uint32_t done(int stage) const { return barriers + 8 * (STAGES_MAX + stage); }
     __device__ uint32_t empty(int stage) const { return barriers + 8 * (2 * STAGES_MAX + stage); }
 };
+
+static __device__ __forceinline__ int32_t rows_of(const decode_args &a, int32_t head)
+{
+    return min(a.group - head % a.head_tiles * DECODE_TILE_ROWS, (int32_t)DECODE_TILE_ROWS);
+}
+
+/* The first query head of a tile, counted over the model's. */
+static __device__ __forceinline__ int32_t first_query_head(const decode_args &a, int32_t head)
+{
+    return head / a.head_tiles * a.group + head % a.head_tiles * DECODE_TILE_ROWS;
+}
 
 /* A warp is through with a stage. Each lane answers for what it read and wrote itself. */
 static __device__ __forceinline__ void release(uint32_t barrier)

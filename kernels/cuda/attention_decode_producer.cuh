@@ -137,7 +137,48 @@ static __device__ __forceinline__ void copy_tile_by_lanes(const decode_args &a, 
     if (lane == 0) barrier_arrive(full);
 }
 
-template <int D, bool BY_ENGINE>
+/* A lane's page of e4m3. One beyond the end is the tile's first: its codes are finite and its scores are masked. */
+template <int D>
+static __device__ __forceinline__ const uint8_t *code_page(const decode_args &a, const struct walk &w,
+                                                           int32_t block)
+{
+    int32_t first = __shfl_sync(0xffffffffu, block, 0);
+    return (const uint8_t *)(a.pool + (block < 0 ? first : block) * a.block_elements) +
+           (size_t)w.kv_head * kv_chunk<D>::BYTES;
+}
+
+template <int D>
+static __device__ __forceinline__ void copy_codes_by_engine(const uint8_t *page, uint32_t stage,
+                                                            uint32_t full)
+{
+    constexpr int BYTES = kv_chunk<D>::BYTES;
+    int lane = threadIdx.x % 32;
+    if (lane == 0) barrier_arrive_expect(full, KV_TILE_PAGES * BYTES);
+    __syncwarp();
+    if (lane < KV_TILE_PAGES) bulk_stream(stage + lane * BYTES, page, full, BYTES);
+}
+
+template <int D>
+static __device__ __forceinline__ void copy_codes_by_lanes(const uint8_t *page, uint32_t stage, uint32_t full)
+{
+    constexpr int BYTES = kv_chunk<D>::BYTES;
+    int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int p = 0; p < KV_TILE_PAGES; p++) {
+        const uint8_t *from = (const uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)page, p);
+        for (int i = lane * 16; i < BYTES; i += 32 * 16) copy_async(stage + p * BYTES + i, from + i, true);
+    }
+    barrier_arrive_after_copies(full);
+    if (lane == 0) barrier_arrive(full);
+}
+
+/* Who fills a stage: of codes the copy engine wherever there is one. */
+template <int CODE_ROWS, bool BY_ENGINE> static __device__ constexpr bool fills_by_engine(void)
+{
+    return CODE_ROWS > 0 ? HAS_COPY_ENGINE : BY_ENGINE;
+}
+
+template <int D, int CODE_ROWS, bool BY_ENGINE>
 static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v,
                                int32_t num_ranges)
 {
@@ -155,8 +196,12 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
                 barrier_wait(v.empty(c.stage), c.parity);
                 if (lane == 0) v.tiles[c.stage] = kv_tile_of(a, w);
                 int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % KV_TILE_PAGES);
-                uint32_t stage = v.ring + c.stage * decode_traits<D>::STAGE_BYTES;
-                if (BY_ENGINE)
+                uint32_t stage = v.ring + c.stage * stage_traits<D, CODE_ROWS>::BYTES;
+                if (CODE_ROWS > 0 && HAS_COPY_ENGINE)
+                    copy_codes_by_engine<D>(code_page<D>(a, w, block), stage, v.full(c.stage));
+                else if (CODE_ROWS > 0)
+                    copy_codes_by_lanes<D>(code_page<D>(a, w, block), stage, v.full(c.stage));
+                else if (BY_ENGINE)
                     copy_tile_by_engine<D>(a, map, w, block, stage, v.full(c.stage));
                 else
                     copy_tile_by_lanes<D>(a, w, block, stage, v.full(c.stage));
@@ -167,7 +212,7 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
     for (int i = 0; i < a.num_stages; i++) { /* one end for each consumer */
         barrier_wait(v.empty(c.stage), c.parity);
         if (lane == 0) v.tiles[c.stage].seq = -1;
-        if (!BY_ENGINE) barrier_arrive_after_copies(v.full(c.stage));
+        if (!fills_by_engine<CODE_ROWS, BY_ENGINE>()) barrier_arrive_after_copies(v.full(c.stage));
         if (lane == 0) barrier_arrive(v.full(c.stage));
         c.advance(a.num_stages);
     }

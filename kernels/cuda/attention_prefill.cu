@@ -10,9 +10,14 @@
  * crosses the diagonal of a later row) changes neither its maximum nor its sum: all its weights are exactly
  * 0.
  *
+ * K and V of e4m3 (kv_codes.cuh) take this kernel on every machine: chunks come as they are through a ring of their own, and a
+ * tile's codes are made bf16, which holds them exactly, once for the four warps. Scales of K multiply scores, those of V the
+ * weights.
+ *
  * Sources: Dao, "FlashAttention-2", 2023; the split over queries and the fragment reuse are described there.
  */
 #include "kernels/cuda/attention_prefill.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -21,12 +26,14 @@
 namespace
 {
 
-enum { WARPS = 4, Q_TILE_ROWS = 64, KV_TILE_TOKENS = 64, PAD_BYTES = 16 };
+enum { WARPS = 4, Q_TILE_ROWS = PORTABLE_PREFILL_ROWS, KV_TILE_TOKENS = 64, PAD_BYTES = 16 };
 
 } // namespace
 
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
 {
+    if (d->base.prefill_tile)
+        return d->base.prefill_tile; /* chosen already: K/V of e4m3 have the portable kernel's */
     int32_t rows = prefill_hopper_rows_per_tile(d, head_dim);
     return rows ? rows : Q_TILE_ROWS;
 }
@@ -44,6 +51,12 @@ template <int D> struct prefill_traits {
     static constexpr int TILE_BYTES = KV_TILE_TOKENS * PITCH;
     static constexpr int STAGES = D >= 256 ? 1 : 2;
     static constexpr int SHARED_BYTES = STAGES * 2 * TILE_BYTES;
+    /* of e4m3: a tile of bf16, its scales of K and of V, two stages of chunks */
+    static constexpr int TILE_PAGES = KV_TILE_TOKENS / BLOCK_SIZE;
+    static constexpr int SCALES_OFFSET = 2 * TILE_BYTES;
+    static constexpr int CODES_OFFSET = SCALES_OFFSET + 2 * KV_TILE_TOKENS * (int)sizeof(float);
+    static constexpr int CODES_BYTES = TILE_PAGES * kv_chunk<D>::BYTES;
+    static constexpr int CODES_SHARED_BYTES = CODES_OFFSET + 2 * CODES_BYTES;
 };
 
 /* Copies K and V of keys [first, first + 64); rows at or beyond seqlen become zero. */
@@ -68,11 +81,60 @@ __device__ void load_kv_tile(const prefill_args &a, const int32_t *table, int32_
     }
 }
 
-/* One K/V tile for this warp's 16 rows. row_position: position of row g; row g + 8 is 8 later. */
-template <int D, bool EXTRA, bool MASKED>
+/* Copies the chunks of keys [first, first + 64); zeros for pages at or beyond seqlen. */
+template <int D>
+__device__ void load_codes(const prefill_args &a, const int32_t *table, int32_t kv_head, int32_t first,
+                           int32_t seqlen, uint32_t to)
+{
+    constexpr int VECTORS = kv_chunk<D>::BYTES / 16;
+#pragma unroll 1
+    for (int p = 0; p < prefill_traits<D>::TILE_PAGES; p++) {
+        int32_t page = first / BLOCK_SIZE + p;
+        bool valid = page * BLOCK_SIZE < seqlen;
+        const char *from = (const char *)a.pool;
+        if (valid) from += table[page] * a.block_elements * 2 + (size_t)kv_head * kv_chunk<D>::BYTES;
+        for (int i = threadIdx.x; i < VECTORS; i += WARPS * 32)
+            copy_async(to + p * kv_chunk<D>::BYTES + i * 16, valid ? from + i * 16 : from, valid);
+    }
+}
+
+/* Chunks become a tile of bf16 and its scales; a token at or beyond seqlen has the scales 0. */
+template <int D>
+__device__ void unpack_codes(unsigned char *shared, const unsigned char *codes, int32_t first, int32_t seqlen)
+{
+    using T = prefill_traits<D>;
+    float *scales = (float *)(shared + T::SCALES_OFFSET);
+    for (int i = threadIdx.x; i < 2 * KV_TILE_TOKENS; i += WARPS * 32) {
+        int token = i % KV_TILE_TOKENS, v = i / KV_TILE_TOKENS;
+        const float *of_page =
+            (const float *)(codes + token / BLOCK_SIZE * kv_chunk<D>::BYTES + kv_chunk<D>::SCALES_OFFSET);
+        scales[i] = first + token < seqlen ? of_page[v * BLOCK_SIZE + token % BLOCK_SIZE] : 0.0f;
+    }
+    for (int i = threadIdx.x; i < 2 * KV_TILE_TOKENS * (D / 16); i += WARPS * 32) {
+        int group = i % (D / 16), row = i / (D / 16), token = row % KV_TILE_TOKENS, v = row / KV_TILE_TOKENS;
+        uint4 packed =
+            *(const uint4 *)(codes + token / BLOCK_SIZE * kv_chunk<D>::BYTES + v * kv_chunk<D>::V_OFFSET +
+                             kv_code_offset(D, token % BLOCK_SIZE, group));
+        const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+        uint32_t pairs[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            uint32_t halves = kv_code_halves(words[k / 2] >> k % 2 * 16 & 0xffff);
+            float2 pair = __half22float2(*(const __half2 *)&halves);
+            pairs[k] = pack_bf16(pair.x, pair.y);
+        }
+        uint4 *to = (uint4 *)(shared + v * T::TILE_BYTES + token * T::PITCH + group * 32);
+        to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        to[1] = make_uint4(pairs[4], pairs[5], pairs[6], pairs[7]);
+    }
+}
+
+/* One K/V tile for this warp's 16 rows. row_position: position of row g; row g + 8 is 8 later. scales: of K, then
+ * of V, where CODES. */
+template <int D, bool EXTRA, bool CODES, bool MASKED>
 __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], float (*o)[4],
-                               struct softmax_state (&s)[2], uint32_t stage, int32_t first,
-                               int32_t row_position, int lane)
+                               struct softmax_state (&s)[2], uint32_t stage, const float *scales,
+                               int32_t first, int32_t row_position, int lane)
 {
     using T = prefill_traits<D>;
     float p[KV_TILE_TOKENS / 8][4] = {};
@@ -91,6 +153,7 @@ __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], fl
     for (int n = 0; n < KV_TILE_TOKENS / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
+            if (CODES) p[n][i] = __fmul_rn(p[n][i], scales[n * 8 + 2 * (lane % 4) + i % 2]);
             if (EXTRA && a.softcap > 0) p[n][i] = softcap_score(p[n][i], a.softcap);
             if (MASKED) {
                 int32_t key = first + n * 8 + 2 * (lane % 4) + i % 2, position = row_position + 8 * (i / 2);
@@ -123,6 +186,10 @@ __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], fl
                 c[i] = exp2_fast(c[i] * a.scale_log2 - base[i / 2]);
                 s[i / 2].sum += c[i];
             }
+            if (CODES)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    c[i] = __fmul_rn(c[i], scales[KV_TILE_TOKENS + (2 * k + h) * 8 + 2 * (lane % 4) + i % 2]);
             pa[2 * h] = pack_bf16(c[0], c[1]);
             pa[2 * h + 1] = pack_bf16(c[2], c[3]);
         }
@@ -136,7 +203,8 @@ __device__ void attend_kv_tile(const prefill_args &a, const uint32_t (*q)[4], fl
     }
 }
 
-template <int D, bool EXTRA> __global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
+template <int D, bool EXTRA, bool CODES>
+__global__ void __launch_bounds__(WARPS * 32) prefill_kernel(prefill_args a)
 {
     using T = prefill_traits<D>;
     extern __shared__ __align__(128) unsigned char shared[];
@@ -174,13 +242,26 @@ template <int D, bool EXTRA> __global__ void __launch_bounds__(WARPS * 32) prefi
     float o[D / 8][4] = {};
     struct softmax_state s[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
     uint32_t ring = shared_address(shared);
-    if (T::STAGES == 2) {
+    const float *scales = (const float *)(shared + T::SCALES_OFFSET);
+    if (CODES) {
+        load_codes<D>(a, table, kv_head, begin_tile * KV_TILE_TOKENS, seqlen, ring + T::CODES_OFFSET);
+        copy_commit();
+    } else if (T::STAGES == 2) {
         load_kv_tile<D>(a, table, kv_head, begin_tile * KV_TILE_TOKENS, seqlen, ring);
         copy_commit();
     }
     for (int32_t n = begin_tile; n < end_tile; n++) {
-        uint32_t stage = ring + (T::STAGES == 2 ? ((n - begin_tile) % 2) * 2 * T::TILE_BYTES : 0);
-        if (T::STAGES == 2) {
+        uint32_t stage = ring + (T::STAGES == 2 && !CODES ? ((n - begin_tile) % 2) * 2 * T::TILE_BYTES : 0);
+        if (CODES) {
+            int codes = T::CODES_OFFSET + (n - begin_tile) % 2 * T::CODES_BYTES,
+                other = T::CODES_OFFSET + (n - begin_tile + 1) % 2 * T::CODES_BYTES;
+            if (n + 1 < end_tile)
+                load_codes<D>(a, table, kv_head, (n + 1) * KV_TILE_TOKENS, seqlen, ring + other);
+            copy_commit();
+            copy_wait<1>();
+            __syncthreads();
+            unpack_codes<D>(shared, shared + codes, n * KV_TILE_TOKENS, seqlen);
+        } else if (T::STAGES == 2) {
             uint32_t other = ring + ((n - begin_tile + 1) % 2) * 2 * T::TILE_BYTES;
             if (n + 1 < end_tile) load_kv_tile<D>(a, table, kv_head, (n + 1) * KV_TILE_TOKENS, seqlen, other);
             copy_commit();
@@ -192,9 +273,11 @@ template <int D, bool EXTRA> __global__ void __launch_bounds__(WARPS * 32) prefi
         }
         __syncthreads();
         if (n >= full_begin && n < full_end)
-            attend_kv_tile<D, EXTRA, false>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
+            attend_kv_tile<D, EXTRA, CODES, false>(a, q, o, s, stage, scales, n * KV_TILE_TOKENS,
+                                                   offset + row, lane);
         else
-            attend_kv_tile<D, EXTRA, true>(a, q, o, s, stage, n * KV_TILE_TOKENS, offset + row, lane);
+            attend_kv_tile<D, EXTRA, CODES, true>(a, q, o, s, stage, scales, n * KV_TILE_TOKENS, offset + row,
+                                                  lane);
         __syncthreads();
     }
     copy_wait<0>();
@@ -212,21 +295,23 @@ template <int D, bool EXTRA> __global__ void __launch_bounds__(WARPS * 32) prefi
     }
 }
 
-template <int D, bool EXTRA> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
+template <int D, bool EXTRA, bool CODES>
+void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
 {
     using T = prefill_traits<D>;
-    auto kernel = prefill_kernel<D, EXTRA>;
-    if (!cuda_allow_shared(d, (const void *)kernel, T::SHARED_BYTES)) return;
+    constexpr int BYTES = CODES ? T::CODES_SHARED_BYTES : T::SHARED_BYTES;
+    auto kernel = prefill_kernel<D, EXTRA, CODES>;
+    if (!cuda_allow_shared(d, (const void *)kernel, BYTES)) return;
     dim3 grid((unsigned)num_tiles, (unsigned)a.heads_per_tile);
-    kernel<<<checked_grid(grid), WARPS * 32, T::SHARED_BYTES, d->stream>>>(a);
+    kernel<<<checked_grid(grid), WARPS * 32, BYTES, d->stream>>>(a);
 }
 
-template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles)
+template <int D> void launch(struct cuda_device *d, const prefill_args &a, int32_t num_tiles, bool has_codes)
 {
     if (prefill_has_extra(a))
-        launch<D, true>(d, a, num_tiles);
+        has_codes ? launch<D, true, true>(d, a, num_tiles) : launch<D, true, false>(d, a, num_tiles);
     else
-        launch<D, false>(d, a, num_tiles);
+        has_codes ? launch<D, false, true>(d, a, num_tiles) : launch<D, false, false>(d, a, num_tiles);
 }
 
 } // namespace
@@ -254,25 +339,26 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
     a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
     a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
     a.sinks = args->sinks;
-    if (prefill_hopper_rows_per_tile(d, args->head_dim)) {
+    bool has_codes = kv_pool_has_codes(pool);
+    if (!has_codes && prefill_hopper_rows_per_tile(d, args->head_dim)) {
         prefill_hopper_launch(d, &a, b, pool, layer);
         return;
     }
     switch (args->head_dim) {
     case 64:
-        launch<64>(d, a, b->num_prefill_tiles);
+        launch<64>(d, a, b->num_prefill_tiles, has_codes);
         break;
     case 80:
-        launch<80>(d, a, b->num_prefill_tiles);
+        launch<80>(d, a, b->num_prefill_tiles, has_codes);
         break;
     case 96:
-        launch<96>(d, a, b->num_prefill_tiles);
+        launch<96>(d, a, b->num_prefill_tiles, has_codes);
         break;
     case 128:
-        launch<128>(d, a, b->num_prefill_tiles);
+        launch<128>(d, a, b->num_prefill_tiles, has_codes);
         break;
     case 256:
-        launch<256>(d, a, b->num_prefill_tiles);
+        launch<256>(d, a, b->num_prefill_tiles, has_codes);
         break;
     }
 }

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-enum { PREFILL_PIECE_TOKENS = 8192 };
+enum { PREFILL_PIECE_TOKENS = 8192, PORTABLE_PREFILL_ROWS = 64 /* of a tile */ };
 
 struct prefill_args {
     __nv_bfloat16 *out;

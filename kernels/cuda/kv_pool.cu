@@ -1,5 +1,7 @@
 /* kv_pool.cu - the K/V pool: its memory, and copies of its blocks to the host and back. */
 #include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/attention_prefill.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace
@@ -8,14 +10,17 @@ namespace
 /* A piece is pinned in the middle of a step: 64 MiB take some 20 ms. */
 enum { PIECE_BYTES = 64 << 20, COPY_THREADS = 256, COPY_VECTORS = 8, COPIES_MAX = 128 };
 
-size_t block_bytes(const struct kv_pool *pool)
+/* Of one layer. */
+size_t block_bytes(const struct kv_shape *shape)
 {
-    return pool->block_elements * 2;
+    size_t head = shape->dtype == DTYPE_F8_E4M3 ? kv_chunk_bytes(shape->head_dim)
+                                                : (size_t)2 * BLOCK_SIZE * shape->head_dim * 2;
+    return (size_t)shape->num_kv_heads * head;
 }
 
 size_t saved_bytes(const struct kv_pool *pool)
 {
-    return block_bytes(pool) * pool->shape.num_layers;
+    return block_bytes(&pool->shape) * pool->shape.num_layers;
 }
 
 void create_pieces(struct kv_pool *pool)
@@ -29,16 +34,18 @@ void create_pieces(struct kv_pool *pool)
 uint64_t cuda_kv_pool_bytes(struct device *device, const struct kv_shape *shape)
 {
     (void)device;
-    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * 2 * (uint64_t)shape->num_kv_heads *
-           BLOCK_SIZE * (uint64_t)shape->head_dim * 2;
+    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * block_bytes(shape);
 }
 
 int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, struct kv_pool **out,
                         struct error *err)
 {
+    if (shape->dtype != DTYPE_BF16 && shape->dtype != DTYPE_F8_E4M3)
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device keeps K/V in BF16 or F8_E4M3, not in %s",
+                         dtype_infos[shape->dtype].text);
     struct kv_pool *pool = new struct kv_pool();
     pool->shape = *shape;
-    pool->block_elements = (size_t)2 * shape->num_kv_heads * BLOCK_SIZE * shape->head_dim;
+    pool->block_elements = block_bytes(shape) / 2;
     pool->layer_elements = ((size_t)shape->num_blocks + 1) * pool->block_elements;
     size_t bytes = pool->layer_elements * shape->num_layers * 2;
     /* kernels count it in groups of 8 rows of a head */
@@ -53,6 +60,10 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     }
     create_pieces(pool);
     cuda_steps_set_spare_block(cuda_of(device), shape->num_blocks);
+    if (kv_pool_has_codes(pool)) {
+        cuda_of(device)->base.prefill_tile = PORTABLE_PREFILL_ROWS;
+        cuda_of(device)->num_prefill_slots = 0; /* the portable kernel cuts no keys into pieces */
+    }
     *out = pool;
     return STATUS_OK;
 }

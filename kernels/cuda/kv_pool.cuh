@@ -1,5 +1,6 @@
-/* kv_pool.cuh - the K/V pool in device memory: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim] of bf16. One block more
- * than asked for is kept as the place where padding tokens write. */
+/* kv_pool.cuh - the K/V pool in device memory: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim] of bf16, or
+ * [layer][block][kv_head] chunks of e4m3 (kv_codes.cuh). One block more than asked for is kept as the place where padding tokens
+ * write. */
 #ifndef KERNELS_CUDA_KV_POOL_CUH
 #define KERNELS_CUDA_KV_POOL_CUH
 
@@ -8,13 +9,19 @@
 struct kv_pool {
     struct kv_shape shape;
     __nv_bfloat16 *data;
-    size_t block_elements; /* of one layer: 2 * Hk * BLOCK_SIZE * D */
+    size_t block_elements; /* of 2 bytes, of one layer: of bf16 2 * Hk * BLOCK_SIZE * D */
     size_t layer_elements; /* (num_blocks + 1) * block_elements */
     /* Host blocks [layer][block_elements], blocks_per_piece in a piece of pinned memory; a piece is NULL until one of its
      * blocks is needed. */
     char **pieces;
     int32_t blocks_per_piece;
 };
+
+/* K and V are e4m3, else bf16. */
+static inline bool kv_pool_has_codes(const struct kv_pool *pool)
+{
+    return pool->shape.dtype == DTYPE_F8_E4M3;
+}
 
 /* Address of K (which = 0) or V (1) of a block and head: BLOCK_SIZE rows of head_dim. */
 __host__ __device__ inline size_t kv_offset(size_t layer_elements, size_t block_elements, int32_t layer,

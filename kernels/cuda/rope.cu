@@ -7,6 +7,7 @@
  * dependency, and after it a head is read once. With many tokens what counts is how many bytes are under way at
  * a time: a head of a usual size is held by a few lanes, which read and write 16 bytes each. */
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -23,6 +24,7 @@ struct rope_kernel_args {
     size_t layer_elements, block_elements;
     int32_t layer, num_heads, num_kv_heads, head_dim, rotary_dim;
     float eps;
+    bool has_codes; /* the pool */
 };
 
 template <int WIDTH> struct run {
@@ -73,6 +75,26 @@ __device__ __forceinline__ void write_run(__nv_bfloat16 *to, const struct run<8>
 {
     *(uint4 *)to = make_uint4(pack_bf16(r.at[0], r.at[1]), pack_bf16(r.at[2], r.at[3]),
                               pack_bf16(r.at[4], r.at[5]), pack_bf16(r.at[6], r.at[7]));
+}
+
+/* Codes of a row's elements from first on. rows: K or V of the block. */
+template <int WIDTH>
+__device__ __forceinline__ void write_run_codes(uint8_t *rows, int row, int32_t head_dim, int first,
+                                                const struct run<WIDTH> &r, float scale)
+{
+    uint8_t *to = rows + kv_code_offset(head_dim, row, first / 16) + first % 16;
+    uint32_t codes[(WIDTH + 3) / 4] = {};
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) codes[i / 4] |= kv_code_of(r.at[i], scale) << i % 4 * 8;
+    if (WIDTH == 1) *to = (uint8_t)codes[0];
+    if (WIDTH == 2) *(uint16_t *)to = (uint16_t)codes[0];
+    if (WIDTH == 8) *(uint2 *)to = make_uint2(codes[0], codes[(WIDTH - 1) / 4]);
+}
+
+/* A magnitude's bits are ordered as magnitudes are, and those of what is no number above all others. */
+__device__ __forceinline__ uint32_t magnitude_bits(float x)
+{
+    return __float_as_uint(x) & 0x7fffffffu;
 }
 
 /* WIDTH pairs that are rotated, as they lie in memory: two runs of elements. With ROPE_HALVES the first run
@@ -130,6 +152,31 @@ template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX> struct lane_part {
         }
     }
 
+    __device__ __forceinline__ void write_codes(uint8_t *rows, int row, const rope_kernel_args &a, int lane,
+                                                float scale) const
+    {
+#pragma unroll
+        for (int j = 0; j < CHUNKS; j++) {
+            int at = lane + LANES * j;
+            if (at * WIDTH >= a.rotary_dim / 2) continue;
+            write_run_codes(rows, row, a.head_dim, pairs<STYLE, WIDTH>::low_at(at), chunk[j].low, scale);
+            write_run_codes(rows, row, a.head_dim, pairs<STYLE, WIDTH>::high_at(at, a.rotary_dim),
+                            chunk[j].high, scale);
+        }
+    }
+
+    __device__ __forceinline__ uint32_t largest_bits(void) const
+    {
+        uint32_t most = 0;
+#pragma unroll
+        for (int j = 0; j < CHUNKS; j++)
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++)
+                most =
+                    max(most, max(magnitude_bits(chunk[j].low.at[i]), magnitude_bits(chunk[j].high.at[i])));
+        return most;
+    }
+
     __device__ __forceinline__ float sum_of_squares(void) const
     {
         float sum = 0;
@@ -184,8 +231,33 @@ __device__ __forceinline__ void tail_write(__nv_bfloat16 *head, __nv_bfloat16 *p
     }
 }
 
+/* K or V of one head of a token as codes. v: its elements up to rotary_dim; the others are in memory, as this lane has left
+ * them there. */
+template <int LANES, typename PART>
+__device__ __forceinline__ void write_head_codes(const rope_kernel_args &a, const PART &v,
+                                                 const __nv_bfloat16 *head, int32_t slot, bool is_v,
+                                                 int32_t kv_head, int lane)
+{
+    size_t chunk = kv_chunk_bytes(a.head_dim), block = (size_t)(slot / BLOCK_SIZE);
+    int row = slot % BLOCK_SIZE;
+    uint8_t *codes =
+        (uint8_t *)(a.pool + a.layer * a.layer_elements + block * a.block_elements) + kv_head * chunk;
+    uint8_t *rows = codes + (is_v ? BLOCK_SIZE * a.head_dim : 0);
+    float *scales = (float *)(codes + (size_t)2 * BLOCK_SIZE * a.head_dim);
+    uint32_t group = (uint32_t)((1ull << LANES) - 1) << threadIdx.x % 32 / LANES * LANES;
+    uint32_t most = v.largest_bits();
+    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES)
+        most = max(most, magnitude_bits((float)head[i]));
+    for (int mask = LANES / 2; mask > 0; mask /= 2) most = max(most, __shfl_xor_sync(group, most, mask));
+    float scale = kv_scale_of(__uint_as_float(most));
+    if (lane == 0) scales[(is_v ? BLOCK_SIZE : 0) + row] = scale;
+    v.write_codes(rows, row, a, lane, scale);
+    for (int i = a.rotary_dim + lane; i < a.head_dim; i += LANES)
+        write_run_codes(rows, row, a.head_dim, i, run<1>{{(float)head[i]}}, scale);
+}
+
 /* A head of one token, of Q, K or V, for LANES lanes. */
-template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX>
+template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX, bool CODES>
 __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel_args a)
 {
     using part = lane_part<STYLE, WIDTH, LANES, ROTARY_MAX>;
@@ -197,7 +269,7 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     __nv_bfloat16 *at = a.qkv + ((size_t)blockIdx.x * num_rows + head) * a.head_dim, *pool_at = NULL;
     /* the step's arrays and the model's were there before the step's first kernel */
     int32_t position = a.positions[blockIdx.x], slot = a.slot_mapping[blockIdx.x];
-    if (head >= a.num_heads)
+    if (!CODES && head >= a.num_heads)
         pool_at = a.pool +
                   kv_offset(a.layer_elements, a.block_elements, a.layer, slot / BLOCK_SIZE, is_v,
                             head - (is_v ? num_rotated : a.num_heads), a.num_kv_heads, a.head_dim) +
@@ -230,6 +302,8 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     }
     if (pool_at) v.write(pool_at, a.rotary_dim, lane);
     tail_write<LANES>(at, pool_at, norm, scale, a, lane);
+    if (CODES && head >= a.num_heads)
+        write_head_codes<LANES>(a, v, at, slot, is_v, head - (is_v ? num_rotated : a.num_heads), lane);
 }
 
 /* RMSNorm over all heads of Q (blockIdx.y 0) or of K (1) of a token: sums by thread, by lane, by warp, in an order that is a
@@ -261,8 +335,9 @@ void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a
 {
     int32_t num_threads = (a.num_heads + 2 * a.num_kv_heads) * LANES;
     dim3 grid((unsigned)num_tokens, (unsigned)((num_threads + ROPE_THREADS - 1) / ROPE_THREADS));
-    launch_dependent(d, rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX>, grid, dim3(ROPE_THREADS), 0,
-                     a);
+    auto kernel = a.has_codes ? rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, true>
+                              : rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, false>;
+    launch_dependent(d, kernel, grid, dim3(ROPE_THREADS), 0, a);
 }
 
 /* The layout is a function of the model, so a row has the same bits whatever the number of tokens. */
@@ -299,6 +374,7 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
     a.head_dim = args->head_dim;
     a.rotary_dim = args->rotary_dim;
     a.eps = args->norm_eps;
+    a.has_codes = kv_pool_has_codes(pool);
     if (args->norm_all_heads) {
         launch_dependent(cuda_of(d), norm_all_heads_kernel, dim3((unsigned)b->num_tokens, 2),
                          dim3(ROPE_THREADS), 0, a);

@@ -164,7 +164,7 @@ static int prepare(struct server_rows *r, struct error *err)
     int status = d->ops->prepare(d, &limits, 32, hidden, hidden, &r->args, 1, err);
     struct kv_shape kv = {.num_layers = 1, .num_kv_heads = r->args.num_heads, .head_dim = r->args.head_dim};
     kv.num_blocks = (int32_t)div_up(r->num_tokens_max, BLOCK_SIZE);
-    kv.dtype = d->kv_any_dtype ? DTYPE_F32 : DTYPE_BF16;
+    kv.dtype = !d->is_gpu ? DTYPE_F32 : DTYPE_BF16;
     return status ? status : d->ops->kv_pool_create(d, &kv, &r->pool, err);
 }
 

@@ -3,10 +3,10 @@
  * Prefill: causal, 16k tokens in all, cut into sequences of equal length; TFLOP/s count the pairs below the
  * diagonal. Decode: one token for each of B sequences; TB/s count K and V once. Pages of 16 tokens in random
  * order. Calls rotate over layers that together exceed the L2 where one layer does not. Medians of replayed
- * graphs.
+ * graphs. fp8: K and V of e4m3, whose bytes are counted with their scales.
  *
  *   nvcc -std=c++17 -O3 -I. -gencode=arch=compute_90a,code=sm_90a tests/gpu/bench_attention.cu <objects>
- * -lcublasLt bench_attention [prefill | decode] */
+ * -lcublasLt bench_attention [prefill | decode] [fp8] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/kv_pool.cuh"
 #include "tests/gpu/call_timer.cuh"
 
@@ -24,9 +25,18 @@ extern "C" int cuda_device_open(const struct device_options *options, struct dev
 enum { PREFILL_TOKENS = 16384, SEQS_MAX = 256, CALLS_MAX = 16 };
 static const size_t ROTATED_BYTES = (size_t)256 << 20; /* several times the L2 */
 
+static enum dtype kv_dtype = DTYPE_BF16;
+
 struct heads {
     int32_t q, kv, head_dim;
 };
+
+/* K and V of one token. */
+static size_t kv_bytes(const struct heads &h)
+{
+    return kv_dtype == DTYPE_BF16 ? (size_t)h.kv * h.head_dim * 4
+                                  : h.kv * kv_chunk_bytes(h.head_dim) / BLOCK_SIZE;
+}
 
 static void check(int status, const struct error &err)
 {
@@ -48,6 +58,21 @@ static __global__ void fill_random(__nv_bfloat16 *x, size_t count, uint32_t seed
             sum += (float)(h >> 8) * 0x1p-24f;
         }
         x[i] = __float2bfloat16((sum - 2.0f) * 1.7320508f);
+    }
+}
+
+/* Chunks of random codes and scales about 1/256. */
+static __global__ void fill_codes(uint8_t *pool, size_t count, size_t chunk_bytes, int32_t head_dim)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count / 4;
+         i += (size_t)gridDim.x * blockDim.x) {
+        bool is_scale = i * 4 % chunk_bytes >= (size_t)2 * BLOCK_SIZE * head_dim;
+        uint32_t h = ((uint32_t)i * 2654435761u ^ (uint32_t)(i >> 32)) * 0x45d9f3bu;
+        h ^= h >> 15;
+        if (is_scale)
+            ((float *)pool)[i] = 0x1p-8f * (1 + (float)(h >> 8) * 0x1p-24f);
+        else
+            ((uint32_t *)pool)[i] = h & 0xf7f7f7f7u; /* no NaN */
     }
 }
 
@@ -129,20 +154,25 @@ static struct bench *open_bench(const struct heads &h, const std::vector<int32_t
     check(b->d->ops->prepare(b->d, &limits, 32, h.q * h.head_dim, 64, &b->args, 1, &err), err);
     int32_t num_blocks = 0;
     for (int32_t length : lengths) num_blocks += (length + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    size_t layer_bytes = (size_t)num_blocks * 2 * h.kv * BLOCK_SIZE * h.head_dim * 2;
+    size_t layer_bytes = (size_t)num_blocks * BLOCK_SIZE * kv_bytes(h);
     b->num_layers = (int32_t)std::min<size_t>(CALLS_MAX, ROTATED_BYTES / layer_bytes + 1);
     struct kv_shape shape = {};
     shape.num_layers = b->num_layers;
     shape.num_blocks = num_blocks;
     shape.num_kv_heads = h.kv;
     shape.head_dim = h.head_dim;
-    shape.dtype = DTYPE_BF16;
+    shape.dtype = kv_dtype;
     check(b->d->ops->kv_pool_create(b->d, &shape, &b->pool, &err), err);
     size_t qkv = (size_t)limits.num_tokens * (h.q + 2 * h.kv) * h.head_dim;
     check(cudaMalloc((void **)&b->qkv, qkv * 2), "cudaMalloc");
     check(cudaMalloc((void **)&b->out, qkv * 2), "cudaMalloc");
     fill_random<<<1024, 256>>>(b->qkv, qkv, 1);
-    fill_random<<<1024, 256>>>(b->pool->data, b->pool->layer_elements * b->num_layers, 2);
+    size_t elements = b->pool->layer_elements * b->num_layers;
+    if (kv_dtype == DTYPE_BF16)
+        fill_random<<<1024, 256>>>(b->pool->data, elements, 2);
+    else
+        fill_codes<<<1024, 256>>>((uint8_t *)b->pool->data, elements * 2, kv_chunk_bytes(h.head_dim),
+                                  h.head_dim);
     check(cudaDeviceSynchronize(), "fill");
     describe_step(b, lengths, decode);
     return b;
@@ -191,7 +221,7 @@ static void print_decode(const struct heads &h, const char *name, const std::vec
     struct bench *b = open_bench(h, lengths, true);
     double us = time_attention(b, CALLS_MAX), tokens = std::accumulate(lengths.begin(), lengths.end(), 0.0);
     printf("%2d/%-2d d%-4d %-18s %9.1f us %7.2f TB/s\n", h.q, h.kv, h.head_dim, name, us,
-           tokens * 4 * h.kv * h.head_dim / us * 1e-6);
+           tokens * (double)kv_bytes(h) / us * 1e-6);
     close_bench(b);
 }
 
@@ -216,6 +246,7 @@ static void bench_decode(void)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(argv[argc - 1], "fp8") == 0) kv_dtype = DTYPE_F8_E4M3;
     if (strcmp(what, "decode") != 0) bench_prefill();
     if (strcmp(what, "prefill") != 0) bench_decode();
     return 0;

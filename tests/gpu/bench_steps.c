@@ -1,7 +1,7 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [first | decode | sampling | mixed | prefill | chunks]
+ *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [first | decode | sampling | mixed | prefill | chunks]
  *
  * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
  * later ones, which they should not. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
@@ -238,10 +238,13 @@ static bool wanted(const char *what, const char *name)
 int main(int argc, char **argv)
 {
     const char *load_format = "auto", *what = "";
+    enum dtype kv_dtype = DTYPE_BF16;
     if (argc < 2) return 2;
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--load-format") && i + 1 < argc)
             load_format = argv[++i];
+        else if (!strcmp(argv[i], "--kv-cache-dtype") && i + 1 < argc)
+            kv_dtype = strcmp(argv[++i], "fp8") ? DTYPE_BF16 : DTYPE_F8_E4M3;
         else
             what = argv[i];
     }
@@ -250,7 +253,7 @@ int main(int argc, char **argv)
         .load_format = load_format,
         .device = "cuda",
         .isa = "auto",
-        .kv_dtype = DTYPE_BF16,
+        .kv_dtype = kv_dtype,
         .num_seqs = SEQS_MAX,
         .max_model_len = !strcmp(what, "chunks") ? LONG_CONTEXT_MAX : CONTEXT_MAX,
         .num_batched_tokens = TOKENS_MAX,

@@ -17,6 +17,7 @@ struct rig_shape {
     int32_t temperature_floor;
     bool has_sinks;
     enum dtype kv_dtype;
+    int32_t num_host_blocks;
     int32_t num_seqs, lengths[RIG_SEQS_MAX]; /* tokens of each sequence in all */
 };
 
@@ -32,6 +33,8 @@ struct rig {
     int32_t max_tokens, max_length;
     size_t row;                /* values of qkv a token */
     float *data[RIG_SEQS_MAX]; /* [length][row] */
+    float *kept
+        [RIG_SEQS_MAX]; /* the same with k and v as the pool keeps them; data itself where that is the same */
     int32_t *blocks[RIG_SEQS_MAX];
     struct sequence_mask masks[RIG_SEQS_MAX]; /* keys NULL: causal */
     bool has_masks;
@@ -65,6 +68,7 @@ static int rig_prepare(struct rig *r, int32_t num_blocks, int32_t max_tokens)
     struct kv_shape kv = {.num_layers = 2, .num_blocks = num_blocks, .num_kv_heads = shape->num_kv_heads};
     kv.head_dim = shape->head_dim;
     kv.dtype = shape->kv_dtype;
+    kv.num_host_blocks = shape->num_host_blocks;
     if (!status) status = d->ops->kv_pool_create(d, &kv, &r->pool, &err);
     if (status && status != STATUS_UNSUPPORTED) fail_msg("prepare: %s", err.text);
     return status;
@@ -79,15 +83,23 @@ static void rig_round_by_codes(const struct rig *r, float *x)
     for (int32_t d = 0; d < dim; d++) x[d] = scale * kv_code_number(codes[d], dtype);
 }
 
-/* q as an activation holds it, k and v as the pool does: rounding them is not what is tested. */
+/* As activations hold it, k and v in bf16 as the pool does: rounding them is not what is tested. */
 static float *rig_data(const struct rig *r, int32_t length, struct random *random)
 {
     size_t num_q = (size_t)(r->shape.num_heads * r->shape.head_dim), count = (size_t)length * r->row;
     float *x = random_values(random, count, r->d->act_bytes, 1.5f);
     for (size_t i = 0; i < count; i++)
         if (r->shape.kv_dtype == DTYPE_BF16 && i % r->row >= num_q) x[i] = rounded_to(2, x[i]);
-    size_t dim = (size_t)r->shape.head_dim;
-    for (size_t i = 0; dtype_is_code(r->shape.kv_dtype) && i < count; i += dim)
+    return x;
+}
+
+static float *rig_kept(const struct rig *r, float *data, int32_t length)
+{
+    size_t num_q = (size_t)(r->shape.num_heads * r->shape.head_dim), count = (size_t)length * r->row;
+    if (!dtype_is_code(r->shape.kv_dtype)) return data;
+    float *x = malloc(count * sizeof *x);
+    memcpy(x, data, count * sizeof *x);
+    for (size_t i = 0; i < count; i += (size_t)r->shape.head_dim)
         if (i % r->row >= num_q) rig_round_by_codes(r, x + i);
     return x;
 }
@@ -135,6 +147,7 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
     r->step = test_step_new(max_tokens, RIG_SEQS_MAX, (int32_t)div_up(r->max_length, BLOCK_SIZE));
     for (int32_t s = 0; s < shape->num_seqs; s++) {
         r->data[s] = rig_data(r, shape->lengths[s], random);
+        r->kept[s] = rig_kept(r, r->data[s], shape->lengths[s]);
         r->blocks[s] = calloc((size_t)div_up(shape->lengths[s], BLOCK_SIZE), sizeof(int32_t));
     }
     rig_shuffle_blocks(r, random);
@@ -150,6 +163,7 @@ UNUSED_FUNCTION static void rig_free(struct rig *r)
     r->d->ops->close(r->d);
     test_step_free(r->step);
     for (int32_t s = 0; s < r->shape.num_seqs; s++) {
+        if (r->kept[s] != r->data[s]) free(r->kept[s]);
         free(r->data[s]);
         free(r->blocks[s]);
         free((void *)r->masks[s].keys);
@@ -234,7 +248,7 @@ static const float *rig_kv(const struct rig *r, int32_t seq, int32_t position, i
 {
     const struct rig_shape *s = &r->shape;
     int32_t head = s->num_heads + (v ? s->num_kv_heads : 0) + kv_head;
-    return r->data[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
+    return r->kept[seq] + (size_t)position * r->row + (size_t)(head * s->head_dim);
 }
 
 static bool rig_sees(const struct rig *r, int32_t seq, int32_t row, int32_t key)

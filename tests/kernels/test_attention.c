@@ -2,6 +2,13 @@
  * themselves. Masks of sequences and chunks: test_masks.c. */
 #include "attention_rig.h"
 
+/* The type of K and V to test in the place of one that a GPU does not keep. */
+static enum dtype kv_of(enum dtype dtype)
+{
+    if (!getenv("FLASHD_TEST_DEVICE")) return dtype;
+    return dtype_is_code(dtype) ? DTYPE_F8_E4M3 : DTYPE_BF16;
+}
+
 /* cached[s] tokens are in the pool already; the rest of each sequence is one step's work. Sequences with one
  * token left decode when they stand at the end. */
 static void check_against_reference(const char *isa, const struct rig_shape *shape, const int32_t *cached,
@@ -46,7 +53,8 @@ static void mixed_lengths(const char *isa)
     for (size_t i = 0; i < array_length(dims); i++) {
         for (size_t j = i % 2; j < array_length(groups); j += 2) {
             int32_t num_kv_heads = groups[j] > 8 ? 1 : 1 + (int32_t)(j % 2);
-            struct rig_shape shape = rig_shape_of(groups[j], num_kv_heads, dims[i], dtypes[(i + j / 2) % 4]);
+            struct rig_shape shape =
+                rig_shape_of(groups[j], num_kv_heads, dims[i], kv_of(dtypes[(i + j / 2) % 4]));
             shape.num_seqs = (int32_t)array_length(lengths);
             memcpy(shape.lengths, lengths, sizeof lengths);
             check_against_reference(isa, &shape, cached, &random);
@@ -63,9 +71,9 @@ static void soft_caps(const char *isa)
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(caps); i++) {
         struct rig_shape shape = rig_shape_of(2, 2, head_dims[i],
-                                              i == 1   ? DTYPE_F32
-                                              : i == 2 ? DTYPE_I8
-                                                       : DTYPE_BF16);
+                                              kv_of(i == 1   ? DTYPE_F32
+                                                    : i >= 2 ? DTYPE_I8
+                                                             : DTYPE_BF16));
         shape.softcap = caps[i];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
@@ -85,7 +93,7 @@ static void sinks(const char *isa)
     static const int32_t lengths[] = {130, 65, 1, 64, 700}, cached[] = {0, 30, 0, 63, 699};
     struct random random = {.seed = test_seed()};
     for (int i = 0; i < 4; i++) {
-        struct rig_shape shape = rig_shape_of(3, 2, i == 1 ? 128 : 64, i == 2 ? DTYPE_F8_E4M3 : DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(3, 2, i == 1 ? 128 : 64, i >= 2 ? DTYPE_F8_E4M3 : DTYPE_BF16);
         shape.has_sinks = true;
         shape.sliding_window = shape.other_window = i == 3 ? 40 : 0;
         shape.num_seqs = (int32_t)array_length(lengths);
@@ -112,7 +120,7 @@ static void sliding_windows(const char *isa)
                          windows[] = {1, 7, 16, 64, 100, 257};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(windows); i++) {
-        struct rig_shape shape = rig_shape_of(3, 1, 64, DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(3, 1, 64, i % 2 ? DTYPE_F8_E4M3 : DTYPE_BF16);
         shape.sliding_window = windows[i];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
@@ -134,7 +142,7 @@ static void one_long(const char *isa)
 {
     struct random random = {.seed = test_seed()};
     for (int decode = 0; decode < 2; decode++) {
-        struct rig_shape shape = rig_shape_of(2, 2, 64, DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(2, 2, 64, decode ? DTYPE_F8_E4M3 : DTYPE_BF16);
         int32_t cached[RIG_SEQS_MAX];
         shape.num_seqs = 20;
         for (int32_t s = 0; s < shape.num_seqs; s++) {
@@ -167,6 +175,8 @@ static void long_prompts(const char *isa)
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
         check_against_reference(isa, &shape, cached, &random);
+        shape.kv_dtype = DTYPE_F8_E4M3;
+        check_against_reference(isa, &shape, cached, &random);
     }
 }
 
@@ -185,6 +195,8 @@ static void long_decodes_of(const char *isa, int32_t num_seqs, int32_t num_kv_he
         shape.lengths[s] = 500 + random_below(random, 800) + (num_seqs == 2 && s == 1 ? 9000 : 0);
         cached[s] = shape.lengths[s] - 1;
     }
+    check_against_reference(isa, &shape, cached, random);
+    shape.kv_dtype = DTYPE_F8_E4M3;
     check_against_reference(isa, &shape, cached, random);
 }
 
@@ -310,6 +322,8 @@ static void test_same_bits_of_long(void **state)
             shape.num_seqs = 1;
             shape.lengths[0] = 16500;
             same_bits_of_long("auto", &shape);
+            shape.kv_dtype = DTYPE_F8_E4M3;
+            same_bits_of_long("auto", &shape);
         }
 }
 
@@ -324,13 +338,14 @@ static void same_bits(const char *isa)
     shape.lengths[3] = 30;
     same_bits_of(isa, &shape);
     for (size_t i = 0; i < array_length(codes); i++) {
+        if (kv_of(codes[i]) != codes[i]) continue;
         shape = rig_shape_of(2, 1, 64, codes[i]);
         shape.num_seqs = 2;
         shape.lengths[0] = 270;
         shape.lengths[1] = 60;
         same_bits_of(isa, &shape);
     }
-    shape = rig_shape_of(4, 2, 80, DTYPE_F32);
+    shape = rig_shape_of(4, 2, 80, kv_of(DTYPE_F32));
     shape.sliding_window = 150;
     shape.num_seqs = 2;
     shape.lengths[0] = 300;
@@ -381,6 +396,8 @@ static void decodes_among_others(const char *isa)
         for (int32_t s = 0; s < shape.num_seqs; s++)
             shape.lengths[s] = 2 + random_below(&random, s % 8 == 0 ? 1500 : 200);
         decodes_among_others_of(isa, &shape, &random);
+        shape.kv_dtype = DTYPE_F8_E4M3;
+        decodes_among_others_of(isa, &shape, &random);
     }
 }
 
@@ -391,10 +408,10 @@ static void test_decodes_among_others(void **state)
 }
 
 /* What another request left in a block's unused slots, a NaN even, must not reach this one. */
-static void stale_blocks(const char *isa)
+static void stale_blocks_of(const char *isa, enum dtype kv_dtype)
 {
     struct random random = {.seed = test_seed()};
-    struct rig_shape shape = rig_shape_of(3, 1, 64, DTYPE_BF16);
+    struct rig_shape shape = rig_shape_of(3, 1, 64, kv_dtype);
     shape.num_seqs = 2;
     shape.lengths[0] = shape.lengths[1] = 70;
     struct rig *r = rig_new(isa, 2, &shape, 70, &random);
@@ -418,10 +435,53 @@ static void stale_blocks(const char *isa)
     rig_free(r);
 }
 
+static void stale_blocks(const char *isa)
+{
+    stale_blocks_of(isa, DTYPE_BF16);
+    stale_blocks_of(isa, DTYPE_F8_E4M3);
+}
+
 static void test_stale_blocks(void **state)
 {
     (void)state;
     for_each_isa(stale_blocks);
+}
+
+/* Blocks that were saved to host memory and brought back, to others: the next token's bits stay. */
+static void saved_blocks(const char *isa)
+{
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F8_E4M3};
+    enum { LENGTH = 100, BLOCKS = 7 };
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(dtypes); i++) {
+        struct rig_shape shape = rig_shape_of(3, 2, 64, dtypes[i]);
+        shape.num_seqs = 2;
+        shape.lengths[0] = shape.lengths[1] = LENGTH;
+        shape.num_host_blocks = BLOCKS + 2;
+        shape.other_window = 5; /* so that the other layer is written, too */
+        struct rig *r = rig_new(isa, 2, &shape, LENGTH, &random);
+        int32_t host_ids[BLOCKS], *blocks = r->blocks[0];
+        float out[2][6 * 64];
+        struct rig_part prompt = {.count = LENGTH - 1},
+                        next = {.first = LENGTH - 1, .count = 1, .decode = true, .out = out[0]};
+        rig_run(r, &prompt, 1);
+        rig_run(r, &next, 1);
+        for (int32_t b = 0; b < BLOCKS; b++) host_ids[b] = (b * 5 + 1) % (BLOCKS + 2);
+        assert_int_equal(r->d->ops->kv_blocks_save(r->d, r->pool, blocks, host_ids, BLOCKS), 0);
+        assert_int_equal(r->d->ops->kv_blocks_load(r->d, r->pool, r->blocks[1], host_ids, BLOCKS), 0);
+        r->blocks[0] = r->blocks[1];
+        next.out = out[1];
+        rig_run(r, &next, 1);
+        assert_int_equal(num_bits_different(out[0], out[1], array_length(out[0])), 0);
+        r->blocks[0] = blocks;
+        rig_free(r);
+    }
+}
+
+static void test_saved_blocks(void **state)
+{
+    (void)state;
+    for_each_isa(saved_blocks);
 }
 
 int main(void)
@@ -438,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_decodes_among_others),
         cmocka_unit_test(test_stale_blocks),
         cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_saved_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

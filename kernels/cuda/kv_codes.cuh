@@ -1,0 +1,60 @@
+/* kv_codes.cuh - K and V of e4m3: how a block's head lies in memory, and codes in registers.
+ *
+ *   chunk of a block and head:  K [BLOCK_SIZE][D] codes | V [BLOCK_SIZE][D] codes | scales of K [BLOCK_SIZE] | of V
+ *
+ * The codes of a token and head are those of cpu/kv_codes.h, rounded to nearest of element / scale, with scale = largest / 448 in
+ * f32: element = scale * value of its code. A row that is no number has the scale NaN and codes of 0; no code is a NaN. So
+ * what stands in a block always is finite codes: weights of 0 make nothing of them, and only scales need masks.
+ *
+ * Rows lie in groups of 16 codes, in an order that is a function of the row, so that 8 rows of a matrix that ldmatrix reads are
+ * in distinct banks (of 96 columns: in half of them). A chunk is a multiple of 128 bytes: one bulk copy. */
+#ifndef KERNELS_CUDA_KV_CODES_CUH
+#define KERNELS_CUDA_KV_CODES_CUH
+
+#include <cuda_fp8.h>
+#include <float.h>
+
+#include "kernels/cuda/device.cuh"
+
+static const float KV_CODE_MAX = 448;
+
+template <int D> struct kv_chunk {
+    static constexpr int GROUPS = D / 16; /* of a row */
+    static constexpr int V_OFFSET = BLOCK_SIZE * D;
+    static constexpr int SCALES_OFFSET = 2 * V_OFFSET;
+    static constexpr int BYTES = SCALES_OFFSET + 2 * BLOCK_SIZE * (int)sizeof(float);
+};
+
+static inline __host__ __device__ size_t kv_chunk_bytes(int32_t head_dim)
+{
+    return 2 * BLOCK_SIZE * ((size_t)head_dim + sizeof(float));
+}
+
+/* Where a group of 16 codes of a row of a block lies, in bytes from the block's K or V. */
+static __device__ __forceinline__ uint32_t kv_code_offset(int32_t head_dim, int row, int group)
+{
+    int place = head_dim % 128 == 0 ? group ^ row % 8 : head_dim == 64 ? group ^ row / 2 % 4 : group;
+    return (uint32_t)(row * head_dim + place * 16);
+}
+
+/* The scale of a row whose largest magnitude this is; not finite: NaN. 0: its codes are 0. */
+static __device__ __forceinline__ float kv_scale_of(float largest)
+{
+    float scale = __fdiv_rn(largest, KV_CODE_MAX);
+    return !(largest <= FLT_MAX) ? __int_as_float(0x7fffffff) : scale >= FLT_MIN ? scale : 0.0f;
+}
+
+/* The code of an element of a row with this scale. */
+static __device__ __forceinline__ uint32_t kv_code_of(float x, float scale)
+{
+    return scale > 0 ? __nv_cvt_float_to_fp8(__fdiv_rn(x, scale), __NV_SATFINITE, __NV_E4M3) : 0;
+}
+
+/* Values of two codes as f16, exactly. */
+static __device__ __forceinline__ uint32_t kv_code_halves(uint32_t codes)
+{
+    __half2_raw h = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)codes, __NV_E4M3);
+    return (uint32_t)h.x | (uint32_t)h.y << 16;
+}
+
+#endif
