@@ -43,6 +43,7 @@ void close_device(struct device *device)
     cuda_weights_close_stages(d);
     cuda_linears_forget(d);
     cuda_moe_forget(d);
+    cuda_delta_nets_forget(d);
     cuda_steps_forget(d);
     cuda_sampler_forget(d);
     cuda_history_forget(d);
@@ -153,6 +154,11 @@ constexpr struct kernel_table make_table(void)
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
     t.moe = cuda_moe;
+    t.delta_net_create = cuda_delta_net_create;
+    t.states_copy = cuda_states_copy;
+    t.delta = cuda_delta;
+    t.split_gates = cuda_split_gates;
+    t.apply_gates = cuda_apply_gates;
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
     t.pool = cuda_pool;

@@ -16,6 +16,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include <vector>
+
 #include "base/check.h"
 
 extern "C" {
@@ -83,6 +85,7 @@ struct batch {
     int32_t seqlen_k_max;
     bool graph_candidate; /* decode only */
     const int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k;
+    const int32_t *batch_slots;   /* [S] */
     const int32_t *table_offsets; /* [S] into tables */
     const int32_t *tables;        /* + counts[COUNT_TABLES]: block ids of all sequences, one after another */
     const int32_t *logit_rows;
@@ -149,18 +152,21 @@ struct cuda_device {
     struct history *history;             /* history.cu */
     struct sampler *sampler;             /* sample.cu: scratch */
     struct moe_scratch *moe_scratch;     /* moe.cu: of the largest mixture; NULL: no experts */
-    float *logits;                       /* [R][V] */
-    float *attention_partial;            /* decode: split outputs and log-sum-exps */
-    int32_t *attention_counters;         /* decode: arrivals per (sequence, head, merger) */
-    float *prefill_slots;                /* prefill: results of pieces of keys, or NULL */
-    int32_t *prefill_arrivals;           /* prefill: arrivals per (slot, warp) */
-    int32_t num_prefill_slots;           /* prefill: for items; every CTA has one besides */
-    __nv_bfloat16 *gate_up;              /* [T][2 * intermediate] for the products that do not fuse */
-    struct fp8_rows fp8_rows;            /* linear.cu: of the product under way */
-    int32_t *last_tokens;                /* [num_batch_slots] last sampled token of each slot */
-    bool forbids;                        /* there are ids that no row may draw */
-    double *sums;                        /* [num_batch_slots][hidden]: pool.cu */
-    float *floats;                       /* pinned: [num_batch_slots][row_floats] what rows have left */
+    std::vector<struct delta_net *> delta_nets;
+    float *delta_mixed; /* delta_net.cu: scratch of a layer's step, NULL: none has states */
+    float2 *delta_rates;
+    float *logits;               /* [R][V] */
+    float *attention_partial;    /* decode: split outputs and log-sum-exps */
+    int32_t *attention_counters; /* decode: arrivals per (sequence, head, merger) */
+    float *prefill_slots;        /* prefill: results of pieces of keys, or NULL */
+    int32_t *prefill_arrivals;   /* prefill: arrivals per (slot, warp) */
+    int32_t num_prefill_slots;   /* prefill: for items; every CTA has one besides */
+    __nv_bfloat16 *gate_up;      /* [T][2 * intermediate] for the products that do not fuse */
+    struct fp8_rows fp8_rows;    /* linear.cu: of the product under way */
+    int32_t *last_tokens;        /* [num_batch_slots] last sampled token of each slot */
+    bool forbids;                /* there are ids that no row may draw */
+    double *sums;                /* [num_batch_slots][hidden]: pool.cu */
+    float *floats;               /* pinned: [num_batch_slots][row_floats] what rows have left */
     int32_t row_floats;
 };
 
@@ -231,6 +237,18 @@ int cuda_moe_create(struct device *d, const struct moe_desc *desc, struct moe **
 void cuda_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
               const struct moe *moe);
 void cuda_moe_forget(struct cuda_device *d);
+
+/* delta_net.cu */
+int cuda_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
+                          struct error *err);
+void cuda_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
+                struct delta_net *n);
+int cuda_states_copy(struct device *d, struct delta_net *n, const struct state_copy *copies, int num_copies);
+void cuda_split_gates(struct device *d, const struct batch *b, void *qkv, void *gates, const void *projected,
+                      const struct attention_args *args);
+void cuda_apply_gates(struct device *d, const struct batch *b, void *x, const void *gates,
+                      const struct attention_args *args);
+void cuda_delta_nets_forget(struct cuda_device *d);
 
 /* Each file's forget lets go of what it has on the host; memory, events and graphs go with the device. */
 

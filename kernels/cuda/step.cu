@@ -28,8 +28,8 @@ const size_t PREFILL_TILE_WORDS = sizeof(struct prefill_tile) / 4;
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
     int32_t num_tokens, num_seqs, num_logits; /* capacities */
-    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, table_offsets, logit_rows,
-        sample, tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
+    size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, batch_slots, table_offsets,
+        logit_rows, sample, tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
 };
 
 /* Of one kind, by bucket. */
@@ -96,6 +96,7 @@ struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens)
     l.slot_mapping = take(&cursor, (size_t)num_tokens);
     l.cu_seqlens_q = take(&cursor, (size_t)l.num_seqs + 1);
     l.seqlens_k = take(&cursor, (size_t)l.num_seqs);
+    l.batch_slots = take(&cursor, (size_t)l.num_seqs);
     l.table_offsets = take(&cursor, (size_t)l.num_seqs);
     l.logit_rows = take(&cursor, (size_t)l.num_logits);
     l.sample = take(&cursor, (size_t)l.num_logits * sizeof(struct device_sample_params) / 4);
@@ -286,6 +287,7 @@ int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step
     int32_t seqlen_max = 0;
     memcpy(words + l->cu_seqlens_q, step->cu_seqlens_q, ((size_t)step->num_seqs + 1) * 4);
     memcpy(words + l->seqlens_k, step->seqlens_k, (size_t)step->num_seqs * 4);
+    if (step->batch_slots) memcpy(words + l->batch_slots, step->batch_slots, (size_t)step->num_seqs * 4);
     for (int32_t s = 0; s < step->num_seqs; s++) {
         int32_t num_blocks = (step->seqlens_k[s] + BLOCK_SIZE - 1) / BLOCK_SIZE;
         words[l->table_offsets + s] = (int32_t)at;
@@ -297,6 +299,7 @@ int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step
     for (int32_t s = step->num_seqs; s < padded_seqs; s++) {
         words[l->cu_seqlens_q + s + 1] = step->num_tokens + (s + 1 - step->num_seqs);
         words[l->seqlens_k + s] = 0;
+        words[l->batch_slots + s] = 0;
         words[l->table_offsets + s] = 0;
     }
     (void)padded_tokens;
@@ -312,6 +315,7 @@ void point_batch(struct batch *b, const int32_t *base, const struct step_layout 
     b->slot_mapping = base + l->slot_mapping;
     b->cu_seqlens_q = base + l->cu_seqlens_q;
     b->seqlens_k = base + l->seqlens_k;
+    b->batch_slots = base + l->batch_slots;
     b->table_offsets = base + l->table_offsets;
     b->logit_rows = base + l->logit_rows;
     b->sample = (const struct device_sample_params *)(base + l->sample);

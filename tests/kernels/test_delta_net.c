@@ -32,6 +32,12 @@ static float *normal_floats(struct random *r, int64_t count, float center, float
     return x;
 }
 
+/* Of the device under test. */
+static int act_bytes(void)
+{
+    return getenv("FLASHD_TEST_DEVICE") ? 2 : 4;
+}
+
 /* Where channel c (q, k, v, then z) of a token is among what is projected. */
 static int32_t place_of(const struct layer *l, int32_t c)
 {
@@ -135,8 +141,9 @@ static void layer_init(struct layer *l, const struct shape *s, struct random *r)
     l->norm = normal_floats(r, s->v_dim, 1, 0.2f);
     for (int32_t seq = 0; seq < SEQS; seq++) {
         l->lengths[seq] = 1 + random_below(r, 90);
-        l->projected[seq] = normal_floats(r, (int64_t)l->lengths[seq] * (l->channels + l->width), 0, 1);
-        l->rates[seq] = normal_floats(r, (int64_t)l->lengths[seq] * 2 * s->num_v_heads, 0, 2);
+        size_t count = (size_t)l->lengths[seq];
+        l->projected[seq] = random_values(r, count * (size_t)(l->channels + l->width), act_bytes(), 1);
+        l->rates[seq] = random_values(r, count * 2 * (size_t)s->num_v_heads, act_bytes(), 2);
         compute_expected(l, seq);
     }
 }
@@ -160,7 +167,8 @@ struct rig {
     struct delta_net *net;
     struct test_step *step;
     const struct layer *layer;
-    float *projected, *rates, *out;
+    void *projected, *rates, *out; /* device */
+    float *read;                   /* what came out */
 };
 
 static void rig_open(struct rig *r, const char *isa, int num_threads, const struct layer *l)
@@ -191,18 +199,17 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
     if (r->d->ops->prepare(r->d, &limits, 64, 64, 64, &attention, 1, &err)) fail_msg("prepare: %s", err.text);
     if (r->d->ops->delta_net_create(r->d, &desc, &r->net, &err)) fail_msg("create: %s", err.text);
     r->step = test_step_new(TOKENS_MAX, SEQS, TOKENS_MAX / BLOCK_SIZE + 1);
-    r->projected = malloc((size_t)TOKENS_MAX * (size_t)(l->channels + l->width) * sizeof(float));
-    r->rates = malloc((size_t)TOKENS_MAX * 2 * (size_t)s->num_v_heads * sizeof(float));
-    r->out = malloc((size_t)TOKENS_MAX * (size_t)l->width * sizeof(float));
+    r->projected = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)(l->channels + l->width), false);
+    r->rates = device_floats(r->d, (size_t)TOKENS_MAX * 2 * (size_t)s->num_v_heads, false);
+    r->out = device_floats(r->d, (size_t)TOKENS_MAX * (size_t)l->width, false);
+    r->read = malloc((size_t)TOKENS_MAX * (size_t)l->width * sizeof(float));
 }
 
 static void rig_close(struct rig *r)
 {
     test_step_free(r->step);
     r->d->ops->close(r->d);
-    free(r->projected);
-    free(r->rates);
-    free(r->out);
+    free(r->read);
 }
 
 struct part {
@@ -214,21 +221,25 @@ static void rig_run(struct rig *r, const struct part *parts, int num_parts, floa
     const struct layer *l = r->layer;
     static const int32_t blocks[TOKENS_MAX / BLOCK_SIZE + 1];
     int32_t slots[SEQS];
-    size_t row = (size_t)(l->channels + l->width), rates = 2 * (size_t)l->shape.num_v_heads;
+    size_t row = (size_t)(l->channels + l->width), rates = 2 * (size_t)l->shape.num_v_heads,
+           element = (size_t)r->d->act_bytes;
     test_step_clear(r->step);
     r->step->step.batch_slots = slots;
     for (int i = 0; i < num_parts; i++) {
         const struct part *p = &parts[i];
         size_t at = (size_t)r->step->step.num_tokens, count = (size_t)p->count, first = (size_t)p->first;
-        memcpy(r->projected + at * row, l->projected[p->seq] + first * row, count * row * sizeof(float));
-        memcpy(r->rates + at * rates, l->rates[p->seq] + first * rates, count * rates * sizeof(float));
+        device_write(r->d, (char *)r->projected + at * row * element, l->projected[p->seq] + first * row,
+                     count * row, false);
+        device_write(r->d, (char *)r->rates + at * rates * element, l->rates[p->seq] + first * rates,
+                     count * rates, false);
         slots[i] = p->slot;
         test_step_add(r->step, blocks, p->first, p->count, false);
     }
     struct batch *b = r->d->ops->step_begin(r->d, &r->step->step);
     r->d->ops->delta(r->d, b, r->out, r->projected, r->rates, r->net);
     test_step_end(r->d, NULL);
-    const float *from = r->out;
+    device_read(r->d, r->read, r->out, (size_t)r->step->step.num_tokens * (size_t)l->width, false);
+    const float *from = r->read;
     for (int i = 0; i < num_parts; i++) {
         size_t count = (size_t)parts[i].count * (size_t)l->width;
         memcpy(out[parts[i].seq] + (size_t)parts[i].first * (size_t)l->width, from, count * sizeof(float));
@@ -262,9 +273,10 @@ static void run_all(struct rig *r, int32_t chunk_max, int32_t first_slot, struct
 
 static void expect_near(const struct layer *l, int32_t seq, const float *out)
 {
+    const double tolerance = act_bytes() == 2 ? 0x1p-8 : 2e-4;
     for (int32_t i = 0; i < l->lengths[seq] * l->width; i++) {
         double difference = fabs((double)out[i] - l->expected[seq][i]);
-        if (!(difference <= 2e-4 * (1 + fabs(l->expected[seq][i]))))
+        if (!(difference <= tolerance * (1 + fabs(l->expected[seq][i]))))
             fail_msg("token %d of %d, value %d: %g instead of %g", i / l->width, l->lengths[seq],
                      i % l->width, (double)out[i], l->expected[seq][i]);
     }
@@ -435,7 +447,7 @@ static void test_all_sets_give_the_same_bits(void **state)
 
 static void gates(const char *isa)
 {
-    enum { HEADS = 3, KV_HEADS = 1, DIM = 20, TOKENS = 9, Q = HEADS * DIM, KV = 2 * KV_HEADS * DIM };
+    enum { HEADS = 3, KV_HEADS = 1, DIM = 64, TOKENS = 9, Q = HEADS * DIM, KV = 2 * KV_HEADS * DIM };
     const struct attention_args args = {.num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM};
     const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0};
     struct random random = {.seed = test_seed()};
@@ -443,24 +455,34 @@ static void gates(const char *isa)
     struct device *d = test_device_open(isa, 2);
     if (d->ops->prepare(d, &limits, 64, 64, 64, &args, 1, &err)) fail_msg("prepare: %s", err.text);
     struct test_step *step = test_step_new(TOKENS, 1, 1);
-    float *projected = normal_floats(&random, TOKENS * (2 * Q + KV), 0, 3), qkv[TOKENS * (Q + KV)],
+    float *values = random_values(&random, TOKENS * (2 * Q + KV), d->act_bytes, 3), after[TOKENS * (Q + KV)],
           own[TOKENS * Q], x[TOKENS * Q];
+    void *projected = device_floats(d, TOKENS * (2 * Q + KV), false),
+         *qkv = device_floats(d, TOKENS * (Q + KV), false), *gate = device_floats(d, TOKENS * Q, false),
+         *gated = device_floats(d, TOKENS * Q, false);
+    const double tolerance = d->act_bytes == 2 ? 0x1p-8 : 2e-6;
+    device_write(d, projected, values, TOKENS * (2 * Q + KV), false);
     test_step_add(step, (int32_t[]){0}, 0, TOKENS, false);
     struct batch *b = d->ops->step_begin(d, &step->step);
-    d->ops->split_gates(d, b, qkv, own, projected, &args);
-    for (int i = 0; i < TOKENS * Q; i++) x[i] = qkv[i / Q * (Q + KV) + i % Q];
-    d->ops->apply_gates(d, b, x, own, &args);
+    d->ops->split_gates(d, b, qkv, gate, projected, &args);
+    device_read(d, after, qkv, TOKENS * (Q + KV), false);
+    for (int i = 0; i < TOKENS * Q; i++) x[i] = after[i / Q * (Q + KV) + i % Q];
+    device_write(d, gated, x, TOKENS * Q, false);
+    d->ops->apply_gates(d, b, gated, gate, &args);
     test_step_end(d, NULL);
+    device_read(d, x, gated, TOKENS * Q, false);
+    device_read(d, own, gate, TOKENS * Q, false);
     for (int t = 0; t < TOKENS; t++) {
-        const float *from = projected + t * (2 * Q + KV);
+        const float *from = values + t * (2 * Q + KV);
         for (int i = 0; i < Q; i++) {
             double q = (double)from[i / DIM * 2 * DIM + i % DIM],
-                   gate = (double)from[i / DIM * 2 * DIM + DIM + i % DIM];
-            assert_true(fabs((double)x[t * Q + i] - q / (1 + exp(-gate))) <= 2e-6 * fabs(q));
+                   g = (double)from[i / DIM * 2 * DIM + DIM + i % DIM];
+            assert_true((double)own[t * Q + i] == g);
+            assert_true(fabs((double)x[t * Q + i] - q / (1 + exp(-g))) <= tolerance * fabs(q));
         }
-        assert_memory_equal(qkv + t * (Q + KV) + Q, from + 2 * Q, KV * sizeof(float));
+        assert_memory_equal(after + t * (Q + KV) + Q, from + 2 * Q, KV * sizeof(float));
     }
-    free(projected);
+    free(values);
     test_step_free(step);
     d->ops->close(d);
 }
@@ -476,9 +498,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_reference),
         cmocka_unit_test(test_goes_on_from_a_kept_state),
-        cmocka_unit_test(test_all_sets_give_the_same_bits),
         cmocka_unit_test(test_gates),
+        cmocka_unit_test(test_all_sets_give_the_same_bits),
     };
-    if (getenv("FLASHD_TEST_DEVICE")) return 0; /* a GPU has no such layers */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,534 @@
+/* delta_net.cu - layers with a state: the gated delta rule (device.h: delta_desc), and gates behind attention.
+ *
+ * A token after the other, so that bits do not depend on how a prompt is cut: a state's columns stay in registers while the
+ * tokens of a step go through, each column's rows in LANES threads, which add their parts up in one order. Four kernels a layer:
+ *
+ *   convolve   a CTA a token: q, k and v behind the convolution and SiLU, q and k as unit vectors, decay and beta
+ *   update     a CTA some columns of a head of a sequence: v of a token becomes what the state answers
+ *   gate       a warp a head of a token: RMSNorm, SiLU of z
+ *   close      a CTA a sequence: the inputs that the next convolution begins with, and where the sequence is
+ *
+ * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
+ * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. Where a
+ * batch_slot is stands in device memory: recorded steps read it there, and the host need not know what runs. */
+#include <math.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/launch.cuh"
+
+extern "C" {
+#include "files/weight_view.h"
+}
+
+/* Of a batch_slot. */
+struct delta_place {
+    int32_t position; /* tokens that the newest state has seen */
+    int32_t newest;   /* 0 or 1 */
+};
+
+struct delta_net {
+    int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
+    bool by_k_head, tiled;
+    float norm_eps;
+    float *taps;                   /* [DELTA_TAPS][channels] */
+    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
+    struct delta_place *places;    /* [num_batch_slots] */
+    float *states;         /* [num_batch_slots][2], then [num_states], of [num_v_heads][k_dim][v_dim] */
+    __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens */
+};
+
+namespace
+{
+
+enum {
+    NUM_BEFORE = DELTA_TAPS - 1,
+    LANES = 4,    /* threads that have a column's rows, every fourth each */
+    COLUMNS = 32, /* of a CTA of update */
+    UPDATE_THREADS = LANES * COLUMNS,
+    K_DIM_MAX = 256,
+    ROWS_MAX = K_DIM_MAX / LANES,
+    ROW_THREADS = 256,
+    WARP = 32
+};
+
+/* What all kernels of a layer's step read. */
+struct delta_args {
+    struct delta_net n;
+    const __nv_bfloat16 *projected, *rates;
+    __nv_bfloat16 *out;
+    float *mixed;       /* [T][channels]; v becomes what the state answers */
+    float2 *decay_beta; /* [T][num_v_heads] */
+    const int32_t *cu_seqlens_q, *seqlens_k, *positions, *batch_slots;
+    int32_t num_seqs;
+};
+
+__host__ __device__ int32_t k_width(const delta_net &n)
+{
+    return n.num_k_heads * n.k_dim;
+}
+
+__host__ __device__ int32_t v_width(const delta_net &n)
+{
+    return n.num_v_heads * n.v_dim;
+}
+
+__host__ __device__ int32_t num_channels(const delta_net &n)
+{
+    return 2 * k_width(n) + v_width(n);
+}
+
+__host__ __device__ size_t state_floats(const delta_net &n)
+{
+    return (size_t)v_width(n) * n.k_dim;
+}
+
+__host__ __device__ size_t input_values(const delta_net &n)
+{
+    return (size_t)NUM_BEFORE * num_channels(n);
+}
+
+/* ---- on the device ---- */
+
+/* Where channel c of a token (q, k, v, then z) is among what is projected. */
+__device__ int32_t place_of(const delta_net &n, int32_t c)
+{
+    if (!n.by_k_head) return c;
+    const int32_t per_head = v_width(n) / n.num_k_heads, stride = 2 * (n.k_dim + per_head);
+    if (c < k_width(n)) return c / n.k_dim * stride + c % n.k_dim;
+    if (c < 2 * k_width(n)) return (c / n.k_dim - n.num_k_heads) * stride + n.k_dim + c % n.k_dim;
+    const bool is_z = c >= num_channels(n);
+    const int32_t v = c - (is_z ? num_channels(n) : 2 * k_width(n));
+    return v / per_head * stride + 2 * n.k_dim + (is_z ? per_head : 0) + v % per_head;
+}
+
+__device__ float projected_of(const delta_args &a, int32_t token, int32_t channel)
+{
+    const size_t row = (size_t)token * (num_channels(a.n) + v_width(a.n));
+    return __bfloat162float(a.projected[row + place_of(a.n, channel)]);
+}
+
+__device__ float silu(float x)
+{
+    return x / (1 + expf(-x));
+}
+
+/* A sequence's part in a step. */
+struct delta_seq {
+    int32_t begin, end; /* tokens; as many: a padding row */
+    int32_t slot;
+    int32_t from;  /* which of the slot's states it goes on with */
+    bool is_fresh; /* from zeros */
+};
+
+__device__ delta_seq seq_of(const delta_args &a, int32_t seq)
+{
+    delta_seq s = {};
+    s.begin = s.end = a.cu_seqlens_q[seq];
+    if (a.seqlens_k[seq] == 0) return s;
+    s.end = a.cu_seqlens_q[seq + 1];
+    s.slot = a.batch_slots[seq];
+    const delta_place place = a.n.places[s.slot];
+    const int32_t position = a.positions[s.begin];
+    s.is_fresh = position == 0;
+    s.from = s.is_fresh ? 0 : position == place.position ? place.newest : 1 - place.newest;
+    return s;
+}
+
+/* The sequence that a token belongs to: the last one that begins with it or before. */
+__device__ int32_t seq_of_token(const delta_args &a, int32_t token)
+{
+    int32_t first = 0, end = a.num_seqs;
+    while (end - first > 1) {
+        const int32_t middle = (first + end) / 2;
+        if (a.cu_seqlens_q[middle] <= token)
+            first = middle;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+__device__ float sum_over_warp(float x)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
+__device__ size_t which_state(const delta_net &n, int32_t slot, int32_t which)
+{
+    return (size_t)slot * 2 + which;
+}
+
+/* ---- convolve ---- */
+
+/* What the channel's input was i tokens behind the part's first; i may be negative. */
+__device__ float input_of(const delta_args &a, const delta_seq &s, int32_t i, int32_t channel)
+{
+    if (i >= 0) return projected_of(a, s.begin + i, channel);
+    if (s.is_fresh) return 0;
+    const __nv_bfloat16 *before = a.n.inputs + which_state(a.n, s.slot, s.from) * input_values(a.n);
+    return __bfloat162float(before[(size_t)(NUM_BEFORE + i) * num_channels(a.n) + channel]);
+}
+
+__device__ void find_rates(const delta_args &a, int32_t token, int32_t head)
+{
+    const delta_net &n = a.n;
+    const int32_t per_head = n.num_v_heads / n.num_k_heads,
+                  b = n.by_k_head ? head + head / per_head * per_head : head,
+                  rate_at = b + (n.by_k_head ? per_head : n.num_v_heads);
+    const __nv_bfloat16 *rates = a.rates + (size_t)token * 2 * n.num_v_heads;
+    const float rate = __bfloat162float(rates[rate_at]) + n.dt_bias[head],
+                softplus = rate > 20 ? rate : log1pf(expf(rate));
+    a.decay_beta[(size_t)token * n.num_v_heads + head] =
+        make_float2(expf(-n.decay[head] * softplus), 1 / (1 + expf(-__bfloat162float(rates[b]))));
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) convolve_kernel(const __grid_constant__ delta_args a)
+{
+    const delta_net &n = a.n;
+    const int32_t token = blockIdx.x, channels = num_channels(n), warp = threadIdx.x / WARP,
+                  lane = threadIdx.x % WARP;
+    const delta_seq s = seq_of(a, seq_of_token(a, token));
+    if (s.begin == s.end) return;
+    float *mixed = a.mixed + (size_t)token * channels;
+    for (int32_t c = threadIdx.x; c < channels; c += ROW_THREADS) {
+        float sum = 0;
+        for (int32_t j = 0; j < DELTA_TAPS; j++)
+            sum = fmaf(n.taps[j * channels + c], input_of(a, s, token - s.begin - NUM_BEFORE + j, c), sum);
+        mixed[c] = silu(sum);
+    }
+    for (int32_t head = threadIdx.x; head < n.num_v_heads; head += ROW_THREADS) find_rates(a, token, head);
+    __syncthreads();
+    for (int32_t head = warp; head < 2 * n.num_k_heads; head += ROW_THREADS / WARP) {
+        float *x = mixed + head * n.k_dim, squares = 0;
+        for (int32_t i = lane; i < n.k_dim; i += WARP) squares = fmaf(x[i], x[i], squares);
+        const float scale = head < n.num_k_heads ? 1 / sqrtf((float)n.k_dim) : 1,
+                    factor = scale / sqrtf(sum_over_warp(squares) + 1e-6f);
+        for (int32_t i = lane; i < n.k_dim; i += WARP) x[i] *= factor;
+    }
+}
+
+/* ---- update ---- */
+
+/* Of the four threads of a column, in one order. */
+__device__ float sum_over_column(float x)
+{
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* ROWS: of a column in a thread. Of rows beyond k_dim nothing is read: they are zeros and stay so. */
+template <int ROWS>
+__global__ void __launch_bounds__(UPDATE_THREADS) update_kernel(const __grid_constant__ delta_args a)
+{
+    __shared__ float unit[2][2 * K_DIM_MAX]; /* of one token and the next: q, then k */
+    const delta_net &n = a.n;
+    const int32_t head = blockIdx.y, lane = threadIdx.x % LANES,
+                  column = blockIdx.x * COLUMNS + threadIdx.x / LANES, channels = num_channels(n),
+                  k_dim = n.k_dim, v_dim = n.v_dim,
+                  k_head = n.tiled ? head % n.num_k_heads : head / (n.num_v_heads / n.num_k_heads);
+    const delta_seq s = seq_of(a, blockIdx.z);
+    if (s.begin == s.end) return;
+    const bool is_mine = column < v_dim;
+    const size_t head_floats = (size_t)k_dim * v_dim;
+    float *from = n.states + which_state(n, s.slot, s.from) * state_floats(n) + head * head_floats,
+          *to = n.states + which_state(n, s.slot, 1 - s.from) * state_floats(n) + head * head_floats,
+          state[ROWS];
+    auto load_unit = [&](int32_t token) {
+        const float *row = a.mixed + (size_t)token * channels + k_head * k_dim;
+        for (int32_t i = threadIdx.x; i < k_dim; i += UPDATE_THREADS) {
+            unit[token % 2][i] = row[i];
+            unit[token % 2][K_DIM_MAX + i] = row[k_width(n) + i];
+        }
+    };
+    auto store_state = [&](float *where) {
+#pragma unroll
+        for (int j = 0; j < ROWS; j++)
+            if (is_mine && LANES * j + lane < k_dim)
+                where[(size_t)(LANES * j + lane) * v_dim + column] = state[j];
+    };
+#pragma unroll
+    for (int j = 0; j < ROWS; j++) {
+        const int32_t row = LANES * j + lane;
+        state[j] = is_mine && row < k_dim && !s.is_fresh ? from[(size_t)row * v_dim + column] : 0;
+    }
+    for (int i = threadIdx.x; i < 4 * K_DIM_MAX; i += UPDATE_THREADS) unit[0][i] = 0;
+    __syncthreads();
+    load_unit(s.begin);
+    for (int32_t token = s.begin; token < s.end; token++) {
+        __syncthreads();
+        if (token + 1 < s.end) load_unit(token + 1);
+        if (token + 1 == s.end && (s.is_fresh || s.end - s.begin > 1)) store_state(from);
+        const float *q = unit[token % 2], *k = q + K_DIM_MAX;
+        const float2 rates = a.decay_beta[(size_t)token * n.num_v_heads + head];
+        float *v = a.mixed + (size_t)token * channels + 2 * k_width(n) + head * v_dim + column, memory = 0,
+              answer = 0;
+        const float value = is_mine ? *v : 0;
+#pragma unroll
+        for (int j = 0; j < ROWS; j++) memory = fmaf(state[j], k[LANES * j + lane], memory);
+        const float change = (value - sum_over_column(memory) * rates.x) * rates.y;
+#pragma unroll
+        for (int j = 0; j < ROWS; j++) {
+            state[j] = fmaf(change, k[LANES * j + lane], state[j] * rates.x);
+            answer = fmaf(state[j], q[LANES * j + lane], answer);
+        }
+        answer = sum_over_column(answer);
+        if (is_mine && lane == 0) *v = answer;
+    }
+    store_state(to);
+}
+
+/* ---- gate, close ---- */
+
+/* Rows of padding, too: what they hold is nobody's. */
+__global__ void __launch_bounds__(WARP) gate_kernel(const __grid_constant__ delta_args a)
+{
+    const delta_net &n = a.n;
+    const int32_t token = blockIdx.x, head = blockIdx.y, v_dim = n.v_dim;
+    const float *x = a.mixed + (size_t)token * num_channels(n) + 2 * k_width(n) + head * v_dim;
+    __nv_bfloat16 *out = a.out + (size_t)token * v_width(n) + head * v_dim;
+    float squares = 0;
+    for (int32_t i = threadIdx.x; i < v_dim; i += WARP) squares = fmaf(x[i], x[i], squares);
+    const float scale = 1 / sqrtf(sum_over_warp(squares) / (float)v_dim + n.norm_eps);
+    for (int32_t i = threadIdx.x; i < v_dim; i += WARP)
+        out[i] = __float2bfloat16_rn(x[i] * scale * n.norm[i] *
+                                     silu(projected_of(a, token, num_channels(n) + head * v_dim + i)));
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) close_kernel(const __grid_constant__ delta_args a)
+{
+    const delta_net &n = a.n;
+    const delta_seq s = seq_of(a, blockIdx.x);
+    const int32_t count = s.end - s.begin, channels = num_channels(n);
+    if (count == 0) return;
+    __nv_bfloat16 *before = n.inputs + which_state(n, s.slot, s.from) * input_values(n),
+                  *behind = n.inputs + which_state(n, s.slot, 1 - s.from) * input_values(n);
+    for (int32_t c = threadIdx.x; c < channels; c += ROW_THREADS) {
+        float newest[DELTA_TAPS]; /* all that one of the two has */
+#pragma unroll
+        for (int32_t j = 0; j < DELTA_TAPS; j++) newest[j] = input_of(a, s, count - DELTA_TAPS + j, c);
+#pragma unroll
+        for (int32_t j = 0; j < NUM_BEFORE; j++) {
+            before[(size_t)j * channels + c] = __float2bfloat16_rn(newest[j]);
+            behind[(size_t)j * channels + c] = __float2bfloat16_rn(newest[j + 1]);
+        }
+    }
+    __syncthreads(); /* all have read the place */
+    if (threadIdx.x == 0) n.places[s.slot] = delta_place{a.seqlens_k[blockIdx.x], 1 - s.from};
+}
+
+/* ---- kept states ---- */
+
+__global__ void __launch_bounds__(ROW_THREADS)
+    copy_kernel(const __grid_constant__ delta_net n, state_copy copy)
+{
+    const delta_place place = n.places[copy.batch_slot];
+    const int32_t which = !copy.keeps ? 0 : copy.position == place.position ? place.newest : 1 - place.newest;
+    const size_t slot = which_state(n, copy.batch_slot, which),
+                 kept = (size_t)n.num_batch_slots * 2 + copy.state, from = copy.keeps ? slot : kept,
+                 to = copy.keeps ? kept : slot, first = (size_t)blockIdx.x * ROW_THREADS + threadIdx.x,
+                 step = (size_t)gridDim.x * ROW_THREADS;
+    for (size_t i = first; i < state_floats(n); i += step)
+        n.states[to * state_floats(n) + i] = n.states[from * state_floats(n) + i];
+    for (size_t i = first; i < input_values(n); i += step)
+        n.inputs[to * input_values(n) + i] = n.inputs[from * input_values(n) + i];
+}
+
+/* A kernel of its own, since all CTAs of the copy read the place. */
+__global__ void place_kernel(delta_place *place, delta_place value)
+{
+    *place = value;
+}
+
+/* ---- attention with gates ---- */
+
+__global__ void __launch_bounds__(ROW_THREADS)
+    split_kernel(__nv_bfloat16 *qkv, __nv_bfloat16 *gates, const __nv_bfloat16 *projected, int32_t q_width,
+                 int32_t kv_width, int32_t head_dim)
+{
+    const __nv_bfloat16 *from = projected + (size_t)blockIdx.x * (2 * q_width + kv_width);
+    __nv_bfloat16 *to = qkv + (size_t)blockIdx.x * (q_width + kv_width),
+                  *gate = gates + (size_t)blockIdx.x * q_width;
+    for (int32_t i = threadIdx.x; i < q_width; i += ROW_THREADS) {
+        const int32_t at = i / head_dim * 2 * head_dim + i % head_dim;
+        to[i] = from[at];
+        gate[i] = from[at + head_dim];
+    }
+    for (int32_t i = threadIdx.x; i < kv_width; i += ROW_THREADS) to[q_width + i] = from[2 * q_width + i];
+}
+
+__global__ void __launch_bounds__(ROW_THREADS)
+    sigmoid_mul_kernel(__nv_bfloat16 *x, const __nv_bfloat16 *gates, int32_t width)
+{
+    const size_t row = (size_t)blockIdx.x * width;
+    for (int32_t i = threadIdx.x; i < width; i += ROW_THREADS)
+        x[row + i] =
+            __float2bfloat16_rn(__bfloat162float(x[row + i]) / (1 + expf(-__bfloat162float(gates[row + i]))));
+}
+
+/* ---- host ---- */
+
+/* For all layers of a model, which are alike. */
+bool alloc_scratch(struct cuda_device *d, const struct delta_net *n)
+{
+    const size_t tokens = (size_t)d->limits.num_tokens;
+    if (d->delta_mixed) return true;
+    d->delta_mixed = (float *)cuda_alloc(&d->base, tokens * num_channels(*n) * sizeof(float), "states");
+    d->delta_rates = (float2 *)cuda_alloc(&d->base, tokens * n->num_v_heads * sizeof(float2), "states");
+    return d->delta_mixed && d->delta_rates;
+}
+
+bool alloc_net(struct cuda_device *d, struct delta_net *n)
+{
+    const size_t channels = (size_t)num_channels(*n), slots = (size_t)n->num_batch_slots,
+                 num_states = slots * 2 + (size_t)d->limits.num_states;
+    auto floats = [d](size_t count) {
+        return (float *)cuda_alloc(&d->base, count * sizeof(float), "states");
+    };
+    n->taps = floats(channels * DELTA_TAPS);
+    n->decay = floats((size_t)n->num_v_heads);
+    n->dt_bias = floats((size_t)n->num_v_heads);
+    n->norm = floats((size_t)n->v_dim);
+    n->places = (struct delta_place *)cuda_alloc(&d->base, slots * sizeof *n->places, "states");
+    n->states = floats(num_states * state_floats(*n));
+    n->inputs = (__nv_bfloat16 *)cuda_alloc(&d->base, num_states * input_values(*n) * 2, "states");
+    return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->states && n->inputs;
+}
+
+int check_shapes(const struct delta_desc *desc, struct error *err)
+{
+    int64_t channels =
+        2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
+    assert_always(desc->num_v_heads % desc->num_k_heads == 0);
+    if (desc->k_dim > K_DIM_MAX)
+        return error_set(err, STATUS_UNSUPPORTED, "the CUDA device has states of at most %d rows, not %d",
+                         K_DIM_MAX, desc->k_dim);
+    if (desc->convolution.rows != channels || desc->convolution.cols != DELTA_TAPS)
+        return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
+    int status = weight_view_check_whole(&desc->convolution, err);
+    if (!status) status = weight_view_check_vector(&desc->decay, desc->num_v_heads, err);
+    if (!status) status = weight_view_check_vector(&desc->dt_bias, desc->num_v_heads, err);
+    return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
+}
+
+/* Room for the largest of the layer's weights, on the host. */
+int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delta_desc *desc, float *scratch)
+{
+    const struct weight_view *taps = &desc->convolution;
+    const size_t row_bytes = dtype_row_bytes(taps->dtype, DELTA_TAPS);
+    for (int64_t i = 0; i < taps->rows; i++) {
+        float row[DELTA_TAPS];
+        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, DELTA_TAPS, row);
+        for (int j = 0; j < DELTA_TAPS; j++) scratch[j * taps->rows + i] = row[j];
+    }
+    int status = cuda_upload(&d->base, n->taps, scratch, (size_t)taps->rows * DELTA_TAPS * sizeof(float));
+    weight_view_vector_to_f32(&desc->decay, scratch);
+    for (int32_t h = 0; h < n->num_v_heads; h++)
+        scratch[h] = desc->has_rates ? -scratch[h] : expf(scratch[h]);
+    if (!status) status = cuda_upload(&d->base, n->decay, scratch, (size_t)n->num_v_heads * sizeof(float));
+    weight_view_vector_to_f32(&desc->dt_bias, scratch);
+    if (!status) status = cuda_upload(&d->base, n->dt_bias, scratch, (size_t)n->num_v_heads * sizeof(float));
+    weight_view_vector_to_f32(&desc->norm, scratch);
+    return status ? status : cuda_upload(&d->base, n->norm, scratch, (size_t)n->v_dim * sizeof(float));
+}
+
+void launch_update(struct cuda_device *d, const struct delta_args &a)
+{
+    const dim3 grid((unsigned)div_up(a.n.v_dim, COLUMNS), (unsigned)a.n.num_v_heads, (unsigned)a.num_seqs);
+    if (a.n.k_dim <= ROWS_MAX / 2 * LANES)
+        launch_after_all(d, update_kernel<ROWS_MAX / 2>, grid, dim3(UPDATE_THREADS), a);
+    else
+        launch_after_all(d, update_kernel<ROWS_MAX>, grid, dim3(UPDATE_THREADS), a);
+}
+
+} // namespace
+
+int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, struct delta_net **out,
+                          struct error *err)
+{
+    struct cuda_device *d = cuda_of(device);
+    int status = check_shapes(desc, err);
+    if (status) return status;
+    struct delta_net *n = new struct delta_net();
+    d->delta_nets.push_back(n);
+    n->num_batch_slots = d->limits.num_batch_slots;
+    n->num_k_heads = desc->num_k_heads;
+    n->num_v_heads = desc->num_v_heads;
+    n->k_dim = desc->k_dim;
+    n->v_dim = desc->v_dim;
+    n->by_k_head = desc->by_k_head;
+    n->tiled = desc->tiled;
+    n->norm_eps = desc->norm_eps;
+    std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
+    if (!alloc_net(d, n) || !alloc_scratch(d, n))
+        return error_set(err, STATUS_NO_MEMORY,
+                         "no memory for the states of %d sequences: lower --max-num-seqs",
+                         d->limits.num_batch_slots);
+    if (upload_weights(d, n, desc, scratch.data()))
+        return error_set(err, STATUS_DEVICE, "a layer's convolution did not reach the device");
+    *out = n;
+    return STATUS_OK;
+}
+
+void cuda_delta_nets_forget(struct cuda_device *d)
+{
+    for (struct delta_net *n : d->delta_nets) delete n;
+    d->delta_nets.clear();
+}
+
+void cuda_delta(struct device *device, const struct batch *b, void *out, const void *projected,
+                const void *rates, struct delta_net *n)
+{
+    struct cuda_device *d = cuda_of(device);
+    struct delta_args a = {};
+    a.n = *n;
+    a.projected = (const __nv_bfloat16 *)projected;
+    a.rates = (const __nv_bfloat16 *)rates;
+    a.out = (__nv_bfloat16 *)out;
+    a.mixed = d->delta_mixed;
+    a.decay_beta = d->delta_rates;
+    a.cu_seqlens_q = b->cu_seqlens_q;
+    a.seqlens_k = b->seqlens_k;
+    a.positions = b->positions;
+    a.batch_slots = b->batch_slots;
+    a.num_seqs = b->num_seqs;
+    const unsigned tokens = (unsigned)b->num_tokens;
+    launch_after_all(d, convolve_kernel, dim3(tokens), dim3(ROW_THREADS), a);
+    launch_update(d, a);
+    launch_after_all(d, gate_kernel, dim3(tokens, (unsigned)n->num_v_heads), dim3(WARP), a);
+    launch_after_all(d, close_kernel, dim3((unsigned)b->num_seqs), dim3(ROW_THREADS), a);
+}
+
+int cuda_states_copy(struct device *device, struct delta_net *n, const struct state_copy *copies,
+                     int num_copies)
+{
+    struct cuda_device *d = cuda_enter(device);
+    const unsigned ctas =
+        (unsigned)std::min(div_up((int64_t)state_floats(*n), ROW_THREADS), (int64_t)2 * d->num_sms);
+    bool ok = true;
+    for (int i = 0; i < num_copies && ok; i++) {
+        ok = launch_after_all(d, copy_kernel, dim3(ctas), dim3(ROW_THREADS), *n, copies[i]);
+        if (ok && !copies[i].keeps)
+            ok = launch_after_all(d, place_kernel, dim3(1), dim3(1), n->places + copies[i].batch_slot,
+                                  delta_place{copies[i].position, 0});
+    }
+    return ok ? STATUS_OK : STATUS_DEVICE;
+}
+
+void cuda_split_gates(struct device *device, const struct batch *b, void *qkv, void *gates,
+                      const void *projected, const struct attention_args *args)
+{
+    launch_after_all(cuda_of(device), split_kernel, dim3((unsigned)b->num_tokens), dim3(ROW_THREADS),
+                     (__nv_bfloat16 *)qkv, (__nv_bfloat16 *)gates, (const __nv_bfloat16 *)projected,
+                     args->num_heads * args->head_dim, 2 * args->num_kv_heads * args->head_dim,
+                     args->head_dim);
+}
+
+void cuda_apply_gates(struct device *device, const struct batch *b, void *x, const void *gates,
+                      const struct attention_args *args)
+{
+    launch_after_all(cuda_of(device), sigmoid_mul_kernel, dim3((unsigned)b->num_tokens), dim3(ROW_THREADS),
+                     (__nv_bfloat16 *)x, (const __nv_bfloat16 *)gates, args->num_heads * args->head_dim);
+}
