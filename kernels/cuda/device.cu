@@ -154,7 +154,7 @@ constexpr struct kernel_table make_table(void)
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
     t.moe = cuda_moe;
-    t.delta_net_create = cuda_delta_net_create;
+    if (getenv("FLASHD_CUDA_STATES")) t.delta_net_create = cuda_delta_net_create; /* see delta_net.cu */
     t.states_copy = cuda_states_copy;
     t.delta = cuda_delta;
     t.split_gates = cuda_split_gates;
