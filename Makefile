@@ -114,7 +114,7 @@ cuda: build/libflashd_cuda.so build/libflashd_lab.so
 # The few C files that the shared object needs itself, built for it.
 CUDA_C_SOURCES := files/dtype.c files/weight_codes.c files/weight_view.c base/status.c
 build/libflashd_cuda.so: $(CUDA_SOURCES:%.cu=build/%.o) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
-	$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker -rpath,'$$ORIGIN'
+	$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker --no-undefined -Xlinker -rpath,'$$ORIGIN'
 	@echo "built $@ (CUDA device)"
 build/cuda-c/%.o: %.c
 	@mkdir -p $(@D)

@@ -261,18 +261,6 @@ static void unpack_q3_k(const uint8_t *p, float *y)
     for (int j = 0; j < 256; j++) y[j] = d * (float)dtype_q3_k_scale(p, j / 16) * (float)value_q3_k(p, j);
 }
 
-void dtype_q3_k_to_q6_k(const uint8_t *block, uint8_t *out)
-{
-    memset(out, 0, 208);
-    memcpy(out + 208, block + 108, 2);
-    for (int i = 0; i < 16; i++) out[192 + i] = (uint8_t)dtype_q3_k_scale(block, i);
-    for (int j = 0; j < 256; j++) { /* as unpack_q6_k reads it */
-        int half = j / 128, group = j % 128 / 32, i = j % 32, q = value_q3_k(block, j) + 32;
-        out[half * 64 + (group & 1) * 32 + i] |= (uint8_t)((q & 15) << (group < 2 ? 0 : 4));
-        out[128 + half * 32 + i] |= (uint8_t)(q >> 4 << (2 * group));
-    }
-}
-
 /* ---- types of four bits that stand for uneven steps ---- */
 
 const int8_t dtype_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -284,15 +272,6 @@ static void unpack_iq4_nl(const uint8_t *p, float *y)
     for (int j = 0; j < 16; j++) {
         y[j] = (float)dtype_iq4_values[p[2 + j] & 15] * d;
         y[j + 16] = (float)dtype_iq4_values[p[2 + j] >> 4] * d;
-    }
-}
-
-void dtype_iq4_nl_to_q8_0(const uint8_t *block, uint8_t *out)
-{
-    memcpy(out, block, 2);
-    for (int j = 0; j < 16; j++) {
-        out[2 + j] = (uint8_t)dtype_iq4_values[block[2 + j] & 15];
-        out[18 + j] = (uint8_t)dtype_iq4_values[block[2 + j] >> 4];
     }
 }
 

@@ -67,10 +67,6 @@ uint64_t dtype_row_bytes(enum dtype dtype, uint64_t cols);
  * f16 scales and small integers, computed in f32 in the order that ggml's reference does). */
 void dtype_row_to_f32(enum dtype dtype, const void *row, int64_t cols, float *out);
 
-/* A block of the first type in the second one's form, every value the same to the bit. */
-void dtype_iq4_nl_to_q8_0(const uint8_t *block, uint8_t *out);
-void dtype_q3_k_to_q6_k(const uint8_t *block, uint8_t *out);
-
 float dtype_f16_to_f32(uint16_t h);
 uint16_t dtype_f32_to_f16(float f); /* round to nearest, ties to even */
 float dtype_bf16_to_f32(uint16_t h);
