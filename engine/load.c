@@ -165,6 +165,7 @@ static struct engine_options engine_options_of(const struct load *load)
         .target_us = target_us(load),
         .enable_prefix_caching =
             load->config->enable_prefix_caching && (!has_states(load) || load->num_states > 0),
+        .decode_runs = !has_states(load),
         .leaves_requests = load->leaves_requests,
         .kv_dtype = load->kv_dtype,
         .energy_meter = load->energy_meter,

@@ -3,7 +3,8 @@
  *
  * Pages that hold tokens of earlier steps alone are fetched ahead of the dependency on the kernel before. They are there because
  * a step's first kernel waits for all of the steps before it (launch_after_all), and this kernel cannot begin before that one
- * has. The last tile, with the newest token, waits for the kernel that writes it.
+ * has. The last tile, with the newest token, waits for the kernel that writes it. So do all tiles of a row that goes on where the
+ * row before it in this step stands: they are rows of one sequence, share its table (step.cu), and it sees what the others write.
  *
  * On sm_90 the copy engine brings a page of K or V as one box, else (struct cuda_device, is_hopper) the lanes copy 16 bytes at a time. Either way a
  * row of K or V lies in parts of at most 128 bytes, swizzled so that 8 rows fall into distinct banks. */
@@ -17,6 +18,7 @@ struct walk {
     int32_t num_left; /* items, this one included */
     int32_t seq, head, split, num_mine;
     int32_t seqlen, token, page, end_page; /* the next tile's first page; of the split */
+    bool goes_on; /* where the row before it stands */
     struct cut cut;
     const int32_t *table;
     int32_t kv_head;
@@ -27,6 +29,7 @@ static __device__ __forceinline__ void walk_open_seq(const decode_args &a, struc
     w->seqlen = a.seqlens_k[w->seq];
     w->token = a.cu_seqlens_q[w->seq];
     w->table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[w->seq];
+    w->goes_on = w->seq > 0 && a.table_offsets[w->seq] == a.table_offsets[w->seq - 1];
     w->cut = cut_of(w->seqlen, a.sliding_window, a.num_kv_heads * a.head_tiles);
 }
 
@@ -192,7 +195,8 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
 #pragma unroll 1
             for (int32_t i = 0; w.page < w.end_page; i += KV_TILE_PAGES, w.page += KV_TILE_PAGES) {
                 if (i % 32 == 0) blocks = w.page + lane < w.cut.num_pages ? w.table[w.page + lane] : -1;
-                if (w.page + KV_TILE_PAGES >= w.cut.num_pages) dependency_wait(); /* the newest token */
+                if (w.goes_on || w.page + KV_TILE_PAGES >= w.cut.num_pages)
+                    dependency_wait(); /* what this step writes */
                 barrier_wait(v.empty(c.stage), c.parity);
                 if (lane == 0) v.tiles[c.stage] = kv_tile_of(a, w);
                 int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % KV_TILE_PAGES);

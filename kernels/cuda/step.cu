@@ -280,6 +280,18 @@ void pack_tokens(int32_t *words, const struct step_layout *l, const struct step 
     }
 }
 
+/* A decoding sequence whose newest token follows that of the one before, in the same block or the next: another row of it. */
+bool goes_on(const struct step *step, int32_t seq)
+{
+    if (seq <= step->num_prefill_seqs) return false;
+    int32_t before = step->seqlens_k[seq - 1] - 1;
+    const int32_t *table = step->block_tables + (size_t)seq * step->block_table_stride;
+    return step->seqlens_k[seq] == before + 2 &&
+           table[before / BLOCK_SIZE] * BLOCK_SIZE + before % BLOCK_SIZE ==
+               step->slot_mapping[step->cu_seqlens_q[seq - 1]];
+}
+
+/* Rows of one decoding sequence share the last one's table, and this tells attention that they are. */
 int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_seqs,
                   int32_t padded_tokens, int32_t *tables, size_t *num_table_words)
 {
@@ -290,6 +302,7 @@ int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step
     if (step->batch_slots) memcpy(words + l->batch_slots, step->batch_slots, (size_t)step->num_seqs * 4);
     for (int32_t s = 0; s < step->num_seqs; s++) {
         int32_t num_blocks = (step->seqlens_k[s] + BLOCK_SIZE - 1) / BLOCK_SIZE;
+        if (goes_on(step, s)) at = (size_t)words[l->table_offsets + s - 1];
         words[l->table_offsets + s] = (int32_t)at;
         memcpy(tables + at, step->block_tables + (size_t)s * step->block_table_stride,
                (size_t)num_blocks * 4);

@@ -1,14 +1,16 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [first | decode | sampling | mixed | prefill | chunks]
+ *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [first | decode | sampling | mixed | prefill | chunks |
+ *               replay]
  *
  * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
  * later ones, which they should not. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
  * sample add to greedy decoding, in percent of its step. Mixed: the same for steps
  * that hold prompts beside decoding sequences, 1,024 tokens in all. Prefill: tokens a second, best of 3; one
  * prompt first, while the card is not yet at its power limit. Chunks, only when named: steps that hold nothing but the next
- * few tokens of a long prompt. */
+ * few tokens of a long prompt. Replay, only when named: an answer whose tokens are known is computed again, in runs of so many
+ * decoding rows a step, and whether the last row's logits have the bits that one row a step gives. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +237,48 @@ static bool wanted(const char *what, const char *name)
     return !*what || !strcmp(what, name);
 }
 
+enum { REPLAY_PROMPT = 48, REPLAY_TOKENS = CONTEXT_MAX - REPLAY_PROMPT };
+
+/* Milliseconds from a prompt's last token, which is there, to the answer's; its logits. */
+static double replay_ms(struct session *s, int32_t run, float *logits)
+{
+    struct session_part parts[SEQS_MAX];
+    uint64_t begin_ns = clock_monotonic_ns();
+    for (int32_t at = REPLAY_PROMPT; at < CONTEXT_MAX;) {
+        int32_t n = 0;
+        for (; n < run && at < CONTEXT_MAX; n++, at++)
+            parts[n] = (struct session_part){.num_done = at,
+                                             .num_tokens = 1,
+                                             .tokens = prompt + at,
+                                             .decode = true,
+                                             .no_logits = at + 1 < CONTEXT_MAX && n + 1 < run};
+        session_step(s, parts, n);
+        if (at == CONTEXT_MAX) session_logits(s, 0, logits);
+        session_finish_step(s);
+    }
+    return seconds_since(begin_ns) * 1e3;
+}
+
+static void print_replay(struct session *s)
+{
+    static const int32_t runs[] = {1, 16, 64, 128, 256};
+    size_t bytes = (size_t)model_config(s->model)->vocab_size * sizeof(float);
+    float *alone = malloc(bytes), *together = malloc(bytes);
+    set_length(s, CONTEXT_MAX);
+    prefill(s, 1, REPLAY_PROMPT);
+    for (size_t i = 0; i < array_length(runs); i++) {
+        double ms = replay_ms(s, runs[i], i == 0 ? alone : together);
+        if (i > 0) ms = min_of(ms, replay_ms(s, runs[i], together));
+        printf("replay  %d tokens, %3d rows a step: %8.1f ms, %s\n", REPLAY_TOKENS, runs[i], ms,
+               i == 0                                ? "alone"
+               : memcmp(alone, together, bytes) == 0 ? "the same bits"
+                                                     : "OTHER BITS");
+        fflush(stdout);
+    }
+    free(alone);
+    free(together);
+}
+
 int main(int argc, char **argv)
 {
     const char *load_format = "auto", *what = "";
@@ -270,6 +314,7 @@ int main(int argc, char **argv)
                    {96, 1024}, {128, 1024}, {192, 512}, {256, 512}},
       mixed[] = {{0, 0}, {32, 576}, {64, 576}, {128, 576}}, sampled[] = {{1, 1024}, {64, 1024}, {256, 512}};
     if (!strcmp(what, "chunks")) print_chunks(&s);
+    if (!strcmp(what, "replay")) print_replay(&s);
     if (wanted(what, "first")) print_first(&s);
     if (wanted(what, "prefill")) print_prefill(&s, 1, 512);
     for (size_t i = 0; i < array_length(decodes) && wanted(what, "decode"); i++) {

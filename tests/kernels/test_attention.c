@@ -327,6 +327,74 @@ static void test_same_bits_of_long(void **state)
         }
 }
 
+/* Rows of the first sequence from first on, one in each step (run 1) or so many, with rows of others before and behind them.
+ * The rest of it is in the pool, and in its other blocks what was there before. */
+static void run_decodes(struct rig *r, int32_t first, int32_t run, struct random *random, float *out)
+{
+    size_t out_row = (size_t)(r->shape.num_heads * r->shape.head_dim);
+    float *unused = malloc(3 * out_row * sizeof *unused);
+    rig_shuffle_blocks(r, random);
+    for (int32_t s = 0; s < r->shape.num_seqs; s++)
+        rig_run(r, &(struct rig_part){.seq = s, .count = s ? r->shape.lengths[s] - 1 : first}, 1);
+    for (int32_t at = first; at < r->shape.lengths[0];) {
+        struct rig_part parts[RIG_SEQS_MAX];
+        int n = 0;
+        int32_t end = min_of(at + run, r->shape.lengths[0]), last[3];
+        for (int32_t s = 1; s < 4; s++) last[s - 1] = r->shape.lengths[s] - 1;
+        if (run > 1) parts[n++] = (struct rig_part){1, last[0], 1, false, unused};
+        if (run > 1) parts[n++] = (struct rig_part){2, last[1], 1, true, unused + out_row};
+        for (; at < end; at++)
+            parts[n++] = (struct rig_part){0, at, 1, true, out + (size_t)(at - first) * out_row};
+        if (run > 1) parts[n++] = (struct rig_part){3, last[2], 1, true, unused + 2 * out_row};
+        rig_run(r, parts, n);
+    }
+    free(unused);
+}
+
+static void decode_runs_of(const char *isa, const struct rig_shape *shape, int32_t first)
+{
+    static const int32_t runs[] = {2, 17, 60};
+    struct random random = {.seed = test_seed()};
+    struct rig *r = rig_new(isa, 2, shape, shape->lengths[0], &random);
+    size_t count = (size_t)(shape->lengths[0] - first) * (size_t)(shape->num_heads * shape->head_dim);
+    if (!r) return;
+    float *alone = malloc(count * sizeof *alone), *together = malloc(count * sizeof *together);
+    run_decodes(r, first, 1, &random, alone);
+    for (size_t i = 0; i < array_length(runs); i++) {
+        run_decodes(r, first, runs[i], &random, together);
+        int64_t different = num_bits_different(alone, together, count);
+        if (different)
+            fail_msg("%s: %lld of %zu bit patterns differ in runs of %d rows", r->d->description,
+                     (long long)different, count, runs[i]);
+    }
+    free(alone);
+    free(together);
+    rig_free(r);
+}
+
+/* Rows of one sequence decode in one step as they do one step after the other: an answer is computed again so. */
+static void decode_runs(const char *isa)
+{
+    static const int32_t windows[] = {0, 40, 0, 300}, head_dims[] = {128, 64, 256, 128};
+    for (int i = 0; i < 4; i++) {
+        struct rig_shape shape = rig_shape_of(i == 1 ? 3 : 4, 2, head_dims[i], DTYPE_BF16);
+        shape.sliding_window = windows[i];
+        shape.has_sinks = i == 1;
+        shape.num_seqs = 4;
+        shape.lengths[0] = i == 3 ? 1500 : BITS_LENGTH;
+        shape.lengths[1] = 33;
+        shape.lengths[2] = 300;
+        shape.lengths[3] = 16;
+        decode_runs_of(isa, &shape, shape.lengths[0] - 130);
+    }
+}
+
+static void test_decode_runs(void **state)
+{
+    (void)state;
+    for_each_isa(decode_runs);
+}
+
 static void same_bits(const char *isa)
 {
     static const enum dtype codes[] = {DTYPE_F8_E4M3, DTYPE_I8};
@@ -487,17 +555,12 @@ static void test_saved_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_lengths),
-        cmocka_unit_test(test_soft_caps),
-        cmocka_unit_test(test_sliding_windows),
-        cmocka_unit_test(test_one_long_among_short),
-        cmocka_unit_test(test_long_decodes),
-        cmocka_unit_test(test_long_prompts),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_same_bits_of_long),
-        cmocka_unit_test(test_decodes_among_others),
-        cmocka_unit_test(test_stale_blocks),
-        cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_mixed_lengths),     cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_sliding_windows),   cmocka_unit_test(test_one_long_among_short),
+        cmocka_unit_test(test_long_decodes),      cmocka_unit_test(test_long_prompts),
+        cmocka_unit_test(test_same_bits),         cmocka_unit_test(test_decode_runs),
+        cmocka_unit_test(test_same_bits_of_long), cmocka_unit_test(test_decodes_among_others),
+        cmocka_unit_test(test_stale_blocks),      cmocka_unit_test(test_sinks),
         cmocka_unit_test(test_saved_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -295,6 +295,52 @@ static void test_same_logits(void **state)
     for_each_isa(same_logits);
 }
 
+/* Tokens behind a prompt, one decoding row in each step or several of them, of which the last has a row of logits. */
+static void decode_in_runs(struct small_model *m, const int32_t *ids, int32_t num_prompt, int32_t run,
+                           struct random *random, float *logits)
+{
+    model_shuffle_blocks(m, random);
+    model_run(m, &(struct part){0, 0, num_prompt, false, ids, NULL}, 1, NULL);
+    for (int32_t at = num_prompt; at < LENGTH_MAX;) {
+        struct part parts[SEQS];
+        int n = 0;
+        for (; n < run && at < LENGTH_MAX; n++, at++)
+            parts[n] = (struct part){0, at, 1, true, ids + at, NULL};
+        parts[n - 1].logits = logits + (at - 1) * VOCAB;
+        model_run(m, parts, n, NULL);
+    }
+}
+
+static void decode_runs(const char *isa)
+{
+    enum { PROMPT = 32 };
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    int32_t *ids = random_tokens(&random, LENGTH_MAX);
+    size_t bytes = LENGTH_MAX * VOCAB * sizeof(float);
+    float *alone = calloc(1, bytes), *together = calloc(1, bytes);
+    struct small_model *m = model_new(isa, 2, &w, &random);
+    decode_in_runs(m, ids, PROMPT, 1, &random, alone);
+    for (int32_t run = 2; run <= SEQS; run++) {
+        decode_in_runs(m, ids, PROMPT, run, &random, together);
+        for (int32_t end = PROMPT + run; end <= LENGTH_MAX; end += run)
+            assert_memory_equal(alone + (end - 1) * VOCAB, together + (end - 1) * VOCAB,
+                                VOCAB * sizeof(float));
+    }
+    model_free(m);
+    free(alone);
+    free(together);
+    free(ids);
+    weights_free(&w);
+}
+
+static void test_decode_runs(void **state)
+{
+    (void)state;
+    for_each_isa(decode_runs);
+}
+
 /* Greedy tokens fed as ids, and as "the token last sampled", make the same sequence; a step that draws nothing
  * leaves that token as it is. */
 static void last_sampled(const char *isa)
@@ -485,8 +531,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_logits), cmocka_unit_test(test_same_logits),
-        cmocka_unit_test(test_last_sampled), cmocka_unit_test(test_saved_blocks),
-        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_decode_runs),  cmocka_unit_test(test_last_sampled),
+        cmocka_unit_test(test_saved_blocks), cmocka_unit_test(test_many_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
