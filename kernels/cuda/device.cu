@@ -121,7 +121,8 @@ int read_logits(struct device *device, int32_t row, float *out)
     return cuda_download(device, out, d->logits + (size_t)row * d->vocab_size, (size_t)d->vocab_size * 4);
 }
 
-constexpr struct kernel_table make_table(void)
+/* has_states: see delta_net.cu */
+constexpr struct kernel_table make_table(bool has_states)
 {
     struct kernel_table t = {};
     t.close = close_device;
@@ -154,7 +155,7 @@ constexpr struct kernel_table make_table(void)
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
     t.moe = cuda_moe;
-    if (getenv("FLASHD_CUDA_STATES")) t.delta_net_create = cuda_delta_net_create; /* see delta_net.cu */
+    if (has_states) t.delta_net_create = cuda_delta_net_create;
     t.states_copy = cuda_states_copy;
     t.delta = cuda_delta;
     t.split_gates = cuda_split_gates;
@@ -171,7 +172,7 @@ constexpr struct kernel_table make_table(void)
     return t;
 }
 
-constexpr struct kernel_table table = make_table();
+constexpr struct kernel_table table = make_table(false), table_with_states = make_table(true);
 
 __global__ void any_kernel(void) {}
 
@@ -234,7 +235,7 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
                                                                        struct device **out, struct error *err)
 {
     struct cuda_device *d = new struct cuda_device();
-    d->base.ops = &table;
+    d->base.ops = getenv("FLASHD_CUDA_STATES") ? &table_with_states : &table;
     d->base.name = "cuda";
     d->base.act_bytes = 2;
     d->base.res_bytes = 4;
