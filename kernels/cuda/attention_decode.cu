@@ -365,14 +365,13 @@ template <int D, int CODE_ROWS> int32_t shared_bytes(int32_t num_stages)
            3 * STAGES_MAX * 8;
 }
 
-/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes wherever there is one. */
+/* BY_ENGINE: copies are the copy engine's, else those of lanes; of codes they always are. */
 template <int D, int TILES, bool EXTRA, int CODE_ROWS, bool BY_ENGINE>
 __global__ void __launch_bounds__(decode_threads<D, CODE_ROWS>(), decode_ctas_per_sm(D))
     decode_kernel(const __grid_constant__ decode_args a, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ __align__(128) unsigned char shared[];
-    constexpr bool ENGINE_FILLS = fills_by_engine<CODE_ROWS, BY_ENGINE>();
-    if (ENGINE_FILLS && !HAS_COPY_ENGINE) return; /* not launched there */
+    if (BY_ENGINE && !HAS_COPY_ENGINE) return; /* not launched there */
     int warp = warp_uniform(threadIdx.x / 32);
 
     /* the step's arrays, and pages of earlier steps, were there before the first kernel of this step began */
@@ -383,7 +382,7 @@ __global__ void __launch_bounds__(decode_threads<D, CODE_ROWS>(), decode_ctas_pe
     if (threadIdx.x == 0) {
         if (BY_ENGINE && CODE_ROWS == 0) tensor_map_prefetch(&map);
         for (int i = 0; i < a.num_stages; i++) {
-            barrier_init(v.full(i), ENGINE_FILLS ? 1 : 33);
+            barrier_init(v.full(i), BY_ENGINE ? 1 : 33);
             barrier_init(v.done(i), 32);
             barrier_init(v.empty(i), 32 * MERGE_WARPS);
         }
@@ -444,10 +443,10 @@ void launch(struct cuda_device *d, decode_args *a, const struct kv_pool *pool,
     bool has_extra = a->softcap > 0 || a->sinks; /* as in attention_prefill.cuh */
     if (a->group <= 8)
         has_extra ? launch<D, 1, true, CODES ? 8 : 0>(d, a, pool, args)
-                  : launch<D, 1, false, CODES ? 8 : 0>(d, a, pool, args);
+                  : launch<D, 1, CODES, CODES ? 8 : 0>(d, a, pool, args);
     else
         has_extra ? launch<D, 2, true, CODES ? 16 : 0>(d, a, pool, args)
-                  : launch<D, 2, false, CODES ? 16 : 0>(d, a, pool, args);
+                  : launch<D, 2, CODES, CODES ? 16 : 0>(d, a, pool, args);
 }
 
 template <int D>

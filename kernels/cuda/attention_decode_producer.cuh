@@ -18,7 +18,7 @@ struct walk {
     int32_t num_left; /* items, this one included */
     int32_t seq, head, split, num_mine;
     int32_t seqlen, token, page, end_page; /* the next tile's first page; of the split */
-    bool goes_on; /* where the row before it stands */
+    bool goes_on;                          /* where the row before it stands */
     struct cut cut;
     const int32_t *table;
     int32_t kv_head;
@@ -161,26 +161,6 @@ static __device__ __forceinline__ void copy_codes_by_engine(const uint8_t *page,
     if (lane < KV_TILE_PAGES) bulk_stream(stage + lane * BYTES, page, full, BYTES);
 }
 
-template <int D>
-static __device__ __forceinline__ void copy_codes_by_lanes(const uint8_t *page, uint32_t stage, uint32_t full)
-{
-    constexpr int BYTES = kv_chunk<D>::BYTES;
-    int lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (int p = 0; p < KV_TILE_PAGES; p++) {
-        const uint8_t *from = (const uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)page, p);
-        for (int i = lane * 16; i < BYTES; i += 32 * 16) copy_async(stage + p * BYTES + i, from + i, true);
-    }
-    barrier_arrive_after_copies(full);
-    if (lane == 0) barrier_arrive(full);
-}
-
-/* Who fills a stage: of codes the copy engine wherever there is one. */
-template <int CODE_ROWS, bool BY_ENGINE> static __device__ constexpr bool fills_by_engine(void)
-{
-    return CODE_ROWS > 0 ? HAS_COPY_ENGINE : BY_ENGINE;
-}
-
 template <int D, int CODE_ROWS, bool BY_ENGINE>
 static __device__ void produce(const decode_args &a, const CUtensorMap *map, const view &v,
                                int32_t num_ranges)
@@ -201,10 +181,8 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
                 if (lane == 0) v.tiles[c.stage] = kv_tile_of(a, w);
                 int32_t block = __shfl_sync(0xffffffffu, blocks, i % 32 + lane % KV_TILE_PAGES);
                 uint32_t stage = v.ring + c.stage * stage_traits<D, CODE_ROWS>::BYTES;
-                if (CODE_ROWS > 0 && HAS_COPY_ENGINE)
+                if (CODE_ROWS > 0)
                     copy_codes_by_engine<D>(code_page<D>(a, w, block), stage, v.full(c.stage));
-                else if (CODE_ROWS > 0)
-                    copy_codes_by_lanes<D>(code_page<D>(a, w, block), stage, v.full(c.stage));
                 else if (BY_ENGINE)
                     copy_tile_by_engine<D>(a, map, w, block, stage, v.full(c.stage));
                 else
@@ -216,7 +194,7 @@ static __device__ void produce(const decode_args &a, const CUtensorMap *map, con
     for (int i = 0; i < a.num_stages; i++) { /* one end for each consumer */
         barrier_wait(v.empty(c.stage), c.parity);
         if (lane == 0) v.tiles[c.stage].seq = -1;
-        if (!fills_by_engine<CODE_ROWS, BY_ENGINE>()) barrier_arrive_after_copies(v.full(c.stage));
+        if (!BY_ENGINE) barrier_arrive_after_copies(v.full(c.stage));
         if (lane == 0) barrier_arrive(v.full(c.stage));
         c.advance(a.num_stages);
     }

@@ -43,6 +43,10 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     if (shape->dtype != DTYPE_BF16 && shape->dtype != DTYPE_F8_E4M3)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device keeps K/V in BF16 or F8_E4M3, not in %s",
                          dtype_infos[shape->dtype].text);
+    if (shape->dtype == DTYPE_F8_E4M3 && !cuda_of(device)->is_hopper)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "the CUDA device keeps K/V in F8_E4M3 on a Hopper GPU alone, and not with --cuda-path portable");
     struct kv_pool *pool = new struct kv_pool();
     pool->shape = *shape;
     pool->block_elements = block_bytes(shape) / 2;
