@@ -308,4 +308,4 @@ help: ## this list
 	@echo "make                 build build/flashd"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -type f -name '*.d' 2>/dev/null)
