@@ -82,7 +82,7 @@ def test_every_protocol_says_it(metered):
     assert answer(metered, "/v1/chat/completions", chat)["usage"]["energy_joules"] > 0
     assert answer(metered, "/v1/messages", chat)["usage"]["energy_joules"] > 0
     assert answer(metered, "/v1/responses", {"input": "Hello.", "max_output_tokens": 16})["usage"]["energy_joules"] > 0
-    assert answer(metered, "/v1/embeddings", {"input": "Hello."})["usage"]["energy_joules"] > 0
+    assert answer(metered, "/v1/embeddings", {"input": "Hello. " * 150})["usage"]["energy_joules"] > 0
     assert answer(metered, "/api/generate", {"model": MODEL.name, "prompt": "Hello.", "stream": False, "options": {"num_predict": 4}})["energy_joules"] > 0
 
 
