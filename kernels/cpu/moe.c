@@ -213,7 +213,7 @@ static uint64_t choose_groups(const struct moe *m, const float *scores)
         int32_t best = -1;
         for (int32_t g = 0; g < m->num_groups; g++)
             if (!(chosen >> g & 1) && (best < 0 || of_groups[g] > of_groups[best])) best = g;
-        chosen |= (uint64_t)1 << best;
+        if (best >= 0) chosen |= (uint64_t)1 << best;
     }
     return chosen;
 }
