@@ -29,7 +29,7 @@ def ask(server, prompt, **fields):
 
 
 def answer(server, k):
-    fields = {"max_tokens": 90, "seed": k}
+    fields = {"max_tokens": 200, "seed": k}
     if k % 3 == 1:  # some of whose tokens have to wait for their masks, and are computed again
         fields |= {"structured_outputs": {"regex": "([a-m]{3} ?)+"}, "ignore_eos": False}
     return ask(server, PROMPTS[k], **fields)
@@ -63,7 +63,10 @@ def test_one_answer_however_it_is_computed(start_server, tmp_path):
     # little memory, so that some are preempted: with what they have computed in host memory, or not
     for options in (), ("--kv-offload-bytes", "0"):
         with start(start_server, tmp_path, NUM_TOKENS + 96, *options) as server:
-            assert all_together(server) == alone
+            for _ in range(20):  # who comes when is not ours to say
+                assert all_together(server) == alone
+                if server.metrics()["vllm:num_preemptions_total"] > 0:
+                    break
             assert server.metrics()["vllm:num_preemptions_total"] > 0
             with ThreadPoolExecutor(len(PROMPTS)) as pool:
                 begun = [pool.submit(answer, server, k) for k in range(len(PROMPTS))]
