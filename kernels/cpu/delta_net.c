@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "kernels/cpu/delta_kernels.h"
 #include "kernels/cpu/device.h"
+#include "kernels/delta_desc.h"
 
 enum { NUM_BEFORE = DELTA_TAPS - 1 };
 
@@ -111,31 +112,10 @@ static bool alloc_net(struct cpu_device *c, struct delta_net *n)
     return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->kept && n->states && n->inputs;
 }
 
-static int check_shapes(const struct delta_desc *desc, struct error *err)
-{
-    int64_t channels =
-        2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
-    assert_always(desc->num_v_heads % desc->num_k_heads == 0 && desc->v_dim % DELTA_LANES == 0);
-    if (desc->convolution.rows != channels || desc->convolution.cols != DELTA_TAPS)
-        return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
-    int status = weight_view_check_whole(&desc->convolution, err);
-    if (!status) status = weight_view_check_vector(&desc->decay, desc->num_v_heads, err);
-    if (!status) status = weight_view_check_vector(&desc->dt_bias, desc->num_v_heads, err);
-    return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
-}
-
 static void take_weights(struct delta_net *n, const struct delta_desc *desc)
 {
-    const struct weight_view *taps = &desc->convolution;
-    size_t row_bytes = dtype_row_bytes(taps->dtype, DELTA_TAPS);
-    for (int64_t i = 0; i < taps->rows; i++) {
-        float row[DELTA_TAPS];
-        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, DELTA_TAPS, row);
-        for (int j = 0; j < DELTA_TAPS; j++) n->taps[j * taps->rows + i] = row[j];
-    }
-    weight_view_vector_to_f32(&desc->decay, n->decay);
-    for (int32_t h = 0; h < n->num_v_heads; h++)
-        n->decay[h] = desc->has_rates ? -n->decay[h] : expf(n->decay[h]);
+    delta_desc_read_taps(desc, n->taps);
+    delta_desc_read_decay(desc, n->decay);
     weight_view_vector_to_f32(&desc->dt_bias, n->dt_bias);
     weight_view_vector_to_f32(&desc->norm, n->norm);
 }
@@ -144,7 +124,8 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                          struct error *err)
 {
     struct cpu_device *c = cpu_device_of(d);
-    int status = check_shapes(desc, err);
+    int status = delta_desc_check(desc, err);
+    assert_always(desc->v_dim % DELTA_LANES == 0);
     if (status) return status;
     struct delta_net *n = device_memory_alloc(&c->memory, sizeof *n);
     if (n)

@@ -22,7 +22,7 @@
 #include "kernels/cuda/launch.cuh"
 
 extern "C" {
-#include "files/weight_view.h"
+#include "kernels/delta_desc.h"
 }
 
 /* Of a batch_slot. */
@@ -400,36 +400,21 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n)
     return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->states && n->inputs;
 }
 
-int check_shapes(const struct delta_desc *desc, struct error *err)
+int check_desc(const struct delta_desc *desc, struct error *err)
 {
-    int64_t channels =
-        2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
-    assert_always(desc->num_v_heads % desc->num_k_heads == 0);
     if (desc->k_dim > K_DIM_MAX)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device has states of at most %d rows, not %d",
                          K_DIM_MAX, desc->k_dim);
-    if (desc->convolution.rows != channels || desc->convolution.cols != DELTA_TAPS)
-        return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
-    int status = weight_view_check_whole(&desc->convolution, err);
-    if (!status) status = weight_view_check_vector(&desc->decay, desc->num_v_heads, err);
-    if (!status) status = weight_view_check_vector(&desc->dt_bias, desc->num_v_heads, err);
-    return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
+    return delta_desc_check(desc, err);
 }
 
 /* Room for the largest of the layer's weights, on the host. */
 int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delta_desc *desc, float *scratch)
 {
-    const struct weight_view *taps = &desc->convolution;
-    const size_t row_bytes = dtype_row_bytes(taps->dtype, DELTA_TAPS);
-    for (int64_t i = 0; i < taps->rows; i++) {
-        float row[DELTA_TAPS];
-        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, DELTA_TAPS, row);
-        for (int j = 0; j < DELTA_TAPS; j++) scratch[j * taps->rows + i] = row[j];
-    }
-    int status = cuda_upload(&d->base, n->taps, scratch, (size_t)taps->rows * DELTA_TAPS * sizeof(float));
-    weight_view_vector_to_f32(&desc->decay, scratch);
-    for (int32_t h = 0; h < n->num_v_heads; h++)
-        scratch[h] = desc->has_rates ? -scratch[h] : expf(scratch[h]);
+    size_t num_taps = (size_t)num_channels(*n) * DELTA_TAPS;
+    delta_desc_read_taps(desc, scratch);
+    int status = cuda_upload(&d->base, n->taps, scratch, num_taps * sizeof(float));
+    delta_desc_read_decay(desc, scratch);
     if (!status) status = cuda_upload(&d->base, n->decay, scratch, (size_t)n->num_v_heads * sizeof(float));
     weight_view_vector_to_f32(&desc->dt_bias, scratch);
     if (!status) status = cuda_upload(&d->base, n->dt_bias, scratch, (size_t)n->num_v_heads * sizeof(float));
@@ -452,7 +437,7 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
                           struct error *err)
 {
     struct cuda_device *d = cuda_of(device);
-    int status = check_shapes(desc, err);
+    int status = check_desc(desc, err);
     if (status) return status;
     struct delta_net *n = new struct delta_net();
     d->delta_nets.push_back(n);

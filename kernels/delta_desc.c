@@ -1,0 +1,38 @@
+#include "kernels/delta_desc.h"
+
+#include <math.h>
+
+#include "base/check.h"
+
+int64_t delta_desc_num_channels(const struct delta_desc *desc)
+{
+    return 2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
+}
+
+int delta_desc_check(const struct delta_desc *desc, struct error *err)
+{
+    assert_always(desc->num_v_heads % desc->num_k_heads == 0);
+    if (desc->convolution.rows != delta_desc_num_channels(desc) || desc->convolution.cols != DELTA_TAPS)
+        return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
+    int status = weight_view_check_whole(&desc->convolution, err);
+    if (!status) status = weight_view_check_vector(&desc->decay, desc->num_v_heads, err);
+    if (!status) status = weight_view_check_vector(&desc->dt_bias, desc->num_v_heads, err);
+    return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
+}
+
+void delta_desc_read_taps(const struct delta_desc *desc, float *out)
+{
+    const struct weight_view *taps = &desc->convolution;
+    size_t row_bytes = dtype_row_bytes(taps->dtype, DELTA_TAPS);
+    for (int64_t i = 0; i < taps->rows; i++) {
+        float row[DELTA_TAPS];
+        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, DELTA_TAPS, row);
+        for (int j = 0; j < DELTA_TAPS; j++) out[j * taps->rows + i] = row[j];
+    }
+}
+
+void delta_desc_read_decay(const struct delta_desc *desc, float *out)
+{
+    weight_view_vector_to_f32(&desc->decay, out);
+    for (int32_t h = 0; h < desc->num_v_heads; h++) out[h] = desc->has_rates ? -out[h] : expf(out[h]);
+}

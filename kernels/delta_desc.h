@@ -1,0 +1,17 @@
+/* delta_desc.h - what every device does with the description of a layer with a state before it takes that in (device.h). Any thread.
+ */
+#ifndef KERNELS_DELTA_DESC_H
+#define KERNELS_DELTA_DESC_H
+
+#include "kernels/device.h"
+
+/* Of q, k and v: what the convolution has weights for. */
+int64_t delta_desc_num_channels(const struct delta_desc *desc);
+/* STATUS_INVALID where a weight has not the shape that the others say. */
+int delta_desc_check(const struct delta_desc *desc, struct error *err) must_check;
+/* out[DELTA_TAPS][channels]: a tap of all channels is a row. */
+void delta_desc_read_taps(const struct delta_desc *desc, float *out);
+/* out[Gv]: e^decay. */
+void delta_desc_read_decay(const struct delta_desc *desc, float *out);
+
+#endif
