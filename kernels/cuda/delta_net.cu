@@ -33,7 +33,7 @@ struct delta_place {
 
 struct delta_net {
     int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, tiled;
+    bool by_k_head, rates_by_k_head, tiled;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
@@ -179,8 +179,8 @@ __device__ void find_rates(const delta_args &a, int32_t token, int32_t head)
 {
     const delta_net &n = a.n;
     const int32_t per_head = n.num_v_heads / n.num_k_heads,
-                  b = n.by_k_head ? head + head / per_head * per_head : head,
-                  rate_at = b + (n.by_k_head ? per_head : n.num_v_heads);
+                  b = n.rates_by_k_head ? head + head / per_head * per_head : head,
+                  rate_at = b + (n.rates_by_k_head ? per_head : n.num_v_heads);
     const __nv_bfloat16 *rates = a.rates + (size_t)token * 2 * n.num_v_heads;
     const float rate = __bfloat162float(rates[rate_at]) + n.dt_bias[head],
                 softplus = rate > 20 ? rate : log1pf(expf(rate));
@@ -447,6 +447,7 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->k_dim = desc->k_dim;
     n->v_dim = desc->v_dim;
     n->by_k_head = desc->by_k_head;
+    n->rates_by_k_head = desc->rates_by_k_head;
     n->tiled = desc->tiled;
     n->norm_eps = desc->norm_eps;
     std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);

@@ -8,12 +8,14 @@ enum { SEQS = 3, TOKENS_MAX = 120, KEPT = 2 };
 
 struct shape {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, rates_by_k_head;
+    bool by_k_head, rates_by_k_head, tiled, has_rates;
 };
 
-static const struct shape shapes[] = {{1, 1, 8, 16, false, false}, {2, 4, 24, 48, false, false},
-                                      {2, 4, 24, 48, false, true}, {2, 6, 24, 48, true, true},
-                                      {1, 3, 64, 32, true, true},  {2, 2, 128, 128, false, false}};
+static const struct shape shapes[] = {
+    {1, 1, 8, 16, false, false, false, false},   {2, 4, 24, 48, false, false, false, false},
+    {2, 4, 24, 48, false, true, false, true},    {2, 4, 24, 48, false, false, true, true},
+    {2, 6, 24, 48, true, true, false, false},    {1, 3, 64, 32, true, true, false, false},
+    {2, 2, 128, 128, false, false, false, false}};
 
 /* A layer's weights, and of each sequence what it projects and what comes out: of lengths[s] tokens. */
 struct layer {
@@ -97,12 +99,13 @@ static void update_reference(const struct layer *l, int32_t seq, int32_t token, 
 {
     const struct shape *s = &l->shape;
     double q[128], k[128], memory[128] = {0}, variance = 0;
-    int32_t k_head = head * s->num_k_heads / s->num_v_heads, k_width = s->num_k_heads * s->k_dim,
-            v = 2 * k_width + head * s->v_dim;
+    int32_t k_head = s->tiled ? head % s->num_k_heads : head * s->num_k_heads / s->num_v_heads,
+            k_width = s->num_k_heads * s->k_dim, v = 2 * k_width + head * s->v_dim;
     unit_of(l, seq, token, k_head * s->k_dim, 1 / sqrt(s->k_dim), q);
     unit_of(l, seq, token, k_width + k_head * s->k_dim, 1, k);
     double rate = rate_of(l, seq, token, head, true) + (double)l->dt_bias[head],
-           decay = exp(-exp((double)l->decay[head]) * log1p(exp(rate))),
+           decay =
+               exp((s->has_rates ? (double)l->decay[head] : -exp((double)l->decay[head])) * log1p(exp(rate))),
            beta = 1 / (1 + exp(-rate_of(l, seq, token, head, false)));
     for (int32_t i = 0; i < s->k_dim; i++)
         for (int32_t j = 0; j < s->v_dim; j++) memory[j] += k[i] * (state[i * s->v_dim + j] *= decay);
@@ -137,6 +140,7 @@ static void layer_init(struct layer *l, const struct shape *s, struct random *r)
     l->channels = 2 * s->num_k_heads * s->k_dim + l->width;
     l->taps = normal_floats(r, (int64_t)l->channels * DELTA_TAPS, 0, 0.7f);
     l->decay = normal_floats(r, s->num_v_heads, -2, 1);
+    for (int32_t h = 0; s->has_rates && h < s->num_v_heads; h++) l->decay[h] = -expf(l->decay[h]);
     l->dt_bias = normal_floats(r, s->num_v_heads, 0, 1);
     l->norm = normal_floats(r, s->v_dim, 1, 0.2f);
     for (int32_t seq = 0; seq < SEQS; seq++) {
@@ -188,6 +192,8 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
                                     .v_dim = s->v_dim,
                                     .by_k_head = s->by_k_head,
                                     .rates_by_k_head = s->rates_by_k_head,
+                                    .tiled = s->tiled,
+                                    .has_rates = s->has_rates,
                                     .norm_eps = 1e-6f,
                                     .convolution =
                                         weight_view_plain(l->taps, DTYPE_F32, l->channels, DELTA_TAPS),
