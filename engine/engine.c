@@ -96,18 +96,14 @@ static int create_arrays(struct engine *e)
     return 0;
 }
 
-static void take_windows(const struct model_config *c, struct step_prices *prices)
+/* What makes pairs of the positions of a step's tokens. */
+static void take_shape(const struct engine *e, struct step_prices *prices)
 {
+    const struct model_config *c = model_config(e->model);
     int32_t num_windowed = 0;
     for (int32_t i = 0; i < c->num_layers; i++) num_windowed += model_config_layer(c, i).sliding_window > 0;
     prices->windowed = num_windowed > 0 ? (double)num_windowed / c->num_layers : 0;
     prices->window = c->sliding_window;
-}
-
-/* What makes pairs of the positions of a step's tokens. */
-static void take_shape(struct engine *e, struct step_prices *prices)
-{
-    take_windows(model_config(e->model), prices);
     prices->tile = model_device(e->model)->prefill_tile;
 }
 

@@ -9,6 +9,9 @@
  *   tokens:   | seq 0: prompt chunk | seq 1: prompt chunk | d | d | d | ...
  *              \___ num_prefill_tokens, num_prefill_seqs _/ \_ one each _/
  *
+ * Where prefill and decode differ in bits, decoding sequences of a step may be tokens of one sequence, one after the other:
+ * each sees what those before it write (kernels/README.md, "Runs of decoding rows").
+ *
  * Ids, positions and lengths were validated by whoever filled the step in; devices only
  * assert_debug them. */
 #ifndef KERNELS_STEP_H

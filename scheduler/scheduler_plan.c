@@ -115,6 +115,12 @@ static bool replays(const struct scheduler *s, const struct sequence *seq)
     return !s->options.prefill_decode_equal && seq->num_computed >= seq->num_prompt;
 }
 
+/* Of the tokens that it computes next, as those of a prompt. */
+static struct step_prices prices_of(const struct scheduler *s, const struct sequence *seq)
+{
+    return replays(s, seq) ? step_prices_of_decoding(&s->prices) : s->prices;
+}
+
 /* Sequences that may still join the step, as the device counts them. */
 static int32_t num_seqs_left(const struct scheduler *s, const struct plan *plan)
 {
@@ -141,7 +147,7 @@ static int32_t num_tokens_left(const struct scheduler *s, const struct sequence 
 static int32_t cut_to_time(const struct scheduler *s, const struct sequence *seq, const struct plan *plan,
                            int32_t most, double us)
 {
-    struct step_prices p = replays(s, seq) ? step_prices_of_decoding(&s->prices) : s->prices;
+    struct step_prices p = prices_of(s, seq);
     int32_t num_tokens = isinf(us) ? most : step_prices_num_tokens(&p, seq->num_computed, us, most);
     if (num_tokens == most) return most;
     int32_t total = plan->num_tokens + num_tokens, tile = total >= 512 ? 128 : total >= 128 ? 16 : 1;
@@ -361,7 +367,7 @@ static bool is_long(const struct scheduler *s, const struct plan *plan, const st
 {
     int32_t num_tokens = sequence_num_uncomputed(seq);
     if (replays(s, seq)) num_tokens = min_of(num_tokens, num_replayed_max(s, plan));
-    struct step_prices p = replays(s, seq) ? step_prices_of_decoding(&s->prices) : s->prices;
+    struct step_prices p = prices_of(s, seq);
     return num_tokens > s->options.max_num_batched_tokens - plan->num_tokens ||
            step_prices_prompt_us(&p, seq->num_computed, num_tokens) > plan->us_left;
 }

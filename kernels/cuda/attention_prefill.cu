@@ -32,8 +32,6 @@ enum { WARPS = 4, Q_TILE_ROWS = PORTABLE_PREFILL_ROWS, KV_TILE_TOKENS = 64, PAD_
 
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
 {
-    if (d->base.prefill_tile)
-        return d->base.prefill_tile; /* chosen already: K/V of e4m3 have the portable kernel's */
     int32_t rows = prefill_hopper_rows_per_tile(d, head_dim);
     return rows ? rows : Q_TILE_ROWS;
 }

@@ -82,7 +82,7 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
              int32_t heads_per_tile, struct prefill_tile *tiles)
 {
     const struct attention_args *a = &d->attention;
-    const int32_t rows_per_tile = cuda_prefill_rows_per_tile(d, a->head_dim);
+    const int32_t rows_per_tile = d->base.prefill_tile;
     const size_t key_bytes = (size_t)a->num_kv_heads * heads_per_tile / a->num_heads * a->head_dim * 4;
     int32_t n = 0, num_slots = 0;
     for (size_t begin = 0, end; begin < plan->order.size(); begin = end) {
@@ -114,8 +114,7 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
 int64_t end_of(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
                int32_t heads_per_tile, const struct prefill_tile *tiles, int32_t num_tiles)
 {
-    const int32_t rows_per_tile = cuda_prefill_rows_per_tile(d, d->attention.head_dim),
-                  num_items = num_tiles * heads_per_tile;
+    const int32_t rows_per_tile = d->base.prefill_tile, num_items = num_tiles * heads_per_tile;
     int32_t taken = 0;
     int64_t end = 0;
     auto take = [&]() { return taken < num_items ? taken++ : -1; };
@@ -140,13 +139,13 @@ int64_t end_of(const struct cuda_device *d, const struct step *step, struct pref
 
 int32_t num_tiles_of(const struct cuda_device *d, const struct step *step, int32_t seq)
 {
-    return (int32_t)div_up(num_rows(step, seq), cuda_prefill_rows_per_tile(d, d->attention.head_dim));
+    return (int32_t)div_up(num_rows(step, seq), d->base.prefill_tile);
 }
 
 /* Slots that a sequence takes when its first num_whole tiles are not cut. */
 int64_t num_slots_of(const struct cuda_device *d, const struct step *step, int32_t seq, int32_t num_whole)
 {
-    const int32_t rows_per_tile = cuda_prefill_rows_per_tile(d, d->attention.head_dim);
+    const int32_t rows_per_tile = d->base.prefill_tile;
     int64_t n = 0;
     for (int32_t tile = num_whole; tile < num_tiles_of(d, step, seq); tile++)
         n += cuda_prefill_pieces(keys_seen(step, rows_per_tile, seq, tile * rows_per_tile));
@@ -185,10 +184,11 @@ int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, 
     int32_t n = pack(d, step, plan, *heads_per_tile, tiles);
     int64_t slots_left = d->num_prefill_slots;
     if ((int64_t)num_tiles_all * d->attention.num_heads > (int64_t)ROUNDS_MAX * d->num_sms) return n;
+    int64_t end = -1; /* of the plan as it stands */
     for (int32_t seq : plan->order) {
         if (keys[seq] <= PREFILL_PIECE_TOKENS) break;
         int32_t *num_whole = &plan->num_whole[(size_t)seq], num_tiles = *num_whole, best = num_tiles;
-        int64_t end = end_of(d, step, plan, *heads_per_tile, tiles, n);
+        if (end < 0) end = end_of(d, step, plan, *heads_per_tile, tiles, n);
         for (int32_t whole : {num_in_rounds(d, num_tiles_all, num_tiles), 0}) {
             if (whole == num_tiles || num_slots_of(d, step, seq, whole) > slots_left) continue;
             *num_whole = whole;
@@ -197,8 +197,10 @@ int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, 
             if (this_end < end) best = whole;
             end = std::min(end, this_end);
         }
-        *num_whole = best;
-        n = pack(d, step, plan, *heads_per_tile, tiles);
+        if (*num_whole != best) {
+            *num_whole = best;
+            n = pack(d, step, plan, *heads_per_tile, tiles);
+        }
         slots_left -= num_slots_of(d, step, seq, best);
     }
     return n;

@@ -155,11 +155,13 @@ constexpr struct kernel_table make_table(bool has_states)
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
     t.moe = cuda_moe;
-    if (has_states) t.delta_net_create = cuda_delta_net_create;
-    t.states_copy = cuda_states_copy;
-    t.delta = cuda_delta;
-    t.split_gates = cuda_split_gates;
-    t.apply_gates = cuda_apply_gates;
+    if (has_states) {
+        t.delta_net_create = cuda_delta_net_create;
+        t.states_copy = cuda_states_copy;
+        t.delta = cuda_delta;
+        t.split_gates = cuda_split_gates;
+        t.apply_gates = cuda_apply_gates;
+    }
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
     t.pool = cuda_pool;

@@ -45,22 +45,6 @@ template <typename T, int COLS> struct packed_producer {
             tensor_load_2d(r.x + stage * T::x_bytes(a.x_rows) + i * a.x_rows * BOX_ROW_BYTES, x_map,
                            r.full + 8 * stage, (k * BOXES + i) * BOX_K, (int32_t)blockIdx.y * COLS);
     }
-
-    __device__ __forceinline__ void run(void) const
-    {
-        int32_t num_ahead = min(a.num_stages, a.num_k);
-        for (int32_t k = 0; k < num_ahead; k++) load_w(k, k);
-        dependents_launch();
-        dependency_wait();
-        for (int32_t k = 0; k < num_ahead; k++) load_x(k, k);
-        pipeline_state p = {0, 0};
-        for (int32_t k = num_ahead; k < a.num_k; k++) {
-            barrier_wait(r.empty + 8 * p.stage, p.parity);
-            load_w(p.stage, k);
-            load_x(p.stage, k);
-            p.advance(a.num_stages);
-        }
-    }
 };
 
 template <int FORMAT, int SCALES, int HALVES, int GROUPS, int COLS>
@@ -84,7 +68,7 @@ __global__ void __launch_bounds__((packed_traits<SCALES, HALVES, GROUPS, COLS>::
     __syncthreads();
     int32_t warp = warp_uniform(threadIdx.x / 32);
     if (warp == T::WARPS) {
-        if (elect_lane()) packed_producer<T, COLS>{a, r, &x_map}.run();
+        if (elect_lane()) fill_packed_ring(packed_producer<T, COLS>{a, r, &x_map});
         return;
     }
     dependency_wait();             /* the results overwrite what kernels before may still read */

@@ -69,22 +69,6 @@ template <typename T, int COLS> struct moe_packed_producer {
                 tensor_load_2d(r.x + stage * T::x_bytes(COLS) + (i * COLS + row) * BOX_ROW_BYTES, x_map,
                                r.full + 8 * stage, (k * BOXES + i) * BOX_K, x_row + row);
     }
-
-    __device__ __forceinline__ void run(void) const
-    {
-        int32_t num_ahead = min(a.num_stages, a.num_k);
-        for (int32_t k = 0; k < num_ahead; k++) load_w(k, k);
-        dependents_launch();
-        dependency_wait();
-        for (int32_t k = 0; k < num_ahead; k++) load_x(k, k);
-        pipeline_state p = {0, 0};
-        for (int32_t k = num_ahead; k < a.num_k; k++) {
-            barrier_wait(r.empty + 8 * p.stage, p.parity);
-            load_w(p.stage, k);
-            load_x(p.stage, k);
-            p.advance(a.num_stages);
-        }
-    }
 };
 
 template <int HALVES, int COLS, enum moe_epilogue EPILOGUE>
@@ -130,7 +114,8 @@ __global__ void __launch_bounds__((packed_traits<MOE_PACKED_SCALES, HALVES, 1, C
         const unsigned char *w = a.packed + quad * a.num_blocks * (PACKED_STRIPS * T::BLOCK_BYTES);
         int32_t x_rows = (tile.rows.count + X_BOX_ROWS - 1) / X_BOX_ROWS * X_BOX_ROWS;
         if (elect_lane())
-            moe_packed_producer<T, COLS>{a, r, &x_map, w, a.shares_x ? 0 : tile.rows.first, x_rows}.run();
+            fill_packed_ring(
+                moe_packed_producer<T, COLS>{a, r, &x_map, w, a.shares_x ? 0 : tile.rows.first, x_rows});
         return;
     }
     dependency_wait(); /* the results overwrite what kernels before may still read */

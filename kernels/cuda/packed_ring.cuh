@@ -59,6 +59,24 @@ struct packed_ring {
     uint32_t full, empty; /* barriers of the stages */
 };
 
+/* The work of the one thread that fetches: a.num_k stages of W and x into the ring, the first of W ahead of the dependency.
+ * PRODUCER: a, r, load_w(stage, k), load_x(stage, k). */
+template <typename PRODUCER> __device__ __forceinline__ void fill_packed_ring(const PRODUCER &producer)
+{
+    int32_t num_ahead = min(producer.a.num_stages, producer.a.num_k);
+    for (int32_t k = 0; k < num_ahead; k++) producer.load_w(k, k);
+    dependents_launch();
+    dependency_wait();
+    for (int32_t k = 0; k < num_ahead; k++) producer.load_x(k, k);
+    pipeline_state p = {0, 0};
+    for (int32_t k = num_ahead; k < producer.a.num_k; k++) {
+        barrier_wait(producer.r.empty + 8 * p.stage, p.parity);
+        producer.load_w(p.stage, k);
+        producer.load_x(p.stage, k);
+        p.advance(producer.a.num_stages);
+    }
+}
+
 /* What a lane has of a block of its warp's strips. */
 template <int SCALES, int HALVES> struct lane_codes {
     uint32_t words[HALVES][4], scales[HALVES][SCALES];
