@@ -146,8 +146,7 @@ static int make_mask(const struct masks *m, struct worker *w, struct follower *f
     } else {
         if (!w->maker && mask_maker_new(f->shared->vocabulary, &w->maker)) return STATUS_NO_MEMORY;
         int status = mask_fill(w->maker, f->matcher, f->shared->masks, w->words);
-        if (status == STATUS_NO_MEMORY) return status;
-        /* STATUS_LIMIT: what was not looked at is left out, and what is there is allowed. */
+        if (status) return status;
         add_ends(m, f, w->words);
     }
     if (f->limits) {

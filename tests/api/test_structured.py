@@ -82,6 +82,18 @@ def test_grammar(server, name):
         assert re.fullmatch(r"[1-9]\d{0,2}( \+ [1-9]\d{0,2}){1,3}", choice["text"])
 
 
+def test_many_alternatives(server):
+    """A mask is made of all of them; more than can be followed at once are refused, not answered with nothing."""
+    def alternatives(n):
+        return {"anyOf": [{"type": "object", "properties": {f"k{i}": {"enum": [i, i + 1]}}, "required": [f"k{i}"],
+                           "additionalProperties": False} for i in range(n)]}
+
+    (name, value), = json.loads(content(server, response_format=format_of(alternatives(900)), temperature=0)).items()
+    assert value - int(name[1:]) in (0, 1)
+    reply = server.post("/v1/chat/completions", {"messages": QUESTION, "response_format": format_of(alternatives(1100))})
+    assert reply.status_code == 400 and "alternatives begin alike" in reply.json()["error"]["message"]
+
+
 def test_schema_as_text_and_no_spaces(server):
     text = content(server, guided_json=json.dumps({"enum": [[1, 2], {"a": None}]}), temperature=0)
     assert json.loads(text) in ([1, 2], {"a": None})

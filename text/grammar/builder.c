@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "text/grammar/byte_group.h"
 #include "text/grammar/plain_text.h"
+#include "text/grammar/step.h"
 
 enum { EDGES_MAX = 1 << 21, LOOPS_MAX = UINT16_MAX, CLASSES_MAX = 1 << 12, TABLES_MAX = 1 << 20 };
 
@@ -445,6 +446,42 @@ static int derive(struct finisher *f, struct error *err)
     return 0;
 }
 
+/* ---- finishing: no more alternatives than are followed ---- */
+
+/* The byte that most calls of a state may begin with. */
+static uint8_t commonest_first(const struct grammar *g, const struct state *s)
+{
+    uint32_t counts[256] = {0};
+    int most = 0;
+    for (uint32_t i = 0; i < s->num_calls; i++)
+        for (int byte = 0; byte < 256; byte++)
+            counts[byte] += byte_set_has(&g->rules[g->calls[s->calls + i].rule].first, (unsigned)byte);
+    for (int byte = 1; byte < 256; byte++)
+        if (counts[byte] > counts[most]) most = byte;
+    return (uint8_t)most;
+}
+
+/* Looks at the first states with many calls alone: what others lead to shows when an answer comes there. */
+static int check_alternatives(const struct grammar *g, struct error *err)
+{
+    enum { CALLS_MANY = THREADS_MAX / 4, CALLS_LOOKED_AT = 16384 };
+    struct frames frames;
+    uint32_t num_calls = 0;
+    bool fits = true;
+    if (!frames_init(&frames)) return error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
+    for (uint32_t i = 1; i < g->num_states && fits && num_calls < CALLS_LOOKED_AT; i++) {
+        const struct state *s = &g->states[i];
+        struct thread from = {.state = i, .stack = STACK_BOTTOM}, out[THREADS_MAX];
+        if (s->num_calls < CALLS_MANY) continue;
+        num_calls += s->num_calls;
+        frames.count = 1;
+        fits = step_threads(g, &frames, &from, 1, commonest_first(g, s), out) >= 0;
+    }
+    frames_deinit(&frames);
+    if (fits) return 0;
+    return error_set(err, STATUS_LIMIT, "more than %d alternatives begin alike", (int)THREADS_MAX);
+}
+
 static void *take(struct pool *p)
 {
     void *items = p->items;
@@ -499,5 +536,10 @@ int builder_finish(struct builder *b, uint32_t start_rule, bool prunes, struct g
     free(f.walked_for);
     if (status) return status;
     *out = hand_over(b, start_rule);
-    return *out ? 0 : error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
+    if (!*out) return error_set(err, STATUS_NO_MEMORY, "no memory for a grammar");
+    status = check_alternatives(*out, err);
+    if (status == 0) return 0;
+    grammar_free(*out);
+    *out = NULL;
+    return status;
 }

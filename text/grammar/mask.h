@@ -19,7 +19,8 @@ int mask_maker_new(const struct vocabulary *v, struct mask_maker **out) must_che
 void mask_maker_free(struct mask_maker *w);
 
 /* Writes vocabulary_num_words words. cache: of the matcher's grammar, or NULL. STATUS_LIMIT when some token
- * leads to more readings than are followed (it and what was not looked at is left out), STATUS_NO_MEMORY. */
+ * leads to more readings than are followed, or all of them are too much work (what was not looked at is left out),
+ * STATUS_NO_MEMORY. */
 int mask_fill(struct mask_maker *w, const struct matcher *m, struct mask_cache *cache,
               uint64_t *words) must_check;
 

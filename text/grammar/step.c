@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-enum { WORK_MAX = 128 };
+enum { WORK_MAX = THREADS_MAX };
 
 bool frames_reserve(struct frames *f, uint32_t capacity)
 {
@@ -178,6 +178,7 @@ static void add_entered(struct stepper *s, struct thread t)
         t.count = 0;
         s->frames->touched = 0;
     }
+    s->frames->work += (uint64_t)s->n + 1;
     for (int i = 0; i < s->n; i++) {
         const struct thread *o = &s->out[i];
         if (o->state == t.state && o->count == t.count && o->spaces == t.spaces &&
@@ -199,6 +200,7 @@ static void add_thread(struct stepper *s, struct thread t)
 
 static void add_work(struct stepper *s, struct thread t)
 {
+    s->frames->work += (uint64_t)s->num_work + 1;
     for (int i = 0; i < s->num_work; i++) {
         const struct thread *o = &s->work[i];
         if (o->state == t.state && o->count == t.count && step_same_stack(s->frames, o->stack, t.stack))

@@ -13,7 +13,7 @@
 #include "text/grammar/byte_set.h"
 #include "text/grammar/program.h"
 
-enum { THREADS_MAX = 512, FRAMES_MAX = 1 << 16, STACK_DEPTH_MAX = 400, STACK_BOTTOM = 0 };
+enum { THREADS_MAX = 1024, FRAMES_MAX = 1 << 16, STACK_DEPTH_MAX = 400, STACK_BOTTOM = 0 };
 
 struct thread {
     uint32_t state, count, stack, spaces; /* spaces: a state of the grammar's white space */
@@ -29,6 +29,7 @@ struct frames {
     uint32_t count, capacity;
     uint32_t touched; /* the lowest depth of a frame that was returned to; 0: the bottom mattered */
     bool failed;      /* no memory or no place: sticky */
+    uint64_t work;    /* threads that were looked at; whoever bounds it sets it to 0 */
 };
 
 bool frames_init(struct frames *f);

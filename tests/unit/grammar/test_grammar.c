@@ -335,6 +335,37 @@ static void a_grammar_may_end_with_what_is_optional(void **state)
     }
 }
 
+/* {"anyOf": num objects of one property each, k0, k1 ...} */
+static int try_alternatives(int num, struct grammar **out, struct error *err)
+{
+    char *text = malloc(64 + (size_t)num * 96), *at = text;
+    assert_non_null(text);
+    at += sprintf(at, "{\"anyOf\":[");
+    for (int i = 0; i < num; i++)
+        at += sprintf(at, "%s{\"type\":\"object\",\"properties\":{\"k%d\":{}},\"required\":[\"k%d\"]}",
+                      i ? "," : "", i, i);
+    sprintf(at, "]}");
+    int status = try_schema(text, out, err);
+    free(text);
+    return status;
+}
+
+static void a_thousand_alternatives_are_followed(void **state)
+{
+    struct grammar *g = NULL;
+    struct error err = {0};
+    (void)state;
+    assert_int_equal(try_alternatives(1000, &g, &err), 0);
+    assert_true(accepts(g, "{ \"k0\": 1}"));
+    assert_true(accepts(g, "{\n\"k999\": [true], \"more\": 1}"));
+    assert_false(accepts(g, "{\"k1000\": 1}"));
+    grammar_free(g);
+    g = NULL;
+    assert_int_equal(try_alternatives(1100, &g, &err), STATUS_LIMIT);
+    assert_string_equal(err.text, "more than 1024 alternatives begin alike");
+    assert_null(g);
+}
+
 static void matchers_go_back_and_copy(void **state)
 {
     struct grammar *g = compile_schema("{\"type\":\"array\",\"items\":{\"type\":\"array\"}}");
@@ -397,6 +428,7 @@ int main(void)
         cmocka_unit_test(other_notations_have_sentences),
         cmocka_unit_test(patterns_stand_between_slashes),
         cmocka_unit_test(a_grammar_may_end_with_what_is_optional),
+        cmocka_unit_test(a_thousand_alternatives_are_followed),
         cmocka_unit_test(matchers_go_back_and_copy),
         cmocka_unit_test(forced_bytes_are_the_only_ones),
     };
