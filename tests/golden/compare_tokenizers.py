@@ -5,7 +5,7 @@
 
 The GGUF file is SmolLM2's; its tokenizer is rebuilt with the Python package from the file's own keys. DIRECTORY holds
 one directory a tokenizer, each with a tokenizer.json (or tokenizer.json.xz). From these, and from a small
-sentencepiece-like model that is trained here, variants are derived that reach every pre-tokenizer and setting. For
+sentencepiece-like model and one of word pieces that are trained here, variants are derived that reach every pre-tokenizer and setting. For
 each: encoding of every text of a corpus with control tokens parsed and not, decoding of the ids and of random ids, the
 detokenizer against decode (inside the program), and texts that are not trusted inside a template.
 Exits with 1 when anything differs. Needs tokenizers (0.23.3 is what the Unicode table was made with).
@@ -24,7 +24,7 @@ import time
 import unicodedata
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers  # noqa: E402
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers  # noqa: E402
 
 ADD_SPECIAL, PARSE_SPECIAL = 1, 2
 
@@ -332,6 +332,39 @@ def train_text_model(sources):
     return root
 
 
+def train_word_model(sources):
+    """A small model of BERT's kind."""
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=40))
+    t.normalizer = normalizers.BertNormalizer()
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=3000, special_tokens=special, limit_alphabet=600, show_progress=False)
+    lines = [line for s in sources for line in s.read_text(errors="replace").split("\n")]
+    t.train_from_iterator(lines + SENTENCES * 20, trainer)
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return json.loads(t.to_str())
+
+
+def word_variants(name, root):
+    """Each step of the normalizer alone and missing, added tokens, the older post-processor, no clean-up."""
+    steps = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+    for flags in ("cased", "accents", "none") + steps:
+        own = dict.fromkeys(steps, flags not in steps + ("none",))
+        if flags == "cased":
+            own.update(strip_accents=None, lowercase=False)
+        elif flags == "accents":
+            own.update(strip_accents=False)
+        elif flags in steps:
+            own[flags] = True
+        yield "%s+%s" % (name, flags), json.dumps(dict(root, normalizer=dict(own, type="BertNormalizer")))
+    added = json.loads(json.dumps(root))
+    add_tokens(added)
+    added["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+    added["decoder"]["cleanup"] = False
+    yield name + "+added", json.dumps(added)
+
+
 def write_gguf(path, root, model, pre):
     """The tokenizer keys of a GGUF file with the vocabulary of a tokenizer.json."""
     names = {i: n for n, i in root["model"]["vocab"].items()}
@@ -487,6 +520,14 @@ def own_cases(gguf, scratch, sources):
     trained = train_text_model(sources)
     yield directory_case("trained", json.dumps(trained), scratch)
     for name, text in text_variants("trained", trained):
+        yield directory_case(name, text, scratch)
+    yield from word_cases(scratch, sources)
+
+
+def word_cases(scratch, sources):
+    words = train_word_model(sources)
+    yield directory_case("words", json.dumps(words), scratch)
+    for name, text in word_variants("words", words):
         yield directory_case(name, text, scratch)
 
 

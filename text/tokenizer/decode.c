@@ -135,7 +135,10 @@ static void push_text(struct detokenizer *d, int32_t id, bool is_first, struct b
         return;
     }
     end_run(d, out);
-    if (is_first && d->tokenizer->decoder.drop_first_meta) {
+    if (is_first && d->tokenizer->decoder.word_pieces) {
+        text = vocab_key(v, id, &num_bytes);
+        put(d, text, num_bytes, out);
+    } else if (is_first && d->tokenizer->decoder.drop_first_meta) {
         text = vocab_key(v, id, &num_bytes);
         put_without_meta(d, text, num_bytes, out);
     } else {

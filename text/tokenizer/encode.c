@@ -3,7 +3,7 @@
  *   1. control tokens, looked for only within the stretches of text that are trusted;
  *   2. between them, other added tokens in the text as it is, with no regard to trust;
  *   3. between those, the text is normalised, and added tokens that match normalised text are cut out;
- *   4. the pre-tokenizer cuts the rest into pieces, and the merges make tokens of each.
+ *   4. the pre-tokenizer cuts the rest into pieces, and the merges, or word pieces, make tokens of each.
  *
  * Stage 1 never looks at a byte that is not trusted, except for white space that a control token swallows. So
  * no text that a user types can add a control token, or break one that the template wrote. Where everything
@@ -52,7 +52,9 @@ static int encode_pieces(struct encoder *e, const char *text, size_t num_bytes, 
     const char *piece;
     size_t piece_bytes;
     while (piece_walk_next(&walk, &piece, &piece_bytes)) {
-        int status = bpe_encode(&t->bpe, &t->vocab, piece, piece_bytes, &e->work, append_ids, e);
+        int status = t->wordpiece.is_used
+                         ? wordpiece_encode(&t->wordpiece, &t->vocab, piece, piece_bytes, append_ids, e)
+                         : bpe_encode(&t->bpe, &t->vocab, piece, piece_bytes, &e->work, append_ids, e);
         if (status) return status;
     }
     return 0;

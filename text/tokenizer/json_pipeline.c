@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "text/tokenizer/bert_text.h"
 #include "text/tokenizer/json_view.h"
 
 static int unsupported(const cJSON *part, const char *what, struct error *err)
@@ -43,6 +44,17 @@ static int add_step(struct normalizer *n, enum normalizer_kind kind, const char 
     return usable && normalizer_add(n, kind, from, to) ? 0 : unsupported(part, what, err);
 }
 
+/* strip_accents null: as lowercase. */
+static int read_bert_normalizer(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const bool lower = flag_member(part, "lowercase", true);
+    const unsigned steps = (flag_member(part, "clean_text", true) ? BERT_CLEAN : 0u) |
+                           (flag_member(part, "handle_chinese_chars", true) ? BERT_CHINESE : 0u) |
+                           (flag_member(part, "strip_accents", lower) ? BERT_ACCENTS : 0u) |
+                           (lower ? BERT_LOWER : 0u);
+    return normalizer_add_bert(&t->normalizer, steps) ? 0 : unsupported(part, "normalizer", err);
+}
+
 static int read_normalizer(struct tokenizer *t, const cJSON *part, struct error *err)
 {
     struct normalizer *n = &t->normalizer;
@@ -52,6 +64,7 @@ static int read_normalizer(struct tokenizer *t, const cJSON *part, struct error 
     if (is_type(part, "Replace"))
         return add_step(n, NORMALIZE_REPLACE, text_pattern(part), text_member(part, "content"), part,
                         "normalizer", err);
+    if (is_type(part, "BertNormalizer")) return read_bert_normalizer(t, part, err);
     return unsupported(part, "normalizer", err);
 }
 
@@ -124,6 +137,7 @@ static int read_pretokenizer(struct tokenizer *t, const cJSON *part, struct erro
     if (is_type(part, "Split")) return read_split(t, part, err);
     if (is_type(part, "ByteLevel")) return read_byte_level(t, part, err);
     if (is_type(part, "Metaspace")) return read_metaspace(t, part, err);
+    if (is_type(part, "BertPreTokenizer")) return add_stage(t, PRETOKENIZE_BERT, part, err);
     if (is_type(part, "Digits"))
         return add_stage(
             t, flag_member(part, "individual_digits", false) ? PRETOKENIZE_DIGITS : PRETOKENIZE_NUMBERS, part,
@@ -156,6 +170,19 @@ static int read_metaspace_decoder(struct tokenizer *t, const cJSON *part, struct
     return add_step(&t->decoder.rewrite, NORMALIZE_REPLACE, replacement, " ", part, "decoder", err);
 }
 
+static int read_word_decoder(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const char *prefix = text_member(part, "prefix");
+    struct wordpiece *w = &t->wordpiece;
+    if (!prefix || !prefix[0] || strlen(prefix) > sizeof w->prefix || t->decoder.rewrite.num_steps > 0)
+        return unsupported(part, "decoder", err);
+    w->prefix_bytes = strlen(prefix);
+    memcpy(w->prefix, prefix, w->prefix_bytes);
+    t->decoder.word_pieces = true;
+    t->decoder.cleans_up = flag_member(part, "cleanup", true);
+    return 0;
+}
+
 /* In this order only: rewriting each token, joining bytes, joining tokens, stripping the whole. */
 static int read_decoder(struct tokenizer *t, const cJSON *part, struct error *err)
 {
@@ -166,7 +193,8 @@ static int read_decoder(struct tokenizer *t, const cJSON *part, struct error *er
     }
     if (is_type(part, "Fuse")) return 0;
     if (is_type(part, "Strip")) return read_strip(t, part, err);
-    if (d->num_strip > 0) return unsupported(part, "decoder", err);
+    if (d->num_strip > 0 || d->word_pieces) return unsupported(part, "decoder", err);
+    if (is_type(part, "WordPiece")) return read_word_decoder(t, part, err);
     if (is_type(part, "ByteFallback")) {
         d->byte_fallback = true;
         return 0;
@@ -244,10 +272,25 @@ static int read_template(struct tokenizer *t, const cJSON *part, struct error *e
     return 0;
 }
 
+/* "cls": ["[CLS]", 101], "sep": ["[SEP]", 102] around the text. */
+static int read_bert_template(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    int32_t before, after;
+    const cJSON *cls = member(part, "cls"), *sep = member(part, "sep");
+    if (!cJSON_IsArray(cls) || !cJSON_IsArray(sep) || !read_id(cJSON_GetArrayItem(cls, 1), &before) ||
+        !read_id(cJSON_GetArrayItem(sep, 1), &after) || !vocab_has(&t->vocab, before) ||
+        !vocab_has(&t->vocab, after) || t->num_before == TEMPLATE_IDS_MAX || t->num_after == TEMPLATE_IDS_MAX)
+        return unsupported(part, "post-processor", err);
+    t->before[t->num_before++] = before;
+    t->after[t->num_after++] = after;
+    return 0;
+}
+
 static int read_post_processor(struct tokenizer *t, const cJSON *part, struct error *err)
 {
     if (is_type(part, "ByteLevel")) return 0; /* only moves offsets */
     if (is_type(part, "TemplateProcessing")) return read_template(t, part, err);
+    if (is_type(part, "BertProcessing")) return read_bert_template(t, part, err);
     return unsupported(part, "post-processor", err);
 }
 

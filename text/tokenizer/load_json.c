@@ -53,12 +53,44 @@ static bool has_text(const cJSON *object, const char *name)
     return text && text[0];
 }
 
+static bool has_bert_pieces(const struct tokenizer *t)
+{
+    return t->pretokenizer.num_stages > 0 && t->pretokenizer.stages[0] == PRETOKENIZE_BERT;
+}
+
+/* The pieces of BERT's pre-tokenizer, whose white space is nobody's, go with word pieces alone. */
+static int read_wordpiece(struct tokenizer *t, const cJSON *model, struct error *err)
+{
+    struct wordpiece *w = &t->wordpiece;
+    const char *prefix = text_member(model, "continuing_subword_prefix");
+    const cJSON *most = member(model, "max_input_chars_per_word");
+    const int32_t max_characters = cJSON_IsNumber(most) ? most->valueint : 100;
+    if (!prefix) prefix = "##";
+    if (!has_bert_pieces(t) || t->pretokenizer.num_stages > 1 || !t->decoder.word_pieces ||
+        strlen(prefix) != w->prefix_bytes || memcmp(prefix, w->prefix, w->prefix_bytes) != 0 ||
+        max_characters < 1 || max_characters > WORD_CHARACTERS_MAX || !has_text(model, "unk_token"))
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "tokenizer.json: the model WordPiece is supported with BertPreTokenizer, a WordPiece "
+            "decoder of the same prefix, an unk_token, and words of at most %d characters.",
+            WORD_CHARACTERS_MAX);
+    w->is_used = true;
+    w->max_characters = max_characters;
+    return 0;
+}
+
 static int read_settings(struct tokenizer *t, const cJSON *model, struct error *err)
 {
     const char *type = text_member(model, "type");
+    const bool has_word_length = member(model, "max_input_chars_per_word"); /* older files have no type */
+    if (type ? strcmp(type, "WordPiece") == 0 : has_word_length) return read_wordpiece(t, model, err);
+    if (has_bert_pieces(t) || t->decoder.word_pieces)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "tokenizer.json: BertPreTokenizer and the decoder WordPiece are supported with the "
+                         "model WordPiece only.");
     if (!cJSON_IsObject(model) || (type && strcmp(type, "BPE") != 0))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "tokenizer.json: the model %s is not supported, only BPE is.",
+                         "tokenizer.json: the model %s is not supported; BPE and WordPiece are.",
                          type ? type : "without a type");
     const cJSON *dropout = member(model, "dropout");
     if (has_text(model, "continuing_subword_prefix") || has_text(model, "end_of_word_suffix") ||
@@ -166,7 +198,7 @@ static int read_unknown(struct tokenizer *t, const cJSON *model, struct error *e
 {
     const char *name = text_member(model, "unk_token");
     if (!name) return 0;
-    t->bpe.unknown_id = tables_find_name(t, name, strlen(name));
+    t->bpe.unknown_id = t->wordpiece.unknown_id = tables_find_name(t, name, strlen(name));
     if (t->bpe.unknown_id >= 0) return 0;
     return error_set(err, STATUS_INVALID, "tokenizer.json: the unk_token \"%.100s\" does not exist.", name);
 }
@@ -208,7 +240,7 @@ static int read_root(struct tokenizer *t, const cJSON *root, struct error *err)
     if (!status) status = tables_index(t, false, err);
     if (!status) status = read_added_tokens(t, root, err);
     if (!status) status = read_unknown(t, model, err);
-    if (!status) status = read_merges(t, model, err);
+    if (!status && !t->wordpiece.is_used) status = read_merges(t, model, err);
     if (!status) status = json_read_post_processor(t, root, err);
     return status ? status : tables_finish(t, err);
 }

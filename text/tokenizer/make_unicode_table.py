@@ -124,8 +124,8 @@ def properties():
     return table
 
 
-def main():
-    table = properties()
+def print_table(name, table):
+    """Of one byte a code point: blocks, and an index of them."""
     blocks, index = [], []
     for i in range(0, len(table), BLOCK):
         block = bytes(table[i : i + BLOCK])
@@ -139,14 +139,11 @@ def main():
             runs[-1][0] += 1
         else:
             runs.append([1, value])
-    print("/* Made by make_unicode_table.py with tokenizers %s; do not edit. */" % tokenizers.__version__)
-    print("/* clang-format off */")
-    print("const unsigned char unicode_ascii[128] = {" + ",".join(map(str, table[:128])) + "};")
-    print("static const unsigned char unicode_blocks[%d][%d] = {" % (len(blocks), BLOCK))
+    print("static const unsigned char %s_blocks[%d][%d] = {" % (name, len(blocks), BLOCK))
     for block in blocks:
         print("    {" + ",".join(map(str, block)) + "},")
     print("};")
-    print("static const unsigned char unicode_index[%d] = {" % len(index))
+    print("static const unsigned char %s_index[%d] = {" % (name, len(index)))
     at = 0
     for count, value in runs:
         print("    [%d%s] = %d," % (at, "" if count == 1 else " ... %d" % (at + count - 1), value))
@@ -154,4 +151,13 @@ def main():
     print("};")
 
 
-main()
+def main():
+    table = properties()
+    print("/* Made by make_unicode_table.py with tokenizers %s; do not edit. */" % tokenizers.__version__)
+    print("/* clang-format off */")
+    print("const unsigned char unicode_ascii[128] = {" + ",".join(map(str, table[:128])) + "};")
+    print_table("unicode", table)
+
+
+if __name__ == "__main__":
+    main()

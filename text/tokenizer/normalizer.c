@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "text/tokenizer/bert_text.h"
 #include "text/tokenizer/nfc.h"
 
 bool normalizer_add(struct normalizer *n, enum normalizer_kind kind, const char *from, const char *to)
@@ -14,6 +15,13 @@ bool normalizer_add(struct normalizer *n, enum normalizer_kind kind, const char 
     *step = (struct normalizer_step){.kind = kind, .from_bytes = from_bytes, .to_bytes = to_bytes};
     memcpy(step->from, from, from_bytes);
     memcpy(step->to, to, to_bytes);
+    return true;
+}
+
+bool normalizer_add_bert(struct normalizer *n, unsigned bert_steps)
+{
+    if (!normalizer_add(n, NORMALIZE_BERT, "", "")) return false;
+    n->steps[n->num_steps - 1].bert_steps = bert_steps;
     return true;
 }
 
@@ -47,6 +55,8 @@ static bool is_needed(const struct normalizer_step *step, const char *text, size
         return is_first && num_bytes > 0 && !begins_with(text, num_bytes, step->to, step->to_bytes);
     case NORMALIZE_REPLACE:
         return memmem(text, num_bytes, step->from, step->from_bytes);
+    case NORMALIZE_BERT:
+        return num_bytes > 0;
     }
     return false;
 }
@@ -56,6 +66,8 @@ static void run_step(const struct normalizer_step *step, const char *text, size_
 {
     if (step->kind == NORMALIZE_NFC) {
         nfc_append(text, num_bytes, out);
+    } else if (step->kind == NORMALIZE_BERT) {
+        bert_normalize(step->bert_steps, text, num_bytes, out);
     } else if (step->kind == NORMALIZE_REPLACE) {
         replace(step, text, num_bytes, out);
     } else {

@@ -15,6 +15,7 @@ enum normalizer_kind {
     NORMALIZE_PREPEND_MISSING,       /* to, unless the text begins with it */
     NORMALIZE_PREPEND_MISSING_FIRST, /* the same, only for the piece that begins the whole text */
     NORMALIZE_REPLACE,               /* each from by to */
+    NORMALIZE_BERT,                  /* bert_text.h */
 };
 
 enum { NORMALIZER_STEPS_MAX = 8, NORMALIZER_TEXT_BYTES = 16 };
@@ -23,6 +24,7 @@ struct normalizer_step {
     enum normalizer_kind kind;
     char from[NORMALIZER_TEXT_BYTES], to[NORMALIZER_TEXT_BYTES];
     size_t from_bytes, to_bytes;
+    unsigned bert_steps;
 };
 
 struct normalizer {
@@ -32,6 +34,7 @@ struct normalizer {
 
 /* A step's from and to must not be longer than NORMALIZER_TEXT_BYTES. False when there is no room. */
 bool normalizer_add(struct normalizer *n, enum normalizer_kind kind, const char *from, const char *to);
+bool normalizer_add_bert(struct normalizer *n, unsigned bert_steps);
 
 /* The rewritten text: text itself, or bytes in one of the two buffers. NULL when out of memory. */
 const char *normalizer_run(const struct normalizer *n, const char *text, size_t num_bytes, bool is_first,

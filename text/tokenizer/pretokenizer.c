@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "text/tokenizer/bert_text.h"
 #include "text/tokenizer/unicode.h"
 
 enum {
@@ -229,6 +230,23 @@ static position match_metaspace(position p, position end, bool runs)
     return p;
 }
 
+static unsigned bert_class_at(position p, position end, position *next)
+{
+    int num_bytes;
+    unsigned properties = bert_properties_at(p, end, &num_bytes);
+    *next = p + num_bytes;
+    return properties & (BERT_PUNCTUATION | BERT_GAP);
+}
+
+static position match_bert(position p, position end)
+{
+    position next;
+    const unsigned class = bert_class_at(p, end, &next);
+    for (p = next; p < end && class != BERT_PUNCTUATION; p = next)
+        if (bert_class_at(p, end, &next) != class) break;
+    return p;
+}
+
 static position match(enum pretokenizer_kind kind, position p, position end)
 {
     switch (kind) {
@@ -252,6 +270,8 @@ static position match(enum pretokenizer_kind kind, position p, position end)
         return match_metaspace(p, end, false);
     case PRETOKENIZE_META_WORDS:
         return match_metaspace(p, end, true);
+    case PRETOKENIZE_BERT:
+        return match_bert(p, end);
     }
     return end;
 }

@@ -20,6 +20,7 @@ enum pretokenizer_kind {
     PRETOKENIZE_NUMBERS,    /* runs of digits, the text between in one */
     PRETOKENIZE_METASPACE,  /* before each U+2581 */
     PRETOKENIZE_META_WORDS, /* before each run of U+2581 */
+    PRETOKENIZE_BERT,       /* punctuation by itself, runs of white space, and what is between */
 };
 
 enum { PRETOKENIZER_STAGES_MAX = 4 };

@@ -79,13 +79,49 @@ static int form_by_bytes(struct token_form *f, const char *name, size_t num_byte
     return 0;
 }
 
-static int form_by_text(struct token_form *f, const struct decoder *d, const char *name, size_t num_bytes,
+static bool begins_with(const char *name, size_t num_bytes, const char *text)
+{
+    return num_bytes >= strlen(text) && memcmp(name, text, strlen(text)) == 0;
+}
+
+/* What the reference's clean-up moves to the word before. */
+static bool joins_word_before(const char *name, size_t num_bytes)
+{
+    static const char *const beginnings[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+    for (size_t i = 0; i < array_length(beginnings); i++)
+        if (begins_with(name, num_bytes, beginnings[i])) return true;
+    return false;
+}
+
+/* Behind another token. */
+static void form_by_words(struct token_form *f, const struct tokenizer *t, const char *name, size_t num_bytes)
+{
+    const size_t prefix_bytes = t->wordpiece.prefix_bytes;
+    f->text = name;
+    f->text_bytes = num_bytes;
+    if (num_bytes >= prefix_bytes && memcmp(name, t->wordpiece.prefix, prefix_bytes) == 0) {
+        f->text += prefix_bytes;
+        f->text_bytes -= prefix_bytes;
+    } else if (num_bytes < sizeof f->bytes && !(t->decoder.cleans_up && joins_word_before(name, num_bytes))) {
+        f->bytes[0] = ' ';
+        memcpy(f->bytes + 1, name, num_bytes);
+        f->text = f->bytes;
+        f->text_bytes++;
+    }
+}
+
+static int form_by_text(struct token_form *f, const struct tokenizer *t, const char *name, size_t num_bytes,
                         struct error *err)
 {
+    const struct decoder *d = &t->decoder;
     if (!utf8_is_valid((const unsigned char *)name, num_bytes))
         return error_set(err, STATUS_INVALID, "The name of a token is not UTF-8.");
     f->key = name;
     f->key_bytes = num_bytes;
+    if (d->word_pieces) {
+        form_by_words(f, t, name, num_bytes);
+        return 0;
+    }
     int byte = d->byte_fallback ? byte_of_name(name, num_bytes) : -1;
     if (byte >= 0) {
         f->bytes[0] = (char)byte;
@@ -107,7 +143,7 @@ static int form_of_name(struct token_form *f, const struct tokenizer *t, const c
         return error_set(err, STATUS_INVALID, "The name of a token has %zu bytes; at most %d are possible.",
                          num_bytes, NAME_BYTES_MAX);
     if (t->decoder.byte_level) return form_by_bytes(f, name, num_bytes);
-    return form_by_text(f, &t->decoder, name, num_bytes, err);
+    return form_by_text(f, t, name, num_bytes, err);
 }
 
 int tables_add_token(struct tokenizer *t, int64_t id, const char *name, size_t num_bytes, unsigned flags,
@@ -263,6 +299,10 @@ int tables_finish(struct tokenizer *t, struct error *err)
     int status = added_tokens_index(&t->added, err);
     if (!status) status = added_tokens_index(&t->added_normalized, err);
     if (status) return status;
+    if (t->wordpiece.is_used) {
+        wordpiece_finish(&t->wordpiece, &t->vocab);
+        return 0;
+    }
     cut_at_meta_spaces(t);
     return bpe_finish(&t->bpe, &t->vocab, err);
 }

@@ -9,6 +9,7 @@
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pretokenizer.h"
 #include "text/tokenizer/vocab.h"
+#include "text/tokenizer/wordpiece.h"
 
 enum { TEMPLATE_IDS_MAX = 8 };
 
@@ -17,6 +18,8 @@ struct decoder {
     bool byte_level;      /* texts are bytes of one stream, else each is whole UTF-8 */
     bool byte_fallback;   /* <0xNN> tokens are bytes; a run of them that is no UTF-8 is one U+FFFD a byte */
     bool drop_first_meta; /* every U+2581 of the first token is dropped, not a space */
+    bool word_pieces; /* spaces before words, none before what has the prefix, or (cleans_up) before marks */
+    bool cleans_up;
     struct normalizer rewrite; /* of a token's name into its text */
     int num_strip;             /* at most so many strip_char at the start of a text are left out */
     char strip_char[4];
@@ -26,7 +29,8 @@ struct decoder {
 struct tokenizer {
     struct vocab vocab;
     struct bpe bpe;
-    struct added_tokens added; /* cut out of the text as it comes: every control token, and others */
+    struct wordpiece wordpiece; /* in the place of merges */
+    struct added_tokens added;  /* cut out of the text as it comes: every control token, and others */
     struct added_tokens added_normalized; /* cut out of the normalised text; no control tokens */
     struct normalizer normalizer;
     struct pretokenizer pretokenizer;

@@ -109,6 +109,85 @@ static void test_json_refused(void **state)
 }
 
 /* Cut off anywhere it is refused; nothing leaks and nothing is read past the end (the sanitizers watch). */
+/* ---- word pieces ---- */
+
+#define WORDS                                                                                                \
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"[UNK]\",\"special\":true},{\"id\":1,\"content\":\"[CLS]\","  \
+    "\"special\":true},{\"id\":2,\"content\":\"[SEP]\",\"special\":true}],\"normalizer\":{\"type\":"         \
+    "\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,"           \
+    "\"lowercase\":"                                                                                         \
+    "true},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"post_processor\":{\"type\":"                  \
+    "\"BertProcessing\","                                                                                    \
+    "\"sep\":[\"[SEP]\",2],\"cls\":[\"[CLS]\",1]},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\","    \
+    "\"cleanup\":true},\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_"      \
+    "prefix\":"                                                                                              \
+    "\"##\",\"max_input_chars_per_word\":9,\"vocab\":{\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"over\":3,\"##"   \
+    "over\":4,"                                                                                              \
+    "\"##o\":5,\".\":6,\"[\":7,\"sep\":8,\"]\":9}}}"
+
+static void assert_words(const struct tokenizer *t, const char *text, unsigned flags, const int32_t *ids,
+                         int32_t num_ids)
+{
+    struct token_list list = {0};
+    assert_int_equal(tokenizer_encode(t, text, strlen(text), NULL, 0, flags, 100, &list), 0);
+    if (list.num_ids != num_ids) fail_msg("%d tokens of %s", list.num_ids, text);
+    for (int32_t i = 0; i < num_ids; i++) assert_int_equal(list.ids[i], ids[i]);
+    token_list_deinit(&list);
+}
+
+static void test_word_pieces(void **state)
+{
+    (void)state;
+    struct tokenizer *t = NULL;
+    struct error err = {0};
+    if (open_json(WORDS, &t, &err)) fail_msg("%s", err.text);
+    assert_words(t, "Ov\u00e9r over.", TOKENIZER_ADD_SPECIAL, (const int32_t[]){1, 3, 3, 6, 2}, 5);
+    assert_words(t, "overover overoverx overo", 0, (const int32_t[]){3, 4, 0, 3, 5}, 5);
+    assert_words(t, "ooo overoveroo", 0, (const int32_t[]){0, 0}, 2); /* no beginning; too long */
+    assert_words(t, "[SEP]", 0, (const int32_t[]){7, 8, 9}, 3);
+    assert_words(t, "[SEP]", TOKENIZER_PARSE_SPECIAL, (const int32_t[]){2}, 1);
+    assert_words(t, " \t\x01\u200b", 0, NULL, 0);
+    struct buffer out;
+    buffer_init(&out, 100);
+    tokenizer_decode(t, (const int32_t[]){1, 3, 5, 3, 6, 2}, 6, true, &out);
+    buffer_append_char(&out, '\0');
+    assert_string_equal(out.data, "overo over.");
+    buffer_deinit(&out);
+    tokenizer_close(t);
+}
+
+static void assert_words_refused(const char *from, const char *to, int status, const char *sentence_part)
+{
+    struct buffer bad;
+    const char *at = strstr(WORDS, from);
+    buffer_init(&bad, TEST_FILE_BYTES_MAX);
+    assert_non_null(at);
+    buffer_append(&bad, WORDS, (size_t)(at - WORDS));
+    buffer_append_text(&bad, to);
+    buffer_append_text(&bad, at + strlen(from));
+    assert_refused(bad.data, status, sentence_part);
+    buffer_deinit(&bad);
+}
+
+static void test_word_pieces_refused(void **state)
+{
+    (void)state;
+    assert_words_refused("\"BertPreTokenizer\"", "\"Digits\"", STATUS_UNSUPPORTED, "BertPreTokenizer");
+    assert_words_refused("\"prefix\":\"##\"", "\"prefix\":\"@@\"", STATUS_UNSUPPORTED, "prefix");
+    assert_words_refused("\"prefix\":\"##\"", "\"prefix\":\"\"", STATUS_UNSUPPORTED, "WordPiece");
+    assert_words_refused("\"prefix\":\"##\"", "\"prefix\":\"0123456789abcdefg\"", STATUS_UNSUPPORTED,
+                         "WordPiece");
+    assert_words_refused("\"max_input_chars_per_word\":9", "\"max_input_chars_per_word\":1001",
+                         STATUS_UNSUPPORTED, "1000");
+    assert_words_refused("\"max_input_chars_per_word\":9", "\"max_input_chars_per_word\":0",
+                         STATUS_UNSUPPORTED, "1000");
+    assert_words_refused("\"unk_token\":\"[UNK]\"", "\"unk_token\":\"[unk]\"", STATUS_INVALID, "[unk]");
+    assert_words_refused("\"unk_token\":\"[UNK]\",", "", STATUS_UNSUPPORTED, "unk_token");
+    assert_words_refused("[\"[SEP]\",2]", "[\"[SEP]\",20]", STATUS_UNSUPPORTED, "BertProcessing");
+    assert_words_refused("\"type\":\"WordPiece\",\"unk", "\"type\":\"BPE\",\"unk", STATUS_UNSUPPORTED,
+                         "WordPiece");
+}
+
 static void test_json_cut_off(void **state)
 {
     (void)state;
@@ -319,6 +398,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_refused), cmocka_unit_test(test_json_cut_off),
+        cmocka_unit_test(test_word_pieces),  cmocka_unit_test(test_word_pieces_refused),
         cmocka_unit_test(test_config_names), cmocka_unit_test(test_gguf_byte_level),
         cmocka_unit_test(test_gguf_scores),  cmocka_unit_test(test_gguf_refused),
     };
