@@ -230,7 +230,12 @@ static int check_tool_calls(const struct message *m)
     cJSON_ArrayForEach(call, calls)
     {
         cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+        const cJSON *type = json_field_find(call, "type");
         if (!cJSON_IsObject(call)) return json_field_refuse_type(call, path, "an array of objects", m->err);
+        if (cJSON_IsString(type) && !strcmp(type->valuestring, "custom"))
+            return api_error_invalid(m->err, "unsupported_value", path,
+                                     "%s holds a call of type custom; this server reads calls of functions",
+                                     path);
         if (status == 0 && cJSON_IsObject(function)) status = settle_arguments(m, function);
     }
     return status;

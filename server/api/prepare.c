@@ -49,7 +49,7 @@ static int check_codec(const struct codec *codec, struct params *params, struct 
         return api_error_invalid(err, "unsupported_parameter", untold,
                                  "%s is not supported by this endpoint: its answers have no place for it",
                                  untold);
-    if (codec->tells_pieces) return 0;
+    if (codec->tells_pieces && params->kind == API_CHAT) return 0;
     params->separate_reasoning = false;
     if (!params->uses_tools) return 0;
     return api_error_invalid(err, "unsupported_parameter", "tools",

@@ -76,19 +76,51 @@ static bool any_is_strict(const cJSON *tools)
     return false;
 }
 
+/* The members of {"type": "allowed_tools"}: of its own (Responses), or of an object of that name in it (chat). NULL: the
+ * choice is another one. */
+static const cJSON *find_allowed(const cJSON *choice)
+{
+    if (!is_text(json_field_find(choice, "type"), "allowed_tools")) return NULL;
+    const cJSON *inner = json_field_find(choice, "allowed_tools");
+    return inner ? inner : choice;
+}
+
+/* The model sees all tools, and calls some: what it may call is a matter of the grammar, behind free text, too. */
+static int read_allowed(const cJSON *allowed, const cJSON *tools, struct params *out, struct api_error *err)
+{
+    const cJSON *mode = json_field_find(allowed, "mode"), *list = json_field_find(allowed, "tools"), *tool;
+    out->must_call = is_text(mode, "required");
+    out->strict_calls = true;
+    if ((!out->must_call && !is_text(mode, "auto")) || !cJSON_IsArray(list) || !list->child)
+        return api_error_invalid(err, "invalid_value", "tool_choice",
+                                 "allowed_tools needs a mode (\"auto\" or \"required\") and tools");
+    cJSON_ArrayForEach(tool, list)
+    {
+        const cJSON *function = json_field_find(tool, "function");
+        const char *name = cJSON_GetStringValue(json_field_find(function ? function : tool, "name"));
+        if (!name || !tool_find(tools, name, strlen(name)))
+            return api_error_invalid(err, "invalid_value", "tool_choice",
+                                     "allowed_tools names `%.64s`, which is none of the tools",
+                                     name ? name : "");
+    }
+    return 0;
+}
+
 /* tool_choice, of a request with tools. */
 static int read_choice(const cJSON *choice, const cJSON *tools, struct arena *arena, struct params *out,
                        struct api_error *err)
 {
+    const cJSON *allowed = find_allowed(choice);
     if (!choice || is_text(choice, "auto")) return 0;
+    if (allowed) return read_allowed(allowed, tools, out, err);
     out->must_call = true;
     if (is_text(choice, "required")) return 0;
     const cJSON *name = json_field_find(json_field_find(choice, "function"), "name");
     if (!cJSON_IsObject(choice) || !cJSON_IsString(name))
         return api_error_invalid(
             err, "invalid_value", "tool_choice",
-            "tool_choice must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", "
-            "\"function\": {\"name\": ...}}");
+            "tool_choice must be \"none\", \"auto\", \"required\", {\"type\": \"function\", "
+            "\"function\": {\"name\": ...}} or {\"type\": \"allowed_tools\", ...}");
     if (!tool_find(tools, name->valuestring, strlen(name->valuestring)))
         return api_error_invalid(err, "invalid_value", "tool_choice",
                                  "tool_choice names `%.64s`, which is none of the tools", name->valuestring);
@@ -180,11 +212,13 @@ int tool_params_demand(const struct server *server, const cJSON *body, struct ar
                        struct api_error *err)
 {
     bool has_form = p->form.constraint.kind != CONSTRAINT_NONE;
+    const cJSON *allowed = find_allowed(json_field_find(body, "tool_choice"));
     cJSON *answer = NULL;
     if (!p->must_call && !p->strict_calls && !has_form) return 0;
     int status = p->must_call ? 0 : read_answer_schema(&p->form.constraint, &answer, err);
     const struct tool_demand demand = {.tools = json_field_find(body, "tools"),
                                        .name = p->tool_name,
+                                       .allowed = json_field_find(allowed, "tools"),
                                        .is_parallel = p->parallel_tool_calls,
                                        .behind_trigger = !p->must_call && !has_form,
                                        .answer = answer};

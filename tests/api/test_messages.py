@@ -143,6 +143,8 @@ def test_what_betas_add_is_accepted(server, claude, model):
     ({"temperature": "hot"}, "temperature"),
     ({"tool_choice": {"type": "some"}}, "tool_choice"),
     ({"thinking": True}, "thinking"),
+    ({"tools": [{"name": "f"}]}, "input_schema"),
+    ({"tools": [{"type": "custom", "input_schema": {}}]}, "name"),
     ({"output_format": {"type": "xml"}}, "output_format"),
 ])
 def test_refusals_name_the_field(server, model, change, named):
@@ -151,6 +153,14 @@ def test_refusals_name_the_field(server, model, change, named):
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert named in answer.json()["error"]["message"]
+
+
+def test_what_only_the_service_has_is_told(server, model):
+    body = {"model": model, "max_tokens": 1, "messages": QUESTION, "speed": "fast"}
+    more = {"tools": [{"type": "web_search_20250305", "name": "web_search"}], "mcp_servers": [{"type": "url", "url": "x", "name": "y"}]}
+    assert "x-flashd-warning" not in httpx.post(server.url + "/v1/messages", json=body, timeout=60).headers
+    warning = httpx.post(server.url + "/v1/messages", json={**body, **more}, timeout=60).headers["x-flashd-warning"]
+    assert "web_search_20250305" in warning and "mcp_servers" in warning
 
 
 def test_errors_are_the_clients_own(claude, model):

@@ -98,6 +98,29 @@ def test_what_clients_ask_about_models(llama, model, client):
     assert caught.value.status_code == 404
 
 
+def test_logprobs(server, llama, client, model):
+    """As a chat of OpenAI's has them; of raw text, too."""
+    same = same_chat(client, model, temperature=0, max_tokens=6, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    for stream in (False, True):
+        answer = llama.chat(model=model, messages=QUESTION, options={"temperature": 0, "num_predict": 6}, logprobs=True, top_logprobs=2,
+                            stream=stream)
+        entries = [e for part in (answer if stream else [answer]) for e in part.logprobs or []]
+        assert [(e.token, e.logprob, [t.token for t in e.top_logprobs]) for e in entries] == [
+            (e.token, e.logprob, [t.token for t in e.top_logprobs]) for e in same]
+    for raw, wanted in ((True, 3), (False, 3)):
+        answer = llama.generate(model=model, prompt="One, two,", raw=raw, options={"num_predict": wanted}, logprobs=True)
+        assert len(answer.logprobs) == answer.eval_count
+        answer = llama.generate(model=model, prompt="One, two,", raw=raw, options={"num_predict": 1}, logprobs=False, top_logprobs=None)
+        assert answer.logprobs is None
+
+
+def test_no_limit_of_tokens(server, model):
+    body = {"model": model, "prompt": "One, two,", "raw": True, "stream": False, "stop": [" "]}
+    for most in (0, -1, -2):
+        assert httpx.post(server.url + "/api/generate", json={**body, "options": {"num_predict": most, "stop": [" "]}},
+                          timeout=60).json()["done_reason"] == "stop"
+
+
 def test_version(server):
     assert [int(n) for n in httpx.get(server.url + "/api/version").json()["version"].split(".")] >= [0, 6, 4]
 
@@ -105,7 +128,7 @@ def test_version(server):
 @pytest.mark.parametrize("change, named", [
     ({"options": 5}, "options"), ({"options": {"temperature": "hot"}}, "temperature"), ({"options": {"mirostat": 2}},
                                                                                          "mirostat"),
-    ({"options": {"num_predict": "x"}}, "max_tokens"), ({"format": "xml"}, "format"), ({"think": 5}, "think"),
+    ({"options": {"num_predict": "x"}}, "max_tokens"), ({"top_logprobs": 2}, "top_logprobs"), ({"format": "xml"}, "format"), ({"think": 5}, "think"),
     ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0]"),
     ({"messages": ["x"]}, "messages[0]"),
 ])

@@ -1,4 +1,4 @@
-"""Calls and reasoning in Ollama's /api/chat, with its own client before a scripted model."""
+"""Calls and reasoning in Ollama's /api/chat and /api/generate, with its own client before a scripted model."""
 import ollama
 import pytest
 
@@ -49,8 +49,13 @@ def test_a_round_with_a_tool(thinking):
     assert second.message.content == "It is warm." and second.prompt_eval_count > first.prompt_eval_count
 
 
-def test_generate_calls_nothing(thinking):
+def test_generate_thinks_and_calls_nothing(thinking):
     client, script = thinking
-    script([("weather", SAID)])
+    script([("weather", f"<think>\n{THOUGHT}\n</think>\n\n{TEXT}")])
+    answer = client.generate(model=MODEL, prompt="The weather?")
+    parts = list(client.generate(model=MODEL, prompt="The weather?", stream=True))
+    assert (answer.thinking, answer.response) == (THOUGHT, TEXT)
+    assert ("".join(p.thinking or "" for p in parts), "".join(p.response for p in parts)) == (THOUGHT, TEXT)
+    assert client.generate(model=MODEL, prompt="The weather?", raw=True).response.startswith("<think>")
     with pytest.raises(ollama.ResponseError, match="tools are not supported by this endpoint"):
         client._request_raw("POST", "/api/generate", json={"model": MODEL, "prompt": "The weather?", "tools": TOOLS})

@@ -1,6 +1,7 @@
 """Calls and reasoning in /v1/responses, with OpenAI's own client before a scripted model."""
 import json
 
+import openai
 import pytest
 
 from scripted import scripted_server
@@ -92,12 +93,39 @@ def test_a_round_with_a_tool(thinking):
     assert second.usage.input_tokens == whole.usage.input_tokens > first.usage.input_tokens
 
 
+def test_items_that_are_named(thinking):
+    """item_reference, as clients send that let the server store: what the item itself says."""
+    client, script = thinking
+    script([("20 degrees", "It is warm."), ("weather", SAID)])
+    first = client.responses.create(model=MODEL, input="The weather?", tools=TOOLS)
+    question, call = {"role": "user", "content": "The weather?"}, first.output[2]
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "20 degrees"}
+    named = [{"type": "item_reference", "id": item.id} for item in first.output]
+    items = [item.model_dump(exclude_none=True) for item in first.output]
+    answers = [client.responses.create(model=MODEL, tools=TOOLS, input=[question, *turn, result], store=False)
+               for turn in (named, items)]
+    assert answers[0].output_text == answers[1].output_text == "It is warm."
+    assert answers[0].usage.input_tokens == answers[1].usage.input_tokens > first.usage.input_tokens
+    for name in ("rs_0123456789abcdef01234567_0", "msg_" + "x" * 100 + "_1", "x", answers[0].output[0].id):
+        with pytest.raises(openai.BadRequestError, match="there is no item"):
+            client.responses.create(model=MODEL, input=[question, {"type": "item_reference", "id": name}])
+    with pytest.raises(openai.BadRequestError, match="at most 1024"):
+        client.responses.create(model=MODEL, input=[question, *named[:1] * 1025])
+
+
 def test_an_answer_with_nothing_in_it(thinking):
     client, script = thinking
     script([("weather", "")])
     whole = client.responses.create(model=MODEL, input="The weather?", tools=TOOLS)
     last = list(client.responses.create(model=MODEL, input="The weather?", tools=TOOLS, stream=True))[-1].response
     assert shape(whole) == shape(last) == [("message", "")]
+
+
+def test_tools_that_are_allowed(client, model):
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "ping"}]}
+    response = client.responses.create(model=model, input="The weather?", tools=TOOLS, tool_choice=choice, parallel_tool_calls=False,
+                                       temperature=0, max_output_tokens=60)
+    assert [c.name for c in response.output] == ["ping"]
 
 
 def test_a_call_that_must_come(client, model):

@@ -215,6 +215,25 @@ def test_calls_that_must_come(server, temperature):
     assert name == "ping" and json.loads(arguments) == {}
 
 
+def test_tools_that_are_allowed(server):
+    """The model sees them all and calls some."""
+    def choice(mode, *names):
+        return {"type": "allowed_tools", "allowed_tools": {
+            "mode": mode, "tools": [{"type": "function", "function": {"name": name}} for name in names]}}
+
+    options = dict(messages=[{"role": "user", "content": "Two large pizzas, please."}], tools=[ORDER, PING_ONLY], temperature=0,
+                   max_tokens=300, parallel_tool_calls=False)
+    assert [c[0] for c in both_ways(server, tool_choice=choice("required", "ping"), **options)[2]] == ["ping"]
+    assert both_ways(server, tool_choice=choice("required", "order", "ping"), **options) == both_ways(
+        server, tool_choice="required", **options)
+    prompts = {ask(server, tool_choice=c, **options).usage.prompt_tokens for c in ("auto", choice("auto", "ping"))}
+    assert len(prompts) == 1
+    for bad in (choice("auto"), choice("sometimes", "ping"), choice("auto", "ping", "pong"), {"type": "allowed_tools"}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(server, tool_choice=bad, **options)
+        assert refused.value.param == "tool_choice" and "allowed_tools" in refused.value.message
+
+
 PIZZA = {"type": "json_schema", "json_schema": {"name": "pizza", "schema": {
     "type": "object", "required": ["topping"], "additionalProperties": False, "properties": {
         "topping": {"type": "string", "maxLength": 20}}}}}
@@ -260,6 +279,8 @@ def test_strict_tools_leave_text_alone(server):
     (dict(tool_choice="required", tools=[{"type": "function", "function": {
         "name": "f", "parameters": {"properties": {"a": {"uniqueItems": True, "type": "array"}}}}}]), "tool_choice"),
     (dict(tools=[{"type": "web_search"}]), "tools[0].type"),
+    (dict(messages=[*ASK, {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {
+        "name": "f", "input": "x"}}]}]), "messages[1].tool_calls"),
     (dict(extra_body={"structured_outputs": {"regex": "a+"}}), "structured_outputs.regex"),
     (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name"),
 ])

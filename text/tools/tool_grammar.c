@@ -240,6 +240,18 @@ static const cJSON *function_of(const cJSON *tool)
     return function ? function : tool;
 }
 
+static bool is_allowed(const struct tool_demand *d, const char *name)
+{
+    const cJSON *tool;
+    bool any = !d->allowed;
+    cJSON_ArrayForEach(tool, d->allowed)
+    {
+        const char *allowed = cJSON_GetStringValue(get(function_of(tool), "name"));
+        any = any || (allowed && !strcmp(allowed, name));
+    }
+    return any && (!d->name || !strcmp(d->name, name));
+}
+
 /* The rules of every call that may be made, and in *names what they are called. */
 static int write_calls(struct writer *w, const struct tool_demand *d, const char *begin, const char *rule,
                        bool with_parameters)
@@ -253,7 +265,7 @@ static int write_calls(struct writer *w, const struct tool_demand *d, const char
         const cJSON *function = function_of(tool);
         const char *name = cJSON_GetStringValue(get(function, "name"));
         i++;
-        if (!name || (d->name && strcmp(d->name, name) != 0)) continue;
+        if (!name || !is_allowed(d, name)) continue;
         write_call(w, function, i, begin, rule);
         if (with_parameters && w->format->notation == ARGUMENTS_TAGGED) write_parameters(w, function, i);
         buffer_printf(&names, "%s%s-%d ", count++ ? "| " : "", rule, i);

@@ -13,6 +13,8 @@
 struct tool_demand {
     const struct cJSON *tools;
     const char *name; /* the one function that may be called; NULL: any */
+    const struct cJSON
+        *allowed;     /* objects that name functions, as tools do: no other may be called; NULL: any */
     bool is_parallel; /* more than one call */
     /* The answer's text is free until tool_grammar_trigger, the grammar begins behind it. */
     bool behind_trigger;

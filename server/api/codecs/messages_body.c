@@ -210,10 +210,23 @@ int messages_translate(struct translation *t)
 /* What the service itself would do (its types have a date) is left out; a tool of the client's has a schema. */
 static int read_tool(struct translation *t, cJSON *out, cJSON *tool)
 {
-    const char *name = canonical_text(tool, "name");
+    const char *name = canonical_text(tool, "name"), *type = canonical_text(tool, "type");
     cJSON *schema = cJSON_DetachItemFromObjectCaseSensitive(tool, "input_schema");
     if (schema && name) return canonical_add_tool(t, out, tool, schema);
     cJSON_Delete(schema);
+    if (!type || !strcmp(type, "custom"))
+        return api_error_invalid(t->err, "missing_required_parameter", "tools",
+                                 "tools: a tool needs a name (a string) and an input_schema (an object)");
+    translation_warn(t, "skipped a tool of type %.32s", type);
+    return 0;
+}
+
+/* They would be asked by Anthropic's service. */
+static int skip_mcp_servers(struct translation *t, cJSON *value)
+{
+    if (!cJSON_IsArray(value))
+        return json_field_refuse_type(value, "mcp_servers", "an array of servers", t->err);
+    if (value->child) translation_warn(t, "mcp_servers are not asked");
     return 0;
 }
 
@@ -282,6 +295,8 @@ const struct codec_field messages_fields[] = {
     {.name = "thinking", .read = read_thinking},
     {.name = "output_format", .read = read_output_format},
     {.name = "output_config", .read = read_output_config},
+    {.name = "mcp_servers", .read = skip_mcp_servers},
+    {.name = "speed"}, /* how the service shall run it */
     {.name = "n", .read = canonical_read_n},
     {.name = NULL},
 };

@@ -44,12 +44,18 @@ static void begin_line(struct buffer *out, const struct answer *a, const struct 
     buffer_append_text(out,
                        is_chat(a) ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"response\":");
     buffer_append_json(out, text->data, text->num_bytes);
-    if (!is_chat(a)) return;
     buffer_append(out, members->data, members->num_bytes);
-    buffer_append_char(out, '}');
+    if (is_chat(a)) buffer_append_char(out, '}');
 }
 
 static const struct buffer nothing;
+
+static void append_logprobs(struct buffer *out, const struct logprobs_part *logprobs)
+{
+    if (!logprobs) return;
+    buffer_append_text(out, ",\"logprobs\":");
+    logprobs_append_entries(out, logprobs);
+}
 
 static void append_thinking(struct buffer *members, const char *text, size_t n)
 {
@@ -93,9 +99,10 @@ static void append_end(struct buffer *out, const struct answer *a, const struct 
 
 /* Takes members, and its failure. */
 static void append_line(struct buffer *out, const struct answer *a, const struct buffer *text,
-                        struct buffer *members)
+                        struct buffer *members, const struct logprobs_part *logprobs)
 {
     begin_line(out, a, text, members);
+    append_logprobs(out, logprobs);
     buffer_append_text(out, ",\"done\":false}\n");
     if (buffer_failed(members)) out->failed = true;
     buffer_deinit(members);
@@ -112,7 +119,7 @@ static void close_call(struct buffer *out, struct answer *a)
     append_call(&members, s->call.name, &s->arguments);
     buffer_append_char(&members, ']');
     if (buffer_failed(&s->arguments)) out->failed = true;
-    append_line(out, a, &nothing, &members);
+    append_line(out, a, &nothing, &members, NULL);
 }
 
 static void open_call(struct answer *a, const struct call *call)
@@ -131,18 +138,16 @@ static void append_delta(struct buffer *out, struct answer *a, const struct even
     const struct buffer text = {.data = (char *)e->text, .num_bytes = e->text_bytes};
     struct buffer members;
     buffer_init(&members, ARGUMENTS_BYTES_MAX);
-    bool is_other = e->piece == PIECE_CALL || (e->piece != PIECE_ARGUMENTS && e->text_bytes > 0);
-    if (is_other || e->finish_reason) close_call(out, a);
-    if (e->piece == PIECE_CALL) {
+    bool has_text = e->piece != PIECE_CALL && e->piece != PIECE_ARGUMENTS && e->text_bytes > 0;
+    if (e->piece == PIECE_CALL || has_text || e->finish_reason) close_call(out, a);
+    if (e->piece == PIECE_CALL)
         open_call(a, e->call);
-    } else if (e->piece == PIECE_ARGUMENTS) {
+    else if (e->piece == PIECE_ARGUMENTS)
         buffer_append(&s->arguments, e->text, e->text_bytes);
-    } else if (e->piece == PIECE_REASONING) {
+    else if (e->piece == PIECE_REASONING)
         append_thinking(&members, e->text, e->text_bytes);
-        append_line(out, a, &nothing, &members);
-    } else if (e->text_bytes > 0) {
-        append_line(out, a, &text, &members);
-    }
+    if (has_text || e->logprobs)
+        append_line(out, a, e->piece == PIECE_TEXT ? &text : &nothing, &members, e->logprobs);
     buffer_deinit(&members);
 }
 
@@ -190,11 +195,13 @@ static void collect(const struct pieces *p, struct buffer *text, struct buffer *
 static void append_whole(struct buffer *out, struct answer *a, const struct event *e)
 {
     const struct choice *c = &a->choices[0];
+    const struct logprobs_part part = choice_next_logprobs(c, a->context, INT32_MAX);
     struct buffer text, members;
     buffer_init(&text, ARGUMENTS_BYTES_MAX);
     buffer_init(&members, ARGUMENTS_BYTES_MAX);
     if (c->pieces) collect(c->pieces, &text, &members);
     begin_line(out, a, c->pieces ? &text : &c->ready, &members);
+    append_logprobs(out, a->context->params->logprobs ? &part : NULL);
     append_end(out, a, e->usage);
     if (buffer_failed(&text) || buffer_failed(&members)) out->failed = true;
     buffer_deinit(&text);
@@ -246,6 +253,7 @@ const struct codec codec_ollama_generate = {
     .events = EVENTS,
     .append_error = ollama_append_error,
     .clock = CLOCK,
+    .tells_pieces = true,
     .state_bytes = sizeof(struct stream),
     .forget = forget,
 };

@@ -49,11 +49,11 @@ static int refuse_options(struct translation *t, const cJSON *value)
     return 0;
 }
 
-/* Below zero: as many as there is room for, which is the default. */
+/* Zero and below: as many as there is room for, which is the default. */
 static int read_num_predict(struct translation *t, cJSON *value)
 {
     cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(value, "num_predict");
-    if (item && (!cJSON_IsNumber(item) || item->valuedouble >= 0))
+    if (item && (!cJSON_IsNumber(item) || item->valuedouble > 0))
         return codec_put(t, t->body, "max_tokens", item);
     cJSON_Delete(item);
     return 0;
@@ -160,9 +160,28 @@ static int refuse_images(struct translation *t, cJSON *value)
     return value->child ? refuse_field(t, "images") : 0;
 }
 
+static int refuse_tools(struct translation *t, cJSON *value)
+{
+    if (!value->child) return 0;
+    return api_error_invalid(t->err, "unsupported_parameter", "tools",
+                             "tools are not supported by this endpoint; /api/chat takes them");
+}
+
 static int refuse_context(struct translation *t, cJSON *value)
 {
     return value->child ? refuse_field(t, "context") : 0;
+}
+
+/* A text completion's log probabilities are asked for by how many alternatives there shall be. */
+static int count_logprobs(struct translation *t)
+{
+    bool wanted = false;
+    cJSON *top = cJSON_DetachItemFromObjectCaseSensitive(t->body, "top_logprobs");
+    int status = json_field_bool(t->body, "logprobs", &wanted, t->err);
+    cJSON_DeleteItemFromObjectCaseSensitive(t->body, "logprobs");
+    if (status == 0 && wanted && top && !cJSON_IsNull(top)) return codec_put(t, t->body, "logprobs", top);
+    cJSON_Delete(top);
+    return status == 0 && wanted ? codec_put(t, t->body, "logprobs", cJSON_CreateNumber(0)) : status;
 }
 
 /* A prompt is a user's message, unless it is raw. */
@@ -181,7 +200,7 @@ int ollama_translate_generate(struct translation *t)
     if (instructions && !system) return json_field_refuse_type(instructions, "system", "a string", t->err);
     if (raw) {
         t->kind = API_COMPLETIONS;
-        return 0;
+        return count_logprobs(t);
     }
     cJSON *messages = translation_messages(t);
     if (!messages ||
@@ -209,6 +228,7 @@ const struct codec_field ollama_generate_fields[] = {
     {.name = "template", .read = refuse_template},
     {.name = "images", .read = refuse_images},
     {.name = "context", .read = refuse_context},
+    {.name = "tools", .read = refuse_tools},
     {.name = "messages"},                    /* the prompt becomes them */
     {.name = "n", .read = canonical_read_n}, /* there is one answer */
     {.name = NULL},

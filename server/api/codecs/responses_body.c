@@ -214,6 +214,49 @@ static int add_reasoning_item(const struct place *p, cJSON *messages, const cJSO
     return codec_put(p->t, message, "reasoning_content", cJSON_CreateString(text));
 }
 
+/* The item of that id, of a stored response, whose id it has within its own (response_item_append_id). The caller's; NULL:
+ * there is none. */
+static cJSON *find_stored_item(const struct translation *t, const char *id)
+{
+    const char *begin = strchr(id, '_'), *end = begin ? strchr(begin + 1, '_') : NULL;
+    char name[64];
+    size_t n;
+    if (!end || end - begin > 40) return NULL;
+    snprintf(name, sizeof name, "resp%.*s", (int)(end - begin), begin);
+    char *body = response_store_get(t->server->api->responses, t->api_key_idx, name, RESPONSE_BODY, &n);
+    cJSON *response = body ? cJSON_ParseWithLength(body, n) : NULL, *item, *found = NULL;
+    cJSON *output = cJSON_GetObjectItemCaseSensitive(response, "output");
+    cJSON_ArrayForEach(item, output)
+    {
+        const char *own = canonical_text(item, "id");
+        if (own && !strcmp(own, id)) found = item;
+    }
+    if (found) cJSON_DetachItemViaPointer(output, found);
+    cJSON_Delete(response);
+    free(body);
+    return found;
+}
+
+static int add_item(const struct place *p, cJSON *messages, cJSON *item);
+
+static int add_reference(const struct place *p, cJSON *messages, const cJSON *reference)
+{
+    const char *id = canonical_text(reference, "id");
+    if (!id)
+        return api_error_invalid(p->t->err, "missing_required_parameter", p->path, "%s.id must be a string",
+                                 p->path);
+    cJSON *item = find_stored_item(p->t, id);
+    if (!item)
+        return api_error_invalid(
+            p->t->err, "item_not_found", p->path,
+            "%s: there is no item `%.60s` here; its response was not stored, or newer ones took its place "
+            "(--response-store-bytes). Send the item itself",
+            p->path, id);
+    int status = add_item(p, messages, item);
+    cJSON_Delete(item);
+    return status;
+}
+
 static int add_item(const struct place *p, cJSON *messages, cJSON *item)
 {
     const char *type = canonical_text(item, "type");
@@ -222,17 +265,19 @@ static int add_item(const struct place *p, cJSON *messages, cJSON *item)
     if (!strcmp(type, "function_call")) return add_call_item(p, messages, item);
     if (!strcmp(type, "function_call_output")) return add_output_item(p, messages, item);
     if (!strcmp(type, "reasoning")) return add_reasoning_item(p, messages, item);
+    if (!strcmp(type, "item_reference")) return add_reference(p, messages, item);
     return api_error_invalid(p->t->err, "unsupported_value", p->path,
                              "%s has the type `%.40s`; this server reads message, function_call, "
-                             "function_call_output and reasoning",
+                             "function_call_output, reasoning and item_reference",
                              p->path, type);
 }
 
 static int read_input(struct translation *t, cJSON *value)
 {
+    enum { REFERENCES_MAX = 1024 }; /* each reads a stored response */
     struct place at = {t, "input"};
     cJSON *messages = translation_messages(t), *parts, *item;
-    int i = 0, status = 0;
+    int i = 0, num_references = 0, status = 0;
     if (!messages) return api_error_no_memory(t->err);
     if (cJSON_IsString(value))
         return canonical_add_message(messages, "user", &parts)
@@ -242,6 +287,10 @@ static int read_input(struct translation *t, cJSON *value)
     cJSON_ArrayForEach(item, value)
     {
         snprintf(at.path, sizeof at.path, "input[%d]", i++);
+        num_references += canonical_is(item, "item_reference");
+        if (num_references > REFERENCES_MAX)
+            return api_error_invalid(t->err, "invalid_value", at.path,
+                                     "input must have at most %d item references", (int)REFERENCES_MAX);
         if (status == 0) status = add_item(&at, messages, item);
     }
     return status;

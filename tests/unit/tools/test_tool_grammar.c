@@ -92,6 +92,15 @@ static void calls_behind_a_trigger(void **state)
         accepts(&r, "ping\", \"arguments\": {}}\n</tool_call>\n" HERMES("look", "{\"city\": \"a\"}")));
     assert_false(accepts(&r, HERMES("ping", "{}")));
     tear_down(&r);
+    cJSON *allowed = cJSON_Parse("[{\"type\":\"function\",\"name\":\"ping\"}]");
+    set_up(&r, FORMAT_JSON,
+           (struct tool_demand){.is_parallel = true, .behind_trigger = true, .allowed = allowed});
+    assert_true(accepts(&r, "ping\", \"arguments\": {}}\n</tool_call>\n" HERMES("ping", "{}")));
+    assert_false(
+        accepts(&r, "ping\", \"arguments\": {}}\n</tool_call>\n" HERMES("look", "{\"city\": \"a\"}")));
+    assert_false(accepts(&r, "look\", \"arguments\": {\"city\": \"a\"}}\n</tool_call>"));
+    tear_down(&r);
+    cJSON_Delete(allowed);
     set_up(&r, FORMAT_NUMBERED, (struct tool_demand){.is_parallel = true, .behind_trigger = true});
     assert_string_equal(tool_grammar_trigger(r.format), "<begin>");
     assert_true(accepts(&r, "<call>ping:0<arguments>{}</call><call>ping:1<arguments>{}</call><finish>"));
