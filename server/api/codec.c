@@ -56,26 +56,33 @@ cJSON *translation_messages(struct translation *t)
 static bool is_path_of(const char *path, const char *name)
 {
     size_t n = strlen(name);
-    return !strncmp(path, name, n) && (!path[n] || strchr(".[ ", path[n]));
+    return !strncmp(path, name, n) && (!path[n] || strchr(".[ :", path[n]));
 }
 
 /* name instead of the canonical one at the beginning of text. */
-static void rename_start(char *text, size_t capacity, const struct codec_field *f)
+static void rename_start(char *text, size_t capacity, const char *canonical, const char *name)
 {
     char renamed[sizeof((struct api_error *)NULL)->text];
-    if (!is_path_of(text, f->canonical)) return;
-    snprintf(renamed, sizeof renamed, "%s%s", f->name, text + strlen(f->canonical));
+    if (!is_path_of(text, canonical)) return;
+    snprintf(renamed, sizeof renamed, "%s%s", name, text + strlen(canonical));
     snprintf(text, capacity, "%s", renamed);
+}
+
+/* Whether it was about this member. */
+static bool rename_error(struct api_error *err, const char *canonical, const char *name)
+{
+    if (!canonical || !is_path_of(err->param, canonical)) return false;
+    rename_start(err->param, sizeof err->param, canonical, name);
+    rename_start(err->text, sizeof err->text, canonical, name);
+    return true;
 }
 
 void codec_name_error(const struct codec *codec, struct api_error *err)
 {
-    for (const struct codec_field *f = codec->fields; f && f->name; f++) {
-        if (!f->canonical || !is_path_of(err->param, f->canonical)) continue;
-        rename_start(err->param, sizeof err->param, f);
-        rename_start(err->text, sizeof err->text, f);
-        return;
-    }
+    for (const struct codec_name *n = codec->names; n && n->name; n++)
+        if (rename_error(err, n->canonical, n->name)) return;
+    for (const struct codec_field *f = codec->fields; f && f->name; f++)
+        if (rename_error(err, f->canonical, f->name)) return;
 }
 
 /* ---- events out ---- */

@@ -82,6 +82,8 @@ struct codec {
     bool starts_at_once;                 /* STARTED comes with a stream's head, not with its first token */
     int (*begin)(struct translation *t); /* before the fields are taken; NULL: nothing */
     const struct codec_field *fields;    /* in; ends with a name of NULL. NULL: the body is canonical */
+    const struct codec_name
+        *names; /* of what lies within fields, for refusals; ends with a name of NULL. NULL: none */
     int (*translate)(struct translation *t); /* afterwards, what takes several fields; NULL: nothing */
     append_event *events[NUM_EVENTS];        /* NULL: not told */
     append_failure *append_error;            /* the body of an error; its routes name it, too */
@@ -98,6 +100,11 @@ struct codec_field {
     const char *canonical; /* its name in the canonical body; NULL: read makes of it what it means */
     /* Takes what it needs out of value, which is not in the body any more; NULL: it is dropped. */
     int (*read)(struct translation *t, cJSON *value);
+};
+
+/* What a member of the canonical body is called here; what lies within another stands before it. */
+struct codec_name {
+    const char *name, *canonical;
 };
 
 /* A body on its way to the canonical one. */

@@ -146,6 +146,7 @@ def test_what_betas_add_is_accepted(server, claude, model):
     ({"tools": [{"name": "f"}]}, "input_schema"),
     ({"tools": [{"type": "custom", "input_schema": {}}]}, "name"),
     ({"output_format": {"type": "xml"}}, "output_format"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": {"pattern": "("}}}}, "output_config.format.schema: "),
 ])
 def test_refusals_name_the_field(server, model, change, named):
     body = {"model": model, "max_tokens": 4, "messages": QUESTION, **change}

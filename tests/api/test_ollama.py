@@ -128,7 +128,7 @@ def test_version(server):
 @pytest.mark.parametrize("change, named", [
     ({"options": 5}, "options"), ({"options": {"temperature": "hot"}}, "temperature"), ({"options": {"mirostat": 2}},
                                                                                          "mirostat"),
-    ({"options": {"num_predict": "x"}}, "max_tokens"), ({"top_logprobs": 2}, "top_logprobs"), ({"format": "xml"}, "format"), ({"think": 5}, "think"),
+    ({"options": {"num_predict": "x"}}, "options.num_predict"), ({"format": {"pattern": "("}}, "format: "), ({"top_logprobs": 2}, "top_logprobs"), ({"format": "xml"}, "format"), ({"think": 5}, "think"),
     ({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0]"),
     ({"messages": ["x"]}, "messages[0]"),
 ])

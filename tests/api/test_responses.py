@@ -147,6 +147,9 @@ def test_log_probabilities(client, model):
     ({"temperature": 9}, "temperature"), ({"instructions": 5}, "instructions"), ({"store": "x"}, "store"),
     ({"background": True}, "background"), ({"conversation": "c"}, "conversation"), ({"prompt": {"id": "p"}}, "prompt"),
     ({"previous_response_id": 5}, "previous_response_id"), ({"tools": {}}, "tools"),
+    ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+    ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"pattern": "("}}}}, "text.format.schema"),
+    ({"reasoning": {"effort": 5}}, "reasoning.effort"),
 ])
 def test_refusals_name_the_field(server, model, change, param):
     answer = httpx.post(server.url + "/v1/responses", timeout=60, json={"model": model, "input": "hi", **change})

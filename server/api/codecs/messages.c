@@ -273,6 +273,7 @@ const struct codec codec_messages = {
     .stream_type = EVENT_STREAM_TYPE,
     .kind = API_CHAT,
     .fields = messages_fields,
+    .names = messages_names,
     .translate = messages_translate,
     .events = {[EVENT_STARTED] = append_start,
                [EVENT_DELTA] = append_delta,

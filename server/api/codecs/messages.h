@@ -5,6 +5,7 @@
 #include "server/api/codec.h"
 
 extern const struct codec_field messages_fields[];
+extern const struct codec_name messages_names[];
 /* Of what the fields have left behind. */
 int messages_translate(struct translation *t) must_check;
 

@@ -300,3 +300,10 @@ const struct codec_field messages_fields[] = {
     {.name = "n", .read = canonical_read_n},
     {.name = NULL},
 };
+
+const struct codec_name messages_names[] = {
+    {"output_config.format.schema", "response_format.json_schema.schema"},
+    {"output_config.format", "response_format"},
+    {"output_config.effort", "reasoning_effort"},
+    {NULL, NULL},
+};

@@ -5,6 +5,7 @@
 #include "server/api/codec.h"
 
 extern const struct codec_field ollama_chat_fields[], ollama_generate_fields[];
+extern const struct codec_name ollama_names[];
 int ollama_translate_chat(struct translation *t) must_check;
 int ollama_translate_generate(struct translation *t) must_check;
 

@@ -233,3 +233,10 @@ const struct codec_field ollama_generate_fields[] = {
     {.name = "n", .read = canonical_read_n}, /* there is one answer */
     {.name = NULL},
 };
+
+const struct codec_name ollama_names[] = {
+    {"options.num_predict", "max_tokens"},
+    {"options.repeat_penalty", "repetition_penalty"},
+    {"format", "response_format.json_schema.schema"},
+    {NULL, NULL},
+};

@@ -328,6 +328,7 @@ const struct codec codec_responses = {
     .kind = API_CHAT,
     .begin = responses_begin,
     .fields = responses_fields,
+    .names = responses_names,
     .translate = responses_translate,
     .events = {[EVENT_STARTED] = append_start,
                [EVENT_DELTA] = append_delta,

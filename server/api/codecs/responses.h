@@ -11,6 +11,7 @@ struct responses_request {
 };
 
 extern const struct codec_field responses_fields[];
+extern const struct codec_name responses_names[];
 int responses_begin(struct translation *t) must_check;
 int responses_translate(struct translation *t) must_check;
 

@@ -488,3 +488,12 @@ const struct codec_field responses_fields[] = {
     {.name = "n", .read = canonical_read_n},
     {.name = NULL},
 };
+
+const struct codec_name responses_names[] = {
+    {"text.format.schema", "response_format.json_schema.schema"},
+    {"text.format.name", "response_format.json_schema.name"},
+    {"text.format", "response_format"},
+    {"text.verbosity", "verbosity"},
+    {"reasoning.effort", "reasoning_effort"},
+    {NULL, NULL},
+};
