@@ -16,6 +16,7 @@
 #include "server/http_log.h"
 #include "server/http_metrics.h"
 #include "server/response.h"
+#include "server/router.h"
 #include "server/server.h"
 
 enum { HEAD_BYTES_MAX = 64 * 1024, MESSAGE_BYTES_MAX = 1024, ERROR_BYTES_MAX = 16 * 1024 };
@@ -153,9 +154,10 @@ static void format_message(char message[MESSAGE_BYTES_MAX], const char *format, 
     message[n] = '\0';
 }
 
-/* The protocol's of the route; before there is one, OpenAI's. */
+/* The protocol's of the route; where there is none, that of its neighbours. */
 static append_failure *error_shape_of(const struct http_request *r)
 {
+    if (!r->route && r->x.path) return router_error_shape(r->x.connection->listener->routes, r->x.path);
     return r->route && r->route->append_error ? r->route->append_error : response_append_error;
 }
 

@@ -40,6 +40,21 @@ const struct route *router_find(const struct route *routes, enum http_method met
     return NULL;
 }
 
+append_failure *router_error_shape(const struct route *routes, const char *path)
+{
+    append_failure *shape = NULL;
+    size_t most = 0;
+    for (const struct route *r = routes; r->pattern; r++) {
+        const char *slash = strrchr(r->pattern, '/');
+        size_t n = (size_t)(slash - r->pattern) + 1;
+        if (!strcmp(r->pattern, path)) return r->append_error ? r->append_error : response_append_error;
+        if (n <= most || strncmp(r->pattern, path, n) != 0) continue;
+        most = n;
+        shape = r->append_error;
+    }
+    return shape ? shape : response_append_error;
+}
+
 void router_list_methods(const struct route *routes, const char *path, char text[64])
 {
     static const struct {

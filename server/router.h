@@ -34,6 +34,10 @@ extern const struct route server_routes[];
 const struct route *router_find(const struct route *routes, enum http_method method, const char *path,
                                 size_t plain_bytes, const char **rest, bool *path_exists);
 
+/* The shape of errors about a path that is not served by this method, or not at all: that of a route with this pattern, else of
+ * one that shares most of the path up to a slash. */
+append_failure *router_error_shape(const struct route *routes, const char *path);
+
 /* Writes the methods that path has as an Allow header's value, e.g. "GET, HEAD, OPTIONS". Path "*" means any.
  */
 void router_list_methods(const struct route *routes, const char *path, char text[64]);

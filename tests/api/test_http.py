@@ -118,6 +118,10 @@ def test_unknown_url_and_wrong_method(server):
     assert status(answer) == 405 and split(answer)[0]["allow"] == "POST, OPTIONS"
     answer = ask(server, b"DELETE /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     assert status(answer) == 405 and split(answer)[0]["allow"] == "GET, HEAD, OPTIONS"
+    for path in ("/api/pull", "/api/chat"):
+        assert isinstance(json.loads(split(ask(server, get(path)))[1])["error"], str)
+    for path in ("/v1/messages", "/v1/messages/batches"):
+        assert json.loads(split(ask(server, get(path)))[1])["type"] == "error"
 
 
 @pytest.mark.parametrize("asked, meant", [

@@ -41,6 +41,29 @@ static void expect(enum http_method method, const char *path, void (*handler)(st
     assert_int_equal(got_exists, exists);
 }
 
+static void append_other(struct buffer *out, const struct failure *f)
+{
+    (void)out;
+    (void)f;
+}
+
+static void test_shapes_of_errors(void **state)
+{
+    static const struct route mixed[] = {{HTTP_METHOD_GET, "/v1/a", 0, .handler = endpoint_a},
+                                         {HTTP_METHOD_POST, "/v1/m", 0, endpoint_a, append_other},
+                                         {HTTP_METHOD_POST, "/v1/m/c", 0, endpoint_a, append_other},
+                                         {HTTP_METHOD_POST, "/api/x", 0, endpoint_a, append_other},
+                                         {HTTP_METHOD_GET, "/", 0, .handler = endpoint_a},
+                                         {.pattern = NULL}};
+    static const char *const own[] = {"/", "/v1/a", "/v1/b", "/v1/mm", "/ap", "/nothing", "", "api/x"};
+    static const char *const other[] = {"/v1/m", "/v1/m/", "/v1/m/batches", "/api/", "/api/pull", "/api/x"};
+    (void)state;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        assert_ptr_equal(router_error_shape(mixed, own[i]), response_append_error);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        assert_ptr_equal(router_error_shape(mixed, other[i]), append_other);
+}
+
 static void test_find(void **state)
 {
     (void)state;
@@ -180,9 +203,13 @@ static void test_auth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),        cmocka_unit_test(test_escaped_slashes),
-        cmocka_unit_test(test_suggestions), cmocka_unit_test(test_list),
-        cmocka_unit_test(test_methods),     cmocka_unit_test(test_every_route_but_the_known_ones_needs_a_key),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_shapes_of_errors),
+        cmocka_unit_test(test_escaped_slashes),
+        cmocka_unit_test(test_suggestions),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_every_route_but_the_known_ones_needs_a_key),
         cmocka_unit_test(test_auth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
