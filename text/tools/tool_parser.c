@@ -387,7 +387,9 @@ static bool step_after_arguments(struct tool_parser *p)
     size_t at;
     if (!skip_spaces(p, &at)) return false;
     const struct span rest = {p->held.data + at, p->held.num_bytes - at, .is_whole = false};
-    ssize_t n = match_text(p->format->call_end, rest, NULL);
+    const char *call_end = p->format->call_end, *mark = call_end + strspn(call_end, "}]) \n");
+    ssize_t n = match_text(call_end, rest, NULL);
+    if (n == MATCH_NOT && *mark) n = match_text(mark, rest, NULL); /* a bracket was forgotten */
     if (n == MATCH_MORE && !p->is_whole) return false;
     if (n == MATCH_MORE) n = (ssize_t)rest.num_bytes; /* cut within the mark, which is no text for that */
     if (n >= 0) take(p, at + (size_t)n);

@@ -126,6 +126,14 @@ static void broken(void **state)
           "C(look)A({})E(whole)");
     check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tail",
           "C(look)A({})E(whole)T(}\n</tail)");
+    /* Without the bracket behind the arguments, as small models write it. */
+    check(FORMAT_JSON, "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": 1}\n</tool_call>\nWell.",
+          "C(look)A({\"a\": 1})E(whole)T(Well.)");
+    check(
+        FORMAT_JSON,
+        "<tool_call>\n{\"name\": \"look\", \"arguments\": {}</tool_call>\n<tool_call>\n{\"name\": \"look\", "
+        "\"arguments\": {}}\n</tool_call>",
+        "C(look)A({})E(whole)C(look)A({})E(whole)");
     check(FORMAT_RAW, "<calls><invoke=look><parameter=city>x</parameter>oops",
           "C(look)A({\"city\": \"x\")E(broken)T(oops)");
     check(FORMAT_PYTHON, "<|run|>[look(days=3, note=?)]",
