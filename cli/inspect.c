@@ -71,7 +71,10 @@ static void print_shapes(const struct config *config, const struct model_cost *m
                c->latent.value_dim);
     if (c->num_expert_groups > 1)
         printf("groups        experts of %d of %d\n", c->num_chosen_expert_groups, c->num_expert_groups);
-    printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);
+    if (c->family->is_encoder)
+        printf("positions     learned\n");
+    else
+        printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);
     printf("vocabulary    %d%s\n", c->vocab_size, c->tie_word_embeddings ? ", tied" : "");
     printf("context       %d tokens\n", c->max_position_embeddings);
 }
@@ -137,10 +140,12 @@ static void print_roof(const struct model_cost *m, const struct machine *machine
         return;
     }
     printf("%.1f GB/s read, both measured now\n", machine->bytes_per_second / 1e9);
-    snprintf(what, sizeof what, "decode, 1 stream behind %d tokens", done);
-    print_prediction(m, machine, what, 1, 1, done);
-    snprintf(what, sizeof what, "decode, %d streams behind %d tokens", STREAMS, done);
-    print_prediction(m, machine, what, STREAMS, 1, done);
+    if (!m->config->family->is_encoder) {
+        snprintf(what, sizeof what, "decode, 1 stream behind %d tokens", done);
+        print_prediction(m, machine, what, 1, 1, done);
+        snprintf(what, sizeof what, "decode, %d streams behind %d tokens", STREAMS, done);
+        print_prediction(m, machine, what, STREAMS, 1, done);
+    }
     snprintf(what, sizeof what, "a prompt of %d tokens", prompt);
     print_prediction(m, machine, what, 1, prompt, 0);
 }

@@ -24,7 +24,7 @@ X(TEXT,  load_format, "load-format", "auto", 0, 0, "auto|dummy", "dummy: random 
 X(INT,   max_model_len, "max-model-len", 0, 0, 16777216, "tokens", "longest prompt and answer together; 0: what the model says, or what fits") \
 X(TEXT,  generation_config, "generation-config", "auto", 0, 0, "auto|vllm", "auto: sampling defaults from the model's generation_config.json; vllm: none") \
 X(TEXT,  chat_template, "chat-template", NULL, 0, 0, "file", "Jinja template to use instead of the model's own") \
-X(TEXT,  pooling, "pooling", "auto", 0, 0, "auto|last|mean", "hidden states that an embedding is made of; auto: what the model's files say, else the last token's") \
+X(TEXT,  pooling, "pooling", "auto", 0, 0, "auto|first|last|mean", "hidden states that an embedding is made of; auto: what the model's files say, else the last token's, or the mean of an encoder's") \
 X(TEXT,  rerank_template, "rerank-template", "auto", 0, 0, "file", "how /v1/rerank asks about a pair: a text with {query} and {document}, perhaps {instruction}, that yes or no answers; auto: as Qwen3-Reranker was trained, where the model's file or name says reranker; off: not at all") \
 X(INT,   seed, "seed", -1, -1, 9223372036854775807LL, "number", "seeds requests that bring no seed of their own; -1: another at each start, which is logged") \
 SECTION("Device and memory") \
@@ -33,7 +33,7 @@ X(INT,   threads, "threads", 0, 0, 1024, "threads", "CPU device: compute threads
 X(TEXT,  cpu_isa, "cpu-isa", "auto", 0, 0, "auto|portable|avx2|avxvnni|avx512|avx512vnni|amx", "CPU device: instruction set; portable is the f32 reference") \
 X(INT,   cuda_device, "cuda-device", 0, 0, 255, "ordinal", "CUDA device: which GPU") \
 X(TEXT,  cuda_path, "cuda-path", "auto", 0, 0, "auto|portable", "CUDA device: portable: the kernels that every GPU from sm_80 on runs, on a Hopper, too") \
-X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32|fp8|int8", "element type of the K/V cache; auto: bf16; fp8: e4m3; f32 and int8: CPU only") \
+X(TEXT,  kv_cache_dtype, "kv-cache-dtype", "auto", 0, 0, "auto|bf16|f32|fp8|int8", "element type of the K/V cache; auto: bf16, of encoders f32; fp8: e4m3; f32 and int8: CPU only") \
 X(BYTES, kv_cache_memory_bytes, "kv-cache-memory-bytes", 0, 0, 1LL << 46, "bytes", "K/V cache size; 0: a CPU takes what max-num-seqs sequences of typical length need, a GPU what is left") \
 X(REAL,  gpu_memory_utilization, "gpu-memory-utilization", 0.92, 0.05, 1.0, "ratio", "share of the GPU's memory that flashd may use") \
 X(INT,   block_size, "block-size", 16, 16, 16, "tokens", "tokens in a K/V block (16 is what the kernels are made for)") \

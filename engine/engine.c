@@ -75,12 +75,13 @@ static int create_scheduler(struct engine *e, struct error *err)
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .prefill_decode_equal = model_device(e->model)->prefill_decode_equal,
         .decode_runs = e->options.decode_runs,
+        .whole_prompts = e->options.whole_prompts,
         .model_key = key,
         .model_key_bytes = (size_t)key_bytes,
     };
     int status = scheduler_create(&options, &e->scheduler, err);
     if (status) return status;
-    return step_builder_create(&e->limits, &e->builder, err);
+    return step_builder_create(&e->limits, e->options.whole_prompts, &e->builder, err);
 }
 
 static int create_arrays(struct engine *e)

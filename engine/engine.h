@@ -30,6 +30,7 @@ struct engine_options {
     double target_us;           /* that a step with decoding sequences may take; 0: any */
     bool enable_prefix_caching;
     bool decode_runs;     /* scheduler.h */
+    bool whole_prompts;   /* scheduler.h; their tokens see each other */
     bool leaves_requests; /* when the device fails: another engine takes over */
     enum dtype kv_dtype;
     struct energy_meter *energy_meter; /* stays the caller's; NULL: nothing is measured */

@@ -61,6 +61,8 @@ static const char *input_problem(const struct engine *e, const struct request_sl
         return "prompt and answer together exceed the model's context";
     if (input->num_logprob_ids < 0 || input->num_logprob_ids > TOP_LOGPROBS_MAX)
         return "too many log probabilities are wanted";
+    if (e->options.whole_prompts && (!input->pooling || input->pooling == POOLING_LOGITS))
+        return "the model makes embeddings and nothing else";
     return input->pooling ? pooling_problem(e, input) : NULL;
 }
 

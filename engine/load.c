@@ -51,6 +51,7 @@ static enum pooling choose_pooling(const struct config *config, const struct mod
 {
     if (c->hidden_size > ROW_FLOATS_MAX) return POOLING_NONE;
     if (!strcmp(config->pooling, "auto")) return c->pooling;
+    if (!strcmp(config->pooling, "first")) return POOLING_FIRST;
     return !strcmp(config->pooling, "mean") ? POOLING_MEAN : POOLING_LAST;
 }
 
@@ -61,6 +62,7 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     facts->hidden_size = c->hidden_size;
     facts->pooling = choose_pooling(config, c);
     facts->is_reranker = c->is_reranker;
+    facts->is_encoder = c->family->is_encoder;
     copy_text(facts->family, sizeof facts->family, family_name(c->family));
     facts->vocab_size = c->vocab_size;
     facts->num_eos_ids = c->num_eos_ids;
@@ -88,6 +90,8 @@ static int choose_limits(struct load *load, struct error *err)
                                     : gpu                          ? gpu_batched_tokens(c)
                                                                    : CPU_BATCHED_TOKENS;
     facts->max_num_batched_tokens = max_of(facts->max_num_batched_tokens, facts->max_num_seqs);
+    if (c->family->is_encoder) /* whose texts are computed in one step */
+        facts->max_num_batched_tokens = max_of(facts->max_num_batched_tokens, facts->max_model_len);
     int32_t num_queued = config->max_queued_requests ? (int32_t)config->max_queued_requests : QUEUED_MAX;
     facts->num_slots = facts->max_num_seqs + num_queued;
     facts->block_size = BLOCK_SIZE;
@@ -156,15 +160,17 @@ static struct engine_options engine_options_of(const struct load *load)
         .max_model_len = load->facts.max_model_len,
         .max_num_seqs = load->facts.max_num_seqs,
         .max_num_batched_tokens = load->facts.max_num_batched_tokens,
-        .max_num_logits = max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
+        .max_num_logits = load->facts.is_encoder ? load->facts.max_num_batched_tokens /* all may be pooled */
+                                                 : max_of(load->facts.max_num_seqs, LOGIT_ROWS_MIN),
         .kv_layout = load->kv_layout,
         .num_blocks = load->facts.num_blocks,
         .num_states = load->num_states,
         .num_host_blocks = load->num_host_blocks,
         .kv_block_bytes = load->kv_block_bytes,
         .target_us = target_us(load),
-        .enable_prefix_caching =
-            load->config->enable_prefix_caching && (!has_states(load) || load->num_states > 0),
+        .enable_prefix_caching = load->config->enable_prefix_caching &&
+                                 (!has_states(load) || load->num_states > 0) && !load->facts.is_encoder,
+        .whole_prompts = load->facts.is_encoder,
         .decode_runs = !has_states(load),
         .leaves_requests = load->leaves_requests,
         .kv_dtype = load->kv_dtype,
@@ -205,6 +211,7 @@ static int choose_kv_dtype(struct load *load, struct error *err)
 {
     const char *name = load->config->kv_cache_dtype;
     load->kv_dtype = kv_dtype_of(name);
+    if (load->facts.is_encoder && !strcmp(name, "auto")) load->kv_dtype = DTYPE_F32; /* of one step */
     if (load->kv_dtype != DTYPE_BF16 && !load->device->kv_any_dtype)
         return error_set(err, STATUS_UNSUPPORTED, "--kv-cache-dtype %s is for the CPU device", name);
     return STATUS_OK;

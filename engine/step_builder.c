@@ -31,6 +31,10 @@ struct step_builder {
     int32_t table_stride;
     struct request_sampling *requests; /* [num_batch_slots] */
     struct step_buffer buffers[2];
+    /* Of sequences whose tokens see each other, all alike: [max_model_len], its tiles, [num_seqs]; NULL: causal */
+    struct mask_rows *keys;
+    struct mask_tile *tiles;
+    struct sequence_mask *masks;
 };
 
 static int buffer_create(struct step_buffer *buf, const struct step_limits *limits, int32_t stride)
@@ -75,7 +79,23 @@ static void buffer_destroy(struct step_buffer *buf)
     free(buf->sample);
 }
 
-int step_builder_create(const struct step_limits *limits, struct step_builder **out, struct error *err)
+static int create_masks(struct step_builder *b)
+{
+    const int32_t num_keys = b->limits.max_model_len;
+    b->keys = calloc((size_t)num_keys, sizeof *b->keys);
+    b->tiles = calloc((size_t)mask_num_tiles(num_keys), sizeof *b->tiles);
+    b->masks = calloc((size_t)b->limits.num_seqs, sizeof *b->masks);
+    if (!b->keys || !b->tiles || !b->masks) return STATUS_NO_MEMORY;
+    mask_causal(b->keys, num_keys);
+    mask_join(b->keys, 0, num_keys);
+    mask_fill_tiles(b->keys, num_keys, b->tiles);
+    for (int32_t s = 0; s < b->limits.num_seqs; s++) b->masks[s] = (struct sequence_mask){b->keys, b->tiles};
+    for (size_t i = 0; i < array_length(b->buffers); i++) b->buffers[i].step.masks = b->masks;
+    return STATUS_OK;
+}
+
+int step_builder_create(const struct step_limits *limits, bool both_sides, struct step_builder **out,
+                        struct error *err)
 {
     assert_always(limits->num_steps_in_flight >= 1 && limits->num_steps_in_flight <= 2);
     assert_always(limits->num_kv_groups >= 1);
@@ -89,6 +109,7 @@ int step_builder_create(const struct step_limits *limits, struct step_builder **
     }
     for (int i = 0; !status && i < limits->num_steps_in_flight; i++)
         status = buffer_create(&b->buffers[i], limits, b->table_stride);
+    if (!status && both_sides) status = create_masks(b);
     if (status) {
         step_builder_destroy(b);
         return error_set(err, status, "no memory for the arrays of a step of %d tokens", limits->num_tokens);
@@ -102,6 +123,9 @@ void step_builder_destroy(struct step_builder *b)
     if (!b) return;
     for (size_t i = 0; i < array_length(b->buffers); i++) buffer_destroy(&b->buffers[i]);
     free(b->requests);
+    free(b->keys);
+    free(b->tiles);
+    free(b->masks);
     free(b);
 }
 
@@ -142,9 +166,9 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
         .num_logprob_ids = input->num_logprob_ids,
         .logprob_ids = sampling->logprob_ids,
     };
-    if (input->pooling == POOLING_LAST || input->pooling == POOLING_MEAN) {
-        sampling->params.pool_end = input->num_prompt_tokens;
-        sampling->params.pool_begin = input->pooling == POOLING_MEAN ? 0 : input->num_prompt_tokens - 1;
+    if (input->pooling && input->pooling != POOLING_LOGITS) {
+        sampling->params.pool_begin = pooling_begin(input->pooling, input->num_prompt_tokens);
+        sampling->params.pool_end = pooling_end(input->pooling, input->num_prompt_tokens);
     }
 }
 

@@ -35,6 +35,7 @@ enum { LINEAR_PARTS_MAX = 3 };
 enum linear_kind {
     LINEAR_PLAIN,   /* parts are stacked: N = sum of rows (q, k, v in one; or a single matrix) */
     LINEAR_GATE_UP, /* exactly two parts of equal shape, gate then up; for linear_gated only */
+    LINEAR_UP,      /* one part, whose results become what gate makes of them; for linear_gated only */
 };
 
 /* What a gate becomes before up is multiplied by it. */
@@ -42,6 +43,7 @@ enum gate_function {
     GATE_SILU,
     GATE_GELU_TANH,     /* GELU by its approximation with tanh */
     GATE_CLAMPED_SWISH, /* gpt-oss: gate up to 7 becomes gate / (1 + e^(-1.702 gate)), up within -7 to 7 plus 1 */
+    GATE_GELU,          /* GELU itself */
     GATE_FUNCTION_COUNT
 };
 
@@ -52,7 +54,7 @@ struct linear_desc {
     struct weight_view parts[LINEAR_PARTS_MAX];
     struct weight_view
         biases[LINEAR_PARTS_MAX]; /* vectors of the part's N (weight_view.h); data NULL: none */
-    enum gate_function gate;      /* LINEAR_GATE_UP */
+    enum gate_function gate;      /* LINEAR_GATE_UP, LINEAR_UP */
     bool
         quantise_input; /* the model was made for rows of x that are quantised as its e4m3 weights are; a device may
                             take them as they are */
@@ -172,6 +174,9 @@ struct norm_args {
     float delta_scale; /* what delta is multiplied by as it is added, 1 if by nothing */
     float eps;
     int32_t hidden_size;
+    /* Where the device has embed_positions: LayerNorm, (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, in the place of
+     * RMSNorm, and x itself becomes that; NULL: RMSNorm. */
+    const float *bias;
 };
 
 /* A layer's step between the QKV product and attention: shapes, which all layers share, and what is its own.
@@ -328,6 +333,10 @@ struct kernel_table {
     void (*embed)(struct device *d, const struct batch *b, void *out, const struct linear *table,
                   float scale);
 
+    /* x[T][H] (res) += table[positions] (f32). NULL where the device has not what encoders need: this, norms with a bias,
+     * LINEAR_UP. */
+    void (*embed_positions)(struct device *d, const struct batch *b, void *x, const float *table);
+
     /* out[R] = x[logit_rows], rows of row_bytes, a multiple of 8 on a GPU. What comes after attention in the
      * last layer is computed for these rows alone: nothing reads the others. */
     void (*pick_logit_rows)(struct device *d, const struct batch *b, void *out, const void *x,
@@ -344,7 +353,8 @@ struct kernel_table {
      * rows, and those behind T may be read and overwritten. */
     void (*linear)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                    const struct linear *w);
-    /* out[T][N/2] (act) = gate_function(gate) * up, for LINEAR_GATE_UP. */
+    /* out[T][N/2] (act) = gate_function(gate) * up, for LINEAR_GATE_UP; out[T][N] = gate_function(x W^T + bias), for
+     * LINEAR_UP. */
     void (*linear_gated)(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
                          const struct linear *w);
 

@@ -19,8 +19,9 @@ struct link_facts {
     int32_t vocab_size; /* the width of the logits */
     int32_t hidden_size;
     enum pooling
-        pooling; /* of an embedding, LAST or MEAN; NONE: the model's files ask for one that there is not */
+        pooling; /* of an embedding, FIRST, LAST or MEAN; NONE: the model's files ask for one that there is not */
     bool is_reranker; /* the model's file says so */
+    bool is_encoder;  /* it makes embeddings and nothing else */
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids;
     struct generation_defaults generation;
     /* the engine's: what the options left open is decided */

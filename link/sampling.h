@@ -48,7 +48,19 @@ enum pooling {
     POOLING_LAST,   /* the hidden state of the prompt's last token */
     POOLING_MEAN,   /* the mean of all the prompt's; summed in the order of positions, in double */
     POOLING_LOGITS, /* the logits behind the prompt, of a few tokens */
+    POOLING_FIRST,  /* the hidden state of the first token */
 };
+
+/* Which rows of a prompt it takes: [begin, end). */
+static inline int32_t pooling_begin(enum pooling pooling, int32_t num_prompt)
+{
+    return pooling == POOLING_MEAN || pooling == POOLING_FIRST ? 0 : num_prompt - 1;
+}
+
+static inline int32_t pooling_end(enum pooling pooling, int32_t num_prompt)
+{
+    return pooling == POOLING_FIRST ? 1 : num_prompt;
+}
 
 enum {
     ROW_FLOATS_MAX = 16384, /* the widest row: no hidden size is larger */

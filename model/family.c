@@ -210,6 +210,17 @@ static const struct family families[] = {
     .norm_eps = 1e-5
     {.names = {"llama4", "Llama4ForCausalLM", "llama4_text"}, LLAMA_4},
     {.names = {NULL, "Llama4ForConditionalGeneration", "llama4"}, .is_in_text_config = true, LLAMA_4},
+    {
+        .names = {NULL, "BertModel", "bert"}, /* BGE, E5, GTE, MiniLM */
+        .is_encoder = true,
+        .hf_layers = "encoder.layer",
+        .weight_changes = bert_weights,
+        .gate = GATE_GELU,
+        .unrotated_layer_period = 1,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 512,
+        .norm_eps = 1e-12,
+    },
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -221,7 +232,9 @@ static const struct other_family {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"granitemoe", "GraniteMoeForCausalLM", "granitemoe"}, "a mixture of experts"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
-    {{"bert", "BertModel", "bert"}, "attention to both sides"},
+    {{NULL, "XLMRobertaModel", "xlm-roberta"}, "a tokenizer of the unigram kind"},
+    {{"nomic-bert", "NomicBertModel", "nomic_bert"}, "an encoder that rotates, with a gated MLP"},
+    {{"modern-bert", "ModernBertModel", "modernbert"}, "an encoder that rotates, with a gated MLP"},
 };
 
 static bool is_name(const char *own, const char *name, size_t num_bytes)

@@ -1,7 +1,7 @@
 /* family.h - what a model's name means: one row a family, for GGUF files and Hugging Face directories alike.
  *
  * A file tells one model's facts: sizes, theta, a window. What its class computes with them stands in none;
- * the readers (gguf_config.h, hf_config.h) take it from here. All families with a row are decoders: RMSNorm
+ * the readers (gguf_config.h, hf_config.h) take it from here. Families with a row are decoders, but for is_encoder: RMSNorm
  * around attention and MLP, grouped-query attention or a state, a gated MLP or experts that are one; forward.c is one for all. One
  * more is a row, and a table of changes if it names its weights in its own way. Read-only. Thread: any. */
 #ifndef MODEL_FAMILY_H
@@ -34,7 +34,11 @@ enum window_rule {
 /* Where nothing is said: false, 0, NULL, and 1 of what multiplies. */
 struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
-    bool is_in_text_config;             /* its config.json has the text model's in an object of its own */
+    /* All tokens of a text see each other, so that they are computed in one step and nothing is generated; LayerNorm with a
+     * bias behind the embedding, attention and MLP, learned positions, an MLP without a gate. */
+    bool is_encoder;
+    const char *hf_layers;  /* what a layer's number follows in a directory; NULL: "layers" */
+    bool is_in_text_config; /* its config.json has the text model's in an object of its own */
     const struct weight_change *weight_changes; /* NULL: none */
     const struct weight_change
         *stacked_changes; /* of a directory with all experts in one tensor; NULL: it has no names for them */

@@ -58,6 +58,7 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
     struct tail t = {ROWS_TOKENS, m->residual, m->attended};
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
+    if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
     for (int32_t i = 0; i <= last; i++) {
         const struct layer *layer = &m->layers[i];
         /* the MLP's output of the layer before is added where the sum is needed next: in the norm */

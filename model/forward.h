@@ -29,6 +29,8 @@ struct model {
     struct layer *layers;
     struct norm_args output_norm;
     float embedding_scale;
+    const float
+        *positions; /* of an encoder, device memory [max_model_len][H]: what is added to embeddings; NULL */
     struct linear *embedding, *lm_head; /* one and the same when tied */
     struct kv_pool *kv_pool;
     struct batch *batch; /* of the step begun last */

@@ -27,10 +27,12 @@ static int find_family(struct json_reader *r, struct model_config *c)
 /* Of the MLP's gate, under each name that a class has for it. */
 static int check_activation(struct json_reader *r, const struct family *family)
 {
-    static const char *const
-        keys[] = {"hidden_act", "hidden_activation"},
-        *const names[] = {
-            [GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh", [GATE_CLAMPED_SWISH] = "silu"};
+    static const char *const keys[] = {"hidden_act", "hidden_activation"}, *const names[] = {
+                                                                               [GATE_SILU] = "silu",
+                                                                               [GATE_GELU_TANH] =
+                                                                                   "gelu_pytorch_tanh",
+                                                                               [GATE_CLAMPED_SWISH] = "silu",
+                                                                               [GATE_GELU] = "gelu"};
     for (size_t i = 0; i < array_length(keys); i++) {
         const char *own = names[family->gate], *act = json_text(r, keys[i], own);
         if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
@@ -50,7 +52,8 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
 {
     static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "attn_logit_softcapping",
                                                  "final_logit_softcapping"},
-                             *const must_be_false[] = {"mlp_bias", "use_bidirectional_attention"};
+                             *const must_be_false[] = {"mlp_bias", "use_bidirectional_attention",
+                                                       "is_decoder", "add_cross_attention"};
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
     for (size_t i = begin; i < end; i++)
@@ -102,6 +105,20 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->qkv_bias = family->qkv_bias || attention_bias;
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;
+}
+
+/* What only encoders have. */
+static int read_encoder(struct json_reader *r, struct model_config *c)
+{
+    const char *positions = json_text(r, "position_embedding_type", "absolute");
+    if (!c->family->is_encoder) return STATUS_OK;
+    c->rms_norm_eps = (float)json_real(r, "layer_norm_eps", c->family->norm_eps, 0, 1);
+    c->num_position_rows = c->max_position_embeddings;
+    c->num_type_rows = size_of(r, "type_vocab_size", 2);
+    if (!strcmp(positions, "absolute")) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: position_embedding_type \"%s\" is not supported; \"absolute\" is", r->path,
+                     printable_from(positions, strlen(positions)).text);
 }
 
 /* In the place of K/V heads. */
@@ -603,7 +620,8 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_shape(r, c);
     read_multipliers(r, c);
     if (r->status) return r->status;
-    status = read_latent(r, c);
+    status = read_encoder(r, c);
+    if (!status) status = read_latent(r, c);
     if (status) return status;
     model_config_take_family(c);
     if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
@@ -637,6 +655,15 @@ static int read_config(struct json_reader *r, struct model_config *c)
     return STATUS_OK;
 }
 
+/* How one is made, and of how long a text. */
+static void take_embedding(const char *directory, struct model_config *c)
+{
+    const bool is_encoder = c->family->is_encoder;
+    const int64_t longest = is_encoder ? pooling_config_longest_hf(directory) : 0;
+    c->pooling = pooling_config_read_hf(directory, is_encoder ? POOLING_MEAN : POOLING_LAST);
+    if (longest > 0 && longest < c->max_position_embeddings) c->max_position_embeddings = (int32_t)longest;
+}
+
 int hf_config_read(const char *directory, struct model_config *config, struct generation_defaults *defaults,
                    struct error *err)
 {
@@ -651,6 +678,6 @@ int hf_config_read(const char *directory, struct model_config *config, struct ge
     struct json_reader r = {.object = root, .path = path, .err = err};
     status = read_config(&r, config);
     cJSON_Delete(root);
-    config->pooling = pooling_config_read_hf(directory);
+    if (!status) take_embedding(directory, config);
     return status ? status : read_generation_config(directory, config, defaults, err);
 }

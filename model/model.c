@@ -85,6 +85,13 @@ static const float *create_norm(struct builder *b, enum weight_role role, int32_
     return create_vector(b, role, layer, b->m->config.norm_offset, scale);
 }
 
+/* Of an encoder, whose norms are of sums. */
+static void create_layer_norm(struct builder *b, enum weight_role role, int32_t layer, struct norm_args *norm)
+{
+    norm->weight = create_vector(b, role, layer, 0, 1);
+    norm->bias = create_vector(b, (enum weight_role)(role + 1), layer, 0, 1);
+}
+
 /* A norm without a weight is a norm of ones. Behind a rotation it gives what it gives before: lengths stay. */
 static const float *create_ones(struct builder *b)
 {
@@ -161,6 +168,7 @@ static struct linear *create_down(struct builder *b, int32_t layer)
     const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
     add_part(b, &desc, WEIGHT_DOWN, layer);
+    desc.biases[0] = find_weight(b, WEIGHT_DOWN_BIAS, layer);
     return create_linear(b, &desc, c->hidden_size, c->intermediate_size);
 }
 
@@ -182,6 +190,15 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
+}
+
+static struct linear *create_up(struct builder *b, int32_t layer)
+{
+    const struct model_config *c = &b->m->config;
+    struct linear_desc desc = {.kind = LINEAR_UP, .gate = c->family->gate};
+    add_part(b, &desc, WEIGHT_UP, layer);
+    desc.biases[0] = find_weight(b, WEIGHT_UP_BIAS, layer);
+    return create_linear(b, &desc, c->intermediate_size, c->hidden_size);
 }
 
 /* ---- experts ---- */
@@ -337,15 +354,29 @@ static void create_attention_layer(struct builder *b, int32_t i)
     layer->o = create_o(b, i);
 }
 
+/* A layer's last norm is where the next one begins. An encoder's first one is that of the embedding. */
+static void create_norms(struct builder *b, int32_t i)
+{
+    struct model *m = b->m;
+    struct layer *layer = &m->layers[i];
+    struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
+    if (m->config.family->is_encoder) {
+        if (i == 0) create_layer_norm(b, WEIGHT_EMBEDDING_NORM, 0, &layer->attention_norm);
+        create_layer_norm(b, WEIGHT_ATTENTION_POST_NORM, i, &layer->mlp_norm);
+        create_layer_norm(b, WEIGHT_MLP_POST_NORM, i, next);
+        return;
+    }
+    layer->attention_norm.weight = create_norm(b, WEIGHT_ATTENTION_NORM, i, 1);
+    layer->mlp_norm.weight = create_norm(b, WEIGHT_MLP_NORM, i, 1);
+    layer->mlp_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1);
+    next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
+}
+
 static void create_layer(struct builder *b, int32_t i)
 {
     struct model *m = b->m;
     struct layer *layer = &m->layers[i];
-    layer->attention_norm.weight = create_norm(b, WEIGHT_ATTENTION_NORM, i, 1);
-    layer->mlp_norm.weight = create_norm(b, WEIGHT_MLP_NORM, i, 1);
-    layer->mlp_norm.delta_weight = create_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1);
-    struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
-    next->delta_weight = create_norm(b, WEIGHT_MLP_POST_NORM, i, 1);
+    create_norms(b, i);
     if (bit_set_has(m->config.stateful_layers, (size_t)i))
         create_state_layer(b, i);
     else
@@ -354,7 +385,7 @@ static void create_layer(struct builder *b, int32_t i)
         layer->moe = create_moe(b, i);
         return;
     }
-    layer->gate_up = create_gate_up(b, i);
+    layer->gate_up = m->config.family->is_encoder ? create_up(b, i) : create_gate_up(b, i);
     layer->down = create_down(b, i);
 }
 
@@ -371,6 +402,27 @@ static void create_embedding_and_lm_head(struct builder *b)
         (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true, .softcap = m->config.logit_softcap};
     add_part(b, &desc, WEIGHT_LM_HEAD, 0);
     m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
+}
+
+/* Learned ones, each with what token type 0 adds, as there is no other. */
+static const float *create_positions(struct builder *b)
+{
+    const int64_t h = b->m->config.hidden_size;
+    const struct weight_view rows = find_weight(b, WEIGHT_POSITION_EMBEDDING, 0),
+                             types = find_weight(b, WEIGHT_TYPE_EMBEDDING, 0);
+    if (b->status) return NULL;
+    float *table = alloc(b, (uint64_t)b->limits->max_model_len, (uint64_t)h * sizeof *table, "positions");
+    float *row = malloc(2 * (size_t)h * sizeof *row);
+    if (!row && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for positions");
+    if (!b->status) dtype_row_to_f32(types.dtype, types.data, h, row + h);
+    for (int32_t i = 0; i < b->limits->max_model_len && !b->status; i++) {
+        const size_t row_bytes = dtype_row_bytes(rows.dtype, (uint64_t)h);
+        dtype_row_to_f32(rows.dtype, (const char *)rows.data + (size_t)i * row_bytes, h, row);
+        for (int64_t j = 0; j < h; j++) row[j] += row[h + j];
+        upload(b, table + i * h, row, (size_t)h * sizeof *row, "positions");
+    }
+    free(row);
+    return table;
 }
 
 /* ---- rotation ---- */
@@ -508,6 +560,17 @@ static void prepare_device(struct builder *b)
     free(attention);
 }
 
+/* Before anything is made for one: what a device without one would leave out is in several operations. */
+static void check_encoder(struct builder *b)
+{
+    struct device *d = b->m->device;
+    if (!b->m->config.family->is_encoder || (d->ops->embed_positions && d->takes_masks)) return;
+    b->status = error_set(b->err, STATUS_UNSUPPORTED,
+                          "the device %s has no LayerNorm, no learned positions and no attention to both "
+                          "sides: a %s is computed on the CPU (--device cpu)",
+                          d->name, family_name(b->m->config.family));
+}
+
 static void create_weights(struct builder *b)
 {
     struct model *m = b->m;
@@ -521,7 +584,10 @@ static void create_weights(struct builder *b)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
     }
     /* what logits are multiplied by is in their norm */
-    m->output_norm.weight = create_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale);
+    if (m->config.family->is_encoder)
+        m->positions = create_positions(b);
+    else
+        m->output_norm.weight = create_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale);
     if (!b->status) b->status = m->device->ops->weights_done(m->device, b->err);
     if (!b->status && b->all_copied) model_files_drop_weights(b->files);
 }
@@ -552,7 +618,8 @@ int model_create(struct device *device, const struct model_files *files, const s
                         .progress_context = context,
                         .err = err,
                         .all_copied = true};
-    prepare_device(&b);
+    check_encoder(&b);
+    if (!b.status) prepare_device(&b);
     create_activations(&b);
     if (!b.status) create_weights(&b);
     if (b.status)

@@ -50,6 +50,7 @@ void model_config_take_family(struct model_config *c)
 {
     const struct family *f = c->family;
     c->qk_norm = f->qk_norm;
+    if (f->is_encoder) c->tie_word_embeddings = true; /* there is no head */
     if (f->scaled_embeddings) c->embedding_scale = (float)sqrt((double)c->hidden_size);
     if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
 }
@@ -216,6 +217,16 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         int status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
         if (status) return status;
     }
+    for (size_t i = 0; i < 2 && c->family->is_encoder; i++) {
+        int status =
+            i == 0
+                ? check_range(source, "number of rows of positions", c->num_position_rows, POSITIONS_MAX, err)
+                : check_range(source, "number of token types", c->num_type_rows, POSITIONS_MAX, err);
+        if (status) return status;
+    }
+    if (c->family->is_encoder && c->num_position_rows < c->max_position_embeddings)
+        return error_set(err, STATUS_INVALID, "%s: there are %d rows of positions for %d positions", source,
+                         c->num_position_rows, c->max_position_embeddings);
     int status = c->num_experts ? check_experts(c, source, err) : STATUS_OK;
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);

@@ -37,6 +37,8 @@ struct model_config {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
+    int32_t num_position_rows,
+        num_type_rows; /* of an encoder's tables, the former >= max_position_embeddings */
     /* of sparse_layers: each token has num_chosen_experts of num_experts, and the shared one */
     int32_t num_experts, num_chosen_experts, expert_intermediate_size, shared_intermediate_size;
     int32_t num_expert_groups, num_chosen_expert_groups; /* device.h: moe_desc; 1: none */
@@ -69,8 +71,9 @@ struct model_config {
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids; /* of config, generation_config, tokenizer, and by name */
     int32_t bos_id;                            /* -1: none */
     struct quantisation quantisation;          /* of a directory's matrices */
-    enum pooling pooling; /* how an embedding is made, LAST or MEAN; NONE: in a way that is not known here */
-    bool is_reranker;     /* the file says so */
+    enum pooling
+        pooling; /* how an embedding is made, FIRST, LAST or MEAN; NONE: in a way that is not known here */
+    bool is_reranker; /* the file says so */
 };
 
 /* What may differ from layer to layer. */

@@ -236,13 +236,21 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
 /* Checkpoints saved from the base class have none; those of models with images have the text model's deeper down. */
 static const char *hf_prefix(const struct model_files *f)
 {
-    static const char *const prefixes[] = {"model.", DEEP_PREFIX, "model.language_model."};
+    static const char *const prefixes[] = {"model.", DEEP_PREFIX, "model.language_model.", "bert."};
+    const char *known =
+        line_of(f, f->config.family->is_encoder ? WEIGHT_TOKEN_EMBEDDING : WEIGHT_OUTPUT_NORM)->hf_name;
     char name[NAME_BYTES_MAX];
     for (size_t i = 0; i < array_length(prefixes); i++) {
-        snprintf(name, sizeof name, "%snorm.weight", prefixes[i]);
+        snprintf(name, sizeof name, "%s%s", prefixes[i], known);
         if (safetensors_find(f->safetensors, name)) return prefixes[i];
     }
     return "";
+}
+
+static const char *hf_layers(const struct model_files *f)
+{
+    const char *own = f->config.family->hf_layers;
+    return own ? own : "layers";
 }
 
 static void name_weight(const struct model_files *f, enum weight_role role, int32_t layer, int32_t expert,
@@ -259,7 +267,7 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     if (role == WEIGHT_LM_HEAD) prefix = !strcmp(prefix, DEEP_PREFIX) ? "language_model." : "";
     int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
                                          : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
-                                                    f->gguf ? "blk" : "layers", layer, own);
+                                                    f->gguf ? "blk" : hf_layers(f), layer, own);
     assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "files/json_read.h"
 
 enum { PATH_BYTES_MAX = 4096, MODULES_BYTES_MAX = 1 << 20, FOLDER_BYTES_MAX = 64, KEY_BYTES_MAX = 96 };
@@ -23,7 +24,8 @@ static cJSON *read_json(const char *directory, const char *folder, const char *n
 static enum pooling mode_of(const cJSON *config)
 {
     const char *mode = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "pooling_mode"));
-    bool last = mode && !strcmp(mode, "lasttoken"), mean = mode && !strcmp(mode, "mean");
+    bool last = mode && !strcmp(mode, "lasttoken"), mean = mode && !strcmp(mode, "mean"),
+         first = mode && !strcmp(mode, "cls");
     int num_modes = mode != NULL;
     const cJSON *item;
     cJSON_ArrayForEach(item, config)
@@ -32,9 +34,10 @@ static enum pooling mode_of(const cJSON *config)
         num_modes++;
         last |= !strcmp(item->string, "pooling_mode_lasttoken");
         mean |= !strcmp(item->string, "pooling_mode_mean_tokens");
+        first |= !strcmp(item->string, "pooling_mode_cls_token");
     }
-    if (num_modes > 1 || !(last || mean)) return POOLING_NONE;
-    return last ? POOLING_LAST : POOLING_MEAN;
+    if (num_modes > 1 || !(last || mean || first)) return POOLING_NONE;
+    return last ? POOLING_LAST : mean ? POOLING_MEAN : POOLING_FIRST;
 }
 
 /* A folder of the directory itself. */
@@ -61,10 +64,19 @@ static bool type_ends_with(const cJSON *module, const char *name)
     return n >= tail && !strcmp(type + n - tail, name);
 }
 
-enum pooling pooling_config_read_hf(const char *directory)
+int64_t pooling_config_longest_hf(const char *directory)
+{
+    cJSON *config = read_json(directory, "", "sentence_bert_config.json");
+    int64_t longest = 0;
+    if (!json_is_int(cJSON_GetObjectItemCaseSensitive(config, "max_seq_length"), &longest)) longest = 0;
+    cJSON_Delete(config);
+    return max_of(longest, (int64_t)0);
+}
+
+enum pooling pooling_config_read_hf(const char *directory, enum pooling otherwise)
 {
     cJSON *modules = read_json(directory, "", "modules.json");
-    enum pooling pooling = POOLING_LAST;
+    enum pooling pooling = otherwise;
     const cJSON *module;
     bool known = true;
     cJSON_ArrayForEach(module, modules)

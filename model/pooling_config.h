@@ -6,8 +6,11 @@
 #include "model/model_config.h"
 
 /* sentence-transformers' modules.json of a Hugging Face directory, and the folder of its pooling. Without one, and
- * where it cannot be read, the last token is taken. */
-enum pooling pooling_config_read_hf(const char *directory);
+ * where it cannot be read: otherwise. */
+enum pooling pooling_config_read_hf(const char *directory, enum pooling otherwise);
+
+/* Tokens of the longest text that it is for, as sentence_bert_config.json says; 0: nobody says. */
+int64_t pooling_config_longest_hf(const char *directory);
 
 /* GGUF's pooling_type of this architecture. *is_reranker: it is that of one. */
 enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architecture, bool *is_reranker);

@@ -10,6 +10,10 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_LM_HEAD] = {"output.weight", "lm_head.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_IF_NOT_TIED},
     [WEIGHT_ROPE_DIVISORS] = {"rope_freqs.weight", NULL, DIM_1, DIM_ROTATIONS, PRESENT_MAYBE},
+    [WEIGHT_POSITION_EMBEDDING] = {.presence = PRESENT_NEVER},
+    [WEIGHT_TYPE_EMBEDDING] = {.presence = PRESENT_NEVER},
+    [WEIGHT_EMBEDDING_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_EMBEDDING_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_ATTENTION_NORM] = {"attn_norm.weight", "input_layernorm.weight", DIM_1, DIM_HIDDEN,
                                PRESENT_ALWAYS},
     [WEIGHT_Q] = {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS},
@@ -49,8 +53,12 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_UP] = {"ffn_up.weight", "mlp.up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE},
     [WEIGHT_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE,
                      PRESENT_IF_DENSE},
+    [WEIGHT_UP_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DOWN_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_ATTENTION_POST_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ATTENTION_POST_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_MLP_POST_NORM] = {.presence = PRESENT_NEVER},
+    [WEIGHT_MLP_POST_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_ROUTER] = {"ffn_gate_inp.weight", "mlp.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE},
     [WEIGHT_ROUTER_BIAS] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", DIM_1, DIM_EXPERTS,
                             PRESENT_IF_ROUTER_BIAS},
@@ -293,6 +301,47 @@ const struct weight_change latent_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Norms behind attention and MLP and behind the embedding, biases everywhere, an MLP without a gate. */
+const struct weight_change bert_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING,
+     {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_POSITION_EMBEDDING,
+     {"position_embd.weight", "embeddings.position_embeddings.weight", DIM_POSITIONS, DIM_HIDDEN,
+      PRESENT_ALWAYS}},
+    {WEIGHT_TYPE_EMBEDDING,
+     {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN,
+      PRESENT_ALWAYS}},
+    {WEIGHT_EMBEDDING_NORM,
+     {"token_embd_norm.weight", "embeddings.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_EMBEDDING_NORM_BIAS,
+     {"token_embd_norm.bias", "embeddings.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_Q, {"attn_q.weight", "attention.self.query.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_K, {"attn_k.weight", "attention.self.key.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_V, {"attn_v.weight", "attention.self.value.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_O, {"attn_output.weight", "attention.output.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_Q_BIAS, {"attn_q.bias", "attention.self.query.bias", DIM_1, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_K_BIAS, {"attn_k.bias", "attention.self.key.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
+    {WEIGHT_V_BIAS, {"attn_v.bias", "attention.self.value.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
+    {WEIGHT_O_BIAS, {"attn_output.bias", "attention.output.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_POST_NORM,
+     {"attn_output_norm.weight", "attention.output.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_POST_NORM_BIAS,
+     {"attn_output_norm.bias", "attention.output.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_GATE, {.presence = PRESENT_NEVER}},
+    {WEIGHT_UP, {"ffn_up.weight", "intermediate.dense.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP_BIAS, {"ffn_up.bias", "intermediate.dense.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "output.dense.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "output.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM,
+     {"layer_output_norm.weight", "output.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM_BIAS,
+     {"layer_output_norm.bias", "output.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
 {
     for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)
@@ -302,9 +351,10 @@ const struct weight_line *weight_line(const struct weight_change *changes, enum 
 
 bool weight_is_norm(enum weight_role role)
 {
-    return role == WEIGHT_OUTPUT_NORM || role == WEIGHT_ATTENTION_NORM || role == WEIGHT_Q_NORM ||
-           role == WEIGHT_K_NORM || role == WEIGHT_LATENT_Q_NORM || role == WEIGHT_LATENT_KV_NORM ||
-           role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
+    return role == WEIGHT_EMBEDDING_NORM || role == WEIGHT_OUTPUT_NORM || role == WEIGHT_ATTENTION_NORM ||
+           role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM || role == WEIGHT_LATENT_Q_NORM ||
+           role == WEIGHT_LATENT_KV_NORM || role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM ||
+           role == WEIGHT_MLP_POST_NORM;
 }
 
 int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension)
@@ -314,6 +364,10 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return 1;
     case DIM_VOCAB:
         return c->vocab_size;
+    case DIM_POSITIONS:
+        return c->num_position_rows;
+    case DIM_TYPES:
+        return c->num_type_rows;
     case DIM_HIDDEN:
         return c->hidden_size;
     case DIM_INTERMEDIATE:

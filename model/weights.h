@@ -15,6 +15,11 @@ enum weight_role {
     WEIGHT_OUTPUT_NORM,     /* [1][H] */
     WEIGHT_LM_HEAD,         /* [V][H]; the embedding's view when tied */
     WEIGHT_ROPE_DIVISORS,   /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
+    /* of encoders; P positions, Y types */
+    WEIGHT_POSITION_EMBEDDING,  /* [P][H] */
+    WEIGHT_TYPE_EMBEDDING,      /* [Y][H] */
+    WEIGHT_EMBEDDING_NORM,      /* [1][H] */
+    WEIGHT_EMBEDDING_NORM_BIAS, /* [1][H] */
     /* per layer */
     WEIGHT_ATTENTION_NORM, /* [1][H] */
     WEIGHT_Q,              /* [Q][H], or [2 Q][H] with a gate behind each head */
@@ -28,7 +33,8 @@ enum weight_role {
     WEIGHT_SINKS,               /* [1][heads]: scores without a value (attention_args) */
     WEIGHT_Q_NORM,              /* [1][D], or [1][Q] */
     WEIGHT_K_NORM,              /* [1][D], or [1][KV] */
-    WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added */
+    WEIGHT_ATTENTION_POST_NORM, /* [1][H]: of what attention gives, before it is added; of encoders: of the sum */
+    WEIGHT_ATTENTION_POST_NORM_BIAS,
     /* of latent attention (device.h: latent_desc) */
     WEIGHT_LATENT_Q_A,     /* [R][H] */
     WEIGHT_LATENT_Q_NORM,  /* [1][R] */
@@ -54,7 +60,10 @@ enum weight_role {
     WEIGHT_GATE,              /* [I][H] */
     WEIGHT_UP,                /* [I][H] */
     WEIGHT_DOWN,              /* [H][I] */
-    WEIGHT_MLP_POST_NORM,     /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
+    WEIGHT_UP_BIAS,
+    WEIGHT_DOWN_BIAS,
+    WEIGHT_MLP_POST_NORM, /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
+    WEIGHT_MLP_POST_NORM_BIAS,
     WEIGHT_ROUTER,            /* [E][H] */
     WEIGHT_ROUTER_BIAS,       /* [1][E]: where experts are chosen */
     WEIGHT_ROUTER_LOGIT_BIAS, /* [1][E]: of the router's product */
@@ -75,6 +84,8 @@ enum weight_role {
 enum weight_dimension {
     DIM_1, /* as rows: a vector */
     DIM_VOCAB,
+    DIM_POSITIONS,
+    DIM_TYPES,
     DIM_HIDDEN,
     DIM_INTERMEDIATE,
     DIM_Q,
@@ -143,7 +154,7 @@ struct weight_change {
 
 extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[], mixtral_weights[],
     glm_weights[], gpt_oss_weights[], qwen3_next_weights[], qwen3_next_gguf_weights[], qwen3_5_weights[],
-    qwen3_5_stacked_weights[], llama4_weights[], latent_weights[];
+    qwen3_5_stacked_weights[], llama4_weights[], latent_weights[], bert_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -75,6 +75,9 @@ struct scheduler_options {
     bool enable_prefix_caching, prefill_decode_equal;
     bool
         decode_runs; /* a step may have several decoding rows of one sequence; not where layers have a state */
+    bool
+        whole_prompts; /* a prompt comes in one step; max_num_batched_tokens and max_num_logits >= max_model_len, nothing is
+                           generated, and no prefix caching */
     const void *model_key; /* for the prefix cache; not kept */
     size_t model_key_bytes;
 };

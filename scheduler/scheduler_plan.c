@@ -42,8 +42,9 @@ static struct plan_entry entry_make(const struct scheduler *s, const struct sequ
         e.score_position = max_of(e.position, seq->num_scored - 1);
         e.num_score_rows = max_of(min_of(end, seq->num_prompt - 1) - e.score_position, 0);
     } else if (seq->pooling) {
-        e.score_position = max_of(e.position, seq->pooling == POOLING_MEAN ? 0 : seq->num_prompt - 1);
-        e.num_score_rows = max_of(end - e.score_position, 0);
+        e.score_position = max_of(e.position, pooling_begin(seq->pooling, seq->num_prompt));
+        e.num_score_rows =
+            max_of(min_of(end, pooling_end(seq->pooling, seq->num_prompt)) - e.score_position, 0);
     }
     return e;
 }
@@ -155,9 +156,24 @@ static int32_t cut_to_time(const struct scheduler *s, const struct sequence *seq
     return max_of(in_tiles > 0 ? in_tiles : num_tokens, 1);
 }
 
+/* All tokens, unless there is no room for them or others' prompts are there and there is no time. */
+static void plan_whole_prompt(struct scheduler *s, struct plan *plan, const struct sequence *seq, double us)
+{
+    struct plan_entry e = entry_make(s, seq, sequence_num_uncomputed(seq));
+    if (num_tokens_left(s, seq, plan) < e.num_tokens ||
+        plan->num_logits + entry_num_logits(&e) > s->options.max_num_logits ||
+        (plan->num_prefills > 0 && entry_us(s, &e, true) > us))
+        return;
+    plan_add(s, plan, e, true);
+}
+
 /* As many of the sequence's tokens as fit into what the plan has left, and into us microseconds. */
 static void plan_prompt(struct scheduler *s, struct plan *plan, const struct sequence *seq, double us)
 {
+    if (s->options.whole_prompts) {
+        plan_whole_prompt(s, plan, seq, us);
+        return;
+    }
     int32_t num_tokens = cut_to_time(s, seq, plan, num_tokens_left(s, seq, plan), us);
     int32_t max_logits = s->options.max_num_logits - plan->num_logits;
     struct plan_entry e = entry_make(s, seq, num_tokens);
@@ -388,7 +404,7 @@ static void plan_prompts(struct scheduler *s, struct plan *plan, double us_alone
     collect_prompts(s);
     while (!any_long && has_room(s, plan) && (first = next_prompt(s))) {
         if (!take(s, plan, first)) continue;
-        any_long = is_long(s, plan, first);
+        any_long = !s->options.whole_prompts && is_long(s, plan, first);
         if (any_long && (plan->num_prefills > 0 || shortest_beside(s, first))) plan->us_left -= us_alone;
         if (any_long && plan->us_left > 0) plan_shorter(s, plan, first);
         if (has_room(s, plan)) plan_prompt(s, plan, first, plan->us_left);

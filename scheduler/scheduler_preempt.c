@@ -57,7 +57,8 @@ static void keep_work(struct scheduler *s, struct plan *plan, struct sequence *s
                            .restore_us = 2 * num_blocks * s->prices.block_copy,
                            .compute_us = compute_us(s, seq)};
     bool has_room = num_blocks > 0 && num_blocks <= host_blocks_num_free(s->host_blocks);
-    bool is_all = seq->pooling != POOLING_MEAN; /* whose sum is not in its blocks */
+    bool is_all =
+        seq->pooling != POOLING_MEAN && seq->pooling != POOLING_FIRST; /* whose row is not in its blocks */
     p.saved = has_room && is_all && p.has_state && p.restore_us <= p.compute_us;
     if (p.saved)
         save(s, plan, seq, num_blocks);

@@ -111,10 +111,10 @@ static inline int32_t sequence_num_uncomputed(const struct sequence *seq)
     return seq->num_tokens + seq->num_pending - seq->num_computed;
 }
 
-/* Every token of the prompt has a row: blocks of the prefix cache would leave some out. */
+/* Every token of the prompt has a row, or the first one: blocks of the prefix cache would leave some out. */
 static inline bool sequence_wants_all_rows(const struct sequence *seq)
 {
-    return seq->prompt_logprobs || seq->pooling == POOLING_MEAN;
+    return seq->prompt_logprobs || (seq->pooling && pooling_begin(seq->pooling, seq->num_prompt) == 0);
 }
 
 /* False once the steps in flight draw all that was asked for: nothing is left to schedule. */

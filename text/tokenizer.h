@@ -29,6 +29,9 @@ void tokenizer_close(struct tokenizer *t);
 int32_t tokenizer_vocab_size(const struct tokenizer *t); /* highest id + 1 */
 int32_t tokenizer_bos_id(const struct tokenizer *t);     /* -1: none */
 int32_t tokenizer_eos_id(const struct tokenizer *t);     /* -1: none */
+/* Tokens that TOKENIZER_ADD_SPECIAL puts before a text, and behind it. */
+int32_t tokenizer_num_before(const struct tokenizer *t);
+int32_t tokenizer_num_after(const struct tokenizer *t);
 /* The id of this exact token text, or -1. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t num_bytes);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* left out of decoded text */

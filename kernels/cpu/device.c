@@ -256,6 +256,7 @@ static const struct kernel_table cpu_kernel_table = {
     .forbid = cpu_forbid,
     .history_set = cpu_history_set,
     .embed = cpu_embed,
+    .embed_positions = cpu_embed_positions,
     .pick_logit_rows = cpu_pick_logit_rows,
     .rms_norm = cpu_rms_norm,
     .linear = cpu_linear,

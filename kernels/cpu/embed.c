@@ -1,4 +1,4 @@
-/* embed.c - rows gathered: of the embedding table, and those that logits are wanted of. */
+/* embed.c - rows gathered: of the embedding table, of learned positions, and those that logits are wanted of. */
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/linear.h"
 
@@ -32,6 +32,32 @@ void cpu_embed(struct device *d, const struct batch *b, void *out, const struct 
     t.num_tokens = b->step->num_tokens;
     t.hidden_size = c->hidden_size;
     cpu_device_run(c, t.num_tokens * t.hidden_size, embed_rows, &t);
+}
+
+struct position_task {
+    const struct step *step;
+    int64_t hidden_size;
+    const float *table;
+    float *x;
+};
+
+static void add_positions(void *context, int thread_idx, int num_threads)
+{
+    const struct position_task *t = context;
+    int64_t begin, end;
+    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *row = t->table + t->step->positions[i] * t->hidden_size;
+        float *x = t->x + i * t->hidden_size;
+        for (int64_t j = 0; j < t->hidden_size; j++) x[j] += row[j];
+    }
+}
+
+void cpu_embed_positions(struct device *d, const struct batch *b, void *x, const float *table)
+{
+    struct cpu_device *c = cpu_device_of(d);
+    struct position_task t = {.step = b->step, .hidden_size = c->hidden_size, .table = table, .x = x};
+    cpu_device_run(c, b->step->num_tokens * t.hidden_size, add_positions, &t);
 }
 
 struct pick_task {

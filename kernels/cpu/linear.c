@@ -181,6 +181,13 @@ static void add_to_argmax(const struct run *run, struct argmax *rows, float *acc
     run->l->kernels->argmax_add(num_rows, acc, first_col, rows);
 }
 
+/* Of results that nothing multiplies. */
+static void gate_alone(const struct linear *l, float *acc, int num_rows)
+{
+    static const float ones[PANEL_ROWS] = {[0 ... PANEL_ROWS - 1] = 1};
+    for (int t = 0; t < num_rows; t++) l->gate_mul(PANEL_ROWS, acc + t * PANEL_ROWS, ones);
+}
+
 static void unit_run_plain(const struct run *run, int64_t unit, int32_t first_row, struct argmax *argmax)
 {
     const struct linear *l = run->l;
@@ -195,6 +202,7 @@ static void unit_run_plain(const struct run *run, int64_t unit, int32_t first_ro
     for (int i = 0; i < num; i++) {
         const int64_t col = (panel + i) * PANEL_ROWS, out_col = p->first_row + col;
         const int num_cols = (int)min_of(p->num_rows - col, (int64_t)PANEL_ROWS);
+        if (l->kind == LINEAR_UP) gate_alone(l, acc[i], num_rows);
         if (run->out)
             store(acc[i], num_rows, num_cols, l->rows, run->out + (int64_t)first_row * l->rows + out_col);
         else

@@ -8,6 +8,13 @@
 /* Element i goes to partial sum i % NUM_SUMS: a fixed order that a compiler can keep in vectors. */
 enum { NUM_SUMS = 16 };
 
+static float total(float sums[NUM_SUMS])
+{
+    for (int half = NUM_SUMS / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) sums[j] += sums[j + half];
+    return sums[0];
+}
+
 static float sum_of_squares(const float *x, int32_t n)
 {
     float sums[NUM_SUMS] = {0};
@@ -15,15 +22,33 @@ static float sum_of_squares(const float *x, int32_t n)
     for (; i + NUM_SUMS <= n; i += NUM_SUMS)
         for (int j = 0; j < NUM_SUMS; j++) sums[j] += x[i + j] * x[i + j];
     for (int j = 0; i < n; i++, j++) sums[j] += x[i] * x[i];
-    for (int half = NUM_SUMS / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; j++) sums[j] += sums[j + half];
-    return sums[0];
+    return total(sums);
+}
+
+static float sum_of(const float *x, int32_t n)
+{
+    float sums[NUM_SUMS] = {0};
+    int32_t i = 0;
+    for (; i + NUM_SUMS <= n; i += NUM_SUMS)
+        for (int j = 0; j < NUM_SUMS; j++) sums[j] += x[i + j];
+    for (int j = 0; i < n; i++, j++) sums[j] += x[i];
+    return total(sums);
 }
 
 void norm_row(float *out, const float *x, const float *weight, float eps, int32_t n)
 {
     float inverse = 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps);
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
+}
+
+/* LayerNorm, of x into out and into x. */
+static void layer_norm_row(float *out, float *x, const struct norm_args *a)
+{
+    const int32_t n = a->hidden_size;
+    const float mean = sum_of(x, n) / (float)n;
+    for (int32_t i = 0; i < n; i++) out[i] = x[i] - mean;
+    const float inverse = 1.0f / sqrtf(sum_of_squares(out, n) / (float)n + a->eps);
+    for (int32_t i = 0; i < n; i++) x[i] = out[i] = out[i] * inverse * a->weight[i] + a->bias[i];
 }
 
 struct norm_task {
@@ -54,7 +79,9 @@ static void norm_rows(void *context, int thread_idx, int num_threads)
     for (int64_t row = begin; row < end; row++) {
         float *out = t->out + row * a->hidden_size, *x = t->x + row * a->hidden_size;
         if (t->delta) add_delta(out, x, t->delta + row * a->hidden_size, a);
-        if (a->weight)
+        if (a->bias)
+            layer_norm_row(out, x, a);
+        else if (a->weight)
             norm_row(out, x, a->weight, a->eps, a->hidden_size);
         else
             memcpy(out, x, (size_t)a->hidden_size * sizeof *out);

@@ -86,6 +86,8 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
     if (desc->kind == LINEAR_GATE_UP && (desc->num_parts != 2 || weight_view_num_rows(&desc->parts[0]) !=
                                                                      weight_view_num_rows(&desc->parts[1])))
         return error_set(err, STATUS_INVALID, "gate and up must be two weights of one shape");
+    if (desc->kind == LINEAR_UP && desc->num_parts != 1)
+        return error_set(err, STATUS_INVALID, "up without a gate must be one weight");
     return check_order(desc, err);
 }
 

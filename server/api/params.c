@@ -446,7 +446,7 @@ static int read_pooling(struct reader *r)
         return api_error_invalid(
             r->err, "unsupported_value", "model",
             "this model's files ask for embeddings of a kind that this server does not make; "
-            "--pooling last or --pooling mean chooses one that it does");
+            "--pooling first, last or mean chooses one that it does");
     return embedding_form_read(r->server, r->body, &r->out->embedding, r->err);
 }
 

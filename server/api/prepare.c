@@ -56,6 +56,13 @@ static int check_codec(const struct codec *codec, struct params *params, struct 
                              "tools are not supported by this endpoint yet");
 }
 
+static int check_encoder(const struct prepare_input *in, enum api_kind kind, struct api_error *err)
+{
+    if (!in->server->facts->is_encoder || kind == API_POOLING) return 0;
+    return api_error_invalid(err, "unsupported_value", "model",
+                             "this model makes embeddings and nothing else: POST /v1/embeddings");
+}
+
 /* Of the translation, for the answer. */
 static int keep_what_was_said(struct translation *t, struct params *params)
 {
@@ -79,6 +86,7 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
                             .err = err,
                             .api_key_idx = in->api_key_idx};
     int status = make_canonical(in, &t);
+    if (status == 0) status = check_encoder(in, t.kind, err);
     if (status == 0)
         status = params_read(in->server, t.kind, body, in->body, in->body_bytes, arena, params, err);
     if (status == 0) status = check_codec(in->codec, params, err);

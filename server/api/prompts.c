@@ -52,15 +52,34 @@ static int encode(struct prompt_reader *r, const char *text, size_t num_bytes,
     return 0;
 }
 
-/* truncate_prompt_tokens: the last so many stay, or the first (truncation_side); -1: as many as leave room for the answer. */
-static void truncate_list(const struct prompt_reader *r, struct token_list *list)
+/* What an encoder was made to see around a text stays there. */
+struct list_ends {
+    int32_t before, after;
+};
+
+static struct list_ends ends_of(const struct prompt_reader *r, unsigned flags)
 {
+    if (!r->server->facts->is_encoder || !(flags & TOKENIZER_ADD_SPECIAL)) return (struct list_ends){0, 0};
+    return (struct list_ends){tokenizer_num_before(r->server->tokenizer),
+                              tokenizer_num_after(r->server->tokenizer)};
+}
+
+static void cut_list(struct token_list *list, struct list_ends ends, int32_t num_left, bool cuts_right)
+{
+    const int32_t num_cut = list->num_ids - num_left, at = cuts_right ? num_left - ends.after : ends.before;
+    memmove(list->ids + at, list->ids + at + num_cut, (size_t)(num_left - at) * sizeof *list->ids);
+    list->num_ids = num_left;
+}
+
+/* truncate_prompt_tokens: the last so many stay, or the first (truncation_side); -1: as many as leave room for the answer. */
+static void truncate_list(const struct prompt_reader *r, struct token_list *list, unsigned flags)
+{
+    struct list_ends ends = ends_of(r, flags);
     int32_t wanted = r->params->truncate_prompt_tokens;
     if (wanted < 0) wanted = r->server->facts->max_model_len - max_of(r->params->max_tokens, (int32_t)1);
     if (r->params->truncate_prompt_tokens == 0 || wanted < 1 || list->num_ids <= wanted) return;
-    if (!r->params->truncates_right)
-        memmove(list->ids, list->ids + list->num_ids - wanted, (size_t)wanted * sizeof *list->ids);
-    list->num_ids = wanted;
+    if (ends.before + ends.after > wanted) ends = (struct list_ends){0, 0};
+    cut_list(list, ends, wanted, r->params->truncates_right);
 }
 
 /* An empty prompt is continued from the model's beginning-of-sequence token. */
@@ -92,9 +111,9 @@ static int check_length(struct prompt_reader *r, const struct token_list *list, 
         r->server->facts->max_model_len, (long long)list->num_ids + wanted, list->num_ids, param, wanted);
 }
 
-static int finish_prompt(struct prompt_reader *r, struct token_list *list, const char *param)
+static int finish_prompt(struct prompt_reader *r, struct token_list *list, unsigned flags, const char *param)
 {
-    truncate_list(r, list);
+    truncate_list(r, list, flags);
     int status = add_bos_if_empty(r, list, param);
     return status < 0 ? status : check_length(r, list, param);
 }
@@ -163,7 +182,7 @@ static int read_text(struct prompt_reader *r, char *text, const char *path, stru
     if (r->params->has_nul) n = nul_text_restore(text, n);
     int status = encode(r, text, n, NULL, 0, flags, "prompt", &p->tokens);
     note_reasoning(r->server, text, n, p);
-    if (status == 0) status = finish_prompt(r, &p->tokens, path);
+    if (status == 0) status = finish_prompt(r, &p->tokens, flags, path);
     return status == 0 && r->params->echo ? keep_client_text(r, p, text, n) : status;
 }
 
@@ -189,7 +208,7 @@ static int read_ids(struct prompt_reader *r, const cJSON *array, const char *pat
                                      item->valuedouble);
         p->tokens.ids[p->tokens.num_ids++] = (int32_t)id;
     }
-    int status = finish_prompt(r, &p->tokens, path);
+    int status = finish_prompt(r, &p->tokens, 0, path);
     return status == 0 && r->params->echo ? keep_decoded_text(r, p) : status;
 }
 
@@ -226,7 +245,7 @@ static int read_one(struct prompt_reader *r, const cJSON *prompt)
     if (status < 0) return status;
     if (cJSON_IsArray(prompt)) return read_ids(r, prompt, "prompt", &r->out->items[0]);
     if (cJSON_IsString(prompt)) return read_text(r, prompt->valuestring, "prompt", &r->out->items[0]);
-    return finish_prompt(r, &r->out->items[0].tokens, "prompt"); /* null */
+    return finish_prompt(r, &r->out->items[0].tokens, 0, "prompt"); /* null */
 }
 
 int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,
@@ -310,7 +329,7 @@ static int read_pair(struct prompt_reader *r, const struct rerank_pair *pair, co
                                       : encode(r, text.data, text.num_bytes, untrusted, num_untrusted,
                                                TOKENIZER_PARSE_SPECIAL, path, &p->tokens);
     buffer_deinit(&text);
-    if (status == 0) status = finish_prompt(r, &p->tokens, path);
+    if (status == 0) status = finish_prompt(r, &p->tokens, 0, path);
     const struct scoring_form *form = &r->params->scoring;
     if (status == 0)
         status = check_text_limit(r, p, path, "max_tokens_per_query", form->max_tokens_per_query);
@@ -467,7 +486,7 @@ int prompts_read_chat(const struct server *server, const struct params *params, 
         status = encode(&r, text.data ? text.data : "", text.num_bytes, untrusted, num_untrusted, flags,
                         "messages", &out->items[0].tokens);
     if (status == 0) note_reasoning(server, text.data ? text.data : "", text.num_bytes, &out->items[0]);
-    if (status == 0) status = finish_prompt(&r, &out->items[0].tokens, "messages");
+    if (status == 0) status = finish_prompt(&r, &out->items[0].tokens, 0, "messages");
     buffer_deinit(&text);
     free(untrusted);
     return status;

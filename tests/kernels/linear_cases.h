@@ -175,6 +175,7 @@ static struct expected case_expected(const struct linear_case *c, int token, int
 
 static double gate_of(enum gate_function gate, double x)
 {
+    if (gate == GATE_GELU) return 0.5 * x * erfc(-x / sqrt(2));
     if (gate == GATE_SILU) return x / (1 + exp(-x));
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -188,8 +189,16 @@ static struct expected case_expected_gate_up(const struct linear_case *c, int to
     struct expected e = {f * up.value, 0, 0};
     e.bound =
         1.13 * gate.bound * (fabs(up.value) + up.bound) + fabs(f) * up.bound + 1e-6 * fabs(e.value) + 1e-30;
-    if (c->desc.gate == GATE_GELU_TANH) e.bound += 1e-7 * fabs(gate.value * up.value);
+    if (c->desc.gate == GATE_GELU_TANH || c->desc.gate == GATE_GELU)
+        e.bound += 1e-7 * fabs(gate.value * up.value);
     return e;
+}
+
+static struct expected case_expected_up(const struct linear_case *c, int token, int col)
+{
+    const struct expected y = case_expected(c, token, col);
+    const double f = gate_of(c->desc.gate, y.value);
+    return (struct expected){f, 1.13 * y.bound + 1e-6 * fabs(f) + 2e-7 * fabs(y.value), 0};
 }
 
 /* Every output within its bound, and the errors of int8 as large as they should be. */
@@ -199,8 +208,9 @@ static void case_check_outputs(const struct linear_case *c, const float *out)
     double squares = 0, variances = 0;
     for (int t = 0; t < c->num_tokens; t++) {
         for (int n = 0; n < num_outputs; n++) {
-            const struct expected e =
-                c->desc.kind == LINEAR_GATE_UP ? case_expected_gate_up(c, t, n) : case_expected(c, t, n);
+            const struct expected e = c->desc.kind == LINEAR_GATE_UP ? case_expected_gate_up(c, t, n)
+                                      : c->desc.kind == LINEAR_UP    ? case_expected_up(c, t, n)
+                                                                     : case_expected(c, t, n);
             const double error = out[(int64_t)t * num_outputs + n] - e.value;
             if (!(fabs(error) <= e.bound))
                 fail_msg("%s %s N %d K %d T %d: out[%d][%d] is %.9g, not %.9g +- %.3g", cpu_isa_text(c->isa),

@@ -120,8 +120,27 @@ static void test_gate_up(void **state)
     FOR_EACH_ISA(isa) for (int i = 0; i < 3; i++)
     {
         struct linear_case c = {.isa = isa, .cols = 512, .desc.kind = LINEAR_GATE_UP};
-        c.desc.gate = i == 2 ? GATE_GELU_TANH : GATE_SILU;
+        c.desc.gate = i == 2 ? GATE_GELU_TANH : i == 1 ? GATE_GELU : GATE_SILU;
         for (int j = 0; j < 2; j++) case_add_part(&c, &random_numbers, dtypes[i][j], 45, i == 1);
+        case_add_tokens(&c, &random_numbers, 70);
+        struct linear *const l = case_create(&c, pools[1]);
+        float *const out = case_run(&c, l, pools[1], c.num_tokens, c.x);
+        case_check_outputs(&c, out);
+        free(out);
+        cpu_linear_destroy(l);
+        check_same_bits(&c);
+        case_free(&c);
+    }
+}
+
+static void test_up_without_a_gate(void **state)
+{
+    (void)state;
+    const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q4_K};
+    FOR_EACH_ISA(isa) for (int i = 0; i < 3; i++)
+    {
+        struct linear_case c = {.isa = isa, .cols = 512, .desc = {.kind = LINEAR_UP, .gate = GATE_GELU}};
+        case_add_part(&c, &random_numbers, dtypes[i], 77, i != 1);
         case_add_tokens(&c, &random_numbers, 70);
         struct linear *const l = case_create(&c, pools[1]);
         float *const out = case_run(&c, l, pools[1], c.num_tokens, c.x);
@@ -350,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_simd_sets_agree_bit_for_bit),
         cmocka_unit_test(test_parts_may_differ),
         cmocka_unit_test(test_gate_up),
+        cmocka_unit_test(test_up_without_a_gate),
         cmocka_unit_test(test_nan_stays_in_its_row),
         cmocka_unit_test(test_extreme_activations),
         cmocka_unit_test(test_packed_activations_agree),

@@ -178,6 +178,88 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     free(x);
 }
 
+/* LayerNorm of a sum, which becomes what x is, too. */
+static void run_layer_norms(struct bench *b, struct norm_data *n, int32_t num_rows, float *out)
+{
+    struct device *d = b->d;
+    size_t count = (size_t)num_rows * (size_t)n->size;
+    float *x = malloc(count * sizeof *x);
+    const struct norm_args args = {.weight = n->device_weight,
+                                   .bias = n->device_weight + n->size / 2, /* [size / 2] there, then zeros */
+                                   .delta_scale = 1,
+                                   .eps = 1e-12f,
+                                   .hidden_size = n->size / 2};
+    device_write(d, n->device_x, n->x, count / 2, true);
+    device_poison(d, n->out, count / 2, false);
+    struct batch *batch = begin(b, 0, num_rows, 0);
+    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, &args);
+    device_read(d, out, n->out, count / 2, false);
+    device_read(d, x, n->device_x, count / 2, true);
+    test_step_end(d, NULL);
+    assert_int_equal(num_bits_different(x, out, count / 2), 0);
+    free(x);
+}
+
+static void check_layer_norms(const struct norm_data *n, int32_t num_rows, const float *out)
+{
+    const int32_t size = n->size / 2;
+    for (int32_t r = 0; r < num_rows; r++, out += size) {
+        const float *x = n->x + r * size, *delta = n->delta + r * size;
+        double mean = 0, variance = 0;
+        for (int32_t i = 0; i < size; i++) mean += ((double)x[i] + delta[i]) / size;
+        for (int32_t i = 0; i < size; i++) variance += pow((double)x[i] + delta[i] - mean, 2) / size;
+        for (int32_t i = 0; i < size; i++) {
+            double normed = ((double)x[i] + delta[i] - mean) / sqrt(variance + 1e-12),
+                   expected = normed * n->weight[i] + n->weight[size + i],
+                   tolerance = (fabs(normed * n->weight[i]) + fabs(expected) + 1) * 16 * 0x1p-24;
+            if (!(fabs(out[i] - expected) <= tolerance))
+                fail_msg("row %d of size %d, element %d: %.9g, not %.9g", r, size, i, (double)out[i],
+                         expected);
+        }
+    }
+}
+
+static void layer_norms_of_size(struct bench *b, struct norm_data *n, int32_t num_rows)
+{
+    float *out = malloc((size_t)num_rows * (size_t)n->size * sizeof *out),
+          *alone = malloc((size_t)n->size * sizeof *alone);
+    if (b->d->ops->embed_positions) {
+        run_layer_norms(b, n, num_rows, out);
+        check_layer_norms(n, num_rows, out);
+        run_layer_norms(b, n, 1, alone);
+        assert_int_equal(num_bits_different(alone, out, (size_t)n->size / 2), 0);
+    }
+    free(out);
+    free(alone);
+}
+
+/* Positions of a step that does not begin with the first. */
+static void test_positions(void **state)
+{
+    (void)state;
+    enum { NUM = 70, FIRST = 9 };
+    struct random random = {.seed = test_seed()};
+    struct bench b;
+    bench_open(&b, "portable", 2, 4, 2, 64);
+    size_t count = (size_t)NUM * 4096;
+    float *x = random_values(&random, count, 4, 1.0f),
+          *table = random_values(&random, (size_t)(NUM + FIRST) * 4096, 4, 1.0f),
+          *out = malloc(count * sizeof *out);
+    void *device_x = device_floats(b.d, count, true);
+    device_write(b.d, device_x, x, count, true);
+    struct batch *batch = begin(&b, FIRST, NUM, 0);
+    if (b.d->ops->embed_positions) {
+        b.d->ops->embed_positions(b.d, batch, device_x, device_upload(b.d, table, (NUM + FIRST) * 4096));
+        device_read(b.d, out, device_x, count, true);
+        for (size_t i = 0; i < count; i++) assert_true(out[i] == x[i] + table[i + FIRST * 4096]);
+    }
+    test_step_end(b.d, NULL);
+    bench_close(&b);
+    free(x);
+    free(table);
+    free(out);
+}
+
 static void norms_of_size(struct bench *b, int32_t size, int32_t num_rows, struct random *random)
 {
     struct norm_data n;
@@ -208,6 +290,7 @@ static void norms_of_size(struct bench *b, int32_t size, int32_t num_rows, struc
     free(out);
     free(alone);
     free(sum);
+    layer_norms_of_size(b, &n, num_rows);
     norm_data_free(&n);
 }
 
@@ -352,6 +435,7 @@ static void test_rope(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms), cmocka_unit_test(test_rope)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms), cmocka_unit_test(test_positions),
+                                       cmocka_unit_test(test_rope)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

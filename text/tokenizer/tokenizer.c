@@ -37,3 +37,13 @@ const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t 
     *num_bytes = 0;
     return "";
 }
+
+int32_t tokenizer_num_before(const struct tokenizer *t)
+{
+    return t->num_before;
+}
+
+int32_t tokenizer_num_after(const struct tokenizer *t)
+{
+    return t->num_after;
+}

@@ -16,7 +16,7 @@ static enum pooling pooling_of(const char *modules, const char *config)
     mkdir(join_path(folder, directory, "1_Pooling"), 0700);
     write_text(directory, "modules.json", modules);
     write_text(folder, "config.json", config);
-    return pooling_config_read_hf(directory);
+    return pooling_config_read_hf(directory, POOLING_LAST);
 }
 
 static void of_a_directory(void **state)
@@ -32,14 +32,20 @@ static void of_a_directory(void **state)
         {"{\"pooling_mode_mean_tokens\":true,\"pooling_mode_lasttoken\":false}", POOLING_MEAN},
         {"{\"pooling_mode\":\"mean\"}", POOLING_MEAN},
         {"{\"pooling_mode\":\"lasttoken\"}", POOLING_LAST},
-        {"{\"pooling_mode\":\"cls\"}", POOLING_NONE},
-        {"{\"pooling_mode_cls_token\":true}", POOLING_NONE},
+        {"{\"pooling_mode\":\"cls\"}", POOLING_FIRST},
+        {"{\"pooling_mode_cls_token\":true}", POOLING_FIRST},
         {"{\"pooling_mode_mean_tokens\":true,\"pooling_mode_max_tokens\":true}", POOLING_NONE},
         {"{}", POOLING_NONE},
         {"[true]", POOLING_NONE},
         {"[", POOLING_NONE},
     };
-    assert_int_equal(pooling_config_read_hf(directory), POOLING_LAST); /* which says nothing */
+    assert_int_equal(pooling_config_read_hf(directory, POOLING_LAST), POOLING_LAST); /* which says nothing */
+    assert_int_equal(pooling_config_read_hf(directory, POOLING_MEAN), POOLING_MEAN);
+    assert_int_equal(pooling_config_longest_hf(directory), 0);
+    write_text(directory, "sentence_bert_config.json", "{\"max_seq_length\":-5}");
+    assert_int_equal(pooling_config_longest_hf(directory), 0);
+    write_text(directory, "sentence_bert_config.json", "{\"max_seq_length\":256}");
+    assert_int_equal(pooling_config_longest_hf(directory), 256);
     for (size_t i = 0; i < array_length(cases); i++)
         assert_int_equal(
             pooling_of("[" TRANSFORMER "," POOLING("1_Pooling") "," NORMALIZE "]", cases[i].config),

@@ -161,6 +161,48 @@ static void test_prompts_are_chunked_and_mixed_with_decodes(void **state)
     destroy(b);
 }
 
+/* In one step each, whatever the time, and none waits for ever behind shorter ones. */
+static void test_whole_prompts(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.max_num_batched_tokens = options.max_num_logits = MAX_MODEL_LEN;
+    options.whole_prompts = true;
+    options.enable_prefix_caching = false;
+    options.target_us = 100;
+    struct bench *b = create(options);
+    const struct step_prices prices = {
+        .prompt_step = 10, .decode_step = 10, .prompt_token = 20, .decode_token = 20};
+    scheduler_set_prices(b->scheduler, &prices);
+    static const enum pooling poolings[] = {POOLING_MEAN, POOLING_FIRST, POOLING_LAST};
+    int32_t lengths[] = {30, MAX_MODEL_LEN, 1, 17, 64, 2, MAX_MODEL_LEN - 1, 5, 40}, num_steps = 0;
+    for (size_t i = 0; i < array_length(lengths); i++) {
+        int32_t slot = b->num_added++, seq_id;
+        for (int32_t j = 0; j < MAX_MODEL_LEN; j++) b->tokens[slot][j] = j;
+        struct sequence_input input = {.slot_idx = slot,
+                                       .tokens = b->tokens[slot],
+                                       .num_prompt = lengths[i],
+                                       .pooling = poolings[i % 3],
+                                       .salt = ""};
+        assert_int_equal(scheduler_add(b->scheduler, &input, &seq_id), 0);
+    }
+    while (turn(b) == SCHEDULE_STEP) {
+        assert_int_equal(b->plan.num_decodes, 0);
+        for (int32_t i = 0; i < b->plan.num_prefills; i++) {
+            const struct plan_entry *e = &b->plan.prefills[i];
+            int32_t slot = b->finished[b->num_finished - b->plan.num_prefills + i];
+            assert_int_equal(e->position, 0);
+            assert_int_equal(e->num_tokens, lengths[slot]);
+            assert_int_equal(e->num_score_rows, poolings[slot % 3] == POOLING_MEAN ? lengths[slot] : 1);
+            assert_int_equal(e->score_position, poolings[slot % 3] == POOLING_LAST ? lengths[slot] - 1 : 0);
+        }
+        num_steps++;
+    }
+    assert_int_equal(b->num_finished, array_length(lengths));
+    assert_true(num_steps > 2);
+    destroy(b);
+}
+
 /* A budget that decodes could use up leaves a token for the prompts. */
 static void test_decodes_do_not_starve_prefills(void **state)
 {
@@ -950,6 +992,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts_are_chunked_and_mixed_with_decodes),
+        cmocka_unit_test(test_whole_prompts),
         cmocka_unit_test(test_decodes_do_not_starve_prefills),
         cmocka_unit_test(test_first_come_first_served),
         cmocka_unit_test(test_the_youngest_is_preempted_and_comes_back),

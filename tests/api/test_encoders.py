@@ -1,0 +1,103 @@
+"""Encoders (BERT's kind): embeddings against transformers, alone and beside others, of texts and of ids, and what is refused."""
+
+import concurrent.futures
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from test_embeddings import embed, floats, ids_of, rows, same
+
+sys.path.insert(0, str(ROOT / "tests/golden"))
+import encoder  # noqa: E402
+
+GOLDENS = json.loads((ROOT / "tests/golden/encoder_goldens.json").read_text())
+TEXTS = ["The sky is blue.", "Der Himmel ist blaú?", "WHY over overly skys", "天天 the\x0bsky\u200b is", "x", "zzz qqq ☃ [SEP] hello"]
+BOUND = 1e-5
+
+
+@pytest.fixture(scope="module")
+def first(start_server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    encoder.write_directory(folder, "cls")
+    with start_server("--max-num-batched-tokens", "32", model=folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mean(start_server, tmp_path_factory):
+    """Names as in a checkpoint of a model with a head, and shorter texts."""
+    folder = tmp_path_factory.mktemp("encoder")
+    encoder.write_directory(folder, "mean", prefix="bert.", longest=200)
+    with start_server("--cpu-isa", "portable", model=folder) as server:
+        yield server
+
+
+def check(got, expected):
+    for mine, theirs in zip(got, expected):
+        theirs = np.array(theirs)
+        assert np.abs(mine - theirs).max() < BOUND * np.abs(theirs).max()
+        cosine = mine.astype(float) @ theirs / np.linalg.norm(mine.astype(float)) / np.linalg.norm(theirs)
+        assert cosine > 1 - 1e-9
+
+
+def test_first_tokens_are_transformers(first):
+    check(rows(first, encoder.LISTS, normalize=False), GOLDENS["first"])
+
+
+def test_means_are_transformers(mean):
+    lists = [ids for ids in encoder.LISTS if len(ids) <= 200]
+    assert len(lists) == len(encoder.LISTS) - 1
+    check(rows(mean, lists, normalize=False), GOLDENS["mean"])
+
+
+def test_the_same_bits_beside_others(first, mean):
+    for server in (first, mean):
+        lists = [ids for ids in encoder.LISTS if len(ids) <= 200]
+        alone = [rows(server, [ids])[0] for ids in lists]
+        assert same(alone, rows(server, lists)) and same(alone, rows(server, lists[::-1])[::-1])
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda n: rows(server, lists[n % 3:] + lists[: n % 3]), range(24)))
+        for n, answer in enumerate(answers):
+            assert same(alone[n % 3:] + alone[: n % 3], answer)
+
+
+def test_texts_are_word_pieces(first):
+    by_text = rows(first, TEXTS)
+    ids = [first.post("/tokenize", {"prompt": text, "parse_special": False}).json()["tokens"] for text in TEXTS]
+    assert all(i[0] == 2 and i[-1] == 3 and 3 not in i[1:-1] for i in ids)
+    assert ids[0] == [2, 10, 11, 12, 13, 5, 3] and ids[5][-6:] == [1, 8, 24, 9, 25, 3]
+    assert same(by_text, rows(first, ids))
+    assert embed(first, {"input": TEXTS})["usage"]["prompt_tokens"] == sum(map(len, ids))
+    assert len(rows(first, "")[0]) == encoder.HIDDEN  # [CLS] [SEP]
+    cut = rows(first, TEXTS[:1], dimensions=8, encoding_format="base64")[0]
+    whole = rows(first, TEXTS[:1], normalize=False)[0][:8].astype(float)
+    np.testing.assert_allclose(cut, whole / np.linalg.norm(whole), rtol=1e-6)
+
+
+def test_what_is_too_long(first, mean):
+    for server, longest in ((first, 300), (mean, 200)):
+        assert len(rows(server, "x " * (longest - 2))) == 1
+        answer = server.post("/v1/embeddings", {"input": "x " * (longest - 1)})
+        assert answer.status_code == 400 and "maximum context length is %d tokens" % longest in answer.json()["error"]["message"]
+        assert server.post("/v1/embeddings", {"input": [7] * (longest + 1)}).status_code == 400
+        text = "the sky is blue over der himmel"
+        body = {"input": text, "truncate_prompt_tokens": 5}
+        ids = ids_of(server, text)
+        for side, kept in (("right", ids[:4] + ids[-1:]), ("left", ids[:1] + ids[-4:])):
+            got = [floats(item["embedding"]) for item in embed(server, {**body, "truncation_side": side})["data"]]
+            assert same(got, rows(server, [kept]))
+
+
+def test_nothing_is_generated(first):
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+                       ("/v1/responses", {"input": "a"}), ("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": "a"}]}),
+                       ("/v1/rerank", {"query": "a", "documents": ["b"]})):
+        answer = first.post(path, body)
+        assert answer.status_code == 400 and "embeddings" in answer.text, answer.text
+    assert first.post("/v1/embeddings", {"input": [encoder.CONFIG["vocab_size"]]}).status_code == 400
+    assert first.post("/v1/embeddings", {"input": []}).status_code == 400
+    assert len(rows(first, "a")[0]) == encoder.HIDDEN

@@ -1,0 +1,104 @@
+"""A small model of BERT's kind, as a directory: sizes that are no multiples of anything, weights that are functions of their
+names (make_encoder.py has transformers compute the same), a tokenizer of word pieces."""
+import json
+import struct
+import zlib
+
+import numpy as np
+
+HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 72, 3, 6, 200, 300
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", "?", "[", "]", "the", "sky", "is", "blue", "why", "over",
+         "##ly", "##s", "der", "himmel", "ist", "bla", "##u", "天", "sep", "hello"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+WORDS += list(LETTERS) + ["##" + c for c in LETTERS]
+CONFIG = {
+    "vocab_size": len(WORDS),
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "intermediate_size": INNER,
+    "max_position_embeddings": POSITIONS,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+}
+LISTS = [[2, 3], [2, 11, 3]] + [[2] + [(i * i * 7 + 5 * i + n) % len(WORDS) for i in range(n)] + [3] for n in (5, 62, 63, 190, 298)]
+
+
+def tensors():
+    """(name, shape), as a directory has them."""
+    def norm(name):
+        return [(name + ".weight", (HIDDEN,)), (name + ".bias", (HIDDEN,))]
+
+    def linear(name, rows, cols):
+        return [(name + ".weight", (rows, cols)), (name + ".bias", (rows,))]
+
+    yield "embeddings.word_embeddings.weight", (len(WORDS), HIDDEN)
+    yield "embeddings.position_embeddings.weight", (POSITIONS, HIDDEN)
+    yield "embeddings.token_type_embeddings.weight", (2, HIDDEN)
+    yield from norm("embeddings.LayerNorm")
+    for i in range(LAYERS):
+        layer = "encoder.layer.%d." % i
+        for part in ("query", "key", "value"):
+            yield from linear(layer + "attention.self." + part, HIDDEN, HIDDEN)
+        yield from linear(layer + "attention.output.dense", HIDDEN, HIDDEN)
+        yield from norm(layer + "attention.output.LayerNorm")
+        yield from linear(layer + "intermediate.dense", INNER, HIDDEN)
+        yield from linear(layer + "output.dense", HIDDEN, INNER)
+        yield from norm(layer + "output.LayerNorm")
+
+
+def make_values(name, shape):
+    values = np.random.RandomState(zlib.crc32(name.encode())).uniform(-1, 1, shape)
+    if name.endswith("LayerNorm.weight"):
+        return (1 + 0.5 * values).astype(np.float32)
+    return (values * (0.3 if len(shape) == 1 else 1 if "embeddings" in name else 3 / shape[1] ** 0.5)).astype(np.float32)
+
+
+def write_safetensors(path, values):
+    header, at = {}, 0
+    for name, array in values.items():
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(a.tobytes() for a in values.values()))
+
+
+def tokenizer():
+    special = [dict(id=i, content=w, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+               for i, w in enumerate(WORDS[:5])]
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+                       "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                       {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
+                               "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}}},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100, "vocab": {w: i for i, w in enumerate(WORDS)}}}
+
+
+def write_directory(path, pooling, prefix="", longest=None):
+    """pooling: "cls" or "mean"."""
+    path.mkdir(parents=True, exist_ok=True)
+    config = dict(CONFIG, architectures=["BertModel"], model_type="bert", position_embedding_type="absolute")
+    (path / "config.json").write_text(json.dumps(config))
+    write_safetensors(path / "model.safetensors", {prefix + name: make_values(name, shape) for name, shape in tensors()})
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer()))
+    (path / "tokenizer_config.json").write_text(json.dumps({"cls_token": "[CLS]", "sep_token": "[SEP]"}))
+    names = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
+    modules = [{"idx": i, "name": str(i), "path": folder, "type": "sentence_transformers.models." + name}
+               for i, (name, folder) in enumerate(names)]
+    (path / "modules.json").write_text(json.dumps(modules))
+    (path / "1_Pooling").mkdir(exist_ok=True)
+    (path / "1_Pooling" / "config.json").write_text(json.dumps(
+        {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean"}))
+    if longest:
+        (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest, "do_lower_case": False}))
