@@ -18,9 +18,26 @@ static void refuse_unknown(struct exchange *x, const char *id)
                    id);
 }
 
+/* ?stream=true asks for events, which are not kept, and .../input_items for what was sent. */
+static bool is_refused(struct exchange *x)
+{
+    bool is_below = strchr(x->path_rest, '/') != NULL;
+    if (is_below)
+        exchange_error(
+            x, 404, "invalid_request_error", "unknown_url", NULL, 0,
+            "GET /v1/responses/ID is what there is below /v1/responses; what was sent is not told");
+    else if (strstr(x->query, "stream=true"))
+        exchange_error(x, 400, "invalid_request_error", "unsupported_parameter", "stream", 0,
+                       "stream is not supported here: a response that is stored is told whole");
+    else
+        return false;
+    return true;
+}
+
 void endpoint_response(struct exchange *x)
 {
     size_t n;
+    if (is_refused(x)) return;
     char *body =
         response_store_get(x->server->api->responses, x->api_key_idx, x->path_rest, RESPONSE_BODY, &n);
     if (body)

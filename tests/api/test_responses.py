@@ -95,6 +95,10 @@ def test_previous_responses(client, loose_client, model):
     again = client.responses.retrieve(streamed.id)
     assert again == streamed
     loose_client.responses.delete(streamed.id)
+    with pytest.raises(openai.BadRequestError, match="told whole"):
+        client.responses.retrieve(first.id, stream=True)
+    with pytest.raises(openai.NotFoundError, match="what was sent is not told"):
+        client.responses.input_items.list(first.id)
     for call in (client.responses.retrieve, client.responses.delete, client.responses.cancel):
         with pytest.raises(openai.NotFoundError):
             call(streamed.id)
