@@ -244,6 +244,10 @@ TEXT_LEVEL = {
               "vocab": {t: i for i, t in enumerate(["<unk>", "<0x0A>", "<0xC3>", "▁", "h", "e", "l", "o", "he", "▁he"])},
               "merges": [["h", "e"], ["▁", "he"]]}}
 seed("tokenizer_json", "bytes", json.dumps(BYTE_LEVEL, ensure_ascii=False))
+RUNS = [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+        for regex in ("[\r\n]", "\\s?[A-Za-zµÀ-Ö]+", "\\s?\\p{P}+", "\\s+$", "[一-龥ࠀ-一]+", "\\p{N}{1,3}")]
+seed("tokenizer_json", "runs", json.dumps(BYTE_LEVEL | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+    *RUNS, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]}}, ensure_ascii=False))
 seed("tokenizer_json", "text", json.dumps(TEXT_LEVEL, ensure_ascii=False))
 seed("tokenizer_json", "config", parts(tokenizer__json=json.dumps(TEXT_LEVEL), tokenizer_config__json=json.dumps(
     {"bos_token": {"content": "<s>"}, "eos_token": "<s>"})))

@@ -42,6 +42,39 @@ TEKKEN = (
 )
 CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 O200K = TEKKEN.replace(r"\p{M}]+|", r"\p{M}]+" + CONTRACTION + "|").replace(r"\p{M}]*|\p{N}|", r"\p{M}]*" + CONTRACTION + r"|\p{N}{1,3}|")
+SEED = WORDS + r"\p{N}{1}| ?[^\s\p{L}\p{N}" "\r\n" r"]+|\s*[" "\r\n" r"]+|\s+(?!\S)|\s+"
+# The line breaks stand in the models' files as they are.
+DEEPSEEK_V3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    '[!"' r"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^" "\r\n" r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[" "\r\n"
+    r"]*|\s*[" "\r\n" r"]+|\s+(?!\S)|\s+",
+)
+DEEPSEEK_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+DEEPSEEK_CODER = ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_CJK)
+DEEPSEEK_LETTERS = (
+    r"\s?["
+    "A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF"
+    "\u0370-\u0373\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5"
+    "\u03F7-\u0481\u048A-\u052F\u0531-\u0556\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA"
+    "\u1CBD-\u1CBF\u1D00-\u1D2B\u1D6B-\u1D77\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45"
+    "\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE"
+    "\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4\u1FF6-\u1FFC"
+    "\u2102\u2107\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128\u212A-\u212D\u212F-\u2134\u2139"
+    "\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3"
+    "\uA640-\uA66D\uA680-\uA69B\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E\uAB70-\uABBF\uFB00-\uFB06"
+    "\uFB13-\uFB17\uFF21-\uFF3A\uFF41-\uFF5A\U00010400-\U0001044F\U000104B0-\U000104D3"
+    "\U000104D8-\U000104FB\U00010C80-\U00010CB2\U00010CC0-\U00010CF2\U000118A0-\U000118DF"
+    "\U0001E900-\U0001E943"
+    "]+"
+)
+DEEPSEEK_LLM = (
+    "[\r\n]",
+    DEEPSEEK_LETTERS,
+    r"\s?[!-/:-~" "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+    r"\s+$",
+    DEEPSEEK_CJK,
+)
 
 SENTENCES = """The quick brown fox jumps over the lazy dog; it's 3.14159 o'clock, isn't it?
 Don't WE'LL they'Re I'VE you'd he'S ſ'ſ 'ſ'T can’t ‘quoted’ “double”
@@ -261,26 +294,31 @@ def smollm_from_gguf(path):
 
 
 def byte_level_variants(name, root):
-    """The known pre-tokenizers over one byte-level vocabulary."""
+    """The known pre-tokenizers over one byte-level vocabulary, and the name that a GGUF file has for each."""
     root = json.loads(json.dumps(root))
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 
-    def split(regex):
-        pattern = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-        return {"type": "Sequence", "pretokenizers": [pattern, byte_level]}
+    def split(*regexes, digits=False):
+        parts = [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False} for regex in regexes]
+        parts += [{"type": "Digits", "individual_digits": True}] * digits
+        return {"type": "Sequence", "pretokenizers": parts + [byte_level]}
 
-    for kind, pre_tokenizer, normalizer, ignore_merges in (
-        ("llama3", split(LLAMA3), None, True),
-        ("tekken", split(TEKKEN), None, True),
-        ("o200k", split(O200K), None, False),
-        ("qwen2", split(QWEN2), {"type": "NFC"}, False),
-        ("qwen35", split(QWEN35), None, False),
-        ("gpt2", dict(byte_level, use_regex=True), None, False),
-        ("prefix", dict(byte_level, use_regex=True, add_prefix_space=True), None, False),
+    for kind, pre_tokenizer, normalizer, ignore_merges, pre in (
+        ("llama3", split(LLAMA3), None, True, "llama-bpe"),
+        ("tekken", split(TEKKEN), None, True, "tekken"),
+        ("o200k", split(O200K), None, False, "gpt-4o"),
+        ("qwen2", split(QWEN2), {"type": "NFC"}, False, "qwen2"),
+        ("qwen35", split(QWEN35), None, False, None),
+        ("seed", split(SEED), None, False, "seed-coder"),
+        ("deepseek-v3", split(*DEEPSEEK_V3), {"type": "Sequence", "normalizers": []}, False, "deepseek-v3"),
+        ("deepseek-coder", split(*DEEPSEEK_CODER, digits=True), None, False, "deepseek-coder"),
+        ("deepseek-llm", split(*DEEPSEEK_LLM, digits=True), None, False, "deepseek-llm"),
+        ("gpt2", dict(byte_level, use_regex=True), None, False, "olmo"),
+        ("prefix", dict(byte_level, use_regex=True, add_prefix_space=True), None, False, None),
     ):
         root["pre_tokenizer"], root["normalizer"] = pre_tokenizer, normalizer
         root["model"]["ignore_merges"] = ignore_merges
-        yield "%s+%s" % (name, kind), json.dumps(root)
+        yield "%s+%s" % (name, kind), json.dumps(root), pre
 
 
 def add_tokens(root):
@@ -511,12 +549,20 @@ def directory_case(name, text, scratch, config=None):
     return Case(name, Tokenizer.from_str(text), model)
 
 
+def gguf_case(name, text, scratch, pre):
+    path = scratch / (name + ".gguf")
+    write_gguf(path, json.loads(text), "gpt2", pre)
+    return Case(path.name, Tokenizer.from_str(text), path)
+
+
 def own_cases(gguf, scratch, sources):
     """What the GGUF file and the sources of this project give."""
     smollm = smollm_from_gguf(gguf)
     yield Case(gguf.stem, smollm, gguf)
-    for name, text in byte_level_variants("smollm", json.loads(smollm.to_str())):
+    for name, text, pre in byte_level_variants("smollm", json.loads(smollm.to_str())):
         yield directory_case(name, text, scratch)
+        if pre:
+            yield gguf_case(name, text, scratch, pre)
     trained = train_text_model(sources)
     yield directory_case("trained", json.dumps(trained), scratch)
     for name, text in text_variants("trained", trained):

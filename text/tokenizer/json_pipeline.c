@@ -70,10 +70,7 @@ static int read_normalizer(struct tokenizer *t, const cJSON *part, struct error 
 
 static int add_stage(struct tokenizer *t, enum pretokenizer_kind kind, const cJSON *part, struct error *err)
 {
-    struct pretokenizer *p = &t->pretokenizer;
-    if (p->num_stages == PRETOKENIZER_STAGES_MAX) return unsupported(part, "pre-tokenizer", err);
-    p->stages[p->num_stages++] = kind;
-    return 0;
+    return pretokenizer_add(&t->pretokenizer, kind) ? 0 : unsupported(part, "pre-tokenizer", err);
 }
 
 static bool replaces_spaces(const struct normalizer *n)
@@ -90,19 +87,20 @@ static int read_split(struct tokenizer *t, const cJSON *part, struct error *err)
     const char *regex = text_member(member(part, "pattern"), "Regex"), *text = text_pattern(part);
     const char *behavior = text_member(part, "behavior");
     if (text && strcmp(text, " ") == 0 && replaces_spaces(&t->normalizer)) return 0; /* there are none left */
-    enum pretokenizer_kind kind;
-    if (!regex || !pretokenizer_kind_of_regex(regex, &kind))
+    if (!regex || !pretokenizer_add_regex(&t->pretokenizer, regex))
         return error_set(err, STATUS_UNSUPPORTED,
                          "tokenizer.json: the pre-tokenizer splits by a pattern that is not "
                          "supported: %.300s",
                          regex  ? regex
                          : text ? text
                                 : "(none)");
-    /* Each of these matches everywhere, so there is nothing between the matches that would be removed. */
-    if (!behavior || (strcmp(behavior, "Isolated") != 0 && strcmp(behavior, "Removed") != 0) ||
-        flag_member(part, "invert", false) != (strcmp(behavior, "Removed") == 0))
+    /* Where nothing is between the matches, nothing would be removed there. */
+    bool removes = behavior && strcmp(behavior, "Removed") == 0;
+    if (!behavior || (!removes && strcmp(behavior, "Isolated") != 0) ||
+        flag_member(part, "invert", false) != removes ||
+        (removes && !pretokenizer_leaves_nothing(&t->pretokenizer)))
         return unsupported(part, "pre-tokenizer", err);
-    return add_stage(t, kind, part, err);
+    return 0;
 }
 
 static int read_byte_level(struct tokenizer *t, const cJSON *part, struct error *err)

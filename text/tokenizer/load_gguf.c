@@ -59,31 +59,91 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct error *
 
 /* ---- byte-level models ---- */
 
+/* What a tokenizer.json of these models has. DeepSeek's CJK is Hangul, too, and whatever lies between. */
+#define DEEPSEEK_CJK "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+"
+
+static const char *const deepseek_llm[] = {
+    "[\r\n]",
+    "\\s?["
+    "A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF"
+    "\u0370-\u0373\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5"
+    "\u03F7-\u0481\u048A-\u052F\u0531-\u0556\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA"
+    "\u1CBD-\u1CBF\u1D00-\u1D2B\u1D6B-\u1D77\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45"
+    "\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE"
+    "\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4\u1FF6-\u1FFC"
+    "\u2102\u2107\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128\u212A-\u212D\u212F-\u2134\u2139"
+    "\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3"
+    "\uA640-\uA66D\uA680-\uA69B\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E\uAB70-\uABBF\uFB00-\uFB06"
+    "\uFB13-\uFB17\uFF21-\uFF3A\uFF41-\uFF5A\U00010400-\U0001044F\U000104B0-\U000104D3"
+    "\U000104D8-\U000104FB\U00010C80-\U00010CB2\U00010CC0-\U00010CF2\U000118A0-\U000118DF"
+    "\U0001E900-\U0001E943"
+    "]+",
+    "\\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+",
+    "\\s+$",
+    DEEPSEEK_CJK,
+    NULL,
+};
+static const char *const deepseek_coder[] = {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_CJK, NULL};
+static const char *const deepseek_v3[] = {"\\p{N}{1,3}", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", NULL};
+
 static const struct {
     const char *name;
+    const char *const *regexes; /* the stages before the others; NULL: none */
     enum pretokenizer_kind stages[2];
     int num_stages;
     bool ignore_merges, add_bos, nfc;
 } known_pretokenizers[] = {
-    {"gpt-2", {PRETOKENIZE_GPT2}, 1, false, false, false},
-    {"smollm", {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}, 2, false, false, false},
-    {"llama-bpe", {PRETOKENIZE_LLAMA3}, 1, true, true, false},
-    {"llama3", {PRETOKENIZE_LLAMA3}, 1, true, true, false},
-    {"llama-v3", {PRETOKENIZE_LLAMA3}, 1, true, true, false},
-    {"qwen2", {PRETOKENIZE_QWEN2}, 1, false, false, true},
-    {"qwen35", {PRETOKENIZE_QWEN35}, 1, false, false, true},
-    {"deepseek-r1-qwen", {PRETOKENIZE_QWEN2}, 1, false, false, false},
-    {"tekken", {PRETOKENIZE_TEKKEN}, 1, true, true, false},
-    {"gpt-4o", {PRETOKENIZE_O200K}, 1, false, false, false}, /* Phi-4-mini, gpt-oss */
-    {"llama4", {PRETOKENIZE_O200K}, 1, false, false, false},
-    {"dbrx", {PRETOKENIZE_LLAMA3}, 1, false, false, false},      /* Phi-4, OLMo 2 and 3, Granite 4 */
-    {"smaug-bpe", {PRETOKENIZE_LLAMA3}, 1, false, false, false}, /* SmolLM3 */
-    {"glm4", {PRETOKENIZE_LLAMA3}, 1, false, false, false},
-    {"chatglm-bpe", {PRETOKENIZE_LLAMA3}, 1, false, false, false},
-    {"refact", {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}, 2, false, false, false}, /* Granite 3 */
-    {"starcoder", {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}, 2, false, false, false},
-    {"olmo", {PRETOKENIZE_GPT2}, 1, false, false, false},
+#define GPT_2 NULL, {PRETOKENIZE_GPT2}, 1
+#define DIGITS_GPT_2 NULL, {PRETOKENIZE_DIGITS, PRETOKENIZE_GPT2}, 2
+#define LLAMA_3 NULL, {PRETOKENIZE_LLAMA3}, 1
+#define QWEN_2 NULL, {PRETOKENIZE_QWEN2}, 1
+#define O200K NULL, {PRETOKENIZE_O200K}, 1
+#define DEEPSEEK_V3 deepseek_v3, {PRETOKENIZE_DEEPSEEK3}, 1
+    {"gpt-2", GPT_2, false, false, false},
+    {"olmo", GPT_2, false, false, false},
+    {"gigachat", GPT_2, false, false, false},
+    {"a.x-4.0", GPT_2, false, false, false}, /* a Qwen 2 */
+    {"mellum", GPT_2, false, false, false},
+    {"trillion", GPT_2, false, false, false},
+    {"granite-docling", GPT_2, false, false, false},
+    {"smollm", DIGITS_GPT_2, false, false, false},
+    {"refact", DIGITS_GPT_2, false, false, false}, /* Granite 3 */
+    {"starcoder", DIGITS_GPT_2, false, false, false},
+    {"minerva-7b", DIGITS_GPT_2, false, false, false}, /* a Mistral */
+    {"llama-bpe", LLAMA_3, true, true, false},
+    {"llama3", LLAMA_3, true, true, false},
+    {"llama-v3", LLAMA_3, true, true, false},
+    {"falcon3", LLAMA_3, true, true, false},
+    {"midm-2.0", LLAMA_3, true, true, false},
+    {"dbrx", LLAMA_3, false, false, false},      /* Phi-4, OLMo 2 and 3, Granite 4 */
+    {"smaug-bpe", LLAMA_3, false, false, false}, /* SmolLM3 */
+    {"glm4", LLAMA_3, false, false, false},
+    {"chatglm-bpe", LLAMA_3, false, false, false},
+    {"qwen2", QWEN_2, false, false, true},
+    {"f2llmv2", QWEN_2, false, false, true}, /* a Qwen 3 */
+    {"deepseek-r1-qwen", QWEN_2, false, false, false},
+    {"megrez", QWEN_2, false, false, false},
+    {"qwen35", NULL, {PRETOKENIZE_QWEN35}, 1, false, false, true},
+    {"tekken", NULL, {PRETOKENIZE_TEKKEN}, 1, true, true, false},
+    {"seed-coder", NULL, {PRETOKENIZE_SEED}, 1, false, false, false},
+    {"gpt-4o", O200K, false, false, false}, /* Phi-4-mini, gpt-oss */
+    {"llama4", O200K, false, false, false},
+    {"kanana2", O200K, false, false, false},                                      /* a DeepSeek V3 */
+    {"deepseek-llm", deepseek_llm, {PRETOKENIZE_DIGITS}, 1, false, false, false}, /* V2 too */
+    {"deepseek-coder", deepseek_coder, {PRETOKENIZE_DIGITS}, 1, false, false, false},
+    {"deepseek-v3", DEEPSEEK_V3, false, false, false},
+    {"joyai-llm", DEEPSEEK_V3, false, false, false},
 };
+
+static bool add_stages(struct pretokenizer *p, const char *const *regexes,
+                       const enum pretokenizer_kind *stages, int num_stages)
+{
+    for (; regexes && *regexes; regexes++)
+        if (!pretokenizer_add_regex(p, *regexes)) return false;
+    for (int i = 0; i < num_stages; i++)
+        if (!pretokenizer_add(p, stages[i])) return false;
+    return true;
+}
 
 static int set_up_byte_level(struct tokenizer *t, const struct gguf *g, bool *add_bos, struct error *err)
 {
@@ -102,11 +162,11 @@ static int set_up_byte_level(struct tokenizer *t, const struct gguf *g, bool *ad
     t->bpe.byte_level = t->decoder.byte_level = true;
     t->bpe.ignore_merges = known_pretokenizers[i].ignore_merges;
     *add_bos = known_pretokenizers[i].add_bos;
-    t->pretokenizer.num_stages = known_pretokenizers[i].num_stages;
-    memcpy(t->pretokenizer.stages, known_pretokenizers[i].stages, sizeof known_pretokenizers[i].stages);
     /* GGUF has no key for the normalizer; the models of this family have NFC in their own files. */
-    if (known_pretokenizers[i].nfc && !normalizer_add(&t->normalizer, NORMALIZE_NFC, "", ""))
-        return STATUS_LIMIT;
+    if (!add_stages(&t->pretokenizer, known_pretokenizers[i].regexes, known_pretokenizers[i].stages,
+                    known_pretokenizers[i].num_stages) ||
+        (known_pretokenizers[i].nfc && !normalizer_add(&t->normalizer, NORMALIZE_NFC, "", "")))
+        return error_set(err, STATUS_LIMIT, "The tokenizer has too many steps.");
     bool prefix_space = false;
     if (gguf_find_bool(g, "tokenizer.ggml.add_space_prefix", &prefix_space) && prefix_space)
         return error_set(err, STATUS_UNSUPPORTED,

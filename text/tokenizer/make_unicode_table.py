@@ -14,7 +14,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 CHUNK = 4096
-BLOCK = 128
 
 
 def chunks():
@@ -118,17 +117,18 @@ def properties():
         for c in members:
             assert table[c] == 0
             table[c] = value
-    for bit, members in ((8, numeric_class()), (16, word_class()), (32, nfc_active_class())):
+    bits = (8, numeric_class()), (16, word_class()), (32, nfc_active_class()), (64, regex_class(r"\p{P}")), (128, regex_class(r"\p{S}"))
+    for bit, members in bits:
         for c in members:
             table[c] |= bit
     return table
 
 
-def print_table(name, table):
+def print_table(name, table, block_points=128):
     """Of one byte a code point: blocks, and an index of them."""
     blocks, index = [], []
-    for i in range(0, len(table), BLOCK):
-        block = bytes(table[i : i + BLOCK])
+    for i in range(0, len(table), block_points):
+        block = bytes(table[i : i + block_points])
         if block not in blocks:
             blocks.append(block)
         index.append(blocks.index(block))
@@ -139,7 +139,7 @@ def print_table(name, table):
             runs[-1][0] += 1
         else:
             runs.append([1, value])
-    print("static const unsigned char %s_blocks[%d][%d] = {" % (name, len(blocks), BLOCK))
+    print("static const unsigned char %s_blocks[%d][%d] = {" % (name, len(blocks), block_points))
     for block in blocks:
         print("    {" + ",".join(map(str, block)) + "},")
     print("};")
@@ -156,7 +156,7 @@ def main():
     print("/* Made by make_unicode_table.py with tokenizers %s; do not edit. */" % tokenizers.__version__)
     print("/* clang-format off */")
     print("const unsigned char unicode_ascii[128] = {" + ",".join(map(str, table[:128])) + "};")
-    print_table("unicode", table)
+    print_table("unicode", table, 256)
 
 
 if __name__ == "__main__":

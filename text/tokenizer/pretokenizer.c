@@ -8,8 +8,11 @@
  *   tekken  [^\r\n\p{L}\p{N}]?[U]*[W]+|[^\r\n\p{L}\p{N}]?[U]+[W]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
  *           \s*[\r\n]+|\s+(?!\S)|\s+            with U = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, W = \p{Ll}\p{Lm}\p{Lo}\p{M}
  *   o200k   as tekken, (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind both words, and \p{N}{1,3}
+ *   Seed    as Qwen 2, [^\s\p{L}\p{N}\r\n]+ instead of [^\s\p{L}\p{N}]+[\r\n]*
+ *   DeepSeek V3  [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
+ *           \s*[\r\n]+|\s+(?!\S)|\s+            (with the set spelled out)
  *
- * Each of them matches at every place of every text, so the pieces are the matches in a row. What
+ * All but the last match at every place of every text, so the pieces are the matches in a row. What
  * backtracking would find is worked out here instead:
  *
  *   \s+(?!\S)   the run of white space without its last character, unless the text ends there; one space before a
@@ -39,15 +42,20 @@ enum {
 
 typedef const unsigned char *position;
 
+/* The properties of the character at p, and where the next one begins. p < end */
+static unsigned properties_at(position p, position end, position *next)
+{
+    int num_bytes;
+    unsigned properties = unicode_properties_at(p, end, &num_bytes);
+    *next = p + num_bytes;
+    return properties;
+}
+
 /* The category of the character at p as a bit, 0 at the end, and where the next one begins. */
 static unsigned category_at(position p, position end, position *next)
 {
     *next = p;
-    if (p == end) return 0;
-    int num_bytes;
-    unsigned properties = unicode_properties_at(p, end, &num_bytes);
-    *next = p + num_bytes;
-    return 1u << (properties & UNICODE_CATEGORY);
+    return p < end ? 1u << (properties_at(p, end, next) & UNICODE_CATEGORY) : 0;
 }
 
 static position skip_while(position p, position end, unsigned categories)
@@ -120,14 +128,18 @@ static position match_gpt2(position p, position end)
     return skip_symbols(start, end, LETTER);
 }
 
-/* ?[^\s\p{L}\p{N}]+ and the line breaks (and slashes) after it; NULL when p begins none. */
-static position match_symbols(position p, position end, unsigned word, bool slashes)
+static position skip_bytes(position p, position end, const char *bytes)
+{
+    while (p < end && *p && strchr(bytes, *p)) p++;
+    return p;
+}
+
+/* ?[^\s\p{L}\p{N}]+ and the bytes of tail after it; NULL when p begins none. */
+static position match_symbols(position p, position end, unsigned word, const char *tail)
 {
     position start = *p == ' ' ? p + 1 : p;
     position q = skip_symbols(start, end, word);
-    if (q == start) return NULL;
-    while (q < end && (is_break(*q) || (slashes && *q == '/'))) q++;
-    return q;
+    return q > start ? skip_bytes(q, end, tail) : NULL;
 }
 
 /* p is at a digit. */
@@ -138,8 +150,8 @@ static position match_number(position p, position end, int num_digits_max)
     return p;
 }
 
-/* word: LETTER, or with marks. */
-static position match_llama3(position p, position end, unsigned word, int num_digits_max)
+/* word: LETTER, or with marks. tail: what symbols take with them. */
+static position match_llama3(position p, position end, unsigned word, int num_digits_max, const char *tail)
 {
     position contraction = match_contraction(p, end, true);
     if (contraction) return contraction;
@@ -148,7 +160,7 @@ static position match_llama3(position p, position end, unsigned word, int num_di
     if (category & word) return skip_while(next, end, word);
     if (category & NUMBER) return match_number(p, end, num_digits_max);
     if (!is_break(*p) && (category_at(next, end, &after) & word)) return skip_while(after, end, word);
-    position symbols = match_symbols(p, end, word, false);
+    position symbols = match_symbols(p, end, word, tail);
     return symbols ? symbols : match_breaks_or_spaces(p, end);
 }
 
@@ -192,16 +204,90 @@ static position match_tekken(position p, position end, bool contractions, int nu
     if (word) return contraction ? contraction : word;
     position next;
     if (category_at(p, end, &next) & NUMBER) return match_number(p, end, num_digits_max);
-    position symbols = match_symbols(p, end, LETTER, true);
+    position symbols = match_symbols(p, end, LETTER, "\r\n/");
     return symbols ? symbols : match_breaks_or_spaces(p, end);
+}
+
+/* ---- DeepSeek V3 ---- */
+
+static bool is_ascii_letter(unsigned char c)
+{
+    return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+}
+
+static bool is_mark_of_sentence(unsigned properties)
+{
+    return properties & (UNICODE_PUNCTUATION | UNICODE_SYMBOL);
+}
+
+/* ?[\p{P}\p{S}]+[\r\n]* */
+static position match_marks_of_sentence(position p, position end)
+{
+    position start = *p == ' ' ? p + 1 : p, q = start, next;
+    while (q < end && is_mark_of_sentence(properties_at(q, end, &next))) q = next;
+    return q > start ? skip_bytes(q, end, "\r\n") : NULL;
+}
+
+/* NULL when no match begins at p. */
+static position try_deepseek3(position p, position end)
+{
+    position next, after;
+    unsigned properties = properties_at(p, end, &next), category = 1u << (properties & UNICODE_CATEGORY);
+    if (category & (LETTER | MARK)) return skip_while(next, end, LETTER | MARK);
+    if (is_mark_of_sentence(properties) && *p < 0x80 && next < end && is_ascii_letter(*next)) {
+        while (next < end && is_ascii_letter(*next)) next++;
+        return next;
+    }
+    if (!is_mark_of_sentence(properties) && !is_break(*p) &&
+        (category_at(next, end, &after) & (LETTER | MARK)))
+        return skip_while(after, end, LETTER | MARK);
+    position marks = match_marks_of_sentence(p, end);
+    if (marks) return marks;
+    return category & SPACE ? match_breaks_or_spaces(p, end) : NULL;
+}
+
+/* ---- expressions that do not match everywhere ---- */
+
+typedef position try_match(const struct char_run *run, position p, position end);
+
+static position try_run(const struct char_run *run, position p, position end)
+{
+    return char_run_match(run, p, end);
+}
+
+static position try_deepseek3_of(const struct char_run *run, position p, position end)
+{
+    (void)run;
+    return try_deepseek3(p, end);
+}
+
+/* The match at p, or what stands before the next one. */
+static position match_or_gap(try_match *try, const struct char_run *run, position p, position end)
+{
+    position found = try(run, p, end), next;
+    while (!found && p < end) {
+        properties_at(p, end, &next);
+        p = next;
+        if (p == end || try(run, p, end)) return p;
+    }
+    return found;
+}
+
+/* \s+$, where no line break is followed by anything */
+static position match_spaces_end(position p, position end)
+{
+    position begin = end, next;
+    while (begin > p) {
+        position last = utf8_previous(p, begin);
+        if (!(category_at(last, end, &next) & SPACE)) break;
+        begin = last;
+    }
+    return begin > p ? begin : end;
 }
 
 static bool is_digit(position p, position end, position *next)
 {
-    int num_bytes;
-    unsigned properties = unicode_properties_at(p, end, &num_bytes);
-    *next = p + num_bytes;
-    return properties & UNICODE_NUMERIC;
+    return properties_at(p, end, next) & UNICODE_NUMERIC;
 }
 
 static position match_digits(position p, position end, bool each_by_itself)
@@ -247,21 +333,29 @@ static position match_bert(position p, position end)
     return p;
 }
 
-static position match(enum pretokenizer_kind kind, position p, position end)
+static position match(const struct pretokenizer *t, int stage, position p, position end)
 {
-    switch (kind) {
+    switch (t->stages[stage]) {
     case PRETOKENIZE_GPT2:
         return match_gpt2(p, end);
     case PRETOKENIZE_LLAMA3:
-        return match_llama3(p, end, LETTER, 3);
+        return match_llama3(p, end, LETTER, 3, "\r\n");
     case PRETOKENIZE_QWEN2:
-        return match_llama3(p, end, LETTER, 1);
+        return match_llama3(p, end, LETTER, 1, "\r\n");
     case PRETOKENIZE_QWEN35:
-        return match_llama3(p, end, LETTER | MARK, 1);
+        return match_llama3(p, end, LETTER | MARK, 1, "\r\n");
     case PRETOKENIZE_TEKKEN:
         return match_tekken(p, end, false, 1);
     case PRETOKENIZE_O200K:
         return match_tekken(p, end, true, 3);
+    case PRETOKENIZE_SEED:
+        return match_llama3(p, end, LETTER, 1, "");
+    case PRETOKENIZE_DEEPSEEK3:
+        return match_or_gap(try_deepseek3_of, NULL, p, end);
+    case PRETOKENIZE_RUN:
+        return match_or_gap(try_run, &t->runs[stage], p, end);
+    case PRETOKENIZE_SPACES_END:
+        return match_spaces_end(p, end);
     case PRETOKENIZE_DIGITS:
         return match_digits(p, end, true);
     case PRETOKENIZE_NUMBERS:
@@ -290,7 +384,7 @@ bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes
     if (w->at == w->ends[0]) return false;
     for (int stage = 1; stage <= num_stages; stage++) {
         if (w->ends[stage] == w->at)
-            w->ends[stage] = match(w->pretokenizer->stages[stage - 1], w->at, w->ends[stage - 1]);
+            w->ends[stage] = match(w->pretokenizer, stage - 1, w->at, w->ends[stage - 1]);
     }
     position end = w->ends[num_stages];
     *piece = (const char *)w->at;
@@ -298,6 +392,8 @@ bool piece_walk_next(struct piece_walk *w, const char **piece, size_t *num_bytes
     w->at = end;
     return true;
 }
+
+/* ---- regular expressions by their spelling ---- */
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SYMBOLS_AND_SPACES "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -320,14 +416,57 @@ static const struct {
                   "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     {PRETOKENIZE_TEKKEN, TEKKEN_WORDS("") "|\\p{N}" TEKKEN_SYMBOLS_AND_SPACES},
     {PRETOKENIZE_O200K, TEKKEN_WORDS(CONTRACTIONS "?") "|\\p{N}{1,3}" TEKKEN_SYMBOLS_AND_SPACES},
+    {PRETOKENIZE_SEED, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+"
+                                    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    {PRETOKENIZE_DEEPSEEK3,
+     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+     "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    {PRETOKENIZE_SPACES_END, "\\s+$"},
 };
 
-bool pretokenizer_kind_of_regex(const char *regex, enum pretokenizer_kind *kind)
+/* Line breaks may stand in it as they are, or as \r and \n. */
+static bool is_spelled(const char *regex, const char *known)
 {
-    for (size_t i = 0; i < array_length(known_regexes); i++) {
-        if (strcmp(known_regexes[i].regex, regex) != 0) continue;
-        *kind = known_regexes[i].kind;
-        return true;
+    for (; *regex; regex++) {
+        bool is_raw = is_break((unsigned char)*regex);
+        const char escaped[] = {'\\', *regex == '\r' ? 'r' : 'n'};
+        if (is_raw ? strncmp(known, escaped, 2) != 0 : *known != *regex) return false;
+        known += is_raw ? 2 : 1;
+    }
+    return !*known;
+}
+
+/* Whether no piece has a line break beside anything else: \s+$ would match in front of one. */
+static bool has_breaks_apart(const struct pretokenizer *p)
+{
+    for (int i = 0; i < p->num_stages; i++) {
+        if (p->stages[i] == PRETOKENIZE_RUN && p->runs[i].num_max == 1 && char_run_has(&p->runs[i], '\n'))
+            return true;
     }
     return false;
+}
+
+bool pretokenizer_add(struct pretokenizer *p, enum pretokenizer_kind kind)
+{
+    if (p->num_stages == PRETOKENIZER_STAGES_MAX) return false;
+    p->stages[p->num_stages++] = kind;
+    return true;
+}
+
+bool pretokenizer_add_regex(struct pretokenizer *p, const char *regex)
+{
+    if (p->num_stages == PRETOKENIZER_STAGES_MAX) return false;
+    if (char_run_parse(regex, &p->runs[p->num_stages])) return pretokenizer_add(p, PRETOKENIZE_RUN);
+    for (size_t i = 0; i < array_length(known_regexes); i++) {
+        enum pretokenizer_kind kind = known_regexes[i].kind;
+        if (!is_spelled(regex, known_regexes[i].regex)) continue;
+        return (kind != PRETOKENIZE_SPACES_END || has_breaks_apart(p)) && pretokenizer_add(p, kind);
+    }
+    return false;
+}
+
+bool pretokenizer_leaves_nothing(const struct pretokenizer *p)
+{
+    enum pretokenizer_kind kind = p->stages[p->num_stages - 1];
+    return kind != PRETOKENIZE_RUN && kind != PRETOKENIZE_DEEPSEEK3 && kind != PRETOKENIZE_SPACES_END;
 }

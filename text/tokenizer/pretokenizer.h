@@ -1,13 +1,16 @@
 /* pretokenizer.h - cuts a text into the pieces that the merges never cross.
  *
  * Each kind is a regular expression of a known model written as a matcher by hand: linear time, no
- * backtracking stack. Kinds are applied one after another, each to the pieces of the one before. Thread: any.
+ * backtracking stack. Stages are applied one after another, each to the pieces of the one before; what an
+ * expression does not match is a piece, too. Thread: any.
  */
 #ifndef TEXT_TOKENIZER_PRETOKENIZER_H
 #define TEXT_TOKENIZER_PRETOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "text/tokenizer/char_run.h"
 
 enum pretokenizer_kind {
     PRETOKENIZE_GPT2,
@@ -16,6 +19,10 @@ enum pretokenizer_kind {
     PRETOKENIZE_QWEN35,     /* as Qwen 2, marks are letters */
     PRETOKENIZE_TEKKEN,     /* Mistral Nemo: also between lower and upper case */
     PRETOKENIZE_O200K,      /* as tekken, contractions with their word, numbers in threes */
+    PRETOKENIZE_SEED,       /* Seed-Coder: as Qwen 2, line breaks apart from what stands before them */
+    PRETOKENIZE_DEEPSEEK3,  /* words may begin with one character of ASCII's punctuation; numbers are gone */
+    PRETOKENIZE_SPACES_END, /* white space at the end */
+    PRETOKENIZE_RUN,        /* each match of the stage's char_run */
     PRETOKENIZE_DIGITS,     /* each digit by itself, the text between in one */
     PRETOKENIZE_NUMBERS,    /* runs of digits, the text between in one */
     PRETOKENIZE_METASPACE,  /* before each U+2581 */
@@ -23,15 +30,23 @@ enum pretokenizer_kind {
     PRETOKENIZE_BERT,       /* punctuation by itself, runs of white space, and what is between */
 };
 
-enum { PRETOKENIZER_STAGES_MAX = 4 };
+enum { PRETOKENIZER_STAGES_MAX = 8 };
 
 struct pretokenizer {
     int num_stages;
     enum pretokenizer_kind stages[PRETOKENIZER_STAGES_MAX];
+    struct char_run runs[PRETOKENIZER_STAGES_MAX]; /* of the stages that are PRETOKENIZE_RUN */
 };
 
-/* The kind whose regular expression this is, spelled as in the known models' files. False when it is none. */
-bool pretokenizer_kind_of_regex(const char *regex, enum pretokenizer_kind *kind);
+/* Adds a stage; false when there are too many. */
+bool pretokenizer_add(struct pretokenizer *p, enum pretokenizer_kind kind);
+
+/* Adds the stage whose regular expression this is: a char_run, or one spelled as in the known models' files (a
+ * line break may stand there as it is). False when it is none. */
+bool pretokenizer_add_regex(struct pretokenizer *p, const char *regex);
+
+/* Whether the last stage's expression matches every text everywhere, so that nothing is between its matches. */
+bool pretokenizer_leaves_nothing(const struct pretokenizer *p);
 
 /* A walk over the pieces of a text, which cover it without gaps. */
 struct piece_walk {

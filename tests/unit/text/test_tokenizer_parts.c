@@ -73,6 +73,11 @@ static void test_unicode_properties(void **state)
     assert_true(unicode_properties('_') & UNICODE_WORD);
     assert_true(unicode_properties(0x301) & UNICODE_NFC_ACTIVE);
     assert_false(unicode_properties(0xE9) & UNICODE_NFC_ACTIVE);
+    assert_true(unicode_properties('!') & UNICODE_PUNCTUATION);
+    assert_true(unicode_properties(0x3002) & UNICODE_PUNCTUATION);
+    assert_true(unicode_properties('+') & UNICODE_SYMBOL);
+    assert_true(unicode_properties(0x1F600) & UNICODE_SYMBOL);
+    assert_false(unicode_properties('a') & (UNICODE_PUNCTUATION | UNICODE_SYMBOL));
 }
 
 static void test_byte_map(void **state)
@@ -185,7 +190,10 @@ static void test_pretokenizers(void **state)
 {
     (void)state;
     static const struct {
-        struct pretokenizer p;
+        struct {
+            int num_stages;
+            enum pretokenizer_kind stages[2];
+        } p;
         const char *text, *pieces;
     } cases[] = {
         {{1, {PRETOKENIZE_GPT2}}, "I'll don't  x1 23!!\n\n y ", "I|'ll| don|'t| | x|1| 23|!!|\n\n| y| "},
@@ -213,8 +221,12 @@ static void test_pretokenizers(void **state)
         {{0, {0}}, "a b", "a b"},
         {{1, {PRETOKENIZE_LLAMA3}}, "", ""},
     };
-    for (size_t i = 0; i < array_length(cases); i++)
-        assert_pieces(&cases[i].p, cases[i].text, cases[i].pieces);
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct pretokenizer p = {0};
+        for (int k = 0; k < cases[i].p.num_stages; k++)
+            assert_true(pretokenizer_add(&p, cases[i].p.stages[k]));
+        assert_pieces(&p, cases[i].text, cases[i].pieces);
+    }
 }
 
 /* Any bytes at all: the pieces cover them in order and none is empty. */
@@ -233,8 +245,15 @@ static void test_pieces_cover(void **state)
             memcpy(text + n, atom, strlen(atom));
             n += strlen(atom);
         }
-        struct pretokenizer p = {.num_stages = (int)draw(&counter, 3)};
-        for (int i = 0; i < p.num_stages; i++) p.stages[i] = (enum pretokenizer_kind)draw(&counter, 8);
+        struct pretokenizer p = {0};
+        for (uint32_t i = draw(&counter, 4); i > 0; i--) {
+            uint32_t kind = draw(&counter, PRETOKENIZE_BERT + 1);
+            if (kind == PRETOKENIZE_RUN)
+                assert_true(
+                    pretokenizer_add_regex(&p, draw(&counter, 2) ? "\\s?[\\p{P}\n\\p{M}]+" : "[a7\u3000]"));
+            else
+                assert_true(pretokenizer_add(&p, (enum pretokenizer_kind)kind));
+        }
         struct piece_walk walk = piece_walk_start(&p, text, n);
         const char *piece, *at = text;
         size_t piece_bytes;
@@ -247,14 +266,89 @@ static void test_pieces_cover(void **state)
     }
 }
 
-static void test_regex_names(void **state)
+static void test_regexes(void **state)
 {
     (void)state;
-    enum pretokenizer_kind kind;
-    assert_true(pretokenizer_kind_of_regex(
-        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", &kind));
-    assert_int_equal(kind, PRETOKENIZE_GPT2);
-    assert_false(pretokenizer_kind_of_regex("\\p{N}", &kind));
+    struct pretokenizer p = {0};
+    assert_true(pretokenizer_add_regex(
+        &p, "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"));
+    assert_int_equal(p.stages[0], PRETOKENIZE_GPT2);
+    assert_true(pretokenizer_leaves_nothing(&p));
+    assert_true(pretokenizer_add_regex(&p, "\\p{N}"));
+    assert_int_equal(p.stages[1], PRETOKENIZE_RUN);
+    assert_false(pretokenizer_leaves_nothing(&p));
+    while (p.num_stages < PRETOKENIZER_STAGES_MAX) assert_true(pretokenizer_add(&p, PRETOKENIZE_DIGITS));
+    assert_false(pretokenizer_add(&p, PRETOKENIZE_DIGITS));
+    assert_false(pretokenizer_add_regex(&p, "\\p{N}"));
+}
+
+/* Line breaks stand in the models' files as they are, here and there. */
+static void test_regex_spellings(void **state)
+{
+    (void)state;
+    struct pretokenizer p = {0};
+    assert_true(pretokenizer_add_regex(
+        &p, "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+"
+            "|\\s*[\\r\n]+|\\s+(?!\\S)|\\s+"));
+    assert_int_equal(p.stages[0], PRETOKENIZE_SEED);
+    assert_false(pretokenizer_add_regex(&p, "\n"));
+    assert_false(pretokenizer_add_regex(&p, ""));
+    assert_false(pretokenizer_add_regex(&p, "\\s+$")); /* lines would end in a piece */
+    assert_true(pretokenizer_add_regex(&p, "[\r\n]"));
+    assert_true(pretokenizer_add_regex(&p, "\\s+$"));
+}
+
+static void test_char_runs(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "",        "a",        "[]",   "[a",     "[^a]",     "[a]*",  "[a-]", "[-a]",  "[z-a]", "[a&&b]",
+        "[[:a:]]", "[a]{1,2}", "\\s+", "[\\s]+", "\\p{Lu}+", "[a]+b", "\\s?", "[\\d]", "[a]++"};
+    struct char_run run;
+    for (size_t i = 0; i < array_length(refused); i++) assert_false(char_run_parse(refused[i], &run));
+    assert_true(char_run_parse("\\s?[c-ex\\p{N}a-d\u4E00f]+", &run));
+    assert_true(run.may_follow_space);
+    assert_int_equal(run.num_ranges, 3); /* a-f, x, U+4E00 */
+    for (uint32_t c = 0; c < 0x6000; c++)
+        assert_int_equal(char_run_has(&run, c),
+                         (c >= 'a' && c <= 'f') || c == 'x' || c == 0x4E00 ||
+                             (unicode_properties(c) & UNICODE_CATEGORY) == CATEGORY_NUMBER);
+    char many[4 * CHAR_RANGES_MAX + 8] = "[", *end = many + 1;
+    for (uint32_t i = 0; i <= CHAR_RANGES_MAX; i++) end += utf8_encode(0x1000 + 2 * i, (unsigned char *)end);
+    memcpy(end, "]", 2);
+    assert_false(char_run_parse(many, &run));
+    memcpy(end - 3, "]", 2);
+    assert_true(char_run_parse(many, &run));
+    assert_int_equal(run.num_ranges, CHAR_RANGES_MAX);
+}
+
+/* Regular expressions one after another, | between pieces. */
+static void test_stages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *regexes[6], *text, *pieces;
+    } cases[] = {
+        {{"\\p{N}{1,3}"}, "12345a6 \u0664\u0665", "123|45|a|6| |\u0664\u0665"},
+        {{"[\r\n]"}, "a\r\n\nb", "a|\r|\n|\n|b"},
+        {{"\\s?\\p{P}+"}, "a .. !b\u3000\u3002+", "a| ..| !|b|\u3000\u3002|+"},
+        {{"\\s?[\u3000-\u3002]+"},
+         "a\u3000\u3000b \u3000",
+         "a|\u3000\u3000|b| \u3000"}, /* a space of the set */
+        {{"[\\r\\n]", "\\s?\\p{L}+", "\\s+$"}, "  ab  \n c ?  ", " | ab|  |\n| c| ?|  "},
+        {{"[\u4E00-\u9FA5\u3040-\u30FF]+"}, "a\u4E00\u3042b", "a|\u4E00\u3042|b"},
+        {{"\\p{N}{1,3}",
+          "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+          "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"},
+         "I'll 1234x..y  \n\n z\u0301 +\u200b\u200b\u200bq\001\001",
+         "I|'ll| |123|4|x|..|y|  \n\n| z\u0301| +|\u200b\u200b|\u200bq|\001\001"},
+    };
+    for (size_t i = 0; i < array_length(cases); i++) {
+        struct pretokenizer p = {0};
+        for (int k = 0; k < 6 && cases[i].regexes[k]; k++)
+            assert_true(pretokenizer_add_regex(&p, cases[i].regexes[k]));
+        assert_pieces(&p, cases[i].text, cases[i].pieces);
+    }
 }
 
 /* ---- NFC ---- */
@@ -480,13 +574,23 @@ static void test_bpe_of_a_huge_piece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utf8_round_trip),      cmocka_unit_test(test_utf8_damaged),
-        cmocka_unit_test(test_unicode_properties),   cmocka_unit_test(test_byte_map),
-        cmocka_unit_test(test_added_longest_first),  cmocka_unit_test(test_added_flags),
-        cmocka_unit_test(test_added_refused),        cmocka_unit_test(test_pretokenizers),
-        cmocka_unit_test(test_pieces_cover),         cmocka_unit_test(test_regex_names),
-        cmocka_unit_test(test_nfc_against_utf8proc), cmocka_unit_test(test_nfc_leaves_newer_marks),
-        cmocka_unit_test(test_nfc_many_marks),       cmocka_unit_test(test_bpe_against_naive),
+        cmocka_unit_test(test_utf8_round_trip),
+        cmocka_unit_test(test_utf8_damaged),
+        cmocka_unit_test(test_unicode_properties),
+        cmocka_unit_test(test_byte_map),
+        cmocka_unit_test(test_added_longest_first),
+        cmocka_unit_test(test_added_flags),
+        cmocka_unit_test(test_added_refused),
+        cmocka_unit_test(test_pretokenizers),
+        cmocka_unit_test(test_pieces_cover),
+        cmocka_unit_test(test_regexes),
+        cmocka_unit_test(test_regex_spellings),
+        cmocka_unit_test(test_char_runs),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_nfc_against_utf8proc),
+        cmocka_unit_test(test_nfc_leaves_newer_marks),
+        cmocka_unit_test(test_nfc_many_marks),
+        cmocka_unit_test(test_bpe_against_naive),
         cmocka_unit_test(test_bpe_of_a_huge_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
