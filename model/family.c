@@ -211,7 +211,7 @@ static const struct family families[] = {
     {.names = {"llama4", "Llama4ForCausalLM", "llama4_text"}, LLAMA_4},
     {.names = {NULL, "Llama4ForConditionalGeneration", "llama4"}, .is_in_text_config = true, LLAMA_4},
     {
-        .names = {NULL, "BertModel", "bert"}, /* BGE, E5, GTE, MiniLM */
+        .names = {"bert", "BertModel", "bert"}, /* BGE, E5, GTE, MiniLM */
         .is_encoder = true,
         .hf_layers = "encoder.layer",
         .weight_changes = bert_weights,

@@ -183,9 +183,10 @@ static int read_shape(struct keys *k, struct model_config *c)
     c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
     c->num_kv_heads = int_of_all_layers(k, "attention.head_count_kv", c->num_heads);
     c->max_position_embeddings = required_int(k, "context_length");
-    if (!find_real(k, "attention.layer_norm_rms_epsilon", &eps))
-        return fail(k, STATUS_INVALID, "the key %s is missing",
-                    key_name(k, "attention.layer_norm_rms_epsilon").text);
+    const char *eps_key =
+        c->family->is_encoder ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    if (!find_real(k, eps_key, &eps))
+        return fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, eps_key).text);
     c->rms_norm_eps = (float)eps;
     assert_debug(c->num_heads > 0); /* also after a problem */
     if (c->family->latent_attention)
@@ -298,6 +299,23 @@ static int read_layers(struct keys *k, struct model_config *c)
          family->unrotated_layer_period && !all_rotate && i < min_of(c->num_layers, LAYERS_MAX);
          i += family->unrotated_layer_period)
         bit_set_add(c->unrotated_layers, (size_t)i);
+    return k->status;
+}
+
+/* Tables of an encoder have as many rows as they have. */
+static int read_encoder(struct keys *k, struct model_config *c)
+{
+    bool is_causal = false;
+    if (!c->family->is_encoder) return k->status;
+    const struct weight_view positions = gguf_find_tensor(k->gguf, "position_embd.weight"),
+                             types = gguf_find_tensor(k->gguf, "token_types.weight");
+    if (!positions.data || !types.data || positions.rows > INT32_MAX || types.rows > INT32_MAX)
+        return fail(k, STATUS_INVALID, "the tensor position_embd.weight or token_types.weight is missing");
+    c->num_position_rows = (int32_t)positions.rows;
+    c->num_type_rows = (int32_t)types.rows;
+    if (gguf_find_bool(k->gguf, key_name(k, "attention.causal").text, &is_causal) && is_causal)
+        return fail(k, STATUS_UNSUPPORTED, "the key %s is true, which is not supported",
+                    key_name(k, "attention.causal").text);
     return k->status;
 }
 
@@ -485,6 +503,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     int status = find_architecture(&k, &config->family);
     if (!status) status = check_unsupported(&k, config->family);
     if (!status) status = read_shape(&k, config);
+    if (!status) status = read_encoder(&k, config);
     if (!status) status = read_experts(&k, config);
     if (!status) status = read_layers(&k, config);
     if (!status) status = read_states(&k, config);
@@ -501,6 +520,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
         config->qk_norm = gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data != NULL;
     status = model_config_validate(config, path, err);
     if (!status) read_special_ids(&k, config);
-    config->pooling = pooling_config_read_gguf(g, k.architecture, &config->is_reranker);
+    config->pooling = pooling_config_read_gguf(
+        g, k.architecture, config->family->is_encoder ? POOLING_MEAN : POOLING_LAST, &config->is_reranker);
     return status;
 }

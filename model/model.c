@@ -410,12 +410,14 @@ static const float *create_positions(struct builder *b)
     const int64_t h = b->m->config.hidden_size;
     const struct weight_view rows = find_weight(b, WEIGHT_POSITION_EMBEDDING, 0),
                              types = find_weight(b, WEIGHT_TYPE_EMBEDDING, 0);
+    if (!b->status && (rows.scheme != WEIGHT_PLAIN || types.scheme != WEIGHT_PLAIN))
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "quantised positions are not supported");
     if (b->status) return NULL;
     float *table = alloc(b, (uint64_t)b->limits->max_model_len, (uint64_t)h * sizeof *table, "positions");
     float *row = malloc(2 * (size_t)h * sizeof *row);
     if (!row && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for positions");
-    if (!b->status) dtype_row_to_f32(types.dtype, types.data, h, row + h);
-    for (int32_t i = 0; i < b->limits->max_model_len && !b->status; i++) {
+    if (row && !b->status) dtype_row_to_f32(types.dtype, types.data, h, row + h);
+    for (int32_t i = 0; row && i < b->limits->max_model_len && !b->status; i++) {
         const size_t row_bytes = dtype_row_bytes(rows.dtype, (uint64_t)h);
         dtype_row_to_f32(rows.dtype, (const char *)rows.data + (size_t)i * row_bytes, h, row);
         for (int64_t j = 0; j < h; j++) row[j] += row[h + j];

@@ -92,14 +92,17 @@ enum pooling pooling_config_read_hf(const char *directory, enum pooling otherwis
 
 /* ---- GGUF ---- */
 
-enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architecture, bool *is_reranker)
+enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architecture, enum pooling otherwise,
+                                      bool *is_reranker)
 {
-    enum { MEAN = 1, LAST = 3, RANK = 4 };
+    enum { NONE = 0, MEAN = 1, FIRST = 2, LAST = 3, RANK = 4 };
     char key[KEY_BYTES_MAX];
-    int64_t type = LAST;
+    int64_t type = NONE;
     snprintf(key, sizeof key, "%s.pooling_type", architecture);
     gguf_find_int(g, key, &type);
     *is_reranker = type == RANK;
+    if (type == NONE) return otherwise;
     if (type == MEAN) return POOLING_MEAN;
-    return type == LAST || type == RANK || type == 0 ? POOLING_LAST : POOLING_NONE;
+    if (type == FIRST) return POOLING_FIRST;
+    return type == LAST || type == RANK ? POOLING_LAST : POOLING_NONE;
 }

@@ -12,7 +12,8 @@ enum pooling pooling_config_read_hf(const char *directory, enum pooling otherwis
 /* Tokens of the longest text that it is for, as sentence_bert_config.json says; 0: nobody says. */
 int64_t pooling_config_longest_hf(const char *directory);
 
-/* GGUF's pooling_type of this architecture. *is_reranker: it is that of one. */
-enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architecture, bool *is_reranker);
+/* GGUF's pooling_type of this architecture; where it says nothing: otherwise. *is_reranker: it is that of one. */
+enum pooling pooling_config_read_gguf(const struct gguf *g, const char *architecture, enum pooling otherwise,
+                                      bool *is_reranker);
 
 #endif

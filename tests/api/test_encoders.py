@@ -54,6 +54,16 @@ def test_means_are_transformers(mean):
     check(rows(mean, lists, normalize=False), GOLDENS["mean"])
 
 
+def test_a_gguf_file_is_the_same_model(first, start_server, tmp_path):
+    for pooling_type, key in ((2, "first"), (0, "mean")):
+        encoder.write_gguf(tmp_path / "m.gguf", pooling_type)
+        with start_server(model=tmp_path / "m.gguf") as server:
+            got = rows(server, encoder.LISTS, normalize=False)
+            check(got, GOLDENS[key])
+            if key == "first":
+                assert same(got, rows(first, encoder.LISTS, normalize=False)) and same(rows(server, TEXTS), rows(first, TEXTS))
+
+
 def test_the_same_bits_beside_others(first, mean):
     for server in (first, mean):
         lists = [ids for ids in encoder.LISTS if len(ids) <= 200]

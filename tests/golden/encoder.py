@@ -10,7 +10,7 @@ HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 72, 3, 6, 200, 300
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", "?", "[", "]", "the", "sky", "is", "blue", "why", "over",
          "##ly", "##s", "der", "himmel", "ist", "bla", "##u", "天", "sep", "hello"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
-WORDS += list(LETTERS) + ["##" + c for c in LETTERS]
+WORDS = list(dict.fromkeys(WORDS + list(LETTERS) + ["##" + c for c in LETTERS]))
 CONFIG = {
     "vocab_size": len(WORDS),
     "hidden_size": HIDDEN,
@@ -102,3 +102,45 @@ def write_directory(path, pooling, prefix="", longest=None):
         {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean"}))
     if longest:
         (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest, "do_lower_case": False}))
+
+
+GGUF_NAMES = (
+    ("embeddings.word_embeddings", "token_embd"), ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"), ("embeddings.LayerNorm", "token_embd_norm"), ("encoder.layer.", "blk."),
+    ("attention.self.query", "attn_q"), ("attention.self.key", "attn_k"), ("attention.self.value", "attn_v"),
+    ("attention.output.dense", "attn_output"), ("attention.output.LayerNorm", "attn_output_norm"),
+    ("intermediate.dense", "ffn_up"), ("output.dense", "ffn_down"), ("output.LayerNorm", "layer_output_norm"))
+
+
+def write_gguf(path, pooling_type):
+    """As llama.cpp's converter leaves it, all in f32."""
+    def text(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    def words():
+        for i, w in enumerate(WORDS):
+            yield w if i < 5 else w[2:] if w.startswith("##") else "\u2581" + w
+
+    def array(kind, items):
+        return struct.pack("<IIQ", 9, kind, len(items)) + b"".join(items)
+
+    numbers = {"bert.block_count": LAYERS, "bert.context_length": POSITIONS, "bert.embedding_length": HIDDEN,
+               "bert.feed_forward_length": INNER, "bert.attention.head_count": HEADS, "bert.pooling_type": pooling_type,
+               "tokenizer.ggml.token_type_count": 2, "tokenizer.ggml.cls_token_id": 2, "tokenizer.ggml.seperator_token_id": 3,
+               "tokenizer.ggml.unknown_token_id": 1}
+    keys = {name: struct.pack("<II", 4, number) for name, number in numbers.items()}
+    keys["general.architecture"] = keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + text("bert")
+    keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, 1e-12)
+    keys["bert.attention.causal"] = struct.pack("<I?", 7, False)
+    keys["tokenizer.ggml.tokens"] = array(8, [text(w) for w in words()])
+    keys["tokenizer.ggml.token_type"] = array(5, [struct.pack("<i", 3 if i < 5 else 1) for i in range(len(WORDS))])
+    infos, data = b"", b""
+    for name, shape in tensors():
+        short = name
+        for long_name, gguf_name in GGUF_NAMES:
+            short = short.replace(long_name, gguf_name)
+        infos += text(short) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape[::-1], 0, len(data))
+        data += make_values(name, shape).tobytes()
+        data += bytes(-len(data) % 32)
+    head = struct.pack("<IIQQ", 0x46554747, 3, len(list(tensors())), len(keys)) + b"".join(text(k) + v for k, v in keys.items()) + infos
+    path.write_bytes(head + bytes(-len(head) % 32) + data)

@@ -1,5 +1,6 @@
-/* The tokenizer keys of a GGUF file. Two models: "gpt2", byte-level BPE with a list of merges and the name of
- * a pre-tokenizer; and "llama", sentencepiece BPE, which has a score a token and no merges.
+/* The tokenizer keys of a GGUF file. Three models: "gpt2", byte-level BPE with a list of merges and the name of
+ * a pre-tokenizer; "llama", sentencepiece BPE, which has a score a token and no merges; and "bert", word pieces, whose names have
+ * U+2581 where a word begins in the place of "##" where it goes on, and capitals are small.
  *
  * With scores, the pair to merge next is the one whose product has the highest score, of equals the leftmost.
  * That is a list of merges too: every way to cut a token into two tokens, ranked by the token's score. So it
@@ -9,8 +10,11 @@
 
 #include "base/check.h"
 #include "files/gguf.h"
+#include "text/tokenizer/bert_text.h"
 #include "text/tokenizer/tables.h"
 #include "text/tokenizer/unicode.h"
+
+enum { NAME_BYTES_MAX = 1024, WORD_CHARACTERS = 100 };
 
 enum token_type { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
 
@@ -35,6 +39,22 @@ static int add_token(struct tokenizer *t, int32_t id, const char *name, size_t n
     return tables_add_added(t, &token, false, err);
 }
 
+/* By the names that word pieces have elsewhere. */
+static int add_word_piece(struct tokenizer *t, int32_t id, const char *name, size_t num_bytes, int64_t type,
+                          struct error *err)
+{
+    char whole[NAME_BYTES_MAX + WORD_PREFIX_BYTES_MAX];
+    const bool begins = num_bytes >= 3 && memcmp(name, "\u2581", 3) == 0;
+    const size_t prefix_bytes = t->wordpiece.prefix_bytes;
+    if (type == TYPE_CONTROL || type == TYPE_UNKNOWN) return add_token(t, id, name, num_bytes, type, err);
+    if (begins) return add_token(t, id, name + 3, num_bytes - 3, type, err);
+    if (num_bytes > NAME_BYTES_MAX)
+        return error_set(err, STATUS_INVALID, "The name of the token %d is too long.", id);
+    memcpy(whole, t->wordpiece.prefix, prefix_bytes);
+    memcpy(whole + prefix_bytes, name, num_bytes);
+    return add_token(t, id, whole, prefix_bytes + num_bytes, type, err);
+}
+
 static int read_tokens(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     struct gguf_array names, types = {0};
@@ -51,7 +71,8 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct error *
         if (has_types && !gguf_array_next_int(&types, &type))
             return error_set(err, STATUS_INVALID,
                              "tokenizer.ggml.token_type is shorter than the list of tokens.");
-        int status = add_token(t, (int32_t)i, name, num_bytes, type, err);
+        int status = t->wordpiece.is_used ? add_word_piece(t, (int32_t)i, name, num_bytes, type, err)
+                                          : add_token(t, (int32_t)i, name, num_bytes, type, err);
         if (status) return status;
     }
     return tables_index(t, true, err);
@@ -291,7 +312,22 @@ static int set_up_scored(struct tokenizer *t, const struct gguf *g, struct error
     return error_set(err, STATUS_LIMIT, "The tokenizer has too many steps.");
 }
 
-/* ---- both ---- */
+/* ---- word pieces ---- */
+
+static int set_up_words(struct tokenizer *t, struct error *err)
+{
+    t->wordpiece = (struct wordpiece){.is_used = true,
+                                      .prefix = "##",
+                                      .prefix_bytes = 2,
+                                      .max_characters = WORD_CHARACTERS,
+                                      .unknown_id = -1};
+    t->decoder.word_pieces = t->decoder.cleans_up = true;
+    t->pretokenizer.stages[t->pretokenizer.num_stages++] = PRETOKENIZE_BERT;
+    if (normalizer_add_bert(&t->normalizer, BERT_CLEAN | BERT_CHINESE | BERT_ACCENTS | BERT_LOWER)) return 0;
+    return error_set(err, STATUS_LIMIT, "The tokenizer has too many steps.");
+}
+
+/* ---- all ---- */
 
 /* -1 when there is no such key; an id that is no token is an error. */
 static int read_id(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t *id,
@@ -320,16 +356,45 @@ static int read_ends(struct tokenizer *t, const struct gguf *g, bool add_bos, st
     return status;
 }
 
+/* [CLS] and [SEP] are around every text; the key of the latter is spelled so. */
+static int read_word_ends(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    int status = read_id(t, g, "tokenizer.ggml.cls_token_id", &t->bos_id, err);
+    if (!status && t->bos_id < 0) status = read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos_id, err);
+    if (!status) status = read_id(t, g, "tokenizer.ggml.seperator_token_id", &t->eos_id, err);
+    if (!status && t->eos_id < 0) status = read_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos_id, err);
+    if (!status) status = read_id(t, g, "tokenizer.ggml.unknown_token_id", &t->wordpiece.unknown_id, err);
+    if (status) return status;
+    if (t->bos_id < 0) t->bos_id = tokenizer_find(t, "[CLS]", 5);
+    if (t->eos_id < 0) t->eos_id = tokenizer_find(t, "[SEP]", 5);
+    if (t->wordpiece.unknown_id < 0) t->wordpiece.unknown_id = tokenizer_find(t, "[UNK]", 5);
+    if (t->bos_id < 0 || t->eos_id < 0 || t->wordpiece.unknown_id < 0)
+        return error_set(err, STATUS_INVALID,
+                         "The GGUF file does not say which tokens are [CLS], [SEP] and [UNK].");
+    t->before[t->num_before++] = t->bos_id;
+    t->after[t->num_after++] = t->eos_id;
+    return 0;
+}
+
+static int read_words(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    int status = set_up_words(t, err);
+    if (!status) status = read_tokens(t, g, err);
+    if (!status) status = read_word_ends(t, g, err);
+    return status ? status : tables_finish(t, err);
+}
+
 static int read_all(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     const char *model;
     size_t num_bytes;
     if (!gguf_find_text(g, "tokenizer.ggml.model", &model, &num_bytes))
         return error_set(err, STATUS_INVALID, "The GGUF file has no tokenizer (tokenizer.ggml.model).");
+    if (text_is(model, num_bytes, "bert")) return read_words(t, g, err);
     bool is_scored = text_is(model, num_bytes, "llama"), add_bos = true;
     if (!is_scored && !text_is(model, num_bytes, "gpt2"))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "The tokenizer model \"%.*s\" is not supported; gpt2 and llama are.",
+                         "The tokenizer model \"%.*s\" is not supported; gpt2, llama and bert are.",
                          (int)min_of(num_bytes, (size_t)64), model);
     int status = is_scored ? set_up_scored(t, g, err) : set_up_byte_level(t, g, &add_bos, err);
     if (!status) status = read_tokens(t, g, err);

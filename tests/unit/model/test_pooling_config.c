@@ -91,7 +91,7 @@ static enum pooling pooling_of_gguf(int type, bool *is_reranker)
     buffer_deinit(&file);
     gguf_builder_deinit(&builder);
     if (gguf_open(join_path(path, directory, "m.gguf"), &g, &err)) fail_msg("%s", err.text);
-    enum pooling pooling = pooling_config_read_gguf(g, "qwen3", is_reranker);
+    enum pooling pooling = pooling_config_read_gguf(g, "qwen3", POOLING_LAST, is_reranker);
     gguf_close(g);
     return pooling;
 }
@@ -99,7 +99,7 @@ static enum pooling pooling_of_gguf(int type, bool *is_reranker)
 static void of_a_gguf_file(void **state)
 {
     (void)state;
-    static const enum pooling poolings[] = {POOLING_LAST, POOLING_MEAN, POOLING_NONE,
+    static const enum pooling poolings[] = {POOLING_LAST, POOLING_MEAN, POOLING_FIRST,
                                             POOLING_LAST, POOLING_LAST, POOLING_NONE};
     bool is_reranker;
     for (int type = 0; type < (int)array_length(poolings); type++) {

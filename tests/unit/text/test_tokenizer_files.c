@@ -362,7 +362,9 @@ static void test_gguf_refused(void **state)
         const char *sentence_part;
     } cases[] = {
         {{.add_bos = -1}, STATUS_INVALID, "no tokenizer"},
-        {{.model = "bert", .add_bos = -1}, STATUS_UNSUPPORTED, "bert"},
+        {{.model = "t5", .add_bos = -1}, STATUS_UNSUPPORTED, "t5"},
+        {{.model = "bert", .add_bos = -1}, STATUS_INVALID, "tokens"},
+        {{.model = "bert", PARTS(names), .add_bos = -1}, STATUS_INVALID, "[CLS]"},
         {{.model = "gpt2", .add_bos = -1}, STATUS_UNSUPPORTED, "pre-tokenizer"},
         {{.model = "gpt2", .pre = "jina", .add_bos = -1}, STATUS_UNSUPPORTED, "jina"},
         {{.model = "gpt2", .pre = "gpt-2", .add_bos = -1}, STATUS_INVALID, "tokens"},
