@@ -14,9 +14,9 @@ from test_hybrid import PROMPTS
 from test_tools import ORDER, PING_ONLY, both_ways, check_order
 
 BOS, EOS, USER, ASSISTANT = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"
-MARKS = ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>",
+MARKS = (USER, ASSISTANT, "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>",
          "<think>", "</think>")
-SPECIAL = (BOS, EOS, USER, ASSISTANT)
+SPECIAL = (BOS, EOS)  # published files call no more of them so
 VOCAB = 256 + len(SPECIAL) + len(MARKS)
 NUM_TOKENS = 2048
 CONFIG = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 64, "intermediate_size": 96,

@@ -18,6 +18,7 @@ struct added_token {
     size_t num_bytes;
     int32_t id;
     bool special;        /* a control token */
+    bool shown;          /* one that decoded text keeps */
     bool single_word;    /* not beside a word character */
     bool lstrip, rstrip; /* swallows white space on that side */
 };

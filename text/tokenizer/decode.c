@@ -155,7 +155,7 @@ void detokenizer_push(struct detokenizer *d, int32_t id, struct buffer *out)
 {
     const struct vocab *v = &d->tokenizer->vocab;
     if (!vocab_has(v, id)) return;
-    if (d->skip_special && (vocab_flags(v, id) & TOKEN_SPECIAL)) return;
+    if (d->skip_special && vocab_is_hidden(v, id)) return;
     bool is_first = d->at_start;
     if (is_first) d->num_strip = d->tokenizer->decoder.num_strip;
     d->at_start = false;

@@ -126,6 +126,15 @@ static int read_vocab(struct tokenizer *t, const cJSON *model, struct error *err
     return 0;
 }
 
+/* DeepSeek's files call few of their control tokens special; all are spelled <\uFF5C...\uFF5C>. */
+static bool is_spelled_as_control(const char *content)
+{
+    static const char begin[] = "<\uFF5C", end[] = "\uFF5C>";
+    size_t num_bytes = strlen(content);
+    return num_bytes >= sizeof begin + sizeof end - 2 && strncmp(content, begin, sizeof begin - 1) == 0 &&
+           strcmp(content + num_bytes - (sizeof end - 1), end) == 0;
+}
+
 static int read_added_token(struct tokenizer *t, const cJSON *item, struct error *err)
 {
     const char *content = text_member(item, "content");
@@ -135,11 +144,13 @@ static int read_added_token(struct tokenizer *t, const cJSON *item, struct error
                          "tokenizer.json: an added token lacks its content or a usable id.");
     int32_t same = tables_find_name(t, content, token.num_bytes);
     if (same >= 0) token.id = same; /* as in the reference, whatever the file says */
-    token.special = flag_member(item, "special", false);
+    const bool is_special = flag_member(item, "special", false);
+    token.special = is_special || is_spelled_as_control(content);
+    token.shown = !is_special;
     token.single_word = flag_member(item, "single_word", false);
     token.lstrip = flag_member(item, "lstrip", false);
     token.rstrip = flag_member(item, "rstrip", false);
-    return tables_add_added(t, &token, flag_member(item, "normalized", !token.special), err);
+    return tables_add_added(t, &token, flag_member(item, "normalized", !is_special), err);
 }
 
 static int read_added_tokens(struct tokenizer *t, const cJSON *root, struct error *err)

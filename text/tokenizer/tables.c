@@ -195,7 +195,7 @@ static bool has_key(const struct vocab *v, int32_t id, const char *key, size_t k
 static int add_or_mark(struct tokenizer *t, const struct added_token *token, const struct token_form *f,
                        struct error *err)
 {
-    unsigned flags = token->special ? TOKEN_SPECIAL : 0;
+    unsigned flags = (token->special ? TOKEN_SPECIAL : 0) | (token->shown ? TOKEN_SHOWN : 0);
     if (!vocab_has(&t->vocab, token->id))
         return vocab_add(&t->vocab, token->id, f->key, f->key_bytes, f->text, f->text_bytes,
                          f->flags | TOKEN_NO_KEY | flags, err);

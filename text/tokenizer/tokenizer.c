@@ -28,7 +28,7 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t num_b
 
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 {
-    return vocab_has(&t->vocab, id) && (vocab_flags(&t->vocab, id) & TOKEN_SPECIAL);
+    return vocab_has(&t->vocab, id) && vocab_is_hidden(&t->vocab, id);
 }
 
 const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t *num_bytes)

@@ -20,6 +20,7 @@ enum token_flags {
     TOKEN_SPECIAL = 2, /* a control token: never made of text that is not trusted, left out of decoded text */
     TOKEN_BYTE = 4,    /* <0xNN>: stands for one byte, its text */
     TOKEN_NO_KEY = 8,  /* the merges never see it */
+    TOKEN_SHOWN = 16,  /* a control token that decoded text keeps */
 };
 
 struct vocab_token {
@@ -77,5 +78,11 @@ static inline int32_t vocab_find_plain(const struct vocab *v, const char *key, s
 
 const char *vocab_key(const struct vocab *v, int32_t id, size_t *num_bytes);
 const char *vocab_text(const struct vocab *v, int32_t id, size_t *num_bytes);
+
+/* Whether decoded text leaves it out. */
+static inline bool vocab_is_hidden(const struct vocab *v, int32_t id)
+{
+    return (vocab_flags(v, id) & (TOKEN_SPECIAL | TOKEN_SHOWN)) == TOKEN_SPECIAL;
+}
 
 #endif
