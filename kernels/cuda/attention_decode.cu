@@ -132,10 +132,7 @@ template <int D> __device__ __noinline__ void zero_rows(uint32_t v, int32_t firs
     using T = decode_traits<D>;
     uint32_t page = v + first / BLOCK_SIZE * T::PAGE_BYTES;
     for (int32_t i = first % BLOCK_SIZE * (D / 8) + threadIdx.x % 32; i < BLOCK_SIZE * (D / 8); i += 32)
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
-                         page + chunk_offset<D>(i / (D / 8), i % (D / 8))),
-                     "r"(0)
-                     : "memory");
+        store_zeros(page + chunk_offset<D>(i / (D / 8), i % (D / 8)));
 }
 
 /* O transposed, columns of V on the M side: 16 columns from first on and 8 heads a tile. */

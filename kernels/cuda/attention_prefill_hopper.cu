@@ -328,8 +328,7 @@ template <int D> __device__ __noinline__ void zero_rows(uint32_t tile, int32_t f
     int32_t count = (BLOCK_SIZE - first % BLOCK_SIZE) * CHUNKS;
     for (int32_t i = threadIdx.x % GROUP_THREADS; i < count; i += GROUP_THREADS) {
         int32_t row = first + i / CHUNKS, chunk = i % CHUNKS;
-        uint32_t to = tile + (row / 8 * T::HALVES + chunk / 8) * ATOM_BYTES + row % 8 * 128 + chunk % 8 * 16;
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+        store_zeros(tile + (row / 8 * T::HALVES + chunk / 8) * ATOM_BYTES + row % 8 * 128 + chunk % 8 * 16);
     }
     shared_writes_fence();
     named_barrier_sync(1 + group, GROUP_THREADS);

@@ -8,9 +8,7 @@
 /* x / (1 + 2^(-x log2 e)), two instructions of the special unit; below -88 it is 0. */
 static __device__ __forceinline__ float silu(float x)
 {
-    float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + exp2_fast(-1.44269504f * x)));
-    return x * inverse;
+    return x * reciprocal_fast(1.0f + exp2_fast(-1.44269504f * x));
 }
 
 /* Of two neighbouring columns, gate and up rounded to bf16. */
@@ -23,9 +21,8 @@ static __device__ __forceinline__ uint32_t silu_mul(uint32_t gate, uint32_t up)
 /* x / (1 + e^-y), y = sqrt(8 / pi) (x + 0.044715 x^3): GELU approximated with tanh. */
 static __device__ __forceinline__ float gelu_tanh(float x)
 {
-    float y = 1.59576912f * (x + 0.044715f * x * x * x), inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + exp2_fast(-1.44269504f * y)));
-    return x * inverse;
+    float y = 1.59576912f * (x + 0.044715f * x * x * x);
+    return x * reciprocal_fast(1.0f + exp2_fast(-1.44269504f * y));
 }
 
 /* Of two neighbouring columns, gate and up rounded to bf16. */

@@ -66,7 +66,28 @@ template <int PENDING> static __device__ __forceinline__ void copy_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
 }
 
-/* 2^x by the hardware's unit; -infinity gives 0. */
+/* 16 bytes of zeros. */
+static __device__ __forceinline__ void store_zeros(uint32_t to_shared)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to_shared), "r"(0) : "memory");
+}
+
+/* The hardware's unit for special functions. */
+static __device__ __forceinline__ float reciprocal_fast(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float tanh_fast(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 2^x; -infinity gives 0. */
 static __device__ __forceinline__ float exp2_fast(float x)
 {
     float y;

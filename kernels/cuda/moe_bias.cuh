@@ -15,10 +15,8 @@ static __device__ __forceinline__ float at_most_7(float x)
 /* GATE_CLAMPED_SWISH (kernels/device.h) of gate and up: far below 0 the gate is 0. */
 static __device__ __forceinline__ float clamped_swish_mul(float gate, float up)
 {
-    float g = at_most_7(gate), u = fmaxf(fminf(up, 7.0f), -7.0f), inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;"
-        : "=f"(inverse)
-        : "f"(__fadd_rn(1.0f, exp2_fast(__fmul_rn(-1.702f * 1.44269504f, g)))));
+    float g = at_most_7(gate), u = fmaxf(fminf(up, 7.0f), -7.0f),
+          inverse = reciprocal_fast(__fadd_rn(1.0f, exp2_fast(__fmul_rn(-1.702f * 1.44269504f, g))));
     return __fmul_rn(__fmul_rn(g, inverse), __fmaf_rn(up, 0.0f, __fadd_rn(u, 1.0f)));
 }
 

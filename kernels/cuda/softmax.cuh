@@ -62,9 +62,7 @@ static __device__ __forceinline__ float softmax_with_sink(float sum, float base,
 /* tanh(score * factor): what a soft cap makes of a score, in units of the cap. */
 static __device__ __forceinline__ float softcap_score(float score, float factor)
 {
-    float capped;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(capped) : "f"(__fmul_rn(score, factor)));
-    return capped;
+    return tanh_fast(__fmul_rn(score, factor));
 }
 
 /* Over the four lanes that share a row of a product's C (mma.cuh). */
