@@ -129,7 +129,36 @@ build/libflashd_lab.so: $(LAB_CUDA_OBJECTS) build/cuda-c/base/status.o
 build/lab/attention/cuda/%.o: lab/attention/cuda/%.cu $(wildcard lab/attention/cuda/*.cuh lab/attention/*.h kernels/cuda/*.cuh)
 	@mkdir -p $(@D)
 	$(NVCC) $(filter-out %code=sm_80,$(NVCC_FLAGS)) -c -o $@ $<
+
+# The CUDA device compiled for this machine's own processor, and a driver that says that there is a GPU (tests/emulator).
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(shell command -v $(lastword $(NVCC)))))
+EMULATED_FLAGS := -std=c++20 -O2 -mavx2 -mfma -mf16c -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -w \
+	-Ibuild/emulator -I. -isystem $(CUDA_HOME)/include
+EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=build/emulator/%.o) build/emulator/machine.o build/emulator/runtime.o
+EMULATED_SOURCES := $(patsubst %,build/emulator/%,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh))
+.PHONY: emulator emulated
+emulator: build/emulator/libflashd_cuda.so build/emulator/libcuda.so.1
+build/emulator/libflashd_cuda.so: $(EMULATED_OBJECTS) $(CUDA_C_SOURCES:%.c=build/cuda-c/%.o)
+	$(CXX) -shared -Wl,--no-undefined -o $@ $^
+build/emulator/libcuda.so.1: tests/emulator/driver.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -fPIC -o $@ $<
+$(EMULATED_SOURCES): build/emulator/%: % tests/emulator/translate.py
+	@mkdir -p $(@D)
+	python3 tests/emulator/translate.py $< $@
+build/emulator/kernels/cuda/%.o: build/emulator/kernels/cuda/%.cu $(EMULATED_SOURCES) $(wildcard tests/emulator/*.h kernels/*.h)
+	$(CXX) $(EMULATED_FLAGS) -x c++ -include tests/emulator/machine.h -c -o $@ $<
+build/emulator/%.o: tests/emulator/%.cc $(wildcard tests/emulator/*.h)
+	@mkdir -p $(@D)
+	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
+EMULATED_FAMILIES := qwen3.5
+EMULATED_TESTS := kernels/test_delta_net kernels/test_norm_rope kernels/test_pool kernels/test_attention unit/model/test_families
+emulated: emulator $(EMULATED_TESTS:%=build/tests/%) ## the CUDA kernels' tests on a GPU that is emulated
+	@LD_LIBRARY_PATH=build/emulator FLASHD_TEST_DEVICE=cuda FLASHD_CUDA_STATES=1 FLASHD_TEST_FAMILIES=$(EMULATED_FAMILIES) \
+		tests/run-unit $(EMULATED_TESTS:%=build/tests/%)
 else
+emulator emulated:
+	@echo "no CUDA headers: the CUDA kernels are not emulated"
 cuda:
 	@echo "no CUDA device built: $(if $(NVCC),no CUDA sources,nvcc was not found)"
 endif

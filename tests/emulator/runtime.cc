@@ -1,0 +1,344 @@
+/* runtime.cc - of CUDA's runtime and cuBLASLt what the CUDA device calls. Work is done when it is queued; what is queued while a
+ * stream is captured is the graph's. EMULATED_GPU in the environment: 80 (the default), a GPU of compute capability 8.0, or 90. */
+#include "tests/emulator/machine.h"
+
+#include <cstdlib>
+#include <vector>
+
+struct CUgraph_st {
+    std::vector<std::function<void()>> work;
+};
+
+namespace
+{
+
+thread_local CUgraph_st *captured;
+enum { NUM_SMS = 6 };
+
+int capability(void)
+{
+    const char *text = getenv("EMULATED_GPU");
+    return text ? atoi(text) : 80;
+}
+
+cudaError_t copy(void *to, const void *from, size_t bytes)
+{
+    emulated::queue(NULL, [=] { memmove(to, from, bytes); });
+    return cudaSuccess;
+}
+
+CUresult encode(CUtensorMap *map, CUtensorMapDataType, cuuint32_t rank, void *data, const cuuint64_t *sizes,
+                const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *, CUtensorMapInterleave,
+                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
+{
+    emulated::tensor_map m = {};
+    static_assert(sizeof m <= sizeof *map);
+    m.data = (unsigned char *)data;
+    m.rank = rank;
+    m.swizzle_bits = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 3
+                     : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 2
+                     : swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 1
+                                                            : 0;
+    for (cuuint32_t i = 0; i < rank; i++) {
+        m.box[i] = box[i];
+        m.sizes[i] = sizes[i];
+        m.strides[i] = i == 0 ? 2 : strides[i - 1];
+    }
+    memcpy(map, &m, sizeof m);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+void emulated::queue(cudaStream_t, std::function<void()> work)
+{
+    if (captured)
+        captured->work.push_back(std::move(work));
+    else
+        work();
+}
+
+extern "C" {
+
+/* ---- devices ---- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
+{
+    *p = {};
+    strcpy(p->name, "an emulated GPU");
+    p->major = capability() / 10;
+    p->minor = capability() % 10;
+    p->multiProcessorCount = NUM_SMS;
+    p->sharedMemPerBlockOptin = emulated::SHARED_BYTES;
+    p->totalGlobalMem = (size_t)4 << 30;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
+{
+    *free_now = *total = (size_t)4 << 30;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceReset(void)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaPeekAtLastError(void)
+{
+    return cudaSuccess;
+}
+const char *cudaGetErrorString(cudaError_t)
+{
+    return "an error of the emulated GPU";
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *, void **function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *found)
+{
+    *function = (void *)encode;
+    *found = cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *)
+{
+    *a = {};
+    a->ptxVersion = 90;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveClusters(int *num, const void *, const cudaLaunchConfig_t *)
+{
+    *num = 0;
+    return cudaSuccess;
+}
+
+/* ---- memory: what nobody has written is not zeros ---- */
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    size_t rounded = (bytes + 255) / 256 * 256;
+    *p = bytes > (size_t)8 << 30 ? NULL : aligned_alloc(256, rounded);
+    if (*p) memset(*p, 0xff, rounded);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+{
+    return cudaMalloc(p, bytes);
+}
+cudaError_t cudaFreeHost(void *p)
+{
+    return cudaFree(p);
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
+{
+    return copy(to, from, bytes);
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
+{
+    return copy(to, from, bytes);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+{
+    emulated::queue(NULL, [=] { memset(p, value, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *p, int value, size_t bytes)
+{
+    return cudaMemsetAsync(p, value, bytes, NULL);
+}
+
+/* ---- streams, events, graphs ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+    *s = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    *e = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, 0);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
+{
+    *ms = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status)
+{
+    *status = captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode)
+{
+    captured = new CUgraph_st();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *graph)
+{
+    *graph = captured;
+    captured = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = (cudaGraphExec_t) new CUgraph_st(*graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete (CUgraph_st *)exec;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
+{
+    for (const auto &work : ((CUgraph_st *)exec)->work) work();
+    return cudaSuccess;
+}
+
+/* ---- cuBLASLt has no algorithm for anything: products are our own ---- */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+                                              const void *, size_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t, const void *,
+                                                    size_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t *, int *num)
+{
+    *num = 0;
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *,
+                              cublasLtMatrixLayout_t, const void *, cublasLtMatrixLayout_t, const void *,
+                              const void *, cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
+                              const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t)
+{
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+} // extern "C"
