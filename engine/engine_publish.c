@@ -110,6 +110,7 @@ static void add_sequence(struct engine *e, int32_t slot_idx, int32_t num_generat
         .salt_bytes = sizeof(input->cache_salt),
         .tenant_id = input->tenant_id,
         .weight = input->weight,
+        .leaves_places = input->leaves_places,
         .arrival_us = input->arrival_ns / 1000,
         .patience_us = input->priority * (int64_t)PRIORITY_US,
         .deadline_us = input->deadline_ns / 1000};

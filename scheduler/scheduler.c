@@ -154,7 +154,7 @@ int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32
     struct sequence *seq = &s->sequences[id];
     sequence_init(seq, input, ++s->num_arrivals, &root);
     seq->due_us = due_us_of(s, input);
-    scheduler_join_tenant(s, seq, input->tenant_id, input->weight > 0 ? input->weight : 1);
+    scheduler_join_tenant(s, seq, input);
     scheduler_enqueue(s, seq);
     *seq_id = id;
     return 0;

@@ -7,7 +7,8 @@
  *               are none, the youngest running sequence is preempted: its blocks go, it waits before all
  *               others, and will compute its prompt and what it generated again; unless what it has computed
  *               is saved to host memory, where there is room and the prices call that cheaper
- *   2. decode   one token of every decoding sequence
+ *   2. decode   one token of every decoding sequence; where several tenants decode and that takes longer than a step should, each
+ *               gets time by weight, what one does not need goes to the others, and its sequences take turns
  *   3. prompts  of running sequences and of waiting ones, which are admitted for it, in the order below
  *
  * A step has so many tokens, so many rows of logits, and so much time: target_us at most as the prices say
@@ -21,6 +22,10 @@
  * come, PATIENCE times what its prompt will take: so short ones pass long ones, and no longer than that.
  * Where the first does not fit into the step, a quarter of the step goes to shorter ones before it; at most
  * these two kinds are in a step, so that long prompts are not all begun and none ended.
+ *
+ * Where other tenants may come, one that has sequences running takes a place only if it leaves as many free as it has, at most
+ * one in PLACES_PER_FREE: a tenant that has nothing running finds one, however long the others' answers are. With fewer places
+ * than PLACES_SHARED_FROM none is left.
  *
  * A sequence is admitted when all tokens that it has, or of a group with a window as many as it ever holds, fit
  * into blocks and one more block of each group remains for each that runs already, so that an admission is not followed by a preemption at once. One that does not fit may be
@@ -57,6 +62,7 @@
 #include "scheduler/step_cost.h"
 
 enum { PATIENCE = 4, ROOM_BLOCKS = 4 };
+enum { PLACES_PER_FREE = 16, PLACES_SHARED_FROM = 8 }; /* of max_num_seqs */
 enum { STATE_STRIDE = 64 };
 enum { BYPASS_MAX = 16, BYPASS_LOOK_AHEAD = 32 };
 

@@ -3,6 +3,7 @@
  *   scheduler.c          life, and giving back what a sequence held
  *   scheduler_queue.c    tenants, and who waits in which order
  *   scheduler_plan.c     the policy
+ *   scheduler_turns.c    who decodes where time is short
  *   scheduler_preempt.c  what becomes of a preempted sequence's work
  *   scheduler_states.c   which states are kept, and who goes on from them
  *   scheduler_check.c    the invariants */
@@ -19,11 +20,15 @@ struct sequence_list {
 struct tenant {
     uint64_t id;
     double weight;
+    bool leaves_places;
     double service_us;            /* received by weight; only differences between tenants mean anything */
     int32_t num_sequences;        /* waiting and running; an entry without any may be given to another id */
     struct sequence_list waiting; /* by due_us, but for urgent ones */
     /* while a plan is made */
+    int32_t num_running;
     int32_t prompts; /* chain of running sequences with more than a token to compute, by due_us */
+    double decode_us, us_granted; /* what its decoding rows take, and may take */
+    uint64_t turn, next_turn;     /* arrival of who decodes first, as the last plan left it; 0: the oldest */
 };
 
 struct scheduler {
@@ -62,8 +67,8 @@ void sequence_list_remove(struct scheduler *s, struct sequence_list *list, int32
 
 /* ---- scheduler_queue.c ---- */
 
-/* The tenant of this id gets the sequence. */
-void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, uint64_t tenant_id, double weight);
+/* The input's tenant gets the sequence. */
+void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, const struct sequence_input *input);
 void scheduler_leave_tenant(struct scheduler *s, struct sequence *seq);
 static inline struct tenant *tenant_of(struct scheduler *s, const struct sequence *seq)
 {
@@ -89,6 +94,11 @@ static inline bool sequence_is_due_before(const struct sequence *a, const struct
 void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq);
 /* Blocks and batch_slot of a sequence that no step in flight names. */
 void scheduler_release(struct scheduler *s, struct sequence *seq);
+
+/* ---- scheduler_turns.c ---- */
+
+/* Where several tenants decode and a step has not the time for all rows, marks those that this plan leaves out. */
+void scheduler_take_turns(struct scheduler *s);
 
 /* ---- scheduler_preempt.c ---- */
 

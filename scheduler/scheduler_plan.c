@@ -101,9 +101,10 @@ static void plan_add(struct scheduler *s, struct plan *plan, struct plan_entry e
 /* 2. decode. */
 static void plan_decodes(struct scheduler *s, struct plan *plan)
 {
+    scheduler_take_turns(s);
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         const struct sequence *seq = &s->sequences[id];
-        if (sequence_is_decoding(seq) && sequence_wants_step(seq))
+        if (sequence_is_decoding(seq) && sequence_wants_step(seq) && seq->plan_left_out != s->num_plans)
             plan_add(s, plan, entry_make(s, seq, 1), false);
     }
 }
@@ -238,6 +239,7 @@ static bool admit(struct scheduler *s, struct plan *plan, struct sequence *seq)
     scheduler_dequeue(s, seq);
     seq->state = SEQUENCE_RUNNING;
     seq->is_entered = false;
+    tenant_of(s, seq)->num_running++;
     int32_t older = s->running.tail;
     while (older != NO_SEQUENCE && s->sequences[older].arrival > seq->arrival)
         older = s->sequences[older].prev;
@@ -267,20 +269,31 @@ static void refuse(struct scheduler *s, struct sequence *seq)
 
 /* ---- whose turn it is ---- */
 
-static bool may_admit(const struct scheduler *s, bool is_urgent)
+/* Places that stay free for other tenants when this one's next is admitted: as many as it has taken, at most. */
+static int32_t num_left_free(const struct scheduler *s, const struct tenant *t)
 {
-    bool is_place = s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0;
-    return is_place && (is_urgent || (s->urgent.count == 0 && s->num_refused < BYPASS_LOOK_AHEAD));
+    int32_t most =
+        s->options.max_num_seqs >= PLACES_SHARED_FROM ? div_up(s->options.max_num_seqs, PLACES_PER_FREE) : 0;
+    return t && t->leaves_places ? min_of(t->num_running, most) : 0;
 }
 
-/* The first of those who wait that was not refused yet; behind an urgent one nobody is looked at. */
-static struct sequence *next_waiting(struct scheduler *s, const struct sequence_list *list)
+/* t: NULL for urgent ones. */
+static bool may_admit(const struct scheduler *s, const struct tenant *t)
 {
-    bool is_urgent = list == &s->urgent;
-    if (!may_admit(s, is_urgent)) return NULL;
+    bool is_place =
+        s->running.count + num_left_free(s, t) < s->options.max_num_seqs && s->num_free_batch_slots > 0;
+    return is_place && (!t || (s->urgent.count == 0 && s->num_refused < BYPASS_LOOK_AHEAD));
+}
+
+/* The tenant's first of those who wait that was not refused yet; NULL: the first urgent one, behind which nobody is looked at.
+ */
+static struct sequence *next_waiting(struct scheduler *s, const struct tenant *t)
+{
+    const struct sequence_list *list = t ? &t->waiting : &s->urgent;
+    if (!may_admit(s, t)) return NULL;
     for (int32_t id = list->head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         if (s->sequences[id].refused_plan != s->num_plans) return &s->sequences[id];
-        if (is_urgent) return NULL;
+        if (!t) return NULL;
     }
     return NULL;
 }
@@ -288,7 +301,7 @@ static struct sequence *next_waiting(struct scheduler *s, const struct sequence_
 static struct sequence *next_of_tenant(struct scheduler *s, const struct tenant *t)
 {
     struct sequence *running = t->prompts == NO_SEQUENCE ? NULL : &s->sequences[t->prompts];
-    struct sequence *waiting = next_waiting(s, &t->waiting);
+    struct sequence *waiting = next_waiting(s, t);
     if (!running || !waiting) return running ? running : waiting;
     return sequence_is_due_before(waiting, running) ? waiting : running;
 }
@@ -296,7 +309,7 @@ static struct sequence *next_of_tenant(struct scheduler *s, const struct tenant 
 /* Urgent ones, then what is due first of the tenant that has received least. */
 static struct sequence *next_prompt(struct scheduler *s)
 {
-    struct sequence *first = next_waiting(s, &s->urgent);
+    struct sequence *first = next_waiting(s, NULL);
     for (int32_t i = 0; i < s->num_active && (!first || !sequence_is_urgent(first)); i++) {
         struct sequence *seq = next_of_tenant(s, &s->tenants[s->active[i]]);
         if (!seq) continue;
@@ -311,7 +324,7 @@ static struct sequence *next_prompt(struct scheduler *s)
 static struct sequence *shortest_beside(struct scheduler *s, const struct sequence *first)
 {
     const struct tenant *t = tenant_of(s, first);
-    struct sequence *shortest = NULL, *waiting = next_waiting(s, &t->waiting);
+    struct sequence *shortest = NULL, *waiting = next_waiting(s, t);
     int32_t least = (sequence_num_uncomputed(first) + 1) / 2,
             next = waiting ? id_of(s, waiting) : NO_SEQUENCE;
     for (int32_t n = 0; next != NO_SEQUENCE && n < BYPASS_LOOK_AHEAD; n++, next = s->sequences[next].next) {
@@ -348,9 +361,13 @@ static void enter_chain(struct scheduler *s, struct sequence *seq)
 
 static void collect_prompts(struct scheduler *s)
 {
-    for (int32_t i = 0; i < s->num_active; i++) s->tenants[s->active[i]].prompts = NO_SEQUENCE;
+    for (int32_t i = 0; i < s->num_active; i++) {
+        s->tenants[s->active[i]].prompts = NO_SEQUENCE;
+        s->tenants[s->active[i]].num_running = 0;
+    }
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next) {
         struct sequence *seq = &s->sequences[id];
+        tenant_of(s, seq)->num_running++;
         if (sequence_is_decoding(seq) || sequence_num_uncomputed(seq) == 0) continue;
         if (sequence_wants_step(seq)) enter_chain(s, seq);
     }

@@ -19,11 +19,12 @@ static int32_t find_tenant(struct scheduler *s, uint64_t id)
     return unused;
 }
 
-void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, uint64_t tenant_id, double weight)
+void scheduler_join_tenant(struct scheduler *s, struct sequence *seq, const struct sequence_input *input)
 {
-    seq->tenant = find_tenant(s, tenant_id);
+    seq->tenant = find_tenant(s, input->tenant_id);
     struct tenant *t = tenant_of(s, seq);
-    t->weight = weight;
+    t->weight = input->weight > 0 ? input->weight : 1;
+    t->leaves_places = input->leaves_places;
     if (t->waiting.count == 0) t->service_us = max_of(t->service_us, s->virtual_us);
     if (t->num_sequences++ == 0) s->active[s->num_active++] = seq->tenant;
 }

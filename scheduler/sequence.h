@@ -42,6 +42,7 @@ struct sequence_input {
     int32_t salt_bytes;
     uint64_t tenant_id;
     double weight;        /* its tenant's, > 0; 0: 1 */
+    bool leaves_places;   /* to other tenants, that may come */
     uint64_t arrival_us;  /* on any clock that does not go back */
     int64_t patience_us;  /* a class of priority, as a head start (below 0) or a handicap */
     uint64_t deadline_us; /* on the same clock: nobody waits for it later; 0: none */
@@ -81,6 +82,7 @@ struct sequence {
 
     int32_t num_bypassed;         /* sequences admitted after this one had been refused in the same plan */
     uint64_t refused_plan;        /* the last plan that had no blocks for it */
+    uint64_t plan_left_out;       /* the last plan that had no time for its next token */
     int32_t available_at_refusal; /* blocks; tried again when there are more */
     int32_t num_cached_tokens;    /* found in the prefix cache when first admitted; -1: not admitted yet */
     struct cache_miss cache_miss; /* why no more were */

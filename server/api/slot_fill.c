@@ -56,6 +56,7 @@ void slot_fill(const struct generation *g, struct choice *c, const struct token_
     input->deadline_ns = g->deadline_ns;
     input->tenant_id = g->tenant_id;
     input->weight = api_keys_terms(server->config, g->api_key_idx).weight;
+    input->leaves_places = tenant_has_others(server);
     input->priority = g->params.priority;
     input->num_prompt_tokens = prompt->num_ids;
     c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, prompt->num_ids);

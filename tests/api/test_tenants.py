@@ -50,6 +50,19 @@ def test_a_flood_of_one_key_keeps_no_other_out(start_server):
         server.wait_idle()
 
 
+def test_a_place_is_left_for_other_keys(start_server):
+    """More long answers of one key than there are places: another key's short one waits for none of them."""
+    with start_server(*KEYS, "--max-num-seqs", "8", "--max-model-len", "2048") as server:
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            flood = [pool.submit(ask, server, "big", 20 + i, 250) for i in range(12)]
+            while server.metrics().get("vllm:num_requests_running", 0) < 7:
+                time.sleep(0.01)
+            assert ask(server, "small").status_code == 200
+            assert not any(answer.done() for answer in flood)
+            assert all(answer.result().status_code == 200 for answer in flood)
+        server.wait_idle()
+
+
 def test_a_key_alone_does_not_fill_the_server(start_server):
     with start_server(*KEYS, "--max-num-seqs", "1", "--max-queued-requests", "7", "--max-model-len", "2048") as server:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

@@ -63,6 +63,7 @@ static void destroy(struct bench *b)
 struct who {
     uint64_t tenant_id, arrival_us;
     double weight;
+    bool leaves_places;
 };
 
 /* prefix: prompts with the same one begin alike, all over; -1: alone in the world. */
@@ -80,6 +81,7 @@ static int32_t add_of(struct bench *b, struct who who, int32_t num_prompt, int32
                                    .salt = "",
                                    .tenant_id = who.tenant_id,
                                    .weight = who.weight,
+                                   .leaves_places = who.leaves_places,
                                    .arrival_us = who.arrival_us};
     assert_int_equal(scheduler_add(b->scheduler, &input, &seq_id), 0);
     scheduler_check(b->scheduler);
@@ -932,7 +934,7 @@ static void test_shares_follow_weights(void **state)
                 tenant_of_slot[b->num_added] = t;
                 int32_t num_prompt =
                     most_prompt[t] / 4 + (int32_t)(r.word[0] % (uint32_t)most_prompt[t] * 3 / 4);
-                add_of(b, (struct who){(uint64_t)t + 1, now_us, weights[t]}, num_prompt,
+                add_of(b, (struct who){(uint64_t)t + 1, now_us, weights[t], false}, num_prompt,
                        1 + (int32_t)(r.word[1] % (uint32_t)most_answer[t]), -1, false);
             }
         int32_t num_finished = b->num_finished;
@@ -959,6 +961,80 @@ static void test_a_flood_holds_nobody_up(void **state)
     int32_t guest = add_of(b, (struct who){.tenant_id = 2, .arrival_us = 100}, 30, 1, -1, false);
     turn(b);
     expect_entry(&b->plan.prefills[0], guest, 0, 30, true);
+    run_all(b);
+    destroy(b);
+}
+
+/* Long answers of one tenant, more than a step has time for, leave another's stream its token in each step. */
+static void test_many_streams_hold_nobody_up(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(1000); /* a row takes 100 us and more, a step 200 */
+    int32_t of_flood[7], num_turns[7] = {0};
+    for (int i = 0; i < 7; i++)
+        of_flood[i] = add_of(b, (struct who){.tenant_id = 1, .weight = 1}, 20, 60, -1, false);
+    while (turn(b) == SCHEDULE_STEP && b->plan.num_decodes < 7)
+        continue; /* alone it has every step to itself */
+    int32_t guest = add_of(b, (struct who){.tenant_id = 2, .weight = 1}, 4, 30, -1, false);
+    while (scheduler_sequence(b->scheduler, guest)->num_tokens == 4) turn(b);
+    for (int i = 0; i < 20; i++) {
+        bool has_guest = false;
+        turn(b);
+        for (int32_t k = 0; k < b->plan.num_decodes; k++) {
+            has_guest |= b->plan.decodes[k].seq_id == guest;
+            for (int t = 0; t < 7; t++) num_turns[t] += b->plan.decodes[k].seq_id == of_flood[t];
+        }
+        assert_true(has_guest);
+        assert_true(b->plan.us <= 1000 + 2 * 160);
+    }
+    for (int t = 0; t < 7; t++) assert_in_range(num_turns[t], 20 * 4 / 7 - 1, 20 * 6 / 7 + 1);
+    run_all(b);
+    destroy(b);
+}
+
+/* What decoding takes is shared by weight where nobody has less to do than that. */
+static void test_turns_follow_weights(void **state)
+{
+    (void)state;
+    struct bench *b = create_timed(1000);
+    int32_t tenant_of[8], received[2] = {0};
+    for (int i = 0; i < 8; i++) {
+        int32_t id =
+            add_of(b, (struct who){.tenant_id = 1 + i % 2, .weight = 1 + 2 * (i % 2)}, 4, 90, -1, false);
+        tenant_of[id] = i % 2;
+    }
+    for (int i = 0; i < 60; i++) {
+        turn(b);
+        for (int32_t k = 0; i >= 20 && k < b->plan.num_decodes; k++)
+            received[tenant_of[b->plan.decodes[k].seq_id]]++;
+    }
+    assert_in_range(received[1] * 10 / received[0], 15, 40);
+    run_all(b);
+    destroy(b);
+}
+
+/* Two tenants with long answers and more waiting: one that comes has a place at once, and no more than that. */
+static void test_a_place_is_left_for_others(void **state)
+{
+    (void)state;
+    struct scheduler_options options = options_default();
+    options.max_num_seqs = 32;
+    options.num_blocks = 1024;
+    struct bench *b = create(options);
+    for (int i = 0; i < 80; i++)
+        add_of(b, (struct who){.tenant_id = 1 + (uint64_t)i % 2, .leaves_places = true}, 4, 100, -1, false);
+    for (int i = 0; i < 20; i++) turn(b);
+    assert_int_equal(b->plan.num_decodes, 32 - 2);
+    int32_t guests[3];
+    for (int i = 0; i < 3; i++)
+        guests[i] = add_of(b, (struct who){.tenant_id = 3, .leaves_places = true}, 4, 100, -1, false);
+    turn(b);
+    assert_int_equal(scheduler_sequence(b->scheduler, guests[0])->state, SEQUENCE_RUNNING);
+    assert_int_equal(scheduler_sequence(b->scheduler, guests[1])->state, SEQUENCE_WAITING);
+    assert_int_equal(b->plan.num_prefills, 1);
+    int32_t other = add_of(b, (struct who){.tenant_id = 4, .leaves_places = true}, 4, 100, -1, false);
+    turn(b);
+    assert_int_equal(scheduler_sequence(b->scheduler, other)->state, SEQUENCE_RUNNING);
     run_all(b);
     destroy(b);
 }
@@ -1022,6 +1098,9 @@ int main(void)
         cmocka_unit_test(test_long_before_short_in_the_end),
         cmocka_unit_test(test_shares_follow_weights),
         cmocka_unit_test(test_a_flood_holds_nobody_up),
+        cmocka_unit_test(test_many_streams_hold_nobody_up),
+        cmocka_unit_test(test_turns_follow_weights),
+        cmocka_unit_test(test_a_place_is_left_for_others),
         cmocka_unit_test(test_cost_of_a_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
