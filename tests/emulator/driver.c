@@ -1,4 +1,7 @@
 /* driver.c - of libcuda.so.1 what is asked before the CUDA device is loaded (kernels/device.c): there is one GPU. */
+int cuInit(unsigned flags);
+int cuDeviceGetCount(int *count);
+
 int cuInit(unsigned flags)
 {
     (void)flags;

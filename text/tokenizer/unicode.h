@@ -21,9 +21,9 @@ enum unicode_category {
     CATEGORY_NUMBER,  /* N */
     CATEGORY_SPACE,   /* \s */
     UNICODE_CATEGORY = 7,
-    UNICODE_NUMERIC = 8,     /* the Digits pre-tokenizer isolates it */
-    UNICODE_WORD = 16,       /* \w next to a single_word token */
-    UNICODE_NFC_ACTIVE = 32, /* changes under NFC, is reordered, or composes with what stands before it */
+    UNICODE_NUMERIC = 8,      /* the Digits pre-tokenizer isolates it */
+    UNICODE_WORD = 16,        /* \w next to a single_word token */
+    UNICODE_NFC_ACTIVE = 32,  /* changes under NFC, is reordered, or composes with what stands before it */
     UNICODE_PUNCTUATION = 64, /* P */
     UNICODE_SYMBOL = 128,     /* S */
 };
