@@ -3,7 +3,7 @@ them, and fails if there is one. BUILD is a folder of a finished build (build an
 
 Such a machine runs all but the sets of kernels/cpu/avx*, which are called through tables after asking the processor. So
 
-    objects elsewhere    have no such instruction
+    objects elsewhere    have no such instruction, but for what is no part of the program (CUDA, tests/emulator)
     a set's objects      share no function with others by name: the linker would keep one of the two for everybody;
                          and what the compiler adds to run at the start has none
     test programs        that include a set's source have them in its functions and in those that emulate instructions
@@ -42,7 +42,7 @@ def shared_functions(path):
 
 def faults(build):
     """(path, names) of each object and program of a build that breaks a rule."""
-    objects = {path for path in build.rglob("*.o") if "cuda" not in str(path)}
+    objects = {path for path in build.rglob("*.o") if "cuda" not in str(path) and "emulator" not in path.parts}
     sets = {path for path in objects if path.match("kernels/cpu/avx*/*.o")}
     of_sets = set()
     for path in sets:
