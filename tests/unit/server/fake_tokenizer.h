@@ -36,6 +36,19 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
     return id == FAKE_BOS || id == FAKE_EOS;
 }
 
+/* Encoding adds BOS. */
+int32_t tokenizer_num_before(const struct tokenizer *t)
+{
+    (void)t;
+    return 1;
+}
+
+int32_t tokenizer_num_after(const struct tokenizer *t)
+{
+    (void)t;
+    return 0;
+}
+
 const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t *num_bytes)
 {
     static char bytes[256];
