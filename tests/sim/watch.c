@@ -542,6 +542,18 @@ static int32_t room_beside(const struct scheduler *s, const struct sequence *hea
     return each * world.kv_groups.count;
 }
 
+/* Places that its tenant leaves to others while it has some; none of an urgent one's. */
+static int32_t places_left_free(const struct scheduler *s, const struct sequence *head)
+{
+    int32_t num_running = 0;
+    for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next)
+        num_running += s->sequences[id].tenant == head->tenant;
+    if (s->urgent.count > 0 || !s->tenants[head->tenant].leaves_places ||
+        s->options.max_num_seqs < PLACES_SHARED_FROM)
+        return 0;
+    return min_of(num_running, (s->options.max_num_seqs + PLACES_PER_FREE - 1) / PLACES_PER_FREE);
+}
+
 /* S8: the head of the queue is not left waiting while there is room for it. */
 static void check_work_conservation(const struct engine *e)
 {
@@ -550,8 +562,8 @@ static void check_work_conservation(const struct engine *e)
     uint64_t steps = atomic_load(&e->counters->num_steps);
     int newest = (e->oldest_flight + max_of(e->num_in_flight, 1) - 1) % e->limits.num_steps_in_flight;
     const struct plan *plan = &e->flights[newest].plan;
-    bool fits = head && s->running.count < s->options.max_num_seqs && s->num_free_batch_slots > 0 &&
-                plan->num_tokens < s->options.max_num_batched_tokens &&
+    bool fits = head && s->running.count + places_left_free(s, head) < s->options.max_num_seqs &&
+                s->num_free_batch_slots > 0 && plan->num_tokens < s->options.max_num_batched_tokens &&
                 plan->num_logits < s->options.max_num_logits && isinf(plan->us_left) &&
                 plan_num_step_seqs(plan) < s->options.max_num_seqs &&
                 block_manager_num_available(s->blocks) >=
