@@ -25,8 +25,22 @@ static int take_field(struct translation *t, const struct codec_field *f)
     return status;
 }
 
+/* Which of codec's names the client went past by sending the canonical member itself. */
+static uint32_t find_sent_canonical(const struct codec *codec, const cJSON *body)
+{
+    uint32_t sent = 0;
+    for (int i = 0; codec->names && codec->names[i].name; i++) {
+        char member[64];
+        const char *canonical = codec->names[i].canonical;
+        snprintf(member, sizeof member, "%.*s", (int)strcspn(canonical, "."), canonical);
+        if (cJSON_GetObjectItemCaseSensitive(body, member)) sent |= 1u << i;
+    }
+    return sent;
+}
+
 int codec_translate(const struct codec *codec, struct translation *t)
 {
+    t->sent_canonical = find_sent_canonical(codec, t->body);
     int status = codec->begin ? codec->begin(t) : 0;
     for (const struct codec_field *f = codec->fields; f && f->name && status == 0; f++)
         status = take_field(t, f);
@@ -77,12 +91,14 @@ static bool rename_error(struct api_error *err, const char *canonical, const cha
     return true;
 }
 
-void codec_name_error(const struct codec *codec, struct api_error *err)
+void codec_name_error(const struct codec *codec, const struct translation *t)
 {
-    for (const struct codec_name *n = codec->names; n && n->name; n++)
-        if (rename_error(err, n->canonical, n->name)) return;
+    for (int i = 0; codec->names && codec->names[i].name; i++)
+        if (!(t->sent_canonical >> i & 1) &&
+            rename_error(t->err, codec->names[i].canonical, codec->names[i].name))
+            return;
     for (const struct codec_field *f = codec->fields; f && f->name; f++)
-        if (rename_error(err, f->canonical, f->name)) return;
+        if (rename_error(t->err, f->canonical, f->name)) return;
 }
 
 /* ---- events out ---- */

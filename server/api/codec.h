@@ -115,9 +115,10 @@ struct translation {
     enum api_kind kind;  /* the codec's; translate may change it */
     struct arena *arena; /* the request's */
     int api_key_idx;
-    void *kept;         /* params->kept */
-    char warnings[256]; /* params->warnings */
-    bool fills_context; /* params->fills_context */
+    void *kept;              /* params->kept */
+    char warnings[256];      /* params->warnings */
+    uint32_t sent_canonical; /* bit i: the client's body had the canonical member of codec->names[i] itself */
+    bool fills_context;      /* params->fills_context */
     struct api_error *err;
 };
 
@@ -129,8 +130,9 @@ extern const struct codec codec_chat, codec_completions, codec_messages, codec_r
 
 /* Makes t->body canonical. Refusals name the protocol's own fields. */
 int codec_translate(const struct codec *codec, struct translation *t) must_check;
-/* After a refusal of the canonical body: names the field as its protocol does. */
-void codec_name_error(const struct codec *codec, struct api_error *err);
+/* After a refusal of the body that t made canonical: t->err names the field as its protocol does, unless the client
+ * had sent the canonical one. */
+void codec_name_error(const struct codec *codec, const struct translation *t);
 
 /* t->messages, made when there is none; NULL: out of memory. */
 cJSON *translation_messages(struct translation *t);

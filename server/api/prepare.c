@@ -107,7 +107,7 @@ int prepare_run(const struct prepare_input *in, struct arena *arena, struct para
         params->request_digest = receipt_digest_request(params, prompts, body, arena);
         if (!params->request_digest) status = api_error_no_memory(err);
     }
-    if (status < 0) codec_name_error(in->codec, err);
+    if (status < 0) codec_name_error(in->codec, &t);
     if (status == 0 && params->uses_tools)
         params->tools = cJSON_DetachItemFromObjectCaseSensitive(body, "tools");
     cJSON_Delete(body);

@@ -208,7 +208,7 @@ static int run_count_tokens(struct job *job, cJSON *body)
     struct translation t = {.server = job->server, .body = body, .kind = API_CHAT, .err = &job->error};
     int status = codec_translate(&codec_messages, &t);
     if (status == 0) status = with_source(job, API_CHAT, body, answer_count);
-    if (status < 0) codec_name_error(&codec_messages, &job->error);
+    if (status < 0) codec_name_error(&codec_messages, &t);
     return status;
 }
 
