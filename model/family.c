@@ -6,6 +6,13 @@
 #include "base/check.h"
 #include "files/file_map.h"
 
+#define TEXT_OF_ITS_OWN .is_in_text_config = true, .is_of_text_type = true
+/* of text all three places are one, so that the rotation is the plain one */
+#define QWEN_VL .is_in_text_config = true
+#define QWEN_2 .qkv_bias = true, .max_position_embeddings = 32768, .window = WINDOW_IF_USED
+#define QWEN_3 .qk_norm = true, .max_position_embeddings = 32768, .window = WINDOW_IF_USED
+#define QWEN_3_MOE QWEN_3, .has_experts = true, .gguf_router_normalizes = true
+
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
@@ -20,18 +27,8 @@ static const struct family families[] = {
         .max_position_embeddings = 131072,
         .window = WINDOW_DEFAULT_4096,
     },
-    {
-        .names = {"qwen2", "Qwen2ForCausalLM", "qwen2"}, /* Qwen2.5 too */
-        .qkv_bias = true,
-        .max_position_embeddings = 32768,
-        .window = WINDOW_IF_USED,
-    },
-    {
-        .names = {"qwen3", "Qwen3ForCausalLM", "qwen3"},
-        .qk_norm = true,
-        .max_position_embeddings = 32768,
-        .window = WINDOW_IF_USED,
-    },
+    {.names = {"qwen2", "Qwen2ForCausalLM", "qwen2"}, QWEN_2}, /* Qwen2.5 too */
+    {.names = {"qwen3", "Qwen3ForCausalLM", "qwen3"}, QWEN_3},
     {
         .names = {"gemma2", "Gemma2ForCausalLM", "gemma2"},
         .weight_changes = gemma_weights,
@@ -119,14 +116,7 @@ static const struct family families[] = {
         .max_position_embeddings = 32768,
         .window = WINDOW_IF_USED,
     },
-    {
-        .names = {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"},
-        .qk_norm = true,
-        .has_experts = true,
-        .gguf_router_normalizes = true,
-        .max_position_embeddings = 32768,
-        .window = WINDOW_IF_USED,
-    },
+    {.names = {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe"}, QWEN_3_MOE},
     {
         .names = {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe"}, /* GLM-4.5 and on */
         .weight_changes = glm_weights,
@@ -210,6 +200,20 @@ static const struct family families[] = {
     .norm_eps = 1e-5
     {.names = {"llama4", "Llama4ForCausalLM", "llama4_text"}, LLAMA_4},
     {.names = {NULL, "Llama4ForConditionalGeneration", "llama4"}, .is_in_text_config = true, LLAMA_4},
+    {.names = {"qwen2vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl"}, QWEN_VL, QWEN_2},
+    {.names = {NULL, "Qwen2VLForConditionalGeneration", "qwen2_vl"}, QWEN_VL, QWEN_2},
+    {.names = {"qwen3vl", "Qwen3VLForConditionalGeneration", "qwen3_vl"}, QWEN_VL, QWEN_3},
+    {
+        .names = {"qwen3vlmoe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe"},
+        QWEN_VL,
+        QWEN_3_MOE,
+        .weight_changes = stacked_weights,
+        .router_normalizes = true,
+        .hf_experts_transposed = true,
+    },
+    /* with images, and a text model that is one of the others: Pixtral; Mistral Small 3.1 and on, Ministral */
+    {.names = {NULL, "LlavaForConditionalGeneration", "llava"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "Mistral3ForConditionalGeneration", "mistral3"}, TEXT_OF_ITS_OWN},
     {
         .names = {"bert", "BertModel", "bert"}, /* BGE, E5, GTE, MiniLM */
         .is_encoder = true,
@@ -250,24 +254,26 @@ static const char *needs_of(enum family_namespace where, const char *name, size_
 }
 
 struct name_list {
-    char text[384];
+    char text[320];
 };
 
-/* "llama, qwen2 and qwen3"; of classes the shorter names of their types. */
+/* "llama, qwen2 and qwen3", or "llama, qwen2 and 30 more"; of classes the shorter names of their types. */
 static struct name_list supported_names(enum family_namespace where)
 {
+    enum { ROOM = 48 }; /* for a name and what comes behind it */
     if (where == NAMES_HF_CLASS) where = NAMES_HF_TYPE;
     struct name_list list = {""};
     const char *names[array_length(families)];
-    size_t num = 0, at = 0;
-    for (size_t i = 0; i < array_length(families); i++)
-        if (families[i].names[where]) names[num++] = families[i].names[where];
-    for (size_t i = 0; i < num && at < sizeof list.text; i++)
+    size_t num = 0, at = 0, i = 0;
+    for (size_t f = 0; f < array_length(families); f++)
+        if (families[f].names[where]) names[num++] = families[f].names[where];
+    for (; i < num && at + ROOM < sizeof list.text; i++)
         at += (size_t)snprintf(list.text + at, sizeof list.text - at, "%s%s",
                                i == 0        ? ""
                                : i + 1 < num ? ", "
                                              : " and ",
                                names[i]);
+    if (i < num) at += (size_t)snprintf(list.text + at, sizeof list.text - at, " and %zu more", num - i);
     assert_debug(at < sizeof list.text);
     return list;
 }

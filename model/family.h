@@ -38,7 +38,8 @@ struct family {
      * bias behind the embedding, attention and MLP, learned positions, an MLP without a gate. */
     bool is_encoder;
     const char *hf_layers;  /* what a layer's number follows in a directory; NULL: "layers" */
-    bool is_in_text_config; /* its config.json has the text model's in an object of its own */
+    bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
+    bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */
     const struct weight_change *weight_changes; /* NULL: none */
     const struct weight_change
         *stacked_changes; /* of a directory with all experts in one tensor; NULL: it has no names for them */
@@ -74,10 +75,11 @@ struct family {
     enum router_scores router_scores;
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;
-    bool gguf_tells_scores;     /* how the router's logits become scores, and whether it has a bias */
-    bool hf_experts_alternate;  /* the rows of gate and up take turns in the tensor that has both */
-    bool hf_experts_transposed; /* tensors of all experts are [E][columns][rows] */
-    bool scales_expert_input;   /* by the score, not what an expert makes of it */
+    bool gguf_tells_scores;    /* how the router's logits become scores, and whether it has a bias */
+    bool hf_experts_alternate; /* the rows of gate and up take turns in the tensor that has both */
+    bool
+        hf_experts_transposed; /* tensors of all experts are [E][columns][rows], or of newer files [E][rows][columns] */
+    bool scales_expert_input; /* by the score, not what an expert makes of it */
     bool
         has_dense_size; /* intermediate_size is of experts, shared or not, intermediate_size_mlp of other layers */
     double window_theta; /* layers with a window rotate by it, with no scaling; 0: as all do */

@@ -12,7 +12,22 @@
 
 enum { PATH_BYTES_MAX = 4096, CONFIG_BYTES_MAX = 16 << 20 };
 
-static int find_family(struct json_reader *r, struct model_config *c)
+/* text: where the text model's own fields are, whose type may be what says which family it is. */
+static int find_text(struct json_reader *r, struct json_reader *text, struct model_config *c)
+{
+    const cJSON *own = c->family->is_in_text_config ? json_find(r, "text_config") : NULL;
+    *text = *r;
+    if (own) text->object = own;
+    if (!c->family->is_of_text_type) return STATUS_OK;
+    const char *type = own ? json_text(text, "model_type", "") : "";
+    int status = family_find(NAMES_HF_TYPE, type, strlen(type), r->path, &c->family, r->err);
+    if (!status && c->family->is_of_text_type)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: text_config has no text model of a known type",
+                         r->path);
+    return status;
+}
+
+static int find_family(struct json_reader *r, struct json_reader *text, struct model_config *c)
 {
     const cJSON *list = json_find(r, "architectures");
     const char *model_type = json_text(r, "model_type", "");
@@ -20,6 +35,7 @@ static int find_family(struct json_reader *r, struct model_config *c)
     int status =
         class[0] ? family_find(NAMES_HF_CLASS, class, strlen(class), r->path, &c->family, r->err)
                  : family_find(NAMES_HF_TYPE, model_type, strlen(model_type), r->path, &c->family, r->err);
+    if (!status) status = find_text(r, text, c);
     if (!status) snprintf(c->architecture, sizeof c->architecture, "%s", c->family->names[NAMES_HF_CLASS]);
     return status;
 }
@@ -406,6 +422,7 @@ static int find_rope_type(struct json_reader *r, enum rope_type *type)
             {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},     {"llama3", ROPE_LLAMA3},
             {"yarn", ROPE_YARN},       {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
             {"dynamic", ROPE_DEFAULT}, /* it differs beyond max_position_embeddings only */
+            {"mrope", ROPE_DEFAULT},   /* it differs for images only */
         };
     const char *text = json_text(r, "rope_type", json_text(r, "type", "default"));
     for (size_t i = 0; i < array_length(names); i++) {
@@ -641,8 +658,7 @@ static int read_config(struct json_reader *r, struct model_config *c)
     if (!cJSON_IsObject(r->object))
         return error_set(r->err, STATUS_INVALID, "%s: not a JSON object", r->path);
     struct json_reader text = *r;
-    int status = find_family(r, c);
-    if (!status && c->family->is_in_text_config) text.object = json_find(r, "text_config");
+    int status = find_family(r, &text, c);
     if (!status) status = read_text_config(&text, c);
     if (status) return status;
     if (!json_find(&text, "tie_word_embeddings"))

@@ -33,7 +33,8 @@ struct model_files {
     struct model_config config;
     struct generation_defaults defaults;
     const struct weight_change *changes; /* the family's, for the names in this file */
-    struct gguf *gguf;                   /* one of these three */
+    bool has_transposed_experts;
+    struct gguf *gguf; /* one of these three */
     struct safetensors *safetensors;
     struct dummy_weights *dummy;
     struct weight_view
@@ -154,7 +155,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
 
 static bool is_transposed(const struct model_files *f, enum weight_role role)
 {
-    return !f->gguf && weight_is_of_expert(role) && f->config.family->hf_experts_transposed;
+    return weight_is_of_expert(role) && f->has_transposed_experts;
 }
 
 /* One expert's matrix of a tensor of all of them, [E][columns][rows]. */
@@ -361,18 +362,41 @@ static int resolve_all(struct model_files *f, struct error *err)
 
 /* ---- opening ---- */
 
+/* num_layers: no layer has experts. */
+static int32_t first_sparse_layer(const struct model_files *f)
+{
+    int32_t layer = 0;
+    while (layer < f->config.num_layers && !weight_is_wanted(&f->config, PRESENT_IF_SPARSE, layer)) layer++;
+    return layer;
+}
+
 /* Which names the directory has for experts. */
 static void choose_names(struct model_files *f)
 {
     const struct weight_change *stacked = f->config.family->stacked_changes;
+    const int32_t layer = first_sparse_layer(f);
     char name[NAME_BYTES_MAX];
-    for (int32_t layer = 0; layer < f->config.num_layers && stacked; layer++) {
-        if (!weight_is_wanted(&f->config, PRESENT_IF_SPARSE, layer)) continue;
-        snprintf(name, sizeof name, "%slayers.%d.%s", hf_prefix(f), layer,
-                 weight_line(stacked, WEIGHT_EXPERT_DOWN)->hf_name);
-        if (safetensors_find(f->safetensors, name)) f->changes = stacked;
-        return;
-    }
+    if (!stacked || layer == f->config.num_layers) return;
+    snprintf(name, sizeof name, "%slayers.%d.%s", hf_prefix(f), layer,
+             weight_line(stacked, WEIGHT_EXPERT_DOWN)->hf_name);
+    if (safetensors_find(f->safetensors, name)) f->changes = stacked;
+}
+
+/* Whether they do, of a family whose published files have them so: what newer programs save has rows. Told by a matrix that is
+ * not square. */
+static void find_transposed_experts(struct model_files *f)
+{
+    const struct model_config *c = &f->config;
+    const int32_t layer = first_sparse_layer(f);
+    const enum weight_role role =
+        c->hidden_size != c->expert_intermediate_size ? WEIGHT_EXPERT_DOWN : WEIGHT_EXPERT_GATE;
+    const int64_t rows =
+        role == WEIGHT_EXPERT_DOWN ? c->hidden_size : 2 * (int64_t)c->expert_intermediate_size;
+    char name[NAME_BYTES_MAX];
+    if (!c->family->hf_experts_transposed || layer == c->num_layers) return;
+    name_weight(f, role, layer, 0, name);
+    const struct safetensor *t = safetensors_find(f->safetensors, name);
+    f->has_transposed_experts = !t || t->num_dims != 3 || t->dims[1] != (uint64_t)rows;
 }
 
 static int allocate_views(struct model_files *f, struct error *err)
@@ -413,6 +437,7 @@ static int open_directory(struct model_files *f, bool is_dummy, struct error *er
     status = safetensors_open(f->path, &f->safetensors, err);
     if (status) return status;
     choose_names(f);
+    find_transposed_experts(f);
     return resolve_all(f, err);
 }
 

@@ -228,11 +228,22 @@ const struct weight_change qwen3_5_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* A directory's experts in two tensors. */
+/* clang-format off */
+#define STACKED_EXPERTS \
+    {WEIGHT_EXPERT_GATE, {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", "mlp.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}}
+/* clang-format on */
+
+const struct weight_change stacked_weights[] = {
+    STACKED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change qwen3_5_stacked_weights[] = {
     QWEN_3_5_WEIGHTS,
-    {WEIGHT_EXPERT_GATE, {NULL, "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
-    {WEIGHT_EXPERT_UP, {NULL, "mlp.experts.gate_up_proj", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}},
-    {WEIGHT_EXPERT_DOWN, {NULL, "mlp.experts.down_proj", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}},
+    STACKED_EXPERTS,
     {.role = WEIGHT_ROLE_COUNT},
 };
 

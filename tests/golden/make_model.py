@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 import deepseek
 import gpt_oss
@@ -467,6 +467,57 @@ CASES |= {
         ),
     ),
 }
+QWEN_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 64}
+MROPE = {"mrope_section": [12, 10, 10], "rope_theta": 1e6}
+CASES |= {
+    "mistral3, its text": (
+        {
+            "architectures": ["Mistral3ForConditionalGeneration"],
+            "model_type": "mistral3",
+            "tie_word_embeddings": False,
+            "vision_config": {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8},
+            "text_config": {"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": None, "rope_theta": 1e6},
+        },
+        None,
+    ),
+    "qwen2.5-vl, its text": (
+        {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "model_type": "qwen2_5_vl",
+            "tie_word_embeddings": False,
+            "vision_config": {**QWEN_VISION, "fullatt_block_indexes": [0]},
+            "text_config": {"model_type": "qwen2_5_vl_text", "hidden_size": 256, "num_hidden_layers": 2, "rope_parameters": {"rope_type": "default", **MROPE}},
+        },
+        ("qwen2vl", {"rope.freq_base": 1e6, "rope.dimension_sections": [12, 10, 10, 0]}),
+    ),
+    "qwen3-vl, its text": (
+        {
+            "architectures": ["Qwen3VLForConditionalGeneration"],
+            "model_type": "qwen3_vl",
+            "tie_word_embeddings": True,
+            "vision_config": {**QWEN_VISION, "deepstack_visual_indexes": [0]},
+            "text_config": {"model_type": "qwen3_vl_text", "num_hidden_layers": 2, "rope_parameters": {"rope_type": "default", "mrope_interleaved": True, **MROPE}},
+        },
+        ("qwen3vl", {"rope.freq_base": 1e6, "rope.dimension_sections": [12, 10, 10, 0]}),
+    ),
+    "qwen3-vl-moe, its text": (
+        {
+            "architectures": ["Qwen3VLMoeForConditionalGeneration"],
+            "model_type": "qwen3_vl_moe",
+            "tie_word_embeddings": False,
+            "vision_config": {**QWEN_VISION, "deepstack_visual_indexes": [0]},
+            "text_config": {
+                "model_type": "qwen3_vl_moe_text",
+                "num_hidden_layers": 2,
+                "num_experts": 6,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 48,
+                "rope_parameters": {"rope_type": "default", "mrope_interleaved": True, **MROPE},
+            },
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -512,6 +563,7 @@ GGUF_NAMES = {
 
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
+    name = name.replace("language_model.", "")
     known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
@@ -549,9 +601,19 @@ def values(count, seed, center, scale):
     return torch.from_numpy(out).to(torch.bfloat16)
 
 
+def text_of(config):
+    """The text model's own, of one with images."""
+    return config.get("text_config", config)
+
+
+def class_of(config):
+    return AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
+
+
 def config_of(name, form=None):
     if not form:
-        return {**BASE, **CASES[name][0]}
+        own = CASES[name][0]
+        return {**own, "text_config": {**BASE, **own["text_config"]}} if "text_config" in own else {**BASE, **own}
     return {**BASE, **(wide(name) if name == LLAMA else CASES[name][0]), "quantization_config": FORMATS[form].config}
 
 
@@ -560,12 +622,14 @@ STACKED = ("experts.gate_up_proj", "experts.down_proj")
 
 def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
-    counts_from_one = config["model_type"].startswith(("gemma", "qwen3_next", "qwen3_5"))
+    counts_from_one = text_of(config)["model_type"].startswith(("gemma", "qwen3_next", "qwen3_5"))
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
         state = model.state_dict() if stacked else load_file(pathlib.Path(folder) / "model.safetensors")
     for name, value in sorted(state.items()):
+        if re.search("visual|vision|projector", name):
+            continue
         value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
         value = value.squeeze(1) if name.endswith("conv1d.weight") else value
         fan_in = value.shape[1] if value.ndim > 1 else 0
@@ -584,8 +648,8 @@ def write(name, folder):
     config = config_of(name)
     (folder / "config.json").write_text(json.dumps(config))
     loaded = transformers.AutoConfig.from_pretrained(folder)
-    tensors = tensors_of(AutoModelForCausalLM.from_config(loaded), config, "stacked" in name)
-    state = {n: values(max(r, 1) * c, i + 1, m, s).reshape(llama4.shape(n, r, c, config)) for i, (n, r, c, m, s) in enumerate(tensors)}
+    tensors = tensors_of(class_of(config).from_config(loaded), config, "stacked" in name)
+    state = {n: values(max(r, 1) * c, i + 1, m, s).reshape(llama4.shape(n, r, c, text_of(config))) for i, (n, r, c, m, s) in enumerate(tensors)}
     thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith("conv1d.weight")}
     thin |= {n: v.unflatten(0, (config["num_experts"], -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
     save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
@@ -674,7 +738,8 @@ def compare_unpacked(folder, state):
 
 def logits_of(folder):
     """Loaded as float32: a model that is converted when it is in memory has rounded frequencies of rotation."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    own = class_of(json.loads((pathlib.Path(folder) / "config.json").read_text()))
+    model = own.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     ids = [(i * 37 + 11) % VOCAB for i in range(NUM_TOKENS)]
     with torch.no_grad():
         return ids, model(torch.tensor([ids])).logits[0].numpy()
@@ -689,6 +754,7 @@ def c_text(text):
 
 
 def key_values(config, own):
+    config = text_of(config)
     return {
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
@@ -719,6 +785,7 @@ def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
     if architecture not in ("llama", "granite", "smollm3"):
         return 0
+    config = text_of(config)
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
 
 
@@ -740,7 +807,7 @@ def case(index, name):
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
         permuted = heads_to_permute(n, config, architecture)
-        form = f'"BF16", 0, 0, "{", ".join(map(str, llama4.shape(n, r, c, config)))}"' if llama4.is_expert(n) else thin(n, r, c, config)
+        form = f'"BF16", 0, 0, "{", ".join(map(str, llama4.shape(n, r, c, text_of(config))))}"' if llama4.is_expert(n) else thin(n, r, c, config)
         out.append(f"    {{{c_text(n)}, {g}, {r}, {c}, {float(center).hex()}f, {float(scale).hex()}f, {permuted}, {form}}},\n")
     out.append("};\n")
     if architecture:
@@ -847,7 +914,7 @@ def golden_row(name, config, tensors, keys, logits):
     return (
         f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
         f"     .tensors = {tensors}, .num_tensors = array_length({tensors}), {keys}\n"
-        f"     .norm_offset = {int(config['model_type'].startswith('gemma'))},\n"
+        f"     .norm_offset = {int(text_of(config)['model_type'].startswith('gemma'))},\n"
         f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
     )
 

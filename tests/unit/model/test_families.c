@@ -191,6 +191,14 @@ static void logits_equal_transformers(void **state)
     }
 }
 
+static const struct family_golden *golden_of(const char *name)
+{
+    for (size_t i = 0; i < array_length(family_goldens); i++)
+        if (!strcmp(family_goldens[i].name, name)) return &family_goldens[i];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
 /* Llama 4 as its checkpoints with images have the text model: a config and names deeper down. */
 static void a_text_model_among_others_is_found(void **state)
 {
@@ -215,18 +223,34 @@ static void a_text_model_among_others_is_found(void **state)
     if (!is_left_out(&inside)) check(&inside, false, BOUND_ON_CPU);
 }
 
+/* GGUF files of models that differ in their name alone, as of those with images the text models do. */
+static void other_names_are_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *golden, *own, *other;
+    } names[] = {{"qwen3-moe", "qwen3moe", "qwen3vlmoe"}};
+    for (size_t i = 0; i < array_length(names); i++) {
+        struct family_golden g = *golden_of(names[i].golden);
+        struct family_key keys[32];
+        char text[32][64];
+        assert_in_range(g.num_keys, 1, array_length(keys));
+        memcpy(keys, g.keys, g.num_keys * sizeof *keys);
+        keys[0].text = names[i].other; /* general.architecture */
+        for (size_t k = 1; k < g.num_keys; k++) {
+            assert_memory_equal(keys[k].name, names[i].own, strlen(names[i].own));
+            snprintf(text[k], sizeof text[k], "%s%s", names[i].other, keys[k].name + strlen(names[i].own));
+            keys[k].name = text[k];
+        }
+        g.keys = keys;
+        if (!is_left_out(&g)) check(&g, true, BOUND_ON_CPU);
+    }
+}
+
 /* A GPU quantises the rows of x where products of e4m3 fit its kernels, which the reference does not (kernels/test_fp8.c). */
 static bool quantises_rows(const struct family_golden *g)
 {
     return !on_cpu() && !strcmp(g->name, "phi3: fp8, blocks");
-}
-
-static const struct family_golden *golden_of(const char *name)
-{
-    for (size_t i = 0; i < array_length(family_goldens); i++)
-        if (!strcmp(family_goldens[i].name, name)) return &family_goldens[i];
-    fail_msg("there is no %s", name);
-    return NULL;
 }
 
 /* As many rows, but not an expert's for each. */
@@ -297,6 +321,7 @@ int main(void)
         cmocka_unit_test(logits_equal_transformers),
         cmocka_unit_test(stacks_of_other_experts_are_refused),
         cmocka_unit_test(a_text_model_among_others_is_found),
+        cmocka_unit_test(other_names_are_known),
         cmocka_unit_test(logits_of_quantised_weights_equal_transformers),
         cmocka_unit_test(the_same_bits_in_every_cut),
     };

@@ -243,6 +243,35 @@ static void reads_llama_4(void **state)
     expect_refusal(config, STATUS_UNSUPPORTED, "\"full_attention\" and \"chunked_attention\" are supported");
 }
 
+/* Newer files have the text model's fields in an object of their own, older ones beside the rest. */
+static void reads_text_models_of_wrappers(void **state)
+{
+    (void)state;
+    static const char shape[] = "'hidden_size':64,'intermediate_size':96,'num_attention_heads':4,"
+                                "'num_key_value_heads':2,'num_hidden_layers':2,'vocab_size':32";
+    char config[1024];
+    snprintf(config, sizeof config,
+             "{'architectures':['Qwen2_5_VLForConditionalGeneration'],%s,'use_sliding_window':false,"
+             "'rope_scaling':{'type':'mrope','mrope_section':[2,3,3]},'vision_config':{'hidden_size':7}}",
+             shape);
+    struct model_config c = read_good(config);
+    assert_true(c.qkv_bias && !c.o_bias && c.rope.type == ROPE_DEFAULT && c.rope.rotary_dim == 16);
+    snprintf(config, sizeof config,
+             "{'architectures':['Mistral3ForConditionalGeneration'],'text_config':{'model_type':'qwen3',%s}}",
+             shape);
+    c = read_good(config);
+    assert_true(c.qk_norm && c.num_layers == 2);
+    assert_string_equal(c.architecture, "Qwen3ForCausalLM");
+    expect_refusal(
+        "{'architectures':['Mistral3ForConditionalGeneration'],'text_config':{'model_type':'llava'}}",
+        STATUS_UNSUPPORTED, "no text model of a known type");
+    expect_refusal(
+        "{'architectures':['Mistral3ForConditionalGeneration'],'text_config':{'model_type':'rwkv'}}",
+        STATUS_UNSUPPORTED, "\"rwkv\" is not supported");
+    expect_refusal("{'architectures':['Mistral3ForConditionalGeneration'],'text_config':7}",
+                   STATUS_UNSUPPORTED, "\"\" is not supported");
+}
+
 #define DEEPSEEK(extra)                                                                                      \
     "{'architectures':['DeepseekV3ForCausalLM'],'hidden_size':64,'intermediate_size':96,"                    \
     "'num_attention_heads':4,'num_key_value_heads':4,'num_hidden_layers':5,'vocab_size':32,"                 \
@@ -391,6 +420,7 @@ int main(void)
         TEST(reads_mistral_windows),
         TEST(windows_are_a_layer_s_own),
         TEST(reads_llama_4),
+        TEST(reads_text_models_of_wrappers),
         TEST(reads_deepseek),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
