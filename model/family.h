@@ -70,6 +70,7 @@ struct family {
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
     int32_t unrotated_layer_period; /* every so many layers one does not rotate; 0: none */
+    bool only_windows_rotate;       /* where some layers have a window, the others do not rotate */
     /* a mixture of experts */
     bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */
     enum router_scores router_scores;

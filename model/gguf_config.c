@@ -106,6 +106,7 @@ static int check_unsupported(struct keys *k, const struct family *family)
     } keys[] = {
         {"attention.sliding_window_pattern", family->full_layer_period > 0},
         {"expert_count", family->has_experts || family->gguf_may_have_experts},
+        {"attention.clamp_kqv", false},
         {"attn_logit_softcapping", family->has_softcaps},
         {"final_logit_softcapping", family->has_softcaps},
         {"attention.scale", family->has_multipliers},
@@ -299,6 +300,7 @@ static int read_layers(struct keys *k, struct model_config *c)
          family->unrotated_layer_period && !all_rotate && i < min_of(c->num_layers, LAYERS_MAX);
          i += family->unrotated_layer_period)
         bit_set_add(c->unrotated_layers, (size_t)i);
+    model_config_take_windows(c);
     return k->status;
 }
 

@@ -51,7 +51,8 @@ static int check_activation(struct json_reader *r, const struct family *family)
                                                                                [GATE_GELU] = "gelu"};
     for (size_t i = 0; i < array_length(keys); i++) {
         const char *own = names[family->gate], *act = json_text(r, keys[i], own);
-        if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
+        if (!strcmp(act, "swish")) act = "silu";                      /* one function, two names */
+        if (!strcmp(act, "gelu") && family->norms_add_one) act = own; /* as Gemma's first files say */
         if (strcmp(act, own) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s \"%s\" is not supported; \"%s\" is", r->path,
                              keys[i], printable_from(act, strlen(act)).text, own);
@@ -66,9 +67,9 @@ static int check_activation(struct json_reader *r, const struct family *family)
 /* Fields that change the mathematics into something that is not computed here. */
 static int check_unsupported(struct json_reader *r, const struct family *family)
 {
-    static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "attn_logit_softcapping",
-                                                 "final_logit_softcapping"},
-                             *const must_be_false[] = {"mlp_bias", "use_bidirectional_attention",
+    static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "clip_qkv",
+                                                 "attn_logit_softcapping", "final_logit_softcapping"},
+                             *const must_be_false[] = {"mlp_bias", "use_bias", "use_bidirectional_attention",
                                                        "is_decoder", "add_cross_attention"};
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
@@ -181,12 +182,15 @@ static void change_layers(const cJSON *list, uint64_t *layers, bool add)
 static void read_sparse_layers(struct json_reader *r, struct model_config *c)
 {
     const cJSON *sparse = json_find(r, "moe_layers");
-    int64_t first = json_int(r, "first_k_dense_replace", 0, 0, INT32_MAX),
-            step = json_int(r, "decoder_sparse_step",
-                            json_int(r, "interleave_moe_layer_step", 1, 1, INT32_MAX), 1, INT32_MAX);
+    static const char *const names_of_first[] = {"first_k_dense_replace", "moe_layer_start_index"},
+                             *const names_of_step[] = {"decoder_sparse_step", "interleave_moe_layer_step",
+                                                       "moe_layer_interval"};
+    int64_t first = int_of_first(r, names_of_first, array_length(names_of_first)),
+            step = max_of(int_of_first(r, names_of_step, array_length(names_of_step)), 1),
+            last = json_int(r, "moe_layer_end_index", -1, -1, INT32_MAX);
     change_layers(sparse, c->sparse_layers, true);
     for (int64_t i = first; i < min_of(c->num_layers, LAYERS_MAX) && !sparse; i++)
-        if ((i + 1) % step == 0) bit_set_add(c->sparse_layers, (size_t)i);
+        if ((i + 1) % step == 0 && (last < 0 || i <= last)) bit_set_add(c->sparse_layers, (size_t)i);
     change_layers(json_find(r, "mlp_only_layers"), c->sparse_layers, false);
 }
 
@@ -215,16 +219,21 @@ static int read_choice(struct json_reader *r, struct model_config *c)
 
 static int read_experts(struct json_reader *r, struct model_config *c)
 {
-    static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+    static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts",
+                                                  "moe_num_experts"},
+                             *const names_of_chosen[] = {"num_experts_per_tok", "moe_k"},
+                             *const names_of_shared[] = {"n_shared_experts", "moe_num_shared_experts"},
+                             *const names_of_width[] = {"shared_expert_intermediate_size",
+                                                        "shared_intermediate_size"};
     if (!c->family->has_experts) return STATUS_OK;
     c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number));
     if (c->num_experts == 0)
         return error_set(r->err, STATUS_INVALID, "%s: the number of experts is missing", r->path);
-    c->num_chosen_experts = size_of(r, "num_experts_per_tok", 0);
+    c->num_chosen_experts = int_of_first(r, names_of_chosen, array_length(names_of_chosen));
     c->expert_intermediate_size = size_of(r, "moe_intermediate_size", c->intermediate_size);
-    int64_t num_shared = json_int(r, "n_shared_experts", 0, 0, 1024),
-            shared = json_int(r, "shared_expert_intermediate_size", num_shared * c->expert_intermediate_size,
-                              0, INT32_MAX);
+    int64_t num_shared = min_of(int_of_first(r, names_of_shared, array_length(names_of_shared)), 1024),
+            shared = int_of_first(r, names_of_width, array_length(names_of_width));
+    if (shared == 0) shared = num_shared * c->expert_intermediate_size;
     c->shared_intermediate_size = (int32_t)min_of(shared, (int64_t)INT32_MAX);
     if (c->family->has_dense_size) {
         c->shared_intermediate_size = c->expert_intermediate_size;
@@ -534,6 +543,10 @@ static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, con
     double fallback = c->family->rotary_part > 0 ? c->family->rotary_part : 1,
            part = json_real(inner, "partial_rotary_factor",
                             json_real(r, "partial_rotary_factor", fallback, 0, 1), 0, 1);
+    if (c->family->partial_rotary && json_find(r, "rotary_dim")) { /* of MiniMax's */
+        *rotary_dim = (int32_t)json_int(r, "rotary_dim", 0, 0, INT32_MAX);
+        return r->status;
+    }
     *rotary_dim = (int32_t)(c->head_dim * part);
     if (part == 1 || c->family->partial_rotary) return STATUS_OK;
     return error_set(r->err, STATUS_UNSUPPORTED, "%s: partial_rotary_factor is set, which is not supported",
@@ -647,6 +660,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (!status) status = read_states(r, c);
     if (!status) status = read_unrotated_layers(r, c);
     if (!status) status = c->family->has_chunks ? read_chunks(r, c) : read_sliding_window(r, c);
+    model_config_take_windows(c);
     read_temperature(r, c);
     if (!status) status = read_rope(r, c);
     if (!status) status = r->status;

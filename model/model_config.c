@@ -55,6 +55,13 @@ void model_config_take_family(struct model_config *c)
     if (c->attention_scale == 0) c->attention_scale = (float)(1 / sqrt((double)c->head_dim));
 }
 
+void model_config_take_windows(struct model_config *c)
+{
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && c->sliding_window > 0; i++)
+        if (c->family->only_windows_rotate && !bit_set_has(c->windowed_layers, (size_t)i))
+            bit_set_add(c->unrotated_layers, (size_t)i);
+}
+
 void model_config_take_latent(struct model_config *c)
 {
     const struct latent_config *l = &c->latent;

@@ -93,6 +93,9 @@ void model_config_init(struct model_config *c);
 /* What follows from the family and the shape; before, the file's own facts: then it leaves them. */
 void model_config_take_family(struct model_config *c);
 
+/* What follows from windowed_layers for unrotated_layers. */
+void model_config_take_windows(struct model_config *c);
+
 /* What follows from c->latent, whose sizes are positive: the one K/V head, and what scores are multiplied by. */
 void model_config_take_latent(struct model_config *c);
 

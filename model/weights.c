@@ -82,6 +82,32 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_EXPERT_DOWN_BIAS] = {.presence = PRESENT_NEVER},
 };
 
+/* What several families have. */
+/* clang-format off */
+#define NORMS_OF_ALL_HEADS \
+    {WEIGHT_Q_NORM, {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_Q, PRESENT_ALWAYS}}, \
+    {WEIGHT_K_NORM, {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_KV, PRESENT_ALWAYS}}
+#define NORMS_BEHIND_ALONE \
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_ATTENTION_POST_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_MLP_POST_NORM, {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+#define GATE_UP_IN_ONE \
+    {WEIGHT_GATE, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}}, \
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}}
+#define SPARSE_BLOCK \
+    {WEIGHT_ROUTER, {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_GATE, {"ffn_gate_exps.weight", "block_sparse_moe.experts.*.w1.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", "block_sparse_moe.experts.*.w3.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", "block_sparse_moe.experts.*.w2.weight", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}}
+#define SHARED_EXPERTS \
+    {WEIGHT_SHARED_GATE, {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
+    {WEIGHT_SHARED_UP, {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
+    {WEIGHT_SHARED_DOWN, {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED, PRESENT_IF_SHARED}}
+#define MLP_NORM_OF_OTHER_NAME \
+    {WEIGHT_MLP_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+/* clang-format on */
+
 /* Norms before and behind attention and MLP. */
 const struct weight_change gemma_weights[] = {
     {WEIGHT_ATTENTION_POST_NORM,
@@ -93,16 +119,20 @@ const struct weight_change gemma_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
-/* Norms behind them only, and over all heads of Q and of K. */
+/* Norms behind them only, and over all heads of Q and of K, or over each. */
 const struct weight_change olmo_weights[] = {
-    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}},
-    {WEIGHT_Q_NORM, {"attn_q_norm.weight", "self_attn.q_norm.weight", DIM_1, DIM_Q, PRESENT_ALWAYS}},
-    {WEIGHT_K_NORM, {"attn_k_norm.weight", "self_attn.k_norm.weight", DIM_1, DIM_KV, PRESENT_ALWAYS}},
-    {WEIGHT_ATTENTION_POST_NORM,
-     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
-    {WEIGHT_MLP_POST_NORM,
-     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    NORMS_OF_ALL_HEADS,
+    NORMS_BEHIND_ALONE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change exaone4_weights[] = {
+    NORMS_BEHIND_ALONE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change olmoe_weights[] = {
+    NORMS_OF_ALL_HEADS,
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -111,38 +141,78 @@ const struct weight_change phi_weights[] = {
     {WEIGHT_Q, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_K, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_V, {"attn_qkv.weight", "self_attn.qkv_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_GATE,
-     {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
-    {WEIGHT_UP, {"ffn_up.weight", "mlp.gate_up_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    GATE_UP_IN_ONE,
     {.role = WEIGHT_ROLE_COUNT},
 };
 
 const struct weight_change mixtral_weights[] = {
+    SPARSE_BLOCK,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change minimax_weights[] = {
+    NORMS_OF_ALL_HEADS,
+    SPARSE_BLOCK,
+    {WEIGHT_ROUTER_BIAS,
+     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", DIM_1, DIM_EXPERTS,
+      PRESENT_IF_ROUTER_BIAS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* All experts' gate and up in one tensor, and those of the shared one. */
+const struct weight_change granite_moe_weights[] = {
     {WEIGHT_ROUTER,
-     {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}},
+     {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", DIM_EXPERTS, DIM_HIDDEN,
+      PRESENT_IF_SPARSE}},
     {WEIGHT_EXPERT_GATE,
-     {"ffn_gate_exps.weight", "block_sparse_moe.experts.*.w1.weight", DIM_EXPERT, DIM_HIDDEN,
+     {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", DIM_EXPERT, DIM_HIDDEN,
       PRESENT_IF_SPARSE}},
     {WEIGHT_EXPERT_UP,
-     {"ffn_up_exps.weight", "block_sparse_moe.experts.*.w3.weight", DIM_EXPERT, DIM_HIDDEN,
+     {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", DIM_EXPERT, DIM_HIDDEN,
       PRESENT_IF_SPARSE}},
     {WEIGHT_EXPERT_DOWN,
-     {"ffn_down_exps.weight", "block_sparse_moe.experts.*.w2.weight", DIM_HIDDEN, DIM_EXPERT,
+     {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", DIM_HIDDEN, DIM_EXPERT,
       PRESENT_IF_SPARSE}},
+    {WEIGHT_SHARED_GATE,
+     {"ffn_gate_shexp.weight", "shared_mlp.input_linear.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_UP,
+     {"ffn_up_shexp.weight", "shared_mlp.input_linear.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
+    {WEIGHT_SHARED_DOWN,
+     {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight", DIM_HIDDEN, DIM_SHARED, PRESENT_IF_SHARED}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
 const struct weight_change glm_weights[] = {
-    {WEIGHT_MLP_NORM,
-     {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_SHARED_GATE,
-     {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", DIM_SHARED, DIM_HIDDEN,
-      PRESENT_IF_SHARED}},
-    {WEIGHT_SHARED_UP,
-     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
-    {WEIGHT_SHARED_DOWN,
-     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED,
-      PRESENT_IF_SHARED}},
+    MLP_NORM_OF_OTHER_NAME,
+    SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change dots_weights[] = {
+    SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change seed_oss_weights[] = {
+    MLP_NORM_OF_OTHER_NAME,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change ernie_moe_weights[] = {
+    SHARED_EXPERTS,
+    {WEIGHT_ROUTER_BIAS,
+     {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", DIM_1, DIM_EXPERTS,
+      PRESENT_IF_ROUTER_BIAS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Norms before and behind, gate and up in one tensor. */
+const struct weight_change glm4_weights[] = {
+    GATE_UP_IN_ONE,
+    {WEIGHT_ATTENTION_POST_NORM,
+     {"post_attention_norm.weight", "post_self_attn_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM,
+     {"post_ffw_norm.weight", "post_mlp_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -301,14 +371,7 @@ const struct weight_change latent_weights[] = {
       PRESENT_IF_NOT_SPLIT}},
     {WEIGHT_LATENT_K_B, {"attn_k_b.weight", NULL, DIM_LATENT_RANKS, DIM_LATENT_PLAIN, PRESENT_IF_SPLIT}},
     {WEIGHT_LATENT_V_B, {"attn_v_b.weight", NULL, DIM_LATENT_VALUES, DIM_LATENT_RANK, PRESENT_IF_SPLIT}},
-    {WEIGHT_SHARED_GATE,
-     {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", DIM_SHARED, DIM_HIDDEN,
-      PRESENT_IF_SHARED}},
-    {WEIGHT_SHARED_UP,
-     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
-    {WEIGHT_SHARED_DOWN,
-     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED,
-      PRESENT_IF_SHARED}},
+    SHARED_EXPERTS,
     {.role = WEIGHT_ROLE_COUNT},
 };
 

@@ -1,4 +1,4 @@
-"""llama4.py - the experts of Llama 4 and Qwen3-VL: as transformers and its checkpoints have them, and as GGUF files do: for make_model.py.
+"""llama4.py - the experts of Llama 4, Qwen3-VL and Granite: as transformers and its checkpoints have them, and as GGUF files do: for make_model.py.
 
 A checkpoint has all of a layer's in one tensor [E][columns][rows], gate and up side by side; a GGUF file has them as rows, apart.
 """
@@ -10,7 +10,9 @@ GGUF_PARTS = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
 
 
 def is_expert(name):
-    return re.search(r"(\.feed_forward|language_model\.layers\.\d+\.mlp)\.experts\.(gate_up|down)_proj$", name) is not None
+    return re.search(
+        r"(\.feed_forward|language_model\.layers\.\d+\.mlp)\.experts\.(gate_up|down)_proj$|block_sparse_moe\.(in|out)put_linear\.weight$", name
+    ) is not None
 
 
 def shape(name, rows, cols, config):

@@ -518,6 +518,151 @@ CASES |= {
         None,
     ),
 }
+GRANITE_SCALES = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.1, "logits_scaling": 8.0}
+CASES |= {
+    "gemma": ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma", "num_hidden_layers": 2, "hidden_act": "gelu_pytorch_tanh"}, ("gemma", {})),
+    "exaone 4": (
+        {
+            "architectures": ["Exaone4ForCausalLM"],
+            "model_type": "exaone4",
+            "num_hidden_layers": 4,
+            "sliding_window": 37,
+            "layer_types": 3 * ["sliding_attention"] + ["full_attention"],
+            "rope_theta": 1e6,
+        },
+        ("exaone4", {"attention.sliding_window": 37, "rope.freq_base": 1e6}),
+    ),
+    "glm-4-0414": (
+        {
+            "architectures": ["Glm4ForCausalLM"],
+            "model_type": "glm4",
+            "num_hidden_layers": 2,
+            "attention_bias": True,
+            "partial_rotary_factor": 0.5,
+            "rope_theta": 10000.0,
+        },
+        ("glm4", {"rope.dimension_count": 32}),
+    ),
+    "seed-oss": (
+        {"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "num_hidden_layers": 2, "attention_bias": True, "attention_out_bias": False, "rope_theta": 1e7},
+        ("seed_oss", {"rope.freq_base": 1e7}),
+    ),
+    "ernie 4.5": (
+        {"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "num_hidden_layers": 2, "use_bias": False, "rope_theta": 500000.0},
+        ("ernie4_5", {"rope.freq_base": 500000.0}),
+    ),
+    "olmoe": (
+        {
+            "architectures": ["OlmoeForCausalLM"],
+            "model_type": "olmoe",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "intermediate_size": 48,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "norm_topk_prob": False,
+            "rope_theta": 10000.0,
+        },
+        ("olmoe", {"expert_count": 8, "expert_used_count": 3}),
+    ),
+    "granite-moe, shared experts": (
+        {
+            "architectures": ["GraniteMoeSharedForCausalLM"],
+            "model_type": "granitemoeshared",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "intermediate_size": 48,
+            "shared_intermediate_size": 40,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "rope_theta": 10000.0,
+            **GRANITE_SCALES,
+        },
+        None,
+    ),
+    "ernie 4.5 moe": (
+        {
+            "architectures": ["Ernie4_5_MoeForCausalLM"],
+            "model_type": "ernie4_5_moe",
+            "moe_num_experts": 8,
+            "moe_k": 3,
+            "moe_intermediate_size": 48,
+            "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1,
+            "moe_layer_end_index": -1,
+            "moe_layer_interval": 1,
+            "use_bias": False,
+            "tie_word_embeddings": True,
+            "rope_theta": 500000.0,
+        },
+        (
+            "ernie4_5-moe",
+            {
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_count": 2,
+                "expert_shared_feed_forward_length": 96,
+                "interleave_moe_layer_step": 1,
+                "leading_dense_block_count": 1,
+                "rope.freq_base": 500000.0,
+            },
+        ),
+    ),
+    "minimax-m2": (
+        {
+            "architectures": ["MiniMaxM2ForCausalLM"],
+            "model_type": "minimax_m2",
+            "num_hidden_layers": 2,
+            "intermediate_size": 48,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "scoring_func": "sigmoid",
+            "rotary_dim": 32,
+            "rope_theta": 5e6,
+        },
+        (
+            "minimax-m2",
+            {
+                "feed_forward_length": 48,
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_gating_func": 2,
+                "rope.dimension_count": 32,
+                "rope.freq_base": 5e6,
+            },
+        ),
+    ),
+    "dots1": (
+        {
+            "architectures": ["Dots1ForCausalLM"],
+            "model_type": "dots1",
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 2.5,
+            "norm_topk_prob": True,
+            "sliding_window": None,
+            "rope_theta": 1e6,
+        },
+        (
+            "dots1",
+            {
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_shared_count": 2,
+                "expert_weights_scale": 2.5,
+                "expert_weights_norm": True,
+                "leading_dense_block_count": 1,
+                "rope.freq_base": 1e6,
+            },
+        ),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -556,6 +701,10 @@ GGUF_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.moe_statics.e_score_correction": "exp_probs_b",
+    "block_sparse_moe.e_score_correction": "exp_probs_b",
+    "post_self_attn_layernorm": "post_attention_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
     "pre_feedforward_layernorm": "ffn_norm",
 }
@@ -802,7 +951,7 @@ def case(index, name):
         tensors = write(name, pathlib.Path(folder))
         _, logits = logits_of(folder)
     architecture = CASES[name][1][0] if CASES[name][1] else None
-    post = architecture == "glm4moe" or any("post_feedforward" in t[0] for t in tensors)
+    post = architecture in ("glm4moe", "seed_oss") or any("post_feedforward" in t[0] for t in tensors)
     out = [f"static const struct family_tensor family_tensors_{index}[] = {{\n"]
     for n, r, c, center, scale in tensors:
         g = c_text(gguf_name(n, post)) if architecture else "NULL"
@@ -951,7 +1100,7 @@ def gguf_values(name, config, architecture, value):
 
 def add_tensors(writer, name, folder, config):
     architecture, state = CASES[name][1][0], load_file(folder / "model.safetensors")
-    post = architecture == "glm4moe" or any("post_feedforward" in n for n in state)
+    post = architecture in ("glm4moe", "seed_oss") or any("post_feedforward" in n for n in state)
     tensors = {}
     for n, v in sorted(state.items()):
         tensors.setdefault(gguf_name(n, post), []).append(gguf_values(n, config, architecture, v))

@@ -125,6 +125,7 @@ static const struct {
     {"gigachat", GPT_2, false, false, false},
     {"a.x-4.0", GPT_2, false, false, false}, /* a Qwen 2 */
     {"mellum", GPT_2, false, false, false},
+    {"exaone4", GPT_2, false, false, false},
     {"trillion", GPT_2, false, false, false},
     {"granite-docling", GPT_2, false, false, false},
     {"smollm", DIGITS_GPT_2, false, false, false},
@@ -149,6 +150,7 @@ static const struct {
     {"seed-coder", NULL, {PRETOKENIZE_SEED}, 1, false, false, false},
     {"gpt-4o", O200K, false, false, false}, /* Phi-4-mini, gpt-oss */
     {"llama4", O200K, false, false, false},
+    {"minimax-m2", O200K, false, false, false},
     {"kanana2", O200K, false, false, false},                                      /* a DeepSeek V3 */
     {"deepseek-llm", deepseek_llm, {PRETOKENIZE_DIGITS}, 1, false, false, false}, /* V2 too */
     {"deepseek-coder", deepseek_coder, {PRETOKENIZE_DIGITS}, 1, false, false, false},
