@@ -144,10 +144,11 @@ static bool parse_head(struct client *c, struct response *r)
         r->state = RESPONSE_BODY;
         const char *id = find_line(data, end, "\r\nx-request-id: ");
         size_t n = strlen(c->requests[c->num_answered].id);
-        /* A request that there was no memory or no place for gets an id of the server's. */
+        /* A request that there was no memory or no place for gets an id of the server's, as one whose head did not come. */
         bool starved = heap_num_failed() > c->requests[c->num_answered].failed_allocations_before;
         bool unread = (r->http_status == 429 && has(FEATURE_few_places)) ||
-                      (r->http_status == 503 && has(FEATURE_small_buffers));
+                      (r->http_status == 503 && has(FEATURE_small_buffers)) ||
+                      (r->http_status == 408 && client_drips(c->idx));
         expect(id &&
                    ((!memcmp(id, c->requests[c->num_answered].id, n) && id[n] == '\r') || starved || unread),
                "an answer to somebody else: %.*s", (int)(end - data), data);

@@ -292,6 +292,7 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
     int32_t urgent = s->urgent.head, num_running = s->running.count,
             num_free_host_blocks = host_blocks_num_free(s->host_blocks), num_states = num_available_states(s);
     note_waiting(s);
+    tenants_before_plan(s);
     pace_check_arrivals(world.engine);
     enum schedule_result result = __real_scheduler_plan(s, plan);
     if (result == SCHEDULE_DRAIN) mark(MARK_device_drained);
@@ -311,5 +312,6 @@ enum schedule_result __wrap_scheduler_plan(struct scheduler *s, struct plan *pla
     note_served(s, plan);
     check_preemptions(s, plan, num_running, num_free_host_blocks, num_states);
     check_room(s);
+    tenants_after_plan(s, plan);
     return result;
 }

@@ -146,6 +146,8 @@ extern const char *const feature_names[NUM_FEATURES];
     X(deadlines_hopeless)                                                                                    \
     X(deadlines_passed)                                                                                      \
     X(tenants_took_turns)                                                                                    \
+    X(places_owed)                                                                                           \
+    X(tenants_decoded_by_turns)                                                                              \
     X(cut_to_time)                                                                                           \
     X(closing_sequences)                                                                                     \
     X(device_drained)                                                                                        \

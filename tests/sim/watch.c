@@ -548,10 +548,7 @@ static int32_t places_left_free(const struct scheduler *s, const struct sequence
     int32_t num_running = 0;
     for (int32_t id = s->running.head; id != NO_SEQUENCE; id = s->sequences[id].next)
         num_running += s->sequences[id].tenant == head->tenant;
-    if (s->urgent.count > 0 || !s->tenants[head->tenant].leaves_places ||
-        s->options.max_num_seqs < PLACES_SHARED_FROM)
-        return 0;
-    return min_of(num_running, (s->options.max_num_seqs + PLACES_PER_FREE - 1) / PLACES_PER_FREE);
+    return s->urgent.count > 0 ? 0 : tenants_places_left_free(s, head->tenant, num_running);
 }
 
 /* S8: the head of the queue is not left waiting while there is room for it. */
@@ -729,6 +726,7 @@ void watch_death(void)
     is_publishing = in_turn = false;
     head_waits_for = 0;
     policy_forget();
+    tenants_forget();
     if (tenant_of_place)
         memset(tenant_of_place, 0, (size_t)world.num_blocks * BLOCK_SIZE * sizeof(*tenant_of_place));
     for (int32_t i = 0; i < SLOTS_MAX; i++)

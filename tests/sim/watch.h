@@ -51,6 +51,14 @@ void watch_state_copies(const struct state_copy *copies, int32_t num_copies);
 void policy_forget(void); /* the engine is dead */
 bool policy_is_due_before(const struct sequence *a, const struct sequence *b);
 
+/* ---- tenants.c ---- */
+
+void tenants_forget(void); /* the engine is dead */
+/* Places that a tenant leaves to others while it runs so many. */
+int32_t tenants_places_left_free(const struct scheduler *s, int32_t tenant, int32_t num_running);
+void tenants_before_plan(const struct scheduler *s);
+void tenants_after_plan(const struct scheduler *s, const struct plan *plan);
+
 /* ---- pace.c ---- */
 
 void pace_check_arrivals(const struct engine *e); /* it plans */
