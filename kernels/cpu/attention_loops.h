@@ -13,7 +13,7 @@
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/softcap.h"
 
-enum { TILE_ROWS = 6, TILE_WIDTH = VECTOR_REGISTERS / 8, KEY_VECTORS = KV_TILE / VECTOR_LANES };
+enum { TILE_ROWS = 6, TILE_WIDTH = VECTOR_REGISTERS / 8 };
 
 #define always_inline static inline __attribute__((always_inline))
 
@@ -196,30 +196,25 @@ static void output_rows(const struct attention_rows *r, const struct attention_t
     }
 }
 
-static void load_scores(const struct attention_rows *r, const struct attention_tile *tile, int row,
-                        vector x[KEY_VECTORS])
+/* Scores of keys that a row does not see become -inf. */
+static void hide_scores(const struct attention_rows *r, const struct attention_tile *tile, int row)
 {
-    int first = r->first[row] - tile->position, end = r->end[row] - tile->position;
-    for (int i = 0; i < KEY_VECTORS; i++) {
-        x[i] = vector_load(r->scores + row * KV_TILE + i * VECTOR_LANES);
-        if (tile->masked)
-            x[i] = vector_keep(x[i], first - i * VECTOR_LANES, end - i * VECTOR_LANES, -INFINITY);
-        if (tile->seen)
-            x[i] = vector_keep_bits(x[i], (uint32_t)(tile->seen[row] >> (i * VECTOR_LANES)), -INFINITY);
+    float *scores = r->scores + row * KV_TILE;
+    for (int key = 0; key < KV_TILE; key += VECTOR_LANES) {
+        int position = tile->position + key;
+        vector x = vector_load(scores + key);
+        if (tile->masked) x = vector_keep(x, r->first[row] - position, r->end[row] - position, -INFINITY);
+        if (tile->seen) x = vector_keep_bits(x, (uint32_t)(tile->seen[row] >> key), -INFINITY);
+        vector_store(scores + key, x);
     }
 }
 
-/* K's (from 0) or V's (from BLOCK_SIZE) of the vector's keys. */
-always_inline vector load_scales(const struct attention_tile *tile, int key, int from)
-{
-    return vector_load(tile->scales[key / BLOCK_SIZE] + from + key % BLOCK_SIZE);
-}
-
+/* Times the scales of K (from 0) or V (from BLOCK_SIZE). */
 static void scale_scores(const struct attention_rows *r, const struct attention_tile *tile, int row,
-                         int num_rows)
+                         int num_rows, int from)
 {
     for (int key = 0; key < KV_TILE; key += VECTOR_LANES) {
-        vector scales = load_scales(tile, key, 0);
+        vector scales = vector_load(tile->scales[key / BLOCK_SIZE] + from + key % BLOCK_SIZE);
         float *scores = r->scores + row * KV_TILE + key;
         for (int i = 0; i < num_rows; i++, scores += KV_TILE)
             vector_store(scores, vector_mul(vector_load(scores), scales));
@@ -233,37 +228,67 @@ static float exp2_one(float x)
     return lanes[0];
 }
 
-/* One row's step of the online softmax: scores become weights. */
-static void soften_row(const struct attention_rows *r, const struct attention_tile *tile, int row)
+/* What scores are counted from: m, or 0 while nothing was seen, as -inf - -inf would be NaN. */
+static float base_of(float m)
 {
-    vector x[KEY_VECTORS];
-    load_scores(r, tile, row, x);
-    vector largest = x[0];
-    for (int i = 1; i < KEY_VECTORS; i++) largest = vector_max(largest, x[i]);
-    float old = r->sums.m[row], tile_largest = vector_largest(largest);
-    float m = old > tile_largest ? old : tile_largest;
-    float base = m == -INFINITY ? 0.0f : m; /* nothing seen yet: -inf - -inf would be NaN */
-    vector sum = vector_set(0.0f);
-    for (int i = 0; i < KEY_VECTORS; i++) {
-        vector weight = vector_exp2(vector_sub(x[i], vector_set(base)));
-        sum = vector_add(sum, weight);
-        if (tile->scales[0]) weight = vector_mul(weight, load_scales(tile, i * VECTOR_LANES, BLOCK_SIZE));
-        vector_store(r->scores + row * KV_TILE + i * VECTOR_LANES, weight);
+    return m == -INFINITY ? 0.0f : m;
+}
+
+/* Rows' m with the tile's scores, and what their old sums are worth by it: of all rows of a group at once. */
+static void find_largest(const struct attention_rows *r, int row, int num_rows)
+{
+    float changes[VECTOR_LANES] = {0};
+    for (int i = 0; i < num_rows; i++) {
+        const float *scores = r->scores + (row + i) * KV_TILE;
+        vector largest = vector_load(scores);
+        for (int key = VECTOR_LANES; key < KV_TILE; key += VECTOR_LANES)
+            largest = vector_max(largest, vector_load(scores + key));
+        float old = r->sums.m[row + i], tile_largest = vector_largest(largest);
+        float m = old > tile_largest ? old : tile_largest;
+        r->sums.m[row + i] = m;
+        changes[i] = old - base_of(m);
     }
-    r->rescale[row] = m == old ? 1.0f : exp2_one(old - base); /* exp2_one(0) is 1 as well */
+    vector_store(changes, vector_exp2(vector_load(changes)));
+    for (int i = 0; i < num_rows; i++) r->rescale[row + i] = changes[i];
+}
+
+/* One row's step of the online softmax: scores become weights. */
+static void soften_row(const struct attention_rows *r, int row)
+{
+    float *scores = r->scores + row * KV_TILE;
+    vector sum = vector_set(0.0f), base = vector_set(base_of(r->sums.m[row]));
+    for (int key = 0; key < KV_TILE; key += VECTOR_LANES) {
+        vector weight = vector_exp2(vector_sub(vector_load(scores + key), base));
+        sum = vector_add(sum, weight);
+        vector_store(scores + key, weight);
+    }
     r->sums.l[row] = r->sums.l[row] * r->rescale[row] + vector_sum(sum);
-    r->sums.m[row] = m;
+}
+
+/* What of the tile a group of rows sees; false: nothing. */
+static bool narrow_to_rows(const struct attention_rows *r, struct attention_tile *tile, int row, int num_rows)
+{
+    if (!tile->masked) return true;
+    int first = r->first[row] - tile->position, end = r->end[row + num_rows - 1] - tile->position;
+    if (tile->first_key < first) tile->first_key = first;
+    if (tile->end_key > end) tile->end_key = end;
+    return tile->first_key < tile->end_key;
 }
 
 static void run_tile(const struct attention_rows *r, const struct attention_tile *tile)
 {
     for (int row = 0; row < r->num_rows; row += TILE_ROWS) {
         int num_rows = r->num_rows - row < TILE_ROWS ? r->num_rows - row : TILE_ROWS;
-        score_rows(r, tile, row, num_rows);
-        if (tile->scales[0]) scale_scores(r, tile, row, num_rows);
+        struct attention_tile part = *tile;
+        if (!narrow_to_rows(r, &part, row, num_rows)) continue;
+        score_rows(r, &part, row, num_rows);
+        if (tile->scales[0]) scale_scores(r, &part, row, num_rows, 0);
         if (r->softcap > 0) softcap(num_rows * KV_TILE, r->scores + row * KV_TILE, r->softcap);
-        for (int i = 0; i < num_rows; i++) soften_row(r, tile, row + i);
-        output_rows(r, tile, row, num_rows);
+        for (int i = 0; i < num_rows && (part.masked || part.seen); i++) hide_scores(r, &part, row + i);
+        find_largest(r, row, num_rows);
+        for (int i = 0; i < num_rows; i++) soften_row(r, row + i);
+        if (tile->scales[0]) scale_scores(r, &part, row, num_rows, BLOCK_SIZE);
+        output_rows(r, &part, row, num_rows);
     }
 }
 
