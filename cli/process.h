@@ -21,7 +21,8 @@ void process_settle_signals(void);
 int process_raise_limits(struct error *err) must_check;
 
 /* libuv starts its worker threads when the first is wanted, and ends the process when there is no memory for
- * their stacks, or no process to be had: they start here, where that is an error. */
+ * their stacks, or no process to be had: they start here, where that is an error. They are nicer than the rest, since
+ * each operation of a step waits for its slowest thread, and a body of megabytes would hold up every stream. */
 int process_start_workers(struct error *err) must_check;
 
 #endif

@@ -455,6 +455,23 @@ def test_a_small_cache_is_said():
         assert re.search(r"warning the K/V cache holds 32 tokens: .*--kv-cache-memory-bytes \d+ would hold one", server.log())
 
 
+def nice_values(pid):
+    return [os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+
+
+def test_long_bodies_leave_the_processors_to_the_streams():
+    """The workers that read them, and no other thread, take less time than those that compute."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with running() as server:
+        front = nice_values(server.process.pid)
+        assert front.count(min(own + 10, 19)) >= 4 and front.count(own) == len(front) - 4 or own > 9
+        assert os.getpriority(os.PRIO_PROCESS, server.process.pid) == own
+        assert set(nice_values(engine_pid(server))) == {own}
+        kill_engine(server)
+        wait_ready(server)
+        assert set(nice_values(engine_pid(server))) == {own}
+
+
 @pytest.mark.parametrize("typed, meant", [("serv", "serve"), ("inspct", "inspect"), ("--hlep", "--help"), (str(MODEL), f"serve {MODEL}")])
 def test_mistyped_commands(typed, meant):
     code, said = run(typed)
