@@ -31,7 +31,7 @@ struct field {
 #define SLOT(member) true, offsetof(struct request_slot_input, member)
 static const struct field fields[] = {
     {"temperature", ON_BOTH, FIELD_FLOAT, SLOT(sampling.temperature), 0, 2},
-    {"top_p", ON_BOTH, FIELD_FLOAT, SLOT(sampling.top_p), 1e-6, 1},
+    {"top_p", ON_BOTH, FIELD_FLOAT, SLOT(sampling.top_p), 0, 1},
     {"top_k", ON_BOTH, FIELD_INT32, SLOT(sampling.top_k), -1, INT32_MAX},
     {"min_p", ON_BOTH, FIELD_FLOAT, SLOT(sampling.min_p), 0, 1},
     {"presence_penalty", ON_BOTH, FIELD_FLOAT, SLOT(sampling.presence_penalty), -2, 2},

@@ -514,10 +514,12 @@ static void set_defaults(const struct server *server, enum api_kind kind, struct
     };
 }
 
-/* A temperature that would turn logits into infinities means the smallest that does not, as in vLLM. */
+/* A temperature that would turn logits into infinities means the smallest that does not, as in vLLM. A top_p of 0 is the
+ * likeliest token alone, as is what no token is as unlikely as. */
 static void settle_sampling(struct sampling *s)
 {
     if (s->temperature > 0 && s->temperature < 0.01f) s->temperature = 0.01f;
+    s->top_p = max_of(s->top_p, 1e-6f);
     s->top_k = max_of(s->top_k, 0);
 }
 

@@ -172,6 +172,24 @@ REFUSED = {"length_penalty": 0.5, "use_beam_search": True, "thinking_token_budge
            "ec_transfer_params": {"a": 1}, "watermarking": True}
 
 
+def test_a_top_p_of_0_is_the_likeliest_token(server):
+    """OpenAI takes it, and clients send it for what a temperature of 0 says."""
+    hot = {"temperature": 2, "top_p": 0, "seed": 3}
+    turn, options = [{"role": "user", "content": "Count to ten."}], {"num_predict": 8}
+    ask = {"messages": turn, "max_tokens": 8}
+    best = server.post(CHAT, {**ask, "temperature": 0}).json()["choices"][0]["message"]["content"]
+    assert server.post(CHAT, {**ask, **hot}).json()["choices"][0]["message"]["content"] == best
+    assert server.post("/v1/messages", {**ask, **hot}).json()["content"][0]["text"] == best
+    reply = server.post("/v1/responses", {"input": turn, "max_output_tokens": 8, **hot}).json()
+    assert reply["output"][0]["content"][0]["text"] == best
+    reply = server.post("/api/chat", {"messages": turn, "stream": False, "options": {**options, **hot}}).json()
+    assert reply["message"]["content"] == best
+    ask = {"prompt": "One, two,", "max_tokens": 8}
+    texts = [server.post(TEXT, {**ask, **extra}).json()["choices"][0]["text"]
+             for extra in (hot, {"temperature": 0})]
+    assert texts[0] == texts[1]
+
+
 def test_neutral_values_are_accepted_and_others_refused(server):
     for path in (TEXT, CHAT):
         ask(server, path, **NEUTRAL)

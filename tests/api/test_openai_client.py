@@ -370,7 +370,7 @@ BAD = [
      "messages[0].content[0]", "unsupported_value"),
     (dict(temperature=2.5), "temperature", "invalid_value"),
     (dict(temperature="hot"), "temperature", "invalid_type"),
-    (dict(top_p=0), "top_p", "invalid_value"),
+    (dict(top_p=-0.1), "top_p", "invalid_value"),
     (dict(n=0), "n", "invalid_value"),
     (dict(n=17), "n", "invalid_value"),
     (dict(max_tokens=0), "max_tokens", "invalid_value"),
