@@ -30,6 +30,7 @@ struct follower {
     bool is_dropped;    /* while busy: the slot is gone */
     int32_t num_taken;  /* generated tokens */
     int32_t mask_state; /* as published last */
+    int failure;        /* MASK_FAILED: why */
     int32_t num_prompt_tokens, min_tokens;
     bool ignore_eos;
     int32_t num_stop_token_ids;
@@ -200,8 +201,10 @@ static void publish(struct masks *m, const struct worker *w, struct follower *f,
     atomic_fetch_add_explicit(&m->num_made, 1, memory_order_relaxed);
 }
 
-static void log_failure(const struct masks *m, int32_t slot_idx, const struct follower *f, int status)
+/* Also kept, for masks_failure. */
+static void log_failure(const struct masks *m, int32_t slot_idx, struct follower *f, int status)
 {
+    f->failure = status;
     log_error("request %llu: its answer cannot be followed behind token %d: %s",
               (unsigned long long)request_slots_get(m->slots, slot_idx)->input.request_id, f->num_taken,
               status_text(status));
@@ -360,6 +363,15 @@ void masks_end(struct masks *m, int32_t slot_idx)
     else if (f)
         free_follower(m, f);
     pthread_mutex_unlock(&m->mutex);
+}
+
+int masks_failure(struct masks *m, int32_t slot_idx)
+{
+    pthread_mutex_lock(&m->mutex);
+    const struct follower *f = m->followers[slot_idx];
+    int status = f ? f->failure : STATUS_NO_MEMORY;
+    pthread_mutex_unlock(&m->mutex);
+    return status;
 }
 
 uint64_t masks_num_made(const struct masks *m)

@@ -91,8 +91,7 @@ void response_append_error(struct buffer *out, const struct failure *f)
     buffer_append_text(out, "}}");
 }
 
-/* The official clients ask again on 408, 409, 429 and 5xx unless told otherwise. */
-static bool repeats(int http_status)
+bool response_error_repeats(int http_status)
 {
     if (http_status == 500 || http_status == 501 || http_status == 505) return true;
     return http_status < 500 && http_status != 408 && http_status != 409 && http_status != 429;
@@ -103,5 +102,5 @@ void response_append_error_headers(struct buffer *out, int http_status, int retr
     if (http_status == 429 || http_status == 503)
         buffer_printf(out, "Retry-After: %d\r\n", max_of(1, min_of(retry_after_seconds, 60)));
     if (http_status == 401) buffer_append_text(out, "WWW-Authenticate: Bearer\r\n");
-    if (repeats(http_status)) buffer_append_text(out, "x-should-retry: false\r\n");
+    if (response_error_repeats(http_status)) buffer_append_text(out, "x-should-retry: false\r\n");
 }

@@ -43,6 +43,9 @@ void response_append_error(struct buffer *out, const struct failure *f);
  * WWW-Authenticate (401), x-should-retry: false where asking again gives the same answer. */
 void response_append_error_headers(struct buffer *out, int http_status, int retry_after_seconds);
 
+/* The official clients ask again on 408, 409, 429 and 5xx unless they are told that the answer would be the same. */
+bool response_error_repeats(int http_status);
+
 const char *response_reason(int http_status);
 
 #endif

@@ -143,6 +143,7 @@ void api_abort_all(struct server *server, int http_status, const char *type, con
     struct generation *next;
     api_error_set(&error, http_status, type, NULL, NULL, "%s", message);
     if (http_status == 429 || http_status == 503) error.retry_after_seconds = 1;
+    error.may_pass = true;
     tokenize_abort_waiting(server->api, &error);
     for (struct generation *g = server->api->generations; g; g = next) {
         next = g->next;

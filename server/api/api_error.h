@@ -17,6 +17,7 @@ struct api_error {
     const char *code;        /* static text or NULL */
     char param[112];         /* "": none */
     int retry_after_seconds; /* 1..60 with 429 and 503, else 0 */
+    bool may_pass;           /* a 500 that another try need not meet */
     char text[512];
 };
 

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "server/api/receipt.h"
+#include "server/masks.h"
 
 enum {
     EVENT_TEXT_BYTES = 8 << 10,
@@ -181,20 +182,46 @@ static int pull(struct generation *g, struct choice *c, int max_tokens)
     return num_new;
 }
 
+/* The form of the answer, which the client chose, and not the engine: asked again, it would come to the same end. */
+static bool is_form_too_large(const struct generation *g, const struct choice *c)
+{
+    const struct server *server = g->api->server;
+    struct request_slot *slot = request_slots_get(server->slots, c->slot_idx);
+    return g->params.form.grammar && atomic_load(&slot->mask_state) == MASK_FAILED &&
+           masks_failure(server->masks, c->slot_idx) == STATUS_LIMIT;
+}
+
+static void describe_engine_failure(const struct generation *g, const struct choice *c,
+                                    struct api_error *error)
+{
+    const char *param = g->params.form.param;
+    if (!is_form_too_large(g, c)) {
+        api_error_set(error, 500, "server_error", NULL, NULL, "The engine failed this request: %s",
+                      request_slots_get(g->api->server->slots, c->slot_idx)->error_text);
+        return;
+    }
+    api_error_invalid(error, "form_too_large", param,
+                      "The form that %s asks for went past a limit of this server behind %d tokens of the "
+                      "answer: too many alternatives that begin alike, or too deep a nesting. Sent again it "
+                      "may do so again: tell its alternatives apart by what they begin with, or bound its "
+                      "recursion",
+                      param, c->num_pulled);
+}
+
 static void fail(struct generation *g, const struct choice *c)
 {
     struct api_error error;
     if (!c->failed)
         api_error_no_memory(&error);
     else if (c->failure == FINISH_ERROR)
-        api_error_set(&error, 500, "server_error", NULL, NULL, "The engine failed this request: %s",
-                      request_slots_get(g->api->server->slots, c->slot_idx)->error_text);
+        describe_engine_failure(g, c, &error);
     else if (c->failure == FINISH_DEVICE)
         api_error_set(&error, 500, "server_error", NULL, NULL, "The device failed; the server is restarting");
     else
         api_error_set(&error, 503, "service_unavailable_error", NULL, NULL, "The server is shutting down");
-    generation_abort(g, &error,
-                     c->failed && c->failure == FINISH_CANCELLED ? OUTCOME_ABORTED : OUTCOME_ENGINE_FAULT);
+    error.may_pass = c->failed && c->failure == FINISH_DEVICE;
+    bool is_fault = !(c->failed && c->failure == FINISH_CANCELLED) && error.http_status == 500;
+    generation_abort(g, &error, is_fault ? OUTCOME_ENGINE_FAULT : OUTCOME_ABORTED);
 }
 
 /* A prompt's log probabilities come before the answer goes on. */
@@ -373,6 +400,8 @@ void generation_reply_error(struct generation *g, struct exchange *x, const stru
         snprintf(seconds, sizeof seconds, "%d", error->retry_after_seconds);
         exchange_add_header(x, "Retry-After", seconds);
     }
+    if (response_error_repeats(error->http_status) && !error->may_pass)
+        exchange_add_header(x, "x-should-retry", "false");
     exchange_reply(x, error->http_status, "application/json", body.data, body.num_bytes);
     buffer_deinit(out);
     *out = body;

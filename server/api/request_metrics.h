@@ -16,7 +16,7 @@ enum outcome {
     OUTCOME_DONE,         /* answered to the end */
     OUTCOME_CLIENT_GONE,  /* the client left, or read too slowly */
     OUTCOME_ENGINE_FAULT, /* the engine failed it */
-    OUTCOME_ABORTED,      /* draining timed out, or the device failed */
+    OUTCOME_ABORTED,      /* draining timed out, the device failed, or its form went past a limit */
     OUTCOME_MOVED,        /* another process goes on with it, and tells of it in the end */
     NUM_OUTCOMES,
 };

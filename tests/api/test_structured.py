@@ -222,6 +222,29 @@ def test_more_refusals(server, fields, param):
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
 
 
+# Both alternatives go on alike for as long as brackets open: each doubles the readings.
+AMBIGUOUS = 'root ::= a\na ::= "(" a ")" | "(" a "]" | "(" a "}" | "(("'
+
+
+def test_a_form_that_goes_past_a_limit_is_not_asked_for_again(server):
+    """It is the request's own: official clients would send a 500 twice more, to the same end."""
+    form = {"structured_outputs": {"grammar": AMBIGUOUS}, "max_tokens": 900, "max_output_tokens": 900}
+    reply = server.post("/v1/chat/completions", {"messages": QUESTION, **form})
+    error = reply.json()["error"]
+    assert reply.status_code == 400 and reply.headers["x-should-retry"] == "false", reply.text
+    assert error["code"] == "form_too_large" and error["param"] == "structured_outputs.grammar"
+    assert "alternatives that begin alike" in error["message"]
+    text = server.post("/v1/chat/completions", {"messages": QUESTION, "stream": True, **form}).text
+    assert text.endswith("data: [DONE]\n\n")
+    assert json.loads(text.split("data: ")[-2])["error"] == error | {
+        "message": json.loads(text.split("data: ")[-2])["error"]["message"]}
+    text = server.post("/v1/responses", {"input": "Hi", "stream": True, **form}).text
+    failed = json.loads(text.split("data: ")[-1])
+    assert failed["type"] == "response.failed" and failed["response"]["error"]["code"] == "invalid_prompt"
+    text = server.post("/v1/messages", {"messages": QUESTION, "stream": True, **form}).text
+    assert json.loads(text.split("data: ")[-1])["error"]["type"] == "invalid_request_error"
+
+
 def test_it_is_counted_and_logged(server):
     before = server.wait_idle()
     for _ in range(2):

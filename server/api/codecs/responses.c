@@ -290,8 +290,9 @@ static void append_error_event(struct buffer *out, struct answer *a, const struc
     begin_event(out, a, "response.failed");
     buffer_append_text(out, ",\"response\":");
     begin_response(out, a, "failed");
-    buffer_append_text(out,
-                       ",\"output\":[],\"usage\":null,\"error\":{\"code\":\"server_error\",\"message\":");
+    buffer_append_text(out, ",\"output\":[],\"usage\":null,\"error\":{\"code\":\"");
+    buffer_append_text(out, e->error->http_status == 400 ? "invalid_prompt" : "server_error");
+    buffer_append_text(out, "\",\"message\":");
     buffer_append_json_text(out, e->error->text);
     buffer_append_text(out, "}}");
     codec_end_event(out);
