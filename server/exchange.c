@@ -154,11 +154,14 @@ static void format_message(char message[MESSAGE_BYTES_MAX], const char *format, 
     message[n] = '\0';
 }
 
-/* The protocol's of the route; where there is none, that of its neighbours. */
+/* The protocol's of the route; where there is none, that of its neighbours. What has none of its own answers Anthropic's
+ * clients in their shape. */
 static append_failure *error_shape_of(const struct http_request *r)
 {
-    if (!r->route && r->x.path) return router_error_shape(r->x.connection->listener->routes, r->x.path);
-    return r->route && r->route->append_error ? r->route->append_error : response_append_error;
+    append_failure *shape = r->route ? r->route->append_error : NULL;
+    if (!r->route && r->x.path) shape = router_error_shape(r->x.connection->listener->routes, r->x.path);
+    if (shape && shape != response_append_error) return shape;
+    return exchange_header(&r->x, "anthropic-version") ? messages_append_error : response_append_error;
 }
 
 void exchange_error(struct exchange *x, int http_status, const char *type, const char *code,

@@ -24,6 +24,7 @@ const struct route server_routes[] = {
     {HTTP_METHOD_POST, "/v2/rerank", ROUTE_JSON, .handler = endpoint_rerank},
     {HTTP_METHOD_POST, "/rerank", ROUTE_JSON, .handler = endpoint_rerank},
     {HTTP_METHOD_POST, "/v1/responses", ROUTE_JSON, .handler = endpoint_responses},
+    {HTTP_METHOD_POST, "/v1/responses/input_tokens", ROUTE_JSON, .handler = endpoint_input_tokens},
     {HTTP_METHOD_GET, "/v1/responses/*", 0, .handler = endpoint_response},
     {HTTP_METHOD_DELETE, "/v1/responses/*", 0, .handler = endpoint_response_delete},
     {HTTP_METHOD_POST, "/v1/responses/*", 0, .handler = endpoint_response_cancel},

@@ -102,7 +102,8 @@ void endpoint_rerank(struct exchange *x);           /* POST /v1/rerank */
 void endpoint_messages(struct exchange *x);         /* POST /v1/messages */
 void endpoint_count_tokens(struct exchange *x);     /* POST /v1/messages/count_tokens */
 void endpoint_responses(struct exchange *x);        /* POST /v1/responses */
-void endpoint_response(struct exchange *x);         /* GET /v1/responses/<id> */
+void endpoint_input_tokens(struct exchange *x);     /* POST /v1/responses/input_tokens */
+void endpoint_response(struct exchange *x);         /* GET /v1/responses/<id>, .../input_items */
 void endpoint_response_delete(struct exchange *x);  /* DELETE /v1/responses/<id> */
 void endpoint_response_cancel(struct exchange *x);  /* POST /v1/responses/<id>/cancel */
 void endpoint_apply_template(struct exchange *x);   /* POST /apply-template */

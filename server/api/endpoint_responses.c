@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/api/endpoint_response_items.h"
 #include "server/api/generation.h"
 #include "server/api/response_store.h"
 
@@ -18,14 +19,14 @@ static void refuse_unknown(struct exchange *x, const char *id)
                    id);
 }
 
-/* ?stream=true asks for events, which are not kept, and .../input_items for what was sent. */
+/* ?stream=true asks for events, which are not kept. */
 static bool is_refused(struct exchange *x)
 {
     bool is_below = strchr(x->path_rest, '/') != NULL;
     if (is_below)
-        exchange_error(
-            x, 404, "invalid_request_error", "unknown_url", NULL, 0,
-            "GET /v1/responses/ID is what there is below /v1/responses; what was sent is not told");
+        exchange_error(x, 404, "invalid_request_error", "unknown_url", NULL, 0,
+                       "GET /v1/responses/ID and /v1/responses/ID/input_items are what there is below "
+                       "/v1/responses");
     else if (strstr(x->query, "stream=true"))
         exchange_error(x, 400, "invalid_request_error", "unsupported_parameter", "stream", 0,
                        "stream is not supported here: a response that is stored is told whole");
@@ -34,9 +35,36 @@ static bool is_refused(struct exchange *x)
     return true;
 }
 
-void endpoint_response(struct exchange *x)
+/* Whether path is ID/name; id becomes the ID. */
+static bool is_below_id(const char *path, const char *name, char id[48])
+{
+    const char *end = strchr(path, '/');
+    size_t n = end ? (size_t)(end - path) : 0;
+    if (!end || strcmp(end + 1, name) != 0 || n >= 48) return false;
+    memcpy(id, path, n);
+    id[n] = '\0';
+    return true;
+}
+
+static void tell_items(struct exchange *x, const char *id)
 {
     size_t n;
+    char *history = response_store_get(x->server->api->responses, x->api_key_idx, id, RESPONSE_HISTORY, &n);
+    if (history)
+        response_items_reply(x, id, history, n);
+    else
+        refuse_unknown(x, id);
+    free(history);
+}
+
+void endpoint_response(struct exchange *x)
+{
+    char id[48];
+    size_t n;
+    if (is_below_id(x->path_rest, "input_items", id)) {
+        tell_items(x, id);
+        return;
+    }
     if (is_refused(x)) return;
     char *body =
         response_store_get(x->server->api->responses, x->api_key_idx, x->path_rest, RESPONSE_BODY, &n);
@@ -83,15 +111,12 @@ static void reply_cancelled(struct exchange *x, const char *id)
 void endpoint_response_cancel(struct exchange *x)
 {
     char id[48];
-    const char *end = strchr(x->path_rest, '/');
-    size_t n = end ? (size_t)(end - x->path_rest) : 0, num_bytes;
-    if (!end || strcmp(end, "/cancel") != 0 || n >= sizeof id) {
+    size_t num_bytes;
+    if (!is_below_id(x->path_rest, "cancel", id)) {
         exchange_error(x, 404, "invalid_request_error", "unknown_url", NULL, 0,
                        "POST /v1/responses/ID/cancel is what there is below /v1/responses");
         return;
     }
-    memcpy(id, x->path_rest, n);
-    id[n] = '\0';
     struct generation *g = find_running(x, id);
     char *stored =
         g ? NULL

@@ -1,6 +1,7 @@
 /* endpoints.c - the small ones: generation endpoints' doors, the models and the metrics page. */
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "base/metrics.h"
 #include "server/api/generation.h"
@@ -63,6 +64,47 @@ static void append_models(struct buffer *out, const struct server *server)
     buffer_append_text(out, "]}");
 }
 
+/* Anthropic's: its clients say which version of its protocol they speak. */
+static bool is_anthropic(const struct exchange *x)
+{
+    return exchange_header(x, "anthropic-version") != NULL;
+}
+
+static void append_anthropic_model(struct buffer *out, const struct server *server, const char *name)
+{
+    char time[32];
+    time_t seconds = (time_t)server->created;
+    struct tm tm;
+    gmtime_r(&seconds, &tm);
+    strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    buffer_append_text(out, "{\"type\":\"model\",\"id\":");
+    buffer_append_json_text(out, name);
+    buffer_append_text(out, ",\"display_name\":");
+    buffer_append_json_text(out, name);
+    buffer_printf(
+        out,
+        ",\"created_at\":\"%s\",\"lifecycle\":\"active\",\"deprecated_at\":null,\"retires_at\":null,"
+        "\"line\":null,\"capabilities\":null,\"max_input_tokens\":%d,\"max_tokens\":%d}",
+        time, server->facts->max_model_len, server->facts->max_model_len);
+}
+
+/* All of them are one page, whatever its limit. */
+static void append_anthropic_models(struct buffer *out, const struct server *server)
+{
+    const char *last = server->model_names[0];
+    buffer_append_text(out, "{\"data\":[");
+    for (int i = 0; i < server->num_model_names; i++) {
+        if (model_name_is_pattern(server->model_names[i])) continue; /* the first is none */
+        if (i > 0) buffer_append_char(out, ',');
+        append_anthropic_model(out, server, last = server->model_names[i]);
+    }
+    buffer_append_text(out, "],\"has_more\":false,\"first_id\":");
+    buffer_append_json_text(out, server->model_names[0]);
+    buffer_append_text(out, ",\"last_id\":");
+    buffer_append_json_text(out, last);
+    buffer_append_char(out, '}');
+}
+
 static void refuse_model(struct exchange *x)
 {
     struct api_error error;
@@ -80,9 +122,9 @@ void endpoint_models(struct exchange *x)
     struct buffer body;
     buffer_init(&body, PAGE_BYTES_MAX);
     if (name)
-        append_model(&body, x->server, name);
+        (is_anthropic(x) ? append_anthropic_model : append_model)(&body, x->server, name);
     else
-        append_models(&body, x->server);
+        (is_anthropic(x) ? append_anthropic_models : append_models)(&body, x->server);
     exchange_reply_page(x, "application/json", &body);
     buffer_deinit(&body);
 }

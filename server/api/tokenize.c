@@ -1,4 +1,4 @@
-/* tokenize.c - POST /tokenize, /detokenize and /v1/messages/count_tokens: text to ids and back, with the same tables and rules as
+/* tokenize.c - POST /tokenize, /detokenize, /v1/messages/count_tokens and /v1/responses/input_tokens: text to ids and back, with the same tables and rules as
  * generation.
  *
  *   /tokenize    {prompt | messages, add_special_tokens, parse_special, add_generation_prompt, return_token_strs}
@@ -6,6 +6,7 @@
  *   /detokenize  {tokens} -> {prompt}
  *   /apply-template  {messages} -> {prompt}
  *   /v1/messages/count_tokens  a body of Messages -> {input_tokens}
+ *   /v1/responses/input_tokens  a body of Responses -> {object, input_tokens}
  *
  * The work is a pure function of the body and runs on the worker pool; when the client leaves meanwhile, its
  * result is dropped. Of long bodies only a few are on the pool at once, so that they never keep chats from
@@ -34,6 +35,7 @@ struct job {
     struct exchange *x; /* NULL: the client is gone */
     bool is_long, is_waiting;
     struct server *server;
+    int api_key_idx;
     int (*run)(struct job *job, cJSON *body);
     char *body;       /* our copy, while the worker reads it */
     const char *text; /* body, or the exchange's while it waits */
@@ -153,7 +155,7 @@ static int answer_count(struct job *job, const struct params *params, const stru
     struct token_list list = {0};
     int status = encode_source(job, params, s, &list);
     (void)body;
-    if (status == 0) buffer_printf(&job->answer, "{\"input_tokens\":%d}", list.num_ids);
+    if (status == 0) buffer_printf(&job->answer, "\"input_tokens\":%d}", list.num_ids);
     token_list_deinit(&list);
     return status;
 }
@@ -203,13 +205,33 @@ static int run_apply_template(struct job *job, cJSON *body)
     return with_source(job, API_CHAT, body, answer_text);
 }
 
+static int count_tokens_of(const struct codec *codec, struct job *job, cJSON *body)
+{
+    struct arena arena;
+    arena_init(&arena, ANSWER_BYTES_MAX);
+    struct translation t = {.server = job->server,
+                            .body = body,
+                            .kind = API_CHAT,
+                            .arena = &arena,
+                            .api_key_idx = job->api_key_idx,
+                            .err = &job->error};
+    int status = codec_translate(codec, &t);
+    if (status == 0) status = with_source(job, API_CHAT, body, answer_count);
+    if (status < 0) codec_name_error(codec, &t);
+    arena_deinit(&arena);
+    return status;
+}
+
 static int run_count_tokens(struct job *job, cJSON *body)
 {
-    struct translation t = {.server = job->server, .body = body, .kind = API_CHAT, .err = &job->error};
-    int status = codec_translate(&codec_messages, &t);
-    if (status == 0) status = with_source(job, API_CHAT, body, answer_count);
-    if (status < 0) codec_name_error(&codec_messages, &t);
-    return status;
+    buffer_append_char(&job->answer, '{');
+    return count_tokens_of(&codec_messages, job, body);
+}
+
+static int run_input_tokens(struct job *job, cJSON *body)
+{
+    buffer_append_text(&job->answer, "{\"object\":\"response.input_tokens\",");
+    return count_tokens_of(&codec_responses, job, body);
 }
 
 /* ---- /detokenize ---- */
@@ -378,6 +400,7 @@ static void start_job(struct exchange *x, int (*run)(struct job *job, cJSON *bod
     api->num_jobs++;
     job->x = x;
     job->server = x->server;
+    job->api_key_idx = x->api_key_idx;
     job->run = run;
     job->text = x->body;
     job->text_bytes = x->body_bytes;
@@ -405,6 +428,11 @@ void endpoint_apply_template(struct exchange *x)
 void endpoint_count_tokens(struct exchange *x)
 {
     start_job(x, run_count_tokens);
+}
+
+void endpoint_input_tokens(struct exchange *x)
+{
+    start_job(x, run_input_tokens);
 }
 
 void endpoint_detokenize(struct exchange *x)

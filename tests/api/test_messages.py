@@ -180,3 +180,48 @@ def test_count_tokens(claude, client, model):
     assert counted == same.usage.prompt_tokens
     with pytest.raises(anthropic.BadRequestError):
         claude.messages.count_tokens(model=model, messages=[])
+
+
+def test_documents_and_search_results_are_text(server):
+    """What Anthropic's clients send beside text where it is text; the rest is refused with its place."""
+    def count(*blocks):
+        reply = server.post("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": list(blocks)}]})
+        return reply.json()["input_tokens"] if reply.status_code == 200 else reply.json()["error"]["message"]
+
+    ask = {"type": "text", "text": "What is said?"}
+    plain = {"type": "text", "media_type": "text/plain", "data": "one two three"}
+    document = {"type": "document", "source": plain, "title": "numbers", "context": None, "citations": {"enabled": True}}
+    result = {"type": "search_result", "source": "https://a.example", "title": "numbers", "content": [ask]}
+    marked = {"type": "text", "text": "<document>\n<title>numbers</title>\none two three\n</document>"}
+    assert count(document, ask) == count(marked, ask)
+    parts = {"type": "content", "content": [{"type": "text", "text": "one two three"}]}
+    assert count({**document, "source": parts}, ask) == count(marked, ask)
+    assert count({**document, "source": {"type": "content", "content": "one two three"}}, ask) == count(marked, ask)
+    assert count(result, ask) > count(ask)
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
+    for source in (pdf, {"type": "url", "url": "https://a.example"}, None, {"type": "text"}):
+        assert count({**document, "source": source}).startswith("messages[0].content[0].source must be text")
+    turns = [{"role": "user", "content": "Hi"},
+             {"role": "assistant", "content": [
+                 {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "a"}},
+                 {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+                 {"type": "tool_use", "id": "t", "name": "read", "input": {}}]},
+             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [document, result]}]}]
+    reply = server.post("/v1/messages", {"max_tokens": 1, "messages": turns})
+    assert reply.status_code == 200, reply.text
+    assert "skipped a block of type server_tool_use" in reply.headers["x-flashd-warning"]
+
+
+def test_models_in_anthropics_shape(server):
+    """The same addresses as OpenAI's: the version that every client of Anthropic's sends tells them apart."""
+    client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+    page = client.models.list()
+    name = server.client().models.list().data[0].id
+    assert [m.id for m in page] == [name] and page.first_id == page.last_id == name and page.has_more is False
+    model = client.models.retrieve(name)
+    assert (model.type, model.display_name, model.lifecycle) == ("model", name, "active")
+    assert model.created_at.year >= 2024 and model.max_input_tokens > 0
+    with pytest.raises(anthropic.NotFoundError) as refused:
+        client.models.retrieve("gpt-9")
+    assert refused.value.body["type"] == "error" and refused.value.body["error"]["type"] == "not_found_error"
+    assert httpx.get(server.url + "/v1/models/gpt-9").json()["error"]["code"] == "model_not_found"

@@ -97,8 +97,8 @@ def test_previous_responses(client, loose_client, model):
     loose_client.responses.delete(streamed.id)
     with pytest.raises(openai.BadRequestError, match="told whole"):
         client.responses.retrieve(first.id, stream=True)
-    with pytest.raises(openai.NotFoundError, match="what was sent is not told"):
-        client.responses.input_items.list(first.id)
+    with pytest.raises(openai.NotFoundError, match="there is no response"):
+        client.responses.input_items.list(streamed.id)
     for call in (client.responses.retrieve, client.responses.delete, client.responses.cancel):
         with pytest.raises(openai.NotFoundError):
             call(streamed.id)
@@ -174,3 +174,35 @@ def test_responses_are_their_keys(start_server):
             ask("two", "POST", "/v1/responses", input="x" * 2000, max_output_tokens=1)
         assert ask("one", "GET", f"/v1/responses/{first}").status_code == 404
         assert json.loads(ask("one", "GET", "/v1/responses/none").text)["error"]["code"] == "response_not_found"
+
+
+def test_input_tokens(server, client, model):
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": False}]
+    for extra in ({}, {"instructions": "Be brief."}, {"tools": tools}):
+        count = client.responses.input_tokens.count(model=model, input="What is new?", **extra)
+        reply = client.responses.create(model=model, input="What is new?", max_output_tokens=16, **extra)
+        assert (count.object, count.input_tokens) == ("response.input_tokens", reply.usage.input_tokens), extra
+    next_turn = {"model": model, "input": "And then?", "previous_response_id": reply.id}
+    count = client.responses.input_tokens.count(**next_turn)
+    assert count.input_tokens == client.responses.create(**next_turn, max_output_tokens=16).usage.input_tokens
+    refused = server.post("/v1/responses/input_tokens", {"input": [{"type": "picture"}]})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "input[0]"
+
+
+def test_input_items(server, client, model):
+    turns = [{"role": "user", "content": "Look."},
+             {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at":1}'},
+             {"type": "function_call_output", "call_id": "c1", "output": "a tree"}]
+    first = client.responses.create(model=model, input=turns, instructions="Be brief.", max_output_tokens=16)
+    second = client.responses.create(model=model, input="Go on.", previous_response_id=first.id, max_output_tokens=16)
+    items = client.responses.input_items.list(second.id, order="asc", limit=100).data
+    assert [i.type for i in items] == ["message", "function_call", "function_call_output", "message", "message"]
+    assert items[0].content[0].text == "Look." and items[1].arguments == '{"at":1}' and items[2].call_id == "c1"
+    assert items[3].role == "assistant" and items[3].content[0].text == first.output_text
+    assert items[4].content[0].text == "Go on." and len({i.id for i in items}) == 5
+    newest = client.responses.input_items.list(second.id, limit=2)
+    assert [i.id for i in newest.data] == [items[4].id, items[3].id] and newest.has_more
+    assert [i.id for i in newest] == [i.id for i in reversed(items)]  # page by page
+    assert client.responses.input_items.list(second.id, order="asc", after=items[3].id).data[0].id == items[4].id
+    for path, status in (("resp_0/input_items", 404), (second.id + "/input_items?limit=0", 400), (second.id + "/items", 404)):
+        assert httpx.get(f"{server.url}/v1/responses/{path}").status_code == status, path

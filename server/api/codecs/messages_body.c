@@ -1,6 +1,6 @@
 /* messages_body.c - Anthropic's Messages: a body as a canonical one.
  *
- * System blocks become a system message, blocks of text the parts of a message, tool_use a call of an
+ * System blocks become a system message, blocks of text and documents the parts of a message, tool_use a call of an
  * assistant's message, and each tool_result a message of its own. What betas add beside the fields below is
  * accepted: it steers Anthropic's service and says nothing to a model. */
 #include <string.h>
@@ -27,8 +27,8 @@ static int refuse_block(const struct place *p, const cJSON *block)
         return api_error_invalid(p->t->err, "missing_required_parameter", p->path,
                                  "%s.type must be a string, such as \"text\"", p->path);
     return api_error_invalid(p->t->err, "unsupported_value", p->path,
-                             "%s has the type `%.40s`; this model reads text, tool_use, tool_result and "
-                             "thinking here",
+                             "%s has the type `%.40s`; this model reads text, documents of text, "
+                             "search_result, tool_use, tool_result and thinking here",
                              p->path, type);
 }
 
@@ -47,6 +47,8 @@ static int add_texts(const struct place *p, cJSON *parts, const cJSON *content)
         const char *tool = canonical_is(block, "tool_reference") ? canonical_text(block, "tool_name") : NULL;
         if (tool) /* what a search for tools has found */
             status = canonical_add_part(&at, parts, tool);
+        else if (messages_is_document(block))
+            status = messages_add_document(&at, parts, block);
         else
             status =
                 canonical_is(block, "text") ? add_text_block(&at, parts, block) : refuse_block(&at, block);
@@ -102,6 +104,22 @@ static int add_results(const struct place *p, cJSON *out, const cJSON *blocks)
     return status;
 }
 
+/* What Anthropic's service has asked itself and been told, in a turn that was answered there. */
+static bool is_of_service(const cJSON *block)
+{
+    static const char end[] = "_tool_result";
+    const char *type = canonical_text(block, "type");
+    size_t n = type ? strlen(type) : 0;
+    return canonical_is(block, "server_tool_use") || canonical_is(block, "mcp_tool_use") ||
+           (n > sizeof end && !strcmp(type + n - (sizeof end - 1), end));
+}
+
+static int skip_block(const struct place *p, const cJSON *block)
+{
+    translation_warn(p->t, "skipped a block of type %.32s", canonical_text(block, "type"));
+    return 0;
+}
+
 static int add_block(const struct place *p, cJSON *message, cJSON *parts, cJSON *block, bool is_assistant)
 {
     if (canonical_is(block, "text")) return add_text_block(p, parts, block);
@@ -109,6 +127,8 @@ static int add_block(const struct place *p, cJSON *message, cJSON *parts, cJSON 
     if (is_assistant && canonical_is(block, "thinking")) return add_thinking(p, message, block);
     if (is_assistant && canonical_is(block, "redacted_thinking")) return 0; /* nobody can read it */
     if (!is_assistant && canonical_is(block, "tool_result")) return 0;      /* add_results */
+    if (!is_assistant && messages_is_document(block)) return messages_add_document(p, parts, block);
+    if (is_assistant && is_of_service(block)) return skip_block(p, block);
     return refuse_block(p, block);
 }
 

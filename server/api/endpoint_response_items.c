@@ -1,0 +1,200 @@
+/* endpoint_response_items.c - GET /v1/responses/ID/input_items: what a stored response was an answer to, the conversation before it
+ * included, made of the canonical messages that are kept for its next turn. Its instructions are not among them. */
+#include "server/api/endpoint_response_items.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "server/api/codecs/canonical.h"
+#include "server/api/json_field.h"
+#include "server/api/response_store.h"
+
+enum { ITEMS_MOST = 100, ITEMS_DEFAULT = 20, PAGE_BYTES_MAX = 64 << 20 };
+
+/* Items as they are made. */
+struct listing {
+    cJSON *items;
+    const char *response; /* the id's end, which is part of every item's */
+    int num_items;
+    bool failed;
+};
+
+static cJSON *add_item(struct listing *l, const char *prefix, const char *type)
+{
+    char id[80];
+    cJSON *item = cJSON_CreateObject();
+    snprintf(id, sizeof id, "%s_%.40s_in_%d", prefix, l->response, l->num_items++);
+    if (cJSON_AddStringToObject(item, "id", id) && cJSON_AddStringToObject(item, "type", type) &&
+        cJSON_AddItemToArray(l->items, item))
+        return item;
+    cJSON_Delete(item);
+    l->failed = true;
+    return NULL;
+}
+
+static void add_text(struct listing *l, cJSON *object, const char *name, const char *text)
+{
+    l->failed |= !cJSON_AddStringToObject(object, name, text ? text : "");
+}
+
+/* The parts of a message, each of that type. */
+static void add_parts(struct listing *l, cJSON *item, const char *name, const char *type,
+                      const cJSON *content)
+{
+    const cJSON *part;
+    bool is_output = !strcmp(type, "output_text");
+    cJSON *parts = cJSON_AddArrayToObject(item, name);
+    cJSON_ArrayForEach(part, content)
+    {
+        cJSON *made = cJSON_CreateObject();
+        add_text(l, made, "type", type);
+        add_text(l, made, "text", canonical_text(part, "text"));
+        if (is_output) l->failed |= !cJSON_AddArrayToObject(made, "annotations");
+        l->failed |= !cJSON_AddItemToArray(parts, made);
+    }
+}
+
+static void add_reasoning(struct listing *l, const char *text)
+{
+    cJSON *item = add_item(l, "rs", "reasoning"), *parts, *part;
+    if (!item || !cJSON_AddArrayToObject(item, "summary")) return;
+    parts = cJSON_AddArrayToObject(item, "content");
+    part = cJSON_CreateObject();
+    add_text(l, part, "type", "reasoning_text");
+    add_text(l, part, "text", text);
+    l->failed |= !cJSON_AddItemToArray(parts, part);
+}
+
+static void add_call(struct listing *l, const cJSON *call)
+{
+    const cJSON *function = json_field_find(call, "function");
+    cJSON *item = add_item(l, "fc", "function_call");
+    add_text(l, item, "call_id", canonical_text(call, "id"));
+    add_text(l, item, "name", canonical_text(function, "name"));
+    add_text(l, item, "arguments", canonical_text(function, "arguments"));
+    add_text(l, item, "status", "completed");
+}
+
+static void add_message(struct listing *l, const cJSON *message)
+{
+    const char *role = canonical_text(message, "role"), *reasoning;
+    const cJSON *content = json_field_find(message, "content"), *call;
+    bool is_assistant = role && !strcmp(role, "assistant");
+    if (role && !strcmp(role, "tool")) {
+        cJSON *item = add_item(l, "fco", "function_call_output");
+        add_text(l, item, "call_id", canonical_text(message, "tool_call_id"));
+        add_parts(l, item, "output", "input_text", content);
+        add_text(l, item, "status", "completed");
+        return;
+    }
+    if ((reasoning = canonical_text(message, "reasoning_content"))) add_reasoning(l, reasoning);
+    if (content && content->child) {
+        cJSON *item = add_item(l, "msg", "message");
+        add_text(l, item, "role", role);
+        add_parts(l, item, "content", is_assistant ? "output_text" : "input_text", content);
+        add_text(l, item, "status", "completed");
+    }
+    cJSON_ArrayForEach(call, json_field_find(message, "tool_calls")) add_call(l, call);
+}
+
+/* ---- a page of them ---- */
+
+/* The value of NAME=; its length is *n. NULL: there is none. */
+static const char *find_query(const char *query, const char *name, size_t *n)
+{
+    size_t name_chars = strlen(name);
+    for (const char *at = query; at && *at; at = strchr(at, '&')) {
+        if (*at == '&') at++;
+        if (strncmp(at, name, name_chars) != 0 || at[name_chars] != '=') continue;
+        at += name_chars + 1;
+        *n = strcspn(at, "&");
+        return at;
+    }
+    return NULL;
+}
+
+struct page {
+    bool newest_first;
+    int limit;
+    const char *after; /* an item's id; NULL: from the beginning */
+    size_t after_chars;
+};
+
+static bool read_page(struct exchange *x, struct page *p)
+{
+    size_t n;
+    const char *order = find_query(x->query, "order", &n), *limit;
+    *p = (struct page){.newest_first = !(order && n == 3 && !strncmp(order, "asc", 3)),
+                       .limit = ITEMS_DEFAULT};
+    if ((limit = find_query(x->query, "limit", &n))) p->limit = atoi(limit);
+    p->after = find_query(x->query, "after", &p->after_chars);
+    if (p->limit >= 1 && p->limit <= ITEMS_MOST) return true;
+    exchange_error(x, 400, "invalid_request_error", "invalid_value", "limit", 0,
+                   "limit must be an integer from 1 to %d", ITEMS_MOST);
+    return false;
+}
+
+static bool is_after(const struct page *p, const cJSON *item)
+{
+    const char *id = canonical_text(item, "id");
+    return id && strlen(id) == p->after_chars && !strncmp(id, p->after, p->after_chars);
+}
+
+static void append_id(struct buffer *out, const char *name, const cJSON *item)
+{
+    buffer_printf(out, ",\"%s\":", name);
+    buffer_append_json_text(out, item ? canonical_text(item, "id") : "");
+}
+
+static void append_page(struct buffer *out, const struct page *p, const cJSON *items)
+{
+    int count = cJSON_GetArraySize(items), num_told = 0;
+    const cJSON *first = NULL, *last = NULL, *item = items->child;
+    bool begun = !p->after;
+    if (item && p->newest_first)
+        item = items->child->prev; /* cJSON: the first element's prev is the last element */
+    buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
+    for (; item && count > 0 && num_told < p->limit;
+         count--, item = p->newest_first ? item->prev : item->next) {
+        if (!begun) {
+            begun = is_after(p, item);
+            continue;
+        }
+        char *text = cJSON_PrintUnformatted(item);
+        if (num_told++ > 0) buffer_append_char(out, ',');
+        if (text) buffer_append_text(out, text);
+        if (!text) out->failed = true;
+        cJSON_free(text);
+        if (!first) first = item;
+        last = item;
+    }
+    buffer_printf(out, "],\"has_more\":%s", count > 0 ? "true" : "false");
+    append_id(out, "first_id", first);
+    append_id(out, "last_id", last);
+    buffer_append_char(out, '}');
+}
+
+void response_items_reply(struct exchange *x, const char *id, const char *history, size_t history_bytes)
+{
+    struct page page;
+    struct buffer body;
+    const char *end = strchr(id, '_');
+    if (!read_page(x, &page)) return;
+    cJSON *messages = cJSON_ParseWithLength(history, history_bytes), *message;
+    struct listing l = {.items = cJSON_CreateArray(), .response = end ? end + 1 : id};
+    l.failed = !messages || !l.items;
+    cJSON_ArrayForEach(message, messages)
+    {
+        if (message->next) add_message(&l, message); /* the last is the answer */
+    }
+    buffer_init(&body, PAGE_BYTES_MAX);
+    if (l.failed)
+        body.failed = true;
+    else
+        append_page(&body, &page, l.items);
+    exchange_reply_page(x, "application/json", &body);
+    buffer_deinit(&body);
+    cJSON_Delete(messages);
+    cJSON_Delete(l.items);
+}

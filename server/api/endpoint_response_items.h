@@ -1,0 +1,10 @@
+/* endpoint_response_items.h - the items that a stored response was an answer to. Thread: the loop's. */
+#ifndef SERVER_API_ENDPOINT_RESPONSE_ITEMS_H
+#define SERVER_API_ENDPOINT_RESPONSE_ITEMS_H
+
+#include "server/exchange.h"
+
+/* Answers GET /v1/responses/ID/input_items (order, limit, after) out of the response's RESPONSE_HISTORY; the exchange is gone. */
+void response_items_reply(struct exchange *x, const char *id, const char *history, size_t history_bytes);
+
+#endif
