@@ -133,7 +133,7 @@ cJSON *openapi_find(const cJSON *document, const struct route *route)
     {
         if (!is_path_of(path->string, route->pattern)) continue;
         operation = get(path, method_name(route->method));
-        if (operation) return operation;
+        if (operation && !get(operation, "x-below")) return operation;
     }
     return NULL;
 }
@@ -173,16 +173,27 @@ static bool add_errors(cJSON *responses, const struct route *route)
     return added;
 }
 
-static bool fill_operations(cJSON *document)
+/* What every operation of a route has; several where the route's handler knows what lies below a path (x-below). */
+static bool fill_route(cJSON *document, const struct route *route)
 {
+    cJSON *path;
     bool filled = true;
-    for (const struct route *route = server_routes; route->pattern && filled; route++) {
-        cJSON *operation = openapi_find(document, route);
-        if (!operation) continue;
+    cJSON_ArrayForEach(path, get(document, "paths"))
+    {
+        cJSON *operation = get(path, method_name(route->method));
+        if (!filled || !operation || !is_path_of(path->string, route->pattern)) continue;
         filled = add_errors(get(operation, "responses"), route);
         if (filled && !(route->flags & ROUTE_OPEN))
             filled = add_json(operation, "security", "[{\"key\":[]}]");
     }
+    return filled;
+}
+
+static bool fill_operations(cJSON *document)
+{
+    bool filled = true;
+    for (const struct route *route = server_routes; route->pattern && filled; route++)
+        filled = fill_route(document, route);
     return filled;
 }
 
