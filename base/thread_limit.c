@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/control_group.h"
 
 /* Up to two numbers of a file; returns how many there are ("max 100000" holds none). */
 static int read_numbers(const char *folder, const char *name, long long numbers[2])
@@ -38,53 +39,22 @@ static int lesser_limit(int a, int b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
+static void take_group(void *least, const char *folder)
+{
+    *(int *)least = lesser_limit(*(int *)least, read_limit(folder));
+}
+
 int thread_limit_cgroup(const char *mount, const char *path)
 {
-    char group[PATH_MAX], folder[3 * PATH_MAX];
-    snprintf(group, sizeof group, "%s", path);
     int least = 0;
-    for (;;) {
-        snprintf(folder, sizeof folder, "%s%s", mount, group);
-        least = lesser_limit(least, read_limit(folder));
-        char *slash = strrchr(group, '/');
-        if (!slash) return least;
-        *slash = '\0';
-    }
-}
-
-/* Whether a list such as "cpu,cpuacct" names the controller of CPU time. */
-static bool names_cpu(const char *controllers)
-{
-    char list[PATH_MAX + 2];
-    snprintf(list, sizeof list, ",%s,", controllers);
-    return strstr(list, ",cpu,") != NULL;
-}
-
-/* Lines read "0::/path" (version 2) or "4:cpu,cpuacct:/path" (version 1, mounted under the controllers'
- * names). */
-static int limit_of_line(char *line, const char *mount)
-{
-    char folder[2 * PATH_MAX], *controllers = strchr(line, ':');
-    char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!path) return 0;
-    *path++ = '\0';
-    if (*++controllers == '\0') return thread_limit_cgroup(mount, path);
-    if (!names_cpu(controllers)) return 0;
-    snprintf(folder, sizeof folder, "%s/%s", mount, controllers);
-    return thread_limit_cgroup(folder, path);
+    control_group_climb(mount, path, take_group, &least);
+    return least;
 }
 
 int thread_limit_groups(const char *file, const char *mount)
 {
-    FILE *f = fopen(file, "re");
-    if (!f) return 0;
-    char line[PATH_MAX + 256];
     int least = 0;
-    while (fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        least = lesser_limit(least, limit_of_line(line, mount));
-    }
-    fclose(f);
+    control_group_walk(file, mount, "cpu", take_group, &least);
     return least;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/memory_limit.h"
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/cpu/linear.h"
 
@@ -36,7 +37,7 @@ static void cpu_close(struct device *d)
 static uint64_t cpu_free_bytes(struct device *d)
 {
     (void)d;
-    return device_memory_free_bytes();
+    return memory_limit_free();
 }
 
 static void *cpu_alloc(struct device *d, size_t bytes, const char *what)

@@ -17,7 +17,4 @@ void *device_memory_alloc(struct device_memory *m, size_t bytes);
 void *device_memory_alloc_array(struct device_memory *m, uint64_t count, uint64_t element_bytes);
 void device_memory_free_all(struct device_memory *m);
 
-/* What the machine, or the control group if that is less, could still give. */
-uint64_t device_memory_free_bytes(void);
-
 #endif

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "base/memory_limit.h"
 #include "base/thread_limit.h"
 #include "kernels/cpu/thread_place.h"
 #include "kernels/cpu/thread_pool.h"
@@ -196,6 +197,49 @@ static void test_groups_of_both_versions(void **state)
     remove_tree(folder);
 }
 
+/* What is left in a service's own group, in a container's at the mount, in one of version 1; the least counts. */
+static void test_memory_of_groups(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {
+        {"service", "0::/system.slice/flashd.service\n"},
+        {"system.slice/flashd.service/memory.max", "1000000\n"},
+        {"system.slice/flashd.service/memory.current", "700000\n"},
+        {"system.slice/flashd.service/memory.stat", "anon 1\nfile 5\ninactive_file 200000\nactive_file 9\n"},
+        {"slice", "0::/small.slice/a.service\n"},
+        {"small.slice/memory.max", "5000\n"},
+        {"small.slice/memory.current", "6000\n"},
+        {"small.slice/a.service/memory.max", "max\n"},
+        {"soft", "0::/gentle\n"},
+        {"gentle/memory.max", "max\n"},
+        {"gentle/memory.high", "3000\n"},
+        {"gentle/memory.current", "1000\n"},
+        {"one", "8:memory:/a/b\n9:cpu:/small.slice\n"},
+        {"memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"},
+        {"memory/a/b/memory.usage_in_bytes", "10\n"},
+        {"memory/a/memory.limit_in_bytes", "4000\n"},
+        {"memory/a/memory.usage_in_bytes", "3500\n"},
+        {"memory/a/memory.stat", "inactive_file 1\ntotal_inactive_file 500\n"},
+        {"container", "0::/\n8:memory:/docker/0123\n"},
+        {"memory/memory.limit_in_bytes", "8000\n"},
+        {"memory/memory.usage_in_bytes", "1\n"},
+        {"free", "0::/none\n"},
+    };
+    static const struct {
+        const char *file;
+        uint64_t free;
+    } cases[] = {{"service", 500000}, {"slice", 0},         {"soft", 2000},         {"one", 1000},
+                 {"container", 7999}, {"free", UINT64_MAX}, {"missing", UINT64_MAX}};
+    char folder[] = "/tmp/flashd-cgroup-XXXXXX", path[128];
+    write_tree(folder, files, array_length(files));
+    for (size_t i = 0; i < array_length(cases); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, cases[i].file);
+        assert_true(memory_limit_of_groups(path, folder) == cases[i].free);
+    }
+    remove_tree(folder);
+    assert_in_range(memory_limit_free(), 1, UINT64_MAX / 2);
+}
+
 /* Four cores of two hardware threads, 0 and 4, 1 and 5 ...; of core 0 only CPU 4 is in the mask. */
 static void test_places(void **state)
 {
@@ -275,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_idle_pool_uses_no_cpu),
         cmocka_unit_test(test_cgroup_limit),
         cmocka_unit_test(test_groups_of_both_versions),
+        cmocka_unit_test(test_memory_of_groups),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_pinning),
     };
