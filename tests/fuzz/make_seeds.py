@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the fuzzers' seeds: tests/fuzz/seeds/TARGET/NAME. Inputs that once broke something stand beside them as
 regression-*, and are not this script's."""
+import base64
 import json
 import pathlib
 import struct
@@ -221,6 +222,13 @@ seed("safetensors", "index", directory(CONFIG, "a.safetensors", model__safetenso
 
 # ---- tokenizers ----
 
+def charsmap():
+    """Of one rule: A becomes "ab"."""
+    units = [0] * 66
+    units[65], units[1] = 65 | 1 << 8 | 64 << 10, 1 << 31
+    return base64.b64encode(struct.pack("<I66I", 264, *units) + b"ab\0").decode()
+
+
 ADDED = [{"id": 20, "content": "<s>", "special": True, "lstrip": False, "rstrip": True, "single_word": False, "normalized": False}]
 BYTE_LEVEL = {
     "added_tokens": ADDED, "normalizer": {"type": "NFC"},
@@ -243,6 +251,16 @@ TEXT_LEVEL = {
     "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
               "vocab": {t: i for i, t in enumerate(["<unk>", "<0x0A>", "<0xC3>", "▁", "h", "e", "l", "o", "he", "▁he"])},
               "merges": [["h", "e"], ["▁", "he"]]}}
+SCORES = {
+    "added_tokens": [{"id": 0, "content": "<s>", "special": True}, {"id": 1, "content": "<unk>", "special": True}],
+    "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Precompiled", "precompiled_charsmap": charsmap()}, {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}]},
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+    "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+    "model": {"type": "Unigram", "unk_id": 1, "byte_fallback": True, "vocab": [
+        ["<s>", 0], ["<unk>", 0.0], ["▁", -2.25], ["a", -3.1], ["ab", -4e0], ["<0x48>", -9], ["▁Hello", -5.5]]}}
+seed("tokenizer_json", "scores", json.dumps(SCORES, ensure_ascii=False))
 seed("tokenizer_json", "bytes", json.dumps(BYTE_LEVEL, ensure_ascii=False))
 RUNS = [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
         for regex in ("[\r\n]", "\\s?[A-Za-zµÀ-Ö]+", "\\s?\\p{P}+", "\\s+$", "[一-龥ࠀ-一]+", "\\p{N}{1,3}")]

@@ -5,12 +5,14 @@
 
 The GGUF file is SmolLM2's; its tokenizer is rebuilt with the Python package from the file's own keys. DIRECTORY holds
 one directory a tokenizer, each with a tokenizer.json (or tokenizer.json.xz). From these, and from a small
-sentencepiece-like model and one of word pieces that are trained here, variants are derived that reach every pre-tokenizer and setting. For
+sentencepiece-like model, one of word pieces and one of scores that are trained here, variants are derived that reach every pre-tokenizer and setting. For
 each: encoding of every text of a corpus with control tokens parsed and not, decoding of the ids and of random ids, the
 detokenizer against decode (inside the program), and texts that are not trusted inside a template.
-Exits with 1 when anything differs. Needs tokenizers (0.23.3 is what the Unicode table was made with).
+Exits with 1 when anything differs. Needs tokenizers (0.23.3 is what the Unicode table was made with);
+with sentencepiece its rules of normalisation are compared too.
 """
 import argparse
+import base64
 import json
 import lzma
 import os
@@ -208,6 +210,7 @@ def every_code_point():
             yield "".join("x'" + c for c in chars)
             yield "".join("'r%s'l%se'v%s " % (c, c, c) for c in chars)
             yield "".join("a%sB 1%s  %s\n" % (c, c, c) for c in chars)
+            yield "".join("%s\u0301 \u0600%sa%s\u00a9\u200d%s" % (c, c, c, c) for c in chars)
 
 
 # ---- the program ----
@@ -324,6 +327,9 @@ def byte_level_variants(name, root):
 def add_tokens(root):
     """Added tokens that strip, that stand alone, that are normalised."""
     vocab = root["model"]["vocab"]
+    if isinstance(vocab, list):
+        vocab = {w: i for i, (w, _) in enumerate(vocab)}
+        vocab.update((t["content"], t["id"]) for t in root["added_tokens"])
     at = max(vocab.values()) + 1
     for content, alone, left, right, normalized, special in (
         ("<|x|>", False, True, True, False, True),
@@ -403,6 +409,74 @@ def word_variants(name, root):
     yield name + "+added", json.dumps(added)
 
 
+def nmt_nfkc():
+    """The rules of normalisation that sentencepiece gives its models, in base64; None without the package."""
+    try:
+        import io
+
+        import sentencepiece
+        from sentencepiece import sentencepiece_model_pb2
+    except ImportError:
+        return None
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=900,
+                                             hard_vocab_limit=False, minloglevel=2)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    return base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+
+
+def train_scored_model(sources):
+    """A small model of XLM-RoBERTa's kind."""
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    t.decoder = decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    lines = [line for s in sources for line in s.read_text(errors="replace").split("\n")]
+    trainer = trainers.UnigramTrainer(vocab_size=3000, special_tokens=special, unk_token="<unk>", show_progress=False)
+    t.train_from_iterator(lines + SENTENCES * 20, trainer)
+    t.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return json.loads(t.to_str())
+
+
+def scored_variants(name, root):
+    """With sentencepiece's normalizer as older and newer files have it, byte tokens, many equal scores, added tokens."""
+    rules = nmt_nfkc()
+    charsmap = [{"type": "Precompiled", "precompiled_charsmap": rules}] if rules else []
+    newer = charsmap + [{"type": "Strip", "strip_left": False, "strip_right": True},
+                        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"}]
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, root["pre_tokenizer"]]}
+    if charsmap:
+        yield name + "+older", json.dumps(dict(root, normalizer=charsmap[0], pre_tokenizer=words))
+    yield name + "+newer", json.dumps(dict(root, normalizer={"type": "Sequence", "normalizers": newer}))
+    both = charsmap + [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]
+    yield name + "+runs", json.dumps(dict(root, normalizer={"type": "Sequence", "normalizers": both}))
+    first = dict(root["pre_tokenizer"], prepend_scheme="first", split=False)
+    yield name + "+whole", json.dumps(dict(root, pre_tokenizer=first))
+    by_bytes = json.loads(json.dumps(root))
+    by_bytes["model"].update(byte_fallback=True, vocab=root["model"]["vocab"] + [["<0x%02X>" % b, -30.0] for b in range(256)])
+    by_bytes["added_tokens"] = by_bytes["added_tokens"][:4]
+    by_bytes["decoder"] = {"type": "Sequence", "decoders": [root["decoder"], {"type": "ByteFallback"}, {"type": "Fuse"}]}
+    yield name + "+bytes", json.dumps(by_bytes)
+    equal = json.loads(json.dumps(root))
+    equal["model"]["vocab"] = [[w, round(s)] for w, s in equal["model"]["vocab"]]
+    add_tokens(equal)
+    yield name + "+equal", json.dumps(equal)
+
+
+def without_controls(text):
+    """A reference whose control tokens are no words of the model, as here they are none for what a user types; its ids."""
+    root = json.loads(text)
+    names = {t["content"] for t in root["added_tokens"] if t["special"]}
+    num = len(root["model"]["vocab"])
+    root["model"]["vocab"] = [["\U0010fffe%d" % i if w in names else w, s] for i, (w, s) in enumerate(root["model"]["vocab"])]
+    reference = Tokenizer.from_str(json.dumps(root))
+    whole = Tokenizer.from_str(text)
+    ids = {reference.token_to_id(t["content"]): whole.token_to_id(t["content"]) for t in root["added_tokens"]}
+    assert all(i >= num or i == k for i, k in ids.items())
+    return reference, ids
+
+
 def write_gguf(path, root, model, pre):
     """The tokenizer keys of a GGUF file with the vocabulary of a tokenizer.json."""
     names = {i: n for n, i in root["model"]["vocab"].items()}
@@ -443,6 +517,9 @@ def write_gguf(path, root, model, pre):
 class Case:
     def __init__(self, name, reference, model):
         self.name, self.reference, self.model = name, reference, model
+        self.encoder, self.ids = reference, {}
+        if isinstance(reference.model, models.Unigram):
+            self.encoder, self.ids = without_controls(reference.to_str())
         self.num_texts = self.num_decoded = self.num_differences = 0
 
     def differ(self, what, text, mine, theirs):
@@ -456,15 +533,16 @@ def special_names(reference):
 
 
 def compare_encoding(case, program, texts, flags):
-    case.reference.encode_special_tokens = not flags & PARSE_SPECIAL
+    case.encoder.encode_special_tokens = not flags & PARSE_SPECIAL
     for at in range(0, len(texts), 1000):
         batch = texts[at : at + 1000]
-        theirs = case.reference.encode_batch(batch, add_special_tokens=bool(flags & ADD_SPECIAL))
+        theirs = case.encoder.encode_batch(batch, add_special_tokens=bool(flags & ADD_SPECIAL))
         for text, encoding in zip(batch, theirs):
             mine = program.encode(text, flags)
             case.num_texts += 1
-            if mine != encoding.ids:
-                case.differ("encoding with flags %d" % flags, text, mine, encoding.ids)
+            ids = [case.ids.get(i, i) for i in encoding.ids]
+            if mine != ids:
+                case.differ("encoding with flags %d" % flags, text, mine, ids)
 
 
 def compare_decoding(case, program, texts, count):
@@ -486,11 +564,19 @@ def compare_decoding(case, program, texts, count):
                 case.differ("decoding (skip %s)" % skip, repr(ids), mine, theirs)
 
 
+def unknown_token(reference):
+    if isinstance(reference.model, models.Unigram):
+        model = json.loads(reference.to_str())["model"]
+        return model["vocab"][model["unk_id"]][0]
+    return reference.model.unk_token or ""
+
+
 def check_trust(case, program, texts):
     """A text inside a template: its control tokens never count, the template's always do."""
-    unknown = case.reference.token_to_id(case.reference.model.unk_token or "")
+    unk_token = unknown_token(case.reference)
+    unknown = case.reference.token_to_id(unk_token)
     special = {i for i, t in case.reference.get_added_tokens_decoder().items() if t.special} - {unknown}
-    names = [t.content for t in case.reference.get_added_tokens_decoder().values() if t.special and t.content != case.reference.model.unk_token][:20]
+    names = [t.content for t in case.reference.get_added_tokens_decoder().values() if t.special and t.content != unk_token][:20]
     for k, text in enumerate(texts):
         head, tail = names[k % len(names)] + "user\n", names[(k * 7 + 3) % len(names)] + names[k % len(names)]
         begin, end = len(head.encode()), len((head + text).encode())
@@ -568,6 +654,14 @@ def own_cases(gguf, scratch, sources):
     for name, text in text_variants("trained", trained):
         yield directory_case(name, text, scratch)
     yield from word_cases(scratch, sources)
+    yield from scored_cases(scratch, sources)
+
+
+def scored_cases(scratch, sources):
+    scored = train_scored_model(sources)
+    yield directory_case("scored", json.dumps(scored), scratch)
+    for name, text in scored_variants("scored", scored):
+        yield directory_case(name, text, scratch)
 
 
 def word_cases(scratch, sources):

@@ -3,7 +3,7 @@
  *   1. control tokens, looked for only within the stretches of text that are trusted;
  *   2. between them, other added tokens in the text as it is, with no regard to trust;
  *   3. between those, the text is normalised, and added tokens that match normalised text are cut out;
- *   4. the pre-tokenizer cuts the rest into pieces, and the merges, or word pieces, make tokens of each.
+ *   4. the pre-tokenizer cuts the rest into pieces, and the merges, word pieces, or scores make tokens of each.
  *
  * Stage 1 never looks at a byte that is not trusted, except for white space that a control token swallows. So
  * no text that a user types can add a control token, or break one that the template wrote. Where everything
@@ -22,6 +22,7 @@ struct encoder {
     struct token_list *list;
     int32_t max_tokens;
     struct bpe_work work;
+    struct unigram_work unigram_work;
     struct buffer normalized[2], rewritten[2];
 };
 
@@ -43,6 +44,16 @@ static int append_ids(void *context, const int32_t *ids, int32_t num_ids)
     return count < num_ids ? STATUS_LIMIT : 0;
 }
 
+static int encode_piece(struct encoder *e, const char *piece, size_t num_bytes)
+{
+    const struct tokenizer *t = e->t;
+    if (t->wordpiece.is_used)
+        return wordpiece_encode(&t->wordpiece, &t->vocab, piece, num_bytes, append_ids, e);
+    if (t->unigram.is_used)
+        return unigram_encode(&t->unigram, &t->vocab, piece, num_bytes, &e->unigram_work, append_ids, e);
+    return bpe_encode(&t->bpe, &t->vocab, piece, num_bytes, &e->work, append_ids, e);
+}
+
 static int encode_pieces(struct encoder *e, const char *text, size_t num_bytes, bool is_first)
 {
     const struct tokenizer *t = e->t;
@@ -52,9 +63,7 @@ static int encode_pieces(struct encoder *e, const char *text, size_t num_bytes, 
     const char *piece;
     size_t piece_bytes;
     while (piece_walk_next(&walk, &piece, &piece_bytes)) {
-        int status = t->wordpiece.is_used
-                         ? wordpiece_encode(&t->wordpiece, &t->vocab, piece, piece_bytes, append_ids, e)
-                         : bpe_encode(&t->bpe, &t->vocab, piece, piece_bytes, &e->work, append_ids, e);
+        int status = encode_piece(e, piece, piece_bytes);
         if (status) return status;
     }
     return 0;
@@ -160,6 +169,7 @@ static void encoder_deinit(struct encoder *e)
         buffer_deinit(&e->rewritten[i]);
     }
     bpe_work_deinit(&e->work);
+    unigram_work_deinit(&e->unigram_work);
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_bytes,

@@ -55,15 +55,43 @@ static int read_bert_normalizer(struct tokenizer *t, const cJSON *part, struct e
     return normalizer_add_bert(&t->normalizer, steps) ? 0 : unsupported(part, "normalizer", err);
 }
 
+/* There is one charsmap. */
+static int read_charsmap(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const char *text = text_member(part, "precompiled_charsmap");
+    if (!text || t->charsmap.bytes || !normalizer_add_charsmap(&t->normalizer, &t->charsmap))
+        return unsupported(part, "normalizer", err);
+    return charsmap_read_base64(&t->charsmap, text, err);
+}
+
+static int read_strip_normalizer(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    struct normalizer *n = &t->normalizer;
+    const bool left = flag_member(part, "strip_left", true), right = flag_member(part, "strip_right", true);
+    if ((left && !normalizer_add(n, NORMALIZE_STRIP_LEFT, "", "")) ||
+        (right && !normalizer_add(n, NORMALIZE_STRIP_RIGHT, "", "")))
+        return unsupported(part, "normalizer", err);
+    return 0;
+}
+
+static int read_replace(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    const char *regex = text_member(member(part, "pattern"), "Regex");
+    const bool is_of_runs = regex && strcmp(regex, " {2,}") == 0;
+    return add_step(&t->normalizer, is_of_runs ? NORMALIZE_RUNS : NORMALIZE_REPLACE,
+                    is_of_runs ? "" : text_pattern(part), text_member(part, "content"), part, "normalizer",
+                    err);
+}
+
 static int read_normalizer(struct tokenizer *t, const cJSON *part, struct error *err)
 {
     struct normalizer *n = &t->normalizer;
     if (is_type(part, "NFC")) return add_step(n, NORMALIZE_NFC, "", "", part, "normalizer", err);
     if (is_type(part, "Prepend"))
         return add_step(n, NORMALIZE_PREPEND, "", text_member(part, "prepend"), part, "normalizer", err);
-    if (is_type(part, "Replace"))
-        return add_step(n, NORMALIZE_REPLACE, text_pattern(part), text_member(part, "content"), part,
-                        "normalizer", err);
+    if (is_type(part, "Replace")) return read_replace(t, part, err);
+    if (is_type(part, "Precompiled")) return read_charsmap(t, part, err);
+    if (is_type(part, "Strip")) return read_strip_normalizer(t, part, err);
     if (is_type(part, "BertNormalizer")) return read_bert_normalizer(t, part, err);
     return unsupported(part, "normalizer", err);
 }
@@ -120,6 +148,11 @@ static int read_metaspace(struct tokenizer *t, const cJSON *part, struct error *
         return unsupported(part, "pre-tokenizer", err);
     if (!scheme) scheme = flag_member(part, "add_prefix_space", true) ? "always" : "never";
     struct normalizer *n = &t->piece_rewrite;
+    if (n->num_steps > 0) { /* behind WhitespaceSplit: its words are cut at their marks */
+        if (n->num_steps > 1 || strcmp(scheme, "always") != 0 || !flag_member(part, "split", true))
+            return unsupported(part, "pre-tokenizer", err);
+        return add_stage(t, PRETOKENIZE_METASPACE, part, err);
+    }
     bool fits = normalizer_add(n, NORMALIZE_REPLACE, " ", replacement);
     if (strcmp(scheme, "never") != 0)
         fits = fits && normalizer_add(n,
@@ -130,11 +163,21 @@ static int read_metaspace(struct tokenizer *t, const cJSON *part, struct error *
     return flag_member(part, "split", true) ? add_stage(t, PRETOKENIZE_METASPACE, part, err) : 0;
 }
 
+/* Served with Metaspace behind it alone. */
+static int read_whitespace_split(struct tokenizer *t, const cJSON *part, struct error *err)
+{
+    if (t->pretokenizer.num_stages > 0 || t->piece_rewrite.num_steps > 0 ||
+        !normalizer_add(&t->piece_rewrite, NORMALIZE_WORDS, "", "\u2581"))
+        return unsupported(part, "pre-tokenizer", err);
+    return 0;
+}
+
 static int read_pretokenizer(struct tokenizer *t, const cJSON *part, struct error *err)
 {
     if (is_type(part, "Split")) return read_split(t, part, err);
     if (is_type(part, "ByteLevel")) return read_byte_level(t, part, err);
     if (is_type(part, "Metaspace")) return read_metaspace(t, part, err);
+    if (is_type(part, "WhitespaceSplit")) return read_whitespace_split(t, part, err);
     if (is_type(part, "BertPreTokenizer")) return add_stage(t, PRETOKENIZE_BERT, part, err);
     if (is_type(part, "Digits"))
         return add_stage(
@@ -227,6 +270,9 @@ int json_read_pipeline(struct tokenizer *t, const cJSON *root, struct error *err
     if (status) return status;
     if (!decoder)
         return error_set(err, STATUS_UNSUPPORTED, "tokenizer.json has no decoder, which is not supported.");
+    if (t->piece_rewrite.num_steps == 1 && t->piece_rewrite.steps[0].kind == NORMALIZE_WORDS &&
+        (t->pretokenizer.num_stages != 1 || t->pretokenizer.stages[0] != PRETOKENIZE_METASPACE))
+        return unsupported(member(root, "pre_tokenizer"), "pre-tokenizer", err);
     if (t->decoder.num_strip > 0 && !is_fused_before_strip(decoder))
         return unsupported(decoder, "decoder", err);
     if (t->decoder.byte_level == t->bpe.byte_level) return 0;
@@ -288,7 +334,8 @@ static int read_post_processor(struct tokenizer *t, const cJSON *part, struct er
 {
     if (is_type(part, "ByteLevel")) return 0; /* only moves offsets */
     if (is_type(part, "TemplateProcessing")) return read_template(t, part, err);
-    if (is_type(part, "BertProcessing")) return read_bert_template(t, part, err);
+    if (is_type(part, "BertProcessing") || is_type(part, "RobertaProcessing"))
+        return read_bert_template(t, part, err);
     return unsupported(part, "post-processor", err);
 }
 

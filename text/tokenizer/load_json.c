@@ -8,6 +8,7 @@
 #include "files/file_map.h"
 #include "text/tokenizer/json_pipeline.h"
 #include "text/tokenizer/json_view.h"
+#include "text/tokenizer/scores_text.h"
 #include "text/tokenizer/tables.h"
 #include "text/tokenizer/unicode.h"
 
@@ -27,7 +28,8 @@ static bool has_escaped_nul(const char *text, size_t num_bytes)
     return false;
 }
 
-static int parse_file(const char *path, cJSON **root, struct error *err)
+/* text_out: the file's text too, which is the caller's then; NULL: not wanted. */
+static int parse_file(const char *path, cJSON **root, char **text_out, struct error *err)
 {
     char *text = NULL;
     size_t num_bytes = 0;
@@ -41,6 +43,10 @@ static int parse_file(const char *path, cJSON **root, struct error *err)
     else if (!(*root = cJSON_ParseWithLengthOpts(text, num_bytes + 1, NULL, true)) || !cJSON_IsObject(*root))
         status = error_set(err, STATUS_INVALID, "%s is not a JSON object.", path);
     if (status && *root) cJSON_Delete(*root);
+    if (!status && text_out) {
+        *text_out = text;
+        return 0;
+    }
     free(text);
     return status;
 }
@@ -79,18 +85,35 @@ static int read_wordpiece(struct tokenizer *t, const cJSON *model, struct error 
     return 0;
 }
 
+static int read_unigram(struct tokenizer *t, const cJSON *model, struct error *err)
+{
+    struct unigram *u = &t->unigram;
+    const cJSON *vocab = member(model, "vocab");
+    const int num_tokens = cJSON_IsArray(vocab) ? cJSON_GetArraySize(vocab) : 0;
+    if (t->bpe.byte_level || has_bert_pieces(t) || t->decoder.word_pieces ||
+        !read_id(member(model, "unk_id"), &u->unknown_id) || u->unknown_id >= num_tokens)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "tokenizer.json: the model Unigram is supported with an unk_id that is a token, and "
+                         "with neither bytes nor BERT's pieces before it.");
+    u->is_used = true;
+    u->byte_fallback = flag_member(model, "byte_fallback", false);
+    return 0;
+}
+
 static int read_settings(struct tokenizer *t, const cJSON *model, struct error *err)
 {
     const char *type = text_member(model, "type");
     const bool has_word_length = member(model, "max_input_chars_per_word"); /* older files have no type */
     if (type ? strcmp(type, "WordPiece") == 0 : has_word_length) return read_wordpiece(t, model, err);
+    const bool has_score_list = cJSON_IsArray(member(model, "vocab")); /* likewise */
+    if (type ? strcmp(type, "Unigram") == 0 : has_score_list) return read_unigram(t, model, err);
     if (has_bert_pieces(t) || t->decoder.word_pieces)
         return error_set(err, STATUS_UNSUPPORTED,
                          "tokenizer.json: BertPreTokenizer and the decoder WordPiece are supported with the "
                          "model WordPiece only.");
     if (!cJSON_IsObject(model) || (type && strcmp(type, "BPE") != 0))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "tokenizer.json: the model %s is not supported; BPE and WordPiece are.",
+                         "tokenizer.json: the model %s is not supported; BPE, WordPiece and Unigram are.",
                          type ? type : "without a type");
     const cJSON *dropout = member(model, "dropout");
     if (has_text(model, "continuing_subword_prefix") || has_text(model, "end_of_word_suffix") ||
@@ -121,6 +144,28 @@ static int read_vocab(struct tokenizer *t, const cJSON *model, struct error *err
                              "to %d.",
                              item->string, TOKEN_ID_MAX);
         int status = tables_add_token(t, id, item->string, strlen(item->string), 0, err);
+        if (status) return status;
+    }
+    return 0;
+}
+
+static int read_scored_vocab(struct tokenizer *t, const cJSON *model, const char *text, struct error *err)
+{
+    const cJSON *vocab = member(model, "vocab"), *item;
+    struct unigram *u = &t->unigram;
+    const int32_t num = cJSON_GetArraySize(vocab);
+    u->scores = calloc((size_t)num, sizeof *u->scores);
+    if (!u->scores) return error_set(err, STATUS_NO_MEMORY, "No memory for a tokenizer.");
+    u->num_scores = num;
+    if (!scores_text_read(text, u->scores, num))
+        return error_set(err, STATUS_INVALID, "tokenizer.json: model.vocab is no list of names and scores.");
+    int32_t id = 0;
+    cJSON_ArrayForEach(item, vocab)
+    {
+        const cJSON *name = cJSON_GetArrayItem(item, 0);
+        if (!cJSON_IsString(name))
+            return error_set(err, STATUS_INVALID, "tokenizer.json: the token %d has no name.", id);
+        int status = tables_add_token(t, id++, name->valuestring, strlen(name->valuestring), 0, err);
         if (status) return status;
     }
     return 0;
@@ -229,7 +274,7 @@ static int read_config(struct tokenizer *t, const char *directory, struct error 
     char path[4096];
     cJSON *config = NULL;
     snprintf(path, sizeof path, "%s/tokenizer_config.json", directory);
-    int status = parse_file(path, &config, err);
+    int status = parse_file(path, &config, NULL, err);
     if (status == STATUS_NOT_FOUND) {
         if (t->num_before > 0) t->bos_id = t->before[0];
         if (err) *err = (struct error){0};
@@ -242,16 +287,17 @@ static int read_config(struct tokenizer *t, const char *directory, struct error 
     return 0;
 }
 
-static int read_root(struct tokenizer *t, const cJSON *root, struct error *err)
+static int read_root(struct tokenizer *t, const cJSON *root, const char *text, struct error *err)
 {
     const cJSON *model = member(root, "model");
     int status = json_read_pipeline(t, root, err);
     if (!status) status = read_settings(t, model, err);
-    if (!status) status = read_vocab(t, model, err);
+    if (!status)
+        status = t->unigram.is_used ? read_scored_vocab(t, model, text, err) : read_vocab(t, model, err);
     if (!status) status = tables_index(t, false, err);
     if (!status) status = read_added_tokens(t, root, err);
     if (!status) status = read_unknown(t, model, err);
-    if (!status && !t->wordpiece.is_used) status = read_merges(t, model, err);
+    if (!status && !t->wordpiece.is_used && !t->unigram.is_used) status = read_merges(t, model, err);
     if (!status) status = json_read_post_processor(t, root, err);
     return status ? status : tables_finish(t, err);
 }
@@ -259,18 +305,21 @@ static int read_root(struct tokenizer *t, const cJSON *root, struct error *err)
 int tokenizer_open_directory(const char *directory, struct tokenizer **out, struct error *err)
 {
     char path[4096];
+    char *text = NULL;
     cJSON *root = NULL;
     if (snprintf(path, sizeof path, "%s/tokenizer.json", directory) >= (int)sizeof path - 16)
         return error_set(err, STATUS_INVALID, "The name of the model directory is too long.");
-    int status = parse_file(path, &root, err);
+    int status = parse_file(path, &root, &text, err);
     if (status) return status;
     struct tokenizer *t = tokenizer_create();
     if (!t) {
         cJSON_Delete(root);
+        free(text);
         return error_set(err, STATUS_NO_MEMORY, "No memory for a tokenizer.");
     }
-    status = read_root(t, root, err);
+    status = read_root(t, root, text, err);
     cJSON_Delete(root);
+    free(text);
     if (!status) status = read_config(t, directory, err);
     if (status) {
         tokenizer_close(t);

@@ -4,6 +4,7 @@
 
 #include "text/tokenizer/bert_text.h"
 #include "text/tokenizer/nfc.h"
+#include "text/tokenizer/unicode.h"
 
 bool normalizer_add(struct normalizer *n, enum normalizer_kind kind, const char *from, const char *to)
 {
@@ -25,6 +26,18 @@ bool normalizer_add_bert(struct normalizer *n, unsigned bert_steps)
     return true;
 }
 
+bool normalizer_add_charsmap(struct normalizer *n, const struct charsmap *charsmap)
+{
+    if (!normalizer_add(n, NORMALIZE_CHARSMAP, "", "")) return false;
+    n->steps[n->num_steps - 1].charsmap = charsmap;
+    return true;
+}
+
+static bool begins_with(const char *text, size_t num_bytes, const char *prefix, size_t prefix_bytes)
+{
+    return num_bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+}
+
 static void replace(const struct normalizer_step *step, const char *text, size_t num_bytes,
                     struct buffer *out)
 {
@@ -37,9 +50,56 @@ static void replace(const struct normalizer_step *step, const char *text, size_t
     buffer_append(out, text, (size_t)(end - text));
 }
 
-static bool begins_with(const char *text, size_t num_bytes, const char *prefix, size_t prefix_bytes)
+static void replace_runs(const struct normalizer_step *step, const char *text, size_t num_bytes,
+                         struct buffer *out)
 {
-    return num_bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+    for (size_t i = 0, end; i < num_bytes; i = end) {
+        for (end = i + 1; end < num_bytes && (text[end] == ' ') == (text[i] == ' ');) end++;
+        if (text[i] == ' ' && end - i > 1)
+            buffer_append(out, step->to, step->to_bytes);
+        else
+            buffer_append(out, text + i, end - i);
+    }
+}
+
+/* Of the white space at the start, or of what is none. */
+static size_t run_bytes(const char *text, size_t num_bytes, bool of_space)
+{
+    const unsigned char *p = (const unsigned char *)text, *const begin = p, *const end = p + num_bytes;
+    for (int length; p < end; p += length) {
+        const bool is_space = (unicode_properties_at(p, end, &length) & UNICODE_CATEGORY) == CATEGORY_SPACE;
+        if (is_space != of_space) break;
+    }
+    return (size_t)(p - begin);
+}
+
+static size_t bytes_without_end(const char *text, size_t num_bytes)
+{
+    const unsigned char *const begin = (const unsigned char *)text;
+    for (const unsigned char *p = begin + num_bytes; p > begin;) {
+        int length;
+        do p--;
+        while (p > begin && (*p & 0xC0) == 0x80);
+        if ((unicode_properties_at(p, begin + num_bytes, &length) & UNICODE_CATEGORY) != CATEGORY_SPACE)
+            break;
+        num_bytes = (size_t)(p - begin);
+    }
+    return num_bytes;
+}
+
+static void mark_words(const struct normalizer_step *step, const char *text, size_t num_bytes,
+                       struct buffer *out)
+{
+    const char *const end = text + num_bytes;
+    for (;;) {
+        text += run_bytes(text, (size_t)(end - text), true);
+        const size_t word_bytes = run_bytes(text, (size_t)(end - text), false);
+        if (word_bytes == 0) return;
+        if (!begins_with(text, word_bytes, step->to, step->to_bytes))
+            buffer_append(out, step->to, step->to_bytes);
+        buffer_append(out, text, word_bytes);
+        text += word_bytes;
+    }
 }
 
 static bool is_needed(const struct normalizer_step *step, const char *text, size_t num_bytes, bool is_first)
@@ -55,15 +115,50 @@ static bool is_needed(const struct normalizer_step *step, const char *text, size
         return is_first && num_bytes > 0 && !begins_with(text, num_bytes, step->to, step->to_bytes);
     case NORMALIZE_REPLACE:
         return memmem(text, num_bytes, step->from, step->from_bytes);
+    case NORMALIZE_RUNS:
+        return memmem(text, num_bytes, "  ", 2);
     case NORMALIZE_BERT:
+    case NORMALIZE_CHARSMAP:
+    case NORMALIZE_STRIP_LEFT:
+    case NORMALIZE_STRIP_RIGHT:
+    case NORMALIZE_WORDS:
         return num_bytes > 0;
     }
     return false;
 }
 
+/* Steps of an own file, or function. */
+static bool run_special_step(const struct normalizer_step *step, const char *text, size_t num_bytes,
+                             struct buffer *out)
+{
+    size_t begin = 0;
+    (void)buffer_reserve(out, 1); /* there is a text when nothing of it is left, too */
+    switch (step->kind) {
+    case NORMALIZE_CHARSMAP:
+        charsmap_append(step->charsmap, text, num_bytes, out);
+        return true;
+    case NORMALIZE_RUNS:
+        replace_runs(step, text, num_bytes, out);
+        return true;
+    case NORMALIZE_STRIP_LEFT:
+        begin = run_bytes(text, num_bytes, true);
+        buffer_append(out, text + begin, num_bytes - begin);
+        return true;
+    case NORMALIZE_STRIP_RIGHT:
+        buffer_append(out, text, bytes_without_end(text, num_bytes));
+        return true;
+    case NORMALIZE_WORDS:
+        mark_words(step, text, num_bytes, out);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void run_step(const struct normalizer_step *step, const char *text, size_t num_bytes,
                      struct buffer *out)
 {
+    if (run_special_step(step, text, num_bytes, out)) return;
     if (step->kind == NORMALIZE_NFC) {
         nfc_append(text, num_bytes, out);
     } else if (step->kind == NORMALIZE_BERT) {

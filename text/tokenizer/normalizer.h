@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/buffer.h"
+#include "text/tokenizer/charsmap.h"
 
 enum normalizer_kind {
     NORMALIZE_NFC,
@@ -16,6 +17,11 @@ enum normalizer_kind {
     NORMALIZE_PREPEND_MISSING_FIRST, /* the same, only for the piece that begins the whole text */
     NORMALIZE_REPLACE,               /* each from by to */
     NORMALIZE_BERT,                  /* bert_text.h */
+    NORMALIZE_CHARSMAP,              /* charsmap.h */
+    NORMALIZE_RUNS,                  /* each run of two or more spaces by to */
+    NORMALIZE_STRIP_LEFT,            /* white space at the start goes */
+    NORMALIZE_STRIP_RIGHT,           /* and at the end */
+    NORMALIZE_WORDS,                 /* white space goes, and each word begins with to, unless it does */
 };
 
 enum { NORMALIZER_STEPS_MAX = 8, NORMALIZER_TEXT_BYTES = 16 };
@@ -25,6 +31,7 @@ struct normalizer_step {
     char from[NORMALIZER_TEXT_BYTES], to[NORMALIZER_TEXT_BYTES];
     size_t from_bytes, to_bytes;
     unsigned bert_steps;
+    const struct charsmap *charsmap; /* outlives the normalizer */
 };
 
 struct normalizer {
@@ -35,6 +42,7 @@ struct normalizer {
 /* A step's from and to must not be longer than NORMALIZER_TEXT_BYTES. False when there is no room. */
 bool normalizer_add(struct normalizer *n, enum normalizer_kind kind, const char *from, const char *to);
 bool normalizer_add_bert(struct normalizer *n, unsigned bert_steps);
+bool normalizer_add_charsmap(struct normalizer *n, const struct charsmap *charsmap);
 
 /* The rewritten text: text itself, or bytes in one of the two buffers. NULL when out of memory. */
 const char *normalizer_run(const struct normalizer *n, const char *text, size_t num_bytes, bool is_first,

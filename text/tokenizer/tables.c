@@ -26,6 +26,8 @@ void tokenizer_close(struct tokenizer *t)
     if (!t) return;
     vocab_deinit(&t->vocab);
     bpe_deinit(&t->bpe);
+    unigram_deinit(&t->unigram);
+    charsmap_deinit(&t->charsmap);
     added_tokens_deinit(&t->added);
     added_tokens_deinit(&t->added_normalized);
     free(t);
@@ -303,6 +305,7 @@ int tables_finish(struct tokenizer *t, struct error *err)
         wordpiece_finish(&t->wordpiece, &t->vocab);
         return 0;
     }
+    if (t->unigram.is_used) return unigram_finish(&t->unigram, &t->vocab, err);
     cut_at_meta_spaces(t);
     return bpe_finish(&t->bpe, &t->vocab, err);
 }

@@ -6,8 +6,10 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/bpe.h"
+#include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pretokenizer.h"
+#include "text/tokenizer/unigram.h"
 #include "text/tokenizer/vocab.h"
 #include "text/tokenizer/wordpiece.h"
 
@@ -30,6 +32,8 @@ struct tokenizer {
     struct vocab vocab;
     struct bpe bpe;
     struct wordpiece wordpiece; /* in the place of merges */
+    struct unigram unigram;     /* likewise */
+    struct charsmap charsmap;   /* of the normalizer */
     struct added_tokens added;  /* cut out of the text as it comes: every control token, and others */
     struct added_tokens added_normalized; /* cut out of the normalised text; no control tokens */
     struct normalizer normalizer;

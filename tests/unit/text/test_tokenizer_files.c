@@ -188,6 +188,142 @@ static void test_word_pieces_refused(void **state)
                          "WordPiece");
 }
 
+/* ---- scores ---- */
+
+/* A becomes "ab". What is wrong with the others: a text behind the end, one that begins inside a character, an offset out of the
+ * trie, a size, what is no UTF-8. */
+#define CHARSMAP                                                                                             \
+    "CAEAAAAAAAAAAACAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAQQEBAGFi"             \
+    "AA=="
+#define CHARSMAP_FAR                                                                                         \
+    "CAEAAAAAAACIEwCAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAQQEBAGFi"             \
+    "AA=="
+#define CHARSMAP_INSIDE                                                                                      \
+    "CAEAAAAAAAABAACAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAQQEBAMOp"             \
+    "AA=="
+#define CHARSMAP_OUTSIDE                                                                                     \
+    "CAEAAAAAAAAAAACAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAQf3//2Fi"             \
+    "AA=="
+#define CHARSMAP_SIZE                                                                                        \
+    "AAAAQAAAAAAAAACAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAQQEBAGFi"             \
+    "AA=="
+#define CHARSMAP_TEXTS                                                                                       \
+    "CAEAAAAAAAAAAACAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"             \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAQQEBAP8A"
+
+#define SCORES                                                                                               \
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},{\"id\":1,\"content\":\"<unk>\","    \
+    "\"special\":true}],\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" CHARSMAP       \
+    "\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{"       \
+    "\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"add_prefix_space\":true}]},\"post_processor\":{"    \
+    "\"type\":\"RobertaProcessing\",\"sep\":[\"<s>\",0],\"cls\":[\"<s>\",0]},\"decoder\":{\"type\":"         \
+    "\"Metaspace\",\"replacement\":\"\u2581\",\"add_prefix_space\":true},\"model\":{\"type\":\"Unigram\","   \
+    "\"unk_id\":1,\"vocab\":[[\"<s>\",0],[\"<unk>\",0.0],[\"\u2581\",-2],[\"a\",-1.5],[\"b\",-15e-1],"       \
+    "[\"ab\",-3],[\"\u2581ab\",-4.75],[\"abb\",-4.6]]}}"
+
+static void test_scores(void **state)
+{
+    (void)state;
+    struct tokenizer *t = NULL;
+    struct error err = {0};
+    if (open_json(SCORES, &t, &err)) fail_msg("%s", err.text);
+    assert_words(t, " ab", TOKENIZER_ADD_SPECIAL, (const int32_t[]){0, 6, 0}, 3);
+    assert_words(t, "A  A", 0, (const int32_t[]){6, 6}, 2);
+    assert_words(t, "\u2581abb", 0, (const int32_t[]){6, 4}, 2);
+    assert_words(t, "bab", 0, (const int32_t[]){2, 4, 5}, 3); /* of equals the one found first */
+    assert_words(t, "xyza", 0, (const int32_t[]){2, 1, 3}, 3);
+    assert_words(t, "<s>", 0, (const int32_t[]){2, 1}, 2); /* which nobody types */
+    assert_words(t, "<s>", TOKENIZER_PARSE_SPECIAL, (const int32_t[]){0}, 1);
+    assert_words(t, " \u3000", 0, NULL, 0);
+    struct buffer out;
+    buffer_init(&out, 100);
+    tokenizer_decode(t, (const int32_t[]){0, 6, 6, 4}, 4, true, &out);
+    buffer_append_char(&out, '\0');
+    assert_string_equal(out.data, "ab abb");
+    buffer_deinit(&out);
+    tokenizer_close(t);
+}
+
+static void replace_in_scores(struct buffer *out, const char *from, const char *to)
+{
+    const char *at = strstr(SCORES, from);
+    buffer_init(out, TEST_FILE_BYTES_MAX);
+    assert_non_null(at);
+    buffer_append(out, SCORES, (size_t)(at - SCORES));
+    buffer_append_text(out, to);
+    buffer_append_text(out, at + strlen(from));
+}
+
+static void test_scores_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to;
+        int status;
+        const char *sentence_part;
+    } cases[] = {
+        {"\"unk_id\":1", "\"unk_id\":8", STATUS_UNSUPPORTED, "unk_id"},
+        {"\"unk_id\":1", "\"unk_id\":-1", STATUS_UNSUPPORTED, "unk_id"},
+        {"\"unk_id\":1,", "", STATUS_UNSUPPORTED, "unk_id"},
+        {"[\"a\",-1.5]", "[\"a\",\"-1.5\"]", STATUS_INVALID, "scores"},
+        {"[\"a\",-1.5]", "[\"a\",-1e999]", STATUS_INVALID, "scores"},
+        {"[\"a\",-1.5]", "[\"a\"]", STATUS_INVALID, "scores"},
+        {"[\"a\",-1.5]", "[]", STATUS_INVALID, "scores"},
+        {"[\"a\",-1.5]", "5", STATUS_INVALID, "scores"},
+        {"[\"a\",-1.5]", "[\"b\",-1.5]", STATUS_INVALID, "same text"},
+        {"\"model\":{", "\"model\":{\"vocab\":5,", STATUS_UNSUPPORTED, "unk_id"},
+        {CHARSMAP, "%", STATUS_INVALID, "base64"},
+        {CHARSMAP, "", STATUS_INVALID, "damaged"},
+        {CHARSMAP, CHARSMAP_SIZE, STATUS_INVALID, "damaged"},
+        {CHARSMAP, CHARSMAP_TEXTS, STATUS_INVALID, "damaged"},
+        {"\"WhitespaceSplit\"", "\"Whitespace\"", STATUS_UNSUPPORTED, "Whitespace"},
+        {"\"replacement\":\"\u2581\"", "\"split\":false,\"replacement\":\"\u2581\"", STATUS_UNSUPPORTED,
+         "Metaspace"},
+        {"\"cls\":[\"<s>\",0]", "\"cls\":[\"<s>\",9]", STATUS_UNSUPPORTED, "RobertaProcessing"},
+    };
+    struct buffer bad;
+    for (size_t i = 0; i < array_length(cases); i++) {
+        replace_in_scores(&bad, cases[i].from, cases[i].to);
+        assert_refused(bad.data, cases[i].status, cases[i].sentence_part);
+        buffer_deinit(&bad);
+    }
+}
+
+/* A rule that cannot be applied is none. */
+static void test_broken_rules(void **state)
+{
+    (void)state;
+    static const char *const charsmaps[] = {CHARSMAP_FAR, CHARSMAP_INSIDE, CHARSMAP_OUTSIDE};
+    for (size_t i = 0; i < array_length(charsmaps); i++) {
+        struct tokenizer *t = NULL;
+        struct error err = {0};
+        struct buffer file;
+        replace_in_scores(&file, CHARSMAP, charsmaps[i]);
+        buffer_append_char(&file, '\0');
+        if (open_json(file.data, &t, &err)) fail_msg("%s", err.text);
+        assert_words(t, "A", 0, (const int32_t[]){2, 1}, 2);
+        tokenizer_close(t);
+        buffer_deinit(&file);
+    }
+}
+
 static void test_json_cut_off(void **state)
 {
     (void)state;
@@ -399,10 +535,12 @@ static void test_gguf_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_refused), cmocka_unit_test(test_json_cut_off),
-        cmocka_unit_test(test_word_pieces),  cmocka_unit_test(test_word_pieces_refused),
-        cmocka_unit_test(test_config_names), cmocka_unit_test(test_gguf_byte_level),
-        cmocka_unit_test(test_gguf_scores),  cmocka_unit_test(test_gguf_refused),
+        cmocka_unit_test(test_json_refused),    cmocka_unit_test(test_json_cut_off),
+        cmocka_unit_test(test_word_pieces),     cmocka_unit_test(test_word_pieces_refused),
+        cmocka_unit_test(test_scores),          cmocka_unit_test(test_scores_refused),
+        cmocka_unit_test(test_broken_rules),    cmocka_unit_test(test_config_names),
+        cmocka_unit_test(test_gguf_byte_level), cmocka_unit_test(test_gguf_scores),
+        cmocka_unit_test(test_gguf_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,8 @@
+/* grapheme.h - extended grapheme clusters, by the rules and the table of Unicode 17, which the reference brings. Thread: any. */
+#ifndef TEXT_TOKENIZER_GRAPHEME_H
+#define TEXT_TOKENIZER_GRAPHEME_H
+
+/* Where the cluster ends that begins at p, where p < end. */
+const unsigned char *grapheme_end(const unsigned char *p, const unsigned char *end);
+
+#endif
