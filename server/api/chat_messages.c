@@ -174,12 +174,26 @@ static int check_content(const struct message *m, bool is_assistant)
 
 /* ---- earlier tool calls ---- */
 
-static int refuse_arguments(const struct message *m, const char *why)
+/* What a model wrote that is no JSON, or was cut off, comes back with the rest of the conversation: an object with its text, so
+ * that the model sees it and can do better. */
+static cJSON *wrap_arguments(const char *text)
 {
-    char path[96];
-    path_of(m, ".tool_calls", path);
-    return api_error_invalid(m->err, "invalid_value", path, "%s: the arguments of a call cannot be taken: %s",
-                             path, why);
+    cJSON *wrapped = cJSON_CreateObject();
+    if (cJSON_AddStringToObject(wrapped, "arguments", text)) return wrapped;
+    cJSON_Delete(wrapped);
+    return NULL;
+}
+
+static cJSON *parse_arguments(const char *text)
+{
+    static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 100000, .max_keys = 4096};
+    struct error why;
+    size_t n = strlen(text);
+    if (json_gate_check(text, n, &limits, &why) < 0 || nul_text_is_in(text, n)) return wrap_arguments(text);
+    cJSON *parsed = cJSON_ParseWithLength(text, n);
+    if (parsed && chat_template_keep_numbers(parsed, text, n) == 0) return parsed;
+    cJSON_Delete(parsed);
+    return NULL;
 }
 
 /* The text of arguments that came as an object. */
@@ -198,22 +212,14 @@ static int print_arguments(const struct message *m, cJSON *function, const cJSON
 /* Most templates want the arguments of a call as an object, some as text; the API has them as JSON text. */
 static int settle_arguments(const struct message *m, cJSON *function)
 {
-    static const struct json_gate_limits limits = {.max_depth = 64, .max_nodes = 100000, .max_keys = 4096};
     cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
-    struct error why;
     bool wants_text = m->server->tool_format && tool_format_wants_argument_text(m->server->tool_format);
     if (wants_text && cJSON_IsObject(arguments)) return print_arguments(m, function, arguments);
     if (wants_text || !cJSON_IsString(arguments) || !arguments->valuestring[0]) return 0;
-    size_t n = strlen(arguments->valuestring);
-    if (json_gate_check(arguments->valuestring, n, &limits, &why) < 0) return refuse_arguments(m, why.text);
-    if (nul_text_is_in(arguments->valuestring, n)) return refuse_arguments(m, "they have a text with U+0000");
-    cJSON *parsed = cJSON_ParseWithLength(arguments->valuestring, n);
-    if (!parsed || chat_template_keep_numbers(parsed, arguments->valuestring, n) ||
-        !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) {
-        cJSON_Delete(parsed);
-        return api_error_no_memory(m->err);
-    }
-    return 0;
+    cJSON *parsed = parse_arguments(arguments->valuestring);
+    if (parsed && cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) return 0;
+    cJSON_Delete(parsed);
+    return api_error_no_memory(m->err);
 }
 
 static int check_tool_calls(const struct message *m)

@@ -162,6 +162,10 @@ def test_a_round_with_a_tool(which, request):
     ({"role": "assistant", "content": [{"type": "text", "text": "Well"}, {"type": "refusal", "refusal": "I will not."}]},
      "Well\nI will not."),
     ({"role": "tool", "tool_call_id": "c", "content": None}, "<|im_start|>tool\n<|im_end|>"),
+    # What the model wrote wrongly, or was cut off, and the client sends back with the next question.
+    *[({"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {
+        "name": "ping", "arguments": text}}]}, '"arguments": {"arguments": ' + json.dumps(text))
+      for text in ('{"city": Paris}', '{"city": "Par', "x", '{"a": 1, "a": 2}')],
 ])
 def test_turns_as_clients_send_them_back(thinking, turn, shown):
     server, _ = thinking
