@@ -44,6 +44,7 @@ enum gate_function {
     GATE_GELU_TANH,     /* GELU by its approximation with tanh */
     GATE_CLAMPED_SWISH, /* gpt-oss: gate up to 7 becomes gate / (1 + e^(-1.702 gate)), up within -7 to 7 plus 1 */
     GATE_GELU,          /* GELU itself */
+    GATE_RELU_SQUARED, /* x^2 above 0, 0 below */
     GATE_FUNCTION_COUNT
 };
 
@@ -175,8 +176,10 @@ struct norm_args {
     float eps;
     int32_t hidden_size;
     /* Where the device has embed_positions: LayerNorm, (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, in the place of
-     * RMSNorm, and x itself becomes that; NULL: RMSNorm. */
-    const float *bias;
+     * RMSNorm. */
+    bool is_layer_norm;
+    bool replaces;     /* x itself becomes its LayerNorm */
+    const float *bias; /* of LayerNorm; NULL: none */
 };
 
 /* A layer's step between the QKV product and attention: shapes, which all layers share, and what is its own.
@@ -200,10 +203,10 @@ struct attention_args {
     int32_t kv_group;              /* whose block tables (step.h) */
     float scale;                   /* 1/sqrt(D) unless the model says otherwise */
     int32_t sliding_window, chunk; /* what its tokens see of those before them (mask_first_key) */
-    /* The query at place p is multiplied by 1 + temperature_scale ln(1 + floor((p + 1) / temperature_floor)); floor 0: it
-     * is not. */
+    /* The query at place p is multiplied by 1 + temperature_scale ln(1 + floor((p + temperature_offset) / temperature_floor));
+     * floor 0: it is not. The offset is 0 or 1. */
     float temperature_scale;
-    int32_t temperature_floor;
+    int32_t temperature_floor, temperature_offset;
     float softcap; /* scaled scores become softcap tanh(score / softcap); 0: they stay */
     const float
         *sinks; /* device memory [Hq]: a score that counts in each head's softmax and has no value; NULL */

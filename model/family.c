@@ -30,6 +30,18 @@ static const struct family families[] = {
     {.names = {"qwen2", "Qwen2ForCausalLM", "qwen2"}, QWEN_2}, /* Qwen2.5 too */
     {.names = {"qwen3", "Qwen3ForCausalLM", "qwen3"}, QWEN_3},
     {
+        .names = {"mistral3", "Ministral3ForCausalLM", "ministral3"},
+        .gguf_rope_style = ROPE_PAIRS,
+        .gguf_yarn_keeps_lengths = true,
+        .scales_queries = true,
+        .head_dim = 128,
+        .num_kv_heads = 8,
+        .max_position_embeddings = 262144,
+        .norm_eps = 1e-5,
+        .theta = 1e6,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
         .names = {"gemma", "GemmaForCausalLM", "gemma"},
         .gate = GATE_GELU_TANH,
         .norms_add_one = true,
@@ -151,6 +163,60 @@ static const struct family families[] = {
         .num_kv_heads = 4,
         .max_position_embeddings = 32768,
         .theta = 2e6,
+    },
+    {
+        .names = {"arcee", "ArceeForCausalLM", "arcee"},
+        .weight_changes = arcee_weights,
+        .gguf_rope_style = ROPE_PAIRS,
+        .gate = GATE_RELU_SQUARED,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"nemotron", "NemotronForCausalLM", "nemotron"}, /* Minitron */
+        .weight_changes = nemotron_weights,
+        .has_layer_norm = true,
+        .norms_add_one = true,
+        .gate = GATE_RELU_SQUARED,
+        .partial_rotary = true,
+        .rotary_part = 0.5,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {"starcoder2", "Starcoder2ForCausalLM", "starcoder2"},
+        .weight_changes = starcoder2_weights,
+        .has_layer_norm = true,
+        .gate = GATE_GELU_TANH,
+        .is_tied = true,
+        .num_kv_heads = 2,
+        .max_position_embeddings = 4096,
+        .norm_eps = 1e-5,
+        .window = WINDOW_IF_GIVEN,
+    },
+    {
+        .names = {"stablelm", "StableLmForCausalLM", "stablelm"},
+        .weight_changes = stablelm_weights,
+        .has_layer_norm = true,
+        .partial_rotary = true,
+        .rotary_part = 0.25,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .norm_eps = 1e-5,
+    },
+#define COHERE                                                                                               \
+    .weight_changes = cohere_weights, .hf_rope_style = ROPE_PAIRS, .gguf_rope_style = ROPE_PAIRS,            \
+    .has_layer_norm = true, .is_parallel = true, .has_logit_scale = true, .is_tied = true,                   \
+    .kv_heads_may_be_missing = true, .max_position_embeddings = 8192, .norm_eps = 1e-5
+    {.names = {"command-r", "CohereForCausalLM", "cohere"}, COHERE},
+    {
+        .names = {"cohere2", "Cohere2ForCausalLM", "cohere2"},
+        COHERE,
+        .full_layer_period = 4,
+        .only_windows_rotate = true,
+        .window = WINDOW_DEFAULT_4096,
     },
     {
         .names = {NULL, "MixtralForCausalLM", "mixtral"}, /* as GGUF it is a llama */
@@ -325,7 +391,10 @@ static const struct family families[] = {
     },
     /* with images, and a text model that is one of the others: Pixtral; Mistral Small 3.1 and on, Ministral */
     {.names = {NULL, "LlavaForConditionalGeneration", "llava"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "LlavaNextForConditionalGeneration", "llava_next"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "Mistral3ForConditionalGeneration", "mistral3"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "InternVLForConditionalGeneration", "internvl"}, TEXT_OF_ITS_OWN},
+    {.names = {NULL, "AyaVisionForConditionalGeneration", "aya_vision"}, TEXT_OF_ITS_OWN},
     {
         .names = {"bert", "BertModel", "bert"}, /* BGE, E5, GTE, MiniLM */
         .is_encoder = true,
@@ -343,7 +412,6 @@ static const struct family families[] = {
 static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
-    {{"command-r", "CohereForCausalLM", "cohere"}, "attention and MLP side by side"},
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
     {{NULL, "XLMRobertaModel", "xlm-roberta"}, "a tokenizer of the unigram kind"},
@@ -383,8 +451,8 @@ static struct name_list supported_names(enum family_namespace where)
                                : i + 1 < num ? ", "
                                              : " and ",
                                names[i]);
-    if (i < num) at += (size_t)snprintf(list.text + at, sizeof list.text - at, " and %zu more", num - i);
-    assert_debug(at < sizeof list.text);
+    assert_debug(at + ROOM / 2 < sizeof list.text);
+    if (i < num) snprintf(list.text + at, sizeof list.text - at, " and %zu more", num - i);
     return list;
 }
 

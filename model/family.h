@@ -66,6 +66,10 @@ struct family {
         delta_rates_by_k_head; /* projections of a layer with a state, or b and a, come by heads of k */
     bool has_chunks;           /* attention_chunk_size, of layers that rotate unless layer_types says which */
     bool has_temperature; /* of layers that do not rotate: attn_temperature_tuning, attn_scale, floor_scale */
+    bool scales_queries;  /* of all layers, by a temperature that begins at the rotation's original length */
+    bool has_layer_norm;  /* in the place of RMSNorm */
+    bool is_parallel;     /* attention and MLP have one norm, and side by side one input */
+    bool has_logit_scale; /* logits are multiplied by logit_scale */
     bool has_harmony_tokens; /* <|return|> and <|call|> end a turn, <|end|> does not */
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
@@ -95,7 +99,7 @@ struct family {
     enum window_rule window;
     /* where a GGUF file always is */
     bool gguf_router_normalizes; /* where it has no key for it */
-    bool gguf_yarn_keeps_fractions;
+    bool gguf_yarn_keeps_fractions, gguf_yarn_keeps_lengths;
     int32_t
         gguf_head_scalar_layers; /* the query scalar of the model of so many layers is H / Hq, not D; 0: of none */
 };

@@ -6,6 +6,7 @@
 struct tail {
     enum row_set rows;
     void *residual, *attended;
+    void *normed; /* what attention has got, where the MLP gets it, too; else room */
 };
 
 /* In the last layer nothing but logits comes of it, so it is computed where they are asked for. In a decode
@@ -14,13 +15,16 @@ static struct tail last_tail(const struct model *m, const struct batch *b, const
 {
     struct device *d = m->device;
     const struct model_config *c = &m->config;
-    struct tail tail = {ROWS_TOKENS, m->residual, m->attended};
+    struct tail tail = {ROWS_TOKENS, m->residual, m->attended, m->normed};
     assert_debug(step->num_logits > 0 && step->num_logits <= step->num_tokens);
     if (step->num_logits == step->num_tokens) return tail;
-    tail = (struct tail){ROWS_LOGITS, m->logit_residual, m->qkv}; /* attention was the last to read qkv */
+    /* attention was the last to read qkv, and nothing is in logit_rows yet */
+    tail = (struct tail){ROWS_LOGITS, m->logit_residual, m->qkv, m->logit_rows};
     d->ops->pick_logit_rows(d, b, tail.residual, m->residual, (size_t)c->hidden_size * (size_t)d->res_bytes);
     d->ops->pick_logit_rows(d, b, tail.attended, m->attended,
                             (size_t)m->layers[c->num_layers - 1].mixed_width * (size_t)d->act_bytes);
+    if (c->family->is_parallel)
+        d->ops->pick_logit_rows(d, b, tail.normed, m->normed, (size_t)c->hidden_size * (size_t)d->act_bytes);
     return tail;
 }
 
@@ -55,7 +59,8 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
     struct device *d = m->device;
     const struct kernel_table *k = d->ops;
     const int32_t last = m->config.num_layers - 1;
-    struct tail t = {ROWS_TOKENS, m->residual, m->attended};
+    const bool is_parallel = m->config.family->is_parallel;
+    struct tail t = {ROWS_TOKENS, m->residual, m->attended, m->normed};
 
     k->embed(d, b, m->residual, m->embedding, m->embedding_scale);
     if (m->positions) k->embed_positions(d, b, m->residual, m->positions);
@@ -67,13 +72,14 @@ void forward(const struct model *m, const struct batch *b, const struct step *st
         mix_tokens(m, b, layer, i < last || step->num_logits > 0);
         if (i == last && step->num_logits == 0) return; /* prompt chunks that end before the prompt does */
         if (i == last) t = last_tail(m, b, step);
+        if (is_parallel) k->linear_gated(d, b, t.rows, m->mlp, t.normed, layer->gate_up);
         k->linear(d, b, t.rows, m->delta, t.attended, layer->o);
-        k->rms_norm(d, b, t.rows, m->normed, t.residual, m->delta, &layer->mlp_norm);
+        k->rms_norm(d, b, t.rows, t.normed, t.residual, m->delta, &layer->mlp_norm);
         if (layer->moe) {
-            k->moe(d, b, t.rows, m->delta, m->normed, layer->moe);
+            k->moe(d, b, t.rows, m->delta, t.normed, layer->moe);
             continue;
         }
-        k->linear_gated(d, b, t.rows, m->mlp, m->normed, layer->gate_up);
+        if (!is_parallel) k->linear_gated(d, b, t.rows, m->mlp, t.normed, layer->gate_up);
         k->linear(d, b, t.rows, m->delta, m->mlp, layer->down);
     }
     k->rms_norm(d, b, t.rows, m->logit_rows, t.residual, m->delta, &m->output_norm);

@@ -112,7 +112,8 @@ static int check_unsupported(struct keys *k, const struct family *family)
         {"attention.scale", family->has_multipliers},
         {"residual_scale", family->has_multipliers},
         {"embedding_scale", family->has_multipliers},
-        {"logit_scale", family->has_multipliers},
+        {"logit_scale", family->has_multipliers || family->has_logit_scale},
+        {"attention.temperature_scale", family->scales_queries},
         {"rope.scaling.yarn_log_multiplier", family->latent_attention},
         {"expert_group_count", family->latent_attention},
     };
@@ -184,8 +185,9 @@ static int read_shape(struct keys *k, struct model_config *c)
     c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
     c->num_kv_heads = int_of_all_layers(k, "attention.head_count_kv", c->num_heads);
     c->max_position_embeddings = required_int(k, "context_length");
-    const char *eps_key =
-        c->family->is_encoder ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    const char *eps_key = c->family->is_encoder || c->family->has_layer_norm
+                              ? "attention.layer_norm_epsilon"
+                              : "attention.layer_norm_rms_epsilon";
     if (!find_real(k, eps_key, &eps))
         return fail(k, STATUS_INVALID, "the key %s is missing", key_name(k, eps_key).text);
     c->rms_norm_eps = (float)eps;
@@ -215,7 +217,7 @@ static void read_multipliers(struct keys *k, struct model_config *c)
     read_multiplier(k, "embedding_scale", &c->embedding_scale);
     read_multiplier(k, "residual_scale", &c->residual_scale);
     read_multiplier(k, "logit_scale", &logit_divisor);
-    c->logit_scale = 1 / logit_divisor;
+    c->logit_scale = family->has_logit_scale ? logit_divisor : 1 / logit_divisor;
     if (family->has_softcaps) {
         c->attention_softcap = 50;
         c->logit_softcap = 30;
@@ -402,7 +404,8 @@ static int read_yarn(struct keys *k, const struct model_config *c, struct rope_c
     const double stretch = rope->factor > 1 ? log(rope->factor) : 0;
     if (c->latent.rank > 0 && find_real(k, "rope.scaling.yarn_log_multiplier", &log_multiplier))
         rope->score_factor = pow(1 + log_multiplier * stretch, 2);
-    if (c->latent.rank == 0) /* GGUF's factor comes on top of yarn's own */
+    if (c->latent.rank == 0 &&
+        !c->family->gguf_yarn_keeps_lengths) /* GGUF's factor comes on top of yarn's own */
         rope->attention_factor *= 0.1 * stretch + 1;
     return STATUS_OK;
 }
@@ -441,6 +444,21 @@ static void read_window_rope(struct keys *k, struct model_config *c)
     find_real(k, "rope.freq_base_swa", &c->window_rope.theta);
 }
 
+/* Of all layers. */
+static int read_query_scaling(struct keys *k, struct model_config *c)
+{
+    double scale = 0;
+    int64_t floor = 0;
+    if (!find_real(k, "attention.temperature_scale", &scale) || scale == 0) return k->status;
+    find_int(k, "rope.scaling.original_context_length", &floor);
+    if (floor < 1 || floor > INT32_MAX)
+        return fail(k, STATUS_INVALID, "the key %s is impossible",
+                    key_name(k, "rope.scaling.original_context_length").text);
+    c->temperature_scale = (float)scale;
+    c->temperature_floor = (int32_t)floor;
+    return k->status;
+}
+
 static int read_rope(struct keys *k, struct model_config *c)
 {
     struct rope_config *rope = &c->rope;
@@ -459,7 +477,9 @@ static int read_rope(struct keys *k, struct model_config *c)
     read_window_rope(k, c);
     if (gguf_find_tensor(k->gguf, "rope_factors_long.weight").data) return read_longrope(k, c, rope);
     int status = read_rope_type(k, rope);
-    return !status && rope->type == ROPE_YARN ? read_yarn(k, c, rope) : status;
+    if (!status && rope->type == ROPE_YARN) status = read_yarn(k, c, rope);
+    if (!status && c->family->scales_queries) status = read_query_scaling(k, c);
+    return status;
 }
 
 /* ---- tokens that end a turn ---- */
@@ -513,6 +533,8 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     if (!status) status = read_rope(&k, config);
     if (status) return status;
     snprintf(config->architecture, sizeof config->architecture, "%s", k.architecture);
+    if (config->family->has_layer_norm && gguf_find_tensor(g, "blk.0.attn_q_norm.weight").data)
+        return fail(&k, STATUS_UNSUPPORTED, "LayerNorm of q and k is not supported");
     config->qkv_bias = config->family->qkv_bias;
     read_multipliers(&k, config);
     if (config->latent.rank > 0) config->attention_scale *= (float)config->rope.score_factor;

@@ -48,11 +48,13 @@ static int check_activation(struct json_reader *r, const struct family *family)
                                                                                [GATE_GELU_TANH] =
                                                                                    "gelu_pytorch_tanh",
                                                                                [GATE_CLAMPED_SWISH] = "silu",
-                                                                               [GATE_GELU] = "gelu"};
+                                                                               [GATE_GELU] = "gelu",
+                                                                               [GATE_RELU_SQUARED] = "relu2"};
     for (size_t i = 0; i < array_length(keys); i++) {
         const char *own = names[family->gate], *act = json_text(r, keys[i], own);
-        if (!strcmp(act, "swish")) act = "silu";                      /* one function, two names */
-        if (!strcmp(act, "gelu") && family->norms_add_one) act = own; /* as Gemma's first files say */
+        if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */
+        if (!strcmp(act, "gelu") && family->gate == GATE_GELU_TANH && family->norms_add_one)
+            act = own; /* as Gemma's first files say */
         if (strcmp(act, own) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s \"%s\" is not supported; \"%s\" is", r->path,
                              keys[i], printable_from(act, strlen(act)).text, own);
@@ -71,6 +73,7 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
                              *const must_be_false[] = {"mlp_bias", "use_bias", "use_bidirectional_attention",
                                                        "is_decoder", "add_cross_attention"};
+    const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
     for (size_t i = begin; i < end; i++)
@@ -78,7 +81,7 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
     for (size_t i = 0; i < array_length(must_be_false); i++)
-        if (json_bool(r, must_be_false[i], false))
+        if (json_bool(r, must_be_false[i], false) && !(has_biases && !strcmp(must_be_false[i], "use_bias")))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_false[i]);
     return check_activation(r, family);
@@ -136,6 +139,23 @@ static int read_encoder(struct json_reader *r, struct model_config *c)
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: position_embedding_type \"%s\" is not supported; \"absolute\" is", r->path,
                      printable_from(positions, strlen(positions)).text);
+}
+
+/* What decoders with LayerNorm may have beside. */
+static int read_layer_norm(struct json_reader *r, struct model_config *c)
+{
+    static const char *const names_of_eps[] = {"layer_norm_eps", "norm_epsilon", "norm_eps"},
+                             *const must_be_false[] = {"use_qk_norm", "qk_layernorm",
+                                                       "use_parallel_residual"};
+    if (!c->family->has_layer_norm) return r->status;
+    c->rms_norm_eps = (float)c->family->norm_eps;
+    for (size_t i = 0; i < array_length(names_of_eps); i++)
+        c->rms_norm_eps = (float)json_real(r, names_of_eps[i], (double)c->rms_norm_eps, 0, 1);
+    for (size_t i = 0; i < array_length(must_be_false); i++)
+        if (json_bool(r, must_be_false[i], false))
+            return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
+                             must_be_false[i]);
+    return r->status;
 }
 
 /* In the place of K/V heads. */
@@ -264,6 +284,7 @@ static void read_multipliers(struct json_reader *r, struct model_config *c)
         c->attention_softcap = read_softcap(r, "attn_logit_softcapping", 50);
         c->logit_softcap = read_softcap(r, "final_logit_softcapping", 30);
     }
+    if (family->has_logit_scale) c->logit_scale = (float)json_real(r, "logit_scale", 0.0625, 1e-9, 1e9);
     if (!family->has_multipliers) return;
     c->attention_scale = (float)json_real(r, "attention_multiplier", 1, 1e-9, 1e9);
     c->embedding_scale = (float)json_real(r, "embedding_multiplier", 1, 1e-9, 1e9);
@@ -590,6 +611,21 @@ static int read_window_rope(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* Of all layers, among the rotation's fields. */
+static int read_query_scaling(struct json_reader *r, struct model_config *c)
+{
+    struct json_reader inner = *r;
+    bool has_types;
+    if (!c->family->scales_queries) return STATUS_OK;
+    inner.object = rope_object(r, "full_attention", &has_types);
+    c->temperature_scale = (float)json_real(&inner, "llama_4_scaling_beta", 0, -1e6, 1e6);
+    if (c->temperature_scale == 0) return inner.status;
+    c->temperature_floor = c->rope.original_max_position;
+    if (c->temperature_floor > 0) return inner.status;
+    return error_set(r->err, STATUS_INVALID,
+                     "%s: llama_4_scaling_beta is given without original_max_position_embeddings", r->path);
+}
+
 static int read_rope(struct json_reader *r, struct model_config *c)
 {
     bool all_windowed = c->sliding_window && c->family->window_theta == 0;
@@ -599,6 +635,7 @@ static int read_rope(struct json_reader *r, struct model_config *c)
         return error_set(
             r->err, STATUS_UNSUPPORTED,
             "%s: a norm behind a rotation that changes lengths (yarn, longrope) is not supported", r->path);
+    if (!status) status = read_query_scaling(r, c);
     return status || c->family->window_theta == 0 ? status : read_window_rope(r, c);
 }
 
@@ -651,6 +688,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     read_multipliers(r, c);
     if (r->status) return r->status;
     status = read_encoder(r, c);
+    if (!status) status = read_layer_norm(r, c);
     if (!status) status = read_latent(r, c);
     if (status) return status;
     model_config_take_family(c);

@@ -85,11 +85,12 @@ static const float *create_norm(struct builder *b, enum weight_role role, int32_
     return create_vector(b, role, layer, b->m->config.norm_offset, scale);
 }
 
-/* Of an encoder, whose norms are of sums. */
-static void create_layer_norm(struct builder *b, enum weight_role role, int32_t layer, struct norm_args *norm)
+/* LayerNorm, whose bias has the next role. */
+static void create_layer_norm(struct builder *b, enum weight_role role, int32_t layer, float scale,
+                              struct norm_args *norm)
 {
-    norm->weight = create_vector(b, role, layer, 0, 1);
-    norm->bias = create_vector(b, (enum weight_role)(role + 1), layer, 0, 1);
+    norm->weight = create_norm(b, role, layer, scale);
+    norm->bias = create_vector(b, (enum weight_role)(role + 1), layer, 0, scale);
 }
 
 /* A norm without a weight is a norm of ones. Behind a rotation it gives what it gives before: lengths stay. */
@@ -190,6 +191,11 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
     add_part(b, &desc, WEIGHT_GATE, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
+}
+
+static bool has_gate(const struct model_config *c)
+{
+    return weight_line(c->family->weight_changes, WEIGHT_GATE)->presence != PRESENT_NEVER;
 }
 
 static struct linear *create_up(struct builder *b, int32_t layer)
@@ -361,9 +367,14 @@ static void create_norms(struct builder *b, int32_t i)
     struct layer *layer = &m->layers[i];
     struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
     if (m->config.family->is_encoder) {
-        if (i == 0) create_layer_norm(b, WEIGHT_EMBEDDING_NORM, 0, &layer->attention_norm);
-        create_layer_norm(b, WEIGHT_ATTENTION_POST_NORM, i, &layer->mlp_norm);
-        create_layer_norm(b, WEIGHT_MLP_POST_NORM, i, next);
+        if (i == 0) create_layer_norm(b, WEIGHT_EMBEDDING_NORM, 0, 1, &layer->attention_norm);
+        create_layer_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1, &layer->mlp_norm);
+        create_layer_norm(b, WEIGHT_MLP_POST_NORM, i, 1, next);
+        return;
+    }
+    if (m->config.family->has_layer_norm) {
+        create_layer_norm(b, WEIGHT_ATTENTION_NORM, i, 1, &layer->attention_norm);
+        create_layer_norm(b, WEIGHT_MLP_NORM, i, 1, &layer->mlp_norm);
         return;
     }
     layer->attention_norm.weight = create_norm(b, WEIGHT_ATTENTION_NORM, i, 1);
@@ -385,7 +396,7 @@ static void create_layer(struct builder *b, int32_t i)
         layer->moe = create_moe(b, i);
         return;
     }
-    layer->gate_up = m->config.family->is_encoder ? create_up(b, i) : create_gate_up(b, i);
+    layer->gate_up = has_gate(&m->config) ? create_gate_up(b, i) : create_up(b, i);
     layer->down = create_down(b, i);
 }
 
@@ -511,12 +522,21 @@ static void create_activations(struct builder *b)
 /* Without weights yet. */
 static struct norm_args norm_args(const struct model_config *c)
 {
-    return (struct norm_args){
-        .delta_scale = c->residual_scale, .eps = c->rms_norm_eps, .hidden_size = c->hidden_size};
+    return (struct norm_args){.delta_scale = c->residual_scale,
+                              .eps = c->rms_norm_eps,
+                              .hidden_size = c->hidden_size,
+                              .is_layer_norm = c->family->is_encoder || c->family->has_layer_norm,
+                              .replaces = c->family->is_encoder};
 }
 
-static void describe_layer(const struct model_config *c, const struct kv_layout *layout, int32_t i,
-                           struct layer *layer)
+/* Where no sequence is so long that queries would be multiplied by anything but 1, there is none. */
+static int32_t temperature_floor(const struct layer_config *layer, int32_t max_model_len)
+{
+    return layer->temperature_floor > max_model_len ? 0 : layer->temperature_floor;
+}
+
+static void describe_layer(const struct model_config *c, const struct kv_layout *layout,
+                           int32_t max_model_len, int32_t i, struct layer *layer)
 {
     const struct kv_place place = kv_layout_place(layout, c, i);
     const struct layer_config config = model_config_layer(c, i);
@@ -533,7 +553,8 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
                                                .chunk = config.is_chunk ? config.sliding_window : 0,
                                                .temperature_scale = c->temperature_scale,
-                                               .temperature_floor = config.temperature_floor,
+                                               .temperature_floor = temperature_floor(&config, max_model_len),
+                                               .temperature_offset = c->family->scales_queries ? 0 : 1,
                                                .softcap = c->attention_softcap};
     layer->rope = (struct rope_args){.num_heads = c->num_heads,
                                      .num_kv_heads = c->num_kv_heads,
@@ -563,14 +584,23 @@ static void prepare_device(struct builder *b)
 }
 
 /* Before anything is made for one: what a device without one would leave out is in several operations. */
-static void check_encoder(struct builder *b)
+static void check_parts(struct builder *b)
 {
     struct device *d = b->m->device;
-    if (!b->m->config.family->is_encoder || (d->ops->embed_positions && d->takes_masks)) return;
-    b->status = error_set(b->err, STATUS_UNSUPPORTED,
-                          "the device %s has no LayerNorm, no learned positions and no attention to both "
-                          "sides: a %s is computed on the CPU (--device cpu)",
-                          d->name, family_name(b->m->config.family));
+    const struct model_config *c = &b->m->config;
+    if (d->ops->embed_positions && d->takes_masks) return;
+    if (!c->family->is_encoder && !c->family->has_layer_norm && has_gate(c)) return;
+    if (!c->family->is_encoder)
+        b->status =
+            error_set(b->err, STATUS_UNSUPPORTED,
+                      "the device %s has no LayerNorm and no MLP without a gate: a %s is computed on the "
+                      "CPU (--device cpu)",
+                      d->name, family_name(c->family));
+    else
+        b->status = error_set(b->err, STATUS_UNSUPPORTED,
+                              "the device %s has no LayerNorm, no learned positions and no attention to both "
+                              "sides: a %s is computed on the CPU (--device cpu)",
+                              d->name, family_name(b->m->config.family));
 }
 
 static void create_weights(struct builder *b)
@@ -589,7 +619,7 @@ static void create_weights(struct builder *b)
     if (m->config.family->is_encoder)
         m->positions = create_positions(b);
     else
-        m->output_norm.weight = create_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale);
+        create_layer_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale, &m->output_norm);
     if (!b->status) b->status = m->device->ops->weights_done(m->device, b->err);
     if (!b->status && b->all_copied) model_files_drop_weights(b->files);
 }
@@ -612,7 +642,8 @@ int model_create(struct device *device, const struct model_files *files, const s
     m->kv_layout = limits->num_kv_groups > 1 ? kv_layout_of(c, INT32_MAX) : kv_layout_single(c);
     m->embedding_scale = c->embedding_scale;
     m->output_norm = norm_args(c);
-    for (int32_t i = 0; i < c->num_layers; i++) describe_layer(&m->config, &m->kv_layout, i, &m->layers[i]);
+    for (int32_t i = 0; i < c->num_layers; i++)
+        describe_layer(&m->config, &m->kv_layout, limits->max_model_len, i, &m->layers[i]);
     struct builder b = {.m = m,
                         .files = files,
                         .limits = limits,
@@ -620,7 +651,7 @@ int model_create(struct device *device, const struct model_files *files, const s
                         .progress_context = context,
                         .err = err,
                         .all_copied = true};
-    check_encoder(&b);
+    check_parts(&b);
     if (!b.status) prepare_device(&b);
     create_activations(&b);
     if (!b.status) create_weights(&b);

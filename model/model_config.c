@@ -22,14 +22,16 @@ struct layer_config model_config_layer(const struct model_config *c, int32_t lay
     assert_always(layer >= 0 && layer < c->num_layers);
     bool windowed = bit_set_has(c->windowed_layers, (size_t)layer),
          rotated = !bit_set_has(c->unrotated_layers, (size_t)layer);
-    return (struct layer_config){.sliding_window = windowed ? c->sliding_window : 0,
-                                 .is_chunk = windowed && c->windows_are_chunks,
-                                 .attention_scale = c->attention_scale,
-                                 .temperature_floor = rotated ? 0 : c->temperature_floor,
-                                 .qk_norm = c->qk_norm && (rotated || !c->family->qk_norm_of_ones),
-                                 .rope = !rotated                                    ? NULL
-                                         : windowed && c->window_rope.rotary_dim > 0 ? &c->window_rope
-                                                                                     : &c->rope};
+    return (struct layer_config){
+        .sliding_window = windowed ? c->sliding_window : 0,
+        .is_chunk = windowed && c->windows_are_chunks,
+        .attention_scale = c->attention_scale,
+        .temperature_floor =
+            c->temperature_floor == 0 || (rotated && !c->family->scales_queries) ? 0 : c->temperature_floor,
+        .qk_norm = c->qk_norm && (rotated || !c->family->qk_norm_of_ones),
+        .rope = !rotated                                    ? NULL
+                : windowed && c->window_rope.rotary_dim > 0 ? &c->window_rope
+                                                            : &c->rope};
 }
 
 void model_config_init(struct model_config *c)

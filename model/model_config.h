@@ -45,7 +45,8 @@ struct model_config {
     enum router_scores router_scores;
     bool router_normalizes, has_router_bias;
     float router_scale;
-    float temperature_scale; /* of queries in layers that do not rotate (attention_args) */
+    float
+        temperature_scale; /* of queries, in layers that do not rotate unless the family scales all (attention_args) */
     int32_t temperature_floor;
     int32_t sliding_window;  /* of windowed_layers; 0: none */
     bool windows_are_chunks; /* they do not slide, but begin at multiples of their size */

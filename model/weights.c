@@ -7,6 +7,9 @@
 static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN,
                                 PRESENT_ALWAYS},
+    [WEIGHT_OUTPUT_NORM_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_ATTENTION_NORM_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_MLP_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS},
     [WEIGHT_LM_HEAD] = {"output.weight", "lm_head.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_IF_NOT_TIED},
     [WEIGHT_ROPE_DIVISORS] = {"rope_freqs.weight", NULL, DIM_1, DIM_ROTATIONS, PRESENT_MAYBE},
@@ -104,6 +107,11 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     {WEIGHT_SHARED_GATE, {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
     {WEIGHT_SHARED_UP, {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
     {WEIGHT_SHARED_DOWN, {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", DIM_HIDDEN, DIM_SHARED, PRESENT_IF_SHARED}}
+#define NORM_BIASES \
+    {WEIGHT_OUTPUT_NORM_BIAS, {"output_norm.bias", "norm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_ATTENTION_NORM_BIAS, {"attn_norm.bias", "input_layernorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_MLP_NORM_BIAS, {"ffn_norm.bias", "post_attention_layernorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+#define NO_GATE {WEIGHT_GATE, {.presence = PRESENT_NEVER}}
 #define MLP_NORM_OF_OTHER_NAME \
     {WEIGHT_MLP_NORM, {"post_attention_norm.weight", "post_attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
 /* clang-format on */
@@ -372,6 +380,38 @@ const struct weight_change latent_weights[] = {
     {WEIGHT_LATENT_K_B, {"attn_k_b.weight", NULL, DIM_LATENT_RANKS, DIM_LATENT_PLAIN, PRESENT_IF_SPLIT}},
     {WEIGHT_LATENT_V_B, {"attn_v_b.weight", NULL, DIM_LATENT_VALUES, DIM_LATENT_RANK, PRESENT_IF_SPLIT}},
     SHARED_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change arcee_weights[] = {
+    NO_GATE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change starcoder2_weights[] = {
+    NORM_BIASES,
+    NO_GATE,
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.c_fc.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP_BIAS, {"ffn_up.bias", "mlp.c_fc.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.c_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "mlp.c_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change nemotron_weights[] = {
+    NORM_BIASES,
+    NO_GATE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change stablelm_weights[] = {
+    NORM_BIASES,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* One norm for attention and MLP. */
+const struct weight_change cohere_weights[] = {
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

@@ -13,8 +13,9 @@ struct model_config;
 enum weight_role {
     WEIGHT_TOKEN_EMBEDDING, /* [V][H] */
     WEIGHT_OUTPUT_NORM,     /* [1][H] */
-    WEIGHT_LM_HEAD,         /* [V][H]; the embedding's view when tied */
-    WEIGHT_ROPE_DIVISORS,   /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
+    WEIGHT_OUTPUT_NORM_BIAS,
+    WEIGHT_LM_HEAD,       /* [V][H]; the embedding's view when tied */
+    WEIGHT_ROPE_DIVISORS, /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
     /* of encoders; P positions, Y types */
     WEIGHT_POSITION_EMBEDDING,  /* [P][H] */
     WEIGHT_TYPE_EMBEDDING,      /* [Y][H] */
@@ -22,11 +23,12 @@ enum weight_role {
     WEIGHT_EMBEDDING_NORM_BIAS, /* [1][H] */
     /* per layer */
     WEIGHT_ATTENTION_NORM, /* [1][H] */
-    WEIGHT_Q,              /* [Q][H], or [2 Q][H] with a gate behind each head */
-    WEIGHT_K,              /* [KV][H] */
-    WEIGHT_V,              /* [KV][H] */
-    WEIGHT_O,              /* [H][Q] */
-    WEIGHT_Q_BIAS,         /* biases: [1][rows]; data NULL when absent */
+    WEIGHT_ATTENTION_NORM_BIAS,
+    WEIGHT_Q,      /* [Q][H], or [2 Q][H] with a gate behind each head */
+    WEIGHT_K,      /* [KV][H] */
+    WEIGHT_V,      /* [KV][H] */
+    WEIGHT_O,      /* [H][Q] */
+    WEIGHT_Q_BIAS, /* biases: [1][rows]; data NULL when absent */
     WEIGHT_K_BIAS,
     WEIGHT_V_BIAS,
     WEIGHT_O_BIAS,
@@ -57,9 +59,10 @@ enum weight_role {
     WEIGHT_DELTA_NORM,        /* [1][Dv] */
     WEIGHT_DELTA_OUT,         /* [H][U] */
     WEIGHT_MLP_NORM,          /* [1][H] */
-    WEIGHT_GATE,              /* [I][H] */
-    WEIGHT_UP,                /* [I][H] */
-    WEIGHT_DOWN,              /* [H][I] */
+    WEIGHT_MLP_NORM_BIAS,
+    WEIGHT_GATE, /* [I][H] */
+    WEIGHT_UP,   /* [I][H] */
+    WEIGHT_DOWN, /* [H][I] */
     WEIGHT_UP_BIAS,
     WEIGHT_DOWN_BIAS,
     WEIGHT_MLP_POST_NORM, /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
@@ -156,7 +159,8 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     glm_weights[], gpt_oss_weights[], qwen3_next_weights[], qwen3_next_gguf_weights[], qwen3_5_weights[],
     qwen3_5_stacked_weights[], stacked_weights[], llama4_weights[], latent_weights[], bert_weights[],
     exaone4_weights[], olmoe_weights[], minimax_weights[], granite_moe_weights[], dots_weights[],
-    seed_oss_weights[], ernie_moe_weights[], glm4_weights[];
+    seed_oss_weights[], ernie_moe_weights[], glm4_weights[], arcee_weights[], starcoder2_weights[],
+    nemotron_weights[], stablelm_weights[], cohere_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -78,7 +78,7 @@ static float score_scale(const struct attention_args *a, int32_t place)
 {
     float scale = a->scale * log2_e;
     if (a->temperature_floor <= 0) return scale;
-    int32_t steps = (place + 1) / a->temperature_floor;
+    int32_t steps = (place + a->temperature_offset) / a->temperature_floor;
     return scale * (1 + a->temperature_scale * log1pf((float)steps));
 }
 

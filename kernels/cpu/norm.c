@@ -41,14 +41,16 @@ void norm_row(float *out, const float *x, const float *weight, float eps, int32_
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * inverse * weight[i];
 }
 
-/* LayerNorm, of x into out and into x. */
+/* LayerNorm, of x into out, or into x too. */
 static void layer_norm_row(float *out, float *x, const struct norm_args *a)
 {
     const int32_t n = a->hidden_size;
     const float mean = sum_of(x, n) / (float)n;
     for (int32_t i = 0; i < n; i++) out[i] = x[i] - mean;
     const float inverse = 1.0f / sqrtf(sum_of_squares(out, n) / (float)n + a->eps);
-    for (int32_t i = 0; i < n; i++) x[i] = out[i] = out[i] * inverse * a->weight[i] + a->bias[i];
+    for (int32_t i = 0; i < n; i++) out[i] = out[i] * inverse * a->weight[i];
+    for (int32_t i = 0; i < n && a->bias; i++) out[i] += a->bias[i];
+    if (a->replaces) memcpy(x, out, (size_t)n * sizeof *x);
 }
 
 struct norm_task {
@@ -79,12 +81,12 @@ static void norm_rows(void *context, int thread_idx, int num_threads)
     for (int64_t row = begin; row < end; row++) {
         float *out = t->out + row * a->hidden_size, *x = t->x + row * a->hidden_size;
         if (t->delta) add_delta(out, x, t->delta + row * a->hidden_size, a);
-        if (a->bias)
-            layer_norm_row(out, x, a);
-        else if (a->weight)
-            norm_row(out, x, a->weight, a->eps, a->hidden_size);
-        else
+        if (!a->weight)
             memcpy(out, x, (size_t)a->hidden_size * sizeof *out);
+        else if (a->is_layer_norm)
+            layer_norm_row(out, x, a);
+        else
+            norm_row(out, x, a->weight, a->eps, a->hidden_size);
     }
 }
 

@@ -663,6 +663,90 @@ CASES |= {
         ),
     ),
 }
+LAYER_NORM_KEYS = {"attention.layer_norm_epsilon": 1e-5}
+COHERE = {"num_hidden_layers": 3, "hidden_size": 256, "layer_norm_eps": 1e-5, "logit_scale": 0.25, "tie_word_embeddings": True, "rope_theta": 10000.0}
+CASES |= {
+    "ministral 3": (
+        {
+            "architectures": ["Ministral3ForCausalLM"],
+            "model_type": "ministral3",
+            "num_hidden_layers": 2,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e6,
+                "factor": 8.0,
+                "original_max_position_embeddings": 40,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.4,
+            },
+        },
+        (
+            "mistral3",
+            {
+                "rope.freq_base": 1e6,
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 8.0,
+                "rope.scaling.original_context_length": 40,
+                "rope.scaling.yarn_log_multiplier": 1.0,
+                "attention.temperature_scale": 0.4,
+            },
+        ),
+    ),
+    "arcee": ({"architectures": ["ArceeForCausalLM"], "model_type": "arcee", "num_hidden_layers": 2, "hidden_act": "relu2", "rope_theta": 10000.0}, ("arcee", {})),
+    "nemotron": (
+        {
+            "architectures": ["NemotronForCausalLM"],
+            "model_type": "nemotron",
+            "num_hidden_layers": 2,
+            "hidden_act": "relu2",
+            "norm_eps": 1e-5,
+            "partial_rotary_factor": 0.5,
+            "rope_theta": 10000.0,
+        },
+        ("nemotron", {**LAYER_NORM_KEYS, "rope.dimension_count": 32}),
+    ),
+    "starcoder2": (
+        {
+            "architectures": ["Starcoder2ForCausalLM"],
+            "model_type": "starcoder2",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "hidden_act": "gelu_pytorch_tanh",
+            "norm_epsilon": 1e-5,
+            "use_bias": True,
+            "sliding_window": 100,
+            "rope_theta": 100000.0,
+        },
+        ("starcoder2", {**LAYER_NORM_KEYS, "attention.sliding_window": 100, "rope.freq_base": 100000.0}),
+    ),
+    "stablelm": (
+        {
+            "architectures": ["StableLmForCausalLM"],
+            "model_type": "stablelm",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "layer_norm_eps": 1e-5,
+            "use_qkv_bias": True,
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 10000.0,
+        },
+        ("stablelm", {**LAYER_NORM_KEYS, "rope.dimension_count": 16}),
+    ),
+    "cohere": ({"architectures": ["CohereForCausalLM"], "model_type": "cohere", **COHERE}, ("command-r", {**LAYER_NORM_KEYS, "logit_scale": 0.25})),
+    "cohere 2": (
+        {
+            "architectures": ["Cohere2ForCausalLM"],
+            "model_type": "cohere2",
+            **COHERE,
+            "sliding_window": 37,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        },
+        ("cohere2", {**LAYER_NORM_KEYS, "logit_scale": 0.25, "attention.sliding_window": 37, "attention.sliding_window_pattern": 3}),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -701,6 +785,8 @@ GGUF_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
     "mlp.moe_statics.e_score_correction": "exp_probs_b",
     "block_sparse_moe.e_score_correction": "exp_probs_b",
     "post_self_attn_layernorm": "post_attention_norm",
@@ -713,7 +799,7 @@ GGUF_NAMES = {
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
     name = name.replace("language_model.", "")
-    known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+    known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
     if name.endswith(".self_attn.sinks"):
@@ -771,7 +857,7 @@ STACKED = ("experts.gate_up_proj", "experts.down_proj")
 
 def tensors_of(model, config, stacked=False):
     """(name, rows, cols, center, scale) in the order of their seeds, which count from 1; rows 0: a vector."""
-    counts_from_one = text_of(config)["model_type"].startswith(("gemma", "qwen3_next", "qwen3_5"))
+    counts_from_one = text_of(config)["model_type"].startswith(("gemma", "qwen3_next", "qwen3_5", "nemotron"))
     out = []
     with tempfile.TemporaryDirectory() as folder:  # under the names that published files have
         model.save_pretrained(folder)
@@ -932,7 +1018,7 @@ def gguf_keys(name, config):
 
 def heads_to_permute(name, config, architecture):
     """The converter reorders rows of Q and K of the architectures that are rotated in pairs."""
-    if architecture not in ("llama", "granite", "smollm3"):
+    if architecture not in ("llama", "granite", "smollm3", "mistral3", "arcee"):
         return 0
     config = text_of(config)
     return config["num_attention_heads"] if ".q_proj" in name else config["num_key_value_heads"] if ".k_proj" in name else 0
@@ -1063,7 +1149,7 @@ def golden_row(name, config, tensors, keys, logits):
     return (
         f"    {{.name = {c_text(name)},\n     .config = {c_text(json.dumps(config))},\n"
         f"     .tensors = {tensors}, .num_tensors = array_length({tensors}), {keys}\n"
-        f"     .norm_offset = {int(text_of(config)['model_type'].startswith('gemma'))},\n"
+        f"     .norm_offset = {int(text_of(config)['model_type'].startswith(('gemma', 'nemotron')))},\n"
         f"     .picked = {{{floats(picked)}}},\n     .whole = {{{floats(logits[WHOLE_POSITIONS].flatten())}}}}},\n"
     )
 
@@ -1092,7 +1178,7 @@ def gguf_values(name, config, architecture, value):
     heads = heads_to_permute(name, config, architecture)
     value = value.float()
     if value.ndim == 1:
-        return (value + int(architecture.startswith("gemma"))).numpy()
+        return (value + int(architecture.startswith(("gemma", "nemotron")) and not name.endswith("bias"))).numpy()
     if heads:
         value = value.reshape(heads, 2, -1, value.shape[1]).swapaxes(1, 2).reshape(value.shape)
     return value.numpy()

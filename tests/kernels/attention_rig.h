@@ -14,7 +14,7 @@ struct rig_shape {
     int32_t sliding_window, other_window; /* of layer 1, which is checked; of layer 0, which runs before it */
     int32_t chunk;                        /* of both */
     float softcap, temperature_scale;
-    int32_t temperature_floor;
+    int32_t temperature_floor, temperature_offset;
     bool has_sinks;
     enum dtype kv_dtype;
     int32_t num_host_blocks;
@@ -120,6 +120,7 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
                                            .chunk = shape->chunk,
                                            .temperature_scale = shape->temperature_scale,
                                            .temperature_floor = shape->temperature_floor,
+                                           .temperature_offset = shape->temperature_offset,
                                            .softcap = shape->softcap};
     r->layers[0] = r->layers[1] = r->attention;
     r->layers[0].sliding_window = shape->other_window;
@@ -263,7 +264,9 @@ static bool rig_sees(const struct rig *r, int32_t seq, int32_t row, int32_t key)
 static double rig_temperature(const struct rig_shape *s, int32_t row)
 {
     double floor = s->temperature_floor;
-    return floor > 0 ? 1 + (double)s->temperature_scale * log1p((int32_t)((row + 1) / floor)) : 1;
+    return floor > 0
+               ? 1 + (double)s->temperature_scale * log1p((int32_t)((row + s->temperature_offset) / floor))
+               : 1;
 }
 
 /* Behind all keys that a row may see. */

@@ -175,20 +175,27 @@ static struct expected case_expected(const struct linear_case *c, int token, int
 
 static double gate_of(enum gate_function gate, double x)
 {
+    if (gate == GATE_RELU_SQUARED) return x > 0 ? x * x : 0;
     if (gate == GATE_GELU) return 0.5 * x * erfc(-x / sqrt(2));
     if (gate == GATE_SILU) return x / (1 + exp(-x));
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-/* f(gate) * up; f's slope is at most 1.13. Where GELU is almost 0 its relative error is larger. */
+/* How steep f is within bound of x, at most. */
+static double gate_slope(enum gate_function gate, double x, double bound)
+{
+    return gate == GATE_RELU_SQUARED ? 2 * (fabs(x) + bound) : 1.13;
+}
+
+/* f(gate) * up. Where GELU is almost 0 its relative error is larger. */
 static struct expected case_expected_gate_up(const struct linear_case *c, int token, int col)
 {
     const struct expected gate = case_expected(c, token, col),
                           up = case_expected(c, token, c->rows / 2 + col);
     const double f = gate_of(c->desc.gate, gate.value);
     struct expected e = {f * up.value, 0, 0};
-    e.bound =
-        1.13 * gate.bound * (fabs(up.value) + up.bound) + fabs(f) * up.bound + 1e-6 * fabs(e.value) + 1e-30;
+    e.bound = gate_slope(c->desc.gate, gate.value, gate.bound) * gate.bound * (fabs(up.value) + up.bound) +
+              fabs(f) * up.bound + 1e-6 * fabs(e.value) + 1e-30;
     if (c->desc.gate == GATE_GELU_TANH || c->desc.gate == GATE_GELU)
         e.bound += 1e-7 * fabs(gate.value * up.value);
     return e;
@@ -198,7 +205,8 @@ static struct expected case_expected_up(const struct linear_case *c, int token, 
 {
     const struct expected y = case_expected(c, token, col);
     const double f = gate_of(c->desc.gate, y.value);
-    return (struct expected){f, 1.13 * y.bound + 1e-6 * fabs(f) + 2e-7 * fabs(y.value), 0};
+    return (struct expected){
+        f, gate_slope(c->desc.gate, y.value, y.bound) * y.bound + 1e-6 * fabs(f) + 2e-7 * fabs(y.value), 0};
 }
 
 /* Every output within its bound, and the errors of int8 as large as they should be. */

@@ -97,6 +97,7 @@ static void against_reference(const char *isa)
             shape.softcap = i == 4 ? 5 : 0;
             shape.temperature_scale = 0.7f;
             shape.temperature_floor = i == 1 ? 13 : 0;
+            shape.temperature_offset = i % 2;
             check_kind(isa, (enum kind)kind, shape, &random);
         }
 }

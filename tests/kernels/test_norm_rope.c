@@ -178,14 +178,17 @@ static void run_norms(struct bench *b, struct norm_data *n, int32_t num_rows, fl
     free(x);
 }
 
-/* LayerNorm of a sum, which becomes what x is, too. */
-static void run_layer_norms(struct bench *b, struct norm_data *n, int32_t num_rows, float *out)
+/* LayerNorm of a sum; replaces: which becomes what x is, too, and has a bias. */
+static void run_layer_norms(struct bench *b, struct norm_data *n, int32_t num_rows, bool replaces, float *out)
 {
     struct device *d = b->d;
     size_t count = (size_t)num_rows * (size_t)n->size;
     float *x = malloc(count * sizeof *x);
     const struct norm_args args = {.weight = n->device_weight,
-                                   .bias = n->device_weight + n->size / 2, /* [size / 2] there, then zeros */
+                                   .is_layer_norm = true,
+                                   .replaces = replaces,
+                                   /* [size / 2] there, then zeros */
+                                   .bias = replaces ? n->device_weight + n->size / 2 : NULL,
                                    .delta_scale = 1,
                                    .eps = 1e-12f,
                                    .hidden_size = n->size / 2};
@@ -196,11 +199,13 @@ static void run_layer_norms(struct bench *b, struct norm_data *n, int32_t num_ro
     device_read(d, out, n->out, count / 2, false);
     device_read(d, x, n->device_x, count / 2, true);
     test_step_end(d, NULL);
-    assert_int_equal(num_bits_different(x, out, count / 2), 0);
+    if (replaces) assert_int_equal(num_bits_different(x, out, count / 2), 0);
+    for (size_t i = 0; i < count / 2 && !replaces; i++)
+        assert_true(fabsf(x[i] - (n->x[i] + n->delta[i])) <= 1e-6f * (fabsf(n->x[i]) + fabsf(n->delta[i])));
     free(x);
 }
 
-static void check_layer_norms(const struct norm_data *n, int32_t num_rows, const float *out)
+static void check_layer_norms(const struct norm_data *n, int32_t num_rows, bool has_bias, const float *out)
 {
     const int32_t size = n->size / 2;
     for (int32_t r = 0; r < num_rows; r++, out += size) {
@@ -210,7 +215,7 @@ static void check_layer_norms(const struct norm_data *n, int32_t num_rows, const
         for (int32_t i = 0; i < size; i++) variance += pow((double)x[i] + delta[i] - mean, 2) / size;
         for (int32_t i = 0; i < size; i++) {
             double normed = ((double)x[i] + delta[i] - mean) / sqrt(variance + 1e-12),
-                   expected = normed * n->weight[i] + n->weight[size + i],
+                   expected = normed * n->weight[i] + (has_bias ? n->weight[size + i] : 0.0f),
                    tolerance = (fabs(normed * n->weight[i]) + fabs(expected) + 1) * 16 * 0x1p-24;
             if (!(fabs(out[i] - expected) <= tolerance))
                 fail_msg("row %d of size %d, element %d: %.9g, not %.9g", r, size, i, (double)out[i],
@@ -223,10 +228,10 @@ static void layer_norms_of_size(struct bench *b, struct norm_data *n, int32_t nu
 {
     float *out = malloc((size_t)num_rows * (size_t)n->size * sizeof *out),
           *alone = malloc((size_t)n->size * sizeof *alone);
-    if (b->d->ops->embed_positions) {
-        run_layer_norms(b, n, num_rows, out);
-        check_layer_norms(n, num_rows, out);
-        run_layer_norms(b, n, 1, alone);
+    for (int i = 0; i < 2 && b->d->ops->embed_positions; i++) {
+        run_layer_norms(b, n, num_rows, i == 1, out);
+        check_layer_norms(n, num_rows, i == 1, out);
+        run_layer_norms(b, n, 1, i == 1, alone);
         assert_int_equal(num_bits_different(alone, out, (size_t)n->size / 2), 0);
     }
     free(out);

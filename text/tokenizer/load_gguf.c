@@ -132,6 +132,7 @@ static const struct {
     {"refact", DIGITS_GPT_2, false, false, false}, /* Granite 3 */
     {"starcoder", DIGITS_GPT_2, false, false, false},
     {"minerva-7b", DIGITS_GPT_2, false, false, false}, /* a Mistral */
+    {"command-r", DIGITS_GPT_2, false, false, false},
     {"llama-bpe", LLAMA_3, true, true, false},
     {"llama3", LLAMA_3, true, true, false},
     {"llama-v3", LLAMA_3, true, true, false},
@@ -145,6 +146,7 @@ static const struct {
     {"f2llmv2", QWEN_2, false, false, true}, /* a Qwen 3 */
     {"deepseek-r1-qwen", QWEN_2, false, false, false},
     {"megrez", QWEN_2, false, false, false},
+    {"stablelm2", QWEN_2, false, false, false},
     {"qwen35", NULL, {PRETOKENIZE_QWEN35}, 1, false, false, true},
     {"tekken", NULL, {PRETOKENIZE_TEKKEN}, 1, true, true, false},
     {"seed-coder", NULL, {PRETOKENIZE_SEED}, 1, false, false, false},

@@ -153,6 +153,7 @@ static inline void family_put_gguf_values(struct gguf_builder *g, const struct f
     }
     uint16_t *values = (uint16_t *)malloc(num_rows * t->cols * sizeof *values);
     fill_values(values, num_rows * t->cols, seed, t->center, t->scale);
+    if (strstr(t->gguf_name, ".bias")) offset = 0; /* it is of norms' weights */
     for (uint64_t i = 0; dtype == DTYPE_F32 && i < num_rows * t->cols; i++) {
         float value = dtype_bf16_to_f32(values[i]) + offset;
         buffer_append(&g->data, &value, sizeof value);

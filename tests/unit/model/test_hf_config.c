@@ -272,6 +272,36 @@ static void reads_text_models_of_wrappers(void **state)
                    STATUS_UNSUPPORTED, "\"\" is not supported");
 }
 
+#define MINISTRAL(extra)                                                                                     \
+    "{'model_type':'ministral3','hidden_size':64,'intermediate_size':96,'num_attention_heads':8,"            \
+    "'num_hidden_layers':2,'vocab_size':32,'rope_parameters':{'rope_theta':1e6" extra "}}"
+
+static void reads_ministral(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(MINISTRAL(",'rope_type':'yarn','factor':16,'original_max_position_"
+                                                "embeddings':16384,'mscale':1,'mscale_all_dim':1,"
+                                                "'llama_4_scaling_beta':0.1"));
+    assert_true(c.rope.type == ROPE_YARN && c.rope.attention_factor == 1 && c.temperature_scale == 0.1f);
+    assert_int_equal(model_config_layer(&c, 1).temperature_floor, 16384);
+    c = read_good(MINISTRAL(""));
+    assert_int_equal(model_config_layer(&c, 1).temperature_floor, 0);
+    expect_refusal(MINISTRAL(",'llama_4_scaling_beta':0.1"), STATUS_INVALID,
+                   "without original_max_position_embeddings");
+}
+
+/* What LayerNorm may be of, and what stands beside attention. */
+static void refuses_other_layer_norms(void **state)
+{
+    (void)state;
+    expect_refusal("{'model_type':'cohere','hidden_size':64,'intermediate_size':96,'num_attention_heads':4,"
+                   "'num_hidden_layers':2,'vocab_size':32,'use_qk_norm':true}",
+                   STATUS_UNSUPPORTED, "use_qk_norm is set");
+    expect_refusal("{'model_type':'stablelm','hidden_size':64,'intermediate_size':96,'num_attention_heads':4,"
+                   "'num_hidden_layers':2,'vocab_size':32,'use_parallel_residual':true}",
+                   STATUS_UNSUPPORTED, "use_parallel_residual is set");
+}
+
 #define DEEPSEEK(extra)                                                                                      \
     "{'architectures':['DeepseekV3ForCausalLM'],'hidden_size':64,'intermediate_size':96,"                    \
     "'num_attention_heads':4,'num_key_value_heads':4,'num_hidden_layers':5,'vocab_size':32,"                 \
@@ -331,7 +361,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {HYBRID(",'layer_types':['linear_attention','sliding_attention']"), "\"sliding_attention\""},
         {HYBRID(",'layer_types':['linear_attention','linear_attention']"), "no layer has attention"},
         {"{'architectures':['GptOssForCausalLM'],'swiglu_limit':5}", "swiglu_limit is not supported"},
-        {"{'model_type':'cohere'}", "\"cohere\" is not supported: it needs attention and MLP side by side"},
+        {"{'model_type':'gpt2'}", "\"gpt2\" is not supported: it needs learned positions and LayerNorm"},
         {"{'model_type':'rwkv'}", "\"rwkv\" is not supported; llama, mistral, qwen2, qwen3, "},
         {"{}", "\"\" is not supported; llama"},
         {LLAMA(",'quantization_config':{'quant_method':'quip'}"), "quantization_config"},
@@ -421,6 +451,8 @@ int main(void)
         TEST(windows_are_a_layer_s_own),
         TEST(reads_llama_4),
         TEST(reads_text_models_of_wrappers),
+        TEST(reads_ministral),
+        TEST(refuses_other_layer_norms),
         TEST(reads_deepseek),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
