@@ -206,3 +206,19 @@ def test_input_items(server, client, model):
     assert client.responses.input_items.list(second.id, order="asc", after=items[3].id).data[0].id == items[4].id
     for path, status in (("resp_0/input_items", 404), (second.id + "/input_items?limit=0", 400), (second.id + "/items", 404)):
         assert httpx.get(f"{server.url}/v1/responses/{path}").status_code == status, path
+
+
+def test_items_that_another_service_left(server):
+    """A conversation that began elsewhere goes on here: calls of custom tools are read, what a service did itself is skipped."""
+    custom = [{"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": 'echo "a"\n'},
+              {"type": "custom_tool_call_output", "call_id": "c", "output": "a"}]
+    called = [{"type": "function_call", "call_id": "c", "name": "shell", "arguments": json.dumps({"input": 'echo "a"\n'})},
+              {"type": "function_call_output", "call_id": "c", "output": "a"}]
+    ask = {"role": "user", "content": "Go on."}
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "a"}}
+    replies = [server.post("/v1/responses/input_tokens", {"input": [ask, *turns, ask]}) for turns in (custom, called)]
+    assert replies[0].json() == replies[1].json() and replies[0].json()["input_tokens"] > 20
+    reply = server.post("/v1/responses", {"input": [ask, *custom, search, ask], "max_output_tokens": 4, "stream": False})
+    assert reply.status_code == 200 and reply.headers["x-flashd-warning"] == "skipped an item of type web_search_call"
+    reply = server.post("/v1/responses", {"input": [{**custom[0], "input": None}]})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "input[0]"

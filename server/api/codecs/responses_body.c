@@ -188,6 +188,26 @@ static int add_call_item(const struct place *p, cJSON *messages, cJSON *item)
                               cJSON_DetachItemFromObjectCaseSensitive(item, "arguments"));
 }
 
+/* A call of a custom tool: its text is the one argument of a function. */
+static int add_custom_call_item(const struct place *p, cJSON *messages, const cJSON *item)
+{
+    const char *id = canonical_text(item, "call_id"), *name = canonical_text(item, "name");
+    const char *input = canonical_text(item, "input");
+    cJSON *parts, *message, *object, *arguments;
+    if (!id || !name || !input)
+        return api_error_invalid(p->t->err, "invalid_value", p->path,
+                                 "%s needs call_id, name and input (strings)", p->path);
+    message = assistant_message(messages, &parts);
+    object = cJSON_CreateObject();
+    char *text = cJSON_AddStringToObject(object, "input", input) ? cJSON_PrintUnformatted(object) : NULL;
+    arguments = text ? cJSON_CreateString(text) : NULL;
+    cJSON_free(text);
+    cJSON_Delete(object);
+    if (message && arguments) return canonical_add_call(p->t, message, id, name, arguments);
+    cJSON_Delete(arguments);
+    return api_error_no_memory(p->t->err);
+}
+
 static int add_output_item(const struct place *p, cJSON *messages, const cJSON *item)
 {
     const char *id = canonical_text(item, "call_id");
@@ -257,18 +277,36 @@ static int add_reference(const struct place *p, cJSON *messages, const cJSON *re
     return status;
 }
 
+/* What OpenAI's service has done itself in an earlier turn; what came of it stands in the message that follows. */
+static bool is_of_service(const char *type)
+{
+    static const char *const types[] = {"web_search_call",       "file_search_call",  "code_interpreter_call",
+                                        "image_generation_call", "mcp_list_tools",    "mcp_call",
+                                        "tool_search_call",      "tool_search_output"};
+    for (size_t i = 0; i < array_length(types); i++)
+        if (!strcmp(type, types[i])) return true;
+    return false;
+}
+
 static int add_item(const struct place *p, cJSON *messages, cJSON *item)
 {
     const char *type = canonical_text(item, "type");
     if (!cJSON_IsObject(item)) return canonical_refuse_type(p, item, "an object");
     if (!type || !strcmp(type, "message")) return add_message_item(p, messages, item);
     if (!strcmp(type, "function_call")) return add_call_item(p, messages, item);
+    if (!strcmp(type, "custom_tool_call")) return add_custom_call_item(p, messages, item);
+    if (!strcmp(type, "custom_tool_call_output")) return add_output_item(p, messages, item);
     if (!strcmp(type, "function_call_output")) return add_output_item(p, messages, item);
     if (!strcmp(type, "reasoning")) return add_reasoning_item(p, messages, item);
     if (!strcmp(type, "item_reference")) return add_reference(p, messages, item);
+    if (is_of_service(type)) {
+        translation_warn(p->t, "skipped an item of type %.32s", type);
+        return 0;
+    }
     return api_error_invalid(p->t->err, "unsupported_value", p->path,
                              "%s has the type `%.40s`; this server reads message, function_call, "
-                             "function_call_output, reasoning and item_reference",
+                             "function_call_output, custom_tool_call, custom_tool_call_output, reasoning and "
+                             "item_reference",
                              p->path, type);
 }
 
