@@ -13,6 +13,11 @@
 #define QWEN_3 .qk_norm = true, .max_position_embeddings = 32768, .window = WINDOW_IF_USED
 #define QWEN_3_MOE QWEN_3, .has_experts = true, .gguf_router_normalizes = true
 
+#define BERT                                                                                                 \
+    .is_encoder = true, .hf_layers = "encoder.layer", .weight_changes = bert_weights, .gate = GATE_GELU,     \
+    .unrotated_layer_period = 1, .kv_heads_may_be_missing = true, .max_position_embeddings = 512,            \
+    .norm_eps = 1e-12
+
 static const struct family families[] = {
     {
         .names = {"llama", "LlamaForCausalLM", "llama"}, /* SmolLM2 too */
@@ -395,17 +400,11 @@ static const struct family families[] = {
     {.names = {NULL, "Mistral3ForConditionalGeneration", "mistral3"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "InternVLForConditionalGeneration", "internvl"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "AyaVisionForConditionalGeneration", "aya_vision"}, TEXT_OF_ITS_OWN},
-    {
-        .names = {"bert", "BertModel", "bert"}, /* BGE, E5, GTE, MiniLM */
-        .is_encoder = true,
-        .hf_layers = "encoder.layer",
-        .weight_changes = bert_weights,
-        .gate = GATE_GELU,
-        .unrotated_layer_period = 1,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 512,
-        .norm_eps = 1e-12,
-    },
+    {.names = {"bert", "BertModel", "bert"}, BERT}, /* BGE, E5, GTE, MiniLM */
+    {.names = {NULL, "XLMRobertaModel", "xlm-roberta"},
+     BERT,
+     .positions_follow_padding = true}, /* multilingual E5, BGE-M3 */
+    {.names = {NULL, "RobertaModel", "roberta"}, BERT, .positions_follow_padding = true},
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -414,7 +413,6 @@ static const struct other_family {
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
-    {{NULL, "XLMRobertaModel", "xlm-roberta"}, "a tokenizer of the unigram kind"},
     {{"nomic-bert", "NomicBertModel", "nomic_bert"}, "an encoder that rotates, with a gated MLP"},
     {{"modern-bert", "ModernBertModel", "modernbert"}, "an encoder that rotates, with a gated MLP"},
 };

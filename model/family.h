@@ -37,9 +37,11 @@ struct family {
     /* All tokens of a text see each other, so that they are computed in one step and nothing is generated; LayerNorm with a
      * bias behind the embedding, attention and MLP, learned positions, an MLP without a gate. */
     bool is_encoder;
-    const char *hf_layers;  /* what a layer's number follows in a directory; NULL: "layers" */
-    bool is_in_text_config; /* its config.json may have the text model's in an object of its own */
-    bool is_of_text_type;   /* that object's model_type is what the text model is; this row says no more */
+    bool
+        positions_follow_padding; /* the first token's row of positions is that behind the padding token's id */
+    const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
+    bool is_in_text_config;       /* its config.json may have the text model's in an object of its own */
+    bool is_of_text_type; /* that object's model_type is what the text model is; this row says no more */
     const struct weight_change *weight_changes; /* NULL: none */
     const struct weight_change
         *stacked_changes; /* of a directory with all experts in one tensor; NULL: it has no names for them */

@@ -135,6 +135,10 @@ static int read_encoder(struct json_reader *r, struct model_config *c)
     c->rms_norm_eps = (float)json_real(r, "layer_norm_eps", c->family->norm_eps, 0, 1);
     c->num_position_rows = c->max_position_embeddings;
     c->num_type_rows = size_of(r, "type_vocab_size", 2);
+    if (c->family->positions_follow_padding) {
+        c->first_position_row = (int32_t)json_int(r, "pad_token_id", 1, 0, INT32_MAX / 2) + 1;
+        c->max_position_embeddings -= c->first_position_row;
+    }
     if (!strcmp(positions, "absolute")) return r->status;
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: position_embedding_type \"%s\" is not supported; \"absolute\" is", r->path,

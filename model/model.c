@@ -419,6 +419,7 @@ static void create_embedding_and_lm_head(struct builder *b)
 static const float *create_positions(struct builder *b)
 {
     const int64_t h = b->m->config.hidden_size;
+    const int32_t first = b->m->config.first_position_row;
     const struct weight_view rows = find_weight(b, WEIGHT_POSITION_EMBEDDING, 0),
                              types = find_weight(b, WEIGHT_TYPE_EMBEDDING, 0);
     if (!b->status && (rows.scheme != WEIGHT_PLAIN || types.scheme != WEIGHT_PLAIN))
@@ -430,7 +431,7 @@ static const float *create_positions(struct builder *b)
     if (row && !b->status) dtype_row_to_f32(types.dtype, types.data, h, row + h);
     for (int32_t i = 0; row && i < b->limits->max_model_len && !b->status; i++) {
         const size_t row_bytes = dtype_row_bytes(rows.dtype, (uint64_t)h);
-        dtype_row_to_f32(rows.dtype, (const char *)rows.data + (size_t)i * row_bytes, h, row);
+        dtype_row_to_f32(rows.dtype, (const char *)rows.data + (size_t)(i + first) * row_bytes, h, row);
         for (int64_t j = 0; j < h; j++) row[j] += row[h + j];
         upload(b, table + i * h, row, (size_t)h * sizeof *row, "positions");
     }

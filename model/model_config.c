@@ -233,9 +233,9 @@ int model_config_validate(const struct model_config *c, const char *source, stru
                 : check_range(source, "number of token types", c->num_type_rows, POSITIONS_MAX, err);
         if (status) return status;
     }
-    if (c->family->is_encoder && c->num_position_rows < c->max_position_embeddings)
+    if (c->family->is_encoder && c->num_position_rows < c->first_position_row + c->max_position_embeddings)
         return error_set(err, STATUS_INVALID, "%s: there are %d rows of positions for %d positions", source,
-                         c->num_position_rows, c->max_position_embeddings);
+                         c->num_position_rows, c->first_position_row + c->max_position_embeddings);
     int status = c->num_experts ? check_experts(c, source, err) : STATUS_OK;
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);

@@ -37,8 +37,8 @@ struct model_config {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
-    int32_t num_position_rows,
-        num_type_rows; /* of an encoder's tables, the former >= max_position_embeddings */
+    int32_t num_position_rows, num_type_rows; /* of an encoder's tables */
+    int32_t first_position_row; /* of the first token; as many rows as max_position_embeddings follow it */
     /* of sparse_layers: each token has num_chosen_experts of num_experts, and the shared one */
     int32_t num_experts, num_chosen_experts, expert_intermediate_size, shared_intermediate_size;
     int32_t num_expert_groups, num_chosen_expert_groups; /* device.h: moe_desc; 1: none */

@@ -64,6 +64,22 @@ def test_a_gguf_file_is_the_same_model(first, start_server, tmp_path):
                 assert same(got, rows(first, encoder.LISTS, normalize=False)) and same(rows(server, TEXTS), rows(first, TEXTS))
 
 
+def test_xlm_roberta(start_server, tmp_path):
+    """Positions behind the padding's id, one type, texts by scores; the same bits alone and in a batch."""
+    encoder.write_directory(tmp_path / "x", "mean", roberta="XLMRobertaModel")
+    encoder.write_directory(tmp_path / "r", "mean", prefix="roberta.", roberta="RobertaModel")
+    with start_server(model=tmp_path / "x") as server, start_server("--cpu-isa", "portable", model=tmp_path / "r") as other:
+        lists = encoder.ROBERTA_LISTS
+        got = rows(server, lists, normalize=False)
+        check(got, GOLDENS["roberta"])
+        check(rows(other, lists, normalize=False), GOLDENS["roberta"])
+        assert same(got, [rows(server, [ids], normalize=False)[0] for ids in lists])
+        ids = [server.post("/tokenize", {"prompt": text, "parse_special": False}).json()["tokens"] for text in TEXTS]
+        assert ids[0] == [0, 5, 3, 19, 16, 7, 8, 9, 48, 2] and all(i[0] == 0 and i[-1] == 2 for i in ids)
+        assert same(rows(server, TEXTS), rows(server, ids))
+        assert len(rows(server, "the " * 298)) == 1 and server.post("/v1/embeddings", {"input": "the " * 299}).status_code == 400
+
+
 def test_the_same_bits_beside_others(first, mean):
     for server in (first, mean):
         lists = [ids for ids in encoder.LISTS if len(ids) <= 200]

@@ -22,10 +22,13 @@ CONFIG = {
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
 }
+ROBERTA = dict(CONFIG, type_vocab_size=1, max_position_embeddings=POSITIONS + 2, pad_token_id=1, layer_norm_eps=1e-5)
 LISTS = [[2, 3], [2, 11, 3]] + [[2] + [(i * i * 7 + 5 * i + n) % len(WORDS) for i in range(n)] + [3] for n in (5, 62, 63, 190, 298)]
 
+ROBERTA_LISTS = [[0] + [5 if i == 1 else i for i in ids[1:-1]] + [2] for ids in LISTS]  # 1 is the padding, which has no position
 
-def tensors():
+
+def tensors(config=CONFIG):
     """(name, shape), as a directory has them."""
     def norm(name):
         return [(name + ".weight", (HIDDEN,)), (name + ".bias", (HIDDEN,))]
@@ -34,8 +37,8 @@ def tensors():
         return [(name + ".weight", (rows, cols)), (name + ".bias", (rows,))]
 
     yield "embeddings.word_embeddings.weight", (len(WORDS), HIDDEN)
-    yield "embeddings.position_embeddings.weight", (POSITIONS, HIDDEN)
-    yield "embeddings.token_type_embeddings.weight", (2, HIDDEN)
+    yield "embeddings.position_embeddings.weight", (config["max_position_embeddings"], HIDDEN)
+    yield "embeddings.token_type_embeddings.weight", (config["type_vocab_size"], HIDDEN)
     yield from norm("embeddings.LayerNorm")
     for i in range(LAYERS):
         layer = "encoder.layer.%d." % i
@@ -85,14 +88,39 @@ def tokenizer():
                   "max_input_chars_per_word": 100, "vocab": {w: i for i, w in enumerate(WORDS)}}}
 
 
-def write_directory(path, pooling, prefix="", longest=None):
-    """pooling: "cls" or "mean"."""
+def roberta_tokenizer():
+    """Of scores; the same number of tokens."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "\u2581", "\u2581the", "\u2581sky", "\u2581is", "\u2581blue", "er", "ist"]
+    words += [c for c in LETTERS + ".,?!-+*/()[]{}:;_=%&<>|^~\u00e4\u00f6\u00fc\u00df\u5929\u0439\u05d0\u0e01\u3042\uac00\u00e9\u00e8"]
+    words = words[:len(WORDS)] + ["\u2581" + c for c in LETTERS[: len(WORDS) - len(words)]]
+    assert len(set(words)) == len(WORDS)
+    special = [dict(id=i, content=w, single_word=False, lstrip=w == "<mask>", rstrip=False, normalized=False, special=True)
+               for i, w in enumerate(words[:5])]
+    meta = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, meta]},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                       {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {w: {"id": w, "ids": [i], "tokens": [w]} for i, w in ((0, "<s>"), (2, "</s>"))}},
+        "decoder": meta,
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": [[w, -0.37 * i] for i, w in enumerate(words)], "byte_fallback": False}}
+
+
+def write_directory(path, pooling, prefix="", longest=None, roberta=None):
+    """pooling: "cls" or "mean"; roberta: the name of a class in the place of BertModel."""
     path.mkdir(parents=True, exist_ok=True)
-    config = dict(CONFIG, architectures=["BertModel"], model_type="bert", position_embedding_type="absolute")
+    base = ROBERTA if roberta else CONFIG
+    config = dict(base, architectures=[roberta or "BertModel"], model_type="xlm-roberta" if roberta else "bert",
+                  position_embedding_type="absolute")
     (path / "config.json").write_text(json.dumps(config))
-    write_safetensors(path / "model.safetensors", {prefix + name: make_values(name, shape) for name, shape in tensors()})
-    (path / "tokenizer.json").write_text(json.dumps(tokenizer()))
-    (path / "tokenizer_config.json").write_text(json.dumps({"cls_token": "[CLS]", "sep_token": "[SEP]"}))
+    write_safetensors(path / "model.safetensors", {prefix + name: make_values(name, shape) for name, shape in tensors(base)})
+    (path / "tokenizer.json").write_text(json.dumps(roberta_tokenizer() if roberta else tokenizer()))
+    names = ("<s>", "</s>") if roberta else ("[CLS]", "[SEP]")
+    (path / "tokenizer_config.json").write_text(json.dumps(dict(zip(("cls_token", "sep_token"), names))))
     names = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
     modules = [{"idx": i, "name": str(i), "path": folder, "type": "sentence_transformers.models." + name}
                for i, (name, folder) in enumerate(names)]
