@@ -209,6 +209,7 @@ static void calls_without_content_have_empty_content(void **state)
     static const char *const calls[] = {
         "\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
         "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
+        "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]",
         "\"content\":null,\"function_call\":{\"name\":\"f\"}", "\"content\":null", "\"content\":[]"};
     struct chat_template *usual = (struct chat_template *)(uintptr_t)server.chat_template, *other;
     static const char *const templates[] = {"{% for m in messages %}<{{ '' + m['content'] }}>{% endfor %}",
@@ -272,8 +273,6 @@ static void chat_refuses_bad_messages(void **state)
         {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", "messages[0].content[0]",
          "unsupported_value"},
         {"[{\"role\":\"assistant\",\"tool_calls\":5}]", "messages[0].tool_calls", "invalid_type"},
-        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"{\"}}]}]",
-         "messages[0].tool_calls", "invalid_value"},
     };
     for (size_t i = 0; i < array_length(cases); i++) {
         char body[512];
