@@ -23,7 +23,7 @@ parser.add_argument("--short", type=int, default=100)
 parser.add_argument("--long", type=int, default=1800)
 parser.add_argument("--flood", type=int, default=6000)
 parser.add_argument("--seconds", type=float, default=40)
-parser.add_argument("--only", default="alone,long,flood,gaps,keys")
+parser.add_argument("--only", default="alone,long,flood,gaps,bodies,keys")
 args = parser.parse_args()
 rng = random.Random(5)
 
@@ -123,9 +123,34 @@ def gaps():
         server.stream(3000, 2)
         for thread in threads:
             thread.join()
+    print_gaps("4 streams beside a prompt of 3000", streams)
+
+
+def print_gaps(name, streams):
     between = [b - a for times in streams for a, b in zip(times, times[1:])]
-    print(f"{'4 streams beside a prompt of 3000':44} {len(between):4} gaps, ms: {percentile(between, 0.5):8.1f} median "
+    print(f"{name:44} {len(between):4} gaps, ms: {percentile(between, 0.5):8.1f} median "
           f"{percentile(between, 0.99):8.1f} p99 {percentile(between, 1):8.1f} most", flush=True)
+
+
+def bodies():
+    """Four clients send prompts of 4 MB, which are too long for the model, as fast as they are refused."""
+    streams, stop = [], threading.Event()
+    text = "".join(f"word {i} of a body that is far too long, " for i in range(100000))[:4_000_000]
+    body = json.dumps({"prompt": text, "max_tokens": 1})
+    with Server() as server:
+
+        def client(_):
+            while not stop.is_set():
+                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+                connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+                assert connection.getresponse().status == 400
+
+        in_threads(4, client)
+        time.sleep(0.5)
+        for thread in in_threads(2, lambda _: streams.append(server.stream(20, 150))):
+            thread.join()
+        stop.set()
+    print_gaps("2 streams beside 4 clients of 4 MB", streams)
 
 
 def keys():
@@ -152,6 +177,6 @@ def keys():
     print(f"{'two keys under a flood':44} {shares}", flush=True)
 
 
-questions = {"alone": alone, "long": beside_long, "flood": beside_flood, "gaps": gaps, "keys": keys}
+questions = {"alone": alone, "long": beside_long, "flood": beside_flood, "gaps": gaps, "bodies": bodies, "keys": keys}
 for name in args.only.split(","):
     questions[name]()
