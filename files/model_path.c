@@ -1,5 +1,6 @@
 #include "files/model_path.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -9,12 +10,33 @@
 
 #include "files/file_map.h"
 
+/* The first GGUF file in the folder, by its name; "" if there is none. */
+static void find_gguf(const char *folder, char first[NAME_MAX + 1])
+{
+    static const char ending[] = ".gguf";
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    first[0] = '\0';
+    while (dir && (entry = readdir(dir))) {
+        size_t n = strlen(entry->d_name);
+        if (n < sizeof ending || strcmp(entry->d_name + n - strlen(ending), ending) != 0) continue;
+        if (!first[0] || strcmp(entry->d_name, first) < 0) snprintf(first, NAME_MAX + 1, "%s", entry->d_name);
+    }
+    if (dir) closedir(dir);
+}
+
 static int check_directory(const char *path, struct error *err)
 {
-    char name[PATH_MAX];
+    char name[PATH_MAX], gguf[NAME_MAX + 1];
     struct stat st;
     int n = snprintf(name, sizeof name, "%s/config.json", path);
     if (n < (int)sizeof name && stat(name, &st) == 0) return STATUS_OK;
+    find_gguf(path, gguf);
+    if (gguf[0])
+        return error_set(
+            err, STATUS_NOT_FOUND,
+            "%s: a directory without a config.json; of its GGUF files one is to be named, such as %s%s%s",
+            path, path, path[strlen(path) - 1] == '/' ? "" : "/", gguf);
     return error_set(
         err, STATUS_NOT_FOUND,
         "%s: a directory without a config.json; a GGUF file or a Hugging Face directory is expected", path);

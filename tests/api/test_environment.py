@@ -418,6 +418,14 @@ def test_what_is_no_model_is_said_before_anybody_can_connect(path, words):
     assert code in (1, 2) and words in said and "listening" not in said
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_folder_of_gguf_files_is_told_from_a_model(tmp_path, end):
+    for name in "b.gguf", "a.Q4_0.gguf", "README.md", ".gguf":
+        (tmp_path / name).touch()
+    code, said = run("serve", f"{tmp_path}{end}", "--port", 0)
+    assert code == 1 and f"such as {tmp_path}/a.Q4_0.gguf\n" in said
+
+
 def said_at_a_terminal(*options):
     """What `serve` writes to a terminal from its start to its end."""
     ours, theirs = pty.openpty()
