@@ -237,7 +237,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
 /* Checkpoints saved from the base class have none; those of models with images have the text model's deeper down. */
 static const char *hf_prefix(const struct model_files *f)
 {
-    static const char *const prefixes[] = {"model.", DEEP_PREFIX, "model.language_model.", "bert.", "roberta."};
+    static const char *const prefixes[] = {
+        "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta."};
     const char *known =
         line_of(f, f->config.family->is_encoder ? WEIGHT_TOKEN_EMBEDDING : WEIGHT_OUTPUT_NORM)->hf_name;
     char name[NAME_BYTES_MAX];

@@ -199,28 +199,40 @@ static const struct family_golden *golden_of(const char *name)
     return NULL;
 }
 
-/* Llama 4 as its checkpoints with images have the text model: a config and names deeper down. */
+/* Text models as checkpoints with images have them: a config and names deeper down. */
 static void a_text_model_among_others_is_found(void **state)
 {
     (void)state;
+    static const struct {
+        const char *golden, *class, *own, *deeper; /* names that begin with own begin with deeper there */
+    } wrappers[] = {
+        {"llama4", "Llama4ForConditionalGeneration", "", "language_model."},
+        {"llama, dynamic rotation", "SmolVLMForConditionalGeneration", "model.", "model.text_model."},
+        {"llama, dynamic rotation", "InternVLForConditionalGeneration", "", "language_model."},
+        {"qwen3, a window from the second layer on", "LlavaForConditionalGeneration", "model.",
+         "model.language_model."},
+    };
     static char config[4096], names[128][96];
     static struct family_tensor tensors[128];
-    const struct family_golden *g = family_goldens;
-    while (strcmp(g->name, "llama4") != 0) g++;
-    struct family_golden inside = *g;
-    assert_in_range(g->num_tensors, 1, array_length(tensors));
-    for (size_t i = 0; i < g->num_tensors; i++) {
-        tensors[i] = g->tensors[i];
-        snprintf(names[i], sizeof names[i], "language_model.%s", g->tensors[i].name);
-        tensors[i].name = names[i];
+    for (size_t w = 0; w < array_length(wrappers); w++) {
+        const struct family_golden *g = golden_of(wrappers[w].golden);
+        const char *own = wrappers[w].own;
+        struct family_golden inside = *g;
+        assert_in_range(g->num_tensors, 1, array_length(tensors));
+        for (size_t i = 0; i < g->num_tensors; i++) {
+            const bool is_deeper = !strncmp(g->tensors[i].name, own, strlen(own));
+            tensors[i] = g->tensors[i];
+            snprintf(names[i], sizeof names[i], "%s%s", is_deeper ? wrappers[w].deeper : "",
+                     g->tensors[i].name + (is_deeper ? strlen(own) : 0));
+            tensors[i].name = names[i];
+        }
+        snprintf(config, sizeof config,
+                 "{\"architectures\":[\"%s\"],\"text_config\":%s,\"vision_config\":{\"hidden_size\":8}}",
+                 wrappers[w].class, g->config);
+        inside.config = config;
+        inside.tensors = tensors;
+        if (!is_left_out(&inside)) check(&inside, false, BOUND_ON_CPU);
     }
-    snprintf(config, sizeof config,
-             "{\"architectures\":[\"Llama4ForConditionalGeneration\"],\"text_config\":%s,"
-             "\"vision_config\":{\"hidden_size\":8}}",
-             g->config);
-    inside.config = config;
-    inside.tensors = tensors;
-    if (!is_left_out(&inside)) check(&inside, false, BOUND_ON_CPU);
 }
 
 /* GGUF files of models that differ in their name alone, as of those with images the text models do. */
