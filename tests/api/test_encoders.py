@@ -77,6 +77,9 @@ def test_xlm_roberta(start_server, tmp_path):
         ids = [server.post("/tokenize", {"prompt": text, "parse_special": False}).json()["tokens"] for text in TEXTS]
         assert ids[0] == [0, 5, 3, 19, 16, 7, 8, 9, 48, 2] and all(i[0] == 0 and i[-1] == 2 for i in ids)
         assert same(rows(server, TEXTS), rows(server, ids))
+        encoder.write_gguf(tmp_path / "x.gguf", 1, roberta=True)
+        with start_server(model=tmp_path / "x.gguf") as file:
+            assert same(got, rows(file, lists, normalize=False)) and same(rows(server, TEXTS), rows(file, TEXTS))
         assert len(rows(server, "the " * 298)) == 1 and server.post("/v1/embeddings", {"input": "the " * 299}).status_code == 400
 
 

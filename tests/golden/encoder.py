@@ -140,7 +140,7 @@ GGUF_NAMES = (
     ("intermediate.dense", "ffn_up"), ("output.dense", "ffn_down"), ("output.LayerNorm", "layer_output_norm"))
 
 
-def write_gguf(path, pooling_type):
+def write_gguf(path, pooling_type, roberta=False):
     """As llama.cpp's converter leaves it, all in f32."""
     def text(value):
         return struct.pack("<Q", len(value.encode())) + value.encode()
@@ -162,13 +162,25 @@ def write_gguf(path, pooling_type):
     keys["bert.attention.causal"] = struct.pack("<I?", 7, False)
     keys["tokenizer.ggml.tokens"] = array(8, [text(w) for w in words()])
     keys["tokenizer.ggml.token_type"] = array(5, [struct.pack("<i", 3 if i < 5 else 1) for i in range(len(WORDS))])
+    if roberta:
+        vocab = roberta_tokenizer()["model"]["vocab"]
+        for name, number in (("cls", 0), ("seperator", 2), ("bos", 0), ("eos", 2), ("unknown", 3)):
+            keys["tokenizer.ggml.%s_token_id" % name] = struct.pack("<II", 4, number)
+        keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + text("t5")
+        keys["tokenizer.ggml.tokens"] = array(8, [text(w) for w, _ in vocab])
+        keys["tokenizer.ggml.scores"] = array(6, [struct.pack("<f", score) for _, score in vocab])
+        keys["tokenizer.ggml.remove_extra_whitespaces"] = struct.pack("<I?", 7, True)
+        keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, 1e-5)
     infos, data = b"", b""
-    for name, shape in tensors():
+    for name, shape in tensors(ROBERTA if roberta else CONFIG):
+        values = make_values(name, shape)
+        if roberta and "position" in name:  # only those that are used
+            values, shape = values[2:], (POSITIONS, HIDDEN)
         short = name
         for long_name, gguf_name in GGUF_NAMES:
             short = short.replace(long_name, gguf_name)
         infos += text(short) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape[::-1], 0, len(data))
-        data += make_values(name, shape).tobytes()
+        data += values.tobytes()
         data += bytes(-len(data) % 32)
     head = struct.pack("<IIQQ", 0x46554747, 3, len(list(tensors())), len(keys)) + b"".join(text(k) + v for k, v in keys.items()) + infos
     path.write_bytes(head + bytes(-len(head) % 32) + data)

@@ -1,20 +1,22 @@
-/* The tokenizer keys of a GGUF file. Three models: "gpt2", byte-level BPE with a list of merges and the name of
- * a pre-tokenizer; "llama", sentencepiece BPE, which has a score a token and no merges; and "bert", word pieces, whose names have
+/* The tokenizer keys of a GGUF file. Four models: "gpt2", byte-level BPE with a list of merges and the name of
+ * a pre-tokenizer; "llama", sentencepiece BPE, which has a score a token and no merges; "t5", Unigram with its scores and rules of normalisation; and "bert", word pieces, whose names have
  * U+2581 where a word begins in the place of "##" where it goes on, and capitals are small.
  *
  * With scores, the pair to merge next is the one whose product has the highest score, of equals the leftmost.
  * That is a list of merges too: every way to cut a token into two tokens, ranked by the token's score. So it
  * is made into one. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/check.h"
 #include "files/gguf.h"
 #include "text/tokenizer/bert_text.h"
 #include "text/tokenizer/tables.h"
 #include "text/tokenizer/unicode.h"
 
-enum { NAME_BYTES_MAX = 1024, WORD_CHARACTERS = 100 };
+enum { NAME_BYTES_MAX = 1024, WORD_CHARACTERS = 100, CHARSMAP_BYTES_MAX = 1 << 24 };
 
 enum token_type { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
 
@@ -331,6 +333,67 @@ static int set_up_words(struct tokenizer *t, struct error *err)
     return error_set(err, STATUS_LIMIT, "The tokenizer has too many steps.");
 }
 
+/* ---- Unigram ---- */
+
+/* Signed or not. */
+static int read_charsmap(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    struct gguf_array bytes;
+    int64_t byte;
+    if (!gguf_find_array(g, "tokenizer.ggml.precompiled_charsmap", &bytes) || bytes.num_items == 0) return 0;
+    struct buffer all;
+    buffer_init(&all, CHARSMAP_BYTES_MAX);
+    while (!buffer_failed(&all) && gguf_array_next_int(&bytes, &byte)) buffer_append_char(&all, (char)byte);
+    int status = buffer_failed(&all) || !normalizer_add_charsmap(&t->normalizer, &t->charsmap)
+                     ? error_set(err, STATUS_LIMIT, "The tokenizer's precompiled_charsmap is too long.")
+                     : charsmap_read(&t->charsmap, all.data ? all.data : "", all.num_bytes, err);
+    buffer_deinit(&all);
+    return status;
+}
+
+/* As a tokenizer.json has it for XLM-RoBERTa. */
+static int set_up_unigram(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    struct normalizer *const rewrite = &t->piece_rewrite;
+    bool prefix_space = true, drops_spaces = true;
+    (void)gguf_find_bool(g, "tokenizer.ggml.add_space_prefix", &prefix_space);
+    (void)gguf_find_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &drops_spaces);
+    if (!prefix_space)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "The tokenizer model t5 is supported with add_space_prefix.");
+    t->unigram.is_used = true;
+    t->decoder.drop_first_meta = true;
+    t->pretokenizer.stages[t->pretokenizer.num_stages++] = PRETOKENIZE_METASPACE;
+    const bool fits = (drops_spaces ? normalizer_add(rewrite, NORMALIZE_WORDS, "", "\u2581")
+                                    : normalizer_add(rewrite, NORMALIZE_REPLACE, " ", "\u2581") &&
+                                          normalizer_add(rewrite, NORMALIZE_PREPEND_MISSING, "", "\u2581")) &&
+                      normalizer_add(&t->decoder.rewrite, NORMALIZE_REPLACE, "\u2581", " ");
+    return fits ? read_charsmap(t, g, err)
+                : error_set(err, STATUS_LIMIT, "The tokenizer has too many steps.");
+}
+
+/* What only fills the vocabulary up has a score that says nothing. */
+static int read_unigram_scores(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    struct unigram *u = &t->unigram;
+    struct gguf_array scores, types = {0};
+    const bool has_types = gguf_find_array(g, "tokenizer.ggml.token_type", &types);
+    if (!gguf_find_array(g, "tokenizer.ggml.scores", &scores))
+        return error_set(err, STATUS_INVALID, "The GGUF file has no tokenizer.ggml.scores.");
+    u->scores = calloc((size_t)t->vocab.num_ids + 1, sizeof *u->scores);
+    if (!u->scores) return error_set(err, STATUS_NO_MEMORY, "No memory for a tokenizer.");
+    u->num_scores = t->vocab.num_ids;
+    for (int32_t id = 0; id < u->num_scores; id++) {
+        int64_t type = TYPE_NORMAL;
+        if (!gguf_array_next_real(&scores, &u->scores[id]) || !isfinite(u->scores[id]))
+            return error_set(err, STATUS_INVALID, "tokenizer.ggml.scores lacks a number for token %d.", id);
+        if (!has_types || !gguf_array_next_int(&types, &type) || type != TYPE_UNUSED) continue;
+        u->scores[id] = 0;
+        t->vocab.tokens[id].flags |= TOKEN_NO_KEY;
+    }
+    return 0;
+}
+
 /* ---- all ---- */
 
 /* -1 when there is no such key; an id that is no token is an error. */
@@ -348,7 +411,7 @@ static int read_id(const struct tokenizer *t, const struct gguf *g, const char *
 
 static int read_ends(struct tokenizer *t, const struct gguf *g, bool add_bos, struct error *err)
 {
-    bool add_eos = false;
+    bool add_eos = t->unigram.is_used;
     (void)gguf_find_bool(g, "tokenizer.ggml.add_bos_token", &add_bos);
     (void)gguf_find_bool(g, "tokenizer.ggml.add_eos_token", &add_eos);
     int status = read_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos_id, err);
@@ -388,6 +451,19 @@ static int read_words(struct tokenizer *t, const struct gguf *g, struct error *e
     return status ? status : tables_finish(t, err);
 }
 
+static int read_unigram(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    int status = set_up_unigram(t, g, err);
+    if (!status) status = read_tokens(t, g, err);
+    if (!status) status = read_unigram_scores(t, g, err);
+    if (!status) status = read_ends(t, g, true, err);
+    if (status) return status;
+    t->unigram.unknown_id = t->bpe.unknown_id;
+    if (t->unigram.unknown_id < 0 || t->unigram.num_scores == 0)
+        return error_set(err, STATUS_INVALID, "The GGUF file does not say which token is the unknown one.");
+    return tables_finish(t, err);
+}
+
 static int read_all(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     const char *model;
@@ -395,10 +471,11 @@ static int read_all(struct tokenizer *t, const struct gguf *g, struct error *err
     if (!gguf_find_text(g, "tokenizer.ggml.model", &model, &num_bytes))
         return error_set(err, STATUS_INVALID, "The GGUF file has no tokenizer (tokenizer.ggml.model).");
     if (text_is(model, num_bytes, "bert")) return read_words(t, g, err);
+    if (text_is(model, num_bytes, "t5")) return read_unigram(t, g, err);
     bool is_scored = text_is(model, num_bytes, "llama"), add_bos = true;
     if (!is_scored && !text_is(model, num_bytes, "gpt2"))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "The tokenizer model \"%.*s\" is not supported; gpt2, llama and bert are.",
+                         "The tokenizer model \"%.*s\" is not supported; gpt2, llama, t5 and bert are.",
                          (int)min_of(num_bytes, (size_t)64), model);
     int status = is_scored ? set_up_scored(t, g, err) : set_up_byte_level(t, g, &add_bos, err);
     if (!status) status = read_tokens(t, g, err);

@@ -498,7 +498,9 @@ static void test_gguf_refused(void **state)
         const char *sentence_part;
     } cases[] = {
         {{.add_bos = -1}, STATUS_INVALID, "no tokenizer"},
-        {{.model = "t5", .add_bos = -1}, STATUS_UNSUPPORTED, "t5"},
+        {{.model = "rwkv", .add_bos = -1}, STATUS_UNSUPPORTED, "rwkv"},
+        {{.model = "t5", .add_bos = -1}, STATUS_INVALID, "tokens"},
+        {{.model = "t5", PARTS(names), .add_bos = -1}, STATUS_INVALID, "scores"},
         {{.model = "bert", .add_bos = -1}, STATUS_INVALID, "tokens"},
         {{.model = "bert", PARTS(names), .add_bos = -1}, STATUS_INVALID, "[CLS]"},
         {{.model = "gpt2", .add_bos = -1}, STATUS_UNSUPPORTED, "pre-tokenizer"},
