@@ -210,7 +210,9 @@ static void calls_without_content_have_empty_content(void **state)
         "\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
         "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
         "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]",
-        "\"content\":null,\"function_call\":{\"name\":\"f\"}", "\"content\":null", "\"content\":[]"};
+        "\"content\":null,\"function_call\":{\"name\":\"f\"}",
+        "\"content\":null",
+        "\"content\":[]"};
     struct chat_template *usual = (struct chat_template *)(uintptr_t)server.chat_template, *other;
     static const char *const templates[] = {"{% for m in messages %}<{{ '' + m['content'] }}>{% endfor %}",
                                             "{% for m in messages %}<{% for p in m['content'] %}"
