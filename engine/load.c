@@ -211,7 +211,8 @@ static int choose_kv_dtype(struct load *load, struct error *err)
 {
     const char *name = load->config->kv_cache_dtype;
     load->kv_dtype = kv_dtype_of(name);
-    if (load->facts.is_encoder && !strcmp(name, "auto")) load->kv_dtype = DTYPE_F32; /* of one step */
+    if (load->facts.is_encoder && !strcmp(name, "auto") && !load->device->is_gpu)
+        load->kv_dtype = DTYPE_F32; /* of one step */
     if (load->kv_dtype != DTYPE_BF16 && !load->device->kv_any_dtype)
         return error_set(err, STATUS_UNSUPPORTED, "--kv-cache-dtype %s is for the CPU device", name);
     return STATUS_OK;

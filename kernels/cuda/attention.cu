@@ -1,4 +1,6 @@
-/* attention.cu - attention of a step: its prefill half and its decode half, each by kernels of its own. */
+/* attention.cu - attention of a step: its prefill half and its decode half, each by kernels of its own; where the layer or a mask wants
+ * it, or the sequences of a step have masks, both by another (attention_masked.cu). A model has masks in all of its steps or in none, so
+ * a sequence has one kernel whatever its neighbours are. */
 #include "kernels/cuda/device.cuh"
 
 bool cuda_attention_supports(int32_t head_dim)
@@ -10,6 +12,10 @@ void cuda_attention(struct device *device, const struct batch *b, void *out, con
                     const struct kv_pool *pool, int32_t layer, const struct attention_args *args)
 {
     struct cuda_device *d = cuda_of(device);
+    if (b->sequence_masks || cuda_attention_is_masked(d, args)) {
+        cuda_attention_masked(d, b, (__nv_bfloat16 *)out, (const __nv_bfloat16 *)qkv, pool, layer, args);
+        return;
+    }
     if (b->num_prefill_seqs > 0)
         cuda_attention_prefill(d, b, (__nv_bfloat16 *)out, (const __nv_bfloat16 *)qkv, pool, layer, args);
     if (b->num_seqs > b->num_prefill_seqs)

@@ -13,7 +13,7 @@
  * batch_slot is stands in device memory: recorded steps read it there, and the host need not know what runs.
  *
  * Checked against double precision with CTAs that a CPU runs thread by thread, and not on a GPU yet: until then the device has
- * no such layers unless the environment has FLASHD_CUDA_STATES. */
+ * no such layers unless the environment has FLASHD_CUDA_UNPROVED. */
 #include <math.h>
 
 #include <algorithm>

@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "kernels/cuda/attention_masked.cuh"
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kv_pool.cuh"
@@ -44,6 +45,7 @@ void close_device(struct device *device)
     cuda_linears_forget(d);
     cuda_moe_forget(d);
     cuda_delta_nets_forget(d);
+    cuda_latents_forget(d);
     cuda_steps_forget(d);
     cuda_sampler_forget(d);
     cuda_history_forget(d);
@@ -67,12 +69,13 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     if (hidden_size > HIDDEN_MAX)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device wants a hidden size of at most %d, got %d",
                          (int)HIDDEN_MAX, hidden_size);
-    if (!cuda_attention_supports(attention->head_dim))
+    if (!cuda_attention_supports(attention->head_dim) &&
+        !cuda_attention_masked_supports(d, attention->head_dim))
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
                          attention->head_dim);
     for (int32_t i = 0; i < num_layers; i++)
-        if (layers[i].chunk > 0 || layers[i].temperature_floor > 0)
+        if (!d->takes_unproved && (layers[i].chunk > 0 || layers[i].temperature_floor > 0))
             return error_set(err, STATUS_UNSUPPORTED,
                              "the CUDA device has no attention in chunks or with a temperature that grows "
                              "with the position (Llama 4); the CPU device has");
@@ -82,6 +85,12 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     d->hidden_size = hidden_size;
     d->intermediate_size = intermediate_size;
     d->attention = *attention;
+    for (int32_t i = 0; i < num_layers; i++)
+        d->needs_masked = d->needs_masked || cuda_attention_is_masked(d, &layers[i]);
+    if (d->base.takes_masks)
+        d->sequence_mask_words =
+            min((size_t)limits->num_seqs * (sequence_mask_words(limits->max_model_len) + 1),
+                (size_t)SEQUENCE_MASK_WORDS_MAX);
     for (int32_t i = 0; i < num_layers; i++)
         if (!cuda_window_add(d, layers[i].sliding_window))
             return error_set(err, STATUS_UNSUPPORTED,
@@ -121,8 +130,8 @@ int read_logits(struct device *device, int32_t row, float *out)
     return cuda_download(device, out, d->logits + (size_t)row * d->vocab_size, (size_t)d->vocab_size * 4);
 }
 
-/* has_states: see delta_net.cu */
-constexpr struct kernel_table make_table(bool has_states)
+/* takes_unproved: with what only an emulated GPU has run (tests/emulator). */
+constexpr struct kernel_table make_table(bool takes_unproved)
 {
     struct kernel_table t = {};
     t.close = close_device;
@@ -155,7 +164,11 @@ constexpr struct kernel_table make_table(bool has_states)
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
     t.moe = cuda_moe;
-    if (has_states) {
+    if (takes_unproved) {
+        t.embed_positions = cuda_embed_positions;
+        t.latent_create = cuda_latent_create;
+        t.latent_qkv = cuda_latent_qkv;
+        t.latent_values = cuda_latent_values;
         t.delta_net_create = cuda_delta_net_create;
         t.states_copy = cuda_states_copy;
         t.delta = cuda_delta;
@@ -174,7 +187,7 @@ constexpr struct kernel_table make_table(bool has_states)
     return t;
 }
 
-constexpr struct kernel_table table = make_table(false), table_with_states = make_table(true);
+constexpr struct kernel_table table = make_table(false), table_of_all = make_table(true);
 
 __global__ void any_kernel(void) {}
 
@@ -237,7 +250,9 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
                                                                        struct device **out, struct error *err)
 {
     struct cuda_device *d = new struct cuda_device();
-    d->base.ops = getenv("FLASHD_CUDA_STATES") ? &table_with_states : &table;
+    d->takes_unproved = getenv("FLASHD_CUDA_UNPROVED");
+    d->base.takes_masks = d->takes_unproved;
+    d->base.ops = d->takes_unproved ? &table_of_all : &table;
     d->base.name = "cuda";
     d->base.act_bytes = 2;
     d->base.res_bytes = 4;

@@ -94,6 +94,7 @@ struct batch {
     const struct prefill_tile *prefill_tiles; /* these three are exact: steps with prefill are not recorded */
     const int32_t *prefill_tables;            /* as tables, offset included */
     int32_t num_prefill_tiles, prefill_heads_per_tile;
+    const int32_t *sequence_masks; /* [S] attention_masked.cuh; NULL: the step has no masks of sequences */
     const struct step *step;       /* the host's */
     bool is_constrained;           /* some row is */
     const int32_t *mask_places;    /* [R] of constrained rows: see MASK_NONE */
@@ -137,6 +138,8 @@ struct cuda_device {
     int32_t cta_shared_bytes; /* at most */
     bool is_hopper;   /* sm_90, unless the portable kernels are asked for: bulk copies, dependent launch */
     bool is_portable; /* they are: no product is cuBLASLt's, either */
+    bool
+        takes_unproved; /* FLASHD_CUDA_UNPROVED: what no GPU has run yet, but for an emulated one, is not refused */
     cudaError_t first_error;
     char first_error_where[96];
     struct step_limits limits;
@@ -155,18 +158,23 @@ struct cuda_device {
     std::vector<struct delta_net *> delta_nets;
     float *delta_mixed; /* delta_net.cu: scratch of a layer's step, NULL: none has states */
     float2 *delta_rates;
-    float *logits;               /* [R][V] */
-    float *attention_partial;    /* decode: split outputs and log-sum-exps */
-    int32_t *attention_counters; /* decode: arrivals per (sequence, head, merger) */
-    float *prefill_slots;        /* prefill: results of pieces of keys, or NULL */
-    int32_t *prefill_arrivals;   /* prefill: arrivals per (slot, warp) */
-    int32_t num_prefill_slots;   /* prefill: for items; every CTA has one besides */
-    __nv_bfloat16 *gate_up;      /* [T][2 * intermediate] for the products that do not fuse */
-    struct fp8_rows fp8_rows;    /* linear.cu: of the product under way */
-    int32_t *last_tokens;        /* [num_batch_slots] last sampled token of each slot */
-    bool forbids;                /* there are ids that no row may draw */
-    double *sums;                /* [num_batch_slots][hidden]: pool.cu */
-    float *floats;               /* pinned: [num_batch_slots][row_floats] what rows have left */
+    float *logits;              /* [R][V] */
+    size_t sequence_mask_words; /* room for those of a step */
+    bool needs_masked;          /* some layer's attention is attention_masked.cu's */
+    int32_t
+        latent_rotary_dim; /* of latent attention, whose V is K without its first so many columns; 0: there is none */
+    struct latent_scratch *latent_scratch; /* latent.cu; NULL: not yet */
+    float *attention_partial;              /* decode: split outputs and log-sum-exps */
+    int32_t *attention_counters;           /* decode: arrivals per (sequence, head, merger) */
+    float *prefill_slots;                  /* prefill: results of pieces of keys, or NULL */
+    int32_t *prefill_arrivals;             /* prefill: arrivals per (slot, warp) */
+    int32_t num_prefill_slots;             /* prefill: for items; every CTA has one besides */
+    __nv_bfloat16 *gate_up;                /* [T][2 * intermediate] for the products that do not fuse */
+    struct fp8_rows fp8_rows;              /* linear.cu: of the product under way */
+    int32_t *last_tokens;                  /* [num_batch_slots] last sampled token of each slot */
+    bool forbids;                          /* there are ids that no row may draw */
+    double *sums;                          /* [num_batch_slots][hidden]: pool.cu */
+    float *floats;                         /* pinned: [num_batch_slots][row_floats] what rows have left */
     int32_t row_floats;
 };
 
@@ -196,6 +204,7 @@ int cuda_read_f32(struct device *d, float *to, const void *from, size_t count, b
 
 /* ---- one launcher for each operation; see kernels/device.h for shapes ---- */
 void cuda_embed(struct device *d, const struct batch *b, void *out, const struct linear *table, float scale);
+void cuda_embed_positions(struct device *d, const struct batch *b, void *x, const float *table);
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
                    const void *delta, const struct norm_args *args);
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x,
@@ -212,6 +221,13 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
                            const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
                            const struct attention_args *args);
 bool cuda_attention_supports(int32_t head_dim);
+/* Where attention needs what the kernels of prompts and of decoding do not have: masks of sequences, chunks, temperatures, other
+ * head sizes, latents. */
+bool cuda_attention_is_masked(const struct cuda_device *d, const struct attention_args *args);
+void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                           const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                           const struct attention_args *args);
+bool cuda_attention_masked_supports(const struct cuda_device *d, int32_t head_dim);
 /* Host side of decode attention: who walks what. Returns the number of ranges. */
 int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, int32_t window,
                          struct decode_range *ranges);
@@ -238,6 +254,18 @@ int cuda_moe_create(struct device *d, const struct moe_desc *desc, struct moe **
 void cuda_moe(struct device *d, const struct batch *b, enum row_set rows, void *out, const void *x,
               const struct moe *moe);
 void cuda_moe_forget(struct cuda_device *d);
+
+/* latent.cu */
+int cuda_latent_create(struct device *d, const struct latent_desc *desc, struct latent **out,
+                       struct error *err);
+void cuda_latent_qkv(struct device *d, const struct batch *b, void *qkv, const void *x,
+                     const struct latent *latent);
+void cuda_latent_values(struct device *d, const struct batch *b, void *out, const void *x,
+                        const struct latent *latent);
+/* In the place of cuda_rope_kv_write. */
+void cuda_latent_rotate(struct cuda_device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
+                        int32_t layer, const struct rope_args *args);
+void cuda_latents_forget(struct cuda_device *d);
 
 /* delta_net.cu */
 int cuda_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,

@@ -46,6 +46,29 @@ __global__ void pick_kernel(uint2 *out, const uint2 *x, const int32_t *rows, int
 
 } // namespace
 
+namespace
+{
+
+__global__ void positions_kernel(float *x, const float *table, const int32_t *positions, int32_t hidden_size)
+{
+    dependents_launch();
+    const float4 *from = (const float4 *)(table + (size_t)positions[blockIdx.x] * hidden_size);
+    float4 *to = (float4 *)(x + (size_t)blockIdx.x * hidden_size);
+    dependency_wait();
+    for (int i = threadIdx.x; i < hidden_size / 4; i += EMBED_THREADS) {
+        float4 v = to[i], p = from[i];
+        to[i] = make_float4(v.x + p.x, v.y + p.y, v.z + p.z, v.w + p.w);
+    }
+}
+
+} // namespace
+
+void cuda_embed_positions(struct device *d, const struct batch *b, void *x, const float *table)
+{
+    launch_dependent(cuda_of(d), positions_kernel, dim3((unsigned)b->num_tokens), dim3(EMBED_THREADS), 0,
+                     (float *)x, table, b->positions, cuda_of(d)->hidden_size);
+}
+
 void cuda_pick_logit_rows(struct device *d, const struct batch *b, void *out, const void *x, size_t row_bytes)
 {
     launch_dependent(cuda_of(d), pick_kernel, dim3((unsigned)b->num_logits), dim3(EMBED_THREADS), 0,

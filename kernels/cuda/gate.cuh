@@ -25,6 +25,12 @@ static __device__ __forceinline__ float gelu_tanh(float x)
     return x * reciprocal_fast(1.0f + exp2_fast(-1.44269504f * y));
 }
 
+/* GELU itself. */
+static __device__ __forceinline__ float gelu(float x)
+{
+    return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+}
+
 /* Of two neighbouring columns, gate and up rounded to bf16. */
 template <enum gate_function GATE>
 static __device__ __forceinline__ uint32_t gate_mul(uint32_t gate, uint32_t up)

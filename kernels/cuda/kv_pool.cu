@@ -10,17 +10,18 @@ namespace
 /* A piece is pinned in the middle of a step: 64 MiB take some 20 ms. */
 enum { PIECE_BYTES = 64 << 20, COPY_THREADS = 256, COPY_VECTORS = 8, COPIES_MAX = 128 };
 
-/* Of one layer. */
-size_t block_bytes(const struct kv_shape *shape)
+/* Of one layer. What latents have for V is in K. */
+size_t block_bytes(const struct cuda_device *d, const struct kv_shape *shape)
 {
-    size_t head = shape->dtype == DTYPE_F8_E4M3 ? kv_chunk_bytes(shape->head_dim)
-                                                : (size_t)2 * BLOCK_SIZE * shape->head_dim * 2;
+    size_t head = shape->dtype == DTYPE_F8_E4M3
+                      ? kv_chunk_bytes(shape->head_dim)
+                      : (size_t)(d->latent_rotary_dim > 0 ? 1 : 2) * BLOCK_SIZE * shape->head_dim * 2;
     return (size_t)shape->num_kv_heads * head;
 }
 
 size_t saved_bytes(const struct kv_pool *pool)
 {
-    return block_bytes(&pool->shape) * pool->shape.num_layers;
+    return pool->block_elements * 2 * pool->shape.num_layers;
 }
 
 void create_pieces(struct kv_pool *pool)
@@ -33,8 +34,7 @@ void create_pieces(struct kv_pool *pool)
 
 uint64_t cuda_kv_pool_bytes(struct device *device, const struct kv_shape *shape)
 {
-    (void)device;
-    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * block_bytes(shape);
+    return (uint64_t)shape->num_layers * (uint64_t)shape->num_blocks * block_bytes(cuda_of(device), shape);
 }
 
 int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, struct kv_pool **out,
@@ -43,13 +43,16 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     if (shape->dtype != DTYPE_BF16 && shape->dtype != DTYPE_F8_E4M3)
         return error_set(err, STATUS_UNSUPPORTED, "the CUDA device keeps K/V in BF16 or F8_E4M3, not in %s",
                          dtype_infos[shape->dtype].text);
+    if (shape->dtype == DTYPE_F8_E4M3 && cuda_of(device)->needs_masked)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device keeps K/V of this model's attention in BF16 alone");
     if (shape->dtype == DTYPE_F8_E4M3 && !cuda_of(device)->is_hopper)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the CUDA device keeps K/V in F8_E4M3 on a Hopper GPU alone, and not with --cuda-path portable");
     struct kv_pool *pool = new struct kv_pool();
     pool->shape = *shape;
-    pool->block_elements = block_bytes(shape) / 2;
+    pool->block_elements = block_bytes(cuda_of(device), shape) / 2;
     pool->layer_elements = ((size_t)shape->num_blocks + 1) * pool->block_elements;
     size_t bytes = pool->layer_elements * shape->num_layers * 2;
     /* kernels count it in groups of 8 rows of a head */

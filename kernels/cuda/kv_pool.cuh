@@ -1,4 +1,4 @@
-/* kv_pool.cuh - the K/V pool in device memory: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim] of bf16, or
+/* kv_pool.cuh - the K/V pool in device memory: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim] of bf16, of latents K alone, or
  * [layer][block][kv_head] chunks of e4m3 (kv_codes.cuh). One block more than asked for is kept as the place where padding tokens
  * write. */
 #ifndef KERNELS_CUDA_KV_POOL_CUH

@@ -242,6 +242,22 @@ void run_gate_mul(struct cuda_device *d, int32_t rows, void *out, const struct l
     kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((__nv_bfloat16 *)out, d->gate_up, num_out);
 }
 
+/* Of sums that are rounded to bf16, in place: LINEAR_UP. */
+__global__ void gelu_kernel(uint32_t *out, size_t num_pairs)
+{
+    size_t i = blockIdx.x * (size_t)SILU_THREADS + threadIdx.x;
+    if (i >= num_pairs) return;
+    float2 x = unpack_bf16(out[i]);
+    out[i] = pack_bf16(gelu(x.x), gelu(x.y));
+}
+
+void run_gelu(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
+{
+    size_t num_pairs = (size_t)rows * w->n / 2;
+    dim3 grid((unsigned)((num_pairs + SILU_THREADS - 1) / SILU_THREADS));
+    gelu_kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, num_pairs);
+}
+
 /* False where the kernel cannot. */
 bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t rows, void *out, const void *x,
                 const struct linear *w)
@@ -249,7 +265,11 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
     bool is_gated = w->kind == LINEAR_GATE_UP,
          in_epilogue =
              is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
-    if (!is_gated || in_epilogue) return run_product(d, c, rows, out, x, w, in_epilogue);
+    if (!is_gated || in_epilogue) {
+        if (!run_product(d, c, rows, out, x, w, in_epilogue)) return false;
+        if (w->kind == LINEAR_UP) run_gelu(d, rows, out, w);
+        return true;
+    }
     if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;
     run_gate_mul(d, rows, out, w);
     return true;

@@ -19,6 +19,7 @@ namespace
 {
 
 enum {
+    SCALE_THREADS = 128,
     COMBINE_THREADS = 256,
     COMBINE_PAIRS = 8,
     COMBINE_COLUMNS = 8 * COMBINE_THREADS,
@@ -190,19 +191,25 @@ bool has_biases(const struct expert_desc *e)
     return e->gate_bias.data || e->up_bias.data || e->down_bias.data;
 }
 
-int check_expert(const struct expert_desc *e, struct error *err)
+/* What lies transposed: Llama 4's. */
+int check_weight(const struct cuda_device *d, const struct weight_view *v, struct error *err)
+{
+    return v->scheme == WEIGHT_TRANSPOSED && d->takes_unproved ? STATUS_OK : weight_check(v, err);
+}
+
+int check_expert(const struct cuda_device *d, const struct expert_desc *e, struct error *err)
 {
     int64_t inner = weight_view_num_rows(&e->gate), hidden = e->gate.cols;
-    int status = weight_check(&e->gate, err);
-    if (!status) status = weight_check(&e->up, err);
-    if (!status) status = weight_check(&e->down, err);
+    int status = check_weight(d, &e->gate, err);
+    if (!status) status = check_weight(d, &e->up, err);
+    if (!status) status = check_weight(d, &e->down, err);
     if (!status) status = weight_view_check_vector(&e->gate_bias, inner, err);
     if (!status) status = weight_view_check_vector(&e->up_bias, inner, err);
     return status ? status : weight_view_check_vector(&e->down_bias, hidden, err);
 }
 
 /* STATUS_UNSUPPORTED for what the kernels have no room for. */
-int check_desc(const struct moe_desc *desc, struct error *err)
+int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct error *err)
 {
     const struct expert_desc *e = &desc->experts[0];
     if (desc->num_experts > MOE_EXPERTS_MAX || desc->num_chosen > MOE_CHOSEN_MAX)
@@ -210,11 +217,11 @@ int check_desc(const struct moe_desc *desc, struct error *err)
             err, STATUS_UNSUPPORTED,
             "the CUDA device has mixtures of at most %d experts, %d of them chosen, not of %d and %d",
             (int)MOE_EXPERTS_MAX, (int)MOE_CHOSEN_MAX, desc->num_experts, desc->num_chosen);
-    if (desc->scale_input)
+    if (desc->scale_input && !d->takes_unproved)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the CUDA device has no experts whose input is scaled (Llama 4); the CPU device has");
-    if (desc->num_groups > 1)
+    if (desc->num_groups > 1 && !d->takes_unproved)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device has no experts in groups (DeepSeek); the CPU device has");
     if (weight_view_num_rows(&e->gate) % 8 != 0 || desc->router.cols % 8 != 0)
@@ -228,7 +235,8 @@ int check_desc(const struct moe_desc *desc, struct error *err)
             "the CUDA device has clamped gates and biases for experts that have both, and no shared "
             "expert (gpt-oss); the CPU device has others");
     int status = STATUS_OK;
-    for (int32_t i = 0; i < desc->num_experts && !status; i++) status = check_expert(&desc->experts[i], err);
+    for (int32_t i = 0; i < desc->num_experts && !status; i++)
+        status = check_expert(d, &desc->experts[i], err);
     return status;
 }
 
@@ -237,7 +245,7 @@ int check_desc(const struct moe_desc *desc, struct error *err)
 int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct moe **out, struct error *err)
 {
     struct cuda_device *d = cuda_enter(device);
-    int status = check_desc(desc, err);
+    int status = check_desc(d, desc, err);
     if (status) return status;
     struct moe *m = new struct moe();
     m->num_experts = desc->num_experts;
@@ -248,6 +256,10 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->gate = desc->gate;
     m->normalize = desc->normalize;
     m->scale = desc->scale;
+    m->scale_input = desc->scale_input;
+    m->num_groups = desc->num_groups;
+    m->num_chosen_groups = desc->num_chosen_groups;
+    m->groups_by_two = desc->groups_by_two;
     m->has_shared_gate = desc->shared_gate.data != NULL;
     if (!reserve_scratch(d, m, (int32_t)weight_view_num_rows(&desc->shared.gate)) ||
         !upload_router(d, m, desc) || !cuda_moe_upload_experts(d, m, desc))
@@ -272,6 +284,22 @@ void cuda_moe_forget(struct cuda_device *d)
 namespace
 {
 
+/* Where an expert's input is scaled: a pair's row of x times its weight, which becomes 1. */
+__global__ void __launch_bounds__(SCALE_THREADS)
+    scale_kernel(__nv_bfloat16 *gathered, const int32_t *rows, float *weights, int32_t hidden)
+{
+    dependents_launch();
+    dependency_wait();
+    uint32_t *row = (uint32_t *)(gathered + (size_t)rows[blockIdx.x] * hidden);
+    float weight = weights[blockIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) weights[blockIdx.x] = 1;
+    for (int i = threadIdx.x; i < hidden / 2; i += SCALE_THREADS) {
+        float2 x = unpack_bf16(row[i]);
+        row[i] = pack_bf16(x.x * weight, x.y * weight);
+    }
+}
+
 /* What computes a step's products: it changes the speed and nothing else. */
 enum method { METHOD_PLAIN, METHOD_SHARED, METHOD_SMALL, METHOD_LARGE };
 
@@ -286,7 +314,8 @@ struct plan plan_of(const struct cuda_device *d, const struct moe *m, int32_t nu
     int32_t pairs = num_tokens * m->num_chosen / m->num_experts; /* an expert, on average */
     int32_t large_pairs = m->packed_down.packed ? PACKED_LARGE_PAIRS : LARGE_PAIRS;
     if (!d->is_hopper || m->gate == GATE_GELU_TANH) return {METHOD_PLAIN, MOE_PLAIN_ROWS};
-    if (num_tokens <= MOE_SHARED_TOKENS && m->router_bf16) return {METHOD_SHARED, num_tokens <= 8 ? 8 : 16};
+    if (num_tokens <= MOE_SHARED_TOKENS && m->router_bf16 && !m->scale_input && m->num_groups <= 1)
+        return {METHOD_SHARED, num_tokens <= 8 ? 8 : 16};
     if (num_tokens <= 16) return {METHOD_SMALL, 16};
     if (num_tokens <= 32 || pairs < 20) return {METHOD_SMALL, 32};
     if (num_tokens <= 64 || pairs < large_pairs) return {METHOD_SMALL, 64};
@@ -379,6 +408,9 @@ void cuda_moe(struct device *device, const struct batch *b, enum row_set rows, v
         cuda_moe_route_few(d, m, (const __nv_bfloat16 *)x, num_tokens);
     else
         cuda_moe_route(d, m, (const __nv_bfloat16 *)x, num_tokens, plan.tile_rows);
+    if (m->scale_input)
+        launch_dependent(d, scale_kernel, dim3((unsigned)(num_tokens * m->num_chosen)), dim3(SCALE_THREADS),
+                         0, s->gathered, (const int32_t *)s->rows, s->weights, m->hidden);
     multiply(d, m, plan, (const __nv_bfloat16 *)x, num_tokens);
     if (m->shared_down) {
         cuda_linear(device, b, rows, s->shared_mid, x, m->shared_gate_up);

@@ -24,6 +24,9 @@ struct moe {
     enum gate_function gate;
     bool normalize;
     float scale;
+    bool scale_input;
+    int32_t num_groups, num_chosen_groups; /* of experts; num_groups 0 or 1: none */
+    bool groups_by_two;
     float *router;                    /* [E][H], then the shared expert's gate if it has one; or */
     __nv_bfloat16 *router_bf16;       /* the same where the file has it so */
     float *router_bias, *choice_bias; /* [E] or NULL */

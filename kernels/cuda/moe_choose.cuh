@@ -84,9 +84,11 @@ __device__ int best_other(const float *scores, const bool *taken, const choose_a
     return index;
 }
 
-/* By a warp. Returns what lane i, i < num_chosen, has chosen, in no order; choices and weights are stored in the order of experts. */
+/* By a warp. Returns what lane i, i < num_chosen, has chosen, in no order; choices and weights are stored in the order of experts.
+ * hide: takes experts that may not be chosen, once their scores are there. */
+template <typename HIDE>
 __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct choose_room *room,
-                                                  int32_t token)
+                                                  int32_t token, HIDE hide)
 {
     int lane = threadIdx.x % 32;
     float *scores = room->scores, sum = 0;
@@ -95,6 +97,7 @@ __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct c
     for (int e = lane; e < a.num_experts; e += 32) taken[e] = false;
     make_scores(scores, logits, a, lane);
     __syncwarp();
+    hide(room);
     int32_t mine = INT32_MAX; /* lane i has the i-th choice */
     for (int i = 0; i < a.num_chosen; i++) {
         int best = best_other(scores, taken, a, lane);

@@ -75,8 +75,57 @@ __global__ void __launch_bounds__(THREADS) choose_kernel(choose_args a, int32_t 
     dependents_launch();
     if (token >= a.num_tokens) return;
     dependency_wait();
-    int32_t mine = choose_experts(a, &rooms[warp], token);
+    int32_t mine = choose_experts(a, &rooms[warp], token, [](struct choose_room *) {});
     if (lane < a.num_chosen) atomicAdd(&counts[mine], 1);
+}
+
+struct choose_groups_args {
+    choose_args choose;
+    int32_t num_groups, num_chosen_groups;
+    bool by_two;
+};
+
+/* How good a group is: its best, or the sum of its best two. */
+__device__ float score_of_group(const float *scores, const choose_groups_args &a, int32_t group)
+{
+    const int32_t size = a.choose.num_experts / a.num_groups;
+    float best = -INFINITY, second = -INFINITY;
+    for (int32_t e = group * size; e < (group + 1) * size; e++) {
+        float key = scores[e] + (a.choose.choice_bias ? a.choose.choice_bias[e] : 0.0f);
+        if (key > best) {
+            second = best;
+            best = key;
+        } else if (key > second) {
+            second = key;
+        }
+    }
+    return a.by_two ? best + second : best;
+}
+
+/* A group is chosen if there are fewer that are better than are wanted; of equal ones the lower is better. */
+__global__ void __launch_bounds__(THREADS) choose_groups_kernel(choose_groups_args a, int32_t *counts)
+{
+    __shared__ struct choose_room rooms[WARPS];
+    __shared__ float of_groups[WARPS][MOE_GROUPS_MAX];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int32_t token = blockIdx.x * WARPS + warp, size = a.choose.num_experts / a.num_groups;
+    float *groups = of_groups[warp];
+    dependents_launch();
+    if (token >= a.choose.num_tokens) return;
+    dependency_wait();
+    int32_t mine = choose_experts(a.choose, &rooms[warp], token, [&](struct choose_room *room) {
+        for (int32_t g = lane; g < a.num_groups; g += 32) groups[g] = score_of_group(room->scores, a, g);
+        __syncwarp();
+        for (int32_t g = lane; g < a.num_groups; g += 32) {
+            int32_t num_better = 0;
+            for (int32_t h = 0; h < a.num_groups; h++)
+                num_better += groups[h] > groups[g] || (groups[h] == groups[g] && h < g);
+            for (int32_t e = g * size; e < (g + 1) * size && num_better >= a.num_chosen_groups; e++)
+                room->taken[e] = true;
+        }
+        __syncwarp();
+    });
+    if (lane < a.choose.num_chosen) atomicAdd(&counts[mine], 1);
 }
 
 struct group_args {
@@ -198,7 +247,7 @@ __global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
     for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
     __syncthreads();
     for (int32_t token = warp; token < a.choose.num_tokens; token += WARPS) {
-        int32_t mine = choose_experts(a.choose, &rooms[warp], token);
+        int32_t mine = choose_experts(a.choose, &rooms[warp], token, [](struct choose_room *) {});
         if (lane < a.choose.num_chosen) places[mine] = 1;
     }
     __syncthreads();
@@ -285,8 +334,13 @@ void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloa
                     int32_t tile_rows)
 {
     compute_logits(d, m, x, num_tokens);
-    launch_dependent(d, choose_kernel, dim3((unsigned)((num_tokens + WARPS - 1) / WARPS)), dim3(THREADS), 0,
-                     choose_args_of(d, m, num_tokens), d->moe_scratch->counts);
+    const dim3 grid((unsigned)((num_tokens + WARPS - 1) / WARPS));
+    choose_groups_args groups = {choose_args_of(d, m, num_tokens), m->num_groups, m->num_chosen_groups,
+                                 m->groups_by_two};
+    if (m->num_groups > 1)
+        launch_dependent(d, choose_groups_kernel, grid, dim3(THREADS), 0, groups, d->moe_scratch->counts);
+    else
+        launch_dependent(d, choose_kernel, grid, dim3(THREADS), 0, groups.choose, d->moe_scratch->counts);
     group_rows(d, m, tile_rows);
     gather(d, m, x, num_tokens);
 }

@@ -1,4 +1,4 @@
-/* norm.cu - RMSNorm: one CTA a row, sums in an order that is a function of H alone. */
+/* norm.cu - RMSNorm and LayerNorm: one CTA a row, sums in an order that is a function of H alone. */
 #include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -183,6 +183,35 @@ void launch_plain(struct cuda_device *d, int32_t num_rows, void *out, void *x, c
         launch_norm<ADD, false, QUANTISE_ROWS>(d, num_rows, out, x, delta, args, quantised);
 }
 
+/* LayerNorm of x, or of its sum with delta. Of few models, so nothing is kept in registers. */
+__global__ void __launch_bounds__(NORM_THREADS)
+    layer_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, struct norm_args args)
+{
+    __shared__ float partial[NORM_THREADS / 32], other_partial[NORM_THREADS / 32];
+    const int32_t n = args.hidden_size;
+    const size_t first = (size_t)blockIdx.x * n;
+    float sum = 0, squares = 0;
+    dependents_launch();
+    dependency_wait();
+    for (int32_t i = threadIdx.x; i < n;
+         i += NORM_THREADS) { /* a thread comes back to its own values alone */
+        if (delta) x[first + i] = __fmaf_rn((float)delta[first + i], args.delta_scale, x[first + i]);
+        sum += x[first + i];
+    }
+    float mean = sum_over_block(sum, partial) / n;
+    for (int32_t i = threadIdx.x; i < n; i += NORM_THREADS) {
+        float centred = x[first + i] - mean;
+        squares += centred * centred;
+    }
+    float scale = 1.0f / sqrtf(sum_over_block(squares, other_partial) / n + args.eps);
+    for (int32_t i = threadIdx.x; i < n; i += NORM_THREADS) {
+        float normed = (x[first + i] - mean) * scale * args.weight[i];
+        if (args.bias) normed += args.bias[i];
+        if (args.replaces) x[first + i] = normed;
+        out[first + i] = __float2bfloat16_rn(normed);
+    }
+}
+
 } // namespace
 
 void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, void *out, void *x,
@@ -190,7 +219,10 @@ void cuda_rms_norm(struct device *d, const struct batch *b, enum row_set rows, v
 {
     int32_t num_rows = batch_num_rows(b, rows);
     bool is_plain = args->weight && !args->delta_weight;
-    if (delta && is_plain)
+    if (args->is_layer_norm)
+        launch_dependent(cuda_of(d), layer_norm_kernel, dim3((unsigned)num_rows), dim3(NORM_THREADS), 0,
+                         (__nv_bfloat16 *)out, (float *)x, (const __nv_bfloat16 *)delta, *args);
+    else if (delta && is_plain)
         launch_plain<true>(cuda_of(d), num_rows, out, x, delta, *args);
     else if (delta)
         launch_norm<true, true>(cuda_of(d), num_rows, out, x, delta, *args);

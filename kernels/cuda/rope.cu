@@ -358,6 +358,7 @@ template <int STYLE> void launch_style(struct cuda_device *d, int32_t num_tokens
 void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
                         int32_t layer, const struct rope_args *args)
 {
+    if (cuda_of(d)->latent_rotary_dim > 0) return cuda_latent_rotate(cuda_of(d), b, qkv, pool, layer, args);
     rope_kernel_args a = {};
     a.qkv = (__nv_bfloat16 *)qkv;
     a.pool = pool->data;

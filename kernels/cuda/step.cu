@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/cuda/attention_masked.cuh"
 #include "kernels/cuda/attention_prefill.cuh"
 
 namespace
@@ -113,7 +114,7 @@ size_t tail_words_max(const struct cuda_device *d)
     size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
     size_t ranges = (size_t)d->num_windows * (size_t)cuda_decode_ranges_max(d, &d->attention);
     tiles += (size_t)d->num_prefill_slots;
-    return PREFILL_TILE_WORDS * tiles + lists + blocks + 4 * ranges + 64;
+    return PREFILL_TILE_WORDS * tiles + lists + blocks + 4 * ranges + d->sequence_mask_words + 64;
 }
 
 /* Allocates for as many masks as there may be rows. */
@@ -320,6 +321,27 @@ int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step
     return seqlen_max;
 }
 
+/* Words of the sequences' masks from words + at on, and before them where each begins. Returns where they end. */
+size_t pack_sequence_masks(const struct cuda_device *d, int32_t *words, size_t at, const struct step *step)
+{
+    int32_t *begins = words + at;
+    const size_t end = at + d->sequence_mask_words;
+    at += (size_t)step->num_seqs;
+    for (int32_t s = 0; s < step->num_seqs; s++) {
+        const struct sequence_mask *mask = &step->masks[s];
+        size_t num_keys = (size_t)step->seqlens_k[s];
+        begins[s] = mask->keys ? (int32_t)at : 0;
+        if (!mask->keys) continue;
+        assert_always(at + sequence_mask_words(step->seqlens_k[s]) <= end);
+        memcpy(words + at, mask->keys, num_keys * sizeof *mask->keys);
+        at += num_keys * MASK_KEY_WORDS;
+        size_t tile_bytes = (size_t)mask_num_tiles(step->seqlens_k[s]) * sizeof *mask->tiles;
+        memcpy(words + at, mask->tiles, tile_bytes);
+        at += tile_bytes / 4;
+    }
+    return at;
+}
+
 void point_batch(struct batch *b, const int32_t *base, const struct step_layout *l)
 {
     b->counts = base + l->counts;
@@ -370,7 +392,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->num_real_logits = step->num_logits;
     b->num_prefill_tokens = step->num_prefill_tokens;
     b->num_prefill_seqs = step->num_prefill_seqs;
-    b->graph_candidate = decode_only && s->sealed;
+    b->graph_candidate = decode_only && s->sealed && !step->masks; /* whose places differ */
     b->results = buffer->results;
     b->step = step;
     for (int32_t r = 0; r < step->num_logits; r++)
@@ -405,6 +427,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
         plan[1] = (int32_t)tail;
         tail += (size_t)plan[0] * 4;
     }
+    size_t masks_at = tail;
+    if (step->masks) tail = pack_sequence_masks(d, words, tail, step);
     counts[COUNT_LISTS] = (int32_t)lists_at;
     counts[COUNT_TABLES] = (int32_t)tables_at;
     counts[COUNT_PREFILL_TILES] = (int32_t)tiles_at;
@@ -416,6 +440,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     b->prefill_tables = buffer->device + tables_at;
     b->lists = buffer->device;
     b->tables = buffer->device;
+    b->sequence_masks = step->masks ? buffer->device + masks_at : NULL;
     b->mask_places = buffer->mask_places;
     b->masks = (const uint32_t *)(buffer->mask_places + s->mask_places_words);
     CUDA_CHECK(d, cudaMemcpyAsync(buffer->device, words, tail * 4, cudaMemcpyHostToDevice, s->copies));

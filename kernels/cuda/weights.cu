@@ -330,9 +330,53 @@ bool upload_weight_of_codes(struct cuda_device *d, __nv_bfloat16 *out, const str
 
 } // namespace
 
+namespace
+{
+
+/* A row of what lies transposed is a column: values first, first + step, ... of it to so many rows of out. */
+__global__ void transpose_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype, size_t row_bytes,
+                                 int32_t cols, int64_t first_col, int64_t first, int64_t step,
+                                 int64_t num_rows, int alternate, int part)
+{
+    const unsigned char *from = stage + (size_t)blockIdx.x * row_bytes;
+    for (int64_t i = threadIdx.x; i < num_rows; i += blockDim.x) {
+        const unsigned char *p = from + (first + i * step) * (dtype == DTYPE_F32 ? 4 : 2);
+        uint32_t low = p[0] | p[1] << 8;
+        float v = dtype == DTYPE_F32    ? __uint_as_float(low | p[2] << 16 | (uint32_t)p[3] << 24)
+                  : dtype == DTYPE_BF16 ? __uint_as_float(low << 16)
+                                        : f16(p);
+        out[placed_row(i, alternate, part) * cols + first_col + blockIdx.x] = __float2bfloat16_rn(v);
+    }
+}
+
+bool upload_transposed(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v, bool alternate,
+                       int part)
+{
+    size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->rows);
+    int64_t cols_per_stage = STAGE_BYTES / (int64_t)row_bytes;
+    if (cols_per_stage == 0 || !open_stages(d)) return false;
+    for (int64_t col = 0; col < v->cols; col += cols_per_stage) {
+        int64_t n = min(v->cols - col, cols_per_stage);
+        struct stage *s = &d->weight_stages->stages[d->weight_stages->next++ % STAGES];
+        CUDA_CHECK(d, cudaEventSynchronize(s->free));
+        copy_in_parallel(s->host, (const unsigned char *)v->data + (size_t)col * row_bytes,
+                         (size_t)n * row_bytes);
+        CUDA_CHECK(
+            d, cudaMemcpyAsync(s->device, s->host, (size_t)n * row_bytes, cudaMemcpyHostToDevice, d->stream));
+        transpose_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(
+            out, s->device, v->dtype, row_bytes, (int32_t)v->cols, col, v->slice.row_begin, v->slice.row_step,
+            weight_view_num_rows(v), alternate, part);
+        CUDA_CHECK(d, cudaEventRecord(s->free, d->stream));
+    }
+    return d->first_error == cudaSuccess;
+}
+
+} // namespace
+
 bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct weight_view *v,
                         bool alternate, int part)
 {
+    if (v->scheme == WEIGHT_TRANSPOSED) return upload_transposed(d, out, v, alternate, part);
     if (v->scheme != WEIGHT_PLAIN || dtype_is_code(v->dtype))
         return upload_weight_of_codes(d, out, v, alternate, part);
     const struct dtype_info *info = &dtype_infos[v->dtype];
@@ -380,6 +424,9 @@ int check_linear(const struct linear_desc *desc, bool *any_bias, struct error *e
     if (is_gated && weight_view_num_rows(&desc->parts[0]) % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants an intermediate size that is a multiple of 8");
+    if (desc->kind == LINEAR_UP && desc->gate != GATE_GELU)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device has an MLP without a gate with GELU alone");
     if (is_gated && *any_bias)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not add biases to the gate and up products");

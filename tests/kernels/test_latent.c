@@ -1,8 +1,8 @@
-/* test_latent.c - what latent attention has before and behind attention, against double precision; and the bits of a token
- * against itself among fewer others. Whole models are in unit/model/test_families.c. */
+/* test_latent.c - what latent attention has before and behind attention, and attention over latents, of a prompt and of a token behind it,
+ * against double precision; and the bits of a token against itself among fewer others. Whole models are in unit/model/test_families.c. */
 #include "fixture.h"
 
-enum { TOKENS = 70 };
+enum { TOKENS = 70, LONG = 301 }; /* LONG: of attention, more than one split of it */
 
 struct shape {
     int32_t hidden, num_heads, plain, rotary, value, rank, q_rank; /* q_rank 0: q comes of x at once */
@@ -253,12 +253,97 @@ static void check_layer(struct layer *l, struct device *d, struct test_step *ste
     free(out_part);
 }
 
+/* ---- attention over latents ---- */
+
+/* One head of a token, over keys up to its own: K and V are parts of a row of qkv. */
+static void check_head(const struct layer *l, const struct device *d, const float *qkv, int32_t token,
+                       int32_t head, const float *got)
+{
+    const struct shape *s = &l->s;
+    const int32_t dim = s->rotary + s->rank, row = (s->num_heads + 2) * dim;
+    const float *q = qkv + token * row + head * dim;
+    double weights[LONG], sum = 0, out[WIDTH_MAX] = {0};
+    for (int32_t j = 0; j <= token; j++) {
+        double score = 0;
+        for (int32_t i = 0; i < dim; i++)
+            score += (double)q[i] * (double)qkv[j * row + s->num_heads * dim + i];
+        sum += weights[j] = exp(score / sqrt(dim));
+    }
+    for (int32_t j = 0; j <= token; j++)
+        for (int32_t i = 0; i < s->rank; i++)
+            out[i] += weights[j] / sum * (double)qkv[j * row + s->num_heads * dim + s->rotary + i];
+    const double bound = d->act_bytes == 2 ? 0.02 : 1e-5; /* values are of size 1 */
+    for (int32_t i = 0; i < s->rank; i++)
+        if (!(fabs((double)got[i] - out[i]) <= bound))
+            fail_msg("%d heads, rank %d: token %d sees %g, not %g", s->num_heads, s->rank, token,
+                     (double)got[i], out[i]);
+}
+
+/* Random rows of qkv as latent_qkv leaves them. */
+static float *latent_rows(const struct layer *l, const struct device *d, struct random *random)
+{
+    const int32_t rotary = l->s.rotary, rank = l->s.rank, dim = rotary + rank,
+                  row = (l->s.num_heads + 2) * dim;
+    float *qkv = random_values(random, (size_t)LONG * (size_t)row, d->act_bytes, 1);
+    for (int32_t t = 0; t < LONG; t++) {
+        float *k = qkv + t * row + l->s.num_heads * dim;
+        memcpy(k + dim, k + rotary, (size_t)rank * sizeof *k);
+        memset(k + dim + rank, 0, (size_t)rotary * sizeof *k);
+    }
+    return qkv;
+}
+
+/* A prompt of all tokens but the last, which is decoded. */
+static void check_attention(const struct layer *l, struct device *d, struct random *random)
+{
+    const struct shape *s = &l->s;
+    const int32_t dim = s->rotary + s->rank, row = (s->num_heads + 2) * dim, out_row = s->num_heads * dim;
+    const struct kv_shape shape = {1, LONG / BLOCK_SIZE + 1, 1, dim, d->is_gpu ? DTYPE_BF16 : DTYPE_F32, 0};
+    float *cos_sin = calloc((size_t)(LONG * s->rotary), sizeof *cos_sin), *qkv = latent_rows(l, d, random),
+          *out = malloc((size_t)(LONG * out_row) * sizeof *out);
+    for (int32_t i = 0; i < LONG * s->rotary; i += 2) cos_sin[i] = 1; /* no rotation */
+    const struct attention_args attention = {
+        .num_heads = s->num_heads, .num_kv_heads = 1, .head_dim = dim, .scale = 1 / sqrtf((float)dim)};
+    const struct rope_args rope = {.num_heads = s->num_heads,
+                                   .num_kv_heads = 1,
+                                   .head_dim = dim,
+                                   .rotary_dim = s->rotary,
+                                   .style = ROPE_PAIRS,
+                                   .cos_sin = device_upload(d, cos_sin, (size_t)(LONG * s->rotary))};
+    void *device_qkv = device_floats(d, (size_t)(LONG * row), false),
+         *device_out = device_floats(d, (size_t)(LONG * out_row), false);
+    struct test_step *step = test_step_new(LONG, 1, LONG / BLOCK_SIZE + 1);
+    int32_t blocks[LONG / BLOCK_SIZE + 1];
+    struct kv_pool *pool;
+    struct error err = {0};
+    for (int32_t i = 0; i <= LONG / BLOCK_SIZE; i++) blocks[i] = LONG / BLOCK_SIZE - i;
+    assert_int_equal(d->ops->kv_pool_create(d, &shape, &pool, &err), 0);
+    for (int32_t first = 0, num = LONG - 1; first < LONG; first += num, num = 1) {
+        device_write(d, device_qkv, qkv + first * row, (size_t)(num * row), false);
+        device_poison(d, device_out, (size_t)(num * out_row), false);
+        test_step_clear(step);
+        test_step_add(step, blocks, first, num, num == 1);
+        struct batch *b = d->ops->step_begin(d, &step->step);
+        d->ops->rope_kv_write(d, b, device_qkv, pool, 0, &rope);
+        d->ops->attention(d, b, device_out, device_qkv, pool, 0, &attention);
+        test_step_end(d, NULL);
+        device_read(d, out + first * out_row, device_out, (size_t)(num * out_row), false);
+    }
+    for (int32_t token = 0; token < LONG; token += 60)
+        for (int32_t head = 0; head < s->num_heads; head += 3)
+            check_head(l, d, qkv, token, head, out + token * out_row + head * dim);
+    test_step_free(step);
+    free(cos_sin);
+    free(qkv);
+    free(out);
+}
+
 static void layers(const char *isa)
 {
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(shapes); i++) {
         struct layer l = {.s = shapes[i]};
-        const struct step_limits limits = {TOKENS, 1, TOKENS, 1, TOKENS, 1, 1, 0};
+        const struct step_limits limits = {LONG, 1, TOKENS, 1, LONG, 1, 1, 0};
         const struct attention_args attention = {
             .num_heads = l.s.num_heads, .num_kv_heads = 1, .head_dim = l.s.rotary + l.s.rank};
         struct error err = {0};
@@ -271,6 +356,7 @@ static void layers(const char *isa)
         struct test_step *step = test_step_new(TOKENS, 1, TOKENS / BLOCK_SIZE + 1);
         layer_open(&l, d, &random);
         check_layer(&l, d, step);
+        check_attention(&l, d, &random);
         layer_close(&l);
         test_step_free(step);
         d->ops->close(d);
@@ -285,6 +371,7 @@ static void latents(void **state)
 
 int main(void)
 {
+    setenv("FLASHD_CUDA_UNPROVED", "1", 0); /* kernels/cuda/latent.cu */
     const struct CMUnitTest tests[] = {cmocka_unit_test(latents)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

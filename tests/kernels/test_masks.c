@@ -1,5 +1,5 @@
 /* test_masks.c - attention under masks: of sequences (kernels/mask.h), of layers in chunks, and both together, with a
- * temperature too, against a dense mask in double precision; and its bits against themselves. */
+ * temperature too, against a dense mask in double precision; and its bits against themselves. On a GPU fewer of each. */
 #include "attention_rig.h"
 
 enum kind { CAUSAL, PREFIX, DOCUMENTS, JOINED_DOCUMENTS, TREE, SELF_ONLY, NUM_KINDS };
@@ -11,6 +11,17 @@ enum { RULES_STEP = 3 }; /* a sanitized build takes its time: one or two of the 
 #else
 enum { RULES_STEP = 1 };
 #endif
+
+static bool on_gpu(void)
+{
+    const char *device = getenv("FLASHD_TEST_DEVICE");
+    return device && strcmp(device, "cpu") != 0;
+}
+
+static enum dtype kv_of(enum dtype dtype)
+{
+    return on_gpu() ? DTYPE_BF16 : dtype;
+}
 
 /* ---- masks ---- */
 
@@ -87,10 +98,11 @@ static void against_reference(const char *isa)
 {
     static const int32_t windows[] = {0, 70, 0, 0, 40}, chunks[] = {0, 0, 37, 64, 100};
     struct random random = {.seed = test_seed()};
+    const size_t step = on_gpu() ? 3 : RULES_STEP;
     for (int kind = 0; kind < NUM_KINDS; kind++)
-        for (size_t i = (size_t)kind % RULES_STEP; i < array_length(windows); i += RULES_STEP) {
+        for (size_t i = (size_t)kind % step; i < array_length(windows); i += step) {
             struct rig_shape shape = rig_shape_of(1 + random_below(&random, 4), 1 + (int32_t)(i % 2),
-                                                  i == 2 ? 80 : 64, i % 2 ? DTYPE_F32 : DTYPE_BF16);
+                                                  i == 2 ? 80 : 64, kv_of(i % 2 ? DTYPE_F32 : DTYPE_BF16));
             shape.sliding_window = shape.other_window = windows[i];
             shape.chunk = chunks[i];
             shape.has_sinks = i == 3;
@@ -100,6 +112,41 @@ static void against_reference(const char *isa)
             shape.temperature_offset = i % 2;
             check_kind(isa, (enum kind)kind, shape, &random);
         }
+}
+
+/* The last tokens of sequences, of one split and of several, decoded together; where a mask closes what lies before, too. */
+static void decodes(const char *isa)
+{
+    static const int32_t decoded[] = {40, 300, 700, 1, 75}, chunks[] = {0, 37, 256}, dims[] = {64, 128, 256};
+    struct random random = {.seed = test_seed()};
+    for (size_t i = 0; i < array_length(chunks); i++) {
+        struct rig_shape shape = rig_shape_of(i == 1 ? 5 : 3, 1 + (int32_t)(i == 0), dims[i], DTYPE_BF16);
+        shape.num_seqs = (int32_t)array_length(decoded);
+        memcpy(shape.lengths, decoded, sizeof decoded);
+        shape.chunk = chunks[i];
+        shape.temperature_scale = 0.4f;
+        shape.temperature_floor = i == 1 ? 50 : 0;
+        shape.has_sinks = i == 2;
+        struct rig *r = rig_new(isa, 2, &shape, 700, &random);
+        struct rig_part parts[RIG_SEQS_MAX];
+        for (int32_t s = 0; s < shape.num_seqs; s++) {
+            const int32_t last = decoded[s] - 1;
+            if (last > 0) rig_run(r, &(struct rig_part){.seq = s, .count = last}, 1);
+            parts[s] = (struct rig_part){s, last, 1, true, room_for(r, 1)};
+            if (i == 0) mask_close(rig_mask(r, s), 0, last / 2);
+            if (i == 0) rig_mask_done(r, s);
+        }
+        rig_run(r, parts, shape.num_seqs);
+        rig_check(r, parts, shape.num_seqs, &random);
+        for (int32_t s = 0; s < shape.num_seqs; s++) free(parts[s].out);
+        rig_free(r);
+    }
+}
+
+static void test_decodes(void **state)
+{
+    (void)state;
+    for_each_isa(decodes);
 }
 
 static void test_against_reference(void **state)
@@ -142,12 +189,13 @@ static void same_bits_of(const char *isa, enum kind kind, struct rig_shape shape
     size_t count = (size_t)(shape.lengths[0] * shape.num_heads * shape.head_dim);
     float *first = malloc(count * sizeof *first), *other = malloc(count * sizeof *other);
     bool may_end[2][700];
-    for (int num_threads = 1; num_threads <= 3; num_threads += 2) {
+    for (int num_threads = 1; num_threads <= (on_gpu() ? 1 : 3); num_threads += 2) {
         random.counter = 0; /* the same data, and masks, for every number of threads */
         struct rig *r = rig_new(isa, num_threads, &shape, shape.lengths[0] + 8, &random);
         for (int32_t s = 0; s < 2; s++) add_mask(r, s, kind, may_end[s], &random);
         for (size_t i = 0; i < array_length(steps); i++) {
             bool is_first = num_threads == 1 && i == 0;
+            if (steps[i] <= 1 && on_gpu()) continue; /* decoding has bits of its own there */
             rig_shuffle_blocks(r, &random);
             run_in_steps(r, may_end[0], steps[i], is_first ? first : other);
             if (is_first) continue;
@@ -165,7 +213,7 @@ static void same_bits_of(const char *isa, enum kind kind, struct rig_shape shape
 static void same_bits(const char *isa)
 {
     for (int kind = 0; kind < NUM_KINDS; kind++) {
-        struct rig_shape shape = rig_shape_of(3, 1, 64, kind % 2 ? DTYPE_F32 : DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(3, 1, 64, kv_of(kind % 2 ? DTYPE_F32 : DTYPE_BF16));
         shape.num_seqs = 2;
         shape.lengths[0] = 330; /* two splits */
         shape.lengths[1] = 90;
@@ -215,6 +263,7 @@ static void like_sequences(const char *isa)
 static void test_like_sequences(void **state)
 {
     (void)state;
+    if (on_gpu()) return; /* what has a mask has a kernel of its own there */
     for_each_isa(like_sequences);
 }
 
@@ -241,12 +290,10 @@ static void test_classes_of_tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_like_sequences),
+        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_decodes),
+        cmocka_unit_test(test_same_bits),         cmocka_unit_test(test_like_sequences),
         cmocka_unit_test(test_classes_of_tiles),
     };
-    const char *device = getenv("FLASHD_TEST_DEVICE");
-    if (device && strcmp(device, "cpu") != 0) return 0; /* it says no to masks when it is prepared */
+    setenv("FLASHD_CUDA_UNPROVED", "1", 0); /* kernels/cuda/attention_masked.cu */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,540 @@
+/* attention_masked.cu - attention of what the kernels for prompts (attention_prefill*.cu) and for decoding
+ * (attention_decode.cu) do not have: masks of sequences (kernels/mask.h), layers in chunks, temperatures, any head size that is
+ * a multiple of 8, and latents, whose V are columns of K. On every GPU from sm_80 on. No GPU has run it yet: it is behind
+ * FLASHD_CUDA_UNPROVED (device.cu).
+ *
+ * The rows of a tile are the query heads of one K/V head, token after token: row r is head r % group of token r / group. So a
+ * prompt's tile has 64 / group tokens, a decoding sequence's all heads of its one token, and K and V are read once for all of
+ * them. A CTA is one such tile. Four warps have 16 rows each; with wide heads eight, of which two share rows: each has half of
+ * a kv tile's scores and half of the output's columns, and the weights go through shared memory.
+ *
+ * FlashAttention-2: kv tiles begin at multiples of their size, whatever the chunk; those that no row sees by the bounds of masks,
+ * windows and chunks are skipped, those that all see run unmasked. A row's sums run over tiles in order, and a tile that it
+ * does not see adds exact zeros, so its bits depend on its position and the sequence's keys alone. Decoding sequences are cut into splits
+ * (attention_decode.cuh, cut_of), whose results another kernel merges in order (Flash-Decoding).
+ *
+ * What lies before the first key that any row of the tile sees, or behind the sequence, is zeros: blocks there may be anybody's.
+ *
+ * Sources: Dao, "FlashAttention-2", 2023; Dao et al., "Flash-Decoding for long-context inference", 2023; Wang et al.,
+ * "FlashMask", 2024; latents as the rows of one tile: DeepSeek-AI, FlashMLA, 2025. */
+#include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/attention_masked.cuh"
+#include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/softmax.cuh"
+
+namespace
+{
+
+enum { TILE_ROWS = 64, PARTIAL_EXTRA = 4, MERGE_THREADS = 128 };
+
+struct masked_args {
+    __nv_bfloat16 *out;
+    const __nv_bfloat16 *qkv, *pool; /* pool: of the layer */
+    const int32_t *counts, *base, *cu_seqlens_q, *seqlens_k, *table_offsets;
+    const int32_t *sequence_masks;     /* NULL: none */
+    float *partial;                    /* [S][SPLITS_MAX][Hq][head_dim + PARTIAL_EXTRA]; NULL: prompts */
+    size_t block_elements, v_elements; /* from a block's K to its V */
+    int32_t first_seq, end_seq, tiles_per_seq; /* tiles_per_seq 0: prompts, whose tiles are counted */
+    int32_t num_heads, num_kv_heads, group, head_dim, value_at,
+        value_dim; /* values are columns [value_at, + value_dim) of V */
+    int32_t sliding_window, chunk, temperature_floor, temperature_offset;
+    float temperature_scale, softcap, scale_log2; /* as in prefill_args, these two */
+    const float *sinks;
+};
+
+/* D: columns that there is room for. VALUE_AT: columns of V that are no values. KEYS_ONLY: V is K. */
+template <int D, int VALUE_AT> struct masked_traits {
+    static constexpr int SPLIT = D >= 256 ? 2 : 1; /* warps that share rows */
+    static constexpr int WARPS = 4 * SPLIT;
+    static constexpr int KEYS = D >= 256 ? 32 : 64; /* of a kv tile */
+    static constexpr int STAGES = D == 256 ? 1 : 2;
+    static constexpr int PITCH = D * 2 + 16;
+    static constexpr int COLUMNS = (D - VALUE_AT) / SPLIT; /* of the output, a warp's */
+    static constexpr int WEIGHT_PITCH = KEYS * 2 + 16;
+    static constexpr int Q_BYTES = TILE_ROWS * PITCH;
+    static constexpr int TILE_BYTES = KEYS * PITCH; /* of K, or of V */
+    static constexpr int WEIGHT_BYTES = TILE_ROWS * WEIGHT_PITCH;
+    static constexpr int STATE_BYTES = 2 * SPLIT * TILE_ROWS * (int)sizeof(float); /* maxima, sums */
+};
+
+/* Where a tile stands. */
+struct rows {
+    int32_t seq, first_token, num_tokens, seqlen,
+        offset;           /* offset: the place of the step's first token of it */
+    int32_t first, count; /* rows of the tile, of all that the sequence has for a K/V head */
+    int32_t first_place, last_place;
+    int32_t split, num_splits; /* of its keys; 0 of 1 */
+    int32_t begin, end;        /* keys that are walked */
+    int32_t first_key;         /* no row sees one before it */
+    const struct mask_rows *keys;
+    const struct mask_tile *tiles;
+};
+
+__device__ __forceinline__ int32_t tiles_of(const masked_args &a, int32_t seq)
+{
+    return ((a.cu_seqlens_q[seq + 1] - a.cu_seqlens_q[seq]) * a.group + TILE_ROWS - 1) / TILE_ROWS;
+}
+
+/* mask_first_key and mask_class_of of kernels/mask.h, which the compiler of device code does not take from there. */
+__device__ __forceinline__ int32_t first_key_of(const masked_args &a, int32_t place)
+{
+    int32_t of_window = a.sliding_window > 0 ? max(place - a.sliding_window + 1, 0) : 0;
+    return max(of_window, a.chunk > 0 ? place / a.chunk * a.chunk : 0);
+}
+
+__device__ __forceinline__ enum mask_class class_by_bounds(const struct mask_tile &t, int32_t begin,
+                                                           int32_t end)
+{
+    if (end <= t.least.begin || begin >= t.most.end) return MASK_HIDDEN;
+    return begin >= t.most.begin && end <= t.least.end ? MASK_WHOLE : MASK_PARTIAL;
+}
+
+/* False where there is nothing to do. */
+__device__ bool find_rows(const masked_args &a, struct rows *r)
+{
+    int32_t tile = blockIdx.x;
+    r->seq = a.first_seq;
+    if (a.tiles_per_seq > 0) {
+        r->seq += tile / a.tiles_per_seq;
+        tile %= a.tiles_per_seq;
+    } else {
+        for (; r->seq < a.end_seq && tile >= tiles_of(a, r->seq); r->seq++) tile -= tiles_of(a, r->seq);
+        if (r->seq == a.end_seq) return false;
+    }
+    r->first_token = a.cu_seqlens_q[r->seq];
+    r->num_tokens = a.cu_seqlens_q[r->seq + 1] - r->first_token;
+    r->seqlen = a.seqlens_k[r->seq];
+    if (r->seqlen == 0) return false; /* of padding */
+    r->offset = r->seqlen - r->num_tokens;
+    r->first = tile * TILE_ROWS;
+    r->count = r->num_tokens * a.group;
+    r->first_place = r->offset + r->first / a.group;
+    r->last_place = r->offset + (min(r->first + TILE_ROWS, r->count) - 1) / a.group;
+    int32_t words = a.sequence_masks ? a.sequence_masks[r->seq] : 0;
+    r->keys = words ? (const struct mask_rows *)(a.base + words) : NULL;
+    r->tiles = words ? (const struct mask_tile *)(r->keys + r->seqlen) : NULL;
+    r->first_key = first_key_of(a, r->first_place);
+    r->begin = r->first_key;
+    r->end = words ? r->seqlen : r->last_place + 1;
+    r->split = 0;
+    r->num_splits = 1;
+    if (!a.partial) return true;
+    struct cut c = cut_of(r->seqlen, 0, a.num_kv_heads * a.tiles_per_seq);
+    r->split = blockIdx.z;
+    r->num_splits = c.end_split;
+    if (r->split >= r->num_splits) return false;
+    r->begin = max(r->begin, r->split * c.pages_per_split * BLOCK_SIZE);
+    r->end = min(r->end, (r->split + 1) * c.pages_per_split * BLOCK_SIZE);
+    return true;
+}
+
+/* What the rows see of the kv tile from key first on. */
+template <int KEYS>
+__device__ enum mask_class class_of(const masked_args &a, const struct rows &r, int32_t first)
+{
+    enum mask_class c = MASK_WHOLE;
+    if (r.tiles)
+        c = class_by_bounds(r.tiles[first / MASK_TILE], r.first_place, r.last_place + 1);
+    else if (first + KEYS > r.first_place + 1)
+        c = MASK_PARTIAL;
+    if (c == MASK_HIDDEN) return c;
+    bool is_whole = first >= first_key_of(a, r.last_place) && first + KEYS <= r.seqlen;
+    return is_whole ? c : MASK_PARTIAL;
+}
+
+__device__ __forceinline__ bool sees(const masked_args &a, const struct rows &r, int32_t place, int32_t key)
+{
+    if (key >= r.seqlen || key < first_key_of(a, place)) return false;
+    return r.keys ? place >= r.keys[key].begin && place < r.keys[key].end : key <= place;
+}
+
+/* Columns behind head_dim, and rows that are not there, become zero. */
+template <int D, int VALUE_AT>
+__device__ void load_queries(const masked_args &a, const struct rows &r, int32_t kv_head, uint32_t to)
+{
+    using T = masked_traits<D, VALUE_AT>;
+    constexpr int CHUNKS = D / 8;
+    size_t row_elements = (size_t)(a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
+    for (int i = threadIdx.x; i < TILE_ROWS * CHUNKS; i += T::WARPS * 32) {
+        int32_t row = i / CHUNKS, column = i % CHUNKS * 8, at = r.first + row;
+        bool valid = at < r.count && column < a.head_dim;
+        const __nv_bfloat16 *from = a.qkv;
+        if (valid)
+            from += (size_t)(r.first_token + at / a.group) * row_elements +
+                    (size_t)(kv_head * a.group + at % a.group) * a.head_dim + column;
+        copy_async(to + row * T::PITCH + column * 2, from, valid);
+    }
+}
+
+template <int D, int VALUE_AT, bool KEYS_ONLY>
+__device__ void load_kv_tile(const masked_args &a, const struct rows &r, const int32_t *table,
+                             int32_t kv_head, int32_t first, uint32_t stage)
+{
+    using T = masked_traits<D, VALUE_AT>;
+    constexpr int CHUNKS = D / 8;
+    for (int i = threadIdx.x; i < T::KEYS * CHUNKS; i += T::WARPS * 32) {
+        int32_t row = i / CHUNKS, column = i % CHUNKS * 8, key = first + row;
+        bool valid = key >= r.first_key && key < r.seqlen && column < a.head_dim;
+        const __nv_bfloat16 *k = a.pool;
+        if (valid)
+            k += table[key / BLOCK_SIZE] * a.block_elements +
+                 ((size_t)kv_head * BLOCK_SIZE + key % BLOCK_SIZE) * a.head_dim + column;
+        uint32_t to = stage + row * T::PITCH + column * 2;
+        copy_async(to, k, valid);
+        if (!KEYS_ONLY) copy_async(to + T::TILE_BYTES, valid ? k + a.v_elements : k, valid);
+    }
+}
+
+/* A warp's part of a tile: rows 16 (warp % 4) and on, keys and columns of its share. */
+struct part {
+    int warp, lane, share;
+    uint32_t q, weights;       /* of its rows, in shared memory */
+    float *maxima, *sums;      /* [shares][TILE_ROWS] */
+    int32_t place[2], head[2]; /* of rows g and g + 8 */
+    float cap[2], scale[2];    /* what a score is multiplied by before the cap, and to log2 units */
+};
+
+__device__ __forceinline__ float temperature(const masked_args &a, int32_t place)
+{
+    if (a.temperature_floor <= 0) return 1;
+    return 1.0f + a.temperature_scale * log1pf((float)((place + a.temperature_offset) / a.temperature_floor));
+}
+
+template <int D, int VALUE_AT>
+__device__ struct part part_of(const masked_args &a, const struct rows &r, int32_t kv_head,
+                               unsigned char *shared)
+{
+    using T = masked_traits<D, VALUE_AT>;
+    struct part p;
+    p.warp = threadIdx.x / 32 % 4;
+    p.lane = threadIdx.x % 32;
+    p.share = threadIdx.x / 128;
+    p.q = shared_address(shared) + p.warp * 16 * T::PITCH;
+    p.weights = shared_address(shared) + T::Q_BYTES + p.warp * 16 * T::WEIGHT_PITCH;
+    p.maxima = (float *)(shared + T::Q_BYTES + T::WEIGHT_BYTES);
+    p.sums = p.maxima + T::SPLIT * TILE_ROWS;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int32_t row = min(r.first + p.warp * 16 + p.lane / 4 + 8 * i, r.count - 1);
+        p.place[i] = r.offset + row / a.group;
+        p.head[i] = kv_head * a.group + row % a.group;
+        float t = temperature(a, p.place[i]);
+        p.cap[i] = a.softcap * t;
+        p.scale[i] = a.softcap > 0 ? a.scale_log2 : a.scale_log2 * t;
+    }
+    return p;
+}
+
+/* Scores of the warp's rows and its share of the keys; then the rows' new maxima. */
+template <int D, int VALUE_AT, int COUNT>
+__device__ __forceinline__ void make_scores(const masked_args &a, const struct rows &r, const struct part &p,
+                                            float (&s)[COUNT][4], float (&top)[2], uint32_t stage,
+                                            int32_t first, bool is_whole)
+{
+    using T = masked_traits<D, VALUE_AT>;
+    int lane = p.lane;
+    uint32_t q_row = p.q + lane % 16 * T::PITCH + lane / 16 * 16;
+    uint32_t k_row = stage + (p.share * COUNT * 8 + lane % 8 + lane / 16 * 8) * T::PITCH + lane / 8 % 2 * 16;
+#pragma unroll 4
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t q[4];
+        load_matrix(q, q_row + k * 32);
+#pragma unroll
+        for (int n = 0; n < COUNT / 2; n++) {
+            uint32_t b[4];
+            load_matrix(b, k_row + n * 16 * T::PITCH + k * 32);
+            mma_bf16(s[2 * n], q, b[0], b[1]);
+            mma_bf16(s[2 * n + 1], q, b[2], b[3]);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int32_t key = first + (p.share * COUNT + n) * 8 + 2 * (lane % 4) + i % 2;
+            if (a.softcap > 0) s[n][i] = softcap_score(s[n][i], p.cap[i / 2]);
+            if (!is_whole && !sees(a, r, p.place[i / 2], key)) s[n][i] = -INFINITY;
+            top[i / 2] = fmaxf(top[i / 2], s[n][i]);
+        }
+    for (int i = 0; i < 2; i++) top[i] = quad_max(top[i]);
+    if (T::SPLIT == 1) return;
+    int row = p.warp * 16 + lane / 4;
+    for (int i = 0; i < 2; i++)
+        if (lane % 4 == 0) p.maxima[p.share * TILE_ROWS + row + 8 * i] = top[i];
+    __syncthreads();
+    for (int i = 0; i < 2; i++) top[i] = fmaxf(top[i], p.maxima[(1 - p.share) * TILE_ROWS + row + 8 * i]);
+}
+
+__device__ __forceinline__ void store_pair(unsigned char *shared, uint32_t at, uint32_t pair)
+{
+    *(uint32_t *)(shared + (at - shared_address(shared))) = pair;
+}
+
+template <int D, int VALUE_AT, bool KEYS_ONLY>
+__device__ __forceinline__ void attend_kv_tile(const masked_args &a, const struct rows &r,
+                                               const struct part &p, float (*o)[4],
+                                               struct softmax_state (&state)[2], unsigned char *shared,
+                                               uint32_t stage, int32_t first, bool is_whole)
+{
+    using T = masked_traits<D, VALUE_AT>;
+    constexpr int COUNT = T::KEYS / 8 / T::SPLIT;
+    float s[COUNT][4] = {}, top[2] = {state[0].maximum, state[1].maximum};
+    make_scores<D, VALUE_AT>(a, r, p, s, top, stage, first, is_whole);
+    float base[2], rescale[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        base[i] = __fmul_rn(softmax_base(top[i]), p.scale[i]);
+        rescale[i] = softmax_raise(&state[i], top[i], p.scale[i]);
+        state[i].sum = __fmul_rn(state[i].sum, rescale[i]);
+    }
+    uint32_t to = p.weights + p.lane / 4 * T::WEIGHT_PITCH + (p.share * COUNT * 8 + 2 * (p.lane % 4)) * 2;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            s[n][i] = exp2_fast(__fmaf_rn(s[n][i], p.scale[i / 2], -base[i / 2]));
+            state[i / 2].sum = __fadd_rn(state[i / 2].sum, s[n][i]);
+        }
+        store_pair(shared, to + n * 16, pack_bf16(s[n][0], s[n][1]));
+        store_pair(shared, to + 8 * T::WEIGHT_PITCH + n * 16, pack_bf16(s[n][2], s[n][3]));
+    }
+#pragma unroll
+    for (int n = 0; n < T::COLUMNS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) o[n][i] = __fmul_rn(o[n][i], rescale[i / 2]);
+    if (T::SPLIT == 1)
+        __syncwarp();
+    else
+        __syncthreads();
+    uint32_t w_row = p.weights + p.lane % 16 * T::WEIGHT_PITCH + p.lane / 16 * 16;
+    uint32_t v_row = stage + (KEYS_ONLY ? 0 : T::TILE_BYTES) + p.lane % 16 * T::PITCH +
+                     (VALUE_AT + p.share * T::COLUMNS) * 2 + p.lane / 16 * 16;
+#pragma unroll
+    for (int k = 0; k < T::KEYS / 16; k++) {
+        uint32_t w[4];
+        load_matrix(w, w_row + k * 32);
+#pragma unroll
+        for (int n = 0; n < T::COLUMNS / 16; n++) {
+            uint32_t b[4];
+            load_matrix_transposed(b, v_row + k * 16 * T::PITCH + n * 32);
+            mma_bf16(o[2 * n], w, b[0], b[1]);
+            mma_bf16(o[2 * n + 1], w, b[2], b[3]);
+        }
+    }
+}
+
+/* Of rows g + 8 i: to the output, or to where splits are merged. Two columns at a time: sizes are even. */
+template <int D, int VALUE_AT>
+__device__ void store_rows(const masked_args &a, const struct rows &r, const struct part &p,
+                           const float (*o)[4], const struct softmax_state (&state)[2])
+{
+    using T = masked_traits<D, VALUE_AT>;
+    int g = p.lane / 4, t = p.lane % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float sum = quad_sum(state[i].sum), maximum = __fmul_rn(state[i].maximum, p.scale[i]);
+        if (T::SPLIT > 1) {
+            int row = p.warp * 16 + g + 8 * i;
+            if (t == 0) p.sums[p.share * TILE_ROWS + row] = sum;
+            __syncthreads();
+            sum = __fadd_rn(p.sums[row], p.sums[TILE_ROWS + row]);
+        }
+        if (r.first + p.warp * 16 + g + 8 * i >= r.count) continue;
+        bool is_whole = r.num_splits == 1;
+        if (is_whole) sum = softmax_with_sink(sum, maximum, a.sinks, p.head[i]);
+        float inverse = 1.0f / sum;
+        size_t token = (size_t)(r.first_token + p.place[i] - r.offset);
+        __nv_bfloat16 *out = a.out + (token * a.num_heads + p.head[i]) * a.head_dim;
+        float *partial = a.partial;
+        if (!is_whole)
+            partial += (((size_t)(r.seq - a.first_seq) * SPLITS_MAX + r.split) * a.num_heads + p.head[i]) *
+                       (a.head_dim + PARTIAL_EXTRA);
+        if (!is_whole && t == 0 && p.share == 0) {
+            partial[a.head_dim] = maximum;
+            partial[a.head_dim + 1] = sum;
+        }
+#pragma unroll
+        for (int n = 0; n < T::COLUMNS / 8; n++) {
+            int32_t column = VALUE_AT + p.share * T::COLUMNS + 8 * n + 2 * t - a.value_at;
+            if (column < 0 || column >= a.value_dim) continue;
+            if (is_whole)
+                *(uint32_t *)(out + column) = pack_bf16(o[n][2 * i] * inverse, o[n][2 * i + 1] * inverse);
+            else
+                *(float2 *)(partial + column) = make_float2(o[n][2 * i], o[n][2 * i + 1]);
+        }
+    }
+}
+
+template <int D, int VALUE_AT, bool KEYS_ONLY> constexpr int shared_bytes(void)
+{
+    using T = masked_traits<D, VALUE_AT>;
+    return T::Q_BYTES + T::WEIGHT_BYTES + T::STATE_BYTES + T::STAGES * (KEYS_ONLY ? 1 : 2) * T::TILE_BYTES;
+}
+
+template <int D, int VALUE_AT, bool KEYS_ONLY>
+__global__ void __launch_bounds__(masked_traits<D, VALUE_AT>::WARPS * 32) masked_kernel(masked_args a)
+{
+    using T = masked_traits<D, VALUE_AT>;
+    constexpr int STAGE_BYTES = (KEYS_ONLY ? 1 : 2) * T::TILE_BYTES;
+    extern __shared__ __align__(128) unsigned char shared[];
+    struct rows r;
+    if (!find_rows(a, &r)) return;
+    int32_t kv_head = blockIdx.y;
+    const int32_t *table = a.base + a.counts[COUNT_TABLES] + a.table_offsets[r.seq];
+    struct part p = part_of<D, VALUE_AT>(a, r, kv_head, shared);
+    uint32_t ring = shared_address(shared) + T::Q_BYTES + T::WEIGHT_BYTES + T::STATE_BYTES;
+    float o[T::COLUMNS / 8][4] = {};
+    struct softmax_state state[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
+    auto next = [&](int32_t first) { /* the first tile from there on that somebody sees */
+                                     while (first < r.end && class_of<T::KEYS>(a, r, first) == MASK_HIDDEN)
+                                         first += T::KEYS;
+                                     return first;
+    };
+    auto load = [&](int32_t first, int stage) {
+        if (first < r.end)
+            load_kv_tile<D, VALUE_AT, KEYS_ONLY>(a, r, table, kv_head, first, ring + stage * STAGE_BYTES);
+        copy_commit();
+    };
+    int32_t first = next(r.begin / T::KEYS * T::KEYS);
+    load_queries<D, VALUE_AT>(a, r, kv_head, shared_address(shared));
+    load(first, 0);
+    for (int stage = 0; first < r.end; stage = (stage + 1) % T::STAGES) {
+        int32_t after = next(first + T::KEYS);
+        if (T::STAGES == 2) {
+            load(after, 1 - stage);
+            copy_wait<1>();
+        } else {
+            copy_wait<0>();
+        }
+        __syncthreads();
+        attend_kv_tile<D, VALUE_AT, KEYS_ONLY>(a, r, p, o, state, shared, ring + stage * STAGE_BYTES, first,
+                                               class_of<T::KEYS>(a, r, first) == MASK_WHOLE);
+        __syncthreads();
+        if (T::STAGES == 1) load(after, 0);
+        first = after;
+    }
+    copy_wait<0>();
+    store_rows<D, VALUE_AT>(a, r, p, o, state);
+}
+
+/* A CTA a decoding sequence's head: its splits' results in order. */
+__global__ void __launch_bounds__(MERGE_THREADS) merge_kernel(masked_args a)
+{
+    int32_t seq = a.first_seq + blockIdx.x, head = blockIdx.y, seqlen = a.seqlens_k[seq];
+    if (seqlen == 0) return;
+    int32_t num_splits = cut_of(seqlen, 0, a.num_kv_heads * a.tiles_per_seq).end_split;
+    if (num_splits == 1) return;
+    size_t row_floats = (size_t)a.head_dim + PARTIAL_EXTRA;
+    const float *from = a.partial + ((size_t)blockIdx.x * SPLITS_MAX * a.num_heads + head) * row_floats;
+    __nv_bfloat16 *out = a.out + ((size_t)a.cu_seqlens_q[seq] * a.num_heads + head) * a.head_dim;
+    for (int32_t column = threadIdx.x; column < a.value_dim; column += MERGE_THREADS) {
+        float o = from[column], maximum = from[a.head_dim], sum = from[a.head_dim + 1];
+        for (int32_t split = 1; split < num_splits; split++) {
+            const float *x = from + (size_t)split * a.num_heads * row_floats;
+            struct merge_factors f = merge_factors_of(maximum, x[a.head_dim]);
+            o = merge(o, x[column], f);
+            sum = merge(sum, x[a.head_dim + 1], f);
+            maximum = fmaxf(maximum, x[a.head_dim]);
+        }
+        sum = softmax_with_sink(sum, maximum, a.sinks, head);
+        out[column] = __float2bfloat16_rn(o * (1.0f / sum));
+    }
+}
+
+template <int D, int VALUE_AT, bool KEYS_ONLY>
+void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
+{
+    constexpr int BYTES = shared_bytes<D, VALUE_AT, KEYS_ONLY>(),
+                  THREADS = masked_traits<D, VALUE_AT>::WARPS * 32;
+    auto kernel = masked_kernel<D, VALUE_AT, KEYS_ONLY>;
+    if (!cuda_allow_shared(d, (const void *)kernel, BYTES)) return;
+    kernel<<<checked_grid(grid), THREADS, BYTES, d->stream>>>(a);
+}
+
+void launch(struct cuda_device *d, const masked_args &a, dim3 grid)
+{
+    if (a.value_at > 0)
+        a.head_dim <= 128   ? launch<128, 0, true>(d, a, grid)
+        : a.head_dim <= 256 ? launch<256, 0, true>(d, a, grid)
+                            : launch<576, 64, true>(d, a, grid);
+    else
+        a.head_dim <= 64    ? launch<64, 0, false>(d, a, grid)
+        : a.head_dim <= 128 ? launch<128, 0, false>(d, a, grid)
+                            : launch<256, 0, false>(d, a, grid);
+}
+
+/* Prompts: so many tiles there may be; those that are too many end at once. */
+void launch_prefill(struct cuda_device *d, masked_args a, const struct batch *b)
+{
+    int32_t rows = b->num_prefill_tokens * a.group;
+    a.first_seq = 0;
+    a.end_seq = b->num_prefill_seqs;
+    launch(d, a, dim3((unsigned)(rows / TILE_ROWS + b->num_prefill_seqs), (unsigned)a.num_kv_heads));
+}
+
+void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b)
+{
+    int32_t num_seqs = b->num_seqs - b->num_prefill_seqs;
+    int64_t splits = div_up(d->limits.max_model_len, SPLIT_PAGES_MIN * BLOCK_SIZE);
+    a.first_seq = b->num_prefill_seqs;
+    a.end_seq = b->num_seqs;
+    a.tiles_per_seq = (int32_t)div_up(a.group, TILE_ROWS);
+    a.partial = d->attention_partial;
+    launch(d, a,
+           dim3((unsigned)(num_seqs * a.tiles_per_seq), (unsigned)a.num_kv_heads,
+                (unsigned)min(splits, (int64_t)SPLITS_MAX)));
+    merge_kernel<<<checked_grid(dim3((unsigned)num_seqs, (unsigned)a.num_heads)), MERGE_THREADS, 0,
+                   d->stream>>>(a);
+}
+
+} // namespace
+
+bool cuda_attention_is_masked(const struct cuda_device *d, const struct attention_args *args)
+{
+    return args->chunk > 0 || args->temperature_floor > 0 || d->latent_rotary_dim > 0 ||
+           !cuda_attention_supports(args->head_dim);
+}
+
+/* The widest is that of latents, of a GPU that has room for its tiles. */
+bool cuda_attention_masked_supports(const struct cuda_device *d, int32_t head_dim)
+{
+    if (!d->takes_unproved || head_dim % 8 != 0) return false;
+    return head_dim <= 256 || (head_dim == 576 && d->cta_shared_bytes >= shared_bytes<576, 64, true>());
+}
+
+void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bfloat16 *out,
+                           const __nv_bfloat16 *qkv, const struct kv_pool *pool, int32_t layer,
+                           const struct attention_args *args)
+{
+    assert_always(!kv_pool_has_codes(pool) && args->head_dim == pool->shape.head_dim);
+    masked_args a = {};
+    a.out = out;
+    a.qkv = qkv;
+    a.pool = pool->data + layer * pool->layer_elements;
+    a.cu_seqlens_q = b->cu_seqlens_q;
+    a.seqlens_k = b->seqlens_k;
+    a.table_offsets = b->table_offsets;
+    a.counts = b->counts;
+    a.base = b->tables;
+    a.sequence_masks = b->sequence_masks;
+    a.block_elements = pool->block_elements;
+    a.v_elements = (size_t)args->num_kv_heads * BLOCK_SIZE * args->head_dim;
+    a.num_heads = args->num_heads;
+    a.num_kv_heads = args->num_kv_heads;
+    a.group = args->num_heads / args->num_kv_heads;
+    a.head_dim = args->head_dim;
+    a.value_at = d->latent_rotary_dim;
+    a.value_dim = args->head_dim - d->latent_rotary_dim;
+    a.sliding_window = args->sliding_window;
+    a.chunk = args->chunk;
+    a.temperature_floor = args->temperature_floor;
+    a.temperature_offset = args->temperature_offset;
+    a.temperature_scale = args->temperature_scale;
+    a.scale_log2 = (args->softcap > 0 ? args->softcap : args->scale) * 1.4426950408889634f;
+    a.softcap = args->softcap > 0 ? args->scale / args->softcap : 0;
+    a.sinks = args->sinks;
+    if (b->num_prefill_seqs > 0) launch_prefill(d, a, b);
+    if (b->num_seqs > b->num_prefill_seqs) launch_decode(d, a, b);
+    cuda_check(d, cudaPeekAtLastError(), "masked attention");
+}

@@ -1,0 +1,388 @@
+/* latent.cu - what latent attention (device.h: latent_desc) has before and behind attention over one K/V head.
+ *
+ *   q, or q_a, norm, q_b | kv_a | place: K = [k_r | norm(c)], V, q_r | absorb: k_b^T q_n of each head
+ *   rope: q_r and k_r are rotated, K goes to the pool, which has no V: it is K without its first columns
+ *   behind attention (attention_masked.cu), expand: v_b of each head
+ *
+ * Products of heads are those of experts (moe_plain.cu), each of which has all tokens of a slice; their sums go along K in order, so a
+ * token's bits are its own. No GPU has run this yet: it is behind FLASHD_CUDA_UNPROVED.
+ *
+ * Source: DeepSeek-AI, "DeepSeek-V2: a strong, economical, and efficient mixture-of-experts language model", 2024. */
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kv_pool.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/moe.cuh"
+
+struct latent {
+    int32_t num_heads, plain_dim, rotary_dim, value_dim, rank, q_rank; /* q_rank 0: q comes at once */
+    float norm_eps;
+    struct linear *q_a, *q, *kv_a; /* q: of x, or of what q_a makes of it */
+    float *q_norm, *kv_norm;
+    __nv_bfloat16 *absorb, *expand; /* [Hq][r][Dn]: k_b^T, [Hq][Dv][r]: v_b */
+};
+
+/* For the largest step; layers take turns. */
+struct latent_scratch {
+    __nv_bfloat16 *low, *q, *kv; /* [T][R] [T][Hq (Dn + Dr)] [T][r + Dr] */
+    __nv_bfloat16 *gathered;     /* [Hq][slice][max(Dn, r)] */
+    __nv_bfloat16 *made;         /* [Hq][slice][max(r, Dv)] */
+    struct moe_tile *tiles;
+    int32_t *num_tiles;
+};
+
+namespace
+{
+
+enum { THREADS = 128, SLICE_TOKENS = 512 };
+
+/* ---- creation ---- */
+
+template <typename T> bool allocate(struct cuda_device *d, T **out, size_t count, const char *what)
+{
+    *out = (T *)cuda_alloc(&d->base, max(count, (size_t)1) * sizeof(T), what);
+    return *out != NULL;
+}
+
+/* kv_b [Hq][Dn + Dv][r] to absorb [Hq][r][Dn] and expand [Hq][Dv][r]: a CTA a row. */
+__global__ void split_kernel(__nv_bfloat16 *absorb, __nv_bfloat16 *expand, const __nv_bfloat16 *kv_b,
+                             int32_t plain_dim, int32_t value_dim, int32_t rank)
+{
+    int32_t row = blockIdx.x % (plain_dim + value_dim);
+    size_t head = blockIdx.x / (plain_dim + value_dim);
+    const __nv_bfloat16 *from = kv_b + (size_t)blockIdx.x * rank;
+    for (int32_t i = threadIdx.x; i < rank; i += THREADS)
+        if (row < plain_dim)
+            absorb[(head * rank + i) * plain_dim + row] = from[i];
+        else
+            expand[(head * value_dim + row - plain_dim) * rank + i] = from[i];
+}
+
+bool take_heads(struct cuda_device *d, struct latent *l, const struct latent_desc *desc)
+{
+    const size_t heads = (size_t)l->num_heads, rank = (size_t)l->rank;
+    const size_t rows = heads * (size_t)(l->plain_dim + l->value_dim);
+    __nv_bfloat16 *kv_b = NULL;
+    if (!allocate(d, &l->absorb, heads * rank * (size_t)l->plain_dim, "weights") ||
+        !allocate(d, &l->expand, heads * rank * (size_t)l->value_dim, "weights"))
+        return false;
+    if (!desc->kv_b.data)
+        return cuda_upload_weight(d, l->absorb, &desc->k_b, false, 0) &&
+               cuda_upload_weight(d, l->expand, &desc->v_b, false, 0);
+    if (!CUDA_CHECK(d, cudaMalloc((void **)&kv_b, rows * rank * 2))) return false;
+    bool ok = cuda_upload_weight(d, kv_b, &desc->kv_b, false, 0);
+    if (ok)
+        split_kernel<<<(unsigned)rows, THREADS, 0, d->stream>>>(l->absorb, l->expand, kv_b, l->plain_dim,
+                                                                l->value_dim, l->rank);
+    ok = ok && CUDA_CHECK(d, cudaStreamSynchronize(d->stream));
+    cudaFree(kv_b);
+    return ok;
+}
+
+bool take_norm(struct cuda_device *d, float **out, const struct weight_view *view)
+{
+    std::vector<float> values((size_t)max(view->cols, (int64_t)1));
+    if (view->data) dtype_row_to_f32(view->dtype, view->data, view->cols, values.data());
+    return allocate(d, out, values.size(), "weights") &&
+           !cuda_upload(&d->base, *out, values.data(), values.size() * sizeof(float));
+}
+
+int take_linear(struct device *device, const struct weight_view *view, struct linear **out, struct error *err)
+{
+    struct linear_desc desc = {};
+    desc.num_parts = 1;
+    desc.parts[0] = *view;
+    return cuda_linear_create(device, &desc, out, err);
+}
+
+/* Layers are alike. */
+bool reserve_scratch(struct cuda_device *d, const struct latent *l)
+{
+    if (d->latent_scratch) return true;
+    struct latent_scratch *s = d->latent_scratch = new struct latent_scratch();
+    const size_t tokens = (size_t)d->limits.num_tokens, heads = (size_t)l->num_heads,
+                 slice = heads * SLICE_TOKENS;
+    return allocate(d, &s->low, tokens * (size_t)l->q_rank, "activations") &&
+           allocate(d, &s->q, tokens * heads * (size_t)(l->plain_dim + l->rotary_dim), "activations") &&
+           allocate(d, &s->kv, tokens * (size_t)(l->rank + l->rotary_dim), "activations") &&
+           allocate(d, &s->gathered, slice * (size_t)max(l->plain_dim, l->rank), "activations") &&
+           allocate(d, &s->made, slice * (size_t)max(l->rank, l->value_dim), "activations") &&
+           allocate(d, &s->tiles, slice / MOE_PLAIN_ROWS, "activations") &&
+           allocate(d, &s->num_tiles, 1, "activations");
+}
+
+} // namespace
+
+int cuda_latent_create(struct device *device, const struct latent_desc *desc, struct latent **out,
+                       struct error *err)
+{
+    struct cuda_device *d = cuda_enter(device);
+    const int32_t dim = desc->rotary_dim + desc->rank;
+    if (desc->rank % 8 != 0 || desc->plain_dim % 8 != 0 || desc->rotary_dim % 8 != 0 ||
+        desc->value_dim % 8 != 0 || !cuda_attention_masked_supports(d, dim) ||
+        (dim > 256 && desc->rotary_dim != 64))
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "the CUDA device has latents of 512 beside 64 that are rotated, or of less than 256 together, "
+            "all sizes multiples of 8");
+    struct latent *l = new struct latent();
+    l->num_heads = desc->num_heads;
+    l->plain_dim = desc->plain_dim;
+    l->rotary_dim = desc->rotary_dim;
+    l->value_dim = desc->value_dim;
+    l->rank = desc->rank;
+    l->q_rank = desc->q.data ? 0 : (int32_t)desc->q_b.cols;
+    l->norm_eps = desc->norm_eps;
+    d->latent_rotary_dim = desc->rotary_dim;
+    d->needs_masked = true;
+    int status = take_linear(device, &desc->kv_a, &l->kv_a, err);
+    if (!status && l->q_rank > 0) status = take_linear(device, &desc->q_a, &l->q_a, err);
+    if (!status) status = take_linear(device, l->q_rank > 0 ? &desc->q_b : &desc->q, &l->q, err);
+    if (!status && !(take_norm(d, &l->q_norm, &desc->q_norm) && take_norm(d, &l->kv_norm, &desc->kv_norm) &&
+                     take_heads(d, l, desc) && reserve_scratch(d, l)))
+        status = error_set(err, STATUS_NO_MEMORY, "the GPU has no room for latent attention (%s)",
+                           cudaGetErrorString(d->first_error));
+    if (status)
+        delete l;
+    else
+        *out = l;
+    return status;
+}
+
+void cuda_latents_forget(struct cuda_device *d)
+{
+    delete d->latent_scratch;
+    d->latent_scratch = NULL;
+}
+
+/* ---- a step ---- */
+
+namespace
+{
+
+/* By a CTA: out = RMSNorm(x) * norm, n values; in place, too. */
+__device__ void norm_row(__nv_bfloat16 *out, const __nv_bfloat16 *x, const float *norm, float eps, int32_t n)
+{
+    __shared__ float partial[THREADS / 32];
+    float sum = 0;
+    for (int32_t i = threadIdx.x; i < n; i += THREADS) sum += (float)x[i] * (float)x[i];
+    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int w = 0; w < THREADS / 32; w++) sum += partial[w];
+    float scale = rsqrtf(sum / n + eps);
+    for (int32_t i = threadIdx.x; i < n; i += THREADS)
+        out[i] = __float2bfloat16_rn((float)x[i] * scale * norm[i]);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    norm_low_kernel(__nv_bfloat16 *low, const float *norm, float eps, int32_t n)
+{
+    dependents_launch();
+    dependency_wait();
+    norm_row(low + (size_t)blockIdx.x * n, low + (size_t)blockIdx.x * n, norm, eps, n);
+}
+
+struct place_args {
+    __nv_bfloat16 *qkv;
+    const __nv_bfloat16 *q, *kv;
+    const float *kv_norm;
+    int32_t num_heads, plain_dim, rotary_dim, rank;
+    float eps;
+};
+
+/* Of a token: what is rotated of q's heads, K and V. */
+__global__ void __launch_bounds__(THREADS) place_kernel(place_args a)
+{
+    const int32_t q_dim = a.plain_dim + a.rotary_dim, dim = a.rotary_dim + a.rank;
+    const size_t token = blockIdx.x;
+    const __nv_bfloat16 *q = a.q + token * a.num_heads * q_dim, *kv = a.kv + token * dim;
+    __nv_bfloat16 *to = a.qkv + token * (a.num_heads + 2) * dim, *k = to + (size_t)a.num_heads * dim,
+                  *v = k + dim;
+    dependents_launch();
+    dependency_wait();
+    for (int32_t i = threadIdx.x; i < a.num_heads * a.rotary_dim; i += THREADS) {
+        int32_t head = i / a.rotary_dim, column = i % a.rotary_dim;
+        to[(size_t)head * dim + column] = q[head * q_dim + a.plain_dim + column];
+    }
+    norm_row(k + a.rotary_dim, kv, a.kv_norm, a.eps, a.rank);
+    for (int32_t i = threadIdx.x; i < a.rotary_dim; i += THREADS) {
+        k[i] = kv[a.rank + i];
+        v[a.rank + i] = __float2bfloat16_rn(0.0f);
+    }
+    for (int32_t i = threadIdx.x; i < a.rank; i += THREADS) v[i] = k[a.rotary_dim + i]; /* its own values */
+}
+
+/* A run of columns of each head of each token, as heads of tokens, or back. */
+struct runs_args {
+    __nv_bfloat16 *to;
+    const __nv_bfloat16 *from;
+    size_t to_token, to_head, from_token, from_head; /* elements from one to the next */
+    int32_t num_heads, columns;
+};
+
+__global__ void __launch_bounds__(THREADS) copy_runs_kernel(runs_args a)
+{
+    const size_t token = blockIdx.x;
+    dependents_launch();
+    dependency_wait();
+    for (int32_t i = threadIdx.x; i < a.num_heads * (a.columns / 8); i += THREADS) {
+        size_t head = i / (a.columns / 8), column = i % (a.columns / 8) * 8;
+        *(uint4 *)(a.to + token * a.to_token + head * a.to_head + column) =
+            *(const uint4 *)(a.from + token * a.from_token + head * a.from_head + column);
+    }
+}
+
+__global__ void tiles_kernel(struct moe_tile *tiles, int32_t *num_tiles, int32_t num_heads,
+                             int32_t num_tokens)
+{
+    int32_t per_head = (num_tokens + MOE_PLAIN_ROWS - 1) / MOE_PLAIN_ROWS;
+    dependents_launch();
+    dependency_wait();
+    for (int32_t i = threadIdx.x; i < num_heads * per_head; i += THREADS) {
+        int32_t head = i / per_head, first = i % per_head * MOE_PLAIN_ROWS;
+        tiles[i] = {head, head * SLICE_TOKENS + first, min(num_tokens - first, (int32_t)MOE_PLAIN_ROWS)};
+    }
+    if (threadIdx.x == 0) *num_tiles = num_heads * per_head;
+}
+
+/* For each head h of each token: to = weight[h] times from, of k and of n columns. gather and scatter say where those stand. */
+void multiply_heads(struct cuda_device *d, int32_t num_tokens, const __nv_bfloat16 *weight, int32_t num_heads,
+                    runs_args gather, runs_args scatter)
+{
+    struct latent_scratch *s = d->latent_scratch;
+    gather.num_heads = scatter.num_heads = num_heads;
+    gather.to_token = gather.columns;
+    gather.to_head = (size_t)SLICE_TOKENS * gather.columns;
+    scatter.from_token = scatter.columns;
+    scatter.from_head = (size_t)SLICE_TOKENS * scatter.columns;
+    scatter.from = s->made;
+    for (int32_t first = 0; first < num_tokens; first += SLICE_TOKENS) {
+        int32_t n = min(num_tokens - first, (int32_t)SLICE_TOKENS);
+        runs_args in = gather, out = scatter;
+        in.to = s->gathered;
+        in.from += first * gather.from_token;
+        out.to += first * scatter.to_token;
+        struct moe_product p = {};
+        p.out = s->made;
+        p.x = s->gathered;
+        p.weight = weight;
+        p.tiles = s->tiles;
+        p.num_tiles = s->num_tiles;
+        p.x_rows = p.num_rows = num_heads * SLICE_TOKENS;
+        p.num_experts = num_heads;
+        p.n = scatter.columns;
+        p.k = gather.columns;
+        p.tiles_max = num_heads * ((n + MOE_PLAIN_ROWS - 1) / MOE_PLAIN_ROWS);
+        launch_dependent(d, tiles_kernel, dim3(1), dim3(THREADS), 0, s->tiles, s->num_tiles, num_heads, n);
+        launch_dependent(d, copy_runs_kernel, dim3((unsigned)n), dim3(THREADS), 0, in);
+        cuda_moe_plain(d, &p);
+        launch_dependent(d, copy_runs_kernel, dim3((unsigned)n), dim3(THREADS), 0, out);
+    }
+}
+
+} // namespace
+
+void cuda_latent_qkv(struct device *device, const struct batch *b, void *qkv, const void *x,
+                     const struct latent *l)
+{
+    struct cuda_device *d = cuda_of(device);
+    const struct latent_scratch *s = d->latent_scratch;
+    const int32_t q_dim = l->plain_dim + l->rotary_dim, dim = l->rotary_dim + l->rank;
+    const dim3 tokens((unsigned)b->num_tokens);
+    if (l->q_rank > 0) {
+        cuda_linear(device, b, ROWS_TOKENS, s->low, x, l->q_a);
+        launch_dependent(d, norm_low_kernel, tokens, dim3(THREADS), 0, s->low, (const float *)l->q_norm,
+                         l->norm_eps, l->q_rank);
+    }
+    cuda_linear(device, b, ROWS_TOKENS, s->q, l->q_rank > 0 ? s->low : x, l->q);
+    cuda_linear(device, b, ROWS_TOKENS, s->kv, x, l->kv_a);
+    place_args place = {(__nv_bfloat16 *)qkv, s->q,          s->kv,   l->kv_norm, l->num_heads,
+                        l->plain_dim,         l->rotary_dim, l->rank, l->norm_eps};
+    launch_dependent(d, place_kernel, tokens, dim3(THREADS), 0, place);
+    runs_args gather = {}, scatter = {};
+    gather.from = s->q;
+    gather.from_token = (size_t)l->num_heads * q_dim;
+    gather.from_head = q_dim;
+    gather.columns = l->plain_dim;
+    scatter.to = (__nv_bfloat16 *)qkv + l->rotary_dim;
+    scatter.to_token = (size_t)(l->num_heads + 2) * dim;
+    scatter.to_head = dim;
+    scatter.columns = l->rank;
+    multiply_heads(d, b->num_tokens, l->absorb, l->num_heads, gather, scatter);
+}
+
+void cuda_latent_values(struct device *device, const struct batch *b, void *out, const void *x,
+                        const struct latent *l)
+{
+    const int32_t dim = l->rotary_dim + l->rank;
+    runs_args gather = {}, scatter = {};
+    gather.from = (const __nv_bfloat16 *)x;
+    gather.from_token = (size_t)l->num_heads * dim;
+    gather.from_head = dim;
+    gather.columns = l->rank;
+    scatter.to = (__nv_bfloat16 *)out;
+    scatter.to_token = (size_t)l->num_heads * l->value_dim;
+    scatter.to_head = l->value_dim;
+    scatter.columns = l->value_dim;
+    multiply_heads(cuda_of(device), b->num_tokens, l->expand, l->num_heads, gather, scatter);
+}
+
+/* ---- between them ---- */
+
+namespace
+{
+
+struct rotate_args {
+    __nv_bfloat16 *qkv, *pool; /* pool: of the layer */
+    const float2 *cos_sin;
+    const int32_t *positions, *slot_mapping;
+    size_t block_elements;
+    int32_t num_heads, head_dim, rotary_dim;
+    enum rope_style style;
+};
+
+/* A CTA a token: pairs of q's heads and of K are rotated, and K goes to the pool. */
+__global__ void __launch_bounds__(THREADS) rotate_kernel(rotate_args a)
+{
+    const int32_t half = a.rotary_dim / 2, slot = a.slot_mapping[blockIdx.x];
+    __nv_bfloat16 *row = a.qkv + (size_t)blockIdx.x * (a.num_heads + 2) * a.head_dim,
+                  *k = row + (size_t)a.num_heads * a.head_dim;
+    const float2 *cos_sin = a.cos_sin + (size_t)a.positions[blockIdx.x] * half;
+    dependents_launch();
+    dependency_wait();
+    for (int32_t i = threadIdx.x; i < (a.num_heads + 1) * half; i += THREADS) {
+        __nv_bfloat16 *head = row + (size_t)(i / half) * a.head_dim;
+        int32_t pair = i % half, low = a.style == ROPE_HALVES ? pair : 2 * pair,
+                high = a.style == ROPE_HALVES ? pair + half : 2 * pair + 1;
+        float x = (float)head[low], y = (float)head[high];
+        float2 c = cos_sin[pair];
+        head[low] = __float2bfloat16_rn(x * c.x - y * c.y);
+        head[high] = __float2bfloat16_rn(y * c.x + x * c.y);
+    }
+    __syncthreads();
+    __nv_bfloat16 *to =
+        a.pool + slot / BLOCK_SIZE * a.block_elements + (size_t)(slot % BLOCK_SIZE) * a.head_dim;
+    for (int32_t i = threadIdx.x; i < a.head_dim / 8; i += THREADS) ((uint4 *)to)[i] = ((const uint4 *)k)[i];
+}
+
+} // namespace
+
+void cuda_latent_rotate(struct cuda_device *d, const struct batch *b, void *qkv, struct kv_pool *pool,
+                        int32_t layer, const struct rope_args *args)
+{
+    rotate_args a = {};
+    assert_always(args->num_kv_heads == 1 && !args->q_norm && !args->k_norm);
+    a.qkv = (__nv_bfloat16 *)qkv;
+    a.pool = pool->data + layer * pool->layer_elements;
+    a.cos_sin = (const float2 *)args->cos_sin;
+    a.positions = b->positions;
+    a.slot_mapping = b->slot_mapping;
+    a.block_elements = pool->block_elements;
+    a.num_heads = args->num_heads;
+    a.head_dim = args->head_dim;
+    a.rotary_dim = args->rotary_dim;
+    a.style = args->style;
+    launch_dependent(d, rotate_kernel, dim3((unsigned)b->num_tokens), dim3(THREADS), 0, a);
+}
