@@ -484,8 +484,8 @@ void launch_decode(struct cuda_device *d, masked_args a, const struct batch *b)
     launch(d, a,
            dim3((unsigned)(num_seqs * a.tiles_per_seq), (unsigned)a.num_kv_heads,
                 (unsigned)min(splits, (int64_t)SPLITS_MAX)));
-    merge_kernel<<<checked_grid(dim3((unsigned)num_seqs, (unsigned)a.num_heads)), MERGE_THREADS, 0,
-                   d->stream>>>(a);
+    dim3 merge_grid((unsigned)num_seqs, (unsigned)a.num_heads);
+    merge_kernel<<<checked_grid(merge_grid), MERGE_THREADS, 0, d->stream>>>(a);
 }
 
 } // namespace
