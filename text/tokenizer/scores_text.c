@@ -110,7 +110,7 @@ bool scores_text_read(const char *json, double *scores, int32_t num)
     const char *model = find_member(json, "model"), *p = model ? find_member(model, "vocab") : NULL;
     struct powers powers;
     for (int i = 0; i < POWERS; i++) {
-        char power[8];
+        char power[16];
         snprintf(power, sizeof power, "1e%d", i);
         powers.of_ten[i] = strtod(power, NULL);
     }
