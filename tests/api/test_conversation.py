@@ -8,9 +8,9 @@ def question(turn):
     return {"role": "user", "content": f"{QUESTIONS[turn % len(QUESTIONS)]} ({turn})"}
 
 
-def ask(server, messages, turn, cache_salt="a conversation"):
+def ask(server, messages, turn, cache_salt):
     """The answer, and the tokens of the prompt, of what was computed of it, and of the answer."""
-    reply = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": ANSWER, "seed": turn, **fields}).json()
+    reply = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": ANSWER, "seed": turn, "cache_salt": cache_salt}).json()
     usage = reply["usage"]
     computed = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
     return reply["choices"][0]["message"], (usage["prompt_tokens"], computed, usage["completion_tokens"])

@@ -132,8 +132,11 @@ static bool parse_head(struct client *c, struct response *r)
     const char *end = c->incoming.num > 0 ? memmem(data, c->incoming.num, "\r\n\r\n", 4) : NULL;
     if (!end) return false;
     end += 2;
-    expect(sscanf(data, "HTTP/1.1 %d", &r->http_status) == 1, "not a response: %.*s", (int)(end - data),
-           data);
+    /* What came is not a string: sscanf would look for its end. */
+    static const char version[] = "HTTP/1.1 ";
+    bool is_response = (size_t)(end - data) > strlen(version) && !memcmp(data, version, strlen(version));
+    expect(is_response, "not a response: %.*s", (int)(end - data), data);
+    r->http_status = (int)strtol(data + strlen(version), NULL, 10);
     if (r->http_status != 100) {
         const char *length = find_line(data, end, "\r\nContent-Length: ");
         r->chunked = find_line(data, end, "\r\nTransfer-Encoding: chunked\r\n") != NULL;
