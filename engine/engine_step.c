@@ -14,6 +14,8 @@
  * and masks are made, and only then draws:
  *
  *   ..., plan 2, begin 2, end 1, publish 1, masks of 2, sample 2, plan 3, begin 3, ... */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -37,12 +39,22 @@ static bool take_cancels(struct engine *e)
     return any;
 }
 
+/* What of a prompt is computed as decoding does. */
+static void learn_answers(struct engine *e)
+{
+    struct answer_rule rule = {.num_ends = e->num_eos_ids};
+    rule.num_header = link_answer_header(e->link, rule.header);
+    memcpy(rule.ends, e->eos_ids, (size_t)e->num_eos_ids * sizeof(rule.ends[0]));
+    scheduler_set_answer_rule(e->scheduler, &rule);
+}
+
 /* With the first submission, so nothing is in flight. */
 static void learn_text(struct engine *e)
 {
     struct device *device = model_device(e->model);
     if (e->knows_text) return;
     engine_add_eos(e, link_tokenizer_eos_id(e->link));
+    learn_answers(e);
     device->ops->forbid(device, link_silent_ids(e->link));
     e->knows_text = true;
 }

@@ -229,6 +229,21 @@ int32_t link_tokenizer_eos_id(const struct link *l)
     return atomic_load_explicit(&l->region->tokenizer_eos_id, memory_order_relaxed);
 }
 
+void link_set_answer_header(struct link *l, const int32_t *ids, int32_t num_ids)
+{
+    assert_always(num_ids >= 0 && num_ids <= ANSWER_HEADER_MAX);
+    if (num_ids > 0) memcpy(l->region->answer_header, ids, (size_t)num_ids * sizeof(ids[0]));
+    atomic_store_explicit(&l->region->num_answer_header, num_ids, memory_order_release);
+}
+
+int32_t link_answer_header(const struct link *l, int32_t *ids)
+{
+    int32_t num_ids = atomic_load_explicit(&l->region->num_answer_header, memory_order_acquire);
+    assert_always(num_ids >= 0 && num_ids <= ANSWER_HEADER_MAX);
+    memcpy(ids, l->region->answer_header, (size_t)num_ids * sizeof(ids[0]));
+    return num_ids;
+}
+
 uint64_t *link_silent_ids(struct link *l)
 {
     return l->silent_ids;

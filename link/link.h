@@ -72,6 +72,11 @@ void link_stats(const struct link *l, struct link_stats *out);
 /* [loop] What only the tokenizer knows: its own end token (-1: none). Before the first submission. */
 void link_set_text(struct link *l, int32_t tokenizer_eos_id);
 int32_t link_tokenizer_eos_id(const struct link *l); /* [engine] */
+/* [loop] The tokens with which the chat template begins an answer, at most ANSWER_HEADER_MAX; none at first. Before the first
+ * submission. */
+void link_set_answer_header(struct link *l, const int32_t *ids, int32_t num_ids);
+/* [engine] Their number. ids: [ANSWER_HEADER_MAX] */
+int32_t link_answer_header(const struct link *l, int32_t *ids);
 /* Ids below vocab_size that stand for no text and are never drawn: bit id % 64 of word id / 64. None at first;
  * [loop] sets them before the first submission, [engine] reads. After link_open or link_join. */
 uint64_t *link_silent_ids(struct link *l);

@@ -16,6 +16,8 @@ struct region {
     _Atomic int32_t num_opened;
     _Atomic int32_t state; /* enum link_state */
     _Atomic int32_t tokenizer_eos_id;
+    _Atomic int32_t num_answer_header;
+    int32_t answer_header[ANSWER_HEADER_MAX]; /* written before the number */
     _Atomic bool fault;
     double phase_seconds[LOAD_PHASES];
     char error_text[ERROR_TEXT_BYTES]; /* written before the state */

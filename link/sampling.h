@@ -67,7 +67,8 @@ enum {
     ROW_LOGITS_MAX = 8      /* tokens of POOLING_LOGITS */
 };
 
-enum { EOS_IDS_MAX = 16 }; /* tokens of a model that end an answer */
+enum { ANSWER_HEADER_MAX = 16 }; /* tokens with which a chat template begins an answer */
+enum { EOS_IDS_MAX = 16 };       /* tokens of a model that end an answer */
 
 /* Why the prefix cache did not have more of a prompt. */
 enum cache_miss_reason {

@@ -131,6 +131,13 @@ void scheduler_set_prices(struct scheduler *s, const struct step_prices *prices)
     s->prices = *prices;
 }
 
+void scheduler_set_answer_rule(struct scheduler *s, const struct answer_rule *rule)
+{
+    assert_always(scheduler_is_empty(s));
+    if (!s->options.prefill_decode_equal && s->options.decode_runs && !s->options.whole_prompts)
+        s->answers = *rule;
+}
+
 /* The longer its prompt takes, the longer it may wait. */
 static uint64_t due_us_of(const struct scheduler *s, const struct sequence_input *input)
 {
@@ -154,6 +161,8 @@ int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32
     struct sequence *seq = &s->sequences[id];
     sequence_init(seq, input, ++s->num_arrivals, &root);
     seq->due_us = due_us_of(s, input);
+    for (int32_t i = 0; s->answers.num_header > 0 && i < input->num_prompt; i++)
+        (void)answer_rule_push(&s->answers, seq->tokens, i, &seq->in_answer);
     scheduler_join_tenant(s, seq, input);
     scheduler_enqueue(s, seq);
     *seq_id = id;
@@ -173,11 +182,23 @@ const struct kv_tables *scheduler_tables(const struct scheduler *s)
 
 /* ---- holding and giving back ---- */
 
+/* Generated tokens went through decode, so the first that the rule has otherwise ends it. */
+int32_t scheduler_num_shareable(const struct scheduler *s, struct sequence *seq, int32_t num_tokens)
+{
+    if (s->options.prefill_decode_equal) return num_tokens;
+    for (; seq->num_by_rule < num_tokens; seq->num_by_rule++) {
+        bool in_answer = seq->in_answer;
+        if (!answer_rule_push(&s->answers, seq->tokens, seq->num_by_rule, &in_answer)) break;
+        seq->in_answer = in_answer;
+    }
+    return min_of(num_tokens, seq->num_by_rule);
+}
+
 void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq)
 {
     if (!s->prefixes) return;
     int32_t num_tokens = min_of(seq->num_computed, seq->num_tokens);
-    if (!s->options.prefill_decode_equal) num_tokens = min_of(num_tokens, seq->num_prompt);
+    num_tokens = scheduler_num_shareable(s, seq, num_tokens);
     for (int32_t i = seq->num_hashed_blocks; i < num_tokens / BLOCK_SIZE; i++) {
         kv_tables_insert(s->tables, seq->batch_slot, i, seq->tokens + (size_t)i * BLOCK_SIZE, &seq->hash);
         seq->num_hashed_blocks = i + 1;

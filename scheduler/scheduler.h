@@ -51,9 +51,13 @@
  * device.
  *
  * Where the device's prefill and decode differ in bits, generated tokens are computed as decode does, again after
- * a preemption or an engine's death too, and only blocks of prompt tokens are shared. What is known already need not wait for
+ * a preemption or an engine's death too. What is known already need not wait for
  * the token before it: with decode_runs a step replays as many tokens of a sequence as it has room for sequences, each of them
- * one of the device's. Thread: the engine's. */
+ * one of the device's. A block is shared where how its tokens were computed follows from the tokens alone: prompts are
+ * computed by the answer rule (answer_rule.h), answers of earlier turns replayed, a run of one kind a step; generated tokens
+ * are shared as far as the rule has them go through decode. So a hit changes no bit. Nothing is replayed in
+ * the step that writes what it has just found. Without decode_runs, or without a rule,
+ * prompts go through prefill and only they are shared. Thread: the engine's. */
 #ifndef SCHEDULER_SCHEDULER_H
 #define SCHEDULER_SCHEDULER_H
 
@@ -162,6 +166,9 @@ void plan_deinit(struct plan *plan);
 /* Queues a sequence and writes its id. STATUS_NO_BLOCKS: the whole pool would be too small for it. */
 int scheduler_add(struct scheduler *s, const struct sequence_input *input, int32_t *seq_id) must_check;
 struct sequence *scheduler_sequence(struct scheduler *s, int32_t seq_id);
+
+/* Before the first sequence. Taken where prefill and decode differ and decode_runs are possible. */
+void scheduler_set_answer_rule(struct scheduler *s, const struct answer_rule *rule);
 
 /* For the plans from now on, and for sequences that are added. */
 void scheduler_set_prices(struct scheduler *s, const struct step_prices *prices);

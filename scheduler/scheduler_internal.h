@@ -48,6 +48,7 @@ struct scheduler {
     int32_t num_tenants, num_active;
     double virtual_us; /* service_us of the tenant that was served last: where others come in */
     struct step_prices prices;
+    struct answer_rule answers; /* without a header: off */
     uint64_t num_plans;
     /* while a plan is made: who did not fit */
     struct sequence *refused[BYPASS_LOOK_AHEAD];
@@ -92,6 +93,8 @@ static inline bool sequence_is_due_before(const struct sequence *a, const struct
 
 /* Tells the prefix cache about every block that is full of known tokens by now. */
 void scheduler_hash_full_blocks(struct scheduler *s, struct sequence *seq);
+/* Of the first num_tokens, which are known: those whose K and V have the bits that anybody's have behind the same tokens. */
+int32_t scheduler_num_shareable(const struct scheduler *s, struct sequence *seq, int32_t num_tokens);
 /* Blocks and batch_slot of a sequence that no step in flight names. */
 void scheduler_release(struct scheduler *s, struct sequence *seq);
 

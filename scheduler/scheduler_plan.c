@@ -111,14 +111,26 @@ static void plan_decodes(struct scheduler *s, struct plan *plan)
 
 /* 3. prompts: what a sequence computes of its own. */
 
-/* Its next tokens are generated ones that have to be computed as decoding did. */
-static bool replays(const struct scheduler *s, const struct sequence *seq)
+/* Its next tokens are known and have to be computed as decoding does: generated ones, and a prompt's by the answer rule. */
+static bool replays(const struct scheduler *s, struct sequence *seq)
 {
-    return !s->options.prefill_decode_equal && seq->num_computed >= seq->num_prompt;
+    if (s->options.prefill_decode_equal || seq->num_computed >= seq->num_prompt)
+        return !s->options.prefill_decode_equal;
+    answer_run_find(&s->answers, seq->tokens, seq->num_prompt, seq->num_computed, &seq->run);
+    return seq->run.decodes;
+}
+
+/* Tokens that it computes next in one way: generated ones go on as the end of a prompt may have begun. */
+static int32_t num_of_kind(const struct scheduler *s, struct sequence *seq)
+{
+    bool decodes = replays(s, seq);
+    if (seq->num_computed >= seq->num_prompt || (decodes && seq->run.end == seq->num_prompt))
+        return sequence_num_uncomputed(seq);
+    return seq->run.end - seq->num_computed;
 }
 
 /* Of the tokens that it computes next, as those of a prompt. */
-static struct step_prices prices_of(const struct scheduler *s, const struct sequence *seq)
+static struct step_prices prices_of(const struct scheduler *s, struct sequence *seq)
 {
     return replays(s, seq) ? step_prices_of_decoding(&s->prices) : s->prices;
 }
@@ -134,19 +146,19 @@ static int32_t num_replayed_max(const struct scheduler *s, const struct plan *pl
     return s->options.decode_runs ? num_seqs_left(s, plan) : 1;
 }
 
-static int32_t num_tokens_left(const struct scheduler *s, const struct sequence *seq, const struct plan *plan)
+static int32_t num_tokens_left(const struct scheduler *s, struct sequence *seq, const struct plan *plan)
 {
     int32_t left = s->options.max_num_batched_tokens - plan->num_tokens,
             places = kv_tables_num_places(s->tables, seq->batch_slot) - seq->num_computed,
             num_tokens = min_of(sequence_num_uncomputed(seq), min_of(left, places));
     num_tokens = min_of(num_tokens, scheduler_num_tokens_to_state(s, seq));
     if (s->options.prefill_decode_equal) return num_tokens;
-    if (replays(s, seq)) return min_of(num_tokens, num_replayed_max(s, plan));
-    return min_of(num_tokens, seq->num_prompt - seq->num_computed);
+    num_tokens = min_of(num_tokens, num_of_kind(s, seq));
+    return replays(s, seq) ? min_of(num_tokens, num_replayed_max(s, plan)) : num_tokens;
 }
 
 /* The tokens of the most that take us microseconds; a larger step ends where tiles of matrix products do. */
-static int32_t cut_to_time(const struct scheduler *s, const struct sequence *seq, const struct plan *plan,
+static int32_t cut_to_time(const struct scheduler *s, struct sequence *seq, const struct plan *plan,
                            int32_t most, double us)
 {
     struct step_prices p = prices_of(s, seq);
@@ -158,7 +170,7 @@ static int32_t cut_to_time(const struct scheduler *s, const struct sequence *seq
 }
 
 /* All tokens, unless there is no room for them or others' prompts are there and there is no time. */
-static void plan_whole_prompt(struct scheduler *s, struct plan *plan, const struct sequence *seq, double us)
+static void plan_whole_prompt(struct scheduler *s, struct plan *plan, struct sequence *seq, double us)
 {
     struct plan_entry e = entry_make(s, seq, sequence_num_uncomputed(seq));
     if (num_tokens_left(s, seq, plan) < e.num_tokens ||
@@ -168,13 +180,22 @@ static void plan_whole_prompt(struct scheduler *s, struct plan *plan, const stru
     plan_add(s, plan, e, true);
 }
 
+/* Decoding rows may read what is behind them before the step's other rows have written it. What was found in the prefix cache
+ * just now may be what they write. */
+static bool may_read_too_early(const struct scheduler *s, const struct plan *plan, struct sequence *seq)
+{
+    bool is_new = seq->admitted_plan == s->num_plans && seq->num_computed > 0;
+    return is_new && plan->num_tokens > 0 && replays(s, seq);
+}
+
 /* As many of the sequence's tokens as fit into what the plan has left, and into us microseconds. */
-static void plan_prompt(struct scheduler *s, struct plan *plan, const struct sequence *seq, double us)
+static void plan_prompt(struct scheduler *s, struct plan *plan, struct sequence *seq, double us)
 {
     if (s->options.whole_prompts) {
         plan_whole_prompt(s, plan, seq, us);
         return;
     }
+    if (may_read_too_early(s, plan, seq)) return;
     int32_t num_tokens = cut_to_time(s, seq, plan, num_tokens_left(s, seq, plan), us);
     int32_t max_logits = s->options.max_num_logits - plan->num_logits;
     struct plan_entry e = entry_make(s, seq, num_tokens);
@@ -209,7 +230,7 @@ static bool hold_blocks(struct scheduler *s, struct sequence *seq, int32_t batch
     if (available < num_blocks + headroom && available <= seq->available_at_refusal && headroom > 0)
         return false;
     if (s->prefixes && !sequence_wants_all_rows(seq)) {
-        int32_t max_tokens = s->options.prefill_decode_equal ? seq->num_tokens : seq->num_prompt;
+        int32_t max_tokens = scheduler_num_shareable(s, seq, seq->num_tokens);
         int32_t max_blocks = min_of(max_tokens, seq->num_tokens - 1) / BLOCK_SIZE;
         num_hits = look_up(s, seq, batch_slot, max_blocks, &state);
     }
@@ -239,6 +260,7 @@ static bool admit(struct scheduler *s, struct plan *plan, struct sequence *seq)
     scheduler_dequeue(s, seq);
     seq->state = SEQUENCE_RUNNING;
     seq->is_entered = false;
+    seq->admitted_plan = s->num_plans;
     tenant_of(s, seq)->num_running++;
     int32_t older = s->running.tail;
     while (older != NO_SEQUENCE && s->sequences[older].arrival > seq->arrival)
@@ -396,9 +418,10 @@ static bool has_room(const struct scheduler *s, const struct plan *plan)
 }
 
 /* More than the step has left for it. What is replayed takes as many of a step's sequences as there are, and is not. */
-static bool is_long(const struct scheduler *s, const struct plan *plan, const struct sequence *seq)
+static bool is_long(const struct scheduler *s, const struct plan *plan, struct sequence *seq)
 {
     int32_t num_tokens = sequence_num_uncomputed(seq);
+    if (!s->options.prefill_decode_equal) num_tokens = num_of_kind(s, seq);
     if (replays(s, seq)) num_tokens = min_of(num_tokens, num_replayed_max(s, plan));
     struct step_prices p = prices_of(s, seq);
     return num_tokens > s->options.max_num_batched_tokens - plan->num_tokens ||

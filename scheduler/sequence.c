@@ -19,6 +19,7 @@ void sequence_init(struct sequence *seq, const struct sequence_input *input, uin
         .prompt_logprobs = input->prompt_logprobs,
         .pooling = input->pooling,
         .num_tokens = input->num_prompt + input->num_generated,
+        .num_by_rule = input->num_prompt,
         .num_scored = max_of(input->num_scored, 1), /* nothing comes before the first token to predict it */
         .batch_slot = -1,
         .hash = *root,

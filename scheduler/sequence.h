@@ -24,6 +24,7 @@
 #include "kvcache/host_blocks.h"
 #include "kvcache/prefix_cache.h"
 #include "link/sampling.h"
+#include "scheduler/answer_rule.h"
 
 enum { NO_SEQUENCE = -1 };
 
@@ -64,6 +65,11 @@ struct sequence {
     int32_t num_tokens, num_pending, num_computed;
     int32_t num_scored;          /* prompt tokens whose log probabilities are known or on their way */
     int32_t num_steps_in_flight; /* steps begun and not ended that name this sequence */
+    /* where prefill and decode differ in bits */
+    struct answer_run run; /* of the prompt: the one that is computed next */
+    int32_t
+        num_by_rule; /* tokens that are computed as the answer rule says, all of the prompt's among them */
+    bool in_answer;  /* those leave an answer open */
 
     /* while running or closing */
     bool is_entered;           /* a step has named it since it was admitted */
@@ -82,6 +88,7 @@ struct sequence {
 
     int32_t num_bypassed;         /* sequences admitted after this one had been refused in the same plan */
     uint64_t refused_plan;        /* the last plan that had no blocks for it */
+    uint64_t admitted_plan;       /* the last that had */
     uint64_t plan_left_out;       /* the last plan that had no time for its next token */
     int32_t available_at_refusal; /* blocks; tried again when there are more */
     int32_t num_cached_tokens;    /* found in the prefix cache when first admitted; -1: not admitted yet */

@@ -3,6 +3,7 @@
  * A load cannot be interrupted; a process told to end meanwhile leaves it running and exits under it. */
 #include "server/life/life.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "server/loop_watch.h"
 #include "server/masks.h"
 #include "server/reranker.h"
+#include "text/answer_header.h"
 
 /* Random weights may have no files at all. */
 static void read_identity(struct life *life)
@@ -58,6 +60,14 @@ static void tell_phases(struct life *life)
     api_on_loaded(&life->server, names, seconds, LOAD_PHASES + 1);
 }
 
+/* Off unless asked for: it changes what a GPU answers in the second turn of a conversation, and has run on none. */
+static void set_answer_header(const struct life *life, struct link *link)
+{
+    int32_t ids[ANSWER_HEADER_MAX];
+    if (!getenv("FLASHD_SHARE_ANSWERS")) return;
+    link_set_answer_header(link, ids, answer_header_find(&life->text, ids, ANSWER_HEADER_MAX));
+}
+
 static int publish_model(struct life *life, struct error *err)
 {
     struct server *server = &life->server;
@@ -70,6 +80,7 @@ static int publish_model(struct life *life, struct error *err)
     if (!status) status = masks_create(link, server->grammars, &server->masks, err);
     if (status) return status;
     link_set_text(link, tokenizer_eos_id(life->text.tokenizer));
+    set_answer_header(life, link);
     server->facts = link_facts(link);
     server->slots = link_slots(link);
     server->tokenizer = life->text.tokenizer;

@@ -23,6 +23,7 @@ void solo_run(const struct expected_input *expected, const int32_t *prompt, stru
     const struct request_slot_input *input = &expected->input;
     struct reference ref = {.prefill_decode_equal = !has(FEATURE_unequal_halves),
                             .has_states = has(FEATURE_states),
+                            .has_answers = WORLD_HAS_ANSWERS,
                             .window = world.window,
                             .window_is_chunk = world.window_is_chunk,
                             .num_prompt = input->num_prompt_tokens,

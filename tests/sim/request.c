@@ -21,6 +21,9 @@ static void make_prompts(struct request *r, struct rng *rng)
             for (int k = 0; k < count; k++) r->prompt[i][k] = rng_below(rng, FAKE_VOCAB);
         else if (rng_chance(rng, 50))
             r->prompt[i][rng_below(rng, count)] = rng_below(rng, FAKE_VOCAB);
+        if (count < FAKE_HEADER || !has(FEATURE_answers) || !rng_chance(rng, 50)) continue;
+        r->prompt[i][count - 2] = FAKE_HEADER_FIRST;
+        r->prompt[i][count - 1] = FAKE_HEADER_LAST;
     }
 }
 

@@ -74,7 +74,12 @@ enum { CLIENTS_MAX = 96, MODEL_LEN = 160, PROMPT_MAX = 96, NUM_PREFIXES = 4 };
     X(mean_pooling, 50)                                                                                      \
     X(receipts, 25)                                                                                          \
     X(chunks, 50)                                                                                            \
-    X(states, 40)
+    X(states, 40)                                                                                            \
+    X(answers, 60)
+
+/* What of a prompt looks like an answer goes through decode (scheduler/answer_rule.h). */
+#define WORLD_HAS_ANSWERS                                                                                    \
+    (has(FEATURE_answers) && has(FEATURE_unequal_halves) && has(FEATURE_decode_runs) && !has(FEATURE_states))
 
 enum feature {
 #define X(name, percent) FEATURE_##name,
@@ -133,6 +138,8 @@ extern const char *const feature_names[NUM_FEATURES];
     X(came_back)                                                                                             \
     X(copy_failed)                                                                                           \
     X(replayed_by_decode)                                                                                    \
+    X(answers_shared)                                                                                        \
+    X(answers_replayed)                                                                                      \
     X(replayed_in_runs)                                                                                      \
     X(prefix_hits)                                                                                           \
     X(conversations_went_on)                                                                                 \

@@ -126,13 +126,18 @@ void __wrap_link_submit(struct link *l, int32_t slot_idx)
     memcpy(w->prompt, r->prompt[prompt_idx], sizeof w->prompt);
     w->ref = (struct reference){.prefill_decode_equal = !has(FEATURE_unequal_halves),
                                 .has_states = has(FEATURE_states),
+                                .has_answers = WORLD_HAS_ANSWERS,
                                 .window = world.window,
                                 .window_is_chunk = world.window_is_chunk,
                                 .num_prompt = w->expected.input.num_prompt_tokens,
                                 .logit_bias = w->expected.logit_bias,
                                 .forbidden = SILENT_IDS};
     memcpy(w->tokens, w->prompt, (size_t)w->expected.input.num_prompt_tokens * sizeof(int32_t));
-    for (int32_t p = 0; p < w->expected.input.num_prompt_tokens; p++) reference_push(&w->ref, w->prompt[p]);
+    w->first_answer = INT32_MAX;
+    for (int32_t p = 0; p < w->expected.input.num_prompt_tokens; p++) {
+        reference_push(&w->ref, w->prompt[p]);
+        if (w->ref.has_answers && w->ref.in_answer) w->first_answer = min_of(w->first_answer, p);
+    }
     if (w->expected.input.max_tokens == 0) w->due = FINISH_LENGTH;
     look_at_form(w);
     uint64_t tenant_id = has(FEATURE_salts) ? (uint64_t)r->key + 1 : 0;
@@ -211,6 +216,7 @@ static void check_prompt_logprobs(const struct watch *w, int32_t slot_idx)
     const struct token_logprobs *logprobs = request_slots_logprobs(world.server->slots, slot_idx);
     struct reference ref = {.prefill_decode_equal = w->ref.prefill_decode_equal,
                             .has_states = w->ref.has_states,
+                            .has_answers = w->ref.has_answers,
                             .window = w->ref.window,
                             .window_is_chunk = w->ref.window_is_chunk,
                             .num_prompt = w->expected.input.num_prompt_tokens,
@@ -500,6 +506,30 @@ bool watch_plan_is_fatal(const struct plan *plan, bool at_launch)
     return false;
 }
 
+/* A decoding row may read blocks ahead of what the step's other rows write: it shares none of theirs that is new to it. */
+static void check_early_reads(const struct step *step, int32_t seq_idx)
+{
+    int32_t num_blocks = (step->seqlens_k[seq_idx] - 1) / BLOCK_SIZE, slot = step->batch_slots[seq_idx];
+    for (int32_t g = 0; g < step_num_kv_groups(step); g++) {
+        const int32_t *table = step_block_tables(step, g) + (int64_t)seq_idx * step->block_table_stride,
+                      *places = step_slot_mapping(step, g);
+        for (int32_t other = 0; other < step->num_seqs; other++)
+            for (int32_t t = step->cu_seqlens_q[other]; t < step->cu_seqlens_q[other + 1]; t++)
+                for (int32_t i = 0; i < num_blocks && step->batch_slots[other] != slot; i++)
+                    expect(places[t] / BLOCK_SIZE != table[i], "a decoding row reads what another writes");
+    }
+}
+
+static void mark_shared_answers(const struct scheduler *s, const struct plan_entry *entries,
+                                int32_t num_entries)
+{
+    for (int32_t i = 0; i < num_entries; i++) {
+        const struct sequence *seq = &s->sequences[entries[i].seq_id];
+        if (seq->state == SEQUENCE_RUNNING && seq->num_cached_tokens > watches[seq->slot_idx].first_answer)
+            mark(MARK_answers_shared);
+    }
+}
+
 const struct plan *watch_step(const struct step *step)
 {
     const struct engine *e = world.engine;
@@ -512,10 +542,14 @@ const struct plan *watch_step(const struct step *step)
     for (int32_t i = 0; i < plan->num_decodes; i++) {
         const struct plan_entry *entry = &plan->decodes[i];
         const struct sequence *seq = &e->scheduler->sequences[entry->seq_id];
+        if (entry->admitted) check_early_reads(step, seq_idx);
         for (int32_t k = 0; k < entry->num_tokens; k++) check_entry(step, seq_idx++, entry);
         if (entry->num_tokens > 1) mark(MARK_replayed_in_runs);
+        if (entry->position < seq->num_prompt) mark(MARK_answers_replayed);
         if (entry->position + 1 < seq->num_tokens && seq->num_preemptions > 0) mark(MARK_replayed_by_decode);
     }
+    mark_shared_answers(e->scheduler, plan->prefills, plan->num_prefills);
+    mark_shared_answers(e->scheduler, plan->decodes, plan->num_decodes);
     if (e->scheduler->closing.count > 0) mark(MARK_closing_sequences);
     judge_launch(e, plan);
     return plan;

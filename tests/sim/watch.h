@@ -23,7 +23,8 @@ struct watch {
     int num_deaths;
     int32_t death_published, death_begin, death_end;
     int num_kills;
-    bool was_tried; /* alone, by the engine that runs */
+    int32_t first_answer; /* the prompt's first token that goes through decode; INT32_MAX: none */
+    bool was_tried;       /* alone, by the engine that runs */
     bool failed_by_recovery;
 };
 extern struct watch watches[SLOTS_MAX];

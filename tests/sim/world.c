@@ -181,6 +181,18 @@ static void choose_options(struct rng *rng)
     choose_keys();
 }
 
+/* Headers and ends of answers stand in the prompts that many begin with. */
+static void plant_answers(void)
+{
+    struct rng rng = rng_of("answers", 0);
+    for (int i = 0; i < NUM_PREFIXES; i++)
+        for (int p = rng_below(&rng, 20); p + FAKE_HEADER <= PROMPT_MAX; p += 1 + rng_below(&rng, 30)) {
+            bool ends = rng_chance(&rng, 30);
+            world.prefixes[i][p] = ends ? FAKE_EOS : FAKE_HEADER_FIRST;
+            if (!ends) world.prefixes[i][++p] = FAKE_HEADER_LAST;
+        }
+}
+
 void world_init(const struct script *script)
 {
     world.script = *script;
@@ -199,6 +211,7 @@ void world_init(const struct script *script)
     if (has(FEATURE_early_drains)) world.drain_ns = now_ns() + rng_skewed(&rng, 1500000000);
     for (int i = 0; i < NUM_PREFIXES; i++)
         for (int p = 0; p < PROMPT_MAX; p++) world.prefixes[i][p] = rng_below(&rng, FAKE_VOCAB);
+    if (has(FEATURE_answers)) plant_answers();
     threads_init();
     clients_init();
     log_configure((enum log_level)(LOG_ERROR + 1), false); /* a line would allocate, and change the run */

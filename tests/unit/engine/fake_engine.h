@@ -11,6 +11,7 @@ struct rig {
     struct link *link;
     struct request_slots *slots;
     struct engine *engine;
+    bool has_answers; /* a chat template begins them with FAKE_HEADER tokens, and runs may be replayed */
 };
 
 static inline struct rig rig_create(const struct fake_options *fake, struct engine_options options,
@@ -27,6 +28,9 @@ static inline struct rig rig_create(const struct fake_options *fake, struct engi
     rig.link = link_rig_create(num_slots, options.max_model_len);
     rig.slots = link_slots(rig.link);
     assert_always(engine_create(rig.model, rig.link, &options, &rig.engine, &err) == 0);
+    rig.has_answers = fake->has_answers && options.decode_runs;
+    const int32_t header[FAKE_HEADER] = {FAKE_HEADER_FIRST, FAKE_HEADER_LAST};
+    if (fake->has_answers) link_set_answer_header(rig.link, header, FAKE_HEADER);
     return rig;
 }
 
@@ -115,6 +119,7 @@ static inline void rig_expect_solo(struct rig *rig, int32_t slot_idx)
     int32_t num_prompt = input->num_prompt_tokens, num_published = rig_num_published(rig, slot_idx);
     struct reference ref = {.prefill_decode_equal = model_device(rig->model)->prefill_decode_equal,
                             .has_states = rig->model->options.has_states,
+                            .has_answers = rig->has_answers,
                             .window = rig->model->options.window,
                             .window_is_chunk = rig->model->options.window_is_chunk,
                             .num_prompt = num_prompt,

@@ -15,6 +15,7 @@ enum { FAKE_FLIGHTS_MAX = 2, FAKE_HOST_BLOCKS = 64, FAKE_COPIES_MAX = 64 };
 struct fake_options {
     int num_steps_in_flight;
     bool prefill_decode_equal;
+    bool has_answers; /* fake_engine.h */
     int32_t num_blocks;
     int32_t window;       /* of the last layer (hash_model.h), which is a group then */
     bool window_is_chunk; /* (kv_groups.h) */

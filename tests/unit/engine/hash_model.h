@@ -20,6 +20,8 @@
 #include "model/kv_layout.h"
 
 enum { FAKE_LAYERS = 2, FAKE_WINDOW_MAX = 64, FAKE_VOCAB = 48, FAKE_EOS = 3, FAKE_HIDDEN = 4 };
+/* With these tokens a chat template would begin an answer. */
+enum { FAKE_HEADER = 2, FAKE_HEADER_FIRST = 5, FAKE_HEADER_LAST = 9 };
 /* Of K and V of a block: the tokens of each layer. */
 enum { FAKE_BLOCK_BYTES = FAKE_LAYERS * BLOCK_SIZE * sizeof(uint64_t) };
 
@@ -145,7 +147,10 @@ static inline int32_t fake_first_seen(int layer, int32_t window, bool is_chunk, 
 
 struct reference {
     bool prefill_decode_equal, has_states;
+    bool has_answers; /* what of a prompt looks like an answer goes through decode */
+    bool in_answer;
     int32_t num_prompt, num_tokens;
+    int32_t last_two[FAKE_HEADER];
     const struct logit_bias *logit_bias; /* the input's num_logit_bias */
     uint64_t forbidden;                  /* ids that no row draws */
     uint64_t allowed;                    /* constrained: those that the next row draws from */
@@ -165,10 +170,22 @@ static inline void reference_fold_window(struct reference *ref, uint64_t kv)
     ref->reads[FAKE_LAYERS - 1] = fold;
 }
 
+/* Whether one more token goes through decode. */
+static inline bool reference_decodes(struct reference *ref, int32_t token_id)
+{
+    bool follows = ref->num_tokens >= FAKE_HEADER && ref->last_two[0] == FAKE_HEADER_FIRST &&
+                   ref->last_two[1] == FAKE_HEADER_LAST;
+    ref->in_answer = (ref->in_answer || follows) && token_id != FAKE_EOS;
+    ref->last_two[0] = ref->last_two[1];
+    ref->last_two[1] = token_id;
+    if (ref->prefill_decode_equal) return false;
+    return ref->num_tokens >= ref->num_prompt || (ref->has_answers && ref->in_answer);
+}
+
 /* Computes one more token; afterwards reads[FAKE_LAYERS - 1] are its logits. */
 static inline void reference_push(struct reference *ref, int32_t token_id)
 {
-    bool decode = !ref->prefill_decode_equal && ref->num_tokens >= ref->num_prompt;
+    bool decode = reference_decodes(ref, token_id);
     uint64_t input = (uint64_t)token_id;
     if (ref->has_states) ref->state = fake_state(ref->state, input, ref->num_tokens, decode);
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {

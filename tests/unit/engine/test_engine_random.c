@@ -84,6 +84,14 @@ static struct request_slot_input random_input(struct world *w)
     return in;
 }
 
+/* The prompt ends with a header, so that all that is generated is an answer. */
+static void end_with_header(struct world *w, int32_t *prompt, int32_t num_prompt)
+{
+    if (num_prompt < FAKE_HEADER || !chance(w, 30)) return;
+    prompt[num_prompt - 2] = FAKE_HEADER_FIRST;
+    prompt[num_prompt - 1] = FAKE_HEADER_LAST;
+}
+
 static void submit(struct world *w)
 {
     struct request_slot_input in = random_input(w);
@@ -96,6 +104,7 @@ static void submit(struct world *w)
     }
     /* Some prompts leave the common prefix somewhere. */
     if (chance(w, 50)) prompt[below(w, in.num_prompt_tokens)] = below(w, FAKE_VOCAB);
+    end_with_header(w, prompt, in.num_prompt_tokens);
     struct logit_bias bias = {below(w, FAKE_VOCAB), -__builtin_inff()};
     int32_t slot_idx = rig_submit_biased(&w->rig, &in, bias, prompt);
     assert_true(slot_idx < NUM_SLOTS && !w->in_use[slot_idx]);
@@ -150,6 +159,16 @@ static void collect(struct world *w)
     }
 }
 
+/* Headers and ends of answers, here and there. */
+static void plant_answers(struct world *w)
+{
+    for (int i = 0; i < NUM_PREFIXES; i++)
+        for (int p = below(w, 20); p + FAKE_HEADER <= PREFIX_TOKENS; p += 1 + below(w, 40)) {
+            w->prefixes[i][p] = chance(w, 30) ? FAKE_EOS : FAKE_HEADER_FIRST;
+            if (w->prefixes[i][p] != FAKE_EOS) w->prefixes[i][++p] = FAKE_HEADER_LAST;
+        }
+}
+
 static void world_init(struct world *w, uint64_t seed)
 {
     *w = (struct world){.random = seed};
@@ -179,6 +198,8 @@ static void world_init(struct world *w, uint64_t seed)
     fake.window_is_chunk = chance(w, 50);
     fake.has_states = chance(w, 50);
     options.decode_runs = !fake.has_states && chance(w, 70);
+    fake.has_answers = chance(w, 60);
+    if (fake.has_answers) plant_answers(w);
     if (fake.has_states) options.num_states = 1 + below(w, chance(w, 50) ? 4 : 20);
     w->rig = rig_create(&fake, options, NUM_SLOTS);
 }

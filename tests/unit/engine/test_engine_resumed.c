@@ -31,6 +31,7 @@ static struct rig create(const struct setup *setup)
 {
     const struct fake_options fake = {.num_steps_in_flight = setup->num_steps_in_flight,
                                       .prefill_decode_equal = setup->prefill_decode_equal,
+                                      .has_answers = true,
                                       .num_blocks = 32,
                                       .fail_at_step = -1};
     const struct engine_options options = {.max_model_len = MAX_MODEL_LEN,

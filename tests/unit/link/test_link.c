@@ -95,6 +95,11 @@ static void test_two_mappings_are_one_link(void **state)
     assert_ptr_not_equal(link_slots(p.front), link_slots(p.engine));
     link_set_text(p.front, 7);
     assert_int_equal(link_tokenizer_eos_id(p.engine), 7);
+    int32_t header[ANSWER_HEADER_MAX];
+    assert_int_equal(link_answer_header(p.engine, header), 0);
+    link_set_answer_header(p.front, (const int32_t[]){11, 12}, 2);
+    assert_int_equal(link_answer_header(p.engine, header), 2);
+    assert_true(header[0] == 11 && header[1] == 12);
     for (int i = 0; i < 320 / 64; i++) assert_int_equal(link_silent_ids(p.engine)[i], 0);
     link_silent_ids(p.front)[4] = 1u << 31;
     assert_int_equal(link_silent_ids(p.engine)[4], 1u << 31);
@@ -124,7 +129,10 @@ static void test_what_an_engine_inherits(void **state)
     struct pair p = create();
     assert_false(link_is_inherited(p.engine));
     link_silent_ids(p.front)[1] = 5;
+    link_set_answer_header(p.front, (const int32_t[]){11}, 1);
     die(&p);
+    int32_t header[ANSWER_HEADER_MAX];
+    assert_int_equal(link_answer_header(p.engine, header), 1);
     assert_int_equal(link_silent_ids(p.engine)[1], 5);
     assert_true(link_is_inherited(p.engine));
     assert_int_equal(link_facts(p.engine)->vocab_size, 320);

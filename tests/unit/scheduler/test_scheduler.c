@@ -643,6 +643,128 @@ static void test_work_is_conserved(void **state)
     destroy(b);
 }
 
+/* A prompt of answers: a header, the answer, its end, and so on; words are below 100000. */
+enum { HEADER = 900001, END = 900002 };
+
+static struct bench *create_with_answers(int32_t num_blocks)
+{
+    static const struct answer_rule rule = {
+        .num_header = 1, .header = {HEADER}, .num_ends = 1, .ends = {END}};
+    struct scheduler_options options = options_default();
+    options.num_blocks = num_blocks;
+    options.max_num_batched_tokens = 512;
+    options.prefill_decode_equal = false;
+    options.decode_runs = true;
+    struct bench *b = create(options);
+    scheduler_set_answer_rule(b->scheduler, &rule);
+    return b;
+}
+
+static int32_t ask(struct bench *b, const int32_t *tokens, int32_t num_tokens, int32_t max_tokens,
+                   const char *salt)
+{
+    int32_t slot = b->num_added++, id;
+    memcpy(b->tokens[slot], tokens, (size_t)num_tokens * sizeof(tokens[0]));
+    for (int32_t i = num_tokens; i < MAX_MODEL_LEN; i++) b->tokens[slot][i] = 5000 + i;
+    struct sequence_input input = {.slot_idx = slot,
+                                   .tokens = b->tokens[slot],
+                                   .num_prompt = num_tokens,
+                                   .max_tokens = max_tokens,
+                                   .salt = salt,
+                                   .salt_bytes = (int32_t)strlen(salt)};
+    assert_int_equal(scheduler_add(b->scheduler, &input, &id), 0);
+    return id;
+}
+
+/* Runs of one kind go one a step, each to its half, as many rows in a run as there are sequences. */
+static void test_earlier_answers_are_replayed(void **state)
+{
+    (void)state;
+    struct bench *b = create_with_answers(64);
+    const int32_t tokens[] = {1, 2, 3, HEADER, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, END, 14, HEADER, 15};
+    int32_t id = ask(b, tokens, (int32_t)array_length(tokens), 3, "");
+    turn(b);
+    expect_entry(&b->plan.prefills[0], id, 0, 4, false);
+    turn(b);
+    assert_int_equal(b->plan.num_prefills, 0);
+    expect_entry(&b->plan.decodes[0], id, 4, 8, false);
+    turn(b);
+    expect_entry(&b->plan.decodes[0], id, 12, 2, false);
+    turn(b);
+    expect_entry(&b->plan.prefills[0], id, 14, 3, false);
+    turn(b);
+    expect_entry(&b->plan.decodes[0], id, 17, 1, true);
+    run_all(b);
+    destroy(b);
+}
+
+/* 20 turns: each computes what is new, and the block in which it begins. Told anew under another salt it is computed whole. */
+static void test_a_conversation_computes_each_token_once(void **state)
+{
+    (void)state;
+    enum { TURNS = 20, QUESTION = 7, ANSWER = 11 };
+    struct bench *b = create_with_answers(128);
+    int32_t tokens[MAX_MODEL_LEN], n = 0, known = 0, num_computed = 0;
+    for (int32_t t = 0; t < TURNS; t++) {
+        for (int32_t i = 0; i < QUESTION; i++) tokens[n++] = 100 * t + i;
+        tokens[n++] = HEADER;
+        int32_t id = ask(b, tokens, n, ANSWER, "");
+        assert_int_equal(turn(b), SCHEDULE_STEP);
+        int32_t cached = scheduler_sequence(b->scheduler, id)->num_cached_tokens;
+        assert_true(n - cached < n - known + BLOCK_SIZE);
+        num_computed += n - cached;
+        run_all(b);
+        for (int32_t i = 0; i < ANSWER; i++, n++) tokens[n] = 5000 + n;
+        known = n - 1; /* nobody computes the last one */
+        tokens[n++] = END;
+    }
+    assert_true(num_computed < TURNS * (QUESTION + 1 + 2 + BLOCK_SIZE));
+    int32_t cold = ask(b, tokens, n, 1, "other");
+    turn(b);
+    assert_int_equal(scheduler_sequence(b->scheduler, cold)->num_cached_tokens, 0);
+    run_all(b);
+    destroy(b);
+}
+
+/* What goes on behind an end, or without a header, went through decode against the rule: nobody shares it. */
+static void test_what_the_rule_does_not_cover_is_not_shared(void **state)
+{
+    (void)state;
+    for (int with_header = 0; with_header < 2; with_header++) {
+        struct bench *b = create_with_answers(64);
+        int32_t tokens[80] = {1, 2, 3, with_header ? HEADER : 4};
+        for (int32_t i = 4; i < 80; i++) tokens[i] = 5000 + i;
+        ask(b, tokens, 4, 60, "");
+        b->tokens[0][40] = END;
+        run_all(b);
+        tokens[40] = END;
+        int32_t again = ask(b, tokens, 64, 1, "");
+        turn(b);
+        assert_int_equal(scheduler_sequence(b->scheduler, again)->num_cached_tokens, with_header ? 32 : 0);
+        run_all(b);
+        destroy(b);
+    }
+}
+
+/* A decoding row may fetch a block before another row of its step has filled it. */
+static void test_nothing_is_replayed_beside_who_writes_it(void **state)
+{
+    (void)state;
+    struct bench *b = create_with_answers(64);
+    int32_t tokens[40];
+    for (int32_t i = 0; i < 40; i++) tokens[i] = i;
+    tokens[15] = HEADER;
+    int32_t first = ask(b, tokens, 20, 3, ""), second = ask(b, tokens, 20, 3, "");
+    turn(b);
+    assert_int_equal(b->plan.num_decodes, 0);
+    expect_entry(&b->plan.prefills[0], first, 0, 16, false);
+    assert_int_equal(scheduler_sequence(b->scheduler, second)->num_computed, 16);
+    turn(b);
+    assert_int_equal(b->plan.num_decodes, 2);
+    run_all(b);
+    destroy(b);
+}
+
 static void test_a_found_prefix_is_not_computed(void **state)
 {
     (void)state;
@@ -1085,6 +1207,10 @@ int main(void)
         cmocka_unit_test(test_the_oldest_always_finishes),
         cmocka_unit_test(test_aging_bounds_the_waiting),
         cmocka_unit_test(test_work_is_conserved),
+        cmocka_unit_test(test_earlier_answers_are_replayed),
+        cmocka_unit_test(test_a_conversation_computes_each_token_once),
+        cmocka_unit_test(test_what_the_rule_does_not_cover_is_not_shared),
+        cmocka_unit_test(test_nothing_is_replayed_beside_who_writes_it),
         cmocka_unit_test(test_a_found_prefix_is_not_computed),
         cmocka_unit_test(test_equal_prompts_of_one_step_share),
         cmocka_unit_test(test_scored_prompts_keep_to_the_rows),
