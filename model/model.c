@@ -584,26 +584,6 @@ static void prepare_device(struct builder *b)
     free(attention);
 }
 
-/* Before anything is made for one: what a device without one would leave out is in several operations. */
-static void check_parts(struct builder *b)
-{
-    struct device *d = b->m->device;
-    const struct model_config *c = &b->m->config;
-    if (d->ops->embed_positions && d->takes_masks) return;
-    if (!c->family->is_encoder && !c->family->has_layer_norm && has_gate(c)) return;
-    if (!c->family->is_encoder)
-        b->status =
-            error_set(b->err, STATUS_UNSUPPORTED,
-                      "the device %s has no LayerNorm and no MLP without a gate: a %s is computed on the "
-                      "CPU (--device cpu)",
-                      d->name, family_name(c->family));
-    else
-        b->status = error_set(b->err, STATUS_UNSUPPORTED,
-                              "the device %s has no LayerNorm, no learned positions and no attention to both "
-                              "sides: a %s is computed on the CPU (--device cpu)",
-                              d->name, family_name(b->m->config.family));
-}
-
 static void create_weights(struct builder *b)
 {
     struct model *m = b->m;
@@ -652,8 +632,7 @@ int model_create(struct device *device, const struct model_files *files, const s
                         .progress_context = context,
                         .err = err,
                         .all_copied = true};
-    check_parts(&b);
-    if (!b.status) prepare_device(&b);
+    prepare_device(&b);
     create_activations(&b);
     if (!b.status) create_weights(&b);
     if (b.status)

@@ -1,7 +1,6 @@
 /* attention_masked.cu - attention of what the kernels for prompts (attention_prefill*.cu) and for decoding
  * (attention_decode.cu) do not have: masks of sequences (kernels/mask.h), layers in chunks, temperatures, any head size that is
- * a multiple of 8, and latents, whose V are columns of K. On every GPU from sm_80 on. No GPU has run it yet: it is behind
- * FLASHD_CUDA_UNPROVED (device.cu).
+ * a multiple of 8, and latents, whose V are columns of K. On every GPU from sm_80 on.
  *
  * The rows of a tile are the query heads of one K/V head, token after token: row r is head r % group of token r / group. So a
  * prompt's tile has 64 / group tokens, a decoding sequence's all heads of its one token, and K and V are read once for all of
@@ -499,7 +498,7 @@ bool cuda_attention_is_masked(const struct cuda_device *d, const struct attentio
 /* The widest is that of latents, of a GPU that has room for its tiles. */
 bool cuda_attention_masked_supports(const struct cuda_device *d, int32_t head_dim)
 {
-    if (!d->takes_unproved || head_dim % 8 != 0) return false;
+    if (head_dim % 8 != 0) return false;
     return head_dim <= 256 || (head_dim == 576 && d->cta_shared_bytes >= shared_bytes<576, 64, true>());
 }
 

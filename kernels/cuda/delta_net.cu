@@ -10,10 +10,7 @@
  *
  * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
  * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. Where a
- * batch_slot is stands in device memory: recorded steps read it there, and the host need not know what runs.
- *
- * Checked against double precision with CTAs that a CPU runs thread by thread, and not on a GPU yet: until then the device has
- * no such layers unless the environment has FLASHD_CUDA_UNPROVED. */
+ * batch_slot is stands in device memory: recorded steps read it there, and the host need not know what runs. */
 #include <math.h>
 
 #include <algorithm>

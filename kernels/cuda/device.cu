@@ -74,11 +74,6 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device has attention for head sizes 64, 80, 96, 128 and 256, not %d",
                          attention->head_dim);
-    for (int32_t i = 0; i < num_layers; i++)
-        if (!d->takes_unproved && (layers[i].chunk > 0 || layers[i].temperature_floor > 0))
-            return error_set(err, STATUS_UNSUPPORTED,
-                             "the CUDA device has no attention in chunks or with a temperature that grows "
-                             "with the position (Llama 4); the CPU device has");
     d->limits = *limits;
     d->base.prefill_tile = cuda_prefill_rows_per_tile(d, attention->head_dim);
     d->vocab_size = vocab_size;
@@ -130,8 +125,7 @@ int read_logits(struct device *device, int32_t row, float *out)
     return cuda_download(device, out, d->logits + (size_t)row * d->vocab_size, (size_t)d->vocab_size * 4);
 }
 
-/* takes_unproved: with what only an emulated GPU has run (tests/emulator). */
-constexpr struct kernel_table make_table(bool takes_unproved)
+constexpr struct kernel_table make_table()
 {
     struct kernel_table t = {};
     t.close = close_device;
@@ -164,17 +158,15 @@ constexpr struct kernel_table make_table(bool takes_unproved)
     t.linear = cuda_linear;
     t.linear_gated = cuda_linear;
     t.moe = cuda_moe;
-    if (takes_unproved) {
-        t.embed_positions = cuda_embed_positions;
-        t.latent_create = cuda_latent_create;
-        t.latent_qkv = cuda_latent_qkv;
-        t.latent_values = cuda_latent_values;
-        t.delta_net_create = cuda_delta_net_create;
-        t.states_copy = cuda_states_copy;
-        t.delta = cuda_delta;
-        t.split_gates = cuda_split_gates;
-        t.apply_gates = cuda_apply_gates;
-    }
+    t.embed_positions = cuda_embed_positions;
+    t.latent_create = cuda_latent_create;
+    t.latent_qkv = cuda_latent_qkv;
+    t.latent_values = cuda_latent_values;
+    t.delta_net_create = cuda_delta_net_create;
+    t.states_copy = cuda_states_copy;
+    t.delta = cuda_delta;
+    t.split_gates = cuda_split_gates;
+    t.apply_gates = cuda_apply_gates;
     t.rope_kv_write = cuda_rope_kv_write;
     t.attention = cuda_attention;
     t.pool = cuda_pool;
@@ -187,7 +179,7 @@ constexpr struct kernel_table make_table(bool takes_unproved)
     return t;
 }
 
-constexpr struct kernel_table table = make_table(false), table_of_all = make_table(true);
+constexpr struct kernel_table table = make_table();
 
 __global__ void any_kernel(void) {}
 
@@ -251,8 +243,8 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
 {
     struct cuda_device *d = new struct cuda_device();
     d->takes_unproved = getenv("FLASHD_CUDA_UNPROVED");
-    d->base.takes_masks = d->takes_unproved;
-    d->base.ops = d->takes_unproved ? &table_of_all : &table;
+    d->base.takes_masks = true;
+    d->base.ops = &table;
     d->base.name = "cuda";
     d->base.act_bytes = 2;
     d->base.res_bytes = 4;

@@ -31,6 +31,14 @@ static __device__ __forceinline__ float gelu(float x)
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
 }
 
+/* Of an MLP without a gate. */
+template <enum gate_function GATE> static __device__ __forceinline__ float gate_alone(float x)
+{
+    if (GATE == GATE_GELU_TANH) return gelu_tanh(x);
+    if (GATE == GATE_GELU) return gelu(x);
+    return x > 0 ? x * x : 0; /* GATE_RELU_SQUARED */
+}
+
 /* Of two neighbouring columns, gate and up rounded to bf16. */
 template <enum gate_function GATE>
 static __device__ __forceinline__ uint32_t gate_mul(uint32_t gate, uint32_t up)

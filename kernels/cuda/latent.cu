@@ -5,7 +5,7 @@
  *   behind attention (attention_masked.cu), expand: v_b of each head
  *
  * Products of heads are those of experts (moe_plain.cu), each of which has all tokens of a slice; their sums go along K in order, so a
- * token's bits are its own. No GPU has run this yet: it is behind FLASHD_CUDA_UNPROVED.
+ * token's bits are its own.
  *
  * Source: DeepSeek-AI, "DeepSeek-V2: a strong, economical, and efficient mixture-of-experts language model", 2024. */
 #include "kernels/cuda/bf16.cuh"

@@ -243,19 +243,22 @@ void run_gate_mul(struct cuda_device *d, int32_t rows, void *out, const struct l
 }
 
 /* Of sums that are rounded to bf16, in place: LINEAR_UP. */
-__global__ void gelu_kernel(uint32_t *out, size_t num_pairs)
+template <enum gate_function GATE> __global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs)
 {
     size_t i = blockIdx.x * (size_t)SILU_THREADS + threadIdx.x;
     if (i >= num_pairs) return;
     float2 x = unpack_bf16(out[i]);
-    out[i] = pack_bf16(gelu(x.x), gelu(x.y));
+    out[i] = pack_bf16(gate_alone<GATE>(x.x), gate_alone<GATE>(x.y));
 }
 
-void run_gelu(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
+void run_gate_alone(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
 {
     size_t num_pairs = (size_t)rows * w->n / 2;
     dim3 grid((unsigned)((num_pairs + SILU_THREADS - 1) / SILU_THREADS));
-    gelu_kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, num_pairs);
+    auto kernel = w->gate == GATE_GELU        ? gate_alone_kernel<GATE_GELU>
+                  : w->gate == GATE_GELU_TANH ? gate_alone_kernel<GATE_GELU_TANH>
+                                              : gate_alone_kernel<GATE_RELU_SQUARED>;
+    kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, num_pairs);
 }
 
 /* False where the kernel cannot. */
@@ -267,7 +270,7 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
              is_gated && w->gate == GATE_SILU && (c.kernel != LINEAR_BLAS || w->format == LINEAR_FP8);
     if (!is_gated || in_epilogue) {
         if (!run_product(d, c, rows, out, x, w, in_epilogue)) return false;
-        if (w->kind == LINEAR_UP) run_gelu(d, rows, out, w);
+        if (w->kind == LINEAR_UP) run_gate_alone(d, rows, out, w);
         return true;
     }
     if (!run_product(d, c, rows, d->gate_up, x, w, false)) return false;

@@ -192,17 +192,17 @@ bool has_biases(const struct expert_desc *e)
 }
 
 /* What lies transposed: Llama 4's. */
-int check_weight(const struct cuda_device *d, const struct weight_view *v, struct error *err)
+int check_weight(const struct weight_view *v, struct error *err)
 {
-    return v->scheme == WEIGHT_TRANSPOSED && d->takes_unproved ? STATUS_OK : weight_check(v, err);
+    return v->scheme == WEIGHT_TRANSPOSED ? STATUS_OK : weight_check(v, err);
 }
 
-int check_expert(const struct cuda_device *d, const struct expert_desc *e, struct error *err)
+int check_expert(const struct expert_desc *e, struct error *err)
 {
     int64_t inner = weight_view_num_rows(&e->gate), hidden = e->gate.cols;
-    int status = check_weight(d, &e->gate, err);
-    if (!status) status = check_weight(d, &e->up, err);
-    if (!status) status = check_weight(d, &e->down, err);
+    int status = check_weight(&e->gate, err);
+    if (!status) status = check_weight(&e->up, err);
+    if (!status) status = check_weight(&e->down, err);
     if (!status) status = weight_view_check_vector(&e->gate_bias, inner, err);
     if (!status) status = weight_view_check_vector(&e->up_bias, inner, err);
     return status ? status : weight_view_check_vector(&e->down_bias, hidden, err);
@@ -217,13 +217,6 @@ int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct 
             err, STATUS_UNSUPPORTED,
             "the CUDA device has mixtures of at most %d experts, %d of them chosen, not of %d and %d",
             (int)MOE_EXPERTS_MAX, (int)MOE_CHOSEN_MAX, desc->num_experts, desc->num_chosen);
-    if (desc->scale_input && !d->takes_unproved)
-        return error_set(
-            err, STATUS_UNSUPPORTED,
-            "the CUDA device has no experts whose input is scaled (Llama 4); the CPU device has");
-    if (desc->num_groups > 1 && !d->takes_unproved)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device has no experts in groups (DeepSeek); the CPU device has");
     if (weight_view_num_rows(&e->gate) % 8 != 0 || desc->router.cols % 8 != 0)
         return error_set(
             err, STATUS_UNSUPPORTED,
@@ -236,7 +229,7 @@ int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct 
             "expert (gpt-oss); the CPU device has others");
     int status = STATUS_OK;
     for (int32_t i = 0; i < desc->num_experts && !status; i++)
-        status = check_expert(d, &desc->experts[i], err);
+        status = check_expert(&desc->experts[i], err);
     return status;
 }
 

@@ -501,7 +501,6 @@ static void test_gates(void **state)
 
 int main(void)
 {
-    setenv("FLASHD_CUDA_UNPROVED", "1", 0); /* kernels/cuda/delta_net.cu */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_reference),
         cmocka_unit_test(test_goes_on_from_a_kept_state),
