@@ -183,7 +183,7 @@ void launch_plain(struct cuda_device *d, int32_t num_rows, void *out, void *x, c
         launch_norm<ADD, false, QUANTISE_ROWS>(d, num_rows, out, x, delta, args, quantised);
 }
 
-/* LayerNorm of x, or of its sum with delta. Of few models, so nothing is kept in registers. */
+/* LayerNorm of x, or of its sum with delta; without a weight the sum itself. Of few models, so nothing is kept in registers. */
 __global__ void __launch_bounds__(NORM_THREADS)
     layer_norm_kernel(__nv_bfloat16 *out, float *x, const __nv_bfloat16 *delta, struct norm_args args)
 {
@@ -197,7 +197,9 @@ __global__ void __launch_bounds__(NORM_THREADS)
          i += NORM_THREADS) { /* a thread comes back to its own values alone */
         if (delta) x[first + i] = __fmaf_rn((float)delta[first + i], args.delta_scale, x[first + i]);
         sum += x[first + i];
+        if (!args.weight) out[first + i] = __float2bfloat16_rn(x[first + i]);
     }
+    if (!args.weight) return;
     float mean = sum_over_block(sum, partial) / n;
     for (int32_t i = threadIdx.x; i < n; i += NORM_THREADS) {
         float centred = x[first + i] - mean;

@@ -228,10 +228,33 @@ static void check_layer_norms(const struct norm_data *n, int32_t num_rows, bool 
     }
 }
 
+/* A LayerNorm without a weight is the sum alone. */
+static void check_sums(struct bench *b, struct norm_data *n, int32_t num_rows)
+{
+    struct device *d = b->d;
+    size_t count = (size_t)num_rows * (size_t)n->size;
+    float *x = malloc(count * sizeof *x), *out = malloc(count * sizeof *out);
+    const struct norm_args args = {.is_layer_norm = true, .delta_scale = 1, .hidden_size = n->size};
+    device_write(d, n->device_x, n->x, count, true);
+    device_poison(d, n->out, count, false);
+    struct batch *batch = begin(b, 0, num_rows, 0);
+    d->ops->rms_norm(d, batch, ROWS_TOKENS, n->out, n->device_x, n->device_delta, &args);
+    device_read(d, out, n->out, count, false);
+    device_read(d, x, n->device_x, count, true);
+    test_step_end(d, NULL);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(x[i] == rounded_to(d->res_bytes, n->x[i] + n->delta[i]));
+        assert_true(out[i] == rounded_to(d->act_bytes, x[i]));
+    }
+    free(x);
+    free(out);
+}
+
 static void layer_norms_of_size(struct bench *b, struct norm_data *n, int32_t num_rows)
 {
     float *out = malloc((size_t)num_rows * (size_t)n->size * sizeof *out),
           *alone = malloc((size_t)n->size * sizeof *alone);
+    check_sums(b, n, num_rows);
     for (int i = 0; i < 2 && b->d->ops->embed_positions; i++) {
         run_layer_norms(b, n, num_rows, i == 1, out);
         check_layer_norms(n, num_rows, i == 1, i == 0 && b->d->act_bytes == 2 ? 0x1p-8 : 0, out);
