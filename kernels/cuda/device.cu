@@ -242,7 +242,6 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
                                                                        struct device **out, struct error *err)
 {
     struct cuda_device *d = new struct cuda_device();
-    d->takes_unproved = getenv("FLASHD_CUDA_UNPROVED");
     d->base.takes_masks = true;
     d->base.ops = &table;
     d->base.name = "cuda";

@@ -138,8 +138,6 @@ struct cuda_device {
     int32_t cta_shared_bytes; /* at most */
     bool is_hopper;   /* sm_90, unless the portable kernels are asked for: bulk copies, dependent launch */
     bool is_portable; /* they are: no product is cuBLASLt's, either */
-    bool
-        takes_unproved; /* FLASHD_CUDA_UNPROVED: what no GPU has run yet, but for an emulated one, is not refused */
     cudaError_t first_error;
     char first_error_where[96];
     struct step_limits limits;

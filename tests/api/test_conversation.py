@@ -1,5 +1,7 @@
 """A long conversation: each turn computes what is new, because the blocks of earlier answers are in the prefix cache, too."""
 
+import pytest
+
 BLOCK, TURNS, ANSWER = 16, 20, 24
 QUESTIONS = ["Tell me about the sea.", "Why is it salty?", "What lives in it?", "And sharks?"]
 
@@ -16,6 +18,7 @@ def ask(server, messages, turn, cache_salt):
     return reply["choices"][0]["message"], (usage["prompt_tokens"], computed, usage["completion_tokens"])
 
 
+@pytest.mark.slow  # 100 s under the sanitizers, of code that all of tests/api runs there
 def test_a_turn_computes_what_is_new(server):
     messages, known = [], 0
     for turn in range(TURNS):
