@@ -113,7 +113,20 @@ void codec_end_event(struct buffer *out)
     buffer_append_text(out, "}\n\n");
 }
 
-/* As the model wrote them where that is JSON to the letter. cJSON takes more than that: line breaks in a string, what
+/* Line breaks of JSON to the letter stand between its tokens; they would end a frame of Server-Sent Events, or a line. */
+static void append_in_one_line(struct buffer *out, const char *json, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        size_t part = 0;
+        while (at + part < n && json[at + part] != '\n' && json[at + part] != '\r') part++;
+        buffer_append(out, json + at, part);
+        at += part;
+        if (at < n) buffer_append(out, " ", 1);
+        at++;
+    }
+}
+
+/* As the model wrote them where that is JSON to the letter, in one line. cJSON takes more than that: line breaks in a string, what
  * stands behind the object. */
 void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
 {
@@ -125,7 +138,7 @@ void codec_append_arguments(struct buffer *out, const struct buffer *arguments)
     bool is_json = is_object && json_gate_check(text, arguments->num_bytes, &any, &why) == 0;
     char *printed = is_object && !is_json ? cJSON_PrintUnformatted(object) : NULL;
     if (is_json)
-        buffer_append(out, text, arguments->num_bytes);
+        append_in_one_line(out, text, arguments->num_bytes);
     else
         buffer_append_text(out, printed ? printed : "{}");
     cJSON_free(printed);

@@ -40,6 +40,14 @@ def test_a_stream(thinking):
     assert [p.done for p in parts] == [False] * (len(parts) - 1) + [True]
 
 
+def test_arguments_of_several_lines(thinking):
+    """A line of the stream is one object, however the model has laid the arguments out."""
+    client, script = thinking
+    script([("weather", '<tool_call>\n{"name": "get_weather", "arguments": {\r\n  "city": "Bern",\n  "days": 2\n}}\n</tool_call>')])
+    parts = list(client.chat(model=MODEL, messages=ASK, tools=TOOLS, stream=True))
+    assert [c for p in parts for c in calls_of(p.message)] == [("get_weather", {"city": "Bern", "days": 2})]
+
+
 def test_a_round_with_a_tool(thinking):
     client, script = thinking
     script([("20 degrees", "It is warm."), ("weather", CALL)])
