@@ -1,4 +1,4 @@
-/* weight_codes.cuh - reads quantised weights whose scales lie apart, and GGUF's MXFP4, as files/weight_codes.h does on the host. */
+/* weight_codes.cuh - reads quantised weights whose scales lie apart, and GGUF's MXFP4 and Q4_0, as files/weight_codes.h does on the host. */
 #ifndef KERNELS_CUDA_WEIGHT_CODES_CUH
 #define KERNELS_CUDA_WEIGHT_CODES_CUH
 
@@ -29,7 +29,21 @@ static __device__ __forceinline__ int32_t place_of(enum weight_scheme scheme, in
     return scheme == WEIGHT_AWQ ? n % 8 / 2 + n % 2 * 4 : n % 8;
 }
 
-enum { MXFP4_COLUMNS = 32, MXFP4_BYTES = 17 }; /* of a block: its scale, then codes i and i + 16 in a byte */
+/* A block of GGUF's four bits: its scale, then codes i and i + 16 in a byte. */
+enum { GGUF_COLUMNS = 32, GGUF_CODES_BYTES = 16 };
+
+static __device__ __forceinline__ int32_t gguf_scale_bytes(enum dtype dtype)
+{
+    return dtype == DTYPE_MXFP4 ? 1 : 2; /* e8m0, or f16 */
+}
+
+/* The block of row n and the columns from GGUF_COLUMNS * group on. */
+static __device__ __forceinline__ const uint8_t *gguf_block(const struct device_codes &c, int32_t n,
+                                                            int32_t group)
+{
+    int64_t block = (n - c.first_row) * c.view.cols / GGUF_COLUMNS + group;
+    return (const uint8_t *)c.view.data + block * (gguf_scale_bytes(c.view.dtype) + GGUF_CODES_BYTES);
+}
 
 /* Row n and column k are the file's. */
 static __device__ __forceinline__ int32_t code_at(const struct device_codes &c, int32_t n, int32_t k)
@@ -38,7 +52,9 @@ static __device__ __forceinline__ int32_t code_at(const struct device_codes &c, 
     const uint8_t *bytes = (const uint8_t *)v.data;
     int64_t at = (n - c.first_row) * v.cols + k;
     if (v.scheme == WEIGHT_PLAIN)
-        return bytes[at / MXFP4_COLUMNS * MXFP4_BYTES + 1 + k % 16] >> (k % MXFP4_COLUMNS / 16 * 4) & 15;
+        return gguf_block(c, n, k / GGUF_COLUMNS)[gguf_scale_bytes(v.dtype) + k % 16] >>
+                   (k % GGUF_COLUMNS / 16 * 4) &
+               15;
     if (v.scheme == WEIGHT_GPTQ) return nibble_at(v.data, k / 8 * v.rows + n, k % 8);
     if (v.scheme == WEIGHT_AWQ) return nibble_at(v.data, k * (v.rows / 8) + n / 8, place_of(v.scheme, n));
     if (v.dtype == DTYPE_F8_E4M3 || v.dtype == DTYPE_I8) return bytes[at] ^ v.codes.flip;
@@ -81,10 +97,11 @@ static __device__ __forceinline__ float side_at(const struct weight_side &s, int
 static __device__ __forceinline__ float scale_at(const struct device_codes &c, int32_t n, int32_t group)
 {
     const struct weight_codes &w = c.view.codes;
-    if (c.view.scheme == WEIGHT_PLAIN)
-        return e8m0_to_f32(
-            ((const uint8_t *)
-                 c.view.data)[((n - c.first_row) * c.view.cols / MXFP4_COLUMNS + group) * MXFP4_BYTES]);
+    if (c.view.scheme == WEIGHT_PLAIN) {
+        const uint8_t *block = gguf_block(c, n, group);
+        if (c.view.dtype == DTYPE_MXFP4) return e8m0_to_f32(block[0]);
+        return __half2float(__ushort_as_half((uint16_t)(block[0] | block[1] << 8)));
+    }
     if (!w.scales.data) return 1;
     int64_t at =
         c.view.scheme == WEIGHT_SCALED ? n / w.scale_rows * w.scales.cols + group : group * w.scales.cols + n;

@@ -403,7 +403,8 @@ bool cuda_upload_packed(struct cuda_device *d, const struct linear *w, const str
                         int64_t first_row, bool alternate, int part, int32_t *inexact)
 {
     struct device_codes codes = {*v, 0};
-    if (v->scheme == WEIGHT_PLAIN) codes.view.codes.scale_cols = MXFP4_COLUMNS;
+    if (v->scheme == WEIGHT_PLAIN) codes.view.codes.scale_cols = GGUF_COLUMNS;
+    if (v->dtype == DTYPE_Q4_0) codes.view.codes.zero = 8;
     if (!upload_codes(d, &codes)) return false;
     packed_put(d, w, &codes, first_row, alternate, part, inexact);
     return CUDA_CHECK(d, cudaPeekAtLastError());

@@ -15,12 +15,12 @@ static float draw_between(float low, float high)
 
 /* A product with quantised weights, and with the same weights as plain numbers. */
 struct pair {
-    const struct layout *layout;
+    const char *name;
     struct linear *quantised, *plain;
-    bool is_gated;
+    bool is_gated, is_packed; /* there */
 };
 
-enum { PAIRS_MAX = 2 * sizeof layouts / sizeof *layouts, N = 336, GATED_N = 160, FIRST_ROW = 8 };
+enum { PAIRS_MAX = 2 * (sizeof layouts / sizeof *layouts + 1), N = 336, GATED_N = 160, FIRST_ROW = 8 };
 
 struct rig {
     struct device *device;
@@ -49,42 +49,85 @@ static void unpack_rows(const struct quantised *q, float *weights, bool to_bf16)
         }
 }
 
+static bool is_hopper(const struct device *d)
+{
+    const bool has_name = strstr(d->description, "NVIDIA H") || strstr(d->description, "NVIDIA GH");
+    return d->is_gpu && has_name && !test_portable_kernels();
+}
+
 /* What an sm_90 keeps packed; its layout has no room for scales of f32. */
 static bool stays_packed(const struct device *d, const struct layout *l)
 {
-    const bool is_hopper = strstr(d->description, "NVIDIA H") || strstr(d->description, "NVIDIA GH");
     const bool is_u4 = l->dtype == DTYPE_U4 && l->scale_type != SCALE_F32 && !l->ordered;
-    return d->is_gpu && is_hopper && !test_portable_kernels() && (is_u4 || l->dtype == DTYPE_MXFP4);
+    return is_hopper(d) && (is_u4 || l->dtype == DTYPE_MXFP4);
 }
 
 /* Else the comparison below would be one of bf16 with itself. */
 static void check_is_packed(struct device *d, const struct pair *p)
 {
     const uint64_t bytes = d->ops->linear_bytes(d, p->quantised), plain = d->ops->linear_bytes(d, p->plain);
-    if (stays_packed(d, p->layout) && bytes * 2 > plain)
-        fail_msg("%s%s: %llu bytes, of %llu unpacked ones, are not packed", p->layout->name,
+    if (p->is_packed && bytes * 2 > plain)
+        fail_msg("%s%s: %llu bytes, of %llu unpacked ones, are not packed", p->name,
                  p->is_gated ? ", gated" : "", (unsigned long long)bytes, (unsigned long long)plain);
 }
 
 /* Gate and up are slices of one tensor. */
-static void add_pair(struct rig *r, const struct layout *l, bool is_gated)
+static void add_pair(struct rig *r, struct pair p, const struct weight_view *quantised, const float *weights)
+{
+    struct linear_desc desc = {.kind = p.is_gated ? LINEAR_GATE_UP : LINEAR_PLAIN,
+                               .num_parts = p.is_gated ? 2 : 1};
+    const struct weight_view plain = weight_view_plain(weights, DTYPE_F32, quantised->rows, quantised->cols);
+    for (int source = 0; source < 2; source++) {
+        const struct weight_view *whole = source ? &plain : quantised;
+        for (int i = 0; i < desc.num_parts; i++)
+            desc.parts[i] = p.is_gated ? weight_view_rows(whole, FIRST_ROW + i * GATED_N, GATED_N) : *whole;
+        *(source ? &p.plain : &p.quantised) = make_linear(r->device, &desc);
+    }
+    check_is_packed(r->device, &p);
+    r->pairs[r->num_pairs++] = p;
+}
+
+static int num_rows(bool is_gated)
+{
+    return is_gated ? FIRST_ROW + 2 * GATED_N : N;
+}
+
+static float weights[CODES_MAX]; /* of the pair that is made */
+
+static void add_layout(struct rig *r, const struct layout *l, bool is_gated)
 {
     static struct quantised q;
-    static float weights[CODES_MAX];
-    struct linear_desc desc = {.kind = is_gated ? LINEAR_GATE_UP : LINEAR_PLAIN,
-                               .num_parts = is_gated ? 2 : 1};
-    struct pair *p = &r->pairs[r->num_pairs++];
-    fill(&q, l, is_gated ? FIRST_ROW + 2 * GATED_N : N, CASE_COLS_MAX);
+    fill(&q, l, num_rows(is_gated), CASE_COLS_MAX);
     unpack_rows(&q, weights, r->device->act_bytes == 2);
-    const struct weight_view plain = weight_view_plain(weights, DTYPE_F32, q.rows, q.cols);
-    *p = (struct pair){.layout = l, .is_gated = is_gated};
-    for (int source = 0; source < 2; source++) {
-        const struct weight_view *whole = source ? &plain : &q.view;
-        for (int i = 0; i < desc.num_parts; i++)
-            desc.parts[i] = is_gated ? weight_view_rows(whole, FIRST_ROW + i * GATED_N, GATED_N) : *whole;
-        *(source ? &p->plain : &p->quantised) = make_linear(r->device, &desc);
-    }
-    check_is_packed(r->device, p);
+    add_pair(r, (struct pair){.name = l->name, .is_gated = is_gated, .is_packed = stays_packed(r->device, l)},
+             &q.view, weights);
+}
+
+/* Scales of either sign, with few bits and with many: 0 times one has its sign, in bf16 too. */
+static void fill_q4_0(uint8_t *block)
+{
+    const bool has_few_bits = draw_below(4) == 0;
+    const float scale = has_few_bits ? (float)(draw_below(3) - 1) * 0x1p-7f : draw_between(-0.02f, 0.02f);
+    const uint16_t half = dtype_f32_to_f16(scale);
+    memcpy(block, &half, sizeof half);
+    for (int i = 2; i < 18; i++) block[i] = (uint8_t)draw_below(256);
+}
+
+/* An sm_90 keeps it packed where it is told to. */
+static void add_q4_0(struct rig *r, bool is_gated)
+{
+    static uint8_t blocks[CODES_MAX];
+    const char *unproved = getenv("FLASHD_CUDA_UNPROVED");
+    const int rows = num_rows(is_gated), count = rows * CASE_COLS_MAX;
+    for (int i = 0; i < count / 32; i++) fill_q4_0(blocks + (size_t)i * 18);
+    dtype_row_to_f32(DTYPE_Q4_0, blocks, count, weights);
+    for (int i = 0; i < count; i++) weights[i] = rounded_to(2, weights[i]);
+    const struct weight_view view = weight_view_plain(blocks, DTYPE_Q4_0, rows, CASE_COLS_MAX);
+    add_pair(r,
+             (struct pair){.name = "q4_0",
+                           .is_gated = is_gated,
+                           .is_packed = is_hopper(r->device) && unproved && strcmp(unproved, "1") == 0},
+             &view, weights);
 }
 
 static float *run(const struct rig *r, const struct pair *p, const struct linear *linear, int32_t first,
@@ -117,7 +160,7 @@ static void check_pair(const struct rig *r, const struct pair *p)
         float *some = run(r, p, p->quantised, first, sizes[i]);
         const int64_t different = num_bits_different(some, all + first * n, (size_t)(sizes[i] * n));
         if (different)
-            fail_msg("%s%s, %d tokens: %lld results are not those of the unpacked weights", p->layout->name,
+            fail_msg("%s%s, %d tokens: %lld results are not those of the unpacked weights", p->name,
                      p->is_gated ? ", gated" : "", sizes[i], (long long)different);
         free(some);
     }
@@ -143,7 +186,9 @@ static void products(const char *isa)
     assert_int_equal(d->ops->prepare(d, &limits, 64, CASE_COLS_MAX, 2 * N, &attention, 1, &err), 0);
     for (size_t i = 0; i < array_length(layouts); i++)
         for (int is_gated = 0; is_gated < 2 && has_bits_of_unpacked(d, &layouts[i]); is_gated++)
-            add_pair(&r, &layouts[i], is_gated);
+            add_layout(&r, &layouts[i], is_gated);
+    for (int is_gated = 0; is_gated < 2 && d->act_bytes == 2; is_gated++) /* a CPU's: test_linear.c */
+        add_q4_0(&r, is_gated);
     r.x = random_values(&numbers, (size_t)TOKENS_MAX * CASE_COLS_MAX, d->act_bytes, 1);
     r.device_x = device_floats(d, (size_t)TOKENS_MAX * CASE_COLS_MAX, false);
     r.device_y = device_floats(d, (size_t)TOKENS_MAX * N, false);
