@@ -48,16 +48,17 @@ template <int FORMAT> __device__ bool is_exact(uint32_t word, float scale, int32
     return exact;
 }
 
-/* The rest of the scale behind its first eight bits is rounded, down or up, to the bits that there are for it. */
-template <int FORMAT> __device__ uint32_t scale_word(float scale, int32_t zero, int32_t *inexact)
+/* The rest of the scale behind its first eight bits is rounded, down or up, to the bits that there are for it. Of same_sign both
+ * parts have the scale's sign, also where one is 0: so has 0 times them. */
+template <int FORMAT>
+__device__ uint32_t scale_word(float scale, int32_t zero, bool same_sign, int32_t *inexact)
 {
     constexpr uint32_t STEP = FORMAT == LINEAR_INT4 ? 32 : 1;
     float factor = FORMAT == LINEAR_INT4 ? 1 : 0x1p126f;
-    /* of integers both parts have the scale's sign, also where one is 0: so has 0 times them */
-    float first = FORMAT == LINEAR_INT4 ? __uint_as_float(__float_as_uint(scale) & 0xffff0000u) : scale;
+    float first = same_sign ? __uint_as_float(__float_as_uint(scale) & 0xffff0000u) : scale;
     __nv_bfloat16 high = __float2bfloat16_rn(first);
     float behind = scale - __bfloat162float(high);
-    if (FORMAT == LINEAR_INT4) behind = copysignf(behind, scale);
+    if (same_sign) behind = copysignf(behind, scale);
     uint32_t rest = __bfloat16_as_ushort(__float2bfloat16_rn(behind * factor));
     uint32_t top = (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(__bfloat162float(high) * factor)) << 16;
     for (int i = 0; i < 3; i++) {
@@ -97,7 +98,8 @@ __global__ void pack_kernel(const layout l, const struct device_codes codes, int
     uint32_t scale = 0;
     if (k < codes.view.cols) {
         int32_t group = group_of(codes, k);
-        scale = scale_word<FORMAT>(scale_at(codes, n, group), zero_at(codes, n, group), inexact);
+        scale = scale_word<FORMAT>(scale_at(codes, n, group), zero_at(codes, n, group),
+                                   codes.view.dtype == DTYPE_Q4_0, inexact);
     }
     words[PACKED_CODES_BYTES / 4 + g * l.scales + i] = scale;
 }
