@@ -143,6 +143,35 @@ static const struct family families[] = {
         .norm_eps = 1.5625e-7,
     },
     {
+        .names = {NULL, "GlmForCausalLM", "glm"}, /* GLM-4-9B, GLM-Edge */
+        .weight_changes = gate_up_weights,
+        .hf_rope_style = ROPE_PAIRS,
+        .no_o_bias = true,
+        .partial_rotary = true,
+        .rotary_part = 0.5,
+        .num_kv_heads = 2,
+        .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .norm_eps = 1.5625e-7,
+    },
+    {
+        .names = {NULL, "HeliumForCausalLM", "helium"},
+        .hf_rope_style = ROPE_PAIRS,
+        .no_o_bias = true,
+        .num_kv_heads = 20,
+        .head_dim = 128,
+        .max_position_embeddings = 4096,
+        .norm_eps = 1e-8,
+        .theta = 100000,
+    },
+    {
+        .names = {NULL, "InternLM3ForCausalLM", "internlm3"}, /* as GGUF it is a llama */
+        .num_kv_heads = 2,
+        .head_dim = 128,
+        .max_position_embeddings = 32768,
+        .norm_eps = 1e-5,
+    },
+    {
         .names = {"seed_oss", "SeedOssForCausalLM", "seed_oss"},
         .weight_changes = seed_oss_weights,
         .no_o_bias = true,

@@ -71,8 +71,13 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
 {
     static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "clip_qkv",
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
-                             *const must_be_false[] = {"mlp_bias", "use_bias", "use_bidirectional_attention",
-                                                       "is_decoder", "add_cross_attention"};
+                             *const must_be_false[] = {"mlp_bias",
+                                                       "bias",
+                                                       "qkv_bias",
+                                                       "use_bias",
+                                                       "use_bidirectional_attention",
+                                                       "is_decoder",
+                                                       "add_cross_attention"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);

@@ -214,6 +214,11 @@ const struct weight_change ernie_moe_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+const struct weight_change gate_up_weights[] = {
+    GATE_UP_IN_ONE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 /* Norms before and behind, gate and up in one tensor. */
 const struct weight_change glm4_weights[] = {
     GATE_UP_IN_ONE,

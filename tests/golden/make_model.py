@@ -747,6 +747,25 @@ CASES |= {
         ("cohere2", {**LAYER_NORM_KEYS, "logit_scale": 0.25, "attention.sliding_window": 37, "attention.sliding_window_pattern": 3}),
     ),
 }
+CASES |= {
+    "glm-4": (
+        {"architectures": ["GlmForCausalLM"], "model_type": "glm", "num_hidden_layers": 2, "attention_bias": True, "partial_rotary_factor": 0.5, "rope_theta": 10000.0},
+        None,
+    ),
+    "helium": ({"architectures": ["HeliumForCausalLM"], "model_type": "helium", "hidden_size": 256, "num_hidden_layers": 2, "rope_theta": 100000.0}, None),
+    "internlm3": (
+        {
+            "architectures": ["InternLM3ForCausalLM"],
+            "model_type": "internlm3",
+            "num_hidden_layers": 2,
+            "qkv_bias": False,
+            "bias": False,
+            "rope_theta": 5e7,
+            "rope_scaling": {"rope_type": "dynamic", "factor": 6.0},
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,

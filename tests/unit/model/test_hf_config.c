@@ -368,6 +368,8 @@ static void refuses_what_it_does_not_compute(void **state)
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
         {LLAMA(",'hidden_act':'gelu_pytorch_tanh'"), "gelu_pytorch_tanh"},
         {LLAMA(",'mlp_bias':true"), "mlp_bias"},
+        {LLAMA(",'bias':true"), "bias"},
+        {LLAMA(",'qkv_bias':true"), "qkv_bias"},
         {LLAMA(",'partial_rotary_factor':0.5"), "partial_rotary_factor"},
         {LLAMA(",'rope_parameters':{'rope_type':'default','partial_rotary_factor':0.5}"),
          "partial_rotary_factor"},
