@@ -279,6 +279,14 @@ static const struct family families[] = {
         .max_position_embeddings = 4096,
         .norm_eps = 1e-5,
     },
+    {
+        .names = {NULL, "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, /* Granite 4 micro, 1B, 350M */
+        .weight_changes = granite_dense_weights,
+        .is_plain_hybrid = true,
+        .has_multipliers = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+    },
 #define GRANITE_MOE                                                                                          \
     .weight_changes = granite_moe_weights, .has_multipliers = true, .has_experts = true,                     \
     .router_normalizes = true, .kv_heads_may_be_missing = true, .max_position_embeddings = 2048
@@ -443,7 +451,7 @@ static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
-    {{"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, "state-space layers"},
+    {{"granitehybrid", NULL, NULL}, "state-space layers"},
     {{"nomic-bert", "NomicBertModel", "nomic_bert"}, "an encoder that rotates, with a gated MLP"},
     {{"modern-bert", "ModernBertModel", "modernbert"}, "an encoder that rotates, with a gated MLP"},
 };

@@ -64,6 +64,8 @@ struct family {
     bool gated_attention;    /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
+    bool
+        is_plain_hybrid; /* of a class with state-space layers and experts beside a shared MLP: models that have that MLP and attention alone */
     bool delta_by_k_head,
         delta_rates_by_k_head; /* projections of a layer with a state, or b and a, come by heads of k */
     bool has_chunks;           /* attention_chunk_size, of layers that rotate unless layer_types says which */

@@ -79,7 +79,7 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
                                                        "is_decoder",
                                                        "add_cross_attention"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
-    size_t begin = family->has_experts ? 2 : 0,
+    size_t begin = family->has_experts || family->is_plain_hybrid ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
     for (size_t i = begin; i < end; i++)
         if (json_find(r, must_be_absent[i]))
@@ -335,6 +335,34 @@ static int32_t read_window(struct json_reader *r, const struct family *family)
     bool is_used = family->window == WINDOW_IF_USED ? json_bool(r, "use_sliding_window", false)
                                                     : family->window != WINDOW_NEVER;
     return is_used ? window : 0;
+}
+
+/* Of a class that may have more, what is no MLP and no rotated attention is refused. */
+static int read_plain_hybrid(struct json_reader *r, struct model_config *c)
+{
+    if (!c->family->is_plain_hybrid) return STATUS_OK;
+    const cJSON *types = json_find(r, "layer_types"), *type;
+    const char *positions = json_text(r, "position_embedding_type", "none");
+    bool is_plain = types && cJSON_GetArraySize(types) == c->num_layers;
+    cJSON_ArrayForEach(type, types)
+    {
+        const char *text = cJSON_IsString(type) ? type->valuestring : "";
+        is_plain = is_plain && (!strcmp(text, "attention") || !strcmp(text, "full_attention"));
+    }
+    c->intermediate_size = size_of(r, "shared_intermediate_size", 1024);
+    if (!is_plain)
+        return error_set(
+            r->err, STATUS_UNSUPPORTED,
+            "%s: layer_types must name attention for each layer: state-space layers are not supported",
+            r->path);
+    if (json_int(r, "num_local_experts", 8, 0, INT32_MAX) != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: num_local_experts is not supported in this class unless it is 0", r->path);
+    if (strcmp(positions, "rope") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: position_embedding_type \"%s\" is not supported; \"rope\" is", r->path,
+                         printable_from(positions, strlen(positions)).text);
+    return r->status;
 }
 
 /* Which layers have a state in the place of K and V, and its shape. */
@@ -704,6 +732,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
         c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones);
     status = read_experts(r, c);
+    if (!status) status = read_plain_hybrid(r, c);
     if (!status) status = read_states(r, c);
     if (!status) status = read_unrotated_layers(r, c);
     if (!status) status = c->family->has_chunks ? read_chunks(r, c) : read_sliding_window(r, c);

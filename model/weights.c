@@ -214,6 +214,17 @@ const struct weight_change ernie_moe_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Of a mixture without experts, what all tokens share. */
+const struct weight_change granite_dense_weights[] = {
+    {WEIGHT_GATE,
+     {"ffn_up.weight", "shared_mlp.input_linear.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP,
+     {"ffn_up.weight", "shared_mlp.input_linear.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN,
+     {"ffn_down.weight", "shared_mlp.output_linear.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change gate_up_weights[] = {
     GATE_UP_IN_ONE,
     {.role = WEIGHT_ROLE_COUNT},

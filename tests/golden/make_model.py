@@ -766,6 +766,26 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    "granite 4, dense": (
+        {
+            "architectures": ["GraniteMoeHybridForCausalLM"],
+            "model_type": "granitemoehybrid",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "intermediate_size": 80,
+            "shared_intermediate_size": 96,
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "layer_types": 2 * ["attention"],
+            "position_embedding_type": "rope",
+            "tie_word_embeddings": True,
+            "rope_theta": 1e7,
+            **GRANITE_SCALES,
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,

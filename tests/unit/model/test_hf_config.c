@@ -343,6 +343,11 @@ static void reads_deepseek(void **state)
     "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
     "'num_hidden_layers':2,'vocab_size':32" extra "}"
 
+#define PLAIN_HYBRID(types, experts, positions)                                                              \
+    "{'architectures':['GraniteMoeHybridForCausalLM'],'hidden_size':64,'intermediate_size':64,"              \
+    "'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,'layer_types':[" types                    \
+    "],'num_local_experts':" experts ",'position_embedding_type':" positions "}"
+
 #define HYBRID(extra)                                                                                        \
     "{'architectures':['Qwen3_5ForCausalLM'],'hidden_size':64,'intermediate_size':64,"                       \
     "'num_attention_heads':2,'num_key_value_heads':1,'num_hidden_layers':2,'vocab_size':32" extra "}"
@@ -353,8 +358,8 @@ static void refuses_what_it_does_not_compute(void **state)
     static const struct {
         const char *config, *sentence;
     } cases[] = {
-        {"{'architectures':['GraniteMoeHybridForCausalLM']}",
-         "\"GraniteMoeHybridForCausalLM\" is not supported: it needs state-space layers; llama, "},
+        {"{'architectures':['NomicBertModel']}",
+         "\"NomicBertModel\" is not supported: it needs an encoder that rotates, with a gated MLP; llama, "},
         {HYBRID(",'linear_conv_kernel_dim':3"), "linear_conv_kernel_dim"},
         {HYBRID(",'linear_value_head_dim':40"), "value heads of linear attention have 40 values"},
         {HYBRID(",'attn_output_gate':false"), "attn_output_gate"},
@@ -368,6 +373,10 @@ static void refuses_what_it_does_not_compute(void **state)
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
         {LLAMA(",'hidden_act':'gelu_pytorch_tanh'"), "gelu_pytorch_tanh"},
         {LLAMA(",'mlp_bias':true"), "mlp_bias"},
+        {PLAIN_HYBRID("'mamba','attention'", "0", "'rope'"), "state-space layers"},
+        {PLAIN_HYBRID("'attention'", "0", "'rope'"), "state-space layers"},
+        {PLAIN_HYBRID("'attention','attention'", "4", "'rope'"), "num_local_experts"},
+        {PLAIN_HYBRID("'attention','attention'", "0", "'nope'"), "position_embedding_type \"nope\""},
         {LLAMA(",'bias':true"), "bias"},
         {LLAMA(",'qkv_bias':true"), "qkv_bias"},
         {LLAMA(",'partial_rotary_factor':0.5"), "partial_rotary_factor"},
