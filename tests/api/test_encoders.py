@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import json
-import pathlib
 import sys
 
 import numpy as np

@@ -106,7 +106,7 @@ def body_of(answer):
 
 # What differs between two runs of a request, and what says how its tokens were cut into events.
 OWN = re.compile(r'"(id|created|created_at|completed_at|(total|load|eval|prompt_eval)_duration|item_id|response_id|sequence_number|usage|timings|completion_tokens)"$')
-TEXTS = {"text", "content", "delta", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset", "response", "thinking"}
+TEXTS = {"text", "content", "delta", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset", "response", "thinking", "arguments", "partial_json"}
 
 
 def merge(into, event, name=""):

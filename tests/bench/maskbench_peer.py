@@ -3,6 +3,7 @@
 A line of JSON for each schema, as bench_grammar prints. Run by maskbench.py; ends by SIGALRM when a schema takes more
 than TIMEOUT seconds. xgrammar gets a process for each schema, with TIMEOUT seconds of processor time and MEMORY bytes: it
 may take more of both than there is."""
+import importlib
 import json
 import os
 import resource
@@ -55,7 +56,7 @@ class Xgrammar:
         from unittest import mock
 
         import numpy
-        import tvm_ffi  # noqa: F401: before there seems to be a torch
+        importlib.import_module("tvm_ffi")  # before there seems to be a torch
 
         for name in ("torch", "transformers", "triton"):  # it imports them, and needs none for numpy's masks
             sys.modules.setdefault(name, mock.MagicMock(Tensor=type("Tensor", (), {})))
