@@ -145,6 +145,7 @@ static const struct family families[] = {
     {
         .names = {NULL, "GlmForCausalLM", "glm"}, /* GLM-4-9B, GLM-Edge */
         .weight_changes = gate_up_weights,
+        .attention_bias = true,
         .hf_rope_style = ROPE_PAIRS,
         .no_o_bias = true,
         .partial_rotary = true,
@@ -217,6 +218,16 @@ static const struct family families[] = {
         .rotary_part = 0.5,
         .kv_heads_may_be_missing = true,
         .max_position_embeddings = 4096,
+        .norm_eps = 1e-5,
+    },
+    {
+        .names = {NULL, "Jais2ForCausalLM", "jais2"},
+        .weight_changes = jais2_weights,
+        .has_layer_norm = true,
+        .gate = GATE_RELU_SQUARED,
+        .attention_bias = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 8192,
         .norm_eps = 1e-5,
     },
     {

@@ -94,7 +94,7 @@ struct family {
     double window_theta; /* layers with a window rotate by it, with no scaling; 0: as all do */
     /* where a config.json is silent */
     bool kv_heads_may_be_missing; /* then as many as attention heads */
-    bool is_tied;
+    bool is_tied, attention_bias;
     int32_t num_heads, num_kv_heads, head_dim, vocab_size; /* 0: it must not be */
     int32_t max_position_embeddings;
     int32_t query_scalar;

@@ -86,7 +86,8 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
     for (size_t i = 0; i < array_length(must_be_false); i++)
-        if (json_bool(r, must_be_false[i], false) && !(has_biases && !strcmp(must_be_false[i], "use_bias")))
+        if (json_bool(r, must_be_false[i], false) &&
+            !(has_biases && (!strcmp(must_be_false[i], "use_bias") || !strcmp(must_be_false[i], "mlp_bias"))))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_false[i]);
     return check_activation(r, family);
@@ -126,7 +127,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->rms_norm_eps =
         (float)json_real(r, "rms_norm_eps", family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
-    bool attention_bias = json_bool(r, "attention_bias", false);
+    bool attention_bias = json_bool(r, "attention_bias", family->attention_bias);
     c->qkv_bias = family->qkv_bias || attention_bias;
     c->o_bias = attention_bias && !family->no_o_bias;
     c->norm_offset = family->norms_add_one ? 1 : 0;

@@ -420,6 +420,14 @@ const struct weight_change nemotron_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+const struct weight_change jais2_weights[] = {
+    NORM_BIASES,
+    NO_GATE,
+    {WEIGHT_UP_BIAS, {"ffn_up.bias", "mlp.up_proj.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "mlp.down_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change stablelm_weights[] = {
     NORM_BIASES,
     {.role = WEIGHT_ROLE_COUNT},

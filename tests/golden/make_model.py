@@ -786,6 +786,21 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    "jais 2": (
+        {
+            "architectures": ["Jais2ForCausalLM"],
+            "model_type": "jais2",
+            "num_hidden_layers": 2,
+            "hidden_act": "relu2",
+            "layer_norm_eps": 1e-5,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_theta": 500000.0,
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
