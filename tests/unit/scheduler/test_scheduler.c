@@ -726,6 +726,35 @@ static void test_a_conversation_computes_each_token_once(void **state)
     destroy(b);
 }
 
+static void count_computed(const struct plan_entry *entries, int32_t num, int32_t *computed)
+{
+    for (int32_t i = 0; i < num; i++)
+        for (int32_t t = 0; t < entries[i].num_tokens; t++) computed[entries[i].position + t]++;
+}
+
+/* Where each turn ends with a block no plan of 20 turns has a token for the second time. */
+static void test_turns_of_whole_blocks_plan_each_token_once(void **state)
+{
+    (void)state;
+    enum { TURNS = 20, QUESTION = 5, ANSWER = BLOCK_SIZE - QUESTION - 2 };
+    struct bench *b = create_with_answers(128);
+    int32_t tokens[MAX_MODEL_LEN] = {1, 2}, n = 2, computed[MAX_MODEL_LEN] = {0};
+    for (int32_t t = 0; t < TURNS; t++) {
+        for (int32_t i = 0; i < QUESTION; i++) tokens[n++] = 100 * t + i;
+        tokens[n++] = HEADER;
+        ask(b, tokens, n, ANSWER, "");
+        while (turn(b) == SCHEDULE_STEP) {
+            count_computed(b->plan.prefills, b->plan.num_prefills, computed);
+            count_computed(b->plan.decodes, b->plan.num_decodes, computed);
+        }
+        for (int32_t i = 0; i < ANSWER; i++, n++) tokens[n] = 5000 + n;
+        assert_int_equal((n - 1) % BLOCK_SIZE, 0); /* nobody computes the last one */
+        for (int32_t i = 0; i < MAX_MODEL_LEN; i++) assert_int_equal(computed[i], i < n - 1);
+        tokens[n++] = END;
+    }
+    destroy(b);
+}
+
 /* What goes on behind an end, or without a header, went through decode against the rule: nobody shares it. */
 static void test_what_the_rule_does_not_cover_is_not_shared(void **state)
 {
@@ -1209,6 +1238,7 @@ int main(void)
         cmocka_unit_test(test_work_is_conserved),
         cmocka_unit_test(test_earlier_answers_are_replayed),
         cmocka_unit_test(test_a_conversation_computes_each_token_once),
+        cmocka_unit_test(test_turns_of_whole_blocks_plan_each_token_once),
         cmocka_unit_test(test_what_the_rule_does_not_cover_is_not_shared),
         cmocka_unit_test(test_nothing_is_replayed_beside_who_writes_it),
         cmocka_unit_test(test_a_found_prefix_is_not_computed),
