@@ -8,10 +8,17 @@
  *   gate       a warp a head of a token: RMSNorm, SiLU of z
  *   close      a CTA a sequence: the inputs that the next convolution begins with, and where the sequence is
  *
+ * A step of one token of each sequence may take two instead, with the same operations in the same order, so with the same bits:
+ *
+ *   token      a CTA a head of a sequence: all of the above but where the sequence is; four columns in a thread
+ *   place      a thread a sequence: that
+ *
  * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
  * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. Where a
  * batch_slot is stands in device memory: recorded steps read it there, and the host need not know what runs. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
 #include <vector>
@@ -31,6 +38,7 @@ struct delta_place {
 struct delta_net {
     int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
     bool by_k_head, rates_by_k_head, tiled;
+    bool has_token_kernel;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
@@ -50,6 +58,9 @@ enum {
     K_DIM_MAX = 256,
     ROWS_MAX = K_DIM_MAX / LANES,
     ROW_THREADS = 256,
+    TOKEN_THREADS = 128,
+    TOKEN_DIM_MAX = 128, /* of k and v: what a CTA of token has room for */
+    TOKEN_ROWS = TOKEN_DIM_MAX / LANES,
     WARP = 32
 };
 
@@ -172,7 +183,8 @@ __device__ float input_of(const delta_args &a, const delta_seq &s, int32_t i, in
     return __bfloat162float(before[(size_t)(NUM_BEFORE + i) * num_channels(a.n) + channel]);
 }
 
-__device__ void find_rates(const delta_args &a, int32_t token, int32_t head)
+/* Decay and beta. */
+__device__ float2 rates_of(const delta_args &a, int32_t token, int32_t head)
 {
     const delta_net &n = a.n;
     const int32_t per_head = n.num_v_heads / n.num_k_heads,
@@ -181,8 +193,7 @@ __device__ void find_rates(const delta_args &a, int32_t token, int32_t head)
     const __nv_bfloat16 *rates = a.rates + (size_t)token * 2 * n.num_v_heads;
     const float rate = __bfloat162float(rates[rate_at]) + n.dt_bias[head],
                 softplus = rate > 20 ? rate : log1pf(expf(rate));
-    a.decay_beta[(size_t)token * n.num_v_heads + head] =
-        make_float2(expf(-n.decay[head] * softplus), 1 / (1 + expf(-__bfloat162float(rates[b]))));
+    return make_float2(expf(-n.decay[head] * softplus), 1 / (1 + expf(-__bfloat162float(rates[b]))));
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) convolve_kernel(const __grid_constant__ delta_args a)
@@ -199,7 +210,8 @@ __global__ void __launch_bounds__(ROW_THREADS) convolve_kernel(const __grid_cons
             sum = fmaf(n.taps[j * channels + c], input_of(a, s, token - s.begin - NUM_BEFORE + j, c), sum);
         mixed[c] = silu(sum);
     }
-    for (int32_t head = threadIdx.x; head < n.num_v_heads; head += ROW_THREADS) find_rates(a, token, head);
+    for (int32_t head = threadIdx.x; head < n.num_v_heads; head += ROW_THREADS)
+        a.decay_beta[(size_t)token * n.num_v_heads + head] = rates_of(a, token, head);
     __syncthreads();
     for (int32_t head = warp; head < 2 * n.num_k_heads; head += ROW_THREADS / WARP) {
         float *x = mixed + head * n.k_dim, squares = 0;
@@ -217,6 +229,12 @@ __device__ float sum_over_column(float x)
 {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* A fused multiply-add by name, since two kernels must have the same. */
+__device__ float change_of(float value, float memory, float2 rates)
+{
+    return fmaf(-memory, rates.x, value) * rates.y;
 }
 
 /* ROWS: of a column in a thread. Of rows beyond k_dim nothing is read: they are zeros and stay so. */
@@ -268,7 +286,7 @@ __global__ void __launch_bounds__(UPDATE_THREADS) update_kernel(const __grid_con
         const float value = is_mine ? *v : 0;
 #pragma unroll
         for (int j = 0; j < ROWS; j++) memory = fmaf(state[j], k[LANES * j + lane], memory);
-        const float change = (value - sum_over_column(memory) * rates.x) * rates.y;
+        const float change = change_of(value, sum_over_column(memory), rates);
 #pragma unroll
         for (int j = 0; j < ROWS; j++) {
             state[j] = fmaf(change, k[LANES * j + lane], state[j] * rates.x);
@@ -317,6 +335,130 @@ __global__ void __launch_bounds__(ROW_THREADS) close_kernel(const __grid_constan
     }
     __syncthreads(); /* all have read the place */
     if (threadIdx.x == 0) n.places[s.slot] = delta_place{a.seqlens_k[blockIdx.x], 1 - s.from};
+}
+
+/* ---- token, place ---- */
+
+/* The convolution of a channel of a sequence's only token. is_owner: the CTA that leaves the channel's inputs to the next step.
+ * Of those before the token others may be reading: they are written where nobody reads them. */
+__device__ float convolve_token(const delta_args &a, const delta_seq &s, int32_t channel, bool is_owner)
+{
+    const delta_net &n = a.n;
+    const int32_t channels = num_channels(n);
+    float input[DELTA_TAPS], sum = 0;
+#pragma unroll
+    for (int32_t j = 0; j < DELTA_TAPS; j++) input[j] = input_of(a, s, j - NUM_BEFORE, channel);
+#pragma unroll
+    for (int32_t j = 0; j < DELTA_TAPS; j++) sum = fmaf(n.taps[j * channels + channel], input[j], sum);
+    if (is_owner) {
+        __nv_bfloat16 *before = n.inputs + which_state(n, s.slot, s.from) * input_values(n) + channel,
+                      *behind = n.inputs + which_state(n, s.slot, 1 - s.from) * input_values(n) + channel;
+#pragma unroll
+        for (int32_t j = 0; j < NUM_BEFORE; j++) {
+            if (s.is_fresh) before[(size_t)j * channels] = __float2bfloat16_rn(0);
+            behind[(size_t)j * channels] = __float2bfloat16_rn(input[j + 1]);
+        }
+    }
+    return silu(sum);
+}
+
+/* x[dim], by a warp; in the order of convolve_kernel. */
+__device__ void make_unit(float *x, int32_t dim, float scale)
+{
+    const int32_t lane = threadIdx.x % WARP;
+    float squares = 0;
+    for (int32_t i = lane; i < dim; i += WARP) squares = fmaf(x[i], x[i], squares);
+    const float factor = scale / sqrtf(sum_over_warp(squares) + 1e-6f);
+    for (int32_t i = lane; i < dim; i += WARP) x[i] *= factor;
+}
+
+__device__ float4 sum_over_columns(float4 x)
+{
+    return make_float4(sum_over_column(x.x), sum_over_column(x.y), sum_over_column(x.z),
+                       sum_over_column(x.w));
+}
+
+__device__ float4 fma4(float4 x, float y, float4 z)
+{
+    return make_float4(fmaf(x.x, y, z.x), fmaf(x.y, y, z.y), fmaf(x.z, y, z.z), fmaf(x.w, y, z.w));
+}
+
+__device__ float4 scale4(float4 x, float y)
+{
+    return make_float4(x.x * y, x.y * y, x.z * y, x.w * y);
+}
+
+/* A thread's columns are those from column on, its rows every fourth; a warp's load is four rows of 128 bytes. */
+__global__ void __launch_bounds__(TOKEN_THREADS) token_kernel(const __grid_constant__ delta_args a)
+{
+    __shared__ float mixed[3][TOKEN_DIM_MAX]; /* q, k, v */
+    __shared__ float answers[TOKEN_DIM_MAX];
+    const delta_net &n = a.n;
+    const int32_t head = blockIdx.x, i = threadIdx.x, lane = i % LANES, column = i / LANES * 4,
+                  k_dim = n.k_dim, v_dim = n.v_dim, per_head = n.num_v_heads / n.num_k_heads,
+                  k_head = n.tiled ? head % n.num_k_heads : head / per_head;
+    const delta_seq s = seq_of(a, blockIdx.y);
+    if (s.begin == s.end) return;
+    const bool owns_k = n.tiled ? head < n.num_k_heads : head % per_head == 0;
+    const size_t head_floats = (size_t)k_dim * v_dim;
+    float *from = n.states + which_state(n, s.slot, s.from) * state_floats(n) + head * head_floats,
+          *to = n.states + which_state(n, s.slot, 1 - s.from) * state_floats(n) + head * head_floats;
+    float4 state[TOKEN_ROWS];
+    auto has_row = [&](int j) { return column < v_dim && LANES * j + lane < k_dim; };
+    auto store_state = [&](float *where) {
+#pragma unroll
+        for (int j = 0; j < TOKEN_ROWS; j++)
+            if (has_row(j)) *(float4 *)(where + (size_t)(LANES * j + lane) * v_dim + column) = state[j];
+    };
+#pragma unroll
+    for (int j = 0; j < TOKEN_ROWS; j++)
+        state[j] = has_row(j) && !s.is_fresh
+                       ? *(const float4 *)(from + (size_t)(LANES * j + lane) * v_dim + column)
+                       : make_float4(0, 0, 0, 0);
+    const float gate = i < v_dim ? projected_of(a, s.begin, num_channels(n) + head * v_dim + i) : 0;
+    const int32_t q = k_head * k_dim + i;
+    mixed[0][i] = i < k_dim ? convolve_token(a, s, q, owns_k) : 0;
+    mixed[1][i] = i < k_dim ? convolve_token(a, s, k_width(n) + q, owns_k) : 0;
+    mixed[2][i] = i < v_dim ? convolve_token(a, s, 2 * k_width(n) + head * v_dim + i, true) : 0;
+    const float2 rates = rates_of(a, s.begin, head);
+    __syncthreads();
+    if (i / WARP < 2) make_unit(mixed[i / WARP], k_dim, i / WARP == 0 ? 1 / sqrtf((float)k_dim) : 1);
+    __syncthreads();
+    if (s.is_fresh) store_state(from);
+    float4 memory = make_float4(0, 0, 0, 0), answer = memory;
+#pragma unroll
+    for (int j = 0; j < TOKEN_ROWS; j++) memory = fma4(state[j], mixed[1][LANES * j + lane], memory);
+    memory = sum_over_columns(memory);
+    const float *v = mixed[2] + column;
+    const float4 change = make_float4(change_of(v[0], memory.x, rates), change_of(v[1], memory.y, rates),
+                                      change_of(v[2], memory.z, rates), change_of(v[3], memory.w, rates));
+#pragma unroll
+    for (int j = 0; j < TOKEN_ROWS; j++) {
+        state[j] = fma4(change, mixed[1][LANES * j + lane], scale4(state[j], rates.x));
+        answer = fma4(state[j], mixed[0][LANES * j + lane], answer);
+    }
+    store_state(to);
+    answer = sum_over_columns(answer);
+    if (lane == 0) {
+        float *x = answers + column;
+        x[0] = answer.x, x[1] = answer.y, x[2] = answer.z, x[3] = answer.w;
+    }
+    __syncthreads();
+    float squares = 0; /* each warp the same */
+    for (int32_t c = i % WARP; c < v_dim; c += WARP) squares = fmaf(answers[c], answers[c], squares);
+    const float scale = 1 / sqrtf(sum_over_warp(squares) / (float)v_dim + n.norm_eps);
+    if (i < v_dim)
+        a.out[(size_t)s.begin * v_width(n) + head * v_dim + i] =
+            __float2bfloat16_rn(answers[i] * scale * n.norm[i] * silu(gate));
+}
+
+/* A kernel of its own, since all CTAs of token_kernel read the place. */
+__global__ void __launch_bounds__(ROW_THREADS) places_kernel(const __grid_constant__ delta_args a)
+{
+    const int32_t seq = blockIdx.x * ROW_THREADS + threadIdx.x;
+    if (seq >= a.num_seqs) return;
+    const delta_seq s = seq_of(a, seq);
+    if (s.begin < s.end) a.n.places[s.slot] = delta_place{a.seqlens_k[seq], 1 - s.from};
 }
 
 /* ---- kept states ---- */
@@ -419,6 +561,21 @@ int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delt
     return status ? status : cuda_upload(&d->base, n->norm, scratch, (size_t)n->v_dim * sizeof(float));
 }
 
+/* Only where what no GPU has run yet is asked for, as packed.cu has it. */
+bool may_have_token_kernel(const struct delta_net *n)
+{
+    const char *text = getenv("FLASHD_CUDA_UNPROVED");
+    return text && strcmp(text, "1") == 0 && n->k_dim <= TOKEN_DIM_MAX && n->v_dim <= TOKEN_DIM_MAX &&
+           n->v_dim % 4 == 0;
+}
+
+void launch_token(struct cuda_device *d, const struct delta_args &a)
+{
+    launch_after_all(d, token_kernel, dim3((unsigned)a.n.num_v_heads, (unsigned)a.num_seqs),
+                     dim3(TOKEN_THREADS), a);
+    launch_after_all(d, places_kernel, dim3((unsigned)div_up(a.num_seqs, ROW_THREADS)), dim3(ROW_THREADS), a);
+}
+
 void launch_update(struct cuda_device *d, const struct delta_args &a)
 {
     const dim3 grid((unsigned)div_up(a.n.v_dim, COLUMNS), (unsigned)a.n.num_v_heads, (unsigned)a.num_seqs);
@@ -447,6 +604,7 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->rates_by_k_head = desc->rates_by_k_head;
     n->tiled = desc->tiled;
     n->norm_eps = desc->norm_eps;
+    n->has_token_kernel = may_have_token_kernel(n);
     std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
     if (!alloc_net(d, n) || !alloc_scratch(d, n))
         return error_set(err, STATUS_NO_MEMORY,
@@ -481,6 +639,10 @@ void cuda_delta(struct device *device, const struct batch *b, void *out, const v
     a.batch_slots = b->batch_slots;
     a.num_seqs = b->num_seqs;
     const unsigned tokens = (unsigned)b->num_tokens;
+    if (n->has_token_kernel && b->num_tokens == b->num_seqs) { /* one of each */
+        launch_token(d, a);
+        return;
+    }
     launch_after_all(d, convolve_kernel, dim3(tokens), dim3(ROW_THREADS), a);
     launch_update(d, a);
     launch_after_all(d, gate_kernel, dim3(tokens, (unsigned)n->num_v_heads), dim3(WARP), a);
