@@ -1,7 +1,4 @@
 /* packed.cu - weights of four bits into the layout of packed.cuh, and out of it into bf16 for products of many rows. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/packed.cuh"
 #include "kernels/cuda/weight_codes.cuh"
@@ -130,13 +127,6 @@ __global__ void __launch_bounds__(UNPACK_THREADS)
     }
 }
 
-/* With what only an emulated GPU has run (tests/emulator). */
-bool takes_unproved(void)
-{
-    const char *text = getenv("FLASHD_CUDA_UNPROVED");
-    return text && strcmp(text, "1") == 0;
-}
-
 bool is_integer(const struct weight_view *v)
 {
     return v->dtype == DTYPE_U4 || v->dtype == DTYPE_Q4_0;
@@ -147,8 +137,7 @@ int32_t scales_of(const struct weight_view *v)
 {
     int64_t columns = v->codes.scale_cols;
     bool is_half = v->codes.scales.type == SCALE_F16 || v->codes.scales.type == SCALE_BF16;
-    if (v->scheme == WEIGHT_PLAIN)
-        return v->dtype == DTYPE_MXFP4 || (v->dtype == DTYPE_Q4_0 && takes_unproved()) ? 4 : 0;
+    if (v->scheme == WEIGHT_PLAIN) return v->dtype == DTYPE_MXFP4 || v->dtype == DTYPE_Q4_0 ? 4 : 0;
     if (v->codes.groups) return 0;
     if (v->dtype == DTYPE_U4 && !is_half) return 0;
     if (v->dtype == DTYPE_U4)

@@ -113,21 +113,16 @@ static void fill_q4_0(uint8_t *block)
     for (int i = 2; i < 18; i++) block[i] = (uint8_t)draw_below(256);
 }
 
-/* An sm_90 keeps it packed where it is told to. */
 static void add_q4_0(struct rig *r, bool is_gated)
 {
     static uint8_t blocks[CODES_MAX];
-    const char *unproved = getenv("FLASHD_CUDA_UNPROVED");
     const int rows = num_rows(is_gated), count = rows * CASE_COLS_MAX;
     for (int i = 0; i < count / 32; i++) fill_q4_0(blocks + (size_t)i * 18);
     dtype_row_to_f32(DTYPE_Q4_0, blocks, count, weights);
     for (int i = 0; i < count; i++) weights[i] = rounded_to(2, weights[i]);
     const struct weight_view view = weight_view_plain(blocks, DTYPE_Q4_0, rows, CASE_COLS_MAX);
-    add_pair(r,
-             (struct pair){.name = "q4_0",
-                           .is_gated = is_gated,
-                           .is_packed = is_hopper(r->device) && unproved && strcmp(unproved, "1") == 0},
-             &view, weights);
+    add_pair(r, (struct pair){.name = "q4_0", .is_gated = is_gated, .is_packed = is_hopper(r->device)}, &view,
+             weights);
 }
 
 static float *run(const struct rig *r, const struct pair *p, const struct linear *linear, int32_t first,
