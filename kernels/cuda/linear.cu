@@ -487,12 +487,18 @@ int32_t rows_max(const struct cuda_device *d, const struct linear *w)
     return w->wide_output ? d->limits.num_logits : d->limits.num_tokens;
 }
 
+/* What is unpacked before each product has none of fewer rows. */
+int32_t rows_min(const struct linear *w)
+{
+    return w->is_rewritten ? LINEAR_PACKED_ROWS + 1 : 1;
+}
+
 void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
 {
     bool is_packed = plan->linears[0]->packed != NULL;
     int32_t most = min(rows_max(d, plan->linears[0]),
                        is_packed ? (int32_t)LINEAR_PACKED_ROWS : bucket_rows[NUM_BUCKETS - 1]);
-    for (int i = 0; i < NUM_BUCKETS; i++)
+    for (int i = bucket_of(rows_min(plan->linears[0])); i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
             plan->choices[i] = fastest(d, plan, min(bucket_rows[i], most),
                                        i > 0 ? plan->choices[i - 1] : linear_choice{}, t);
@@ -503,7 +509,7 @@ void make_plans(struct cuda_device *d, const struct linear_plan *plan, const str
 {
     const struct linear *w = plan->linears[0];
     int32_t most = rows_max(d, w);
-    for (int32_t rows = 1; rows <= most; rows = blas_rows(rows) + 1)
+    for (int32_t rows = rows_min(w); rows <= most; rows = blas_rows(rows) + 1)
         if (w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
             run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
 }
