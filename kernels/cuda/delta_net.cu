@@ -17,8 +17,6 @@
  * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. Where a
  * batch_slot is stands in device memory: recorded steps read it there, and the host need not know what runs. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 #include <vector>
@@ -38,7 +36,6 @@ struct delta_place {
 struct delta_net {
     int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
     bool by_k_head, rates_by_k_head, tiled;
-    bool has_token_kernel;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
@@ -561,12 +558,9 @@ int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delt
     return status ? status : cuda_upload(&d->base, n->norm, scratch, (size_t)n->v_dim * sizeof(float));
 }
 
-/* Only where what no GPU has run yet is asked for, as packed.cu has it. */
-bool may_have_token_kernel(const struct delta_net *n)
+bool has_token_kernel(const struct delta_net *n)
 {
-    const char *text = getenv("FLASHD_CUDA_UNPROVED");
-    return text && strcmp(text, "1") == 0 && n->k_dim <= TOKEN_DIM_MAX && n->v_dim <= TOKEN_DIM_MAX &&
-           n->v_dim % 4 == 0;
+    return n->k_dim <= TOKEN_DIM_MAX && n->v_dim <= TOKEN_DIM_MAX && n->v_dim % 4 == 0;
 }
 
 void launch_token(struct cuda_device *d, const struct delta_args &a)
@@ -604,7 +598,6 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->rates_by_k_head = desc->rates_by_k_head;
     n->tiled = desc->tiled;
     n->norm_eps = desc->norm_eps;
-    n->has_token_kernel = may_have_token_kernel(n);
     std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
     if (!alloc_net(d, n) || !alloc_scratch(d, n))
         return error_set(err, STATUS_NO_MEMORY,
@@ -639,7 +632,7 @@ void cuda_delta(struct device *device, const struct batch *b, void *out, const v
     a.batch_slots = b->batch_slots;
     a.num_seqs = b->num_seqs;
     const unsigned tokens = (unsigned)b->num_tokens;
-    if (n->has_token_kernel && b->num_tokens == b->num_seqs) { /* one of each */
+    if (has_token_kernel(n) && b->num_tokens == b->num_seqs) { /* one of each */
         launch_token(d, a);
         return;
     }
