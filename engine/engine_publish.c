@@ -50,6 +50,12 @@ static const char *pooling_problem(const struct engine *e, const struct request_
         return "the model's hidden states are too wide";
     if (input->num_row_logits < 0 || input->num_row_logits > ROW_LOGITS_MAX)
         return "too many logits are wanted";
+    if (input->scores_pair &&
+        (input->pooling != POOLING_FIRST || !model_config(e->model)->family->scores_pairs))
+        return "the model does not score pairs";
+    if (input->second_begin < 0 || input->second_begin > input->num_prompt_tokens ||
+        (input->second_begin > 0 && !model_config(e->model)->has_second_type))
+        return "the model has no second type of tokens there";
     return NULL;
 }
 
@@ -188,9 +194,14 @@ static void publish_token(struct engine *e, struct request_slot *slot, int32_t s
 static void publish_row(struct engine *e, struct request_slot *slot, const struct sequence *seq)
 {
     bool is_logits = slot->input.pooling == POOLING_LOGITS;
+    float *row = request_slots_row(e->slots, seq->slot_idx);
+    if (slot->input.scores_pair) {
+        slot->num_row_floats = 1;
+        row[0] = model_score(e->model, seq->batch_slot);
+        return;
+    }
     slot->num_row_floats = is_logits ? slot->input.num_row_logits : model_config(e->model)->hidden_size;
-    memcpy(request_slots_row(e->slots, seq->slot_idx), model_row(e->model, seq->batch_slot),
-           (size_t)slot->num_row_floats * sizeof(float));
+    memcpy(row, model_row(e->model, seq->batch_slot), (size_t)slot->num_row_floats * sizeof(float));
 }
 
 static void end_without_tokens(struct engine *e, struct request_slot *slot, int32_t seq_id)

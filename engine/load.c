@@ -49,7 +49,7 @@ static void copy_text(char *to, size_t size, const char *from)
 
 static enum pooling choose_pooling(const struct config *config, const struct model_config *c)
 {
-    if (c->hidden_size > ROW_FLOATS_MAX) return POOLING_NONE;
+    if (c->hidden_size > ROW_FLOATS_MAX || c->family->scores_pairs) return POOLING_NONE;
     if (!strcmp(config->pooling, "auto")) return c->pooling;
     if (!strcmp(config->pooling, "first")) return POOLING_FIRST;
     return !strcmp(config->pooling, "mean") ? POOLING_MEAN : POOLING_LAST;
@@ -63,6 +63,9 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     facts->pooling = choose_pooling(config, c);
     facts->is_reranker = c->is_reranker;
     facts->is_encoder = c->family->is_encoder;
+    facts->scores_pairs = c->family->scores_pairs;
+    facts->scores_are_plain = c->scores_are_plain;
+    facts->has_second_type = c->has_second_type;
     copy_text(facts->family, sizeof facts->family, family_name(c->family));
     facts->vocab_size = c->vocab_size;
     facts->num_eos_ids = c->num_eos_ids;

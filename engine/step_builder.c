@@ -9,7 +9,7 @@ enum { BANNED_MAX = STOP_TOKEN_IDS_MAX + EOS_IDS_MAX };
 /* The part of sample_params that is the same for all rows of a request, and what that points to. */
 struct request_sampling {
     struct sample_params params;
-    int32_t min_tokens, num_banned;
+    int32_t min_tokens, num_banned, second_begin;
     int32_t banned[BANNED_MAX];
     struct logit_bias logit_bias[LOGIT_BIAS_MAX];
     int32_t row_logits[ROW_LOGITS_MAX];
@@ -147,6 +147,7 @@ void step_builder_set_request(struct step_builder *b, int32_t batch_slot,
 {
     struct request_sampling *sampling = &b->requests[batch_slot];
     sampling->min_tokens = input->min_tokens;
+    sampling->second_begin = input->second_begin;
     sampling->num_banned = 0;
     memcpy(sampling->logprob_ids, payload->logprob_ids, (size_t)input->num_logprob_ids * sizeof(int32_t));
     for (int32_t i = 0; i < num_eos_ids && !input->ignore_eos; i++) ban(sampling, eos_ids[i]);
@@ -255,6 +256,14 @@ static void add_blocks(struct step_buffer *buf, int32_t s, int32_t group, const 
     }
 }
 
+/* Tokens of the second type have rows of positions of their own (step.h). Behind the blocks, which go by positions. */
+static void move_second(struct step_builder *b, struct step_buffer *buf, int32_t s)
+{
+    const int32_t begin = buf->cu_seqlens_q[s], second_begin = b->requests[buf->batch_slots[s]].second_begin;
+    for (int32_t t = begin; second_begin > 0 && t < buf->cu_seqlens_q[s + 1]; t++)
+        if (buf->positions[t] >= second_begin) buf->positions[t] += b->limits.max_model_len;
+}
+
 const struct step *step_builder_build(struct step_builder *b, int buffer_idx, struct scheduler *s,
                                       const struct plan *plan)
 {
@@ -274,6 +283,7 @@ const struct step *step_builder_build(struct step_builder *b, int buffer_idx, st
     for (int32_t g = 0; g < step->num_kv_groups; g++)
         for (int32_t i = 0; i < step->num_seqs; i++)
             add_blocks(buf, i, g, kv_tables_get(scheduler_tables(s), buf->batch_slots[i], g));
+    for (int32_t i = 0; i < step->num_seqs; i++) move_second(b, buf, i);
     assert_always(step->num_tokens == plan->num_tokens && step->num_logits == plan->num_logits);
     return step;
 }

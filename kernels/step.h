@@ -87,7 +87,7 @@ struct step {
     int32_t num_kv_groups;       /* G; 0 is 1 */
     int32_t block_table_stride;  /* entries a row of block_tables */
     const int32_t *token_ids;    /* [T]; >= 0 an id; < 0: the token last sampled for batch_slot ~id */
-    const int32_t *positions;    /* [T] */
+    const int32_t *positions;    /* [T]; of an encoder's tokens of the second type: + max_model_len */
     const int32_t *slot_mapping; /* [G][T] block_id * BLOCK_SIZE + offset: where the token's K and V go */
     const int32_t *cu_seqlens_q; /* [S+1] */
     const int32_t

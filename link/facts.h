@@ -21,7 +21,10 @@ struct link_facts {
     enum pooling
         pooling; /* of an embedding, FIRST, LAST or MEAN; NONE: the model's files ask for one that there is not */
     bool is_reranker; /* the model's file says so */
-    bool is_encoder;  /* it makes embeddings and nothing else */
+    bool is_encoder;  /* it makes embeddings and nothing else, */
+    bool scores_pairs, scores_are_plain,
+        has_second_type; /* or scores of pairs, by its head: their sigmoid unless they are plain; and
+                                                           the second text's tokens have a type of their own */
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids;
     struct generation_defaults generation;
     /* the engine's: what the options left open is decided */

@@ -13,8 +13,8 @@
 #define QWEN_3 .qk_norm = true, .max_position_embeddings = 32768, .window = WINDOW_IF_USED
 #define QWEN_3_MOE QWEN_3, .has_experts = true, .gguf_router_normalizes = true
 
-#define BERT                                                                                                 \
-    .is_encoder = true, .hf_layers = "encoder.layer", .weight_changes = bert_weights, .gate = GATE_GELU,     \
+#define BERT(weights)                                                                                        \
+    .is_encoder = true, .hf_layers = "encoder.layer", .weight_changes = (weights), .gate = GATE_GELU,        \
     .unrotated_layer_period = 1, .kv_heads_may_be_missing = true, .max_position_embeddings = 512,            \
     .norm_eps = 1e-12
 
@@ -450,11 +450,22 @@ static const struct family families[] = {
     {.names = {NULL, "SmolVLMForConditionalGeneration", "smolvlm"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "InternVLForConditionalGeneration", "internvl"}, TEXT_OF_ITS_OWN},
     {.names = {NULL, "AyaVisionForConditionalGeneration", "aya_vision"}, TEXT_OF_ITS_OWN},
-    {.names = {"bert", "BertModel", "bert"}, BERT}, /* BGE, E5, GTE, MiniLM */
+    {.names = {"bert", "BertModel", "bert"}, BERT(bert_weights)}, /* BGE, E5, GTE, MiniLM */
     {.names = {NULL, "XLMRobertaModel", "xlm-roberta"},
-     BERT,
+     BERT(bert_weights),
      .positions_follow_padding = true}, /* multilingual E5, BGE-M3 */
-    {.names = {NULL, "RobertaModel", "roberta"}, BERT, .positions_follow_padding = true},
+    {.names = {NULL, "RobertaModel", "roberta"}, BERT(bert_weights), .positions_follow_padding = true},
+    {.names = {NULL, "BertForSequenceClassification", "bert"},
+     BERT(bert_score_weights),
+     .scores_pairs = true}, /* cross encoders */
+    {.names = {NULL, "XLMRobertaForSequenceClassification", "xlm-roberta"},
+     BERT(roberta_score_weights),
+     .scores_pairs = true,
+     .positions_follow_padding = true}, /* BGE-reranker */
+    {.names = {NULL, "RobertaForSequenceClassification", "roberta"},
+     BERT(roberta_score_weights),
+     .scores_pairs = true,
+     .positions_follow_padding = true},
 };
 
 /* Known by name, so that the sentence can say why not. */

@@ -38,6 +38,8 @@ struct family {
      * bias behind the embedding, attention and MLP, learned positions, an MLP without a gate. */
     bool is_encoder;
     bool
+        scores_pairs; /* of encoders: a head makes one number of the first token's hidden state, and nothing else is made */
+    bool
         positions_follow_padding; /* the first token's row of positions is that behind the padding token's id */
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
     bool is_in_text_config;       /* its config.json may have the text model's in an object of its own */

@@ -133,6 +133,37 @@ static void read_shape(struct json_reader *r, struct model_config *c)
     c->norm_offset = family->norms_add_one ? 1 : 0;
 }
 
+/* How sentence-transformers makes a score of what the head gives: by its sigmoid unless the file says otherwise. */
+static int read_activation(struct json_reader *r, struct model_config *c)
+{
+    struct json_reader own = *r;
+    own.object = json_find(r, "sentence_transformers");
+    const char *old = json_text(r, "sbert_ce_default_activation_function", ""),
+               *name = json_text(&own, "activation_fn", old), *last = strrchr(name, '.');
+    last = last ? last + 1 : name;
+    c->scores_are_plain = !strcmp(last, "Identity");
+    if (own.status) r->status = own.status;
+    if (c->scores_are_plain || !name[0] || !strcmp(last, "Sigmoid")) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: scores by the function \"%s\" are not supported; Sigmoid and Identity are", r->path,
+                     printable_from(name, strlen(name)).text);
+}
+
+/* A class with a head has two labels where nothing is said. */
+static int read_score_head(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *labels = json_find(r, "id2label");
+    int64_t num_labels = json_int(r, "num_labels", 2, 0, INT32_MAX);
+    if (!c->family->scores_pairs) return r->status;
+    if (cJSON_IsObject(labels)) num_labels = cJSON_GetArraySize(labels);
+    if (num_labels != 1)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: a head of %d labels is not supported; one of 1 is, which scores pairs of texts",
+                         r->path, (int)num_labels);
+    c->has_second_type = c->num_type_rows > 1 && !c->family->positions_follow_padding;
+    return read_activation(r, c);
+}
+
 /* What only encoders have. */
 static int read_encoder(struct json_reader *r, struct model_config *c)
 {
@@ -145,7 +176,7 @@ static int read_encoder(struct json_reader *r, struct model_config *c)
         c->first_position_row = (int32_t)json_int(r, "pad_token_id", 1, 0, INT32_MAX / 2) + 1;
         c->max_position_embeddings -= c->first_position_row;
     }
-    if (!strcmp(positions, "absolute")) return r->status;
+    if (!strcmp(positions, "absolute")) return r->status ? r->status : read_score_head(r, c);
     return error_set(r->err, STATUS_UNSUPPORTED,
                      "%s: position_embedding_type \"%s\" is not supported; \"absolute\" is", r->path,
                      printable_from(positions, strlen(positions)).text);

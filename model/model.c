@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "model/forward.h"
 #include "model/rope_table.h"
+#include "model/score_head.h"
 
 /* ---- building: one struct for what every step of it needs; the first problem is kept in status ---- */
 
@@ -415,7 +416,13 @@ static void create_embedding_and_lm_head(struct builder *b)
     m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
 }
 
-/* Learned ones, each with what token type 0 adds, as there is no other. */
+static void read_row(const struct weight_view *matrix, int64_t row, float *out)
+{
+    const size_t row_bytes = dtype_row_bytes(matrix->dtype, (uint64_t)matrix->cols);
+    dtype_row_to_f32(matrix->dtype, (const char *)matrix->data + (size_t)row * row_bytes, matrix->cols, out);
+}
+
+/* Learned ones, each with what a token's type adds: rows of type 0, and where there is another behind them those of 1. */
 static const float *create_positions(struct builder *b)
 {
     const int64_t h = b->m->config.hidden_size;
@@ -425,13 +432,15 @@ static const float *create_positions(struct builder *b)
     if (!b->status && (rows.scheme != WEIGHT_PLAIN || types.scheme != WEIGHT_PLAIN))
         b->status = error_set(b->err, STATUS_UNSUPPORTED, "quantised positions are not supported");
     if (b->status) return NULL;
-    float *table = alloc(b, (uint64_t)b->limits->max_model_len, (uint64_t)h * sizeof *table, "positions");
+    const int32_t num_types = b->m->config.has_second_type ? 2 : 1,
+                  num = num_types * b->limits->max_model_len;
+    float *table = alloc(b, (uint64_t)num, (uint64_t)h * sizeof *table, "positions");
     float *row = malloc(2 * (size_t)h * sizeof *row);
     if (!row && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for positions");
-    if (row && !b->status) dtype_row_to_f32(types.dtype, types.data, h, row + h);
-    for (int32_t i = 0; row && i < b->limits->max_model_len && !b->status; i++) {
-        const size_t row_bytes = dtype_row_bytes(rows.dtype, (uint64_t)h);
-        dtype_row_to_f32(rows.dtype, (const char *)rows.data + (size_t)(i + first) * row_bytes, h, row);
+    for (int32_t i = 0; row && i < num && !b->status; i++) {
+        const int32_t type = i / b->limits->max_model_len, position = i % b->limits->max_model_len;
+        read_row(&rows, position + first, row);
+        read_row(&types, type, row + h);
         for (int64_t j = 0; j < h; j++) row[j] += row[h + j];
         upload(b, table + i * h, row, (size_t)h * sizeof *row, "positions");
     }
@@ -601,6 +610,8 @@ static void create_weights(struct builder *b)
         m->positions = create_positions(b);
     else
         create_layer_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale, &m->output_norm);
+    if (m->config.family->scores_pairs && !b->status)
+        b->status = score_head_create(b->files, &m->score_head, b->err);
     if (!b->status) b->status = m->device->ops->weights_done(m->device, b->err);
     if (!b->status && b->all_copied) model_files_drop_weights(b->files);
 }
@@ -646,6 +657,7 @@ int model_create(struct device *device, const struct model_files *files, const s
 void model_destroy(struct model *m)
 {
     if (!m) return;
+    score_head_destroy(m->score_head);
     free(m->layers);
     free(m);
 }
@@ -748,4 +760,9 @@ bool model_step_has_ended(struct model *m)
 const float *model_row(struct model *m, int32_t batch_slot)
 {
     return m->device->ops->row(m->device, batch_slot);
+}
+
+float model_score(struct model *m, int32_t batch_slot)
+{
+    return score_head_apply(m->score_head, model_row(m, batch_slot));
 }

@@ -47,6 +47,8 @@ bool model_step_has_ended(struct model *m);
 
 /* What a step that has ended has left for a batch_slot instead of tokens: device.h, row. */
 const float *model_row(struct model *m, int32_t batch_slot);
+/* Of a model that scores pairs: what its head makes of that row. */
+float model_score(struct model *m, int32_t batch_slot);
 
 struct device *model_device(struct model *m);
 

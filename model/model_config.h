@@ -75,6 +75,8 @@ struct model_config {
     enum pooling
         pooling; /* how an embedding is made, FIRST, LAST or MEAN; NONE: in a way that is not known here */
     bool is_reranker; /* the file says so */
+    /* of a family that scores pairs: a score is what the head gives, not its sigmoid; the second text's tokens are of type 1 */
+    bool scores_are_plain, has_second_type;
 };
 
 /* What may differ from layer to layer. */

@@ -267,6 +267,10 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     const char *own = f->gguf ? line->gguf_name : star ? numbered : line->hf_name;
     const char *prefix = f->gguf ? "" : hf_prefix(f);
     if (role == WEIGHT_LM_HEAD) prefix = !strcmp(prefix, DEEP_PREFIX) ? "language_model." : "";
+    if (own[0] == '/') {
+        own++;
+        prefix = "";
+    }
     int n = (int)role < FIRST_LAYER_ROLE ? snprintf(name, NAME_BYTES_MAX, "%s%s", prefix, own)
                                          : snprintf(name, NAME_BYTES_MAX, "%s%s.%d.%s", prefix,
                                                     f->gguf ? "blk" : hf_layers(f), layer, own);

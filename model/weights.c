@@ -17,6 +17,10 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_TYPE_EMBEDDING] = {.presence = PRESENT_NEVER},
     [WEIGHT_EMBEDDING_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_EMBEDDING_NORM_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_HEAD_DENSE] = {.presence = PRESENT_NEVER},
+    [WEIGHT_HEAD_DENSE_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_HEAD_OUT] = {.presence = PRESENT_NEVER},
+    [WEIGHT_HEAD_OUT_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_ATTENTION_NORM] = {"attn_norm.weight", "input_layernorm.weight", DIM_1, DIM_HIDDEN,
                                PRESENT_ALWAYS},
     [WEIGHT_Q] = {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS},
@@ -440,43 +444,79 @@ const struct weight_change cohere_weights[] = {
 };
 
 /* Norms behind attention and MLP and behind the embedding, biases everywhere, an MLP without a gate. */
+#define BERT_WEIGHTS                                                                                         \
+    {WEIGHT_TOKEN_EMBEDDING,                                                                                 \
+     {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},     \
+        {WEIGHT_POSITION_EMBEDDING,                                                                          \
+         {"position_embd.weight", "embeddings.position_embeddings.weight", DIM_POSITIONS, DIM_HIDDEN,        \
+          PRESENT_ALWAYS}},                                                                                  \
+        {WEIGHT_TYPE_EMBEDDING,                                                                              \
+         {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN,            \
+          PRESENT_ALWAYS}},                                                                                  \
+        {WEIGHT_EMBEDDING_NORM,                                                                              \
+         {"token_embd_norm.weight", "embeddings.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},      \
+        {WEIGHT_EMBEDDING_NORM_BIAS,                                                                         \
+         {"token_embd_norm.bias", "embeddings.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},          \
+        {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}},                                                   \
+        {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}},                                                \
+        {WEIGHT_Q, {"attn_q.weight", "attention.self.query.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},     \
+        {WEIGHT_K, {"attn_k.weight", "attention.self.key.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},      \
+        {WEIGHT_V, {"attn_v.weight", "attention.self.value.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},    \
+        {WEIGHT_O,                                                                                           \
+         {"attn_output.weight", "attention.output.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},        \
+        {WEIGHT_Q_BIAS, {"attn_q.bias", "attention.self.query.bias", DIM_1, DIM_Q, PRESENT_ALWAYS}},         \
+        {WEIGHT_K_BIAS, {"attn_k.bias", "attention.self.key.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},          \
+        {WEIGHT_V_BIAS, {"attn_v.bias", "attention.self.value.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},        \
+        {WEIGHT_O_BIAS,                                                                                      \
+         {"attn_output.bias", "attention.output.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},            \
+        {WEIGHT_ATTENTION_POST_NORM,                                                                         \
+         {"attn_output_norm.weight", "attention.output.LayerNorm.weight", DIM_1, DIM_HIDDEN,                 \
+          PRESENT_ALWAYS}},                                                                                  \
+        {WEIGHT_ATTENTION_POST_NORM_BIAS,                                                                    \
+         {"attn_output_norm.bias", "attention.output.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},   \
+        {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, {WEIGHT_GATE, {.presence = PRESENT_NEVER}},          \
+        {WEIGHT_UP,                                                                                          \
+         {"ffn_up.weight", "intermediate.dense.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},      \
+        {WEIGHT_UP_BIAS,                                                                                     \
+         {"ffn_up.bias", "intermediate.dense.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},               \
+        {WEIGHT_DOWN,                                                                                        \
+         {"ffn_down.weight", "output.dense.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},          \
+        {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "output.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},       \
+        {WEIGHT_MLP_POST_NORM,                                                                               \
+         {"layer_output_norm.weight", "output.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},        \
+    {                                                                                                        \
+        WEIGHT_MLP_POST_NORM_BIAS,                                                                           \
+        {                                                                                                    \
+            "layer_output_norm.bias", "output.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS             \
+        }                                                                                                    \
+    }
+
+/* dense, out: what a directory has before .weight and .bias. */
+#define SCORE_HEAD(dense, out)                                                                               \
+    {WEIGHT_HEAD_DENSE, {"cls.weight", dense ".weight", DIM_HIDDEN, DIM_HIDDEN, PRESENT_ALWAYS}},            \
+        {WEIGHT_HEAD_DENSE_BIAS, {"cls.bias", dense ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},            \
+        {WEIGHT_HEAD_OUT, {"cls.output.weight", out ".weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},          \
+    {                                                                                                        \
+        WEIGHT_HEAD_OUT_BIAS,                                                                                \
+        {                                                                                                    \
+            "cls.output.bias", out ".bias", DIM_1, DIM_1, PRESENT_ALWAYS                                     \
+        }                                                                                                    \
+    }
+
 const struct weight_change bert_weights[] = {
-    {WEIGHT_TOKEN_EMBEDDING,
-     {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_POSITION_EMBEDDING,
-     {"position_embd.weight", "embeddings.position_embeddings.weight", DIM_POSITIONS, DIM_HIDDEN,
-      PRESENT_ALWAYS}},
-    {WEIGHT_TYPE_EMBEDDING,
-     {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN,
-      PRESENT_ALWAYS}},
-    {WEIGHT_EMBEDDING_NORM,
-     {"token_embd_norm.weight", "embeddings.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_EMBEDDING_NORM_BIAS,
-     {"token_embd_norm.bias", "embeddings.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}},
-    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}},
-    {WEIGHT_Q, {"attn_q.weight", "attention.self.query.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_K, {"attn_k.weight", "attention.self.key.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_V, {"attn_v.weight", "attention.self.value.weight", DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_O, {"attn_output.weight", "attention.output.dense.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
-    {WEIGHT_Q_BIAS, {"attn_q.bias", "attention.self.query.bias", DIM_1, DIM_Q, PRESENT_ALWAYS}},
-    {WEIGHT_K_BIAS, {"attn_k.bias", "attention.self.key.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
-    {WEIGHT_V_BIAS, {"attn_v.bias", "attention.self.value.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}},
-    {WEIGHT_O_BIAS, {"attn_output.bias", "attention.output.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_ATTENTION_POST_NORM,
-     {"attn_output_norm.weight", "attention.output.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_ATTENTION_POST_NORM_BIAS,
-     {"attn_output_norm.bias", "attention.output.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
-    {WEIGHT_GATE, {.presence = PRESENT_NEVER}},
-    {WEIGHT_UP, {"ffn_up.weight", "intermediate.dense.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_UP_BIAS, {"ffn_up.bias", "intermediate.dense.bias", DIM_1, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
-    {WEIGHT_DOWN, {"ffn_down.weight", "output.dense.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
-    {WEIGHT_DOWN_BIAS, {"ffn_down.bias", "output.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_POST_NORM,
-     {"layer_output_norm.weight", "output.LayerNorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_MLP_POST_NORM_BIAS,
-     {"layer_output_norm.bias", "output.LayerNorm.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    BERT_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change bert_score_weights[] = {
+    BERT_WEIGHTS,
+    SCORE_HEAD("pooler.dense", "/classifier"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change roberta_score_weights[] = {
+    BERT_WEIGHTS,
+    SCORE_HEAD("/classifier.dense", "/classifier.out_proj"),
     {.role = WEIGHT_ROLE_COUNT},
 };
 

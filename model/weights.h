@@ -21,6 +21,11 @@ enum weight_role {
     WEIGHT_TYPE_EMBEDDING,      /* [Y][H] */
     WEIGHT_EMBEDDING_NORM,      /* [1][H] */
     WEIGHT_EMBEDDING_NORM_BIAS, /* [1][H] */
+    /* of the head of an encoder that scores pairs (score_head.h) */
+    WEIGHT_HEAD_DENSE,      /* [H][H] */
+    WEIGHT_HEAD_DENSE_BIAS, /* [1][H] */
+    WEIGHT_HEAD_OUT,        /* [1][H] */
+    WEIGHT_HEAD_OUT_BIAS,   /* [1][1] */
     /* per layer */
     WEIGHT_ATTENTION_NORM, /* [1][H] */
     WEIGHT_ATTENTION_NORM_BIAS,
@@ -144,7 +149,9 @@ enum weight_presence {
  * directory unless its names have a * for the expert's number. */
 struct weight_line {
     const char *gguf_name; /* of a layer: behind "blk.N." */
-    const char *hf_name;   /* of a layer: behind "layers.N."; NULL: directories have no such weight */
+    const char
+        *hf_name; /* of a layer: behind "layers.N."; from a / on: behind nothing, with no prefix either; NULL:
+                              directories have no such weight */
     enum weight_dimension rows, cols;
     enum weight_presence presence;
 };
@@ -158,10 +165,10 @@ struct weight_change {
 extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[], mixtral_weights[],
     glm_weights[], gpt_oss_weights[], qwen3_next_weights[], qwen3_next_gguf_weights[], qwen3_5_weights[],
     qwen3_5_stacked_weights[], stacked_weights[], llama4_weights[], latent_weights[], bert_weights[],
-    exaone4_weights[], olmoe_weights[], minimax_weights[], granite_moe_weights[], dots_weights[],
-    seed_oss_weights[], ernie_moe_weights[], glm4_weights[], arcee_weights[], starcoder2_weights[],
-    nemotron_weights[], stablelm_weights[], cohere_weights[], gate_up_weights[], granite_dense_weights[],
-    jais2_weights[];
+    bert_score_weights[], roberta_score_weights[], exaone4_weights[], olmoe_weights[], minimax_weights[],
+    granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
+    arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
+    gate_up_weights[], granite_dense_weights[], jais2_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -21,9 +21,17 @@ int reranker_open(const struct config *config, const struct link_facts *facts,
                   const struct tokenizer *tokenizer, struct rerank_template **out, struct error *err)
 {
     const char *option = config->rerank_template;
+    bool is_file = strcmp(option, "auto") != 0 && strcmp(option, "off") != 0;
     *out = NULL;
-    if (strcmp(option, "auto") != 0 && strcmp(option, "off") != 0)
-        return rerank_template_open(option, tokenizer, out, err);
+    if (facts->scores_pairs && is_file)
+        return error_set(
+            err, STATUS_INVALID,
+            "--rerank-template is for models that answer yes or no; this one has a head that scores");
+    if (facts->scores_pairs && !tokenizer_has_pairs(tokenizer))
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the model scores pairs of texts, but its tokenizer has no form for pairs");
+    if (facts->scores_pairs) return STATUS_OK;
+    if (is_file) return rerank_template_open(option, tokenizer, out, err);
     if (!strcmp(option, "off") || (!facts->is_reranker && !names_a_reranker(config))) return STATUS_OK;
     int status = rerank_template_open(NULL, tokenizer, out, err);
     if (status != STATUS_UNSUPPORTED) return status;

@@ -47,6 +47,9 @@ struct token_list {
 };
 void token_list_deinit(struct token_list *list);
 
+/* Two texts in one list: there is a form for it. */
+bool tokenizer_has_pairs(const struct tokenizer *t);
+
 enum tokenizer_flags {
     TOKENIZER_ADD_SPECIAL = 1,   /* add BOS/EOS as the post-processor says */
     TOKENIZER_PARSE_SPECIAL = 2, /* control tokens in the text count as such, except in untrusted ranges */
@@ -58,6 +61,15 @@ enum tokenizer_flags {
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_bytes,
                      const struct text_range *untrusted, int num_untrusted, unsigned flags,
                      int32_t max_tokens, struct token_list *list) must_check;
+
+/* Appends two texts, what stands around them and between, where the tokenizer has pairs; control tokens in them are plain text.
+ * second_begin: the first token of the second's type, 0 where all have one type. Otherwise as tokenizer_encode. */
+struct tokenizer_pair {
+    const char *texts[2];
+    size_t num_bytes[2];
+};
+int tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_pair *pair, int32_t max_tokens,
+                          struct token_list *list, int32_t *second_begin) must_check;
 
 /* The raw bytes that a token stands for in the middle of a text (may be a part of a code point; empty
  * for ids without a token). Special tokens give their text. Points into the tokenizer. */

@@ -11,9 +11,9 @@ static bool is_token_known(const struct cpu_device *c, int32_t id)
 }
 
 /* A token's place in its sequence, and that its K and V go where the block table will look for them. */
-static bool is_in_place(const struct step *s, int32_t seq_idx, int32_t token)
+static bool is_in_place(const struct cpu_device *c, const struct step *s, int32_t seq_idx, int32_t token)
 {
-    int32_t position = s->positions[token];
+    int32_t position = s->positions[token] % c->limits.max_model_len;
     bool in_place = position == s->seqlens_k[seq_idx] - (s->cu_seqlens_q[seq_idx + 1] - token);
     for (int32_t g = 0; g < step_num_kv_groups(s) && in_place; g++) {
         const int32_t *blocks = step_block_tables(s, g) + (int64_t)seq_idx * s->block_table_stride;
@@ -29,7 +29,7 @@ static void check_seq(const struct cpu_device *c, const struct step *s, int32_t 
     assert_debug(begin < end && (seq_idx < s->num_prefill_seqs || end - begin == 1));
     assert_debug(s->seqlens_k[seq_idx] <= c->limits.max_model_len);
     for (int32_t token = begin; token < end; token++)
-        assert_debug(is_token_known(c, s->token_ids[token]) && is_in_place(s, seq_idx, token));
+        assert_debug(is_token_known(c, s->token_ids[token]) && is_in_place(c, s, seq_idx, token));
 }
 
 static void check_logit_row(const struct cpu_device *c, const struct step *s, int32_t row)

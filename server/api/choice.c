@@ -1,5 +1,6 @@
 #include "server/api/choice.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,12 +223,19 @@ static void take_token(struct choice *c, const struct choice_context *context, c
     c->num_reasoning += tool_parser_in_reasoning(c->pieces->parser);
 }
 
+/* Of a head's number, or of the logits of yes and of no. */
+static double score_of(const struct link_facts *facts, const float *row)
+{
+    if (!facts->scores_pairs) return rerank_score(row);
+    return facts->scores_are_plain ? (double)row[0] : 1 / (1 + exp(-(double)row[0]));
+}
+
 /* The row becomes text at once, while others are computed: all of them together would hold the loop up. */
 static void take_row(struct choice *c, const struct choice_context *context)
 {
     const float *row = request_slots_row(context->server->slots, c->slot_idx);
     if (context->params->kind == API_SCORING)
-        c->score = rerank_score(row);
+        c->score = score_of(context->server->facts, row);
     else
         embedding_append(&c->ready, row, &context->params->embedding);
     c->finish_reason = "stop";

@@ -403,7 +403,7 @@ static void fill_slots(struct generation *g, const struct prompts *prompts)
     }
     for (int i = 0; i < g->num_choices; i++) {
         struct choice *c = &g->choices[i];
-        slot_fill(g, c, &prompts->items[c->prompt_idx].tokens, salt);
+        slot_fill(g, c, &prompts->items[c->prompt_idx], salt);
         const struct mask_rules rules = {g->params.form.grammar, g->params.form.trigger, g->params.limits};
         if (rules.grammar || rules.limits) masks_begin(server->masks, c->slot_idx, &rules);
     }

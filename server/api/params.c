@@ -450,20 +450,32 @@ static int read_pooling(struct reader *r)
     return embedding_form_read(r->server, r->body, &r->out->embedding, r->err);
 }
 
-static int read_scoring(struct reader *r)
+/* A head makes a number of the first token; others say how likely they answer yes, and no. */
+static int ask_for_score(struct reader *r)
 {
     struct request_slot_input *input = r->out->input;
-    int64_t top_n = INT32_MAX, per_query = 0, per_doc = 0;
+    if (r->server->facts->scores_pairs) {
+        input->pooling = POOLING_FIRST;
+        input->scores_pair = true;
+        return 0;
+    }
     if (!r->server->reranker)
         return api_error_invalid(r->err, "unsupported_value", "model",
                                  "this model is no reranker: neither its file nor its name says so; "
                                  "--rerank-template FILE says how it is to be asked");
-    r->out->max_tokens = 0;
     input->pooling = POOLING_LOGITS;
     input->num_row_logits = RERANK_IDS;
     memcpy(r->out->payload->row_logits, rerank_template_ids(r->server->reranker),
            RERANK_IDS * sizeof(int32_t));
-    int status = json_field_int(r->body, "top_n", 1, INT32_MAX, &top_n, r->err);
+    return 0;
+}
+
+static int read_scoring(struct reader *r)
+{
+    int64_t top_n = INT32_MAX, per_query = 0, per_doc = 0;
+    r->out->max_tokens = 0;
+    int status = ask_for_score(r);
+    if (status == 0) status = json_field_int(r->body, "top_n", 1, INT32_MAX, &top_n, r->err);
     if (status == 0)
         status = json_field_int(r->body, "max_tokens_per_query", 0, INT32_MAX, &per_query, r->err);
     if (status == 0) status = json_field_int(r->body, "max_tokens_per_doc", 0, INT32_MAX, &per_doc, r->err);

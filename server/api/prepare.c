@@ -58,7 +58,12 @@ static int check_codec(const struct codec *codec, struct params *params, struct 
 
 static int check_encoder(const struct prepare_input *in, enum api_kind kind, struct api_error *err)
 {
-    if (!in->server->facts->is_encoder || kind == API_POOLING) return 0;
+    const struct link_facts *facts = in->server->facts;
+    if (!facts->is_encoder || kind == (facts->scores_pairs ? API_SCORING : API_POOLING)) return 0;
+    if (facts->scores_pairs)
+        return api_error_invalid(err, "unsupported_value", "model",
+                                 "this model scores pairs of texts and does nothing else: POST /v1/rerank or "
+                                 "/v1/score");
     return api_error_invalid(err, "unsupported_value", "model",
                              "this model makes embeddings and nothing else: POST /v1/embeddings");
 }

@@ -37,19 +37,27 @@ static int refuse_too_long(const struct prompt_reader *r, const char *param, con
         answers ? " and the answer needs at least one more" : "");
 }
 
-/* Appends the ids of one text, also of one that is longer than the model's context: it may be cut, and a refusal says by how
- * much. */
+/* Also of a text that is longer than the model's context: it may be cut, and a refusal says by how much. */
+static int32_t tokens_max(const struct prompt_reader *r)
+{
+    return max_of(r->server->facts->max_model_len, (int32_t)r->server->config->max_tokenize_tokens);
+}
+
+static int refuse_encoding(const struct prompt_reader *r, int status, const char *param, int32_t limit)
+{
+    if (status == STATUS_LIMIT) return refuse_too_long(r, param, "more than ", limit);
+    return api_error_set(r->err, 500, "server_error", NULL, NULL, "tokenising: %s", status_text(status));
+}
+
+/* Appends the ids of one text. */
 static int encode(struct prompt_reader *r, const char *text, size_t num_bytes,
                   const struct text_range *untrusted, int num_untrusted, unsigned flags, const char *param,
                   struct token_list *list)
 {
-    int32_t limit = max_of(r->server->facts->max_model_len, (int32_t)r->server->config->max_tokenize_tokens);
+    int32_t limit = tokens_max(r);
     int status =
         tokenizer_encode(r->server->tokenizer, text, num_bytes, untrusted, num_untrusted, flags, limit, list);
-    if (status == STATUS_LIMIT) return refuse_too_long(r, param, "more than ", limit);
-    if (status < 0)
-        return api_error_set(r->err, 500, "server_error", NULL, NULL, "tokenising: %s", status_text(status));
-    return 0;
+    return status < 0 ? refuse_encoding(r, status, param, limit) : 0;
 }
 
 /* What an encoder was made to see around a text stays there. */
@@ -318,8 +326,8 @@ static int check_text_limit(struct prompt_reader *r, const struct prompt *p, con
                              name, most, path, (long long)p->tokens.num_ids);
 }
 
-static int read_pair(struct prompt_reader *r, const struct rerank_pair *pair, const char *path,
-                     struct prompt *p)
+static int encode_question(struct prompt_reader *r, const struct rerank_pair *pair, const char *path,
+                           struct prompt *p)
 {
     struct text_range untrusted[RERANK_RANGES_MAX];
     struct buffer text;
@@ -329,6 +337,24 @@ static int read_pair(struct prompt_reader *r, const struct rerank_pair *pair, co
                                       : encode(r, text.data, text.num_bytes, untrusted, num_untrusted,
                                                TOKENIZER_PARSE_SPECIAL, path, &p->tokens);
     buffer_deinit(&text);
+    return status;
+}
+
+static int encode_pair(struct prompt_reader *r, const struct rerank_pair *pair, const char *path,
+                       struct prompt *p)
+{
+    const struct tokenizer_pair texts = {{pair->query.text, pair->document.text},
+                                         {pair->query.num_bytes, pair->document.num_bytes}};
+    int32_t second_begin, limit = tokens_max(r);
+    int status = tokenizer_encode_pair(r->server->tokenizer, &texts, limit, &p->tokens, &second_begin);
+    if (r->server->facts->has_second_type) p->second_begin = second_begin;
+    return status < 0 ? refuse_encoding(r, status, path, limit) : 0;
+}
+
+static int read_pair(struct prompt_reader *r, const struct rerank_pair *pair, const char *path,
+                     struct prompt *p)
+{
+    int status = r->server->reranker ? encode_question(r, pair, path, p) : encode_pair(r, pair, path, p);
     if (status == 0) status = finish_prompt(r, &p->tokens, 0, path);
     const struct scoring_form *form = &r->params->scoring;
     if (status == 0)
@@ -364,6 +390,10 @@ int prompts_read_pairs(const struct server *server, const struct params *params,
     const cJSON *given = json_field_find(body, "instruction");
     int num_queries = 0, num_documents = 0, status = 0;
     *out = (struct prompts){0};
+    if (given && !server->reranker)
+        return api_error_invalid(
+            err, "unsupported_parameter", "instruction",
+            "instruction is not supported: this model scores two texts and takes no other");
     if (given) status = read_pair_text(&r, given, "instruction", &instruction);
     if (status == 0) status = read_pair_texts(&r, body, "queries", &queries, &num_queries);
     if (status == 0) status = read_pair_texts(&r, body, "documents", &documents, &num_documents);

@@ -18,6 +18,7 @@ struct prompt {
     size_t text_bytes;
     int32_t num_added;     /* first tokens that the tokenizer added: they are not in text */
     bool text_has_special; /* control tokens are */
+    int32_t second_begin;  /* of a pair for a model that scores pairs: request_slots.h */
     bool opens_reasoning;  /* the answer begins within a block of it; behind token ids it is not known */
 };
 
@@ -29,7 +30,8 @@ struct prompts {
 int prompts_read_completions(const struct server *server, const struct params *params, const cJSON *body,
                              struct arena *arena, struct prompts *out, struct api_error *err) must_check;
 
-/* A prompt for each pair of queries and documents, in the form that the server's rerank template has. */
+/* A prompt for each pair of queries and documents, in the form that the server's rerank template has; for a model that scores
+ * pairs, in that of its tokenizer. */
 int prompts_read_pairs(const struct server *server, const struct params *params, const cJSON *body,
                        struct arena *arena, struct prompts *out, struct api_error *err) must_check;
 

@@ -38,10 +38,11 @@ void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t ca
     sha256_digest(&hash, CACHE_SALT_BYTES, out);
 }
 
-void slot_fill(const struct generation *g, struct choice *c, const struct token_list *prompt,
+void slot_fill(const struct generation *g, struct choice *c, const struct prompt *prompt,
                const uint8_t cache_salt[CACHE_SALT_BYTES])
 {
     const struct server *server = g->api->server;
+    const struct token_list *tokens = &prompt->tokens;
     struct request_slot_input *input = &request_slots_get(server->slots, c->slot_idx)->input;
     *input = *g->params.input;
     struct request_payload *payload = request_slots_payload(server->slots, c->slot_idx);
@@ -58,14 +59,15 @@ void slot_fill(const struct generation *g, struct choice *c, const struct token_
     input->weight = api_keys_terms(server->config, g->api_key_idx).weight;
     input->leaves_places = tenant_has_others(server);
     input->priority = g->params.priority;
-    input->num_prompt_tokens = prompt->num_ids;
-    c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, prompt->num_ids);
+    input->num_prompt_tokens = tokens->num_ids;
+    input->second_begin = prompt->second_begin;
+    c->max_tokens = input->max_tokens = slot_fill_max_tokens(server, &g->params, tokens->num_ids);
     /* The slot's arrays are no longer: prompts.c has refused what would not fit. */
-    assert_always(prompt->num_ids >= 1 && input->max_tokens >= 0 &&
-                  (int64_t)prompt->num_ids + input->max_tokens <= server->facts->max_model_len);
+    assert_always(tokens->num_ids >= 1 && input->max_tokens >= 0 &&
+                  (int64_t)tokens->num_ids + input->max_tokens <= server->facts->max_model_len);
     input->min_tokens = min_of(input->min_tokens, input->max_tokens);
     input->sampling.seed = slot_fill_seed(g->seed, g->params.has_seed, c->prompt_idx, c->index % g->params.n);
     memcpy(input->cache_salt, cache_salt, CACHE_SALT_BYTES);
-    memcpy(request_slots_tokens(server->slots, c->slot_idx), prompt->ids,
-           (size_t)prompt->num_ids * sizeof *prompt->ids);
+    memcpy(request_slots_tokens(server->slots, c->slot_idx), tokens->ids,
+           (size_t)tokens->num_ids * sizeof *tokens->ids);
 }

@@ -17,7 +17,7 @@ void slot_fill_cache_salt(const char *api_key, const char *cache_salt, size_t ca
                           uint8_t out[CACHE_SALT_BYTES]);
 
 /* Fills in an acquired slot for a choice of this prompt. */
-void slot_fill(const struct generation *g, struct choice *c, const struct token_list *prompt,
+void slot_fill(const struct generation *g, struct choice *c, const struct prompt *prompt,
                const uint8_t cache_salt[CACHE_SALT_BYTES]);
 
 #endif

@@ -1,4 +1,4 @@
-"""A small model of BERT's kind, as a directory: sizes that are no multiples of anything, weights that are functions of their
+"""Small models of BERT's kind, with a head that scores pairs or without, as a directory: sizes that are no multiples of anything, weights that are functions of their
 names (make_encoder.py has transformers compute the same), a tokenizer of word pieces."""
 import json
 import struct
@@ -23,6 +23,8 @@ CONFIG = {
     "layer_norm_eps": 1e-12,
 }
 ROBERTA = dict(CONFIG, type_vocab_size=1, max_position_embeddings=POSITIONS + 2, pad_token_id=1, layer_norm_eps=1e-5)
+QUERY = "why is the sky blue"
+DOCUMENTS = ["The sky is blue.", "Der Himmel ist bla\u00fa?", "", "WHY over overly skys", "x", "\u5929\u5929 the sky [SEP] hello", "the sky is over " * 40]
 LISTS = [[2, 3], [2, 11, 3]] + [[2] + [(i * i * 7 + 5 * i + n) % len(WORDS) for i in range(n)] + [3] for n in (5, 62, 63, 190, 298)]
 
 ROBERTA_LISTS = [[0] + [5 if i == 1 else i for i in ids[1:-1]] + [2] for ids in LISTS]  # 1 is the padding, which has no position
@@ -49,6 +51,18 @@ def tensors(config=CONFIG):
         yield from linear(layer + "intermediate.dense", INNER, HIDDEN)
         yield from linear(layer + "output.dense", HIDDEN, INNER)
         yield from norm(layer + "output.LayerNorm")
+
+
+def head_tensors(roberta):
+    """(name, shape) of what is not in the model itself, with a BERT's prefix."""
+    names = ("classifier.dense", "classifier.out_proj") if roberta else ("bert.pooler.dense", "classifier")
+    for name, rows in zip(names, (HIDDEN, 1)):
+        yield name + ".weight", (rows, HIDDEN)
+        yield name + ".bias", (rows,)
+
+
+def score_config(roberta):
+    return dict(ROBERTA if roberta else CONFIG, id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0})
 
 
 def make_values(name, shape):
@@ -80,7 +94,9 @@ def tokenizer():
             "type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
                        {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
-            "pair": [],
+            "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                     {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}},
+                     {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
             "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
                                "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}}},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
@@ -104,7 +120,9 @@ def roberta_tokenizer():
             "type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
                        {"SpecialToken": {"id": "</s>", "type_id": 0}}],
-            "pair": [],
+            "pair": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                     {"SpecialToken": {"id": "</s>", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}},
+                     {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "</s>", "type_id": 1}}],
             "special_tokens": {w: {"id": w, "ids": [i], "tokens": [w]} for i, w in ((0, "<s>"), (2, "</s>"))}},
         "decoder": meta,
         "model": {"type": "Unigram", "unk_id": 3, "vocab": [[w, -0.37 * i] for i, w in enumerate(words)], "byte_fallback": False}}
@@ -130,6 +148,21 @@ def write_directory(path, pooling, prefix="", longest=None, roberta=None):
         {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean"}))
     if longest:
         (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest, "do_lower_case": False}))
+
+
+def write_scorer(path, roberta=False, **changes):
+    """A model with a head; changes: of its config.json."""
+    base = ROBERTA if roberta else CONFIG
+    name = "XLMRobertaForSequenceClassification" if roberta else "BertForSequenceClassification"
+    write_directory(path, "cls", prefix="roberta." if roberta else "bert.", roberta=name if roberta else None)
+    for extra in ("modules.json", "1_Pooling/config.json"):
+        (path / extra).unlink()
+    config = dict(json.loads((path / "config.json").read_text()), **score_config(roberta), architectures=[name])
+    (path / "config.json").write_text(json.dumps(dict(config, **changes)))
+    prefix = "roberta." if roberta else "bert."
+    values = {prefix + name: make_values(name, shape) for name, shape in tensors(base)}
+    values.update((name, make_values(name, shape)) for name, shape in head_tensors(roberta))
+    write_safetensors(path / "model.safetensors", values)
 
 
 GGUF_NAMES = (

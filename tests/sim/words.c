@@ -78,6 +78,19 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_byt
     return STATUS_UNSUPPORTED;
 }
 
+bool tokenizer_has_pairs(const struct tokenizer *t)
+{
+    (void)t;
+    return false;
+}
+
+int tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_pair *pair, int32_t max_tokens,
+                          struct token_list *list, int32_t *second_begin)
+{
+    (void)t, (void)pair, (void)max_tokens, (void)list, (void)second_begin;
+    return STATUS_UNSUPPORTED;
+}
+
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special)
 {
     *d = (struct detokenizer){.tokenizer = t, .skip_special = skip_special};

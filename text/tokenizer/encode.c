@@ -186,6 +186,27 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_byt
     return status;
 }
 
+bool tokenizer_has_pairs(const struct tokenizer *t)
+{
+    return t->pair.is_there;
+}
+
+int tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_pair *pair, int32_t max_tokens,
+                          struct token_list *list, int32_t *second_begin)
+{
+    const struct pair_template *p = &t->pair;
+    int status = 0;
+    *second_begin = 0;
+    for (int i = 0; i < 3 && !status; i++) {
+        struct encoder e = {.t = t, .list = list, .max_tokens = max_tokens};
+        if (i == 1 && p->num_first >= 0) *second_begin = list->num_ids + p->num_first;
+        status = append_ids(&e, p->ids[i], p->num[i]);
+        if (i < 2 && !status)
+            status = tokenizer_encode(t, pair->texts[i], pair->num_bytes[i], NULL, 0, 0, max_tokens, list);
+    }
+    return status;
+}
+
 void token_list_deinit(struct token_list *list)
 {
     free(list->ids);

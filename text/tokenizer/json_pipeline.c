@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "files/json_read.h"
 #include "text/tokenizer/bert_text.h"
 #include "text/tokenizer/json_view.h"
 
@@ -296,6 +297,48 @@ static int add_template_ids(struct tokenizer *t, const cJSON *list, bool before,
     return 0;
 }
 
+/* The types of a pair's parts, in their order: 0s, then perhaps 1s. False: they are others. */
+static bool take_type(struct pair_template *p, int place, int64_t type, bool *is_second)
+{
+    if (type < *is_second || type > 1) return false;
+    if (*is_second || type == 0) return true;
+    *is_second = true;
+    p->num_first = p->num[1];
+    return place == 1;
+}
+
+static bool take_pair_item(struct tokenizer *t, const cJSON *special_tokens, const cJSON *item, int *place,
+                           bool *is_second)
+{
+    struct pair_template *p = &t->pair;
+    const cJSON *sequence = member(item, "Sequence"), *token = member(item, "SpecialToken"), *id_item;
+    const char *name = text_member(sequence ? sequence : token, "id");
+    int64_t type = 0;
+    json_is_int(member(sequence ? sequence : token, "type_id"), &type);
+    if (!name || !take_type(p, *place, type, is_second)) return false;
+    if (sequence) return *place < 2 && !strcmp(name, *place == 0 ? "A" : "B") && ++*place;
+    cJSON_ArrayForEach(id_item, member(member(special_tokens, name), "ids"))
+    {
+        int32_t id;
+        if (!read_id(id_item, &id) || !vocab_has(&t->vocab, id) || p->num[*place] == TEMPLATE_IDS_MAX)
+            return false;
+        p->ids[*place][p->num[*place]++] = id;
+    }
+    return true;
+}
+
+/* One that is of another form is none: texts alone are encoded as well. */
+static void read_pair_template(struct tokenizer *t, const cJSON *part)
+{
+    const cJSON *item;
+    int place = 0;
+    bool is_good = true, is_second = false;
+    t->pair = (struct pair_template){.num_first = -1};
+    cJSON_ArrayForEach(item, member(part, "pair")) is_good =
+        is_good && take_pair_item(t, member(part, "special_tokens"), item, &place, &is_second);
+    t->pair.is_there = is_good && place == 2;
+}
+
 static int read_template(struct tokenizer *t, const cJSON *part, struct error *err)
 {
     bool before = true;
@@ -313,6 +356,7 @@ static int read_template(struct tokenizer *t, const cJSON *part, struct error *e
         int status = add_template_ids(t, ids, before, err);
         if (status) return status;
     }
+    read_pair_template(t, part);
     return 0;
 }
 
@@ -327,6 +371,12 @@ static int read_bert_template(struct tokenizer *t, const cJSON *part, struct err
         return unsupported(part, "post-processor", err);
     t->before[t->num_before++] = before;
     t->after[t->num_after++] = after;
+    /* RoBERTa's have two ends between two texts, and one type */
+    const bool has_types = is_type(part, "BertProcessing");
+    t->pair = (struct pair_template){.is_there = true,
+                                     .num_first = has_types ? 1 : -1,
+                                     .ids = {{before}, {after, after}, {after}},
+                                     .num = {1, has_types ? 1 : 2, 1}};
     return 0;
 }
 

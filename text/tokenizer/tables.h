@@ -28,6 +28,16 @@ struct decoder {
     size_t strip_char_bytes;
 };
 
+/* What stands around two texts, and between them: [before] first [between] second [after]. */
+struct pair_template {
+    bool is_there;
+    int32_t
+        num_first; /* of between's, those of the first text's type; the others and all behind have the second's; -1: all
+                          have one type */
+    int32_t ids[3][TEMPLATE_IDS_MAX];
+    int num[3];
+};
+
 struct tokenizer {
     struct vocab vocab;
     struct bpe bpe;
@@ -42,6 +52,7 @@ struct tokenizer {
     struct decoder decoder;
     int32_t before[TEMPLATE_IDS_MAX], after[TEMPLATE_IDS_MAX]; /* BOS and EOS, mostly */
     int num_before, num_after;
+    struct pair_template pair;
     int32_t bos_id, eos_id;
 };
 

@@ -446,6 +446,11 @@ const float *model_row(struct model *m, int32_t batch_slot)
     return m->rows[batch_slot];
 }
 
+float model_score(struct model *m, int32_t batch_slot)
+{
+    return model_row(m, batch_slot)[0];
+}
+
 static inline int fake_history_set(struct device *d, int32_t batch_slot, const int32_t *token_ids,
                                    int32_t num_prompt, int32_t num_tokens)
 {

@@ -104,6 +104,24 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t num_byt
     return status;
 }
 
+bool tokenizer_has_pairs(const struct tokenizer *t)
+{
+    (void)t;
+    return true;
+}
+
+/* BOS, first, EOS, second. */
+int tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_pair *pair, int32_t max_tokens,
+                          struct token_list *list, int32_t *second_begin)
+{
+    int status = tokenizer_encode(t, pair->texts[0], pair->num_bytes[0], NULL, 0, TOKENIZER_ADD_SPECIAL,
+                                  max_tokens, list);
+    if (status == 0) status = fake_push(list, FAKE_EOS, max_tokens);
+    *second_begin = list->num_ids;
+    if (status) return status;
+    return tokenizer_encode(t, pair->texts[1], pair->num_bytes[1], NULL, 0, 0, max_tokens, list);
+}
+
 void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool skip_special)
 {
     *d = (struct detokenizer){.tokenizer = t, .skip_special = skip_special, .at_start = true};

@@ -1,0 +1,87 @@
+#include "model/score_head.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+
+struct score_head {
+    int32_t hidden_size;
+    float *dense; /* [H][H], transposed: a column's products go to sums that do not wait for each other */
+    float *dense_bias, *out, *sums; /* [H] */
+    float out_bias;
+};
+
+static const enum weight_role roles[] = {WEIGHT_HEAD_DENSE, WEIGHT_HEAD_DENSE_BIAS, WEIGHT_HEAD_OUT,
+                                         WEIGHT_HEAD_OUT_BIAS};
+
+static void read_row(const struct model_files *files, enum weight_role role, int64_t row, float *out)
+{
+    const struct weight_view view = model_files_weight(files, role, 0);
+    const size_t row_bytes = dtype_row_bytes(view.dtype, (uint64_t)view.cols);
+    dtype_row_to_f32(view.dtype, (const char *)view.data + (size_t)row * row_bytes, view.cols, out);
+}
+
+static void read_weights(const struct model_files *files, struct score_head *h)
+{
+    const size_t size = (size_t)h->hidden_size;
+    for (size_t i = 0; i < size; i++) {
+        read_row(files, WEIGHT_HEAD_DENSE, (int64_t)i, h->sums);
+        for (size_t j = 0; j < size; j++) h->dense[j * size + i] = h->sums[j];
+    }
+    read_row(files, WEIGHT_HEAD_DENSE_BIAS, 0, h->dense_bias);
+    read_row(files, WEIGHT_HEAD_OUT, 0, h->out);
+    read_row(files, WEIGHT_HEAD_OUT_BIAS, 0, &h->out_bias);
+}
+
+static int check_weights(const struct model_files *files, struct error *err)
+{
+    for (size_t i = 0; i < array_length(roles); i++) {
+        const struct weight_view view = model_files_weight(files, roles[i], 0);
+        if (!view.data) return error_set(err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
+        if (view.scheme != WEIGHT_PLAIN)
+            return error_set(err, STATUS_UNSUPPORTED, "a quantised head that scores pairs is not supported");
+    }
+    return STATUS_OK;
+}
+
+int score_head_create(const struct model_files *files, struct score_head **out, struct error *err)
+{
+    const int32_t hidden_size = model_files_config(files)->hidden_size;
+    const size_t size = (size_t)hidden_size;
+    int status = check_weights(files, err);
+    if (status) return status;
+    struct score_head *h = calloc(1, sizeof *h);
+    if (h) h->dense = calloc(size * (size + 3), sizeof *h->dense);
+    if (!h || !h->dense) {
+        free(h);
+        return error_set(err, STATUS_NO_MEMORY, "no memory for the head that scores pairs");
+    }
+    h->hidden_size = hidden_size;
+    h->dense_bias = h->dense + size * size;
+    h->out = h->dense_bias + size;
+    h->sums = h->out + size;
+    read_weights(files, h);
+    *out = h;
+    return STATUS_OK;
+}
+
+void score_head_destroy(struct score_head *h)
+{
+    if (!h) return;
+    free(h->dense);
+    free(h);
+}
+
+float score_head_apply(struct score_head *h, const float *x)
+{
+    const size_t size = (size_t)h->hidden_size;
+    float score = h->out_bias;
+    for (size_t i = 0; i < size; i++) h->sums[i] = h->dense_bias[i];
+    for (size_t j = 0; j < size; j++) {
+        const float *column = h->dense + j * size;
+        for (size_t i = 0; i < size; i++) h->sums[i] += column[i] * x[j];
+    }
+    for (size_t i = 0; i < size; i++) score += h->out[i] * tanhf(h->sums[i]);
+    return score;
+}

@@ -1,0 +1,18 @@
+/* score_head.h - the head of an encoder that scores pairs of texts: out . tanh(dense x + bias) + bias of the first token's
+ * hidden state x. One row at a time, on the host, in f32 and in one order of sums, so that a score's bits depend on its
+ * row alone. Thread: the engine's. */
+#ifndef MODEL_SCORE_HEAD_H
+#define MODEL_SCORE_HEAD_H
+
+#include "model/model_files.h"
+
+struct score_head;
+
+/* Takes its weights, which files have been checked for, as f32. STATUS_UNSUPPORTED: they are quantised. */
+int score_head_create(const struct model_files *files, struct score_head **out, struct error *err) must_check;
+void score_head_destroy(struct score_head *h);
+
+/* x: [H]. Allocates nothing. */
+float score_head_apply(struct score_head *h, const float *x);
+
+#endif
