@@ -306,6 +306,20 @@ static int read_layers(struct keys *k, struct model_config *c)
     return k->status;
 }
 
+/* A file of an encoder that ranks has the head of XLM-RoBERTa's class, whose converter drops that of others. */
+static int take_score_head(struct keys *k, struct model_config *c)
+{
+    static const char class[] = "XLMRobertaForSequenceClassification";
+    bool ranks = false;
+    if (!c->family->is_encoder) return k->status;
+    (void)pooling_config_read_gguf(k->gguf, k->architecture, POOLING_MEAN, &ranks);
+    if (!ranks) return k->status;
+    if (!gguf_find_tensor(k->gguf, "cls.output.weight").data)
+        return fail(k, STATUS_UNSUPPORTED,
+                    "a reranker without the tensor cls.output.weight is not supported");
+    return family_find(NAMES_HF_CLASS, class, sizeof class - 1, k->path, &c->family, k->err);
+}
+
 /* Tables of an encoder have as many rows as they have. */
 static int read_encoder(struct keys *k, struct model_config *c)
 {
@@ -523,6 +537,7 @@ int gguf_config_read(const struct gguf *g, const char *path, struct model_config
     struct keys k = {.gguf = g, .path = path, .err = err};
     model_config_init(config);
     int status = find_architecture(&k, &config->family);
+    if (!status) status = take_score_head(&k, config);
     if (!status) status = check_unsupported(&k, config->family);
     if (!status) status = read_shape(&k, config);
     if (!status) status = read_encoder(&k, config);

@@ -85,6 +85,12 @@ def test_forms_of_pairs_by_name(bert, roberta, start_server, tmp_path):
             assert scores(other, QUERY, DOCUMENTS) == scores(server, QUERY, DOCUMENTS)
 
 
+def test_a_gguf_file_is_the_same_model(roberta, start_server, tmp_path):
+    encoder.write_gguf(tmp_path / "m.gguf", 4, roberta=True, head=True)
+    with start_server("--cpu-isa", "portable", model=tmp_path / "m.gguf") as server:
+        assert scores(server, QUERY, DOCUMENTS) == scores(roberta, QUERY, DOCUMENTS)
+
+
 def test_rerank(bert, roberta):
     for server in (bert, roberta):
         whole = post(server, "/v1/rerank", {"query": QUERY, "documents": DOCUMENTS})["results"]

@@ -170,11 +170,11 @@ GGUF_NAMES = (
     ("embeddings.token_type_embeddings", "token_types"), ("embeddings.LayerNorm", "token_embd_norm"), ("encoder.layer.", "blk."),
     ("attention.self.query", "attn_q"), ("attention.self.key", "attn_k"), ("attention.self.value", "attn_v"),
     ("attention.output.dense", "attn_output"), ("attention.output.LayerNorm", "attn_output_norm"),
-    ("intermediate.dense", "ffn_up"), ("output.dense", "ffn_down"), ("output.LayerNorm", "layer_output_norm"))
+    ("intermediate.dense", "ffn_up"), ("output.dense", "ffn_down"), ("output.LayerNorm", "layer_output_norm"), ("classifier.dense", "cls"), ("classifier.out_proj", "cls.output"))
 
 
-def write_gguf(path, pooling_type, roberta=False):
-    """As llama.cpp's converter leaves it, all in f32."""
+def write_gguf(path, pooling_type, roberta=False, head=False):
+    """As llama.cpp's converter leaves it, all in f32; head: of one that ranks."""
     def text(value):
         return struct.pack("<Q", len(value.encode())) + value.encode()
 
@@ -205,7 +205,8 @@ def write_gguf(path, pooling_type, roberta=False):
         keys["tokenizer.ggml.remove_extra_whitespaces"] = struct.pack("<I?", 7, True)
         keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, 1e-5)
     infos, data = b"", b""
-    for name, shape in tensors(ROBERTA if roberta else CONFIG):
+    all_tensors = list(tensors(ROBERTA if roberta else CONFIG)) + (list(head_tensors(roberta)) if head else [])
+    for name, shape in all_tensors:
         values = make_values(name, shape)
         if roberta and "position" in name:  # only those that are used
             values, shape = values[2:], (POSITIONS, HIDDEN)
@@ -215,5 +216,5 @@ def write_gguf(path, pooling_type, roberta=False):
         infos += text(short) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape[::-1], 0, len(data))
         data += values.tobytes()
         data += bytes(-len(data) % 32)
-    head = struct.pack("<IIQQ", 0x46554747, 3, len(list(tensors())), len(keys)) + b"".join(text(k) + v for k, v in keys.items()) + infos
+    head = struct.pack("<IIQQ", 0x46554747, 3, len(all_tensors), len(keys)) + b"".join(text(k) + v for k, v in keys.items()) + infos
     path.write_bytes(head + bytes(-len(head) % 32) + data)

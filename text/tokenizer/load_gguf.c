@@ -458,6 +458,11 @@ static int read_unigram(struct tokenizer *t, const struct gguf *g, struct error 
     if (!status) status = read_unigram_scores(t, g, err);
     if (!status) status = read_ends(t, g, true, err);
     if (status) return status;
+    if (t->num_before == 1 && t->num_after == 1) /* as XLM-RoBERTa has them */
+        t->pair = (struct pair_template){.is_there = true,
+                                         .num_first = -1,
+                                         .ids = {{t->bos_id}, {t->eos_id, t->eos_id}, {t->eos_id}},
+                                         .num = {1, 2, 1}};
     t->unigram.unknown_id = t->bpe.unknown_id;
     if (t->unigram.unknown_id < 0 || t->unigram.num_scores == 0)
         return error_set(err, STATUS_INVALID, "The GGUF file does not say which token is the unknown one.");
