@@ -241,8 +241,6 @@ struct device {
                              tile takes the time of a whole one */
     bool kv_any_dtype;
     bool takes_masks;   /* of sequences in a step, and chunks of layers */
-    bool keeps_packed;  /* set before the first weight: those that a file has in blocks stay so where the device can, as there is
-                             no room for more */
     bool is_gpu;        /* has memory of its own, which is the K/V cache's, and a first step that is slow */
     uint64_t gpu_bytes; /* of that memory, whoever uses it */
 };
