@@ -25,7 +25,8 @@ enum {
     CPU_WARM_UP_TOKENS = 16,
     CPU_TARGET_ITL_MS = 50,
     GPU_TARGET_ITL_MS = 25,
-    STATES_BESIDE = 8,  /* kept for prompts that begin alike, beside one of each running sequence */
+    ACTIVATIONS_PART = 64, /* of a GPU's memory, beside weights: a guess */
+    STATES_BESIDE = 8,     /* kept for prompts that begin alike, beside one of each running sequence */
     QUEUED_MAX = 65536, /* --max-queued-requests 0: what nobody reaches, as slots cost address space only */
 };
 
@@ -101,6 +102,23 @@ static int choose_limits(struct load *load, struct error *err)
     return STATUS_OK;
 }
 
+bool load_has_room(uint64_t gpu_bytes, uint64_t free_now, double utilization, uint64_t kv_bytes,
+                   uint64_t weight_bytes)
+{
+    uint64_t room = kv_bytes ? free_now : load_kv_bytes_left(gpu_bytes, free_now, utilization);
+    return weight_bytes + kv_bytes + gpu_bytes / ACTIVATIONS_PART <= room;
+}
+
+static bool has_room_for_bf16(const struct load *load)
+{
+    struct device *device = load->device;
+    uint64_t num_parameters = model_config_num_parameters(model_files_config(load->files));
+    return !device->is_gpu ||
+           load_has_room(device->gpu_bytes, device->ops->free_bytes(device),
+                         load->config->gpu_memory_utilization, (uint64_t)load->config->kv_cache_memory_bytes,
+                         num_parameters * (uint64_t)dtype_infos[DTYPE_BF16].block_bytes);
+}
+
 static int load_device(struct load *load, struct error *err)
 {
     const struct config *config = load->config;
@@ -113,8 +131,10 @@ static int load_device(struct load *load, struct error *err)
     if (status) return status;
     if (link_is_inherited(load->link)) {
         load->facts = *link_facts(load->link);
+        load->device->keeps_packed = load->facts.keeps_packed;
         return STATUS_OK;
     }
+    load->facts.keeps_packed = load->device->keeps_packed = !has_room_for_bf16(load);
     take_model_facts(&load->facts, config, load->files);
     snprintf(load->facts.device, sizeof load->facts.device, "%s (%s)", load->device->name,
              load->device->description);

@@ -240,7 +240,10 @@ struct device {
         prefill_tile; /* since prepare: queries of a prompt that attention works on together; a chunk that ends inside a
                              tile takes the time of a whole one */
     bool kv_any_dtype;
-    bool takes_masks;   /* of sequences in a step, and chunks of layers */
+    bool takes_masks; /* of sequences in a step, and chunks of layers */
+    /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
+     * more. */
+    bool keeps_packed;
     bool is_gpu;        /* has memory of its own, which is the K/V cache's, and a first step that is slow */
     uint64_t gpu_bytes; /* of that memory, whoever uses it */
 };

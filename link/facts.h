@@ -33,6 +33,7 @@ struct link_facts {
     int32_t block_size, num_blocks;
     uint64_t max_queued_tokens; /* 0: no limit */
     bool measures_energy;
+    bool keeps_packed; /* there is no room for all weights as bf16 (kernels/device.h) */
     char device[LINK_TEXT_BYTES];
 };
 

@@ -34,11 +34,11 @@ bool launch_after_all(struct cuda_device *d, void (*kernel)(Parameters...), dim3
     return cuda_check(d, cudaPeekAtLastError(), "launch");
 }
 
-/* Launches so that the kernel may begin before the one ahead of it in the stream has ended: it must call dependency_wait
- * (hopper.cuh) before it touches what that one wrote. */
+/* As launch_dependent where early is true; where it is not, the kernel begins when all before it has ended, though it calls
+ * dependency_wait. */
 template <typename... Parameters, typename... Arguments>
-bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                      size_t shared_bytes, Arguments... arguments)
+bool launch_early(struct cuda_device *d, bool early, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  size_t shared_bytes, Arguments... arguments)
 {
     if (!cuda_allow_shared(d, (const void *)kernel, shared_bytes)) return false;
     cudaLaunchAttribute attribute = {};
@@ -50,8 +50,17 @@ bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3
     config.dynamicSmemBytes = shared_bytes;
     config.stream = d->stream;
     config.attrs = &attribute;
-    config.numAttrs = d->is_hopper ? 1 : 0;
+    config.numAttrs = d->is_hopper && early ? 1 : 0;
     return cuda_check(d, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
+}
+
+/* Launches so that the kernel may begin before the one ahead of it in the stream has ended: it must call dependency_wait
+ * (hopper.cuh) before it touches what that one wrote. */
+template <typename... Parameters, typename... Arguments>
+bool launch_dependent(struct cuda_device *d, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                      size_t shared_bytes, Arguments... arguments)
+{
+    return launch_early(d, true, kernel, grid, block, shared_bytes, arguments...);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* linear.cu - which kernel computes a matrix product x W^T: an own one, for few rows (linear_small.cu) or
  * many (linear_large.cu), or cuBLASLt with algorithms that do not split K. Packed weights have a kernel for few rows
- * (linear_packed.cu) and become bf16 for many, all in one memory, before the product. All walk K in order, so the bits
+ * (linear_packed.cu) and become bf16 for many, all in one memory, before the product; those in a GGUF file's blocks for
+ * any number of rows. All walk K in order, so the bits
  * of an output element do not depend on which of them it was, nor on the number of rows (kernels/README.md,
  * "The same bits").
  *
@@ -16,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/linear_large.cuh"
@@ -278,14 +280,28 @@ bool run_choice(struct cuda_device *d, const struct linear_choice &c, int32_t ro
     return true;
 }
 
+/* Whether so many rows are multiplied by the weight as bf16. */
+bool is_unpacked_for(const struct linear *w, int32_t rows)
+{
+    return w->unpacked && (w->format == LINEAR_BLOCKS || rows > LINEAR_PACKED_ROWS);
+}
+
+const struct linear *unpack(struct cuda_device *d, const struct linear *w)
+{
+    if (w->format == LINEAR_BLOCKS)
+        blocks_unpack(d, w, w->unpacked->weight);
+    else
+        packed_unpack(d, w, w->unpacked->weight);
+    return w->unpacked;
+}
+
 } // namespace
 
 void cuda_linear_rows(struct cuda_device *d, int32_t rows, void *out, const void *x, const struct linear *w)
 {
     if (w->unpacked) {
-        if (rows <= LINEAR_PACKED_ROWS && run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) return;
-        packed_unpack(d, w, w->unpacked->weight);
-        w = w->unpacked;
+        if (!is_unpacked_for(w, rows) && run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w)) return;
+        w = unpack(d, w);
     }
     if (!run_choice(d, cuda_linear_choice(w, rows), rows, out, x, w) && !run_choice(d, {}, rows, out, x, w))
         cuda_check(d, cudaErrorNotSupported, "a product of e4m3");
@@ -323,7 +339,7 @@ int32_t blas_rows(int32_t rows)
 
 int32_t cuda_linear_padded(const struct linear *w, int32_t rows, int32_t room)
 {
-    if (w->unpacked && rows > LINEAR_PACKED_ROWS) w = w->unpacked;
+    if (is_unpacked_for(w, rows)) w = w->unpacked;
     bool is_blas = w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS;
     return is_blas ? min(blas_rows(rows), max(rows, room)) : rows;
 }
@@ -338,9 +354,11 @@ void cuda_linear(struct device *device, const struct batch *b, enum row_set rows
 void cuda_linear_plan_create(struct cuda_device *d, struct linear *w)
 {
     if (!d->linears) d->linears = new struct linears();
-    w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
-                                                 (int)w->kind, (int)w->gate, w->wide_output)];
-    w->plan->linears.push_back(w);
+    if (w->format != LINEAR_BLOCKS) { /* no kernel multiplies by those */
+        w->plan = &d->linears->plans[std::make_tuple(w->n, w->k, (int)w->format, (int)w->packed_scales,
+                                                     (int)w->kind, (int)w->gate, w->wide_output)];
+        w->plan->linears.push_back(w);
+    }
     if (!w->packed) return;
     w->unpacked = new struct linear(*w);
     w->unpacked->format = LINEAR_BF16;
@@ -487,10 +505,12 @@ int32_t rows_max(const struct cuda_device *d, const struct linear *w)
     return w->wide_output ? d->limits.num_logits : d->limits.num_tokens;
 }
 
-/* What is unpacked before each product has none of fewer rows. */
-int32_t rows_min(const struct linear *w)
+/* What is unpacked before a product has none of fewer rows, unless it was in blocks. */
+int32_t rows_min(const struct linear_plan *plan)
 {
-    return w->is_rewritten ? LINEAR_PACKED_ROWS + 1 : 1;
+    for (const struct linear *w : plan->linears)
+        if (!w->is_rewritten || w->blocks[0].num_rows > 0) return 1;
+    return LINEAR_PACKED_ROWS + 1;
 }
 
 void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing *t)
@@ -498,7 +518,7 @@ void choose(struct cuda_device *d, struct linear_plan *plan, const struct timing
     bool is_packed = plan->linears[0]->packed != NULL;
     int32_t most = min(rows_max(d, plan->linears[0]),
                        is_packed ? (int32_t)LINEAR_PACKED_ROWS : bucket_rows[NUM_BUCKETS - 1]);
-    for (int i = bucket_of(rows_min(plan->linears[0])); i < NUM_BUCKETS; i++)
+    for (int i = bucket_of(rows_min(plan)); i < NUM_BUCKETS; i++)
         if (i == 0 || most > bucket_rows[i - 1])
             plan->choices[i] = fastest(d, plan, min(bucket_rows[i], most),
                                        i > 0 ? plan->choices[i - 1] : linear_choice{}, t);
@@ -509,7 +529,7 @@ void make_plans(struct cuda_device *d, const struct linear_plan *plan, const str
 {
     const struct linear *w = plan->linears[0];
     int32_t most = rows_max(d, w);
-    for (int32_t rows = rows_min(w); rows <= most; rows = blas_rows(rows) + 1)
+    for (int32_t rows = rows_min(plan); rows <= most; rows = blas_rows(rows) + 1)
         if (w->format == LINEAR_BF16 && cuda_linear_choice(w, rows).kernel == LINEAR_BLAS)
             run_blas(d, min(blas_rows(rows), most), w->kind == LINEAR_GATE_UP ? d->gate_up : t->out, t->x, w);
 }

@@ -6,10 +6,11 @@
 
 /* What the device keeps of a weight. */
 enum linear_format {
-    LINEAR_BF16, /* weight */
-    LINEAR_INT4, /* packed: integers of four bits, less a zero point (packed.cuh) */
-    LINEAR_E2M1, /* packed: floats of four bits */
-    LINEAR_FP8,  /* fp8: rows of x are quantised, too */
+    LINEAR_BF16,   /* weight */
+    LINEAR_INT4,   /* packed: integers of four bits, less a zero point (packed.cuh) */
+    LINEAR_E2M1,   /* packed: floats of four bits */
+    LINEAR_FP8,    /* fp8: rows of x are quantised, too */
+    LINEAR_BLOCKS, /* packed: as a GGUF file has it (blocks.cuh) */
 };
 
 /* e4m3 as a file has it, and scales in the order that linear_fp8.cuh wants. */
@@ -20,13 +21,21 @@ struct fp8_weight {
     bool in_blocks;
 };
 
+/* Rows that one tensor of a GGUF file has brought. */
+struct block_part {
+    enum dtype dtype;
+    int32_t num_rows;
+    size_t row_bytes, offset; /* offset: in linear.packed */
+};
+
 struct linear {
     enum linear_format format;
     __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
     struct fp8_weight fp8;
     float *bias; /* [N] or NULL */
     unsigned char *packed;
-    int32_t packed_scales;   /* of a row and 128 columns */
+    int32_t packed_scales;                      /* of a row and 128 columns */
+    struct block_part blocks[LINEAR_PARTS_MAX]; /* LINEAR_BLOCKS; num_rows 0: no such part */
     struct linear *unpacked; /* of a packed one: the same as bf16, in memory that all of them share */
     bool is_rewritten;       /* such a one: weight is written by the kernel before */
     int32_t n, k;

@@ -237,8 +237,9 @@ bool launch(struct cuda_device *d, small_args a, const void *x, const struct lin
     const CUtensorMap *w_map = tensor_map_of_matrix(d, w->weight, w->n, w->k, ROWS),
                       *x_map = tensor_map_of_matrix(d, x, a.m, w->k, a.x_rows);
     if (!w_map || !x_map) return false;
-    return launch_dependent(d, small_kernel<ROWS, COLS, EPILOGUE>, dim3((unsigned)grid), dim3(S::THREADS),
-                            shared_bytes, a, *w_map, *x_map);
+    return launch_early(d, !w->is_rewritten /* W is read ahead of the dependency */,
+                        small_kernel<ROWS, COLS, EPILOGUE>, dim3((unsigned)grid), dim3(S::THREADS),
+                        shared_bytes, a, *w_map, *x_map);
 }
 
 /* With 32 rows of x narrow tiles would have as much multiplied in vain on one side as on the other; with more than 128 they

@@ -4,12 +4,15 @@
  *
  * A part's rows keep their order, except for gate and up: 8 rows of gate alternate with 8 rows of up, so that one tile of
  * the matrix product holds both halves of each output and SiLU-mul needs no second pass. */
+#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/gguf_values.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_fp8.cuh"
 #include "kernels/cuda/packed.cuh"
@@ -85,93 +88,6 @@ void copy_in_parallel(unsigned char *to, const unsigned char *from, size_t n)
     for (auto &t : threads) t.join();
 }
 
-__device__ float f16(const unsigned char *p)
-{
-    uint16_t bits = (uint16_t)(p[0] | p[1] << 8);
-    return __half2float(__ushort_as_half(bits));
-}
-
-__device__ void k_scale_min(const unsigned char *q, int j, int *scale, int *min)
-{
-    if (j < 4) {
-        *scale = q[j] & 63;
-        *min = q[j + 4] & 63;
-    } else {
-        *scale = (q[j + 4] & 15) | ((q[j - 4] >> 6) << 4);
-        *min = (q[j + 4] >> 4) | ((q[j] >> 6) << 4);
-    }
-}
-
-/* files/dtype.c has the same. */
-__device__ float iq4_value(int code)
-{
-    const signed char values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-    return values[code];
-}
-
-/* Value i of a packed block, in f32: the layouts of files/dtype.h. */
-__device__ float unpack(int dtype, const unsigned char *p, int i)
-{
-    int low = i % 16, high = i % 32 / 16;
-    switch (dtype) {
-    case DTYPE_Q4_0:
-        return (((p[2 + low] >> (4 * high)) & 15) - 8) * f16(p);
-    case DTYPE_Q4_1:
-        return ((p[4 + low] >> (4 * high)) & 15) * f16(p) + f16(p + 2);
-    case DTYPE_Q5_0: {
-        int bit = (p[2 + i / 8] >> (i % 8)) & 1;
-        return ((((p[6 + low] >> (4 * high)) & 15) | bit << 4) - 16) * f16(p);
-    }
-    case DTYPE_Q5_1: {
-        int bit = (p[4 + i / 8] >> (i % 8)) & 1;
-        return (((p[8 + low] >> (4 * high)) & 15) | bit << 4) * f16(p) + f16(p + 2);
-    }
-    case DTYPE_Q8_0:
-        return (float)(signed char)p[2 + i] * f16(p);
-    case DTYPE_MXFP4:
-        return e2m1_to_f32((p[1 + low] >> (4 * high)) & 15) * e8m0_to_f32(p[0]);
-    case DTYPE_Q4_K: {
-        int scale, min, pair = i / 64;
-        k_scale_min(p + 4, i / 32, &scale, &min);
-        int q = (p[16 + pair * 32 + i % 32] >> (4 * (i / 32 % 2))) & 15;
-        return f16(p) * scale * q - f16(p + 2) * min;
-    }
-    case DTYPE_Q5_K: {
-        int scale, min, pair = i / 64;
-        k_scale_min(p + 4, i / 32, &scale, &min);
-        int q = (p[48 + pair * 32 + i % 32] >> (4 * (i / 32 % 2))) & 15;
-        int bit = (p[16 + i % 32] >> (i / 32)) & 1;
-        return f16(p) * scale * (q | bit << 4) - f16(p + 2) * min;
-    }
-    case DTYPE_Q6_K: {
-        int half = i / 128, j = i % 128, quarter = j / 32, l = j % 32;
-        int ql = (p[half * 64 + (quarter % 2) * 32 + l] >> (4 * (quarter / 2))) & 15;
-        int qh = (p[128 + half * 32 + l] >> (2 * quarter)) & 3;
-        int scale = (signed char)p[192 + half * 8 + j / 16];
-        return f16(p + 208) * scale * ((ql | qh << 4) - 32);
-    }
-    case DTYPE_Q2_K: {
-        int q = (p[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
-        return __fsub_rn(f16(p + 80) * (p[i / 16] & 15) * q, f16(p + 82) * (p[i / 16] >> 4));
-    }
-    case DTYPE_Q3_K: {
-        int s = i / 16, scale_low = s < 8 ? p[96 + s] & 15 : p[96 + s - 8] >> 4;
-        int scale = (scale_low | ((p[104 + s % 4] >> (s / 4 * 2)) & 3) << 4) - 32;
-        int q = (p[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
-        return f16(p + 108) * scale * (q - ((p[i % 32] >> (i / 32)) & 1 ? 0 : 4));
-    }
-    case DTYPE_IQ4_NL:
-        return iq4_value((p[2 + low] >> (4 * high)) & 15) * f16(p);
-    case DTYPE_IQ4_XS: {
-        int b = i / 32, scale = ((p[4 + b / 2] >> (b % 2 * 4)) & 15) | ((p[2 + b / 4] >> (b % 4 * 2)) & 3)
-                                                                           << 4;
-        return f16(p) * (scale - 32) * iq4_value((p[8 + b * 16 + low] >> (4 * high)) & 15);
-    }
-    default:
-        return 0;
-    }
-}
-
 /* Where row r of a part goes: to row (r / 8) * stride + offset + r % 8 when gate and up alternate (stride 16). */
 __device__ int64_t placed_row(int64_t row, int alternate, int part)
 {
@@ -186,18 +102,7 @@ __global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, in
     int64_t to = placed_row(row, alternate, part);
     const unsigned char *from = stage + (size_t)blockIdx.x * row_bytes;
     for (int32_t c = threadIdx.x; c < cols; c += blockDim.x) {
-        float v;
-        if (dtype == DTYPE_F32) {
-            uint32_t bits =
-                from[4 * c] | from[4 * c + 1] << 8 | from[4 * c + 2] << 16 | (uint32_t)from[4 * c + 3] << 24;
-            v = __uint_as_float(bits);
-        } else if (dtype == DTYPE_BF16) {
-            v = __uint_as_float((uint32_t)(from[2 * c] | from[2 * c + 1] << 8) << 16);
-        } else if (dtype == DTYPE_F16) {
-            v = f16(from + 2 * c);
-        } else {
-            v = unpack(dtype, from + (size_t)(c / block_values) * block_bytes, c % block_values);
-        }
+        float v = gguf_value(dtype, from + (size_t)(c / block_values) * block_bytes, c % block_values);
         out[to * cols + c] = __float2bfloat16_rn(v);
     }
 }
@@ -344,7 +249,7 @@ __global__ void transpose_kernel(__nv_bfloat16 *out, const unsigned char *stage,
         uint32_t low = p[0] | p[1] << 8;
         float v = dtype == DTYPE_F32    ? __uint_as_float(low | p[2] << 16 | (uint32_t)p[3] << 24)
                   : dtype == DTYPE_BF16 ? __uint_as_float(low << 16)
-                                        : f16(p);
+                                        : gguf_f16(p);
         out[placed_row(i, alternate, part) * cols + first_col + blockIdx.x] = __float2bfloat16_rn(v);
     }
 }
@@ -528,19 +433,47 @@ bool upload_packed(struct cuda_device *d, struct linear *l, const struct linear_
     return d->first_error == cudaSuccess;
 }
 
-/* e4m3 or packed where that is possible, bf16 otherwise. */
+/* Only where there is no room for more, or where that is asked for. */
+bool wants_blocks(const struct cuda_device *d, const struct linear_desc *desc)
+{
+    const char *text = getenv("FLASHD_CUDA_KEEP_PACKED");
+    bool asked = d->base.keeps_packed || (text && strcmp(text, "1") == 0);
+    return asked && blocks_fit(desc);
+}
+
+bool upload_blocks(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
+{
+    blocks_place(l, desc);
+    l->packed = (unsigned char *)cuda_alloc(&d->base, blocks_bytes(l), "weights");
+    bool ok = l->packed && open_stages(d);
+    for (int i = 0; i < desc->num_parts && ok; i++) {
+        const struct block_part *part = &l->blocks[i];
+        ok = upload_bytes(d, l->packed + part->offset, desc->parts[i].data,
+                          (size_t)part->num_rows * part->row_bytes);
+    }
+    return ok;
+}
+
+/* In blocks where that is wanted, or as bf16 or e4m3. */
+bool upload_unpacked(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
+{
+    if (l->format == LINEAR_BF16 && wants_blocks(d, desc)) l->format = LINEAR_BLOCKS;
+    return l->format == LINEAR_BLOCKS ? upload_blocks(d, l, desc) : upload_parts(d, l, desc);
+}
+
+/* e4m3 or packed where that is possible, in blocks or bf16 otherwise. */
 bool upload_linear(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
 {
     bool inexact = true;
     l->format = format_of(d, desc);
     if (l->format == LINEAR_BF16) l->format = packed_format(d, desc, &l->packed_scales);
-    if (l->format == LINEAR_BF16 || l->format == LINEAR_FP8) return upload_parts(d, l, desc);
+    if (l->format == LINEAR_BF16 || l->format == LINEAR_FP8) return upload_unpacked(d, l, desc);
     if (!upload_packed(d, l, desc, &inexact)) return false;
     if (!inexact) return true;
     cudaFree(l->packed);
     l->packed = NULL;
     l->format = LINEAR_BF16;
-    return upload_parts(d, l, desc);
+    return upload_unpacked(d, l, desc);
 }
 
 bool upload_biases(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
@@ -587,8 +520,9 @@ uint64_t cuda_linear_bytes(struct device *device, const struct linear *l)
 {
     (void)device;
     uint64_t num = (uint64_t)l->n * (uint64_t)l->k, bias_bytes = l->bias ? (uint64_t)l->n * 4 : 0;
-    uint64_t weight_bytes = l->format == LINEAR_BF16  ? num * 2
-                            : l->format == LINEAR_FP8 ? num + fp8_scales_bytes(l)
-                                                      : packed_bytes(l);
+    uint64_t weight_bytes = l->format == LINEAR_BF16     ? num * 2
+                            : l->format == LINEAR_FP8    ? num + fp8_scales_bytes(l)
+                            : l->format == LINEAR_BLOCKS ? blocks_bytes(l)
+                                                         : packed_bytes(l);
     return weight_bytes + bias_bytes;
 }

@@ -18,9 +18,18 @@ struct pair {
     const char *name;
     struct linear *quantised, *plain;
     bool is_gated, is_packed; /* there */
+    int cols;
+    int step; /* of the numbers of tokens */
 };
 
-enum { PAIRS_MAX = 2 * (sizeof layouts / sizeof *layouts + 1), N = 336, GATED_N = 160, FIRST_ROW = 8 };
+enum {
+    NUM_GGUF = DTYPE_MXFP4 - DTYPE_Q4_0 + 1, /* types of blocks */
+    PAIRS_MAX = 2 * (sizeof layouts / sizeof *layouts + 1 + NUM_GGUF),
+    N = 336,
+    GATED_N = 160,
+    FIRST_ROW = 8,
+    BLOCK_COLS = 1024 /* whole blocks of each type */
+};
 
 struct rig {
     struct device *device;
@@ -84,6 +93,8 @@ static void add_pair(struct rig *r, struct pair p, const struct weight_view *qua
         *(source ? &p.plain : &p.quantised) = make_linear(r->device, &desc);
     }
     check_is_packed(r->device, &p);
+    p.cols = (int)quantised->cols;
+    p.step = r->device->act_bytes == 2 ? 1 : 5; /* a CPU's products have tests of their own */
     r->pairs[r->num_pairs++] = p;
 }
 
@@ -125,6 +136,62 @@ static void add_q4_0(struct rig *r, bool is_gated)
              weights);
 }
 
+/* Random codes, and scales that are numbers: one or two of f16, of which the second is a minimum's. */
+static void fill_block(enum dtype dtype, uint8_t *block)
+{
+    const int num_scales = dtype == DTYPE_MXFP4 ? 0
+                           : dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q4_K ||
+                                   dtype == DTYPE_Q5_K || dtype == DTYPE_Q2_K
+                               ? 2
+                               : 1;
+    const int at = dtype == DTYPE_Q6_K ? 208 : dtype == DTYPE_Q2_K ? 80 : dtype == DTYPE_Q3_K ? 108 : 0;
+    for (int i = 0; i < dtype_infos[dtype].block_bytes; i++) block[i] = (uint8_t)draw_below(256);
+    for (int i = 0; i < num_scales; i++) {
+        const uint16_t half = dtype_f32_to_f16(draw_between(-0.002f, 0.002f));
+        memcpy(block + at + 2 * i, &half, sizeof half);
+    }
+    if (dtype == DTYPE_MXFP4) block[0] = (uint8_t)(118 + draw_below(8));
+}
+
+static void fill_blocks(enum dtype dtype, uint8_t *blocks, int count)
+{
+    const struct dtype_info *info = &dtype_infos[dtype];
+    for (int i = 0; i < count / info->block_values; i++)
+        fill_block(dtype, blocks + (size_t)i * (size_t)info->block_bytes);
+}
+
+/* The kept one, and the bf16 one that it must equal. As many parts as q, k and v, or gate and up, each of another type of GGUF's,
+ * which no other form of packed weights takes. */
+static void add_blocks(struct rig *r, int first_type, bool is_gated)
+{
+    static uint8_t blocks[CODES_MAX];
+    struct linear_desc kept = {.kind = is_gated ? LINEAR_GATE_UP : LINEAR_PLAIN,
+                               .num_parts = is_gated ? 2 : 3};
+    struct linear_desc plain = kept;
+    const int rows = is_gated ? GATED_N : N / 3, count = rows * BLOCK_COLS;
+    uint64_t at = 0;
+    for (int i = 0; i < kept.num_parts; i++) {
+        const enum dtype dtype = (enum dtype)((int)DTYPE_Q4_0 + (first_type + i) % NUM_GGUF);
+        float *to = weights + (size_t)i * (size_t)count;
+        fill_blocks(dtype, blocks + at, count);
+        dtype_row_to_f32(dtype, blocks + at, count, to);
+        for (int j = 0; j < count; j++) to[j] = rounded_to(2, to[j]);
+        kept.parts[i] = weight_view_plain(blocks + at, dtype, rows, BLOCK_COLS);
+        plain.parts[i] = weight_view_plain(to, DTYPE_F32, rows, BLOCK_COLS);
+        at += (uint64_t)rows * dtype_row_bytes(dtype, BLOCK_COLS);
+    }
+    struct pair p = {.name = dtype_infos[(int)DTYPE_Q4_0 + first_type].text,
+                     .is_gated = is_gated,
+                     .cols = BLOCK_COLS,
+                     .step = 3};
+    r->device->keeps_packed = true;
+    p.quantised = make_linear(r->device, &kept);
+    r->device->keeps_packed = false;
+    p.plain = make_linear(r->device, &plain);
+    assert_in_range(r->device->ops->linear_bytes(r->device, p.quantised), at, at + 1024);
+    r->pairs[r->num_pairs++] = p;
+}
+
 static float *run(const struct rig *r, const struct pair *p, const struct linear *linear, int32_t first,
                   int32_t num_tokens)
 {
@@ -132,7 +199,7 @@ static float *run(const struct rig *r, const struct pair *p, const struct linear
     struct device *d = r->device;
     const size_t count = (size_t)num_tokens * (size_t)(p->is_gated ? GATED_N : N);
     float *out = malloc(count * sizeof *out);
-    device_write(d, r->device_x, r->x + first * CASE_COLS_MAX, (size_t)num_tokens * CASE_COLS_MAX, false);
+    device_write(d, r->device_x, r->x + first * p->cols, (size_t)num_tokens * (size_t)p->cols, false);
     device_poison(d, r->device_y, count, false);
     test_step_clear(r->step);
     test_step_add(r->step, blocks, 0, num_tokens, false);
@@ -147,10 +214,9 @@ static float *run(const struct rig *r, const struct pair *p, const struct linear
 static void check_pair(const struct rig *r, const struct pair *p)
 {
     static const int32_t sizes[] = {1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 200, 256, TOKENS_MAX};
-    const int step = r->device->act_bytes == 2 ? 1 : 5; /* a CPU's products have tests of their own */
     const int32_t n = p->is_gated ? GATED_N : N;
     float *all = run(r, p, p->plain, 0, TOKENS_MAX);
-    for (size_t i = 0; i < array_length(sizes); i += (size_t)step) {
+    for (size_t i = 0; i < array_length(sizes); i += (size_t)p->step) {
         const int32_t first = random_below(&numbers, TOKENS_MAX - sizes[i] + 1);
         float *some = run(r, p, p->quantised, first, sizes[i]);
         const int64_t different = num_bits_different(some, all + first * n, (size_t)(sizes[i] * n));
@@ -184,6 +250,8 @@ static void products(const char *isa)
             add_layout(&r, &layouts[i], is_gated);
     for (int is_gated = 0; is_gated < 2 && d->act_bytes == 2; is_gated++) /* a CPU's: test_linear.c */
         add_q4_0(&r, is_gated);
+    for (int i = 0; i < NUM_GGUF && d->act_bytes == 2; i += 3) add_blocks(&r, i, false);
+    for (int i = 0; i < NUM_GGUF && d->act_bytes == 2; i += 2) add_blocks(&r, i, true);
     r.x = random_values(&numbers, (size_t)TOKENS_MAX * CASE_COLS_MAX, d->act_bytes, 1);
     r.device_x = device_floats(d, (size_t)TOKENS_MAX * CASE_COLS_MAX, false);
     r.device_y = device_floats(d, (size_t)TOKENS_MAX * N, false);

@@ -21,8 +21,21 @@ static void the_share_is_of_the_whole_memory(void **state)
     assert_int_equal(load_kv_bytes_left(0, 0, 0.5), 0);
 }
 
+/* 1.25 GiB of 80 are kept for activations. */
+static void weights_have_room_beside_activations(void **state)
+{
+    (void)state;
+    static const uint64_t gib = 1ull << 30;
+    assert_true(load_has_room(80 * gib, 79 * gib, 0.9, 0, 70 * gib - gib / 2));
+    assert_false(load_has_room(80 * gib, 79 * gib, 0.9, 0, 70 * gib));
+    assert_false(load_has_room(80 * gib, 79 * gib, 0.9, 0, 130 * gib));
+    assert_true(load_has_room(80 * gib, 79 * gib, 0.9, 4 * gib, 73 * gib)); /* whatever the share is */
+    assert_false(load_has_room(80 * gib, 79 * gib, 0.9, 8 * gib, 70 * gib));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_share_is_of_the_whole_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_share_is_of_the_whole_memory),
+                                       cmocka_unit_test(weights_have_room_beside_activations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,142 @@
+/* blocks.cu - weights in a GGUF file's blocks: where they lie, and how they become bf16. */
+#include "kernels/cuda/bf16.cuh"
+#include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/gguf_values.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace
+{
+
+enum { UNPACK_THREADS = 128, RUN = 8 /* values of a thread: they lie in one block */, PART_ALIGNMENT = 256 };
+
+struct block_parts {
+    struct block_part parts[LINEAR_PARTS_MAX];
+    const unsigned char *data;
+    int32_t num_columns;
+    bool alternate; /* of 16 rows 8 are of the first part, 8 of the second */
+};
+
+__host__ __device__ constexpr int block_values(int dtype)
+{
+    switch (dtype) {
+#define X(name, text, values, bytes, gguf)                                                                   \
+    case name:                                                                                               \
+        return values;
+        DTYPE_LIST(X)
+#undef X
+    }
+    return 0;
+}
+
+__host__ __device__ constexpr int block_bytes(int dtype)
+{
+    switch (dtype) {
+#define X(name, text, values, bytes, gguf)                                                                   \
+    case name:                                                                                               \
+        return bytes;
+        DTYPE_LIST(X)
+#undef X
+    }
+    return 0;
+}
+
+/* What a block's scale is, and where, is the same for a whole run: the compiler reads it once. */
+template <int DTYPE>
+__device__ __forceinline__ void unpack_row(__nv_bfloat16 *__restrict__ out,
+                                           const unsigned char *__restrict__ row, int32_t num_columns)
+{
+    constexpr int VALUES = block_values(DTYPE), BYTES = block_bytes(DTYPE);
+    static_assert(VALUES % RUN == 0, "a run lies in one block");
+    for (int32_t k = (int32_t)threadIdx.x * RUN; k < num_columns; k += UNPACK_THREADS * RUN) {
+        const unsigned char *block = row + (size_t)(k / VALUES) * BYTES;
+        float v[RUN];
+#pragma unroll
+        for (int i = 0; i < RUN; i++) v[i] = gguf_value(DTYPE, block, k % VALUES + i);
+        *(uint4 *)(out + k) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                                         pack_bf16(v[6], v[7]));
+    }
+}
+
+__device__ __forceinline__ void unpack_row_of(enum dtype dtype, __nv_bfloat16 *out, const unsigned char *row,
+                                              int32_t num_columns)
+{
+    switch (dtype) {
+#define UNPACK(DTYPE)                                                                                        \
+    case DTYPE:                                                                                              \
+        return unpack_row<DTYPE>(out, row, num_columns)
+        UNPACK(DTYPE_Q4_0);
+        UNPACK(DTYPE_Q4_1);
+        UNPACK(DTYPE_Q5_0);
+        UNPACK(DTYPE_Q5_1);
+        UNPACK(DTYPE_Q8_0);
+        UNPACK(DTYPE_Q4_K);
+        UNPACK(DTYPE_Q5_K);
+        UNPACK(DTYPE_Q6_K);
+        UNPACK(DTYPE_Q2_K);
+        UNPACK(DTYPE_Q3_K);
+        UNPACK(DTYPE_IQ4_NL);
+        UNPACK(DTYPE_IQ4_XS);
+        UNPACK(DTYPE_MXFP4);
+#undef UNPACK
+    default: /* blocks_fit has no other */
+        return;
+    }
+}
+
+/* A CTA has a row of W. */
+__global__ void __launch_bounds__(UNPACK_THREADS)
+    unpack_kernel(__nv_bfloat16 *out, const __grid_constant__ struct block_parts w)
+{
+    int32_t row = (int32_t)blockIdx.x, part = 0;
+    out += (size_t)row * w.num_columns;
+    if (w.alternate) {
+        part = row / 8 % 2;
+        row = row / 16 * 8 + row % 8;
+    } else {
+        while (row >= w.parts[part].num_rows) row -= w.parts[part++].num_rows;
+    }
+    const struct block_part &p = w.parts[part];
+    unpack_row_of(p.dtype, out, w.data + p.offset + (size_t)row * p.row_bytes, w.num_columns);
+}
+
+} // namespace
+
+bool blocks_fit(const struct linear_desc *desc)
+{
+    if (desc->wide_output || desc->also_embedding) return false;
+    for (int i = 0; i < desc->num_parts; i++) {
+        const struct weight_view *v = &desc->parts[i];
+        bool in_blocks = dtype_infos[v->dtype].block_values >= 32 && !dtype_is_code(v->dtype);
+        if (v->scheme != WEIGHT_PLAIN || !in_blocks || weight_view_num_rows(v) != v->rows) return false;
+    }
+    return true;
+}
+
+void blocks_place(struct linear *w, const struct linear_desc *desc)
+{
+    size_t offset = 0;
+    for (int i = 0; i < desc->num_parts; i++) {
+        const struct weight_view *v = &desc->parts[i];
+        size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
+        w->blocks[i] = {v->dtype, (int32_t)v->rows, row_bytes, offset};
+        offset += align_up((size_t)v->rows * row_bytes, (size_t)PART_ALIGNMENT);
+    }
+}
+
+size_t blocks_bytes(const struct linear *w)
+{
+    size_t bytes = 0;
+    for (const struct block_part &p : w->blocks)
+        bytes += align_up((size_t)p.num_rows * p.row_bytes, (size_t)PART_ALIGNMENT);
+    return bytes;
+}
+
+void blocks_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 *out)
+{
+    struct block_parts parts = {};
+    for (int i = 0; i < LINEAR_PARTS_MAX; i++) parts.parts[i] = w->blocks[i];
+    parts.data = w->packed;
+    parts.num_columns = w->k;
+    parts.alternate = w->kind == LINEAR_GATE_UP;
+    unpack_kernel<<<checked_grid(dim3((unsigned)w->n)), UNPACK_THREADS, 0, d->stream>>>(out, parts);
+}

@@ -1,0 +1,18 @@
+/* blocks.cuh - weights that stay as a GGUF file has them, of any of its types, since as bf16 there would be no room for them. Before
+ * each product the whole matrix becomes bf16, in memory that all share (linear.cu): its bits are those of a weight that became
+ * bf16 when it was loaded. */
+#ifndef KERNELS_CUDA_BLOCKS_CUH
+#define KERNELS_CUDA_BLOCKS_CUH
+
+#include "kernels/cuda/linear.cuh"
+
+/* Whether these parts can stay so, and take less than bf16. */
+bool blocks_fit(const struct linear_desc *desc);
+/* Where the parts' rows lie, each part's one after another: w->blocks. */
+void blocks_place(struct linear *w, const struct linear_desc *desc);
+/* Of all parts that have a place. */
+size_t blocks_bytes(const struct linear *w);
+/* All of w as bf16, [N][K]. */
+void blocks_unpack(struct cuda_device *d, const struct linear *w, __nv_bfloat16 *out);
+
+#endif
