@@ -149,6 +149,15 @@ def embedding(rng, number):
     return "/v1/embeddings", body
 
 
+def crowding(number):
+    """A short prompt with a long answer: a few of them at once outgrow a small pool, whatever the machine's speed."""
+    rng = random.Random("crowding %d" % number)
+    body = {"prompt": canary(number) + ": " + words(rng, 10), "max_tokens": 112, "ignore_eos": True}
+    set_sampling(rng, body)
+    set_stream(rng, body)
+    return "/v1/completions", body
+
+
 def request(number):
     rng = random.Random("request %d" % number)
     if rng.random() < 0.1:

@@ -30,6 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LONGEST = 544  # tokens of the longest request of the mixture, rounded up to blocks
 POOL_BYTES = 5 * LONGEST * 23040 // 4  # the small pool: a little more than the longest sequence of SmolLM2
 HOST_BYTES = POOL_BYTES // 8  # of host memory: some that are preempted come back to their blocks, the others compute again
+CROWD = 24  # requests, sent before the others: each begins with 2 or 3 of the pool's 42 blocks and ends with 9 or 10
 
 
 class Server:
@@ -83,12 +84,17 @@ class Server:
 class Oracle:
     def __init__(self, options):
         self.options = options
-        self.requests = [mixture.request(options.seed * 1_000_000 + i) for i in range(options.requests)]
+        kinds = [mixture.crowding if i < CROWD else mixture.request for i in range(options.requests)]
+        self.requests = [kind(options.seed * 1_000_000 + i) for i, kind in enumerate(kinds)]
         self.canaries = {mixture.canary(options.seed * 1_000_000 + i): i for i in range(options.requests)}
         self.problems = []
 
     def report(self, number, text):
         self.problems.append("request %d: %s\n  %s" % (number, text, json.dumps(self.requests[number])[:600]))
+
+    def shuffled(self, rng):
+        """The order of a round: the crowd is taken first, from the end."""
+        return sorted(rng.sample(range(len(self.requests)), len(self.requests)), key=lambda number: number < CROWD)
 
     def send_all(self, server, threads, order, disturb=None):
         """The answers, each at its request's place, and how often the server was full."""
@@ -181,7 +187,6 @@ class Oracle:
 
     def run(self):
         count = len(self.requests)
-        numbers = range(count)
         begin = time.monotonic()
         server = Server(self.options, [])
         num_alone = min(self.options.alone or count, count)
@@ -198,7 +203,7 @@ class Oracle:
         server = Server(self.options, ["--max-model-len", str(LONGEST), "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(POOL_BYTES),
                                        "--kv-offload-bytes", str(HOST_BYTES)])
         begin = time.monotonic()
-        results, refusals = self.send_all(server, self.options.threads, rng.sample(numbers, count))
+        results, refusals = self.send_all(server, self.options.threads, self.shuffled(rng))
         together_s = time.monotonic() - begin
         metrics = self.check_ledger(server, results)
         num_compared = self.compare("together", alone, results)
@@ -212,7 +217,7 @@ class Oracle:
                 answers.abandon(server.port, *mixture.request(10**9 + number), rng.random() * 0.2)
                 num_gone[0] += 1
 
-        results, more = self.send_all(server, self.options.threads, rng.sample(numbers, count), disturb)
+        results, more = self.send_all(server, self.options.threads, self.shuffled(rng), disturb)
         num_compared += self.compare("among clients that go away", known, results)
         last = server.idle_metrics()
         if last["flashd_requests_admitted_total"] != last["flashd_requests_finished_total"]:
