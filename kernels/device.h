@@ -194,6 +194,7 @@ struct rope_args {
     const float *q_norm,
         *k_norm;         /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
     bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
+    bool norm_follows;   /* where the device norms_rotated: it is over each head behind the rotation */
     float norm_eps;
 };
 
@@ -240,7 +241,8 @@ struct device {
         prefill_tile; /* since prepare: queries of a prompt that attention works on together; a chunk that ends inside a
                              tile takes the time of a whole one */
     bool kv_any_dtype;
-    bool takes_masks; /* of sequences in a step, and chunks of layers */
+    bool takes_masks;   /* of sequences in a step, and chunks of layers */
+    bool norms_rotated; /* rope_args: norm_follows */
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */
     bool keeps_packed;

@@ -173,6 +173,16 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
+        .names = {"hunyuan-dense", "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense"},
+        .weight_changes = hunyuan_weights,
+        .qk_norm = true,
+        .qk_norm_follows = true,
+        .scales_theta = true, /* a GGUF file's theta is that already */
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .norm_eps = 1e-5,
+    },
+    {
         .names = {"seed_oss", "SeedOssForCausalLM", "seed_oss"},
         .weight_changes = seed_oss_weights,
         .no_o_bias = true,

@@ -53,7 +53,10 @@ struct family {
     bool qk_norm_may_be; /* use_qk_norm of a config.json says so, the weights of a GGUF file do */
     bool
         qk_norm_of_ones; /* it has no weight, follows the rotation, is of layers that rotate, and where nothing is said */
-    bool qk_norm_all_heads;  /* it is over all heads of Q, and of K */
+    bool qk_norm_all_heads; /* it is over all heads of Q, and of K */
+    bool qk_norm_follows;   /* it has a weight and follows the rotation */
+    bool
+        scales_theta; /* alpha among the rotation's fields stretches it by alpha^(d / (d - 2)), d values rotated */
     enum gate_function gate; /* of the MLP */
     bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
     bool scaled_embeddings;  /* by the root of the hidden size */

@@ -71,13 +71,10 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
 {
     static const char *const must_be_absent[] = {"num_local_experts", "num_experts", "clip_qkv",
                                                  "attn_logit_softcapping", "final_logit_softcapping"},
-                             *const must_be_false[] = {"mlp_bias",
-                                                       "bias",
-                                                       "qkv_bias",
-                                                       "use_bias",
-                                                       "use_bidirectional_attention",
-                                                       "is_decoder",
-                                                       "add_cross_attention"};
+                             *const must_be_false[] = {"mlp_bias",   "bias",
+                                                       "qkv_bias",   "use_bias",
+                                                       "use_cla",    "use_bidirectional_attention",
+                                                       "is_decoder", "add_cross_attention"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
     size_t begin = family->has_experts || family->is_plain_hybrid ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
@@ -643,6 +640,14 @@ static int read_rotary_dim(struct json_reader *r, struct json_reader *inner, con
                      r->path);
 }
 
+/* Of HunYuan's, whose "dynamic" rotation is the same for all lengths. */
+static void stretch_theta(struct json_reader *r, struct rope_config *rope)
+{
+    const double alpha = json_real(r, "alpha", 0, 0, 1e9), dim = rope->rotary_dim;
+    const char *type = json_text(r, "rope_type", json_text(r, "type", "default"));
+    if (alpha > 0 && dim > 2 && !strcmp(type, "dynamic")) rope->theta *= pow(alpha, dim / (dim - 2));
+}
+
 static int read_rope_of(struct json_reader *r, const struct model_config *c, const char *layer_type,
                         struct rope_config *rope)
 {
@@ -662,6 +667,7 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
     rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", theta, 0, 1e18), 0, 1e18);
     int status = read_rotary_dim(r, &inner, c, &rope->rotary_dim);
     if (!status) status = read_scaling(&inner, r, c, rope);
+    if (c->family->scales_theta) stretch_theta(&inner, rope);
     return status ? status : inner.status;
 }
 

@@ -112,6 +112,10 @@ static void create_qk_norms(struct builder *b, int32_t i, struct rope_args *rope
         rope->q_norm = rope->k_norm = model_config_layer(&b->m->config, i).qk_norm ? create_ones(b) : NULL;
         return;
     }
+    if (rope->norm_follows && !b->m->device->norms_rotated && !b->status)
+        b->status =
+            error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no norms of q and k behind the rotation",
+                      b->m->device->name);
     rope->q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
     rope->k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
 }
@@ -573,6 +577,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                      .rotary_dim = config.rope ? config.rope->rotary_dim : 0,
                                      .style = c->rope.style,
                                      .norm_all_heads = c->family->qk_norm_all_heads,
+                                     .norm_follows = c->family->qk_norm_follows,
                                      .norm_eps = c->rms_norm_eps};
 }
 

@@ -229,6 +229,15 @@ const struct weight_change granite_dense_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* Norms of q and k under names of their own. */
+const struct weight_change hunyuan_weights[] = {
+    {WEIGHT_Q_NORM,
+     {"attn_q_norm.weight", "self_attn.query_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    {WEIGHT_K_NORM,
+     {"attn_k_norm.weight", "self_attn.key_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_QK_NORM}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change gate_up_weights[] = {
     GATE_UP_IN_ONE,
     {.role = WEIGHT_ROLE_COUNT},

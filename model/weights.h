@@ -168,7 +168,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     bert_score_weights[], roberta_score_weights[], exaone4_weights[], olmoe_weights[], minimax_weights[],
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
-    gate_up_weights[], granite_dense_weights[], jais2_weights[];
+    gate_up_weights[], granite_dense_weights[], jais2_weights[], hunyuan_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -304,6 +304,7 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .prefill_tile = 1,
         .kv_any_dtype = true,
         .takes_masks = true,
+        .norms_rotated = true,
     };
     int num_threads = thread_pool_num_threads(c->pool);
     snprintf(c->base.description, sizeof c->base.description, "%s, %d thread%s", cpu_isa_text(level),

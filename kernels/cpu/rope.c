@@ -58,11 +58,13 @@ static void rotate_pairs(float *x, const struct rotation *r, int32_t rotary_dim)
 
 static void rope_head(float *x, const struct rotation *r, const float *norm, const struct rope_args *args)
 {
-    if (norm && !args->norm_all_heads) norm_row(x, x, norm, args->norm_eps, args->head_dim);
+    const bool has_norm = norm && !args->norm_all_heads;
+    if (has_norm && !args->norm_follows) norm_row(x, x, norm, args->norm_eps, args->head_dim);
     if (args->style == ROPE_HALVES)
         rotate_halves(x, r, args->rotary_dim);
     else
         rotate_pairs(x, r, args->rotary_dim);
+    if (has_norm && args->norm_follows) norm_row(x, x, norm, args->norm_eps, args->head_dim);
 }
 
 static void rope_token(const struct rope_task *t, int64_t token, struct rotation *r)

@@ -801,6 +801,20 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    "hunyuan, dense": (
+        {
+            "architectures": ["HunYuanDenseV1ForCausalLM"],
+            "model_type": "hunyuan_v1_dense",
+            "num_hidden_layers": 2,
+            "use_qk_norm": True,
+            "tie_word_embeddings": True,
+            "rope_theta": 10000.0,
+            "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+        },
+        ("hunyuan-dense", {"rope.freq_base": 10000.0 * 1000.0 ** (64 / 62), "rope.scaling.type": "none", "rope.scaling.factor": 1.0}),
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -834,6 +848,8 @@ GGUF_NAMES = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "self_attn.query_layernorm": "attn_q_norm",
+    "self_attn.key_layernorm": "attn_k_norm",
     "input_layernorm": "attn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",

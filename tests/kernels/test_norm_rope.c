@@ -353,18 +353,19 @@ struct rope_case {
     int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
     enum rope_style style;
     bool norms, all_heads; /* all_heads: they are over all of a token's q, and of its k */
+    bool follow;           /* the rotation */
 };
 
-/* norm: the weights of this head's values. all: those that the norm is over. */
-static void reference_head(double *x, const struct rope_args *a, const float *cos_sin, const float *norm,
-                           const float *all, int32_t num_all)
+/* sum: of the squares of num_all values, which the norm is over. */
+static void reference_norm(double *x, const struct rope_args *a, const float *norm, double sum,
+                           int32_t num_all)
 {
-    if (norm) {
-        double sum = 0;
-        for (int32_t i = 0; i < num_all; i++) sum += (double)all[i] * (double)all[i];
-        double inverse = 1.0 / sqrt(sum / num_all + (double)a->norm_eps);
-        for (int32_t i = 0; i < a->head_dim; i++) x[i] *= inverse * (double)norm[i];
-    }
+    double inverse = 1.0 / sqrt(sum / num_all + (double)a->norm_eps);
+    for (int32_t i = 0; i < a->head_dim; i++) x[i] *= inverse * (double)norm[i];
+}
+
+static void reference_rotation(double *x, const struct rope_args *a, const float *cos_sin)
+{
     for (int32_t i = 0; i < a->rotary_dim / 2; i++) {
         int32_t low = a->style == ROPE_HALVES ? i : 2 * i;
         int32_t high = a->style == ROPE_HALVES ? i + a->rotary_dim / 2 : 2 * i + 1;
@@ -372,6 +373,18 @@ static void reference_head(double *x, const struct rope_args *a, const float *co
         x[low] = x0 * c - x1 * s;
         x[high] = x1 * c + x0 * s;
     }
+}
+
+/* norm: the weights of this head's values. all: those that the norm is over, but of one behind the rotation. */
+static void reference_head(double *x, const struct rope_args *a, const float *cos_sin, const float *norm,
+                           const float *all, int32_t num_all)
+{
+    double sum = 0, sum_behind = 0;
+    for (int32_t i = 0; i < num_all; i++) sum += (double)all[i] * (double)all[i];
+    if (norm && !a->norm_follows) reference_norm(x, a, norm, sum, num_all);
+    reference_rotation(x, a, cos_sin);
+    for (int32_t i = 0; i < a->head_dim; i++) sum_behind += x[i] * x[i];
+    if (norm && a->norm_follows) reference_norm(x, a, norm, sum_behind, a->head_dim);
 }
 
 static void check_rope(const struct bench *b, const struct rope_args *a, const float *cos_sin,
@@ -405,6 +418,10 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
     struct bench b;
     int32_t first = random_below(random, TOKENS_MAX);
     bench_open(&b, isa, 1 + random_below(random, 3), c->num_heads, c->num_kv_heads, c->head_dim);
+    if (c->follow && !b.d->norms_rotated) {
+        bench_close(&b);
+        return;
+    }
     size_t count = (size_t)num_tokens * (size_t)((c->num_heads + 2 * c->num_kv_heads) * c->head_dim);
     size_t table_count = 2 * TOKENS_MAX * (size_t)max_of(c->rotary_dim, 2);
     float *qkv = random_values(random, count, b.d->act_bytes, 2.0f), *after = malloc(count * sizeof *after);
@@ -426,6 +443,7 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
     args.q_norm = c->norms ? device_upload(b.d, norms[0], num_q) : NULL;
     args.k_norm = c->norms ? device_upload(b.d, norms[1], num_k) : NULL;
     args.norm_all_heads = c->all_heads;
+    args.norm_follows = c->follow;
     args.norm_eps = 1e-6f;
     void *device_qkv = device_floats(b.d, count, false);
     device_write(b.d, device_qkv, qkv, count, false);
@@ -444,13 +462,14 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
 static void ropes(const char *isa)
 {
     static const struct rope_case cases[] = {
-        {9, 3, 64, 64, ROPE_PAIRS, false, false},   {9, 3, 64, 64, ROPE_HALVES, false, false},
-        {4, 2, 128, 128, ROPE_HALVES, true, false}, {2, 1, 80, 32, ROPE_HALVES, false, false},
-        {4, 4, 96, 96, ROPE_PAIRS, true, false},    {8, 1, 256, 64, ROPE_PAIRS, false, false},
-        {1, 1, 256, 256, ROPE_HALVES, true, false}, {8, 4, 128, 128, ROPE_HALVES, true, false},
-        {3, 1, 64, 26, ROPE_HALVES, true, false},   {2, 2, 80, 18, ROPE_PAIRS, false, false},
-        {8, 2, 64, 64, ROPE_HALVES, true, true},    {5, 5, 128, 128, ROPE_HALVES, true, true},
-        {4, 2, 64, 0, ROPE_HALVES, false, false},   {3, 1, 128, 96, ROPE_HALVES, false, false},
+        {9, 3, 64, 64, ROPE_PAIRS, false, false, false},   {9, 3, 64, 64, ROPE_HALVES, false, false, false},
+        {4, 2, 128, 128, ROPE_HALVES, true, false, false}, {2, 1, 80, 32, ROPE_HALVES, false, false, false},
+        {4, 4, 96, 96, ROPE_PAIRS, true, false, false},    {8, 1, 256, 64, ROPE_PAIRS, false, false, false},
+        {1, 1, 256, 256, ROPE_HALVES, true, false, false}, {8, 4, 128, 128, ROPE_HALVES, true, false, false},
+        {3, 1, 64, 26, ROPE_HALVES, true, false, false},   {2, 2, 80, 18, ROPE_PAIRS, false, false, false},
+        {8, 2, 64, 64, ROPE_HALVES, true, true, false},    {5, 5, 128, 128, ROPE_HALVES, true, true, false},
+        {4, 2, 64, 0, ROPE_HALVES, false, false, false},   {3, 1, 128, 96, ROPE_HALVES, false, false, false},
+        {4, 2, 128, 128, ROPE_HALVES, true, false, true},  {3, 1, 64, 26, ROPE_PAIRS, true, false, true},
     };
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(cases); i++) {

@@ -160,6 +160,7 @@ static const struct {
     {"deepseek-coder", deepseek_coder, {PRETOKENIZE_DIGITS}, 1, false, false, false},
     {"deepseek-v3", DEEPSEEK_V3, false, false, false},
     {"joyai-llm", DEEPSEEK_V3, false, false, false},
+    {"hunyuan-dense", DEEPSEEK_V3, false, false, false},
 };
 
 static bool add_stages(struct pretokenizer *p, const char *const *regexes,

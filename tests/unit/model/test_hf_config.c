@@ -378,6 +378,7 @@ static void refuses_what_it_does_not_compute(void **state)
         {PLAIN_HYBRID("'attention','attention'", "4", "'rope'"), "num_local_experts"},
         {PLAIN_HYBRID("'attention','attention'", "0", "'nope'"), "position_embedding_type \"nope\""},
         {LLAMA(",'bias':true"), "bias"},
+        {LLAMA(",'use_cla':true"), "use_cla"},
         {LLAMA(",'qkv_bias':true"), "qkv_bias"},
         {LLAMA(",'partial_rotary_factor':0.5"), "partial_rotary_factor"},
         {LLAMA(",'rope_parameters':{'rope_type':'default','partial_rotary_factor':0.5}"),
