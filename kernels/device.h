@@ -30,7 +30,7 @@
 #include "files/weight_view.h"
 #include "kernels/step.h"
 
-enum { LINEAR_PARTS_MAX = 3 };
+enum { LINEAR_PARTS_MAX = 3, GATE_VALUES = 3 };
 
 enum linear_kind {
     LINEAR_PLAIN,   /* parts are stacked: N = sum of rows (q, k, v in one; or a single matrix) */
@@ -45,6 +45,7 @@ enum gate_function {
     GATE_CLAMPED_SWISH, /* gpt-oss: gate up to 7 becomes gate / (1 + e^(-1.702 gate)), up within -7 to 7 plus 1 */
     GATE_GELU,          /* GELU itself */
     GATE_RELU_SQUARED, /* x^2 above 0, 0 below */
+    GATE_XIELU, /* of an MLP without a gate: a x^2 + c x above 0, b (e^x - 1 - x) + c x below, of gate_values a, b, c */
     GATE_FUNCTION_COUNT
 };
 
@@ -56,6 +57,7 @@ struct linear_desc {
     struct weight_view
         biases[LINEAR_PARTS_MAX]; /* vectors of the part's N (weight_view.h); data NULL: none */
     enum gate_function gate;      /* LINEAR_GATE_UP, LINEAR_UP */
+    float gate_values[GATE_VALUES];
     bool
         quantise_input; /* the model was made for rows of x that are quantised as its e4m3 weights are; a device may
                             take them as they are */

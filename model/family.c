@@ -219,6 +219,16 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
+        .names = {NULL, "ApertusForCausalLM", "apertus"},
+        .weight_changes = apertus_weights,
+        .qk_norm = true,
+        .gate = GATE_XIELU,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 65536,
+        .norm_eps = 1e-5,
+        .theta = 12e6,
+    },
+    {
         .names = {"nemotron", "NemotronForCausalLM", "nemotron"}, /* Minitron */
         .weight_changes = nemotron_weights,
         .has_layer_norm = true,
@@ -484,6 +494,8 @@ static const struct other_family {
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"granitehybrid", NULL, NULL}, "state-space layers"},
+    {{"apertus", NULL, NULL},
+     "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert", "NomicBertModel", "nomic_bert"}, "an encoder that rotates, with a gated MLP"},
     {{"modern-bert", "ModernBertModel", "modernbert"}, "an encoder that rotates, with a gated MLP"},
 };

@@ -43,13 +43,11 @@ static int find_family(struct json_reader *r, struct json_reader *text, struct m
 /* Of the MLP's gate, under each name that a class has for it. */
 static int check_activation(struct json_reader *r, const struct family *family)
 {
-    static const char *const keys[] = {"hidden_act", "hidden_activation"}, *const names[] = {
-                                                                               [GATE_SILU] = "silu",
-                                                                               [GATE_GELU_TANH] =
-                                                                                   "gelu_pytorch_tanh",
-                                                                               [GATE_CLAMPED_SWISH] = "silu",
-                                                                               [GATE_GELU] = "gelu",
-                                                                               [GATE_RELU_SQUARED] = "relu2"};
+    static const char *const
+        keys[] = {"hidden_act", "hidden_activation"},
+        *const names[] = {
+            [GATE_SILU] = "silu", [GATE_GELU_TANH] = "gelu_pytorch_tanh", [GATE_CLAMPED_SWISH] = "silu",
+            [GATE_GELU] = "gelu", [GATE_RELU_SQUARED] = "relu2",          [GATE_XIELU] = "xielu"};
     for (size_t i = 0; i < array_length(keys); i++) {
         const char *own = names[family->gate], *act = json_text(r, keys[i], own);
         if (!strcmp(act, "swish")) act = "silu"; /* one function, two names */

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,10 +204,32 @@ static bool has_gate(const struct model_config *c)
     return weight_line(c->family->weight_changes, WEIGHT_GATE)->presence != PRESENT_NEVER;
 }
 
+static double softplus(double x)
+{
+    return x > 20 ? x : log1p(exp(x));
+}
+
+static float scalar(struct builder *b, enum weight_role role, int32_t layer)
+{
+    const struct weight_view view = find_weight(b, role, layer);
+    float value = 0;
+    if (view.data && !b->status) dtype_row_to_f32(view.dtype, view.data, 1, &value);
+    return value;
+}
+
+static void add_xielu(struct builder *b, struct linear_desc *desc, int32_t layer)
+{
+    const double beta = (double)scalar(b, WEIGHT_XIELU_BETA, layer);
+    desc->gate_values[0] = (float)softplus((double)scalar(b, WEIGHT_XIELU_ABOVE, layer));
+    desc->gate_values[1] = (float)(beta + softplus((double)scalar(b, WEIGHT_XIELU_BELOW, layer)));
+    desc->gate_values[2] = (float)beta;
+}
+
 static struct linear *create_up(struct builder *b, int32_t layer)
 {
     const struct model_config *c = &b->m->config;
     struct linear_desc desc = {.kind = LINEAR_UP, .gate = c->family->gate};
+    if (desc.gate == GATE_XIELU) add_xielu(b, &desc, layer);
     add_part(b, &desc, WEIGHT_UP, layer);
     desc.biases[0] = find_weight(b, WEIGHT_UP_BIAS, layer);
     return create_linear(b, &desc, c->intermediate_size, c->hidden_size);

@@ -135,6 +135,10 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: tensor %s is of type %s; F32, F16 and BF16 are supported", f->path, name,
                          t->dtype_text);
+    if (t->num_dims == 0 && is_vector && t->num_bytes > 0) { /* a scalar is a vector of one */
+        *out = weight_view_plain(t->data, (enum dtype)t->dtype, 1, 1);
+        return STATUS_OK;
+    }
     if (t->num_dims != num_dims)
         return error_set(err, STATUS_INVALID, "%s: tensor %s has %d dimensions where %d are expected",
                          f->path, name, t->num_dims, num_dims);

@@ -21,6 +21,9 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_HEAD_DENSE_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_XIELU_ABOVE] = {.presence = PRESENT_NEVER},
+    [WEIGHT_XIELU_BELOW] = {.presence = PRESENT_NEVER},
+    [WEIGHT_XIELU_BETA] = {.presence = PRESENT_NEVER},
     [WEIGHT_ATTENTION_NORM] = {"attn_norm.weight", "input_layernorm.weight", DIM_1, DIM_HIDDEN,
                                PRESENT_ALWAYS},
     [WEIGHT_Q] = {"attn_q.weight", "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS},
@@ -414,6 +417,16 @@ const struct weight_change latent_weights[] = {
 
 const struct weight_change arcee_weights[] = {
     NO_GATE,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change apertus_weights[] = {
+    NO_GATE,
+    {WEIGHT_ATTENTION_NORM, {NULL, "attention_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {NULL, "feedforward_layernorm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_XIELU_ABOVE, {NULL, "mlp.act_fn.alpha_p", DIM_1, DIM_1, PRESENT_ALWAYS}},
+    {WEIGHT_XIELU_BELOW, {NULL, "mlp.act_fn.alpha_n", DIM_1, DIM_1, PRESENT_ALWAYS}},
+    {WEIGHT_XIELU_BETA, {NULL, "mlp.act_fn.beta", DIM_1, DIM_1, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

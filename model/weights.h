@@ -70,6 +70,9 @@ enum weight_role {
     WEIGHT_DOWN, /* [H][I] */
     WEIGHT_UP_BIAS,
     WEIGHT_DOWN_BIAS,
+    WEIGHT_XIELU_ABOVE,   /* [1][1]: device.h has a = softplus of it, b = c + softplus of the next, c */
+    WEIGHT_XIELU_BELOW,   /* [1][1] */
+    WEIGHT_XIELU_BETA,    /* [1][1] */
     WEIGHT_MLP_POST_NORM, /* [1][H]: as WEIGHT_ATTENTION_POST_NORM */
     WEIGHT_MLP_POST_NORM_BIAS,
     WEIGHT_ROUTER,            /* [E][H] */
@@ -168,7 +171,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     bert_score_weights[], roberta_score_weights[], exaone4_weights[], olmoe_weights[], minimax_weights[],
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
-    gate_up_weights[], granite_dense_weights[], jais2_weights[], hunyuan_weights[];
+    gate_up_weights[], granite_dense_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

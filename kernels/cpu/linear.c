@@ -185,7 +185,8 @@ static void add_to_argmax(const struct run *run, struct argmax *rows, float *acc
 static void gate_alone(const struct linear *l, float *acc, int num_rows)
 {
     static const float ones[PANEL_ROWS] = {[0 ... PANEL_ROWS - 1] = 1};
-    for (int t = 0; t < num_rows; t++) l->gate_mul(PANEL_ROWS, acc + t * PANEL_ROWS, ones);
+    const float *values = l->has_gate_values ? l->gate_values : ones;
+    for (int t = 0; t < num_rows; t++) l->gate_mul(PANEL_ROWS, acc + t * PANEL_ROWS, values);
 }
 
 static void unit_run_plain(const struct run *run, int64_t unit, int32_t first_row, struct argmax *argmax)

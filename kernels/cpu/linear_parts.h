@@ -24,10 +24,12 @@ struct linear {
     int64_t num_blocks, num_panels;
     act_pack *pack[ACT_FORM_COUNT]; /* NULL: no part takes this form */
     const struct linear_kernels *kernels;
-    gate_mul *gate_mul; /* LINEAR_GATE_UP */
-    float softcap;      /* of logits */
-    float *bias;        /* [num_panels][PANEL_ROWS], NULL: none */
-    int32_t *order;     /* [cols]: column k of all panels is column order[k] of the weight; NULL: k */
+    gate_mul *gate_mul; /* LINEAR_GATE_UP, LINEAR_UP */
+    float gate_values[GATE_VALUES];
+    bool has_gate_values; /* gate_mul takes them */
+    float softcap;        /* of logits */
+    float *bias;          /* [num_panels][PANEL_ROWS], NULL: none */
+    int32_t *order;       /* [cols]: column k of all panels is column order[k] of the weight; NULL: k */
     uint8_t *memory;
     uint64_t bytes;
 };

@@ -88,6 +88,8 @@ static int check_shapes(const struct linear_desc *desc, struct error *err)
         return error_set(err, STATUS_INVALID, "gate and up must be two weights of one shape");
     if (desc->kind == LINEAR_UP && desc->num_parts != 1)
         return error_set(err, STATUS_INVALID, "up without a gate must be one weight");
+    if (desc->kind == LINEAR_GATE_UP && desc->gate == GATE_XIELU)
+        return error_set(err, STATUS_INVALID, "xIELU is of an MLP without a gate");
     return check_order(desc, err);
 }
 
@@ -114,6 +116,8 @@ static int linear_plan(struct linear *l, const struct linear_desc *desc, const s
     l->num_blocks = panel_num_blocks(l->cols);
     l->kernels = kernels;
     l->gate_mul = kernels->gate_mul[desc->gate];
+    l->has_gate_values = desc->gate == GATE_XIELU;
+    memcpy(l->gate_values, desc->gate_values, sizeof l->gate_values);
     for (int i = 0; i < desc->num_parts; i++) {
         struct part *p = &l->parts[i];
         uint64_t bytes;

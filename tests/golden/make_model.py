@@ -815,6 +815,19 @@ CASES |= {
         ("hunyuan-dense", {"rope.freq_base": 10000.0 * 1000.0 ** (64 / 62), "rope.scaling.type": "none", "rope.scaling.factor": 1.0}),
     ),
 }
+CASES |= {
+    "apertus": (
+        {
+            "architectures": ["ApertusForCausalLM"],
+            "model_type": "apertus",
+            "num_hidden_layers": 2,
+            "hidden_act": "xielu",
+            "rope_theta": 12e6,
+            "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -923,6 +936,7 @@ def config_of(name, form=None):
 
 
 STACKED = ("experts.gate_up_proj", "experts.down_proj")
+SCALARS = ("act_fn.beta", "act_fn.eps")
 
 
 def tensors_of(model, config, stacked=False):
@@ -938,6 +952,9 @@ def tensors_of(model, config, stacked=False):
         value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
         value = value.squeeze(1) if name.endswith("conv1d.weight") else value
         fan_in = value.shape[1] if value.ndim > 1 else 0
+        if value.ndim == 0:
+            out.append((name, 0, 1, float(value), 0.0))
+            continue
         value = value.reshape(-1, value.shape[2]) if llama4.is_expert(name) else gpt_oss.as_rows(value)
         if value.ndim == 2:
             out.append((name, *value.shape, 0.0, float(np.float32(2 / np.sqrt(float(fan_in))))))
@@ -956,6 +973,7 @@ def write(name, folder):
     tensors = tensors_of(class_of(config).from_config(loaded), config, "stacked" in name)
     state = {n: values(max(r, 1) * c, i + 1, m, s).reshape(llama4.shape(n, r, c, text_of(config))) for i, (n, r, c, m, s) in enumerate(tensors)}
     thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith("conv1d.weight")}
+    thin |= {n: v.reshape(()) for n, v in state.items() if n.endswith(SCALARS)}
     thin |= {n: v.unflatten(0, (config["num_experts"], -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
     save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
     return tensors
@@ -1098,6 +1116,8 @@ def thin(name, rows, cols, config):
     """Type, range and shape of one that has a dimension more."""
     if name.endswith(STACKED):
         return f'"BF16", 0, 0, "{config["num_experts"]}, {rows // config["num_experts"]}, {cols}"'
+    if name.endswith(SCALARS):
+        return '"BF16", 0, 0, ""'
     return f'"BF16", 0, 0, "{rows}, 1, {cols}"' if name.endswith("conv1d.weight") else "NULL, 0, 0, NULL"
 
 

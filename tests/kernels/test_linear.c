@@ -136,12 +136,14 @@ static void test_gate_up(void **state)
 static void test_up_without_a_gate(void **state)
 {
     (void)state;
-    const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q4_K, DTYPE_F32, DTYPE_Q4_K, DTYPE_BF16};
-    const enum gate_function gates[] = {GATE_GELU,         GATE_GELU,         GATE_GELU,
-                                        GATE_RELU_SQUARED, GATE_RELU_SQUARED, GATE_GELU_TANH};
-    FOR_EACH_ISA(isa) for (int i = 0; i < 6; i++)
+    const enum dtype dtypes[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_Q4_K, DTYPE_F32,
+                                 DTYPE_Q4_K, DTYPE_BF16, DTYPE_F32,  DTYPE_Q4_K};
+    const enum gate_function gates[] = {GATE_GELU,         GATE_GELU,      GATE_GELU,  GATE_RELU_SQUARED,
+                                        GATE_RELU_SQUARED, GATE_GELU_TANH, GATE_XIELU, GATE_XIELU};
+    FOR_EACH_ISA(isa) for (int i = 0; i < 8; i++)
     {
         struct linear_case c = {.isa = isa, .cols = 512, .desc = {.kind = LINEAR_UP, .gate = gates[i]}};
+        memcpy(c.desc.gate_values, xielu_values, sizeof xielu_values);
         case_add_part(&c, &random_numbers, dtypes[i], 77, i != 1);
         case_add_tokens(&c, &random_numbers, 70);
         struct linear *const l = case_create(&c, pools[1]);
