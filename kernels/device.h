@@ -72,6 +72,9 @@ struct linear; /* device's own */
 enum router_scores {
     ROUTER_SOFTMAX, /* over all experts */
     ROUTER_SIGMOID, /* each by itself */
+    /* Phi-3.5-MoE, where the device mixes_sparsely: logits are the scores. A chosen one's weight is softmax's over those not
+     * chosen before it whose logits are near: (best - logit) / max(|logit|, best) is at most moe_desc.near. */
+    ROUTER_SPARSE,
 };
 
 struct expert_desc {
@@ -93,6 +96,7 @@ struct moe_desc {
     enum router_scores scores;
     bool normalize; /* the scores of those chosen are divided by their sum */
     float scale;    /* and multiplied by this */
+    float near;     /* ROUTER_SPARSE */
     bool
         scale_input; /* an expert's input is multiplied by the score, not what it makes; the shared one's by nothing */
     enum gate_function gate;
@@ -245,6 +249,7 @@ struct device {
     bool kv_any_dtype;
     bool takes_masks;   /* of sequences in a step, and chunks of layers */
     bool norms_rotated; /* rope_args: norm_follows */
+    bool mixes_sparsely;
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */
     bool keeps_packed;

@@ -291,6 +291,12 @@ static const struct family families[] = {
         .max_position_embeddings = 131072,
         .window = WINDOW_IF_GIVEN,
     },
+#define PHI_MOE                                                                                              \
+    .weight_changes = phimoe_weights, .has_layer_norm = true, .has_experts = true,                           \
+    .router_scores = ROUTER_SPARSE, .num_kv_heads = 8, .max_position_embeddings = 131072, .norm_eps = 1e-5,  \
+    .theta = 1e6, .window = WINDOW_IF_GIVEN
+    {.names = {NULL, "PhimoeForCausalLM", "phimoe"}, PHI_MOE}, /* Phi-3.5-MoE */
+    {.names = {NULL, "PhiMoEForCausalLM", "phimoe"}, PHI_MOE}, /* as its published config has it */
     {
         .names = {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe"},
         .qkv_bias = true,
@@ -494,6 +500,7 @@ static const struct other_family {
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"granitehybrid", NULL, NULL}, "state-space layers"},
+    {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
     {{"nomic-bert", "NomicBertModel", "nomic_bert"}, "an encoder that rotates, with a gated MLP"},

@@ -180,7 +180,7 @@ static int read_encoder(struct json_reader *r, struct model_config *c)
 /* What decoders with LayerNorm may have beside. */
 static int read_layer_norm(struct json_reader *r, struct model_config *c)
 {
-    static const char *const names_of_eps[] = {"layer_norm_eps", "norm_epsilon", "norm_eps"},
+    static const char *const names_of_eps[] = {"rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps"},
                              *const must_be_false[] = {"use_qk_norm", "qk_layernorm",
                                                        "use_parallel_residual"};
     if (!c->family->has_layer_norm) return r->status;
@@ -273,6 +273,16 @@ static int read_choice(struct json_reader *r, struct model_config *c)
     return r->status;
 }
 
+/* Phi-3.5-MoE's. */
+static int read_sparse_mixer(struct json_reader *r, struct model_config *c)
+{
+    c->router_near = (float)(2 * json_real(r, "router_jitter_noise", 0.01, 0, 1e9));
+    if (c->num_chosen_experts == 0) c->num_chosen_experts = 2;
+    if (c->num_chosen_experts == 2) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED, "%s: num_experts_per_tok is not supported unless it is 2",
+                     r->path);
+}
+
 static int read_experts(struct json_reader *r, struct model_config *c)
 {
     static const char *const names_of_number[] = {"num_experts", "num_local_experts", "n_routed_experts",
@@ -300,7 +310,7 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->router_scores = c->family->router_scores;
     c->has_router_bias = c->family->has_router_bias;
     read_sparse_layers(r, c);
-    return read_choice(r, c);
+    return c->router_scores == ROUTER_SPARSE ? read_sparse_mixer(r, c) : read_choice(r, c);
 }
 
 /* null is none. */
@@ -582,7 +592,9 @@ static int read_longrope(struct json_reader *r, struct json_reader *root, const 
            factor = json_real(r, "factor", stretch, 0, 1e9),
            fallback = factor > 1 ? sqrt(1 + log(factor) / log(rope->original_max_position)) : 1;
     rope->factor = 1; /* what is stretched is in the lists */
-    rope->attention_factor = json_real(r, "attention_factor", fallback, 0, 1e9);
+    fallback = json_real(r, "attention_factor", fallback, 0, 1e9);
+    rope->attention_factor = json_real(r, "long_mscale", fallback, 0, 1e9);
+    rope->short_attention_factor = json_real(r, "short_mscale", fallback, 0, 1e9);
     int status = read_factors(r, "long_factor", rope, rope->long_factors);
     if (!status) status = read_factors(r, "short_factor", rope, rope->short_factors);
     return status ? status : r->status;

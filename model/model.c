@@ -248,6 +248,7 @@ static struct moe_desc describe_moe(struct builder *b, int32_t layer)
                              .scores = c->router_scores,
                              .normalize = c->router_normalizes,
                              .scale = c->router_scale,
+                             .near = c->router_near,
                              .scale_input = c->family->scales_expert_input,
                              .gate = c->family->gate,
                              .router = find_weight(b, WEIGHT_ROUTER, layer),
@@ -267,6 +268,9 @@ static struct moe *create_moe(struct builder *b, int32_t layer)
     if (!b->status && !d->ops->moe_create)
         b->status =
             error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no mixtures of experts", d->name);
+    if (!b->status && c->router_scores == ROUTER_SPARSE && !d->mixes_sparsely)
+        b->status =
+            error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no sparse mixer of experts", d->name);
     struct expert_desc *experts = calloc((size_t)c->num_experts, sizeof *experts);
     if (!experts && !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a list of experts");
@@ -440,6 +444,7 @@ static void create_embedding_and_lm_head(struct builder *b)
     desc =
         (struct linear_desc){.kind = LINEAR_PLAIN, .wide_output = true, .softcap = m->config.logit_softcap};
     add_part(b, &desc, WEIGHT_LM_HEAD, 0);
+    desc.biases[0] = find_weight(b, WEIGHT_LM_HEAD_BIAS, 0);
     m->lm_head = create_linear(b, &desc, m->config.vocab_size, m->config.hidden_size);
 }
 
@@ -487,7 +492,7 @@ static void fill_rope_table(struct builder *b, const struct rope_config *rope, c
     if (!host) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for the rotary table");
     for (int32_t first = 0; first < b->limits->max_model_len && !b->status; first += ROPE_CHUNK_POSITIONS) {
         int32_t n = min_of((int32_t)ROPE_CHUNK_POSITIONS, b->limits->max_model_len - first);
-        rope_table_fill(rope, frequencies, first, n, host);
+        rope_table_fill(rope, frequencies, rope_table_scale(rope, b->limits->max_model_len), first, n, host);
         upload(b, (char *)table + (size_t)first * row_bytes, host, (size_t)n * row_bytes, "the rotary table");
     }
     free(host);

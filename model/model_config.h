@@ -22,6 +22,7 @@ struct rope_config {
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn, longrope: resolved */
+    double short_attention_factor;            /* longrope: of a model that does not go beyond; 0: the same */
     double score_factor;                      /* yarn of latent attention: scores are multiplied by it */
     bool yarn_keep_fractions;                 /* the ramp's ends are not rounded to whole dimensions */
     int32_t original_max_position;            /* llama3, yarn, longrope */
@@ -44,7 +45,7 @@ struct model_config {
     int32_t num_expert_groups, num_chosen_expert_groups; /* device.h: moe_desc; 1: none */
     enum router_scores router_scores;
     bool router_normalizes, has_router_bias;
-    float router_scale;
+    float router_scale, router_near; /* device.h: moe_desc */
     float
         temperature_scale; /* of queries, in layers that do not rotate unless the family scales all (attention_args) */
     int32_t temperature_floor;

@@ -60,12 +60,18 @@ void rope_table_frequencies(const struct rope_config *rope, int32_t num_position
     for (int i = 0; divisors && i < n; i++) frequencies[i] /= divisors[i];
 }
 
-void rope_table_fill(const struct rope_config *rope, const float *frequencies, int32_t first_position,
-                     int32_t num_positions, float *out)
+float rope_table_scale(const struct rope_config *rope, int32_t num_positions)
+{
+    const bool is_short = rope->type == ROPE_LONGROPE && num_positions <= rope->original_max_position;
+    if (rope->type != ROPE_YARN && rope->type != ROPE_LONGROPE) return 1;
+    return (float)(is_short && rope->short_attention_factor > 0 ? rope->short_attention_factor
+                                                                : rope->attention_factor);
+}
+
+void rope_table_fill(const struct rope_config *rope, const float *frequencies, float scale,
+                     int32_t first_position, int32_t num_positions, float *out)
 {
     int n = rope->rotary_dim / 2;
-    bool has_factor = rope->type == ROPE_YARN || rope->type == ROPE_LONGROPE;
-    float scale = has_factor ? (float)rope->attention_factor : 1;
     assert_debug(first_position >= 0 && num_positions <= INT32_MAX - first_position);
     for (int64_t p = 0; p < num_positions; p++)
         for (int i = 0; i < n; i++) {

@@ -15,8 +15,11 @@
 void rope_table_frequencies(const struct rope_config *rope, int32_t num_positions, const float *divisors,
                             float *frequencies);
 
+/* What cosines and sines are multiplied by. num_positions: of the longest sequence. */
+float rope_table_scale(const struct rope_config *rope, int32_t num_positions);
+
 /* out[num_positions][rotary_dim / 2][2]: cosine, sine of the positions from first_position on. */
-void rope_table_fill(const struct rope_config *rope, const float *frequencies, int32_t first_position,
-                     int32_t num_positions, float *out);
+void rope_table_fill(const struct rope_config *rope, const float *frequencies, float scale,
+                     int32_t first_position, int32_t num_positions, float *out);
 
 #endif

@@ -8,6 +8,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN,
                                 PRESENT_ALWAYS},
     [WEIGHT_OUTPUT_NORM_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_LM_HEAD_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_ATTENTION_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_MLP_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS},
@@ -162,6 +163,13 @@ const struct weight_change phi_weights[] = {
 
 const struct weight_change mixtral_weights[] = {
     SPARSE_BLOCK,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change phimoe_weights[] = {
+    NORM_BIASES,
+    SPARSE_BLOCK,
+    {WEIGHT_LM_HEAD_BIAS, {NULL, "/lm_head.bias", DIM_1, DIM_VOCAB, PRESENT_MAYBE}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 

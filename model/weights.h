@@ -15,6 +15,7 @@ enum weight_role {
     WEIGHT_OUTPUT_NORM,     /* [1][H] */
     WEIGHT_OUTPUT_NORM_BIAS,
     WEIGHT_LM_HEAD,       /* [V][H]; the embedding's view when tied */
+    WEIGHT_LM_HEAD_BIAS,  /* [1][V]; of Phi-3.5-MoE */
     WEIGHT_ROPE_DIVISORS, /* [1][rotary_dim / 2]; divide the rotation's frequencies; only GGUF has it */
     /* of encoders; P positions, Y types */
     WEIGHT_POSITION_EMBEDDING,  /* [P][H] */
@@ -171,7 +172,8 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     bert_score_weights[], roberta_score_weights[], exaone4_weights[], olmoe_weights[], minimax_weights[],
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
-    gate_up_weights[], granite_dense_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[];
+    gate_up_weights[], granite_dense_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
+    phimoe_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

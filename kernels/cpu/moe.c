@@ -23,7 +23,7 @@ struct moe {
     bool groups_by_two;
     enum router_scores scores;
     bool normalize, scale_input;
-    float scale;
+    float scale, near;
     struct linear *router, *shared_gate; /* shared_gate: NULL: the shared expert is weighed by 1 */
     const float *choice_bias;            /* [E], NULL: none */
     struct expert *experts;              /* [E], then the shared one if there is one */
@@ -134,6 +134,7 @@ int cpu_moe_create(struct device *d, const struct moe_desc *desc, struct moe **o
                           .normalize = desc->normalize,
                           .scale_input = desc->scale_input,
                           .scale = desc->scale,
+                          .near = desc->near,
                           .has_shared = desc->shared.gate.data != NULL};
     if (m)
         m->experts =
@@ -164,7 +165,7 @@ static bool is_chosen_by_logits(const struct moe *m)
 static void score(const struct moe *m, float *logits)
 {
     float largest = logits[0], sum = 0;
-    if (is_chosen_by_logits(m)) return;
+    if (is_chosen_by_logits(m) || m->scores == ROUTER_SPARSE) return;
     if (m->scores == ROUTER_SIGMOID) {
         for (int32_t e = 0; e < m->num_experts; e++) logits[e] = sigmoid(logits[e]);
         return;
@@ -235,6 +236,25 @@ static int32_t best_other(const struct moe *m, const float *scores, uint64_t gro
     return best;
 }
 
+/* Of ROUTER_SPARSE: of the expert behind the num that were chosen before it. */
+static float sparse_weight(const struct moe *m, const float *logits, const int32_t *choices, int32_t num)
+{
+    const float best = logits[choices[num]];
+    float sum = 0;
+    for (int32_t e = 0; e < m->num_experts; e++) {
+        const float far = (best - logits[e]) / max_of(fabsf(logits[e]), best);
+        if (!(far > m->near) && !has(choices, num, e)) sum += expf(logits[e] - best);
+    }
+    return 1 / sum;
+}
+
+static float weight_of(const struct moe *m, const float *logits, const int32_t *choices, int32_t num)
+{
+    const float own = logits[choices[num]];
+    if (m->scores == ROUTER_SPARSE) return sparse_weight(m, logits, choices, num);
+    return is_chosen_by_logits(m) ? sigmoid(own) : own;
+}
+
 static void choose(const struct moe *m, float *logits, int32_t *choices, float *weights)
 {
     float sum = 0;
@@ -242,7 +262,7 @@ static void choose(const struct moe *m, float *logits, int32_t *choices, float *
     const uint64_t groups = choose_groups(m, logits);
     for (int32_t i = 0; i < m->num_chosen; i++) {
         choices[i] = best_other(m, logits, groups, choices, i);
-        weights[i] = is_chosen_by_logits(m) ? sigmoid(logits[choices[i]]) : logits[choices[i]];
+        weights[i] = weight_of(m, logits, choices, i);
         sum += weights[i];
     }
     for (int32_t i = 0; i < m->num_chosen; i++)

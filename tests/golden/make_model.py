@@ -828,6 +828,35 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    # its class takes the short factors for long texts, too: these are the same
+    "phi-3.5-moe": (
+        {
+            "architectures": ["PhimoeForCausalLM"],
+            "model_type": "phimoe",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "intermediate_size": 48,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "router_jitter_noise": 0.2,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "sliding_window": 400,
+            "rope_theta": 10000.0,
+            "original_max_position_embeddings": 128,
+            "rope_scaling": {
+                "rope_type": "longrope",
+                "original_max_position_embeddings": 128,
+                "long_factor": [1.0 + 0.1 * i for i in range(32)],
+                "short_factor": [1.0 + 0.1 * i for i in range(32)],
+                "long_mscale": 1.25,
+                "short_mscale": 1.1,
+            },
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,

@@ -56,6 +56,8 @@ static const struct shape shapes[] = {
     {150, 64, 48, 0, 20, 3, ROUTER_SOFTMAX, GATE_SILU, .num_groups = 5, .num_chosen_groups = 2},
     {150, 64, 48, 0, 16, 8, ROUTER_SIGMOID, GATE_SILU, .normalize = true, .num_groups = 8,
      .num_chosen_groups = 4},
+    /* weighed against those that are near */
+    {150, 72, 48, 0, 16, 2, ROUTER_SPARSE, GATE_SILU, .normalize = false},
 };
 
 /* Values as a weight of BF16 holds them, [rows][cols]. */
@@ -149,6 +151,8 @@ static struct weight_view view_of(const struct matrix *m)
     return m->values ? weight_view_plain(m->bits, DTYPE_BF16, m->rows, m->cols) : (struct weight_view){0};
 }
 
+#define NEAR 0.5f /* moe_desc */
+
 enum { OF_GATE, OF_UP, OF_DOWN };
 
 static const float *bias_of(const struct mixture *m, int32_t expert, int product)
@@ -223,6 +227,8 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     if (s->choice_bias) desc.choice_bias = weight_view_plain(m->choice_bias, DTYPE_F32, 1, s->num_experts);
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
+    desc.near = NEAR;
+    if (s->scores == ROUTER_SPARSE && !d->mixes_sparsely) return false;
     int status = d->ops->moe_create(d, &desc, &m->moe, &err);
     if (status == STATUS_UNSUPPORTED && (s->scale_input || s->num_groups)) return false;
     if (status) fail_msg("moe_create: %s", err.text);
@@ -361,6 +367,29 @@ static bool choose(const struct mixture *m, const float *x, double *scores, bool
     return clear && worst - best_other > 1e-3;
 }
 
+/* e^logit of all experts become the weights of the two that were chosen; false where one is almost a tie. */
+static bool weigh_sparsely(const struct mixture *m, double *scores, const bool *chosen)
+{
+    double weights[EXPERTS_MAX] = {0};
+    bool clear = true, is_out[EXPERTS_MAX] = {false};
+    for (int32_t i = 0; i < m->s.num_chosen; i++) {
+        int32_t best = -1;
+        double sum = 0;
+        for (int32_t e = 0; e < m->s.num_experts; e++)
+            if (chosen[e] && !is_out[e] && (best < 0 || scores[e] > scores[best])) best = e;
+        for (int32_t e = 0; e < m->s.num_experts; e++) {
+            const double logit = log(scores[e]), top = log(scores[best]),
+                         far = (top - logit) / fmax(fabs(logit), top);
+            if (fabs(far - (double)NEAR) < 1e-3) clear = false;
+            if (far <= (double)NEAR && !is_out[e]) sum += scores[e] / scores[best];
+        }
+        weights[best] = 1 / sum;
+        is_out[best] = true;
+    }
+    memcpy(scores, weights, sizeof weights);
+    return clear;
+}
+
 /* Whether the token could be checked. */
 static bool check_token(const struct mixture *m, const struct device *d, int32_t token, const float *out)
 {
@@ -369,6 +398,7 @@ static bool check_token(const struct mixture *m, const struct device *d, int32_t
     double scores[EXPERTS_MAX], sum = 0, *expected = calloc((size_t)s->hidden, sizeof *expected),
                                 *magnitude = calloc((size_t)s->hidden, sizeof *magnitude);
     bool chosen[EXPERTS_MAX], clear = choose(m, x, scores, chosen);
+    if (s->scores == ROUTER_SPARSE) clear = weigh_sparsely(m, scores, chosen) && clear;
     for (int32_t e = 0; e < s->num_experts; e++) sum += chosen[e] ? scores[e] : 0;
     for (int32_t e = 0; e < s->num_experts && clear; e++)
         if (chosen[e]) add_expert(m, e, x, 1.5 * scores[e] / (s->normalize ? sum : 1), expected, magnitude);

@@ -50,7 +50,8 @@ static void cosines_and_sines_equal_the_reference(void **state)
         float row[128];
         read_golden_config(golden, &c);
         for (int p = 0; p < GOLDEN_POSITIONS; p++) {
-            rope_table_fill(&c.rope, golden->frequencies, golden_positions[p], 1, row);
+            rope_table_fill(&c.rope, golden->frequencies, rope_table_scale(&c.rope, 1 << 20),
+                            golden_positions[p], 1, row);
             for (int i = 0; i < n; i++)
                 if (!(fabsf(row[i] - golden->cos_sin[p * n + i]) <= 2 * 0x1p-23f))
                     fail_msg("%s: position %d: value %d is %a, not %a", golden->name, golden_positions[p], i,
@@ -65,8 +66,8 @@ static void rows_do_not_depend_on_where_filling_starts(void **state)
     struct model_config c;
     float whole[8 * 64], part[3 * 64];
     read_golden_config(&rope_goldens[0], &c);
-    rope_table_fill(&c.rope, rope_goldens[0].frequencies, 0, 8, whole);
-    rope_table_fill(&c.rope, rope_goldens[0].frequencies, 5, 3, part);
+    rope_table_fill(&c.rope, rope_goldens[0].frequencies, 1, 0, 8, whole);
+    rope_table_fill(&c.rope, rope_goldens[0].frequencies, 1, 5, 3, part);
     assert_memory_equal(whole + 5 * 64, part, sizeof part);
 }
 
