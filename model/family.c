@@ -317,6 +317,16 @@ static const struct family families[] = {
         .norm_eps = 1e-5,
     },
     {
+        .names = {NULL, "FlexOlmoForCausalLM", "flex_olmo"},
+        .weight_changes = olmo_weights,
+        .qk_norm = true,
+        .qk_norm_all_heads = true,
+        .has_experts = true,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 4096,
+        .theta = 500000,
+    },
+    {
         .names = {NULL, "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, /* Granite 4 micro, 1B, 350M */
         .weight_changes = granite_dense_weights,
         .is_plain_hybrid = true,

@@ -857,6 +857,22 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    "flex-olmo": (
+        {
+            "architectures": ["FlexOlmoForCausalLM"],
+            "model_type": "flex_olmo",
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "intermediate_size": 48,
+            "num_experts": 7,
+            "num_experts_per_tok": 5,
+            "norm_topk_prob": False,
+            "rope_theta": 500000.0,
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
