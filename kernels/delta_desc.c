@@ -9,8 +9,17 @@ int64_t delta_desc_num_channels(const struct delta_desc *desc)
     return 2 * (int64_t)desc->num_k_heads * desc->k_dim + (int64_t)desc->num_v_heads * desc->v_dim;
 }
 
+static int check_short(const struct delta_desc *desc, struct error *err)
+{
+    assert_always(desc->num_v_heads == 1 && desc->num_k_heads == 0);
+    if (desc->convolution.rows == desc->v_dim && desc->convolution.cols == SHORT_TAPS)
+        return weight_view_check_whole(&desc->convolution, err);
+    return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
+}
+
 int delta_desc_check(const struct delta_desc *desc, struct error *err)
 {
+    if (desc->is_short) return check_short(desc, err);
     assert_always(desc->num_v_heads % desc->num_k_heads == 0);
     if (desc->convolution.rows != delta_desc_num_channels(desc) || desc->convolution.cols != DELTA_TAPS)
         return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
@@ -23,10 +32,12 @@ int delta_desc_check(const struct delta_desc *desc, struct error *err)
 void delta_desc_read_taps(const struct delta_desc *desc, float *out)
 {
     const struct weight_view *taps = &desc->convolution;
-    size_t row_bytes = dtype_row_bytes(taps->dtype, DELTA_TAPS);
+    const int num = desc->is_short ? SHORT_TAPS : DELTA_TAPS;
+    size_t row_bytes = dtype_row_bytes(taps->dtype, (uint64_t)num);
     for (int64_t i = 0; i < taps->rows; i++) {
-        float row[DELTA_TAPS];
-        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, DELTA_TAPS, row);
+        float row[DELTA_TAPS] = {0};
+        dtype_row_to_f32(taps->dtype, (const char *)taps->data + (size_t)i * row_bytes, num,
+                         row + DELTA_TAPS - num);
         for (int j = 0; j < DELTA_TAPS; j++) out[j * taps->rows + i] = row[j];
     }
 }

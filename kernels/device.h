@@ -132,7 +132,7 @@ struct latent_desc {
 
 struct latent; /* device's own */
 
-enum { DELTA_TAPS = 4 };
+enum { DELTA_TAPS = 4, SHORT_TAPS = 3 };
 
 /* A layer that has a state in the place of K and V: linear attention by a gated delta rule, as Qwen3-Next has it. Of each
  * token's projections q and k, Gk heads of Dk, and v, Gv heads of Dv, first go through a causal convolution over DELTA_TAPS
@@ -141,8 +141,12 @@ enum { DELTA_TAPS = 4 };
  *
  *   S <- e^(-e^decay softplus(a + dt_bias)) S;   S <- S + k (sigmoid(b) (v - S^T k))^T;   o = S^T q
  *
- * and gives RMSNorm(o) * norm * SiLU(z). */
+ * and gives RMSNorm(o) * norm * SiLU(z).
+ *
+ * Where it is_short (LFM2) its state is the convolution's alone: of Dv channels each b, c and x are projected, in a row, and it
+ * gives c times the convolution of b x over SHORT_TAPS tokens. Gk and Dk are 0, Gv is 1, there are no rates. */
 struct delta_desc {
+    bool is_short;                                  /* where the device has_short_convolutions */
     int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
     bool by_k_head,
         rates_by_k_head; /* rows of the projections, or of b and a, come by heads of k, not by what they are
@@ -150,7 +154,8 @@ struct delta_desc {
     bool tiled;          /* head h of v goes with head h % Gk of k */
     bool has_rates;      /* decay holds -e^decay, as GGUF files have it */
     float norm_eps;
-    struct weight_view convolution;    /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last */
+    struct weight_view
+        convolution; /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last; is_short: [Dv][SHORT_TAPS], and no other */
     struct weight_view decay, dt_bias; /* [1][Gv] */
     struct weight_view norm;           /* [1][Dv] */
 };
@@ -250,6 +255,7 @@ struct device {
     bool takes_masks;   /* of sequences in a step, and chunks of layers */
     bool norms_rotated; /* rope_args: norm_follows */
     bool mixes_sparsely;
+    bool has_short_convolutions;
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */
     bool keeps_packed;

@@ -442,6 +442,17 @@ static const struct family families[] = {
      .is_in_text_config = true,
      QWEN_3_5_MOE},
     {
+        .names = {NULL, "Lfm2ForCausalLM", "lfm2"},
+        .weight_changes = lfm2_weights,
+        .qk_norm = true,
+        .has_short_convolutions = true,
+        .is_tied = true,
+        .num_kv_heads = 8,
+        .max_position_embeddings = 128000,
+        .norm_eps = 1e-5,
+        .theta = 1e6,
+    },
+    {
         .names = {"gpt-oss", "GptOssForCausalLM", "gpt_oss"},
         .weight_changes = gpt_oss_weights,
         .qkv_bias = true,
@@ -510,6 +521,7 @@ static const struct other_family {
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
     {{"granitehybrid", NULL, NULL}, "state-space layers"},
+    {{"lfm2", NULL, NULL}, "keys that differ from layer to layer; as a directory it is read"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},

@@ -71,6 +71,7 @@ struct family {
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
     bool
         is_plain_hybrid; /* of a class with state-space layers and experts beside a shared MLP: models that have that MLP and attention alone */
+    bool has_short_convolutions; /* in the layers that have a state */
     bool delta_by_k_head,
         delta_rates_by_k_head; /* projections of a layer with a state, or b and a, come by heads of k */
     bool has_chunks;           /* attention_chunk_size, of layers that rotate unless layer_types says which */

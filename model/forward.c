@@ -37,7 +37,7 @@ static void mix_tokens(const struct model *m, const struct batch *b, const struc
     const bool gated = m->config.family->gated_attention;
     if (layer->delta_net) {
         k->linear(d, b, ROWS_TOKENS, m->projected, m->normed, layer->projections);
-        k->linear(d, b, ROWS_TOKENS, m->gates, m->normed, layer->rates);
+        if (layer->rates) k->linear(d, b, ROWS_TOKENS, m->gates, m->normed, layer->rates);
         k->delta(d, b, m->attended, m->projected, m->gates, layer->delta_net);
         return;
     }

@@ -11,7 +11,7 @@
 struct layer {
     struct norm_args attention_norm, mlp_norm; /* before each; with what the one before it leaves */
     struct linear *qkv, *o;                    /* qkv NULL where there is delta_net or latent */
-    struct linear *projections, *rates;        /* of delta_net: q, k, v and z; b and a */
+    struct linear *projections, *rates;        /* of delta_net: q, k, v and z; b and a, or NULL */
     struct delta_net *delta_net;               /* NULL: the layer has attention */
     struct latent *latent;                     /* in the place of qkv; NULL: attention is not latent */
     struct linear *gate_up, *down;             /* NULL where there is moe */

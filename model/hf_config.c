@@ -110,7 +110,7 @@ static void read_shape(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
     c->hidden_size = size_of(r, "hidden_size", 0);
-    c->intermediate_size = size_of(r, "intermediate_size", 0);
+    c->intermediate_size = size_of(r, "intermediate_size", family->has_short_convolutions ? 12288 : 0);
     c->num_layers = size_of(r, "num_hidden_layers", 0);
     c->num_heads = size_of(r, "num_attention_heads", family->num_heads);
     c->vocab_size = size_of(r, "vocab_size", family->vocab_size);
@@ -435,6 +435,58 @@ static int read_states(struct json_reader *r, struct model_config *c)
     if (!json_bool(r, "attn_output_gate", true))
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: attn_output_gate is false, which is not supported",
                          r->path);
+    return r->status;
+}
+
+/* LFM2's MLPs are narrower than intermediate_size says, unless block_auto_adjust_ff_dim is false. */
+static void read_lfm2_width(struct json_reader *r, struct model_config *c)
+{
+    const int64_t multiple = json_int(r, "block_multiple_of", 256, 1, INT32_MAX);
+    const double factor = json_real(r, "block_ffn_dim_multiplier", 1, 0, 1e6);
+    const int64_t given = json_int(r, "block_ff_dim", c->intermediate_size, 1, INT32_MAX),
+                  scaled = (int64_t)(factor * (double)(int64_t)(2 * (double)given / 3)),
+                  whole = (scaled + multiple - 1) / multiple * multiple,
+                  width = json_bool(r, "block_auto_adjust_ff_dim", true) ? whole : given;
+    c->intermediate_size = (int32_t)min_of(width, (int64_t)INT32_MAX);
+}
+
+static bool is_in_list(const cJSON *list, int64_t value)
+{
+    const cJSON *item;
+    int64_t own;
+    cJSON_ArrayForEach(item, list) if (json_is_int(item, &own) && own == value) return true;
+    return false;
+}
+
+/* Which layers have one in the place of attention: layer_types, or full_attn_idxs, name them. */
+static int read_short_convolutions(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *types = json_find(r, "layer_types"), *full = json_find(r, "full_attn_idxs");
+    if (!c->family->has_short_convolutions) return STATUS_OK;
+    if (types && cJSON_GetArraySize(types) != c->num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(types), c->num_layers);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && (types || full); i++) {
+        const cJSON *type = cJSON_GetArrayItem(types, i);
+        const char *text = cJSON_IsString(type) ? type->valuestring : "";
+        const bool is_conv = types ? !strcmp(text, "conv") : !is_in_list(full, i);
+        if (is_conv)
+            bit_set_add(c->stateful_layers, (size_t)i);
+        else if (types && strcmp(text, "full_attention") != 0)
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: layer_types has \"%s\"; \"full_attention\" and \"conv\" are supported",
+                             r->path, printable_from(text, strlen(text)).text);
+    }
+    read_lfm2_width(r, c);
+    c->rms_norm_eps = (float)json_real(r, "norm_eps", c->family->norm_eps, 0, 1);
+    c->tie_word_embeddings = json_bool(r, "tie_embedding", c->tie_word_embeddings);
+    c->delta_v_heads = 1;
+    c->delta_v_dim = c->hidden_size;
+    if (json_int(r, "conv_L_cache", SHORT_TAPS, 1, INT32_MAX) != SHORT_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_L_cache is not supported unless it is %d",
+                         r->path, SHORT_TAPS);
+    if (json_bool(r, "conv_bias", false))
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_bias is set, which is not supported", r->path);
     return r->status;
 }
 
@@ -782,6 +834,7 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     status = read_experts(r, c);
     if (!status) status = read_plain_hybrid(r, c);
     if (!status) status = read_states(r, c);
+    if (!status) status = read_short_convolutions(r, c);
     if (!status) status = read_unrotated_layers(r, c);
     if (!status) status = c->family->has_chunks ? read_chunks(r, c) : read_sliding_window(r, c);
     model_config_take_windows(c);

@@ -314,7 +314,10 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
                 error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no linear attention", d->name);
         return NULL;
     }
-    const struct delta_desc desc = {.num_k_heads = c->delta_k_heads,
+    if (c->family->has_short_convolutions && !d->has_short_convolutions && !b->status)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no short convolutions", d->name);
+    const struct delta_desc desc = {.is_short = c->family->has_short_convolutions,
+                                    .num_k_heads = c->delta_k_heads,
                                     .num_v_heads = c->delta_v_heads,
                                     .k_dim = c->delta_k_dim,
                                     .v_dim = c->delta_v_dim,
@@ -340,8 +343,9 @@ static void create_state_layer(struct builder *b, int32_t i)
     struct layer *layer = &b->m->layers[i];
     int64_t width = model_config_delta_width(c);
     layer->projections =
-        create_stacked(b, i, projections, 3, model_config_delta_channels(c) + width, c->hidden_size);
-    layer->rates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
+        create_stacked(b, i, projections, 3, model_config_projected_width(c), c->hidden_size);
+    if (!c->family->has_short_convolutions)
+        layer->rates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
     layer->o = create_stacked(b, i, outs, 1, c->hidden_size, width);
     layer->delta_net = create_delta_net(b, i);
 }
@@ -547,10 +551,12 @@ static void create_activations(struct builder *b)
     m->qkv = alloc_act(b, tokens, max_of(q_width(c) + 2 * kv_width(c), mixed_width), "q, k and v");
     m->attended = alloc_act(b, tokens, mixed_width, "attention's output");
     if (c->family->gated_attention) {
-        int64_t projected = model_config_delta_channels(c) + model_config_delta_width(c);
-        m->projected = alloc_act(b, tokens, max_of(projected, qkv_width(c)), "projections");
+        m->projected =
+            alloc_act(b, tokens, max_of(model_config_projected_width(c), qkv_width(c)), "projections");
         m->gates = alloc_act(b, tokens, max_of(q_width(c), 2 * (int64_t)c->delta_v_heads), "gates");
     }
+    if (c->family->has_short_convolutions)
+        m->projected = alloc_act(b, tokens, model_config_projected_width(c), "projections");
     if (c->latent.rank > 0) m->projected = alloc_act(b, tokens, q_width(c), "sums of latents");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");
     m->mlp = alloc_act(b, tokens, model_config_mlp_width(c), "MLP activations");

@@ -176,7 +176,7 @@ static int check_experts(const struct model_config *c, const char *source, struc
 }
 
 /* Of layers with a state. */
-static int check_states(const struct model_config *c, const char *source, struct error *err)
+static int check_delta(const struct model_config *c, const char *source, struct error *err)
 {
     int status =
         check_range(source, "number of key heads of linear attention", c->delta_k_heads, WIDTH_MAX, err);
@@ -200,6 +200,13 @@ static int check_states(const struct model_config *c, const char *source, struct
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: value heads of linear attention have %d values; multiples of 16 are supported",
                          source, c->delta_v_dim);
+    return STATUS_OK;
+}
+
+static int check_states(const struct model_config *c, const char *source, struct error *err)
+{
+    int status = c->family->has_short_convolutions ? STATUS_OK : check_delta(c, source, err);
+    if (status) return status;
     if (model_config_num_attention_layers(c, c->num_layers) == 0)
         return error_set(err, STATUS_UNSUPPORTED, "%s: no layer has attention, which is not supported",
                          source);
@@ -269,6 +276,12 @@ int32_t model_config_num_attention_layers(const struct model_config *c, int32_t 
 bool model_config_has_states(const struct model_config *c)
 {
     return model_config_num_attention_layers(c, c->num_layers) < c->num_layers;
+}
+
+int64_t model_config_projected_width(const struct model_config *c)
+{
+    const int64_t width = model_config_delta_width(c);
+    return c->family->has_short_convolutions ? 3 * width : model_config_delta_channels(c) + width;
 }
 
 int64_t model_config_delta_width(const struct model_config *c)

@@ -132,6 +132,8 @@ int32_t model_config_mlp_width(const struct model_config *c);
 /* Of what a layer with a state makes of its input: q, k and v; and of v alone. 0 where no layer has one. */
 int64_t model_config_delta_channels(const struct model_config *c);
 int64_t model_config_delta_width(const struct model_config *c);
+/* With z; or b, c and x of a short convolution. */
+int64_t model_config_projected_width(const struct model_config *c);
 /* One state of all layers that have one, in f32. A running sequence has two of them (kernels/cpu/delta_net.c). */
 uint64_t model_config_state_bytes(const struct model_config *c);
 

@@ -313,6 +313,25 @@ const struct weight_change gpt_oss_weights[] = {
         }                                                                                                    \
     }
 
+const struct weight_change lfm2_weights[] = {
+    {WEIGHT_OUTPUT_NORM, {NULL, "embedding_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_NORM, {NULL, "operator_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {NULL, "ffn_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_Q, {NULL, "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K, {NULL, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_V, {NULL, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_O, {NULL, "self_attn.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},
+    {WEIGHT_Q_NORM, {NULL, "self_attn.q_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K_NORM, {NULL, "self_attn.k_layernorm.weight", DIM_1, DIM_HEAD, PRESENT_IF_ATTENTION}},
+    {WEIGHT_GATE, {NULL, "feed_forward.w1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {NULL, "feed_forward.w3.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {NULL, "feed_forward.w2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_DELTA_QKVZ, {NULL, "conv.in_proj.weight", DIM_SHORT_ALL, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_CONVOLUTION, {NULL, "conv.conv.weight", DIM_DELTA_WIDTH, DIM_SHORT_TAPS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_OUT, {NULL, "conv.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_change qwen3_next_weights[] = {
     HYBRID_WEIGHTS,
     {WEIGHT_DELTA_QKVZ,
@@ -628,6 +647,10 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->delta_v_dim;
     case DIM_DELTA_TAPS:
         return DELTA_TAPS;
+    case DIM_SHORT_ALL:
+        return 3 * model_config_delta_width(c);
+    case DIM_SHORT_TAPS:
+        return SHORT_TAPS;
     }
     return 0;
 }

@@ -53,12 +53,12 @@ enum weight_role {
     WEIGHT_LATENT_K_B,     /* [heads r][Dn] */
     WEIGHT_LATENT_V_B,     /* [heads Dv][r] */
     /* of a layer with a state, Gk heads of k and Gv of v (device.h: delta_desc); C channels, U all values of v */
-    WEIGHT_DELTA_QKV,         /* [C][H] */
-    WEIGHT_DELTA_Z,           /* [U][H] */
-    WEIGHT_DELTA_QKVZ,        /* [C + U][H]: both, by heads of k */
-    WEIGHT_DELTA_B,           /* [Gv][H] */
-    WEIGHT_DELTA_A,           /* [Gv][H] */
-    WEIGHT_DELTA_BA,          /* [2 Gv][H]: both, by heads of k */
+    WEIGHT_DELTA_QKV,  /* [C][H] */
+    WEIGHT_DELTA_Z,    /* [U][H] */
+    WEIGHT_DELTA_QKVZ, /* [C + U][H]: both, by heads of k; of a short convolution b, c and x, [3 U][H] */
+    WEIGHT_DELTA_B,    /* [Gv][H] */
+    WEIGHT_DELTA_A,    /* [Gv][H] */
+    WEIGHT_DELTA_BA,   /* [2 Gv][H]: both, by heads of k */
     WEIGHT_DELTA_CONVOLUTION, /* [C][4] */
     WEIGHT_DELTA_DECAY,       /* [1][Gv] */
     WEIGHT_DELTA_DT_BIAS,     /* [1][Gv] */
@@ -124,6 +124,8 @@ enum weight_dimension {
     DIM_DELTA_RATES, /* twice as many */
     DIM_DELTA_HEAD,
     DIM_DELTA_TAPS,
+    DIM_SHORT_ALL, /* b, c and x */
+    DIM_SHORT_TAPS,
 };
 
 /* When a weight must exist. Where it need not, the first three are used if they are there; all others are left alone
@@ -173,7 +175,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
     gate_up_weights[], granite_dense_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
-    phimoe_weights[];
+    phimoe_weights[], lfm2_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -24,7 +24,7 @@ struct delta_place {
 struct delta_net {
     int32_t num_batch_slots;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, rates_by_k_head, tiled;
+    bool by_k_head, rates_by_k_head, tiled, is_short;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
@@ -115,6 +115,7 @@ static bool alloc_net(struct cpu_device *c, struct delta_net *n)
 static void take_weights(struct delta_net *n, const struct delta_desc *desc)
 {
     delta_desc_read_taps(desc, n->taps);
+    if (desc->is_short) return;
     delta_desc_read_decay(desc, n->decay);
     weight_view_vector_to_f32(&desc->dt_bias, n->dt_bias);
     weight_view_vector_to_f32(&desc->norm, n->norm);
@@ -125,7 +126,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
 {
     struct cpu_device *c = cpu_device_of(d);
     int status = delta_desc_check(desc, err);
-    assert_always(desc->v_dim % DELTA_LANES == 0);
+    assert_always(desc->is_short || desc->v_dim % DELTA_LANES == 0);
     if (status) return status;
     struct delta_net *n = device_memory_alloc(&c->memory, sizeof *n);
     if (n)
@@ -137,6 +138,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .by_k_head = desc->by_k_head,
                                 .rates_by_k_head = desc->rates_by_k_head,
                                 .tiled = desc->tiled,
+                                .is_short = desc->is_short,
                                 .norm_eps = desc->norm_eps};
     if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
         return error_set(err, STATUS_NO_MEMORY,
@@ -197,6 +199,19 @@ static void gather(void *context, int thread_idx, int num_threads)
     }
 }
 
+/* Of a short convolution: b x. */
+static void multiply(void *context, int thread_idx, int num_threads)
+{
+    const struct delta_task *t = context;
+    const int64_t channels = num_channels(t->net);
+    int64_t begin, end;
+    thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *b = t->projected + 3 * i * channels, *x = b + 2 * channels;
+        for (int64_t k = 0; k < channels; k++) t->scratch->raw[i * channels + k] = b[k] * x[k];
+    }
+}
+
 /* In four sums. */
 static double sum_of_squares(const float *x, int32_t n)
 {
@@ -211,18 +226,41 @@ static void make_unit(const float *x, int32_t n, double scale, float *out)
     for (int32_t i = 0; i < n; i++) out[i] = x[i] * factor;
 }
 
-/* Token t of the step, i-th of its sequence here. */
+/* Rows for the convolution of token t of the step, i-th of its sequence here. */
+static void find_inputs(const struct delta_task *t, int32_t seq, int32_t token, int32_t i,
+                        const float *in[DELTA_TAPS])
+{
+    const struct delta_net *n = t->net;
+    int32_t slot = t->step->batch_slots[seq];
+    const float *before = inputs_of(n, slot, n->places[slot].newest);
+    for (int j = 0; j < DELTA_TAPS; j++) {
+        int32_t back = NUM_BEFORE - j; /* tokens */
+        in[j] = back <= i ? t->raw + (token - back) * t->raw_stride
+                          : before + (NUM_BEFORE - back + i) * num_channels(n);
+    }
+}
+
+/* c times the convolution. */
+static void convolve_shortly(const struct delta_task *t, int32_t seq, int32_t token, int32_t i)
+{
+    const int64_t channels = num_channels(t->net);
+    const float *in[DELTA_TAPS], *c = t->projected + (3 * (int64_t)token + 1) * channels,
+                                 *taps = t->net->taps;
+    float *out = t->out + token * channels;
+    find_inputs(t, seq, token, i, in);
+    for (int64_t k = 0; k < channels; k++) {
+        float sum = 0;
+        for (int j = DELTA_TAPS - SHORT_TAPS; j < DELTA_TAPS; j++) sum += taps[j * channels + k] * in[j][k];
+        out[k] = c[k] * sum;
+    }
+}
+
 static void convolve_token(const struct delta_task *t, int32_t seq, int32_t token, int32_t i)
 {
     const struct delta_net *n = t->net;
     int64_t channels = num_channels(n);
-    int32_t slot = t->step->batch_slots[seq];
-    const float *before = inputs_of(n, slot, n->places[slot].newest), *in[DELTA_TAPS];
-    for (int j = 0; j < DELTA_TAPS; j++) {
-        int32_t back = NUM_BEFORE - j; /* tokens */
-        in[j] =
-            back <= i ? t->raw + (token - back) * t->raw_stride : before + (NUM_BEFORE - back + i) * channels;
-    }
+    const float *in[DELTA_TAPS];
+    find_inputs(t, seq, token, i, in);
     float *mixed = t->scratch->mixed + token * channels, *unit = t->scratch->unit + token * 2 * k_width(n);
     t->device->isa->deltas->convolve((int32_t)channels, in, n->taps, mixed);
     for (int32_t h = 0; h < 2 * n->num_k_heads; h++)
@@ -239,7 +277,10 @@ static void convolve(void *context, int thread_idx, int num_threads)
     thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
     for (int32_t token = (int32_t)begin; token < end; token++) {
         while (token >= begins[seq + 1]) seq++;
-        convolve_token(t, seq, token, token - begins[seq]);
+        if (t->net->is_short)
+            convolve_shortly(t, seq, token, token - begins[seq]);
+        else
+            convolve_token(t, seq, token, token - begins[seq]);
     }
 }
 
@@ -344,12 +385,13 @@ void cpu_delta(struct device *d, const struct batch *b, void *out, const void *p
     const struct step *step = b->step;
     const struct delta_scratch *scratch = c->delta_scratch;
     const int64_t width = num_channels(n) + v_width(n), work = step->num_tokens * width;
+    const bool has_raw = n->by_k_head || n->is_short;
     struct delta_task t = {.device = c,
                            .step = step,
                            .net = n,
                            .scratch = scratch,
-                           .raw = n->by_k_head ? scratch->raw : projected,
-                           .raw_stride = n->by_k_head ? num_channels(n) : width,
+                           .raw = has_raw ? scratch->raw : projected,
+                           .raw_stride = has_raw ? num_channels(n) : width,
                            .gates =
                                n->by_k_head ? scratch->gates : (const float *)projected + num_channels(n),
                            .gates_stride = n->by_k_head ? v_width(n) : width,
@@ -358,9 +400,9 @@ void cpu_delta(struct device *d, const struct batch *b, void *out, const void *p
                            .out = out};
     for (int32_t seq = 0; seq < step->num_seqs; seq++)
         open_place(n, step->batch_slots[seq], step->positions[step->cu_seqlens_q[seq]]);
-    if (n->by_k_head) cpu_device_run(c, work, gather, &t);
+    if (has_raw) cpu_device_run(c, work, n->is_short ? multiply : gather, &t);
     cpu_device_run(c, work * DELTA_TAPS, convolve, &t);
-    cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
+    if (!n->is_short) cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
     for (int32_t seq = 0; seq < step->num_seqs; seq++) close_place(&t, seq);
 }
 

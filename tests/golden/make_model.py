@@ -873,6 +873,23 @@ CASES |= {
         None,
     ),
 }
+CASES |= {
+    "lfm2": (
+        {
+            "architectures": ["Lfm2ForCausalLM"],
+            "model_type": "lfm2",
+            "hidden_size": 256,
+            "num_hidden_layers": 4,
+            "norm_eps": 1e-5,
+            "block_multiple_of": 32,
+            "layer_types": ["conv", "full_attention", "conv", "conv"],
+            "conv_L_cache": 3,
+            "tie_word_embeddings": True,
+            "rope_theta": 1e6,
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,
@@ -995,7 +1012,7 @@ def tensors_of(model, config, stacked=False):
         if re.search("visual|vision|projector", name):
             continue
         value = value.flatten(0, 1) if stacked and name.endswith(STACKED) else value
-        value = value.squeeze(1) if name.endswith("conv1d.weight") else value
+        value = value.squeeze(1) if name.endswith(("conv1d.weight", "conv.conv.weight")) else value
         fan_in = value.shape[1] if value.ndim > 1 else 0
         if value.ndim == 0:
             out.append((name, 0, 1, float(value), 0.0))
@@ -1017,7 +1034,7 @@ def write(name, folder):
     loaded = transformers.AutoConfig.from_pretrained(folder)
     tensors = tensors_of(class_of(config).from_config(loaded), config, "stacked" in name)
     state = {n: values(max(r, 1) * c, i + 1, m, s).reshape(llama4.shape(n, r, c, text_of(config))) for i, (n, r, c, m, s) in enumerate(tensors)}
-    thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith("conv1d.weight")}
+    thin = {n: v.unsqueeze(1) for n, v in state.items() if n.endswith(("conv1d.weight", "conv.conv.weight"))}
     thin |= {n: v.reshape(()) for n, v in state.items() if n.endswith(SCALARS)}
     thin |= {n: v.unflatten(0, (config["num_experts"], -1)) for n, v in state.items() if "stacked" in name and n.endswith(STACKED)}
     save_file(state | thin, folder / "model.safetensors", {"format": "pt"})
@@ -1163,7 +1180,7 @@ def thin(name, rows, cols, config):
         return f'"BF16", 0, 0, "{config["num_experts"]}, {rows // config["num_experts"]}, {cols}"'
     if name.endswith(SCALARS):
         return '"BF16", 0, 0, ""'
-    return f'"BF16", 0, 0, "{rows}, 1, {cols}"' if name.endswith("conv1d.weight") else "NULL, 0, 0, NULL"
+    return f'"BF16", 0, 0, "{rows}, 1, {cols}"' if name.endswith(("conv1d.weight", "conv.conv.weight")) else "NULL, 0, 0, NULL"
 
 
 def case(index, name):
