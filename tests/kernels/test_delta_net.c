@@ -44,9 +44,9 @@ static int act_bytes(void)
 static int32_t place_of(const struct layer *l, int32_t c)
 {
     const struct shape *s = &l->shape;
+    if (!s->by_k_head) return c;
     int32_t k_width = s->num_k_heads * s->k_dim, per_head = s->num_v_heads / s->num_k_heads * s->v_dim,
             stride = 2 * (s->k_dim + per_head);
-    if (!s->by_k_head) return c;
     if (c < k_width) return c / s->k_dim * stride + c % s->k_dim;
     if (c < 2 * k_width) return (c - k_width) / s->k_dim * stride + s->k_dim + c % s->k_dim;
     int32_t v = (c - 2 * k_width) % l->width, is_z = c >= l->channels;
