@@ -40,18 +40,20 @@ __host__ __device__ constexpr int block_bytes(int dtype)
     return 0;
 }
 
-/* What a block's scale is, and where, is the same for a whole run: the compiler reads it once. */
 template <int DTYPE>
 __device__ __forceinline__ void unpack_row(__nv_bfloat16 *__restrict__ out,
                                            const unsigned char *__restrict__ row, int32_t num_columns)
 {
     constexpr int VALUES = block_values(DTYPE), BYTES = block_bytes(DTYPE);
     static_assert(VALUES % RUN == 0, "a run lies in one block");
-    for (int32_t k = (int32_t)threadIdx.x * RUN; k < num_columns; k += UNPACK_THREADS * RUN) {
+    for (uint32_t k = threadIdx.x * RUN; k < (uint32_t)num_columns; k += UNPACK_THREADS * RUN) {
         const unsigned char *block = row + (size_t)(k / VALUES) * BYTES;
+        if (BYTES % 16 == 0) block = (const unsigned char *)__builtin_assume_aligned(block, 16);
+        uint32_t first = k % VALUES / RUN * RUN;
+        struct gguf_scale scale = gguf_scale_of(DTYPE, block, first);
         float v[RUN];
 #pragma unroll
-        for (int i = 0; i < RUN; i++) v[i] = gguf_value(DTYPE, block, k % VALUES + i);
+        for (uint32_t i = 0; i < RUN; i++) v[i] = gguf_scaled(scale, gguf_code(DTYPE, block, first | i));
         *(uint4 *)(out + k) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
                                          pack_bf16(v[6], v[7]));
     }
