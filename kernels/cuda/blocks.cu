@@ -1,5 +1,4 @@
 /* blocks.cu - weights in a GGUF file's blocks: where they lie, and how they become bf16. */
-#include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/blocks.cuh"
 #include "kernels/cuda/gguf_values.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -7,7 +6,7 @@
 namespace
 {
 
-enum { UNPACK_THREADS = 128, RUN = 8 /* values of a thread: they lie in one block */, PART_ALIGNMENT = 256 };
+enum { UNPACK_THREADS = 128, PART_ALIGNMENT = 256 };
 
 struct block_parts {
     struct block_part parts[LINEAR_PARTS_MAX];
@@ -15,75 +14,6 @@ struct block_parts {
     int32_t num_columns;
     bool alternate; /* of 16 rows 8 are of the first part, 8 of the second */
 };
-
-__host__ __device__ constexpr int block_values(int dtype)
-{
-    switch (dtype) {
-#define X(name, text, values, bytes, gguf)                                                                   \
-    case name:                                                                                               \
-        return values;
-        DTYPE_LIST(X)
-#undef X
-    }
-    return 0;
-}
-
-__host__ __device__ constexpr int block_bytes(int dtype)
-{
-    switch (dtype) {
-#define X(name, text, values, bytes, gguf)                                                                   \
-    case name:                                                                                               \
-        return bytes;
-        DTYPE_LIST(X)
-#undef X
-    }
-    return 0;
-}
-
-template <int DTYPE>
-__device__ __forceinline__ void unpack_row(__nv_bfloat16 *__restrict__ out,
-                                           const unsigned char *__restrict__ row, int32_t num_columns)
-{
-    constexpr int VALUES = block_values(DTYPE), BYTES = block_bytes(DTYPE);
-    static_assert(VALUES % RUN == 0, "a run lies in one block");
-    for (uint32_t k = threadIdx.x * RUN; k < (uint32_t)num_columns; k += UNPACK_THREADS * RUN) {
-        const unsigned char *block = row + (size_t)(k / VALUES) * BYTES;
-        if (BYTES % 16 == 0) block = (const unsigned char *)__builtin_assume_aligned(block, 16);
-        uint32_t first = k % VALUES / RUN * RUN;
-        struct gguf_scale scale = gguf_scale_of(DTYPE, block, first);
-        float v[RUN];
-#pragma unroll
-        for (uint32_t i = 0; i < RUN; i++) v[i] = gguf_scaled(scale, gguf_code(DTYPE, block, first | i));
-        *(uint4 *)(out + k) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
-                                         pack_bf16(v[6], v[7]));
-    }
-}
-
-__device__ __forceinline__ void unpack_row_of(enum dtype dtype, __nv_bfloat16 *out, const unsigned char *row,
-                                              int32_t num_columns)
-{
-    switch (dtype) {
-#define UNPACK(DTYPE)                                                                                        \
-    case DTYPE:                                                                                              \
-        return unpack_row<DTYPE>(out, row, num_columns)
-        UNPACK(DTYPE_Q4_0);
-        UNPACK(DTYPE_Q4_1);
-        UNPACK(DTYPE_Q5_0);
-        UNPACK(DTYPE_Q5_1);
-        UNPACK(DTYPE_Q8_0);
-        UNPACK(DTYPE_Q4_K);
-        UNPACK(DTYPE_Q5_K);
-        UNPACK(DTYPE_Q6_K);
-        UNPACK(DTYPE_Q2_K);
-        UNPACK(DTYPE_Q3_K);
-        UNPACK(DTYPE_IQ4_NL);
-        UNPACK(DTYPE_IQ4_XS);
-        UNPACK(DTYPE_MXFP4);
-#undef UNPACK
-    default: /* blocks_fit has no other */
-        return;
-    }
-}
 
 /* A CTA has a row of W. */
 __global__ void __launch_bounds__(UNPACK_THREADS)
@@ -98,7 +28,7 @@ __global__ void __launch_bounds__(UNPACK_THREADS)
         while (row >= w.parts[part].num_rows) row -= w.parts[part++].num_rows;
     }
     const struct block_part &p = w.parts[part];
-    unpack_row_of(p.dtype, out, w.data + p.offset + (size_t)row * p.row_bytes, w.num_columns);
+    gguf_unpack_row(p.dtype, out, w.data + p.offset + (size_t)row * p.row_bytes, w.num_columns);
 }
 
 } // namespace

@@ -1,10 +1,13 @@
-/* gguf_values.cuh - the values of a GGUF file's blocks. */
+/* gguf_values.cuh - rows of a GGUF file as bf16, eight values at a time. */
 #ifndef KERNELS_CUDA_GGUF_VALUES_CUH
 #define KERNELS_CUDA_GGUF_VALUES_CUH
 
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/bf16.cuh"
 #include "kernels/cuda/weight_codes.cuh"
+
+enum { GGUF_RUN = 8 /* values in a row that have one scale, the first of which is a multiple of it */ };
 
 static __device__ __forceinline__ float gguf_f16(const unsigned char *p)
 {
@@ -19,7 +22,7 @@ static __device__ __forceinline__ float gguf_iq4(int code)
     return values[code];
 }
 
-/* A value is scale * code - min; both are the same for eight values in a row, the first of which is a multiple of 8. The
+/* A value is scale * code - min; both are the same for a run. The
  * products are exact in f32, so that a value is rounded once, if at all, however it is computed. */
 struct gguf_scale {
     float scale, min;
@@ -45,7 +48,7 @@ static __device__ __forceinline__ float gguf_scale_iq4_xs(const unsigned char *p
     return gguf_f16(p) * ((low | high << 4) - 32);
 }
 
-/* That of value i of a block: the layouts of files/dtype.h. */
+/* That of the run from value i of a block on: the layouts of files/dtype.h. */
 static __device__ __forceinline__ struct gguf_scale gguf_scale_of(int dtype, const unsigned char *p,
                                                                   uint32_t i)
 {
@@ -71,67 +74,204 @@ static __device__ __forceinline__ struct gguf_scale gguf_scale_of(int dtype, con
         return {gguf_scale_q3_k(p, i / 16), 0};
     case DTYPE_IQ4_XS:
         return {gguf_scale_iq4_xs(p, i / 32), 0};
-    default: /* a plain value */
-        return {1, 0};
+    default:
+        return {0, 0};
     }
 }
 
-/* The code of value i of a block. A plain value is a block of one, and its own code. */
-static __device__ __forceinline__ float gguf_code(int dtype, const unsigned char *p, uint32_t i)
+static __host__ __device__ constexpr int gguf_block_values(int dtype)
 {
-    uint32_t low = i % 16, nibble = 4 * (i / 16 % 2), nibble_k = 4 * (i / 32 % 2);
+    switch (dtype) {
+#define X(name, text, values, bytes, gguf)                                                                   \
+    case name:                                                                                               \
+        return values;
+        DTYPE_LIST(X)
+#undef X
+    }
+    return 0;
+}
+
+static __host__ __device__ constexpr int gguf_block_bytes(int dtype)
+{
+    switch (dtype) {
+#define X(name, text, values, bytes, gguf)                                                                   \
+    case name:                                                                                               \
+        return bytes;
+        DTYPE_LIST(X)
+#undef X
+    }
+    return 0;
+}
+
+/* A byte for each value of a run: byte j of the eight is value j's. */
+struct gguf_bytes {
+    uint32_t words[2];
+};
+
+/* From p, which is aligned as the blocks are that lie one after another from an address that is a multiple of 8. */
+template <int DTYPE> static __device__ __forceinline__ struct gguf_bytes gguf_load(const unsigned char *p)
+{
+    constexpr int BYTES = gguf_block_bytes(DTYPE);
+    if (BYTES % 8 == 0) {
+        uint2 w = *(const uint2 *)p;
+        return {{w.x, w.y}};
+    }
+    if (BYTES % 2 == 0) {
+        const uint16_t *h = (const uint16_t *)p;
+        return {{h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16}};
+    }
+    return {{p[0] | p[1] << 8 | p[2] << 16 | (uint32_t)p[3] << 24,
+             p[4] | p[5] << 8 | p[6] << 16 | (uint32_t)p[7] << 24}};
+}
+
+/* Of each byte the bits of mask from shift on, moved up by up. */
+static __device__ __forceinline__ struct gguf_bytes gguf_bits(struct gguf_bytes b, uint32_t shift,
+                                                              uint32_t mask, uint32_t up)
+{
+    mask *= 0x01010101;
+    return {{((b.words[0] >> shift) & mask) << up, ((b.words[1] >> shift) & mask) << up}};
+}
+
+static __device__ __forceinline__ struct gguf_bytes gguf_or(struct gguf_bytes a, struct gguf_bytes b)
+{
+    return {{a.words[0] | b.words[0], a.words[1] | b.words[1]}};
+}
+
+/* Bit j of bits as bit 4 of byte j. */
+static __device__ __forceinline__ struct gguf_bytes gguf_fifth_bits(uint32_t bits)
+{
+    const uint32_t to_bytes = 1 | 1 << 7 | 1 << 14 | 1 << 21;
+    return gguf_bits({{(bits & 15) * to_bytes, (bits >> 4) * to_bytes}}, 0, 1, 4);
+}
+
+/* The codes of the run from value i of a block on. */
+template <int DTYPE>
+static __device__ __forceinline__ struct gguf_bytes gguf_codes(const unsigned char *p, uint32_t i)
+{
+    uint32_t nibble = i / 16 % 2 * 4, in_128 = i / 128 * 32 + i % 32;
+    switch (DTYPE) {
+    case DTYPE_Q4_0:
+    case DTYPE_IQ4_NL:
+        return gguf_bits(gguf_load<DTYPE>(p + 2 + i % 16), nibble, 15, 0);
+    case DTYPE_Q4_1:
+        return gguf_bits(gguf_load<DTYPE>(p + 4 + i % 16), nibble, 15, 0);
+    case DTYPE_Q5_0:
+        return gguf_or(gguf_bits(gguf_load<DTYPE>(p + 6 + i % 16), nibble, 15, 0),
+                       gguf_fifth_bits(p[2 + i / 8]));
+    case DTYPE_Q5_1:
+        return gguf_or(gguf_bits(gguf_load<DTYPE>(p + 8 + i % 16), nibble, 15, 0),
+                       gguf_fifth_bits(p[4 + i / 8]));
+    case DTYPE_Q8_0: {
+        struct gguf_bytes b = gguf_load<DTYPE>(p + 2 + i);
+        return {{b.words[0] ^ 0x80808080, b.words[1] ^ 0x80808080}};
+    }
+    case DTYPE_MXFP4:
+        return gguf_bits(gguf_load<DTYPE>(p + 1 + i % 16), nibble, 15, 0);
+    case DTYPE_Q4_K:
+        return gguf_bits(gguf_load<DTYPE>(p + 16 + i / 64 * 32 + i % 32), i / 32 % 2 * 4, 15, 0);
+    case DTYPE_Q5_K:
+        return gguf_or(gguf_bits(gguf_load<DTYPE>(p + 48 + i / 64 * 32 + i % 32), i / 32 % 2 * 4, 15, 0),
+                       gguf_bits(gguf_load<DTYPE>(p + 16 + i % 32), i / 32, 1, 4));
+    case DTYPE_Q6_K:
+        return gguf_or(gguf_bits(gguf_load<DTYPE>(p + i / 128 * 64 + i % 64), i / 64 % 2 * 4, 15, 0),
+                       gguf_bits(gguf_load<DTYPE>(p + 128 + in_128), i / 32 % 4 * 2, 3, 4));
+    case DTYPE_Q2_K:
+        return gguf_bits(gguf_load<DTYPE>(p + 16 + in_128), i / 32 % 4 * 2, 3, 0);
+    case DTYPE_Q3_K:
+        return gguf_or(gguf_bits(gguf_load<DTYPE>(p + 32 + in_128), i / 32 % 4 * 2, 3, 0),
+                       gguf_bits(gguf_load<DTYPE>(p + i % 32), i / 32, 1, 2));
+    case DTYPE_IQ4_XS:
+        return gguf_bits(gguf_load<DTYPE>(p + 8 + i / 32 * 16 + i % 16), nibble, 15, 0);
+    default:
+        return {};
+    }
+}
+
+/* What a code stands for. */
+template <int DTYPE> static __device__ __forceinline__ float gguf_code_value(int code)
+{
+    switch (DTYPE) {
+    case DTYPE_Q3_K:
+        return (float)(code - 4);
+    case DTYPE_Q4_0:
+        return (float)(code - 8);
+    case DTYPE_Q5_0:
+        return (float)(code - 16);
+    case DTYPE_Q6_K:
+        return (float)(code - 32);
+    case DTYPE_Q8_0:
+        return (float)(code - 128);
+    case DTYPE_MXFP4:
+        return e2m1_to_f32(code);
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS:
+        return gguf_iq4(code);
+    default:
+        return (float)code;
+    }
+}
+
+template <int DTYPE>
+static __device__ __forceinline__ void gguf_unpack_row_as(__nv_bfloat16 *__restrict__ out,
+                                                          const unsigned char *__restrict__ row,
+                                                          int32_t num_columns)
+{
+    constexpr int VALUES = gguf_block_values(DTYPE), BYTES = gguf_block_bytes(DTYPE);
+    static_assert(VALUES % GGUF_RUN == 0, "a run lies in one block");
+    for (uint32_t k = threadIdx.x * GGUF_RUN; k < (uint32_t)num_columns; k += blockDim.x * GGUF_RUN) {
+        const unsigned char *block = row + (size_t)(k / VALUES) * BYTES;
+        uint32_t first = k % VALUES / GGUF_RUN * GGUF_RUN;
+        struct gguf_scale scale = gguf_scale_of(DTYPE, block, first);
+        struct gguf_bytes codes = gguf_codes<DTYPE>(block, first);
+        float v[GGUF_RUN];
+#pragma unroll
+        for (int j = 0; j < GGUF_RUN; j++) {
+            int code = codes.words[j / 4] >> (j % 4 * 8) & 255;
+            v[j] = __fmaf_rn(scale.scale, gguf_code_value<DTYPE>(code), -scale.min);
+        }
+        *(uint4 *)(out + k) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                                         pack_bf16(v[6], v[7]));
+    }
+}
+
+static __device__ __forceinline__ float plain_value(int dtype, const unsigned char *p)
+{
     switch (dtype) {
     case DTYPE_F32:
-        return __uint_as_float(p[0] | p[1] << 8 | p[2] << 16 | (uint32_t)p[3] << 24);
+        return *(const float *)p;
     case DTYPE_BF16:
-        return __uint_as_float((uint32_t)(p[0] | p[1] << 8) << 16);
-    case DTYPE_F16:
-        return gguf_f16(p);
-    case DTYPE_Q4_0:
-        return (float)(((p[2 + low] >> nibble) & 15) - 8);
-    case DTYPE_Q4_1:
-        return (float)((p[4 + low] >> nibble) & 15);
-    case DTYPE_Q5_0:
-        return (float)((((p[6 + low] >> nibble) & 15) | ((p[2 + i / 8] >> i % 8) & 1) << 4) - 16);
-    case DTYPE_Q5_1:
-        return (float)(((p[8 + low] >> nibble) & 15) | ((p[4 + i / 8] >> i % 8) & 1) << 4);
-    case DTYPE_Q8_0:
-        return (float)(signed char)p[2 + i];
-    case DTYPE_MXFP4:
-        return e2m1_to_f32((p[1 + low] >> nibble) & 15);
-    case DTYPE_Q4_K:
-        return (float)((p[16 + i / 64 * 32 + i % 32] >> nibble_k) & 15);
-    case DTYPE_Q5_K:
-        return (float)(((p[48 + i / 64 * 32 + i % 32] >> nibble_k) & 15) | ((p[16 + i % 32] >> i / 32) & 1)
-                                                                               << 4);
-    case DTYPE_Q6_K: {
-        int ql = (p[i / 128 * 64 + i % 64] >> (4 * (i / 64 % 2))) & 15;
-        int qh = (p[128 + i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4))) & 3;
-        return (float)((ql | qh << 4) - 32);
-    }
-    case DTYPE_Q2_K:
-        return (float)((p[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3);
-    case DTYPE_Q3_K: {
-        int q = (p[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
-        return (float)(q - ((p[i % 32] >> i / 32) & 1 ? 0 : 4));
-    }
-    case DTYPE_IQ4_NL:
-        return gguf_iq4((p[2 + low] >> nibble) & 15);
-    case DTYPE_IQ4_XS:
-        return gguf_iq4((p[8 + i / 32 * 16 + low] >> nibble) & 15);
+        return __uint_as_float((uint32_t) * (const uint16_t *)p << 16);
     default:
-        return 0;
+        return gguf_f16(p);
     }
 }
 
-static __device__ __forceinline__ float gguf_scaled(struct gguf_scale s, float code)
+/* A row becomes bf16, by all threads of a CTA. out and row: from multiples of 16 and 8 bytes on, but for plain types. */
+static __device__ __forceinline__ void gguf_unpack_row(int dtype, __nv_bfloat16 *out,
+                                                       const unsigned char *row, int32_t num_columns)
 {
-    return __fmaf_rn(s.scale, code, -s.min);
-}
-
-static __device__ __forceinline__ float gguf_value(int dtype, const unsigned char *p, uint32_t i)
-{
-    return gguf_scaled(gguf_scale_of(dtype, p, i), gguf_code(dtype, p, i));
+    switch (dtype) {
+#define UNPACK(DTYPE)                                                                                        \
+    case DTYPE:                                                                                              \
+        return gguf_unpack_row_as<DTYPE>(out, row, num_columns)
+        UNPACK(DTYPE_Q4_0);
+        UNPACK(DTYPE_Q4_1);
+        UNPACK(DTYPE_Q5_0);
+        UNPACK(DTYPE_Q5_1);
+        UNPACK(DTYPE_Q8_0);
+        UNPACK(DTYPE_Q4_K);
+        UNPACK(DTYPE_Q5_K);
+        UNPACK(DTYPE_Q6_K);
+        UNPACK(DTYPE_Q2_K);
+        UNPACK(DTYPE_Q3_K);
+        UNPACK(DTYPE_IQ4_NL);
+        UNPACK(DTYPE_IQ4_XS);
+        UNPACK(DTYPE_MXFP4);
+#undef UNPACK
+    default:
+        for (int32_t k = (int32_t)threadIdx.x; k < num_columns; k += (int32_t)blockDim.x)
+            out[k] = __float2bfloat16_rn(plain_value(dtype, row + (size_t)k * (dtype == DTYPE_F32 ? 4 : 2)));
+    }
 }
 
 #endif

@@ -94,17 +94,12 @@ __device__ int64_t placed_row(int64_t row, int alternate, int part)
     return alternate ? row / 8 * 16 + part * 8 + row % 8 : row;
 }
 
-__global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype, int block_values,
-                              int block_bytes, size_t row_bytes, int32_t cols, int64_t first_row,
-                              int alternate, int part)
+/* A CTA has a row. */
+__global__ void unpack_kernel(__nv_bfloat16 *out, const unsigned char *stage, int dtype, size_t row_bytes,
+                              int32_t cols, int64_t first_row, int alternate, int part)
 {
-    int64_t row = first_row + blockIdx.x;
-    int64_t to = placed_row(row, alternate, part);
-    const unsigned char *from = stage + (size_t)blockIdx.x * row_bytes;
-    for (int32_t c = threadIdx.x; c < cols; c += blockDim.x) {
-        float v = gguf_value(dtype, from + (size_t)(c / block_values) * block_bytes, c % block_values);
-        out[to * cols + c] = __float2bfloat16_rn(v);
-    }
+    int64_t to = placed_row(first_row + blockIdx.x, alternate, part);
+    gguf_unpack_row(dtype, out + to * cols, stage + (size_t)blockIdx.x * row_bytes, cols);
 }
 
 /* (code - zero) * scale, in f32 and rounded, then to bf16. */
@@ -245,11 +240,7 @@ __global__ void transpose_kernel(__nv_bfloat16 *out, const unsigned char *stage,
 {
     const unsigned char *from = stage + (size_t)blockIdx.x * row_bytes;
     for (int64_t i = threadIdx.x; i < num_rows; i += blockDim.x) {
-        const unsigned char *p = from + (first + i * step) * (dtype == DTYPE_F32 ? 4 : 2);
-        uint32_t low = p[0] | p[1] << 8;
-        float v = dtype == DTYPE_F32    ? __uint_as_float(low | p[2] << 16 | (uint32_t)p[3] << 24)
-                  : dtype == DTYPE_BF16 ? __uint_as_float(low << 16)
-                                        : gguf_f16(p);
+        float v = plain_value(dtype, from + (first + i * step) * (dtype == DTYPE_F32 ? 4 : 2));
         out[placed_row(i, alternate, part) * cols + first_col + blockIdx.x] = __float2bfloat16_rn(v);
     }
 }
@@ -284,7 +275,6 @@ bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct 
     if (v->scheme == WEIGHT_TRANSPOSED) return upload_transposed(d, out, v, alternate, part);
     if (v->scheme != WEIGHT_PLAIN || dtype_is_code(v->dtype))
         return upload_weight_of_codes(d, out, v, alternate, part);
-    const struct dtype_info *info = &dtype_infos[v->dtype];
     size_t row_bytes = dtype_row_bytes(v->dtype, (uint64_t)v->cols);
     int64_t rows_per_stage = STAGE_BYTES / (int64_t)row_bytes;
     if (rows_per_stage == 0 || !open_stages(d)) return false;
@@ -296,9 +286,8 @@ bool cuda_upload_weight(struct cuda_device *d, __nv_bfloat16 *out, const struct 
                          (size_t)n * row_bytes);
         CUDA_CHECK(
             d, cudaMemcpyAsync(s->device, s->host, (size_t)n * row_bytes, cudaMemcpyHostToDevice, d->stream));
-        unpack_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(
-            out, s->device, v->dtype, info->block_values, info->block_bytes, row_bytes, (int32_t)v->cols, row,
-            alternate, part);
+        unpack_kernel<<<(unsigned)n, UNPACK_THREADS, 0, d->stream>>>(out, s->device, v->dtype, row_bytes,
+                                                                     (int32_t)v->cols, row, alternate, part);
         CUDA_CHECK(d, cudaEventRecord(s->free, d->stream));
     }
     return d->first_error == cudaSuccess;
