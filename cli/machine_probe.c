@@ -82,7 +82,8 @@ static double gpu_bytes_per_second(void)
 
 static struct weight_view largest_matrix(const struct model_files *f)
 {
-    static const enum weight_role roles[] = {WEIGHT_Q, WEIGHT_O, WEIGHT_GATE, WEIGHT_UP, WEIGHT_DOWN};
+    static const enum weight_role roles[] = {WEIGHT_Q,    WEIGHT_O,  WEIGHT_DELTA_QKV, WEIGHT_DELTA_QKVZ,
+                                             WEIGHT_GATE, WEIGHT_UP, WEIGHT_DOWN};
     struct weight_view best = {0};
     for (size_t i = 0; i < array_length(roles); i++) {
         struct weight_view v = model_files_weight(f, roles[i], 0);
