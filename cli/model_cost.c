@@ -148,11 +148,12 @@ static double num_experts_read(const struct model_config *c, double num_tokens)
     return e * (1 - pow(1 - c->num_chosen_experts / e, num_tokens));
 }
 
-/* A state is multiplied by k, changed, and multiplied by q for each token; a step reads and writes it once. */
+/* A state is multiplied by k (by the delta rule alone), changed, and multiplied by q for each token; a step reads and writes it
+ * once. */
 static void add_state(const struct model_config *c, int32_t num_new, struct step_work *w)
 {
     double values = (double)model_config_delta_width(c) * c->delta_k_dim;
-    w->flops += 2 * 3 * values * num_new;
+    w->flops += 2 * (c->family->delta_kind == DELTA_RULE ? 3 : 2) * values * num_new;
     w->bytes += 2 * sizeof(float) * values;
 }
 

@@ -17,22 +17,32 @@ static int check_short(const struct delta_desc *desc, struct error *err)
     return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
 }
 
+/* What it has beside the rule's. */
+static int check_state_space(const struct delta_desc *desc, struct error *err)
+{
+    int status = weight_view_check_vector(&desc->convolution_bias, delta_desc_num_channels(desc), err);
+    if (!status) status = weight_view_check_vector(&desc->skip, desc->num_v_heads, err);
+    return status ? status
+                  : weight_view_check_vector(&desc->norm, (int64_t)desc->num_v_heads * desc->v_dim, err);
+}
+
 int delta_desc_check(const struct delta_desc *desc, struct error *err)
 {
-    if (desc->is_short) return check_short(desc, err);
+    if (desc->kind == DELTA_CONVOLUTION) return check_short(desc, err);
     assert_always(desc->num_v_heads % desc->num_k_heads == 0);
     if (desc->convolution.rows != delta_desc_num_channels(desc) || desc->convolution.cols != DELTA_TAPS)
         return error_set(err, STATUS_INVALID, "a convolution's shape is not that of its channels");
     int status = weight_view_check_whole(&desc->convolution, err);
     if (!status) status = weight_view_check_vector(&desc->decay, desc->num_v_heads, err);
     if (!status) status = weight_view_check_vector(&desc->dt_bias, desc->num_v_heads, err);
+    if (desc->kind == DELTA_STATE_SPACE) return status ? status : check_state_space(desc, err);
     return status ? status : weight_view_check_vector(&desc->norm, desc->v_dim, err);
 }
 
 void delta_desc_read_taps(const struct delta_desc *desc, float *out)
 {
     const struct weight_view *taps = &desc->convolution;
-    const int num = desc->is_short ? SHORT_TAPS : DELTA_TAPS;
+    const int num = desc->kind == DELTA_CONVOLUTION ? SHORT_TAPS : DELTA_TAPS;
     size_t row_bytes = dtype_row_bytes(taps->dtype, (uint64_t)num);
     for (int64_t i = 0; i < taps->rows; i++) {
         float row[DELTA_TAPS] = {0};

@@ -134,8 +134,17 @@ struct latent; /* device's own */
 
 enum { DELTA_TAPS = 4, SHORT_TAPS = 3 };
 
-/* A layer that has a state in the place of K and V: linear attention by a gated delta rule, as Qwen3-Next has it. Of each
- * token's projections q and k, Gk heads of Dk, and v, Gv heads of Dv, first go through a causal convolution over DELTA_TAPS
+/* What a layer does with its state. */
+enum delta_kind {
+    DELTA_RULE,
+    DELTA_CONVOLUTION, /* where the device has_short_convolutions */
+    DELTA_STATE_SPACE, /* where the device has_state_spaces */
+    DELTA_KIND_COUNT
+};
+
+/* A layer that has a state in the place of K and V.
+ *
+ * DELTA_RULE: linear attention by a gated delta rule, as Qwen3-Next has it. Of each token's projections q and k, Gk heads of Dk, and v, Gv heads of Dv, first go through a causal convolution over DELTA_TAPS
  * tokens and SiLU; q and k become unit vectors, q / sqrt(Dk) then. A head of v, which goes with head h Gk / Gv of k, has a
  * state S [Dk][Dv], zeros before the first token:
  *
@@ -143,10 +152,17 @@ enum { DELTA_TAPS = 4, SHORT_TAPS = 3 };
  *
  * and gives RMSNorm(o) * norm * SiLU(z).
  *
- * Where it is_short (LFM2) its state is the convolution's alone: of Dv channels each b, c and x are projected, in a row, and it
- * gives c times the convolution of b x over SHORT_TAPS tokens. Gk and Dk are 0, Gv is 1, there are no rates. */
+ * DELTA_CONVOLUTION (LFM2): the state is the convolution's alone. Of Dv channels each b, c and x are projected, in a row, and it
+ * gives c times the convolution of b x over SHORT_TAPS tokens. Gk and Dk are 0, Gv is 1, there are no rates.
+ *
+ * DELTA_STATE_SPACE (Dao and Gu, "Transformers are SSMs", 2024: Mamba-2): z and v, Gv heads of Dv, k and q (B and C there), Gk
+ * heads of Dk, and Gv steps t are projected, in a row. v, k and q, in that order, go through a convolution with a bias, and
+ *
+ *   d = softplus(t + dt_bias);   S <- e^(-e^decay d) S + k (d v)^T;   o = S^T q + skip v
+ *
+ * give the RMSNorm of o SiLU(z) over the heads that share k and q, times norm. There are no rates. */
 struct delta_desc {
-    bool is_short;                                  /* where the device has_short_convolutions */
+    enum delta_kind kind;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim; /* Gk, Gv, Dk, Dv */
     bool by_k_head,
         rates_by_k_head; /* rows of the projections, or of b and a, come by heads of k, not by what they are
@@ -155,9 +171,12 @@ struct delta_desc {
     bool has_rates;      /* decay holds -e^decay, as GGUF files have it */
     float norm_eps;
     struct weight_view
-        convolution; /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last; is_short: [Dv][SHORT_TAPS], and no other */
+        convolution; /* [2 Gk Dk + Gv Dv][DELTA_TAPS]: of q, k and v; newest token last; DELTA_CONVOLUTION: [Dv][SHORT_TAPS], and no other */
     struct weight_view decay, dt_bias; /* [1][Gv] */
-    struct weight_view norm;           /* [1][Dv] */
+    struct weight_view norm;           /* [1][Dv]; DELTA_STATE_SPACE: [1][Gv Dv] */
+    /* of DELTA_STATE_SPACE */
+    struct weight_view convolution_bias; /* [1][2 Gk Dk + Gv Dv] */
+    struct weight_view skip;             /* [1][Gv] */
 };
 
 struct delta_net; /* device's own; with the state of each batch_slot */
@@ -256,6 +275,7 @@ struct device {
     bool norms_rotated; /* rope_args: norm_follows */
     bool mixes_sparsely;
     bool has_short_convolutions;
+    bool has_state_spaces;
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */
     bool keeps_packed;

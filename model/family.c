@@ -326,24 +326,26 @@ static const struct family families[] = {
         .max_position_embeddings = 4096,
         .theta = 500000,
     },
-    {
-        .names = {NULL, "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, /* Granite 4 micro, 1B, 350M */
-        .weight_changes = granite_dense_weights,
-        .is_plain_hybrid = true,
-        .has_multipliers = true,
-        .kv_heads_may_be_missing = true,
-        .max_position_embeddings = 2048,
-    },
 #define GRANITE_MOE                                                                                          \
-    .weight_changes = granite_moe_weights, .has_multipliers = true, .has_experts = true,                     \
-    .router_normalizes = true, .kv_heads_may_be_missing = true, .max_position_embeddings = 2048
+    .has_multipliers = true, .has_experts = true, .router_normalizes = true,                                 \
+    .kv_heads_may_be_missing = true, .max_position_embeddings = 2048
+    {
+        .names = {NULL, "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, /* Granite 4 */
+        GRANITE_MOE,
+        .weight_changes = granite_hybrid_weights,
+        .delta_kind = DELTA_STATE_SPACE,
+        .experts_may_be_none = true,
+    },
     {
         .names = {"granitemoe", "GraniteMoeForCausalLM", "granitemoe"},
         GRANITE_MOE,
+        .weight_changes = granite_moe_weights,
         .gguf_rope_style = ROPE_PAIRS,
         .gguf_router_normalizes = true,
     },
-    {.names = {NULL, "GraniteMoeSharedForCausalLM", "granitemoeshared"}, GRANITE_MOE},
+    {.names = {NULL, "GraniteMoeSharedForCausalLM", "granitemoeshared"},
+     GRANITE_MOE,
+     .weight_changes = granite_moe_weights},
     {
         .names = {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", "ernie4_5_moe"},
         .weight_changes = ernie_moe_weights,
@@ -445,7 +447,7 @@ static const struct family families[] = {
         .names = {NULL, "Lfm2ForCausalLM", "lfm2"},
         .weight_changes = lfm2_weights,
         .qk_norm = true,
-        .has_short_convolutions = true,
+        .delta_kind = DELTA_CONVOLUTION,
         .is_tied = true,
         .num_kv_heads = 8,
         .max_position_embeddings = 128000,
@@ -520,7 +522,7 @@ static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
-    {{"granitehybrid", NULL, NULL}, "state-space layers"},
+    {{"granitehybrid", NULL, NULL}, "keys that differ from layer to layer; as a directory it is read"},
     {{"lfm2", NULL, NULL}, "keys that differ from layer to layer; as a directory it is read"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},

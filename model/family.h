@@ -69,9 +69,7 @@ struct family {
     bool gated_attention;    /* each head of q has a gate of attention's output behind it */
     int32_t
         full_attention_interval; /* every so many layers one has attention, the others a state; 0: all have attention */
-    bool
-        is_plain_hybrid; /* of a class with state-space layers and experts beside a shared MLP: models that have that MLP and attention alone */
-    bool has_short_convolutions; /* in the layers that have a state */
+    enum delta_kind delta_kind; /* of the layers that have a state */
     bool delta_by_k_head,
         delta_rates_by_k_head; /* projections of a layer with a state, or b and a, come by heads of k */
     bool has_chunks;           /* attention_chunk_size, of layers that rotate unless layer_types says which */
@@ -87,6 +85,7 @@ struct family {
     bool only_windows_rotate;       /* where some layers have a window, the others do not rotate */
     /* a mixture of experts */
     bool has_experts, gguf_may_have_experts; /* gguf_may: a GGUF file of that name may, a directory not */
+    bool experts_may_be_none;                /* then the shared one is the MLP */
     enum router_scores router_scores;
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;

@@ -74,7 +74,7 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
                                                        "use_cla",    "use_bidirectional_attention",
                                                        "is_decoder", "add_cross_attention"};
     const bool has_biases = weight_line(family->weight_changes, WEIGHT_UP_BIAS)->presence == PRESENT_ALWAYS;
-    size_t begin = family->has_experts || family->is_plain_hybrid ? 2 : 0,
+    size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
     for (size_t i = begin; i < end; i++)
         if (json_find(r, must_be_absent[i]))
@@ -110,7 +110,8 @@ static void read_shape(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
     c->hidden_size = size_of(r, "hidden_size", 0);
-    c->intermediate_size = size_of(r, "intermediate_size", family->has_short_convolutions ? 12288 : 0);
+    c->intermediate_size =
+        size_of(r, "intermediate_size", family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
     c->num_layers = size_of(r, "num_hidden_layers", 0);
     c->num_heads = size_of(r, "num_attention_heads", family->num_heads);
     c->vocab_size = size_of(r, "vocab_size", family->vocab_size);
@@ -293,6 +294,10 @@ static int read_experts(struct json_reader *r, struct model_config *c)
                                                         "shared_intermediate_size"};
     if (!c->family->has_experts) return STATUS_OK;
     c->num_experts = int_of_first(r, names_of_number, array_length(names_of_number));
+    if (c->num_experts == 0 && c->family->experts_may_be_none && json_find(r, "num_local_experts")) {
+        c->intermediate_size = size_of(r, "shared_intermediate_size", 1024);
+        return r->status;
+    }
     if (c->num_experts == 0)
         return error_set(r->err, STATUS_INVALID, "%s: the number of experts is missing", r->path);
     c->num_chosen_experts = int_of_first(r, names_of_chosen, array_length(names_of_chosen));
@@ -374,34 +379,6 @@ static int32_t read_window(struct json_reader *r, const struct family *family)
     return is_used ? window : 0;
 }
 
-/* Of a class that may have more, what is no MLP and no rotated attention is refused. */
-static int read_plain_hybrid(struct json_reader *r, struct model_config *c)
-{
-    if (!c->family->is_plain_hybrid) return STATUS_OK;
-    const cJSON *types = json_find(r, "layer_types"), *type;
-    const char *positions = json_text(r, "position_embedding_type", "none");
-    bool is_plain = types && cJSON_GetArraySize(types) == c->num_layers;
-    cJSON_ArrayForEach(type, types)
-    {
-        const char *text = cJSON_IsString(type) ? type->valuestring : "";
-        is_plain = is_plain && (!strcmp(text, "attention") || !strcmp(text, "full_attention"));
-    }
-    c->intermediate_size = size_of(r, "shared_intermediate_size", 1024);
-    if (!is_plain)
-        return error_set(
-            r->err, STATUS_UNSUPPORTED,
-            "%s: layer_types must name attention for each layer: state-space layers are not supported",
-            r->path);
-    if (json_int(r, "num_local_experts", 8, 0, INT32_MAX) != 0)
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: num_local_experts is not supported in this class unless it is 0", r->path);
-    if (strcmp(positions, "rope") != 0)
-        return error_set(r->err, STATUS_UNSUPPORTED,
-                         "%s: position_embedding_type \"%s\" is not supported; \"rope\" is", r->path,
-                         printable_from(positions, strlen(positions)).text);
-    return r->status;
-}
-
 /* Which layers have a state in the place of K and V, and its shape. */
 static int read_states(struct json_reader *r, struct model_config *c)
 {
@@ -462,7 +439,7 @@ static bool is_in_list(const cJSON *list, int64_t value)
 static int read_short_convolutions(struct json_reader *r, struct model_config *c)
 {
     const cJSON *types = json_find(r, "layer_types"), *full = json_find(r, "full_attn_idxs");
-    if (!c->family->has_short_convolutions) return STATUS_OK;
+    if (c->family->delta_kind != DELTA_CONVOLUTION) return STATUS_OK;
     if (types && cJSON_GetArraySize(types) != c->num_layers)
         return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
                          cJSON_GetArraySize(types), c->num_layers);
@@ -488,6 +465,57 @@ static int read_short_convolutions(struct json_reader *r, struct model_config *c
     if (json_bool(r, "conv_bias", false))
         return error_set(r->err, STATUS_UNSUPPORTED, "%s: conv_bias is set, which is not supported", r->path);
     return r->status;
+}
+
+/* Granite 4: of a layer with a state, its shape. */
+static int read_state_space_shape(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *head = json_find(r, "mamba_d_head");
+    const int64_t width = json_int(r, "mamba_expand", 2, 1, 1024) * c->hidden_size;
+    c->delta_v_heads = size_of(r, "mamba_n_heads", 128);
+    c->delta_k_heads = size_of(r, "mamba_n_groups", 1);
+    c->delta_k_dim = size_of(r, "mamba_d_state", 256);
+    if (r->status) return r->status;
+    const bool is_auto = !head || (cJSON_IsString(head) && !strcmp(head->valuestring, "auto"));
+    c->delta_v_dim = is_auto ? (int32_t)(width / c->delta_v_heads) : size_of(r, "mamba_d_head", 0);
+    if (model_config_delta_width(c) != width)
+        return error_set(r->err, STATUS_INVALID,
+                         "%s: mamba_n_heads and mamba_d_head are not mamba_expand times hidden_size",
+                         r->path);
+    if (json_int(r, "mamba_d_conv", DELTA_TAPS, 1, INT32_MAX) != DELTA_TAPS)
+        return error_set(r->err, STATUS_UNSUPPORTED, "%s: mamba_d_conv is not supported unless it is %d",
+                         r->path, DELTA_TAPS);
+    if (!json_bool(r, "mamba_conv_bias", true) || json_bool(r, "mamba_proj_bias", false))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: mamba_conv_bias must be true and mamba_proj_bias false", r->path);
+    return r->status;
+}
+
+/* Which layers have one: layer_types name them. Those with attention rotate all, or none. */
+static int read_state_spaces(struct json_reader *r, struct model_config *c)
+{
+    const cJSON *types = json_find(r, "layer_types");
+    if (c->family->delta_kind != DELTA_STATE_SPACE) return STATUS_OK;
+    const char *positions = json_text(r, "position_embedding_type", "nope");
+    if (cJSON_GetArraySize(types) != c->num_layers)
+        return error_set(r->err, STATUS_INVALID, "%s: layer_types has %d entries for %d layers", r->path,
+                         cJSON_GetArraySize(types), c->num_layers);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX); i++) {
+        const cJSON *type = cJSON_GetArrayItem(types, i);
+        const char *text = cJSON_IsString(type) ? type->valuestring : "";
+        if (strcmp(positions, "rope") != 0) bit_set_add(c->unrotated_layers, (size_t)i);
+        if (!strcmp(text, "mamba") || !strcmp(text, "linear_attention"))
+            bit_set_add(c->stateful_layers, (size_t)i);
+        else if (strcmp(text, "attention") != 0 && strcmp(text, "full_attention") != 0)
+            return error_set(r->err, STATUS_UNSUPPORTED,
+                             "%s: layer_types has \"%s\"; \"attention\" and \"mamba\" are supported", r->path,
+                             printable_from(text, strlen(text)).text);
+    }
+    if (strcmp(positions, "rope") != 0 && strcmp(positions, "nope") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: position_embedding_type \"%s\" is not supported; \"rope\" and \"nope\" are",
+                         r->path, printable_from(positions, strlen(positions)).text);
+    return model_config_has_states(c) ? read_state_space_shape(r, c) : r->status;
 }
 
 /* unrotated_layers are known. */
@@ -832,8 +860,8 @@ static int read_text_config(struct json_reader *r, struct model_config *c)
     if (c->family->qk_norm_may_be || c->family->qk_norm_of_ones)
         c->qk_norm = json_bool(r, "use_qk_norm", c->family->qk_norm_of_ones);
     status = read_experts(r, c);
-    if (!status) status = read_plain_hybrid(r, c);
     if (!status) status = read_states(r, c);
+    if (!status) status = read_state_spaces(r, c);
     if (!status) status = read_short_convolutions(r, c);
     if (!status) status = read_unrotated_layers(r, c);
     if (!status) status = c->family->has_chunks ? read_chunks(r, c) : read_sliding_window(r, c);

@@ -314,9 +314,12 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
                 error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no linear attention", d->name);
         return NULL;
     }
-    if (c->family->has_short_convolutions && !d->has_short_convolutions && !b->status)
+    const enum delta_kind kind = c->family->delta_kind;
+    if (kind == DELTA_CONVOLUTION && !d->has_short_convolutions && !b->status)
         b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no short convolutions", d->name);
-    const struct delta_desc desc = {.is_short = c->family->has_short_convolutions,
+    if (kind == DELTA_STATE_SPACE && !d->has_state_spaces && !b->status)
+        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no state-space layers", d->name);
+    const struct delta_desc desc = {.kind = kind,
                                     .num_k_heads = c->delta_k_heads,
                                     .num_v_heads = c->delta_v_heads,
                                     .k_dim = c->delta_k_dim,
@@ -329,7 +332,9 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
                                     .convolution = find_weight(b, WEIGHT_DELTA_CONVOLUTION, layer),
                                     .decay = find_weight(b, WEIGHT_DELTA_DECAY, layer),
                                     .dt_bias = find_weight(b, WEIGHT_DELTA_DT_BIAS, layer),
-                                    .norm = find_weight(b, WEIGHT_DELTA_NORM, layer)};
+                                    .norm = find_weight(b, WEIGHT_DELTA_NORM, layer),
+                                    .convolution_bias = find_weight(b, WEIGHT_DELTA_CONVOLUTION_BIAS, layer),
+                                    .skip = find_weight(b, WEIGHT_DELTA_SKIP, layer)};
     if (!b->status) b->status = d->ops->delta_net_create(d, &desc, &net, b->err);
     return net;
 }
@@ -344,7 +349,7 @@ static void create_state_layer(struct builder *b, int32_t i)
     int64_t width = model_config_delta_width(c);
     layer->projections =
         create_stacked(b, i, projections, 3, model_config_projected_width(c), c->hidden_size);
-    if (!c->family->has_short_convolutions)
+    if (c->family->delta_kind == DELTA_RULE)
         layer->rates = create_stacked(b, i, rates, 3, 2 * (int64_t)c->delta_v_heads, c->hidden_size);
     layer->o = create_stacked(b, i, outs, 1, c->hidden_size, width);
     layer->delta_net = create_delta_net(b, i);
@@ -555,7 +560,7 @@ static void create_activations(struct builder *b)
             alloc_act(b, tokens, max_of(model_config_projected_width(c), qkv_width(c)), "projections");
         m->gates = alloc_act(b, tokens, max_of(q_width(c), 2 * (int64_t)c->delta_v_heads), "gates");
     }
-    if (c->family->has_short_convolutions)
+    if (c->family->delta_kind != DELTA_RULE && model_config_has_states(c))
         m->projected = alloc_act(b, tokens, model_config_projected_width(c), "projections");
     if (c->latent.rank > 0) m->projected = alloc_act(b, tokens, q_width(c), "sums of latents");
     m->delta = alloc_act(b, tokens, c->hidden_size, "linear outputs");

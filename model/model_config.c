@@ -205,7 +205,7 @@ static int check_delta(const struct model_config *c, const char *source, struct 
 
 static int check_states(const struct model_config *c, const char *source, struct error *err)
 {
-    int status = c->family->has_short_convolutions ? STATUS_OK : check_delta(c, source, err);
+    int status = c->family->delta_kind == DELTA_CONVOLUTION ? STATUS_OK : check_delta(c, source, err);
     if (status) return status;
     if (model_config_num_attention_layers(c, c->num_layers) == 0)
         return error_set(err, STATUS_UNSUPPORTED, "%s: no layer has attention, which is not supported",
@@ -280,8 +280,15 @@ bool model_config_has_states(const struct model_config *c)
 
 int64_t model_config_projected_width(const struct model_config *c)
 {
-    const int64_t width = model_config_delta_width(c);
-    return c->family->has_short_convolutions ? 3 * width : model_config_delta_channels(c) + width;
+    const int64_t width = model_config_delta_width(c), both = model_config_delta_channels(c) + width;
+    switch (c->family->delta_kind) {
+    case DELTA_CONVOLUTION:
+        return 3 * width;
+    case DELTA_STATE_SPACE:
+        return both + c->delta_v_heads;
+    default:
+        return both;
+    }
 }
 
 int64_t model_config_delta_width(const struct model_config *c)

@@ -230,7 +230,9 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
     if (line->rows != DIM_1 && is_dummy_mxfp4(f, role, cols))
         return dummy_weights_mxfp4(f->dummy, stream, rows, cols);
     if (line->rows != DIM_1) return dummy_weights_matrix(f->dummy, stream, rows, cols);
-    float mean = weight_is_norm(role) ? 1 - f->config.norm_offset : role == WEIGHT_DELTA_NORM ? 1 : 0;
+    float mean = weight_is_norm(role)                                     ? 1 - f->config.norm_offset
+                 : role == WEIGHT_DELTA_NORM || role == WEIGHT_DELTA_SKIP ? 1
+                                                                          : 0;
     return dummy_weights_vector(f->dummy, stream, cols, mean);
 }
 
@@ -281,19 +283,21 @@ static void name_weight(const struct model_files *f, enum weight_role role, int3
     assert_always(n > 0 && n < NAME_BYTES_MAX); /* the families' tables have short names */
 }
 
-/* Roles of one name, and all experts that share a tensor: all their rows, and where role's own are: from first_row on,
+/* Roles that a layer has under one name, and all experts that share a tensor: all their rows, and where role's own are: from first_row on,
  * every step-th. Vectors of experts are columns. */
 struct stack {
     int64_t rows, first_row, step;
 };
 
-static struct stack stack_of(const struct model_files *f, enum weight_role role, int32_t expert)
+static struct stack stack_of(const struct model_files *f, enum weight_role role, int32_t layer,
+                             int32_t expert)
 {
     struct stack stack = {.step = 1};
     const char *own = name_in_file(f, role);
     for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
         const char *name = name_in_file(f, (enum weight_role)other);
         if (!name || strcmp(name, own) != 0) continue;
+        if (!weight_is_wanted(&f->config, line_of(f, (enum weight_role)other)->presence, layer)) continue;
         if (other < (int)role) stack.first_row += shape_of(f, (enum weight_role)other).rows;
         stack.rows += shape_of(f, (enum weight_role)other).rows;
     }
@@ -324,7 +328,7 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
     char name[NAME_BYTES_MAX];
     if (!weight_is_wanted(c, line->presence, layer) || (!f->gguf && !line->hf_name)) return STATUS_OK;
     name_weight(f, role, layer, expert, name);
-    const struct stack stack = stack_of(f, role, expert);
+    const struct stack stack = stack_of(f, role, layer, expert);
     if (f->gguf)
         view = find_in_gguf(f, role, name);
     else {

@@ -51,6 +51,8 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_DELTA_A] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_BA] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_CONVOLUTION] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_CONVOLUTION_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_DELTA_SKIP] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_DECAY] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_DT_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_DELTA_NORM] = {.presence = PRESENT_NEVER},
@@ -182,26 +184,42 @@ const struct weight_change minimax_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+#define GRANITE_EXPERTS \
+    {WEIGHT_ROUTER, {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", DIM_EXPERTS, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_GATE, {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_UP, {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", DIM_EXPERT, DIM_HIDDEN, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_EXPERT_DOWN, {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", DIM_HIDDEN, DIM_EXPERT, PRESENT_IF_SPARSE}}, \
+    {WEIGHT_SHARED_GATE, {"ffn_gate_shexp.weight", "shared_mlp.input_linear.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
+    {WEIGHT_SHARED_UP, {"ffn_up_shexp.weight", "shared_mlp.input_linear.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}}, \
+    {WEIGHT_SHARED_DOWN, {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight", DIM_HIDDEN, DIM_SHARED, PRESENT_IF_SHARED}}
+/* clang-format on */
+
 /* All experts' gate and up in one tensor, and those of the shared one. */
 const struct weight_change granite_moe_weights[] = {
-    {WEIGHT_ROUTER,
-     {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", DIM_EXPERTS, DIM_HIDDEN,
-      PRESENT_IF_SPARSE}},
-    {WEIGHT_EXPERT_GATE,
-     {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", DIM_EXPERT, DIM_HIDDEN,
-      PRESENT_IF_SPARSE}},
-    {WEIGHT_EXPERT_UP,
-     {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", DIM_EXPERT, DIM_HIDDEN,
-      PRESENT_IF_SPARSE}},
-    {WEIGHT_EXPERT_DOWN,
-     {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", DIM_HIDDEN, DIM_EXPERT,
-      PRESENT_IF_SPARSE}},
-    {WEIGHT_SHARED_GATE,
-     {"ffn_gate_shexp.weight", "shared_mlp.input_linear.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
-    {WEIGHT_SHARED_UP,
-     {"ffn_up_shexp.weight", "shared_mlp.input_linear.weight", DIM_SHARED, DIM_HIDDEN, PRESENT_IF_SHARED}},
-    {WEIGHT_SHARED_DOWN,
-     {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight", DIM_HIDDEN, DIM_SHARED, PRESENT_IF_SHARED}},
+    GRANITE_EXPERTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* A state in some layers; where there are no experts, what all tokens share is the MLP. */
+const struct weight_change granite_hybrid_weights[] = {
+    GRANITE_EXPERTS,
+    {WEIGHT_GATE, {NULL, "shared_mlp.input_linear.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_UP, {NULL, "shared_mlp.input_linear.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_IF_DENSE}},
+    {WEIGHT_DOWN, {NULL, "shared_mlp.output_linear.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_IF_DENSE}},
+    {WEIGHT_Q, {NULL, "self_attn.q_proj.weight", DIM_Q, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_K, {NULL, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_V, {NULL, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, PRESENT_IF_ATTENTION}},
+    {WEIGHT_O, {NULL, "self_attn.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_IF_ATTENTION}},
+    {WEIGHT_DELTA_QKVZ, {NULL, "mamba.in_proj.weight", DIM_DELTA_PROJECTED, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_CONVOLUTION,
+     {NULL, "mamba.conv1d.weight", DIM_DELTA_CHANNELS, DIM_DELTA_TAPS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_CONVOLUTION_BIAS, {NULL, "mamba.conv1d.bias", DIM_1, DIM_DELTA_CHANNELS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_DECAY, {NULL, "mamba.A_log", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_DT_BIAS, {NULL, "mamba.dt_bias", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_SKIP, {NULL, "mamba.D", DIM_1, DIM_DELTA_HEADS, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_NORM, {NULL, "mamba.norm.weight", DIM_1, DIM_DELTA_WIDTH, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_OUT, {NULL, "mamba.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -226,17 +244,6 @@ const struct weight_change ernie_moe_weights[] = {
     {WEIGHT_ROUTER_BIAS,
      {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", DIM_1, DIM_EXPERTS,
       PRESENT_IF_ROUTER_BIAS}},
-    {.role = WEIGHT_ROLE_COUNT},
-};
-
-/* Of a mixture without experts, what all tokens share. */
-const struct weight_change granite_dense_weights[] = {
-    {WEIGHT_GATE,
-     {"ffn_up.weight", "shared_mlp.input_linear.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_UP,
-     {"ffn_up.weight", "shared_mlp.input_linear.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
-    {WEIGHT_DOWN,
-     {"ffn_down.weight", "shared_mlp.output_linear.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
     {.role = WEIGHT_ROLE_COUNT},
 };
 
@@ -326,7 +333,7 @@ const struct weight_change lfm2_weights[] = {
     {WEIGHT_GATE, {NULL, "feed_forward.w1.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_UP, {NULL, "feed_forward.w3.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
     {WEIGHT_DOWN, {NULL, "feed_forward.w2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
-    {WEIGHT_DELTA_QKVZ, {NULL, "conv.in_proj.weight", DIM_SHORT_ALL, DIM_HIDDEN, PRESENT_IF_STATE}},
+    {WEIGHT_DELTA_QKVZ, {NULL, "conv.in_proj.weight", DIM_DELTA_PROJECTED, DIM_HIDDEN, PRESENT_IF_STATE}},
     {WEIGHT_DELTA_CONVOLUTION, {NULL, "conv.conv.weight", DIM_DELTA_WIDTH, DIM_SHORT_TAPS, PRESENT_IF_STATE}},
     {WEIGHT_DELTA_OUT, {NULL, "conv.out_proj.weight", DIM_HIDDEN, DIM_DELTA_WIDTH, PRESENT_IF_STATE}},
     {.role = WEIGHT_ROLE_COUNT},
@@ -647,8 +654,8 @@ int64_t weight_dimension(const struct model_config *c, enum weight_dimension dim
         return c->delta_v_dim;
     case DIM_DELTA_TAPS:
         return DELTA_TAPS;
-    case DIM_SHORT_ALL:
-        return 3 * model_config_delta_width(c);
+    case DIM_DELTA_PROJECTED:
+        return model_config_projected_width(c);
     case DIM_SHORT_TAPS:
         return SHORT_TAPS;
     }

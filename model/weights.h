@@ -55,16 +55,18 @@ enum weight_role {
     /* of a layer with a state, Gk heads of k and Gv of v (device.h: delta_desc); C channels, U all values of v */
     WEIGHT_DELTA_QKV,  /* [C][H] */
     WEIGHT_DELTA_Z,    /* [U][H] */
-    WEIGHT_DELTA_QKVZ, /* [C + U][H]: both, by heads of k; of a short convolution b, c and x, [3 U][H] */
+    WEIGHT_DELTA_QKVZ, /* [C + U][H]: both, by heads of k; of other kinds (delta_kind) all that is projected */
     WEIGHT_DELTA_B,    /* [Gv][H] */
     WEIGHT_DELTA_A,    /* [Gv][H] */
     WEIGHT_DELTA_BA,   /* [2 Gv][H]: both, by heads of k */
-    WEIGHT_DELTA_CONVOLUTION, /* [C][4] */
-    WEIGHT_DELTA_DECAY,       /* [1][Gv] */
-    WEIGHT_DELTA_DT_BIAS,     /* [1][Gv] */
-    WEIGHT_DELTA_NORM,        /* [1][Dv] */
-    WEIGHT_DELTA_OUT,         /* [H][U] */
-    WEIGHT_MLP_NORM,          /* [1][H] */
+    WEIGHT_DELTA_CONVOLUTION,      /* [C][4] */
+    WEIGHT_DELTA_CONVOLUTION_BIAS, /* [1][C] */
+    WEIGHT_DELTA_SKIP,             /* [1][Gv] */
+    WEIGHT_DELTA_DECAY,            /* [1][Gv] */
+    WEIGHT_DELTA_DT_BIAS,          /* [1][Gv] */
+    WEIGHT_DELTA_NORM,             /* [1][Dv] */
+    WEIGHT_DELTA_OUT,              /* [H][U] */
+    WEIGHT_MLP_NORM,               /* [1][H] */
     WEIGHT_MLP_NORM_BIAS,
     WEIGHT_GATE, /* [I][H] */
     WEIGHT_UP,   /* [I][H] */
@@ -124,7 +126,7 @@ enum weight_dimension {
     DIM_DELTA_RATES, /* twice as many */
     DIM_DELTA_HEAD,
     DIM_DELTA_TAPS,
-    DIM_SHORT_ALL, /* b, c and x */
+    DIM_DELTA_PROJECTED, /* of other kinds */
     DIM_SHORT_TAPS,
 };
 
@@ -174,7 +176,7 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     bert_score_weights[], roberta_score_weights[], exaone4_weights[], olmoe_weights[], minimax_weights[],
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
-    gate_up_weights[], granite_dense_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
+    gate_up_weights[], granite_hybrid_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
     phimoe_weights[], lfm2_weights[];
 
 /* changes: NULL for none. */

@@ -1,8 +1,9 @@
-/* delta_kernels.h - the loops of a gated delta rule (delta_net.c), for each instruction set. All give the same bits: each
+/* delta_kernels.h - the loops of layers with a state (delta_net.c), for each instruction set. All give the same bits: each
  * output is a sum of its own, in ascending order. */
 #ifndef KERNELS_CPU_DELTA_KERNELS_H
 #define KERNELS_CPU_DELTA_KERNELS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/device.h"
@@ -17,6 +18,7 @@ static inline int64_t delta_state_index(int32_t k_dim, int32_t row, int32_t colu
 
 /* One head and some tokens, one after the other. */
 struct delta_update {
+    bool corrects;        /* what the state answers to k is taken from v first: the delta rule */
     int32_t k_dim, v_dim; /* v_dim: a multiple of DELTA_LANES */
     int32_t num_tokens;
     const float *from;         /* the state that the tokens before have left */
@@ -29,12 +31,15 @@ struct delta_update {
 };
 
 struct delta_kernels {
-    /* out[i] = SiLU(sum over j of taps[j][i] * in[j][i]) */
-    void (*convolve)(int32_t count, const float *const in[DELTA_TAPS], const float *taps, float *out);
-    /* Of each token: to = decay from + k (beta (v - decay from^T k))^T; out = to^T q */
+    /* out[i] = SiLU(bias[i] + sum over j of taps[j][i] * in[j][i]) */
+    void (*convolve)(int32_t count, const float *const in[DELTA_TAPS], const float *taps, const float *bias,
+                     float *out);
+    /* Of each token: to = decay from + k (beta (v - decay from^T k))^T, or decay from + k (beta v)^T; out = to^T q */
     void (*update)(const struct delta_update *u);
     /* out[i] = out[i] * scale * weight[i] * SiLU(gate[i]) */
     void (*gate)(int32_t count, float *out, float scale, const float *weight, const float *gate);
+    /* out[i] = (out[i] + skip * v[i]) * SiLU(gate[i]) */
+    void (*skip)(int32_t count, float *out, float skip, const float *v, const float *gate);
     /* x[i] = x[i] / (1 + e^-gate[i]) */
     void (*sigmoid_mul)(int32_t count, float *x, const float *gate);
 };

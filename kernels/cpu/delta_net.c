@@ -1,4 +1,4 @@
-/* delta_net.c - layers with a state: the gated delta rule (device.h: delta_desc), and gates behind attention.
+/* delta_net.c - layers with a state (device.h: delta_desc), and gates behind attention.
  *
  * A token after the other: the bits do not depend on how a prompt is cut. Beside the layer's products that is little: three
  * products with a state of Dk x Dv for each head, where the projections are H x (2 Gk Dk + 2 Gv Dv).
@@ -24,10 +24,12 @@ struct delta_place {
 struct delta_net {
     int32_t num_batch_slots;
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, rates_by_k_head, tiled, is_short;
+    enum delta_kind kind;
+    bool by_k_head, rates_by_k_head, tiled;
     float norm_eps;
-    float *taps;                   /* [DELTA_TAPS][channels] */
-    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
+    float *taps, *bias;            /* [DELTA_TAPS][channels], [channels] of the convolution */
+    float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], as the desc has it */
+    float *skip;                   /* [num_v_heads] */
     struct delta_place *places;    /* [num_batch_slots] */
     int32_t *kept;                 /* [num_states] tokens that a kept state has seen */
     float *
@@ -56,6 +58,17 @@ static int64_t k_width(const struct delta_net *n)
 static int64_t num_channels(const struct delta_net *n)
 {
     return 2 * k_width(n) + v_width(n);
+}
+
+/* Of a state space's, where v comes before k and q; else behind them. */
+static bool begins_with_v(const struct delta_net *n)
+{
+    return n->kind == DELTA_STATE_SPACE;
+}
+
+static int64_t norm_width(const struct delta_net *n)
+{
+    return n->kind == DELTA_STATE_SPACE ? v_width(n) : n->v_dim;
 }
 
 static int64_t state_floats(const struct delta_net *n)
@@ -100,25 +113,31 @@ static bool alloc_net(struct cpu_device *c, struct delta_net *n)
     uint64_t slots = (uint64_t)c->limits.num_batch_slots, num_kept = (uint64_t)c->limits.num_states,
              channels = (uint64_t)num_channels(n);
     n->taps = device_memory_alloc_array(m, channels, DELTA_TAPS * sizeof *n->taps);
+    n->bias = device_memory_alloc_array(m, channels, sizeof *n->bias); /* zeros */
+    n->skip = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->skip);
     n->decay = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->decay);
     n->dt_bias = device_memory_alloc_array(m, (uint64_t)n->num_v_heads, sizeof *n->dt_bias);
-    n->norm = device_memory_alloc_array(m, (uint64_t)n->v_dim, sizeof *n->norm);
+    n->norm = device_memory_alloc_array(m, (uint64_t)norm_width(n), sizeof *n->norm);
     n->places = device_memory_alloc_array(m, slots, sizeof *n->places);
     n->kept = device_memory_alloc_array(m, num_kept + 1, sizeof *n->kept); /* never none */
     n->states =
         device_memory_alloc_array(m, slots * 2 + num_kept, (uint64_t)state_floats(n) * sizeof *n->states);
     n->inputs =
         device_memory_alloc_array(m, slots * 2 + num_kept, (uint64_t)input_floats(n) * sizeof *n->inputs);
-    return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->kept && n->states && n->inputs;
+    return n->taps && n->bias && n->skip && n->decay && n->dt_bias && n->norm && n->places && n->kept &&
+           n->states && n->inputs;
 }
 
 static void take_weights(struct delta_net *n, const struct delta_desc *desc)
 {
     delta_desc_read_taps(desc, n->taps);
-    if (desc->is_short) return;
+    if (desc->kind == DELTA_CONVOLUTION) return;
     delta_desc_read_decay(desc, n->decay);
     weight_view_vector_to_f32(&desc->dt_bias, n->dt_bias);
     weight_view_vector_to_f32(&desc->norm, n->norm);
+    if (desc->kind != DELTA_STATE_SPACE) return;
+    weight_view_vector_to_f32(&desc->convolution_bias, n->bias);
+    weight_view_vector_to_f32(&desc->skip, n->skip);
 }
 
 int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct delta_net **out,
@@ -126,7 +145,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
 {
     struct cpu_device *c = cpu_device_of(d);
     int status = delta_desc_check(desc, err);
-    assert_always(desc->is_short || desc->v_dim % DELTA_LANES == 0);
+    assert_always(desc->kind == DELTA_CONVOLUTION || desc->v_dim % DELTA_LANES == 0);
     if (status) return status;
     struct delta_net *n = device_memory_alloc(&c->memory, sizeof *n);
     if (n)
@@ -138,7 +157,7 @@ int cpu_delta_net_create(struct device *d, const struct delta_desc *desc, struct
                                 .by_k_head = desc->by_k_head,
                                 .rates_by_k_head = desc->rates_by_k_head,
                                 .tiled = desc->tiled,
-                                .is_short = desc->is_short,
+                                .kind = desc->kind,
                                 .norm_eps = desc->norm_eps};
     if (!n || !alloc_net(c, n) || !alloc_scratch(c, n))
         return error_set(err, STATUS_NO_MEMORY,
@@ -160,7 +179,9 @@ struct delta_task {
     int64_t raw_stride;
     const float *gates; /* [T] rows of gates_stride: z */
     int64_t gates_stride;
-    const float *projected, *rates;
+    const float *rates; /* [T] rows of rates_stride: b and a, or steps */
+    int64_t rates_stride;
+    const float *projected;
     float *out;
 };
 
@@ -262,7 +283,8 @@ static void convolve_token(const struct delta_task *t, int32_t seq, int32_t toke
     const float *in[DELTA_TAPS];
     find_inputs(t, seq, token, i, in);
     float *mixed = t->scratch->mixed + token * channels, *unit = t->scratch->unit + token * 2 * k_width(n);
-    t->device->isa->deltas->convolve((int32_t)channels, in, n->taps, mixed);
+    t->device->isa->deltas->convolve((int32_t)channels, in, n->taps, n->bias, mixed);
+    if (n->kind != DELTA_RULE) return;
     for (int32_t h = 0; h < 2 * n->num_k_heads; h++)
         make_unit(mixed + h * n->k_dim, n->k_dim, h < n->num_k_heads ? 1 / sqrt(n->k_dim) : 1,
                   unit + h * n->k_dim);
@@ -277,7 +299,7 @@ static void convolve(void *context, int thread_idx, int num_threads)
     thread_pool_range(t->step->num_tokens, thread_idx, num_threads, &begin, &end);
     for (int32_t token = (int32_t)begin; token < end; token++) {
         while (token >= begins[seq + 1]) seq++;
-        if (t->net->is_short)
+        if (t->net->kind == DELTA_CONVOLUTION)
             convolve_shortly(t, seq, token, token - begins[seq]);
         else
             convolve_token(t, seq, token, token - begins[seq]);
@@ -299,16 +321,57 @@ static void keep_inputs(const struct delta_task *t, int32_t seq, int32_t before,
 /* Tokens that go through a head at once. */
 enum { TILE = 16 };
 
+static double softplus(double x)
+{
+    return x > 20 ? x : log1p(exp(x));
+}
+
 static void find_rates(const struct delta_task *t, int32_t token, int32_t head, float *decay, float *beta)
 {
     const struct delta_net *n = t->net;
+    const bool has_steps = n->kind == DELTA_STATE_SPACE;
     int32_t per_head = n->num_v_heads / n->num_k_heads,
             b = n->rates_by_k_head ? head + head / per_head * per_head : head,
-            a = b + (n->rates_by_k_head ? per_head : n->num_v_heads);
-    const float *rates = t->rates + (int64_t)token * 2 * n->num_v_heads;
-    double rate = (double)rates[a] + (double)n->dt_bias[head], softplus = rate > 20 ? rate : log1p(exp(rate));
-    *decay = (float)exp(-(double)n->decay[head] * softplus);
-    *beta = (float)(1 / (1 + exp(-(double)rates[b])));
+            a = has_steps ? head : b + (n->rates_by_k_head ? per_head : n->num_v_heads);
+    const float *rates = t->rates + token * t->rates_stride;
+    double step = softplus((double)rates[a] + (double)n->dt_bias[head]);
+    *decay = (float)exp(-(double)n->decay[head] * step);
+    *beta = (float)(has_steps ? step : 1 / (1 + exp(-(double)rates[b])));
+}
+
+/* Where a head's q, k and v of a token lie, and of how many floats their rows are. */
+static void find_vectors(const struct delta_task *t, int32_t token, int32_t head, struct delta_update *u)
+{
+    const struct delta_net *n = t->net;
+    const int32_t k_head = n->tiled ? head % n->num_k_heads : head / (n->num_v_heads / n->num_k_heads);
+    const float *mixed = t->scratch->mixed + token * num_channels(n),
+                *unit = t->scratch->unit + token * 2 * k_width(n) + k_head * n->k_dim;
+    u->v_stride = num_channels(n);
+    if (begins_with_v(n)) {
+        u->v = mixed + head * n->v_dim;
+        u->k = mixed + v_width(n) + k_head * n->k_dim;
+        u->q = u->k + k_width(n);
+        u->unit_stride = num_channels(n);
+        return;
+    }
+    u->q = unit;
+    u->k = unit + k_width(n);
+    u->v = mixed + 2 * k_width(n) + head * n->v_dim;
+    u->unit_stride = 2 * k_width(n);
+}
+
+/* What comes behind the state: of a state space the norm is over several heads, and follows (close_rows). */
+static void close_head(const struct delta_task *t, int32_t token, int32_t head, const float *v, float *out)
+{
+    const struct delta_net *n = t->net;
+    const struct delta_kernels *kernels = t->device->isa->deltas;
+    const float *gates = t->gates + token * t->gates_stride + head * n->v_dim;
+    if (n->kind == DELTA_STATE_SPACE) {
+        kernels->skip(n->v_dim, out, n->skip[head], v, gates);
+        return;
+    }
+    double variance = sum_of_squares(out, n->v_dim) / n->v_dim;
+    kernels->gate(n->v_dim, out, (float)(1 / sqrt(variance + (double)n->norm_eps)), n->norm, gates);
 }
 
 /* What a head of v does with at most TILE tokens. from and to: its states. */
@@ -316,32 +379,22 @@ static void update_tokens(const struct delta_task *t, int32_t token, int32_t num
                           const float *from, float *to)
 {
     const struct delta_net *n = t->net;
-    const struct delta_kernels *kernels = t->device->isa->deltas;
-    int32_t k_head = n->tiled ? head % n->num_k_heads : head / (n->num_v_heads / n->num_k_heads);
-    const float *unit = t->scratch->unit + token * 2 * k_width(n) + k_head * n->k_dim;
     float *out = t->out + token * v_width(n) + head * n->v_dim, decay[TILE], beta[TILE];
     for (int32_t i = 0; i < num_tokens; i++) find_rates(t, token + i, head, &decay[i], &beta[i]);
-    const struct delta_update u = {.k_dim = n->k_dim,
-                                   .v_dim = n->v_dim,
-                                   .num_tokens = num_tokens,
-                                   .from = from,
-                                   .to = to,
-                                   .q = unit,
-                                   .k = unit + k_width(n),
-                                   .v = t->scratch->mixed + token * num_channels(n) + 2 * k_width(n) +
-                                        head * n->v_dim,
-                                   .decay = decay,
-                                   .beta = beta,
-                                   .out = out,
-                                   .unit_stride = 2 * k_width(n),
-                                   .v_stride = num_channels(n),
-                                   .out_stride = v_width(n)};
-    kernels->update(&u);
-    for (int32_t i = 0; i < num_tokens; i++, out += v_width(n)) {
-        double variance = sum_of_squares(out, n->v_dim) / n->v_dim;
-        kernels->gate(n->v_dim, out, (float)(1 / sqrt(variance + (double)n->norm_eps)), n->norm,
-                      t->gates + (token + i) * t->gates_stride + head * n->v_dim);
-    }
+    struct delta_update u = {.corrects = n->kind == DELTA_RULE,
+                             .k_dim = n->k_dim,
+                             .v_dim = n->v_dim,
+                             .num_tokens = num_tokens,
+                             .from = from,
+                             .to = to,
+                             .decay = decay,
+                             .beta = beta,
+                             .out = out,
+                             .out_stride = v_width(n)};
+    find_vectors(t, token, head, &u);
+    t->device->isa->deltas->update(&u);
+    for (int32_t i = 0; i < num_tokens; i++)
+        close_head(t, token + i, head, u.v + i * u.v_stride, out + i * v_width(n));
 }
 
 static void update_head(const struct delta_task *t, int32_t seq, int32_t head)
@@ -366,6 +419,23 @@ static void update(void *context, int thread_idx, int num_threads)
         update_head(t, (int32_t)(i / t->net->num_v_heads), (int32_t)(i % t->net->num_v_heads));
 }
 
+/* Of a state space: the norm over the heads that share k and q. */
+static void close_rows(void *context, int thread_idx, int num_threads)
+{
+    const struct delta_task *t = context;
+    const struct delta_net *n = t->net;
+    const int64_t width = v_width(n) / n->num_k_heads;
+    int64_t begin, end;
+    thread_pool_range((int64_t)t->step->num_tokens * n->num_k_heads, thread_idx, num_threads, &begin, &end);
+    for (int64_t group = begin; group < end; group++) {
+        float *out = t->out + group * width;
+        const float *norm = n->norm + group % n->num_k_heads * width;
+        const double variance = sum_of_squares(out, (int32_t)width) / (double)width;
+        const float scale = (float)(1 / sqrt(variance + (double)n->norm_eps));
+        for (int64_t i = 0; i < width; i++) out[i] = out[i] * scale * norm[i];
+    }
+}
+
 /* What the last token has left is the newest, beside it what was there before that token. */
 static void close_place(const struct delta_task *t, int32_t seq)
 {
@@ -378,31 +448,47 @@ static void close_place(const struct delta_task *t, int32_t seq)
     *place = (struct delta_place){.position = step->seqlens_k[seq], .newest = 1 - place->newest};
 }
 
+/* What the convolution reads, and gates, in what is projected, or where gather and multiply put them; a state space's steps. */
+static void find_rows(struct delta_task *t)
+{
+    const struct delta_net *n = t->net;
+    const int64_t channels = num_channels(n), width = v_width(n);
+    if (n->kind == DELTA_STATE_SPACE) {
+        t->gates_stride = t->raw_stride = t->rates_stride = width + channels + n->num_v_heads;
+        t->gates = t->projected;
+        t->raw = t->projected + width;
+        t->rates = t->raw + channels;
+        return;
+    }
+    const bool has_raw = n->by_k_head || n->kind == DELTA_CONVOLUTION;
+    t->raw = has_raw ? t->scratch->raw : t->projected;
+    t->raw_stride = has_raw ? channels : channels + width;
+    t->gates = n->by_k_head ? t->scratch->gates : t->projected + channels;
+    t->gates_stride = n->by_k_head ? width : channels + width;
+}
+
 void cpu_delta(struct device *d, const struct batch *b, void *out, const void *projected, const void *rates,
                struct delta_net *n)
 {
     struct cpu_device *c = cpu_device_of(d);
     const struct step *step = b->step;
-    const struct delta_scratch *scratch = c->delta_scratch;
-    const int64_t width = num_channels(n) + v_width(n), work = step->num_tokens * width;
-    const bool has_raw = n->by_k_head || n->is_short;
+    const int64_t work = step->num_tokens * (num_channels(n) + v_width(n));
     struct delta_task t = {.device = c,
                            .step = step,
                            .net = n,
-                           .scratch = scratch,
-                           .raw = has_raw ? scratch->raw : projected,
-                           .raw_stride = has_raw ? num_channels(n) : width,
-                           .gates =
-                               n->by_k_head ? scratch->gates : (const float *)projected + num_channels(n),
-                           .gates_stride = n->by_k_head ? v_width(n) : width,
+                           .scratch = c->delta_scratch,
                            .projected = projected,
                            .rates = rates,
+                           .rates_stride = 2 * (int64_t)n->num_v_heads,
                            .out = out};
+    find_rows(&t);
     for (int32_t seq = 0; seq < step->num_seqs; seq++)
         open_place(n, step->batch_slots[seq], step->positions[step->cu_seqlens_q[seq]]);
-    if (has_raw) cpu_device_run(c, work, n->is_short ? multiply : gather, &t);
+    if (t.raw == t.scratch->raw)
+        cpu_device_run(c, work, n->kind == DELTA_CONVOLUTION ? multiply : gather, &t);
     cpu_device_run(c, work * DELTA_TAPS, convolve, &t);
-    if (!n->is_short) cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
+    if (n->kind != DELTA_CONVOLUTION) cpu_device_run(c, step->num_tokens * state_floats(n), update, &t);
+    if (n->kind == DELTA_STATE_SPACE) cpu_device_run(c, work, close_rows, &t);
     for (int32_t seq = 0; seq < step->num_seqs; seq++) close_place(&t, seq);
 }
 

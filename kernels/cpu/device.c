@@ -307,6 +307,7 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .norms_rotated = true,
         .mixes_sparsely = true,
         .has_short_convolutions = true,
+        .has_state_spaces = true,
     };
     int num_threads = thread_pool_num_threads(c->pool);
     snprintf(c->base.description, sizeof c->base.description, "%s, %d thread%s", cpu_isa_text(level),

@@ -3,21 +3,28 @@ it is computed again, and whatever of it was kept of an earlier one."""
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 import byte_tokenizer
 from test_engine_process import kill_engine
 
 NUM_TOKENS = 1024
-CONFIG = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": 64, "intermediate_size": 96,
-          "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "num_hidden_layers": 4, "vocab_size": 258,
-          "max_position_embeddings": NUM_TOKENS, "rms_norm_eps": 1e-6, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-          "linear_key_head_dim": 32, "linear_value_head_dim": 32, "rope_theta": 10000.0, "tie_word_embeddings": True,
-          "eos_token_id": 0}
+SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64,
+         "num_hidden_layers": 4, "vocab_size": 258, "max_position_embeddings": NUM_TOKENS, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+         "tie_word_embeddings": True, "eos_token_id": 0}
+CONFIGS = {
+    "delta rule": SHAPE | {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "linear_num_key_heads": 2,
+                           "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32},
+    "state space": SHAPE | {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "mamba_n_heads": 4,
+                            "mamba_d_state": 32, "layer_types": ["mamba", "mamba", "mamba", "attention"], "num_local_experts": 4,
+                            "num_experts_per_tok": 2, "shared_intermediate_size": 48},
+}
 TOKEN_BYTES = 2 * 64 * 2  # of K and V in bf16: of one layer in four
 PROMPTS = ["".join(chr(97 + (i * i + k) % 23) for i in range(20 + 45 * k)) for k in range(12)]
 
 
-def write(folder):
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+def write(folder, kind):
+    (folder / "config.json").write_text(json.dumps(CONFIGS[kind]))
     byte_tokenizer.write(folder, ("<s>", "<|im_end|>"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "<|im_end|>"}))
 
@@ -47,8 +54,9 @@ def start(start_server, folder, num_tokens, *options):
                         model=folder)
 
 
-def test_one_answer_however_it_is_computed(start_server, tmp_path):
-    write(tmp_path)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_one_answer_however_it_is_computed(start_server, tmp_path, kind):
+    write(tmp_path, kind)
     with start(start_server, tmp_path, 16 * NUM_TOKENS, "--no-enable-prefix-caching") as server:
         found = [answer(server, k) for k in range(len(PROMPTS))]
         alone = [choice for choice, _ in found]
@@ -76,7 +84,7 @@ def test_one_answer_however_it_is_computed(start_server, tmp_path):
 
 def test_what_is_kept(start_server, tmp_path):
     """A conversation goes on behind its newest answer, and a beginning that many have is computed twice."""
-    write(tmp_path)
+    write(tmp_path, "delta rule")
     prompt, system = PROMPTS[3], PROMPTS[6]
     first = {"max_tokens": 200, "seed": 1, "structured_outputs": {"regex": "[a-m]{200}"}}
 

@@ -98,6 +98,18 @@ def test_predictions(tmp_path):
             assert found[what]["bound"] == ("products" if work / flops > read / rate else "memory")
 
 
+def test_state_spaces(tmp_path):
+    """A first layer without attention and without an MLP of its own: what is measured is what it has."""
+    config = BASE | {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "layer_types": ["mamba", "mamba", "attention"],
+                     "mamba_n_heads": 8, "mamba_d_state": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 64}
+    rows, text = dummy(tmp_path, config)
+    width, projected = 2 * H, 2 * 2 * H + 2 * 32 + 8
+    expect(rows, "q, k, v", 2 * projected * H + QKV / LAYERS, 2 * projected * H + QKV / LAYERS)
+    expect(rows, "attention output", 2 * width * H + OUT / LAYERS, 2 * width * H + OUT / LAYERS)
+    assert float(re.search(r"states +([\d.]+) MiB", text)[1]) == pytest.approx(2 * 2 * 4 * (width * 32 + 3 * (width + 64)) / 2**20, abs=0.1)
+    assert len(LINE.findall(text)) == 3
+
+
 def test_a_file():
     rows, text = inspect(MODEL)
     assert rows["all products"]["parameters"] == about(134_479_872) and rows["LM head"]["parameters"] == about(49152 * 576)

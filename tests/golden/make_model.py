@@ -890,6 +890,45 @@ CASES |= {
         None,
     ),
 }
+GRANITE_HYBRID = {
+    "architectures": ["GraniteMoeHybridForCausalLM"],
+    "model_type": "granitemoehybrid",
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "intermediate_size": 48,
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 24,
+    "mamba_d_head": 64,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "position_embedding_type": "nope",
+    "tie_word_embeddings": True,
+    "rope_theta": 10000.0,
+    **GRANITE_SCALES,
+}
+CASES |= {
+    "granite 4, hybrid": (
+        {
+            **GRANITE_HYBRID,
+            "shared_intermediate_size": 96,
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+        },
+        None,
+    ),
+    "granite 4, hybrid, experts": (
+        {
+            **GRANITE_HYBRID,
+            "shared_intermediate_size": 40,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+        },
+        None,
+    ),
+}
 # What lies otherwise in a directory, so that a case is one or the other.
 GGUF_ONLY = {
     "gpt-oss, as GGUF files are": gpt_oss,

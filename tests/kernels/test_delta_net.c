@@ -8,20 +8,29 @@ enum { SEQS = 3, TOKENS_MAX = 120, KEPT = 2 };
 
 struct shape {
     int32_t num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, rates_by_k_head, tiled, has_rates, is_short;
+    bool by_k_head, rates_by_k_head, tiled, has_rates;
+    enum delta_kind kind;
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 8, 16, false, false, false, false, false},    {2, 4, 24, 48, false, false, false, false, false},
-    {2, 4, 24, 48, false, true, false, true, false},     {2, 4, 24, 48, false, false, true, true, false},
-    {2, 6, 24, 48, true, true, false, false, false},     {1, 3, 64, 32, true, true, false, false, false},
-    {2, 2, 128, 128, false, false, false, false, false}, {0, 1, 0, 40, false, false, false, false, true}};
+    {1, 1, 8, 16, false, false, false, false, DELTA_RULE},
+    {2, 4, 24, 48, false, false, false, false, DELTA_RULE},
+    {2, 4, 24, 48, false, true, false, true, DELTA_RULE},
+    {2, 4, 24, 48, false, false, true, true, DELTA_RULE},
+    {2, 6, 24, 48, true, true, false, false, DELTA_RULE},
+    {1, 3, 64, 32, true, true, false, false, DELTA_RULE},
+    {2, 2, 128, 128, false, false, false, false, DELTA_RULE},
+    {0, 1, 0, 40, false, false, false, false, DELTA_CONVOLUTION},
+    {1, 1, 8, 16, false, false, false, false, DELTA_STATE_SPACE},
+    {2, 6, 24, 48, false, false, false, true, DELTA_STATE_SPACE},
+    {1, 4, 128, 64, false, false, false, false, DELTA_STATE_SPACE},
+};
 
 /* A layer's weights, and of each sequence what it projects and what comes out: of lengths[s] tokens. */
 struct layer {
     struct shape shape;
     int32_t channels, width, row; /* q, k, v; v alone; all that is projected */
-    float *taps, *decay, *dt_bias, *norm;
+    float *taps, *decay, *dt_bias, *norm, *bias, *skip;
     int32_t lengths[SEQS];
     float *projected[SEQS], *rates[SEQS];
     double *expected[SEQS];
@@ -34,16 +43,17 @@ static float *normal_floats(struct random *r, int64_t count, float center, float
     return x;
 }
 
-/* Of the device under test. A GPU has no short convolutions. */
+/* Of the device under test. A GPU has no short convolutions and no state spaces. */
 static int act_bytes(void)
 {
     return getenv("FLASHD_TEST_DEVICE") ? 2 : 4;
 }
 
-/* Where channel c (q, k, v, then z) of a token is among what is projected. */
+/* Where channel c (those of the convolution, then z) of a token is among what is projected. */
 static int32_t place_of(const struct layer *l, int32_t c)
 {
     const struct shape *s = &l->shape;
+    if (s->kind == DELTA_STATE_SPACE) return c < l->channels ? l->width + c : c - l->channels;
     if (!s->by_k_head) return c;
     int32_t k_width = s->num_k_heads * s->k_dim, per_head = s->num_v_heads / s->num_k_heads * s->v_dim,
             stride = 2 * (s->k_dim + per_head);
@@ -75,7 +85,7 @@ static double silu(double x)
 
 static double mixed_of(const struct layer *l, int32_t seq, int32_t token, int32_t channel)
 {
-    double sum = 0;
+    double sum = l->shape.kind == DELTA_STATE_SPACE ? (double)l->bias[channel] : 0;
     for (int j = 0; j < DELTA_TAPS; j++)
         sum += (double)l->taps[channel * DELTA_TAPS + j] *
                projected_of(l, seq, token - DELTA_TAPS + 1 + j, channel);
@@ -120,6 +130,38 @@ static void update_reference(const struct layer *l, int32_t seq, int32_t token, 
                   silu(projected_of(l, seq, token, l->channels + head * s->v_dim + j));
 }
 
+/* Of a state space, whose channels are v, k and q; not yet the norm. */
+static void space_reference(const struct layer *l, int32_t seq, int32_t token, int32_t head, double *state,
+                            double *out)
+{
+    const struct shape *s = &l->shape;
+    const int32_t k = l->width + head * s->num_k_heads / s->num_v_heads * s->k_dim,
+                  q = k + s->num_k_heads * s->k_dim;
+    const double step = log1p(exp((double)l->projected[seq][token * l->row + l->width + l->channels + head] +
+                                  (double)l->dt_bias[head])),
+                 decay = exp((s->has_rates ? (double)l->decay[head] : -exp((double)l->decay[head])) * step);
+    for (int32_t j = 0; j < s->v_dim; j++) {
+        const double v = mixed_of(l, seq, token, head * s->v_dim + j);
+        out[j] = (double)l->skip[head] * v;
+        for (int32_t i = 0; i < s->k_dim; i++) {
+            double *place = &state[i * s->v_dim + j];
+            *place = *place * decay + mixed_of(l, seq, token, k + i) * step * v;
+            out[j] += mixed_of(l, seq, token, q + i) * *place;
+        }
+        out[j] *= silu(projected_of(l, seq, token, l->channels + head * s->v_dim + j));
+    }
+}
+
+static void norm_reference(const struct layer *l, double *row)
+{
+    const int32_t width = l->width / l->shape.num_k_heads;
+    for (int32_t first = 0; first < l->width; first += width) {
+        double variance = 1e-6;
+        for (int32_t i = first; i < first + width; i++) variance += row[i] * row[i] / width;
+        for (int32_t i = first; i < first + width; i++) row[i] *= (double)l->norm[i] / sqrt(variance);
+    }
+}
+
 /* b, c and x are channels 0, width and 2 width on. */
 static double short_of(const struct layer *l, int32_t seq, int32_t token, int32_t channel)
 {
@@ -138,12 +180,15 @@ static void compute_expected(struct layer *l, int32_t seq)
     int64_t head_floats = (int64_t)s->k_dim * s->v_dim;
     double *states = calloc((size_t)(s->num_v_heads * head_floats), sizeof *states);
     l->expected[seq] = malloc((size_t)(l->lengths[seq] * l->width) * sizeof(double));
-    for (int32_t i = 0; i < l->lengths[seq] * l->width && s->is_short; i++)
+    for (int32_t i = 0; i < l->lengths[seq] * l->width && s->kind == DELTA_CONVOLUTION; i++)
         l->expected[seq][i] = short_of(l, seq, i / l->width, i % l->width);
-    for (int32_t token = 0; token < l->lengths[seq] && !s->is_short; token++)
+    for (int32_t token = 0; token < l->lengths[seq] && s->kind != DELTA_CONVOLUTION; token++) {
+        double *row = l->expected[seq] + token * l->width;
         for (int32_t h = 0; h < s->num_v_heads; h++)
-            update_reference(l, seq, token, h, states + h * head_floats,
-                             l->expected[seq] + token * l->width + h * s->v_dim);
+            (s->kind == DELTA_RULE ? update_reference : space_reference)(
+                l, seq, token, h, states + h * head_floats, row + h * s->v_dim);
+        if (s->kind == DELTA_STATE_SPACE) norm_reference(l, row);
+    }
     free(states);
 }
 
@@ -152,12 +197,15 @@ static void layer_init(struct layer *l, const struct shape *s, struct random *r)
     l->shape = *s;
     l->width = s->num_v_heads * s->v_dim;
     l->channels = 2 * s->num_k_heads * s->k_dim + l->width;
-    l->row = s->is_short ? 3 * l->width : l->channels + l->width;
+    l->row = s->kind == DELTA_CONVOLUTION ? 3 * l->width : l->channels + l->width;
+    if (s->kind == DELTA_STATE_SPACE) l->row += s->num_v_heads;
     l->taps = normal_floats(r, (int64_t)l->channels * DELTA_TAPS, 0, 0.7f);
     l->decay = normal_floats(r, s->num_v_heads, -2, 1);
     for (int32_t h = 0; s->has_rates && h < s->num_v_heads; h++) l->decay[h] = -expf(l->decay[h]);
     l->dt_bias = normal_floats(r, s->num_v_heads, 0, 1);
-    l->norm = normal_floats(r, s->v_dim, 1, 0.2f);
+    l->norm = normal_floats(r, l->width, 1, 0.2f);
+    l->bias = normal_floats(r, l->channels, 0, 0.3f);
+    l->skip = normal_floats(r, s->num_v_heads, 1, 0.5f);
     for (int32_t seq = 0; seq < SEQS; seq++) {
         l->lengths[seq] = 1 + random_below(r, 90);
         size_t count = (size_t)l->lengths[seq];
@@ -178,6 +226,8 @@ static void layer_free(struct layer *l)
     free(l->decay);
     free(l->dt_bias);
     free(l->norm);
+    free(l->bias);
+    free(l->skip);
 }
 
 /* A device with the layer, and room for a step. */
@@ -194,7 +244,7 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
 {
     const struct shape *s = &l->shape;
     const struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
-    const int num_taps = s->is_short ? SHORT_TAPS : DELTA_TAPS;
+    const int num_taps = s->kind == DELTA_CONVOLUTION ? SHORT_TAPS : DELTA_TAPS;
     const struct step_limits limits = {.num_tokens = TOKENS_MAX,
                                        .num_seqs = SEQS,
                                        .num_logits = 1,
@@ -202,7 +252,8 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
                                        .num_states = KEPT,
                                        .max_model_len = TOKENS_MAX,
                                        .num_steps_in_flight = 1};
-    const struct delta_desc desc = {.is_short = s->is_short,
+    const int32_t norm_width = s->kind == DELTA_STATE_SPACE ? l->width : s->v_dim;
+    const struct delta_desc desc = {.kind = s->kind,
                                     .num_k_heads = s->num_k_heads,
                                     .num_v_heads = s->num_v_heads,
                                     .k_dim = s->k_dim,
@@ -216,7 +267,9 @@ static void rig_open(struct rig *r, const char *isa, int num_threads, const stru
                                         weight_view_plain(l->taps, DTYPE_F32, l->channels, num_taps),
                                     .decay = weight_view_plain(l->decay, DTYPE_F32, 1, s->num_v_heads),
                                     .dt_bias = weight_view_plain(l->dt_bias, DTYPE_F32, 1, s->num_v_heads),
-                                    .norm = weight_view_plain(l->norm, DTYPE_F32, 1, s->v_dim)};
+                                    .norm = weight_view_plain(l->norm, DTYPE_F32, 1, norm_width),
+                                    .convolution_bias = weight_view_plain(l->bias, DTYPE_F32, 1, l->channels),
+                                    .skip = weight_view_plain(l->skip, DTYPE_F32, 1, s->num_v_heads)};
     struct error err = {0};
     *r = (struct rig){.d = test_device_open(isa, num_threads), .layer = l};
     if (r->d->ops->prepare(r->d, &limits, 64, 64, 64, &attention, 1, &err)) fail_msg("prepare: %s", err.text);
@@ -308,7 +361,7 @@ static void equals_reference(const char *isa)
 {
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(shapes); i++) {
-        if (shapes[i].is_short && act_bytes() == 2) continue;
+        if (shapes[i].kind != DELTA_RULE && act_bytes() == 2) continue;
         struct layer l;
         float *first[SEQS], *other[SEQS];
         layer_init(&l, &shapes[i], &random);
@@ -383,7 +436,7 @@ static void goes_on_from_a_kept_state(const char *isa)
 {
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(shapes); i++) {
-        if (shapes[i].is_short && act_bytes() == 2) continue;
+        if (shapes[i].kind != DELTA_RULE && act_bytes() == 2) continue;
         struct layer l;
         struct rig r;
         float *out[SEQS], *other[SEQS];
@@ -423,7 +476,7 @@ static void update_plainly(const struct delta_update *u, int32_t token, float *s
     for (int32_t j = 0; j < V_DIM; j++) {
         float sum = 0, out = 0, *column = state + j;
         for (int32_t i = 0; i < K_DIM; i++) sum += column[i * V_DIM] * k[i];
-        float change = (v[j] - sum * u->decay[token]) * u->beta[token];
+        float change = (u->corrects ? v[j] - sum * u->decay[token] : v[j]) * u->beta[token];
         for (int32_t i = 0; i < K_DIM; i++) {
             column[i * V_DIM] = column[i * V_DIM] * u->decay[token] + change * k[i];
             out += column[i * V_DIM] * q[i];
@@ -432,7 +485,7 @@ static void update_plainly(const struct delta_update *u, int32_t token, float *s
     }
 }
 
-static void same_bits_as_plain_loops(const char *isa)
+static void same_bits_as_plain_loops(const char *isa, bool corrects)
 {
     struct random random = {.seed = test_seed()};
     struct error err = {0};
@@ -441,8 +494,12 @@ static void same_bits_as_plain_loops(const char *isa)
           *from = normal_floats(&random, HEAD_FLOATS, 0, 1), state[HEAD_FLOATS], to[HEAD_FLOATS],
           outs[2][HEAD_TOKENS * V_DIM];
     const float decay[HEAD_TOKENS] = {0.9f, 1, 0, 0.37f, 0.99f}, beta[HEAD_TOKENS] = {0.5f, 1, 0, 0.2f, 0.9f};
-    struct delta_update u = {
-        .k_dim = K_DIM, .v_dim = V_DIM, .num_tokens = HEAD_TOKENS, .from = from, .to = to};
+    struct delta_update u = {.corrects = corrects,
+                             .k_dim = K_DIM,
+                             .v_dim = V_DIM,
+                             .num_tokens = HEAD_TOKENS,
+                             .from = from,
+                             .to = to};
     u.q = values;
     u.k = values + K_DIM;
     u.v = values + 2 * K_DIM;
@@ -463,10 +520,16 @@ static void same_bits_as_plain_loops(const char *isa)
     free(from);
 }
 
+static void gives_the_same_bits(const char *isa)
+{
+    same_bits_as_plain_loops(isa, true);
+    same_bits_as_plain_loops(isa, false);
+}
+
 static void test_all_sets_give_the_same_bits(void **state)
 {
     (void)state;
-    for_each_isa(same_bits_as_plain_loops);
+    for_each_isa(gives_the_same_bits);
 }
 
 static void gates(const char *isa)

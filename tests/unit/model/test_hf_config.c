@@ -343,10 +343,11 @@ static void reads_deepseek(void **state)
     "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
     "'num_hidden_layers':2,'vocab_size':32" extra "}"
 
-#define PLAIN_HYBRID(types, experts, positions)                                                              \
+#define STATE_SPACE(types, extra)                                                                            \
     "{'architectures':['GraniteMoeHybridForCausalLM'],'hidden_size':64,'intermediate_size':64,"              \
-    "'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,'layer_types':[" types                    \
-    "],'num_local_experts':" experts ",'position_embedding_type':" positions "}"
+    "'num_attention_heads':2,'num_hidden_layers':2,'vocab_size':32,'mamba_n_heads':4,'layer_types':[" types  \
+    "]" extra "}"
+#define NO_EXPERTS ",'num_local_experts':0"
 
 #define HYBRID(extra)                                                                                        \
     "{'architectures':['Qwen3_5ForCausalLM'],'hidden_size':64,'intermediate_size':64,"                       \
@@ -373,10 +374,12 @@ static void refuses_what_it_does_not_compute(void **state)
         {LLAMA(",'num_local_experts':8"), "num_local_experts"},
         {LLAMA(",'hidden_act':'gelu_pytorch_tanh'"), "gelu_pytorch_tanh"},
         {LLAMA(",'mlp_bias':true"), "mlp_bias"},
-        {PLAIN_HYBRID("'mamba','attention'", "0", "'rope'"), "state-space layers"},
-        {PLAIN_HYBRID("'attention'", "0", "'rope'"), "state-space layers"},
-        {PLAIN_HYBRID("'attention','attention'", "4", "'rope'"), "num_local_experts"},
-        {PLAIN_HYBRID("'attention','attention'", "0", "'nope'"), "position_embedding_type \"nope\""},
+        {STATE_SPACE("'mamba','rwkv'", NO_EXPERTS), "\"rwkv\"; \"attention\" and \"mamba\" are supported"},
+        {STATE_SPACE("'mamba','mamba'", NO_EXPERTS), "no layer has attention"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_conv':3"), "mamba_d_conv"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_conv_bias':false"), "mamba_conv_bias"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_proj_bias':true"), "mamba_proj_bias"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'position_embedding_type':'alibi'"), "\"alibi\""},
         {LLAMA(",'bias':true"), "bias"},
         {LLAMA(",'use_cla':true"), "use_cla"},
         {LLAMA(",'qkv_bias':true"), "qkv_bias"},
@@ -405,6 +408,13 @@ static void refuses_what_makes_no_sense(void **state)
         {HYBRID(",'full_attention_interval':2,'linear_num_value_heads':24"),
          "24 value heads cannot share 16"},
         {HYBRID(",'full_attention_interval':2,'linear_key_head_dim':100000"), "size of a key head"},
+        {STATE_SPACE("'attention'", NO_EXPERTS), "layer_types has 1 entries for 2 layers"},
+        {STATE_SPACE("'mamba','attention'", ""), "the number of experts is missing"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_head':64"),
+         "mamba_expand times hidden_size"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_n_groups':3"),
+         "4 value heads cannot share 3"},
+        {STATE_SPACE("'mamba','attention'", NO_EXPERTS ",'mamba_d_state':100000"), "size of a key head"},
         {LLAMA(",'num_key_value_heads':0"), "num_key_value_heads should be"},
         {LLAMA(",'num_key_value_heads':3"), "number of K/V heads is 3"},
         {LLAMA(",'head_dim':1.5"), "head_dim should be"},
