@@ -330,8 +330,10 @@ static const struct family families[] = {
     .has_multipliers = true, .has_experts = true, .router_normalizes = true,                                 \
     .kv_heads_may_be_missing = true, .max_position_embeddings = 2048
     {
-        .names = {NULL, "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, /* Granite 4 */
+        .names = {"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid"}, /* Granite 4 */
         GRANITE_MOE,
+        .gguf_rope_style = ROPE_PAIRS,
+        .gguf_router_normalizes = true,
         .weight_changes = granite_hybrid_weights,
         .delta_kind = DELTA_STATE_SPACE,
         .experts_may_be_none = true,
@@ -444,7 +446,7 @@ static const struct family families[] = {
      .is_in_text_config = true,
      QWEN_3_5_MOE},
     {
-        .names = {NULL, "Lfm2ForCausalLM", "lfm2"},
+        .names = {"lfm2", "Lfm2ForCausalLM", "lfm2"},
         .weight_changes = lfm2_weights,
         .qk_norm = true,
         .delta_kind = DELTA_CONVOLUTION,
@@ -522,8 +524,6 @@ static const struct other_family {
     const char *names[NAMESPACE_COUNT], *needs;
 } others[] = {
     {{"gpt2", "GPT2LMHeadModel", "gpt2"}, "learned positions and LayerNorm"},
-    {{"granitehybrid", NULL, NULL}, "keys that differ from layer to layer; as a directory it is read"},
-    {{"lfm2", NULL, NULL}, "keys that differ from layer to layer; as a directory it is read"},
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},

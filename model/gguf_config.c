@@ -86,6 +86,30 @@ static int32_t int_of_all_layers(struct keys *k, const char *suffix, int32_t fal
     return (int32_t)first;
 }
 
+/* Of families with a state space or a short convolution a list, in which layers that have one have 0. */
+static int32_t read_kv_heads(struct keys *k, struct model_config *c)
+{
+    const char *suffix = "attention.head_count_kv";
+    struct gguf_array array;
+    int64_t heads = 0, own;
+    if (c->family->delta_kind == DELTA_RULE || !gguf_find_array(k->gguf, key_name(k, suffix).text, &array))
+        return int_of_all_layers(k, suffix, c->num_heads);
+    if (array.num_items < (uint64_t)c->num_layers)
+        fail(k, STATUS_INVALID, "the key %s has too few numbers", key_name(k, suffix).text);
+    for (int32_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && !k->status; i++) {
+        if (!gguf_array_next_int(&array, &own) || own < 0 || own > INT32_MAX)
+            fail(k, STATUS_INVALID, "the key %s is no list of possible numbers", key_name(k, suffix).text);
+        else if (own == 0)
+            bit_set_add(c->stateful_layers, (size_t)i);
+        else if (heads == 0)
+            heads = own;
+        else if (own != heads)
+            fail(k, STATUS_UNSUPPORTED, "the key %s differs from layer to layer, which is not supported",
+                 key_name(k, suffix).text);
+    }
+    return heads > 0 ? (int32_t)heads : 1;
+}
+
 static int find_architecture(struct keys *k, const struct family **out)
 {
     const char *text;
@@ -183,7 +207,7 @@ static int read_shape(struct keys *k, struct model_config *c)
         num_guessing < c->num_layers)
         c->num_layers -= (int32_t)num_guessing;
     c->num_heads = int_of_all_layers(k, "attention.head_count", 0);
-    c->num_kv_heads = int_of_all_layers(k, "attention.head_count_kv", c->num_heads);
+    c->num_kv_heads = read_kv_heads(k, c);
     c->max_position_embeddings = required_int(k, "context_length");
     const char *eps_key = c->family->is_encoder || c->family->has_layer_norm
                               ? "attention.layer_norm_epsilon"
@@ -254,7 +278,7 @@ static int read_experts(struct keys *k, struct model_config *c)
     int64_t num = 0, first = 0, step = 1, shared = 0, num_shared = 0;
     double scale = 1;
     find_int(k, "expert_count", &num);
-    if (num == 0 && !c->family->has_experts) return k->status;
+    if (num == 0 && (!c->family->has_experts || c->family->experts_may_be_none)) return k->status;
     c->num_experts = required_int(k, "expert_count");
     c->num_chosen_experts = required_int(k, "expert_used_count");
     int64_t width = c->intermediate_size;
@@ -337,22 +361,45 @@ static int read_encoder(struct keys *k, struct model_config *c)
     return k->status;
 }
 
-static int read_states(struct keys *k, struct model_config *c)
+static int expect_taps(struct keys *k, const char *suffix, int32_t num_taps)
 {
-    int64_t interval = c->family->full_attention_interval;
-    if (interval == 0) return k->status;
-    if (find_int(k, "full_attention_interval", &interval))
-        interval = required_int(k, "full_attention_interval");
-    model_config_add_layers(c->stateful_layers, c->num_layers, (int32_t)interval);
+    if (required_int(k, suffix) == num_taps) return k->status;
+    return fail(k, STATUS_UNSUPPORTED, "the key %s is not supported unless it is %d",
+                key_name(k, suffix).text, num_taps);
+}
+
+/* Of a state space, too. */
+static int read_delta(struct keys *k, struct model_config *c)
+{
     c->delta_k_heads = required_int(k, "ssm.group_count");
     c->delta_v_heads = required_int(k, "ssm.time_step_rank");
     c->delta_k_dim = required_int(k, "ssm.state_size");
     c->delta_v_dim = required_int(k, "ssm.inner_size") / c->delta_v_heads;
     c->delta_is_gguf = true;
-    if (required_int(k, "ssm.conv_kernel") != DELTA_TAPS)
-        return fail(k, STATUS_UNSUPPORTED, "the key %s is not supported unless it is %d",
-                    key_name(k, "ssm.conv_kernel").text, DELTA_TAPS);
-    return k->status;
+    return expect_taps(k, "ssm.conv_kernel", DELTA_TAPS);
+}
+
+/* Layers with a state that is no delta rule's are known (read_kv_heads). */
+static int read_states(struct keys *k, struct model_config *c)
+{
+    int64_t interval = c->family->full_attention_interval;
+    bool rotates = true;
+    if (c->family->delta_kind == DELTA_STATE_SPACE) {
+        (void)gguf_find_bool(k->gguf, key_name(k, "rope.scaling.finetuned").text, &rotates);
+        for (int32_t i = 0; !rotates && i < min_of(c->num_layers, LAYERS_MAX); i++)
+            bit_set_add(c->unrotated_layers, (size_t)i);
+        return model_config_has_states(c) ? read_delta(k, c) : k->status;
+    }
+    if (c->family->delta_kind == DELTA_CONVOLUTION) {
+        c->delta_v_heads = 1;
+        c->delta_v_dim = c->hidden_size;
+        return expect_taps(k, "shortconv.l_cache", SHORT_TAPS);
+    }
+    if (interval == 0) return k->status;
+    if (find_int(k, "full_attention_interval", &interval))
+        interval = required_int(k, "full_attention_interval");
+    model_config_add_layers(c->stateful_layers, c->num_layers, (int32_t)interval);
+    return read_delta(k, c);
 }
 
 /* vocab_size: rows of the embedding, which may be more than the tokenizer has tokens, never fewer. */

@@ -326,7 +326,8 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
                                     .v_dim = c->delta_v_dim,
                                     .by_k_head = c->family->delta_by_k_head,
                                     .rates_by_k_head = c->family->delta_rates_by_k_head,
-                                    .tiled = c->delta_is_gguf && !c->family->delta_rates_by_k_head,
+                                    .tiled = kind == DELTA_RULE && c->delta_is_gguf &&
+                                             !c->family->delta_rates_by_k_head,
                                     .has_rates = c->delta_is_gguf,
                                     .norm_eps = c->rms_norm_eps,
                                     .convolution = find_weight(b, WEIGHT_DELTA_CONVOLUTION, layer),

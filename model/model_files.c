@@ -99,6 +99,12 @@ static struct weight_view as_column(const struct weight_view *v)
     return weight_view_plain(v->data, v->dtype, v->rows * v->cols, 1);
 }
 
+static struct weight_view as_one_row(const struct weight_view *v)
+{
+    if (!v->data || dtype_infos[v->dtype].block_values != 1) return *v;
+    return weight_view_plain(v->data, v->dtype, 1, v->rows * v->cols);
+}
+
 /* ---- the three kinds of source: each gives a view (data NULL: not there) ---- */
 
 static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
@@ -107,6 +113,8 @@ static struct weight_view find_in_gguf(const struct model_files *f, enum weight_
     if (is_vector_of_expert(f, role)) return as_column(&view);
     if (line_of(f, role)->rows == DIM_1 && view.cols == 1) /* n x 1 is a vector too */
         return weight_view_plain(view.data, view.dtype, 1, view.rows);
+    if (role == WEIGHT_DELTA_NORM && view.rows > 1) /* of a state space, by groups */
+        return as_one_row(&view);
     return view;
 }
 

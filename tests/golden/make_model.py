@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 import deepseek
 import gpt_oss
+import granite_hybrid
 import llama4
 import qwen3_5
 from quantised import FORMATS
@@ -887,7 +888,7 @@ CASES |= {
             "tie_word_embeddings": True,
             "rope_theta": 1e6,
         },
-        None,
+        ("lfm2", {"attention.head_count_kv": [0, 2, 0, 0], "feed_forward_length": 64, "shortconv.l_cache": 3, "rope.freq_base": 1e6}),
     ),
 }
 GRANITE_HYBRID = {
@@ -918,6 +919,33 @@ CASES |= {
         },
         None,
     ),
+    "granite 4, hybrid, as GGUF files are": (
+        {
+            **GRANITE_HYBRID,
+            "shared_intermediate_size": 96,
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+        },
+        (
+            "granitehybrid",
+            {
+                "attention.head_count_kv": [0, 2, 0, 0],
+                "feed_forward_length": 96,
+                "expert_count": 0,
+                "ssm.conv_kernel": 4,
+                "ssm.state_size": 24,
+                "ssm.group_count": 2,
+                "ssm.inner_size": 512,
+                "ssm.time_step_rank": 8,
+                "rope.scaling.finetuned": False,
+                "embedding_scale": 12.0,
+                "residual_scale": 0.22,
+                "attention.scale": 0.1,
+                "logit_scale": 8.0,
+            },
+        ),
+    ),
     "granite 4, hybrid, experts": (
         {
             **GRANITE_HYBRID,
@@ -937,6 +965,7 @@ GGUF_ONLY = {
     "qwen3.5-moe, as GGUF files are": qwen3_5,
     "qwen3-next, as GGUF files are": qwen3_5,
     "deepseek-v3, as newer GGUF files are": deepseek,
+    "granite 4, hybrid, as GGUF files are": granite_hybrid,
 }
 
 GGUF_NAMES = {
@@ -977,13 +1006,22 @@ GGUF_NAMES = {
     "post_mlp_layernorm": "post_ffw_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
     "pre_feedforward_layernorm": "ffn_norm",
+    "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    **{f"feed_forward.{w}": f"ffn_{p}" for w, p in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
+    "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.conv": "shortconv.conv",
+    "conv.out_proj": "shortconv.out_proj",
 }
 
 
 def gguf_name(name, has_post_norms):
     """As llama.cpp's converter has it."""
     name = name.replace("language_model.", "")
-    known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight"}
+    known = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "model.norm.bias": "output_norm.bias", "model.embedding_norm.weight": "token_embd_norm.weight", "lm_head.weight": "output.weight"}
     if name in known:
         return known[name]
     if name.endswith(".self_attn.sinks"):
@@ -1198,9 +1236,9 @@ def gguf_keys(name, config):
     keys = key_values(config, own)
     entries = [f'{{"general.architecture", .text = "{architecture}"}}']
     for key, value in keys.items():
-        if isinstance(value, list):
+        if isinstance(value, list) and not isinstance(value[0], int):
             continue
-        field = ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
+        field = f'.list = "{" ".join(map(str, value))}"' if isinstance(value, list) else ".text = " + c_text(value) if isinstance(value, str) else ".boolean = true" if value is True else ".is_false = true" if value is False else f".real = {value!r}" if isinstance(value, float) else f".integer = {value}"
         entries.append(f'{{"{architecture}.{key}", {field}}}')
     return entries
 
@@ -1244,7 +1282,7 @@ def case(index, name):
     return "".join(out), row
 
 
-def qwen3_5_tensors(config):
+def hybrid_tensors(own, config):
     """As gguf_tensors."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -1252,14 +1290,14 @@ def qwen3_5_tensors(config):
         published = tensors_of(AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)), config)
     tensors, data, state = [], [], {}
     for n, rows, c, center, scale in published:
-        center, scale = qwen3_5.range_of(n, center, scale)
-        kind = "F32" if n.endswith("conv1d.weight") else None
+        center, scale = own.range_of(n, center, scale)
         parts = []
-        for gguf, r in qwen3_5.entries(n, rows, config):
-            data.append(values(max(r, 1) * c, len(tensors) + 1, center, scale))
-            tensors.append((gguf or gguf_name(n, False), r, c, center, scale, kind, 0, 0))
-            parts.append(data[-1].float().reshape((r, c) if r else (c,)))
-        state[n] = qwen3_5.join(n, parts, config)
+        for gguf, r in own.entries(n, rows, config):
+            r, cols, kind = own.form(n, r, c, config)
+            data.append(values(max(r, 1) * cols, len(tensors) + 1, center, scale))
+            tensors.append((gguf or gguf_name(n, False), r, cols, center, scale, kind, 0, 0))
+            parts.append(data[-1].float().reshape((r, cols) if r else (cols,)))
+        state[n] = own.join(n, parts, config)
     return tensors, data, state
 
 
@@ -1279,8 +1317,8 @@ def latent_tensors(published, config):
 def gguf_tensors(name):
     """(name or None, GGUF's name, rows, cols, center, scale, type, low, count), what they hold, and what transformers makes of that."""
     config, own = config_of(name), GGUF_ONLY[name]
-    if own is qwen3_5:
-        return qwen3_5_tensors(config)
+    if own in (qwen3_5, granite_hybrid):
+        return hybrid_tensors(own, config)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "config.json").write_text(json.dumps(config))
@@ -1403,7 +1441,7 @@ def add_gguf_tensors(writer, name, config):
         heads = config["num_attention_heads"]
         split = [v.float().reshape(heads, -1, t[2]) if t[0].endswith(("k_b.weight", "v_b.weight")) else v for t, v in zip(tensors, data)]
         return add_stacked(writer, tensors, data, {t[0]: v.numpy() for t, v in zip(tensors, split) if v.ndim == 3})
-    if GGUF_ONLY[name] is qwen3_5:
+    if GGUF_ONLY[name] in (qwen3_5, granite_hybrid):
         return add_stacked(writer, tensors, data)
     num = config["num_local_experts"]
     for (own, rows, cols, _, _, kind, _, _), value in zip(tensors, data):

@@ -43,6 +43,11 @@ def range_of(name, center, scale):
     return (-0.15, 0.1) if name.endswith("A_log") else (center + counts_from_one(name), scale)
 
 
+def form(name, rows, cols, config):
+    """Rows, columns and type (None: as its dimensions have it) in the GGUF file."""
+    return rows, cols, "F32" if name.endswith("conv1d.weight") else None
+
+
 def entries(name, rows, config):
     """(GGUF's name or None, rows) of what a tensor of a directory becomes."""
     if not name.endswith("in_proj_qkvz.weight"):

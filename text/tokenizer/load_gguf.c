@@ -140,6 +140,7 @@ static const struct {
     {"llama-v3", LLAMA_3, true, true, false},
     {"falcon3", LLAMA_3, true, true, false},
     {"midm-2.0", LLAMA_3, true, true, false},
+    {"lfm2", LLAMA_3, true, true, false},
     {"dbrx", LLAMA_3, false, false, false},      /* Phi-4, OLMo 2 and 3, Granite 4 */
     {"smaug-bpe", LLAMA_3, false, false, false}, /* SmolLM3 */
     {"glm4", LLAMA_3, false, false, false},

@@ -20,12 +20,12 @@ struct family_tensor {
     const char *shape; /* in a directory; NULL: rows, cols */
 };
 
-/* Of a GGUF file: a text, an integer, a real or a boolean, whichever is not 0. */
+/* Of a GGUF file: a text, an integer, a real, a boolean or a list of integers, one behind the other, whichever is not 0. */
 struct family_key {
-    const char *name, *text;
+    const char *name, *text, *list;
     uint32_t integer;
     double real;
-    bool boolean;
+    bool boolean, is_false;
 };
 
 struct family_golden {
@@ -111,11 +111,13 @@ static inline void family_write_directory(const struct family_golden *g, const c
 
 static inline void family_put_gguf_key(struct gguf_builder *g, const struct family_key *key)
 {
-    if (key->text)
+    if (key->list)
+        gguf_put_integers(g, key->name, key->list);
+    else if (key->text)
         gguf_put_text(g, key->name, key->text);
-    else if (key->boolean) {
+    else if (key->boolean || key->is_false) {
         gguf_put_key(g, key->name, 7);
-        buffer_append_char(&g->keys, 1);
+        buffer_append_char(&g->keys, key->boolean);
     } else if (key->real != 0)
         gguf_put_f32(g, key->name, (float)key->real);
     else
