@@ -445,16 +445,18 @@ static const struct family families[] = {
     {.names = {NULL, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"},
      .is_in_text_config = true,
      QWEN_3_5_MOE},
+#define LFM_2                                                                                                \
+    .weight_changes = lfm2_weights, .qk_norm = true, .delta_kind = DELTA_CONVOLUTION, .is_tied = true,       \
+    .num_kv_heads = 8, .max_position_embeddings = 128000, .norm_eps = 1e-5, .theta = 1e6
+    {.names = {"lfm2", "Lfm2ForCausalLM", "lfm2"}, LFM_2},
     {
-        .names = {"lfm2", "Lfm2ForCausalLM", "lfm2"},
-        .weight_changes = lfm2_weights,
-        .qk_norm = true,
-        .delta_kind = DELTA_CONVOLUTION,
-        .is_tied = true,
-        .num_kv_heads = 8,
-        .max_position_embeddings = 128000,
-        .norm_eps = 1e-5,
-        .theta = 1e6,
+        .names = {"lfm2moe", "Lfm2MoeForCausalLM", "lfm2_moe"},
+        LFM_2,
+        .has_experts = true,
+        .router_scores = ROUTER_SIGMOID,
+        .router_normalizes = true,
+        .gguf_router_normalizes = true,
+        .has_router_bias = true,
     },
     {
         .names = {"gpt-oss", "GptOssForCausalLM", "gpt_oss"},

@@ -239,7 +239,8 @@ static void change_layers(const cJSON *list, uint64_t *layers, bool add)
 static void read_sparse_layers(struct json_reader *r, struct model_config *c)
 {
     const cJSON *sparse = json_find(r, "moe_layers");
-    static const char *const names_of_first[] = {"first_k_dense_replace", "moe_layer_start_index"},
+    static const char *const names_of_first[] = {"first_k_dense_replace", "moe_layer_start_index",
+                                                 "num_dense_layers"},
                              *const names_of_step[] = {"decoder_sparse_step", "interleave_moe_layer_step",
                                                        "moe_layer_interval"};
     int64_t first = int_of_first(r, names_of_first, array_length(names_of_first)),
@@ -313,7 +314,7 @@ static int read_experts(struct json_reader *r, struct model_config *c)
     c->router_normalizes = json_bool(r, "norm_topk_prob", c->family->router_normalizes);
     c->router_scale = (float)json_real(r, "routed_scaling_factor", 1, 0, 1e9);
     c->router_scores = c->family->router_scores;
-    c->has_router_bias = c->family->has_router_bias;
+    c->has_router_bias = c->family->has_router_bias && json_bool(r, "use_expert_bias", true);
     read_sparse_layers(r, c);
     return c->router_scores == ROUTER_SPARSE ? read_sparse_mixer(r, c) : read_choice(r, c);
 }
@@ -454,7 +455,7 @@ static int read_short_convolutions(struct json_reader *r, struct model_config *c
                              "%s: layer_types has \"%s\"; \"full_attention\" and \"conv\" are supported",
                              r->path, printable_from(text, strlen(text)).text);
     }
-    read_lfm2_width(r, c);
+    if (!c->family->has_experts) read_lfm2_width(r, c);
     c->rms_norm_eps = (float)json_real(r, "norm_eps", c->family->norm_eps, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_embedding", c->tie_word_embeddings);
     c->delta_v_heads = 1;

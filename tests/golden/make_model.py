@@ -891,6 +891,37 @@ CASES |= {
         ("lfm2", {"attention.head_count_kv": [0, 2, 0, 0], "feed_forward_length": 64, "shortconv.l_cache": 3, "rope.freq_base": 1e6}),
     ),
 }
+CASES |= {
+    "lfm2-moe": (
+        {
+            "architectures": ["Lfm2MoeForCausalLM"],
+            "model_type": "lfm2_moe",
+            "num_hidden_layers": 4,
+            "norm_eps": 1e-5,
+            "layer_types": ["conv", "full_attention", "conv", "conv"],
+            "conv_L_cache": 3,
+            "num_dense_layers": 1,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+            "tie_word_embeddings": True,
+            "rope_theta": 1e6,
+        },
+        (
+            "lfm2moe",
+            {
+                "attention.head_count_kv": [0, 2, 0, 0],
+                "shortconv.l_cache": 3,
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 48,
+                "expert_gating_func": 2,
+                "leading_dense_block_count": 1,
+                "rope.freq_base": 1e6,
+            },
+        ),
+    ),
+}
 GRANITE_HYBRID = {
     "architectures": ["GraniteMoeHybridForCausalLM"],
     "model_type": "granitemoehybrid",
@@ -1009,6 +1040,9 @@ GGUF_NAMES = {
     "operator_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
     **{f"feed_forward.{w}": f"ffn_{p}" for w, p in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
+    **{f"feed_forward.experts.{w}": f"ffn_{p}_exps" for w, p in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
+    "feed_forward.gate": "ffn_gate_inp",
+    "feed_forward.expert": "exp_probs_b",
     "self_attn.out_proj": "attn_output",
     "self_attn.q_layernorm": "attn_q_norm",
     "self_attn.k_layernorm": "attn_k_norm",
