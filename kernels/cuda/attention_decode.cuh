@@ -31,8 +31,9 @@ enum {
  * sequences 512, and in the longest what keeps their number at 32, or at 8 where heads are many. Few splits are merged faster,
  * many keep more CTAs busy. */
 struct cut {
-    int32_t num_pages, pages_per_split, first_split,
-        end_split; /* splits before the window are not computed */
+    int32_t num_pages, pages_per_split;
+    int32_t first_page; /* of the first kv tile that the window reaches: those before it are not computed */
+    int32_t first_split, end_split; /* the splits of [first_page, num_pages) */
 };
 
 static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t window, int32_t num_heads)
@@ -47,7 +48,8 @@ static inline __host__ __device__ struct cut cut_of(int32_t seqlen, int32_t wind
     if (pages > few) pages = few;
     if (pages < SPLIT_PAGES_MIN) pages = SPLIT_PAGES_MIN;
     c.pages_per_split = (pages + KV_TILE_PAGES - 1) / KV_TILE_PAGES * KV_TILE_PAGES;
-    c.first_split = window > 0 && seqlen > window ? (seqlen - window) / BLOCK_SIZE / c.pages_per_split : 0;
+    c.first_page = window > 0 && seqlen > window ? (seqlen - window) / KV_TILE_TOKENS * KV_TILE_PAGES : 0;
+    c.first_split = c.first_page / c.pages_per_split;
     c.end_split = (c.num_pages + c.pages_per_split - 1) / c.pages_per_split;
     return c;
 }

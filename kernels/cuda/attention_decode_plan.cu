@@ -89,7 +89,7 @@ struct work {
     struct cut cut(int32_t seq) const { return cut_of(step->seqlens_k[seq], window, (int32_t)heads); }
 
     /* Of one head. */
-    static int64_t pages_of(const struct cut &c) { return c.num_pages - c.first_split * c.pages_per_split; }
+    static int64_t pages_of(const struct cut &c) { return c.num_pages - c.first_page; }
 
     int64_t pages_of_last(int64_t num) const
     {
@@ -179,7 +179,8 @@ int32_t cuda_decode_plan(const struct cuda_device *d, const struct step *step, i
             int64_t at = cutter.next - before;
             if (!by_items && cutter.size >= pages)
                 at -= at % pages; /* a range of a whole head begins where one does */
-            int64_t split = by_items ? at % splits : at % pages / c.pages_per_split;
+            int64_t split =
+                by_items ? at % splits : (c.first_page + at % pages) / c.pages_per_split - c.first_split;
             int64_t item = items_before + at / per_head * splits + split;
             if (n > 0 && item == first_item) continue; /* the range before would be empty */
             if (n > 0) ranges[n - 1].num_items = (int32_t)(item - first_item);

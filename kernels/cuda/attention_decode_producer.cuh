@@ -39,10 +39,16 @@ static __device__ __forceinline__ void walk_open_head(const decode_args &a, stru
     w->num_mine = min(w->num_left, w->cut.end_split - w->split);
 }
 
+/* The window may begin in the middle of the split. */
+static __device__ __forceinline__ int32_t first_page_of_split(const struct walk &w)
+{
+    return max(w.split * w.cut.pages_per_split, w.cut.first_page);
+}
+
 static __device__ __forceinline__ void walk_open_split(struct walk *w)
 {
-    w->page = w->split * w->cut.pages_per_split;
-    w->end_page = min(w->page + w->cut.pages_per_split, w->cut.num_pages);
+    w->page = first_page_of_split(*w);
+    w->end_page = min((w->split + 1) * w->cut.pages_per_split, w->cut.num_pages);
 }
 
 static __device__ __forceinline__ void walk_open(const decode_args &a, struct walk *w,
@@ -83,7 +89,7 @@ static __device__ __forceinline__ struct kv_tile kv_tile_of(const decode_args &a
     tile.split = w.split - w.cut.first_split;
     tile.num_splits = w.cut.end_split - w.cut.first_split;
     tile.num_mine = w.num_mine;
-    tile.begins_split = w.page == w.split * w.cut.pages_per_split;
+    tile.begins_split = w.page == first_page_of_split(w);
     tile.ends_split = w.page + KV_TILE_PAGES >= w.end_page;
     tile.ends_mine = tile.ends_split && (w.num_left == 1 || w.split + 1 == w.cut.end_split);
     return tile;
