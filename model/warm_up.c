@@ -79,9 +79,11 @@ int model_warm_up(struct model *m, int32_t num_tokens, struct warm_up_times *tim
 
 /* ---- graphs ---- */
 
-/* What steps of so many sequences' first tokens are made of, each in a block of its own. */
+/* What steps of so many sequences' first tokens are made of, each in a block of its own, the same of every group. */
 struct firsts {
-    int32_t *zeros, *ones, *ascending, *block_begins; /* 0 0 0, 1 1 1, 0 1 2, 0 16 32 */
+    int32_t num_groups;
+    int32_t *zeros, *ones, *ascending; /* 0 0 0, 1 1 1, 0 1 2 */
+    int32_t *blocks, *block_begins;    /* of each group: 0 1 2, 0 16 32 */
     struct sample_params *greedy;
     struct sample_result *results;
 };
@@ -91,25 +93,28 @@ static void firsts_destroy(struct firsts *f)
     free(f->zeros);
     free(f->ones);
     free(f->ascending);
+    free(f->blocks);
     free(f->block_begins);
     free(f->greedy);
     free(f->results);
 }
 
-static bool firsts_create(struct firsts *f, int32_t num_seqs)
+static bool firsts_create(struct firsts *f, int32_t num_seqs, int32_t num_groups)
 {
-    size_t count = (size_t)num_seqs + 1;
-    *f = (struct firsts){.zeros = calloc(count, sizeof *f->zeros),
+    size_t count = (size_t)num_seqs + 1, of_groups = (size_t)num_groups * count;
+    *f = (struct firsts){.num_groups = num_groups,
+                         .zeros = calloc(count, sizeof *f->zeros),
                          .ones = calloc(count, sizeof *f->ones),
                          .ascending = calloc(count, sizeof *f->ascending),
-                         .block_begins = calloc(count, sizeof *f->block_begins),
+                         .blocks = calloc(of_groups, sizeof *f->blocks),
+                         .block_begins = calloc(of_groups, sizeof *f->block_begins),
                          .greedy = calloc(count, sizeof *f->greedy),
                          .results = calloc(count, sizeof *f->results)};
-    if (!f->zeros || !f->ones || !f->ascending || !f->block_begins || !f->greedy || !f->results) return false;
+    if (!f->zeros || !f->ones || !f->ascending || !f->blocks || !f->block_begins || !f->greedy || !f->results)
+        return false;
     for (int32_t i = 0; i <= num_seqs; i++) {
         f->ones[i] = 1;
         f->ascending[i] = i;
-        f->block_begins[i] = i * BLOCK_SIZE;
         f->greedy[i] = greedy_of(i);
     }
     return true;
@@ -118,16 +123,21 @@ static bool firsts_create(struct firsts *f, int32_t num_seqs)
 /* As many times as there may be steps in flight: each has arrays of its own, which graphs point to. */
 static int record(struct model *m, const struct firsts *f, int32_t num_seqs, struct error *err)
 {
+    for (int32_t i = 0; i < f->num_groups * num_seqs; i++) {
+        f->blocks[i] = i % num_seqs;
+        f->block_begins[i] = i % num_seqs * BLOCK_SIZE;
+    }
     const struct step step = {.num_tokens = num_seqs,
                               .num_seqs = num_seqs,
                               .num_logits = num_seqs,
+                              .num_kv_groups = f->num_groups,
                               .token_ids = f->zeros,
                               .positions = f->zeros,
                               .slot_mapping = f->block_begins,
                               .cu_seqlens_q = f->ascending,
                               .batch_slots = f->ascending,
                               .seqlens_k = f->ones,
-                              .block_tables = f->ascending,
+                              .block_tables = f->blocks,
                               .block_table_stride = 1,
                               .logit_rows = f->ascending,
                               .sample = f->greedy};
@@ -143,7 +153,7 @@ int model_record_graphs(struct model *m, int32_t num_seqs, struct error *err)
     struct firsts f;
     int status = 0;
     if (!d->ops->graph_size) return 0;
-    if (!firsts_create(&f, num_seqs))
+    if (!firsts_create(&f, num_seqs, model_num_kv_groups(m)))
         status = error_set(err, STATUS_NO_MEMORY, "no memory for the first steps");
     for (int32_t n = 0; n < num_seqs && !status;) {
         n = min_of(d->ops->graph_size(d, n + 1), num_seqs);

@@ -1,7 +1,8 @@
 /* model_session.h - a model opened for tests and benchmarks, one step at a time, below the scheduler.
  *
  * Sequence s owns the blocks [s * seq_blocks, (s + 1) * seq_blocks) of the pool, by default as many as the
- * longest takes. A step is a list of parts; the prefill parts stand first, as kernels/step.h wants it. */
+ * longest takes; with groups of layers (kvcache/kv_groups.h) so many in each, and where a window has passed there are others in
+ * its table. A step is a list of parts; the prefill parts stand first, as kernels/step.h wants it. */
 #ifndef TESTS_MODEL_SESSION_H
 #define TESTS_MODEL_SESSION_H
 
@@ -10,6 +11,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "kvcache/kv_groups.h"
+#include "model/kv_layout.h"
 #include "model/model.h"
 
 struct session_options {
@@ -17,7 +20,8 @@ struct session_options {
     int threads;
     enum dtype kv_dtype;
     int32_t num_seqs, max_model_len, num_batched_tokens, num_logits;
-    int32_t num_blocks; /* of the pool; 0: room for num_seqs of the longest */
+    int32_t num_blocks; /* of the pool, for each group; 0: room for num_seqs of the longest */
+    bool has_groups;    /* of layers, as the engine has them; else all share one table */
 };
 
 struct session {
@@ -25,6 +29,8 @@ struct session {
     struct model_files *files;
     struct model *model;
     struct session_options options;
+    struct kv_layout layout;
+    int32_t num_groups;
     int32_t stride, seq_blocks; /* seq_blocks may change between tests, not while sequences live */
     struct sampling sampling;   /* of every row; greedy at first */
     const uint64_t *masks;      /* of every sequence, one after another: what its rows may draw; NULL: all */
@@ -65,23 +71,29 @@ static inline void session_open(struct session *s, const struct session_options 
     session_check(device_open(o->device, &device_options, &s->device, &err), &err);
     session_check(model_files_open(o->model_path, o->load_format ? o->load_format : "auto", &s->files, &err),
                   &err);
+    const struct model_config *config = model_files_config(s->files);
+    s->layout = o->has_groups ? kv_layout_of(config, INT32_MAX) : kv_layout_single(config);
+    s->num_groups = max_of(kv_layout_num_groups(&s->layout), 1);
     struct step_limits limits = {.num_tokens = o->num_batched_tokens,
                                  .num_seqs = o->num_seqs,
                                  .num_logits = o->num_logits,
                                  .num_batch_slots = o->num_seqs,
                                  .max_model_len = o->max_model_len,
-                                 .num_steps_in_flight = 1};
+                                 .num_steps_in_flight = 1,
+                                 .num_kv_groups = s->num_groups};
     session_check(model_create(s->device, s->files, &limits, NULL, NULL, &s->model, &err), &err);
-    session_check(model_kv_pool_create(s->model, s->options.num_blocks, 0, o->kv_dtype, &err), &err);
+    session_check(model_kv_pool_create(s->model, s->num_groups * s->options.num_blocks, 0, o->kv_dtype, &err),
+                  &err);
     s->device->ops->seal(s->device);
-    size_t tokens = (size_t)o->num_batched_tokens, seqs = (size_t)o->num_seqs, rows = (size_t)o->num_logits;
+    size_t tokens = (size_t)o->num_batched_tokens, seqs = (size_t)o->num_seqs, rows = (size_t)o->num_logits,
+           groups = (size_t)s->num_groups;
     s->token_ids = calloc(tokens, sizeof(int32_t));
     s->positions = calloc(tokens, sizeof(int32_t));
-    s->slot_mapping = calloc(tokens, sizeof(int32_t));
+    s->slot_mapping = calloc(groups * tokens, sizeof(int32_t));
     s->cu_seqlens_q = calloc(seqs + 1, sizeof(int32_t));
     s->batch_slots = calloc(seqs, sizeof(int32_t));
     s->seqlens_k = calloc(seqs, sizeof(int32_t));
-    s->block_tables = calloc(seqs * (size_t)s->stride, sizeof(int32_t));
+    s->block_tables = calloc(groups * seqs * (size_t)s->stride, sizeof(int32_t));
     s->logit_rows = calloc(rows, sizeof(int32_t));
     s->sample = calloc(rows, sizeof *s->sample);
     s->results = calloc(rows, sizeof *s->results);
@@ -125,15 +137,12 @@ static inline void session_add_part(struct session *s, const struct session_part
     int32_t seq_idx = step->num_seqs++;
     assert_always(p->num_done + p->num_tokens <= s->seq_blocks * BLOCK_SIZE &&
                   (p->seq + 1) * s->seq_blocks <= s->options.num_blocks);
-    for (int32_t b = 0; b < s->seq_blocks; b++)
-        s->block_tables[seq_idx * s->stride + b] = p->seq * s->seq_blocks + b;
     for (int32_t i = 0; i < p->num_tokens; i++) {
         int32_t t = step->num_tokens++, position = p->num_done + i;
         assert_always(step->num_tokens <= s->options.num_batched_tokens &&
                       position < s->options.max_model_len);
         s->token_ids[t] = p->tokens[i];
         s->positions[t] = position;
-        s->slot_mapping[t] = p->seq * s->seq_blocks * BLOCK_SIZE + position;
         if (p->all_logits || (!p->no_logits && i == p->num_tokens - 1)) session_add_logit_row(s, p, t);
     }
     s->batch_slots[seq_idx] = p->seq;
@@ -143,6 +152,23 @@ static inline void session_add_part(struct session *s, const struct session_part
         step->num_prefill_seqs++;
         step->num_prefill_tokens = step->num_tokens;
     }
+}
+
+/* Of a sequence of the step in a group, once all sequences are there. */
+static inline void session_add_blocks(struct session *s, int32_t group, int32_t seq_idx)
+{
+    const struct step *step = &s->step;
+    const bool hides = group >= s->layout.num_full;
+    const struct kv_group g = {hides ? s->layout.window : 0, s->layout.is_chunk};
+    int32_t begin = s->cu_seqlens_q[seq_idx], end = s->cu_seqlens_q[seq_idx + 1],
+            first_block = (group * s->options.num_blocks) + s->batch_slots[seq_idx] * s->seq_blocks,
+            first_seen = kv_group_first_block(&g, s->seqlens_k[seq_idx] - (end - begin));
+    int32_t *slots = s->slot_mapping + group * step->num_tokens,
+            *table = s->block_tables + (group * step->num_seqs + seq_idx) * s->stride;
+    for (int32_t b = 0; b < s->seq_blocks; b++)
+        table[b] = b < first_seen ? s->num_groups * s->options.num_blocks - 1 - b : first_block + b;
+    for (int32_t t = begin; t < end; t++)
+        slots[t] = first_block * BLOCK_SIZE + s->seqlens_k[seq_idx] - (end - t);
 }
 
 /* Runs one step. Greedy results are in s->results, in row order; raw logits through session_logits until the
@@ -156,10 +182,13 @@ static inline void session_step(struct session *s, const struct session_part *pa
                             .batch_slots = s->batch_slots,
                             .seqlens_k = s->seqlens_k,
                             .block_tables = s->block_tables,
+                            .num_kv_groups = s->num_groups,
                             .block_table_stride = s->stride,
                             .logit_rows = s->logit_rows,
                             .sample = s->sample};
     for (int i = 0; i < num_parts; i++) session_add_part(s, &parts[i]);
+    for (int32_t g = 0; g < s->num_groups; g++)
+        for (int32_t i = 0; i < s->step.num_seqs; i++) session_add_blocks(s, g, i);
     model_step_begin(s->model, &s->step);
     model_step_sample(s->model);
 }

@@ -479,13 +479,13 @@ void cuda_attention_decode(struct cuda_device *d, const struct batch *b, __nv_bf
     a.plan = b->counts + COUNT_DECODE_PLANS + 2 * window_idx(d, args->sliding_window);
     a.cu_seqlens_q = b->cu_seqlens_q;
     a.seqlens_k = b->seqlens_k;
-    a.table_offsets = b->table_offsets;
+    a.table_offsets = b->kv_groups[args->kv_group].table_offsets;
     a.partial = d->attention_partial;
     a.counters = d->attention_counters;
     a.ranges_taken = &d->queues->decode_ranges;
     a.block_elements = pool->block_elements;
-    a.first_block = layer * (shape->num_blocks + 1);
-    a.num_boxes = shape->num_layers * (shape->num_blocks + 1) * 2 * shape->num_kv_heads;
+    a.first_block = layer * kv_pool_layer_blocks(pool);
+    a.num_boxes = shape->num_layers * kv_pool_layer_blocks(pool) * 2 * shape->num_kv_heads;
     a.num_heads = args->num_heads;
     a.num_kv_heads = args->num_kv_heads;
     a.group = decode_group(args);

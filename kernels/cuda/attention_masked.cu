@@ -513,7 +513,7 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.pool = pool->data + layer * pool->layer_elements;
     a.cu_seqlens_q = b->cu_seqlens_q;
     a.seqlens_k = b->seqlens_k;
-    a.table_offsets = b->table_offsets;
+    a.table_offsets = b->kv_groups[args->kv_group].table_offsets;
     a.counts = b->counts;
     a.base = b->tables;
     a.sequence_masks = b->sequence_masks;

@@ -325,7 +325,7 @@ void cuda_attention_prefill(struct cuda_device *d, const struct batch *b, __nv_b
     a.pool = pool->data + layer * pool->layer_elements;
     a.cu_seqlens_q = b->cu_seqlens_q;
     a.seqlens_k = b->seqlens_k;
-    a.table_offsets = b->table_offsets;
+    a.table_offsets = b->kv_groups[args->kv_group].table_offsets;
     a.tables = b->prefill_tables;
     a.tiles = b->prefill_tiles;
     a.block_elements = pool->block_elements;

@@ -6,7 +6,11 @@
 
 #include "kernels/cuda/device.cuh"
 
-enum { PREFILL_PIECE_TOKENS = 8192, PORTABLE_PREFILL_ROWS = 64 /* of a tile */ };
+enum {
+    PREFILL_PIECE_TOKENS = 8192,
+    PORTABLE_PREFILL_ROWS = 64, /* of a tile */
+    PREFILL_KV_TILE_MAX = 128   /* keys of one, which begin at multiples of it or of half of it */
+};
 
 struct prefill_args {
     __nv_bfloat16 *out;

@@ -45,7 +45,7 @@ namespace
 {
 
 enum {
-    KV_TILE_TOKENS = 128,
+    KV_TILE_TOKENS = PREFILL_KV_TILE_MAX,
     KV_TILE_PAGES = KV_TILE_TOKENS / BLOCK_SIZE,
     PIECE_TILES = PREFILL_PIECE_TOKENS / KV_TILE_TOKENS,
     SLOTS_PER_SM = 8, /* 256 rows of 32 heads in 16 pieces */
@@ -717,8 +717,9 @@ bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *arg
     h.arrivals = d->prefill_arrivals;
     h.num_piece_slots = d->num_prefill_slots;
     h.num_items = b->num_prefill_tiles * b->prefill_heads_per_tile;
-    h.first_block = layer * (shape->num_blocks + 1);
-    h.num_groups = shape->num_layers * (shape->num_blocks + 1) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);
+    h.first_block = layer * kv_pool_layer_blocks(pool);
+    h.num_groups =
+        shape->num_layers * kv_pool_layer_blocks(pool) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);
     return shape->head_dim == 64 ? launch<64>(d, h, b->num_tokens, pool->data)
                                  : launch<128>(d, h, b->num_tokens, pool->data);
 }

@@ -80,6 +80,7 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     d->hidden_size = hidden_size;
     d->intermediate_size = intermediate_size;
     d->attention = *attention;
+    cuda_tables_prepare(d, layers, num_layers);
     for (int32_t i = 0; i < num_layers; i++)
         d->needs_masked = d->needs_masked || cuda_attention_is_masked(d, &layers[i]);
     if (d->base.takes_masks)

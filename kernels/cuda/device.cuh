@@ -78,16 +78,23 @@ enum count_word {
     COUNT_WORDS = COUNT_DECODE_PLANS + 2 * WINDOWS_MAX
 };
 
+/* A step's arrays of one group of layers (struct step, G). */
+struct batch_kv_group {
+    const int32_t *slot_mapping;  /* [T] */
+    const int32_t *table_offsets; /* [S] into tables: of the block of token 0, be it there or not */
+};
+
 /* Device view of one step. Pointers are device memory. Counts are padded to the bucket when padded is true. */
 struct batch {
     int32_t num_tokens, num_seqs, num_logits, num_prefill_tokens, num_prefill_seqs; /* padded */
     int32_t num_real_logits;
     int32_t seqlen_k_max;
     bool graph_candidate; /* decode only */
-    const int32_t *token_ids, *positions, *slot_mapping, *cu_seqlens_q, *seqlens_k;
-    const int32_t *batch_slots;   /* [S] */
-    const int32_t *table_offsets; /* [S] into tables */
-    const int32_t *tables;        /* + counts[COUNT_TABLES]: block ids of all sequences, one after another */
+    const int32_t *token_ids, *positions, *cu_seqlens_q, *seqlens_k;
+    const int32_t *batch_slots; /* [S] */
+    struct batch_kv_group kv_groups[KV_GROUPS_MAX];
+    const int32_t
+        *tables; /* + counts[COUNT_TABLES]: block ids of all sequences, one after another, group by group */
     const int32_t *logit_rows;
     const struct device_sample_params *sample;
     const int32_t *lists;                     /* + counts[COUNT_LISTS]: bias and banned words */
@@ -125,6 +132,11 @@ struct work_queues {
     uint32_t prefill_ctas_gone;
 };
 
+/* What a group's layers see of the keys before a token (kernels/mask.h); zeros: all, or not all of them the same. */
+struct kv_reach {
+    int32_t sliding_window, chunk;
+};
+
 struct cuda_device {
     struct device base; /* first */
     int ordinal;
@@ -142,7 +154,9 @@ struct cuda_device {
     char first_error_where[96];
     struct step_limits limits;
     int32_t vocab_size, hidden_size, intermediate_size;
-    struct attention_args attention;           /* the first layer's */
+    struct attention_args attention;         /* the first layer's */
+    struct kv_reach kv_reach[KV_GROUPS_MAX]; /* by group */
+    int32_t num_kv_groups;
     int32_t windows[WINDOWS_MAX], num_windows; /* the layers' different ones */
     struct work_queues *queues;
     struct launches *launches;           /* launch.cu: what kernels have been allowed */
@@ -297,6 +311,14 @@ bool cuda_rows_prepare(struct cuda_device *d);
 void cuda_pool(struct device *d, const struct batch *b, const void *x);
 const float *cuda_row(struct device *d, int32_t batch_slot);
 
+/* step_tables.cu */
+void cuda_tables_prepare(struct cuda_device *d, const struct attention_args *layers, int32_t num_layers);
+size_t cuda_tables_words_max(const struct cuda_device *d); /* of all groups */
+/* A group's tables, from tables + at on, and where each sequence's is. zeros: a block that holds nothing else. Returns where they
+ * end. */
+size_t cuda_tables_pack(const struct cuda_device *d, const struct step *step, int32_t group, int32_t zeros,
+                        int32_t *offsets, int32_t *tables, size_t at);
+
 /* step.cu */
 int cuda_steps_prepare(struct cuda_device *d, struct error *err);
 void cuda_steps_forget(struct cuda_device *d);
@@ -308,8 +330,8 @@ void cuda_sample(struct device *d, struct batch *b);
 void cuda_record_begin(struct device *d, struct batch *b);
 void cuda_record_end(struct device *d, struct batch *b);
 int32_t cuda_graph_size(const struct device *d, int32_t n);
-/* Where padding tokens write; the pool keeps one block more for them. */
-void cuda_steps_set_spare_block(struct cuda_device *d, int32_t block);
+/* Blocks of the pool: where padding tokens write, and one of zeros. */
+void cuda_steps_set_spare_blocks(struct cuda_device *d, int32_t spare, int32_t zeros);
 void cuda_steps_seal(struct cuda_device *d);
 
 #endif

@@ -53,7 +53,7 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
     struct kv_pool *pool = new struct kv_pool();
     pool->shape = *shape;
     pool->block_elements = block_bytes(cuda_of(device), shape) / 2;
-    pool->layer_elements = ((size_t)shape->num_blocks + 1) * pool->block_elements;
+    pool->layer_elements = (size_t)kv_pool_layer_blocks(pool) * pool->block_elements;
     size_t bytes = pool->layer_elements * shape->num_layers * 2;
     /* kernels count it in groups of 8 rows of a head */
     assert_always(bytes / ((size_t)8 * shape->head_dim * 2) < INT32_MAX);
@@ -66,7 +66,7 @@ int cuda_kv_pool_create(struct device *device, const struct kv_shape *shape, str
                          (double)bytes / (1 << 30));
     }
     create_pieces(pool);
-    cuda_steps_set_spare_block(cuda_of(device), shape->num_blocks);
+    cuda_steps_set_spare_blocks(cuda_of(device), shape->num_blocks, shape->num_blocks + 1);
     if (kv_pool_has_codes(pool)) {
         cuda_of(device)->base.prefill_tile = PORTABLE_PREFILL_ROWS;
         cuda_of(device)->num_prefill_slots = 0; /* the portable kernel cuts no keys into pieces */

@@ -1,21 +1,29 @@
 /* kv_pool.cuh - the K/V pool in device memory: [layer][block][K or V][kv_head][BLOCK_SIZE][head_dim] of bf16, of latents K alone, or
- * [layer][block][kv_head] chunks of e4m3 (kv_codes.cuh). One block more than asked for is kept as the place where padding tokens
- * write. */
+ * [layer][block][kv_head] chunks of e4m3 (kv_codes.cuh). Two blocks more than asked for are kept, behind the others: the place where
+ * padding tokens write, and zeros, which nobody writes to and which stand in tables for blocks that no token sees. */
 #ifndef KERNELS_CUDA_KV_POOL_CUH
 #define KERNELS_CUDA_KV_POOL_CUH
 
 #include "kernels/cuda/device.cuh"
 
+enum { SPARE_BLOCKS = 2 };
+
 struct kv_pool {
     struct kv_shape shape;
     __nv_bfloat16 *data;
     size_t block_elements; /* of 2 bytes, of one layer: of bf16 2 * Hk * BLOCK_SIZE * D */
-    size_t layer_elements; /* (num_blocks + 1) * block_elements */
+    size_t layer_elements; /* kv_pool_layer_blocks * block_elements */
     /* Host blocks [layer][block_elements], blocks_per_piece in a piece of pinned memory; a piece is NULL until one of its
      * blocks is needed. */
     char **pieces;
     int32_t blocks_per_piece;
 };
+
+/* Of one layer, with the spare ones. */
+static inline int32_t kv_pool_layer_blocks(const struct kv_pool *pool)
+{
+    return pool->shape.num_blocks + SPARE_BLOCKS;
+}
 
 /* K and V are e4m3, else bf16. */
 static inline bool kv_pool_has_codes(const struct kv_pool *pool)

@@ -378,7 +378,7 @@ void cuda_latent_rotate(struct cuda_device *d, const struct batch *b, void *qkv,
     a.pool = pool->data + layer * pool->layer_elements;
     a.cos_sin = (const float2 *)args->cos_sin;
     a.positions = b->positions;
-    a.slot_mapping = b->slot_mapping;
+    a.slot_mapping = b->kv_groups[args->kv_group].slot_mapping;
     a.block_elements = pool->block_elements;
     a.num_heads = args->num_heads;
     a.head_dim = args->head_dim;

@@ -366,7 +366,7 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
     a.q_norm = args->q_norm;
     a.k_norm = args->k_norm;
     a.positions = b->positions;
-    a.slot_mapping = b->slot_mapping;
+    a.slot_mapping = b->kv_groups[args->kv_group].slot_mapping;
     a.layer_elements = pool->layer_elements;
     a.block_elements = pool->block_elements;
     a.layer = layer;

@@ -29,6 +29,7 @@ const size_t PREFILL_TILE_WORDS = sizeof(struct prefill_tile) / 4;
 /* Word offsets of the arrays inside the packed buffer. */
 struct step_layout {
     int32_t num_tokens, num_seqs, num_logits; /* capacities */
+    size_t slot_stride, offset_stride;        /* from one group's slots and table offsets to the next one's */
     size_t counts, token_ids, positions, slot_mapping, cu_seqlens_q, seqlens_k, batch_slots, table_offsets,
         logit_rows, sample, tail; /* prefill tiles, lists, block tables, decode ranges: of variable length */
 };
@@ -69,7 +70,7 @@ struct steps {
     int fault_step,
         hang_step; /* for tests: the step that breaks the device for good, and the one that takes a minute */
     bool recording;
-    int32_t spare_slot; /* first token slot of the spare block; set when the pool is made */
+    int32_t spare_block, zero_block; /* set when the pool is made */
     bool sealed;
     struct prefill_plan prefill;
 };
@@ -77,10 +78,16 @@ struct steps {
 namespace
 {
 
+/* 16-byte aligned */
+size_t words_of(size_t words)
+{
+    return (words + 3) / 4 * 4;
+}
+
 size_t take(size_t *cursor, size_t words)
 {
     size_t at = *cursor;
-    *cursor += (words + 3) / 4 * 4; /* 16-byte aligned */
+    *cursor += words_of(words);
     return at;
 }
 
@@ -91,14 +98,16 @@ struct step_layout make_layout(const struct cuda_device *d, int32_t num_tokens)
     l.num_seqs = d->limits.num_seqs;
     l.num_logits = d->limits.num_logits;
     size_t cursor = 0;
+    l.slot_stride = words_of((size_t)num_tokens);
+    l.offset_stride = words_of((size_t)l.num_seqs);
     l.counts = take(&cursor, COUNT_WORDS);
     l.token_ids = take(&cursor, (size_t)num_tokens);
     l.positions = take(&cursor, (size_t)num_tokens);
-    l.slot_mapping = take(&cursor, (size_t)num_tokens);
+    l.slot_mapping = take(&cursor, d->num_kv_groups * l.slot_stride);
     l.cu_seqlens_q = take(&cursor, (size_t)l.num_seqs + 1);
     l.seqlens_k = take(&cursor, (size_t)l.num_seqs);
     l.batch_slots = take(&cursor, (size_t)l.num_seqs);
-    l.table_offsets = take(&cursor, (size_t)l.num_seqs);
+    l.table_offsets = take(&cursor, d->num_kv_groups * l.offset_stride);
     l.logit_rows = take(&cursor, (size_t)l.num_logits);
     l.sample = take(&cursor, (size_t)l.num_logits * sizeof(struct device_sample_params) / 4);
     l.tail = cursor;
@@ -111,10 +120,10 @@ size_t tail_words_max(const struct cuda_device *d)
     size_t tiles = (size_t)d->limits.num_tokens / 64 + (size_t)d->limits.num_seqs;
     tiles *= (size_t)d->attention.num_kv_heads;
     size_t lists = (size_t)d->limits.num_logits * (2 * LOGIT_BIAS_MAX + 128);
-    size_t blocks = (size_t)d->limits.num_seqs * ((size_t)d->limits.max_model_len / BLOCK_SIZE + 1);
     size_t ranges = (size_t)d->num_windows * (size_t)cuda_decode_ranges_max(d, &d->attention);
     tiles += (size_t)d->num_prefill_slots;
-    return PREFILL_TILE_WORDS * tiles + lists + blocks + 4 * ranges + d->sequence_mask_words + 64;
+    return PREFILL_TILE_WORDS * tiles + lists + cuda_tables_words_max(d) + 4 * ranges +
+           d->sequence_mask_words + 64;
 }
 
 /* Allocates for as many masks as there may be rows. */
@@ -150,7 +159,7 @@ int cuda_steps_prepare(struct cuda_device *d, struct error *err)
     s->small = make_layout(d, d->limits.num_seqs);
     s->large = make_layout(d, d->limits.num_tokens);
     s->buffer_words = s->large.tail + tail_words_max(d);
-    s->spare_slot = -1;
+    s->spare_block = s->zero_block = -1;
     cuda_prefill_plan_prepare(d, &s->prefill);
     size_t results_bytes = (size_t)d->limits.num_logits * sizeof(struct sample_result);
     if (!CUDA_CHECK(d, cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking)))
@@ -176,9 +185,10 @@ void cuda_steps_forget(struct cuda_device *d)
     d->steps = NULL;
 }
 
-void cuda_steps_set_spare_block(struct cuda_device *d, int32_t block)
+void cuda_steps_set_spare_blocks(struct cuda_device *d, int32_t spare, int32_t zeros)
 {
-    d->steps->spare_slot = block * BLOCK_SIZE;
+    d->steps->spare_block = spare;
+    d->steps->zero_block = zeros;
 }
 
 void cuda_steps_seal(struct cuda_device *d)
@@ -267,58 +277,49 @@ void pack_sample(const struct cuda_device *d, int32_t *words, const struct step_
 }
 
 /* Token arrays, padded from T to padded_tokens. */
-void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_tokens,
-                 int32_t spare_slot)
+void pack_tokens(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_tokens)
 {
     size_t bytes = (size_t)step->num_tokens * 4;
     memcpy(words + l->token_ids, step->token_ids, bytes);
     memcpy(words + l->positions, step->positions, bytes);
-    memcpy(words + l->slot_mapping, step->slot_mapping, bytes);
     for (int32_t t = step->num_tokens; t < padded_tokens; t++) {
         words[l->token_ids + t] = 0;
         words[l->positions + t] = 0;
-        words[l->slot_mapping + t] = spare_slot;
     }
 }
 
-/* A decoding sequence whose newest token follows that of the one before, in the same block or the next: another row of it. */
-bool goes_on(const struct step *step, int32_t seq)
+/* Returns the longest context. */
+int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_seqs)
 {
-    if (seq <= step->num_prefill_seqs) return false;
-    int32_t before = step->seqlens_k[seq - 1] - 1;
-    const int32_t *table = step->block_tables + (size_t)seq * step->block_table_stride;
-    return step->seqlens_k[seq] == before + 2 &&
-           table[before / BLOCK_SIZE] * BLOCK_SIZE + before % BLOCK_SIZE ==
-               step->slot_mapping[step->cu_seqlens_q[seq - 1]];
-}
-
-/* Rows of one decoding sequence share the last one's table, and this tells attention that they are. */
-int32_t pack_seqs(int32_t *words, const struct step_layout *l, const struct step *step, int32_t padded_seqs,
-                  int32_t padded_tokens, int32_t *tables, size_t *num_table_words)
-{
-    size_t at = 0;
     int32_t seqlen_max = 0;
     memcpy(words + l->cu_seqlens_q, step->cu_seqlens_q, ((size_t)step->num_seqs + 1) * 4);
     memcpy(words + l->seqlens_k, step->seqlens_k, (size_t)step->num_seqs * 4);
     if (step->batch_slots) memcpy(words + l->batch_slots, step->batch_slots, (size_t)step->num_seqs * 4);
-    for (int32_t s = 0; s < step->num_seqs; s++) {
-        int32_t num_blocks = (step->seqlens_k[s] + BLOCK_SIZE - 1) / BLOCK_SIZE;
-        if (goes_on(step, s)) at = (size_t)words[l->table_offsets + s - 1];
-        words[l->table_offsets + s] = (int32_t)at;
-        memcpy(tables + at, step->block_tables + (size_t)s * step->block_table_stride,
-               (size_t)num_blocks * 4);
-        at += (size_t)num_blocks;
-        if (step->seqlens_k[s] > seqlen_max) seqlen_max = step->seqlens_k[s];
-    }
+    for (int32_t s = 0; s < step->num_seqs; s++) seqlen_max = std::max(seqlen_max, step->seqlens_k[s]);
     for (int32_t s = step->num_seqs; s < padded_seqs; s++) {
         words[l->cu_seqlens_q + s + 1] = step->num_tokens + (s + 1 - step->num_seqs);
         words[l->seqlens_k + s] = 0;
         words[l->batch_slots + s] = 0;
-        words[l->table_offsets + s] = 0;
     }
-    (void)padded_tokens;
-    *num_table_words = at;
     return seqlen_max;
+}
+
+/* What is a group's own; returns the number of words of all tables. */
+size_t pack_kv_groups(const struct cuda_device *d, int32_t *words, const struct step_layout *l,
+                      const struct step *step, int32_t padded_tokens, int32_t padded_seqs, int32_t *tables)
+{
+    const struct steps *s = d->steps;
+    size_t at = 0;
+    assert_always(step_num_kv_groups(step) == d->num_kv_groups);
+    for (int32_t g = 0; g < d->num_kv_groups; g++) {
+        int32_t *slots = words + l->slot_mapping + g * l->slot_stride,
+                *offsets = words + l->table_offsets + g * l->offset_stride;
+        memcpy(slots, step_slot_mapping(step, g), (size_t)step->num_tokens * 4);
+        for (int32_t t = step->num_tokens; t < padded_tokens; t++) slots[t] = s->spare_block * BLOCK_SIZE;
+        at = cuda_tables_pack(d, step, g, s->zero_block, offsets, tables, at);
+        for (int32_t i = step->num_seqs; i < padded_seqs; i++) offsets[i] = 0;
+    }
+    return at;
 }
 
 /* Words of the sequences' masks from words + at on, and before them where each begins. Returns where they end. */
@@ -342,16 +343,17 @@ size_t pack_sequence_masks(const struct cuda_device *d, int32_t *words, size_t a
     return at;
 }
 
-void point_batch(struct batch *b, const int32_t *base, const struct step_layout *l)
+void point_batch(struct batch *b, const int32_t *base, const struct step_layout *l, int32_t num_kv_groups)
 {
     b->counts = base + l->counts;
     b->token_ids = base + l->token_ids;
     b->positions = base + l->positions;
-    b->slot_mapping = base + l->slot_mapping;
     b->cu_seqlens_q = base + l->cu_seqlens_q;
     b->seqlens_k = base + l->seqlens_k;
     b->batch_slots = base + l->batch_slots;
-    b->table_offsets = base + l->table_offsets;
+    for (int32_t g = 0; g < num_kv_groups; g++)
+        b->kv_groups[g] = {base + l->slot_mapping + g * l->slot_stride,
+                           base + l->table_offsets + g * l->offset_stride};
     b->logit_rows = base + l->logit_rows;
     b->sample = (const struct device_sample_params *)(base + l->sample);
 }
@@ -398,7 +400,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     for (int32_t r = 0; r < step->num_logits; r++)
         b->is_constrained = b->is_constrained || step->sample[r].constrained;
 
-    pack_tokens(words, l, step, padded, s->spare_slot);
+    pack_tokens(words, l, step, padded);
     size_t tail = l->tail, n;
     struct prefill_tile *tiles = (struct prefill_tile *)(words + tail);
     b->num_prefill_tiles = cuda_prefill_plan(d, step, &d->steps->prefill, tiles, &b->prefill_heads_per_tile);
@@ -408,8 +410,8 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     pack_sample(d, words, l, step, words + tail, &n);
     tail += (n + 3) / 4 * 4;
     size_t tables_at = tail;
-    b->seqlen_k_max = pack_seqs(words, l, step, b->num_seqs, padded, words + tail, &n);
-    tail += n;
+    b->seqlen_k_max = pack_seqs(words, l, step, b->num_seqs);
+    tail += pack_kv_groups(d, words, l, step, padded, b->num_seqs, words + tail);
     memcpy(words + l->logit_rows, step->logit_rows, (size_t)step->num_logits * 4);
     for (int32_t r = step->num_logits; r < b->num_logits; r++) {
         struct device_sample_params idle = {};
@@ -435,7 +437,7 @@ struct batch *cuda_step_begin(struct device *device, const struct step *step)
     counts[COUNT_REAL_LOGITS] = b->num_real_logits;
     assert_always(tail <= s->buffer_words);
 
-    point_batch(b, buffer->device, l);
+    point_batch(b, buffer->device, l, d->num_kv_groups);
     b->prefill_tiles = (const struct prefill_tile *)(buffer->device + tiles_at);
     b->prefill_tables = buffer->device + tables_at;
     b->lists = buffer->device;

@@ -1,8 +1,8 @@
 /* bench_steps.c - times of whole steps of a model on the GPU, below the scheduler: two steps in flight,
  * tokens stay on the device, as the engine runs them.
  *
- *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [first | decode | sampling | mixed | prefill | chunks |
- *               replay]
+ *   bench_steps MODEL [--load-format dummy] [--kv-cache-dtype fp8] [--one-table] [first | decode | sampling | mixed |
+ *               prefill | chunks | replay]
  *
  * Prompts are random tokens. First: the warm-up, and how much longer the first two decode steps of a size take than
  * later ones, which they should not. Decode: milliseconds a step, the mean of 32 after 8. Sampling: what the ways to
@@ -10,7 +10,8 @@
  * that hold prompts beside decoding sequences, 1,024 tokens in all. Prefill: tokens a second, best of 3; one
  * prompt first, while the card is not yet at its power limit. Chunks, only when named: steps that hold nothing but the next
  * few tokens of a long prompt. Replay, only when named: an answer whose tokens are known is computed again, in runs of so many
- * decoding rows a step, and whether the last row's logits have the bits that one row a step gives. */
+ * decoding rows a step, and whether the last row's logits have the bits that one row a step gives. One-table: layers that see a
+ * window share the block tables of the others, as they do not in a server. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,12 +284,15 @@ int main(int argc, char **argv)
 {
     const char *load_format = "auto", *what = "";
     enum dtype kv_dtype = DTYPE_BF16;
+    bool one_table = false;
     if (argc < 2) return 2;
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--load-format") && i + 1 < argc)
             load_format = argv[++i];
         else if (!strcmp(argv[i], "--kv-cache-dtype") && i + 1 < argc)
             kv_dtype = strcmp(argv[++i], "fp8") ? DTYPE_BF16 : DTYPE_F8_E4M3;
+        else if (!strcmp(argv[i], "--one-table"))
+            one_table = true;
         else
             what = argv[i];
     }
@@ -303,6 +307,7 @@ int main(int argc, char **argv)
         .num_batched_tokens = TOKENS_MAX,
         .num_logits = SEQS_MAX,
         .num_blocks = POOL_BLOCKS,
+        .has_groups = !one_table,
     };
     struct session s;
     for (int i = 0; i < CONTEXT_MAX + SEQS_MAX; i++)

@@ -16,6 +16,7 @@ struct rig_shape {
     float softcap, temperature_scale;
     int32_t temperature_floor, temperature_offset;
     bool has_sinks;
+    bool has_groups; /* each layer has blocks of its own, those that no token of a step sees are NaNs */
     enum dtype kv_dtype;
     int32_t num_host_blocks;
     int32_t num_seqs, lengths[RIG_SEQS_MAX]; /* tokens of each sequence in all */
@@ -36,20 +37,23 @@ struct rig {
     float *kept
         [RIG_SEQS_MAX]; /* the same with k and v as the pool keeps them; data itself where that is the same */
     int32_t *blocks[RIG_SEQS_MAX];
+    int32_t *blocks_of_1[RIG_SEQS_MAX];       /* layer 1's, where it has its own */
+    int32_t poison;                           /* a block of NaNs */
     struct sequence_mask masks[RIG_SEQS_MAX]; /* keys NULL: causal */
     bool has_masks;
 };
 
 UNUSED_FUNCTION static void rig_shuffle_blocks(struct rig *r, struct random *random)
 {
-    int32_t num = 0, used = 0;
-    for (int32_t s = 0; s < r->shape.num_seqs; s++) num += (int32_t)div_up(r->shape.lengths[s], BLOCK_SIZE);
+    int32_t num = 0, used = 0, num_groups = r->shape.has_groups ? 2 : 1;
+    for (int32_t s = 0; s < r->shape.num_seqs; s++)
+        num += num_groups * (int32_t)div_up(r->shape.lengths[s], BLOCK_SIZE);
     int32_t *order = malloc((size_t)num * sizeof *order);
     random_permutation(random, order, num);
     for (int32_t s = 0; s < r->shape.num_seqs; s++) {
         int32_t needed = (int32_t)div_up(r->shape.lengths[s], BLOCK_SIZE);
-        memcpy(r->blocks[s], order + used, (size_t)needed * sizeof *order);
-        used += needed;
+        for (int32_t g = 0; g < num_groups; g++, used += needed)
+            memcpy((g ? r->blocks_of_1 : r->blocks)[s], order + used, (size_t)needed * sizeof *order);
     }
     free(order);
 }
@@ -63,6 +67,7 @@ static int rig_prepare(struct rig *r, int32_t num_blocks, int32_t max_tokens)
     limits.num_batch_slots = 1;
     limits.max_model_len = r->max_length;
     limits.num_steps_in_flight = 1;
+    limits.num_kv_groups = shape->has_groups ? 2 : 1;
     int32_t hidden = shape->num_heads * shape->head_dim;
     int status = d->ops->prepare(d, &limits, 32, hidden, hidden, r->layers, 2, &err);
     struct kv_shape kv = {.num_layers = 2, .num_blocks = num_blocks, .num_kv_heads = shape->num_kv_heads};
@@ -104,6 +109,25 @@ static float *rig_kept(const struct rig *r, float *data, int32_t length)
     return x;
 }
 
+/* Of both layers. */
+static void rig_poison_block(struct rig *r)
+{
+    struct device *d = r->d;
+    float *x = malloc(r->row * sizeof *x);
+    for (size_t i = 0; i < r->row; i++) x[i] = NAN;
+    device_write(d, r->qkv, x, r->row, false);
+    for (int32_t position = 0; position < BLOCK_SIZE; position++) {
+        test_step_clear(r->step);
+        test_step_add(r->step, &r->poison, position, 1, false);
+        for (int32_t g = 0; g < 2; g++) test_step_set_blocks(r->step, g, 0, &r->poison);
+        struct batch *b = d->ops->step_begin(d, &r->step->step);
+        for (int32_t layer = 0; layer < 2; layer++)
+            d->ops->rope_kv_write(d, b, r->qkv, r->pool, layer, &r->rope);
+        test_step_end(d, NULL);
+    }
+    free(x);
+}
+
 /* NULL when the device does not support the shape. max_tokens: of one step. */
 UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, const struct rig_shape *shape,
                                            int32_t max_tokens, struct random *random)
@@ -124,11 +148,14 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
                                            .softcap = shape->softcap};
     r->layers[0] = r->layers[1] = r->attention;
     r->layers[0].sliding_window = shape->other_window;
+    r->layers[1].kv_group = shape->has_groups;
     int32_t num_blocks = 0;
     for (int32_t s = 0; s < shape->num_seqs; s++) {
         r->max_length = max_of(r->max_length, shape->lengths[s]);
         num_blocks += (int32_t)div_up(shape->lengths[s], BLOCK_SIZE);
     }
+    if (shape->has_groups) num_blocks = 2 * num_blocks + 1;
+    r->poison = num_blocks - 1;
     if (rig_prepare(r, num_blocks, max_tokens)) goto unsupported;
     if (shape->has_sinks) {
         r->sinks = random_values(random, (size_t)shape->num_heads, 4, 3);
@@ -145,13 +172,16 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
     free(cos_sin);
     r->qkv = device_floats(r->d, (size_t)max_tokens * r->row, false);
     r->out = device_floats(r->d, (size_t)max_tokens * r->row, false);
-    r->step = test_step_new(max_tokens, RIG_SEQS_MAX, (int32_t)div_up(r->max_length, BLOCK_SIZE));
+    r->step = test_step_new_groups(max_tokens, RIG_SEQS_MAX, (int32_t)div_up(r->max_length, BLOCK_SIZE),
+                                   shape->has_groups ? 2 : 1);
     for (int32_t s = 0; s < shape->num_seqs; s++) {
         r->data[s] = rig_data(r, shape->lengths[s], random);
         r->kept[s] = rig_kept(r, r->data[s], shape->lengths[s]);
         r->blocks[s] = calloc((size_t)div_up(shape->lengths[s], BLOCK_SIZE), sizeof(int32_t));
+        r->blocks_of_1[s] = calloc((size_t)div_up(shape->lengths[s], BLOCK_SIZE), sizeof(int32_t));
     }
     rig_shuffle_blocks(r, random);
+    if (shape->has_groups) rig_poison_block(r);
     return r;
 unsupported:
     r->d->ops->close(r->d);
@@ -167,6 +197,7 @@ UNUSED_FUNCTION static void rig_free(struct rig *r)
         if (r->kept[s] != r->data[s]) free(r->kept[s]);
         free(r->data[s]);
         free(r->blocks[s]);
+        free(r->blocks_of_1[s]);
         free((void *)r->masks[s].keys);
         free((void *)r->masks[s].tiles);
     }
@@ -200,6 +231,24 @@ struct rig_part {
     float *out;
 };
 
+/* Tables of both groups, without what is not seen. */
+static void rig_set_blocks(struct rig *r, const struct rig_part *parts, int num_parts)
+{
+    int32_t *table = malloc((size_t)r->step->step.block_table_stride * sizeof *table);
+    for (int32_t g = 0; g < 2; g++) {
+        const struct attention_args *a = &r->layers[g];
+        for (int i = 0; i < num_parts; i++) {
+            const struct rig_part *p = &parts[i];
+            int32_t first = mask_first_key(a->sliding_window, a->chunk, p->first) / BLOCK_SIZE;
+            memcpy(table, (g ? r->blocks_of_1 : r->blocks)[p->seq],
+                   (size_t)div_up(p->first + p->count, BLOCK_SIZE) * sizeof *table);
+            for (int32_t b = 0; b < first; b++) table[b] = r->poison;
+            test_step_set_blocks(r->step, g, i, table);
+        }
+    }
+    free(table);
+}
+
 /* One step over these parts: K/V written, attention run unless no part wants its output. */
 UNUSED_FUNCTION static void rig_run(struct rig *r, const struct rig_part *parts, int num_parts)
 {
@@ -217,11 +266,14 @@ UNUSED_FUNCTION static void rig_run(struct rig *r, const struct rig_part *parts,
         test_step_add(r->step, r->blocks[p->seq], p->first, p->count, p->decode);
         attend |= p->out != NULL;
     }
+    if (r->shape.has_groups) rig_set_blocks(r, parts, num_parts);
     size_t out_row = (size_t)(r->shape.num_heads * r->shape.head_dim);
     device_poison(d, r->out, (size_t)r->step->step.num_tokens * out_row, false);
     struct batch *b = d->ops->step_begin(d, &r->step->step);
     for (int32_t layer = r->shape.other_window == r->shape.sliding_window; layer < 2; layer++) {
-        d->ops->rope_kv_write(d, b, r->qkv, r->pool, layer, &r->rope);
+        struct rope_args rope = r->rope;
+        rope.kv_group = r->layers[layer].kv_group;
+        d->ops->rope_kv_write(d, b, r->qkv, r->pool, layer, &rope);
         if (attend) d->ops->attention(d, b, r->out, r->qkv, r->pool, layer, &r->layers[layer]);
     }
     test_step_end(d, NULL);

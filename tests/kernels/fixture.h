@@ -184,21 +184,23 @@ struct test_step {
     int32_t max_tokens, max_seqs;
 };
 
-UNUSED_FUNCTION static struct test_step *test_step_new(int32_t max_tokens, int32_t max_seqs,
-                                                       int32_t max_blocks)
+UNUSED_FUNCTION static struct test_step *test_step_new_groups(int32_t max_tokens, int32_t max_seqs,
+                                                              int32_t max_blocks, int32_t num_kv_groups)
 {
+    size_t groups = (size_t)num_kv_groups;
     struct test_step *s = calloc(1, sizeof *s);
     s->max_tokens = max_tokens;
     s->max_seqs = max_seqs;
     s->token_ids = calloc((size_t)max_tokens, sizeof(int32_t));
     s->positions = calloc((size_t)max_tokens, sizeof(int32_t));
-    s->slot_mapping = calloc((size_t)max_tokens, sizeof(int32_t));
+    s->slot_mapping = calloc(groups * (size_t)max_tokens, sizeof(int32_t));
     s->cu_seqlens_q = calloc((size_t)max_seqs + 1, sizeof(int32_t));
     s->seqlens_k = calloc((size_t)max_seqs, sizeof(int32_t));
-    s->block_tables = calloc((size_t)max_seqs * (size_t)max_blocks, sizeof(int32_t));
+    s->block_tables = calloc(groups * (size_t)max_seqs * (size_t)max_blocks, sizeof(int32_t));
     s->logit_rows = calloc((size_t)max_tokens, sizeof(int32_t));
     s->sample = calloc((size_t)max_tokens, sizeof *s->sample);
     s->step = (struct step){
+        .num_kv_groups = num_kv_groups,
         .block_table_stride = max_blocks,
         .token_ids = s->token_ids,
         .positions = s->positions,
@@ -210,6 +212,12 @@ UNUSED_FUNCTION static struct test_step *test_step_new(int32_t max_tokens, int32
         .sample = s->sample,
     };
     return s;
+}
+
+UNUSED_FUNCTION static struct test_step *test_step_new(int32_t max_tokens, int32_t max_seqs,
+                                                       int32_t max_blocks)
+{
+    return test_step_new_groups(max_tokens, max_seqs, max_blocks, 1);
 }
 
 UNUSED_FUNCTION static void test_step_free(struct test_step *s)
@@ -253,6 +261,18 @@ UNUSED_FUNCTION static void test_step_add(struct test_step *s, const int32_t *bl
     assert_int_equal(p->num_prefill_tokens + count, p->num_tokens);
     p->num_prefill_seqs++;
     p->num_prefill_tokens += count;
+}
+
+/* The step's sequence in one of several groups. Once all sequences were added. */
+UNUSED_FUNCTION static void test_step_set_blocks(struct test_step *s, int32_t group, int32_t seq,
+                                                 const int32_t *blocks)
+{
+    const struct step *p = &s->step;
+    int32_t *slots = s->slot_mapping + group * p->num_tokens,
+            *table = s->block_tables + (group * p->num_seqs + seq) * p->block_table_stride;
+    for (int32_t t = p->cu_seqlens_q[seq]; t < p->cu_seqlens_q[seq + 1]; t++)
+        slots[t] = blocks[p->positions[t] / BLOCK_SIZE] * BLOCK_SIZE + p->positions[t] % BLOCK_SIZE;
+    memcpy(table, blocks, (size_t)div_up(p->seqlens_k[seq], BLOCK_SIZE) * sizeof *blocks);
 }
 
 UNUSED_FUNCTION static void test_step_end(struct device *d, struct sample_result *results)

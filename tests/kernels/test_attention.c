@@ -124,9 +124,11 @@ static void sliding_windows(const char *isa)
         shape.sliding_window = windows[i];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
+        shape.has_groups = i % 2;
         check_against_reference(isa, &shape, cached, &random); /* the other layer sees all */
         shape.sliding_window = 0;
         shape.other_window = windows[i];
+        shape.has_groups = !shape.has_groups;
         check_against_reference(isa, &shape, cached, &random);
     }
 }
@@ -171,6 +173,7 @@ static void long_prompts(const char *isa)
     for (size_t i = 0; i < array_length(windows); i++) {
         struct rig_shape shape = rig_shape_of(2, 1, i % 2 ? 64 : 128, DTYPE_BF16);
         shape.sliding_window = windows[i];
+        shape.has_groups = i == 3;
         shape.has_sinks = i == 1;
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
@@ -379,6 +382,7 @@ static void decode_runs(const char *isa)
     for (int i = 0; i < 4; i++) {
         struct rig_shape shape = rig_shape_of(i == 1 ? 3 : 4, 2, head_dims[i], DTYPE_BF16);
         shape.sliding_window = windows[i];
+        shape.has_groups = i % 2;
         shape.has_sinks = i == 1;
         shape.num_seqs = 4;
         shape.lengths[0] = i == 3 ? 1500 : BITS_LENGTH;

@@ -1,8 +1,8 @@
 /* test_step.c - whole steps through a small model: what the forward pass does, in miniature.
  *
- * Two layers with grouped heads and tied embeddings, random f32 weights. Checked are the things that only
- * show across operations: logits do not depend on chunking, neighbours, blocks or threads, not in one bit; a
- * token can be fed by "the last sampled"; blocks survive saving and loading; logits are about right. */
+ * Two layers with grouped heads, of which the second sees a window, and tied embeddings, random f32 weights. Checked are the
+ * things that only show across operations: logits do not depend on chunking, neighbours, blocks, groups of layers or threads,
+ * not in one bit; a token can be fed by "the last sampled"; blocks survive saving and loading; logits are about right. */
 #include "fixture.h"
 
 enum {
@@ -13,6 +13,7 @@ enum {
     INNER = 96,
     VOCAB = 200,
     LAYERS = 2,
+    WINDOW = 40,
     LENGTH_MAX = 272, /* a little more than one split of the CPU's attention */
     SEQS = 6,
     TOKENS_MAX = 600,
@@ -31,12 +32,15 @@ struct small_model {
     struct linear *embedding, *qkv[LAYERS], *o[LAYERS], *gate_up[LAYERS], *down[LAYERS];
     float *norm;
     struct rope_args rope;
-    struct attention_args attention;
+    struct attention_args attention[LAYERS];
+    bool has_groups;                  /* each layer has blocks of its own, of one layer */
+    bool records;                     /* steps that can be */
     void *x, *normed, *wide, *narrow; /* residual; activations */
     void *picked_x, *picked_attended; /* logit rows */
     struct test_step *step;
-    int32_t blocks[SEQS][LENGTH_MAX / BLOCK_SIZE];
-    bool withholds; /* rows draw nothing */
+    int32_t blocks[LAYERS][SEQS]
+                  [LENGTH_MAX / BLOCK_SIZE]; /* without groups the first layer's are both layers' */
+    bool withholds;                          /* rows draw nothing */
 };
 
 static void weights_init(struct weights *w, struct random *random)
@@ -89,23 +93,32 @@ static struct linear *take(struct device *d, enum linear_kind kind, const float 
 
 static void model_shuffle_blocks(struct small_model *m, struct random *random)
 {
-    int32_t order[NUM_BLOCKS];
-    random_permutation(random, order, NUM_BLOCKS);
-    memcpy(m->blocks, order, sizeof order);
+    int32_t order[LAYERS * NUM_BLOCKS];
+    random_permutation(random, order, m->has_groups ? LAYERS * NUM_BLOCKS : NUM_BLOCKS);
+    memcpy(m->blocks, order, (m->has_groups ? LAYERS : 1) * sizeof m->blocks[0]);
 }
 
 /* For steps of so many tokens, sequences and rows of logits. */
 static struct small_model *model_new_sized(const char *isa, int num_threads, const struct weights *w,
-                                           int32_t num_tokens, int32_t num_seqs, int32_t num_logits)
+                                           int32_t num_tokens, int32_t num_seqs, int32_t num_logits,
+                                           bool has_groups)
 {
     struct small_model *m = calloc(1, sizeof *m);
     struct device *d = m->d = test_device_open(isa, num_threads);
     struct error err = {0};
-    struct step_limits limits = {num_tokens, num_seqs, num_logits, num_seqs, LENGTH_MAX, 1, 1, 0};
+    struct step_limits limits = {
+        num_tokens, num_seqs, num_logits, num_seqs, LENGTH_MAX, 1, has_groups ? LAYERS : 1, 0};
     size_t tokens = (size_t)num_tokens;
-    m->attention = (struct attention_args){
-        .num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM, .scale = 1.0f / sqrtf(DIM)};
-    if (d->ops->prepare(d, &limits, VOCAB, HIDDEN, INNER, &m->attention, 1, &err)) fail_msg("%s", err.text);
+    m->has_groups = has_groups;
+    for (int i = 0; i < LAYERS; i++)
+        m->attention[i] = (struct attention_args){.num_heads = HEADS,
+                                                  .num_kv_heads = KV_HEADS,
+                                                  .head_dim = DIM,
+                                                  .kv_group = has_groups ? i : 0,
+                                                  .sliding_window = i == LAYERS - 1 ? WINDOW : 0,
+                                                  .scale = 1.0f / sqrtf(DIM)};
+    if (d->ops->prepare(d, &limits, VOCAB, HIDDEN, INNER, m->attention, LAYERS, &err))
+        fail_msg("%s", err.text);
     for (int i = 0; i < LAYERS; i++) {
         m->qkv[i] = take(d, LINEAR_PLAIN, w->qkv[i], QKV, HIDDEN, false);
         m->o[i] = take(d, LINEAR_PLAIN, w->o[i], HIDDEN, HEADS * DIM, false);
@@ -114,7 +127,12 @@ static struct small_model *model_new_sized(const char *isa, int num_threads, con
     }
     m->embedding = take(d, LINEAR_PLAIN, w->embedding, VOCAB, HIDDEN, true);
     if (d->ops->weights_done(d, &err)) fail_msg("%s", err.text);
-    struct kv_shape kv = {LAYERS, NUM_BLOCKS, KV_HEADS, DIM, !d->is_gpu ? DTYPE_F32 : DTYPE_BF16, NUM_BLOCKS};
+    struct kv_shape kv = {has_groups ? 1 : LAYERS,
+                          has_groups ? LAYERS * NUM_BLOCKS : NUM_BLOCKS,
+                          KV_HEADS,
+                          DIM,
+                          !d->is_gpu ? DTYPE_F32 : DTYPE_BF16,
+                          NUM_BLOCKS};
     if (d->ops->kv_pool_create(d, &kv, &m->pool, &err)) fail_msg("%s", err.text);
     m->norm = device_upload(d, w->norm, HIDDEN);
     m->rope =
@@ -127,17 +145,23 @@ static struct small_model *model_new_sized(const char *isa, int num_threads, con
     m->picked_x = device_floats(d, tokens * HIDDEN, true);
     m->picked_attended = device_floats(d, tokens * HEADS * DIM, false);
     m->wide = device_floats(d, tokens * QKV, false);
-    m->step = test_step_new(num_tokens, num_seqs, LENGTH_MAX / BLOCK_SIZE);
+    m->step = test_step_new_groups(num_tokens, num_seqs, LENGTH_MAX / BLOCK_SIZE, limits.num_kv_groups);
     d->ops->seal(d);
+    return m;
+}
+
+static struct small_model *model_new_groups(const char *isa, int num_threads, const struct weights *w,
+                                            struct random *random, bool has_groups)
+{
+    struct small_model *m = model_new_sized(isa, num_threads, w, TOKENS_MAX, SEQS, TOKENS_MAX, has_groups);
+    model_shuffle_blocks(m, random);
     return m;
 }
 
 static struct small_model *model_new(const char *isa, int num_threads, const struct weights *w,
                                      struct random *random)
 {
-    struct small_model *m = model_new_sized(isa, num_threads, w, TOKENS_MAX, SEQS, TOKENS_MAX);
-    model_shuffle_blocks(m, random);
-    return m;
+    return model_new_groups(isa, num_threads, w, random, false);
 }
 
 static void model_free(struct small_model *m)
@@ -159,9 +183,12 @@ static void forward(struct small_model *m, struct batch *b, const struct step *s
     for (int i = 0; i < LAYERS; i++) {
         ops->rms_norm(d, b, rows, m->normed, x, i == 0 ? NULL : m->narrow, &norm);
         ops->linear(d, b, rows, m->wide, m->normed, m->qkv[i]);
-        ops->rope_kv_write(d, b, m->wide, m->pool, i, &m->rope);
+        struct rope_args rope = m->rope;
+        const int kv_layer = m->has_groups ? 0 : i;
+        rope.kv_group = m->attention[i].kv_group;
+        ops->rope_kv_write(d, b, m->wide, m->pool, kv_layer, &rope);
         if (i == LAYERS - 1 && s->num_logits == 0) return;
-        ops->attention(d, b, m->narrow, m->wide, m->pool, i, &m->attention);
+        ops->attention(d, b, m->narrow, m->wide, m->pool, kv_layer, &m->attention[i]);
         if (i == LAYERS - 1 && s->num_logits < s->num_tokens) {
             rows = ROWS_LOGITS;
             x = m->picked_x;
@@ -195,7 +222,7 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
     test_step_clear(m->step);
     for (int i = 0; i < num_parts; i++) {
         const struct part *p = &parts[i];
-        test_step_add(m->step, m->blocks[p->seq], p->first, p->count, p->decode);
+        test_step_add(m->step, m->blocks[0][p->seq], p->first, p->count, p->decode);
         for (int32_t t = 0; t < p->count; t++) {
             int32_t token = s->num_tokens - p->count + t;
             m->step->token_ids[token] = p->token_ids[t];
@@ -212,8 +239,15 @@ static void model_run(struct small_model *m, const struct part *parts, int num_p
             };
         }
     }
+    for (int32_t g = 0; g < s->num_kv_groups && m->has_groups; g++)
+        for (int i = 0; i < num_parts; i++) test_step_set_blocks(m->step, g, i, m->blocks[g][parts[i].seq]);
     struct batch *b = d->ops->step_begin(d, s);
-    forward(m, b, s);
+    const bool records = m->records && d->ops->replay;
+    if (!records || !d->ops->replay(d, b)) {
+        if (records) d->ops->record_begin(d, b);
+        forward(m, b, s);
+        if (records) d->ops->record_end(d, b);
+    }
     d->ops->sample(d, b);
     int32_t row = 0;
     for (int i = 0; i < num_parts; i++)
@@ -267,7 +301,7 @@ static void same_logits(const char *isa)
     size_t count = LENGTH_MAX * VOCAB;
     float *first = malloc(count * sizeof *first), *other = malloc(count * sizeof *other);
     for (int num_threads = 1; num_threads <= 3; num_threads++) {
-        struct small_model *m = model_new(isa, num_threads, &w, &random);
+        struct small_model *m = model_new_groups(isa, num_threads, &w, &random, num_threads == 2);
         for (size_t i = 0; i < array_length(chunks); i++) {
             bool is_first = num_threads == 1 && i == 0;
             if (chunks[i] == 0 && !m->d->prefill_decode_equal) continue;
@@ -341,6 +375,54 @@ static void test_decode_runs(void **state)
     for_each_isa(decode_runs);
 }
 
+/* The next tokens of five sequences, one after the other or in steps of all. Logits: [NEXT][FIVE][VOCAB]. */
+enum { FIVE = 5, NEXT = 6 };
+
+static void decode_five(struct small_model *m, const int32_t *ids, bool together, struct random *random,
+                        float *logits)
+{
+    static const int32_t prompts[FIVE] = {1, 17, 100, 150, 40};
+    model_shuffle_blocks(m, random);
+    for (int32_t s = 0; s < FIVE; s++)
+        model_run(m, &(struct part){s, 0, prompts[s], false, ids + s, NULL}, 1, NULL);
+    for (int32_t n = 0; n < NEXT; n++) {
+        struct part parts[FIVE];
+        for (int32_t s = 0; s < FIVE; s++)
+            parts[s] = (struct part){s,    prompts[s] + n,           1,
+                                     true, ids + s + prompts[s] + n, logits + (n * FIVE + s) * VOCAB};
+        for (int32_t s = 0; s < FIVE && !together; s++) model_run(m, &parts[s], 1, NULL);
+        if (together) model_run(m, parts, FIVE, NULL);
+    }
+}
+
+/* What a GPU does with steps of decoding sequences alone: it pads them, records them and plays them again. */
+static void groups_of_layers(const char *isa)
+{
+    struct random random = {.seed = test_seed()};
+    struct weights w;
+    weights_init(&w, &random);
+    int32_t *ids = random_tokens(&random, LENGTH_MAX);
+    size_t bytes = NEXT * FIVE * VOCAB * sizeof(float);
+    float *first = malloc(bytes), *other = malloc(bytes);
+    for (int i = 0; i < 4; i++) {
+        struct small_model *m = model_new_groups(isa, 2, &w, &random, i / 2);
+        m->records = i % 2;
+        decode_five(m, ids, i % 2, &random, i ? other : first);
+        if (i > 0) assert_memory_equal(first, other, bytes);
+        model_free(m);
+    }
+    free(first);
+    free(other);
+    free(ids);
+    weights_free(&w);
+}
+
+static void test_groups_of_layers(void **state)
+{
+    (void)state;
+    for_each_isa(groups_of_layers);
+}
+
 /* Greedy tokens fed as ids, and as "the token last sampled", make the same sequence; a step that draws nothing
  * leaves that token as it is. */
 static void last_sampled(const char *isa)
@@ -396,11 +478,11 @@ static void saved_blocks(const char *isa)
     int32_t *ids = random_tokens(&random, LENGTH);
     float before[VOCAB], after[VOCAB];
     model_run(m, &(struct part){1, 0, LENGTH - 1, false, ids, NULL}, 1, NULL);
-    assert_int_equal(d->ops->kv_blocks_save(d, m->pool, m->blocks[1], host_ids, BLOCKS), 0);
+    assert_int_equal(d->ops->kv_blocks_save(d, m->pool, m->blocks[0][1], host_ids, BLOCKS), 0);
     model_run(m, &(struct part){1, LENGTH - 1, 1, true, ids + LENGTH - 1, before}, 1, NULL);
     int32_t *others = random_tokens(&random, LENGTH);
     model_run(m, &(struct part){1, 0, LENGTH, false, others, NULL}, 1, NULL); /* overwrites them */
-    assert_int_equal(d->ops->kv_blocks_load(d, m->pool, m->blocks[2], host_ids, BLOCKS), 0);
+    assert_int_equal(d->ops->kv_blocks_load(d, m->pool, m->blocks[0][2], host_ids, BLOCKS), 0);
     model_run(m, &(struct part){2, LENGTH - 1, 1, true, ids + LENGTH - 1, after}, 1, NULL);
     assert_int_equal(num_bits_different(before, after, VOCAB), 0);
     free(ids);
@@ -487,16 +569,16 @@ static void many_rows(const char *isa)
     struct random random = {.seed = test_seed()};
     struct weights w;
     weights_init(&w, &random);
-    struct small_model *m = model_new_sized(isa, 1, &w, LENGTH * MANY_SEQS, MANY_SEQS, MANY_SEQS);
+    struct small_model *m = model_new_sized(isa, 1, &w, LENGTH * MANY_SEQS, MANY_SEQS, MANY_SEQS, false);
     struct step *s = &m->step->step;
     int32_t *ids = random_tokens(&random, LENGTH);
-    for (int32_t i = 0; i < LENGTH_MAX / BLOCK_SIZE; i++) m->blocks[0][i] = i;
+    for (int32_t i = 0; i < LENGTH_MAX / BLOCK_SIZE; i++) m->blocks[0][0][i] = i;
     static float alone[VOCAB], logits[VOCAB];
     static struct sample_result results[MANY_SEQS];
     for (int32_t num_seqs = 1; num_seqs <= MANY_SEQS; num_seqs += MANY_SEQS - 1) {
         test_step_clear(m->step);
         for (int32_t i = 0; i < num_seqs; i++) {
-            test_step_add(m->step, m->blocks[0], 0, LENGTH, false);
+            test_step_add(m->step, m->blocks[0][0], 0, LENGTH, false);
             memcpy(m->step->token_ids + i * LENGTH, ids, LENGTH * sizeof *ids);
             m->step->logit_rows[i] = s->num_tokens - 1;
             m->step->sample[i] = (struct sample_params){.batch_slot = i,
@@ -532,7 +614,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_logits), cmocka_unit_test(test_same_logits),
         cmocka_unit_test(test_decode_runs),  cmocka_unit_test(test_last_sampled),
-        cmocka_unit_test(test_saved_blocks), cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_saved_blocks), cmocka_unit_test(test_groups_of_layers),
+        cmocka_unit_test(test_many_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
