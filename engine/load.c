@@ -147,7 +147,7 @@ static void choose_kv_layout(struct load *load)
     const struct model_config *c = model_files_config(load->files);
     int32_t longest =
         load->config->max_model_len ? (int32_t)load->config->max_model_len : c->max_position_embeddings;
-    load->kv_layout = load->device->is_gpu ? kv_layout_single(c) : kv_layout_of(c, longest);
+    load->kv_layout = kv_layout_of(c, longest);
 }
 
 static bool has_states(const struct load *load)
