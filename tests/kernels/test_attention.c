@@ -1,6 +1,22 @@
 /* test_attention.c - attention against an untiled double-precision reference, and its bits against
- * themselves. Masks of sequences and chunks: test_masks.c. */
+ * themselves. Masks of sequences and chunks: test_masks.c.
+ *
+ *   FLASHD_TEST_HEAD_DIM=256 test_attention [PATTERN]   that head size alone; of those tests alone (an emulated GPU takes its time) */
 #include "attention_rig.h"
+
+static bool is_wanted(const struct rig_shape *shape)
+{
+    const char *head_dim = getenv("FLASHD_TEST_HEAD_DIM");
+    return !head_dim || atoi(head_dim) == shape->head_dim;
+}
+
+/* Head sizes from 64 on of which a GPU's kernels have code of their own, for tests that a CPU has done with the first. */
+static const int32_t gpu_head_dims[] = {64, 128, 256};
+
+static size_t num_head_dims(void)
+{
+    return getenv("FLASHD_TEST_DEVICE") ? array_length(gpu_head_dims) : 1;
+}
 
 /* The type of K and V to test in the place of one that a GPU does not keep. */
 static enum dtype kv_of(enum dtype dtype)
@@ -15,6 +31,7 @@ static void check_against_reference(const char *isa, const struct rig_shape *sha
                                     struct random *random)
 {
     int32_t num_tokens = 0, longest = 0;
+    if (!is_wanted(shape)) return;
     for (int32_t s = 0; s < shape->num_seqs; s++) {
         num_tokens += shape->lengths[s] - cached[s];
         longest = max_of(longest, cached[s]);
@@ -92,10 +109,12 @@ static void sinks(const char *isa)
 {
     static const int32_t lengths[] = {130, 65, 1, 64, 700}, cached[] = {0, 30, 0, 63, 699};
     struct random random = {.seed = test_seed()};
-    for (int i = 0; i < 4; i++) {
-        struct rig_shape shape = rig_shape_of(3, 2, i == 1 ? 128 : 64, i >= 2 ? DTYPE_F8_E4M3 : DTYPE_BF16);
+    static const int32_t head_dims[] = {64, 128, 64, 64, 256};
+    for (int i = 0; i < 5; i++) {
+        bool has_codes = i == 2 || i == 3;
+        struct rig_shape shape = rig_shape_of(3, 2, head_dims[i], has_codes ? DTYPE_F8_E4M3 : DTYPE_BF16);
         shape.has_sinks = true;
-        shape.sliding_window = shape.other_window = i == 3 ? 40 : 0;
+        shape.sliding_window = shape.other_window = i >= 3 ? 40 : 0;
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
         check_against_reference(isa, &shape, cached, &random);
@@ -119,15 +138,18 @@ static void sliding_windows(const char *isa)
     static const int32_t lengths[] = {300, 64, 5, 270, 600}, cached[] = {0, 32, 0, 269, 599},
                          windows[] = {1, 7, 16, 64, 100, 257};
     struct random random = {.seed = test_seed()};
-    for (size_t i = 0; i < array_length(windows); i++) {
-        struct rig_shape shape = rig_shape_of(3, 1, 64, i % 2 ? DTYPE_F8_E4M3 : DTYPE_BF16);
-        shape.sliding_window = windows[i];
+    for (size_t i = 0; i < num_head_dims() * array_length(windows); i++) {
+        size_t k = i % array_length(windows);
+        int32_t head_dim = gpu_head_dims[i / array_length(windows)];
+        struct rig_shape shape =
+            rig_shape_of(3, 1, head_dim, k % 2 && head_dim == 64 ? DTYPE_F8_E4M3 : DTYPE_BF16);
+        shape.sliding_window = windows[k];
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
         shape.has_groups = i % 2;
         check_against_reference(isa, &shape, cached, &random); /* the other layer sees all */
         shape.sliding_window = 0;
-        shape.other_window = windows[i];
+        shape.other_window = windows[k];
         shape.has_groups = !shape.has_groups;
         check_against_reference(isa, &shape, cached, &random);
     }
@@ -164,17 +186,20 @@ static void test_one_long_among_short(void **state)
     for_each_isa(one_long);
 }
 
-/* Prompts whose keys a GPU cuts into pieces, at the cuts and behind them. A CPU has nothing like it. */
+/* Prompts whose keys a GPU cuts into pieces, of 8,192 or of 8,160 keys, at the cuts and behind them. A CPU has nothing like it. */
 static void long_prompts(const char *isa)
 {
     static const int32_t lengths[] = {16450, 8250, 8192, 25000, 40, 8193},
-                         cached[] = {16300, 8150, 8100, 24936, 0, 8192}, windows[] = {0, 0, 300, 9000};
+                         cached[] = {16300, 8150, 8100, 24936, 0, 8192},
+                         windows[] = {0, 0, 300, 9000, 0, 300, 9000},
+                         head_dims[] = {128, 64, 128, 64, 256, 256, 256};
     struct random random = {.seed = test_seed()};
     for (size_t i = 0; i < array_length(windows); i++) {
-        struct rig_shape shape = rig_shape_of(2, 1, i % 2 ? 64 : 128, DTYPE_BF16);
+        struct rig_shape shape = rig_shape_of(2, 1, head_dims[i], DTYPE_BF16);
         shape.sliding_window = windows[i];
         shape.has_groups = i == 3;
         shape.has_sinks = i == 1;
+        shape.softcap = i == 4 ? 5 : 0;
         shape.num_seqs = (int32_t)array_length(lengths);
         memcpy(shape.lengths, lengths, sizeof lengths);
         check_against_reference(isa, &shape, cached, &random);
@@ -259,6 +284,7 @@ static void run_in_chunks(struct rig *r, int32_t chunk, bool neighbours, struct 
 static void same_bits_of(const char *isa, const struct rig_shape *shape)
 {
     static const int32_t chunks[] = {BITS_LENGTH, 1, 16, 17, 64, 0};
+    if (!is_wanted(shape)) return;
     struct random random = {.seed = test_seed()};
     size_t count = (size_t)shape->lengths[0] * (size_t)(shape->num_heads * shape->head_dim);
     float *first = malloc(count * sizeof *first), *other = malloc(count * sizeof *other);
@@ -288,6 +314,7 @@ static void same_bits_of(const char *isa, const struct rig_shape *shape)
  * those of some rows. */
 static void same_bits_of_long(const char *isa, const struct rig_shape *shape)
 {
+    if (!is_wanted(shape)) return;
     static const struct {
         int32_t first, chunk;
     } ways[] = {{0, 5000}, {8000, 1000}, {12000, 1152}, {13000, 1700}, {16100, 137}, {16400, 16}, {16440, 1}};
@@ -319,12 +346,13 @@ static void test_same_bits_of_long(void **state)
     static const int32_t windows[] = {0, 9000};
     if (!getenv("FLASHD_TEST_DEVICE")) return;
     for (size_t i = 0; i < 2; i++)
-        for (int32_t head_dim = 64; head_dim <= 128; head_dim += 64) {
-            struct rig_shape shape = rig_shape_of(8, 2, head_dim, DTYPE_BF16);
+        for (size_t k = 0; k < num_head_dims(); k++) {
+            struct rig_shape shape = rig_shape_of(8, 2, gpu_head_dims[k], DTYPE_BF16);
             shape.sliding_window = windows[i];
             shape.num_seqs = 1;
             shape.lengths[0] = 16500;
             same_bits_of_long("auto", &shape);
+            if (gpu_head_dims[k] == 256) continue;
             shape.kv_dtype = DTYPE_F8_E4M3;
             same_bits_of_long("auto", &shape);
         }
@@ -356,6 +384,7 @@ static void run_decodes(struct rig *r, int32_t first, int32_t run, struct random
 
 static void decode_runs_of(const char *isa, const struct rig_shape *shape, int32_t first)
 {
+    if (!is_wanted(shape)) return;
     static const int32_t runs[] = {2, 17, 60};
     struct random random = {.seed = test_seed()};
     struct rig *r = rig_new(isa, 2, shape, shape->lengths[0], &random);
@@ -417,6 +446,14 @@ static void same_bits(const char *isa)
         shape.lengths[1] = 60;
         same_bits_of(isa, &shape);
     }
+    for (size_t i = 1; i < num_head_dims(); i++) {
+        shape = rig_shape_of(2, 1, gpu_head_dims[i], DTYPE_BF16);
+        shape.sliding_window = i == 1 ? 90 : 0;
+        shape.num_seqs = 2;
+        shape.lengths[0] = 330;
+        shape.lengths[1] = 100;
+        same_bits_of(isa, &shape);
+    }
     shape = rig_shape_of(4, 2, 80, kv_of(DTYPE_F32));
     shape.sliding_window = 150;
     shape.num_seqs = 2;
@@ -434,6 +471,7 @@ static void test_same_bits(void **state)
 /* The last token of each of some sequences, decoded alone and then, twice, among all the others. */
 static void decodes_among_others_of(const char *isa, const struct rig_shape *shape, struct random *random)
 {
+    if (!is_wanted(shape)) return;
     struct rig *r = rig_new(isa, 2, shape, 1500, random);
     size_t out_row = (size_t)(shape->num_heads * shape->head_dim), count = (size_t)shape->num_seqs * out_row;
     float *alone = malloc(count * sizeof *alone), *together = malloc(count * sizeof *together);
@@ -480,10 +518,11 @@ static void test_decodes_among_others(void **state)
 }
 
 /* What another request left in a block's unused slots, a NaN even, must not reach this one. */
-static void stale_blocks_of(const char *isa, enum dtype kv_dtype)
+static void stale_blocks_of(const char *isa, int32_t head_dim, enum dtype kv_dtype)
 {
     struct random random = {.seed = test_seed()};
-    struct rig_shape shape = rig_shape_of(3, 1, 64, kv_dtype);
+    struct rig_shape shape = rig_shape_of(3, 1, head_dim, kv_dtype);
+    if (!is_wanted(&shape)) return;
     shape.num_seqs = 2;
     shape.lengths[0] = shape.lengths[1] = 70;
     struct rig *r = rig_new(isa, 2, &shape, 70, &random);
@@ -509,8 +548,8 @@ static void stale_blocks_of(const char *isa, enum dtype kv_dtype)
 
 static void stale_blocks(const char *isa)
 {
-    stale_blocks_of(isa, DTYPE_BF16);
-    stale_blocks_of(isa, DTYPE_F8_E4M3);
+    for (size_t i = 0; i < num_head_dims(); i++) stale_blocks_of(isa, gpu_head_dims[i], DTYPE_BF16);
+    stale_blocks_of(isa, 64, DTYPE_F8_E4M3);
 }
 
 static void test_stale_blocks(void **state)
@@ -531,6 +570,7 @@ static void saved_blocks(const char *isa)
         shape.lengths[0] = shape.lengths[1] = LENGTH;
         shape.num_host_blocks = BLOCKS + 2;
         shape.other_window = 5; /* so that the other layer is written, too */
+        if (!is_wanted(&shape)) continue;
         struct rig *r = rig_new(isa, 2, &shape, LENGTH, &random);
         int32_t host_ids[BLOCKS], *blocks = r->blocks[0];
         float out[2][6 * 64];
@@ -556,8 +596,9 @@ static void test_saved_blocks(void **state)
     for_each_isa(saved_blocks);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixed_lengths),     cmocka_unit_test(test_soft_caps),
         cmocka_unit_test(test_sliding_windows),   cmocka_unit_test(test_one_long_among_short),
