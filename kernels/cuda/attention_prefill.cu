@@ -36,11 +36,6 @@ int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim
     return rows ? rows : Q_TILE_ROWS;
 }
 
-int32_t cuda_prefill_pieces(int32_t keys)
-{
-    return (keys + PREFILL_PIECE_TOKENS - 1) / PREFILL_PIECE_TOKENS;
-}
-
 namespace
 {
 

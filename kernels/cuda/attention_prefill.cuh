@@ -7,10 +7,15 @@
 #include "kernels/cuda/device.cuh"
 
 enum {
-    PREFILL_PIECE_TOKENS = 8192,
     PORTABLE_PREFILL_ROWS = 64, /* of a tile */
-    PREFILL_KV_TILE_MAX = 128   /* keys of one, which begin at multiples of it or of half of it */
+    PREFILL_KV_TILE_MAX = 128   /* keys of one */
 };
+
+/* Keys that the Hopper kernel walks before it merges: whole kv tiles, which have 80 tokens for head_dim 256, and 128 for others. */
+static constexpr __host__ __device__ int32_t prefill_piece_tokens(int32_t head_dim)
+{
+    return head_dim == 256 ? 8160 : 8192;
+}
 
 struct prefill_args {
     __nv_bfloat16 *out;

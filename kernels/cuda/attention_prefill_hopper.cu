@@ -1,9 +1,10 @@
-/* attention_prefill_hopper.cu - FlashAttention-2 forward over the paged pool for sm_90a, head_dim 64 and 128.
+/* attention_prefill_hopper.cu - FlashAttention-2 forward over the paged pool for sm_90a, head_dim 64, 128 and 256.
  *
  * A CTA stays on its SM and takes one item (tile of query rows, head) after another from a common queue. One
  * warp is the producer: it has the copy engine bring Q and, by kv tiles of 128 tokens, K and V. Two (head_dim
- * 128) or three (64) groups of four warps are the consumers, 64 query rows each, so no score leaves its
- * thread's registers or its group.
+ * 128 and 256) or three (64) groups of four warps are the consumers, 64 query rows each, so no score leaves its
+ * thread's registers or its group. head_dim 256 has kv tiles of 80 tokens: two stages of them and 128 rows of Q
+ * fill the shared memory. There Q is let go with an item's last scores, and comes behind the next item's first K.
  *
  *   producer: Q K V K V K V ...   next item's Q K V ...        runs ahead as far as the rings have room
  *   consumer: S = Q K(n) | S = Q K(n-1)  and meanwhile  O += P(n) V(n) | softmax of S while that runs | ...
@@ -15,14 +16,15 @@
  * map serves the pool.
  *
  * Kv tiles are walked from the last to the first, so that masks are met at the start. They begin at
- * multiples of 128 whatever the chunk; a tile beyond a row's position leaves its sums as they were (all
+ * multiples of their tokens whatever the chunk; a tile beyond a row's position leaves its sums as they were (all
  * weights 0, maximum unchanged, and the rescale factor of an unchanged maximum is exactly 1). So a row's bits
  * depend on its position and its sequence's keys alone, not on which rows share its tile. Products and sums
  * are written as explicit fused operations, lest two copies of the code be contracted differently.
  *
- * Long sequences are cut into pieces of 8,192 keys, by position as well, and their results are merged from the last piece to
- * the first. One CTA walks them all, the merged result in a slot of its own in memory; or, where a step has few rows, each
- * piece is an item with a slot for its result, and whichever warp comes last merges its rows, with the same operations.
+ * Long sequences are cut into pieces of 8,192 keys (head_dim 256: 8,160), by position as well, and their results are merged
+ * from the last piece to the first. One CTA walks them all, the merged result in a slot of its own in memory; or, where a step
+ * has few rows, each piece is an item with a slot for its result, and whichever warp comes last merges its rows, with the same
+ * operations.
  *
  * Keys past the end: their scores are masked. Their weights are 0, but 0 x NaN is NaN, so V's rows past the
  * end are made zero: whole pages by the copy engine (a page outside the map reads as zeros), the rest of the
@@ -44,33 +46,33 @@
 namespace
 {
 
-enum {
-    KV_TILE_TOKENS = PREFILL_KV_TILE_MAX,
-    KV_TILE_PAGES = KV_TILE_TOKENS / BLOCK_SIZE,
-    PIECE_TILES = PREFILL_PIECE_TOKENS / KV_TILE_TOKENS,
-    SLOTS_PER_SM = 8, /* 256 rows of 32 heads in 16 pieces */
-    GROUP_ROWS = 64,
-    GROUP_THREADS = 128,
-    ATOM_BYTES = 1024
-};
+enum { GROUP_ROWS = 64, GROUP_THREADS = 128, ATOM_BYTES = 1024 };
 
 template <int D> struct hopper_traits {
     static constexpr int CONSUMERS = D == 64 ? 3 : 2; /* groups of warps */
     static constexpr int ROWS = CONSUMERS * GROUP_ROWS;
     static constexpr int THREADS = (CONSUMERS + 1) * GROUP_THREADS;
+    static constexpr int TILE_TOKENS = D == 256 ? 80 : PREFILL_KV_TILE_MAX; /* of a kv tile */
+    static constexpr int TILE_PAGES = TILE_TOKENS / BLOCK_SIZE;
+    static constexpr int PIECE_TILES = prefill_piece_tokens(D) / TILE_TOKENS;
+    static constexpr int SCORES = TILE_TOKENS / 2; /* of a thread */
     static constexpr int HALVES = D / 64;
-    static constexpr int STAGES = 3;
-    static constexpr int Q_STAGES = D == 64 ? 2 : 1; /* Q in registers frees its buffer at once */
+    static constexpr int STAGES = D == 256 ? 2 : 3;
+    static constexpr int Q_STAGES = D == 64 ? 2 : 1;
+    static constexpr bool Q_IN_REGISTERS = D == 128; /* frees its buffer at once */
+    static constexpr bool Q_IS_LATE = D == 256; /* its only buffer is read as long as the item's keys are */
     static constexpr int PAGE_BYTES = BLOCK_SIZE * D * 2;
-    static constexpr int TILE_BYTES = KV_TILE_TOKENS * D * 2;
+    static constexpr int TILE_BYTES = TILE_TOKENS * D * 2;
     static constexpr int Q_BYTES = ROWS * D * 2;
     static constexpr int SHARED_BYTES = ATOM_BYTES + Q_STAGES * Q_BYTES + 2 * STAGES * TILE_BYTES + 256;
     static constexpr int GROUP_VECTORS =
         (D / 8 + 1) * GROUP_THREADS; /* of a slot: 16 bytes a thread and turn */
     static constexpr int SLOT_VECTORS = CONSUMERS * GROUP_VECTORS;
-    static constexpr bool Q_IN_REGISTERS = CONSUMERS == 2;
+    static constexpr int SLOTS_PER_SM = D == 256 ? 4 : 8; /* 256 rows of 32 heads (16) in 16 pieces */
+    static constexpr bool REGISTERS_ARE_SHORT = D == 256; /* o alone takes 128 */
     static constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : 40;
     static constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : 232;
+    static_assert(prefill_piece_tokens(D) % TILE_TOKENS == 0, "a piece is whole tiles");
 };
 
 struct hopper_args {
@@ -121,15 +123,17 @@ template <int D> struct view {
 
 /* Kv tiles of an item that any of the rows [first_row, first_row + rows) of a chunk sees: [begin, end), none where end is not
  * above begin. */
+template <int D>
 __device__ __forceinline__ void kv_tiles(const struct item &w, int32_t sliding_window, int32_t first_row,
                                          int32_t rows, int32_t *begin, int32_t *end)
 {
+    using T = hopper_traits<D>;
     int32_t offset = w.seqlen - w.num_rows, last_row = min(first_row + rows, w.num_rows) - 1;
-    *begin = sliding_window > 0 ? max(offset + first_row - sliding_window + 1, 0) / KV_TILE_TOKENS : 0;
-    *end = last_row < first_row ? *begin : (offset + last_row) / KV_TILE_TOKENS + 1;
+    *begin = sliding_window > 0 ? max(offset + first_row - sliding_window + 1, 0) / T::TILE_TOKENS : 0;
+    *end = last_row < first_row ? *begin : (offset + last_row) / T::TILE_TOKENS + 1;
     if (w.piece < 0) return;
-    *begin = max(*begin, w.piece * PIECE_TILES);
-    *end = min(*end, (w.piece + 1) * PIECE_TILES);
+    *begin = max(*begin, w.piece * T::PIECE_TILES);
+    *end = min(*end, (w.piece + 1) * T::PIECE_TILES);
 }
 
 /* Whoever comes takes the next item, and the last to leave sets the queue back. One launch runs at a time: a device has one
@@ -141,21 +145,46 @@ __device__ __forceinline__ void leave_queue(const hopper_args &h)
     *h.items_taken = *h.ctas_gone = 0;
 }
 
+/* The item and its rows of Q, or that there is no more. */
 template <int D>
-__device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_map, const view<D> &s,
-                           const struct item &w, struct pipeline_state *c)
+__device__ __forceinline__ void produce_q(const hopper_args &h, const CUtensorMap *q_map, const view<D> &s,
+                                          const struct item &w, const struct pipeline_state &q)
+{
+    using T = hopper_traits<D>;
+    uint32_t full = s.q_full(q.stage);
+    barrier_wait(s.q_empty(q.stage), q.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+        s.items[q.stage] = w;
+        if (w.head < 0) {
+            barrier_arrive(full);
+            leave_queue(h);
+        } else {
+            barrier_arrive_expect(full, T::Q_BYTES);
+            for (int half = 0; half < T::HALVES; half++)
+                tensor_load_2d(s.q(q.stage) + half * T::ROWS * 128, q_map, full, w.head * D + half * 64,
+                               w.first_token + w.first_row);
+        }
+    }
+}
+
+/* Where Q is late, its buffer is waited for behind the first tile of K. */
+template <int D>
+__device__ void produce_kv(const hopper_args &h, const CUtensorMap *q_map, const CUtensorMap *pool_map,
+                           const view<D> &s, const struct item &w, const struct pipeline_state &q,
+                           struct pipeline_state *c)
 {
     using T = hopper_traits<D>;
     const prefill_args &a = h.a;
     int lane = threadIdx.x % 32;
     const int32_t *table = a.tables + w.table_offset;
     int32_t num_pages = (w.seqlen + BLOCK_SIZE - 1) / BLOCK_SIZE, kv_head = w.head / a.group, begin, end;
-    kv_tiles(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
+    kv_tiles<D>(w, a.sliding_window, w.first_row, T::ROWS, &begin, &end);
     auto block_of = [&](int32_t n) {
-        int32_t page = n * KV_TILE_PAGES + lane;
-        return lane < KV_TILE_PAGES && page < num_pages ? table[page] : -1;
+        int32_t page = n * T::TILE_PAGES + lane;
+        return lane < T::TILE_PAGES && page < num_pages ? table[page] : -1;
     };
     int32_t next = end > begin ? block_of(end - 1) : -1;
+    if (T::Q_IS_LATE && end <= begin) produce_q<D>(h, q_map, s, w, q);
     for (int32_t n = end - 1; n >= begin; n--) {
         int32_t block = next;
         if (n > begin) next = block_of(n - 1);
@@ -166,8 +195,9 @@ __device__ void produce_kv(const hopper_args &h, const CUtensorMap *pool_map, co
             barrier_wait(s.empty(v, c->stage), c->parity ^ 1);
             if (lane == 0) barrier_arrive_expect(full, T::TILE_BYTES);
             __syncwarp();
-            if (lane < KV_TILE_PAGES)
+            if (lane < T::TILE_PAGES)
                 tensor_load_4d(s.tile(v, c->stage) + lane * T::PAGE_BYTES, pool_map, full, 0, 0, 0, group);
+            if (T::Q_IS_LATE && !v && n == end - 1) produce_q<D>(h, q_map, s, w, q);
         }
         c->advance(T::STAGES);
     }
@@ -208,51 +238,40 @@ __device__ void produce(const hopper_args &h, const CUtensorMap *q_map, const CU
     struct item w = find_item(h, blockIdx.x);
     int32_t after = take();
     for (;; q.advance(T::Q_STAGES)) {
-        uint32_t full = s.q_full(q.stage);
-        barrier_wait(s.q_empty(q.stage), q.parity ^ 1);
-        if (lane == 0) {
-            s.items[q.stage] = w;
-            if (w.head < 0) {
-                barrier_arrive(full);
-                leave_queue(h);
-            } else {
-                barrier_arrive_expect(full, T::Q_BYTES);
-                for (int half = 0; half < T::HALVES; half++)
-                    tensor_load_2d(s.q(q.stage) + half * T::ROWS * 128, q_map, full, w.head * D + half * 64,
-                                   w.first_token + w.first_row);
-            }
-        }
+        if (!T::Q_IS_LATE || w.head < 0) produce_q<D>(h, q_map, s, w, q);
         if (w.head < 0) return;
         struct item next = find_item(h, __shfl_sync(0xffffffffu, after, 0));
         after = take();
-        produce_kv<D>(h, pool_map, s, w, &c);
+        produce_kv<D>(h, q_map, pool_map, s, w, q, &c);
         w = next;
     }
 }
 
-__device__ __forceinline__ void cap_scores(float (&s)[64], float factor)
+template <int N> __device__ __forceinline__ void cap_scores(float (&s)[N], float factor)
 {
 #pragma unroll
-    for (int i = 0; i < 64; i++) s[i] = softcap_score(s[i], factor);
+    for (int i = 0; i < N; i++) s[i] = softcap_score(s[i], factor);
 }
 
 /* first: position of s[0]'s row minus that of its key. Row half 1 is 8 positions later. */
-__device__ __forceinline__ void mask_scores(float (&s)[64], int32_t first, int32_t sliding_window)
+template <int N>
+__device__ __forceinline__ void mask_scores(float (&s)[N], int32_t first, int32_t sliding_window)
 {
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < N; i++) {
         int32_t column = i / 4 * 8 + i % 2, limit = first + i / 2 % 2 * 8;
         if (column > limit || (sliding_window > 0 && column <= limit - sliding_window)) s[i] = -INFINITY;
     }
 }
 
 /* Scores of rows g and g + 8 become weights. rescale: what the rows' accumulators are to be multiplied by. */
-__device__ __forceinline__ void softmax(float (&s)[64], struct softmax_state (&r)[2], float (&rescale)[2],
+template <int N>
+__device__ __forceinline__ void softmax(float (&s)[N], struct softmax_state (&r)[2], float (&rescale)[2],
                                         float scale_log2)
 {
     float top[2][2] = {{r[0].maximum, -INFINITY}, {r[1].maximum, -INFINITY}}, sum[2][2] = {};
 #pragma unroll
-    for (int i = 0; i < 64; i++) top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], s[i]);
+    for (int i = 0; i < N; i++) top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], s[i]);
     float base[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -261,7 +280,7 @@ __device__ __forceinline__ void softmax(float (&s)[64], struct softmax_state (&r
         rescale[i] = softmax_raise(&r[i], maximum, scale_log2);
     }
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < N; i++) {
         s[i] = exp2_fast(__fmaf_rn(s[i], scale_log2, base[i / 2 % 2]));
         sum[i / 2 % 2][i % 2] = __fadd_rn(sum[i / 2 % 2][i % 2], s[i]);
     }
@@ -269,10 +288,10 @@ __device__ __forceinline__ void softmax(float (&s)[64], struct softmax_state (&r
     for (int i = 0; i < 2; i++) r[i].sum = __fmaf_rn(r[i].sum, rescale[i], __fadd_rn(sum[i][0], sum[i][1]));
 }
 
-__device__ __forceinline__ void pack_weights(uint32_t (&p)[32], const float (&s)[64])
+template <int N> __device__ __forceinline__ void pack_weights(uint32_t (&p)[N / 2], const float (&s)[N])
 {
 #pragma unroll
-    for (int i = 0; i < 32; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+    for (int i = 0; i < N / 2; i++) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
 /* This warp's 16 rows of Q as A operands. */
@@ -285,21 +304,27 @@ template <int D> __device__ __forceinline__ void load_queries(uint32_t (&q)[D / 
         load_matrix(q[i], from + i / 4 * T::ROWS * 128 + row * 128 + ((i % 4 * 2 + chunk) ^ row % 8) * 16);
 }
 
-/* Q from registers for head_dim 128, where shared memory is what the products wait for; for 64 registers are
+/* An address that is the same in all lanes. Where registers are short the compiler is told, so that descriptors take none. */
+template <int D> __device__ __forceinline__ uint32_t uniform(uint32_t address)
+{
+    return hopper_traits<D>::REGISTERS_ARE_SHORT ? __shfl_sync(0xffffffffu, address, 0) : address;
+}
+
+/* Q from registers for head_dim 128, where shared memory is what the products wait for; for 64 and 256 registers are
  * short. */
 template <int D>
-__device__ __forceinline__ void multiply_keys(float (&s)[64], const uint32_t (&q)[D / 16][4],
-                                              uint32_t q_address, uint32_t k)
+__device__ __forceinline__ void multiply_keys(float (&s)[hopper_traits<D>::SCORES],
+                                              const uint32_t (&q)[D / 16][4], uint32_t q_address, uint32_t k)
 {
     using T = hopper_traits<D>;
-    uint64_t q_tile = wgmma_descriptor(q_address, ATOM_BYTES, 16),
-             k_tile = wgmma_descriptor(k, T::HALVES * ATOM_BYTES, 16);
+    uint64_t q_tile = wgmma_descriptor(uniform<D>(q_address), ATOM_BYTES, 16),
+             k_tile = wgmma_descriptor(uniform<D>(k), T::HALVES * ATOM_BYTES, 16);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
         int half = i / 4, bytes = i % 4 * 32;
         uint64_t columns = k_tile + ((half * ATOM_BYTES + bytes) >> 4);
-        if (T::Q_IN_REGISTERS)
+        if constexpr (T::Q_IN_REGISTERS)
             wgmma_registers<0>(s, q[i], columns, i > 0);
         else
             wgmma_shared(s, q_tile + ((half * T::ROWS * 128 + bytes) >> 4), columns, i > 0);
@@ -308,13 +333,14 @@ __device__ __forceinline__ void multiply_keys(float (&s)[64], const uint32_t (&q
 }
 
 template <int D>
-__device__ __forceinline__ void multiply_values(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v)
+__device__ __forceinline__ void multiply_values(float (&o)[D / 2],
+                                                const uint32_t (&p)[hopper_traits<D>::SCORES / 2], uint32_t v)
 {
     using T = hopper_traits<D>;
-    uint64_t v_tile = wgmma_descriptor(v, T::HALVES * ATOM_BYTES, ATOM_BYTES);
+    uint64_t v_tile = wgmma_descriptor(uniform<D>(v), T::HALVES * ATOM_BYTES, ATOM_BYTES);
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < KV_TILE_TOKENS / 16; i++)
+    for (int i = 0; i < T::TILE_TOKENS / 16; i++)
         wgmma_registers<1>(o, p + 4 * i, v_tile + ((i * T::PAGE_BYTES) >> 4), 1);
     wgmma_commit();
 }
@@ -409,19 +435,20 @@ struct group_rows {
 template <int D>
 __device__ __forceinline__ struct group_rows rows_of(const prefill_args &a, const struct item &w, int group)
 {
+    using T = hopper_traits<D>;
     struct group_rows g;
     int32_t first = w.first_row + group * GROUP_ROWS, offset = w.seqlen - w.num_rows, own_begin;
-    kv_tiles(w, a.sliding_window, w.first_row, hopper_traits<D>::ROWS, &g.begin, &g.end);
-    kv_tiles(w, a.sliding_window, first, GROUP_ROWS, &own_begin, &g.own_end);
+    kv_tiles<D>(w, a.sliding_window, w.first_row, T::ROWS, &g.begin, &g.end);
+    kv_tiles<D>(w, a.sliding_window, first, GROUP_ROWS, &own_begin, &g.own_end);
     if (g.own_end <= own_begin) g.own_end = g.begin;
     g.row = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     g.position = offset + g.row;
     g.full_begin =
         a.sliding_window > 0
-            ? (max(offset + first + GROUP_ROWS - a.sliding_window, 0) + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS
+            ? (max(offset + first + GROUP_ROWS - a.sliding_window, 0) + T::TILE_TOKENS - 1) / T::TILE_TOKENS
             : 0;
-    g.full_end = (offset + first + 1) / KV_TILE_TOKENS;
-    g.num_pieces = (offset + min(first + GROUP_ROWS, w.num_rows) - 1) / PREFILL_PIECE_TOKENS + 1;
+    g.full_end = (offset + first + 1) / T::TILE_TOKENS;
+    g.num_pieces = (offset + min(first + GROUP_ROWS, w.num_rows) - 1) / prefill_piece_tokens(D) + 1;
     g.seqlen = w.seqlen;
     return g;
 }
@@ -445,27 +472,27 @@ __device__ __forceinline__ int32_t pass_tiles(const view<D> &s, const struct gro
 }
 
 /* Scores of tile n become weights. */
-template <bool EXTRA>
+template <bool EXTRA, int N>
 __device__ __forceinline__ void weigh(const prefill_args &a, const struct group_rows &g, int32_t n,
-                                      float (&scores)[64], struct softmax_state (&r)[2], float (&rescale)[2])
+                                      float (&scores)[N], struct softmax_state (&r)[2], float (&rescale)[2])
 {
     if (EXTRA && a.softcap > 0) cap_scores(scores, a.softcap);
     if (n >= g.full_end || n < g.full_begin)
-        mask_scores(scores, g.position - n * KV_TILE_TOKENS - (int32_t)(threadIdx.x % 4 * 2),
-                    a.sliding_window);
+        mask_scores(scores, g.position - n * (2 * N) - (int32_t)(threadIdx.x % 4 * 2), a.sliding_window);
     softmax(scores, r, rescale, a.scale_log2);
 }
 
-/* softmax(Q K) V of tiles n, n - 1 ... last. c stands at the first of them and is left behind the last. */
+/* softmax(Q K) V of tiles n, n - 1 ... last. c stands at the first of them and is left behind the last. q_empty: of Q's buffer,
+ * which, where Q is late, is let go as soon as the item's last scores are there. */
 template <int D, bool EXTRA>
 __device__ __forceinline__ void walk(const prefill_args &a, const view<D> &s, const struct group_rows &g,
-                                     int group, const uint32_t (&q)[D / 16][4], uint32_t q_address, int32_t n,
-                                     int32_t last, struct pipeline_state *c, float (&o)[D / 2],
-                                     struct softmax_state (&r)[2])
+                                     int group, const uint32_t (&q)[D / 16][4], uint32_t q_address,
+                                     uint32_t q_empty, int32_t n, int32_t last, struct pipeline_state *c,
+                                     float (&o)[D / 2], struct softmax_state (&r)[2])
 {
     using T = hopper_traits<D>;
-    float scores[64], rescale[2];
-    uint32_t p[32];
+    float scores[T::SCORES], rescale[2];
+    uint32_t p[T::SCORES / 2];
     barrier_wait(s.full(false, c->stage), c->parity);
     turn_begin<D>(group);
     multiply_keys<D>(scores, q, q_address, s.tile(false, c->stage));
@@ -473,11 +500,12 @@ __device__ __forceinline__ void walk(const prefill_args &a, const view<D> &s, co
     wgmma_wait<0>();
     wgmma_hold(scores);
     release(s.empty(false, c->stage));
+    if (T::Q_IS_LATE && n == g.begin) release(q_empty);
     weigh<EXTRA>(a, g, n, scores, r, rescale);
     pack_weights(p, scores);
-    if (g.seqlen < (n + 1) * KV_TILE_TOKENS && g.seqlen % BLOCK_SIZE) {
+    if (g.seqlen < (n + 1) * T::TILE_TOKENS && g.seqlen % BLOCK_SIZE) {
         barrier_wait(s.full(true, c->stage), c->parity);
-        zero_rows<D>(s.tile(true, c->stage), g.seqlen - n * KV_TILE_TOKENS, group);
+        zero_rows<D>(s.tile(true, c->stage), g.seqlen - n * T::TILE_TOKENS, group);
     }
     struct pipeline_state v = *c; /* values are one tile behind */
     c->advance(T::STAGES);
@@ -491,6 +519,7 @@ __device__ __forceinline__ void walk(const prefill_args &a, const view<D> &s, co
         wgmma_wait<1>();
         wgmma_hold(scores);
         release(s.empty(false, c->stage));
+        if (T::Q_IS_LATE && n == g.begin) release(q_empty);
         weigh<EXTRA>(a, g, n, scores, r, rescale);
         wgmma_wait<0>();
         wgmma_hold(o);
@@ -532,6 +561,7 @@ template <int D, bool SLOT_FIRST>
 __device__ __forceinline__ void merge_slot(const float4 *from, float (&o)[D / 2],
                                            struct softmax_state (&r)[2], float scale_log2)
 {
+    using T = hopper_traits<D>;
     float4 state = __ldcg(from + D / 8 * GROUP_THREADS);
     struct softmax_state x[2] = {{state.x, state.y}, {state.z, state.w}};
     struct merge_factors f[2];
@@ -544,6 +574,7 @@ __device__ __forceinline__ void merge_slot(const float4 *from, float (&o)[D / 2]
     }
 #pragma unroll
     for (int i = 0; i < D / 8; i++) {
+        if (T::REGISTERS_ARE_SHORT && i % 4 == 0) __syncwarp(); /* that few loads are under way */
         float4 vector = __ldcg(from + i * GROUP_THREADS);
         float values[4] = {vector.x, vector.y, vector.z, vector.w};
 #pragma unroll
@@ -581,17 +612,17 @@ __device__ __forceinline__ void consume_item(const hopper_args &h, const view<D>
     using T = hopper_traits<D>;
     struct group_rows g = rows_of<D>(h.a, w, group);
     uint32_t q_address = s.q(q_stage) + group * GROUP_ROWS * 128, q[D / 16][4];
-    int32_t n = pass_tiles<D>(s, g, group, c), top = n / PIECE_TILES;
+    int32_t n = pass_tiles<D>(s, g, group, c), top = n / T::PIECE_TILES;
     if (T::Q_IN_REGISTERS && n >= g.begin) load_queries<D>(q, q_address);
     if (T::Q_IN_REGISTERS || n < g.begin) release(s.q_empty(q_stage));
     if (n < g.begin) return;
     for (;;) {
         float o[D / 2] = {};
         struct softmax_state r[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
-        int32_t piece = n / PIECE_TILES, last = max(g.begin, piece * PIECE_TILES);
-        walk<D, EXTRA>(h.a, s, g, group, q, q_address, n, last, c, o, r);
+        int32_t piece = n / T::PIECE_TILES, last = max(g.begin, piece * T::PIECE_TILES);
+        walk<D, EXTRA>(h.a, s, g, group, q, q_address, s.q_empty(q_stage), n, last, c, o, r);
         n = last - 1;
-        if (!T::Q_IN_REGISTERS && n < g.begin) release(s.q_empty(q_stage));
+        if (!T::Q_IN_REGISTERS && !T::Q_IS_LATE && n < g.begin) release(s.q_empty(q_stage));
         if (w.piece >= 0 && !finish_piece<D>(h, w, g, group, o, r)) return;
         float4 *slot = slot_of<D>(h, h.num_piece_slots + blockIdx.x, group);
         if (piece < top) merge_slot<D, true>(slot, o, r, h.a.scale_log2);
@@ -684,25 +715,34 @@ bool launch(struct cuda_device *d, const struct hopper_args &h, int32_t num_toke
                                   : launch<D, false>(d, h, num_tokens, pool);
 }
 
+template <int D> bool alloc_slots(struct cuda_device *d)
+{
+    using T = hopper_traits<D>;
+    int32_t num_pieces = T::SLOTS_PER_SM * d->num_sms, num_slots = num_pieces + d->num_sms;
+    d->num_prefill_slots = num_pieces;
+    d->prefill_slots =
+        (float *)cuda_alloc(&d->base, num_slots * T::SLOT_VECTORS * sizeof(float4), "attention");
+    d->prefill_arrivals =
+        (int32_t *)cuda_alloc(&d->base, (size_t)num_pieces * T::CONSUMERS * 4 * 4, "attention");
+    return d->prefill_slots && d->prefill_arrivals;
+}
+
 } // namespace
 
 int32_t prefill_hopper_rows_per_tile(const struct cuda_device *d, int32_t head_dim)
 {
     if (!d->is_hopper) return 0;
-    return head_dim == 64 ? hopper_traits<64>::ROWS : head_dim == 128 ? hopper_traits<128>::ROWS : 0;
+    return head_dim == 64    ? hopper_traits<64>::ROWS
+           : head_dim == 128 ? hopper_traits<128>::ROWS
+           : head_dim == 256 ? hopper_traits<256>::ROWS
+                             : 0;
 }
 
 bool prefill_hopper_prepare(struct cuda_device *d, int32_t head_dim, int32_t max_model_len)
 {
-    if (!prefill_hopper_rows_per_tile(d, head_dim) || max_model_len <= PREFILL_PIECE_TOKENS) return true;
-    int32_t num_pieces = SLOTS_PER_SM * d->num_sms, num_slots = num_pieces + d->num_sms;
-    bool small = head_dim == 64;
-    size_t vectors = (size_t)(small ? hopper_traits<64>::SLOT_VECTORS : hopper_traits<128>::SLOT_VECTORS),
-           warps = (size_t)(small ? hopper_traits<64>::CONSUMERS : hopper_traits<128>::CONSUMERS) * 4;
-    d->num_prefill_slots = num_pieces;
-    d->prefill_slots = (float *)cuda_alloc(&d->base, num_slots * vectors * sizeof(float4), "attention");
-    d->prefill_arrivals = (int32_t *)cuda_alloc(&d->base, num_pieces * warps * 4, "attention");
-    return d->prefill_slots && d->prefill_arrivals;
+    if (!prefill_hopper_rows_per_tile(d, head_dim) || max_model_len <= prefill_piece_tokens(head_dim))
+        return true;
+    return head_dim == 64 ? alloc_slots<64>(d) : head_dim == 128 ? alloc_slots<128>(d) : alloc_slots<256>(d);
 }
 
 bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *args, const struct batch *b,
@@ -720,6 +760,7 @@ bool prefill_hopper_launch(struct cuda_device *d, const struct prefill_args *arg
     h.first_block = layer * kv_pool_layer_blocks(pool);
     h.num_groups =
         shape->num_layers * kv_pool_layer_blocks(pool) * 2 * shape->num_kv_heads * (BLOCK_SIZE / 8);
-    return shape->head_dim == 64 ? launch<64>(d, h, b->num_tokens, pool->data)
-                                 : launch<128>(d, h, b->num_tokens, pool->data);
+    return shape->head_dim == 64    ? launch<64>(d, h, b->num_tokens, pool->data)
+           : shape->head_dim == 128 ? launch<128>(d, h, b->num_tokens, pool->data)
+                                    : launch<256>(d, h, b->num_tokens, pool->data);
 }

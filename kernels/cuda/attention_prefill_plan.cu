@@ -35,42 +35,57 @@ int32_t choose_heads_per_tile(const struct cuda_device *d, const struct step *st
     return kv_heads * (a->num_heads / a->num_kv_heads);
 }
 
+/* Rows of a tile, and keys of a piece. */
+struct tiling {
+    int32_t rows, piece;
+};
+
+struct tiling tiling_of(const struct cuda_device *d)
+{
+    return tiling{d->base.prefill_tile, prefill_piece_tokens(d->attention.head_dim)};
+}
+
 int32_t num_rows(const struct step *step, int32_t seq)
 {
     return step->cu_seqlens_q[seq + 1] - step->cu_seqlens_q[seq];
 }
 
 /* Of a tile's last row. */
-int32_t keys_seen(const struct step *step, int32_t rows_per_tile, int32_t seq, int32_t first_row)
+int32_t keys_seen(const struct step *step, struct tiling g, int32_t seq, int32_t first_row)
 {
     int32_t rows = num_rows(step, seq);
-    return step->seqlens_k[seq] - rows + std::min(first_row + rows_per_tile, rows);
+    return step->seqlens_k[seq] - rows + std::min(first_row + g.rows, rows);
+}
+
+/* Into which a tile's keys are cut, if they are. */
+int32_t num_pieces_of(const struct step *step, struct tiling g, int32_t seq, int32_t first_row)
+{
+    return (int32_t)div_up(keys_seen(step, g, seq, first_row), g.piece);
 }
 
 /* That an item walks. */
-int32_t keys_of(const struct step *step, int32_t rows_per_tile, const struct prefill_tile &t)
+int32_t keys_of(const struct step *step, struct tiling g, const struct prefill_tile &t)
 {
-    int32_t seen = keys_seen(step, rows_per_tile, t.seq, t.first_row);
-    if (t.num_pieces == 1) return seen;
-    return std::min(seen - t.piece * PREFILL_PIECE_TOKENS, (int32_t)PREFILL_PIECE_TOKENS);
+    int32_t seen = keys_seen(step, g, t.seq, t.first_row);
+    return t.num_pieces == 1 ? seen : std::min(seen - t.piece * g.piece, g.piece);
 }
 
 /* Whole tiles, then pieces, and those last that are shorter than others. */
-int32_t class_of(const struct step *step, int32_t rows_per_tile, const struct prefill_tile &t)
+int32_t class_of(const struct step *step, struct tiling g, const struct prefill_tile &t)
 {
     if (t.num_pieces == 1) return 0;
-    return keys_of(step, rows_per_tile, t) == PREFILL_PIECE_TOKENS ? 1 : 2;
+    return keys_of(step, g, t) == g.piece ? 1 : 2;
 }
 
 /* The order of a batch's items: by heads, so that their keys stay in the L2, but for the shortest; and there what walks the
  * most keys first. */
-bool comes_before(const struct step *step, int32_t rows_per_tile, const struct prefill_tile &x,
+bool comes_before(const struct step *step, struct tiling g, const struct prefill_tile &x,
                   const struct prefill_tile &y)
 {
-    int32_t class_x = class_of(step, rows_per_tile, x), class_y = class_of(step, rows_per_tile, y);
+    int32_t class_x = class_of(step, g, x), class_y = class_of(step, g, y);
     if (class_x != class_y) return class_x < class_y;
     if (class_x < 2 && x.first_head != y.first_head) return x.first_head < y.first_head;
-    int32_t keys_x = keys_of(step, rows_per_tile, x), keys_y = keys_of(step, rows_per_tile, y);
+    int32_t keys_x = keys_of(step, g, x), keys_y = keys_of(step, g, y);
     if (keys_x != keys_y) return keys_x > keys_y;
     if (x.seq != y.seq) return x.seq < y.seq;
     if (x.first_head != y.first_head) return x.first_head < y.first_head;
@@ -82,7 +97,7 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
              int32_t heads_per_tile, struct prefill_tile *tiles)
 {
     const struct attention_args *a = &d->attention;
-    const int32_t rows_per_tile = d->base.prefill_tile;
+    const struct tiling g = tiling_of(d);
     const size_t key_bytes = (size_t)a->num_kv_heads * heads_per_tile / a->num_heads * a->head_dim * 4;
     int32_t n = 0, num_slots = 0;
     for (size_t begin = 0, end; begin < plan->order.size(); begin = end) {
@@ -92,9 +107,9 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
             int32_t s = plan->order[end];
             bytes += step->seqlens_k[s] * key_bytes;
             if (end > begin && bytes > L2_BYTES) break;
-            for (int32_t first = 0; first < num_rows(step, s); first += rows_per_tile) {
-                int32_t pieces = cuda_prefill_pieces(keys_seen(step, rows_per_tile, s, first));
-                if (first / rows_per_tile < plan->num_whole[(size_t)s]) pieces = 1;
+            for (int32_t first = 0; first < num_rows(step, s); first += g.rows) {
+                int32_t pieces = num_pieces_of(step, g, s, first);
+                if (first / g.rows < plan->num_whole[(size_t)s]) pieces = 1;
                 for (int32_t head = 0; head < a->num_heads; head += heads_per_tile) {
                     for (int32_t piece = 0; piece < pieces; piece++)
                         tiles[n++] = prefill_tile{s, first, head, piece, pieces, num_slots};
@@ -104,7 +119,7 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
         }
         std::sort(tiles + first_tile, tiles + n,
                   [=](const struct prefill_tile &x, const struct prefill_tile &y) {
-                      return comes_before(step, rows_per_tile, x, y);
+                      return comes_before(step, g, x, y);
                   });
     }
     return n;
@@ -114,7 +129,8 @@ int32_t pack(const struct cuda_device *d, const struct step *step, struct prefil
 int64_t end_of(const struct cuda_device *d, const struct step *step, struct prefill_plan *plan,
                int32_t heads_per_tile, const struct prefill_tile *tiles, int32_t num_tiles)
 {
-    const int32_t rows_per_tile = d->base.prefill_tile, num_items = num_tiles * heads_per_tile;
+    const struct tiling g = tiling_of(d);
+    const int32_t num_items = num_tiles * heads_per_tile;
     int32_t taken = 0;
     int64_t end = 0;
     auto take = [&]() { return taken < num_items ? taken++ : -1; };
@@ -130,7 +146,7 @@ int64_t end_of(const struct cuda_device *d, const struct step *step, struct pref
             continue;
         }
         const struct prefill_tile &t = tiles[cta->item / heads_per_tile];
-        cta->at += keys_of(step, rows_per_tile, t) + (t.num_pieces > 1 ? PIECE_KEYS : ITEM_KEYS);
+        cta->at += keys_of(step, g, t) + (t.num_pieces > 1 ? PIECE_KEYS : ITEM_KEYS);
         cta->item = take();
         std::push_heap(plan->ctas.begin(), plan->ctas.end(), later);
     }
@@ -145,10 +161,10 @@ int32_t num_tiles_of(const struct cuda_device *d, const struct step *step, int32
 /* Slots that a sequence takes when its first num_whole tiles are not cut. */
 int64_t num_slots_of(const struct cuda_device *d, const struct step *step, int32_t seq, int32_t num_whole)
 {
-    const int32_t rows_per_tile = d->base.prefill_tile;
+    const struct tiling g = tiling_of(d);
     int64_t n = 0;
     for (int32_t tile = num_whole; tile < num_tiles_of(d, step, seq); tile++)
-        n += cuda_prefill_pieces(keys_seen(step, rows_per_tile, seq, tile * rows_per_tile));
+        n += num_pieces_of(step, g, seq, tile * g.rows);
     return n * d->attention.num_heads;
 }
 
@@ -186,7 +202,7 @@ int32_t cuda_prefill_plan(const struct cuda_device *d, const struct step *step, 
     if ((int64_t)num_tiles_all * d->attention.num_heads > (int64_t)ROUNDS_MAX * d->num_sms) return n;
     int64_t end = -1; /* of the plan as it stands */
     for (int32_t seq : plan->order) {
-        if (keys[seq] <= PREFILL_PIECE_TOKENS) break;
+        if (keys[seq] <= tiling_of(d).piece) break;
         int32_t *num_whole = &plan->num_whole[(size_t)seq], num_tiles = *num_whole, best = num_tiles;
         if (end < 0) end = end_of(d, step, plan, *heads_per_tile, tiles, n);
         for (int32_t whole : {num_in_rounds(d, num_tiles_all, num_tiles), 0}) {

@@ -252,8 +252,6 @@ size_t cuda_decode_partial_floats(const struct step_limits *limits, const struct
 size_t cuda_decode_counters(const struct step_limits *limits, const struct attention_args *args);
 /* Of K/V in bf16: base.prefill_tile has what the pool's type wants. */
 int32_t cuda_prefill_rows_per_tile(const struct cuda_device *d, int32_t head_dim);
-/* Into how many pieces a tile's keys are cut when its last row sees so many. */
-int32_t cuda_prefill_pieces(int32_t keys);
 
 /* weights.cu */
 int cuda_linear_create(struct device *d, const struct linear_desc *desc, struct linear **out,

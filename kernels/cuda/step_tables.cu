@@ -1,11 +1,11 @@
 /* step_tables.cu - the block tables of a step as the device gets them: those of all sequences one after another, group by group
  * of layers (struct step, G).
  *
- * Kernels walk keys by tiles, from the one on that has the first key which is seen. So where a window or a chunk hides what came
- * before, a table begins there, and is found by where the entry of token 0 would be:
+ * Kernels walk keys by tiles of up to TILE_PAGES, from the one on that has the first key which is seen. So where a window or a chunk
+ * hides what came before, a table begins where the earliest of such tiles could, and is found by where the entry of token 0 would be:
  *
- *   blocks        0 1 2 3 4 5 6 7 8 9 10 11 12      of which 11 and 12 are seen, by tiles of 8
- *   table                         Z Z Z 11 12
+ *   blocks        0 1 2 3 4 5 6 7 8 9 10 11 12      of which 11 and 12 are seen, by tiles of up to 8
+ *   table                 Z Z Z Z Z Z Z  11 12
  *   table_offsets ^
  *
  * Z is a block of zeros: what has been passed may be anybody's, and a NaN there would not be hidden by its weight, which is 0.
@@ -21,7 +21,7 @@ namespace
 {
 
 const int32_t TILE_PAGES = PREFILL_KV_TILE_MAX / BLOCK_SIZE;
-static_assert(TILE_PAGES % KV_TILE_PAGES == 0, "tiles of decoding begin where those of prompts may");
+static_assert(KV_TILE_PAGES <= TILE_PAGES, "tiles of decoding are no larger");
 
 /* A sequence's entries [begin, end), of which those from first on are seen. */
 struct span {
@@ -39,7 +39,7 @@ struct span span_of(const struct step *step, int32_t seq, const struct kv_reach 
     struct span s;
     s.end = (int32_t)div_up(step->seqlens_k[seq], BLOCK_SIZE);
     s.first = first_key(reach, place) / BLOCK_SIZE;
-    s.begin = s.first / TILE_PAGES * TILE_PAGES;
+    s.begin = std::max(s.first - (TILE_PAGES - 1), 0);
     return s;
 }
 
