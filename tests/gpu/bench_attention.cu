@@ -1,12 +1,12 @@
 /* bench_attention.cu - how fast the CUDA device's attention is, alone, through the kernel table.
  *
  * Prefill: causal, 16k tokens in all, cut into sequences of equal length; TFLOP/s count the pairs below the
- * diagonal. Decode: one token for each of B sequences; TB/s count K and V once. Pages of 16 tokens in random
+ * diagonal and inside the window. With a head size: its shapes alone, by the portable kernel beside. Decode: one token for each of B sequences; TB/s count K and V once. Pages of 16 tokens in random
  * order. Calls rotate over layers that together exceed the L2 where one layer does not. Medians of replayed
  * graphs. fp8: K and V of e4m3, whose bytes are counted with their scales.
  *
  *   nvcc -std=c++17 -O3 -I. -gencode=arch=compute_90a,code=sm_90a tests/gpu/bench_attention.cu <objects>
- * -lcublasLt bench_attention [prefill | decode] [fp8] */
+ * -lcublasLt bench_attention [prefill | decode] [HEAD_DIM] [fp8] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +29,8 @@ static enum dtype kv_dtype = DTYPE_BF16;
 
 struct heads {
     int32_t q, kv, head_dim;
+    int32_t window; /* 0: none */
+    float softcap;  /* 0: none */
 };
 
 /* K and V of one token. */
@@ -132,11 +134,13 @@ static void describe_step(struct bench *b, const std::vector<int32_t> &lengths, 
     p->sample = b->sample.data();
 }
 
-static struct bench *open_bench(const struct heads &h, const std::vector<int32_t> &lengths, bool decode)
+static struct bench *open_bench(const struct heads &h, const std::vector<int32_t> &lengths, bool decode,
+                                bool portable = false)
 {
     struct bench *b = new struct bench();
     struct error err = {};
     struct device_options options = {};
+    options.cuda_portable = portable;
     b->heads = h;
     check(cuda_device_open(&options, &b->d, &err), err);
     b->args = {};
@@ -144,6 +148,8 @@ static struct bench *open_bench(const struct heads &h, const std::vector<int32_t
     b->args.num_kv_heads = h.kv;
     b->args.head_dim = h.head_dim;
     b->args.scale = 1.0f / sqrtf((float)h.head_dim);
+    b->args.sliding_window = h.window;
+    b->args.softcap = h.softcap;
     struct step_limits limits = {};
     limits.num_tokens = decode ? SEQS_MAX : PREFILL_TOKENS;
     limits.num_seqs = SEQS_MAX;
@@ -195,24 +201,41 @@ static double time_attention(struct bench *b, int calls)
     });
 }
 
-static void bench_prefill(void)
+/* Of a row and a key that it sees, as a sequence has them: half of n^2, without the rows' own halves; exact for a window. */
+static double num_pairs(double n, double window)
 {
-    static const struct heads shapes[] = {{32, 32, 128}, {32, 8, 128}, {32, 8, 64}, {9, 3, 64}};
-    printf("Causal prefill attention, paged, %d tokens in all, TFLOP/s by length\n%-14s", PREFILL_TOKENS,
-           "heads, dim");
-    for (int32_t n = 512; n <= PREFILL_TOKENS; n *= 2) printf("%8d", n);
+    return window > 0 && window < n ? window * (n - window / 2) : n * n / 2;
+}
+
+static void print_prefill(const struct heads &h, bool portable)
+{
+    printf("%2d/%-2d d%-4d", h.q, h.kv, h.head_dim);
+    if (h.window) printf(" window %d", h.window);
+    if (h.softcap > 0) printf(" cap %g", h.softcap);
+    printf("%s:", portable ? ", portable" : "");
+    for (int32_t n = 512; n <= PREFILL_TOKENS; n *= 2) {
+        int32_t num_seqs = PREFILL_TOKENS / n;
+        struct bench *b = open_bench(h, std::vector<int32_t>((size_t)num_seqs, n), false, portable);
+        double us = time_attention(b, 2);
+        printf("%6.0f", 4.0 * num_seqs * num_pairs(n, h.window) * h.head_dim * h.q / us * 1e-6);
+        fflush(stdout);
+        close_bench(b);
+    }
     printf("\n");
+}
+
+/* head_dim 0: all shapes. */
+static void bench_prefill(int32_t head_dim)
+{
+    static const struct heads shapes[] = {{32, 32, 128},      {32, 8, 128},       {32, 8, 64},
+                                          {9, 3, 64},         {16, 8, 256},       {8, 4, 256},
+                                          {16, 8, 256, 1024}, {16, 8, 256, 0, 50}};
+    printf("Causal prefill attention, paged, %d tokens in all, TFLOP/s at lengths of 512, 1k ... 16k\n",
+           PREFILL_TOKENS);
     for (const struct heads &h : shapes) {
-        printf("%2d/%-2d d%-8d", h.q, h.kv, h.head_dim);
-        for (int32_t n = 512; n <= PREFILL_TOKENS; n *= 2) {
-            struct bench *b = open_bench(h, std::vector<int32_t>((size_t)(PREFILL_TOKENS / n), n), false);
-            double us = time_attention(b, 2);
-            double flops = 2.0 * PREFILL_TOKENS * n * h.head_dim * h.q; /* 4 n^2 D / 2 a sequence and head */
-            printf("%8.0f", flops / us * 1e-6);
-            fflush(stdout);
-            close_bench(b);
-        }
-        printf("\n");
+        if (head_dim && h.head_dim != head_dim) continue;
+        print_prefill(h, false);
+        if (head_dim) print_prefill(h, true);
     }
 }
 
@@ -245,9 +268,17 @@ static void bench_decode(void)
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 1 ? argv[1] : "";
-    if (strcmp(argv[argc - 1], "fp8") == 0) kv_dtype = DTYPE_F8_E4M3;
-    if (strcmp(what, "decode") != 0) bench_prefill();
+    const char *what = "";
+    int32_t head_dim = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "fp8") == 0)
+            kv_dtype = DTYPE_F8_E4M3;
+        else if (atoi(argv[i]) > 0)
+            head_dim = atoi(argv[i]);
+        else
+            what = argv[i];
+    }
+    if (strcmp(what, "decode") != 0) bench_prefill(head_dim);
     if (strcmp(what, "prefill") != 0) bench_decode();
     return 0;
 }
