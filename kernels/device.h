@@ -234,6 +234,7 @@ struct attention_args {
     int32_t kv_group;              /* whose block tables (step.h) */
     float scale;                   /* 1/sqrt(D) unless the model says otherwise */
     int32_t sliding_window, chunk; /* what its tokens see of those before them (mask_first_key) */
+    bool window_of_both_sides;     /* and, where masks let them, of those behind them (mask_end_key) */
     /* The query at place p is multiplied by 1 + temperature_scale ln(1 + floor((p + temperature_offset) / temperature_floor));
      * floor 0: it is not. The offset is 0 or 1. */
     float temperature_scale;

@@ -1,7 +1,7 @@
 /* mask.h - which tokens of a sequence see which.
  *
  * Places count a sequence's tokens in its context: key j is what lies at place j of its block table. A token sees those
- * up to itself, and of these what its layer leaves it: a sliding window or a chunk (mask_first_key). A sequence may say
+ * up to itself, and of these what its layer leaves it: a sliding window or a chunk (mask_first_key, mask_end_key). A sequence may say
  * otherwise for its own tokens: then each key is seen by one interval of rows, FlashMask's idea, in as many numbers as
  * the uses of it need:
  *
@@ -17,6 +17,7 @@
 #ifndef KERNELS_MASK_H
 #define KERNELS_MASK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { MASK_TILE = 64, MASK_END = INT32_MAX };
@@ -28,6 +29,14 @@ static inline int32_t mask_first_key(int32_t sliding_window, int32_t chunk, int3
     int32_t of_window = sliding_window > 0 && place >= sliding_window ? place - sliding_window + 1 : 0;
     int32_t of_chunk = chunk > 0 ? place / chunk * chunk : 0;
     return of_window > of_chunk ? of_window : of_chunk;
+}
+
+/* Behind the last key that a layer leaves it, where the sequence lets it see what comes later: a window of both_sides reaches
+ * as far ahead as behind. MASK_END: all are left. */
+static inline int32_t mask_end_key(int32_t sliding_window, bool both_sides, int32_t place)
+{
+    bool is_bounded = both_sides && sliding_window > 0 && sliding_window < MASK_END - place;
+    return is_bounded ? place + sliding_window : MASK_END;
 }
 
 /* Rows [begin, end) see the key. */

@@ -99,7 +99,8 @@ static void load_rows(const struct attention_task *t, const struct attention_ite
         const float *q = t->qkv + token * stride + (int64_t)(kv_head * group + row % group) * a->head_dim;
         float *to = r->q + (size_t)row * (size_t)r->dim;
         for (int32_t d = 0; d < a->head_dim; d++) to[d] = q[d] * scale;
-        r->end[row] = attention_num_keys(t->step, item->seq_idx, token);
+        r->end[row] = min_of(attention_num_keys(t->step, item->seq_idx, token),
+                             mask_end_key(a->sliding_window, a->window_of_both_sides, place));
         r->first[row] = mask_first_key(a->sliding_window, a->chunk, place);
     }
 }
@@ -137,11 +138,11 @@ static uint64_t find_seen(const struct attention_task *t, const struct attention
 {
     const struct sequence_mask *mask = attention_mask(t->step, item->seq_idx);
     int32_t first_place = attention_place(t->step, item->seq_idx, item->first_token);
-    int group = group_size(t), num_keys = min_of(r->end[0] - position, KV_TILE);
+    int group = group_size(t), num_keys = min_of(r->end[r->num_rows - 1] - position, KV_TILE);
     uint64_t any = 0;
     for (int32_t i = 0; i < item->num_tokens; i++) {
         uint64_t seen = keys_of_row(mask->keys + position, num_keys, first_place + i);
-        seen &= bits_from(r->first[i * group] - position);
+        seen &= bits_from(r->first[i * group] - position) & ~bits_from(r->end[i * group] - position);
         for (int g = 0; g < group; g++) r->seen[i * group + g] = seen;
         any |= seen;
     }

@@ -37,7 +37,8 @@ struct masked_args {
     int32_t first_seq, end_seq, tiles_per_seq; /* tiles_per_seq 0: prompts, whose tiles are counted */
     int32_t num_heads, num_kv_heads, group, head_dim, value_at,
         value_dim; /* values are columns [value_at, + value_dim) of V */
-    int32_t sliding_window, chunk, temperature_floor, temperature_offset;
+    int32_t sliding_window, window_ahead, chunk, temperature_floor,
+        temperature_offset; /* window_ahead: keys behind a token that it may see, itself included; 0: all */
     float temperature_scale, softcap, scale_log2; /* as in prefill_args, these two */
     const float *sinks;
 };
@@ -75,11 +76,16 @@ __device__ __forceinline__ int32_t tiles_of(const masked_args &a, int32_t seq)
     return ((a.cu_seqlens_q[seq + 1] - a.cu_seqlens_q[seq]) * a.group + TILE_ROWS - 1) / TILE_ROWS;
 }
 
-/* mask_first_key and mask_class_of of kernels/mask.h, which the compiler of device code does not take from there. */
+/* mask_first_key, mask_end_key and mask_class_of of kernels/mask.h, which the compiler of device code does not take from there. */
 __device__ __forceinline__ int32_t first_key_of(const masked_args &a, int32_t place)
 {
     int32_t of_window = a.sliding_window > 0 ? max(place - a.sliding_window + 1, 0) : 0;
     return max(of_window, a.chunk > 0 ? place / a.chunk * a.chunk : 0);
+}
+
+__device__ __forceinline__ int32_t end_key_of(const masked_args &a, int32_t place)
+{
+    return a.window_ahead > 0 && a.window_ahead < MASK_END - place ? place + a.window_ahead : MASK_END;
 }
 
 __device__ __forceinline__ enum mask_class class_by_bounds(const struct mask_tile &t, int32_t begin,
@@ -115,7 +121,7 @@ __device__ bool find_rows(const masked_args &a, struct rows *r)
     r->tiles = words ? (const struct mask_tile *)(r->keys + r->seqlen) : NULL;
     r->first_key = first_key_of(a, r->first_place);
     r->begin = r->first_key;
-    r->end = words ? r->seqlen : r->last_place + 1;
+    r->end = words ? min(r->seqlen, end_key_of(a, r->last_place)) : r->last_place + 1;
     r->split = 0;
     r->num_splits = 1;
     if (!a.partial) return true;
@@ -138,13 +144,14 @@ __device__ enum mask_class class_of(const masked_args &a, const struct rows &r, 
     else if (first + KEYS > r.first_place + 1)
         c = MASK_PARTIAL;
     if (c == MASK_HIDDEN) return c;
-    bool is_whole = first >= first_key_of(a, r.last_place) && first + KEYS <= r.seqlen;
+    bool is_whole =
+        first >= first_key_of(a, r.last_place) && first + KEYS <= min(r.seqlen, end_key_of(a, r.first_place));
     return is_whole ? c : MASK_PARTIAL;
 }
 
 __device__ __forceinline__ bool sees(const masked_args &a, const struct rows &r, int32_t place, int32_t key)
 {
-    if (key >= r.seqlen || key < first_key_of(a, place)) return false;
+    if (key >= r.seqlen || key < first_key_of(a, place) || key >= end_key_of(a, place)) return false;
     return r.keys ? place >= r.keys[key].begin && place < r.keys[key].end : key <= place;
 }
 
@@ -526,6 +533,7 @@ void cuda_attention_masked(struct cuda_device *d, const struct batch *b, __nv_bf
     a.value_at = d->latent_rotary_dim;
     a.value_dim = args->head_dim - d->latent_rotary_dim;
     a.sliding_window = args->sliding_window;
+    a.window_ahead = args->window_of_both_sides ? args->sliding_window : 0;
     a.chunk = args->chunk;
     a.temperature_floor = args->temperature_floor;
     a.temperature_offset = args->temperature_offset;

@@ -31,7 +31,7 @@ static __device__ __forceinline__ float gelu(float x)
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
 }
 
-/* Of an MLP without a gate. */
+/* What a gate, or an MLP without one, becomes where it is not SiLU. */
 template <enum gate_function GATE> static __device__ __forceinline__ float gate_alone(float x)
 {
     if (GATE == GATE_GELU_TANH) return gelu_tanh(x);
@@ -45,7 +45,7 @@ static __device__ __forceinline__ uint32_t gate_mul(uint32_t gate, uint32_t up)
 {
     if (GATE == GATE_SILU) return silu_mul(gate, up);
     float2 g = unpack_bf16(gate), u = unpack_bf16(up);
-    return pack_bf16(gelu_tanh(g.x) * u.x, gelu_tanh(g.y) * u.y);
+    return pack_bf16(gate_alone<GATE>(g.x) * u.x, gate_alone<GATE>(g.y) * u.y);
 }
 
 #endif

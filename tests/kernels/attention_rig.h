@@ -12,6 +12,7 @@ enum { RIG_SEQS_MAX = 64 };
 struct rig_shape {
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t sliding_window, other_window; /* of layer 1, which is checked; of layer 0, which runs before it */
+    bool window_of_both_sides;            /* of both */
     int32_t chunk;                        /* of both */
     float softcap, temperature_scale;
     int32_t temperature_floor, temperature_offset;
@@ -141,6 +142,7 @@ UNUSED_FUNCTION static struct rig *rig_new(const char *isa, int num_threads, con
                                            .head_dim = shape->head_dim,
                                            .scale = 1.0f / sqrtf((float)shape->head_dim),
                                            .sliding_window = shape->sliding_window,
+                                           .window_of_both_sides = shape->window_of_both_sides,
                                            .chunk = shape->chunk,
                                            .temperature_scale = shape->temperature_scale,
                                            .temperature_floor = shape->temperature_floor,
@@ -309,6 +311,7 @@ static bool rig_sees(const struct rig *r, int32_t seq, int32_t row, int32_t key)
     const struct rig_shape *s = &r->shape;
     const struct mask_rows *keys = r->masks[seq].keys;
     if (s->sliding_window > 0 && key <= row - s->sliding_window) return false;
+    if (s->window_of_both_sides && s->sliding_window > 0 && key >= row + s->sliding_window) return false;
     if (s->chunk > 0 && key / s->chunk < row / s->chunk) return false;
     return keys ? row >= keys[key].begin && row < keys[key].end : key <= row;
 }

@@ -93,10 +93,10 @@ static void check_kind(const char *isa, enum kind kind, struct rig_shape shape, 
     rig_free(r);
 }
 
-/* Layers that hide nothing more, and those with a window, with chunks, with both. */
+/* Layers that hide nothing more, and those with a window, of both sides too, with chunks, with both. */
 static void against_reference(const char *isa)
 {
-    static const int32_t windows[] = {0, 70, 0, 0, 40}, chunks[] = {0, 0, 37, 64, 100};
+    static const int32_t windows[] = {0, 70, 0, 0, 40, 65, 9}, chunks[] = {0, 0, 37, 64, 100, 0, 0};
     struct random random = {.seed = test_seed()};
     const size_t step = on_gpu() ? 3 : RULES_STEP;
     for (int kind = 0; kind < NUM_KINDS; kind++)
@@ -104,6 +104,7 @@ static void against_reference(const char *isa)
             struct rig_shape shape = rig_shape_of(1 + random_below(&random, 4), 1 + (int32_t)(i % 2),
                                                   i == 2 ? 80 : 64, kv_of(i % 2 ? DTYPE_F32 : DTYPE_BF16));
             shape.sliding_window = shape.other_window = windows[i];
+            shape.window_of_both_sides = i >= 4;
             shape.chunk = chunks[i];
             shape.has_sinks = i == 3;
             shape.softcap = i == 4 ? 5 : 0;
@@ -218,6 +219,8 @@ static void same_bits(const char *isa)
         shape.lengths[0] = 330; /* two splits */
         shape.lengths[1] = 90;
         shape.chunk = kind == CAUSAL || kind == DOCUMENTS ? 100 : 0;
+        shape.sliding_window = shape.other_window = kind == PREFIX ? 65 : kind == JOINED_DOCUMENTS ? 20 : 0;
+        shape.window_of_both_sides = true;
         same_bits_of(isa, (enum kind)kind, shape);
     }
 }
