@@ -71,7 +71,7 @@ static void print_shapes(const struct config *config, const struct model_cost *m
                c->latent.value_dim);
     if (c->num_expert_groups > 1)
         printf("groups        experts of %d of %d\n", c->num_chosen_expert_groups, c->num_expert_groups);
-    if (c->family->is_encoder)
+    if (c->num_position_rows > 0)
         printf("positions     learned\n");
     else
         printf("rope          %s, theta %g\n", rope_text(c->rope.type), c->rope.theta);
@@ -85,7 +85,7 @@ static void print_kv_groups(const struct model_config *c)
     struct kv_layout l = kv_layout_of(c, c->max_position_embeddings);
     double kib =
         (double)model_config_kv_bytes_per_token(c, DTYPE_BF16) / c->num_layers * l.layers_per_block / 1024;
-    if (l.window == 0) return;
+    if (l.window == 0 || c->family->is_encoder) return;
     printf("K/V groups    %d of %d layers that keep all tokens, %.1f KiB a token\n", l.num_full,
            l.layers_per_block, l.num_full * kib);
     printf("              %d of %d layers that keep the last %d, %.1f KiB a token\n", l.num_windowed,

@@ -50,8 +50,8 @@ static const char *pooling_problem(const struct engine *e, const struct request_
         return "the model's hidden states are too wide";
     if (input->num_row_logits < 0 || input->num_row_logits > ROW_LOGITS_MAX)
         return "too many logits are wanted";
-    if (input->scores_pair &&
-        (input->pooling != POOLING_FIRST || !model_config(e->model)->family->scores_pairs))
+    if (input->scores_pair && (input->pooling != model_config(e->model)->score_pooling ||
+                               !model_config(e->model)->family->scores_pairs))
         return "the model does not score pairs";
     if (input->second_begin < 0 || input->second_begin > input->num_prompt_tokens ||
         (input->second_begin > 0 && !model_config(e->model)->has_second_type))

@@ -67,6 +67,7 @@ static void take_model_facts(struct link_facts *facts, const struct config *conf
     facts->scores_pairs = c->family->scores_pairs;
     facts->scores_are_plain = c->scores_are_plain;
     facts->has_second_type = c->has_second_type;
+    facts->score_pooling = c->score_pooling;
     copy_text(facts->family, sizeof facts->family, family_name(c->family));
     facts->vocab_size = c->vocab_size;
     facts->num_eos_ids = c->num_eos_ids;
@@ -147,7 +148,8 @@ static void choose_kv_layout(struct load *load)
     const struct model_config *c = model_files_config(load->files);
     int32_t longest =
         load->config->max_model_len ? (int32_t)load->config->max_model_len : c->max_position_embeddings;
-    load->kv_layout = kv_layout_of(c, longest);
+    /* an encoder's texts are computed in one step, which needs all of their blocks */
+    load->kv_layout = c->family->is_encoder ? kv_layout_single(c) : kv_layout_of(c, longest);
 }
 
 static bool has_states(const struct load *load)

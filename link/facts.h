@@ -23,8 +23,9 @@ struct link_facts {
     bool is_reranker; /* the model's file says so */
     bool is_encoder;  /* it makes embeddings and nothing else, */
     bool scores_pairs, scores_are_plain,
-        has_second_type; /* or scores of pairs, by its head: their sigmoid unless they are plain; and
+        has_second_type;        /* or scores of pairs, by its head: their sigmoid unless they are plain; and
                                                            the second text's tokens have a type of their own */
+    enum pooling score_pooling; /* what that head gets */
     int32_t eos_ids[EOS_IDS_MAX], num_eos_ids;
     struct generation_defaults generation;
     /* the engine's: what the options left open is decided */

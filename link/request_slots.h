@@ -73,7 +73,7 @@ struct request_slot_input {
     bool prompt_logprobs; /* report every prompt token but the first, too (echo with logprobs) */
     enum pooling pooling; /* a row instead of tokens: max_tokens is 0, and there is nothing else to report */
     bool
-        scores_pair; /* with POOLING_FIRST, of a model that scores pairs: the row is the one number that its head gives */
+        scores_pair; /* with the pooling that the head of a model that scores pairs gets: the row is the one number that its head gives */
     int32_t second_begin;   /* prompt tokens from there on are of the second text's type; 0: none */
     int32_t num_row_logits; /* with POOLING_LOGITS: 1 to ROW_LOGITS_MAX, in the payload */
     struct sampling sampling;

@@ -14,9 +14,9 @@
 #define QWEN_3_MOE QWEN_3, .has_experts = true, .gguf_router_normalizes = true
 
 #define BERT(weights)                                                                                        \
-    .is_encoder = true, .hf_layers = "encoder.layer", .weight_changes = (weights), .gate = GATE_GELU,        \
-    .unrotated_layer_period = 1, .kv_heads_may_be_missing = true, .max_position_embeddings = 512,            \
-    .norm_eps = 1e-12
+    .is_encoder = true, .norms_sums = true, .hf_layers = "encoder.layer", .weight_changes = (weights),       \
+    .gate = GATE_GELU, .unrotated_layer_period = 1, .kv_heads_may_be_missing = true,                         \
+    .max_position_embeddings = 512, .norm_eps = 1e-12
 
 static const struct family families[] = {
     {
@@ -519,6 +519,29 @@ static const struct family families[] = {
      BERT(roberta_score_weights),
      .scores_pairs = true,
      .positions_follow_padding = true},
+#define MODERNBERT                                                                                           \
+    .is_encoder = true, .gate = GATE_GELU, .full_layer_period = 3, .full_layer_leads = true,                 \
+    .window = WINDOW_LOCAL, .window_theta = 10000, .theta = 160000, .kv_heads_may_be_missing = true,         \
+    .max_position_embeddings = 8192, .norm_eps = 1e-5
+    {.names = {NULL, "ModernBertModel", "modernbert"},
+     .weight_changes = modernbert_weights,
+     MODERNBERT}, /* GTE, Nomic's and others of its kind */
+    {.names = {NULL, "ModernBertForSequenceClassification", "modernbert"},
+     .weight_changes = modernbert_score_weights,
+     .scores_pairs = true,
+     MODERNBERT}, /* GTE-reranker */
+    {
+        .names = {"nomic-bert", "NomicBertModel", "nomic_bert"}, /* nomic-embed-text v1, v1.5 */
+        .is_encoder = true,
+        .norms_sums = true,
+        .has_gpt2_keys = true,
+        .hf_layers = "encoder.layers",
+        .weight_changes = nomic_weights,
+        .kv_heads_may_be_missing = true,
+        .max_position_embeddings = 2048,
+        .theta = 1000,
+        .norm_eps = 1e-12,
+    },
 };
 
 /* Known by name, so that the sentence can say why not. */
@@ -529,8 +552,9 @@ static const struct other_family {
     {{"phimoe", NULL, NULL}, "a routing that GGUF's programs do not have; as a directory it is read"},
     {{"apertus", NULL, NULL},
      "its activation's values from among the file's keys; as a directory it is read"},
-    {{"nomic-bert", "NomicBertModel", "nomic_bert"}, "an encoder that rotates, with a gated MLP"},
-    {{"modern-bert", "ModernBertModel", "modernbert"}, "an encoder that rotates, with a gated MLP"},
+    {{"nomic-bert-moe", NULL, NULL}, "an encoder with experts"},
+    {{"modern-bert", NULL, NULL},
+     "windows of both sides from among the file's keys; as a directory it is read"},
 };
 
 static bool is_name(const char *own, const char *name, size_t num_bytes)

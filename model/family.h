@@ -29,16 +29,20 @@ enum window_rule {
     WINDOW_IF_USED,      /* with use_sliding_window, from layer max_window_layers on */
     WINDOW_IF_GIVEN,     /* always; a missing one is none */
     WINDOW_DEFAULT_4096, /* always; a missing one is 4096, null is none */
+    WINDOW_LOCAL,        /* of encoders: half of local_attention on either side, in the place of it */
 };
 
 /* Where nothing is said: false, 0, NULL, and 1 of what multiplies. */
 struct family {
     const char *names[NAMESPACE_COUNT]; /* NULL: it has none of its own there */
-    /* All tokens of a text see each other, so that they are computed in one step and nothing is generated; LayerNorm with a
-     * bias behind the embedding, attention and MLP, learned positions, an MLP without a gate. */
+    /* All tokens of a text see each other, so that they are computed in one step and nothing is generated; LayerNorm, behind
+     * the embedding too, which is what the first layer's attention gets. */
     bool is_encoder;
     bool
-        scores_pairs; /* of encoders: a head makes one number of the first token's hidden state, and nothing else is made */
+        norms_sums; /* of encoders: it is of the sums behind attention and MLP, which go on as it; else before them */
+    bool has_gpt2_keys; /* n_embd, n_layer and so on in its config.json, and what goes with them */
+    bool
+        scores_pairs; /* of encoders: a head makes one number of the first token's hidden state, or of the mean, and nothing else is made */
     bool
         positions_follow_padding; /* the first token's row of positions is that behind the padding token's id */
     const char *hf_layers;        /* what a layer's number follows in a directory; NULL: "layers" */
@@ -81,6 +85,7 @@ struct family {
     bool has_harmony_tokens; /* <|return|> and <|call|> end a turn, <|end|> does not */
     int32_t
         full_layer_period; /* every so many layers one sees all, those before it have a window; 0: all have one */
+    bool full_layer_leads;          /* those behind it have, the first layer sees all */
     int32_t unrotated_layer_period; /* every so many layers one does not rotate; 0: none */
     bool only_windows_rotate;       /* where some layers have a window, the others do not rotate */
     /* a mixture of experts */

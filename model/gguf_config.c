@@ -351,9 +351,11 @@ static int read_encoder(struct keys *k, struct model_config *c)
     if (!c->family->is_encoder) return k->status;
     const struct weight_view positions = gguf_find_tensor(k->gguf, "position_embd.weight"),
                              types = gguf_find_tensor(k->gguf, "token_types.weight");
-    if (!positions.data || !types.data || positions.rows > INT32_MAX || types.rows > INT32_MAX)
+    const bool has_positions = weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING);
+    if ((has_positions && !positions.data) || !types.data || positions.rows > INT32_MAX ||
+        types.rows > INT32_MAX)
         return fail(k, STATUS_INVALID, "the tensor position_embd.weight or token_types.weight is missing");
-    c->num_position_rows = (int32_t)positions.rows;
+    if (has_positions) c->num_position_rows = (int32_t)positions.rows;
     c->num_type_rows = (int32_t)types.rows;
     if (gguf_find_bool(k->gguf, key_name(k, "attention.causal").text, &is_causal) && is_causal)
         return fail(k, STATUS_UNSUPPORTED, "the key %s is true, which is not supported",

@@ -77,7 +77,7 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
     size_t begin = family->has_experts ? 2 : 0,
            end = array_length(must_be_absent) - (family->has_softcaps ? 2 : 0);
     for (size_t i = begin; i < end; i++)
-        if (json_find(r, must_be_absent[i]))
+        if (json_find(r, must_be_absent[i]) && json_real(r, must_be_absent[i], 1, -1e18, 1e18) != 0)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_absent[i]);
     for (size_t i = 0; i < array_length(must_be_false); i++)
@@ -86,6 +86,19 @@ static int check_unsupported(struct json_reader *r, const struct family *family)
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
                              must_be_false[i]);
     return check_activation(r, family);
+}
+
+/* By the name that the file has for it. */
+static const char *own_key(const struct json_reader *r, const struct family *family, const char *key)
+{
+    static const char *const gpt2_keys[][2] = {{"hidden_size", "n_embd"},
+                                               {"intermediate_size", "n_inner"},
+                                               {"num_hidden_layers", "n_layer"},
+                                               {"num_attention_heads", "n_head"},
+                                               {"max_position_embeddings", "n_positions"}};
+    for (size_t i = 0; i < array_length(gpt2_keys) && family->has_gpt2_keys; i++)
+        if (!strcmp(key, gpt2_keys[i][0]) && json_find(r, gpt2_keys[i][1])) return gpt2_keys[i][1];
+    return key;
 }
 
 /* fallback 0: it must be there. */
@@ -109,17 +122,18 @@ static int32_t read_head_dim(struct json_reader *r, const struct model_config *c
 static void read_shape(struct json_reader *r, struct model_config *c)
 {
     const struct family *family = c->family;
-    c->hidden_size = size_of(r, "hidden_size", 0);
-    c->intermediate_size =
-        size_of(r, "intermediate_size", family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
-    c->num_layers = size_of(r, "num_hidden_layers", 0);
-    c->num_heads = size_of(r, "num_attention_heads", family->num_heads);
+    c->hidden_size = size_of(r, own_key(r, family, "hidden_size"), 0);
+    c->intermediate_size = size_of(r, own_key(r, family, "intermediate_size"),
+                                   family->delta_kind == DELTA_CONVOLUTION ? 12288 : 0);
+    c->num_layers = size_of(r, own_key(r, family, "num_hidden_layers"), 0);
+    c->num_heads = size_of(r, own_key(r, family, "num_attention_heads"), family->num_heads);
     c->vocab_size = size_of(r, "vocab_size", family->vocab_size);
     c->num_kv_heads = size_of(r, "num_key_value_heads",
                               family->kv_heads_may_be_missing ? c->num_heads : family->num_kv_heads);
     assert_debug(c->num_heads > 0); /* also after a problem */
     c->head_dim = read_head_dim(r, c);
-    c->max_position_embeddings = size_of(r, "max_position_embeddings", family->max_position_embeddings);
+    c->max_position_embeddings =
+        size_of(r, own_key(r, family, "max_position_embeddings"), family->max_position_embeddings);
     c->rms_norm_eps =
         (float)json_real(r, "rms_norm_eps", family->norm_eps > 0 ? family->norm_eps : 1e-6, 0, 1);
     c->tie_word_embeddings = json_bool(r, "tie_word_embeddings", family->is_tied);
@@ -145,6 +159,23 @@ static int read_activation(struct json_reader *r, struct model_config *c)
                      printable_from(name, strlen(name)).text);
 }
 
+/* Of a class whose head has a norm: what it gets of a text, and what it does with that. */
+static int read_head(struct json_reader *r, struct model_config *c)
+{
+    const char *pooling = json_text(r, "classifier_pooling", "cls"),
+               *activation = json_text(r, "classifier_activation", "gelu");
+    if (!weight_may_be(c->family->weight_changes, WEIGHT_HEAD_NORM)) return STATUS_OK;
+    if (!strcmp(pooling, "mean")) c->score_pooling = POOLING_MEAN;
+    if (strcmp(pooling, "mean") != 0 && strcmp(pooling, "cls") != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: classifier_pooling \"%s\" is not supported; \"cls\" and \"mean\" are", r->path,
+                         printable_from(pooling, strlen(pooling)).text);
+    if (!strcmp(activation, "gelu")) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: classifier_activation \"%s\" is not supported; \"gelu\" is", r->path,
+                     printable_from(activation, strlen(activation)).text);
+}
+
 /* A class with a head has two labels where nothing is said. */
 static int read_score_head(struct json_reader *r, struct model_config *c)
 {
@@ -157,17 +188,69 @@ static int read_score_head(struct json_reader *r, struct model_config *c)
                          "%s: a head of %d labels is not supported; one of 1 is, which scores pairs of texts",
                          r->path, (int)num_labels);
     c->has_second_type = c->num_type_rows > 1 && !c->family->positions_follow_padding;
-    return read_activation(r, c);
+    int status = read_head(r, c);
+    return status ? status : read_activation(r, c);
+}
+
+/* Of encoders and of decoders, under each name that a class has for it. */
+static void read_norm_eps(struct json_reader *r, struct model_config *c)
+{
+    static const char *const keys[] = {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon",
+                                       "norm_eps"};
+    c->rms_norm_eps = (float)c->family->norm_eps;
+    for (size_t i = 0; i < array_length(keys); i++)
+        c->rms_norm_eps = (float)json_real(r, keys[i], (double)c->rms_norm_eps, 0, 1);
+}
+
+/* What belongs to the keys of GPT-2's kind. Where the rotation is to be stretched beyond the length that the model was made for,
+ * by how long each text is, that length is the longest. */
+static int read_gpt2_keys(struct json_reader *r, struct model_config *c)
+{
+    const char *activation = json_text(r, "activation_function", "swiglu");
+    const int64_t made_for = json_int(r, "max_trained_positions", INT32_MAX, 1, INT32_MAX),
+                  multiple = json_int(r, "pad_vocab_size_multiple", 1, 1, 1 << 20);
+    if (!c->family->has_gpt2_keys) return STATUS_OK;
+    if (json_find(r, "rotary_scaling_factor"))
+        c->max_position_embeddings = (int32_t)min_of(made_for, (int64_t)c->max_position_embeddings);
+    c->vocab_size = (int32_t)min_of(div_up(c->vocab_size, multiple) * multiple, (int64_t)INT32_MAX);
+    if (json_real(r, "rotary_emb_fraction", 1, 0, 1e9) != 1 || json_find(r, "rotary_emb_scale_base"))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: rotary_emb_fraction or rotary_emb_scale_base is set, which is not supported",
+                         r->path);
+    if (!strcmp(activation, "swiglu")) return r->status;
+    return error_set(r->err, STATUS_UNSUPPORTED,
+                     "%s: activation_function \"%s\" is not supported; \"swiglu\" is", r->path,
+                     printable_from(activation, strlen(activation)).text);
 }
 
 /* What only encoders have. */
 static int read_encoder(struct json_reader *r, struct model_config *c)
 {
+    static const char *const must_be_false[] = {"norm_bias",
+                                                "attention_bias",
+                                                "prenorm",
+                                                "parallel_block",
+                                                "rotary_emb_interleaved",
+                                                "qkv_proj_bias",
+                                                "mlp_fc1_bias",
+                                                "mlp_fc2_bias",
+                                                "use_rms_norm",
+                                                "causal",
+                                                "scale_attn_by_inverse_layer_idx"};
     const char *positions = json_text(r, "position_embedding_type", "absolute");
     if (!c->family->is_encoder) return STATUS_OK;
-    c->rms_norm_eps = (float)json_real(r, "layer_norm_eps", c->family->norm_eps, 0, 1);
+    for (size_t i = 0; i < array_length(must_be_false); i++)
+        if (json_bool(r, must_be_false[i], false))
+            return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
+                             must_be_false[i]);
+    read_norm_eps(r, c);
+    if (weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING))
+        c->num_type_rows = size_of(r, "type_vocab_size", 2);
+    if (!weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING)) {
+        int status = read_gpt2_keys(r, c);
+        return status ? status : read_score_head(r, c);
+    }
     c->num_position_rows = c->max_position_embeddings;
-    c->num_type_rows = size_of(r, "type_vocab_size", 2);
     if (c->family->positions_follow_padding) {
         c->first_position_row = (int32_t)json_int(r, "pad_token_id", 1, 0, INT32_MAX / 2) + 1;
         c->max_position_embeddings -= c->first_position_row;
@@ -181,13 +264,9 @@ static int read_encoder(struct json_reader *r, struct model_config *c)
 /* What decoders with LayerNorm may have beside. */
 static int read_layer_norm(struct json_reader *r, struct model_config *c)
 {
-    static const char *const names_of_eps[] = {"rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps"},
-                             *const must_be_false[] = {"use_qk_norm", "qk_layernorm",
-                                                       "use_parallel_residual"};
+    static const char *const must_be_false[] = {"use_qk_norm", "qk_layernorm", "use_parallel_residual"};
     if (!c->family->has_layer_norm) return r->status;
-    c->rms_norm_eps = (float)c->family->norm_eps;
-    for (size_t i = 0; i < array_length(names_of_eps); i++)
-        c->rms_norm_eps = (float)json_real(r, names_of_eps[i], (double)c->rms_norm_eps, 0, 1);
+    read_norm_eps(r, c);
     for (size_t i = 0; i < array_length(must_be_false); i++)
         if (json_bool(r, must_be_false[i], false))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
@@ -373,6 +452,8 @@ static int read_layer_types(struct json_reader *r, const cJSON *types, struct mo
 static int32_t read_window(struct json_reader *r, const struct family *family)
 {
     bool is_null = cJSON_GetObjectItemCaseSensitive(r->object, "sliding_window");
+    if (family->window == WINDOW_LOCAL)
+        return (int32_t)json_int(r, "local_attention", 128, 0, INT32_MAX) / 2 + 1;
     int fallback = family->window == WINDOW_DEFAULT_4096 && !is_null ? 4096 : 0;
     int32_t window = (int32_t)json_int(r, "sliding_window", fallback, 0, INT32_MAX);
     bool is_used = family->window == WINDOW_IF_USED ? json_bool(r, "use_sliding_window", false)
@@ -540,10 +621,13 @@ static int read_sliding_window(struct json_reader *r, struct model_config *c)
     c->sliding_window = read_window(r, family);
     if (c->sliding_window == 0) return r->status;
     if (types) return read_layer_types(r, types, c);
-    int32_t period = family->full_layer_period ? (int32_t)json_int(r, "sliding_window_pattern",
-                                                                   family->full_layer_period, 1, INT32_MAX)
-                                               : 0;
-    model_config_add_layers(c->windowed_layers, c->num_layers, period);
+    const char *key =
+        family->window == WINDOW_LOCAL ? "global_attn_every_n_layers" : "sliding_window_pattern";
+    int32_t period =
+        family->full_layer_period ? (int32_t)json_int(r, key, family->full_layer_period, 1, INT32_MAX) : 0;
+    model_config_add_layers(c->windowed_layers, c->num_layers, family->full_layer_leads ? 0 : period);
+    for (int64_t i = 0; i < min_of(c->num_layers, LAYERS_MAX) && family->full_layer_leads; i += period)
+        bit_set_remove(c->windowed_layers, (size_t)i);
     int64_t first = family->window == WINDOW_IF_USED ? json_int(r, "max_window_layers", 28, 0, INT32_MAX) : 0;
     for (int64_t i = 0; i < min_of(first, (int64_t)LAYERS_MAX); i++)
         bit_set_remove(c->windowed_layers, (size_t)i);
@@ -755,6 +839,9 @@ static int read_rope_of(struct json_reader *r, const struct model_config *c, con
     if (inner.object && !cJSON_IsObject(inner.object))
         return error_set(r->err, STATUS_INVALID, "%s: rope_parameters or rope_scaling should be an object",
                          r->path);
+    if (c->family->is_encoder)
+        theta =
+            json_real(r, c->family->has_gpt2_keys ? "rotary_emb_base" : "global_rope_theta", theta, 0, 1e18);
     rope->theta = json_real(&inner, "rope_theta", json_real(r, "rope_theta", theta, 0, 1e18), 0, 1e18);
     int status = read_rotary_dim(r, &inner, c, &rope->rotary_dim);
     if (!status) status = read_scaling(&inner, r, c, rope);
@@ -773,7 +860,8 @@ static int read_window_rope(struct json_reader *r, struct model_config *c)
                                           .factor = 1,
                                           .attention_factor = 1,
                                           .rotary_dim = c->rope.rotary_dim};
-    c->window_rope.theta = json_real(r, "rope_local_base_freq", c->family->window_theta, 0, 1e18);
+    c->window_rope.theta = json_real(r, c->family->is_encoder ? "local_rope_theta" : "rope_local_base_freq",
+                                     c->family->window_theta, 0, 1e18);
     return r->status;
 }
 

@@ -199,9 +199,10 @@ static struct linear *create_gate_up(struct builder *b, int32_t layer)
     return create_linear(b, &desc, (int64_t)2 * c->intermediate_size, c->hidden_size);
 }
 
-static bool has_gate(const struct model_config *c)
+/* Whether the family has such a weight. */
+static bool may_be(const struct model *m, enum weight_role role)
 {
-    return weight_line(c->family->weight_changes, WEIGHT_GATE)->presence != PRESENT_NEVER;
+    return weight_may_be(m->config.family->weight_changes, role);
 }
 
 static double softplus(double x)
@@ -298,8 +299,7 @@ static struct linear *create_stacked(struct builder *b, int32_t layer, const enu
 {
     struct linear_desc desc = {.kind = LINEAR_PLAIN};
     for (int i = 0; i < num_roles; i++)
-        if (weight_line(b->m->config.family->weight_changes, roles[i])->presence != PRESENT_NEVER)
-            add_part(b, &desc, roles[i], layer);
+        if (may_be(b->m, roles[i])) add_part(b, &desc, roles[i], layer);
     return create_linear(b, &desc, rows, cols);
 }
 
@@ -402,20 +402,24 @@ static void create_attention_layer(struct builder *b, int32_t i)
     layer->o = create_o(b, i);
 }
 
-/* A layer's last norm is where the next one begins. An encoder's first one is that of the embedding. */
+/* A layer's last norm is where the next one begins. An encoder's first one is that of the embedding, which goes on as it. */
 static void create_norms(struct builder *b, int32_t i)
 {
     struct model *m = b->m;
     struct layer *layer = &m->layers[i];
     struct norm_args *next = i + 1 < m->config.num_layers ? &layer[1].attention_norm : &m->output_norm;
-    if (m->config.family->is_encoder) {
-        if (i == 0) create_layer_norm(b, WEIGHT_EMBEDDING_NORM, 0, 1, &layer->attention_norm);
+    if (m->config.family->is_encoder && i == 0) {
+        create_layer_norm(b, WEIGHT_EMBEDDING_NORM, 0, 1, &layer->attention_norm);
+        layer->attention_norm.replaces = true;
+    }
+    if (m->config.family->norms_sums) {
         create_layer_norm(b, WEIGHT_ATTENTION_POST_NORM, i, 1, &layer->mlp_norm);
         create_layer_norm(b, WEIGHT_MLP_POST_NORM, i, 1, next);
         return;
     }
-    if (m->config.family->has_layer_norm) {
-        create_layer_norm(b, WEIGHT_ATTENTION_NORM, i, 1, &layer->attention_norm);
+    if (layer->mlp_norm.is_layer_norm) {
+        if (!m->config.family->is_encoder || i > 0)
+            create_layer_norm(b, WEIGHT_ATTENTION_NORM, i, 1, &layer->attention_norm);
         create_layer_norm(b, WEIGHT_MLP_NORM, i, 1, &layer->mlp_norm);
         return;
     }
@@ -438,7 +442,7 @@ static void create_layer(struct builder *b, int32_t i)
         layer->moe = create_moe(b, i);
         return;
     }
-    layer->gate_up = has_gate(&m->config) ? create_gate_up(b, i) : create_up(b, i);
+    layer->gate_up = may_be(m, WEIGHT_GATE) ? create_gate_up(b, i) : create_up(b, i);
     layer->down = create_down(b, i);
 }
 
@@ -464,7 +468,8 @@ static void read_row(const struct weight_view *matrix, int64_t row, float *out)
     dtype_row_to_f32(matrix->dtype, (const char *)matrix->data + (size_t)row * row_bytes, matrix->cols, out);
 }
 
-/* Learned ones, each with what a token's type adds: rows of type 0, and where there is another behind them those of 1. */
+/* Learned ones, if it has them, each with what a token's type adds: rows of type 0, and where there is another behind them
+ * those of 1. */
 static const float *create_positions(struct builder *b)
 {
     const int64_t h = b->m->config.hidden_size;
@@ -481,9 +486,9 @@ static const float *create_positions(struct builder *b)
     if (!row && !b->status) b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for positions");
     for (int32_t i = 0; row && i < num && !b->status; i++) {
         const int32_t type = i / b->limits->max_model_len, position = i % b->limits->max_model_len;
-        read_row(&rows, position + first, row);
+        if (rows.data) read_row(&rows, position + first, row);
         read_row(&types, type, row + h);
-        for (int64_t j = 0; j < h; j++) row[j] += row[h + j];
+        for (int64_t j = 0; j < h; j++) row[j] = rows.data ? row[j] + row[h + j] : row[h + j];
         upload(b, table + i * h, row, (size_t)h * sizeof *row, "positions");
     }
     free(row);
@@ -580,7 +585,7 @@ static struct norm_args norm_args(const struct model_config *c)
                               .eps = c->rms_norm_eps,
                               .hidden_size = c->hidden_size,
                               .is_layer_norm = c->family->is_encoder || c->family->has_layer_norm,
-                              .replaces = c->family->is_encoder};
+                              .replaces = c->family->norms_sums};
 }
 
 /* Where no sequence is so long that queries would be multiplied by anything but 1, there is none. */
@@ -605,6 +610,7 @@ static void describe_layer(const struct model_config *c, const struct kv_layout 
                                                .kv_group = place.group,
                                                .scale = config.attention_scale,
                                                .sliding_window = config.is_chunk ? 0 : config.sliding_window,
+                                               .window_of_both_sides = c->family->is_encoder,
                                                .chunk = config.is_chunk ? config.sliding_window : 0,
                                                .temperature_scale = c->temperature_scale,
                                                .temperature_floor = temperature_floor(&config, max_model_len),
@@ -651,9 +657,8 @@ static void create_weights(struct builder *b)
             b->progress(b->progress_context, (double)(i + 1) / m->config.num_layers);
     }
     /* what logits are multiplied by is in their norm */
-    if (m->config.family->is_encoder)
-        m->positions = create_positions(b);
-    else
+    if (may_be(m, WEIGHT_TYPE_EMBEDDING)) m->positions = create_positions(b);
+    if (may_be(m, WEIGHT_OUTPUT_NORM))
         create_layer_norm(b, WEIGHT_OUTPUT_NORM, 0, m->config.logit_scale, &m->output_norm);
     if (m->config.family->scores_pairs && !b->status)
         b->status = score_head_create(b->files, &m->score_head, b->err);

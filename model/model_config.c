@@ -39,6 +39,7 @@ void model_config_init(struct model_config *c)
     memset(c, 0, sizeof *c);
     c->embedding_scale = c->residual_scale = c->logit_scale = c->router_scale = 1;
     c->num_expert_groups = c->num_chosen_expert_groups = 1;
+    c->score_pooling = POOLING_FIRST;
     c->bos_id = -1;
 }
 
@@ -213,6 +214,22 @@ static int check_states(const struct model_config *c, const char *source, struct
     return STATUS_OK;
 }
 
+/* What is added to an encoder's. */
+static int check_embeddings(const struct model_config *c, const char *source, struct error *err)
+{
+    const struct weight_change *changes = c->family->weight_changes;
+    const bool has_positions = weight_may_be(changes, WEIGHT_POSITION_EMBEDDING);
+    int status = STATUS_OK;
+    if (has_positions)
+        status = check_range(source, "number of rows of positions", c->num_position_rows, POSITIONS_MAX, err);
+    if (!status && weight_may_be(changes, WEIGHT_TYPE_EMBEDDING))
+        status = check_range(source, "number of token types", c->num_type_rows, POSITIONS_MAX, err);
+    if (!status && has_positions && c->num_position_rows < c->first_position_row + c->max_position_embeddings)
+        status = error_set(err, STATUS_INVALID, "%s: there are %d rows of positions for %d positions", source,
+                           c->num_position_rows, c->first_position_row + c->max_position_embeddings);
+    return status;
+}
+
 int model_config_validate(const struct model_config *c, const char *source, struct error *err)
 {
     const struct {
@@ -233,17 +250,8 @@ int model_config_validate(const struct model_config *c, const char *source, stru
         int status = check_range(source, ranges[i].what, ranges[i].value, ranges[i].max, err);
         if (status) return status;
     }
-    for (size_t i = 0; i < 2 && c->family->is_encoder; i++) {
-        int status =
-            i == 0
-                ? check_range(source, "number of rows of positions", c->num_position_rows, POSITIONS_MAX, err)
-                : check_range(source, "number of token types", c->num_type_rows, POSITIONS_MAX, err);
-        if (status) return status;
-    }
-    if (c->family->is_encoder && c->num_position_rows < c->first_position_row + c->max_position_embeddings)
-        return error_set(err, STATUS_INVALID, "%s: there are %d rows of positions for %d positions", source,
-                         c->num_position_rows, c->first_position_row + c->max_position_embeddings);
-    int status = c->num_experts ? check_experts(c, source, err) : STATUS_OK;
+    int status = check_embeddings(c, source, err);
+    if (!status && c->num_experts) status = check_experts(c, source, err);
     if (!status && model_config_has_states(c)) status = check_states(c, source, err);
     if (!status && c->latent.rank != 0) status = check_latent(c, source, err);
     if (status) return status;

@@ -38,7 +38,7 @@ struct model_config {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
     int32_t vocab_size; /* rows of the embedding: the width of the logits */
     int32_t max_position_embeddings;
-    int32_t num_position_rows, num_type_rows; /* of an encoder's tables */
+    int32_t num_position_rows, num_type_rows; /* of an encoder's tables; 0: it has none */
     int32_t first_position_row; /* of the first token; as many rows as max_position_embeddings follow it */
     /* of sparse_layers: each token has num_chosen_experts of num_experts, and the shared one */
     int32_t num_experts, num_chosen_experts, expert_intermediate_size, shared_intermediate_size;
@@ -78,6 +78,7 @@ struct model_config {
     bool is_reranker; /* the file says so */
     /* of a family that scores pairs: a score is what the head gives, not its sigmoid; the second text's tokens are of type 1 */
     bool scores_are_plain, has_second_type;
+    enum pooling score_pooling; /* what the head gets: FIRST or MEAN */
 };
 
 /* What may differ from layer to layer. */

@@ -8,16 +8,19 @@
 struct score_head {
     int32_t hidden_size;
     float *dense; /* [H][H], transposed: a column's products go to sums that do not wait for each other */
-    float *dense_bias, *out, *sums; /* [H] */
-    float out_bias;
+    float *dense_bias, *norm, *out, *sums; /* [H] */
+    float out_bias, norm_eps;
+    bool is_normed;
 };
 
-static const enum weight_role roles[] = {WEIGHT_HEAD_DENSE, WEIGHT_HEAD_DENSE_BIAS, WEIGHT_HEAD_OUT,
-                                         WEIGHT_HEAD_OUT_BIAS};
+static const enum weight_role roles[] = {WEIGHT_HEAD_DENSE, WEIGHT_HEAD_DENSE_BIAS, WEIGHT_HEAD_NORM,
+                                         WEIGHT_HEAD_OUT, WEIGHT_HEAD_OUT_BIAS};
 
+/* What there need not be leaves out as it is. */
 static void read_row(const struct model_files *files, enum weight_role role, int64_t row, float *out)
 {
     const struct weight_view view = model_files_weight(files, role, 0);
+    if (!view.data) return;
     const size_t row_bytes = dtype_row_bytes(view.dtype, (uint64_t)view.cols);
     dtype_row_to_f32(view.dtype, (const char *)view.data + (size_t)row * row_bytes, view.cols, out);
 }
@@ -30,15 +33,19 @@ static void read_weights(const struct model_files *files, struct score_head *h)
         for (size_t j = 0; j < size; j++) h->dense[j * size + i] = h->sums[j];
     }
     read_row(files, WEIGHT_HEAD_DENSE_BIAS, 0, h->dense_bias);
+    read_row(files, WEIGHT_HEAD_NORM, 0, h->norm);
     read_row(files, WEIGHT_HEAD_OUT, 0, h->out);
     read_row(files, WEIGHT_HEAD_OUT_BIAS, 0, &h->out_bias);
 }
 
 static int check_weights(const struct model_files *files, struct error *err)
 {
+    const struct model_config *c = model_files_config(files);
     for (size_t i = 0; i < array_length(roles); i++) {
         const struct weight_view view = model_files_weight(files, roles[i], 0);
-        if (!view.data) return error_set(err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
+        const enum weight_presence presence = weight_line(c->family->weight_changes, roles[i])->presence;
+        if (!view.data && weight_is_required(c, presence, 0))
+            return error_set(err, STATUS_NO_MEMORY, "no memory for the model's dummy weights");
         if (view.scheme != WEIGHT_PLAIN)
             return error_set(err, STATUS_UNSUPPORTED, "a quantised head that scores pairs is not supported");
     }
@@ -47,19 +54,22 @@ static int check_weights(const struct model_files *files, struct error *err)
 
 int score_head_create(const struct model_files *files, struct score_head **out, struct error *err)
 {
-    const int32_t hidden_size = model_files_config(files)->hidden_size;
-    const size_t size = (size_t)hidden_size;
+    const struct model_config *c = model_files_config(files);
+    const size_t size = (size_t)c->hidden_size;
     int status = check_weights(files, err);
     if (status) return status;
     struct score_head *h = calloc(1, sizeof *h);
-    if (h) h->dense = calloc(size * (size + 3), sizeof *h->dense);
+    if (h) h->dense = calloc(size * (size + 4), sizeof *h->dense);
     if (!h || !h->dense) {
         free(h);
         return error_set(err, STATUS_NO_MEMORY, "no memory for the head that scores pairs");
     }
-    h->hidden_size = hidden_size;
+    h->hidden_size = c->hidden_size;
+    h->norm_eps = c->rms_norm_eps;
+    h->is_normed = weight_may_be(c->family->weight_changes, WEIGHT_HEAD_NORM);
     h->dense_bias = h->dense + size * size;
-    h->out = h->dense_bias + size;
+    h->norm = h->dense_bias + size;
+    h->out = h->norm + size;
     h->sums = h->out + size;
     read_weights(files, h);
     *out = h;
@@ -73,6 +83,33 @@ void score_head_destroy(struct score_head *h)
     free(h);
 }
 
+static void apply_gelu(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) x[i] = 0.5f * x[i] * (1 + erff(x[i] * (float)M_SQRT1_2));
+}
+
+static void apply_norm(const struct score_head *h, float *x, size_t n)
+{
+    double mean = 0, variance = 0;
+    for (size_t i = 0; i < n; i++) mean += (double)x[i];
+    mean /= (double)n;
+    for (size_t i = 0; i < n; i++) variance += ((double)x[i] - mean) * ((double)x[i] - mean);
+    const double inverse = 1 / sqrt(variance / (double)n + (double)h->norm_eps);
+    for (size_t i = 0; i < n; i++) x[i] = (float)(((double)x[i] - mean) * inverse) * h->norm[i];
+}
+
+/* f of the sums, in their place. */
+static void apply_function(struct score_head *h)
+{
+    const size_t size = (size_t)h->hidden_size;
+    if (!h->is_normed) {
+        for (size_t i = 0; i < size; i++) h->sums[i] = tanhf(h->sums[i]);
+        return;
+    }
+    apply_gelu(h->sums, size);
+    apply_norm(h, h->sums, size);
+}
+
 float score_head_apply(struct score_head *h, const float *x)
 {
     const size_t size = (size_t)h->hidden_size;
@@ -82,6 +119,7 @@ float score_head_apply(struct score_head *h, const float *x)
         const float *column = h->dense + j * size;
         for (size_t i = 0; i < size; i++) h->sums[i] += column[i] * x[j];
     }
-    for (size_t i = 0; i < size; i++) score += h->out[i] * tanhf(h->sums[i]);
+    apply_function(h);
+    for (size_t i = 0; i < size; i++) score += h->out[i] * h->sums[i];
     return score;
 }

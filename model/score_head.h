@@ -1,5 +1,5 @@
-/* score_head.h - the head of an encoder that scores pairs of texts: out . tanh(dense x + bias) + bias of the first token's
- * hidden state x. One row at a time, on the host, in f32 and in one order of sums, so that a score's bits depend on its
+/* score_head.h - the head of an encoder that scores pairs of texts: out . f(dense x + bias) + bias of the first token's
+ * hidden state x, or of the mean. f is tanh, or, where the head has a norm, LayerNorm(GELU). One row at a time, on the host, in one order of sums, so that a score's bits depend on its
  * row alone. Thread: the engine's. */
 #ifndef MODEL_SCORE_HEAD_H
 #define MODEL_SCORE_HEAD_H

@@ -20,6 +20,7 @@ static const struct weight_line llama_weights[WEIGHT_ROLE_COUNT] = {
     [WEIGHT_EMBEDDING_NORM_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_DENSE] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_DENSE_BIAS] = {.presence = PRESENT_NEVER},
+    [WEIGHT_HEAD_NORM] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT] = {.presence = PRESENT_NEVER},
     [WEIGHT_HEAD_OUT_BIAS] = {.presence = PRESENT_NEVER},
     [WEIGHT_XIELU_ABOVE] = {.presence = PRESENT_NEVER},
@@ -600,6 +601,66 @@ const struct weight_change roberta_score_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+#define QKV_IN_ONE(gguf, hf) \
+    {WEIGHT_Q, {gguf, hf, DIM_Q, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_K, {gguf, hf, DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_V, {gguf, hf, DIM_KV, DIM_HIDDEN, PRESENT_ALWAYS}}
+/* Norms before attention and MLP, but for the first layer's attention, behind the embedding and at the end, none with a bias. */
+#define MODERNBERT_WEIGHTS \
+    {WEIGHT_TOKEN_EMBEDDING, {"token_embd.weight", "embeddings.tok_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_EMBEDDING_NORM, {"token_embd_norm.weight", "embeddings.norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_OUTPUT_NORM, {"output_norm.weight", "final_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_ATTENTION_NORM, {"attn_norm.weight", "attn_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_BEHIND_FIRST}}, \
+    QKV_IN_ONE("attn_qkv.weight", "attn.Wqkv.weight"), \
+    {WEIGHT_O, {"attn_output.weight", "attn.Wo.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}}, \
+    {WEIGHT_MLP_NORM, {"ffn_norm.weight", "mlp_norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_GATE, {"ffn_up.weight", "mlp.Wi.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.Wi.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.Wo.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}}
+/* clang-format on */
+
+const struct weight_change modernbert_weights[] = {
+    MODERNBERT_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change modernbert_score_weights[] = {
+    MODERNBERT_WEIGHTS,
+    {WEIGHT_HEAD_DENSE, {NULL, "/head.dense.weight", DIM_HIDDEN, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_HEAD_DENSE_BIAS, {NULL, "/head.dense.bias", DIM_1, DIM_HIDDEN, PRESENT_MAYBE}},
+    {WEIGHT_HEAD_NORM, {NULL, "/head.norm.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_HEAD_OUT, {NULL, "/classifier.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_HEAD_OUT_BIAS, {NULL, "/classifier.bias", DIM_1, DIM_1, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+/* Norms where BERT has them, the only ones with biases, and an MLP with a gate. */
+const struct weight_change nomic_weights[] = {
+    {WEIGHT_TOKEN_EMBEDDING,
+     {"token_embd.weight", "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_TYPE_EMBEDDING,
+     {"token_types.weight", "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN,
+      PRESENT_ALWAYS}},
+    {WEIGHT_EMBEDDING_NORM, {"token_embd_norm.weight", "emb_ln.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_EMBEDDING_NORM_BIAS, {"token_embd_norm.bias", "emb_ln.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}},
+    QKV_IN_ONE("attn_qkv.weight", "attn.Wqkv.weight"),
+    {WEIGHT_O, {"attn_output.weight", "attn.out_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_POST_NORM,
+     {"attn_output_norm.weight", "norm1.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_ATTENTION_POST_NORM_BIAS,
+     {"attn_output_norm.bias", "norm1.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}},
+    {WEIGHT_GATE, {"ffn_gate.weight", "mlp.fc12.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_UP, {"ffn_up.weight", "mlp.fc11.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_DOWN, {"ffn_down.weight", "mlp.fc2.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM, {"layer_output_norm.weight", "norm2.weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {WEIGHT_MLP_POST_NORM_BIAS, {"layer_output_norm.bias", "norm2.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}},
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
 {
     for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)
@@ -607,12 +668,17 @@ const struct weight_line *weight_line(const struct weight_change *changes, enum 
     return &llama_weights[role];
 }
 
+bool weight_may_be(const struct weight_change *changes, enum weight_role role)
+{
+    return weight_line(changes, role)->presence != PRESENT_NEVER;
+}
+
 bool weight_is_norm(enum weight_role role)
 {
-    return role == WEIGHT_EMBEDDING_NORM || role == WEIGHT_OUTPUT_NORM || role == WEIGHT_ATTENTION_NORM ||
-           role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM || role == WEIGHT_LATENT_Q_NORM ||
-           role == WEIGHT_LATENT_KV_NORM || role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM ||
-           role == WEIGHT_MLP_POST_NORM;
+    return role == WEIGHT_EMBEDDING_NORM || role == WEIGHT_HEAD_NORM || role == WEIGHT_OUTPUT_NORM ||
+           role == WEIGHT_ATTENTION_NORM || role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM ||
+           role == WEIGHT_LATENT_Q_NORM || role == WEIGHT_LATENT_KV_NORM ||
+           role == WEIGHT_ATTENTION_POST_NORM || role == WEIGHT_MLP_NORM || role == WEIGHT_MLP_POST_NORM;
 }
 
 int64_t weight_dimension(const struct model_config *c, enum weight_dimension dimension)
@@ -711,6 +777,8 @@ bool weight_is_required(const struct model_config *c, enum weight_presence prese
         return is_sparse && c->has_router_bias;
     case PRESENT_IF_SHARED:
         return is_sparse && c->shared_intermediate_size > 0;
+    case PRESENT_BEHIND_FIRST:
+        return layer > 0;
     case PRESENT_IF_ATTENTION:
         return !bit_set_has(c->stateful_layers, (size_t)layer);
     case PRESENT_IF_STATE:

@@ -25,6 +25,7 @@ enum weight_role {
     /* of the head of an encoder that scores pairs (score_head.h) */
     WEIGHT_HEAD_DENSE,      /* [H][H] */
     WEIGHT_HEAD_DENSE_BIAS, /* [1][H] */
+    WEIGHT_HEAD_NORM,       /* [1][H] */
     WEIGHT_HEAD_OUT,        /* [1][H] */
     WEIGHT_HEAD_OUT_BIAS,   /* [1][1] */
     /* per layer */
@@ -145,6 +146,7 @@ enum weight_presence {
     PRESENT_IF_ROUTER_BIAS,
     PRESENT_IF_SHARED, /* one expert is every token's */
     PRESENT_IF_SHARED_WEIGHT,
+    PRESENT_BEHIND_FIRST, /* the layer is not the first */
     PRESENT_IF_ATTENTION, /* the layer has K and V */
     PRESENT_IF_STATE,     /* it has a state */
     PRESENT_IF_Q_RANK,
@@ -177,10 +179,12 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
     gate_up_weights[], granite_hybrid_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
-    phimoe_weights[], lfm2_weights[];
+    phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);
+/* Whether any model of the family has it. */
+bool weight_may_be(const struct weight_change *changes, enum weight_role role);
 bool weight_is_norm(enum weight_role role);
 static inline bool weight_is_of_expert(enum weight_role role)
 {

@@ -450,12 +450,12 @@ static int read_pooling(struct reader *r)
     return embedding_form_read(r->server, r->body, &r->out->embedding, r->err);
 }
 
-/* A head makes a number of the first token; others say how likely they answer yes, and no. */
+/* A head makes a number of the first token, or of the mean; others say how likely they answer yes, and no. */
 static int ask_for_score(struct reader *r)
 {
     struct request_slot_input *input = r->out->input;
     if (r->server->facts->scores_pairs) {
-        input->pooling = POOLING_FIRST;
+        input->pooling = r->server->facts->score_pooling;
         input->scores_pair = true;
         return 0;
     }

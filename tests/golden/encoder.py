@@ -67,7 +67,7 @@ def score_config(roberta):
 
 def make_values(name, shape):
     values = np.random.RandomState(zlib.crc32(name.encode())).uniform(-1, 1, shape)
-    if name.endswith("LayerNorm.weight"):
+    if len(shape) == 1 and name.endswith(".weight"):  # of a norm
         return (1 + 0.5 * values).astype(np.float32)
     return (values * (0.3 if len(shape) == 1 else 1 if "embeddings" in name else 3 / shape[1] ** 0.5)).astype(np.float32)
 
@@ -128,6 +128,16 @@ def roberta_tokenizer():
         "model": {"type": "Unigram", "unk_id": 3, "vocab": [[w, -0.37 * i] for i, w in enumerate(words)], "byte_fallback": False}}
 
 
+def write_pooling(path, pooling):
+    names = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
+    modules = [{"idx": i, "name": str(i), "path": folder, "type": "sentence_transformers.models." + name}
+               for i, (name, folder) in enumerate(names)]
+    (path / "modules.json").write_text(json.dumps(modules))
+    (path / "1_Pooling").mkdir(exist_ok=True)
+    (path / "1_Pooling" / "config.json").write_text(json.dumps(
+        {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean"}))
+
+
 def write_directory(path, pooling, prefix="", longest=None, roberta=None):
     """pooling: "cls" or "mean"; roberta: the name of a class in the place of BertModel."""
     path.mkdir(parents=True, exist_ok=True)
@@ -139,13 +149,7 @@ def write_directory(path, pooling, prefix="", longest=None, roberta=None):
     (path / "tokenizer.json").write_text(json.dumps(roberta_tokenizer() if roberta else tokenizer()))
     names = ("<s>", "</s>") if roberta else ("[CLS]", "[SEP]")
     (path / "tokenizer_config.json").write_text(json.dumps(dict(zip(("cls_token", "sep_token"), names))))
-    names = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
-    modules = [{"idx": i, "name": str(i), "path": folder, "type": "sentence_transformers.models." + name}
-               for i, (name, folder) in enumerate(names)]
-    (path / "modules.json").write_text(json.dumps(modules))
-    (path / "1_Pooling").mkdir(exist_ok=True)
-    (path / "1_Pooling" / "config.json").write_text(json.dumps(
-        {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean"}))
+    write_pooling(path, pooling)
     if longest:
         (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest, "do_lower_case": False}))
 
@@ -173,48 +177,63 @@ GGUF_NAMES = (
     ("intermediate.dense", "ffn_up"), ("output.dense", "ffn_down"), ("output.LayerNorm", "layer_output_norm"), ("classifier.dense", "cls"), ("classifier.out_proj", "cls.output"))
 
 
-def write_gguf(path, pooling_type, roberta=False, head=False):
-    """As llama.cpp's converter leaves it, all in f32; head: of one that ranks."""
-    def text(value):
-        return struct.pack("<Q", len(value.encode())) + value.encode()
+def gguf_text(value):
+    return struct.pack("<Q", len(value.encode())) + value.encode()
 
+
+def gguf_array(kind, items):
+    return struct.pack("<IIQ", 9, kind, len(items)) + b"".join(items)
+
+
+def gguf_words(architecture):
+    """Keys of the architecture's name and of the tokenizer of word pieces."""
     def words():
         for i, w in enumerate(WORDS):
             yield w if i < 5 else w[2:] if w.startswith("##") else "\u2581" + w
 
-    def array(kind, items):
-        return struct.pack("<IIQ", 9, kind, len(items)) + b"".join(items)
+    numbers = {"token_type_count": 2, "cls_token_id": 2, "seperator_token_id": 3, "unknown_token_id": 1}
+    keys = {"tokenizer.ggml." + name: struct.pack("<II", 4, number) for name, number in numbers.items()}
+    keys["general.architecture"] = struct.pack("<I", 8) + gguf_text(architecture)
+    keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + gguf_text("bert")
+    keys["tokenizer.ggml.tokens"] = gguf_array(8, [gguf_text(w) for w in words()])
+    keys["tokenizer.ggml.token_type"] = gguf_array(5, [struct.pack("<i", 3 if i < 5 else 1) for i in range(len(WORDS))])
+    return keys
 
+
+def write_gguf_file(path, keys, named):
+    """named: (name in the file, array)."""
+    infos, data = b"", b""
+    for name, values in named:
+        infos += gguf_text(name) + struct.pack("<I%dQIQ" % values.ndim, values.ndim, *values.shape[::-1], 0, len(data))
+        data += values.tobytes()
+        data += bytes(-len(data) % 32)
+    head = struct.pack("<IIQQ", 0x46554747, 3, len(named), len(keys)) + b"".join(gguf_text(k) + v for k, v in keys.items()) + infos
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+def write_gguf(path, pooling_type, roberta=False, head=False):
+    """As llama.cpp's converter leaves it, all in f32; head: of one that ranks."""
     numbers = {"bert.block_count": LAYERS, "bert.context_length": POSITIONS, "bert.embedding_length": HIDDEN,
-               "bert.feed_forward_length": INNER, "bert.attention.head_count": HEADS, "bert.pooling_type": pooling_type,
-               "tokenizer.ggml.token_type_count": 2, "tokenizer.ggml.cls_token_id": 2, "tokenizer.ggml.seperator_token_id": 3,
-               "tokenizer.ggml.unknown_token_id": 1}
+               "bert.feed_forward_length": INNER, "bert.attention.head_count": HEADS, "bert.pooling_type": pooling_type}
     keys = {name: struct.pack("<II", 4, number) for name, number in numbers.items()}
-    keys["general.architecture"] = keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + text("bert")
     keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, 1e-12)
     keys["bert.attention.causal"] = struct.pack("<I?", 7, False)
-    keys["tokenizer.ggml.tokens"] = array(8, [text(w) for w in words()])
-    keys["tokenizer.ggml.token_type"] = array(5, [struct.pack("<i", 3 if i < 5 else 1) for i in range(len(WORDS))])
+    keys.update(gguf_words("bert"))
     if roberta:
         vocab = roberta_tokenizer()["model"]["vocab"]
         for name, number in (("cls", 0), ("seperator", 2), ("bos", 0), ("eos", 2), ("unknown", 3)):
             keys["tokenizer.ggml.%s_token_id" % name] = struct.pack("<II", 4, number)
-        keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + text("t5")
-        keys["tokenizer.ggml.tokens"] = array(8, [text(w) for w, _ in vocab])
-        keys["tokenizer.ggml.scores"] = array(6, [struct.pack("<f", score) for _, score in vocab])
+        keys["tokenizer.ggml.model"] = struct.pack("<I", 8) + gguf_text("t5")
+        keys["tokenizer.ggml.tokens"] = gguf_array(8, [gguf_text(w) for w, _ in vocab])
+        keys["tokenizer.ggml.scores"] = gguf_array(6, [struct.pack("<f", score) for _, score in vocab])
         keys["tokenizer.ggml.remove_extra_whitespaces"] = struct.pack("<I?", 7, True)
         keys["bert.attention.layer_norm_epsilon"] = struct.pack("<If", 6, 1e-5)
-    infos, data = b"", b""
-    all_tensors = list(tensors(ROBERTA if roberta else CONFIG)) + (list(head_tensors(roberta)) if head else [])
-    for name, shape in all_tensors:
+    named = []
+    for name, shape in list(tensors(ROBERTA if roberta else CONFIG)) + (list(head_tensors(roberta)) if head else []):
         values = make_values(name, shape)
         if roberta and "position" in name:  # only those that are used
-            values, shape = values[2:], (POSITIONS, HIDDEN)
-        short = name
+            values = values[2:]
         for long_name, gguf_name in GGUF_NAMES:
-            short = short.replace(long_name, gguf_name)
-        infos += text(short) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape[::-1], 0, len(data))
-        data += values.tobytes()
-        data += bytes(-len(data) % 32)
-    head = struct.pack("<IIQQ", 0x46554747, 3, len(all_tensors), len(keys)) + b"".join(text(k) + v for k, v in keys.items()) + infos
-    path.write_bytes(head + bytes(-len(head) % 32) + data)
+            name = name.replace(long_name, gguf_name)
+        named.append((name, values))
+    write_gguf_file(path, keys, named)

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's and of XLM-RoBERTa's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, XLM-RoBERTa's, ModernBERT's and Nomic BERT's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
     pip install torch transformers==5.* && tests/golden/make_encoder.py > tests/golden/encoder_goldens.json
 """
 import json
+import tempfile
+from pathlib import Path
 
 import tokenizers
 import torch
 import transformers
 from transformers import (BertConfig, BertForSequenceClassification, BertModel, XLMRobertaConfig,
+                          ModernBertConfig, ModernBertForSequenceClassification, ModernBertModel, NomicBertModel,
                           XLMRobertaForSequenceClassification, XLMRobertaModel)
 
+import encoder_rotating as rotating
 from encoder import (CONFIG, DOCUMENTS, LISTS, QUERY, ROBERTA, ROBERTA_LISTS, head_tensors, make_values, roberta_tokenizer,
                      score_config, tensors, tokenizer)
 
@@ -45,6 +49,45 @@ def scores(model, roberta):
             yield len(pair.ids), model(torch.tensor([pair.ids]), **types).logits[0, 0].item()
 
 
+def fill(model, named):
+    """named: of what the model has, all."""
+    model.load_state_dict({name: torch.from_numpy(make_values(bare, shape)) for name, bare, shape in named})
+    return model.float().eval()
+
+
+def states(model, lists):
+    with torch.no_grad():
+        return [model(torch.tensor([ids])).last_hidden_state[0] for ids in lists]
+
+
+def modern_scores(pooling):
+    config = ModernBertConfig(num_labels=1, **dict(rotating.modern_config(), classifier_pooling=pooling))
+    named = [("model." + n, n, s) for n, s in rotating.modern_tensors()] + [(n, n, s) for n, s in rotating.modern_head_tensors()]
+    model = fill(ModernBertForSequenceClassification(config), named)
+    reader = tokenizers.Tokenizer.from_str(json.dumps(rotating.modern_tokenizer()))
+    reader.encode_special_tokens = True
+    with torch.no_grad():
+        for document in DOCUMENTS:
+            ids = reader.encode(QUERY, document).ids
+            yield len(ids), model(torch.tensor([ids])).logits[0, 0].item()
+
+
+def nomic_states():
+    """From a directory as published: transformers renames what it reads."""
+    with tempfile.TemporaryDirectory() as folder:
+        rotating.write_nomic(Path(folder) / "m", "mean", saved=True)
+        model, told = NomicBertModel.from_pretrained(Path(folder) / "m", output_loading_info=True)
+    assert not any(told[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
+    return states(model.float().eval(), LISTS)
+
+
+def numbers(row):
+    return [float("%.9g" % v) for v in row.tolist()]
+
+
+modern = states(fill(ModernBertModel(ModernBertConfig(**rotating.modern_config())), [(n, n, s) for n, s in rotating.modern_tensors()]),
+                rotating.MODERN_LISTS)
+nomic = nomic_states()
 rows = last_states(BertModel(BertConfig(**CONFIG), add_pooling_layer=False).float().eval(), CONFIG, LISTS)
 roberta = last_states(XLMRobertaModel(XLMRobertaConfig(**ROBERTA), add_pooling_layer=False).float().eval(), ROBERTA, ROBERTA_LISTS)
 bert_scores = scores(BertForSequenceClassification(BertConfig(**score_config(False))).float().eval(), False)
@@ -56,4 +99,10 @@ print(json.dumps({
     "roberta": [[float("%.9g" % v) for v in r.mean(0).tolist()] for r in roberta],
     "bert_scores": [[n, float("%.9g" % v)] for n, v in bert_scores],
     "roberta_scores": [[n, float("%.9g" % v)] for n, v in roberta_scores],
+    "modern_first": [numbers(r[0]) for r in modern],
+    "modern_mean": [numbers(r.mean(0)) for r in modern],
+    "modern_scores_first": [[n, float("%.9g" % v)] for n, v in modern_scores("cls")],
+    "modern_scores_mean": [[n, float("%.9g" % v)] for n, v in modern_scores("mean")],
+    "nomic_first": [numbers(r[0]) for r in nomic],
+    "nomic_mean": [numbers(r.mean(0)) for r in nomic],
 }))

@@ -339,6 +339,52 @@ static void reads_deepseek(void **state)
     expect_refusal(DEEPSEEK(",'scoring_func':'softmax'"), STATUS_UNSUPPORTED, "scoring_func \"softmax\"");
 }
 
+#define MODERNBERT(extra)                                                                                    \
+    "{'architectures':['ModernBertModel'],'attention_bias':false,'classifier_pooling':'mean',"               \
+    "'hidden_activation':'gelu','hidden_size':768,'intermediate_size':1152,'local_attention':128,"           \
+    "'max_position_embeddings':8192,'mlp_bias':false,'norm_bias':false,'norm_eps':1e-05,"                    \
+    "'num_attention_heads':12,'num_hidden_layers':22,'vocab_size':50368" extra "}"
+
+static void reads_modernbert(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(MODERNBERT(
+        ",'global_attn_every_n_layers':3,'global_rope_theta':160000.0,'local_rope_theta':12000.0"));
+    assert_int_equal(model_config_num_parameters(&c), 149014272); /* as its makers count them */
+    assert_true(c.sliding_window == 65 && c.rope.theta == 160000 && c.window_rope.theta == 12000);
+    assert_true(c.rms_norm_eps == 1e-5f && c.num_position_rows == 0 && c.num_type_rows == 0);
+    assert_true(c.pooling == POOLING_MEAN && c.score_pooling == POOLING_FIRST); /* it has no head */
+    for (size_t i = 0; i < 22; i++) assert_true(bit_set_has(c.windowed_layers, i) == (i % 3 != 0));
+    c = read_good(MODERNBERT(",'global_attn_every_n_layers':2"));
+    assert_true(c.rope.theta == 160000 && c.window_rope.theta == 10000);
+    assert_true(!bit_set_has(c.windowed_layers, 2) && bit_set_has(c.windowed_layers, 3));
+    c = read_good(MODERNBERT(",'global_attn_every_n_layers':1"));
+    for (size_t i = 0; i < 22; i++) assert_true(!bit_set_has(c.windowed_layers, i));
+    expect_refusal(MODERNBERT(",'global_attn_every_n_layers':0"), STATUS_INVALID,
+                   "global_attn_every_n_layers");
+    expect_refusal(MODERNBERT(",'layer_types':['full_attention']"), STATUS_INVALID, "1 entries for 22");
+}
+
+#define NOMIC(extra)                                                                                         \
+    "{'architectures':['NomicBertModel'],'activation_function':'swiglu','causal':false,"                     \
+    "'layer_norm_epsilon':1e-12,'max_trained_positions':2048,'mlp_fc1_bias':false,'mlp_fc2_bias':false,"     \
+    "'n_embd':768,'n_head':12,'n_inner':3072,'n_layer':12,'n_positions':8192,'pad_vocab_size_multiple':64,"  \
+    "'prenorm':false,'qkv_proj_bias':false,'rotary_emb_base':1000,'rotary_emb_fraction':1.0,"                \
+    "'rotary_emb_scale_base':null,'type_vocab_size':2,'vocab_size':30522" extra "}"
+
+static void reads_nomic_bert(void **state)
+{
+    (void)state;
+    struct model_config c = read_good(NOMIC(",'rotary_scaling_factor':null"));
+    assert_int_equal(model_config_num_parameters(&c), 136731648); /* as its makers count them */
+    assert_true(c.vocab_size == 30528 && c.rope.theta == 1000 && c.max_position_embeddings == 8192);
+    assert_true(c.num_position_rows == 0 && c.num_type_rows == 2 && c.sliding_window == 0);
+    c = read_good(NOMIC(",'rotary_scaling_factor':2"));
+    assert_int_equal(c.max_position_embeddings, 2048);
+    expect_refusal(NOMIC(",'rotary_emb_interleaved':true"), STATUS_UNSUPPORTED,
+                   "rotary_emb_interleaved is set");
+}
+
 #define LLAMA(extra)                                                                                         \
     "{'architectures':['LlamaForCausalLM'],'hidden_size':64,'intermediate_size':64,'num_attention_heads':2," \
     "'num_hidden_layers':2,'vocab_size':32" extra "}"
@@ -359,8 +405,8 @@ static void refuses_what_it_does_not_compute(void **state)
     static const struct {
         const char *config, *sentence;
     } cases[] = {
-        {"{'architectures':['NomicBertModel']}",
-         "\"NomicBertModel\" is not supported: it needs an encoder that rotates, with a gated MLP; llama, "},
+        {"{'architectures':['GPT2LMHeadModel']}",
+         "\"GPT2LMHeadModel\" is not supported: it needs learned positions and LayerNorm; llama, "},
         {HYBRID(",'linear_conv_kernel_dim':3"), "linear_conv_kernel_dim"},
         {HYBRID(",'linear_value_head_dim':40"), "value heads of linear attention have 40 values"},
         {HYBRID(",'attn_output_gate':false"), "attn_output_gate"},
@@ -475,6 +521,8 @@ int main(void)
         TEST(reads_text_models_of_wrappers),
         TEST(reads_ministral),
         TEST(refuses_other_layer_norms),
+        TEST(reads_modernbert),
+        TEST(reads_nomic_bert),
         TEST(reads_deepseek),
         TEST(generation_config_adds_eos_ids_and_defaults),
         TEST(nothing_is_given_without_generation_config),
