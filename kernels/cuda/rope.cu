@@ -256,8 +256,19 @@ __device__ __forceinline__ void write_head_codes(const rope_kernel_args &a, cons
         write_run_codes(rows, row, a.head_dim, i, run<1>{{(float)head[i]}}, scale);
 }
 
-/* A head of one token, of Q, K or V, for LANES lanes. */
-template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX, bool CODES>
+/* What a head's elements are multiplied by, beside the norm's weights. */
+template <int LANES, typename PART>
+__device__ __forceinline__ float norm_scale(const rope_kernel_args &a, const PART &v,
+                                            const __nv_bfloat16 *head, int lane)
+{
+    uint32_t group = (uint32_t)((1ull << LANES) - 1) << threadIdx.x % 32 / LANES * LANES;
+    float sum = v.sum_of_squares() + tail_sum<LANES>(head, a, lane);
+    for (int mask = LANES / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(group, sum, mask);
+    return rsqrtf(sum / a.head_dim + a.eps);
+}
+
+/* A head of one token, of Q, K or V, for LANES lanes. FOLLOWS: the norm, the rotation. */
+template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX, bool CODES, bool FOLLOWS>
 __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel_args a)
 {
     using part = lane_part<STYLE, WIDTH, LANES, ROTARY_MAX>;
@@ -289,15 +300,13 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kv_write_kernel(rope_kernel
     dependency_wait();
     v.read(at, a.rotary_dim, lane);
     float scale = 1;
+    if (FOLLOWS && !is_v) v.rotate(cos_sin);
     if (norm) {
-        uint32_t group = (uint32_t)((1ull << LANES) - 1) << threadIdx.x % 32 / LANES * LANES;
-        float sum = v.sum_of_squares() + tail_sum<LANES>(at, a, lane);
-        for (int mask = LANES / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(group, sum, mask);
-        scale = rsqrtf(sum / a.head_dim + a.eps);
+        scale = norm_scale<LANES>(a, v, at, lane);
         v.scale(scale, weight);
     }
     if (!is_v) {
-        v.rotate(cos_sin);
+        if (!FOLLOWS) v.rotate(cos_sin);
         v.write(at, a.rotary_dim, lane);
     }
     if (pool_at) v.write(pool_at, a.rotary_dim, lane);
@@ -330,27 +339,28 @@ __global__ void __launch_bounds__(ROPE_THREADS) norm_all_heads_kernel(rope_kerne
         x[i] = __float2bfloat16_rn((float)x[i] * scale * weight[i]);
 }
 
-template <int STYLE, int WIDTH, int LANES, int ROTARY_MAX>
+template <int STYLE, bool FOLLOWS, int WIDTH, int LANES, int ROTARY_MAX>
 void launch(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
 {
     int32_t num_threads = (a.num_heads + 2 * a.num_kv_heads) * LANES;
     dim3 grid((unsigned)num_tokens, (unsigned)((num_threads + ROPE_THREADS - 1) / ROPE_THREADS));
-    auto kernel = a.has_codes ? rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, true>
-                              : rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, false>;
+    auto kernel = a.has_codes ? rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, true, FOLLOWS>
+                              : rope_kv_write_kernel<STYLE, WIDTH, LANES, ROTARY_MAX, false, FOLLOWS>;
     launch_dependent(d, kernel, grid, dim3(ROPE_THREADS), 0, a);
 }
 
 /* The layout is a function of the model, so a row has the same bits whatever the number of tokens. */
-template <int STYLE> void launch_style(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
+template <int STYLE, bool FOLLOWS>
+void launch_style(struct cuda_device *d, int32_t num_tokens, const rope_kernel_args &a)
 {
     if (a.rotary_dim == 64)
-        launch<STYLE, 8, 4, 64>(d, num_tokens, a);
+        launch<STYLE, FOLLOWS, 8, 4, 64>(d, num_tokens, a);
     else if (a.rotary_dim == 128)
-        launch<STYLE, 8, 8, 128>(d, num_tokens, a);
+        launch<STYLE, FOLLOWS, 8, 8, 128>(d, num_tokens, a);
     else if (a.rotary_dim % 4 == 0)
-        launch<STYLE, 2, 32, HEAD_DIM_MAX>(d, num_tokens, a);
+        launch<STYLE, FOLLOWS, 2, 32, HEAD_DIM_MAX>(d, num_tokens, a);
     else
-        launch<STYLE, 1, 32, HEAD_DIM_MAX>(d, num_tokens, a);
+        launch<STYLE, FOLLOWS, 1, 32, HEAD_DIM_MAX>(d, num_tokens, a);
 }
 
 } // namespace
@@ -381,8 +391,9 @@ void cuda_rope_kv_write(struct device *d, const struct batch *b, void *qkv, stru
                          dim3(ROPE_THREADS), 0, a);
         a.q_norm = a.k_norm = NULL;
     }
-    if (args->style == ROPE_HALVES)
-        launch_style<ROPE_HALVES>(cuda_of(d), b->num_tokens, a);
-    else
-        launch_style<ROPE_PAIRS>(cuda_of(d), b->num_tokens, a);
+    auto launch = args->style == ROPE_HALVES ? args->norm_follows ? launch_style<ROPE_HALVES, true>
+                                                                  : launch_style<ROPE_HALVES, false>
+                  : args->norm_follows ? launch_style<ROPE_PAIRS, true>
+                                             : launch_style<ROPE_PAIRS, false>;
+    launch(cuda_of(d), b->num_tokens, a);
 }
