@@ -31,9 +31,16 @@ static __device__ __forceinline__ float gelu(float x)
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
 }
 
-/* What a gate, or an MLP without one, becomes where it is not SiLU. */
-template <enum gate_function GATE> static __device__ __forceinline__ float gate_alone(float x)
+/* v: a, b and c. Where x is so small that e^x - 1 - x has lost its digits, c x is what counts. */
+static __device__ __forceinline__ float xielu(float x, float3 v)
 {
+    return (x > 0 ? v.x * x * x : v.y * (expm1f(x) - x)) + v.z * x;
+}
+
+/* What a gate, or an MLP without one, becomes where it is not SiLU; values: of xIELU alone. */
+template <enum gate_function GATE> static __device__ __forceinline__ float gate_alone(float x, float3 values)
+{
+    if (GATE == GATE_XIELU) return xielu(x, values);
     if (GATE == GATE_GELU_TANH) return gelu_tanh(x);
     if (GATE == GATE_GELU) return gelu(x);
     return x > 0 ? x * x : 0; /* GATE_RELU_SQUARED */
@@ -45,7 +52,7 @@ static __device__ __forceinline__ uint32_t gate_mul(uint32_t gate, uint32_t up)
 {
     if (GATE == GATE_SILU) return silu_mul(gate, up);
     float2 g = unpack_bf16(gate), u = unpack_bf16(up);
-    return pack_bf16(gate_alone<GATE>(g.x) * u.x, gate_alone<GATE>(g.y) * u.y);
+    return pack_bf16(gate_alone<GATE>(g.x, {}) * u.x, gate_alone<GATE>(g.y, {}) * u.y);
 }
 
 #endif

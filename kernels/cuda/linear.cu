@@ -247,12 +247,13 @@ void run_gate_mul(struct cuda_device *d, int32_t rows, void *out, const struct l
 }
 
 /* Of sums that are rounded to bf16, in place: LINEAR_UP. */
-template <enum gate_function GATE> __global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs)
+template <enum gate_function GATE>
+__global__ void gate_alone_kernel(uint32_t *out, size_t num_pairs, float3 values)
 {
     size_t i = blockIdx.x * (size_t)SILU_THREADS + threadIdx.x;
     if (i >= num_pairs) return;
     float2 x = unpack_bf16(out[i]);
-    out[i] = pack_bf16(gate_alone<GATE>(x.x), gate_alone<GATE>(x.y));
+    out[i] = pack_bf16(gate_alone<GATE>(x.x, values), gate_alone<GATE>(x.y, values));
 }
 
 void run_gate_alone(struct cuda_device *d, int32_t rows, void *out, const struct linear *w)
@@ -261,8 +262,9 @@ void run_gate_alone(struct cuda_device *d, int32_t rows, void *out, const struct
     dim3 grid((unsigned)((num_pairs + SILU_THREADS - 1) / SILU_THREADS));
     auto kernel = w->gate == GATE_GELU        ? gate_alone_kernel<GATE_GELU>
                   : w->gate == GATE_GELU_TANH ? gate_alone_kernel<GATE_GELU_TANH>
+                  : w->gate == GATE_XIELU     ? gate_alone_kernel<GATE_XIELU>
                                               : gate_alone_kernel<GATE_RELU_SQUARED>;
-    kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, num_pairs);
+    kernel<<<checked_grid(grid), SILU_THREADS, 0, d->stream>>>((uint32_t *)out, num_pairs, w->gate_values);
 }
 
 /* False where the kernel cannot. */

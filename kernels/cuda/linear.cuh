@@ -41,6 +41,7 @@ struct linear {
     int32_t n, k;
     enum linear_kind kind;
     enum gate_function gate;
+    float3 gate_values; /* GATE_XIELU: a, b, c */
     bool wide_output;
     float softcap;            /* of logits; 0: none */
     struct linear_plan *plan; /* shared by all linears of a shape; NULL: its rows are only looked up */

@@ -319,10 +319,9 @@ int check_linear(const struct linear_desc *desc, bool *any_bias, struct error *e
     if (is_gated && weight_view_num_rows(&desc->parts[0]) % 8 != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device wants an intermediate size that is a multiple of 8");
-    if (desc->kind == LINEAR_UP && desc->gate != GATE_GELU && desc->gate != GATE_GELU_TANH &&
-        desc->gate != GATE_RELU_SQUARED)
+    if (desc->kind == LINEAR_UP && (desc->gate == GATE_SILU || desc->gate == GATE_CLAMPED_SWISH))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "the CUDA device has an MLP without a gate with GELU or squared ReLU");
+                         "the CUDA device has an MLP without a gate with GELU, squared ReLU or xIELU");
     if (is_gated && *any_bias)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not add biases to the gate and up products");
@@ -492,6 +491,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
     l->k = (int32_t)desc->parts[0].cols;
     l->kind = desc->kind;
     l->gate = desc->gate;
+    l->gate_values = make_float3(desc->gate_values[0], desc->gate_values[1], desc->gate_values[2]);
     l->wide_output = desc->wide_output;
     l->softcap = desc->softcap;
     if (!upload_linear(d, l, desc) || (any_bias && !upload_biases(d, l, desc))) {

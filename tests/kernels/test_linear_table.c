@@ -1,6 +1,7 @@
 /* test_linear_table.c - matrix products through the kernel table of whatever device: against a
  * double-precision reference, and the bits of a row against themselves in batches of other sizes. */
 #include "fixture.h"
+#include "gates.h"
 
 enum { TOKENS_MAX = 700, ROWS_MAX = 1600, COLS_MAX = 4096 };
 
@@ -34,18 +35,20 @@ static int32_t num_tokens_max(void)
     return getenv("FLASHD_TEST_DEVICE") ? TOKENS_MAX : 130;
 }
 
-static void product_make(struct product *p, struct device *d, struct random *random, bool gate_up, bool bias,
-                         enum gate_function gate)
+static void product_make(struct product *p, struct device *d, struct random *random, enum linear_kind kind,
+                         bool bias, enum gate_function gate)
 {
     struct error err = {0};
+    const bool gate_up = kind == LINEAR_GATE_UP;
     int num_parts = gate_up ? 2 : 1;
     p->n = 16 * (1 + random_below(random, shrunk(gate_up ? ROWS_MAX / 2 : ROWS_MAX) / 16));
     p->k = 8 * (1 + random_below(random, shrunk(COLS_MAX) / 8));
     size_t count = (size_t)p->n * (size_t)p->k;
     p->weights = malloc(2 * count * sizeof *p->weights);
     p->biases = calloc((size_t)p->n, sizeof *p->biases);
-    p->desc.kind = gate_up ? LINEAR_GATE_UP : LINEAR_PLAIN;
+    p->desc.kind = kind;
     p->desc.gate = gate;
+    memcpy(p->desc.gate_values, xielu_values, sizeof xielu_values);
     p->desc.num_parts = num_parts;
     for (int i = 0; i < num_parts; i++) {
         p->file_weights[i] =
@@ -79,8 +82,8 @@ static void product_run(const struct product *p, struct device *d, struct test_s
     test_step_clear(step);
     test_step_add(step, blocks, 0, num_tokens, false);
     struct batch *b = d->ops->step_begin(d, &step->step);
-    (p->desc.kind == LINEAR_GATE_UP ? d->ops->linear_gated : d->ops->linear)(d, b, ROWS_TOKENS, y, x,
-                                                                             p->linear);
+    (p->desc.kind == LINEAR_PLAIN ? d->ops->linear : d->ops->linear_gated)(d, b, ROWS_TOKENS, y, x,
+                                                                           p->linear);
     test_step_end(d, NULL);
     device_read(d, out, y, (size_t)num_tokens * (size_t)p->n, false);
 }
@@ -100,28 +103,27 @@ static double dot(const float *w, const float *x, int32_t k, double *magnitude)
     return sum;
 }
 
-static double gate_of(const struct product *p, double x)
-{
-    if (p->desc.gate == GATE_SILU) return x / (1 + exp(-x));
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-/* Sums in f32 may be off by some units of 2^-24 of the magnitudes; results are rounded once or, with a bias
- * or two halves, twice. */
+/* Sums in f32 may be off by some units of 2^-24 of the magnitudes; results are rounded once or, with a bias,
+ * two halves or an MLP's gate, twice; with a bias and such a gate three times. */
 static struct expected expected_of(const struct product *p, const struct device *d, int32_t token, int32_t n)
 {
     const float *x = p->x + (size_t)token * (size_t)p->k, *w = p->weights + (size_t)n * (size_t)p->k;
     double rounding = d->act_bytes == 2 ? 0x1p-8 : 0x1p-23, sums = 0x1p-24 * 64, magnitude, up_magnitude;
     double value = dot(w, x, p->k, &magnitude);
     if (p->desc.kind == LINEAR_GATE_UP) {
-        double up = dot(w + (size_t)p->n * (size_t)p->k, x, p->k, &up_magnitude), f = gate_of(p, value);
+        double up = dot(w + (size_t)p->n * (size_t)p->k, x, p->k, &up_magnitude),
+               f = gate_of(p->desc.gate, value);
         double gate_error = 1.13 * (rounding * fabs(value) + sums * magnitude),
                up_error = rounding * fabs(up) + sums * up_magnitude;
         return (struct expected){f * up, gate_error * fabs(up) + (fabs(f) + gate_error) * up_error +
                                              (rounding + 1e-5) * fabs(f * up) + 1e-6 * fabs(value * up)};
     }
-    double bias = (double)p->biases[n];
-    return (struct expected){value + bias, sums * magnitude + rounding * (fabs(value) + fabs(value + bias))};
+    double bias = (double)p->biases[n],
+           bound = sums * magnitude + rounding * (fabs(value) + fabs(value + bias));
+    if (p->desc.kind == LINEAR_PLAIN) return (struct expected){value + bias, bound};
+    double f = gate_of(p->desc.gate, value + bias);
+    return (struct expected){f, gate_slope(p->desc.gate, value + bias, bound) * bound +
+                                    (rounding + 1e-5) * fabs(f) + 1e-6 * fabs(value + bias)};
 }
 
 static void product_check(const struct product *p, const struct device *d, struct random *random,
@@ -158,19 +160,24 @@ static void check_same_bits(const struct product *p, struct device *d, struct te
 
 static void products(const char *isa)
 {
-    enum { PRODUCTS = 9 };
+    enum { PRODUCTS = 9, GATES_ALONE = 4 };
+    static const enum gate_function alone[GATES_ALONE] = {GATE_GELU, GATE_GELU_TANH, GATE_RELU_SQUARED,
+                                                          GATE_XIELU};
     struct random random = {.seed = test_seed()};
     struct error err = {0};
     struct device *d = test_device_open(isa, 2);
     struct step_limits limits = {TOKENS_MAX, 1, TOKENS_MAX, 1, TOKENS_MAX, 1, 1, 0};
     struct attention_args attention = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
     assert_int_equal(d->ops->prepare(d, &limits, 64, COLS_MAX, ROWS_MAX, &attention, 1, &err), 0);
-    struct product p[PRODUCTS] = {0};
+    struct product p[PRODUCTS + GATES_ALONE] = {0};
     for (int i = 0; i < PRODUCTS; i++)
-        product_make(&p[i], d, &random, i % 3 == 2, i % 3 == 1, i % 6 == 2 ? GATE_SILU : GATE_GELU_TANH);
+        product_make(&p[i], d, &random, i % 3 == 2 ? LINEAR_GATE_UP : LINEAR_PLAIN, i % 3 == 1,
+                     i % 6 == 2 ? GATE_SILU : GATE_GELU_TANH);
+    for (int i = 0; i < GATES_ALONE; i++)
+        product_make(&p[PRODUCTS + i], d, &random, LINEAR_UP, i % 2 == 0, alone[i]);
     assert_int_equal(d->ops->weights_done(d, &err), 0);
     struct test_step *step = test_step_new(TOKENS_MAX, 1, TOKENS_MAX / BLOCK_SIZE + 1);
-    for (int i = 0; i < PRODUCTS; i++) {
+    for (size_t i = 0; i < array_length(p); i++) {
         float *all = malloc((size_t)TOKENS_MAX * (size_t)p[i].n * sizeof *all);
         product_run(&p[i], d, step, 0, num_tokens_max(), all);
         product_check(&p[i], d, &random, all);

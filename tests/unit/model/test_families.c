@@ -179,7 +179,7 @@ static bool has_directory(const struct family_golden *g)
 /* What a GPU refuses. */
 static bool is_refused(const struct family_golden *g)
 {
-    static const char *const types[] = {"xielu", "phimoe", "lfm2", "mamba_d_state"};
+    static const char *const types[] = {"phimoe", "lfm2", "mamba_d_state"};
     for (size_t i = 0; i < array_length(types); i++)
         if (strstr(g->config, types[i])) return !on_cpu();
     return false;
