@@ -32,7 +32,8 @@ struct linear {
     enum linear_format format;
     __nv_bfloat16 *weight; /* [N][K]; for LINEAR_GATE_UP rows alternate: 8 of gate, 8 of up */
     struct fp8_weight fp8;
-    float *bias; /* [N] or NULL */
+    float *bias;       /* [N] or NULL */
+    float *logit_bias; /* the same where wide_output: cuda_logits adds it */
     unsigned char *packed;
     int32_t packed_scales;                      /* of a row and 128 columns */
     struct block_part blocks[LINEAR_PARTS_MAX]; /* LINEAR_BLOCKS; num_rows 0: no such part */

@@ -94,21 +94,26 @@ void cuda_forbid(struct device *device, const uint64_t *ids)
 namespace
 {
 
-enum { SOFTCAP_THREADS = 256, SOFTCAP_BLOCKS_MAX = 4096 };
+enum { FINISH_THREADS = 256, FINISH_BLOCKS_MAX = 4096 };
 
-__global__ void softcap_kernel(float *logits, size_t count, float softcap)
+/* bias: [n] or NULL. softcap 0: none. */
+__global__ void finish_logits_kernel(float *logits, size_t count, const float *bias, int32_t n, float softcap)
 {
-    for (size_t i = blockIdx.x * (size_t)SOFTCAP_THREADS + threadIdx.x; i < count;
-         i += gridDim.x * (size_t)SOFTCAP_THREADS)
-        logits[i] = softcap * tanhf(logits[i] / softcap);
+    for (size_t i = blockIdx.x * (size_t)FINISH_THREADS + threadIdx.x; i < count;
+         i += gridDim.x * (size_t)FINISH_THREADS) {
+        float logit = logits[i];
+        if (bias) logit += bias[i % (size_t)n];
+        logits[i] = softcap > 0 ? softcap * tanhf(logit / softcap) : logit;
+    }
 }
 
-/* A pass of its own: of models that have soft caps alone. */
-void cap_logits(struct cuda_device *d, int32_t num_rows, const struct linear *lm_head)
+/* A pass of its own: of models alone that have soft caps or a bias. */
+void finish_logits(struct cuda_device *d, int32_t num_rows, const struct linear *lm_head)
 {
-    size_t count = (size_t)num_rows * lm_head->n, blocks = (count + SOFTCAP_THREADS - 1) / SOFTCAP_THREADS;
-    dim3 grid((unsigned)std::min(blocks, (size_t)SOFTCAP_BLOCKS_MAX));
-    softcap_kernel<<<grid, SOFTCAP_THREADS, 0, d->stream>>>(d->logits, count, lm_head->softcap);
+    size_t count = (size_t)num_rows * lm_head->n, blocks = (count + FINISH_THREADS - 1) / FINISH_THREADS;
+    dim3 grid((unsigned)std::min(blocks, (size_t)FINISH_BLOCKS_MAX));
+    finish_logits_kernel<<<grid, FINISH_THREADS, 0, d->stream>>>(d->logits, count, lm_head->logit_bias,
+                                                                 lm_head->n, lm_head->softcap);
 }
 
 } // namespace
@@ -119,7 +124,7 @@ void cuda_logits(struct device *device, const struct batch *b, const void *x, co
     if (b->num_logits == 0) return;
     cuda_linear_rows(d, cuda_linear_padded(lm_head, b->num_logits, d->limits.num_logits), d->logits, x,
                      lm_head);
-    if (lm_head->softcap > 0) cap_logits(d, b->num_logits, lm_head);
+    if (lm_head->softcap > 0 || lm_head->logit_bias) finish_logits(d, b->num_logits, lm_head);
     if (!b->is_constrained) cuda_sampler_launch(d, b, true);
 }
 

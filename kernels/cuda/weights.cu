@@ -467,11 +467,12 @@ bool upload_linear(struct cuda_device *d, struct linear *l, const struct linear_
 bool upload_biases(struct cuda_device *d, struct linear *l, const struct linear_desc *desc)
 {
     int64_t row = 0;
-    l->bias = (float *)cuda_alloc(&d->base, (size_t)l->n * 4, "weights");
-    bool ok = l->bias != NULL;
+    float *bias = (float *)cuda_alloc(&d->base, (size_t)l->n * 4, "weights");
+    bool ok = bias != NULL;
+    (l->wide_output ? l->logit_bias : l->bias) = bias;
     for (int i = 0; i < desc->num_parts && ok; i++) {
         int64_t rows = weight_view_num_rows(&desc->parts[i]);
-        if (desc->biases[i].data) ok = upload_bias(d, l->bias + row, &desc->biases[i], rows);
+        if (desc->biases[i].data) ok = upload_bias(d, bias + row, &desc->biases[i], rows);
         row += rows;
     }
     return ok;
@@ -508,7 +509,7 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
 uint64_t cuda_linear_bytes(struct device *device, const struct linear *l)
 {
     (void)device;
-    uint64_t num = (uint64_t)l->n * (uint64_t)l->k, bias_bytes = l->bias ? (uint64_t)l->n * 4 : 0;
+    uint64_t num = (uint64_t)l->n * (uint64_t)l->k, bias_bytes = l->bias || l->logit_bias ? (uint64_t)l->n * 4 : 0;
     uint64_t weight_bytes = l->format == LINEAR_BF16     ? num * 2
                             : l->format == LINEAR_FP8    ? num + fp8_scales_bytes(l)
                             : l->format == LINEAR_BLOCKS ? blocks_bytes(l)

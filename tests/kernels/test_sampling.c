@@ -729,6 +729,46 @@ static void test_sampled_tokens_count(void **state)
     for_each_isa(sampled_tokens_count);
 }
 
+/* Of a head that has a bias, and of one that has a soft cap, too. Weights and biases are eighths, which every device keeps. */
+static void biases_of_logits(const char *isa)
+{
+    enum { V = 1000, ROWS = 5 };
+    struct random random = {.seed = test_seed()};
+    float *weights = malloc(sizeof *weights * V * ROWS_MAX), *bias = malloc(sizeof *bias * V);
+    struct error err = {0};
+    for (int i = 0; i < V * ROWS_MAX; i++) weights[i] = (float)(random_below(&random, 65) - 32) / 8;
+    for (int i = 0; i < V; i++) bias[i] = (float)(random_below(&random, 65) - 32) / 8;
+    for (int has_cap = 0; has_cap < 2; has_cap++) {
+        struct bench *b = bench_new(isa, 2, V, weights);
+        struct linear_desc desc = {
+            .kind = LINEAR_PLAIN, .num_parts = 1, .wide_output = true, .softcap = has_cap ? 3 : 0};
+        struct sample_params params[ROWS];
+        int32_t columns[ROWS];
+        desc.parts[0] = weight_view_plain(weights, DTYPE_F32, V, ROWS_MAX);
+        desc.biases[0] = weight_view_plain(bias, DTYPE_F32, 1, V);
+        if (b->d->ops->linear_create(b->d, &desc, &b->head, &err)) fail_msg("%s", err.text);
+        for (int r = 0; r < ROWS; r++) {
+            params[r] = plain_params(r);
+            columns[r] = random_below(&random, ROWS_MAX);
+        }
+        bench_run(b, ROWS, columns, params);
+        for (int i = 0; i < ROWS * V; i++) {
+            const double logit = (double)weights[i % V * ROWS_MAX + columns[i / V]] + (double)bias[i % V];
+            assert_true(fabs((double)b->logits[i] - (has_cap ? 3 * tanh(logit / 3) : logit)) <=
+                        (has_cap ? 2e-6 : 0));
+        }
+        bench_free(b);
+    }
+    free(weights);
+    free(bias);
+}
+
+static void test_biases_of_logits(void **state)
+{
+    (void)state;
+    for_each_isa(biases_of_logits);
+}
+
 /* test_sampling [NAME]: without the test of that name; test_frequencies is too long for racecheck. */
 int main(int argc, char **argv)
 {
@@ -741,6 +781,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_greedy_with_and_without_logprobs),
         cmocka_unit_test(test_failed_rows),
         cmocka_unit_test(test_sampled_tokens_count),
+        cmocka_unit_test(test_biases_of_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
