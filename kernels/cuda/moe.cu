@@ -227,6 +227,9 @@ int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct 
             err, STATUS_UNSUPPORTED,
             "the CUDA device has clamped gates and biases for experts that have both, and no shared "
             "expert (gpt-oss); the CPU device has others");
+    if (desc->scores == ROUTER_SPARSE && desc->num_groups > 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the CUDA device does not choose experts of groups by their logits");
     int status = STATUS_OK;
     for (int32_t i = 0; i < desc->num_experts && !status; i++)
         status = check_expert(&desc->experts[i], err);
@@ -249,6 +252,7 @@ int cuda_moe_create(struct device *device, const struct moe_desc *desc, struct m
     m->gate = desc->gate;
     m->normalize = desc->normalize;
     m->scale = desc->scale;
+    m->near = desc->near;
     m->scale_input = desc->scale_input;
     m->num_groups = desc->num_groups;
     m->num_chosen_groups = desc->num_chosen_groups;

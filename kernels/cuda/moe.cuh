@@ -23,7 +23,7 @@ struct moe {
     enum router_scores scores;
     enum gate_function gate;
     bool normalize;
-    float scale;
+    float scale, near;
     bool scale_input;
     int32_t num_groups, num_chosen_groups; /* of experts; num_groups 0 or 1: none */
     bool groups_by_two;

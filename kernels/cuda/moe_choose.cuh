@@ -16,7 +16,7 @@ struct choose_args {
     int32_t num_tokens, num_experts, num_rows, num_chosen; /* num_rows: of logits */
     enum router_scores scores;
     bool normalize;
-    float scale;
+    float scale, near;
 };
 
 /* In shared memory, of a warp. */
@@ -42,7 +42,9 @@ __device__ __forceinline__ float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Of logits that may have been written by other CTAs of the kernel. A lane's experts are lane, lane + 32, ... */
+/* Of logits that may have been written by other CTAs of the kernel. A lane's experts are lane, lane + 32, ... SPARSE: logits are
+ * scores (ROUTER_SPARSE). */
+template <bool SPARSE>
 __device__ void make_scores(float *scores, const float *logits, const choose_args &a, int lane)
 {
     float largest = -INFINITY, sum = 0;
@@ -51,6 +53,7 @@ __device__ void make_scores(float *scores, const float *logits, const choose_arg
         if (a.router_bias) scores[e] += a.router_bias[e];
         largest = fmaxf(largest, scores[e]);
     }
+    if (SPARSE) return;
     largest = warp_max(largest);
     for (int e = lane; e < a.num_experts; e += 32) {
         scores[e] = a.scores == ROUTER_SIGMOID ? sigmoid(scores[e]) : expf(scores[e] - largest);
@@ -84,9 +87,22 @@ __device__ int best_other(const float *scores, const bool *taken, const choose_a
     return index;
 }
 
+/* Of ROUTER_SPARSE. The order of logits says who was chosen before this one. */
+__device__ float sparse_weight(const float *scores, const choose_args &a, int32_t chosen)
+{
+    const float best = scores[chosen];
+    float sum = 0;
+    for (int e = 0; e < a.num_experts; e++) {
+        const float logit = scores[e], far = (best - logit) / fmaxf(fabsf(logit), best);
+        if (logit > best || (logit == best && e < chosen) || far > a.near) continue;
+        sum += expf(logit - best);
+    }
+    return 1 / sum;
+}
+
 /* By a warp. Returns what lane i, i < num_chosen, has chosen, in no order; choices and weights are stored in the order of experts.
  * hide: takes experts that may not be chosen, once their scores are there. */
-template <typename HIDE>
+template <bool SPARSE, typename HIDE>
 __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct choose_room *room,
                                                   int32_t token, HIDE hide)
 {
@@ -95,14 +111,14 @@ __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct c
     bool *taken = room->taken;
     const float *logits = a.logits + (size_t)token * a.num_rows;
     for (int e = lane; e < a.num_experts; e += 32) taken[e] = false;
-    make_scores(scores, logits, a, lane);
+    make_scores<SPARSE>(scores, logits, a, lane);
     __syncwarp();
     hide(room);
     int32_t mine = INT32_MAX; /* lane i has the i-th choice */
     for (int i = 0; i < a.num_chosen; i++) {
         int best = best_other(scores, taken, a, lane);
         if (lane == i) mine = best;
-        sum += scores[best];
+        sum += SPARSE ? sparse_weight(scores, a, best) : scores[best];
         __syncwarp();
         if (lane == 0) taken[best] = true;
         __syncwarp();
@@ -112,7 +128,8 @@ __device__ __forceinline__ int32_t choose_experts(const choose_args &a, struct c
     if (lane < a.num_chosen) {
         size_t at = (size_t)token * a.num_chosen + place;
         a.choices[at] = mine;
-        a.weights[at] = (a.normalize ? scores[mine] / sum : scores[mine]) * a.scale;
+        float weight = SPARSE ? sparse_weight(scores, a, mine) : scores[mine];
+        a.weights[at] = (a.normalize ? weight / sum : weight) * a.scale;
     }
     if (a.shared_weight && lane == 0) a.shared_weight[token] = sigmoid(__ldcg(logits + a.num_experts));
     __syncwarp(); /* the room may have its next token */

@@ -67,6 +67,7 @@ template <int ROWS, int COLS> __global__ void __launch_bounds__(THREADS) logits_
     compute_logits_tile<ROWS, COLS>(a);
 }
 
+template <bool SPARSE>
 __global__ void __launch_bounds__(THREADS) choose_kernel(choose_args a, int32_t *counts)
 {
     __shared__ struct choose_room rooms[WARPS];
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(THREADS) choose_kernel(choose_args a, int32_t 
     dependents_launch();
     if (token >= a.num_tokens) return;
     dependency_wait();
-    int32_t mine = choose_experts(a, &rooms[warp], token, [](struct choose_room *) {});
+    int32_t mine = choose_experts<SPARSE>(a, &rooms[warp], token, [](struct choose_room *) {});
     if (lane < a.num_chosen) atomicAdd(&counts[mine], 1);
 }
 
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(THREADS) choose_groups_kernel(choose_groups_ar
     dependents_launch();
     if (token >= a.choose.num_tokens) return;
     dependency_wait();
-    int32_t mine = choose_experts(a.choose, &rooms[warp], token, [&](struct choose_room *room) {
+    int32_t mine = choose_experts<false>(a.choose, &rooms[warp], token, [&](struct choose_room *room) {
         for (int32_t g = lane; g < a.num_groups; g += 32) groups[g] = score_of_group(room->scores, a, g);
         __syncwarp();
         for (int32_t g = lane; g < a.num_groups; g += 32) {
@@ -235,7 +236,7 @@ __device__ __forceinline__ bool is_last_cta(int32_t *ctas_done)
     return is_last;
 }
 
-__global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
+template <bool SPARSE> __global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
 {
     __shared__ struct choose_room rooms[WARPS];
     __shared__ int32_t places[MOE_EXPERTS_MAX];
@@ -247,7 +248,7 @@ __global__ void __launch_bounds__(THREADS) route_few_kernel(few_args a)
     for (int e = threadIdx.x; e < a.choose.num_experts; e += THREADS) places[e] = 0;
     __syncthreads();
     for (int32_t token = warp; token < a.choose.num_tokens; token += WARPS) {
-        int32_t mine = choose_experts(a.choose, &rooms[warp], token, [](struct choose_room *) {});
+        int32_t mine = choose_experts<SPARSE>(a.choose, &rooms[warp], token, [](struct choose_room *) {});
         if (lane < a.choose.num_chosen) places[mine] = 1;
     }
     __syncthreads();
@@ -287,6 +288,7 @@ choose_args choose_args_of(const struct cuda_device *d, const struct moe *m, int
     a.scores = m->scores;
     a.normalize = m->normalize;
     a.scale = m->scale;
+    a.near = m->near;
     return a;
 }
 
@@ -340,7 +342,8 @@ void cuda_moe_route(struct cuda_device *d, const struct moe *m, const __nv_bfloa
     if (m->num_groups > 1)
         launch_dependent(d, choose_groups_kernel, grid, dim3(THREADS), 0, groups, d->moe_scratch->counts);
     else
-        launch_dependent(d, choose_kernel, grid, dim3(THREADS), 0, groups.choose, d->moe_scratch->counts);
+        launch_dependent(d, m->scores == ROUTER_SPARSE ? choose_kernel<true> : choose_kernel<false>, grid,
+                         dim3(THREADS), 0, groups.choose, d->moe_scratch->counts);
     group_rows(d, m, tile_rows);
     gather(d, m, x, num_tokens);
 }
@@ -355,5 +358,6 @@ void cuda_moe_route_few(struct cuda_device *d, const struct moe *m, const __nv_b
                   s->num_tiles,
                   s->tiles,
                   s->ctas_done};
-    launch_dependent(d, route_few_kernel, logit_grid<1, 1>(a.logits), dim3(THREADS), 0, a);
+    auto kernel = m->scores == ROUTER_SPARSE ? route_few_kernel<true> : route_few_kernel<false>;
+    launch_dependent(d, kernel, logit_grid<1, 1>(a.logits), dim3(THREADS), 0, a);
 }
