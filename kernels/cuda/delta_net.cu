@@ -13,6 +13,10 @@
  *   token      a CTA a head of a sequence: all of the above but where the sequence is; four columns in a thread
  *   place      a thread a sequence: that
  *
+ * Of a convolution alone (is_short): short_kernel, a thread a channel of a token, whose last one leaves what the next step begins with; then place, or,
+ * where a sequence has several tokens, short_close, for what was there before the last of them. A state is b x of the SHORT_TAPS - 1
+ * newest tokens, exact in f32; they are its k_dim.
+ *
  * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
  * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. Where a
  * batch_slot is stands in device memory: recorded steps read it there, and the host need not know what runs. */
@@ -35,13 +39,13 @@ struct delta_place {
 
 struct delta_net {
     int32_t num_batch_slots, num_k_heads, num_v_heads, k_dim, v_dim;
-    bool by_k_head, rates_by_k_head, tiled;
+    bool by_k_head, rates_by_k_head, tiled, is_short;
     float norm_eps;
     float *taps;                   /* [DELTA_TAPS][channels] */
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
     struct delta_place *places;    /* [num_batch_slots] */
     float *states;         /* [num_batch_slots][2], then [num_states], of [num_v_heads][k_dim][v_dim] */
-    __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens */
+    __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens; is_short: NULL */
 };
 
 namespace
@@ -49,6 +53,7 @@ namespace
 
 enum {
     NUM_BEFORE = DELTA_TAPS - 1,
+    SHORT_BEFORE = SHORT_TAPS - 1,
     LANES = 4,    /* threads that have a column's rows, every fourth each */
     COLUMNS = 32, /* of a CTA of update */
     UPDATE_THREADS = LANES * COLUMNS,
@@ -458,6 +463,63 @@ __global__ void __launch_bounds__(ROW_THREADS) places_kernel(const __grid_consta
     if (s.begin < s.end) a.n.places[s.slot] = delta_place{a.seqlens_k[seq], 1 - s.from};
 }
 
+/* ---- short convolutions ---- */
+
+__device__ float *short_state(const delta_args &a, const delta_seq &s, int32_t which)
+{
+    return a.n.states + which_state(a.n, s.slot, which) * state_floats(a.n);
+}
+
+/* b x of a channel, i tokens behind the part's first; i may be negative. */
+__device__ float product_of(const delta_args &a, const delta_seq &s, int32_t i, int32_t channel)
+{
+    const size_t width = (size_t)v_width(a.n);
+    if (i < 0) return s.is_fresh ? 0 : short_state(a, s, s.from)[(SHORT_BEFORE + i) * width + channel];
+    const __nv_bfloat16 *b = a.projected + (size_t)(s.begin + i) * 3 * width + channel;
+    return __bfloat162float(b[0]) * __bfloat162float(b[2 * width]);
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) short_kernel(const __grid_constant__ delta_args a)
+{
+    const int32_t token = blockIdx.x, channel = blockIdx.y * ROW_THREADS + threadIdx.x, width = v_width(a.n);
+    const delta_seq s = seq_of(a, seq_of_token(a, token));
+    if (s.begin == s.end || channel >= width) return;
+    const float *taps = a.n.taps + (DELTA_TAPS - SHORT_TAPS) * width + channel;
+    const float c = __bfloat162float(a.projected[((size_t)token * 3 + 1) * width + channel]);
+    float input[SHORT_TAPS], sum = 0;
+#pragma unroll
+    for (int32_t j = 0; j < SHORT_TAPS; j++)
+        input[j] = product_of(a, s, token - s.begin - SHORT_BEFORE + j, channel);
+#pragma unroll
+    for (int32_t j = 0; j < SHORT_TAPS; j++) sum = fmaf(taps[j * width], input[j], sum);
+    a.out[(size_t)token * width + channel] = __float2bfloat16_rn(c * sum);
+    if (token + 1 < s.end) return;
+    float *before = short_state(a, s, s.from) + channel, *behind = short_state(a, s, 1 - s.from) + channel;
+#pragma unroll
+    for (int32_t j = 0; j < SHORT_BEFORE; j++) {
+        behind[j * width] = input[j + 1];
+        if (s.is_fresh && token == s.begin) before[j * width] = 0;
+    }
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) short_close_kernel(const __grid_constant__ delta_args a)
+{
+    const delta_seq s = seq_of(a, blockIdx.x);
+    const int32_t count = s.end - s.begin, width = v_width(a.n);
+    float *before = short_state(a, s, s.from);
+    if (count == 0) return;
+    for (int32_t c = threadIdx.x; c < width && count > 1; c += ROW_THREADS) {
+        float input[SHORT_BEFORE];
+#pragma unroll
+        for (int32_t j = 0; j < SHORT_BEFORE; j++)
+            input[j] = product_of(a, s, count - 1 - SHORT_BEFORE + j, c);
+#pragma unroll
+        for (int32_t j = 0; j < SHORT_BEFORE; j++) before[(size_t)j * width + c] = input[j];
+    }
+    __syncthreads(); /* all have read the place */
+    if (threadIdx.x == 0) a.n.places[s.slot] = delta_place{a.seqlens_k[blockIdx.x], 1 - s.from};
+}
+
 /* ---- kept states ---- */
 
 __global__ void __launch_bounds__(ROW_THREADS)
@@ -471,7 +533,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
                  step = (size_t)gridDim.x * ROW_THREADS;
     for (size_t i = first; i < state_floats(n); i += step)
         n.states[to * state_floats(n) + i] = n.states[from * state_floats(n) + i];
-    for (size_t i = first; i < input_values(n); i += step)
+    for (size_t i = first; n.inputs && i < input_values(n); i += step)
         n.inputs[to * input_values(n) + i] = n.inputs[from * input_values(n) + i];
 }
 
@@ -513,7 +575,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 bool alloc_scratch(struct cuda_device *d, const struct delta_net *n)
 {
     const size_t tokens = (size_t)d->limits.num_tokens;
-    if (d->delta_mixed) return true;
+    if (d->delta_mixed || n->is_short) return true;
     d->delta_mixed = (float *)cuda_alloc(&d->base, tokens * num_channels(*n) * sizeof(float), "states");
     d->delta_rates = (float2 *)cuda_alloc(&d->base, tokens * n->num_v_heads * sizeof(float2), "states");
     return d->delta_mixed && d->delta_rates;
@@ -527,11 +589,12 @@ bool alloc_net(struct cuda_device *d, struct delta_net *n)
         return (float *)cuda_alloc(&d->base, count * sizeof(float), "states");
     };
     n->taps = floats(channels * DELTA_TAPS);
+    n->places = (struct delta_place *)cuda_alloc(&d->base, slots * sizeof *n->places, "states");
+    n->states = floats(num_states * state_floats(*n));
+    if (n->is_short) return n->taps && n->places && n->states;
     n->decay = floats((size_t)n->num_v_heads);
     n->dt_bias = floats((size_t)n->num_v_heads);
     n->norm = floats((size_t)n->v_dim);
-    n->places = (struct delta_place *)cuda_alloc(&d->base, slots * sizeof *n->places, "states");
-    n->states = floats(num_states * state_floats(*n));
     n->inputs = (__nv_bfloat16 *)cuda_alloc(&d->base, num_states * input_values(*n) * 2, "states");
     return n->taps && n->decay && n->dt_bias && n->norm && n->places && n->states && n->inputs;
 }
@@ -550,8 +613,9 @@ int upload_weights(struct cuda_device *d, struct delta_net *n, const struct delt
     size_t num_taps = (size_t)num_channels(*n) * DELTA_TAPS;
     delta_desc_read_taps(desc, scratch);
     int status = cuda_upload(&d->base, n->taps, scratch, num_taps * sizeof(float));
+    if (status || n->is_short) return status;
     delta_desc_read_decay(desc, scratch);
-    if (!status) status = cuda_upload(&d->base, n->decay, scratch, (size_t)n->num_v_heads * sizeof(float));
+    status = cuda_upload(&d->base, n->decay, scratch, (size_t)n->num_v_heads * sizeof(float));
     weight_view_vector_to_f32(&desc->dt_bias, scratch);
     if (!status) status = cuda_upload(&d->base, n->dt_bias, scratch, (size_t)n->num_v_heads * sizeof(float));
     weight_view_vector_to_f32(&desc->norm, scratch);
@@ -579,6 +643,18 @@ void launch_update(struct cuda_device *d, const struct delta_args &a)
         launch_after_all(d, update_kernel<ROWS_MAX>, grid, dim3(UPDATE_THREADS), a);
 }
 
+void launch_short(struct cuda_device *d, const struct delta_args &a, int32_t num_tokens)
+{
+    launch_after_all(d, short_kernel,
+                     dim3((unsigned)num_tokens, (unsigned)div_up(v_width(a.n), ROW_THREADS)),
+                     dim3(ROW_THREADS), a);
+    if (num_tokens == a.num_seqs) /* one of each */
+        launch_after_all(d, places_kernel, dim3((unsigned)div_up(a.num_seqs, ROW_THREADS)), dim3(ROW_THREADS),
+                         a);
+    else
+        launch_after_all(d, short_close_kernel, dim3((unsigned)a.num_seqs), dim3(ROW_THREADS), a);
+}
+
 } // namespace
 
 int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, struct delta_net **out,
@@ -592,11 +668,12 @@ int cuda_delta_net_create(struct device *device, const struct delta_desc *desc, 
     n->num_batch_slots = d->limits.num_batch_slots;
     n->num_k_heads = desc->num_k_heads;
     n->num_v_heads = desc->num_v_heads;
-    n->k_dim = desc->k_dim;
+    n->k_dim = desc->kind == DELTA_CONVOLUTION ? SHORT_BEFORE : desc->k_dim;
     n->v_dim = desc->v_dim;
     n->by_k_head = desc->by_k_head;
     n->rates_by_k_head = desc->rates_by_k_head;
     n->tiled = desc->tiled;
+    n->is_short = desc->kind == DELTA_CONVOLUTION;
     n->norm_eps = desc->norm_eps;
     std::vector<float> scratch((size_t)num_channels(*n) * DELTA_TAPS);
     if (!alloc_net(d, n) || !alloc_scratch(d, n))
@@ -632,6 +709,7 @@ void cuda_delta(struct device *device, const struct batch *b, void *out, const v
     a.batch_slots = b->batch_slots;
     a.num_seqs = b->num_seqs;
     const unsigned tokens = (unsigned)b->num_tokens;
+    if (n->is_short) return launch_short(d, a, b->num_tokens);
     if (has_token_kernel(n) && b->num_tokens == b->num_seqs) { /* one of each */
         launch_token(d, a);
         return;

@@ -246,6 +246,7 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
     d->base.takes_masks = true;
     d->base.norms_rotated = true;
     d->base.mixes_sparsely = true;
+    d->base.has_short_convolutions = true;
     d->base.ops = &table;
     d->base.name = "cuda";
     d->base.act_bytes = 2;
