@@ -72,8 +72,8 @@ struct linear; /* device's own */
 enum router_scores {
     ROUTER_SOFTMAX, /* over all experts */
     ROUTER_SIGMOID, /* each by itself */
-    /* Phi-3.5-MoE, where the device mixes_sparsely: logits are the scores. A chosen one's weight is softmax's over those not
-     * chosen before it whose logits are near: (best - logit) / max(|logit|, best) is at most moe_desc.near. */
+    /* Phi-3.5-MoE: logits are the scores. A chosen one's weight is softmax's over those not chosen before it whose logits are
+     * near: (best - logit) / max(|logit|, best) is at most moe_desc.near. */
     ROUTER_SPARSE,
 };
 
@@ -137,7 +137,7 @@ enum { DELTA_TAPS = 4, SHORT_TAPS = 3 };
 /* What a layer does with its state. */
 enum delta_kind {
     DELTA_RULE,
-    DELTA_CONVOLUTION, /* where the device has_short_convolutions */
+    DELTA_CONVOLUTION,
     DELTA_STATE_SPACE, /* where the device has_state_spaces */
     DELTA_KIND_COUNT
 };
@@ -224,7 +224,7 @@ struct rope_args {
     const float *q_norm,
         *k_norm;         /* device memory [D]: RMSNorm over each head before the rotation; NULL: none */
     bool norm_all_heads; /* it is over all of a token's q, and over all of its k: [Hq D], [Hk D] */
-    bool norm_follows;   /* where the device norms_rotated: it is over each head behind the rotation */
+    bool norm_follows;   /* it is over each head behind the rotation */
     float norm_eps;
 };
 
@@ -272,10 +272,6 @@ struct device {
         prefill_tile; /* since prepare: queries of a prompt that attention works on together; a chunk that ends inside a
                              tile takes the time of a whole one */
     bool kv_any_dtype;
-    bool takes_masks;   /* of sequences in a step, and chunks of layers */
-    bool norms_rotated; /* rope_args: norm_follows */
-    bool mixes_sparsely;
-    bool has_short_convolutions;
     bool has_state_spaces;
     /* Set before the first weight: those in a GGUF file's blocks stay so where the device can, as there is no room for
      * more. */

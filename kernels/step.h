@@ -96,8 +96,7 @@ struct step {
     const int32_t *block_tables;        /* [G][S][stride]; what no token of the step sees may be any block */
     const int32_t *logit_rows;          /* [R] token index t in [0, T), strictly ascending */
     const struct sample_params *sample; /* [R] */
-    const struct sequence_mask
-        *masks; /* [S]; NULL: all are causal. Where the device takes masks (device.h) */
+    const struct sequence_mask *masks;  /* [S]; NULL: all are causal */
 };
 
 /* Of one group: [T], [S][stride]. */

@@ -113,10 +113,6 @@ static void create_qk_norms(struct builder *b, int32_t i, struct rope_args *rope
         rope->q_norm = rope->k_norm = model_config_layer(&b->m->config, i).qk_norm ? create_ones(b) : NULL;
         return;
     }
-    if (rope->norm_follows && !b->m->device->norms_rotated && !b->status)
-        b->status =
-            error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no norms of q and k behind the rotation",
-                      b->m->device->name);
     rope->q_norm = create_norm(b, WEIGHT_Q_NORM, i, 1);
     rope->k_norm = create_norm(b, WEIGHT_K_NORM, i, 1);
 }
@@ -269,9 +265,6 @@ static struct moe *create_moe(struct builder *b, int32_t layer)
     if (!b->status && !d->ops->moe_create)
         b->status =
             error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no mixtures of experts", d->name);
-    if (!b->status && c->router_scores == ROUTER_SPARSE && !d->mixes_sparsely)
-        b->status =
-            error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no sparse mixer of experts", d->name);
     struct expert_desc *experts = calloc((size_t)c->num_experts, sizeof *experts);
     if (!experts && !b->status)
         b->status = error_set(b->err, STATUS_NO_MEMORY, "no memory for a list of experts");
@@ -315,8 +308,6 @@ static struct delta_net *create_delta_net(struct builder *b, int32_t layer)
         return NULL;
     }
     const enum delta_kind kind = c->family->delta_kind;
-    if (kind == DELTA_CONVOLUTION && !d->has_short_convolutions && !b->status)
-        b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no short convolutions", d->name);
     if (kind == DELTA_STATE_SPACE && !d->has_state_spaces && !b->status)
         b->status = error_set(b->err, STATUS_UNSUPPORTED, "the device %s has no state-space layers", d->name);
     const struct delta_desc desc = {.kind = kind,

@@ -303,10 +303,6 @@ int cpu_device_open(const struct device_options *options, struct device **out, s
         .prefill_decode_equal = true,
         .prefill_tile = 1,
         .kv_any_dtype = true,
-        .takes_masks = true,
-        .norms_rotated = true,
-        .mixes_sparsely = true,
-        .has_short_convolutions = true,
         .has_state_spaces = true,
     };
     int num_threads = thread_pool_num_threads(c->pool);

@@ -83,10 +83,8 @@ int prepare(struct device *device, const struct step_limits *limits, int32_t voc
     cuda_tables_prepare(d, layers, num_layers);
     for (int32_t i = 0; i < num_layers; i++)
         d->needs_masked = d->needs_masked || cuda_attention_is_masked(d, &layers[i]);
-    if (d->base.takes_masks)
-        d->sequence_mask_words =
-            min((size_t)limits->num_seqs * (sequence_mask_words(limits->max_model_len) + 1),
-                (size_t)SEQUENCE_MASK_WORDS_MAX);
+    d->sequence_mask_words = min((size_t)limits->num_seqs * (sequence_mask_words(limits->max_model_len) + 1),
+                                 (size_t)SEQUENCE_MASK_WORDS_MAX);
     for (int32_t i = 0; i < num_layers; i++)
         if (!cuda_window_add(d, layers[i].sliding_window))
             return error_set(err, STATUS_UNSUPPORTED,
@@ -243,10 +241,6 @@ extern "C" __attribute__((visibility("default"))) int cuda_device_open(const str
                                                                        struct device **out, struct error *err)
 {
     struct cuda_device *d = new struct cuda_device();
-    d->base.takes_masks = true;
-    d->base.norms_rotated = true;
-    d->base.mixes_sparsely = true;
-    d->base.has_short_convolutions = true;
     d->base.ops = &table;
     d->base.name = "cuda";
     d->base.act_bytes = 2;

@@ -52,7 +52,6 @@ void lab_close(struct lab *lab)
 
 bool lab_has(const struct lab *lab, enum lab_id id)
 {
-    if (id == LAB_DEVICE_DOCUMENTS) return server_rows_take_masks(lab->server);
     return algorithm_is_servers(id) || lab->own->geometries[id].element_bytes > 0;
 }
 

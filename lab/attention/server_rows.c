@@ -234,11 +234,6 @@ void server_rows_close(struct server_rows *r)
     free(r);
 }
 
-bool server_rows_take_masks(const struct server_rows *r)
-{
-    return r->d->takes_masks;
-}
-
 const char *server_rows_description(const struct server_rows *r)
 {
     return r->d->description;

@@ -12,8 +12,6 @@ struct server_rows;
 /* device: "cpu" (one thread) or "cuda". */
 int server_rows_open(const char *device, int32_t num_heads, int32_t head_dim, int32_t num_tokens_max,
                      struct server_rows **out, struct error *err) must_check;
-/* Of documents packed in one sequence. */
-bool server_rows_take_masks(const struct server_rows *r);
 void server_rows_close(struct server_rows *r);
 
 const char *server_rows_description(const struct server_rows *r);

@@ -228,7 +228,6 @@ static bool mixture_open(struct mixture *m, struct device *d, struct random *ran
     if (s->biases) desc.router_bias = weight_view_plain(m->router_bias, DTYPE_F32, 1, s->num_experts);
     if (s->shared_inner) desc.shared = expert_of(m, s->num_experts);
     desc.near = NEAR;
-    if (s->scores == ROUTER_SPARSE && !d->mixes_sparsely) return false;
     int status = d->ops->moe_create(d, &desc, &m->moe, &err);
     if (status == STATUS_UNSUPPORTED && (s->scale_input || s->num_groups)) return false;
     if (status) fail_msg("moe_create: %s", err.text);

@@ -418,10 +418,6 @@ static void rope_of(const char *isa, const struct rope_case *c, int32_t num_toke
     struct bench b;
     int32_t first = random_below(random, TOKENS_MAX);
     bench_open(&b, isa, 1 + random_below(random, 3), c->num_heads, c->num_kv_heads, c->head_dim);
-    if (c->follow && !b.d->norms_rotated) {
-        bench_close(&b);
-        return;
-    }
     size_t count = (size_t)num_tokens * (size_t)((c->num_heads + 2 * c->num_kv_heads) * c->head_dim);
     size_t table_count = 2 * TOKENS_MAX * (size_t)max_of(c->rotary_dim, 2);
     float *qkv = random_values(random, count, b.d->act_bytes, 2.0f), *after = malloc(count * sizeof *after);
