@@ -530,6 +530,22 @@ static const struct family families[] = {
      .weight_changes = modernbert_score_weights,
      .scores_pairs = true,
      MODERNBERT}, /* GTE-reranker */
+#define GTE                                                                                                  \
+    .is_encoder = true, .norms_sums = true, .hf_layers = "encoder.layer", .hf_up_leads = true,               \
+    .gate = GATE_GELU, .has_ntk = true, .kv_heads_may_be_missing = true, .max_position_embeddings = 8192,    \
+    .norm_eps = 1e-12
+    /* GTE multilingual and English v1.5, snowflake-arctic-embed v2's medium one */
+    {.names = {NULL, "NewModel", "new"}, .weight_changes = gte_weights, GTE},
+    {.names = {NULL, "NewForSequenceClassification", "new"},
+     .weight_changes = gte_score_weights,
+     .scores_pairs = true,
+     GTE},
+    {.names = {NULL, "GteModel", "gte"}, .weight_changes = gte_weights, .theta = 160000, GTE},
+    {.names = {NULL, "GteForSequenceClassification", "gte"},
+     .weight_changes = gte_score_weights,
+     .scores_pairs = true,
+     .theta = 160000,
+     GTE},
     {
         .names = {"nomic-bert", "NomicBertModel", "nomic_bert"}, /* nomic-embed-text v1, v1.5 */
         .is_encoder = true,

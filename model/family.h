@@ -61,6 +61,7 @@ struct family {
     bool qk_norm_follows;   /* it has a weight and follows the rotation */
     bool
         scales_theta; /* alpha among the rotation's fields stretches it by alpha^(d / (d - 2)), d values rotated */
+    bool has_ntk;            /* a rotation "ntk" by factor s: frequencies of theta s, divided by s^(2 / d) */
     enum gate_function gate; /* of the MLP */
     bool norms_add_one;      /* a directory's norm weights are to be counted from 1; GGUF's are not */
     bool scaled_embeddings;  /* by the root of the hidden size */
@@ -95,6 +96,7 @@ struct family {
     bool router_normalizes; /* unless a config.json says otherwise */
     bool has_router_bias, has_shared_weight;
     bool gguf_tells_scores;    /* how the router's logits become scores, and whether it has a bias */
+    bool hf_up_leads;          /* where the rows of gate and up are in one tensor, those of up come first */
     bool hf_experts_alternate; /* the rows of gate and up take turns in the tensor that has both */
     bool
         hf_experts_transposed; /* tensors of all experts are [E][columns][rows], or of newer files [E][rows][columns] */

@@ -236,9 +236,17 @@ static int read_encoder(struct json_reader *r, struct model_config *c)
                                                 "mlp_fc2_bias",
                                                 "use_rms_norm",
                                                 "causal",
-                                                "scale_attn_by_inverse_layer_idx"};
-    const char *positions = json_text(r, "position_embedding_type", "absolute");
+                                                "scale_attn_by_inverse_layer_idx",
+                                                "logn_attention_scale"};
+    const bool has_positions = weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING);
+    const char *own = has_positions ? "absolute" : "rope",
+               *positions = json_text(r, "position_embedding_type", own),
+               *norm = json_text(r, "layer_norm_type", "layer_norm");
     if (!c->family->is_encoder) return STATUS_OK;
+    if (strcmp(norm, "layer_norm") != 0 || !json_bool(r, "pack_qkv", true))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: layer_norm_type or pack_qkv is not supported; \"layer_norm\" and true are",
+                         r->path);
     for (size_t i = 0; i < array_length(must_be_false); i++)
         if (json_bool(r, must_be_false[i], false))
             return error_set(r->err, STATUS_UNSUPPORTED, "%s: %s is set, which is not supported", r->path,
@@ -246,19 +254,17 @@ static int read_encoder(struct json_reader *r, struct model_config *c)
     read_norm_eps(r, c);
     if (weight_may_be(c->family->weight_changes, WEIGHT_TYPE_EMBEDDING))
         c->num_type_rows = size_of(r, "type_vocab_size", 2);
-    if (!weight_may_be(c->family->weight_changes, WEIGHT_POSITION_EMBEDDING)) {
-        int status = read_gpt2_keys(r, c);
-        return status ? status : read_score_head(r, c);
-    }
-    c->num_position_rows = c->max_position_embeddings;
+    if (has_positions) c->num_position_rows = c->max_position_embeddings;
     if (c->family->positions_follow_padding) {
         c->first_position_row = (int32_t)json_int(r, "pad_token_id", 1, 0, INT32_MAX / 2) + 1;
         c->max_position_embeddings -= c->first_position_row;
     }
-    if (!strcmp(positions, "absolute")) return r->status ? r->status : read_score_head(r, c);
-    return error_set(r->err, STATUS_UNSUPPORTED,
-                     "%s: position_embedding_type \"%s\" is not supported; \"absolute\" is", r->path,
-                     printable_from(positions, strlen(positions)).text);
+    if (strcmp(positions, own) != 0)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: position_embedding_type \"%s\" is not supported; \"%s\" is", r->path,
+                         printable_from(positions, strlen(positions)).text, own);
+    int status = read_gpt2_keys(r, c);
+    return status ? status : read_score_head(r, c);
 }
 
 /* What decoders with LayerNorm may have beside. */
@@ -681,7 +687,7 @@ static void read_temperature(struct json_reader *r, struct model_config *c)
 
 /* ---- rotation ---- */
 
-static int find_rope_type(struct json_reader *r, enum rope_type *type)
+static int find_rope_type(struct json_reader *r, bool has_ntk, enum rope_type *type)
 {
     static const struct {
         const char *name;
@@ -694,6 +700,7 @@ static int find_rope_type(struct json_reader *r, enum rope_type *type)
             {"mrope", ROPE_DEFAULT},   /* it differs for images only */
         };
     const char *text = json_text(r, "rope_type", json_text(r, "type", "default"));
+    if (has_ntk && !strcmp(text, "ntk")) text = "linear"; /* take_ntk */
     for (size_t i = 0; i < array_length(names); i++) {
         if (strcmp(names[i].name, text) != 0) continue;
         *type = names[i].type;
@@ -765,17 +772,33 @@ static int read_longrope(struct json_reader *r, struct json_reader *root, const 
     return status ? status : r->status;
 }
 
+/* Of families that have_ntk, which have no other scaling but one of every frequency alike. */
+static int take_ntk(struct json_reader *r, struct rope_config *rope)
+{
+    const char *type = json_text(r, "rope_type", json_text(r, "type", "default"));
+    if (rope->type != ROPE_LINEAR || json_find(r, "mixed_b"))
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: this rotation is not supported in this class; default, linear and ntk without "
+                         "mixed_b are",
+                         r->path);
+    if (strcmp(type, "ntk") != 0) return r->status;
+    rope->theta *= rope->factor;
+    rope->factor = pow(rope->factor, 2.0 / rope->rotary_dim);
+    return r->status;
+}
+
 /* r reads rope_parameters or rope_scaling. */
 static int read_scaling(struct json_reader *r, struct json_reader *root, const struct model_config *c,
                         struct rope_config *rope)
 {
-    int status = find_rope_type(r, &rope->type);
+    int status = find_rope_type(r, c->family->has_ntk, &rope->type);
     if (status || rope->type == ROPE_DEFAULT) return status ? status : r->status;
     if (rope->type == ROPE_LONGROPE) return read_longrope(r, root, c, rope);
     if (!json_find(r, "factor"))
         return error_set(r->err, STATUS_INVALID, "%s: the factor of the rotation's scaling is missing",
                          r->path);
     rope->factor = json_real(r, "factor", 1, 0, 1e9);
+    if (c->family->has_ntk) return take_ntk(r, rope);
     if (rope->type == ROPE_LINEAR) return r->status;
     rope->original_max_position =
         (int32_t)json_int(r, "original_max_position_embeddings",

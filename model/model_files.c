@@ -70,18 +70,37 @@ static const struct weight_line *line_of(const struct model_files *f, enum weigh
     return weight_line(f->changes, role);
 }
 
-struct matrix_shape {
-    int64_t rows, cols;
-};
-
 static const char *name_in_file(const struct model_files *f, enum weight_role role)
 {
     return f->gguf ? line_of(f, role)->gguf_name : line_of(f, role)->hf_name;
 }
 
+struct matrix_shape {
+    int64_t rows, cols;
+};
+
 static bool is_vector_of_expert(const struct model_files *f, enum weight_role role)
 {
     return weight_is_of_expert(role) && line_of(f, role)->rows == DIM_1;
+}
+
+/* Vectors of one name lie one behind the other. */
+static bool is_part_of_vector(const struct model_files *f, enum weight_role role)
+{
+    const char *own = name_in_file(f, role);
+    int count = 0;
+    if (line_of(f, role)->rows != DIM_1 || weight_is_of_expert(role) || !own) return false;
+    for (int other = 0; other < WEIGHT_ROLE_COUNT; other++) {
+        const char *name = name_in_file(f, (enum weight_role)other);
+        count += name && !strcmp(name, own);
+    }
+    return count > 1;
+}
+
+/* What is cut out of a tensor by rows, and so is looked at as a column. */
+static bool is_column(const struct model_files *f, enum weight_role role)
+{
+    return is_vector_of_expert(f, role) || is_part_of_vector(f, role);
 }
 
 static struct matrix_shape shape_of(const struct model_files *f, enum weight_role role)
@@ -89,7 +108,7 @@ static struct matrix_shape shape_of(const struct model_files *f, enum weight_rol
     const struct weight_line *line = line_of(f, role);
     const int64_t rows = weight_dimension(&f->config, line->rows),
                   cols = weight_dimension(&f->config, line->cols);
-    return is_vector_of_expert(f, role) ? (struct matrix_shape){cols, 1} : (struct matrix_shape){rows, cols};
+    return is_column(f, role) ? (struct matrix_shape){cols, 1} : (struct matrix_shape){rows, cols};
 }
 
 /* Of values that stand by themselves; those of blocks stay as they are, and do not fit. */
@@ -110,7 +129,7 @@ static struct weight_view as_one_row(const struct weight_view *v)
 static struct weight_view find_in_gguf(const struct model_files *f, enum weight_role role, const char *name)
 {
     struct weight_view view = gguf_find_tensor(f->gguf, name);
-    if (is_vector_of_expert(f, role)) return as_column(&view);
+    if (is_column(f, role)) return as_column(&view);
     if (line_of(f, role)->rows == DIM_1 && view.cols == 1) /* n x 1 is a vector too */
         return weight_view_plain(view.data, view.dtype, 1, view.rows);
     if (role == WEIGHT_DELTA_NORM && view.rows > 1) /* of a state space, by groups */
@@ -161,7 +180,7 @@ static int find_in_safetensors(const struct model_files *f, enum weight_role rol
                                         : t->dims[0] * t->dims[1]; /* all bytes are there */
     *out =
         weight_view_plain(t->data, (enum dtype)t->dtype, (int64_t)num_rows, (int64_t)t->dims[num_dims - 1]);
-    if (is_vector_of_expert(f, role)) *out = as_column(out);
+    if (is_column(f, role)) *out = as_column(out);
     return STATUS_OK;
 }
 
@@ -252,7 +271,8 @@ static struct weight_view make_dummy(const struct model_files *f, enum weight_ro
 static const char *hf_prefix(const struct model_files *f)
 {
     static const char *const prefixes[] = {
-        "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta."};
+        "model.", DEEP_PREFIX, "model.language_model.", "model.text_model.", "bert.", "roberta.",
+        "new.",   "gte."};
     const char *known =
         line_of(f, f->config.family->is_encoder ? WEIGHT_TOKEN_EMBEDDING : WEIGHT_OUTPUT_NORM)->hf_name;
     char name[NAME_BYTES_MAX];
@@ -297,6 +317,14 @@ struct stack {
     int64_t rows, first_row, step;
 };
 
+/* In a tensor of both. */
+static bool comes_before(const struct model_files *f, enum weight_role a, enum weight_role b)
+{
+    const bool up_leads = !f->gguf && f->config.family->hf_up_leads && (a == WEIGHT_GATE || a == WEIGHT_UP) &&
+                          (b == WEIGHT_GATE || b == WEIGHT_UP);
+    return up_leads ? a > b : a < b;
+}
+
 static struct stack stack_of(const struct model_files *f, enum weight_role role, int32_t layer,
                              int32_t expert)
 {
@@ -306,7 +334,8 @@ static struct stack stack_of(const struct model_files *f, enum weight_role role,
         const char *name = name_in_file(f, (enum weight_role)other);
         if (!name || strcmp(name, own) != 0) continue;
         if (!weight_is_wanted(&f->config, line_of(f, (enum weight_role)other)->presence, layer)) continue;
-        if (other < (int)role) stack.first_row += shape_of(f, (enum weight_role)other).rows;
+        if (comes_before(f, (enum weight_role)other, role))
+            stack.first_row += shape_of(f, (enum weight_role)other).rows;
         stack.rows += shape_of(f, (enum weight_role)other).rows;
     }
     if (!f->gguf && weight_is_of_expert(role) && f->config.family->hf_experts_alternate) {
@@ -355,6 +384,7 @@ static int resolve_weight(struct model_files *f, enum weight_role role, int32_t 
                          " x %" PRId64 " (rows x values)",
                          f->path, name, view.rows, view.cols, stack.rows, shape.cols);
     view = rows_of(&view, &stack, shape.rows);
+    if (is_part_of_vector(f, role)) view = weight_view_plain(view.data, view.dtype, 1, shape.rows);
     assert_debug(!f->views[view_idx(f, role, layer, expert)].data); /* each place is one weight's */
     f->views[view_idx(f, role, layer, expert)] = view;
     f->weight_bytes += weight_view_bytes(&view);

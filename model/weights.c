@@ -661,6 +661,43 @@ const struct weight_change nomic_weights[] = {
     {.role = WEIGHT_ROLE_COUNT},
 };
 
+/* clang-format off */
+#define LAYER_NORM(role, name) \
+    {role, {NULL, name ".weight", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {role##_BIAS, {NULL, name ".bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}
+/* As BERT, with q, k and v in one tensor, biases too, up and gate in another. */
+#define GTE_WEIGHTS \
+    {WEIGHT_TOKEN_EMBEDDING, {NULL, "embeddings.word_embeddings.weight", DIM_VOCAB, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_TYPE_EMBEDDING, {NULL, "embeddings.token_type_embeddings.weight", DIM_TYPES, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    LAYER_NORM(WEIGHT_EMBEDDING_NORM, "embeddings.LayerNorm"), \
+    {WEIGHT_OUTPUT_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_ATTENTION_NORM, {.presence = PRESENT_NEVER}}, \
+    QKV_IN_ONE(NULL, "attention.qkv_proj.weight"), \
+    {WEIGHT_Q_BIAS, {NULL, "attention.qkv_proj.bias", DIM_1, DIM_Q, PRESENT_ALWAYS}}, \
+    {WEIGHT_K_BIAS, {NULL, "attention.qkv_proj.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}}, \
+    {WEIGHT_V_BIAS, {NULL, "attention.qkv_proj.bias", DIM_1, DIM_KV, PRESENT_ALWAYS}}, \
+    {WEIGHT_O, {NULL, "attention.o_proj.weight", DIM_HIDDEN, DIM_Q, PRESENT_ALWAYS}}, \
+    {WEIGHT_O_BIAS, {NULL, "attention.o_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    LAYER_NORM(WEIGHT_ATTENTION_POST_NORM, "attn_ln"), \
+    {WEIGHT_MLP_NORM, {.presence = PRESENT_NEVER}}, \
+    {WEIGHT_GATE, {NULL, "mlp.up_gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_UP, {NULL, "mlp.up_gate_proj.weight", DIM_INTERMEDIATE, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    {WEIGHT_DOWN, {NULL, "mlp.down_proj.weight", DIM_HIDDEN, DIM_INTERMEDIATE, PRESENT_ALWAYS}}, \
+    {WEIGHT_DOWN_BIAS, {NULL, "mlp.down_proj.bias", DIM_1, DIM_HIDDEN, PRESENT_ALWAYS}}, \
+    LAYER_NORM(WEIGHT_MLP_POST_NORM, "mlp_ln")
+/* clang-format on */
+
+const struct weight_change gte_weights[] = {
+    GTE_WEIGHTS,
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
+const struct weight_change gte_score_weights[] = {
+    GTE_WEIGHTS,
+    SCORE_HEAD("pooler.dense", "/classifier"),
+    {.role = WEIGHT_ROLE_COUNT},
+};
+
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role)
 {
     for (; changes && changes->role != WEIGHT_ROLE_COUNT; changes++)

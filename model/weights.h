@@ -179,7 +179,8 @@ extern const struct weight_change gemma_weights[], olmo_weights[], phi_weights[]
     granite_moe_weights[], dots_weights[], seed_oss_weights[], ernie_moe_weights[], glm4_weights[],
     arcee_weights[], starcoder2_weights[], nemotron_weights[], stablelm_weights[], cohere_weights[],
     gate_up_weights[], granite_hybrid_weights[], jais2_weights[], hunyuan_weights[], apertus_weights[],
-    phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[];
+    phimoe_weights[], lfm2_weights[], modernbert_weights[], modernbert_score_weights[], nomic_weights[],
+    gte_weights[], gte_score_weights[];
 
 /* changes: NULL for none. */
 const struct weight_line *weight_line(const struct weight_change *changes, enum weight_role role);

@@ -1,4 +1,4 @@
-"""Encoders that rotate (ModernBERT, Nomic BERT): embeddings and scores against transformers, alone and beside others, the forms that their
+"""Encoders that rotate (ModernBERT, Nomic BERT, GTE): embeddings and scores against transformers, alone and beside others, the forms that their
 files have, and what is refused."""
 
 import concurrent.futures
@@ -68,6 +68,22 @@ def test_nomic_is_transformers(nomic, start_server, tmp_path):
     rotating.write_nomic_gguf(tmp_path / "m.gguf", 1)
     with start_server("--cpu-isa", "portable", model=tmp_path / "m.gguf") as server:
         assert same(mean, rows(server, encoder.LISTS, normalize=False)) and same(rows(nomic, TEXTS), rows(server, TEXTS))
+
+
+def test_gte_is_transformers(start_server, tmp_path):
+    """By the rotation of its published files, and by that of transformers' own; a reranker of it; the same bits alone."""
+    rotating.write_gte(tmp_path / "new", "cls")
+    rotating.write_gte(tmp_path / "saved", "cls", saved=True)
+    rotating.write_gte_scorer(tmp_path / "scorer")
+    for name, isa, golden in (("new", "auto", "stretched_gte_first"), ("saved", "portable", "gte_first")):
+        with start_server("--cpu-isa", isa, model=tmp_path / name) as server:
+            got = rows(server, encoder.LISTS, normalize=False)
+            check(got, GOLDENS[golden])
+            assert same(got, [rows(server, [ids], normalize=False)[0] for ids in encoder.LISTS])
+    with start_server(model=tmp_path / "scorer") as server:
+        got, num_tokens = scores(server, encoder.QUERY, encoder.DOCUMENTS)
+        assert num_tokens == sum(n for n, _ in GOLDENS["gte_scores"])
+        assert all(abs(mine - sigmoid(theirs)) < 1e-5 for mine, (_, theirs) in zip(got, GOLDENS["gte_scores"]))
 
 
 def test_scores_are_transformers(scorer, start_server, tmp_path):
@@ -143,6 +159,12 @@ def test_shortened_embeddings(nomic):
     (rotating.write_nomic, {"activation_function": "gelu"}, 'activation_function "gelu" is not supported; "swiglu" is'),
     (rotating.write_nomic, {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction or rotary_emb_scale_base is set"),
     (rotating.write_nomic, {"num_experts": 8}, "num_experts is set"),
+    (rotating.write_gte, {"pack_qkv": False}, "layer_norm_type or pack_qkv is not supported"),
+    (rotating.write_gte, {"layer_norm_type": "rms_norm"}, "layer_norm_type or pack_qkv is not supported"),
+    (rotating.write_gte, {"logn_attention_scale": True}, "logn_attention_scale is set"),
+    (rotating.write_gte, {"position_embedding_type": "absolute"}, '"absolute" is not supported; "rope" is'),
+    (rotating.write_gte, {"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.6}}, "without mixed_b"),
+    (rotating.write_gte, {"rope_scaling": {"type": "ntk", "factor": 0.5}}, "scaling factor is"),
 ])
 def test_what_does_not_start(tmp_path, write, changes, why):
     args = () if write is rotating.write_modern_scorer else ("mean",)

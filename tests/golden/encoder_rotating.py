@@ -1,4 +1,4 @@
-"""Small encoders that rotate, ModernBERT's and Nomic BERT's kind, as directories and as a GGUF file: encoder.py has the way of it."""
+"""Small encoders that rotate, ModernBERT's, Nomic BERT's and GTE's kind, as directories and as a GGUF file: encoder.py has the way of it."""
 import json
 import struct
 
@@ -6,7 +6,8 @@ import encoder
 from encoder import HIDDEN, INNER, LISTS, POSITIONS, WORDS, make_values, write_safetensors
 
 HEADS, LOCAL = 3, 128
-MODERN_LAYERS, NOMIC_LAYERS = 5, 3  # full, local, local, full, local
+MODERN_LAYERS, NOMIC_LAYERS, GTE_LAYERS = 5, 3, 3  # ModernBERT's: full, local, local, full, local
+NTK = 8.0
 SPECIAL = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 NUM_BYTES = 256
 SPACES = [" " * n for n in range(24, 1, -1)]
@@ -112,6 +113,41 @@ def nomic_tensors():
         yield from norm(layer + "norm2")
 
 
+def gte_tensors():
+    """As published, too."""
+    def both(name, rows, cols=None):
+        return [(name + ".weight", (rows, cols) if cols else (rows,)), (name + ".bias", (rows,))]
+
+    yield "embeddings.word_embeddings.weight", (len(WORDS), HIDDEN)
+    yield "embeddings.token_type_embeddings.weight", (1, HIDDEN)
+    yield from both("embeddings.LayerNorm", HIDDEN)
+    for i in range(GTE_LAYERS):
+        layer = "encoder.layer.%d." % i
+        yield from both(layer + "attention.qkv_proj", 3 * HIDDEN, HIDDEN)
+        yield from both(layer + "attention.o_proj", HIDDEN, HIDDEN)
+        yield from both(layer + "attn_ln", HIDDEN)
+        yield layer + "mlp.up_gate_proj.weight", (2 * INNER, HIDDEN)
+        yield from both(layer + "mlp.down_proj", HIDDEN, INNER)
+        yield from both(layer + "mlp_ln", HIDDEN)
+
+
+def gte_head_tensors():
+    for name, rows in (("new.pooler.dense", HIDDEN), ("classifier", 1)):
+        yield name + ".weight", (rows, HIDDEN)
+        yield name + ".bias", (rows,)
+
+
+def gte_config(saved=False):
+    config = {"vocab_size": len(WORDS), "hidden_size": HIDDEN, "num_hidden_layers": GTE_LAYERS, "num_attention_heads": HEADS,
+              "intermediate_size": INNER, "max_position_embeddings": POSITIONS, "type_vocab_size": 1, "hidden_act": "gelu",
+              "layer_norm_eps": 1e-12, "pad_token_id": 0}
+    if saved:
+        return dict(config, architectures=["GteModel"], model_type="gte", rope_parameters={"rope_type": "default", "rope_theta": 160000.0})
+    return dict(config, architectures=["NewModel"], model_type="new", position_embedding_type="rope", rope_theta=20000,
+                rope_scaling={"type": "ntk", "factor": NTK}, pack_qkv=True, layer_norm_type="layer_norm", logn_attention_scale=False,
+                logn_attention_clip1=False, unpad_inputs=False, use_memory_efficient_attention=False)
+
+
 def published_nomic_config():
     return {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", "activation_function": "swiglu", "causal": False,
             "n_embd": HIDDEN, "n_head": HEADS, "n_inner": INNER, "n_layer": NOMIC_LAYERS, "n_positions": POSITIONS,
@@ -160,6 +196,17 @@ def write_modern_scorer(path, **changes):
 def write_nomic(path, pooling, saved=False, **changes):
     config = dict(saved_nomic_config() if saved else published_nomic_config(), **changes)
     write(path, config, [("", *t) for t in nomic_tensors()], encoder.tokenizer(), pooling)
+
+
+def write_gte(path, pooling, saved=False, **changes):
+    write(path, {**gte_config(saved), **changes}, [("", *t) for t in gte_tensors()], encoder.tokenizer(), pooling)
+
+
+def write_gte_scorer(path, saved=False, **changes):
+    config = dict(gte_config(saved), architectures=["GteForSequenceClassification" if saved else "NewForSequenceClassification"],
+                  id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0})
+    tensors = [("new.", *t) for t in gte_tensors()] + [("", *t) for t in gte_head_tensors()]
+    write(path, {**config, **changes}, tensors, encoder.tokenizer())
 
 
 GGUF_NAMES = (

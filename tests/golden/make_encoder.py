@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_goldens.json: small models of BERT's, XLM-RoBERTa's, ModernBERT's and Nomic BERT's kind, their weights by make_values, and what
+"""Writes encoder_goldens.json: small models of BERT's, XLM-RoBERTa's, ModernBERT's, Nomic BERT's and GTE's kind, their weights by make_values, and what
 transformers in float32 gives for lists of ids: the first token's hidden state and the mean; and what those with a head for one
 label give for a query with each document.
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
-from transformers import (BertConfig, BertForSequenceClassification, BertModel, XLMRobertaConfig,
+from transformers import (BertConfig, BertForSequenceClassification, BertModel, GteForSequenceClassification, GteModel, XLMRobertaConfig,
                           ModernBertConfig, ModernBertForSequenceClassification, ModernBertModel, NomicBertModel,
                           XLMRobertaForSequenceClassification, XLMRobertaModel)
 
@@ -72,13 +72,29 @@ def modern_scores(pooling):
             yield len(ids), model(torch.tensor([ids])).logits[0, 0].item()
 
 
-def nomic_states():
-    """From a directory as published: transformers renames what it reads."""
+def from_directory(kind, write):
+    """transformers renames what it reads of a directory as published."""
     with tempfile.TemporaryDirectory() as folder:
-        rotating.write_nomic(Path(folder) / "m", "mean", saved=True)
-        model, told = NomicBertModel.from_pretrained(Path(folder) / "m", output_loading_info=True)
+        write(Path(folder) / "m")
+        model, told = kind.from_pretrained(Path(folder) / "m", output_loading_info=True)
     assert not any(told[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
-    return states(model.float().eval(), LISTS)
+    return model.float().eval()
+
+
+def stretch(rope):
+    """The rotation "ntk" of GTE's published files, which transformers does not have: 20,000 times the factor, and then some."""
+    dim = rotating.HIDDEN // rotating.HEADS
+    exponents = torch.arange(0, dim, 2, dtype=torch.float) / dim
+    rope.inv_freq.copy_(1 / (20000 * rotating.NTK) ** exponents / rotating.NTK ** (2 / dim))
+
+
+def gte_scores(model):
+    reader = tokenizers.Tokenizer.from_str(json.dumps(tokenizer()))
+    reader.encode_special_tokens = True
+    with torch.no_grad():
+        for document in DOCUMENTS:
+            ids = reader.encode(QUERY, document).ids
+            yield len(ids), model(torch.tensor([ids])).logits[0, 0].item()
 
 
 def numbers(row):
@@ -87,7 +103,13 @@ def numbers(row):
 
 modern = states(fill(ModernBertModel(ModernBertConfig(**rotating.modern_config())), [(n, n, s) for n, s in rotating.modern_tensors()]),
                 rotating.MODERN_LISTS)
-nomic = nomic_states()
+nomic = states(from_directory(NomicBertModel, lambda path: rotating.write_nomic(path, "mean", saved=True)), LISTS)
+gte_model = from_directory(GteModel, lambda path: rotating.write_gte(path, "mean", saved=True))
+gte = states(gte_model, LISTS)
+stretch(gte_model.rotary_emb)
+stretched_gte = states(gte_model, LISTS)
+gte_scorer = from_directory(GteForSequenceClassification, lambda path: rotating.write_gte_scorer(path, saved=True))
+stretch(gte_scorer.gte.rotary_emb)
 rows = last_states(BertModel(BertConfig(**CONFIG), add_pooling_layer=False).float().eval(), CONFIG, LISTS)
 roberta = last_states(XLMRobertaModel(XLMRobertaConfig(**ROBERTA), add_pooling_layer=False).float().eval(), ROBERTA, ROBERTA_LISTS)
 bert_scores = scores(BertForSequenceClassification(BertConfig(**score_config(False))).float().eval(), False)
@@ -105,4 +127,7 @@ print(json.dumps({
     "modern_scores_mean": [[n, float("%.9g" % v)] for n, v in modern_scores("mean")],
     "nomic_first": [numbers(r[0]) for r in nomic],
     "nomic_mean": [numbers(r.mean(0)) for r in nomic],
+    "gte_first": [numbers(r[0]) for r in gte],
+    "stretched_gte_first": [numbers(r[0]) for r in stretched_gte],
+    "gte_scores": [[n, float("%.9g" % v)] for n, v in gte_scores(gte_scorer)],
 }))
