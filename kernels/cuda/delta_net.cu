@@ -15,7 +15,7 @@
  *
  * Of a convolution alone (is_short): short_kernel, a thread a channel of a token, whose last one leaves what the next step begins with; then place, or,
  * where a sequence has several tokens, short_close, for what was there before the last of them. A state is b x of the SHORT_TAPS - 1
- * newest tokens, exact in f32; they are its k_dim.
+ * newest tokens, exact in f32, which are its k_dim; there are no inputs beside it.
  *
  * Each batch_slot has two states. A step goes on from the newest one, in place, and writes what its last token leaves into the
  * other: so that this token can be computed again. Behind the states of batch_slots are the places for kept ones. Where a
@@ -45,7 +45,7 @@ struct delta_net {
     float *decay, *dt_bias, *norm; /* [num_v_heads] e^decay of the desc, [num_v_heads], [v_dim] */
     struct delta_place *places;    /* [num_batch_slots] */
     float *states;         /* [num_batch_slots][2], then [num_states], of [num_v_heads][k_dim][v_dim] */
-    __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens; is_short: NULL */
+    __nv_bfloat16 *inputs; /* of each of these [DELTA_TAPS - 1][channels] q, k and v of the newest tokens */
 };
 
 namespace
@@ -645,8 +645,7 @@ void launch_update(struct cuda_device *d, const struct delta_args &a)
 
 void launch_short(struct cuda_device *d, const struct delta_args &a, int32_t num_tokens)
 {
-    launch_after_all(d, short_kernel,
-                     dim3((unsigned)num_tokens, (unsigned)div_up(v_width(a.n), ROW_THREADS)),
+    launch_after_all(d, short_kernel, dim3((unsigned)num_tokens, (unsigned)div_up(v_width(a.n), ROW_THREADS)),
                      dim3(ROW_THREADS), a);
     if (num_tokens == a.num_seqs) /* one of each */
         launch_after_all(d, places_kernel, dim3((unsigned)div_up(a.num_seqs, ROW_THREADS)), dim3(ROW_THREADS),

@@ -231,8 +231,7 @@ int check_desc(const struct cuda_device *d, const struct moe_desc *desc, struct 
         return error_set(err, STATUS_UNSUPPORTED,
                          "the CUDA device does not choose experts of groups by their logits");
     int status = STATUS_OK;
-    for (int32_t i = 0; i < desc->num_experts && !status; i++)
-        status = check_expert(&desc->experts[i], err);
+    for (int32_t i = 0; i < desc->num_experts && !status; i++) status = check_expert(&desc->experts[i], err);
     return status;
 }
 

@@ -509,7 +509,8 @@ int cuda_linear_create(struct device *device, const struct linear_desc *desc, st
 uint64_t cuda_linear_bytes(struct device *device, const struct linear *l)
 {
     (void)device;
-    uint64_t num = (uint64_t)l->n * (uint64_t)l->k, bias_bytes = l->bias || l->logit_bias ? (uint64_t)l->n * 4 : 0;
+    uint64_t num = (uint64_t)l->n * (uint64_t)l->k,
+             bias_bytes = l->bias || l->logit_bias ? (uint64_t)l->n * 4 : 0;
     uint64_t weight_bytes = l->format == LINEAR_BF16     ? num * 2
                             : l->format == LINEAR_FP8    ? num + fp8_scales_bytes(l)
                             : l->format == LINEAR_BLOCKS ? blocks_bytes(l)
